@@ -1,0 +1,94 @@
+# The verbs of this project. `make demo` and `make test` do everything themselves, on a machine with Python 3.11, g++ and make.
+#
+#   demo      trains a small CNN on real data with 1 and 2 ranks and checks what it claims
+#   test      build, C++ tests, checks, Python tests that finish in a few minutes
+#   test-all  sanitizers (thread: the engine's tests), the wheel
+#   tsan-all  every C++ test under the thread sanitizer (several minutes)
+#   fuzz      every parser of bytes, FUZZ_SECONDS each
+#   test-long the suites marked slow: launchers (torchrun, MPI, Slurm), more ranks, long stress, the fault matrix
+#   check     linters, types, architecture checks
+#   bench     benchmarks against the peers that are installed
+#   docs      regenerates docs/settings.md
+#   build     libhorovod.so into the source tree
+#   dev       the virtual environment
+#   clean     removes what the others made
+
+PYTHON ?= python3
+VENV   := $(CURDIR)/.venv
+BIN    := $(VENV)/bin
+JOBS   ?= $(shell nproc)
+export PATH := $(BIN):$(PATH)
+export PYTHONDONTWRITEBYTECODE := 1
+
+.PHONY: demo test test-all tsan-all test-long check bench docs build dev clean native-test native-sanitizers fuzz wheel-test
+
+$(VENV)/.ready: requirements-dev.txt Makefile
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	$(BIN)/python tools/link_source.py
+	touch $@
+
+dev: $(VENV)/.ready
+
+build: dev
+	cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DHVD_WERROR=ON >/dev/null
+	cmake --build build/release --target horovod -j $(JOBS)
+	cp build/release/libhorovod.so horovod/_native/libhorovod.so.new
+	mv horovod/_native/libhorovod.so.new horovod/_native/libhorovod.so  # a running job keeps the old one
+
+demo: build
+	python examples/demo.py
+
+native-test: build
+	cmake -S . -B build/tests -G Ninja -DCMAKE_BUILD_TYPE=Release -DHVD_TESTS=ON -DHVD_WERROR=ON >/dev/null
+	cmake --build build/tests --target hvd_tests -j $(JOBS)
+	build/tests/hvd_tests
+
+check: dev
+	ruff check horovod tests tools examples benchmarks
+	ruff format --check horovod tests tools examples benchmarks
+	mypy
+	clang-format --dry-run --Werror $$(git ls-files '*.cc' '*.h')
+	python tools/check_layers.py
+	python tools/check_sizes.py
+	python tools/check_clones.py
+	python tools/check_abi.py
+	python tools/gen_settings.py --check
+
+test: native-test check
+	python -m pytest -q -m "not slow"
+
+test-all: build native-sanitizers wheel-test
+
+test-long: build
+	python tools/launcher_envs.py
+	python -m pytest -q -m slow
+
+# The core under the address and undefined-behaviour sanitizers, the engine under the thread sanitizer; no suppressions.
+native-sanitizers: dev
+	cmake -S . -B build/asan -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DHVD_TESTS=ON -DHVD_SANITIZE=address,undefined >/dev/null
+	cmake --build build/asan --target hvd_tests -j $(JOBS)
+	UBSAN_OPTIONS=halt_on_error=1 build/asan/hvd_tests
+	cmake -S . -B build/tsan -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DHVD_TESTS=ON -DHVD_SANITIZE=thread >/dev/null
+	cmake --build build/tsan --target hvd_tests -j $(JOBS)
+	TSAN_OPTIONS=halt_on_error=1 build/tsan/hvd_tests engine
+
+tsan-all: native-sanitizers
+	TSAN_OPTIONS=halt_on_error=1 build/tsan/hvd_tests
+
+FUZZ_SECONDS ?= 300
+fuzz: dev
+	python tools/run_fuzzers.py --seconds $(FUZZ_SECONDS)
+
+wheel-test: dev
+	python tools/test_wheel.py
+
+bench: build
+	python benchmarks/run_all.py
+
+docs: dev
+	python tools/gen_settings.py
+
+clean:
+	rm -rf build horovod/_native/libhorovod.so

@@ -1,0 +1,160 @@
+"""Starting the native engine: placement, connections, configuration, `hvd_init`. Used by `context` only; tests replace
+`start`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Any, Final, Optional
+
+from horovod._core import session
+from horovod._core.adapter import ResultBlock
+from horovod._core.engine_port import OP_NAMES
+from horovod._core.errors import (
+    CollectiveTimeoutError,
+    HorovodError,
+    HorovodInternalError,
+    InvalidArgumentError,
+    PeerLostError,
+    error_from_status,
+)
+from horovod._core.settings import Settings
+from horovod._native import library
+from horovod._native.engine import Engine, make_config
+from horovod._net import failures
+from horovod._net.bootstrap import bootstrap
+from horovod._net.connections import Connections
+from horovod._net.launchers import detect_placement
+from horovod._net.placement import Placement
+
+__all__ = ["describe", "library_problem", "library_usable", "start"]
+
+# The engine's names begin with the operation, which its messages tell already.
+_ENGINE_NAME: Final = re.compile(rf"\b({'|'.join(OP_NAMES)}) '\1\.")
+
+
+def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynamic: bool) -> session.Session:
+    """Connects this process with the ranks of its job and starts the engine. Collective.
+
+    Args:
+        settings: of this process.
+        epoch: rises with every initialisation.
+        ranks: connect only these ranks of the job, in this order; None: all.
+        dynamic: process sets may be added later, whatever the settings say.
+
+    Raises:
+        ImportError: the core library cannot be used.
+        HorovodError: a bad placement or setting, a rank that is missing or failed.
+    """
+    engine: Engine[Any, Any] = Engine(library.load(), _error, ResultBlock)
+    try:
+        placement = detect_placement(os.environ)
+        place = placement if ranks is None else placement.restricted_to(ranks)
+        fields = settings.engine_fields(place.local_rank)
+        connections = bootstrap(
+            placement,
+            epoch=epoch,
+            region_bytes=engine.region_bytes(place.local_size, fields["resident_bytes"]),
+            # HOROVOD_START_TIMEOUT and HOROVOD_GLOO_TIMEOUT_SECONDS both promise time to connect: the longer is kept.
+            timeout_s=max(settings.start_timeout_s, fields["collective_timeout_s"]),
+            # "shm" asks for what "auto" does on one host, and to be refused elsewhere.
+            transport="auto" if settings.transport == "shm" else settings.transport,
+            ranks=ranks,
+        )
+    except failures.NetError as error:
+        raise _translated(error) from error
+    try:
+        _require_shared_memory(connections, settings.transport)
+        config = _config(connections, fields)
+    except BaseException:
+        connections.close()
+        raise
+    # Whatever hvd_init answers, the descriptors are the core's now.
+    connections.disown()
+    engine.init(config)
+    return _session(engine, connections.placement, settings, epoch, dynamic)
+
+
+def _require_shared_memory(connections: Connections, transport: str) -> None:
+    strangers = [peer.rank for peer in connections.peers if not peer.same_host]
+    if transport == "shm" and strangers:
+        raise InvalidArgumentError(
+            f"HOROVOD_TRANSPORT=shm, but rank {connections.placement.rank} shares no memory with rank {strangers[0]}. "
+            "Use HOROVOD_TRANSPORT=auto."
+        )
+
+
+def library_problem() -> Optional[str]:
+    """Why the core library cannot be loaded; None if it can."""
+    try:
+        library.load()
+    except ImportError as error:
+        return str(error)
+    return None
+
+
+def library_usable() -> bool:
+    """True if the core library can be loaded."""
+    return library_problem() is None
+
+
+def describe() -> Optional[str]:
+    """The engine's description of itself and its backends (JSON), or None if the library cannot be used."""
+    if not library_usable():
+        return None
+    engine: Engine[Any, Any] = Engine(library.load(), _error, ResultBlock)
+    return engine.describe()
+
+
+def _error(status: int, message: str) -> HorovodError:
+    """The public error, in the user's words: "allreduce 'allreduce.w'" is the tensor that they called 'w'."""
+    return error_from_status(status, _ENGINE_NAME.sub(r"\1 '", message))
+
+
+def _translated(error: failures.NetError) -> HorovodError:
+    """The public error for one of `horovod._net`."""
+    if isinstance(error, failures.PlacementError):
+        return InvalidArgumentError(str(error))
+    if isinstance(error, failures.StartTimeoutError):
+        return CollectiveTimeoutError(str(error))
+    if isinstance(error, failures.ConnectError):
+        return PeerLostError(str(error))
+    return HorovodInternalError(str(error))
+
+
+def _config(connections: Connections, fields: dict[str, Any]) -> Any:
+    place = connections.placement
+    if place.rank != 0:
+        fields = {**fields, "timeline_path": ""}  # one trace per job; all ranks may be given the same path
+    return make_config(
+        connections.peers,
+        connections.host_of_rank or [0] * place.size,
+        rank=place.rank,
+        size=place.size,
+        local_rank=place.local_rank,
+        local_size=place.local_size,
+        cross_rank=place.cross_rank,
+        cross_size=place.cross_size,
+        epoch=connections.epoch,
+        memory_fd=connections.memory_fd,
+        doorbell_fd=connections.doorbell_fd,
+        hostname=place.hostname,
+        **fields,
+    )
+
+
+def _session(engine: Any, place: Placement, settings: Settings, epoch: int, dynamic: bool) -> session.Session:
+    return session.Session(
+        engine=engine,
+        rank=place.rank,
+        size=place.size,
+        local_rank=place.local_rank,
+        local_size=place.local_size,
+        cross_rank=place.cross_rank,
+        cross_size=place.cross_size,
+        is_homogeneous=place.size == place.local_size * place.cross_size,
+        dynamic_process_sets=dynamic or bool(settings.dynamic_process_sets),
+        timeline_allowed=settings.timeline_path is not None,
+        epoch=epoch,
+    )

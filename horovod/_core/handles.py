@@ -1,0 +1,169 @@
+"""Handles: the integers that users hold for operations in flight, and what happens when one is waited for.
+
+A handle keeps its tensors alive until the engine is done with them, knows how its result is made from the engine's, and
+belongs to the session in which it was submitted. Used by the collectives of every framework; one table per process, so
+that numbers never repeat. It submits nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Callable, Final, Optional
+
+from horovod._core import session, waiting
+from horovod._core.engine_port import IN_PROGRESS, OK
+from horovod._core.errors import ShutdownError
+
+__all__ = ["Pending", "abandon", "add", "done", "finish", "poll", "synchronize"]
+
+# Makes the result of an operation: (session, engine handle) -> result.
+Finisher = Callable[[session.Session, int], Any]
+
+
+class Pending:
+    """An operation that has been submitted.
+
+    Attributes:
+        session: where it was submitted.
+        handle: the engine's number.
+        what: "allreduce 'layer1.weight'", for messages.
+        keep: everything that the engine may still read or write.
+        result: what `synchronize` returns, unless there is a `finisher`.
+        finisher: makes the result when the engine is done; None = `result` is it.
+    """
+
+    __slots__ = ("finisher", "handle", "keep", "result", "session", "what")
+
+    def __init__(
+        self,
+        owner: session.Session,
+        handle: int,
+        what: str,
+        keep: Any,
+        result: Any,
+        finisher: Optional[Finisher] = None,
+    ) -> None:
+        self.session = owner
+        self.handle = handle
+        self.what = what
+        self.keep = keep
+        self.result = result
+        self.finisher = finisher
+
+
+_DONE: Final = 0  # engine handle of an operation that never went to the engine (a group without tensors)
+
+# Each single operation on these is atomic; no lock is needed.
+_numbers: Final = itertools.count(1)
+_table: Final[dict[int, Pending]] = {}
+_abandoned: Final[list[Pending]] = []
+
+
+def add(pending: Pending) -> int:
+    """Files an operation and returns its number."""
+    number = next(_numbers)
+    _table[number] = pending
+    return number
+
+
+def done(result: Any) -> Pending:
+    """An operation that is done already: a group without tensors."""
+    return Pending(session.require(), _DONE, "", None, result)
+
+
+def poll(handle: int) -> bool:
+    """True if `synchronize(handle)` would not wait: the operation has succeeded or failed, or the handle is unknown
+    (waited for already)."""
+    pending = _table.get(handle)
+    if pending is None or pending.handle == _DONE or pending.session is not session.current:
+        return True
+    return pending.session.engine.poll(pending.handle) != IN_PROGRESS
+
+
+def synchronize(handle: int) -> Any:
+    """Waits for an operation and returns its result; the handle is then used up.
+
+    Args:
+        handle: from an `..._async` function.
+
+    Returns:
+        The output tensor(s); None for an unknown handle.
+
+    Raises:
+        MismatchError: the members disagree about the operation.
+        HorovodInternalError: it failed for another reason: a rank died, the engine is shutting down, a time limit
+            passed.
+    """
+    pending = _table.get(handle)
+    if pending is None:
+        return None
+    # What a signal handler raises comes out of here; the handle then stays valid.
+    try:
+        status = _wait(pending)
+    except ShutdownError:
+        _table.pop(handle, None)
+        raise
+    if _table.pop(handle, None) is None:
+        return None
+    return _take(pending, status)
+
+
+def finish(pending: Pending) -> Any:
+    """As `synchronize`, for an operation that is in no table because its caller waits at once."""
+    try:
+        status = _wait(pending)
+    except BaseException:
+        # A signal handler raised (Ctrl-C): the engine still uses the tensors.
+        abandon(pending)
+        raise
+    if status == OK and pending.finisher is None and pending.handle != _DONE:
+        pending.session.engine.release(pending.handle)
+        return pending.result
+    return _take(pending, status)
+
+
+def _wait(pending: Pending) -> int:
+    if pending.handle == _DONE:
+        return OK
+    owner = pending.session
+    if owner is not session.current:
+        raise ShutdownError(f"{pending.what} was not waited for before hvd.shutdown(); its result is lost.")
+    return waiting.wait(owner.engine, pending.handle)
+
+
+def _take(pending: Pending, status: int) -> Any:
+    if pending.handle == _DONE:
+        return pending.result
+    engine = pending.session.engine
+    error = None if status == OK else engine.error(status)
+    try:
+        if error is not None:
+            raise error
+        return pending.result if pending.finisher is None else pending.finisher(pending.session, pending.handle)
+    finally:
+        engine.release(pending.handle)
+
+
+def abandon(pending: Pending) -> None:
+    """Keeps the tensors of an operation alive that nobody waits for any more (Ctrl-C in a blocking call), until it is
+    done."""
+    forget_finished()
+    _abandoned.append(pending)
+
+
+def forget_finished() -> None:
+    """Lets go of abandoned operations that have ended."""
+    for pending in list(_abandoned):
+        if pending.session is not session.current or pending.session.engine.poll(pending.handle) != IN_PROGRESS:
+            _abandoned.remove(pending)
+            if pending.session is session.current:
+                pending.session.engine.release(pending.handle)
+
+
+def forget_all() -> None:
+    """After a shutdown: the engine holds no tensor any more. Numbers in users' hands stay known, so that waiting for
+    one says what happened."""
+    _abandoned.clear()
+    for pending in list(_table.values()):
+        if pending.handle != _DONE:
+            pending.keep = pending.result = pending.finisher = None

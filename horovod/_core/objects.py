@@ -1,0 +1,100 @@
+"""Exchange of picklable Python objects: `broadcast_object` and `allgather_object`, the same for every framework.
+
+Objects travel as bytes over the job's own collectives, which connect authenticated ranks only; nothing else is ever
+unpickled. The sizes go first, then the bytes. cloudpickle is used, so that functions and classes of a script work too.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from typing import Any, Final, Optional
+
+from horovod._core import byte_adapter, session, submission
+from horovod._core.collectives import Collectives
+from horovod._core.engine_port import ALLGATHER, BROADCAST
+from horovod._core.errors import InvalidArgumentError
+from horovod._core.process_sets import ProcessSet, global_process_set
+
+__all__ = ["allgather_object", "broadcast_object"]
+
+_bytes: Final = Collectives(byte_adapter.adapter)
+_SIZE: Final = struct.Struct("<q")
+
+
+def broadcast_object(
+    obj: Any, root_rank: int = 0, name: Optional[str] = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """Gives every member the root's object.
+
+    Collective.
+
+    Args:
+        obj: picklable; looked at on the root only.
+        root_rank: a global rank, also for a process set.
+        name: identity of the operation, equal on all members; None: counted.
+        process_set: the ranks that take part.
+
+    Returns:
+        A copy of the root's object; on the root `obj` itself.
+
+    Raises:
+        InvalidArgumentError: the object cannot be pickled (on the root; the other members get a MismatchError), or the
+            root is no member.
+        HorovodInternalError: a rank died, or the engine is shutting down.
+    """
+    size_name, data_name = _names(name)
+    is_root = session.require().rank == root_rank
+    data = _pickled(obj, BROADCAST, size_name, process_set) if is_root else bytearray()
+    header = bytearray(_SIZE.pack(len(data)))
+    _bytes.broadcast_(header, root_rank, size_name, process_set)
+    if not is_root:
+        data = bytearray(_SIZE.unpack(header)[0])
+    _bytes.broadcast_(data, root_rank, data_name, process_set)
+    return obj if is_root else pickle.loads(data)
+
+
+def allgather_object(obj: Any, name: Optional[str] = None, process_set: ProcessSet = global_process_set) -> list[Any]:
+    """Gives every member the objects of all.
+
+    Collective.
+
+    Args:
+        obj: picklable.
+        name: identity of the operation, equal on all members; None: counted.
+        process_set: the ranks that take part.
+
+    Returns:
+        The objects in the order of the members' ranks.
+
+    Raises:
+        InvalidArgumentError: the object cannot be pickled (the other members get a MismatchError).
+        HorovodInternalError: a rank died, or the engine is shutting down.
+    """
+    size_name, data_name = _names(name)
+    data = _pickled(obj, ALLGATHER, size_name, process_set)
+    header = _bytes.allgather(bytearray(_SIZE.pack(len(data))), size_name, process_set)
+    everything = _bytes.allgather(data, data_name, process_set)
+    objects = []
+    start = 0
+    for (nbytes,) in _SIZE.iter_unpack(header):
+        objects.append(pickle.loads(everything[start : start + nbytes]))
+        start += nbytes
+    return objects
+
+
+def _names(name: Optional[str]) -> tuple[Optional[str], Optional[str]]:
+    return (f"{name}.size", f"{name}.data") if name else (None, None)
+
+
+def _pickled(obj: Any, op_type: int, name: Optional[str], process_set: ProcessSet) -> bytearray:
+    import cloudpickle  # type: ignore[import-untyped,unused-ignore]
+
+    try:
+        return bytearray(cloudpickle.dumps(obj))
+    except Exception as cause:  # pickling runs code of the object's class, which may raise anything
+        current = session.require()
+        number = submission.member_set(current, process_set)
+        error = InvalidArgumentError(f"An object of type {type(obj).__name__} cannot be pickled: {cause}.")
+        error.__cause__ = cause
+        submission.refuse(current, op_type, number, [submission.full_name(op_type, name)], error)

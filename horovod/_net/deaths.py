@@ -1,0 +1,65 @@
+"""Ranks that end before this one has a connection to them, which no socket can tell.
+
+Two signs: the launcher's keeper writes `ended.<rank>` into the launcher's directory when a rank's process ends; and a
+rank that dies in the meeting directory leaves its claim there, unlocked. Used by connect, which looks now and then
+while it waits for ranks; afterwards every pair of ranks has its own descriptor to watch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+
+from horovod._net.failures import ConnectError
+from horovod._net.meeting import Meeting
+from horovod._net.placement import Placement
+
+ENDED_PREFIX = "ended."
+_MAX_TEXT = 200
+
+
+class Deaths:
+    """See the head of the file.
+
+    Args:
+        meeting: joined.
+        placement: of this rank.
+    """
+
+    def __init__(self, meeting: Meeting, placement: Placement) -> None:
+        self._meeting = meeting
+        self._placement = placement
+
+    def check(self, awaited: Collection[int]) -> None:
+        """Fails when one of these ranks has ended. They must not be connected with this rank: then none of them can
+        have ended after a complete start.
+
+        Raises:
+            ConnectError: names the rank, and how it ended where that is known.
+        """
+        directory = self._placement.meeting_directory
+        ended = {} if directory is None or not awaited else _ended(directory)
+        names = {self._placement.launcher_rank(rank): rank for rank in awaited}
+        for number, how in ended.items():
+            if number in names:
+                rank = names[number]
+                raise ConnectError(
+                    f"Rank {rank} {how} before it was connected with the other ranks. Its own output says why.", [rank]
+                )
+        for rank in self._meeting.abandoned_claims(awaited):
+            pid = self._meeting.claimed_pid(rank)
+            raise ConnectError(f"Rank {rank} (pid {pid}) died while the job was connecting.", [rank])
+
+
+def _ended(directory: str) -> dict[int, str]:
+    """How the ranks ended that have, by the launcher's number; the first to end first, as it is why others do."""
+    found = []
+    try:
+        for entry in os.scandir(directory):
+            number = entry.name[len(ENDED_PREFIX) :]
+            if entry.name.startswith(ENDED_PREFIX) and number.isdigit():
+                with open(entry.path, encoding="utf-8", errors="replace") as file:
+                    found.append((entry.stat().st_mtime_ns, int(number), file.read(_MAX_TEXT)))
+    except OSError:
+        return {}  # the launcher has ended and took its directory along: its keeper kills all ranks
+    return {number: how for _, number, how in sorted(found)}

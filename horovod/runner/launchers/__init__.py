@@ -1,0 +1,1 @@
+"""How the ranks of a job are started: `base` says what a launcher is, `local` starts them on this machine."""

@@ -1,0 +1,298 @@
+"""Between the parameters of an optimizer and the core's `GradientReducer`: hooks, reading and writing gradients, their
+place in memory.
+
+One `GradientAccess` belongs to one distributed optimizer. It knows torch's ways with gradients (none yet, sparse,
+strange strides, replaced by the user); when something is submitted, and in which company, is decided in
+`horovod._core.gradients`.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Sequence
+from typing import Any, Callable, Optional, Union
+
+import torch
+from torch.autograd.graph import increment_version
+
+from horovod._core import compression as compressors
+from horovod._core import session, settings
+from horovod._core.errors import InvalidArgumentError
+from horovod._core.gradients import GradientReducer, GradientSource, ReductionOptions
+from horovod._core.process_sets import ProcessSet
+from horovod.torch.layout import dense_view
+from horovod.torch.library import collectives
+from horovod.torch.optimizer_names import OptimizerNames
+from horovod.torch.resident import GradientHome, resident_possible, wants_home
+from horovod.torch.sparse import sparse_allreduce_async
+
+__all__ = ["GradientAccess", "Groups"]
+
+Groups = Union[None, int, Sequence[Sequence[torch.Tensor]]]
+
+
+class GradientAccess:
+    """Hands the gradients of an optimizer's parameters to reducers and takes the results back.
+
+    Args:
+        names: the parameters and their names.
+        options: how to reduce.
+        groups: number of groups, or lists of parameters.
+        sparse_as_dense: reduce sparse gradients as dense ones.
+
+    Raises:
+        InvalidArgumentError: `groups` is neither.
+    """
+
+    def __init__(self, names: OptimizerNames, options: ReductionOptions, groups: Groups, sparse_as_dense: bool) -> None:
+        chosen = settings.from_environ(os.environ)
+        self._names = names
+        self._options = options
+        self._groups = _numbered(groups, names)
+        self._sparse_as_dense = sparse_as_dense
+        members = options.process_set
+        self.active = bool(members.included()) and ((members.size() or 1) > 1 or chosen.elastic)
+        compressed = not isinstance(options.compression, compressors.NoneCompressor)
+        self._homes_wanted = chosen.resident_gradients and not compressed and resident_possible()
+        self._session = session.current
+        # One reducer for the parameters known at the start, one more for each later batch of them.
+        self._reducers: list[GradientReducer] = []
+        self._batches: list[list[int]] = []
+        self._ready: dict[int, Callable[[Any], None]] = {}
+        self._homes: dict[int, GradientHome] = {}
+        self._frozen: list[int] = []
+        # Numbers of parameters whose last gradient was sparse -> its sparse dimensions.
+        self._sparse_dims: dict[int, int] = {}
+        self._hooks: list[Any] = []
+        weakref.finalize(self, _remove, self._hooks)
+
+    # ---- options
+
+    @property
+    def process_set(self) -> ProcessSet:
+        """The ranks that take part."""
+        return self._options.process_set
+
+    @property
+    def passes(self) -> int:
+        """How many times a gradient is accumulated before it is reduced."""
+        return self._reducers[0].backward_passes_per_step if self._reducers else self._options.backward_passes_per_step
+
+    def set_passes(self, passes: int) -> None:
+        """Changes that number, from the next gradient on."""
+        self._options = ReductionOptions(
+            self._options.op,
+            self._options.compression,
+            self._options.gradient_predivide_factor,
+            passes,
+            self._options.process_set,
+        )
+        for reducer in self._reducers:
+            reducer.set_backward_passes_per_step(passes)
+
+    @property
+    def pending(self) -> bool:
+        """True while gradients are being reduced."""
+        self.follow_session()
+        return any(reducer.pending for reducer in self._reducers)
+
+    # ---- hooks
+
+    def attach(self) -> None:
+        """Puts hooks on all parameters that need a gradient and have none yet. Frozen ones are looked at again at every
+        `synchronize`."""
+        if not self.active:
+            return
+        fresh: list[int] = []
+        self._frozen = []
+        for number, parameter in enumerate(self._names.parameters):
+            if number in self._ready:
+                continue
+            if parameter.requires_grad:
+                fresh.append(number)
+            else:
+                self._frozen.append(number)
+        if fresh:
+            self._add_reducer(fresh, self._groups if not self._reducers else None)
+            for number in fresh:
+                parameter = self._names.parameters[number]
+                if self._homes_wanted and wants_home(parameter):
+                    self._homes[number] = GradientHome()
+                hook = _make_hook(weakref.ref(self), number, self._homes.get(number))
+                register: Any = parameter.register_post_accumulate_grad_hook
+                self._hooks.append(register(hook))
+
+    def rename(self) -> None:
+        """After a change of the names' scope. Nothing may be pending."""
+        batches, self._batches, self._reducers = self._batches, [], []
+        for index, numbers in enumerate(batches):
+            self._add_reducer(numbers, self._groups if index == 0 else None)
+
+    def _add_reducer(self, numbers: list[int], groups: Any) -> None:
+        reducer = self._make_reducer(numbers, groups)
+        self._reducers.append(reducer)
+        self._batches.append(numbers)
+        self._ready.update(dict.fromkeys(numbers, reducer.ready))
+
+    def _make_reducer(self, numbers: list[int], groups: Any) -> GradientReducer:
+        names = self._names
+        parameters = [(number, names.engine_name(names.name(number))) for number in numbers]
+        return GradientReducer(collectives, parameters, _source(weakref.ref(self)), self._options, groups)
+
+    # ---- work
+
+    def synchronize(self) -> None:
+        """Submits what is missing and waits for everything. Collective."""
+        if not self.active:
+            return
+        self.follow_session()
+        if self._frozen and any(self._names.parameters[number].requires_grad for number in self._frozen):
+            self.attach()
+        for reducer in self._reducers:
+            reducer.synchronize()
+        changed = [p.grad for p in (self._names.parameters[number] for number in self._ready) if p.grad is not None]
+        # The engine wrote behind autograd's back.
+        increment_version([grad for grad in changed if grad.layout is torch.strided])
+
+    def settle(self) -> None:
+        """Ends a step that has begun, without using its results."""
+        for reducer in self._reducers:
+            reducer.reset()
+
+    def follow_session(self) -> None:
+        """After a shutdown and another `init`: what was under way is lost."""
+        if self._session is not session.current:
+            self._session = session.current
+            self.settle()
+
+    def _read(self, number: int) -> torch.Tensor:
+        parameter = self._names.parameters[number]
+        grad = parameter.grad
+        if grad is None:
+            grad = parameter.grad = self._nothing(number, parameter)
+        home = self._homes.get(number)
+        if home is not None and grad is home.view and home.flat is not None:
+            return home.flat
+        if grad.layout is not torch.strided:
+            if not self._sparse_as_dense:
+                self._sparse_dims[number] = grad.sparse_dim()
+                return grad
+            grad = parameter.grad = grad.to_dense()
+        if grad.is_contiguous() and not grad.requires_grad:
+            return grad
+        flat = dense_view(grad)
+        if flat is None:
+            flat = parameter.grad = grad.detach().resolve_neg().contiguous()
+        return flat
+
+    def _nothing(self, number: int, parameter: torch.Tensor) -> torch.Tensor:
+        """What a parameter contributes that has no gradient."""
+        sparse_dims = self._sparse_dims.get(number)
+        if sparse_dims is None:
+            return torch.zeros_like(parameter, requires_grad=False)
+        indices = torch.empty((sparse_dims, 0), dtype=torch.int64, device=parameter.device)
+        values = torch.empty((0, *parameter.shape[sparse_dims:]), dtype=parameter.dtype, device=parameter.device)
+        return torch.sparse_coo_tensor(indices, values, parameter.shape, check_invariants=False)
+
+    def _write(self, number: int, reduced: torch.Tensor) -> None:
+        parameter = self._names.parameters[number]
+        if reduced.layout is not torch.strided or parameter.grad is None:
+            parameter.grad = reduced
+            return
+        target = dense_view(parameter.grad)
+        if target is None:
+            raise InvalidArgumentError(
+                f"The gradient of '{self._names.name(number)}' was replaced by one with gaps in memory while it was "
+                "being reduced. Change "
+                "gradients before backward() or after synchronize()."
+            )
+        target.copy_(reduced)
+
+    def _sparse(self, tensor: torch.Tensor, name: str) -> Callable[[], torch.Tensor]:
+        own = tensor.detach().coalesce()
+        values, context = self._options.compression.compress(own.values())
+        sent = torch.sparse_coo_tensor(own.indices(), values, own.shape, check_invariants=False, is_coalesced=True)
+        wait = sparse_allreduce_async(sent, name, self._options.op, self._options.process_set)
+        decompress = self._options.compression.decompress
+
+        def finish() -> torch.Tensor:
+            got = wait()
+            return torch.sparse_coo_tensor(
+                got.indices(), decompress(got.values(), context), got.shape, check_invariants=False, is_coalesced=True
+            )
+
+        return finish
+
+
+def _make_hook(
+    reference: weakref.ref[GradientAccess], number: int, home: Optional[GradientHome]
+) -> Callable[[torch.Tensor], None]:
+    """The function that autograd calls when it has accumulated a gradient."""
+
+    def on_gradient(parameter: torch.Tensor) -> None:
+        access = reference()
+        if access is None:
+            return
+        if access._session is not session.current:
+            access.follow_session()
+        if home is not None:
+            grad = parameter.grad
+            if grad is not None and grad is not home.view:
+                home.take_in(parameter, grad)
+        access._ready[number](number)
+
+    # A compiled backward pass must not trace into the engine.
+    disable: Any = torch.compiler.disable
+    hook: Callable[[torch.Tensor], None] = disable(on_gradient)
+    return hook
+
+
+def _source(reference: weakref.ref[GradientAccess]) -> GradientSource:
+    """The ways to and from gradients, for a reducer that must not keep the access alive: hooks end with it."""
+
+    def access() -> GradientAccess:
+        found = reference()
+        if found is None:
+            raise RuntimeError("A gradient reducer was used after its optimizer had gone.")
+        return found
+
+    def read(number: Any) -> torch.Tensor:
+        return access()._read(number)
+
+    def write(number: Any, reduced: torch.Tensor) -> None:
+        access()._write(number, reduced)
+
+    def sparse(tensor: torch.Tensor, name: str) -> Optional[Callable[[], torch.Tensor]]:
+        return None if tensor.layout is torch.strided else access()._sparse(tensor, name)
+
+    return GradientSource(read, write, sparse)
+
+
+def _remove(hooks: list[Any]) -> None:
+    for hook in hooks:
+        hook.remove()
+
+
+def _numbered(groups: Groups, names: OptimizerNames) -> Union[None, int, list[list[Any]]]:
+    """The user's groups with the parameters' numbers in the place of the parameters; strangers are refused."""
+    if groups is None or isinstance(groups, int):
+        return groups
+    if not isinstance(groups, (list, tuple)) or not all(isinstance(group, (list, tuple)) for group in groups):
+        raise InvalidArgumentError(
+            f"groups must be an integer >= 0 or a list of lists of parameters. Received: {groups!r}."
+        )
+    numbered: list[list[Any]] = []
+    for group in groups:
+        numbers = []
+        for entry in group:
+            if not isinstance(entry, torch.Tensor):
+                raise InvalidArgumentError(f"groups must hold parameters. Received: {type(entry).__name__}.")
+            number = names.number_of(entry)
+            if number is None:
+                raise InvalidArgumentError(
+                    f"groups holds a tensor of shape {list(entry.shape)} that is no parameter of this optimizer."
+                )
+            numbers.append(number)
+        numbered.append(numbers)
+    return numbered

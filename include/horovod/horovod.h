@@ -1,0 +1,272 @@
+/* The C interface of libhorovod.so: the one door into the native core.
+ *
+ * Conventions
+ *   - Every function that can fail returns an hvd_status; HVD_OK is 0. The message of the last failure of the calling
+ * thread is hvd_last_error(). No function prints, exits or aborts.
+ *   - Pointers passed in are borrowed for the length of the call, but the tensors of an hvd_op (input, output): those
+ * must stay valid and untouched until the handle is done.
+ *   - Functions are safe to call from any thread, unless a comment says otherwise.
+ *   - "Collective": every member of the process set must make the matching call.
+ *
+ * Nothing in this file names Python, a deep-learning framework, MPI, CUDA or a socket address.
+ */
+#ifndef HOROVOD_HOROVOD_H_
+#define HOROVOD_HOROVOD_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HVD_API __attribute__((visibility("default")))
+
+/* Increased with every incompatible change of this file; the Python side refuses a library whose number differs. */
+#define HVD_ABI_VERSION 1
+
+/* ----------------------------------------------------------------------------------------------------------------
+ * status codes */
+
+typedef enum hvd_status {
+  HVD_OK = 0,
+  HVD_INVALID_ARGUMENT = 1,    /* the caller's fault on this rank */
+  HVD_UNSUPPORTED = 2,         /* this operation or process set cannot do that */
+  HVD_BACKEND_UNAVAILABLE = 3, /* nothing can run this batch; the message holds one reason per backend */
+  HVD_INTERNAL = 4,            /* a collective failed, or a bug of ours */
+  HVD_NOT_INITIALIZED = 5,     /* hvd_init has not been called */
+  HVD_SHUTDOWN = 6,            /* the engine, or a member that the operation needs, has shut down */
+  HVD_PEER_LOST = 7,           /* a rank died or closed its connection: the message names it */
+  HVD_TIMEOUT = 8,             /* a named deadline passed inside a collective */
+  HVD_MISMATCH = 9,            /* the members disagree; same message on every one of them */
+  HVD_IN_PROGRESS = 10,        /* hvd_wait: not done yet (time slice over, or a signal arrived) */
+} hvd_status;
+
+/* --------------------------------------------------------------------------------------------------------- operations
+ * and types */
+
+typedef enum hvd_op_type {
+  HVD_ALLREDUCE = 0,
+  HVD_ALLGATHER = 1,
+  HVD_BROADCAST = 2,
+  HVD_ALLTOALL = 3,
+  HVD_REDUCESCATTER = 4,
+  HVD_BARRIER = 5,
+  HVD_JOIN = 6,
+} hvd_op_type;
+
+/* The public numbers of hvd.Average, hvd.Sum, ... */
+typedef enum hvd_reduce_op {
+  HVD_AVERAGE = 0,
+  HVD_SUM = 1,
+  HVD_ADASUM = 2,
+  HVD_MIN = 3,
+  HVD_MAX = 4,
+  HVD_PRODUCT = 5,
+} hvd_reduce_op;
+
+typedef enum hvd_dtype {
+  HVD_UINT8 = 0,
+  HVD_INT8 = 1,
+  HVD_UINT16 = 2,
+  HVD_INT16 = 3,
+  HVD_INT32 = 4,
+  HVD_INT64 = 5,
+  HVD_FLOAT16 = 6,
+  HVD_FLOAT32 = 7,
+  HVD_FLOAT64 = 8,
+  HVD_BOOL = 9,
+  HVD_BFLOAT16 = 10,
+  HVD_UINT32 = 11,
+  HVD_UINT64 = 12,
+} hvd_dtype;
+
+/* One tensor of a submission. Row-major and contiguous. */
+typedef struct hvd_op {
+  int32_t type;        /* hvd_op_type */
+  int32_t dtype;       /* hvd_dtype */
+  int32_t reduce_op;   /* hvd_reduce_op; allreduce and reducescatter only */
+  int32_t root_rank;   /* global rank; broadcast only, else 0 */
+  int32_t process_set; /* id; 0 = all ranks */
+  int32_t ndim;
+  double prescale;   /* multiplies before the reduction; 1.0 = nothing */
+  double postscale;  /* multiplies after it */
+  const char* name;  /* UTF-8, NUL-terminated; the identity that is negotiated. NULL or "": counted per (process set,
+                        operation) */
+  const void* input; /* may be NULL when the tensor has no elements */
+  void* output;      /* allreduce, broadcast: same shape as input, may equal input. Others: NULL, the core allocates the
+                        result */
+  const int64_t* shape;  /* ndim extents */
+  const int32_t* splits; /* alltoall only: rows for each member; NULL = equal parts */
+  int32_t n_splits;
+  int32_t reserved;
+} hvd_op;
+
+typedef int64_t hvd_handle; /* > 0; one per submission, also of a group */
+
+enum { HVD_SUBMIT_WILL_WAIT = 1 }; /* flag: the caller waits at once and drives the engine itself; wake nobody */
+
+/* ---------------------------------------------------------------------------------------------------------------------
+ * life */
+
+/* How this rank reaches one other rank. Descriptors become the core's property when hvd_init succeeds or fails; -1 =
+ * absent. */
+typedef struct hvd_peer {
+  int32_t rank;
+  int32_t memory_fd;   /* the peer's shared region (same host), or -1 */
+  int32_t doorbell_fd; /* the peer's eventfd (same host), or -1 */
+  int32_t liveness_fd; /* becomes readable when the peer's process is gone (pidfd, or a socket), or -1 */
+  int32_t control_fd;  /* connected stream socket for control frames (other host), or -1 */
+  int32_t data_fd;     /* connected stream socket for data (other host), or -1 */
+  int64_t pid;         /* for messages */
+  uint8_t key[16];     /* per-connection key of the control frames' MAC (other host) */
+} hvd_peer;
+
+typedef struct hvd_config {
+  uint32_t struct_bytes; /* sizeof(hvd_config), checked */
+  int32_t rank, size, local_rank, local_size, cross_rank, cross_size;
+  uint64_t epoch;              /* rises with every re-initialisation of a job; a frame of another epoch is refused */
+  const int32_t* host_of_rank; /* size entries: equal numbers share memory */
+  const hvd_peer* peers;       /* the other ranks this one is connected to */
+  int32_t n_peers;
+  int32_t memory_fd;   /* own region, hvd_region_bytes long, or -1 when alone on the host */
+  int32_t doorbell_fd; /* own eventfd, or -1: the core makes one */
+  const char* hostname;
+  /* settings, from the one table (horovod/_core/settings.py) */
+  int64_t fusion_threshold_bytes;
+  double cycle_time_ms;
+  int32_t cache_capacity;
+  int32_t disable_group_fusion;
+  int32_t hierarchical_allreduce; /* -1 = decide by topology, 0 = off, 1 = on */
+  int32_t deterministic; /* 1: never fuse allreduces whose algorithm's rounding depends on the make-up of the batch */
+  int32_t stall_check_disable;
+  double stall_warning_s;
+  double stall_shutdown_s;     /* 0 = never */
+  double collective_timeout_s; /* no progress for that long inside a running batch */
+  double spin_us;              /* a waiting thread's spin before it blocks; < 0 = by ranks per usable core */
+  int32_t store_mode;          /* stores into shared slots: 0 = measure, 1 = ordinary, 2 = streaming */
+  int32_t thread_affinity;     /* core of the background thread, -1 = none */
+  int32_t log_level;           /* 0 trace .. 5 fatal */
+  const char* timeline_path;   /* NULL or "" = off */
+  int32_t timeline_mark_cycles;
+  int64_t resident_bytes; /* address space for tensors that live in shared memory; 0 = none */
+} hvd_config;
+
+HVD_API int32_t hvd_abi_version(void);
+
+/* Message of the calling thread's last failure; valid until its next failing call. Never NULL. */
+HVD_API const char* hvd_last_error(void);
+
+/* Bytes that every rank of a host of local_size ranks must give its region (a sealed memfd). */
+HVD_API int64_t hvd_region_bytes(int32_t local_size, int64_t resident_bytes);
+
+/* Starts the engine. Collective. Does not block on other ranks: the connections are there already.
+ * Errors: HVD_INVALID_ARGUMENT (bad config; already initialised), HVD_INTERNAL (no memory, no thread). */
+HVD_API hvd_status hvd_init(const hvd_config* config);
+
+/* Says goodbye, completes what can still complete within timeout_s, fails the rest with HVD_SHUTDOWN, joins the
+ * threads, closes every descriptor. Callable when not initialised (does nothing). Shared tensors stay valid until
+ * freed. */
+HVD_API hvd_status hvd_shutdown(double timeout_s);
+
+/* Fails every pending and future operation of this rank with `code` and `reason`, and tells the other ranks. */
+HVD_API hvd_status hvd_abort(hvd_status code, const char* reason);
+
+/* 1 between hvd_init and hvd_shutdown; stays 1 after a failure, until hvd_shutdown. */
+HVD_API int32_t hvd_initialized(void);
+
+/* JSON text: version, backends with name, usable and why not, effective settings, process sets, counters. Writes at
+ * most n bytes with a closing NUL and sets *needed to the full length + 1. */
+HVD_API hvd_status hvd_describe(char* buffer, size_t n, size_t* needed);
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * work */
+
+/* Submits n tensors (n > 1: one atomic group, all of one type and process set). Non-blocking. The caller keeps the
+ * tensors alive until the handle is done. A refusal (bad argument, duplicate name in flight) submits nothing and, but
+ * for a duplicate, is told to the other members as that rank's contribution, so that they fail with the reason instead
+ * of waiting. */
+HVD_API hvd_status hvd_submit(const hvd_op* ops, int32_t n, uint32_t flags, hvd_handle* out);
+
+/* Tells the members of a set that this rank refuses the operation `name` for `reason` (an adapter found a bad
+ * argument): they all get HVD_MISMATCH naming this rank. Non-blocking. */
+HVD_API hvd_status hvd_refuse(int32_t type, int32_t process_set, const char* name, const char* reason);
+
+/* HVD_OK: done and successful. HVD_IN_PROGRESS: not done yet. Anything else: done, failed with that error. */
+HVD_API hvd_status hvd_poll(hvd_handle handle);
+
+/* As hvd_poll, but waits up to timeout_s, driving the engine meanwhile. Returns HVD_IN_PROGRESS early when a signal
+ * arrives. */
+HVD_API hvd_status hvd_wait(hvd_handle handle, double timeout_s);
+
+/* Submit with HVD_SUBMIT_WILL_WAIT, wait, release; for operations whose output the caller gives (allreduce, broadcast,
+ * barrier). When it returns HVD_IN_PROGRESS, *out is a handle to go on waiting for; otherwise *out is 0. */
+HVD_API hvd_status hvd_run(const hvd_op* ops, int32_t n, double timeout_s, hvd_handle* out);
+
+/* Calls fn(user, status, message) once, when the handle is done, on an engine thread that holds no lock (or at once, on
+ * the caller's). The message is valid during the call. fn may submit, poll and release, but must not wait. */
+typedef void (*hvd_done_fn)(void* user, hvd_status status, const char* message);
+HVD_API hvd_status hvd_on_done(hvd_handle handle, hvd_done_fn fn, void* user);
+
+/* The result `index` of a done handle whose output the core allocated (allgather, alltoall, reducescatter). Ownership
+ * passes to the caller, who must call hvd_result_free(*owner) when the data is no longer needed. shape holds up to
+ * max_ndim extents. */
+typedef struct hvd_result {
+  void* data;
+  void* owner;
+  int64_t bytes;
+  int32_t dtype;
+  int32_t ndim;
+  int64_t shape[16];
+} hvd_result;
+HVD_API hvd_status hvd_take_result(hvd_handle handle, int32_t index, hvd_result* out);
+HVD_API void hvd_result_free(void* owner);
+
+/* Rows received from each member (alltoall): n must be the size of the set. */
+HVD_API hvd_status hvd_received_splits(hvd_handle handle, int32_t index, int32_t* splits, int32_t n);
+
+/* A number that the operation yields: join: the last rank to join; process_set_add: the id. */
+HVD_API hvd_status hvd_result_value(hvd_handle handle, int64_t* value);
+
+/* Forgets a handle. If it is not done the operation still runs to its end; its tensors must live until then. */
+HVD_API hvd_status hvd_release(hvd_handle handle);
+
+/* ----------------------------------------------------------------------------------------------------------------
+ * process sets */
+
+/* Registers the set of these global ranks. Collective over *all* ranks of the job. Completes when all have asked for
+ * the same ranks; hvd_result_value gives the id. Errors on the handle: HVD_MISMATCH (ranks differ),
+ * HVD_INVALID_ARGUMENT (exists, not a rank, empty). */
+HVD_API hvd_status hvd_process_set_add(const int32_t* ranks, int32_t n, hvd_handle* out);
+/* Removes a set. Collective over all ranks. Set 0 cannot be removed. */
+HVD_API hvd_status hvd_process_set_remove(int32_t id, hvd_handle* out);
+/* Members in ascending order. *n in: capacity, out: number of members. HVD_INVALID_ARGUMENT: unknown id. */
+HVD_API hvd_status hvd_process_set_ranks(int32_t id, int32_t* ranks, int32_t* n);
+/* Registered ids, ascending. */
+HVD_API hvd_status hvd_process_set_list(int32_t* ids, int32_t* n);
+
+/* -------------------------------------------------------------------------------------------------------------- shared
+ * tensors */
+
+/* Memory that the other ranks of this host can read and write during a collective: an allreduce of it needs no copy.
+ * Aligned to 64 bytes, zeroed, committed (never a SIGBUS). HVD_UNSUPPORTED: alone on the host or resident_bytes is 0;
+ * HVD_INTERNAL: no memory left. Stays valid, as private memory of this process, after hvd_shutdown and until
+ * hvd_shared_free. */
+HVD_API hvd_status hvd_shared_alloc(int64_t bytes, void** out);
+HVD_API void hvd_shared_free(void* data);
+
+/* --------------------------------------------------------------------------------------------------------------------
+ * observers */
+
+HVD_API hvd_status hvd_timeline_start(const char* path, int32_t mark_cycles);
+HVD_API hvd_status hvd_timeline_stop(void);
+
+/* fn receives the engine's log lines (level, text) on any thread; NULL restores stderr. Call before hvd_init. */
+typedef void (*hvd_log_fn)(int32_t level, const char* text);
+HVD_API void hvd_log_sink(hvd_log_fn fn);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* HOROVOD_HOROVOD_H_ */

@@ -1,0 +1,351 @@
+// The functions of horovod.h. Thin: find the engine, convert, call, report. The only global of the library lives here:
+// the engine, held by a shared pointer so that a call under way outlives a concurrent shutdown.
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "api/guard.h"
+#include "base/log.h"
+#include "engine/engine.h"
+
+namespace {
+
+using hvd::Code;
+using hvd::Completion;
+using hvd::Engine;
+using hvd::Guard;
+using hvd::Report;
+using hvd::Status;
+
+// Leaked on purpose: a thread may still call in while static destructors run.
+struct Library {
+  std::mutex life;   // serialises hvd_init and hvd_shutdown
+  std::mutex mutex;  // guards engine
+  std::shared_ptr<Engine> engine;
+  std::atomic<bool> forked{false};                            // this process is a child of the one that called hvd_init
+  std::mutex heaps_mutex;                                     // guards heaps
+  std::map<void*, std::shared_ptr<hvd::ResidentHeap>> heaps;  // by allocation; keeps the region mapped
+};
+
+Library& Lib() {
+  static auto* const kLibrary = new Library;
+  return *kLibrary;
+}
+
+void InForkedChild() {
+  Library& lib = Lib();
+  if (!lib.engine) return;
+  lib.forked = true;
+  lib.engine->CloseInChild();
+}
+
+std::shared_ptr<Engine> Current() {
+  Library& lib = Lib();
+  if (lib.forked.load(std::memory_order_relaxed)) return nullptr;
+  std::lock_guard<std::mutex> lock(lib.mutex);
+  return lib.engine;
+}
+
+Status NotInitialized() {
+  if (Lib().forked) {
+    return Status(Code::kNotInitialized,
+                  "this process was forked from a rank and is not a rank itself; collectives work only in the process "
+                  "that called hvd.init().");
+  }
+  return Status(Code::kNotInitialized, "Horovod is not initialized; call hvd.init() first.");
+}
+
+// Runs fn(engine) -> Status.
+template <class F>
+hvd_status WithEngine(F fn) {
+  return Guard([&] {
+    const std::shared_ptr<Engine> engine = Current();
+    return engine ? fn(*engine) : NotInitialized();
+  });
+}
+
+// Runs fn(engine, completion) -> Status.
+template <class F>
+hvd_status WithHandle(hvd_handle handle, F fn) {
+  return WithEngine([&](Engine& engine) {
+    const std::shared_ptr<Completion> completion = engine.handles().Find(handle);
+    if (!completion)
+      return Status(Code::kInvalidArgument,
+                    "unknown handle " + std::to_string(handle) + "; it was released or never existed.");
+    return fn(engine, *completion);
+  });
+}
+
+Status StateOf(const Completion& completion) {
+  if (!completion.done()) return Status(Code::kInProgress, "not done yet.");
+  return completion.status();
+}
+
+template <class F>
+Status HandleFor(Engine& engine, hvd_handle* out, F submit) {
+  std::shared_ptr<Completion> completion;
+  HVD_TRY(submit(&completion));
+  *out = engine.handles().Add(std::move(completion));
+  return Status();
+}
+
+Status CopyInts(const std::vector<int>& from, int32_t* to, int32_t* n) {
+  const int32_t room = *n;
+  *n = static_cast<int32_t>(from.size());
+  if (room < *n)
+    return Status(Code::kInvalidArgument,
+                  "room for " + std::to_string(room) + " entries, " + std::to_string(*n) + " needed.");
+  std::copy(from.begin(), from.end(), to);
+  return Status();
+}
+
+Status OutcomeOf(Completion& completion, int32_t index, hvd::Outcome** out) {
+  HVD_TRY(StateOf(completion));
+  auto& results = completion.results;
+  if (index < 0 || index >= static_cast<int32_t>(results.size())) {
+    return Status(Code::kInvalidArgument, "result " + std::to_string(index) + " of a submission with " +
+                                              std::to_string(results.size()) + " tensors.");
+  }
+  *out = &results[index];
+  return Status();
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t hvd_abi_version(void) { return HVD_ABI_VERSION; }
+const char* hvd_last_error(void) { return hvd::LastError(); }
+
+int64_t hvd_region_bytes(int32_t local_size, int64_t resident_bytes) {
+  return static_cast<int64_t>(hvd::Arena::FixedBytes(std::max(1, local_size))) + std::max<int64_t>(0, resident_bytes);
+}
+
+hvd_status hvd_init(const hvd_config* config) {
+  return Guard([&]() -> Status {
+    Library& lib = Lib();
+    if (config == nullptr) return Status(Code::kInvalidArgument, "hvd_init: config is null.");
+    if (lib.forked) return NotInitialized();
+    std::lock_guard<std::mutex> life(lib.life);
+    if (Current()) return Status(Code::kInvalidArgument, "hvd_init: already initialised; call hvd_shutdown first.");
+    static const int at_fork = pthread_atfork(nullptr, nullptr, &InForkedChild);
+    if (at_fork != 0) return Status(Code::kInternal, "pthread_atfork failed.");
+    auto engine = Engine::Create(*config);
+    HVD_TRY(engine.status());
+    std::lock_guard<std::mutex> lock(lib.mutex);
+    lib.engine = std::move(*engine);
+    return Status();
+  });
+}
+
+hvd_status hvd_shutdown(double timeout_s) {
+  return Guard([&] {
+    Library& lib = Lib();
+    if (lib.forked) return Status();
+    std::lock_guard<std::mutex> life(lib.life);
+    const std::shared_ptr<Engine> engine = Current();
+    if (!engine) return Status();
+    engine->Shutdown(timeout_s);
+    std::lock_guard<std::mutex> lock(lib.mutex);
+    lib.engine.reset();
+    return Status();
+  });
+}
+
+hvd_status hvd_abort(hvd_status code, const char* reason) {
+  return WithEngine([&](Engine& engine) {
+    if (code == HVD_OK || code == HVD_IN_PROGRESS)
+      return Status(Code::kInvalidArgument, "hvd_abort: not a failure code.");
+    engine.Abort(Status(static_cast<Code>(code), reason ? reason : "aborted."));
+    return Status();
+  });
+}
+
+int32_t hvd_initialized(void) { return Current() != nullptr; }
+
+hvd_status hvd_describe(char* buffer, size_t n, size_t* needed) {
+  return WithEngine([&](Engine& engine) {
+    const std::string text = engine.DescribeJson();
+    *needed = text.size() + 1;
+    if (n > 0) {
+      const size_t take = std::min(n - 1, text.size());
+      std::memcpy(buffer, text.data(), take);
+      buffer[take] = '\0';
+    }
+    return Status();
+  });
+}
+
+hvd_status hvd_submit(const hvd_op* ops, int32_t n, uint32_t flags, hvd_handle* out) {
+  *out = 0;
+  return WithEngine([&](Engine& engine) {
+    return HandleFor(engine, out, [&](auto* completion) {
+      return engine.Submit(ops, n, (flags & HVD_SUBMIT_WILL_WAIT) != 0, completion);
+    });
+  });
+}
+
+hvd_status hvd_refuse(int32_t type, int32_t process_set, const char* name, const char* reason) {
+  return WithEngine([&](Engine& engine) {
+    if (type < HVD_ALLREDUCE || type > HVD_BARRIER)
+      return Status(Code::kInvalidArgument, "hvd_refuse: unknown operation type.");
+    return engine.Refuse(static_cast<hvd::OpType>(type), process_set, name ? name : "",
+                         reason ? reason : "no reason given.");
+  });
+}
+
+hvd_status hvd_poll(hvd_handle handle) {
+  return WithHandle(handle, [](Engine& engine, Completion& completion) {
+    if (!completion.done()) engine.Poll();
+    return StateOf(completion);
+  });
+}
+
+hvd_status hvd_wait(hvd_handle handle, double timeout_s) {
+  return WithHandle(handle, [&](Engine& engine, Completion& completion) {
+    engine.Wait(completion, timeout_s);
+    return StateOf(completion);
+  });
+}
+
+hvd_status hvd_run(const hvd_op* ops, int32_t n, double timeout_s, hvd_handle* out) {
+  *out = 0;
+  return WithEngine([&](Engine& engine) {
+    std::shared_ptr<Completion> completion;
+    HVD_TRY(engine.Submit(ops, n, /*will_wait=*/true, &completion));
+    if (engine.Wait(*completion, timeout_s)) return completion->status();
+    *out = engine.handles().Add(completion);
+    return StateOf(*completion);
+  });
+}
+
+hvd_status hvd_on_done(hvd_handle handle, hvd_done_fn fn, void* user) {
+  return WithHandle(handle, [&](Engine&, Completion& completion) {
+    if (!completion.AddCallback({fn, user})) {
+      fn(user, static_cast<hvd_status>(completion.status().code()), completion.status().message().c_str());
+    }
+    return Status();
+  });
+}
+
+hvd_status hvd_take_result(hvd_handle handle, int32_t index, hvd_result* out) {
+  return WithHandle(handle, [&](Engine&, Completion& completion) {
+    hvd::Outcome* outcome = nullptr;
+    HVD_TRY(OutcomeOf(completion, index, &outcome));
+    hvd::Tensor* t = &outcome->tensor;
+    if (!t->result)
+      return Status(Code::kInvalidArgument, "this operation has no result of its own, or it was taken already.");
+    hvd::Block* block = t->result.release();
+    out->data = block->data;
+    out->owner = block;
+    out->bytes = static_cast<int64_t>(block->bytes);
+    out->dtype = static_cast<int32_t>(outcome->dtype);
+    out->ndim = static_cast<int32_t>(t->shape.size());
+    std::copy(t->shape.begin(), t->shape.end(), out->shape);
+    return Status();
+  });
+}
+
+void hvd_result_free(void* owner) { delete static_cast<hvd::Block*>(owner); }
+
+hvd_status hvd_received_splits(hvd_handle handle, int32_t index, int32_t* splits, int32_t n) {
+  return WithHandle(handle, [&](Engine&, Completion& completion) {
+    hvd::Outcome* outcome = nullptr;
+    HVD_TRY(OutcomeOf(completion, index, &outcome));
+    const std::vector<int64_t>& rows = outcome->tensor.received_rows;
+    if (n != static_cast<int32_t>(rows.size())) {
+      return Status(Code::kInvalidArgument,
+                    "room for " + std::to_string(n) + " splits, " + std::to_string(rows.size()) + " received.");
+    }
+    std::copy(rows.begin(), rows.end(), splits);
+    return Status();
+  });
+}
+
+hvd_status hvd_result_value(hvd_handle handle, int64_t* value) {
+  return WithHandle(handle, [&](Engine&, Completion& completion) {
+    HVD_TRY(StateOf(completion));
+    *value = completion.value;
+    return Status();
+  });
+}
+
+hvd_status hvd_release(hvd_handle handle) {
+  return WithEngine([&](Engine& engine) {
+    if (engine.handles().Remove(handle)) return Status();
+    return Status(Code::kInvalidArgument, "unknown handle " + std::to_string(handle) + ".");
+  });
+}
+
+hvd_status hvd_process_set_add(const int32_t* ranks, int32_t n, hvd_handle* out) {
+  *out = 0;
+  return WithEngine([&](Engine& engine) {
+    return HandleFor(engine, out,
+                     [&](auto* completion) { return engine.AddSet(std::vector<int>(ranks, ranks + n), completion); });
+  });
+}
+
+hvd_status hvd_process_set_remove(int32_t id, hvd_handle* out) {
+  *out = 0;
+  return WithEngine([&](Engine& engine) {
+    if (id == 0) return Status(Code::kInvalidArgument, "process set 0 (all ranks) cannot be removed.");
+    return HandleFor(engine, out, [&](auto* completion) { return engine.RemoveSet(id, completion); });
+  });
+}
+
+hvd_status hvd_process_set_ranks(int32_t id, int32_t* ranks, int32_t* n) {
+  return WithEngine([&](Engine& engine) {
+    const std::vector<int> members = engine.sets().Ranks(id);
+    if (members.empty())
+      return Status(Code::kInvalidArgument, "process set " + std::to_string(id) + " does not exist.");
+    return CopyInts(members, ranks, n);
+  });
+}
+
+hvd_status hvd_process_set_list(int32_t* ids, int32_t* n) {
+  return WithEngine([&](Engine& engine) { return CopyInts(engine.sets().Ids(), ids, n); });
+}
+
+hvd_status hvd_shared_alloc(int64_t bytes, void** out) {
+  *out = nullptr;
+  return WithEngine([&](Engine& engine) {
+    const std::shared_ptr<hvd::ResidentHeap> heap = engine.heap();
+    if (!heap) return Status(Code::kUnsupported, "this rank shares no memory with others; use an ordinary tensor.");
+    if (bytes < 0) return Status(Code::kInvalidArgument, "hvd_shared_alloc: negative size.");
+    auto data = heap->Allocate(static_cast<size_t>(bytes));
+    HVD_TRY(data.status());
+    Library& lib = Lib();
+    std::lock_guard<std::mutex> lock(lib.heaps_mutex);
+    lib.heaps[*data] = heap;
+    *out = *data;
+    return Status();
+  });
+}
+
+void hvd_shared_free(void* data) {
+  Library& lib = Lib();
+  std::shared_ptr<hvd::ResidentHeap> heap;
+  {
+    std::lock_guard<std::mutex> lock(lib.heaps_mutex);
+    auto it = lib.heaps.find(data);
+    if (it == lib.heaps.end()) return;
+    heap = std::move(it->second);
+    lib.heaps.erase(it);
+  }
+  heap->Free(data);
+}
+
+hvd_status hvd_timeline_start(const char* path, int32_t mark_cycles) {
+  return WithEngine([&](Engine& engine) { return engine.timeline().Start(path ? path : "", mark_cycles != 0); });
+}
+hvd_status hvd_timeline_stop(void) {
+  return WithEngine([](Engine& engine) { return engine.timeline().Stop(); });
+}
+void hvd_log_sink(hvd_log_fn fn) { hvd::SetLogSink(fn); }
+
+}  // extern "C"

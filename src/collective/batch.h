@@ -1,0 +1,71 @@
+// What the engine asks a collective to do: a batch of tensors over a group of ranks. Plain values; no ownership of
+// tensors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace hvd {
+
+class Channel;
+class LocalView;
+class StoreChooser;
+
+// A block of results that the core allocates (allgather, alltoall, reducescatter). 64-byte aligned.
+struct Block {
+  explicit Block(size_t bytes);
+  ~Block();
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+  std::byte* data = nullptr;
+  size_t bytes = 0;
+};
+
+struct Tensor {
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;  // allreduce, broadcast: given by the caller, may equal input. Others: result->data, set
+                                // by the collective
+  std::vector<int64_t> shape;   // this rank's input
+  size_t elems = 0;             // product of shape
+  size_t row_elems = 1;         // product of shape[1:]
+  std::vector<int64_t> splits;  // alltoall: rows for each member (always filled in by the engine)
+  // set by the collective:
+  std::unique_ptr<Block> result;
+  std::vector<int64_t> received_rows;  // allgather, alltoall: rows from each member, in member order
+};
+
+struct Batch {
+  uint64_t seq = 0;  // position in the order log: equal on all members, rises
+  OpType type = OpType::kAllreduce;
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;  // never kAverage: the engine turns it into kSum and a factor
+  double prescale = 1.0, postscale = 1.0;
+  int root = 0;                 // member index; broadcast
+  std::vector<Tensor> tensors;  // same number and order on every member; same total for allreduce
+  int waiting_for = -1;         // global rank that a collective over channels waits for now, or -1; for reports
+};
+
+// The ranks of one process set, seen from this one. Lives as long as the set.
+struct Group {
+  std::vector<int> ranks;          // global ranks, ascending; a rank's place here is its *member* index
+  int index = 0;                   // this rank's member index
+  std::vector<int> host_of;        // per member: host number
+  std::vector<int> local_members;  // member indices on this rank's host, ascending (this one included)
+  std::vector<Channel*>
+      channels;  // per member: data channel, or nullptr (itself, or a member of this host that shares memory)
+  LocalView* local = nullptr;            // shared memory of local_members; nullptr when local_members.size() == 1
+  std::shared_ptr<StoreChooser> stores;  // how to store into it; nullptr: streaming from 256 KB on, not measured
+  bool deterministic = false;
+  int hierarchical = -1;  // -1 decide by topology, 0 off, 1 on
+  mutable std::vector<std::byte>
+      scratch;  // staging of the collectives over channels (two segments); one batch runs at a time
+
+  int size() const { return static_cast<int>(ranks.size()); }
+  bool one_host() const { return static_cast<int>(local_members.size()) == size(); }
+};
+
+}  // namespace hvd

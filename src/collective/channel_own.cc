@@ -1,0 +1,64 @@
+#include "collective/channel_own.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "collective/kernels.h"
+
+namespace hvd {
+namespace {
+constexpr size_t kTurnElems = 64 << 10;
+constexpr size_t kTurnBytes = 512 << 10;
+}  // namespace
+
+Task CopyOwn(std::byte* dst, const std::byte* src, size_t bytes) {
+  if (dst == src) co_return Status();
+  for (size_t at = 0; at < bytes; at += kTurnBytes) {
+    if (at > 0) co_await Yield();
+    Copy(dst + at, src + at, std::min(kTurnBytes, bytes - at));
+  }
+  co_return Status();
+}
+
+Task PrescaleOwn(Batch& batch) {
+  if (batch.prescale == 1.0) co_return Status();
+  const ReduceOp op = batch.op == ReduceOp::kAdasum ? ReduceOp::kSum : batch.op;
+  const size_t unit = SizeOf(batch.dtype);
+  size_t turn = 0;
+  for (const Tensor& t : batch.tensors) {
+    for (size_t at = 0; at < t.elems; at += kTurnElems) {
+      const size_t n = std::min(kTurnElems, t.elems - at);
+      const void* src = t.input + at * unit;
+      void* dst = t.output + at * unit;
+      Reduce({batch.dtype, op, {batch.prescale, 1.0}, &src, 1, &dst, 1, n});
+      turn += n;
+      if (turn >= kTurnElems) {
+        turn = 0;
+        co_await Yield();
+      }
+    }
+  }
+  co_return Status();
+}
+
+Status AllocateResult(const Batch& batch, Tensor& t, size_t bytes) {
+  t.result = std::make_unique<Block>(bytes);
+  if (t.result->data != nullptr) return Status();
+  return Status(Code::kInternal,
+                std::string(NameOf(batch.type)) + ": no memory for a result of " + std::to_string(bytes) + " bytes.");
+}
+
+Status AllocateRows(const Batch& batch, Tensor& t, const std::vector<int64_t>& rows) {
+  int64_t total = 0, bytes = 0;
+  const int64_t row_bytes = static_cast<int64_t>(t.row_elems * SizeOf(batch.dtype));
+  bool possible = true;
+  for (const int64_t r : rows) possible = possible && r >= 0 && !__builtin_add_overflow(total, r, &total);
+  if (!possible || __builtin_mul_overflow(total, row_bytes, &bytes)) {
+    return Status(Code::kInternal, std::string(NameOf(batch.type)) + " of batch " + std::to_string(batch.seq) +
+                                       ": the members announced an impossible number of rows; this is a bug.");
+  }
+  return AllocateResult(batch, t, static_cast<size_t>(bytes));
+}
+
+}  // namespace hvd

@@ -1,0 +1,33 @@
+// The three ways of an allreduce over shared memory, for shm_allreduce.cc, which chooses; see shm.h.
+#pragma once
+
+#include "collective/shm_steps.h"
+
+namespace hvd {
+
+// What to do with every element.
+struct Reduction {
+  DType dtype;
+  ReduceOp op;
+  Factors factors;
+};
+
+// Through the slots. The first chunk may have been stored before (StageFirstChunk), so that a rank that waits for the
+// others has used the time; then step taken() announced it.
+struct StreamPlan {
+  StreamPlan(size_t total, int n);
+  size_t chunk_bytes, share_bytes, chunks;
+};
+Task AcquireSlots(ShmSteps& steps);
+void StageChunk(ShmSteps& steps, const Ranges& ranges, const StreamPlan& plan, size_t c, StoreMode mode);
+Task StreamReduce(ShmSteps& steps, const Reduction& what, const Ranges& ranges, bool staged, StoreMode mode);
+
+// A tensor that lies in the resident heap of every member: all inputs and outputs, by member.
+struct ResidentTensor {
+  std::vector<const std::byte*> inputs;
+  std::vector<std::byte*> outputs;
+  size_t bytes = 0;
+};
+Task ResidentReduce(ShmSteps& steps, const Reduction& what, const std::vector<ResidentTensor>& tensors, StoreMode mode);
+
+}  // namespace hvd

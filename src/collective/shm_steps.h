@@ -1,0 +1,226 @@
+// What the shared-memory collectives (shm_*.cc) have in common: the step counter of a batch, first use of own buffers,
+// when to yield, and the stream of pieces that allgather, alltoall and reducescatter are made of.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/task.h"
+#include "collective/batch.h"
+#include "collective/kernels.h"
+#include "collective/store_chooser.h"
+#include "transport/local_view.h"
+
+namespace hvd {
+
+inline constexpr size_t kShareAlign = 64;  // shares begin on cache lines: no line is stored by two ranks
+inline constexpr size_t RoundUpTo(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+
+// One batch on one LocalView. Lives in the outermost coroutine's frame.
+class ShmSteps {
+ public:
+  ShmSteps(const Group& group, uint64_t seq) : view_(*group.local), seq_(seq) { view_.Begin(seq); }
+  ShmSteps(const ShmSteps&) = delete;
+  ShmSteps& operator=(const ShmSteps&) = delete;
+
+  LocalView& view() { return view_; }
+  int n() const { return view_.size(); }
+  int me() const { return view_.index(); }
+
+  // Steps are numbered alike on all members: `taken` is the last one that every member passes before what comes next.
+  uint32_t taken() const { return taken_; }
+  void Take(uint32_t steps) { taken_ += steps; }
+
+  // The small buffers alternate with the parity of seq, and within a batch. True: this batch has not used the buffer
+  // yet; Acquire it.
+  int small_buffer(uint32_t turn) const { return static_cast<int>((seq_ + turn) % LocalView::kSmallBuffers); }
+  bool FirstUse(LocalView::Buffer kind, int which) {
+    const uint32_t bit = 1u << (kind == LocalView::Buffer::kSmall ? which : LocalView::kSmallBuffers + which);
+    const bool first = (used_ & bit) == 0;
+    used_ |= bit;
+    return first;
+  }
+
+  // Counts bytes worked on; true when it is time to let the driver look after control traffic (about 100 us).
+  bool Tired(size_t bytes) {
+    worked_ += bytes;
+    if (worked_ < kYieldBytes) return false;
+    worked_ = 0;
+    return true;
+  }
+
+ private:
+  static constexpr size_t kYieldBytes = 1 << 20;
+  LocalView& view_;
+  const uint64_t seq_;
+  uint32_t taken_ = 0, used_ = 0;
+  size_t worked_ = 0;
+};
+
+// n pointers without an allocation for the usual numbers of ranks.
+template <class P>
+class PointerList {
+ public:
+  explicit PointerList(int n) {
+    if (n > kInline) more_.resize(n);
+  }
+  P& operator[](int i) { return data()[i]; }
+  P* data() { return more_.empty() ? few_ : more_.data(); }
+
+ private:
+  static constexpr int kInline = 16;
+  P few_[kInline] = {};
+  std::vector<P> more_;
+};
+
+// The tensors of a batch laid end to end: offsets are bytes of the whole, pieces are the users' own memory.
+class Ranges {
+ public:
+  void Add(const std::byte* input, std::byte* output, size_t bytes) {
+    if (bytes == 0) return;
+    pieces_.push_back({input, output, total_, bytes});
+    total_ += bytes;
+  }
+  size_t total() const { return total_; }
+  // Calls fn(input, output, bytes, at): the parts of [from, to), `at` bytes into the whole.
+  template <class F>
+  void ForEach(size_t from, size_t to, F fn) const {
+    if (from >= to) return;
+    for (size_t i = Find(from); i < pieces_.size() && from < to; ++i) {
+      const Piece& p = pieces_[i];
+      const size_t skip = from - p.at, left = p.bytes - skip, bytes = left < to - from ? left : to - from;
+      fn(p.input + skip, p.output == nullptr ? nullptr : p.output + skip, bytes, from);
+      from += bytes;
+    }
+  }
+  // Stores the inputs of [from, to) one after the other.
+  void Gather(size_t from, size_t to, std::byte* dst, StoreMode mode) const {
+    ForEach(from, to, [&](const std::byte* in, std::byte*, size_t bytes, size_t at) {
+      Copy(dst + (at - from), in, bytes, mode);
+    });
+  }
+  // The outputs of [from, to) from bytes one after the other.
+  void Scatter(size_t from, size_t to, const std::byte* src) const {
+    ForEach(from, to,
+            [&](const std::byte*, std::byte* out, size_t bytes, size_t at) { Copy(out, src + (at - from), bytes); });
+  }
+
+ private:
+  struct Piece {
+    const std::byte* input;
+    std::byte* output;
+    size_t at, bytes;
+  };
+  size_t Find(size_t at) const {
+    size_t low = 0, high = pieces_.size();
+    while (high - low > 1) {
+      const size_t middle = (low + high) / 2;
+      (pieces_[middle].at <= at ? low : high) = middle;
+    }
+    return low;
+  }
+  std::vector<Piece> pieces_;
+  size_t total_ = 0;
+};
+
+// For stores that nobody measures: what the allreduces of this size have learned.
+inline StoreMode UnmeasuredStores(const Group& group, size_t bytes) {
+  if (group.stores != nullptr) return group.stores->Learned(bytes);
+  return bytes >= StoreChooser::kMeasuredBytes ? StoreMode::kStreaming : StoreMode::kOrdinary;
+}
+
+// Store mode of a batch, and the clock that judges it.
+class StoreTrial {
+ public:
+  StoreTrial(const Group& group, StoreChooser::Use use, size_t bytes)
+      : chooser_(group.stores.get()), use_(use), bytes_(bytes) {
+    if (chooser_ != nullptr) {
+      mode_ = chooser_->Decide(use, bytes);
+    } else {
+      mode_ = bytes >= StoreChooser::kMeasuredBytes ? StoreMode::kStreaming : StoreMode::kOrdinary;
+    }
+  }
+  StoreMode mode() const { return mode_; }
+  void Start() { begin_ = std::chrono::steady_clock::now(); }  // all members have arrived
+  void Stop() {
+    if (chooser_ == nullptr || bytes_ < StoreChooser::kMeasuredBytes) return;
+    const std::chrono::duration<double, std::nano> elapsed = std::chrono::steady_clock::now() - begin_;
+    chooser_->Record(use_, bytes_, mode_, elapsed.count());
+  }
+
+ private:
+  StoreChooser* chooser_;
+  StoreChooser::Use use_;
+  size_t bytes_;
+  StoreMode mode_;
+  std::chrono::steady_clock::time_point begin_;
+};
+
+// Inside a batch: all[m * bytes] = what member m passed. 1 step per 64 KB.
+Task ExchangeBlobs(ShmSteps& steps, const std::byte* mine, size_t bytes, std::byte* all);
+
+// The same for a header of equal size on all members, with the data of a member right behind it where both fit one
+// small buffer. 1 step.
+Task ExchangeHeaders(ShmSteps& steps, const std::byte* mine, size_t bytes, const Ranges& data, std::byte* all);
+inline bool TravelsInline(size_t header_bytes, size_t data_bytes) {
+  return header_bytes <= LocalView::small_bytes() / 2 && data_bytes <= LocalView::small_bytes() - header_bytes;
+}
+// Where ExchangeHeaders put the data of a member.
+inline const std::byte* InlineData(ShmSteps& steps, int member, size_t header_bytes) {
+  return steps.view().small(member, steps.small_buffer(0)) + header_bytes;
+}
+
+inline Status NoMemoryFor(const Batch& batch, size_t bytes) {
+  return Status(Code::kInternal,
+                std::string(NameOf(batch.type)) + ": no memory for a result of " + std::to_string(bytes) + " bytes.");
+}
+
+inline Status TooManySteps() {
+  return Status(Code::kUnsupported, "a collective over shared memory needs more than 2^27 chunks; split the tensor.");
+}
+
+// The slots of a rank are one piece of memory (arena.h); streams cut it into four pieces.
+inline constexpr int kPieces = 4;
+static_assert(kPieces % LocalView::kSlots == 0 && kPieces >= 4,
+              "StreamPieces fills two pieces ahead of two being drained");
+inline constexpr size_t kPieceBytes = LocalView::kSlots * LocalView::slot_bytes() / kPieces;
+inline std::byte* PieceOf(LocalView& view, int member, size_t c) {
+  return view.slot(member, 0) + c % kPieces * kPieceBytes;
+}
+
+// `rounds` pieces from every member to every member. fill(c, piece) stores this rank's piece c; drain(c) consumes the
+// pieces c of the others. Steps after taken(): P(-2) = 1 after piece 0 is filled, P(-1) = 2 after piece 1, P(c) = c + 3
+// after round c, which fills piece c + 2 and drains piece c. Invariant: round c begins when all members have passed P(c
+// - 2). Then pieces c are filled (they were in round c - 2), and the pieces c - 2, whose memory piece c + 2 takes, are
+// drained. A member may be one whole round ahead of another before it has to wait.
+// When it returns, others may still drain the last pieces: who streams again in the same batch awaits
+// AllReached(steps.taken()) first.
+template <class Fill, class Drain>
+Task StreamPieces(ShmSteps& steps, size_t rounds, size_t round_bytes, Fill fill, Drain drain) {
+  if (rounds == 0) co_return Status();
+  if (rounds >= LocalView::kFinalStep / 2) co_return TooManySteps();
+  LocalView& view = steps.view();
+  const uint32_t base = steps.taken();
+  for (int which = 0; which < LocalView::kSlots; ++which) {
+    if (steps.FirstUse(LocalView::Buffer::kSlot, which)) co_await view.Acquire(LocalView::Buffer::kSlot, which);
+  }
+  for (size_t c = 0; c < 2; ++c) {
+    if (c < rounds) fill(c, PieceOf(view, steps.me(), c));
+    view.Publish(base + 1 + static_cast<uint32_t>(c));
+  }
+  for (size_t c = 0; c < rounds; ++c) {
+    const uint32_t step = base + static_cast<uint32_t>(c);
+    HVD_CO_TRY(co_await view.AllReached(step + 1));
+    if (c + 2 < rounds) fill(c + 2, PieceOf(view, steps.me(), c + 2));
+    drain(c);
+    view.Publish(step + 3);
+    if (steps.Tired(round_bytes)) co_await Yield();
+  }
+  steps.Take(static_cast<uint32_t>(rounds + 2));
+  co_return Status();
+}
+
+}  // namespace hvd

@@ -1,0 +1,45 @@
+#include "collective/solo.h"
+
+#include "collective/kernels.h"
+
+namespace hvd {
+namespace {
+
+void ReduceOne(const Batch& batch, const Tensor& t, void* out) {
+  const void* src = t.input;
+  const ReduceOp op = batch.op == ReduceOp::kAdasum ? ReduceOp::kSum : batch.op;  // Adasum of one vector is the vector
+  Reduce({batch.dtype, op, {batch.prescale, batch.postscale}, &src, 1, &out, 1, t.elems});
+}
+
+}  // namespace
+
+Task SoloCollective(const Group&, Batch& batch) {
+  for (Tensor& t : batch.tensors) {
+    const size_t bytes = t.elems * SizeOf(batch.dtype);
+    const int64_t rows = t.shape.empty() ? 1 : t.shape[0];
+    switch (batch.type) {
+      case OpType::kAllreduce:
+        ReduceOne(batch, t, t.output);
+        break;
+      case OpType::kReducescatter:
+        t.result = std::make_unique<Block>(bytes);
+        ReduceOne(batch, t, t.result->data);
+        break;
+      case OpType::kBroadcast:
+        if (t.output != t.input) Copy(t.output, t.input, bytes);
+        break;
+      case OpType::kAllgather:
+      case OpType::kAlltoall:
+        t.result = std::make_unique<Block>(bytes);
+        Copy(t.result->data, t.input, bytes);
+        t.received_rows = {rows};
+        break;
+      case OpType::kBarrier:
+      case OpType::kJoin:
+        break;
+    }
+  }
+  co_return Status();
+}
+
+}  // namespace hvd

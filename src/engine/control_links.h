@@ -1,0 +1,52 @@
+// ControlLinks: the framed streams to this rank's neighbours in the control tree. Frames go through shared memory on
+// one host, through authenticated sockets between hosts. Used by the holder of the driver role only.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "transport/frame_stream.h"
+#include "transport/neighbours.h"
+#include "transport/ring_channel.h"
+
+namespace hvd {
+
+class ControlLinks {
+ public:
+  void AddRing(Neighbours* neighbours, int local, int self_rank);
+  // `key`: of the frames' authentication code.
+  void Add(std::unique_ptr<Channel> channel, int self_rank, const FrameStream::Key& key);
+
+  Status Send(int to_rank, std::span<const std::byte> frame);
+  // Hands every whole frame that has arrived to deliver(from_rank, frame) and sends what still waits. The first failure
+  // ends it and is remembered: broken_rank() says whose it was; that link is not used again.
+  using Deliver = std::function<Status(int from_rank, std::span<const std::byte> frame)>;
+  Status Receive(const Deliver& deliver, bool* moved);
+  int broken_rank() const { return broken_rank_; }
+  bool AnythingToRead() const;
+  bool HasUnsent() const;
+  // A neighbour that has read everything need not be rung.
+  void DropReadRings(Neighbours* neighbours) const;
+  void CloseInChild();
+
+ private:
+  struct Link {
+    int rank = -1;
+    int local = -1;  // neighbour, or -1: a socket
+    std::unique_ptr<Channel> channel;
+    const RingChannel* ring = nullptr;  // the channel, when it is one
+    std::unique_ptr<FrameStream> stream;
+    bool broken = false;
+  };
+  Status ReceiveFrom(Link& link, const Deliver& deliver, bool* moved);
+
+  void Index(int rank);
+
+  std::vector<Link> links_;
+  std::vector<int> link_of_rank_;  // -1: none
+  int broken_rank_ = -1;
+};
+
+}  // namespace hvd

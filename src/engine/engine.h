@@ -1,0 +1,185 @@
+// Engine: one rank's runtime. Owns the connections, the negotiation, the executor and the background thread; entered
+// through api/.
+//
+// One thread at a time holds the *driver role* and moves everything forward (Progress). A thread that waits for a
+// result takes the role and spins, then sleeps; the background thread takes it only while there is work that nobody
+// waits for, and keeps watch over the descriptors. Nobody polls, so an idle job costs nothing. Callbacks run after the
+// role is released.
+//
+// Locks: Submissions, HandleTable, Completion and ProcessSets have their own, never held while taking another. role_ is
+// not a lock to wait for: a thread that does not get it sleeps on waiters_ until its result is there or the role is
+// free.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "backend/backend.h"
+#include "engine/control_links.h"
+#include "engine/executor.h"
+#include "engine/handle_table.h"
+#include "engine/process_sets.h"
+#include "engine/sleeper.h"
+#include "engine/submissions.h"
+#include "engine/timeline.h"
+#include "negotiation/node.h"
+
+namespace hvd {
+
+double NowS();  // steady clock, seconds
+
+class Engine {
+ public:
+  // Where the arena of a rank comes from: a memfd, or (in tests, so that the thread sanitizer sees one memory) the
+  // heap.
+  using MapArena = std::function<Result<std::shared_ptr<Region>>(int rank, int fd, size_t bytes)>;
+  // Takes over every descriptor in the config, also when it fails.
+  static Result<std::unique_ptr<Engine>> Create(const hvd_config& config, const MapArena& map = MapArenaFromMemfd);
+  static Result<std::shared_ptr<Region>> MapArenaFromMemfd(int rank, int fd, size_t bytes);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Says goodbye and waits at most timeout_s for what is under way; then fails the rest.
+  void Shutdown(double timeout_s);
+  // Everything pending and future fails with `why`; the other ranks are told.
+  void Abort(const Status& why, bool tell_others = true);
+
+  Status Submit(const hvd_op* ops, int n, bool will_wait, std::shared_ptr<Completion>* out);
+  Status Refuse(OpType type, int process_set, const std::string& name, const std::string& reason);
+  Status AddSet(std::vector<int> ranks, std::shared_ptr<Completion>* out);
+  Status RemoveSet(int id, std::shared_ptr<Completion>* out);
+  // True: done. False: the time is over, or a signal arrived.
+  bool Wait(Completion& completion, double timeout_s);
+  // One look at what can move on, without waiting.
+  void Poll();
+
+  HandleTable& handles() { return handles_; }
+  ProcessSets& sets() { return sets_; }
+  Timeline& timeline() { return timeline_; }
+  std::shared_ptr<ResidentHeap> heap() const {
+    return transports_.neighbours ? transports_.neighbours->heap() : nullptr;
+  }
+  std::string DescribeJson();
+  // In a forked child: closes the descriptors, so that the parent's death is seen by its peers; nothing else may be
+  // called after.
+  void CloseInChild();
+
+ private:
+  struct Peer {
+    int rank = -1;
+    int64_t pid = 0;
+    double suspected_at = 0;  // its process is gone; 0: not
+    bool left = false;        // it said goodbye
+  };
+  enum class Woken { kProgress, kTimeout, kSignal };
+  enum class Leaving { kWaiter, kSubmitter, kBackground };
+
+  explicit Engine(const hvd_config& config);
+  Status Connect(const hvd_config& config, const MapArena& map);
+  Status ConnectLocal(const hvd_config& config, const MapArena& map);
+  Status ConnectRemote(const hvd_peer& peer);
+  void AddBackends();
+
+  // submission (any thread)
+  Status Check(const hvd_op& op, const Group& group);
+  std::unique_ptr<Submitted> Prepare(const hvd_op& op, int set_size, Request* request);
+  void TellRefusal(const hvd_op* ops, int n, const std::string& reason);
+  Status Wish(Submission submission, const std::shared_ptr<Completion>& completion);
+  void Kick(bool will_wait);
+  void LookSoon();
+
+  // driver role
+  bool TryTakeRole();
+  void LeaveRole(Leaving who);
+  bool Progress();
+  bool PassSubmissions();
+  bool ReadLinks();
+  void Pass(Submission& submission, double now);
+  bool Decide();
+  void Obey(Action& action);
+  void Finish(Job& job, const Status& status, bool fatal);
+  bool HoldForReason(Job& job, const Status& status);
+  void Arrive(Completion& completion, Status status);
+  void Fail(const Status& why, bool tell_others);
+  bool CheckClock();
+  void JudgeSuspects(double now);
+  double StampS() const;
+  double NextDeadline();
+  bool AnythingReady();
+  bool Busy() const { return submissions_.any_in_flight() || executor_.size() > 0 || links_.HasUnsent(); }
+  Woken DriveFor(Completion& completion, double deadline);
+  Woken SleepInRole(double deadline);
+  void Look();
+  void RunCallbacks(std::vector<std::pair<Completion::Callback, Status>> callbacks);
+
+  // background thread
+  void BackgroundLoop();
+  bool DriveInBackground();
+  void Notice(const std::vector<Sleeper::Event>& events);
+  void HandleNoticed();
+
+  // ---- constant after Create
+  int rank_ = 0, size_ = 1;
+  std::string hostname_;
+  double collective_timeout_s_ = 30;
+  double spin_s_ = 0;
+  bool lingers_ = false;
+  bool crowded_ = false;  // more ranks than cores on this host: yield, do not spin
+  int affinity_ = -1;
+
+  // ---- shared between threads
+  std::atomic<bool> role_{false};
+  std::atomic<int> role_wanted_{0};  // waiting threads that would like the role
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> failed_{false};
+  Submissions submissions_;
+  HandleTable handles_;
+  std::mutex wait_mutex_;                // guards noticed_, and waiters_ against lost notifications
+  std::condition_variable waiters_;      // threads that did not get the role
+  std::atomic<int> asleep_{0};           // how many are in it
+  std::vector<Sleeper::Event> noticed_;  // by the background thread, for whoever has the role
+  std::atomic<bool> any_noticed_{false};
+  std::map<int, int> liveness_fd_;                                         // by rank; constant after Create
+  std::atomic<double> background_until_{0};                                // the background thread wakes by itself then
+  std::shared_ptr<Completion> goodbye_ = std::make_shared<Completion>(1);  // done when the own goodbye is in the log
+  std::atomic<uint32_t> own_bell_{0};                                      // the bell when there are no neighbours
+  int doorbell_fd_ = -1;
+  int timer_fd_ = -1;  // wakes the background thread for a look that somebody put off
+  std::atomic<bool> look_armed_{false};
+
+  // ---- holder of the role only
+  Transports transports_;
+  ProcessSets sets_{&transports_};
+  Timeline timeline_;
+  BackendRegistry backends_;
+  ControlLinks links_;
+  std::unique_ptr<Node> node_;
+  Executor executor_;
+  std::map<int, Peer> peers_;
+  Sleeper background_sleeper_, waiter_sleeper_;
+  bool sockets_ = false;  // a waiting thread must watch them too
+  std::vector<std::pair<Completion::Callback, Status>> callbacks_;
+  std::vector<Submission> taken_;
+  std::vector<Action> obeying_;
+  bool left_ = false;                              // the own goodbye is in the log
+  std::vector<std::shared_ptr<Completion>> held_;  // of batches that a neighbour gave up, until its reason is here
+  Status held_why_;                                // in case it never comes
+  double held_until_ = 0;                          // 0: nothing is held
+  int suspects_ = 0;                               // peers with suspected_at set
+  double last_movement_s_ = 0;                     // of the running batch; 0: not measured yet
+  int waiting_ = 0;                                // waiting threads, for the linger rule
+  std::atomic<uint64_t> batches_{0}, tensors_{0}, sleeps_{0};  // counters for DescribeJson
+
+  std::thread background_thread_;
+
+  void SetBell(BellState state);
+  void RingSelf();
+};
+
+}  // namespace hvd

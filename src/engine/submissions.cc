@@ -1,0 +1,97 @@
+#include "engine/submissions.h"
+
+namespace hvd {
+
+Status Submissions::Add(std::vector<std::unique_ptr<Submitted>> tensors, std::vector<Request> requests) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  HVD_TRY(closed_);
+  ByName& by_name = entries_[requests[0].process_set];
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    Request& r = requests[i];
+    r.ticket = tensors[i]->ticket();
+    if (by_name.try_emplace(r.name, std::move(tensors[i])).second) continue;
+    for (size_t k = 0; k < i; ++k) by_name.erase(requests[k].name);
+    return Status(
+        Code::kInvalidArgument,
+        std::string(NameOf(r.type)) + " '" + r.name +
+            "' is in flight already; wait for it before submitting the same name again, or use another name.");
+  }
+  in_flight_.fetch_add(requests.size(), std::memory_order_relaxed);
+  Submission s;
+  s.requests = std::move(requests);
+  queue_.push_back(std::move(s));
+  waiting_.store(queue_.size(), std::memory_order_seq_cst);
+  return Status();
+}
+
+Result<uint64_t> Submissions::AddWish(std::shared_ptr<Completion> completion) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  HVD_TRY(closed_);
+  const uint64_t ticket = next_wish_;
+  next_wish_ += 2;
+  wishes_.emplace(ticket, std::move(completion));
+  in_flight_.fetch_add(1, std::memory_order_relaxed);
+  return ticket;
+}
+
+Status Submissions::Add(Submission submission) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  HVD_TRY(closed_);
+  queue_.push_back(std::move(submission));
+  waiting_.store(queue_.size(), std::memory_order_seq_cst);
+  return Status();
+}
+
+std::string Submissions::NextName(int process_set, OpType type) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const int64_t key = (static_cast<int64_t>(process_set) << 8) | static_cast<int64_t>(type);
+  return std::string(NameOf(type)) + ".noname." + std::to_string(unnamed_[key]++);
+}
+
+bool Submissions::Take(std::vector<Submission>* out) {
+  if (!any()) return false;
+  std::lock_guard<std::mutex> lock(mutex_);
+  out->clear();
+  out->swap(queue_);
+  waiting_.store(0, std::memory_order_seq_cst);
+  return !out->empty();
+}
+
+std::unique_ptr<Submitted> Submissions::Take(uint64_t ticket) {
+  const auto* p = reinterpret_cast<const Submitted*>(ticket);
+  std::lock_guard<std::mutex> lock(mutex_);
+  ByName& by_name = entries_[p->process_set];
+  auto it = by_name.find(p->name);
+  std::unique_ptr<Submitted> tensor = std::move(it->second);
+  by_name.erase(it);
+  in_flight_.fetch_sub(1, std::memory_order_relaxed);
+  return tensor;
+}
+
+std::shared_ptr<Completion> Submissions::TakeWish(uint64_t ticket) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto it = wishes_.find(ticket);
+  if (it == wishes_.end()) return nullptr;
+  std::shared_ptr<Completion> completion = std::move(it->second);
+  wishes_.erase(it);
+  in_flight_.fetch_sub(1, std::memory_order_relaxed);
+  return completion;
+}
+
+std::vector<std::shared_ptr<Completion>> Submissions::Close(Status why) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  closed_ = std::move(why);
+  std::vector<std::shared_ptr<Completion>> all;
+  for (auto& [id, by_name] : entries_) {
+    for (auto& [name, tensor] : by_name) all.push_back(tensor->completion);  // once per tensor: each is one arrival
+  }
+  for (auto& [ticket, completion] : wishes_) all.push_back(completion);
+  entries_.clear();
+  wishes_.clear();
+  queue_.clear();
+  waiting_.store(0, std::memory_order_seq_cst);
+  in_flight_.store(0, std::memory_order_relaxed);
+  return all;
+}
+
+}  // namespace hvd

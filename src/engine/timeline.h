@@ -1,0 +1,63 @@
+// Timeline: what happened to each tensor, as a Chrome trace (chrome://tracing, Perfetto). The engine reports events
+// from any thread; a writer thread that sleeps when there is nothing to write appends them. The file is valid JSON at
+// every moment: the closing bracket is written with each chunk of events and overwritten by the next. Each tensor is
+// one "process" of the trace, as in compatibility C.10.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdio>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/status.h"
+
+namespace hvd {
+
+class Timeline {
+ public:
+  Timeline() = default;
+  ~Timeline() { (void)Stop(); }
+  Timeline(const Timeline&) = delete;
+  Timeline& operator=(const Timeline&) = delete;
+
+  Status Start(const std::string& path, bool mark_cycles);
+  Status Stop();
+  bool active() const { return active_.load(std::memory_order_relaxed); }
+  bool mark_cycles() const { return mark_cycles_; }
+
+  // All are cheap no-ops while inactive. `tensor` is the engine's name of the entry.
+  void Begin(const std::string& tensor, const std::string& what);
+  void End(const std::string& tensor, const std::string& args_json = "");
+  void RankTick(const std::string& tensor, int rank);
+  void Instant(const char* what);
+
+ private:
+  struct Event {
+    char phase;
+    int64_t at_us;
+    std::string tensor, name, args;
+  };
+  void Push(Event event);
+  void WriterLoop();
+  void Render(const Event& event, std::string* out);
+  int PidOf(const std::string& tensor, std::string* out);
+
+  std::atomic<bool> active_{false};
+  bool mark_cycles_ = false;
+  std::mutex mutex_;  // guards events_, stop_
+  std::condition_variable wake_;
+  std::vector<Event> events_;
+  bool stop_ = false;
+  std::thread writer_;
+  // writer thread only
+  std::FILE* file_ = nullptr;
+  bool first_ = true;
+  std::unordered_map<std::string, int> pids_;
+  int64_t start_us_ = 0;
+};
+
+}  // namespace hvd

@@ -1,0 +1,133 @@
+// Node: one rank's part in agreeing on what to do next. Pure: it turns (own submissions, frames from tree neighbours,
+// time) into (frames out, actions for the own engine); no I/O, clock, thread or lock. Used by the engine's holder of
+// the driver role, and by the simulator.
+//
+// The protocol (docs/design): ranks form a tree. A rank's mark goes up; a node passes it up once every member below it
+// has marked (a joined rank counts). The root validates, assigns ids to names and appends to one order log, which flows
+// down unchanged and is obeyed by all in the same order. After every call, drain TakeOutgoing() and actions(); sleep
+// until next_deadline() at most, then call Tick().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "negotiation/request.h"
+
+namespace hvd {
+
+struct NodeConfig {
+  int rank = 0;
+  int size = 1;
+  uint64_t epoch = 0;
+  std::vector<int> parent = {
+      -1};                    // per rank: tree parent, -1 for rank 0, which is the root; parent[r] < r (see tree.h)
+  int cache_capacity = 1024;  // names; 0 = never cached
+  int64_t fusion_threshold_bytes = 128 << 20;  // 0 = no fusion
+  bool disable_group_fusion = false;           // a group is one batch of its own
+  bool deterministic = false;                  // allreduces are never fused
+  bool stall_check = true;
+  double stall_warning_s = 60.0;
+  double stall_shutdown_s = 0.0;  // 0 = never
+  double linger_s = 0.0;          // HOROVOD_CYCLE_TIME: how long the root may collect before it decides
+  double lost_grace_s = 0.0;  // PeerLost waits that long for the goodbye that may be on its way; 0 = it aborts at once
+  int max_batches_in_flight = 2;  // Flush holds ready tensors back while the root's executor has that many batches left
+  std::vector<std::string> host_of_rank;  // names for messages; may be empty
+};
+
+// One tensor of a batch.
+struct Entry {
+  std::shared_ptr<const Request> request;  // agreed by all members
+  uint64_t ticket = 0;                     // this rank's own; 0: this rank has joined and takes part without an entry
+};
+
+struct Action {
+  enum class Kind {
+    kExecute,     // seq, process_set, entries, ranks = joined ranks (ascending); obey in order
+    kFail,        // ticket, process_set, name, status: one own entry (or join) failed
+    kSetAdded,    // process_set, ranks, ticket
+    kSetRemoved,  // process_set, ticket; own entries of the set were failed before
+    kSetFailed,   // ticket, status: the own AddSet or RemoveSet failed
+    kJoined,      // ticket, rank = the last to join
+    kLeft,   // rank said goodbye. rank == own: every batch that needs this rank came before; the connections may be
+             // closed once all frames are out
+    kAbort,  // status: everything pending and future fails
+    kLog,    // level (0 trace .. 5 fatal), text
+  };
+  Kind kind = Kind::kLog;
+  uint64_t seq = 0;
+  int process_set = 0;
+  int rank = -1;
+  int level = 0;
+  uint64_t ticket = 0;
+  std::vector<Entry> entries;
+  std::vector<int> ranks;
+  std::string name;  // also the text of kLog
+  Status status;
+};
+
+class Node {
+ public:
+  explicit Node(NodeConfig config);
+  ~Node();
+  Node(Node&&) noexcept;
+  Node& operator=(Node&&) noexcept;
+
+  // ---- this rank's own wishes. Answers come as actions. The caller makes sure that a name is not in flight twice in a
+  // set, and that this rank is a member of the set.
+  void Submit(std::span<const Request> group, double now);  // atomic: several requests carry the same group_hash
+  // A refusal local to this rank: counts as its mark, so that the other members fail with the reason instead of
+  // waiting. No action comes back. A later submission of the same name waits until the refusal is used up. For a group:
+  // what Submit would have got.
+  void Refuse(std::span<const Request> group, const std::string& reason, double now);
+  void Refuse(OpType type, int process_set, const std::string& name, const std::string& reason, double now);
+  void Join(uint64_t ticket, double now);
+  void AddSet(std::vector<int> ranks, uint64_t ticket, double now);
+  void RemoveSet(int id, uint64_t ticket, double now);
+  void Goodbye(double now);                      // then serve frames until kLeft of the own rank
+  void Abort(const Status& reason, double now);  // this rank gives up: all ranks get kAbort
+  void PeerLost(int rank, const std::string& reason,
+                double now);  // any rank, not only neighbours; no news after its kLeft
+
+  // ---- frames. An error names the sender and what was wrong with the frame; the frame must then be taken as a broken
+  // connection.
+  Status Receive(int from_rank, std::span<const std::byte> frame, double now);
+  bool HasOutgoing() const;
+  // Calls send(to_rank, frame) for every neighbour that has to get something: one frame each. The bytes are valid
+  // during the call.
+  void TakeOutgoing(const std::function<void(int to_rank, std::span<const std::byte> frame)>& send);
+
+  // ---- the root's decisions. False on other ranks.
+  bool wants_flush() const;
+  // Turns everything that is ready into batches. batches_in_flight: decided batches that the own executor has not
+  // finished. Nothing happens at max_batches_in_flight, nor while the linger time of the oldest ready tensor runs
+  // (unless someone_waits).
+  void Flush(double now, int batches_in_flight, bool someone_waits = false);
+
+  // ---- results, in order. The caller takes them and clears the vector.
+  std::vector<Action>& actions();
+
+  // ---- time
+  double next_deadline() const;  // +infinity when nothing is pending
+  void Tick(double now);
+
+  // Tuning (autotune: root only).
+  void set_fusion_threshold_bytes(int64_t bytes);
+  void set_linger_s(double seconds);
+
+  // ---- what is known
+  std::vector<int> SetRanks(int id) const;  // empty: no such set
+  std::vector<int> SetIds() const;
+  bool aborted() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace hvd

@@ -1,0 +1,93 @@
+// The wire format of the negotiation: frames of records, little-endian, varints. See docs/design for the protocol.
+// Coding only; what a record means is decided in node_up.cc and node_log.cc.
+//
+// Frame: version u8, direction u8, sender u32, epoch u64, number u32 (counts the frames of this link and direction),
+// then records up to the end. A cached mark costs 1-3 bytes, plus a few bytes per run of marks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "negotiation/rank_set.h"
+#include "negotiation/request.h"
+
+namespace hvd {
+
+inline constexpr uint8_t kWireVersion = 1;
+inline constexpr size_t kFrameHeaderBytes = 18;
+inline constexpr size_t kMaxFrameBytes = size_t{256} << 20;
+
+enum class Direction : uint8_t { kUp = 0, kDown = 1 };
+
+enum class UpRecord : uint8_t {
+  kVersion = 1,  // version: the records behind were sent after the sender obeyed the log up to it
+  kMarks,        // count u32, ids: every member below the sender has marked these cached requests
+  kTally,        // a whole tally of the members below the sender: what is not (only) cached marks
+  kJoined,       // rank
+  kAllJoined,    // every rank below the sender has joined; the marks that this completes came before
+  kGoodbye,      // rank
+  kAbort,        // code, text
+  kStallNotice,  // a tally below is old
+  kStallReport,  // answer to kStallQuery
+};
+
+enum class LogRecord : uint8_t {
+  kDefine = 64,  // id, request: from here on the id means this
+  kBatch,        // joined ranks, entries (id + 1, or 0 and a request)
+  kFail,         // process set, name, code, text: the tally of that name is over
+  kDropGroups,   // process set, group hashes, code, text: all entries of these groups fail, complete or not
+  kSetAdded,     // name of the tally, id, ranks
+  kSetRemoved,   // name of the tally, id
+  kJoined,       // the last rank to join
+  kLeft,         // rank, cut: whether the log ends with it for all
+  kStallQuery,   // number, names; not part of the order
+  kAbort,        // code, text; not part of the order
+};
+
+struct FrameHeader {
+  Direction direction = Direction::kUp;
+  uint32_t sender = 0;
+  uint64_t epoch = 0;
+  uint32_t number = 0;
+};
+void WriteHeader(const FrameHeader& header, std::byte* at);  // kFrameHeaderBytes
+// Checks everything but the number. `expected`: direction, sender, epoch.
+Status ReadHeader(std::span<const std::byte> frame, const FrameHeader& expected, FrameHeader* out);
+
+// Without the ticket. The body leaves out process set and name. Reading fails the reader on anything that is not a
+// request.
+void WriteRequest(const Request& request, ByteWriter* w);
+void WriteRequestBody(const Request& request, ByteWriter* w);
+Request ReadRequest(ByteReader* r);
+void ReadRequestBody(ByteReader* r, Request* request);
+
+void WriteRanks(const RankSet& ranks, ByteWriter* w);
+RankSet ReadRanks(ByteReader* r, int size);  // 0 <= rank < size
+
+void WriteStatus(const Status& status, ByteWriter* w);
+Status ReadStatus(ByteReader* r);  // never ok: fails the reader instead
+
+// One variant of a kTally record.
+struct WireVariant {
+  enum class Kind : uint8_t { kRequest = 0, kCached = 1, kRefusal = 2 };
+  Kind kind = Kind::kRequest;
+  Request request;      // kRequest; name and process set are those of the tally
+  uint32_t id = 0;      // kCached
+  std::string refusal;  // kRefusal
+  uint64_t refused_group = 0;
+  RankSet ranks;
+};
+
+struct WireTally {
+  int32_t process_set = 0;
+  OpType type = OpType::kAllreduce;
+  std::string name;
+  std::vector<WireVariant> variants;
+};
+WireTally ReadTally(ByteReader* r, int size);
+
+}  // namespace hvd

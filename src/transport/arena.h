@@ -1,0 +1,86 @@
+// Arena: the layout of one rank's shared region. Only the owner stores into it, with three exceptions that are said
+// below. Fixed part first (words, buffers, rings to each neighbour), then the resident heap.
+//
+//   words    progress, failed, bell; ring cursors, two pairs per neighbour
+//   small    2 x 64 KB      flat exchange of small batches
+//   slots    2 x 512 KB     streamed chunks of large batches; one piece of memory. In an allreduce of two ranks the
+//   other stores its results
+//                           back to where it read the data (exception 3)
+//   rings    per neighbour: control 64 KB, data 256 KB (committed when first used)
+//   heap     tensors that live in shared memory; neighbours read and write them during a reduction (exception 1)
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "transport/region.h"
+
+namespace hvd {
+
+inline constexpr int kArenaSlots = 2;
+inline constexpr size_t kArenaSmallBytes = 64 << 10;
+inline constexpr size_t kArenaSlotBytes = 512 << 10;
+inline constexpr size_t kControlRingBytes = 64 << 10;
+inline constexpr size_t kDataRingBytes = 256 << 10;
+
+// What a rank is doing about its inputs; who publishes something for it looks here (exception 2: whoever rings sets it
+// to kAwake). kIdle, kBlocked: its background thread sleeps on the doorbell, with nothing or something pending;
+// kWaiting: a waiting thread sleeps on the bell word itself (a futex), so that the background thread is left in peace.
+enum class BellState : uint32_t { kAwake = 0, kIdle = 1, kBlocked = 2, kWaiting = 3 };
+
+struct ArenaWords {
+  alignas(64) std::atomic<uint64_t> progress{0};  // (batch << 28) | step
+  std::atomic<uint64_t> failed{0};                // last abandoned batch; same cache line as progress
+  alignas(64) std::atomic<uint32_t> bell{0};
+};
+
+// Cursors of the byte ring from this rank to a neighbour (written) and of the ring from the neighbour to this rank
+// (consumed).
+struct RingWords {
+  alignas(64) std::atomic<uint64_t> written{0};
+  alignas(64) std::atomic<uint64_t> consumed{0};
+};
+
+enum class RingKind { kControl, kData };
+
+class Arena {
+ public:
+  Arena() = default;
+  Arena(std::shared_ptr<Region> region, int local_size);
+
+  static size_t FixedBytes(int local_size);
+  // Commits words, small buffers and slots. Owner only.
+  Status Create();
+
+  ArenaWords& words() const { return *reinterpret_cast<ArenaWords*>(base_); }
+  RingWords& ring_words(RingKind kind, int neighbour) const {
+    return reinterpret_cast<RingWords*>(base_ + kWordsBytes)[neighbour * 2 + static_cast<int>(kind)];
+  }
+  std::byte* small(int which) const { return base_ + small_at_ + which * kArenaSmallBytes; }
+  std::byte* slot(int which) const { return base_ + slots_at_ + which * kArenaSlotBytes; }
+  std::byte* ring(RingKind kind, int neighbour) const { return base_ + ring_offset(kind, neighbour); }
+  Status CommitRing(RingKind kind, int neighbour) {
+    return region_->Commit(ring_offset(kind, neighbour),
+                           kind == RingKind::kControl ? kControlRingBytes : kDataRingBytes);
+  }
+  size_t heap_offset() const { return heap_at_; }
+  size_t heap_bytes() const { return region_->bytes() - heap_at_; }
+  std::byte* heap() const { return base_ + heap_at_; }
+  const std::shared_ptr<Region>& region() const { return region_; }
+
+ private:
+  static constexpr size_t kWordsBytes = 4096;
+  size_t ring_offset(RingKind kind, int neighbour) const {
+    const size_t pair = kControlRingBytes + kDataRingBytes;
+    return rings_at_ + neighbour * pair + (kind == RingKind::kControl ? 0 : kControlRingBytes);
+  }
+
+  std::shared_ptr<Region> region_;
+  std::byte* base_ = nullptr;
+  int local_size_ = 0;
+  size_t small_at_ = 0, slots_at_ = 0, rings_at_ = 0, heap_at_ = 0;
+};
+
+}  // namespace hvd

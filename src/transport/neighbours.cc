@@ -1,0 +1,114 @@
+#include "transport/neighbours.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+
+namespace hvd {
+
+Result<std::unique_ptr<Neighbours>> Neighbours::Create(std::vector<Member> members, int self) {
+  std::unique_ptr<Neighbours> n(new Neighbours(std::move(members), self));
+  HVD_TRY(n->own().Create());
+  if (n->own().heap_bytes() > 0) n->heap_ = std::make_shared<ResidentHeap>(n->own().region(), n->own().heap_offset());
+  return n;
+}
+
+Neighbours::Neighbours(std::vector<Member> members, int self) : members_(std::move(members)), self_(self) {
+  for (const Member& m : members_) arenas_.emplace_back(m.region, static_cast<int>(members_.size()));
+  lost_.resize(members_.size());
+  last_use_.resize(2 + kArenaSlots);
+  pending_ring_.resize(members_.size());
+}
+
+Neighbours::~Neighbours() {
+  for (const Member& m : members_) {
+    if (m.doorbell_fd >= 0) close(m.doorbell_fd);
+  }
+}
+
+void Neighbours::Publish(uint64_t value) {
+  own().words().progress.store(value, std::memory_order_seq_cst);
+  NotifyAll();
+}
+
+void Neighbours::Abandon(uint64_t seq) {
+  own().words().failed.store(seq, std::memory_order_seq_cst);
+  Publish(UINT64_MAX);
+}
+
+Status Neighbours::Abandoned(int local) const {
+  if (lost_[local]) return *lost_[local];
+  return Status(Code::kInternal,
+                "rank " + std::to_string(rank(local)) + " gave up the collective; its own error says why.");
+}
+
+void Neighbours::MarkLost(int local, Status why) { lost_[local] = std::move(why); }
+
+void Neighbours::Notify(int local) {
+  if (local == self_) return;
+  const auto state = static_cast<BellState>(arenas_[local].words().bell.load(std::memory_order_seq_cst));
+  if (state == BellState::kAwake) return;
+  if (state != BellState::kIdle) return Ring(local);
+  pending_ring_[local] = true;
+  any_pending_ = true;
+}
+
+void Neighbours::NotifyBlocked(int local) {
+  if (local == self_) return;
+  const auto state = static_cast<BellState>(arenas_[local].words().bell.load(std::memory_order_seq_cst));
+  if (state == BellState::kBlocked || state == BellState::kWaiting) Ring(local);
+}
+
+void Neighbours::NotifyAll() {
+  for (int i = 0; i < size(); ++i) Notify(i);
+}
+
+void Neighbours::FlushRings() {
+  if (!any_pending_) return;
+  any_pending_ = false;
+  for (int i = 0; i < size(); ++i) {
+    if (!pending_ring_[i]) continue;
+    pending_ring_[i] = false;
+    Ring(i);
+  }
+}
+
+void Neighbours::Ring(int local) {
+  // Only the first to ring pays for the system call.
+  auto& bell = arenas_[local].words().bell;
+  const auto before =
+      static_cast<BellState>(bell.exchange(static_cast<uint32_t>(BellState::kAwake), std::memory_order_seq_cst));
+  if (before == BellState::kAwake) return;
+  if (before == BellState::kWaiting) {
+    syscall(SYS_futex, &bell, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+    return;
+  }
+  const uint64_t one = 1;
+  while (write(members_[local].doorbell_fd, &one, sizeof one) < 0 && errno == EINTR) {
+  }
+}
+
+bool Neighbours::SleepOnBell(double timeout_s) {
+  timespec limit = {};
+  const bool limited = timeout_s < 1e9;
+  if (limited) {
+    limit.tv_sec = static_cast<time_t>(std::max(0.0, timeout_s));
+    limit.tv_nsec = static_cast<long>((std::max(0.0, timeout_s) - static_cast<double>(limit.tv_sec)) * 1e9);
+  }
+  auto& bell = own().words().bell;
+  const long rc = syscall(SYS_futex, &bell, FUTEX_WAIT, static_cast<uint32_t>(BellState::kWaiting),
+                          limited ? &limit : nullptr, nullptr, 0);
+  return rc == 0 || errno != EINTR;
+}
+
+std::byte* Neighbours::Resident(int local, uint64_t offset, size_t bytes) const {
+  const Arena& a = arenas_[local];
+  if (offset > a.heap_bytes() || bytes > a.heap_bytes() - offset) return nullptr;
+  return a.heap() + offset;
+}
+
+}  // namespace hvd

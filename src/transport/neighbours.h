@@ -1,0 +1,132 @@
+// Neighbours: the ranks of this host, seen from one of them: their arenas and doorbells. Below LocalView (one process
+// set) and the ring channels. Used by the holder of the driver role only, but for Ring() and the resident heap, which
+// are thread-safe.
+//
+// Sleeping and ringing. A rank about to sleep stores kIdle (nothing to do), kBlocked (in the middle of something) or
+// kWaiting (a thread of the user waits) in its bell, looks at its inputs once more, and sleeps on its eventfd or on the
+// bell. Whoever publishes something first stores it, then looks at the bells: sequentially consistent operations on
+// both sides, so one of the two sees the other. A blocked neighbour is rung at once; an idle one is rung when the
+// publisher is about to stop spinning itself (FlushRings): in a loop of blocking calls the neighbour is about to call
+// anyway, and waking its background thread would cost both of them a context switch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/arena.h"
+#include "transport/resident_heap.h"
+
+namespace hvd {
+
+class Neighbours {
+ public:
+  struct Member {
+    int rank = -1;                   // global
+    std::shared_ptr<Region> region;  // its arena
+    int doorbell_fd = -1;            // eventfd; owned by this object
+  };
+  // Readers of an own buffer that must have passed `until` before it may be overwritten.
+  struct LastUse {
+    std::vector<int> locals;
+    uint64_t until = 0;
+  };
+
+  // `members` by local index, this rank (at `self`) included. Creates the own arena's words.
+  static Result<std::unique_ptr<Neighbours>> Create(std::vector<Member> members, int self);
+  ~Neighbours();
+
+  int self() const { return self_; }
+  int size() const { return static_cast<int>(members_.size()); }
+  int rank(int local) const { return members_[local].rank; }
+  const Arena& arena(int local) const { return arenas_[local]; }
+  Arena& own() { return arenas_[self_]; }
+  const Arena& own() const { return arenas_[self_]; }
+  int doorbell_fd() const { return members_[self_].doorbell_fd; }
+
+  // ---- progress words
+  uint64_t progress(int local) const { return arenas_[local].words().progress.load(std::memory_order_seq_cst); }
+  uint64_t failed_seq(int local) const { return arenas_[local].words().failed.load(std::memory_order_acquire); }
+  void Publish(uint64_t value);
+  // This rank gives up batch `seq` and all later ones: who waits for it fails instead of waiting on.
+  void Abandon(uint64_t seq);
+  // Why a member abandoned the batch: it died, or failed itself.
+  Status Abandoned(int local) const;
+  void MarkLost(int local, Status why);
+  bool lost(int local) const { return lost_[local].has_value(); }
+  LastUse& last_use(int buffer) { return last_use_[buffer]; }
+
+  // ---- waiting
+  // For reports: the neighbour that the current wait is for.
+  void NoteWaitingFor(int local) { waiting_for_ = local; }
+  int waiting_for() const { return waiting_for_; }
+  // Calls ready() up to `spins` times; set by the driver: many for a waiting thread with a core of its own, none when
+  // ranks outnumber cores.
+  void set_inline_spins(int spins) { inline_spins_ = spins; }
+  template <class F>
+  bool Spin(F ready) {
+    for (int i = inline_spins_;; --i) {
+      if (ready()) return true;
+      if (i <= 0) return false;
+      Pause();
+    }
+  }
+  static void Pause() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+
+  // ---- bells
+  void SetBell(BellState state) { own().words().bell.store(static_cast<uint32_t>(state), std::memory_order_seq_cst); }
+  // Something was published for `local`.
+  void Notify(int local);
+  // The same, but leaves an idle neighbour alone (it cannot be waiting for this).
+  void NotifyBlocked(int local);
+  void NotifyAll();
+  // Rings the idle neighbours noted by Notify.
+  void FlushRings();
+  bool has_pending_rings() const { return any_pending_; }
+  // Forgets the notes about neighbours for whom has_read(local) holds.
+  template <class F>
+  void DropPendingRings(F has_read) {
+    any_pending_ = false;
+    for (int i = 0; i < size(); ++i) {
+      if (pending_ring_[i] && has_read(i)) pending_ring_[i] = false;
+      any_pending_ |= pending_ring_[i];
+    }
+  }
+  // Wakes this rank's own sleeper, whoever it is. Thread-safe.
+  void RingSelf() { Ring(self_); }
+  // With the bell at kWaiting: sleeps until rung, for timeout_s (infinity allowed), or until a signal (false).
+  bool SleepOnBell(double timeout_s);
+
+  // ---- resident tensors
+  std::optional<uint64_t> ResidentOffset(const void* data, size_t bytes) const {
+    return heap_ ? heap_->OffsetOf(data, bytes) : std::nullopt;
+  }
+  std::byte* Resident(int local, uint64_t offset, size_t bytes) const;
+  const std::shared_ptr<ResidentHeap>& heap() const { return heap_; }
+
+ private:
+  Neighbours(std::vector<Member> members, int self);
+  void Ring(int local);
+
+  std::vector<Member> members_;
+  std::vector<Arena> arenas_;
+  int self_;
+  std::vector<std::optional<Status>> lost_;
+  std::vector<LastUse> last_use_;
+  std::vector<bool> pending_ring_;
+  bool any_pending_ = false;
+  int inline_spins_ = 0;
+  int waiting_for_ = -1;
+  std::shared_ptr<ResidentHeap> heap_;
+};
+
+}  // namespace hvd

@@ -1,0 +1,37 @@
+// Region: memory that several ranks map. Two implementations: HeapRegion lives in this process (the verified fake:
+// ranks as threads run the very same code under the thread sanitizer), MemfdRegion maps a sealed memfd that came from a
+// peer or was made for this rank.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "base/status.h"
+
+namespace hvd {
+
+class Region {
+ public:
+  virtual ~Region() = default;
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+  std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  // Backs [offset, offset + bytes) with memory, or says that there is none: storing into committed memory never raises
+  // SIGBUS.
+  virtual Status Commit(size_t offset, size_t bytes) = 0;
+  // Replaces the pages of [offset, offset + bytes) by private ones with the same content: no other process can store
+  // into them any more.
+  virtual Status MakePrivate(size_t offset, size_t bytes) = 0;
+
+ protected:
+  Region() = default;
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+std::shared_ptr<Region> NewHeapRegion(size_t bytes);
+// Maps `fd`, which must be a memfd of at least `bytes` bytes that can no longer shrink; closes it.
+Result<std::shared_ptr<Region>> MapMemfd(int fd, size_t bytes);
+
+}  // namespace hvd

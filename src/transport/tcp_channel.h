@@ -1,0 +1,44 @@
+// TcpChannel: a Channel over a connected stream socket that it is given and then owns. Between hosts; also between
+// ranks of one host that share no memory. Non-blocking. Knows no address, opens no connection.
+//
+// Death of the other host (no reset arrives, nobody closes) is noticed by the kernel, without any wake-up of this
+// process: keepalive probes on an idle connection, and TCP_USER_TIMEOUT where bytes are under way. The latter is set on
+// control connections only: Linux (5.11 and later) also counts a peer that is alive but does not read (a stopped
+// process with a full window) as timed out, and in the data plane that must stay a CollectiveTimeoutError after the
+// user's own deadline. A dead host is therefore found by its control connection.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "transport/channel.h"
+
+namespace hvd {
+
+// Seconds after which a silent host counts as dead.
+inline constexpr int kTcpDeadAfterS = 4;
+
+enum class TcpUse { kControl, kData };
+
+class TcpChannel final : public Channel {
+ public:
+  // Takes over `fd` also when it fails. Sets non-blocking mode, no delay, keepalive. `peer`, `self`: global ranks.
+  static Result<std::unique_ptr<TcpChannel>> Adopt(int fd, int self, int peer, TcpUse use);
+  ~TcpChannel() override;
+  TcpChannel(const TcpChannel&) = delete;
+  TcpChannel& operator=(const TcpChannel&) = delete;
+
+  Result<size_t> Write(std::span<const std::byte> bytes) override;
+  Result<size_t> Read(std::span<std::byte> bytes) override;
+  int fd() const override { return fd_; }
+  int peer() const override { return peer_; }
+  const char* kind() const override { return "tcp"; }
+
+ private:
+  TcpChannel(int fd, int self, int peer) : fd_(fd), self_(self), peer_(peer) {}
+  Status Lost(const char* doing, size_t bytes, int error) const;
+
+  int fd_, self_, peer_;
+};
+
+}  // namespace hvd

@@ -1,0 +1,359 @@
+"""A fake of the native engine for several "ranks" that are threads of one process: `FakeJob(size)` and its
+`FakeEngine`s.
+
+It answers the calls of `horovod._core.engine_port.EnginePort` with the semantics of include/horovod/horovod.h, in plain
+Python and NumPy: matching by (process set, name), groups, refusals, join, process sets, errors on every member. It is
+verified: the contract suite runs against it as against the real one. It has no timing, no transport and no driver;
+whoever completes an operation computes it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from dataclasses import dataclass, field
+from typing import Any, Callable, Optional
+
+import numpy as np
+from fake_arithmetic import array_at, execute, mismatch
+
+from horovod._core import dtypes
+from horovod._core.adapter import ResultBlock
+from horovod._core.engine_port import BARRIER, IN_PROGRESS, JOIN, OK, OP_NAMES
+from horovod._core.errors import HorovodError, InvalidArgumentError, error_from_status
+from horovod._native import abi
+
+INVALID_ARGUMENT, NOT_INITIALIZED, SHUTDOWN, MISMATCH = 1, 5, 6, 9
+
+
+@dataclass
+class Contribution:
+    """What one rank brought to an operation."""
+
+    rank: int
+    type: int = 0
+    dtype: int = 0
+    reduce_op: int = 0
+    root: int = 0
+    factors: tuple[float, float] = (1.0, 1.0)
+    shape: tuple[int, ...] = ()
+    splits: Optional[list[int]] = None
+    group: tuple[str, ...] = ()
+    input: Any = None  # a copy
+    output: Any = None  # a view of the caller's memory, or None
+    refusal: str = ""
+    ticket: Optional[Ticket] = None
+    index: int = 0
+    absent: bool = False  # stands in for a rank that has joined
+
+
+@dataclass
+class Ticket:
+    """One submission of one rank: what its handle refers to."""
+
+    remaining: int
+    status: int = OK
+    message: str = ""
+    results: dict[int, Any] = field(default_factory=dict)
+    received: dict[int, list[int]] = field(default_factory=dict)
+    value: int = 0
+
+    def finish_one(self, status: int, message: str) -> None:
+        self.remaining -= 1
+        if status != OK and self.status == OK:
+            self.status, self.message = status, message
+
+
+class FakeJob:
+    """What the ranks of one job share."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.condition = threading.Condition()  # guards everything below
+        self.sets: dict[int, list[int]] = {0: list(range(size))}
+        self.pending: dict[tuple[int, str], dict[int, Contribution]] = {}
+        self.joined: dict[int, Ticket] = {}
+        self.wishes: dict[str, dict[int, tuple[Any, Ticket]]] = {"add": {}, "remove": {}}
+        self.left: set[int] = set()
+
+    def contribute(self, group: list[tuple[tuple[int, str], Contribution]]) -> None:
+        for key, contribution in group:
+            self.pending.setdefault(key, {})[contribution.rank] = contribution
+        self.settle()
+
+    def settle(self) -> None:
+        """Executes everything whose members have all arrived."""
+        for key in list(self.pending):
+            arrived = self.pending.get(key)
+            if not arrived:
+                self.pending.pop(key, None)
+                continue
+            members = self.sets.get(key[0], [])
+            missing = [rank for rank in members if rank not in arrived]
+            gone = [rank for rank in missing if rank in self.left]
+            if gone:
+                self._end(key, SHUTDOWN, f"{key[1]}: rank {gone[0]} has shut down.")
+            elif all(rank in self.joined for rank in missing):
+                self._complete(key, missing)
+        if len(self.joined) == self.size:
+            last = list(self.joined)[-1]
+            for ticket in self.joined.values():
+                ticket.value = last
+                ticket.finish_one(OK, "")
+            self.joined.clear()
+        self.condition.notify_all()
+
+    def _complete(self, key: tuple[int, str], missing: list[int]) -> None:
+        arrived = self.pending[key]
+        ordered = [arrived[rank] for rank in sorted(arrived)]
+        problem = mismatch(key[1], ordered, missing)
+        if problem:
+            self._end(key, MISMATCH, problem)
+            return
+        if missing:
+            model = ordered[0]
+            stand_ins = [Contribution(rank, dtype=model.dtype, shape=model.shape, absent=True) for rank in missing]
+            ordered = sorted(ordered + stand_ins, key=lambda one: one.rank)
+        execute(ordered)
+        self._end(key, OK, "")
+
+    def _end(self, key: tuple[int, str], status: int, message: str) -> None:
+        for contribution in self.pending.pop(key).values():
+            if contribution.ticket is None:
+                continue
+            contribution.ticket.finish_one(status, message)
+            if status != OK and contribution.group:
+                self._drop_group(key[0], contribution, status, message)
+
+    def _drop_group(self, process_set: int, failed: Contribution, status: int, message: str) -> None:
+        """A group fails as a whole: takes back what this rank has submitted of it."""
+        for name in failed.group:
+            arrived = self.pending.get((process_set, name), {})
+            other = arrived.get(failed.rank)
+            if other is not None and other.ticket is failed.ticket:
+                del arrived[failed.rank]
+                other.ticket.finish_one(status, message)
+
+    def wish(self, kind: str, rank: int, what: Any, ticket: Ticket) -> None:
+        wishes = self.wishes[kind]
+        wishes[rank] = (what, ticket)
+        if len(wishes) < self.size:
+            return
+        asked = {rank: wish[0] for rank, wish in wishes.items()}
+        tickets = [wish[1] for wish in wishes.values()]
+        wishes.clear()
+        status, message, value = OK, "", 0
+        if len({repr(one) for one in asked.values()}) != 1:
+            status, message = MISMATCH, f"process_set_{kind}: the ranks asked for different sets: {asked}."
+        elif kind == "add":
+            status, message, value = self._add(asked[0])
+        elif asked[0] not in self.sets or asked[0] == 0:
+            status, message = INVALID_ARGUMENT, f"process set {asked[0]} cannot be removed."
+        else:
+            del self.sets[asked[0]]
+        for ticket in tickets:
+            ticket.value = value
+            ticket.finish_one(status, message)
+        self.condition.notify_all()
+
+    def _add(self, ranks: list[int]) -> tuple[int, str, int]:
+        if ranks in self.sets.values():
+            return INVALID_ARGUMENT, f"a process set of ranks {ranks} exists already.", 0
+        number = next(n for n in range(self.size + 1000) if n not in self.sets)
+        self.sets[number] = ranks
+        return OK, "", number
+
+
+class FakeEngine:
+    """One rank's engine. See `EnginePort` for the methods."""
+
+    def __init__(self, job: FakeJob, rank: int) -> None:
+        self._job = job
+        self._rank = rank
+        self._tickets: dict[int, Ticket] = {}
+        self._next = 1
+        self._unnamed: dict[tuple[int, int], int] = {}
+        self._last = threading.local()
+
+    # ------------------------------------------------------------------------------------------------------- submitting
+
+    def submit(self, ops: int, n: int, flags: int, handle: int) -> int:
+        array = (abi.HvdOp * n).from_address(ops)
+        with self._job.condition:
+            if self._rank in self._job.left:
+                return self._fail(NOT_INITIALIZED, "Horovod is not initialized; call hvd.init() first.")
+            ticket = Ticket(remaining=n)
+            if array[0].type == JOIN:
+                self._job.joined[self._rank] = ticket
+                self._file(ticket, handle)
+                self._job.settle()
+                return OK
+            ranks = self._job.sets.get(array[0].process_set)
+            if ranks is None or self._rank not in ranks:
+                return self._fail(
+                    INVALID_ARGUMENT, f"rank {self._rank} is not a member of process set {array[0].process_set}."
+                )
+            names = [self._name(op.type, op.process_set, op.name) for op in array]
+            keys = [(op.process_set, name) for op, name in zip(array, names)]
+            for key in keys:
+                if self._rank in self._job.pending.get(key, {}) or keys.count(key) > 1:
+                    return self._fail(INVALID_ARGUMENT, f"{OP_NAMES[array[0].type]} '{key[1]}' is in flight already.")
+            self._file(ticket, handle)
+            group = tuple(names) if n > 1 else ()
+            self._job.contribute(
+                [(key, self._contribution(op, ticket, i, group)) for i, (op, key) in enumerate(zip(array, keys))]
+            )
+        return OK
+
+    def run(self, ops: int, n: int, timeout_s: float, handle: int) -> int:
+        status = self.submit(ops, n, 0, handle)
+        if status != OK:
+            return status
+        number = ctypes.c_int64.from_address(handle)
+        status = self.wait(number.value, timeout_s)
+        if status != IN_PROGRESS:
+            self.release(number.value)
+            number.value = 0
+        return status
+
+    def refuse(self, op_type: int, process_set: int, name: str, reason: str) -> None:
+        with self._job.condition:
+            if self._rank not in self._job.sets.get(process_set, []):
+                raise error_from_status(INVALID_ARGUMENT, "refuse: not a member.")
+            key = (process_set, self._name(op_type, process_set, name.encode()))
+            if self._rank not in self._job.pending.get(key, {}):
+                self._job.contribute([(key, Contribution(self._rank, type=op_type, refusal=reason))])
+
+    def _name(self, op_type: int, process_set: int, name: Optional[bytes]) -> str:
+        if name:
+            return name.decode()
+        count = self._unnamed.get((process_set, op_type), 0)
+        self._unnamed[process_set, op_type] = count + 1
+        return f"{OP_NAMES[op_type]}.noname.{count}"
+
+    def _contribution(self, op: abi.HvdOp, ticket: Ticket, index: int, group: tuple[str, ...]) -> Contribution:
+        shape = tuple(op.shape[i] for i in range(op.ndim))
+        splits = [op.splits[i] for i in range(op.n_splits)] if op.splits else None
+        has_data = op.type != BARRIER
+        return Contribution(
+            rank=self._rank,
+            type=op.type,
+            dtype=op.dtype,
+            reduce_op=op.reduce_op,
+            root=op.root_rank,
+            factors=(op.prescale, op.postscale),
+            shape=shape,
+            splits=splits,
+            input=array_at(op.input, op.dtype, shape).copy() if has_data else None,
+            output=array_at(op.output, op.dtype, shape) if has_data and (op.output or 0 in shape) else None,
+            ticket=ticket,
+            index=index,
+            group=group,
+        )
+
+    def _file(self, ticket: Ticket, handle: int) -> None:
+        number, self._next = self._next, self._next + 1
+        self._tickets[number] = ticket
+        ctypes.c_int64.from_address(handle).value = number
+
+    # ---------------------------------------------------------------------------------------------------------- waiting
+
+    def poll(self, handle: int) -> int:
+        with self._job.condition:
+            return self._status(handle)
+
+    def wait(self, handle: int, timeout_s: float) -> int:
+        with self._job.condition:
+            self._job.condition.wait_for(lambda: self._status(handle) != IN_PROGRESS, timeout_s)
+            return self._status(handle)
+
+    def _status(self, handle: int) -> int:
+        ticket = self._tickets.get(handle)
+        if ticket is None:
+            return self._fail(INVALID_ARGUMENT, f"unknown handle {handle}.")
+        if ticket.remaining > 0:
+            return IN_PROGRESS
+        return OK if ticket.status == OK else self._fail(ticket.status, ticket.message)
+
+    def release(self, handle: int) -> int:
+        return (
+            OK
+            if self._tickets.pop(handle, None) is not None
+            else self._fail(INVALID_ARGUMENT, f"unknown handle {handle}.")
+        )
+
+    def error(self, status: int) -> HorovodError:
+        return error_from_status(status, getattr(self._last, "message", ""))
+
+    def _fail(self, status: int, message: str) -> int:
+        self._last.message = message
+        return status
+
+    # ---------------------------------------------------------------------------------------------------------- results
+
+    def take_result(self, handle: int, index: int) -> ResultBlock:
+        array = np.ascontiguousarray(self._tickets[handle].results.pop(index))
+        keep: dict[int, Any] = {1: array}
+        free: Callable[[int], None] = lambda owner: keep.pop(owner, None)  # noqa: E731
+        number = next(n for n in range(len(dtypes.NAMES)) if dtypes.NAMES[n] == array.dtype.name)
+        return ResultBlock(array.ctypes.data, 1, array.nbytes, number, array.shape, free)
+
+    def received_splits(self, handle: int, index: int, n: int) -> list[int]:
+        return self._tickets[handle].received[index]
+
+    def result_value(self, handle: int) -> int:
+        return self._tickets[handle].value
+
+    # ----------------------------------------------------------------------------------------------------- process sets
+
+    def process_set_add(self, ranks: Any) -> int:
+        return self._wish("add", sorted(ranks))
+
+    def process_set_remove(self, process_set: int) -> int:
+        return self._wish("remove", process_set)
+
+    def _wish(self, kind: str, what: Any) -> int:
+        number = ctypes.c_int64(0)
+        ticket = Ticket(remaining=1)
+        with self._job.condition:
+            self._file(ticket, ctypes.addressof(number))
+            self._job.wish(kind, self._rank, what, ticket)
+        return number.value
+
+    def process_set_ranks(self, process_set: int) -> list[int]:
+        with self._job.condition:
+            if process_set not in self._job.sets:
+                raise InvalidArgumentError(f"process set {process_set} does not exist.")
+            return list(self._job.sets[process_set])
+
+    def process_set_list(self) -> list[int]:
+        with self._job.condition:
+            return sorted(self._job.sets)
+
+    # ------------------------------------------------------------------------------------------------------------- life
+
+    def shutdown(self, timeout_s: float) -> None:
+        with self._job.condition:
+            self._job.left.add(self._rank)
+            for key, arrived in list(self._job.pending.items()):
+                contribution = arrived.pop(self._rank, None)
+                if contribution is not None and contribution.ticket is not None:
+                    contribution.ticket.finish_one(SHUTDOWN, f"{key[1]}: the engine is shutting down.")
+                if not arrived:
+                    del self._job.pending[key]
+            self._job.settle()
+
+    def abort(self, status: int, reason: str) -> None:
+        with self._job.condition:
+            self._job.left.update(range(self._job.size))
+            self._job.settle()
+
+    def timeline_start(self, path: str, mark_cycles: bool) -> None:
+        with open(path, "w") as file:
+            file.write("[]")
+
+    def timeline_stop(self) -> None:
+        """Nothing is written."""
+
+    def describe(self) -> str:
+        return '{"backends": [{"name": "host", "usable": true}]}'

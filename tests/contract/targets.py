@@ -1,0 +1,172 @@
+"""The frameworks that the contract suite runs on: the public module, and how its tensors become arrays and back.
+
+One `Target` per framework; the cases and semantics are the same for all. Also `Env`, what a test knows about its rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+import numpy as np
+
+from horovod._core import session
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One framework.
+
+    Attributes:
+        name: of the framework.
+        hvd: its public module.
+        collectives: the operations behind it.
+        tensor: array -> a new tensor with its own memory.
+        array: tensor -> array.
+        unsupported: a tensor of a dtype that no collective takes.
+        gappy: a tensor whose elements have gaps between them.
+    """
+
+    name: str
+    hvd: Any
+    collectives: Any
+    tensor: Callable[[Array], Any]
+    array: Callable[[Any], Array]
+    unsupported: Callable[[], Any]
+    gappy: Callable[[], Any]
+
+
+def numpy_target() -> Target:
+    """NumPy itself."""
+    import horovod.numpy as hvd
+
+    return Target(
+        "numpy",
+        hvd,
+        hvd.ops.collectives,
+        lambda array: array.copy(),
+        lambda tensor: np.asarray(tensor),
+        lambda: np.zeros(3, np.complex64),
+        lambda: np.zeros((4, 4), np.float32)[:, ::2],
+    )
+
+
+def torch_target() -> Target:
+    """PyTorch."""
+    import ml_dtypes
+    import torch
+
+    import horovod.torch as hvd
+    from horovod.torch import library
+
+    bfloat16 = np.dtype(ml_dtypes.bfloat16)
+
+    def tensor(array: Array) -> Any:
+        array = array.copy()
+        if array.dtype == bfloat16:
+            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(array)
+
+    def array(tensor: Any) -> Array:
+        if tensor.dtype is torch.bfloat16:
+            return np.asarray(tensor.contiguous().view(torch.int16).numpy().view(bfloat16))
+        return np.asarray(tensor.numpy())
+
+    torch.set_num_threads(1)
+    return Target(
+        "torch",
+        hvd,
+        library.collectives,
+        tensor,
+        array,
+        lambda: torch.zeros(3, dtype=torch.complex64),
+        lambda: torch.zeros(4, 4)[:, ::2],
+    )
+
+
+TARGETS: dict[str, Callable[[], Target]] = {"numpy": numpy_target, "torch": torch_target}
+
+
+@dataclass
+class Env:
+    """What a test of one rank works with.
+
+    Attributes:
+        target: the framework.
+        directory: shared by the ranks of this job, empty at the start.
+        engine: "real" or "fake".
+        failures: texts; a rank with any has failed.
+    """
+
+    target: Target
+    directory: str
+    engine: str
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def hvd(self) -> Any:
+        """The public module."""
+        return self.target.hvd
+
+    @property
+    def rank(self) -> int:
+        """Of this process."""
+        return session.require().rank
+
+    @property
+    def size(self) -> int:
+        """Of the job."""
+        return session.require().size
+
+    def tensor(self, values: Any, dtype: Any = np.float32) -> Any:
+        """A tensor of the framework with these values."""
+        return self.target.tensor(np.asarray(values, dtype=dtype))
+
+    def check(self, what: str, got: Any, expected: Any, rtol: float = 0.0) -> None:
+        """Notes a failure unless the values (tensors, arrays, anything) are equal."""
+        got = got if isinstance(got, np.ndarray) or not hasattr(got, "shape") else self.target.array(got)
+        if not isinstance(got, np.ndarray):
+            if got != expected:
+                self.failures.append(f"{what}: got {got!r}, expected {expected!r}")
+            return
+        expected = np.asarray(expected)
+        if got.shape != expected.shape:
+            self.failures.append(f"{what}: got shape {got.shape}, expected {expected.shape}")
+            return
+        equal = got == expected
+        if rtol:
+            wide_got, wide = got.astype(np.float64), expected.astype(np.float64)
+            equal = np.abs(wide_got - wide) <= rtol * np.maximum(np.abs(wide), 1.0)
+        if not np.all(equal):
+            where = int(np.argmin(np.ravel(equal)))
+            self.failures.append(
+                f"{what}: {int(np.sum(~equal))} of {got.size} elements differ, first at {where}: "
+                f"got {np.ravel(got)[where]}, expected {np.ravel(expected)[where]}"
+            )
+
+    def check_true(self, what: str, condition: bool) -> None:
+        """Notes a failure unless the condition holds."""
+        if not condition:
+            self.failures.append(what)
+
+    def raises(
+        self, what: str, kinds: type[BaseException] | Sequence[type[BaseException]], call: Callable[[], Any]
+    ) -> str:
+        """Notes a failure unless the call raises one of `kinds`; the error's text."""
+        try:
+            call()
+        except BaseException as error:
+            if isinstance(error, tuple(kinds) if isinstance(kinds, (list, tuple)) else kinds):
+                return str(error)
+            self.failures.append(f"{what}: raised {error!r}, expected {kinds}")
+            return str(error)
+        self.failures.append(f"{what}: raised nothing, expected {kinds}")
+        return ""
+
+    def still_usable(self, what: str) -> None:
+        """The engine works after what has just happened."""
+        total = self.hvd.allreduce(self.tensor([self.rank + 1.0]), op=self.hvd.Sum, name=f"usable.{what}")
+        self.check(f"usable after {what}", total, np.array([self.size * (self.size + 1) / 2], np.float32))

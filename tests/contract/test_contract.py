@@ -1,0 +1,118 @@
+"""The contract suite: what every adapter promises, on every number of ranks, with the real engine and with the fake
+one.
+
+One job per world size and adapter runs all cases and facts in real processes under our own launcher (`contract_job`,
+`worker`); the variants repeat parts of them under settings that take other ways through the engine. The fake
+engine's ranks are threads of this process.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import contract_job
+import pytest
+from case_runner import run_cases
+from cases import all_cases
+from contract_job import run_job
+from fake_ranks import adopt, run_ranks
+from semantics import SEMANTICS
+from semantics_join import JOIN
+from semantics_sets import DYNAMIC
+from targets import Env, numpy_target
+from worker import run_facts
+
+SIZES = (1, 2, 3, 4, 7)
+PARTS = ("cases", "semantics", "sets", "join", "life")
+
+VARIANTS = {
+    # name: (ranks, parts, environment)
+    "no launcher": (0, PARTS, {}),
+    "static sets": (3, ("static",), {}),
+    "small cache": (3, ("semantics", "sets", "join"), {"HOROVOD_CACHE_CAPACITY": "4"}),
+    "no cache": (2, ("semantics", "sets", "join"), {"HOROVOD_CACHE_CAPACITY": "0"}),
+    "no fusion": (3, ("cases",), {"HOROVOD_FUSION_THRESHOLD": "0"}),
+    "groups alone": (3, ("semantics", "join"), {"HOROVOD_DISABLE_GROUP_FUSION": "1"}),
+    "deterministic": (2, ("cases", "semantics"), {"HOROVOD_DETERMINISTIC": "1"}),
+    "linger": (2, ("semantics", "sets", "join"), {"HOROVOD_CYCLE_TIME": "1"}),
+    "streaming stores": (2, ("cases",), {"HOROVOD_STORE_MODE": "streaming"}),
+    "tcp": (3, ("cases", "semantics", "sets", "join"), {"HOROVOD_TRANSPORT": "tcp"}),
+}
+
+
+def _free_bytes() -> int:
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _expected_counts(size: int, parts: tuple[str, ...]) -> dict[str, int]:
+    counts = {"cases": sum(1 for _ in all_cases(size)), "semantics": len(SEMANTICS), "sets": len(DYNAMIC)}
+    counts["join"] = len(JOIN)
+    return {part: counts[part] for part in parts if part in counts}
+
+
+def _check(reports: list[dict[str, Any]], size: int, parts: tuple[str, ...]) -> None:
+    """Every rank has run everything."""
+    for report in reports:
+        run = {part: counts["run"] for part, counts in report["counts"].items()}
+        assert run.items() >= _expected_counts(size, parts).items(), report
+
+
+@pytest.mark.parametrize(("target", "size"), [*(("numpy", n) for n in SIZES), ("torch", 1), ("torch", 2), ("torch", 3)])
+def test_adapter(target: str, size: int, tmp_path: Path) -> None:
+    _check(run_job(size, target, PARTS, tmp_path), size, PARTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [4, 7])
+def test_torch_on_more_ranks(size: int, tmp_path: Path) -> None:
+    _check(run_job(size, "torch", PARTS, tmp_path), size, PARTS)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variant(variant: str, tmp_path: Path) -> None:
+    size, parts, environment = VARIANTS[variant]
+    _check(run_job(size, "numpy", parts, tmp_path, environment), max(size, 1), parts)
+
+
+@pytest.mark.parametrize("size", (1, 2, 3, 4))
+def test_fake_engine(size: int, tmp_path: Path) -> None:
+    def body(rank: int) -> list[str]:
+        env: Any = Env(numpy_target(), str(tmp_path), "fake")
+        env.enter_thread = adopt()
+        run_cases(env)
+        run_facts(env, (*SEMANTICS, *DYNAMIC, *JOIN))
+        failures: list[str] = env.failures
+        return failures
+
+    failures = [f"rank {rank}: {text}" for rank, texts in enumerate(run_ranks(size, body)) for text in texts]
+    assert not failures, "\n".join(failures)
+
+
+def _stress(size: int, seed: int, iterations: int, tmp_path: Path) -> None:
+    # A small cache, of another size each time: evictions in the middle of everything.
+    arguments = ("--seed", str(seed), "--iterations", str(iterations))
+    environment = {"HOROVOD_CACHE_CAPACITY": str(4 + 3 * seed % 17)}
+    for report in run_job(size, "numpy", arguments, tmp_path, environment, script="stress.py"):
+        assert report["counts"]["stress"]["run"] == iterations
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_stress(size: int, tmp_path: Path) -> None:
+    _stress(size, seed=size, iterations=15, tmp_path=tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10, 16))
+@pytest.mark.parametrize("size", [2, 4, 7])
+def test_long_stress(size: int, seed: int, tmp_path: Path) -> None:
+    _stress(size, seed, iterations=60, tmp_path=tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(_free_bytes() < 12 << 30, reason="needs 12 GiB of free memory")
+@pytest.mark.timeout(420)
+def test_more_than_two_to_the_31_elements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contract_job, "DEADLINE_S", 400.0)
+    contract_job.run_job(2, "numpy", ("big",), tmp_path)

@@ -1,0 +1,157 @@
+"""`horovod.run`: results, errors, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import horovod
+from horovod._core.errors import UnsupportedError
+
+from .conftest import Horovodrun, alive
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("HOROVOD"):
+            monkeypatch.delenv(name)
+
+
+def test_results_are_in_order_of_ranks() -> None:
+    offset = 10
+
+    def work(factor: int, *, more: str) -> tuple[int, str, bool]:
+        import os
+
+        return offset + factor * int(os.environ["HOROVOD_RANK"]), more, "_HOROVOD_SECRET_KEY" in os.environ
+
+    results = horovod.run(work, args=(2,), kwargs={"more": "x"}, num_proc=3)
+    assert results == [(10, "x", True), (12, "x", True), (14, "x", True)]
+    assert horovod.run is __import__("horovod.runner").runner.run
+
+
+def test_objects_of_the_callers_modules_travel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_module_of_this_test.py").write_text(
+        "class Thing:\n    value = 5\ndef make():\n    return Thing()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import my_module_of_this_test as module  # type: ignore[import-not-found]
+
+    assert horovod.run(module.make)[0].value == 5
+
+
+def test_an_exception_names_the_rank_and_has_its_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    def work() -> None:
+        import os
+
+        if os.environ["HOROVOD_RANK"] == "1":
+            raise LookupError("no such thing")
+
+    with pytest.raises(RuntimeError) as caught:
+        horovod.run(work, num_proc=2)
+    text = str(caught.value)
+    assert text.startswith("horovod.run: rank 1 (localhost, pid ")
+    assert "exited with code 1" in text
+    assert "Traceback" in text
+    assert "LookupError: no such thing" in text
+    capfd.readouterr()
+
+
+def test_a_rank_that_dies_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match=r"rank 0 \(localhost, pid \d+\) was killed by signal 9"):
+        horovod.run(lambda: __import__("os").kill(__import__("os").getpid(), 9))
+    with pytest.raises(RuntimeError, match="rank 0 ended with code 0 before the function returned"):
+        horovod.run(lambda: __import__("os")._exit(0))
+
+
+def test_output_is_prefixed_and_kept(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    horovod.run(lambda: print("hello"), num_proc=2, output_filename=str(tmp_path / "o"))
+    assert sorted(capfd.readouterr().out.splitlines()) == ["[0]<stdout>:hello", "[1]<stdout>:hello"]
+    assert (tmp_path / "o/rank.1/stdout").read_text() == "hello\n"
+
+
+def test_in_a_thread_and_with_another_interpreter(tmp_path: Path) -> None:
+    other = tmp_path / "other-python"
+    other.write_text(f'#!/bin/sh\nOTHER=yes exec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    results: list[Any] = []
+
+    def call() -> None:
+        results.extend(horovod.run(lambda: __import__("os").environ.get("OTHER"), executable=str(other)))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    assert results == ["yes"]
+
+
+def test_an_interrupt_stops_the_ranks_and_is_raised(horovodrun: Horovodrun) -> None:
+    code = """
+        import sys, os
+        sys.path.insert(0, os.environ["PYTHONPATH"])
+        import horovod
+        def work():
+            import os, time
+            print(os.getpid(), flush=True)
+            time.sleep(1000)
+        try:
+            horovod.run(work, num_proc=2)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+    """
+    words = [sys.executable, "-c", textwrap.dedent(code)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=horovodrun.environ)
+    assert process.stdout
+    pids = [int(process.stdout.readline().partition(b":")[2]) for _ in range(2)]
+    process.send_signal(signal.SIGINT)
+    stdout, _ = process.communicate(timeout=30)
+    assert stdout == b"interrupted\n"
+    assert [pid for pid in pids if alive(pid)] == []
+    assert list(horovodrun.place.iterdir()) == []
+
+
+def test_nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/tmp")
+    seen = horovod.run(lambda: __import__("os").environ["HOROVOD_RENDEZVOUS_DIR"])[0]
+    assert seen.startswith("/tmp/horovodrun-")
+    assert not os.path.exists(seen)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"hosts": "a:1", "hostfile": "f"}, ValueError, "hosts and hostfile exclude each other"),
+        ({"use_gloo": True, "use_mpi": True}, ValueError, "use_gloo and use_mpi exclude each other"),
+        ({"use_mpi": True}, UnsupportedError, "MPI controller comes in a later version"),
+        ({"min_num_proc": 1}, UnsupportedError, "Elastic jobs come in a later version"),
+        ({"host_discovery_script": "x"}, NotImplementedError, "Elastic jobs come in a later version"),
+        ({"cooldown_range": (1, 2)}, UnsupportedError, "Elastic jobs come in a later version"),
+        (
+            {"num_proc": 0},
+            ValueError,
+            "horovod.run: num_proc must be an integer number of processes >= 1. Received: 0.",
+        ),
+        ({"num_proc": 2, "hosts": "localhost:1"}, ValueError, "2 processes need 2 slots"),
+        ({"hosts": "no-such-host.invalid:1"}, UnsupportedError, "no-such-host.invalid is not this machine"),
+    ],
+)
+def test_refused_arguments(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as caught:
+        horovod.run(int, **arguments)
+    assert message in str(caught.value)
+
+
+def test_deprecated_arguments_warn_and_work() -> None:
+    with pytest.warns(DeprecationWarning, match="np is deprecated; use num_proc"):
+        assert horovod.run(lambda: 1, np=2) == [1, 1]
+    with pytest.warns(DeprecationWarning, match="network_interface is deprecated"):
+        assert horovod.run(lambda: __import__("os").environ["NCCL_SOCKET_IFNAME"], network_interface="a,b") == ["a,b"]

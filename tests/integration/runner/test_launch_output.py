@@ -1,0 +1,134 @@
+"""The launcher and its streams: prefixes, whole lines, files, times, and what the command line prints."""
+
+from __future__ import annotations
+
+import collections
+import re
+import subprocess
+from pathlib import Path
+
+import horovod
+
+from .conftest import Horovodrun, python
+
+
+def test_lines_of_concurrent_writers_stay_whole(horovodrun: Horovodrun) -> None:
+    code = """
+        import os, random
+        rank = int(os.environ["HOROVOD_RANK"])
+        random.seed(rank)
+        for fd, word in ((1, "out"), (2, "err")):
+            lines = [f"{word} {rank} {i} " + "\u00fc\u6570" * random.randrange(80) + " end\\n" for i in range(1500)]
+            data = "".join(lines).encode()
+            while data:
+                cut = random.randrange(1, 3000)
+                os.write(fd, data[:cut])
+                data = data[cut:]
+    """
+    done = horovodrun.python("-np 4", code, stderr=subprocess.STDOUT)
+    assert done.returncode == 0
+    counts: collections.Counter[tuple[str, str]] = collections.Counter()
+    for line in done.stdout.decode().splitlines():
+        match = re.fullmatch(r"\[(\d)\]<std(out|err)>:(out|err) (\d) (\d+) (?:\u00fc\u6570)* end", line)
+        assert match, line
+        rank, stream, word, writer, index = match.groups()
+        assert (rank, stream) == (writer, word)
+        assert counts[rank, stream] == int(index)
+        counts[rank, stream] += 1
+    assert set(counts.values()) == {1500}
+    assert len(counts) == 8
+
+
+def test_streams_stay_apart(horovodrun: Horovodrun) -> None:
+    done = horovodrun("-np 1", ["sh", "-c", "echo out; echo err >&2; printf 'no end'"])
+    assert done.stdout == b"[0]<stdout>:out\n[0]<stdout>:no end\n"
+    assert done.stderr == b"[0]<stderr>:err\n"
+
+
+def test_output_files(horovodrun: Horovodrun, tmp_path: Path) -> None:
+    command = ["sh", "-c", "echo out $HOROVOD_RANK; printf 'a\\rb' >&2"]
+    done = horovodrun(f"-np 11 --output-filename {tmp_path}/o", command)
+    assert done.returncode == 0
+    assert sorted(path.name for path in (tmp_path / "o").iterdir()) == [f"rank.{rank:02d}" for rank in range(11)]
+    assert (tmp_path / "o/rank.07/stdout").read_bytes() == b"out 7\n"
+    assert (tmp_path / "o/rank.10/stderr").read_bytes() == b"a\rb"
+    assert b"[10]<stdout>:out 10\n" in done.stdout
+
+
+def test_output_directory_of_a_single_rank(horovodrun: Horovodrun, tmp_path: Path) -> None:
+    assert horovodrun("-np 1 --output-filename o", ["echo", "x"], cwd=tmp_path).returncode == 0
+    assert (tmp_path / "o/rank.0/stdout").read_bytes() == b"x\n"
+
+
+def test_timestamps(horovodrun: Horovodrun) -> None:
+    done = horovodrun("-np 1 --prefix-output-with-timestamp", ["echo", "x"])
+    assert re.fullmatch(rb"\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\[0\]<stdout>:x\n", done.stdout)
+
+
+def test_a_reader_that_goes_away_does_not_end_the_job(horovodrun: Horovodrun, tmp_path: Path) -> None:
+    process = horovodrun.start(["-np", "1"], ["sh", "-c", f"seq 100000; touch {tmp_path}/done"])
+    assert process.stdout
+    assert process.stdout.readline() == b"[0]<stdout>:1\n"
+    process.stdout.close()
+    assert process.wait(timeout=30) == 0
+    assert (tmp_path / "done").exists()
+    assert process.stderr
+    process.stderr.close()
+
+
+def test_words_after_the_command_are_its_own(horovodrun: Horovodrun) -> None:
+    done = horovodrun("-np 1", ["echo", "-np", "3", "--", "--verbose"])
+    assert done.stdout == b"[0]<stdout>:-np 3 -- --verbose\n"
+
+
+def test_mistakes_have_code_2_and_one_line(horovodrun: Horovodrun) -> None:
+    done = horovodrun("-np 2 --cycle-time-ms fast", ["true"])
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr == (
+        b"horovodrun: error: --cycle-time-ms must be a number of milliseconds >= 0. Received: 'fast'.\n"
+    )
+
+
+def test_remote_hosts_are_refused_by_name(horovodrun: Horovodrun) -> None:
+    done = horovodrun("-np 2 -H localhost:1,no-such-host.invalid:1", ["true"])
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"horovodrun: error: no-such-host.invalid is not this machine (")
+
+
+def test_hints_and_typing_mistakes_are_said_once_for_the_job(horovodrun: Horovodrun) -> None:
+    horovodrun.environ["HOROVOD_CYCLE_TIMES"] = "3"
+    code = """
+        import os, sys
+        sys.path.insert(0, os.environ["PYTHONPATH"])
+        from horovod._core.settings import from_environ
+        from_environ(os.environ)
+    """
+    done = horovodrun.python("-np 2 --num-nccl-streams 4", code)
+    assert done.returncode == 0
+    lines = done.stderr.decode().splitlines()
+    assert len(lines) == 2
+    assert lines[0].endswith("has no effect. Did you mean HOROVOD_CYCLE_TIME?")
+    assert "--num-nccl-streams has no effect." in lines[1]
+
+
+def test_version_and_check_build(horovodrun: Horovodrun) -> None:
+    assert horovodrun("--version", []).stdout.decode() == f"{horovod.__version__}\n"
+    done = horovodrun("--check-build", [])
+    assert done.returncode == 0
+    text = done.stdout.decode()
+    assert text.startswith(f"Horovod v{horovod.__version__}:\n")
+    for title in ("Available Frameworks:", "Available Controllers:", "Available Tensor Operations:", "Backends:"):
+        assert f"\n{title}\n    [" in text
+    assert "    [ ] MXNet\n" in text
+
+
+def test_verbose_says_the_settings_and_their_sources(horovodrun: Horovodrun) -> None:
+    horovodrun.environ["HOROVOD_CACHE_CAPACITY"] = "9"
+    done = horovodrun("-np 1 --verbose --cycle-time-ms 2", ["true"])
+    assert b"cycle_time_ms = 2 milliseconds (flag)" in done.stderr
+    assert b"cache_capacity = 9 names (environment HOROVOD_CACHE_CAPACITY)" in done.stderr
+
+
+def test_nothing_is_printed_for_programs_that_are_silent(horovodrun: Horovodrun) -> None:
+    done = horovodrun("-np 2", python("pass"))
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

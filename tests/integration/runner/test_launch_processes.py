@@ -1,0 +1,283 @@
+"""The launcher and real processes: places, ends, signals, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from horovod.runner.cores import usable_cores
+
+from .conftest import Horovodrun, alive, python, wait_for_end
+
+SHOW = """
+    import json, os
+    seen = {n: v for n, v in os.environ.items() if "HOROVOD" in n or n in ("OMP_NUM_THREADS", "PYTHONUNBUFFERED")}
+    seen["mode"] = os.stat(os.environ["HOROVOD_RENDEZVOUS_DIR"]).st_mode & 0o777
+    seen["words"] = [open(f"/proc/{p}/cmdline").read() for p in ("self", os.getppid())]
+    seen["group"] = os.getpgrp() == os.getpid()
+    seen["stdin"] = os.read(0, 1).decode()
+    print(json.dumps(seen))
+"""
+
+# Prints a line with pids, then waits for SIGINT, which is blocked before so that it cannot come too early.
+WAIT = """
+    import os, signal, subprocess, sys
+    child = subprocess.Popen(["sleep", "1000"])
+    daemon = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    print(os.getppid(), os.getpid(), child.pid, daemon.pid, flush=True)
+    signal.sigwait([signal.SIGINT])
+    print("cleaned", flush=True)
+    sys.exit(1)
+"""
+
+# The same, but SIGINT and SIGTERM do not end it.
+STUBBORN = WAIT.replace("    sys.exit(1)", "    signal.sigwait([signal.SIGUSR1])").replace(
+    "[signal.SIGINT])\n    print(os", "[signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])\n    print(os"
+)
+
+
+def pids_of(process: subprocess.Popen[bytes], ranks: int) -> list[int]:
+    """Reads the lines of WAIT: all ranks wait now."""
+    assert process.stdout
+    lines = [process.stdout.readline().partition(b":")[2] for _ in range(ranks)]
+    return [int(word) for line in lines for word in line.split()]
+
+
+def test_eight_ranks_know_their_places(horovodrun: Horovodrun) -> None:
+    done = horovodrun.python("-np 8 --cycle-time-ms 2", SHOW)
+    assert done.returncode == 0, done.stderr
+    seen = [json.loads(line.partition(b":")[2]) for line in done.stdout.splitlines()]
+    seen.sort(key=lambda each: int(each["HOROVOD_RANK"]))
+    assert [each["HOROVOD_RANK"] for each in seen] == [str(rank) for rank in range(8)]
+    assert [each["HOROVOD_LOCAL_RANK"] for each in seen] == [str(rank) for rank in range(8)]
+    for each in seen:
+        secret = each.pop("_HOROVOD_SECRET_KEY")
+        assert len(bytes.fromhex(secret)) == 32
+        assert not any(secret in words for words in each["words"])
+        assert each["mode"] == 0o700
+        assert each["group"]
+        assert each["stdin"] == ""
+        assert each["HOROVOD_RENDEZVOUS_DIR"].startswith(str(horovodrun.place))
+        numbers = {name: each[f"HOROVOD_{name}"] for name in ("SIZE", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")}
+        assert numbers == {"SIZE": "8", "LOCAL_SIZE": "8", "CROSS_RANK": "0", "CROSS_SIZE": "1"}
+        assert (each["HOROVOD_HOSTNAME"], each["HOROVOD_CONTROLLER"]) == ("localhost", "gloo")
+        assert (each["HOROVOD_CYCLE_TIME"], each["PYTHONUNBUFFERED"]) == ("2", "1")
+        assert each["OMP_NUM_THREADS"] == str(max(1, usable_cores() // 8))
+    assert len({each["HOROVOD_RENDEZVOUS_DIR"] for each in seen}) == 1
+
+
+def test_threads_that_the_user_chose_are_kept(horovodrun: Horovodrun) -> None:
+    horovodrun.environ["OMP_NUM_THREADS"] = "7"
+    done = horovodrun("-np 1", ["sh", "-c", "echo $OMP_NUM_THREADS"])
+    assert done.stdout == b"[0]<stdout>:7\n"
+
+
+def test_names_of_this_machine_are_one_host(horovodrun: Horovodrun) -> None:
+    done = horovodrun(
+        "-np 2 -H localhost:1,127.0.0.1:1", ["sh", "-c", "echo $HOROVOD_LOCAL_RANK of $HOROVOD_LOCAL_SIZE"]
+    )
+    assert sorted(done.stdout.splitlines()) == [b"[0]<stdout>:0 of 2", b"[1]<stdout>:1 of 2"]
+
+
+def test_the_exit_code_is_the_culprits_and_the_others_may_clean_up(horovodrun: Horovodrun, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pid")
+    code = f"""
+        import os, select, sys
+        if os.environ["HOROVOD_RANK"] == "1":
+            open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))
+            print("my last words", file=sys.stderr, flush=True)
+            os._exit(7)
+        try:
+            select.select([os.pidfd_open(int(open({str(tmp_path / "pid")!r}).read()))], [], [])
+        except ProcessLookupError:
+            pass  # it has ended already
+        print("cleaned", flush=True)
+        sys.exit(3)
+    """
+    done = horovodrun.python("-np 2", code)
+    assert done.returncode == 7
+    assert b"[0]<stdout>:cleaned\n" in done.stdout
+    last = done.stderr.decode().splitlines()[-2:]
+    assert last[0].startswith("horovodrun: rank 1 (localhost, pid ")
+    assert " exited with code 7 after 0." in last[0]
+    assert last[0].endswith("; the 1 other rank was then stopped. Last lines of its stderr:")
+    assert last[1] == "  my last words"
+
+
+def test_a_crash_is_the_culprit_though_the_others_fail_at_the_same_moment(
+    horovodrun: Horovodrun, tmp_path: Path
+) -> None:
+    for rank in (0, 1, 3):
+        os.mkfifo(tmp_path / str(rank))
+    code = f"""
+        import os, signal, sys
+        rank = int(os.environ["HOROVOD_RANK"])
+        if rank == 2:
+            lives = [open(f"{tmp_path}/{{other}}", "w") for other in (0, 1, 3)]
+            os.kill(os.getpid(), signal.SIGSEGV)
+        open(f"{tmp_path}/{{rank}}").read()
+        os._exit(1)
+    """
+    done = horovodrun.python("-np 4", code)
+    assert done.returncode == 139
+    assert b"horovodrun: rank 2 (localhost, pid " in done.stderr
+    assert b"was killed by signal 11 (SIGSEGV)" in done.stderr
+
+
+def test_the_order_of_deaths_decides_even_when_they_are_seen_together(horovodrun: Horovodrun) -> None:
+    process = horovodrun.start(["-np", "4"], python(WAIT))
+    assert process.stdout
+    lines = [process.stdout.readline() for _ in range(4)]
+    pids = {int(line[1:2]): int(line.split()[1]) for line in lines}
+    keeper = int(lines[0].partition(b":")[2].split()[0])
+    os.kill(keeper, signal.SIGSTOP)
+    for rank in (2, 0, 3, 1):
+        os.kill(pids[rank], signal.SIGKILL)
+        wait_for_end(pids[rank])
+    os.kill(keeper, signal.SIGCONT)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 137
+    assert f"horovodrun: rank 2 (localhost, pid {pids[2]}) was killed by signal 9".encode() in stderr
+
+
+def test_ranks_that_do_not_stop_are_stopped(horovodrun: Horovodrun) -> None:
+    # Rank 0 does not notice; it gets 2 s and then SIGTERM.
+    done = horovodrun("-np 2", ["sh", "-c", "if [ $HOROVOD_RANK = 1 ]; then exit 5; fi; exec sleep 1000"])
+    assert done.returncode == 5
+    assert b"rank 1 (" in done.stderr
+
+
+def test_a_command_that_is_not_there(horovodrun: Horovodrun) -> None:
+    done = horovodrun("-np 2", ["no-such-command"])
+    assert done.returncode == 2
+    assert done.stderr == (b"horovodrun: error: The command 'no-such-command' is not found, or is not executable.\n")
+
+
+def test_a_command_that_cannot_be_executed(horovodrun: Horovodrun, tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_bytes(b"\x00garbage")
+    program.chmod(0o755)
+    done = horovodrun("-np 2", [str(program)])
+    assert done.returncode == 126
+    assert b"cannot be executed: Exec format error" in done.stderr
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_launcher_leaves_nothing(horovodrun: Horovodrun, number: int, code: int) -> None:
+    process = horovodrun.start(["-np", "3"], python(WAIT))
+    pids = pids_of(process, 3)
+    assert all(alive(pid) for pid in pids)
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert stdout.count(b"cleaned") == (3 if number == signal.SIGINT else 0)
+    assert f"horovodrun: stopped by {signal.Signals(number).name}; no rank is left.".encode() in stderr
+    assert [pid for pid in pids if alive(pid)] == []
+    assert list(horovodrun.place.iterdir()) == []
+
+
+def test_the_second_interrupt_kills(horovodrun: Horovodrun) -> None:
+    process = horovodrun.start(["-np", "1"], python(STUBBORN))
+    pids = pids_of(process, 1)
+    process.send_signal(signal.SIGINT)
+    assert process.stdout
+    assert process.stdout.readline() == b"[0]<stdout>:cleaned\n"
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert [pid for pid in pids if alive(pid)] == []
+
+
+def test_a_killed_launcher_leaves_nothing(horovodrun: Horovodrun) -> None:
+    process = horovodrun.start(["-np", "2"], python(WAIT))
+    pids = pids_of(process, 2)
+    assert len(pids) == 8
+    assert list(horovodrun.place.iterdir()) != []
+    process.kill()
+    process.wait()
+    for pid in pids:  # the first is the keeper's, which goes last
+        wait_for_end(pid)
+    assert [pid for pid in pids if alive(pid)] == []
+    jobs = horovodrun.place / f"horovodrun-{os.getuid()}"  # may be gone itself
+    assert not jobs.exists() or list(jobs.iterdir()) == []
+    process.communicate()
+
+
+def test_a_killed_keeper_ends_the_job(horovodrun: Horovodrun) -> None:
+    process = horovodrun.start(["-np", "2"], python(WAIT))
+    pids = pids_of(process, 2)
+    keeper, ranks = pids[0], [pids[1], pids[5]]
+    os.kill(keeper, signal.SIGKILL)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert b"the process that keeps the ranks has died" in stderr
+    for rank in ranks:
+        wait_for_end(rank)
+    assert list(horovodrun.place.iterdir()) == []
+    for daemon in (pids[3], pids[7]):
+        os.kill(daemon, signal.SIGKILL)  # it left the group of a rank, and there was no keeper to look for it
+
+
+def test_ranks_die_even_when_launcher_and_keeper_are_killed(horovodrun: Horovodrun) -> None:
+    process = horovodrun.start(["-np", "2"], python(WAIT))
+    pids = pids_of(process, 2)
+    keeper, ranks = pids[0], [pids[1], pids[5]]
+    os.kill(keeper, signal.SIGSTOP)
+    process.kill()
+    process.wait()
+    assert all(alive(rank) for rank in ranks)
+    os.kill(keeper, signal.SIGKILL)
+    for rank in ranks:
+        wait_for_end(rank)
+    for other in (pids[2], pids[3], pids[6], pids[7]):
+        os.kill(other, signal.SIGKILL)
+    # The directory stays, and the next launcher of this user sweeps it.
+    home = horovodrun.place / f"horovodrun-{os.getuid()}"
+    assert len(list(home.iterdir())) == 1
+    assert horovodrun("-np 1", ["true"]).returncode == 0
+    process.communicate()
+
+
+def test_what_a_rank_abandons_ends_with_the_job(horovodrun: Horovodrun) -> None:
+    code = """
+        import subprocess
+        print(subprocess.Popen(["sleep", "1000"], start_new_session=True).pid)
+    """
+    done = horovodrun.python("-np 2", code)
+    assert done.returncode == 0
+    pids = [int(line.partition(b":")[2]) for line in done.stdout.splitlines()]
+    assert len(pids) == 2
+    assert [pid for pid in pids if alive(pid)] == []
+
+
+def test_ranks_that_never_come_up_are_named(horovodrun: Horovodrun) -> None:
+    code = """
+        import os, signal
+        if os.environ["HOROVOD_RANK"] != "2":
+            place = os.path.join(os.environ["HOROVOD_RENDEZVOUS_DIR"], "meeting")
+            os.makedirs(place, exist_ok=True)
+            open(os.path.join(place, "r" + os.environ["HOROVOD_RANK"]), "w").close()
+        signal.pause()
+    """
+    done = horovodrun.python("-np 3 --start-timeout 0.5", code)
+    assert done.returncode == 1
+    assert b"2 of 3 ranks called hvd.init(), but rank 2 did not within 0.5 s." in done.stderr
+
+
+def test_two_jobs_do_not_disturb_one_another(horovodrun: Horovodrun) -> None:
+    first = horovodrun.start(["-np", "1"], python(WAIT))
+    pids = pids_of(first, 1)
+    second = horovodrun.start(["-np", "1"], ["true"])
+    assert second.wait(timeout=30) == 0
+    second.communicate()
+    assert all(alive(pid) for pid in pids)
+    assert len(list((horovodrun.place / f"horovodrun-{os.getuid()}").iterdir())) == 1
+    first.send_signal(signal.SIGINT)
+    first.communicate(timeout=30)
+    assert list(horovodrun.place.iterdir()) == []

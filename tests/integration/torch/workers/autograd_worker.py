@@ -1,0 +1,282 @@
+"""Cases of gradients through the collectives, and of collectives inside torch.compile."""
+
+import warnings
+
+import torch
+from cases import expect_raises, run_cases
+
+import horovod.torch as hvd
+
+
+def weights(shape=(4, 2), rank=None):
+    """Incoming gradients that differ between ranks."""
+    generator = torch.Generator().manual_seed(hvd.rank() if rank is None else rank)
+    return torch.rand(shape, generator=generator)
+
+
+def all_weights(shape=(4, 2)):
+    return torch.stack([weights(shape, rank) for rank in range(hvd.size())])
+
+
+def gradient(function, x):
+    x = x.clone().requires_grad_()
+    output = function(x)
+    (output * weights(tuple(output.shape))).sum().backward()
+    return x.grad
+
+
+def case_allreduce_gradient_is_the_same_allreduce():
+    x = torch.rand(4, 2)
+    everyone = all_weights()
+    assert torch.allclose(gradient(lambda t: hvd.allreduce(t, name="a"), x), everyone.mean(0))
+    assert torch.allclose(gradient(lambda t: hvd.allreduce(t, op=hvd.Sum), x), everyone.sum(0))
+    scaled = gradient(lambda t: hvd.allreduce(t, op=hvd.Sum, prescale_factor=2.0, postscale_factor=3.0), x)
+    assert torch.allclose(scaled, 6 * everyone.sum(0))
+
+
+def case_allreduce_gradient_through_compression():
+    x = torch.rand(4, 2)
+    result = gradient(lambda t: hvd.allreduce(t, compression=hvd.Compression.fp16), x)
+    assert result.dtype == torch.float32 and torch.allclose(result, all_weights().mean(0), atol=1e-3)
+
+
+def case_max_gradient_goes_to_the_holder():
+    x = torch.full((4, 2), float(hvd.rank()))
+    result = gradient(lambda t: hvd.allreduce(t, op=hvd.Max), x)
+    expected = all_weights().sum(0) if hvd.rank() == hvd.size() - 1 else torch.zeros(4, 2)
+    assert torch.allclose(result, expected)
+    tied = gradient(lambda t: hvd.allreduce(t, op=hvd.Min), torch.ones(4, 2))
+    assert torch.allclose(tied, all_weights().mean(0))
+
+
+def case_product_has_no_gradient():
+    expect_raises(
+        NotImplementedError, lambda: gradient(lambda t: hvd.allreduce(t, op=hvd.Product), torch.ones(4, 2)), "Product"
+    )
+
+
+def case_grouped_allreduce_gradients_and_unused_outputs():
+    xs = [torch.rand(4, 2, requires_grad=True) for _ in range(3)]
+    outputs = hvd.grouped_allreduce(xs, op=hvd.Sum, name="grouped")
+    ((outputs[0] + 2 * outputs[2]) * weights()).sum().backward()
+    total = all_weights().sum(0)
+    assert torch.allclose(xs[0].grad, total) and torch.allclose(xs[2].grad, 2 * total)
+    assert xs[1].grad is None or not xs[1].grad.any()
+
+
+def case_allgather_gradient_is_own_rows_of_the_average():
+    rows = hvd.rank() + 1
+    x = torch.rand(rows, 2)
+    total_rows = sum(range(1, hvd.size() + 1))
+    start = sum(range(1, hvd.rank() + 1))
+    expected = all_weights((total_rows, 2)).mean(0)[start : start + rows]
+    assert torch.allclose(gradient(lambda t: hvd.allgather(t, name="g"), x), expected)
+    grouped = gradient(lambda t: hvd.grouped_allgather([t, t.detach()])[0], x)
+    assert torch.allclose(grouped, expected)
+
+
+def case_broadcast_gradient_is_the_average_on_the_root():
+    expected = all_weights().mean(0) if hvd.rank() == 1 else torch.zeros(4, 2)
+    assert torch.allclose(gradient(lambda t: hvd.broadcast(t, 1, name="b"), torch.rand(4, 2)), expected)
+
+
+def case_alltoall_gradient_goes_back():
+    size, rank = hvd.size(), hvd.rank()
+    splits = torch.tensor([1 + peer for peer in range(size)])
+    rows = int(splits.sum()) + 1  # one row is not sent
+
+    def received(tensor):
+        return hvd.alltoall(tensor, splits=splits)[0]
+
+    result = gradient(received, torch.rand(rows, 2))
+    parts = [weights((size * (peer + 1), 2), peer)[rank * (peer + 1) : (rank + 1) * (peer + 1)] for peer in range(size)]
+    assert torch.allclose(result, torch.cat([*parts, torch.zeros(1, 2)]))
+    even = gradient(lambda t: hvd.alltoall(t), torch.rand(size, 2))
+    assert torch.allclose(even, torch.stack([weights((size, 2), peer)[rank] for peer in range(size)]))
+
+
+def case_reducescatter_gradient_is_an_allgather():
+    size, rows = hvd.size(), 2 * hvd.size() + 1
+    counts = [rows // size + (1 if r < rows % size else 0) for r in range(size)]
+    gathered = torch.cat([weights((count, 2), rank) for rank, count in enumerate(counts)])
+    x = torch.rand(rows, 2)
+    assert torch.allclose(gradient(lambda t: hvd.reducescatter(t), x), gathered)
+    assert torch.allclose(gradient(lambda t: hvd.reducescatter(t, op=hvd.Sum), x), gathered * size)
+    grouped = gradient(lambda t: hvd.grouped_reducescatter([t], postscale_factor=0.5)[0], x)
+    assert torch.allclose(grouped, gathered * 0.5)
+
+
+def case_second_derivative():
+    x = torch.rand(3, requires_grad=True)
+    y = hvd.allreduce(x**3, op=hvd.Sum, name="twice")
+    (first,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    assert torch.allclose(second, 6 * x * hvd.size())
+    z = torch.rand(2, 2, requires_grad=True)
+    (first,) = torch.autograd.grad((hvd.allgather(z, name="z") ** 2).sum(), z, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), z)
+    # Each of the two derivatives averages over the ranks, as the gradient of allgather does.
+    assert torch.allclose(second, torch.full((2, 2), 2.0 / hvd.size()))
+
+
+def case_no_grad_stays_out_of_autograd():
+    x = torch.rand(3, requires_grad=True)
+    with torch.no_grad():
+        assert not hvd.allreduce(x).requires_grad
+    assert hvd.allreduce(x).requires_grad and not hvd.allreduce(x.detach()).requires_grad
+
+
+# ------------------------------------------------------------------------------------------------------------- compiled
+
+
+def compiled_equals_eager(function, *inputs, backend="aot_eager"):
+    torch._dynamo.reset()
+    compiled = torch.compile(function, fullgraph=True, backend=backend)
+    for _ in range(2):
+        results = []
+        for run in (function, compiled):
+            given = [x.clone().requires_grad_() for x in inputs]
+            output = run(*given)
+            outputs = output if isinstance(output, (list, tuple)) else [output]
+            sum((o * weights(tuple(o.shape))).sum() for o in outputs).backward()
+            results.append([*[o.detach() for o in outputs], *[x.grad for x in given]])
+        assert all(torch.allclose(a, b) for a, b in zip(*results)), results
+
+
+def case_compiled_allreduce():
+    compiled_equals_eager(lambda x: hvd.allreduce(x * 2, name="c", op=hvd.Sum) + 1, torch.rand(4, 2))
+    compiled_equals_eager(lambda x: hvd.allreduce(x * 2, compression=hvd.Compression.fp16), torch.rand(4, 2))
+    compiled_equals_eager(lambda x: hvd.allreduce(x, op=hvd.Max).sin(), torch.rand(4, 2) + hvd.rank())
+
+
+def case_compiled_groups():
+    compiled_equals_eager(lambda x, y: hvd.grouped_allreduce([x * 2, y], name="cg"), torch.rand(4, 2), torch.rand(3))
+    compiled_equals_eager(lambda x: hvd.grouped_reducescatter([x, x * 2]), torch.rand(5, 2))
+
+
+def case_compiled_movements():
+    compiled_equals_eager(lambda x: hvd.allgather(x * 2, name="ca"), torch.rand(4, 2))
+    compiled_equals_eager(lambda x: hvd.broadcast(x, 0).cos(), torch.rand(4, 2))
+    compiled_equals_eager(lambda x: hvd.alltoall(x * 3), torch.rand(2 * hvd.size(), 2))
+    compiled_equals_eager(lambda x: hvd.reducescatter(x, op=hvd.Sum), torch.rand(5, 2))
+
+
+def case_compiled_by_inductor():
+    compiled_equals_eager(
+        lambda x: hvd.allgather(hvd.allreduce(x.sin()) * 2).cos(), torch.rand(4, 2), backend="inductor"
+    )
+
+
+def case_compiled_in_place():
+    torch._dynamo.reset()
+
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def run(x):
+        y = x * 2
+        hvd.allreduce_(y, op=hvd.Sum, name="ci")
+        hvd.broadcast_(y, 0)
+        return y + 1
+
+    assert torch.allclose(run(torch.ones(3)), torch.full((3,), 2.0 * hvd.size() + 1))
+
+
+def case_compiled_allgather_of_unequal_rows():
+    torch._dynamo.reset()
+
+    def run(x):
+        return hvd.allgather(x * 2, name="cu") + 1
+
+    x = torch.rand(hvd.rank() + 1, 2)
+    expect_raises(
+        ValueError,
+        lambda: torch.compile(run, fullgraph=True, backend="aot_eager")(x),
+        "capture_dynamic_output_shape_ops",
+    )
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        result = torch.compile(run, fullgraph=True, backend="aot_eager")(x)
+    assert torch.equal(result, run(x))
+
+
+def case_async_operations_break_the_graph_and_work():
+    torch._dynamo.reset()
+
+    @torch.compile(backend="aot_eager")
+    def run(x):
+        handle = hvd.allreduce_async(x * 2, op=hvd.Sum)
+        return hvd.synchronize(handle) + 1
+
+    assert torch.allclose(run(torch.ones(2)), torch.full((2,), 2.0 * hvd.size() + 1))
+
+
+def train(model, optimizer, step, data):
+    for x, y in data:
+        step(model, optimizer, x, y)
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def plain_step(model, optimizer, x, y):
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(model(x), y).backward()
+    optimizer.step()
+
+
+def case_compiled_model_and_compiled_step():
+    torch._dynamo.reset()
+    rank, size = hvd.rank(), hvd.size()
+    data = [(torch.randn(4 * size, 8), torch.randn(4 * size, 3)) for _ in range(4)]
+    own = [(x[rank::size], y[rank::size]) for x, y in data]
+
+    def fresh():
+        torch.manual_seed(5)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 400), torch.nn.Tanh(), torch.nn.Linear(400, 3))
+        return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    expected = train(*fresh(), plain_step, data)
+    for compile_model, compile_step in ((True, False), (False, True)):
+        model, plain = fresh()
+        optimizer = hvd.DistributedOptimizer(plain, model.named_parameters())
+        used = torch.compile(model, backend="aot_eager") if compile_model else model
+        step = torch.compile(plain_step, backend="aot_eager") if compile_step else plain_step
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = train(used, optimizer, step, own)
+        assert torch.allclose(result, expected, atol=1e-6), (
+            compile_model,
+            compile_step,
+            (result - expected).abs().max(),
+        )
+        del optimizer
+
+
+def case_compiled_model_with_sync_batch_norm():
+    torch._dynamo.reset()
+    models = [torch.nn.Sequential(torch.nn.Linear(6, 8), hvd.SyncBatchNorm(8), torch.nn.ReLU()) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    x = torch.randn(4, 6) + hvd.rank()
+    outputs = [models[0](x), torch.compile(models[1], backend="aot_eager")(x)]
+    for output in outputs:
+        output.sum().backward()
+    assert torch.allclose(*outputs) and torch.allclose(models[0][0].weight.grad, models[1][0].weight.grad, atol=1e-6)
+    assert torch.equal(models[0][1].running_var, models[1][1].running_var)
+
+
+def case_compiled_autograd():
+    torch._dynamo.reset()
+    weight = torch.nn.Parameter(torch.ones(300, 300))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0))
+
+    @torch.compile(backend="aot_eager")
+    def step(factor):
+        (weight * factor).sum().backward()
+
+    with torch._dynamo.config.patch(compiled_autograd=True):
+        for _ in range(2):
+            optimizer.zero_grad()
+            step(torch.tensor(hvd.rank() + 1.0))
+            optimizer.step()
+    assert torch.allclose(weight, torch.full((300, 300), 1.0 - (hvd.size() + 1)))
+
+
+if __name__ == "__main__":
+    run_cases(globals())

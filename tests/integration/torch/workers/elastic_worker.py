@@ -1,0 +1,175 @@
+"""Cases of elastic training on one host: failures and host news are raised by the cases themselves."""
+
+import torch
+from cases import expect_raises, run_cases
+
+import horovod.torch as hvd
+from horovod._core.errors import HostsUpdatedInterrupt
+
+F = torch.nn.functional
+
+
+def make(seed):
+    torch.manual_seed(seed)
+    model = torch.nn.Linear(300, 300)
+    plain = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    return model, hvd.DistributedOptimizer(plain, model.named_parameters())
+
+
+def inputs(step):
+    return torch.randn(4, 300, generator=torch.Generator().manual_seed(100 * step + hvd.rank()))
+
+
+def train_step(model, optimizer, step):
+    optimizer.zero_grad()
+    model(inputs(step)).square().mean().backward()
+    optimizer.step()
+
+
+def undisturbed(steps):
+    model, optimizer = make(0)
+    for step in range(steps):
+        train_step(model, optimizer, step)
+    return model
+
+
+def case_failure_in_the_middle_of_a_step_is_retried():
+    expected = undisturbed(6)
+    model, optimizer = make(hvd.rank())
+    model.load_state_dict(make(0)[0].state_dict() if hvd.rank() == 0 else model.state_dict())
+    state = hvd.elastic.TorchState(model, optimizer, step=0, log=[])
+    failures = []
+
+    @hvd.elastic.run
+    def train(state, total):
+        while state.step < total:
+            if state.step == 3 and not failures:
+                # The gradients are under way when the failure comes.
+                state.model(inputs(state.step)).square().mean().backward()
+                failures.append(state.step)
+                state.log.append("lost")
+                raise hvd.HorovodInternalError("a failure made by the test")
+            train_step(state.model, state.optimizer, state.step)
+            state.step += 1
+            state.log.append(state.step)
+            if state.step % 2 == 0:
+                state.commit()
+        return "done"
+
+    assert train(state, 6) == "done" and failures == [3]
+    # Back to the commit after step 2, then on.
+    assert state.log == [1, 2, 3, 4, 5, 6]
+    assert torch.allclose(model.weight, expected.weight, atol=1e-6)
+
+
+def case_step_lost_by_a_shutdown_is_forgotten():
+    model, optimizer = make(0)
+    model(inputs(0)).square().mean().backward()
+    hvd.shutdown()
+    hvd.init()
+    expected = undisturbed(2)
+    for step in range(2):
+        train_step(model, optimizer, step)
+    assert torch.allclose(model.weight, expected.weight, atol=1e-6)
+
+
+def case_host_news_resets_and_calls_back():
+    model, optimizer = make(0)
+    state = hvd.elastic.TorchState(model, optimizer, step=0)
+    called = []
+    state.register_reset_callbacks([lambda: called.append(hvd.size())])
+
+    @hvd.elastic.run
+    def train(state):
+        while state.step < 3:
+            train_step(state.model, state.optimizer, state.step)
+            state.step += 1
+            if state.step == 2 and not called:
+                raise HostsUpdatedInterrupt(skip_sync=False)
+        return state.step
+
+    assert train(state) == 3 and called == [hvd.size()]
+
+
+def case_mismatch_is_never_retried():
+    state = hvd.elastic.TorchState(step=0)
+    calls = []
+
+    @hvd.elastic.run
+    def train(state):
+        calls.append(1)
+        hvd.allreduce(torch.ones(2 + hvd.rank()), name="elastic.differs")
+
+    expect_raises(hvd.HorovodInternalError, lambda: train(state), "elastic.differs")
+    assert len(calls) == 1
+
+
+def case_sync_takes_everything_from_rank_0():
+    model, optimizer = make(hvd.rank() + 1)
+    if hvd.rank() == 0:
+        train_step_local = model(inputs(0)).square().mean()
+        train_step_local.backward()
+    optimizer.synchronize()
+    with optimizer.skip_synchronize():
+        optimizer.step()
+    sampler = hvd.elastic.ElasticSampler(range(100), shuffle=True)
+    sampler.epoch, sampler.processed_num = 3 + hvd.rank(), 10 * (1 - hvd.rank())
+    state = hvd.elastic.TorchState(model=model, optimizer=optimizer, sampler=sampler, batch=hvd.rank())
+    state.sync()
+    assert state.batch == 0 and (sampler.epoch, sampler.processed_num) == (3, 10)
+    views = hvd.allgather_object((model.weight.detach(), optimizer.state_dict(), list(sampler)))
+    assert all(torch.equal(views[0][0], view[0]) and repr(views[0][1]) == repr(view[1]) for view in views)
+    shards = [set(view[2]) for view in views]
+    assert len(set().union(*shards)) == 90 and sum(map(len, shards)) == 90
+
+
+def case_restore_takes_back_models_optimizers_and_objects():
+    model, optimizer = make(0)
+    train_step(model, optimizer, 0)
+    state = hvd.elastic.TorchState(model, optimizer, numbers=[1])
+    state.save()
+    weight, momentum = model.weight.detach().clone(), optimizer.state[model.weight]["momentum_buffer"].clone()
+    for _ in range(2):
+        train_step(model, optimizer, 1)
+        state.numbers.append(2)
+        state.restore()
+        assert torch.equal(model.weight, weight) and state.numbers == [1]
+        assert torch.equal(optimizer.state[model.weight]["momentum_buffer"], momentum)
+
+
+def case_own_handler_and_replaced_model():
+    class Counter:
+        value = 0
+
+    class CounterHandler(hvd.elastic.state.StateHandler):
+        def save(self):
+            self.saved = self.value.value
+
+        def restore(self):
+            self.value.value = self.saved
+
+        def sync(self):
+            self.value.value = hvd.broadcast_object(self.value.value)
+            self.save()
+
+    registry = hvd.elastic.state.get_handler_registry()
+    hvd.elastic.state.set_handler_registry([*registry, (Counter, CounterHandler)])
+    try:
+        counter = Counter()
+        counter.value = hvd.rank() + 7
+        state = hvd.elastic.TorchState(counter=counter)
+        state.sync()
+        assert counter.value == 7
+        state.model = "any"
+        first, second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+        state = hvd.elastic.TorchState(first)
+        state.model = second
+        state.sync()
+        views = hvd.allgather_object(second.weight.detach())
+        assert all(torch.equal(views[0], view) for view in views)
+    finally:
+        hvd.elastic.state.set_handler_registry(registry)
+
+
+if __name__ == "__main__":
+    run_cases(globals())

@@ -1,0 +1,274 @@
+"""Cases of DistributedOptimizer in company: closures, schedulers, mixed precision, checkpoints, hooks, mistakes."""
+
+import copy
+import gc
+import io
+import warnings
+
+import torch
+from cases import expect_raises, run_cases
+from training import F, batches, close, distributed, flat, make_model, own, sgd, train
+
+import horovod.torch as hvd
+
+
+def case_closure():
+    data = batches()
+    model, reference = make_model(), make_model()
+    optimizer, plain = distributed(model, sgd(model)), sgd(reference)
+
+    def closure_of(net, step, x, y):
+        def closure():
+            step.zero_grad()
+            loss = F.mse_loss(net(x), y)
+            loss.backward()
+            return loss
+
+        return closure
+
+    for (x, y), (own_x, own_y) in zip(data, own(data)):
+        plain.step(closure_of(reference, plain, x, y))
+        assert optimizer.step(closure_of(model, optimizer, own_x, own_y)).ndim == 0
+    close(flat(model), flat(reference))
+
+
+def case_lbfgs_with_closure_equals_one_rank():
+    torch.manual_seed(0)
+    model = torch.nn.Linear(6, 1).double()
+    reference = copy.deepcopy(model)
+    x = torch.randn(8 * hvd.size(), 6, dtype=torch.float64)
+    y = x.sum(1, keepdim=True).sin()
+
+    def fit(net, optimizer, inputs, targets):
+        def closure():
+            optimizer.zero_grad()
+            loss = F.mse_loss(net(inputs), targets)
+            loss.backward()
+            return loss
+
+        for _ in range(3):
+            optimizer.step(closure)
+        return flat(net)
+
+    plain = torch.optim.LBFGS(reference.parameters(), line_search_fn="strong_wolfe")
+    optimizer = hvd.DistributedOptimizer(torch.optim.LBFGS(model.parameters(), line_search_fn="strong_wolfe"))
+    rank, size = hvd.rank(), hvd.size()
+    close(fit(model, optimizer, x[rank::size], y[rank::size]), fit(reference, plain, x, y), atol=1e-6)
+
+
+def case_lr_scheduler_made_before_and_after():
+    data = batches()
+
+    def run(model, plain, wrap, before, used):
+        scheduler = torch.optim.lr_scheduler.StepLR(plain, 1, 0.5) if before else None
+        optimizer = distributed(model, plain) if wrap else plain
+        scheduler = scheduler or torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+        for x, y in used:
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+            scheduler.step()
+        assert abs(optimizer.param_groups[0]["lr"] - 0.1 * 0.5**4) < 1e-9
+        return flat(model)
+
+    reference = make_model()
+    expected = run(reference, sgd(reference), False, False, data)
+    for before in (True, False):
+        model = make_model()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            close(run(model, sgd(model), True, before, own(data)), expected)
+        gc.collect()
+
+
+def case_amp_with_grad_scaler():
+    for fused in (False, True):
+        data = batches()
+        model, reference = make_model(), make_model()
+
+        def run(net, optimizer, used, wrapped):  # one mixed-precision training
+            scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+            for x, y in used:
+                optimizer.zero_grad()
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    loss = F.mse_loss(net(x).float(), y)
+                scaler.scale(loss).backward()
+                if wrapped:
+                    optimizer.synchronize()
+                scaler.unscale_(optimizer)
+                torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+                if wrapped:
+                    with optimizer.skip_synchronize():
+                        scaler.step(optimizer)
+                else:
+                    scaler.step(optimizer)
+                scaler.update()
+            return flat(net)
+
+        optimizer = distributed(model, sgd(model, lr=0.02, fused=fused))
+        expected = run(reference, sgd(reference, lr=0.02, fused=fused), data, False)
+        close(run(model, optimizer, own(data), True), expected, atol=1e-3)
+        del optimizer
+
+
+def case_grad_scaler_skips_infinite_steps_on_all_ranks():
+    model = make_model()
+    optimizer = distributed(model, sgd(model))
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    before = flat(model)
+    x, y = own(batches())[0]
+    loss = F.mse_loss(model(x), y) * (float("inf") if hvd.rank() == 1 else 1.0)
+    scaler.scale(loss).backward()
+    optimizer.synchronize()
+    scaler.unscale_(optimizer)
+    with optimizer.skip_synchronize():
+        scaler.step(optimizer)
+    scaler.update()
+    assert torch.equal(flat(model), before) and scaler.get_scale() == 2.0
+
+
+def case_checkpoints_fit_a_plain_optimizer_and_back():
+    data = batches(count=6)
+    model, reference = make_model(), make_model()
+    expected = train(reference, sgd(reference), data)
+    optimizer = distributed(model, sgd(model))
+    train(model, optimizer, own(data[:2]))
+    saved = io.BytesIO()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, saved)
+    saved.seek(0)
+    loaded = torch.load(saved, weights_only=True)
+    plain_model = make_model(seed=8)
+    plain = sgd(plain_model, lr=0.7)
+    plain_model.load_state_dict(loaded["model"])
+    plain.load_state_dict(loaded["optimizer"])
+    assert plain.param_groups[0]["lr"] == 0.1
+    train(plain_model, plain, data[2:4])
+    model_2 = make_model(seed=7)
+    optimizer_2 = distributed(model_2, sgd(model_2, lr=0.7))
+    model_2.load_state_dict(plain_model.state_dict())
+    optimizer_2.load_state_dict(plain.state_dict())
+    close(train(model_2, optimizer_2, own(data[4:])), expected)
+
+
+def case_copy_is_a_plain_optimizer():
+    model = make_model()
+    optimizer = distributed(model, sgd(model))
+    train(model, optimizer, own(batches()))
+    twin = copy.deepcopy(optimizer)
+    assert type(twin) is torch.optim.SGD and twin.param_groups[0]["lr"] == 0.1
+
+
+def case_step_hooks_run_once_with_reduced_gradients():
+    model = make_model()
+    seen = []
+    plain = sgd(model)
+    plain.register_step_pre_hook(lambda o, a, k: seen.append(model[0].weight.grad.clone()))
+    optimizer = distributed(model, plain)
+    x, y = own(batches())[0]
+    F.mse_loss(model(x), y).backward()
+    optimizer.step()
+    assert len(seen) == 1
+    assert all(torch.equal(seen[0], other) for other in hvd.allgather_object(seen[0]))
+
+
+def case_parameters_unfrozen_later():
+    model, reference = make_model(), make_model()
+    for net in (model, reference):
+        net[0].requires_grad_(False)
+    optimizer, plain = distributed(model, sgd(model)), sgd(reference)
+    data = batches()
+    train(model, optimizer, own(data[:2]))
+    train(reference, plain, data[:2])
+    for net in (model, reference):
+        net[0].requires_grad_(True)
+    close(train(model, optimizer, own(data[2:])), train(reference, plain, data[2:]))
+
+
+def case_parameter_group_added_later():
+    model, reference = make_model(), make_model()
+    data = batches()
+
+    def run(net, wrap, used):
+        optimizer = torch.optim.SGD(net[2].parameters(), lr=0.1)
+        if wrap:
+            optimizer = hvd.DistributedOptimizer(optimizer, net[2].named_parameters())
+        train(net, optimizer, used[:2])
+        net.zero_grad()
+        optimizer.add_param_group({"params": list(net[0].parameters()), "lr": 0.05})
+        return train(net, optimizer, used[2:])
+
+    close(run(model, True, own(data)), run(reference, False, data))
+
+
+def case_bfloat16_model():
+    model = make_model().bfloat16()
+    optimizer = distributed(model, sgd(model))
+    data = [(x.bfloat16(), y.bfloat16()) for x, y in own(batches())]
+    train(model, optimizer, data)
+    assert len({r.float().numpy().tobytes() for r in hvd.allgather_object(flat(model))}) == 1
+
+
+def case_channels_last_weights():
+    def make():
+        torch.manual_seed(2)
+        return torch.nn.Sequential(torch.nn.Conv2d(3, 64, 5), torch.nn.ReLU(), torch.nn.Conv2d(64, 64, 3)).to(
+            memory_format=torch.channels_last
+        )
+
+    model, reference = make(), make()
+    x = torch.randn(2 * hvd.size(), 3, 8, 8).contiguous(memory_format=torch.channels_last)
+    optimizer, plain = distributed(model, sgd(model)), sgd(reference)
+    for _ in range(2):
+        plain.zero_grad()
+        reference(x).square().mean().backward()
+        plain.step()
+        optimizer.zero_grad()
+        model(x[hvd.rank() :: hvd.size()]).square().mean().backward()
+        optimizer.step()
+    close(flat(model), flat(reference))
+    assert model[2].weight.grad.is_contiguous(memory_format=torch.channels_last)
+
+
+def case_replaced_gradient_is_reduced():
+    weight = torch.nn.Parameter(torch.ones(300, 300))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), backward_passes_per_step=2)
+    (weight * (hvd.rank() + 1.0)).sum().backward()
+    weight.grad = torch.full((300, 300), 10.0 * (hvd.rank() + 1))
+    optimizer.step()
+    mean = sum(10.0 * (r + 1) for r in range(hvd.size())) / hvd.size()
+    assert torch.allclose(weight, torch.full((300, 300), 1.0 - mean))
+
+
+def case_bad_arguments():
+    model = make_model()
+    named = list(model.named_parameters())
+    make = hvd.DistributedOptimizer
+    plain = sgd(model)
+    expect_raises(ValueError, lambda: make(plain, named_parameters=[p for _, p in named]), "tuples")
+    expect_raises(ValueError, lambda: make(plain, named_parameters=[("a", p) for _, p in named]), "a")
+    expect_raises(ValueError, lambda: make(plain, named_parameters=named[:1]), "named_parameters")
+    expect_raises(ValueError, lambda: make(plain, gradient_predivide_factor=2.0, op=hvd.Sum), "predivide")
+    expect_raises(ValueError, lambda: make(plain, backward_passes_per_step=0), "backward_passes_per_step")
+    expect_raises(ValueError, lambda: make(plain, groups="two"), "groups")
+    expect_raises(ValueError, lambda: make(plain, groups=[named]), "groups")
+    expect_raises(ValueError, lambda: make(plain, groups=-1), "groups")
+    expect_raises(ValueError, lambda: make(plain, groups=[[named[0][1]], [named[0][1]]]), "groups")
+    expect_raises(ValueError, lambda: make(make(plain)), "already")
+    assert make(plain, groups=0).find_duplicates(["a", "b", "a"]) == {"a"}
+
+
+def case_mismatch_of_shapes_is_raised_by_step():
+    weight = torch.nn.Parameter(torch.ones(2 + hvd.rank()))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("differs", weight)])
+    weight.sum().backward()
+    expect_raises(hvd.HorovodInternalError, optimizer.step, "differs")
+    # The engine and the optimizer stay usable.
+    other = torch.nn.Parameter(torch.ones(2))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([other], lr=1.0), [("agrees", other)])
+    other.sum().backward()
+    optimizer.step()
+    assert other.tolist() == [0.0, 0.0]
+
+
+if __name__ == "__main__":
+    run_cases(globals())

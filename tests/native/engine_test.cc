@@ -1,0 +1,216 @@
+// The whole engine, ranks as threads: what one rank alone cannot show is here; the algorithms have tests of their own.
+#include <atomic>
+#include <cstring>
+#include <numeric>
+
+#include "base/log.h"
+#include "engine_world.h"
+
+using namespace hvd;
+using namespace hvd::test;
+
+namespace {
+
+Op Allreduce(const std::string& name, std::vector<float>* data) {
+  return Op(HVD_ALLREDUCE, HVD_FLOAT32, name, {static_cast<int64_t>(data->size())}, data->data(), data->data());
+}
+
+std::vector<float> Filled(size_t n, float value) { return std::vector<float>(n, value); }
+
+}  // namespace
+
+TEST(engine_allreduce_sums_over_ranks_and_repeats) {
+  for (const int n : {1, 2, 3, 4}) {
+    EngineWorld world(n);
+    RanksAsThreads(n, [&](int r) {
+      for (int step = 0; step < 200; ++step) {
+        std::vector<float> data = Filled(step % 7 == 0 ? 40000 : 1 + step, static_cast<float>(r + step));
+        EXPECT_OK(
+            RunOp(world[r], Allreduce("x" + std::to_string(step % 5) + "." + std::to_string(data.size()), &data).op));
+        const float want = static_cast<float>(n * step + n * (n - 1) / 2);
+        EXPECT_EQ(data.front(), want);
+        EXPECT_EQ(data.back(), want);
+      }
+    });
+  }
+}
+
+TEST(engine_async_submissions_in_any_order) {
+  const int n = 3, tensors = 60;
+  EngineWorld world(n);
+  RanksAsThreads(n, [&](int r) {
+    for (int step = 0; step < 10; ++step) {
+      std::vector<std::vector<float>> data;
+      std::vector<std::shared_ptr<Completion>> done(tensors);
+      for (int t = 0; t < tensors; ++t) data.push_back(Filled(100 * t, 1.0f));
+      for (int k = 0; k < tensors; ++k) {
+        const int t = (k * 7 + r * 13 + step) % tensors;  // another order on every rank
+        const Op op = Allreduce("t" + std::to_string(t), &data[t]);
+        EXPECT_OK(world[r].Submit(&op.op, 1, false, &done[t]));
+      }
+      for (int t = 0; t < tensors; ++t) {
+        EXPECT(world[r].Wait(*done[t], 60));
+        EXPECT(done[t]->status().ok());
+        if (!data[t].empty()) EXPECT_EQ(data[t].back(), static_cast<float>(n));
+      }
+    }
+  });
+}
+
+TEST(engine_several_threads_wait_at_once) {
+  const int n = 2, threads = 4;
+  EngineWorld world(n);
+  RanksAsThreads(n, [&](int r) {
+    RanksAsThreads(threads, [&](int t) {
+      for (int step = 0; step < 100; ++step) {
+        std::vector<float> data = Filled(10, 2.0f);
+        EXPECT_OK(RunOp(world[r], Allreduce("thread" + std::to_string(t), &data).op));
+        EXPECT_EQ(data[9], 2.0f * n);
+      }
+    });
+  });
+}
+
+TEST(engine_mismatch_names_ranks_and_engine_goes_on) {
+  const int n = 3;
+  EngineWorld world(n);
+  std::vector<std::string> messages(n);
+  RanksAsThreads(n, [&](int r) {
+    std::vector<float> data = Filled(r == 2 ? 4 : 8, 1.0f);
+    const Status s = RunOp(world[r], Allreduce("w", &data).op);
+    EXPECT(s.code() == Code::kMismatch);
+    messages[r] = s.message();
+    std::vector<float> again = Filled(8, 1.0f);
+    EXPECT_OK(RunOp(world[r], Allreduce("w", &again).op));
+    EXPECT_EQ(again[0], 3.0f);
+  });
+  EXPECT_EQ(messages[0], messages[1]);
+  EXPECT_EQ(messages[0], messages[2]);
+  EXPECT(messages[0].find("rank 2") != std::string::npos);
+}
+
+TEST(engine_local_refusal_reaches_the_others) {
+  EngineWorld world(2);
+  RanksAsThreads(2, [&](int r) {
+    std::vector<float> data = Filled(6, 1.0f);
+    Op op(HVD_ALLTOALL, HVD_FLOAT32, "a", {6}, data.data(), static_cast<float*>(nullptr));
+    const int32_t bad[] = {5, 5}, good[] = {3, 3};
+    op.op.splits = r == 0 ? bad : good;
+    op.op.n_splits = 2;
+    const Status s = RunOp(world[r], op.op);
+    EXPECT(s.code() == (r == 0 ? Code::kInvalidArgument : Code::kMismatch));
+    if (r == 1) EXPECT(s.message().find("add up to 10") != std::string::npos);
+    op.op.splits = good;
+    EXPECT_OK(RunOp(world[r], op.op));
+  });
+}
+
+TEST(engine_duplicate_name_stays_local) {
+  EngineWorld world(2);
+  std::atomic<bool> refused{false};
+  RanksAsThreads(2, [&](int r) {
+    std::vector<float> a = Filled(3, 1.0f), b = Filled(3, 1.0f);
+    std::shared_ptr<Completion> first, second;
+    const Op op = Allreduce("same", &a), twin = Allreduce("same", &b);
+    if (r == 0) {
+      EXPECT_OK(world[0].Submit(&op.op, 1, false, &first));
+      EXPECT(world[0].Submit(&twin.op, 1, false, &second).code() == Code::kInvalidArgument);
+      refused = true;
+      EXPECT(world[0].Wait(*first, 60));
+      EXPECT(first->status().ok());
+    } else {
+      while (!refused) std::this_thread::yield();
+      EXPECT_OK(RunOp(world[1], op.op));
+    }
+    EXPECT_EQ(a[2], 2.0f);
+  });
+}
+
+TEST(engine_process_sets_and_join) {
+  const int n = 4;
+  EngineWorld world(n);
+  RanksAsThreads(n, [&](int r) {
+    std::shared_ptr<Completion> c;
+    EXPECT_OK(world[r].AddSet({1, 3}, &c));
+    EXPECT(world[r].Wait(*c, 60) && c->status().ok());
+    const int id = static_cast<int>(c->value);
+    std::vector<float> data = Filled(5, static_cast<float>(r));
+    Op op = Allreduce("in set", &data);
+    op.op.process_set = id;
+    const Status s = RunOp(world[r], op.op);
+    if (r % 2 == 1) {
+      EXPECT_OK(s);
+      EXPECT_EQ(data[0], 4.0f);
+    } else {
+      EXPECT(s.code() == Code::kInvalidArgument);
+    }
+    // Rank r has r + 1 batches; who has none left joins.
+    for (int k = 0; k <= r; ++k) {
+      std::vector<float> x = Filled(4, 1.0f);
+      EXPECT_OK(RunOp(world[r], Allreduce("uneven", &x).op));
+      EXPECT_EQ(x[0], static_cast<float>(n - k));
+    }
+    hvd_op join = {};
+    join.type = HVD_JOIN;
+    std::shared_ptr<Completion> done;
+    EXPECT_OK(RunOp(world[r], join, &done));
+    EXPECT_EQ(done->value, 3);
+    EXPECT_OK(world[r].RemoveSet(id, &c));
+    EXPECT(world[r].Wait(*c, 60) && c->status().ok());
+    EXPECT(world[r].sets().Ranks(id).empty());
+  });
+}
+
+TEST(engine_death_fails_pending_and_next) {
+  EngineWorld world(3);
+  RanksAsThreads(2, [&](int r) {  // rank 2 never calls
+    std::vector<float> data = Filled(3, 1.0f);
+    std::shared_ptr<Completion> c;
+    const Op op = Allreduce("x", &data);
+    EXPECT_OK(world[r].Submit(&op.op, 1, false, &c));
+    if (r == 0) world.Die(2);
+    const double begin = NowS();
+    EXPECT(world[r].Wait(*c, 60));
+    EXPECT(NowS() - begin < 1.0);
+    EXPECT(c->status().code() == Code::kPeerLost);
+    EXPECT(c->status().message().find("rank 2") != std::string::npos);
+    EXPECT(RunOp(world[r], Allreduce("y", &data).op).code() == Code::kPeerLost);
+  });
+}
+
+TEST(engine_goodbye_is_not_a_death) {
+  EngineWorld world(3);
+  std::vector<int> ids(3);
+  RanksAsThreads(3, [&](int r) {
+    std::shared_ptr<Completion> c;
+    EXPECT_OK(world[r].AddSet({0, 1}, &c));
+    EXPECT(world[r].Wait(*c, 60));
+    ids[r] = static_cast<int>(c->value);
+  });
+  world.Leave(2);
+  world.Die(2);  // its process ends too
+  RanksAsThreads(2, [&](int r) {
+    std::vector<float> data = Filled(3, 1.0f);
+    Op op = Allreduce("pair", &data);
+    op.op.process_set = ids[r];
+    EXPECT_OK(RunOp(world[r], op.op));
+    EXPECT(RunOp(world[r], Allreduce("all", &data).op).code() == Code::kShutdown);
+  });
+}
+
+TEST(engine_across_hosts) {
+  EngineWorld::Options options;
+  for (const std::vector<int>& hosts :
+       std::vector<std::vector<int>>{{0, 1}, {0, 0, 1, 1}, {0, 0, 0, 1}, {0, 1, 2, 3}}) {
+    options.host_of_rank = hosts;
+    const int n = static_cast<int>(hosts.size());
+    EngineWorld world(n, options);
+    RanksAsThreads(n, [&](int r) {
+      for (const size_t elems : {size_t{0}, size_t{1}, size_t{1000}, size_t{300000}}) {
+        std::vector<float> data = Filled(elems, static_cast<float>(r + 1));
+        EXPECT_OK(RunOp(world[r], Allreduce("n" + std::to_string(elems), &data).op));
+        if (elems > 0) EXPECT_EQ(data.back(), static_cast<float>(n * (n + 1) / 2));
+      }
+    });
+  }
+}

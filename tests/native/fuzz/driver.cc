@@ -1,0 +1,70 @@
+// Runs a fuzz target without libFuzzer: mutates the target's own seeds for a number of seconds (argument 1, default 10;
+// argument 2: the first random seed). Keeps nothing: an input that crashes is in the file named by argument 3, if
+// given, written before it is run.
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <random>
+#include <vector>
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+std::vector<std::vector<uint8_t>> FuzzSeeds();
+
+namespace {
+
+void Mutate(std::mt19937* rng, std::vector<uint8_t>* input, const std::vector<uint8_t>& other) {
+  const auto pick = [&](size_t n) { return n == 0 ? 0 : (*rng)() % n; };
+  for (size_t n = 1 + pick(4); n > 0; --n) {
+    const size_t at = pick(input->size());
+    switch (pick(6)) {
+      case 0:
+        if (!input->empty()) (*input)[at] = static_cast<uint8_t>((*rng)());
+        break;
+      case 1:
+        if (!input->empty()) (*input)[at] ^= static_cast<uint8_t>(1u << pick(8));
+        break;
+      case 2:
+        input->insert(input->begin() + static_cast<std::ptrdiff_t>(at), static_cast<uint8_t>((*rng)()));
+        break;
+      case 3:
+        if (!input->empty()) input->erase(input->begin() + static_cast<std::ptrdiff_t>(at));
+        break;
+      case 4:
+        if (!input->empty()) (*input)[at] = static_cast<uint8_t>(pick(2) ? 0xff : 0);
+        break;
+      default: {  // a piece of another input
+        const size_t from = pick(other.size());
+        const size_t length = std::min(pick(64), other.size() - from);
+        input->insert(input->begin() + static_cast<std::ptrdiff_t>(at),
+                      other.begin() + static_cast<std::ptrdiff_t>(from),
+                      other.begin() + static_cast<std::ptrdiff_t>(from + length));
+      }
+    }
+  }
+  if (input->size() > 1 << 16) input->resize(1 << 16);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const double seconds = argc > 1 ? std::atof(argv[1]) : 10;
+  std::mt19937 rng(argc > 2 ? static_cast<uint32_t>(std::atoi(argv[2])) : 1);
+  const std::vector<std::vector<uint8_t>> seeds = FuzzSeeds();
+  for (const auto& seed : seeds) LLVMFuzzerTestOneInput(seed.data(), seed.size());
+  const auto start = std::chrono::steady_clock::now();
+  long runs = 0;
+  while (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < seconds) {
+    for (int i = 0; i < 200; ++i, ++runs) {
+      std::vector<uint8_t> input = seeds[rng() % seeds.size()];
+      Mutate(&rng, &input, seeds[rng() % seeds.size()]);
+      if (argc > 3)
+        std::ofstream(argv[3], std::ios::binary)
+            .write(reinterpret_cast<const char*>(input.data()), static_cast<std::streamsize>(input.size()));
+      LLVMFuzzerTestOneInput(input.data(), input.size());
+    }
+  }
+  std::cout << runs << " inputs, no crash" << std::endl;
+  return 0;
+}

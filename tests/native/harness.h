@@ -1,0 +1,53 @@
+// A test framework of one page: TEST(name) { ... } registers; EXPECT and EXPECT_EQ record failures; RanksAsThreads runs
+// one function per rank. `hvd_tests [filter]` runs the tests whose name contains the filter and ends with "N passed, N
+// failed".
+#pragma once
+
+#include <functional>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace hvd::test {
+
+struct Case {
+  const char* name;
+  void (*body)();
+};
+std::vector<Case>& Cases();
+struct Register {
+  Register(const char* name, void (*body)()) { Cases().push_back({name, body}); }
+};
+void Fail(const char* file, int line, const std::string& what);  // thread-safe
+
+inline void RanksAsThreads(int n, const std::function<void(int rank)>& body) {
+  std::vector<std::thread> threads;
+  for (int r = 0; r < n; ++r) threads.emplace_back(body, r);
+  for (auto& t : threads) t.join();
+}
+
+template <class A, class B>
+void ExpectEqual(const A& a, const B& b, const char* text, const char* file, int line) {
+  if (a == b) return;
+  std::ostringstream s;
+  s << text << ": " << a << " != " << b;
+  Fail(file, line, s.str());
+}
+
+}  // namespace hvd::test
+
+#define TEST(name)                                                   \
+  static void Test_##name();                                         \
+  static ::hvd::test::Register register_##name(#name, &Test_##name); \
+  static void Test_##name()
+#define EXPECT(cond)                                           \
+  do {                                                         \
+    if (!(cond)) ::hvd::test::Fail(__FILE__, __LINE__, #cond); \
+  } while (0)
+#define EXPECT_EQ(a, b) ::hvd::test::ExpectEqual((a), (b), #a " == " #b, __FILE__, __LINE__)
+#define EXPECT_OK(expr)                                                                           \
+  do {                                                                                            \
+    if (::hvd::Status s_ = (expr); !s_.ok()) ::hvd::test::Fail(__FILE__, __LINE__, s_.message()); \
+  } while (0)

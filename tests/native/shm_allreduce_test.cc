@@ -1,0 +1,224 @@
+// Allreduce over shared memory: every dtype, operation and size class against one thread's result, bit by bit.
+#include "collective/shm.h"
+#include "shm_world.h"
+
+namespace hvd::test {
+namespace {
+
+struct Case {
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  Factors factors;
+  std::vector<size_t> elems;  // per tensor
+  bool in_place = true;
+};
+
+std::string Describe(const Case& c, int n, int rank) {
+  std::string s = std::string(NameOf(c.dtype)) + " " + NameOf(c.op) + " n=" + std::to_string(n) + " rank " +
+                  std::to_string(rank) + " elems";
+  for (const size_t e : c.elems) s += " " + std::to_string(e);
+  return s + (c.in_place ? " in place" : "");
+}
+
+// Runs one batch on all ranks of the world and compares.
+void Run(ShmWorld& world, std::vector<std::unique_ptr<GroupSide>>& groups, uint64_t seq, const Case& c) {
+  const int n = world.size();
+  std::vector<std::vector<Bytes>> inputs(c.elems.size());
+  std::vector<Bytes> expected;
+  for (size_t t = 0; t < c.elems.size(); ++t) {
+    for (int r = 0; r < n; ++r) inputs[t].push_back(RandomElements(c.dtype, c.elems[t], seq * 1000 + t * 10 + r));
+    expected.push_back(Combine(c.dtype, c.op, c.factors, inputs[t]));
+  }
+  RanksAsThreads(n, [&](int rank) {
+    Batch batch;
+    batch.seq = seq;
+    batch.dtype = c.dtype;
+    batch.op = c.op;
+    batch.prescale = c.factors.pre;
+    batch.postscale = c.factors.post;
+    std::vector<Bytes> outputs;
+    for (size_t t = 0; t < c.elems.size(); ++t)
+      outputs.push_back(c.in_place ? inputs[t][rank] : Bytes(expected[t].size()));
+    for (size_t t = 0; t < c.elems.size(); ++t) {
+      const std::byte* in = c.in_place ? outputs[t].data() : inputs[t][rank].data();
+      batch.tensors.push_back(MakeTensor(in, outputs[t].data(), {static_cast<int64_t>(c.elems[t])}));
+    }
+    EXPECT_OK(Drive(world.rank(rank), ShmAllreduce(groups[rank]->group, batch)));
+    if (outputs != expected) Fail(__FILE__, __LINE__, "wrong: " + Describe(c, n, rank));
+  });
+}
+
+std::vector<std::unique_ptr<GroupSide>> Groups(ShmWorld& world,
+                                               StoreChooser::Setting stores = StoreChooser::Setting::kMeasure) {
+  std::vector<std::unique_ptr<GroupSide>> groups;
+  for (int r = 0; r < world.size(); ++r) groups.push_back(MakeGroup(world.rank(r), world.all(), stores));
+  return groups;
+}
+
+TEST(shm_allreduce_every_dtype_and_op) {
+  for (const int n : {1, 2, 3, 8}) {
+    ShmWorld world(n);
+    auto groups = Groups(world);
+    uint64_t seq = 0;
+    for (int d = 0; d < kDTypeCount; ++d) {
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
+        for (const size_t elems : {size_t{3}, size_t{100003}}) {
+          if (elems > 1000 && op != ReduceOp::kSum && n != 3) continue;
+          Run(world, groups, ++seq, {static_cast<DType>(d), op, {}, {elems}, (d + seq) % 2 == 0});
+        }
+      }
+    }
+  }
+}
+
+TEST(shm_allreduce_every_size) {
+  for (int n = 1; n <= 8; ++n) {
+    ShmWorld world(n);
+    auto groups = Groups(world);
+    uint64_t seq = 100;
+    for (const int64_t elems : {0, 1, n - 1, n, n + 1, 1000, 8191, 16384, 16385, 100003, 131072, 1000003}) {
+      for (const bool in_place : {true, false}) {
+        Run(world, groups, ++seq,
+            {DType::kFloat32, ReduceOp::kSum, {0.5, 3.0}, {static_cast<size_t>(elems)}, in_place});
+      }
+    }
+    Run(world, groups, ++seq, {DType::kUint8, ReduceOp::kSum, {}, {3000001}, true});
+    Run(world, groups, ++seq, {DType::kBfloat16, ReduceOp::kSum, {1.0, 1.0 / n}, {700001}, false});
+  }
+}
+
+TEST(shm_allreduce_fused) {
+  for (const int n : {2, 5, 8}) {
+    ShmWorld world(n);
+    auto groups = Groups(world);
+    uint64_t seq = 7;
+    std::mt19937_64 random(n);
+    for (int round = 0; round < 12; ++round) {
+      Case c;
+      c.dtype = round % 2 ? DType::kFloat16 : DType::kFloat64;
+      c.in_place = round % 3 != 0;
+      const size_t most = round < 6 ? 300 : 60000;
+      for (size_t t = 0; t < 1 + random() % 40; ++t) c.elems.push_back(random() % 5 == 0 ? 0 : random() % most);
+      Run(world, groups, seq += 1 + random() % 3, c);
+    }
+  }
+}
+
+TEST(shm_allreduce_pinned_stores) {
+  for (const auto setting : {StoreChooser::Setting::kOrdinary, StoreChooser::Setting::kStreaming}) {
+    ShmWorld world(3);
+    auto groups = Groups(world, setting);
+    Run(world, groups, 1, {DType::kFloat32, ReduceOp::kSum, {}, {1000003}, true});
+    Run(world, groups, 2, {DType::kInt64, ReduceOp::kMax, {}, {300003, 17}, false});
+  }
+}
+
+TEST(shm_allreduce_sums_are_sums) {  // against arithmetic of its own, not the kernels
+  ShmWorld world(4);
+  auto groups = Groups(world);
+  for (const size_t elems : {size_t{5}, size_t{400000}}) {
+    RanksAsThreads(4, [&](int rank) {
+      std::vector<float> x(elems);
+      for (size_t i = 0; i < elems; ++i) x[i] = static_cast<float>((i * 7 + rank * 31) % 1000);
+      Batch batch;
+      batch.seq = elems;
+      batch.postscale = 0.25;
+      batch.tensors.push_back(MakeTensor(reinterpret_cast<std::byte*>(x.data()), reinterpret_cast<std::byte*>(x.data()),
+                                         {static_cast<int64_t>(elems)}));
+      EXPECT_OK(Drive(world.rank(rank), ShmAllreduce(groups[rank]->group, batch)));
+      size_t wrong = 0;
+      for (size_t i = 0; i < elems; ++i) {
+        size_t sum = 0;
+        for (int r = 0; r < 4; ++r) sum += (i * 7 + r * 31) % 1000;
+        wrong += x[i] != static_cast<float>(sum) * 0.25f;
+      }
+      EXPECT_EQ(wrong, 0u);
+    });
+  }
+}
+
+// ---- resident tensors: each rank and tensor decides for itself where it lies.
+
+void RunResident(ShmWorld& world, uint64_t seq, std::vector<std::unique_ptr<GroupSide>>& groups, uint64_t seed) {
+  const int n = world.size();
+  std::mt19937_64 random(seed);
+  const size_t count = 1 + random() % 6;
+  std::vector<size_t> elems;
+  std::vector<std::vector<Bytes>> inputs(count);
+  std::vector<Bytes> expected;
+  // 0: ordinary memory, 1: resident in place, 2: resident input and output, 3: resident input only
+  std::vector<std::vector<int>> place(count, std::vector<int>(n));
+  for (size_t t = 0; t < count; ++t) {
+    elems.push_back(random() % 4 == 0 ? random() % 2000 : random() % 150000);
+    const bool everywhere = random() % 2;
+    for (int r = 0; r < n; ++r) {
+      inputs[t].push_back(RandomElements(DType::kFloat32, elems[t], seed * 100 + t * 10 + r));
+      place[t][r] = everywhere ? 1 + static_cast<int>(random() % 2) : static_cast<int>(random() % 4);
+    }
+    expected.push_back(Combine(DType::kFloat32, ReduceOp::kSum, {1.0, 0.5}, inputs[t]));
+  }
+  RanksAsThreads(n, [&](int rank) {
+    ResidentHeap& heap = *world.rank(rank).heap();
+    std::vector<Bytes> own;
+    own.reserve(2 * count);
+    std::vector<void*> allocated;
+    const auto shared = [&](size_t bytes) {
+      auto p = heap.Allocate(bytes);
+      EXPECT_OK(p.status());
+      allocated.push_back(*p);
+      return static_cast<std::byte*>(*p);
+    };
+    Batch batch;
+    batch.seq = seq;
+    batch.postscale = 0.5;
+    for (size_t t = 0; t < count; ++t) {
+      const Bytes& data = inputs[t][rank];
+      const int where = place[t][rank];
+      std::byte* in = where == 0 ? own.emplace_back(data).data() : shared(data.size());
+      if (!data.empty()) std::memcpy(in, data.data(), data.size());
+      std::byte* out = where <= 1 ? in : where == 2 ? shared(data.size()) : own.emplace_back(data.size()).data();
+      batch.tensors.push_back(MakeTensor(in, out, {static_cast<int64_t>(elems[t])}));
+    }
+    EXPECT_OK(Drive(world.rank(rank), ShmAllreduce(groups[rank]->group, batch)));
+    for (size_t t = 0; t < count; ++t) {
+      if (!Same(batch.tensors[t].output, expected[t])) {
+        Fail(__FILE__, __LINE__,
+             "wrong: resident, rank " + std::to_string(rank) + " tensor " + std::to_string(t) + " seed " +
+                 std::to_string(seed));
+      }
+    }
+    for (void* p : allocated) EXPECT(heap.Free(p));
+  });
+}
+
+TEST(shm_allreduce_resident_and_mixed) {
+  for (const int n : {2, 3, 7}) {
+    ShmWorld world(n, 16 << 20);
+    auto groups = Groups(world);
+    for (uint64_t round = 1; round <= 25; ++round) RunResident(world, round, groups, round + 1000 * n);
+  }
+}
+
+TEST(shm_allreduce_resident_uses_no_slot) {  // all tensors resident: the slots stay as they were
+  ShmWorld world(2, 8 << 20);
+  auto groups = Groups(world);
+  RanksAsThreads(2, [&](int rank) {
+    auto p = world.rank(rank).heap()->Allocate(4 << 20);
+    auto* x = static_cast<float*>(*p);
+    for (size_t i = 0; i < 1 << 20; ++i) x[i] = static_cast<float>(rank + 1);
+    Batch batch;
+    batch.seq = 1;
+    batch.tensors.push_back(MakeTensor(static_cast<std::byte*>(*p), static_cast<std::byte*>(*p), {1 << 20}));
+    EXPECT_OK(Drive(world.rank(rank), ShmAllreduce(groups[rank]->group, batch)));
+    size_t wrong = 0;
+    for (size_t i = 0; i < 1 << 20; ++i) wrong += x[i] != 3.0f;
+    EXPECT_EQ(wrong, 0u);
+    const std::byte* slot = groups[rank]->view->slot(rank, 0);
+    size_t touched = 0;
+    for (size_t i = 0; i < LocalView::slot_bytes(); ++i) touched += slot[i] != std::byte{0};
+    EXPECT_EQ(touched, 0u);
+  });
+}
+
+}  // namespace
+}  // namespace hvd::test

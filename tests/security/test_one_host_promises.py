@@ -1,0 +1,318 @@
+"""The security promises of one host, each attacked: who listens, who gets in, what a stranger can do to a job, what
+leaks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import pathlib
+import re
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from net_ranks import REGION_BYTES, connected, in_threads, placements
+
+from horovod import _net
+from horovod._net import ConnectError, Connections, Placement, auth, bootstrap, connect, meeting, messages
+from horovod._net.links import Link
+from horovod._net.messages import frame
+
+SOURCES = pathlib.Path(_net.__file__).parent
+
+
+def listening_tcp_sockets() -> list[str]:
+    """The local addresses on which this process listens by TCP."""
+    own = set()
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            own.add(os.readlink(f"/proc/self/fd/{fd}"))
+        except OSError:
+            continue
+    found = []
+    for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
+        with open(table, encoding="ascii") as lines:
+            for fields in (line.split() for line in list(lines)[1:]):
+                if fields[3] == "0A" and f"socket:[{fields[9]}]" in own:
+                    found.append(fields[1])
+    return found
+
+
+class Onlooker:
+    """Runs something once, before rank 0 of a job has accepted anybody: strangers are in its queue with, or before,
+    the ranks.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, look: Callable[[connect.Mesh], Any]) -> None:
+        self.seen: list[Any] = []
+        real = connect.Mesh._start
+
+        def start(mesh: connect.Mesh) -> None:
+            real(mesh)
+            if mesh._credentials.rank == 0:
+                self.seen.append(look(mesh))
+
+        monkeypatch.setattr(connect.Mesh, "_start", start)
+
+
+def attacked(monkeypatch: pytest.MonkeyPatch, attack: Callable[[connect.Mesh], Any], **options: Any) -> Any:
+    """Connects three ranks while `attack` happens to rank 0; the job must not notice. What `attack` returned."""
+    onlooker = Onlooker(monkeypatch, attack)
+    for result in connected(placements(3), **options):
+        assert len(result.peers) == 2
+        result.close()
+    assert len(onlooker.seen) == 1
+    return onlooker.seen[0]
+
+
+def dial(mesh: connect.Mesh) -> socket.socket:
+    """A stranger's connection to rank 0."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.connect(mesh._meeting.address("r0"))
+    return sock
+
+
+# ------------------------------------------------------------------------------------------- 1. nothing needless
+# listens
+
+
+def test_no_tcp_port_is_open_on_one_host(private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert attacked(monkeypatch, lambda mesh: listening_tcp_sockets()) == []
+    assert listening_tcp_sockets() == []
+
+
+def test_sockets_on_request_listen_on_loopback_only_and_not_after(
+    private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    during = attacked(monkeypatch, lambda mesh: listening_tcp_sockets(), transport="tcp")
+    assert during and all(address.startswith("0100007F:") for address in during)
+    assert listening_tcp_sockets() == []
+
+
+# ----------------------------------------------------------------------------------------------------------- 3. the
+# secret
+
+
+def test_children_of_a_rank_do_not_inherit_the_secret() -> None:
+    program = (
+        "import os, subprocess; from horovod._net import detect_placement; p = detect_placement(); assert "
+        "len(p.secret) == 32;"
+        "print(subprocess.run(['env'], capture_output=True, text=True).stdout)"
+    )
+    names = {"RANK": "0", "SIZE": "2", "LOCAL_RANK": "0", "LOCAL_SIZE": "2", "RENDEZVOUS_DIR": "/run/none"}
+    env = {
+        **os.environ,
+        **{f"HOROVOD_{name}": value for name, value in names.items()},
+        "_HOROVOD_SECRET_KEY": "5e" * 32,
+    }
+    child = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True).stdout
+    assert "HOROVOD_RANK=0" in child and "5e5e" not in child and "SECRET" not in child
+
+
+def test_the_secret_is_in_no_log_and_no_error(private_base: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    secret = bytes(range(32))
+    jobs = placements(2, meeting_directory=str(private_base), secret=secret)
+    caplog.set_level(logging.DEBUG)
+    wrong = dataclasses.replace(jobs[1], secret=bytes(32))
+    calls = [lambda p=p: bootstrap(p, epoch=0, region_bytes=REGION_BYTES, timeout_s=1.0) for p in (jobs[0], wrong)]
+    results = in_threads(calls)
+    text = caplog.text + repr(results) + repr(jobs)
+    assert all(isinstance(result, ConnectError) for result in results)
+    assert secret.hex() not in text and repr(secret) not in text
+
+
+# ------------------------------------------------------------------------------- 4. every connection is authenticated
+# first
+
+
+def test_a_rank_with_another_secret_gets_nothing(private_base: pathlib.Path) -> None:
+    jobs = placements(2, meeting_directory=str(private_base), secret=bytes(range(32)))
+    wrong = dataclasses.replace(jobs[1], secret=bytes(32))
+    calls = [lambda p=p: bootstrap(p, epoch=0, region_bytes=REGION_BYTES, timeout_s=1.0) for p in (jobs[0], wrong)]
+    zero, one = in_threads(calls)
+    assert isinstance(one, ConnectError) and "Rank 0 cannot be trusted" in str(one)
+    assert isinstance(zero, ConnectError) and zero.ranks == (1,)
+    assert os.listdir(private_base) == []
+
+
+def test_a_rank_of_an_earlier_epoch_is_refused(private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stale(mesh: connect.Mesh) -> bytes:
+        own = mesh._credentials
+        old = dataclasses.replace(own, rank=2, epoch=own.epoch + 7)
+        sock = dial(mesh)
+        sock.sendall(frame(auth.Connector(old, 0, messages.ROLE_MEET).hello))
+        strangers.append(sock)
+        return b""
+
+    strangers: list[socket.socket] = []
+    attacked(monkeypatch, stale)
+    assert strangers[0].recv(100) == b""  # closed, without a challenge
+
+
+def test_another_users_process_is_refused(
+    private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real, name = Link.peer_process, f"\0foreign-{os.getpid()}"
+    foreign = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    foreign.bind(name)
+    foreign.settimeout(20)
+
+    def peer_process(link: Link) -> tuple[int, int]:
+        pid, uid = real(link)
+        return pid, uid + (link.sock.getpeername() == name.encode())
+
+    def knock(mesh: connect.Mesh) -> None:
+        foreign.connect(mesh._meeting.address("r0"))
+
+    monkeypatch.setattr(Link, "peer_process", peer_process)
+    attacked(monkeypatch, knock)
+    assert foreign.recv(100) == b""
+    assert f"a connection of uid {os.geteuid() + 1} was refused" in caplog.text
+
+
+# --------------------------------------------------------------------------------------------------- 5. no pickle
+
+
+def test_nothing_that_evaluates_bytes_is_imported() -> None:
+    for path in SOURCES.glob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(
+            r"\b(pickle|marshal|shelve|yaml)\b(?!d)|\beval\(|\bexec\(", text.replace("unpickled", "")
+        ), path
+
+
+# --------------------------------------------------------------------------------------- 8. malformed input kills no
+# job
+
+HEADER = struct.Struct(">4sBBHI")
+GARBAGE = {
+    "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    "zeros": bytes(4096),
+    "megabyte": os.urandom(64) * 16384,
+    "oversized": HEADER.pack(b"HVDN", 1, messages.Hello.KIND, 0, 2**32 - 1) + bytes(100),
+    "truncated": frame(messages.Proof(bytes(32)))[:20],
+    "wrong time": frame(messages.Proof(bytes(32))),
+    "too early": frame(messages.Failed(0, "I am your leader, stop")),
+    "other version": HEADER.pack(b"HVDN", 9, 2, 0, 0),
+    "knock from nowhere": frame(messages.Knock(77)),
+    "knock of itself": frame(messages.Knock(0)),
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("transport", ["auto", "tcp"])
+@pytest.mark.parametrize("name", sorted(GARBAGE))
+def test_garbage_is_dropped_and_the_job_goes_on(
+    private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch, name: str, transport: str
+) -> None:
+    def send(mesh: connect.Mesh) -> None:
+        sock = socket.create_connection(mesh._tcp.getsockname()) if mesh._tcp is not None else dial(mesh)
+        sock.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            sock.send(GARBAGE[name])
+        sock.close()
+
+    attacked(monkeypatch, send, transport=transport)
+
+
+def test_a_stream_of_garbage_is_not_collected() -> None:
+    reader = messages.FrameReader()
+    with pytest.raises(_net.ProtocolError):
+        reader.feed(GARBAGE["megabyte"][:16384])
+        reader.next()
+
+
+def test_descriptors_of_strangers_are_closed(private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+
+    def send(mesh: connect.Mesh) -> None:
+        sock = dial(mesh)
+        socket.send_fds(sock, [frame(messages.Knock(77))], [write])
+        sock.close()
+
+    attacked(monkeypatch, send)
+    os.close(write)
+    assert os.read(read, 1) == b""  # nobody else holds the other end any more
+    os.close(read)
+
+
+def test_one_that_connects_and_hangs_is_dropped_after_its_time(
+    private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connect, "HANDSHAKE_S", 0.05)
+    jobs = placements(3)
+    hung: list[socket.socket] = []
+
+    def hang(mesh: connect.Mesh) -> None:
+        hung.extend(dial(mesh) for _ in range(3))
+
+    Onlooker(monkeypatch, hang)
+    results: list[Any] = []
+    waiting = threading.Thread(
+        target=lambda: results.extend(
+            in_threads([lambda p=p: bootstrap(p, epoch=0, region_bytes=REGION_BYTES, timeout_s=30) for p in jobs[:2]])
+        )
+    )
+    waiting.start()
+    deadline = time.monotonic() + 20
+    while len(hung) < 3 and time.monotonic() < deadline:
+        waiting.join(0.01)
+    for sock in hung:  # dropped while the job still waits for rank 2
+        sock.settimeout(20)
+        assert sock.recv(1) == b""
+    results.append(bootstrap(jobs[2], epoch=0, region_bytes=REGION_BYTES, timeout_s=30))
+    waiting.join(30)
+    assert len(results) == 3 and all(isinstance(result, Connections) for result in results)
+    for result in results:
+        result.close()
+    lines = [record.message for record in caplog.records if "did not authenticate within" in record.message]
+    assert len(lines) == 1, "logged once, not once for each"
+
+
+def test_a_flood_of_silent_connections_is_bounded(private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flood: list[socket.socket] = []
+    counts: list[int] = []
+    real = connect.Mesh._accept
+
+    def accept(mesh: connect.Mesh, listener: socket.socket) -> None:
+        real(mesh, listener)
+        counts.append(sum(visit.accepted for visit in mesh._visits.values()))
+
+    monkeypatch.setattr(connect.Mesh, "_accept", accept)
+
+    def start(mesh: connect.Mesh) -> None:
+        flood.extend(dial(mesh) for _ in range(300))
+
+    Onlooker(monkeypatch, start)
+    # The real ranks may be pushed out by the flood's first moment: what counts is that memory and descriptors are
+    # bounded.
+    in_threads([lambda p=p: bootstrap(p, epoch=0, region_bytes=REGION_BYTES, timeout_s=1.0) for p in placements(3)])
+    assert 0 < max(counts) <= 2 * 3 + 64 + 1
+    for sock in flood:
+        sock.close()
+
+
+def test_two_users_of_the_same_variables_are_told_apart() -> None:
+    """Fork-free version of 'a rank is claimed twice': an unrelated process with all the rank's variables."""
+    program = (
+        "import json, sys; from horovod._net import Placement, MeetingError, meeting\n"
+        "try: meeting.take_lasting_claim(Placement(**json.loads(sys.argv[1])), 0)\n"
+        "except MeetingError as error: print(error)"
+    )
+    rank = placements(2)[1]
+    meeting.take_lasting_claim(rank, 0)
+    fields = {f.name: getattr(rank, f.name) for f in dataclasses.fields(Placement) if f.name != "secret"}
+    output = subprocess.run(
+        [sys.executable, "-c", program, json.dumps(fields)], capture_output=True, text=True, check=True
+    ).stdout
+    assert "Rank 1 of this test launcher job is already taken by another process" in output

@@ -1,0 +1,133 @@
+"""The NumPy and byte adapters, and the memory of results."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from horovod._core import byte_adapter, dtypes
+from horovod._core.adapter import NO_MATCH, Adapter, ResultBlock, describe
+from horovod._core.compression import Compression
+from horovod._core.errors import InvalidArgumentError
+from horovod._core.numpy_adapter import adapter
+
+
+def block_of(array: Any, freed: list[int]) -> ResultBlock:
+    number = adapter.dtype(array)
+    address = array.ctypes.data if array.size else 0
+    return ResultBlock(address, 77, array.nbytes, number, array.shape, freed.append)
+
+
+@pytest.mark.parametrize("number", range(len(dtypes.NAMES)))
+def test_every_dtype(number: int) -> None:
+    name = dtypes.NAMES[number]
+    array = np.zeros(3, ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    assert adapter.dtype(array) == number
+    assert array.itemsize == dtypes.ITEM_BYTES[number]
+    assert describe(adapter, array) == f"{name} [3]"
+    assert adapter.cast(np.zeros(3), number).dtype == array.dtype
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, "S3", object, ">f4", "datetime64[s]", ml_dtypes.float8_e5m2])
+def test_dtypes_that_nobody_moves(dtype: Any) -> None:
+    assert adapter.dtype(np.zeros(3, dtype)) == -1
+
+
+def test_results_are_freed_with_their_last_view() -> None:
+    freed: list[int] = []
+    source = np.arange(6, dtype=np.float32).reshape(2, 3)
+    result = adapter.wrap(block_of(source, freed), source)
+    assert result.ctypes.data == source.ctypes.data
+    assert result.tolist() == source.tolist()
+    view = result[1:, :2]
+    del result
+    gc.collect()
+    assert freed == []
+    del view
+    gc.collect()
+    assert freed == [77]
+
+
+def test_results_without_elements_are_freed_at_once() -> None:
+    freed: list[int] = []
+    source = np.zeros((0, 4), np.int16)
+    result = adapter.wrap(block_of(source, freed), source)
+    gc.collect()
+    assert (result.shape, result.dtype, freed) == ((0, 4), np.int16, [77])
+
+
+def test_bytes_are_a_view_too() -> None:
+    freed: list[int] = []
+    source = np.arange(5, dtype=np.uint8)
+    result = byte_adapter.adapter.wrap(block_of(source, freed), bytearray())
+    assert bytes(result) == bytes(range(5))
+    assert freed == []
+    del result
+    gc.collect()
+    assert freed == [77]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        np.ones(3, np.float64),
+        np.ones(4, np.float32),
+        np.ones((3, 1), np.float32),
+        np.ones(6, np.float32)[::2],
+        np.ma.ones(3, np.float32),
+        [1.0, 2.0, 3.0],
+        None,
+    ],
+)
+def test_what_does_not_match_goes_the_long_way(other: Any) -> None:
+    model = np.ones(3, np.float32)
+    dtype, shape = adapter.key(model)
+    assert adapter.address_if(model, dtype, shape) == model.ctypes.data
+    assert adapter.address_if(other, dtype, shape) == NO_MATCH
+
+
+def test_splits() -> None:
+    assert adapter.values_of(np.array([1, 2], np.uint8)) == [1, 2]
+    for wrong in (np.zeros((1, 2), int), np.zeros(2), np.zeros((), int)):
+        with pytest.raises(InvalidArgumentError, match="one-dimensional"):
+            adapter.values_of(wrong)
+
+
+def test_scalars_stay_scalars() -> None:
+    assert adapter.contiguous(np.float32(1).reshape(())).shape == ()
+    assert adapter.is_contiguous(np.zeros(()))
+
+
+def test_the_byte_adapter_has_all_methods() -> None:
+    names = [name for name in vars(Adapter) if not name.startswith("_")]
+    assert all(hasattr(byte_adapter.adapter, name) and hasattr(adapter, name) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sent"),
+    [
+        (np.float32, np.float16),
+        (np.float64, np.float16),
+        (np.float16, np.float16),
+        (ml_dtypes.bfloat16, ml_dtypes.bfloat16),
+        (np.int32, np.int32),
+    ],
+)
+def test_compression_touches_wider_floats_only(dtype: Any, sent: Any) -> None:
+    compressor = Compression(adapter).fp16
+    array = np.array([1, 2], dtype)
+    small, context = compressor.compress(array)
+    assert small.dtype == sent
+    assert (small is array) == (np.dtype(dtype) == sent)
+    assert compressor.decompress(small, context).dtype == dtype
+
+
+def test_compressors_can_be_shipped() -> None:
+    import pickle
+
+    for compressor in (Compression.none, Compression(adapter).fp16, Compression(adapter).bf16):
+        assert repr(pickle.loads(pickle.dumps(compressor))) == repr(compressor)

@@ -1,0 +1,185 @@
+"""State and the retry loop, without ranks: the broadcast is a function that the test gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from horovod._core.elastic.loop import run_fn
+from horovod._core.elastic.notification import ADDED, MIXED, REMOVED, NotificationManager, notification_manager
+from horovod._core.elastic.state import ObjectState
+from horovod._core.errors import (
+    HorovodInternalError,
+    HostsUpdatedInterrupt,
+    MismatchError,
+    NotInitializedError,
+    PeerLostError,
+)
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+def state(**values: Any) -> Any:
+    return ObjectState(same, lambda: 0, **values)
+
+
+def test_changes_inside_a_value_are_rolled_back() -> None:
+    one = state(epoch=1, losses=[1.0], table={"a": [1]})
+    one.epoch = 2
+    one.losses.append(2.0)
+    one.table["a"].append(2)
+    one.restore()
+    assert (one.epoch, one.losses, one.table) == (1, [1.0], {"a": [1]})
+    # What was saved can be restored again.
+    one.losses.append(3.0)
+    one.restore()
+    assert one.losses == [1.0]
+    one.epoch = 5
+    one.save()
+    one.epoch = 6
+    one.restore()
+    assert one.epoch == 5
+
+
+def test_sync_takes_the_roots_values() -> None:
+    one = ObjectState(lambda value: {"epoch": 9}, lambda: 1, epoch=1)
+    one.sync()
+    assert one.epoch == 9
+    one.epoch = 10
+    one.restore()
+    assert one.epoch == 9
+
+
+def test_a_state_without_values_needs_no_broadcast() -> None:
+    ObjectState(lambda value: pytest.fail("broadcast"), lambda: 0).sync()
+
+
+@pytest.mark.parametrize(
+    ("kinds", "skip_sync"), [([REMOVED], True), ([ADDED], False), ([REMOVED, ADDED], False), ([MIXED], False)]
+)
+def test_commit_raises_when_hosts_have_changed(kinds: list[int], skip_sync: bool) -> None:
+    one = state(epoch=1)
+    one.commit()
+    for time, kind in enumerate(kinds, 1):
+        one.on_hosts_updated(time, kind)
+    one.epoch = 2
+    with pytest.raises(HostsUpdatedInterrupt) as caught:
+        one.commit()
+    assert caught.value.skip_sync is skip_sync
+    one.restore()
+    assert one.epoch == 2
+    # Told once.
+    one.commit()
+
+
+def test_the_roots_news_reach_all() -> None:
+    one = ObjectState(lambda value: (0.0, 5.0, REMOVED), lambda: 1, epoch=1)
+    with pytest.raises(HostsUpdatedInterrupt):
+        one.check_host_updates()
+
+
+class Script:
+    """A training function that fails as told, and notes what happens around it."""
+
+    def __init__(self, *events: Any) -> None:
+        self.events = list(events)
+        self.log: list[str] = []
+        script = self
+
+        class Noting(ObjectState):
+            def sync(self) -> None:
+                script.log.append("sync")
+                super().sync()
+
+            def restore(self) -> None:
+                script.log.append("restore")
+                super().restore()
+
+            def on_reset(self) -> None:
+                script.log.append("on_reset")
+                super().on_reset()
+
+        self.state = Noting(same, lambda: 0, step=0)
+        self.log.clear()
+
+    def train(self, state: Any, word: str) -> str:
+        self.log.append("train")
+        event = self.events.pop(0)
+        if isinstance(event, BaseException):
+            raise event
+        return f"{word} {event}"
+
+    def run(self) -> Any:
+        return run_fn(self.train, lambda: self.log.append("reset"))(self.state, "done:")
+
+
+def test_a_failure_restores_resets_and_synchronizes() -> None:
+    script = Script(HorovodInternalError("x"), PeerLostError("y"), 42)
+    assert script.run() == "done: 42"
+    again = ["train", "restore", "reset", "on_reset", "sync", "restore"]
+    assert script.log == ["sync", "restore", *again, *again, "train"]
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_new_hosts_reset_without_restore(skip: bool) -> None:
+    script = Script(HostsUpdatedInterrupt(skip), 1)
+    script.run()
+    sync = [] if skip else ["sync", "restore"]
+    assert script.log == ["sync", "restore", "train", "reset", "on_reset", *sync, "train"]
+
+
+def test_after_a_failure_sync_is_not_skipped() -> None:
+    script = Script(HostsUpdatedInterrupt(True), HorovodInternalError("x"), 1)
+    script.run()
+    assert script.log.count("sync") == 2
+
+
+@pytest.mark.parametrize(
+    "error", [MismatchError("shapes"), NotInitializedError("init"), ValueError("mine"), KeyboardInterrupt()]
+)
+def test_mistakes_are_not_retried(error: BaseException) -> None:
+    script = Script(error, 1)
+    with pytest.raises(type(error)):
+        script.run()
+    assert "reset" not in script.log
+
+
+def test_reset_callbacks_and_old_news() -> None:
+    one = state(epoch=1)
+    called: list[int] = []
+    one.register_reset_callbacks([lambda: called.append(1), lambda: called.append(2)])
+    one.on_hosts_updated(1.0, ADDED)
+    one.on_reset()
+    assert called == [1, 2]
+    one.commit()
+
+
+def test_listeners_hear_only_while_they_run() -> None:
+    script = Script(1)
+    heard: list[float] = []
+    script.state.on_hosts_updated = lambda time, kind: heard.append(time)
+    train = script.train
+
+    def during(state: Any, word: str) -> str:
+        notification_manager.handle_hosts_updated(1.0, ADDED)
+        return train(state, word)
+
+    run_fn(during, lambda: None)(script.state, "")
+    notification_manager.handle_hosts_updated(2.0, ADDED)
+    assert heard == [1.0]
+
+
+def test_a_listener_registered_twice_is_told_once() -> None:
+    manager, one = NotificationManager(), state(epoch=1)
+    heard: list[float] = []
+    one.on_hosts_updated = lambda time, kind: heard.append(time)
+    manager.register_listener(one)
+    manager.register_listener(one)
+    manager.handle_hosts_updated(1.0, ADDED)
+    manager.remove_listener(one)
+    manager.remove_listener(one)
+    manager.handle_hosts_updated(2.0, ADDED)
+    assert heard == [1.0]

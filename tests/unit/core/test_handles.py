@@ -1,0 +1,168 @@
+"""The table of handles: who keeps what alive, what interrupts and shutdowns leave behind."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_engine import FakeJob
+from fake_ranks import run_ranks, session_of
+
+from horovod._core import handles, session, waiting
+from horovod._core.collectives import Collectives
+from horovod._core.errors import ShutdownError
+from horovod._core.numpy_adapter import adapter
+from horovod._core.process_sets import add_process_set
+from horovod._core.reduce_ops import Sum
+
+ops = Collectives(adapter)
+
+
+class Tracked(np.ndarray[Any, Any]):
+    """An array that can be referred to weakly."""
+
+
+def tracked(n: int) -> Any:
+    return np.ones(n, np.float32).view(Tracked)
+
+
+def interrupted_wait(number: int, timeout_s: float) -> int:
+    raise KeyboardInterrupt
+
+
+def test_tensors_live_until_the_end() -> None:
+    def body(rank: int) -> None:
+        if rank == 1:
+            ops.barrier()
+            ops.allreduce_(np.ones(4, np.float32), name="x")
+            return
+        tensor = tracked(4)
+        alive = weakref.ref(tensor)
+        handle = ops.allreduce_async(tensor, name="x")
+        del tensor
+        gc.collect()
+        assert alive() is not None
+        assert not ops.poll(handle)
+        ops.barrier()
+        ops.synchronize(handle)
+        gc.collect()
+        assert alive() is None
+
+    run_ranks(2, body)
+
+
+def test_an_interrupted_synchronize_leaves_the_handle_valid() -> None:
+    def body(rank: int) -> None:
+        handle = ops.allreduce_async(np.ones(1), name="x", op=Sum)
+        engine: Any = session.require().engine
+        plain = engine.wait
+        engine.wait = interrupted_wait
+        with pytest.raises(KeyboardInterrupt):
+            ops.synchronize(handle)
+        engine.wait = plain
+        assert ops.synchronize(handle).tolist() == [1]
+
+    run_ranks(1, body)
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "allreduce_"])
+def test_an_interrupted_call_keeps_its_tensors_alive(kind: str) -> None:
+    def body(rank: int) -> None:
+        if rank == 1:
+            # Rank 0's interrupt comes before this one submits.
+            ops.barrier()
+            assert ops.allreduce(np.ones(4, np.float32), name="x", op=Sum).tolist() == [2] * 4
+            ops.barrier()
+            return
+        engine: Any = session.require().engine
+        plain = engine.wait
+        tensor = tracked(4)
+        alive = weakref.ref(tensor)
+        engine.wait = interrupted_wait
+        with pytest.raises(KeyboardInterrupt):
+            getattr(ops, kind)(tensor, name="x", op=Sum)
+        engine.wait = plain
+        del tensor
+        gc.collect()
+        assert alive() is not None
+        ops.barrier()
+        ops.barrier()
+        handles.forget_finished()
+        gc.collect()
+        assert alive() is None
+
+    run_ranks(2, body)
+
+
+def test_an_interrupt_inside_a_prepared_run_keeps_the_tensor() -> None:
+    def body(rank: int) -> None:
+        own = Collectives(adapter)
+        own.allreduce_(np.ones(1, np.float32), name="x")
+        ready = next(iter(own._prepared.values()))
+
+        def run(address: int, n: int, timeout_s: float, handle: int) -> int:
+            # The engine has taken the operation, and a signal handler raises on the way back.
+            session.require().engine.submit(address, n, 0, handle)
+            raise KeyboardInterrupt
+
+        ready.run = run
+        before = len(handles._abandoned)
+        with pytest.raises(KeyboardInterrupt):
+            own.allreduce_(np.ones(1, np.float32), name="x")
+        assert len(handles._abandoned) == before + 1
+        handles.forget_finished()
+        assert len(handles._abandoned) == before
+        assert own.allreduce_(np.ones(1, np.float32), name="x").tolist() == [1]
+
+    run_ranks(1, body)
+
+
+def test_slices_that_end_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "SLICE_S", 0.0001)
+
+    def body(rank: int) -> Any:
+        alone = add_process_set([1])
+        for _ in range(2):
+            # The second time it is a prepared run.
+            if rank == 1:
+                for _ in range(50):
+                    ops.barrier(process_set=alone)
+            assert ops.allreduce_(np.ones(1), name="x", op=Sum).tolist() == [2]
+
+    run_ranks(2, body)
+
+
+def test_handles_of_an_earlier_session() -> None:
+    def body(rank: int) -> None:
+        handle = ops.allreduce_async(np.ones(1), name="x")
+        session.install(session_of(FakeJob(1), 0, True))
+        assert ops.poll(handle)
+        with pytest.raises(ShutdownError, match="allreduce 'x'.*shutdown"):
+            ops.synchronize(handle)
+        assert ops.synchronize(handle) is None
+
+    run_ranks(1, body)
+
+
+def test_unknown_and_used_handles() -> None:
+    def body(rank: int) -> None:
+        handle = ops.allreduce_async(np.ones(1))
+        assert ops.synchronize(handle) is not None
+        assert ops.synchronize(handle) is None
+        assert ops.synchronize(-1) is None
+        assert ops.poll(-1)
+
+    run_ranks(1, body)
+
+
+def test_numbers_never_repeat() -> None:
+    def body(rank: int) -> Any:
+        started = [ops.allreduce_async(np.ones(1)) for _ in range(3)]
+        for handle in started:
+            ops.synchronize(handle)
+        return started
+
+    assert len({*run_ranks(1, body)[0], *run_ranks(1, body)[0]}) == 6

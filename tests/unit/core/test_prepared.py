@@ -1,0 +1,171 @@
+"""Repeated named operations: what is reused, and when it must not be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_ranks import run_ranks
+
+from horovod._core import session, tensor_operations
+from horovod._core.collectives import Collectives
+from horovod._core.numpy_adapter import adapter
+from horovod._core.reduce_ops import Max, Sum
+
+
+class Counting(Collectives):
+    """Counts how often a reduction takes the long way."""
+
+    def __init__(self) -> None:
+        super().__init__(adapter)
+        self.prepared = 0
+
+    def _prepare(self, *arguments: Any) -> Any:
+        self.prepared += 1
+        return super()._prepare(*arguments)
+
+
+def ones(n: int = 3, dtype: Any = np.float32) -> Any:
+    return np.ones(n, dtype)
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "allreduce_", "allreduce_async", "allreduce_async_"])
+def test_the_second_call_is_prepared(kind: str) -> None:
+    def body(rank: int) -> Any:
+        ops = Counting()
+        for _ in range(5):
+            tensor = ones()
+            result = getattr(ops, kind)(tensor, name="x", op=Sum)
+            result = ops.synchronize(result) if "async" in kind else result
+            assert (result is tensor) == kind.endswith("_")
+            assert result.tolist() == [2, 2, 2]
+        return ops.prepared
+
+    assert run_ranks(2, body) == [1, 1]
+
+
+def test_groups_are_prepared_too() -> None:
+    def body(rank: int) -> Any:
+        ops = Counting()
+        for _ in range(3):
+            assert ops.grouped_allreduce_([ones(), ones(2)], name="g", op=Sum)[1].tolist() == [2, 2]
+        assert ops.grouped_allreduce_([ones(), ones(2), ones(1)], name="g", op=Sum)[2].tolist() == [2]
+        return ops.prepared
+
+    assert run_ranks(2, body) == [2, 2]
+
+
+def test_another_shape_or_dtype_is_prepared_anew() -> None:
+    def body(rank: int) -> Any:
+        ops = Counting()
+        for tensor in (ones(3), ones(4), ones(4, np.int32), np.ones((2, 2), np.int32), ones(3)):
+            assert np.all(ops.allreduce_(tensor, name="x", op=Sum) == 2)
+        return ops.prepared
+
+    assert run_ranks(2, body) == [5, 5]
+
+
+def test_another_op_is_another_submission() -> None:
+    def body(rank: int) -> Any:
+        ops = Counting()
+        for op, right in ((Sum, 2), (Max, 1), (Sum, 2), (Max, 1)):
+            assert ops.allreduce_(ones(1), name="x", op=op).tolist() == [right]
+        return ops.prepared
+
+    assert run_ranks(2, body) == [2, 2]
+
+
+def test_a_read_only_array_is_refused_also_when_prepared() -> None:
+    def body(rank: int) -> None:
+        ops = Collectives(adapter)
+        ops.allreduce_(ones(1), name="x")
+        frozen = ones(1)
+        frozen.flags.writeable = False
+        with pytest.raises(ValueError, match="read-only"):
+            ops.allreduce_(frozen, name="x")
+        with pytest.raises(ValueError, match="read-only"):
+            ops.broadcast_(frozen, 0, name="x")
+        # As an input it is fine.
+        assert ops.allreduce(frozen, name="y", op=Sum).tolist() == [1]
+
+    run_ranks(1, body)
+
+
+def test_gaps_are_refused_also_when_prepared() -> None:
+    def body(rank: int) -> None:
+        ops = Collectives(adapter)
+        ops.allreduce_(ones(2), name="x")
+        with pytest.raises(ValueError, match="contiguous"):
+            ops.allreduce_(ones(4)[::2], name="x")
+
+    run_ranks(1, body)
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "allreduce_", "allreduce_async_"])
+def test_a_new_stamp_makes_it_stale(kind: str) -> None:
+    def body(rank: int) -> Any:
+        ops = Counting()
+        for _ in range(2):
+            for _ in range(2):
+                result = getattr(ops, kind)(ones(), name="x")
+                if "async" in kind:
+                    ops.synchronize(result)
+            session.renew_stamp()
+        return ops.prepared
+
+    assert run_ranks(2, body) == [2, 2]
+
+
+def test_a_broadcast_of_an_earlier_session_is_not_used() -> None:
+    def body(rank: int) -> Any:
+        ops = Collectives(adapter)
+        ops.broadcast_(ones(), 0, name="x")
+        ready = next(iter(ops._prepared.values()))
+        ops.broadcast_(ones(), 0, name="x")
+        assert next(iter(ops._prepared.values())) is ready
+        session.renew_stamp()
+        ops.broadcast_(ones(), 0, name="x")
+        return next(iter(ops._prepared.values())) is ready
+
+    assert run_ranks(2, body) == [False, False]
+
+
+def test_names_for_ever_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensor_operations, "_MAX_PREPARED", 10)
+
+    def body(rank: int) -> Any:
+        ops = Collectives(adapter)
+        for i in range(100):
+            ops.allreduce_(ones(1), name=f"x{i}")
+        return len(ops._prepared)
+
+    assert run_ranks(1, body)[0] <= 10
+
+
+def test_unnamed_operations_are_not_kept() -> None:
+    def body(rank: int) -> Any:
+        ops = Collectives(adapter)
+        ops.allreduce_(ones(1))
+        ops.broadcast_(ones(1), 0)
+        return len(ops._prepared)
+
+    assert run_ranks(2, body) == [0, 0]
+
+
+def test_a_failed_submission_does_not_spoil_the_next() -> None:
+    def body(rank: int) -> Any:
+        ops = Counting()
+        ops.allreduce_(ones(1), name="x", op=Sum)
+        if rank == 0:
+            handle = ops.allreduce_async_(ones(1), name="x", op=Sum)
+            with pytest.raises(ValueError, match="in flight"):
+                ops.allreduce_async_(ones(1), name="x", op=Sum)
+            ops.barrier()
+            ops.synchronize(handle)
+        else:
+            ops.barrier()
+            ops.allreduce_(ones(1), name="x", op=Sum)
+        return ops.allreduce_(ones(1), name="x", op=Sum).tolist()
+
+    assert run_ranks(2, body) == [[2], [2]]

@@ -1,0 +1,137 @@
+/* A library with every function of include/horovod/horovod.h that computes nothing: it answers from its arguments, so
+ * that the tests of horovod._native see that each argument and each field arrives where the header puts it. Compiled by
+ * test_native_engine.py. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "horovod/horovod.h"
+
+#ifndef FAKE_ABI_VERSION
+#define FAKE_ABI_VERSION HVD_ABI_VERSION
+#endif
+
+static _Thread_local char error[256] = "";
+static char text[65536];
+static hvd_log_fn log_fn;
+static int freed;
+
+static hvd_status fail(hvd_status status, const char* message) {
+  snprintf(error, sizeof error, "%s", message);
+  return status;
+}
+
+int32_t hvd_abi_version(void) { return FAKE_ABI_VERSION; }
+const char* hvd_last_error(void) { return error; }
+int64_t hvd_region_bytes(int32_t local_size, int64_t resident) { return local_size * 1000000000000LL + resident; }
+
+hvd_status hvd_init(const hvd_config* c) {
+  if (c->struct_bytes != sizeof(hvd_config)) return fail(HVD_INVALID_ARGUMENT, "struct_bytes");
+  int n = snprintf(text, sizeof text, "%d %d %d %d %d %d %llu|", c->rank, c->size, c->local_rank, c->local_size,
+                   c->cross_rank, c->cross_size, (unsigned long long)c->epoch);
+  for (int i = 0; i < c->size; i++) n += snprintf(text + n, sizeof text - n, "%d ", c->host_of_rank[i]);
+  for (int i = 0; i < c->n_peers; i++) {
+    const hvd_peer* p = &c->peers[i];
+    n += snprintf(text + n, sizeof text - n, "| %d %d %d %d %d %d %lld %d..%d", p->rank, p->memory_fd, p->doorbell_fd,
+                  p->liveness_fd, p->control_fd, p->data_fd, (long long)p->pid, p->key[0], p->key[15]);
+  }
+  n += snprintf(text + n, sizeof text - n, "| %d %d %s %lld %g %d %d %d %d %d %g %g %g %g %d %d %d %s %d %lld",
+                c->memory_fd, c->doorbell_fd, c->hostname, (long long)c->fusion_threshold_bytes, c->cycle_time_ms,
+                c->cache_capacity, c->disable_group_fusion, c->hierarchical_allreduce, c->deterministic,
+                c->stall_check_disable, c->stall_warning_s, c->stall_shutdown_s, c->collective_timeout_s, c->spin_us,
+                c->store_mode, c->thread_affinity, c->log_level, c->timeline_path ? c->timeline_path : "NULL",
+                c->timeline_mark_cycles, (long long)c->resident_bytes);
+  if (log_fn) log_fn(2, "started");
+  return c->rank == 99 ? fail(HVD_INTERNAL, "no thread") : HVD_OK;
+}
+hvd_status hvd_shutdown(double timeout_s) { return timeout_s == 5.5 ? HVD_OK : fail(HVD_SHUTDOWN, "timeout"); }
+hvd_status hvd_abort(hvd_status code, const char* reason) {
+  return code == HVD_PEER_LOST && !strcmp(reason, "why") ? HVD_OK : fail(HVD_INTERNAL, reason);
+}
+int32_t hvd_initialized(void) { return 1; }
+
+hvd_status hvd_describe(char* buffer, size_t n, size_t* needed) {
+  *needed = strlen(text) + 1;
+  if (n) {
+    strncpy(buffer, text, n - 1);
+    buffer[n - 1] = 0;
+  }
+  return HVD_OK;
+}
+
+hvd_status hvd_submit(const hvd_op* ops, int32_t n, uint32_t flags, hvd_handle* out) {
+  const hvd_op* op = &ops[n - 1];
+  int at =
+      snprintf(text, sizeof text, "%d %d %d %d %d %g %g %s %s %s", op->type, op->dtype, op->reduce_op, op->root_rank,
+               op->process_set, op->prescale, op->postscale, op->name, (const char*)op->input, (const char*)op->output);
+  for (int i = 0; i < op->ndim; i++) at += snprintf(text + at, sizeof text - at, " %lld", (long long)op->shape[i]);
+  for (int i = 0; i < op->n_splits; i++) at += snprintf(text + at, sizeof text - at, " s%d", op->splits[i]);
+  *out = ((int64_t)flags << 40) + n;
+  return HVD_OK;
+}
+hvd_status hvd_run(const hvd_op* ops, int32_t n, double timeout_s, hvd_handle* out) {
+  hvd_submit(ops, n, 1, out);
+  return timeout_s > 1 ? HVD_IN_PROGRESS : fail(HVD_MISMATCH, "differ");
+}
+hvd_status hvd_refuse(int32_t type, int32_t process_set, const char* name, const char* reason) {
+  snprintf(text, sizeof text, "%d %d %s %s", type, process_set, name, reason);
+  return HVD_OK;
+}
+hvd_status hvd_poll(hvd_handle handle) { return handle == 1LL << 40 ? HVD_OK : HVD_IN_PROGRESS; }
+hvd_status hvd_wait(hvd_handle handle, double timeout_s) {
+  return handle == 1LL << 40 && timeout_s == 0.25 ? HVD_OK : HVD_IN_PROGRESS;
+}
+hvd_status hvd_release(hvd_handle handle) {
+  return handle == 7 ? HVD_OK : fail(HVD_INVALID_ARGUMENT, "unknown handle");
+}
+hvd_status hvd_on_done(hvd_handle handle, hvd_done_fn fn, void* user) {
+  fn(user, handle == 7 ? HVD_OK : HVD_PEER_LOST, "done");
+  return HVD_OK;
+}
+
+hvd_status hvd_take_result(hvd_handle handle, int32_t index, hvd_result* out) {
+  static float data[6] = {0, 1, 2, 3, 4, 5};
+  if (index) return fail(HVD_INVALID_ARGUMENT, "no such result");
+  *out = (hvd_result){data, &freed, sizeof data, HVD_FLOAT32, 2, {2, 3}};
+  return handle ? HVD_OK : HVD_INTERNAL;
+}
+void hvd_result_free(void* owner) { ++*(int*)owner; }
+hvd_status hvd_received_splits(hvd_handle handle, int32_t index, int32_t* splits, int32_t n) {
+  for (int i = 0; i < n; i++) splits[i] = (int32_t)handle * 10 + index + i;
+  return HVD_OK;
+}
+hvd_status hvd_result_value(hvd_handle handle, int64_t* value) {
+  *value = handle == 3 ? freed : handle << 33;
+  return HVD_OK;
+}
+
+hvd_status hvd_process_set_add(const int32_t* ranks, int32_t n, hvd_handle* out) {
+  *out = n ? ranks[n - 1] : 0;
+  return n ? HVD_OK : fail(HVD_INVALID_ARGUMENT, "empty");
+}
+hvd_status hvd_process_set_remove(int32_t id, hvd_handle* out) {
+  *out = id + 1;
+  return id ? HVD_OK : fail(HVD_INVALID_ARGUMENT, "set 0 cannot be removed");
+}
+hvd_status hvd_process_set_ranks(int32_t id, int32_t* ranks, int32_t* n) {
+  int capacity = *n;
+  if (id < 0) return *n = 0, fail(HVD_INVALID_ARGUMENT, "unknown id");
+  *n = id;
+  if (capacity < id) return fail(HVD_INVALID_ARGUMENT, "capacity");
+  for (int i = 0; i < id; i++) ranks[i] = i * 2;
+  return HVD_OK;
+}
+hvd_status hvd_process_set_list(int32_t* ids, int32_t* n) { return ids[0] = 0, *n = 1, HVD_OK; }
+
+hvd_status hvd_shared_alloc(int64_t bytes, void** out) {
+  if (bytes > 1000) return fail(HVD_UNSUPPORTED, "alone on the host");
+  *out = calloc(1, bytes);
+  return HVD_OK;
+}
+void hvd_shared_free(void* data) { free(data); }
+hvd_status hvd_timeline_start(const char* path, int32_t mark_cycles) {
+  snprintf(text, sizeof text, "%s %d", path, mark_cycles);
+  return HVD_OK;
+}
+hvd_status hvd_timeline_stop(void) { return fail(HVD_INVALID_ARGUMENT, "no timeline"); }
+void hvd_log_sink(hvd_log_fn fn) { log_fn = fn; }

@@ -1,0 +1,349 @@
+"""Tests of horovod._net.bootstrap: whole jobs connect, and every failure is fast, named and clean."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pathlib
+import select
+import selectors
+import signal
+import socket
+import threading
+import time
+
+import pytest
+from net_ranks import REGION_BYTES, connect_all, connected, forked, in_threads, open_descriptors, placements
+
+from horovod._net import (
+    ConnectError,
+    MeetingError,
+    Placement,
+    PlacementError,
+    StartTimeoutError,
+    auth,
+    bootstrap,
+    connect,
+    meeting,
+    memory,
+)
+from horovod._net.identity import host_identity
+from horovod._net.links import Link
+from horovod._net.messages import AFTER_AUTHENTICATION, Failed, Ready, frame
+from horovod._net.pairing import OwnSide
+
+
+def close(results: list) -> None:
+    for result in results:
+        if not isinstance(result, Exception):
+            result.close()
+
+
+@pytest.mark.parametrize("transport", ["auto", "tcp"])
+@pytest.mark.parametrize("size", [2, 3, 7])
+def test_all_ranks_connect_and_nothing_is_left_behind(private_base: pathlib.Path, size: int, transport: str) -> None:
+    jobs = placements(size)
+    results = connected(jobs, transport=transport)
+    for rank, result in enumerate(results):
+        assert [peer.rank for peer in result.peers] == [r for r in range(size) if r != rank]
+        assert {peer.pid for peer in result.peers} == {os.getpid()}
+        assert result.host_of_rank == ([0] * size if transport == "auto" else list(range(size)))
+    assert os.listdir(private_base) == []
+    close(results)
+
+
+def test_every_descriptor_is_accounted_for(private_base: pathlib.Path) -> None:
+    connected(placements(2))[0].close()  # lets lazily opened ones appear
+    before = open_descriptors()
+    for transport in ("auto", "tcp"):
+        jobs = placements(3)
+        results = connected(jobs, transport=transport)
+        new = open_descriptors() - before
+        claims = len(jobs)
+        assert len(new) == sum(len(result.descriptors()) for result in results) + claims
+        close(results)
+        before = open_descriptors()
+
+
+def test_the_memory_of_the_peers_is_shared_clean_and_sealed(private_base: pathlib.Path) -> None:
+    zero, one = connected(placements(2))
+    assert os.pread(zero.memory_fd, REGION_BYTES, 0) == bytes(REGION_BYTES)
+    os.pwrite(zero.memory_fd, b"written by 0", 4096)
+    assert os.pread(one.peers[0].memory_fd, 12, 4096) == b"written by 0"
+    seals = fcntl.fcntl(one.peers[0].memory_fd, fcntl.F_GET_SEALS)
+    assert seals == fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+    with pytest.raises(PermissionError):
+        os.ftruncate(one.peers[0].memory_fd, 0)
+    close([zero, one])
+
+
+def test_the_doorbell_of_a_peer_rings_here(private_base: pathlib.Path) -> None:
+    zero, one = connected(placements(2))
+    os.write(one.peers[0].doorbell_fd, (1).to_bytes(8, "little"))
+    assert os.read(zero.doorbell_fd, 8) == (1).to_bytes(8, "little")
+    with pytest.raises(BlockingIOError):
+        os.read(zero.doorbell_fd, 8)
+    close([zero, one])
+
+
+def test_the_end_of_a_peers_process_is_seen(private_base: pathlib.Path) -> None:
+    first, second = placements(2)
+    go, told = os.pipe()
+
+    def child() -> None:
+        bootstrap(second, epoch=0, region_bytes=REGION_BYTES, timeout_s=20)
+        os.close(told)
+        os.read(go, 1)
+
+    pid = forked(child)
+    os.close(go)
+    result = bootstrap(first, epoch=0, region_bytes=REGION_BYTES, timeout_s=20)
+    liveness = result.peers[0].liveness_fd
+    assert result.peers[0].pid == pid
+    assert select.select([liveness], [], [], 0)[0] == []
+    os.kill(pid, signal.SIGKILL)
+    assert select.select([liveness], [], [], 10)[0] == [liveness]
+    os.waitpid(pid, 0)
+    os.close(told)
+    result.close()
+
+
+def test_without_a_pidfd_the_socket_tells_of_the_end(
+    private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Link, "peer_pidfd", lambda self: None)
+    zero, one = connected(placements(2))
+    watched = zero.peers[0].liveness_fd
+    assert select.select([watched], [], [], 0)[0] == []
+    one.close()
+    assert select.select([watched], [], [], 10)[0] == [watched]
+    zero.close()
+
+
+def test_one_side_without_pidfd_is_enough_to_keep_both_sockets(
+    private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, seen = Link.peer_pidfd, []
+    monkeypatch.setattr(Link, "peer_pidfd", lambda self: real(self) if seen or seen.append(1) else None)
+    results = connected(placements(2))
+    fds = [result.peers[0].liveness_fd for result in results]
+    assert select.select(fds, [], [], 0)[0] == []
+    assert all("socket:" in os.readlink(f"/proc/self/fd/{fd}") for fd in fds)
+    close(results)
+
+
+def test_tcp_sockets_join_the_right_ranks_and_share_keys(private_base: pathlib.Path) -> None:
+    results = connected(placements(3), transport="tcp")
+    keys = set()
+    for low, high in ((0, 1), (0, 2), (1, 2)):
+        there, back = results[low].peers[high - 1], results[high].peers[low]
+        assert (there.rank, back.rank) == (high, low)
+        assert there.key == back.key != bytes(16)
+        keys.add(there.key)
+        for ours, theirs, text in (
+            (there.control_fd, back.control_fd, b"control"),
+            (there.data_fd, back.data_fd, b"data"),
+        ):
+            os.write(ours, text)
+            assert select.select([theirs], [], [], 10)[0] == [theirs] and os.read(theirs, 100) == text
+    assert len(keys) == 3
+    assert not os.get_blocking(results[0].peers[0].data_fd)
+    with socket.socket(fileno=os.dup(results[0].peers[0].data_fd)) as sock:
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    close(results)
+
+
+def test_a_single_process_needs_nothing() -> None:
+    result = bootstrap(placements(1)[0], epoch=0, region_bytes=REGION_BYTES, timeout_s=0)
+    assert result.descriptors() == [] and result.peers == [] and result.host_of_rank == [0]
+
+
+def test_the_next_epoch_connects_again(private_base: pathlib.Path) -> None:
+    jobs = placements(3)
+    for epoch in range(3):
+        close(connected(jobs, epoch=epoch))
+    close(connected(jobs, epoch=2))  # also the same epoch once more, after a shutdown
+    assert os.listdir(private_base) == []
+
+
+def test_a_list_of_ranks_connects_those_only(private_base: pathlib.Path) -> None:
+    jobs = placements(4)
+    results = connected([jobs[3], jobs[1]], ranks=[3, 1])
+    assert [r.placement.rank for r in results] == [0, 1] and all(r.placement.size == 2 for r in results)
+    assert [[p.rank for p in r.peers] for r in results] == [[1], [0]]
+    close(results)
+    with pytest.raises(PlacementError, match="Rank 0 is not among the ranks"):
+        bootstrap(jobs[0], epoch=0, region_bytes=REGION_BYTES, timeout_s=1, ranks=[3, 1])
+
+
+def test_two_jobs_side_by_side_do_not_meet(private_base: pathlib.Path) -> None:
+    one, other = placements(3), placements(3)
+    results = connected([*one, *other])
+    for group in (results[:3], results[3:]):
+        inodes = [os.fstat(result.memory_fd).st_ino for result in group]
+        for rank, result in enumerate(group):
+            assert [os.fstat(p.memory_fd).st_ino for p in result.peers] == [
+                n for r, n in enumerate(inodes) if r != rank
+            ]
+    close(results)
+
+
+def test_the_launchers_directory_and_secret_are_used(private_base: pathlib.Path) -> None:
+    jobs = placements(3, meeting_directory=str(private_base), secret=bytes(range(32)))
+    close(connected(jobs))
+    assert os.listdir(private_base) == []
+
+
+def test_missing_ranks_are_named(private_base: pathlib.Path) -> None:
+    jobs = placements(4)
+    results = connect_all([jobs[0], jobs[2]], timeout_s=0.5)
+    for result in results:
+        assert isinstance(result, ConnectError) and "Ranks 1, 3 of 4 did not connect" in str(result)
+        assert "test launcher" in str(result) and "HOROVOD_START_TIMEOUT" in str(result)
+    assert any(isinstance(result, StartTimeoutError) and result.ranks == (1, 3) for result in results)
+    assert os.listdir(private_base) == []
+
+
+def test_several_hosts_are_refused_with_the_remedies() -> None:
+    placement = Placement(0, 4, 0, 2, 0, 2, "torchrun", "key", "node1")
+    with pytest.raises(PlacementError, match="horovodrun, the MPI library, a file in a shared directory, or a secret"):
+        bootstrap(placement, epoch=0, region_bytes=REGION_BYTES, timeout_s=1)
+
+
+def test_different_transports_are_a_clear_error(private_base: pathlib.Path) -> None:
+    jobs = placements(2)
+    options = {"epoch": 0, "region_bytes": REGION_BYTES, "timeout_s": 20}
+    results = in_threads(
+        [
+            lambda: bootstrap(jobs[0], transport="tcp", **options),
+            lambda: bootstrap(jobs[1], transport="auto", **options),
+        ]
+    )
+    assert all(
+        isinstance(result, ConnectError) and "must be the same on all ranks" in str(result) for result in results
+    )
+    assert os.listdir(private_base) == []
+
+
+def test_different_region_sizes_are_a_clear_error(private_base: pathlib.Path) -> None:
+    jobs = placements(2)
+    calls = [lambda n=n: bootstrap(jobs[n], epoch=0, region_bytes=REGION_BYTES << n, timeout_s=20) for n in range(2)]
+    for result in in_threads(calls):
+        assert isinstance(result, ConnectError) and "same settings for shared memory" in str(result)
+
+
+def test_an_unknown_transport_is_refused() -> None:
+    with pytest.raises(PlacementError, match="one of auto, tcp"):
+        bootstrap(placements(2)[0], epoch=0, region_bytes=REGION_BYTES, timeout_s=1, transport="pigeon")
+
+
+def test_a_peer_killed_while_connecting_is_noticed_at_once(
+    private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = placements(3)  # rank 2 never comes, so that 0 and 1 are still waiting when 1 dies
+    pid = forked(lambda: bootstrap(jobs[1], epoch=0, region_bytes=REGION_BYTES, timeout_s=60) and None)
+    real = connect.Mesh._admit
+
+    def admit_then_kill(self: connect.Mesh, visit: connect.Visit, key: bytes) -> None:
+        real(self, visit, key)
+        os.kill(pid, signal.SIGKILL)
+
+    monkeypatch.setattr(connect.Mesh, "_admit", admit_then_kill)
+    start = time.monotonic()
+    with pytest.raises(ConnectError, match=rf"Rank 1 \(pid {pid}\) died while the job was connecting") as caught:
+        bootstrap(jobs[0], epoch=0, region_bytes=REGION_BYTES, timeout_s=60)
+    assert caught.value.ranks == (1,) and time.monotonic() - start < 30
+    os.waitpid(pid, 0)
+    assert os.listdir(private_base) == []
+
+
+def test_a_peer_that_died_before_anyone_connected_is_noticed_at_once(private_base: pathlib.Path) -> None:
+    jobs = placements(3)
+    held = meeting.Meeting(jobs[2], 0, meeting.choose_base(), own_base=True)
+    held.join(time.monotonic() + 5)  # keeps the directory alive; nobody serves its socket
+    pid = forked(lambda: meeting.Meeting(jobs[1], 0, meeting.choose_base(), own_base=True).join(time.monotonic() + 5))
+    os.waitpid(pid, 0)
+    with pytest.raises(ConnectError, match=rf"Rank 1 \(pid {pid}\) died while the job was connecting"):
+        bootstrap(jobs[0], epoch=0, region_bytes=REGION_BYTES, timeout_s=60)
+    held.leave(time.monotonic() + 5)
+
+
+def test_the_others_learn_why_a_rank_gave_up(private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(fd: int) -> None:  # called once a rank is connected to all others
+        if threading.current_thread().name == "unlucky":
+            raise ConnectError("Out of luck.")
+        real(fd)
+
+    real = memory.clear_nonce
+    monkeypatch.setattr(memory, "clear_nonce", broken)
+    jobs = placements(3)
+
+    def run(rank: int) -> None:
+        threading.current_thread().name = "unlucky" if rank == 1 else "lucky"
+        bootstrap(jobs[rank], epoch=0, region_bytes=REGION_BYTES, timeout_s=60)
+
+    results = in_threads([lambda r=r: run(r) for r in range(3)])
+    assert all(isinstance(result, ConnectError) for result in results)
+    assert str(results[1]) == "Out of luck."
+    for result in (results[0], results[2]):
+        assert "gave up connecting" in str(result) and "Out of luck." in str(result)
+    assert os.listdir(private_base) == []
+
+
+def test_a_second_process_with_the_same_rank_is_refused_and_the_job_goes_on(private_base: pathlib.Path) -> None:
+    jobs = placements(2)
+    result = connected(jobs)
+
+    def copy() -> None:
+        with pytest.raises(MeetingError, match="already taken"):
+            bootstrap(jobs[1], epoch=0, region_bytes=REGION_BYTES, timeout_s=60)
+
+    assert os.waitpid(forked(copy), 0)[1] == 0
+    close(result)
+
+
+def test_sixteen_ranks_connect_within_their_budget(private_base: pathlib.Path) -> None:
+    """200 ms of our own time for 16 ranks: processor time, so that a busy machine does not fail it."""
+    jobs = placements(16)
+    read, write = os.pipe()
+
+    def rank(index: int) -> None:
+        start = time.process_time()
+        result = bootstrap(jobs[index], epoch=0, region_bytes=REGION_BYTES, timeout_s=60)
+        os.write(write, f"{len(result.peers)} {time.process_time() - start}\n".encode())
+
+    pids = [forked(lambda i=i: rank(i)) for i in range(16)]
+    assert all(os.waitpid(pid, 0)[1] == 0 for pid in pids)
+    os.close(write)
+    with os.fdopen(read) as lines:
+        rows = [line.split() for line in lines]
+    assert [int(peers) for peers, _ in rows] == [15] * 16
+    assert sum(float(seconds) for _, seconds in rows) < 0.4  # two cores' worth of 200 ms
+
+
+def test_a_rank_that_the_launcher_saw_end_is_named_at_once(private_base: pathlib.Path) -> None:
+    jobs = placements(3, meeting_directory=str(private_base), secret=bytes(range(32)))
+    (private_base / "ended.2").write_text("exited with code 3")
+    for result in connect_all(jobs[:2], timeout_s=60.0):
+        assert isinstance(result, ConnectError) and result.ranks == (2,)
+        assert "Rank 2 exited with code 3 before it was connected" in str(result)
+
+
+def test_the_last_words_of_a_peer_are_heard_when_a_send_to_it_fails() -> None:
+    ours, theirs = socket.socketpair()
+    theirs.send(frame(Failed(3, "Out of luck.")))
+    theirs.close()
+    jobs = placements(4)
+    place = meeting.Meeting(jobs[0], 0, "/nowhere", own_base=False)
+    credentials = auth.Credentials(bytes(32), auth.job_digest("job"), 0, 0, 4)
+    own = OwnSide(-1, -1, bytes(32), REGION_BYTES, host_identity())
+    mesh = connect.Mesh(place, credentials, own, [True] * 4, jobs[0])
+    link = Link(ours)
+    link.reader.allowed = AFTER_AUTHENTICATION
+    mesh._members[link] = mesh.pairs[1]
+    mesh.pairs[1].meet = link
+    mesh._selector.register(link, selectors.EVENT_READ)
+    with pytest.raises(ConnectError, match=r"Rank 1 gave up connecting: Out of luck\.") as caught:
+        mesh._send(mesh.pairs[1], Ready())
+    assert caught.value.ranks == (3,)
+    mesh.close()

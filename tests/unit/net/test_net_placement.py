@@ -1,0 +1,226 @@
+"""Tests of horovod._net.launchers and placement: every launcher's variables, their order, and contradictions."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horovod._net import Placement, PlacementError, detect_placement, identity
+from horovod._net.launchers import SECRET_VARIABLE, tasks_per_node
+
+HOROVODRUN = {"HOROVOD_RANK": "2", "HOROVOD_SIZE": "4", "HOROVOD_LOCAL_RANK": "2", "HOROVOD_LOCAL_SIZE": "4"}
+TORCHRUN = {"RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4"}
+OPEN_MPI = {
+    f"OMPI_COMM_WORLD_{k}": v for k, v in (("RANK", "2"), ("SIZE", "4"), ("LOCAL_RANK", "2"), ("LOCAL_SIZE", "4"))
+}
+MPICH = {"PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "2", "MPI_LOCALNRANKS": "4"}
+INTEL_MPI = {**MPICH, "I_MPI_HYDRA_UUID": "620a0000-4971-2adb-c660-0600f5d74808"}
+MVAPICH2 = {
+    f"MV2_COMM_WORLD_{k}": v for k, v in (("RANK", "2"), ("SIZE", "4"), ("LOCAL_RANK", "2"), ("LOCAL_SIZE", "4"))
+}
+SRUN = {
+    "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "SLURM_PROCID": "2", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_LOCALID": "2", "SLURM_NODEID": "0", "SLURM_STEP_TASKS_PER_NODE": "4",
+}  # fmt: skip
+PALS = {"PALS_RANKID": "2", "PALS_SIZE": "4", "PALS_LOCAL_RANKID": "2", "PALS_LOCAL_SIZE": "4"}
+FLUX = {"FLUX_TASK_RANK": "2", "FLUX_JOB_SIZE": "4", "FLUX_TASK_LOCAL_ID": "2"}
+JSRUN = {f"JSM_NAMESPACE_{k}": v for k, v in (("RANK", "2"), ("SIZE", "4"), ("LOCAL_RANK", "2"), ("LOCAL_SIZE", "4"))}
+PMI = {"PMI_RANK": "2", "PMI_SIZE": "4"}
+PMIX = {"PMIX_RANK": "2", "HOROVOD_SIZE": "4"}
+IN_ORDER = [
+    ("horovodrun", HOROVODRUN), ("torchrun", TORCHRUN), ("Open MPI", OPEN_MPI), ("Intel MPI", INTEL_MPI),
+    ("MPICH", MPICH), ("MVAPICH2", MVAPICH2), ("srun", SRUN), ("PALS", PALS), ("Flux", FLUX), ("jsrun", JSRUN),
+    ("PMI", PMI), ("PMIx", PMIX),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "env"), IN_ORDER)
+def test_every_launcher_tells_its_numbers(name: str, env: dict[str, str]) -> None:
+    p = detect_placement(dict(env))
+    assert (p.launcher, p.rank, p.size, p.local_rank, p.local_size, p.cross_rank, p.cross_size) == (
+        name,
+        2,
+        4,
+        2,
+        4,
+        0,
+        1,
+    )
+    assert p.one_host
+
+
+def test_the_documented_order_decides() -> None:
+    merged: dict[str, str] = {}
+    for name, env in reversed(IN_ORDER):
+        merged.update(env)
+        assert detect_placement(dict(merged)).launcher == name
+
+
+def test_without_a_launcher_it_is_one_process() -> None:
+    p = detect_placement({"RANK": "3", "WORLD_SIZE": "8"})  # node numbers of some platform: no LOCAL_RANK
+    assert (p.launcher, p.rank, p.size) == ("single process", 0, 1)
+
+
+@pytest.mark.parametrize("step", [None, "", "4294967290", "4294967291", "batch"])
+def test_slurm_variables_outside_a_step_do_not_count(step: str | None) -> None:
+    env = {name: value for name, value in SRUN.items() if name != "SLURM_STEP_ID"}
+    if step is not None:
+        env["SLURM_STEP_ID"] = step
+    assert detect_placement(env).size == 1
+
+
+def test_srun_on_uneven_nodes() -> None:
+    env = {**SRUN, "SLURM_STEP_NUM_TASKS": "7", "SLURM_PROCID": "6", "SLURM_LOCALID": "0", "SLURM_NODEID": "3"}
+    p = detect_placement({**env, "SLURM_STEP_TASKS_PER_NODE": "2(x3),1"})
+    assert (p.rank, p.size, p.local_rank, p.local_size, p.cross_rank, p.cross_size) == (6, 7, 0, 1, 3, 4)
+
+
+def test_srun_uses_the_numbers_of_the_step_not_of_the_allocation() -> None:
+    assert detect_placement({**SRUN, "SLURM_NTASKS": "16"}).size == 4
+
+
+def test_pmi_without_local_rank_is_left_to_srun() -> None:
+    assert detect_placement({**SRUN, "PMI_RANK": "2", "PMI_SIZE": "4"}).launcher == "srun"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"HOROVOD_RANK": "4"}, "rank 4 does not fit size 4"),
+        ({"HOROVOD_RANK": "-1"}, "HOROVOD_RANK must be a whole number from 0 to .*'-1'"),
+        ({"HOROVOD_RANK": "two"}, "HOROVOD_RANK must be a whole number.*'two'"),
+        ({"HOROVOD_RANK": "٣"}, "HOROVOD_RANK must be a whole number"),
+        ({"HOROVOD_SIZE": "0"}, "HOROVOD_SIZE must be a whole number from 1"),
+        ({"HOROVOD_SIZE": "99999999999999"}, "HOROVOD_SIZE must be"),
+        ({"HOROVOD_SIZE": None}, "HOROVOD_SIZE is not set"),
+        ({"HOROVOD_LOCAL_RANK": None}, "HOROVOD_LOCAL_RANK is not set"),
+        ({"HOROVOD_LOCAL_RANK": "4"}, "local_rank 4 does not fit local_size 4"),
+        ({"HOROVOD_LOCAL_SIZE": "8"}, "8"),
+        ({"HOROVOD_LOCAL_SIZE": "3"}, "does not tell which host"),
+    ],
+)
+def test_contradictions_are_refused(change: dict[str, str | None], message: str) -> None:
+    env = {name: value for name, value in {**HOROVODRUN, **change}.items() if value is not None}
+    with pytest.raises(PlacementError, match=message):
+        detect_placement(env)
+
+
+def test_srun_lists_that_do_not_add_up_are_refused() -> None:
+    with pytest.raises(PlacementError, match="does not describe 4 tasks"):
+        detect_placement({**SRUN, "SLURM_STEP_TASKS_PER_NODE": "3"})
+
+
+def test_pmix_alone_does_not_pretend_to_be_one_process() -> None:
+    with pytest.raises(PlacementError, match="nothing tells the number of ranks"):
+        detect_placement({"PMIX_RANK": "1"})
+
+
+def test_hosts_with_equal_blocks_are_numbered() -> None:
+    p = detect_placement({**TORCHRUN, "RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"})
+    assert (p.cross_rank, p.cross_size, p.one_host) == (1, 2, False)
+
+
+def test_the_launchers_own_host_numbers_win() -> None:
+    env = {
+        **HOROVODRUN,
+        "HOROVOD_LOCAL_RANK": "0",
+        "HOROVOD_LOCAL_SIZE": "1",
+        "HOROVOD_CROSS_RANK": "2",
+        "HOROVOD_CROSS_SIZE": "3",
+    }
+    assert (detect_placement(env).cross_rank, detect_placement(env).cross_size) == (2, 3)
+
+
+def test_the_secret_leaves_the_environment() -> None:
+    env = {**HOROVODRUN, "HOROVOD_RENDEZVOUS_DIR": "/run/x", SECRET_VARIABLE: "ab" * 32}
+    p = detect_placement(env)
+    assert p.secret == b"\xab" * 32 and p.meeting_directory == "/run/x"
+    assert SECRET_VARIABLE not in env and "ab" * 32 not in repr(p)
+
+
+def test_a_second_detection_still_knows_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horovod._net.launchers._secret_text", None)
+    for name, value in {**HOROVODRUN, "HOROVOD_RENDEZVOUS_DIR": "/run/x", SECRET_VARIABLE: "cd" * 32}.items():
+        monkeypatch.setenv(name, value)
+    assert detect_placement().secret == detect_placement().secret == b"\xcd" * 32
+    assert SECRET_VARIABLE not in os.environ
+
+
+@pytest.mark.parametrize("secret", ["", "ab", "zz" * 32, "ab" * 33])
+def test_a_malformed_secret_is_refused_and_not_shown(secret: str) -> None:
+    with pytest.raises(PlacementError, match="malformed") as caught:
+        detect_placement({**HOROVODRUN, "HOROVOD_RENDEZVOUS_DIR": "/run/x", SECRET_VARIABLE: secret})
+    assert not secret or secret not in str(caught.value)
+
+
+def test_a_directory_without_a_secret_is_refused() -> None:
+    with pytest.raises(PlacementError, match="a process that a rank starts does not inherit it"):
+        detect_placement({**HOROVODRUN, "HOROVOD_RENDEZVOUS_DIR": "/run/x"})
+
+
+def test_another_launcher_inside_a_rank_of_horovodrun_does_not_meet_in_its_directory() -> None:
+    p = detect_placement({**TORCHRUN, "HOROVOD_RENDEZVOUS_DIR": "/run/x", SECRET_VARIABLE: "ab" * 32})
+    assert p.meeting_directory is None and p.secret is None
+
+
+def test_job_keys_tell_restarts_and_jobs_apart() -> None:
+    keys = {
+        detect_placement({**TORCHRUN, "MASTER_PORT": port, "TORCHELASTIC_RESTART_COUNT": count}).job_key
+        for port in ("1", "2")
+        for count in ("0", "1")
+    }
+    assert len(keys) == 4
+
+
+PRINT_KEY = "from horovod._net import detect_placement; print(detect_placement().job_key)"
+
+
+def test_ranks_behind_wrapper_scripts_agree_on_the_job() -> None:
+    keys = []
+    for rank in range(2):
+        env = {**os.environ, **TORCHRUN, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+        command = (
+            [sys.executable, "-c", PRINT_KEY] if rank else ["sh", "-c", f"{sys.executable} -c '{PRINT_KEY}'; true"]
+        )
+        keys.append(subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.strip())
+    assert keys[0] == keys[1] and keys[0].startswith("torchrun/")
+    place = identity.parent_and_start(os.getpid())
+    assert place is not None and keys[0].endswith(f"/{os.getpid()}:{place[1]}")
+
+
+def test_a_list_of_ranks_makes_a_job_of_its_own() -> None:
+    whole = Placement(2, 4, 2, 4, 0, 1, "test", "key")
+    part = whole.restricted_to([0, 2])
+    assert (part.rank, part.size, part.local_rank, part.local_size) == (1, 2, 1, 2)
+    assert part.job_key != whole.job_key and part.job_key != whole.restricted_to([2, 0]).job_key
+    assert whole.restricted_to([2, 0]).rank == 0
+    assert whole.restricted_to([0, 1, 2, 3]) is whole
+
+
+@pytest.mark.parametrize("ranks", [[], [0, 2, 2], [0, 4], [-1, 2], [0, 1]])
+def test_an_impossible_list_of_ranks_is_refused(ranks: list[int]) -> None:
+    with pytest.raises(PlacementError):
+        Placement(2, 4, 2, 4, 0, 1, "test", "key").restricted_to(ranks)
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(1, 5)), min_size=1, max_size=5))
+def test_slurms_run_lengths_expand(runs: list[tuple[int, int]]) -> None:
+    text = ",".join(f"{count}(x{times})" if times > 1 else str(count) for count, times in runs)
+    assert tasks_per_node(text) == [count for count, times in runs for _ in range(times)]
+
+
+@given(st.text(max_size=30))
+def test_any_other_text_is_a_placement_error(text: str) -> None:
+    with contextlib.suppress(PlacementError):
+        tasks_per_node(text)
+
+
+def test_a_run_length_that_would_fill_memory_is_refused() -> None:
+    with pytest.raises(PlacementError):
+        tasks_per_node(",".join(["1(x9999999)"] * 5))

@@ -1,0 +1,187 @@
+"""What the launcher decides: the culprit, the signals, the progress line, the cores, the stale directories."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from horovod.runner import runtime_directory, stopping
+from horovod.runner.arrivals import Arrivals
+from horovod.runner.cores import cgroup_quota, usable_cores
+from horovod.runner.launchers.base import Outcome
+from horovod.runner.progress import StartProgress
+from horovod.runner.report import Exit, culprit, story
+
+LOST = (b"Traceback (most recent call last):", b"horovod._core.errors.PeerLostError: rank 1 died")
+OWN = (b"Traceback (most recent call last):", b"ValueError: loss is nan")
+
+
+def ended(rank: int, status: int, at_s: float, tail: tuple[bytes, ...] = (), stopped: bool = False) -> Exit:
+    return Exit(rank, "node7", 4000 + rank, status, at_s, 0.0, stopped, tail)
+
+
+@pytest.mark.parametrize(
+    ("exits", "rank"),
+    [
+        ([ended(0, 0, 1.0), ended(1, 0, 1.0)], None),
+        ([ended(2, 1 << 8, 1.0), ended(0, 1 << 8, 1.001)], 2),
+        ([ended(2, 1 << 8, 1.0, LOST), ended(1, 9, 1.001)], 1),
+        ([ended(2, 1 << 8, 1.0), ended(1, 9, 1.001)], 1),
+        ([ended(2, 1 << 8, 1.0, LOST), ended(1, 1 << 8, 1.3, OWN)], 1),
+        ([ended(2, 1 << 8, 1.0, LOST), ended(1, 1 << 8, 1.3, LOST)], 2),
+        ([ended(2, 3 << 8, 1.0), ended(1, 11, 9.0)], 2),
+        ([ended(2, 3 << 8, 1.0), ended(1, 15, 1.2, stopped=True)], 2),
+        ([ended(1, 15, 0.9, stopped=True), ended(2, 3 << 8, 1.0)], 2),
+    ],
+)
+def test_culprit(exits: list[Exit], rank: int | None) -> None:
+    found = culprit(exits)
+    assert (found.rank if found else None) == rank
+
+
+def test_story_and_code_of_a_failure() -> None:
+    outcome = Outcome((ended(0, 0, 1.0), ended(5, 1 << 8, 12.44, OWN), ended(1, 15, 14.0, stopped=True)))
+    assert outcome.exit_code == 1
+    assert outcome.message == (
+        "rank 5 (node7, pid 4005) exited with code 1 after 12.4 s; the 1 other rank was then stopped. "
+        "Last lines of its stderr:\n  Traceback (most recent call last):\n  ValueError: loss is nan"
+    )
+
+
+def test_story_of_a_signal() -> None:
+    assert story(ended(0, 11, 1.0), 0) == (
+        "rank 0 (node7, pid 4000) was killed by signal 11 (SIGSEGV) after 1.0 s. It wrote nothing to stderr."
+    )
+    assert ended(0, 11, 1.0).code == 139
+
+
+def test_an_interrupt_beats_the_ranks_own_codes() -> None:
+    outcome = Outcome((ended(0, 1 << 8, 1.0),), interrupted=signal.SIGINT)
+    assert outcome.exit_code == 130
+    assert "SIGINT" in outcome.message
+    assert Outcome((), complaint="x", complaint_code=126).exit_code == 126
+    assert Outcome((ended(0, 0, 1.0),)).message == ""
+
+
+def test_signals_after_a_failure() -> None:
+    plan = stopping.after_failure(100.0)
+    assert plan.due(101.9) is None
+    assert plan.next_s() == 102.0
+    assert plan.due(102.0) == signal.SIGTERM
+    assert plan.due(103.0) is None
+    assert plan.due(107.0) == signal.SIGKILL
+    assert plan.next_s() is None
+
+
+def test_signals_after_an_interrupt() -> None:
+    plan = stopping.on_signal(signal.SIGINT, 1, 0.0)
+    assert [plan.due(now) for now in (0.0, 2.0, 7.0)] == [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
+    plan = stopping.on_signal(signal.SIGTERM, 1, 0.0)
+    assert [plan.due(now) for now in (0.0, 5.0)] == [signal.SIGTERM, signal.SIGKILL]
+    assert stopping.on_signal(signal.SIGINT, 2, 0.0).due(0.0) == signal.SIGKILL
+    # A loop that was late sends only the strongest.
+    assert stopping.on_signal(signal.SIGINT, 1, 0.0).due(9.0) == signal.SIGKILL
+
+
+def test_progress_on_a_terminal() -> None:
+    progress = StartProgress(3, 30.0, on_tty=True, started_s=0.0)
+    assert progress.see([], False, 5.0) == ""
+    assert progress.see([0], False, 5.0) == "\r\x1b[Khorovodrun: 1/3 ranks up; waiting for ranks 1, 2"
+    assert progress.see([0], False, 6.0) == ""
+    assert progress.see([2], False, 6.0) == "\r\x1b[Khorovodrun: 2/3 ranks up; waiting for rank 1"
+    assert progress.clear() == "\r\x1b[K"
+    assert progress.partly
+    assert not progress.overdue(35.0)
+    assert progress.overdue(35.1)
+    assert "2 of 3 ranks called hvd.init(), but rank 1 did not within 30 s" in progress.complaint()
+    assert progress.see([1], False, 36.0) == ""
+    assert progress.done
+    assert not progress.overdue(99.0)
+
+
+def test_progress_without_a_terminal_is_said_once_and_late() -> None:
+    progress = StartProgress(2, 30.0, on_tty=False, started_s=0.0)
+    assert progress.see([0], False, 1.9) == ""
+    assert progress.see([0], False, 2.0) == "horovodrun: 1/2 ranks up; waiting for rank 1\n"
+    assert progress.see([0], False, 3.0) == ""
+    assert progress.see([], True, 3.0) == ""
+    assert progress.done
+
+
+def test_arrivals_are_sockets_in_the_meeting_directory(tmp_path: Path) -> None:
+    arrivals = Arrivals(tmp_path)
+    assert arrivals.ranks() == set()
+    meeting = tmp_path / "0123abcd"
+    meeting.mkdir()
+    (meeting / "c0").touch()
+    (meeting / "r0").touch()
+    assert arrivals.ranks() == {0}
+    (meeting / "r11").touch()
+    assert arrivals.ranks() == {0, 11}
+    assert not arrivals.over
+    (meeting / "r0").unlink()
+    assert arrivals.ranks() == {0, 11}
+    assert arrivals.over
+    arrivals.close()
+
+
+def write(root: Path, name: str, text: str) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_quota_of_cgroups_v2_is_the_least_of_the_ancestors(tmp_path: Path) -> None:
+    write(tmp_path, "proc/self/cgroup", "0::/a/b\n")
+    write(tmp_path, "sys/fs/cgroup/a/cpu.max", "150000 100000\n")
+    write(tmp_path, "sys/fs/cgroup/a/b/cpu.max", "max 100000\n")
+    assert cgroup_quota(tmp_path) == 1.5
+    assert usable_cores(str(tmp_path)) == 1
+
+
+def test_quota_of_cgroups_v1(tmp_path: Path) -> None:
+    write(tmp_path, "proc/self/cgroup", "4:cpu,cpuacct:/docker/x\n3:memory:/\n")
+    write(tmp_path, "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "50000\n")
+    write(tmp_path, "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n")
+    assert cgroup_quota(tmp_path) == 0.5
+    assert usable_cores(str(tmp_path)) == 1
+
+
+def test_no_quota(tmp_path: Path) -> None:
+    assert cgroup_quota(tmp_path) is None
+    assert usable_cores(str(tmp_path)) == len(os.sched_getaffinity(0))
+
+
+def test_directories_of_dead_launchers_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    mine = runtime_directory.create()
+    assert mine.stat().st_mode & 0o777 == 0o700
+    assert mine.parent.stat().st_mode & 0o777 == 0o700
+    boot, namespace, pid, started = runtime_directory.owner_text(os.getpid()).split()
+    cases = {
+        "launch-restarted": (f"{boot} {namespace} {pid} {int(started) + 1}", True),
+        "launch-gone": (f"{boot} {namespace} 4194999 1", True),
+        "launch-earlier-boot": (f"other {namespace} {pid} {started}", True),
+        "launch-other-container": (f"{boot} pid:[1] 4194999 1", False),
+        "launch-living": (f"{boot} {namespace} {pid} {started}", False),
+    }
+    for name, (owner, _) in cases.items():
+        write(mine.parent, f"{name}/owner", owner)
+        write(mine.parent, f"{name}/0123/r0", "")
+    (mine.parent / "launch-being-made").mkdir()
+    swept = {path.name for path in runtime_directory.sweep(mine.parent)}
+    assert swept == {name for name, (_, stale) in cases.items() if stale}
+    assert mine.exists()
+    runtime_directory.remove(mine)
+    assert not mine.exists()
+
+
+def test_a_directory_that_others_can_enter_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / f"horovodrun-{os.getuid()}").mkdir(mode=0o755)
+    directory = runtime_directory.create()
+    assert tmp_path not in directory.parents
+    runtime_directory.remove(directory)

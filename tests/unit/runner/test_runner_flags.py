@@ -1,0 +1,308 @@
+"""The command line and the YAML file: from words to a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horovod._core.errors import HorovodError, InvalidArgumentError, UnsupportedError
+from horovod._core.settings import SETTINGS
+from horovod.runner import config_file, flags
+from horovod.runner.job import effective_settings, make_job
+
+
+def values(line: str) -> dict[str, Any]:
+    return flags.parse(line.split()).values
+
+
+def test_the_command_begins_at_the_first_positional() -> None:
+    line = flags.parse(["-np", "2", "--verbose", "python", "train.py", "-np", "9", "--verbose", "--", "-H", "x"])
+    assert line.command == ("python", "train.py", "-np", "9", "--verbose", "--", "-H", "x")
+    assert line.values == {"num_proc": 2, "verbose": True}
+    assert flags.parse(["-np", "2", "--", "--odd"]).command == ("--odd",)
+    assert flags.parse(["-np", "2"]).command == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("--num-proc 3", {"num_proc": 3}),
+        ("--num-proc=3", {"num_proc": 3}),
+        ("-H a:1,b:2", {"hosts": "a:1,b:2"}),
+        ("-hostfile f", {"hostfile": "f"}),
+        ("-p 22 -i id", {"ssh_port": 22, "ssh_identity_file": "id"}),
+        ("--fusion-threshold-mb 32", {"fusion_threshold_bytes": 32 << 20}),
+        ("--fusion-threshold-mb 0", {"fusion_threshold_bytes": 0}),
+        ("--cycle-time-ms 0.5", {"cycle_time_ms": 0.5}),
+        ("--cache-capacity 2048", {"cache_capacity": 2048}),
+        ("--hierarchical-allreduce", {"hierarchical_allreduce": True}),
+        ("--no-hierarchical-allreduce", {"hierarchical_allreduce": False}),
+        ("--no-hierarchical-allgather", {"hierarchical_allgather": False}),
+        ("--torus-allreduce", {"torus_allreduce": True}),
+        ("--autotune --autotune-log-file a.csv", {"autotune": True, "autotune_log": "a.csv"}),
+        ("--no-autotune", {"autotune": False}),
+        ("--autotune-gaussian-process-noise 0.1", {"autotune_gaussian_process_noise": 0.1}),
+        ("--timeline-filename t --timeline-mark-cycles", {"timeline_path": "t", "timeline_mark_cycles": True}),
+        ("--no-stall-check", {"stall_check_disable": True}),
+        ("--stall-check", {"stall_check_disable": False}),
+        ("--stall-check-warning-time-seconds 5", {"stall_warning_s": 5.0}),
+        ("--stall-check-shutdown-time-seconds 9", {"stall_shutdown_s": 9.0}),
+        ("--gloo-timeout-seconds 60", {"collective_timeout_s": 60.0}),
+        ("--thread-affinity 4", {"thread_affinity": (4,)}),
+        ("--log-level DEBUG", {"log_level": "debug"}),
+        ("--log-without-timestamp", {"log_hide_time": True}),
+        ("--no-log-hide-timestamp", {"log_hide_time": False}),
+        ("-prefix-timestamp", {"prefix_output_with_timestamp": True}),
+        ("--network-interfaces a,b", {"network_interfaces": ("a", "b")}),
+        ("--network-interface a --network-interface b", {"network_interfaces": ("a", "b")}),
+        ("--blacklist-cooldown-range 10 100", {"blacklist_cooldown_range": (10, 100)}),
+        ("--gloo", {"use_gloo": True}),
+        ("--start-timeout 5 --disable-cache --tcp", {"start_timeout_s": 5.0, "disable_cache": True, "tcp": True}),
+    ],
+)
+def test_flags(line: str, expected: dict[str, Any]) -> None:
+    assert values(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--cycle-time-ms fast", "--cycle-time-ms must be a number of milliseconds >= 0. Received: 'fast'."),
+        (
+            "--fusion-threshold-mb -1",
+            "--fusion-threshold-mb must be an integer number of megabytes >= 0. Received: '-1'",
+        ),
+        ("-np 0 x", "-np must be an integer number of processes >= 1. Received: '0'."),
+        ("--hosts a --hostfile f", "not allowed with argument"),
+        ("--gloo --mpi", "not allowed with argument"),
+        ("--log-without-timestamp -prefix-timestamp", "not allowed with argument"),
+        ("--autotune --no-autotune", "not allowed with argument"),
+        ("--fusion-treshold-mb 3", "There is no flag --fusion-treshold-mb. Did you mean --fusion-threshold-mb?"),
+        ("--cycle-time-ms", "expected one argument"),
+        ("--blacklist-cooldown-range 100 10", "the first >= 1 and not above the second"),
+    ],
+)
+def test_bad_flags(line: str, message: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        flags.parse(line.split())
+    assert message in str(caught.value)
+
+
+def test_deprecated_flags_are_named() -> None:
+    line = flags.parse(["--log-hide-timestamp", "--network-interface", "a,b"])
+    assert line.deprecations == (
+        "--log-hide-timestamp is deprecated; use --log-without-timestamp.",
+        "A list after --network-interface is deprecated; use --network-interfaces.",
+    )
+
+
+def test_help_shows_every_flag_but_the_hidden_ones() -> None:
+    text = flags.parser().format_help()
+    for setting in SETTINGS:
+        for flag in setting.flags:
+            shown = any(f"{name} " in text or f"{name}\n" in text for name in flag.names)
+            assert shown != flag.hidden, flag.names
+
+
+@given(st.lists(st.text(max_size=12) | st.sampled_from(["-np", "2", "-H", "--", "--gloo", "-p", "x"]), max_size=6))
+def test_any_words_are_a_command_line_or_a_clean_error(words: list[str]) -> None:
+    if {"-h", "--help"} & set(words):
+        return
+    try:
+        flags.parse(words)
+    except InvalidArgumentError:
+        return
+
+
+YAML = """
+controller: gloo
+params:
+  fusion_threshold_mb: 32
+  cycle_time_ms: 3
+  cache_capacity: 2048
+  hierarchical_allreduce: true
+autotune:
+  enabled: false
+timeline:
+  filename: /tmp/t.json
+  mark_cycles: yes
+stall_check:
+  enabled: false
+  warning_time_seconds: 120
+library_options:
+  gloo_timeout_seconds: 60
+  thread_affinity: 5
+logging:
+  level: INFO
+  with_timestamp: true
+"""
+
+
+def test_yaml() -> None:
+    assert config_file.parse(YAML.encode(), "c.yaml") == {
+        "controller": "gloo",
+        "fusion_threshold_bytes": 32 << 20,
+        "cycle_time_ms": 3.0,
+        "cache_capacity": 2048,
+        "hierarchical_allreduce": True,
+        "autotune": False,
+        "timeline_path": "/tmp/t.json",
+        "timeline_mark_cycles": True,
+        "stall_check_disable": True,
+        "stall_warning_s": 120.0,
+        "collective_timeout_s": 60.0,
+        "thread_affinity": (5,),
+        "log_level": "info",
+        "log_hide_time": False,
+    }
+    assert config_file.parse(b"", "c.yaml") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "params:\n  cycle_time: 3\n",
+            "c.yaml: there is no key 'params.cycle_time'. Did you mean params.cycle_time_ms?",
+        ),
+        ("parms:\n  cycle_time_ms: 3\n", "c.yaml: there is no key 'parms'. Did you mean params?"),
+        ("params: 3\n", "params in c.yaml must hold keys and values, such as 'params.fusion_threshold_mb'."),
+        (
+            "params:\n  cycle_time_ms: fast\n",
+            "params.cycle_time_ms in c.yaml must be a number of milliseconds >= 0. Received: 'fast'.",
+        ),
+        ("controller: nccl\n", "controller in c.yaml must be one of gloo, mpi. Received: 'nccl'."),
+        ("- 1\n", "must hold keys and values"),
+        ("a: [\n", "--config-file c.yaml is not valid YAML"),
+        ("params: {cycle_time_ms: 2001-99-99}\n", "is not valid YAML"),
+        ("? [a]\n: 1\n", "is not valid YAML"),
+        ("a: !!python/object/apply:os.system ['true']\n", "is not valid YAML"),
+        ("a: " + "[" * 5000, "is not valid YAML"),
+    ],
+)
+def test_bad_yaml(text: str, message: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        config_file.parse(text.encode(), "c.yaml")
+    assert message in str(caught.value)
+
+
+@given(st.binary(max_size=60) | st.text(alphabet="params:\n -[]{}&*!?|>'\"%@,0x1.e_", max_size=60).map(str.encode))
+def test_any_bytes_are_yaml_or_a_clean_error(data: bytes) -> None:
+    try:
+        config_file.parse(data, "c.yaml")
+    except InvalidArgumentError:
+        return
+
+
+_LEAF = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.lists(st.integers(), max_size=2)
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["params", "autotune", "logging", "controller", "library_options"]) | st.text(max_size=5),
+        _LEAF | st.dictionaries(st.sampled_from(["cycle_time_ms", "enabled", "level", "thread_affinity"]), _LEAF),
+    )
+)
+def test_any_tree_is_settings_or_a_clean_error(tree: dict[str, Any]) -> None:
+    try:
+        found = config_file.parse(yaml.safe_dump(tree).encode(), "c.yaml")
+    except InvalidArgumentError:
+        return
+    assert all(isinstance(name, str) for name in found)
+
+
+def test_precedence_flag_file_environment_default(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("params:\n  cycle_time_ms: 3\n  cache_capacity: 7\n")
+    environ = {"HOROVOD_CYCLE_TIME": "1", "HOROVOD_CACHE_CAPACITY": "1", "HOROVOD_FUSION_THRESHOLD": "1"}
+    line = flags.parse(["--config-file", str(path), "--cycle-time-ms", "5"])
+    settings = effective_settings(line.values, "flag", environ)
+    assert (settings.cycle_time_ms, settings.source("cycle_time_ms")) == (5.0, "flag")
+    assert (settings.cache_capacity, settings.source("cache_capacity")) == (7, f"file {path}")
+    assert (settings.fusion_threshold_bytes, settings.source("fusion_threshold_bytes")) == (1, "environment")
+    assert settings.source("stall_warning_s") == "default"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--mpi",
+        "--jsrun",
+        "--min-np 2",
+        "--max-np 2",
+        "--slots-per-host 2",
+        "--elastic-timeout 3",
+        "--reset-limit 1",
+        "--blacklist-cooldown-range 1 2",
+        "--host-discovery-script x",
+        "--mpi-args=x",
+        "--binding-args=x",
+    ],
+)
+def test_flags_without_meaning_here_are_refused(line: str) -> None:
+    with pytest.raises(UnsupportedError, match=f"{line.split()[0].partition('=')[0][:5]}.* cannot be honoured"):
+        effective_settings(values(line), "flag", {})
+
+
+def test_controller_of_the_file_yields_to_the_flag(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("controller: mpi\n")
+    with pytest.raises(UnsupportedError, match="controller mpi cannot be honoured"):
+        effective_settings({"config_file": str(path)}, "flag", {})
+    effective_settings({"config_file": str(path), "use_gloo": True}, "flag", {})
+
+
+def job(line: str, environ: dict[str, str]) -> Any:
+    parsed = flags.parse(line.split())
+    return make_job(effective_settings(parsed.values, "flag", environ), parsed.command, environ, "/")
+
+
+def test_job_environment() -> None:
+    environ = {
+        "PATH": "/bin",
+        "OLDPWD": "/x",
+        "BASH_FUNC_f%%": "() { :; }",
+        "HOROVOD_RANK": "3",
+        "HOROVOD_ELASTIC": "1",
+        "HOROVOD_CONTROLLER": "mpi",
+        "_HOROVOD_SECRET_KEY": "00",
+        "CUDA_VISIBLE_DEVICES": "1",
+        "HOROVOD_CYCLE_TIME": "1",
+    }
+    made = job("-np 2 --cycle-time-ms 4 --tcp x", environ)
+    kept = dict(made.environ)
+    assert kept.pop("_HOROVOD_SETTINGS_NOTICED")
+    assert kept == {
+        "PATH": "/bin",
+        "CUDA_VISIBLE_DEVICES": "1",
+        "HOROVOD_CYCLE_TIME": "4",
+        "HOROVOD_CONTROLLER": "gloo",
+        "PYTHONUNBUFFERED": "1",
+        "NCCL_IB_DISABLE": "1",
+    }
+    assert [slot.hostname for slot in made.slots] == ["localhost", "localhost"]
+
+
+@pytest.mark.parametrize(
+    ("line", "environ", "message"),
+    [
+        ("-np 2", {}, "There is no command to run"),
+        ("x", {}, "The number of processes is missing; give it with -np N."),
+        ("x", {"LSB_JOBID": "7"}, "Learning it from LSF comes in a later version."),
+        ("-np 2 x", {"LSB_JOBID": "7", "LSB_HOSTS": "b n1 n1 n2"}, "This LSF allocation has 3 hosts."),
+        ("-np 3 -H a:1,b:1 x", {}, "3 processes need 3 slots, but the hosts have 2"),
+        ("-np 2 --hostfile /no/such/file x", {}, "The hostfile /no/such/file cannot be read"),
+        ("-np 2 --config-file /no/such/file x", {}, "--config-file /no/such/file cannot be read"),
+    ],
+)
+def test_bad_jobs(line: str, environ: dict[str, str], message: str) -> None:
+    with pytest.raises(HorovodError) as caught:
+        job(line, environ)
+    assert message in str(caught.value)

@@ -1,0 +1,159 @@
+"""What is done with settings: the core's fields, the variables for other processes, notices, the generated page."""
+
+from __future__ import annotations
+
+import logging
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from horovod._core import settings as table
+from horovod._core.errors import InvalidArgumentError
+from horovod._core.settings import SETTINGS, Settings, from_environ
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_engine_fields_are_those_of_the_header() -> None:
+    header = (ROOT / "include/horovod/horovod.h").read_text()
+    block = header.split("/* settings, from the one table")[1].split("} hvd_config;")[0]
+    fields = set(re.findall(r"^\s*(?:const )?[a-z0-9_]+\*? \*?([a-z_]+);", block, re.MULTILINE))
+    assert {setting.name for setting in SETTINGS if setting.engine_field} == fields
+    assert set(from_environ({}).engine_fields()) == fields
+
+
+def test_engine_fields_are_plain_numbers_and_texts() -> None:
+    fields = from_environ(
+        {
+            "HOROVOD_LOG_LEVEL": "debug",
+            "HOROVOD_STORE_MODE": "streaming",
+            "HOROVOD_HIERARCHICAL_ALLREDUCE": "0",
+            "HOROVOD_TIMELINE": "/tmp/t.json",
+            "HOROVOD_RESIDENT_BYTES": "3000000",
+        }
+    ).engine_fields()
+    assert fields["log_level"] == 1
+    assert fields["store_mode"] == 2
+    assert fields["hierarchical_allreduce"] == 0
+    assert fields["timeline_path"] == "/tmp/t.json"
+    assert fields["resident_bytes"] == 2 << 20
+    assert from_environ({}).engine_fields()["hierarchical_allreduce"] == -1
+    assert all(type(value) in (int, float, str) for value in fields.values())
+
+
+def test_dynamic_timeline_is_not_a_file() -> None:
+    settings = from_environ({"HOROVOD_TIMELINE": "DYNAMIC"})
+    assert settings.timeline_path == "DYNAMIC"
+    assert settings.engine_fields()["timeline_path"] == ""
+
+
+def test_no_resident_gradients_means_no_resident_bytes() -> None:
+    assert from_environ({"HOROVOD_RESIDENT_GRADIENTS": "0"}).engine_fields()["resident_bytes"] == 0
+    assert 0 < from_environ({}).engine_fields()["resident_bytes"] <= 64 << 30
+
+
+def test_zero_timeout_means_no_deadline() -> None:
+    assert from_environ({"HOROVOD_GLOO_TIMEOUT_SECONDS": "0"}).engine_fields()["collective_timeout_s"] >= 1e9
+
+
+@pytest.mark.parametrize(
+    ("text", "local_rank", "core"), [("", 0, -1), ("4", 0, 4), ("4", 3, 7), ("4,9", 0, 4), ("4,9", 1, 9)]
+)
+def test_core_of_the_background_thread(text: str, local_rank: int, core: int) -> None:
+    assert from_environ({"HOROVOD_THREAD_AFFINITY": text}).engine_fields(local_rank)["thread_affinity"] == core
+
+
+def test_too_few_cores_are_an_error() -> None:
+    with pytest.raises(InvalidArgumentError, match="names 2 cores, but this is local rank 2"):
+        from_environ({"HOROVOD_THREAD_AFFINITY": "4,9"}).engine_fields(2)
+
+
+def test_stronger_layers_win_and_sources_are_named() -> None:
+    settings = Settings(
+        [("environment", {"cycle_time_ms": 1.0, "cache_capacity": 5}), ("flag", {"cycle_time_ms": 2.0})]
+    )
+    assert settings.cycle_time_ms == 2.0
+    assert settings.describe(only_given=True).splitlines() == [
+        "cycle_time_ms = 2 milliseconds (flag)",
+        "cache_capacity = 5 names (environment HOROVOD_CACHE_CAPACITY)",
+    ]
+    assert "collective_timeout_s = 30 seconds (default)" in settings.describe()
+
+
+def test_to_environ_carries_what_was_given_and_has_a_meaning() -> None:
+    given = {
+        "fusion_threshold_bytes": 1 << 20,
+        "stall_check_disable": True,
+        "num_proc": 4,
+        "autotune_warmup_samples": 9,
+        "timeline_mark_cycles": True,
+    }
+    assert Settings([("flag", given)]).to_environ() == {
+        "HOROVOD_FUSION_THRESHOLD": "1048576",
+        "HOROVOD_STALL_CHECK_DISABLE": "1",
+    }
+    with_leaders = Settings([("flag", {**given, "autotune": True, "timeline_path": "t.json"})]).to_environ()
+    assert with_leaders["HOROVOD_AUTOTUNE_WARMUP_SAMPLES"] == "9"
+    assert with_leaders["HOROVOD_TIMELINE_MARK_CYCLES"] == "1"
+
+
+def test_unknown_variable_is_said_once_with_a_suggestion(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        from_environ({"HOROVOD_CYCLE_TIMES": "3"})
+        from_environ({"HOROVOD_CYCLE_TIMES": "3"})
+    assert [record.message for record in caplog.records] == [
+        "HOROVOD_CYCLE_TIMES is not a variable that Horovod knows, so it has no effect. "
+        "Did you mean HOROVOD_CYCLE_TIME?"
+    ]
+
+
+@pytest.mark.parametrize(
+    "variable",
+    ["HOROVOD_RANK", "HOROVOD_WITH_PYTORCH", "HOROVOD_GPU_OPERATIONS", "HOROVOD_CPU_OPERATIONS", "_HOROVOD_SECRET_KEY"],
+)
+def test_known_variables_are_not_remarked_upon(variable: str) -> None:
+    assert table.unknown_variables({variable: "gloo"}) == []
+
+
+def test_other_ranks_say_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        from_environ({"HOROVOD_NO_SUCH_A": "3", "HOROVOD_RANK": "1"})
+        from_environ({"HOROVOD_NO_SUCH_B": "3", table.NOTICED_VARIABLE: "1"})
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "notice"),
+    [
+        ({"HOROVOD_AUTOTUNE": "1"}, "HOROVOD_AUTOTUNE has no effect. Autotune is not in this version"),
+        ({"HOROVOD_NUM_NCCL_STREAMS": "4"}, "HOROVOD_NUM_NCCL_STREAMS has no effect."),
+        ({"HOROVOD_NUM_NCCL_STREAMS": "1"}, ""),
+        ({"HOROVOD_TORUS_ALLREDUCE": "0"}, ""),
+        ({"HOROVOD_CPU_OPERATIONS": "gloo"}, ""),
+        ({"HOROVOD_CPU_OPERATIONS": "mpi"}, "HOROVOD_CPU_OPERATIONS has no effect."),
+    ],
+)
+def test_inert_hints_are_named_when_they_ask_for_something(environ: dict[str, str], notice: str) -> None:
+    found = table.notices(from_environ({**environ, table.NOTICED_VARIABLE: "1"}))
+    assert len(found) == (1 if notice else 0)
+    assert "".join(found).startswith(notice)
+
+
+def test_the_page_is_up_to_date() -> None:
+    script = ROOT / "tools" / "gen_settings.py"
+    done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_import_is_light() -> None:
+    code = (
+        "import sys, horovod, horovod._core.settings, horovod.runner.cli\n"
+        "heavy = {'numpy', 'torch', 'tensorflow', 'yaml', 'cloudpickle', 'ctypes', 'horovod._native'}\n"
+        "heavy &= set(sys.modules)\n"
+        "sys.exit(repr(heavy) if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr

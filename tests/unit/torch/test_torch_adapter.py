@@ -1,0 +1,96 @@
+"""The torch adapter's answers, and the row-major views of dense tensors."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from horovod._core import dtypes
+from horovod._core.adapter import NO_MATCH, Adapter, ResultBlock
+from horovod._core.errors import InvalidArgumentError
+from horovod.torch.adapter import adapter
+from horovod.torch.layout import dense_view
+
+
+def test_it_is_an_adapter() -> None:
+    checked: Adapter = adapter
+    assert checked.framework == "torch" and checked.owns(torch.ones(1)) and not checked.owns([1.0])
+
+
+def test_every_dtype_of_the_core_has_a_number() -> None:
+    assert [adapter.dtype(torch.empty(0, dtype=getattr(torch, name))) for name in dtypes.NAMES] == list(range(13))
+    assert adapter.dtype(torch.empty(0, dtype=torch.complex64)) == -1
+
+
+def test_hot_path_gives_the_address_of_what_it_remembers() -> None:
+    tensor = torch.ones(3, 2)
+    assert adapter.address_if(tensor, *adapter.key(tensor)) == tensor.data_ptr()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        torch.ones(2, 3),
+        torch.ones(3, 2, dtype=torch.float64),
+        torch.ones(2, 3).t(),
+        torch._neg_view(torch.ones(3, 2)),
+        torch.ones(3, 2).to_sparse(),
+        torch.ones(3, 2, device="meta"),
+        [[1.0, 1.0]] * 3,
+        None,
+    ],
+    ids=["shape", "dtype", "strides", "negated", "sparse", "device", "list", "none"],
+)
+def test_hot_path_refuses_anything_else(other: object) -> None:
+    assert adapter.address_if(other, *adapter.key(torch.ones(3, 2))) == NO_MATCH
+
+
+def test_hot_path_refuses_stand_ins_of_tracers() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        fake = torch.ones(3, 2)
+    assert adapter.address_if(fake, *adapter.key(torch.ones(3, 2))) == NO_MATCH
+
+
+def test_result_lives_as_long_as_a_view_of_it() -> None:
+    freed: list[int] = []
+    memory = torch.arange(6, dtype=torch.float32)
+    block = ResultBlock(memory.data_ptr(), 7, 24, dtypes.FLOAT32, (3, 2), freed.append)
+    row = adapter.wrap(block, memory)[1]
+    del block
+    assert row.tolist() == [2.0, 3.0] and not freed
+    del row
+    assert freed == [7]
+
+
+def test_splits_must_be_integers() -> None:
+    assert adapter.values_of(torch.tensor([1, 2])) == [1, 2]
+    for bad in (torch.ones(2), torch.ones(2, 2, dtype=torch.int32), torch.tensor([True])):
+        with pytest.raises(InvalidArgumentError, match="Splits"):
+            adapter.values_of(bad)
+
+
+def test_contiguous_resolves_lazy_views_and_refuses_sparse() -> None:
+    assert adapter.contiguous(torch._neg_view(torch.ones(2))).tolist() == [-1.0, -1.0]
+    with pytest.raises(InvalidArgumentError, match="sparse"):
+        adapter.contiguous(torch.ones(2, 2).to_sparse())
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3, 4, 5), (1, 3, 1, 5), (4, 1, 1, 1)])
+def test_dense_view_is_contiguous_over_the_same_memory(shape: tuple[int, ...]) -> None:
+    tensor = torch.rand(shape)
+    forms = [tensor]
+    if len(shape) == 4:
+        forms += [tensor.to(memory_format=torch.channels_last), tensor.permute(2, 0, 3, 1)]
+    for form in forms:
+        view = dense_view(form)
+        assert view is not None and view.is_contiguous() and view.data_ptr() == form.data_ptr()
+        assert sorted(view.flatten().tolist()) == sorted(form.flatten().tolist())
+
+
+def test_dense_view_refuses_gaps_and_overlaps() -> None:
+    assert dense_view(torch.rand(4, 6)[:, ::2]) is None
+    assert dense_view(torch.rand(1).expand(3)) is None
+    assert dense_view(torch.rand(2, 2).to_sparse()) is None
+    assert dense_view(torch._neg_view(torch.rand(3))) is None

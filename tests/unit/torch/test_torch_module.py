@@ -1,0 +1,207 @@
+"""What `import horovod.torch` offers, with and without the core library, and with one rank."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+PROMISED = [
+    "allreduce",
+    "allreduce_async",
+    "allreduce_",
+    "allreduce_async_",
+    "grouped_allreduce",
+    "grouped_allreduce_async",
+    "grouped_allreduce_",
+    "grouped_allreduce_async_",
+    "sparse_allreduce_async",
+    "allgather",
+    "allgather_async",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "broadcast",
+    "broadcast_async",
+    "broadcast_",
+    "broadcast_async_",
+    "alltoall",
+    "alltoall_async",
+    "reducescatter",
+    "reducescatter_async",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
+    "poll",
+    "synchronize",
+    "join",
+    "barrier",
+    "init",
+    "shutdown",
+    "is_initialized",
+    "start_timeline",
+    "stop_timeline",
+    "size",
+    "local_size",
+    "cross_size",
+    "rank",
+    "local_rank",
+    "cross_rank",
+    "mpi_threads_supported",
+    "mpi_enabled",
+    "mpi_built",
+    "gloo_enabled",
+    "gloo_built",
+    "nccl_built",
+    "ddl_built",
+    "ccl_built",
+    "cuda_built",
+    "rocm_built",
+    "ProcessSet",
+    "global_process_set",
+    "add_process_set",
+    "remove_process_set",
+    "Average",
+    "Sum",
+    "Adasum",
+    "Min",
+    "Max",
+    "Product",
+    "HorovodInternalError",
+    "DistributedOptimizer",
+    "SyncBatchNorm",
+    "Compression",
+    "elastic",
+    "broadcast_parameters",
+    "broadcast_optimizer_state",
+    "broadcast_object",
+    "allgather_object",
+]
+
+SIGNATURES = {
+    "allreduce": "tensor average name compression op prescale_factor postscale_factor process_set",
+    "allreduce_async": "tensor average name op prescale_factor postscale_factor process_set",
+    "allreduce_": "tensor average name op prescale_factor postscale_factor process_set",
+    "grouped_allreduce": "tensors average name compression op prescale_factor postscale_factor process_set",
+    "grouped_allreduce_async_": "tensors average name op prescale_factor postscale_factor process_set",
+    "sparse_allreduce_async": "tensor name op process_set",
+    "allgather": "tensor name process_set",
+    "broadcast_": "tensor root_rank name process_set",
+    "alltoall": "tensor splits name process_set",
+    "reducescatter": "tensor name compression op process_set prescale_factor postscale_factor",
+    "reducescatter_async": "tensor name op process_set prescale_factor postscale_factor",
+    "join": "device",
+    "barrier": "process_set",
+    "DistributedOptimizer": "optimizer named_parameters compression backward_passes_per_step op "
+    "gradient_predivide_factor num_groups groups sparse_as_dense process_set",
+    "broadcast_parameters": "params root_rank",
+    "broadcast_optimizer_state": "optimizer root_rank model",
+    "broadcast_object": "obj root_rank name process_set",
+    "allgather_object": "obj name process_set",
+    "SyncBatchNorm": "num_features eps momentum affine track_running_stats",
+}
+
+
+@pytest.fixture(scope="module")
+def hvd() -> object:
+    return importlib.import_module("horovod.torch")
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_name_is_exported_and_described(hvd: object, name: str) -> None:
+    value = getattr(hvd, name)
+    assert name in hvd.__all__  # type: ignore[attr-defined]
+    if callable(value):
+        assert (value.__doc__ or "").strip(), f"{name} has no documentation"
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signature(hvd: object, name: str) -> None:
+    assert list(inspect.signature(getattr(hvd, name)).parameters) == SIGNATURES[name].split()
+
+
+@pytest.mark.parametrize("name", [name for name in PROMISED if name.startswith(("all", "broadcast", "grouped"))])
+def test_collectives_say_so(hvd: object, name: str) -> None:
+    assert "Collective." in getattr(hvd, name).__doc__
+
+
+def test_constants_are_upstreams_numbers(hvd: object) -> None:
+    names = ("Average", "Sum", "Adasum", "Min", "Max", "Product")
+    assert [int(getattr(hvd, name)) for name in names] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "path", ["mpi_ops", "functions", "optimizer", "compression", "elastic", "elastic.state", "sync_batch_norm"]
+)
+def test_import_path_of_upstream(path: str) -> None:
+    module = importlib.import_module(f"horovod.torch.{path}")
+    assert all(hasattr(module, name) for name in module.__all__)
+
+
+def run(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD")}
+    environment = {**clean, "PYTHONPATH": str(ROOT), **environ}
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+
+
+def test_missing_library_is_a_warning_at_import_and_an_error_in_init() -> None:
+    code = """
+import warnings
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    import horovod.torch as hvd
+assert any("nowhere.so" in str(w.message) for w in seen), [str(w.message) for w in seen]
+for call in (hvd.init, hvd.size):
+    try:
+        call()
+    except (ImportError, hvd.HorovodInternalError) as error:
+        print(type(error).__name__, error)
+"""
+    done = run(code, HOROVOD_LIBRARY="/nowhere.so")
+    assert done.returncode == 0, done.stderr
+    assert "ImportError" in done.stdout and "/nowhere.so" in done.stdout and "NotInitializedError" in done.stdout
+
+
+def test_everything_needs_init() -> None:
+    code = """
+import torch, horovod.torch as hvd
+model = torch.nn.Linear(2, 2)
+calls = [hvd.rank, lambda: hvd.allreduce(torch.ones(1)), lambda: hvd.broadcast_object(1), hvd.barrier,
+         lambda: hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0))]
+for call in calls:
+    try:
+        call()
+    except ValueError as error:
+        assert "hvd.init()" in str(error), error
+    else:
+        raise SystemExit("no error")
+"""
+    done = run(code)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_one_rank_trains_without_hooks_and_with_them_when_elastic() -> None:
+    code = """
+import os, torch, horovod.torch as hvd
+hvd.init()
+assert (hvd.rank(), hvd.size()) == (0, 1)
+assert hvd.allreduce_(torch.ones(2), op=hvd.Sum, name="a").tolist() == [1.0, 1.0]
+assert hvd.alltoall(torch.ones(2), splits=[2])[1].tolist() == [2]
+assert hvd.join() == 0
+weight = torch.nn.Parameter(torch.zeros(2))
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("weight", weight)])
+weight.sum().backward()
+assert optimizer._access.pending == (os.environ.get("HOROVOD_ELASTIC") == "1")
+optimizer.step()
+assert weight.tolist() == [-1.0, -1.0]
+layer = hvd.SyncBatchNorm(3)
+assert torch.allclose(layer(torch.eye(3)), torch.nn.BatchNorm1d(3)(torch.eye(3)))
+"""
+    for elastic in ("0", "1"):
+        done = run(code, HOROVOD_ELASTIC=elastic)
+        assert done.returncode == 0, done.stdout + done.stderr

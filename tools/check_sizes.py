@@ -1,0 +1,76 @@
+"""Checks that a file fits in the head: at most 500 lines a file, 60 a Python function, 6 parameters.
+
+Exit code 1 with one line per offence.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FILE_LINES, FUNCTION_LINES, PARAMETERS = 500, 60, 6
+# Signatures that users' scripts fix (docs/migration.md): they may be as long as they are there.
+PUBLIC = (
+    "horovod/_core/reductions.py",
+    "horovod/_core/movements.py",
+    "horovod/torch/",
+    "horovod/numpy/",
+    "horovod/runner/function.py",
+    "horovod/tensorflow/",
+    "horovod/keras/",
+    "horovod/common/",
+)
+
+
+def body_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    first = node.body[0]
+    is_docstring = (
+        isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    )
+    start = first.end_lineno if is_docstring else node.lineno
+    return (node.end_lineno or node.lineno) - (start or node.lineno)
+
+
+def function_offences(path: Path, name: str) -> list[str]:
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        where = f"{name}:{node.lineno}: {node.name}"
+        if body_lines(node) > FUNCTION_LINES:
+            found.append(f"{where} has {body_lines(node)} lines; the limit is {FUNCTION_LINES}")
+        arguments = [
+            a.arg for a in node.args.posonlyargs + node.args.args + node.args.kwonlyargs if a.arg not in ("self", "cls")
+        ]
+        if len(arguments) > PARAMETERS and not name.startswith(PUBLIC):
+            found.append(f"{where} has {len(arguments)} parameters; the limit is {PARAMETERS}")
+    return found
+
+
+def main() -> int:
+    found = []
+    for folder, pattern in (
+        ("src", "*.[hc]*"),
+        ("include", "*.h"),
+        ("horovod", "*.py"),
+        ("tests", "*.*"),
+        ("tools", "*.py"),
+        ("benchmarks", "*.*"),
+    ):
+        for path in sorted((ROOT / folder).rglob(pattern)):
+            if path.suffix not in (".py", ".h", ".cc"):
+                continue
+            name = str(path.relative_to(ROOT))
+            lines = len(path.read_text().splitlines())
+            if lines > FILE_LINES:
+                found.append(f"{name} has {lines} lines; the limit is {FILE_LINES}")
+            if path.suffix == ".py" and folder == "horovod":
+                found += function_offences(path, name)
+    print("\n".join(found) or "sizes: every file fits in the head")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

