@@ -49,6 +49,8 @@ class Cell:
     def line(self) -> str:
         """The row of the table."""
         codes = ",".join(map(str, sorted(self.codes)))
+        if not self.raised_s:
+            return f"{self.name:<24} no run came to an end"
         worst, middle = max(self.raised_s) * 1e3, statistics.median(self.raised_s) * 1e3
         gone = max(self.gone_s) * 1e3
         return (
@@ -61,9 +63,9 @@ class Cell:
         return {
             "name": self.name,
             "runs": len(self.raised_s),
-            "worst_raised_s": max(self.raised_s),
-            "median_raised_s": statistics.median(self.raised_s),
-            "worst_gone_s": max(self.gone_s),
+            "worst_raised_s": max(self.raised_s, default=None),
+            "median_raised_s": statistics.median(self.raised_s) if self.raised_s else None,
+            "worst_gone_s": max(self.gone_s, default=None),
             "codes": sorted(self.codes),
             "report": self.report,
             "complaints": self.complaints,
@@ -74,7 +76,11 @@ def kill_a_rank(fault: Fault, options: argparse.Namespace) -> Cell:
     """The repetitions of one cell."""
     cell = Cell(f"{fault.phase} rank {fault.rank}")
     for _ in range(options.repeat):
-        story = run(fault, options.size, whole_machine=options.whole_machine)
+        try:
+            story = run(fault, options.size, whole_machine=options.whole_machine)
+        except AssertionError as error:  # a job that hangs
+            cell.complaints.append(str(error))
+            continue
         complaints = broken(story, fault)
         raised_s = story.worst_s if story.of("raised") + story.of("finished") else float("inf")
         cell.add(story, complaints, raised_s, story.ended_s - story.fault_s)

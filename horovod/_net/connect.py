@@ -417,7 +417,7 @@ class Mesh:
                 self._hear_last_words(pair, link)
         except ConnectError as told:
             return told
-        return ConnectError(symptom, [rank])
+        return self._deaths.told() or ConnectError(symptom, [rank])
 
     def _died(self, rank: int, how: str) -> ConnectError:
         pid = self._meeting.claimed_pid(rank)  # a rank that leaves in order takes its claim along
@@ -452,9 +452,10 @@ class Mesh:
         )
 
     def _tell_others(self, error: BaseException) -> None:
-        """Lets the connected ranks fail at once and with the reason."""
+        """Lets the other ranks fail at once and with the reason."""
         ranks = error.ranks if isinstance(error, ConnectError) else ()
         reason = str(error) or type(error).__name__
+        self._deaths.tell(ranks[0] if ranks else self._credentials.rank, reason)
         for pair in self.pairs.values():
             if pair.meet is not None:
                 try:

@@ -1,14 +1,16 @@
 """Ranks that end before this one has a connection to them, which no socket can tell.
 
-Two signs: the launcher's keeper writes `ended.<rank>` into the launcher's directory when a rank's process ends; and a
-rank that dies in the meeting directory leaves its claim there, unlocked. Used by connect, which looks now and then
-while it waits for ranks; afterwards every pair of ranks has its own descriptor to watch.
+Three signs: a rank that gives up leaves word in the meeting directory; a rank that dies there leaves its claim,
+unlocked; the launcher's keeper writes `ended.<rank>` into the launcher's directory when a rank's process ends. Used by
+connect, which looks now and then while it waits for ranks; afterwards every pair of ranks has its own descriptor to
+watch.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection
+from typing import Optional
 
 from horovod._net.failures import ConnectError
 from horovod._net.meeting import Meeting
@@ -29,6 +31,18 @@ class Deaths:
     def __init__(self, meeting: Meeting, placement: Placement) -> None:
         self._meeting = meeting
         self._placement = placement
+
+    def tell(self, culprit: int, reason: str) -> None:
+        """Leaves word that this rank gives up because of `culprit`. Only the first word counts: it is the cause."""
+        self._meeting.tell_why(f"{self._placement.rank} {culprit}\n{reason}")
+
+    def told(self) -> Optional[ConnectError]:
+        """The error that the first rank to give up has left word of, if one has."""
+        head, _, reason = self._meeting.why().partition("\n")
+        author, _, culprit = head.partition(" ")
+        if not (reason and author.isdigit() and culprit.isdigit()):
+            return None
+        return ConnectError(f"Rank {author} gave up connecting: {reason}", [int(culprit)])
 
     def check(self, awaited: Collection[int]) -> None:
         """Fails when one of these ranks has ended. They must not be connected with this rank: then none of them can

@@ -6,6 +6,7 @@
         secret                       32 bytes, mode 0600; only where the launcher gave none
         c<rank>                      claim: the pid, locked (flock) as long as that process is connecting
         r<rank>                      the Unix socket where it listens
+        why                          what made the first rank give up, for those it had no connection with yet
 
 The directory's own flock is a short mutex: join and leave happen under it, so that "the first comer makes the secret"
 and "the last one removes the directory" have no races. Locks die with their process, so what a crash leaves behind is
@@ -38,6 +39,8 @@ _FILE_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK_RETRY_S = 0.0005
 _CLAIM_S = 0.05  # somebody who only looks whether a claim is live holds it for microseconds
 _SECRET_NAME = "secret"
+_WHY_NAME = "why"
+_WHY_BYTES = 4096
 _BACKLOG = 4096
 
 # Names bound in the abstract namespace, held until this process ends: (job, rank) -> claims in order. The pid tells a
@@ -366,6 +369,22 @@ class Meeting:
             return ""
         with os.fdopen(fd, "rb") as file:
             return file.read(16).decode("ascii", "replace")
+
+    def tell_why(self, text: str) -> None:
+        """Leaves word of why this rank gives up, unless another rank was first."""
+        with contextlib.suppress(OSError):  # no room, no directory: the others then name what they see themselves
+            flags = _FILE_FLAGS | os.O_CREAT | os.O_EXCL
+            with os.fdopen(os.open(_WHY_NAME, flags, 0o600, dir_fd=self._directory), "wb", buffering=0) as file:
+                file.write(text.encode("utf-8", "replace")[:_WHY_BYTES])
+
+    def why(self) -> str:
+        """What the first rank that gave up has told; "" when none has."""
+        try:
+            fd = os.open(_WHY_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._directory)
+        except OSError:
+            return ""
+        with os.fdopen(fd, "rb") as file:
+            return file.read(_WHY_BYTES).decode("utf-8", "replace")
 
     def leave(self, deadline: float) -> None:
         """Takes this rank's files away, and the whole directory when no live rank is left in it. May be called

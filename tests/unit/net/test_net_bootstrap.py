@@ -24,6 +24,7 @@ from horovod._net import (
     auth,
     bootstrap,
     connect,
+    deaths,
     meeting,
     memory,
 )
@@ -347,3 +348,27 @@ def test_the_last_words_of_a_peer_are_heard_when_a_send_to_it_fails() -> None:
         mesh._send(mesh.pairs[1], Ready())
     assert caught.value.ranks == (3,)
     mesh.close()
+
+
+def test_a_stranger_that_left_because_of_another_rank_is_not_blamed(private_base: pathlib.Path) -> None:
+    """Rank 2 knocked at rank 1, saw that rank 0 was dead, and left before the two were connected."""
+    jobs = placements(3)
+    mine, theirs = (meeting.Meeting(jobs[rank], 0, meeting.choose_base(), own_base=True) for rank in (1, 2))
+    for place in (mine, theirs):
+        place.join(time.monotonic() + 5)
+    credentials = auth.Credentials(mine.secret, auth.job_digest(jobs[1].job_key), 0, 1, 3)
+    own = OwnSide(-1, -1, bytes(32), REGION_BYTES, host_identity())
+    mesh = connect.Mesh(mine, credentials, own, [True] * 3, jobs[1])
+    left, right = socket.socketpair()
+    link = Link(left)
+    mesh._open(connect.Visit(link, None, 2, 1, float("inf")), Ready())
+    deaths.Deaths(theirs, jobs[2]).tell(0, "Rank 0 (pid 7) died.")
+    deaths.Deaths(theirs, jobs[2]).tell(1, "A later word does not count.")
+    theirs.leave(time.monotonic() + 5)
+    right.close()
+    with pytest.raises(ConnectError, match=r"Rank 2 gave up connecting: Rank 0 \(pid 7\) died") as caught:
+        mesh._lost(link, "Broken pipe")
+    assert caught.value.ranks == (0,)
+    mesh.close()
+    mine.leave(time.monotonic() + 5)
+    assert os.listdir(private_base) == []
