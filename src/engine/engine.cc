@@ -137,6 +137,8 @@ Status Engine::Connect(const hvd_config& c, const MapArena& map) {
   }
   timer_fd_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
   HVD_TRY(background_sleeper_.Watch(timer_fd_, Sleeper::Kind::kTimer, rank_));
+  nudge_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  HVD_TRY(waiter_sleeper_.Watch(nudge_fd_, Sleeper::Kind::kNudge, rank_));
   for (int i = 0; i < c.n_peers; ++i) {
     const hvd_peer& p = c.peers[i];
     peers_[p.rank] = {p.rank, p.pid, 0, false};
@@ -257,7 +259,9 @@ Engine::~Engine() {
   if (background_thread_.joinable()) Shutdown(0);
   for (const auto& [rank, fd] : liveness_fd_) close(fd);
   if (!transports_.neighbours && doorbell_fd_ >= 0) close(doorbell_fd_);
-  if (timer_fd_ >= 0) close(timer_fd_);
+  for (const int fd : {timer_fd_, nudge_fd_}) {
+    if (fd >= 0) close(fd);
+  }
 }
 
 void Engine::CloseInChild() {

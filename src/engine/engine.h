@@ -152,6 +152,8 @@ class Engine {
   int doorbell_fd_ = -1;
   int timer_fd_ = -1;  // wakes the background thread for a look that somebody put off
   std::atomic<bool> look_armed_{false};
+  int nudge_fd_ = -1;                // wakes a waiting thread that sleeps on descriptors, and nobody else
+  std::atomic<bool> missed_{false};  // the background thread saw something, but had not the role
 
   // ---- holder of the role only
   Transports transports_;
@@ -180,6 +182,7 @@ class Engine {
 
   void SetBell(BellState state);
   void RingSelf();
+  void NudgeDriver();
 };
 
 }  // namespace hvd

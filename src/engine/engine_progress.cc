@@ -269,8 +269,8 @@ double Engine::NextDeadline() {
   double at = node_->next_deadline();
   if (executor_.size() > 0)
     at = std::min(at, (last_movement_s_ == 0 ? NowS() : last_movement_s_) + collective_timeout_s_);
-  if (suspects_ == 0) return at;
   if (held_until_ != 0) at = std::min(at, held_until_);
+  if (suspects_ == 0) return at;
   for (const auto& [rank, peer] : peers_) {
     if (peer.suspected_at != 0) at = std::min(at, peer.suspected_at + kGraceS);
   }

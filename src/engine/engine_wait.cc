@@ -55,6 +55,14 @@ void Engine::RingSelf() {
   }
 }
 
+// For the background thread, which has taken news off a descriptor that a waiting thread may be about to sleep on.
+void Engine::NudgeDriver() {
+  if (!sockets_) return RingSelf();  // it sleeps on the bell
+  const uint64_t one = 1;
+  while (write(nudge_fd_, &one, sizeof one) < 0 && errno == EINTR) {
+  }
+}
+
 // Something was submitted. A thread that will wait drives at once. Otherwise, when nobody drives, this thread passes
 // the news on itself and moves what moves without waiting; the background thread looks after the rest a moment later.
 // (A context switch for each tensor of a backward pass would cost more than the small tensors themselves.)
@@ -96,7 +104,7 @@ void Engine::LeaveRole(Leaving who) {
   // With a look ahead, nobody needs to ring this rank at once.
   SetBell(Busy() && !look_soon ? BellState::kBlocked : BellState::kIdle);
   role_.store(false, std::memory_order_seq_cst);
-  if (look_soon || (foreground && AnythingReady())) LookSoon();
+  if (look_soon || (foreground && (AnythingReady() || missed_.load(std::memory_order_seq_cst)))) LookSoon();
   if (asleep_.load(std::memory_order_seq_cst) > 0) {
     std::lock_guard<std::mutex> lock(wait_mutex_);
     waiters_.notify_all();
@@ -208,6 +216,9 @@ void Engine::Notice(const std::vector<Sleeper::Event>& events) {
     if (e.kind == Sleeper::Kind::kDoorbell) {
       uint64_t count;
       if (read(doorbell_fd_, &count, sizeof count) < 0) continue;  // another thread drained it
+    } else if (e.kind == Sleeper::Kind::kNudge) {
+      uint64_t count;
+      if (read(nudge_fd_, &count, sizeof count) < 0) continue;
     } else if (e.kind == Sleeper::Kind::kTimer) {
       uint64_t count;
       if (read(timer_fd_, &count, sizeof count) < 0) continue;
@@ -253,9 +264,14 @@ void Engine::BackgroundLoop() {
   std::vector<Sleeper::Event> events;
   while (!stop_.load(std::memory_order_seq_cst)) {
     Notice(events);  // before the role is tried: a ring that comes after this look must not be drained
+    // What comes over sockets wakes this thread also when another one drives. Who leaves the role from now on sees
+    // that.
+    const bool missed = sockets_ && !events.empty();
+    if (missed) missed_.store(true, std::memory_order_seq_cst);
     events.clear();
     double until = std::numeric_limits<double>::infinity();
     if (TryTakeRole()) {
+      missed_.store(false, std::memory_order_relaxed);
       Look();
       const bool asleep_soon = DriveInBackground();
       until = NextDeadline();
@@ -268,7 +284,7 @@ void Engine::BackgroundLoop() {
     } else {
       background_until_.store(until, std::memory_order_relaxed);
       // A waiting thread drives, and watches the clock; it must see what was noticed.
-      if (any_noticed_.load(std::memory_order_seq_cst)) RingSelf();
+      if (missed || any_noticed_.load(std::memory_order_seq_cst)) NudgeDriver();
     }
     background_sleeper_.Wait(until - NowS(), &events);
   }
@@ -278,7 +294,7 @@ void Engine::BackgroundLoop() {
 bool Engine::DriveInBackground() {
   if (transports_.neighbours) transports_.neighbours->set_inline_spins(0);
   uint64_t rounds = 0;
-  for (int idle = 0; idle <= kBackgroundYields;) {
+  for (int idle = 0;;) {
     if (++rounds % kRoundsPerLook == 0) Look();
     if (stop_.load(std::memory_order_relaxed)) return false;
     if (role_wanted_.load(std::memory_order_relaxed) > 0) return false;
@@ -288,10 +304,18 @@ bool Engine::DriveInBackground() {
       continue;
     }
     if (!Busy()) return true;
-    ++idle;
-    sched_yield();
+    if (++idle <= kBackgroundYields) {
+      sched_yield();
+      continue;
+    }
+    // The last look, with the bell at kBlocked: what is published after it rings.
+    if (transports_.neighbours) transports_.neighbours->FlushRings();
+    SetBell(BellState::kBlocked);
+    if (!Progress()) return true;
+    SetBell(BellState::kAwake);
+    if (!callbacks_.empty()) return false;
+    idle = 0;
   }
-  return true;
 }
 
 }  // namespace hvd

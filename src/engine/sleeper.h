@@ -12,7 +12,7 @@ namespace hvd {
 
 class Sleeper {
  public:
-  enum class Kind : uint32_t { kDoorbell, kLiveness, kSocket, kTimer };
+  enum class Kind : uint32_t { kDoorbell, kLiveness, kSocket, kTimer, kNudge };
   struct Event {
     Kind kind;
     int rank;

@@ -38,7 +38,7 @@ VARIANTS = {
     "deterministic": (2, ("cases", "semantics"), {"HOROVOD_DETERMINISTIC": "1"}),
     "linger": (2, ("semantics", "sets", "join"), {"HOROVOD_CYCLE_TIME": "1"}),
     "streaming stores": (2, ("cases",), {"HOROVOD_STORE_MODE": "streaming"}),
-    "tcp": (3, ("cases", "semantics", "sets", "join"), {"HOROVOD_TRANSPORT": "tcp"}),
+    "tcp": (3, PARTS, {"HOROVOD_TRANSPORT": "tcp"}),
 }
 
 

@@ -57,6 +57,29 @@ TEST(engine_async_submissions_in_any_order) {
   });
 }
 
+// Nobody waits in the engine: the background threads alone must finish every batch, however often they fall asleep in
+// the middle of one. (More ranks than cores, so that they do.)
+TEST(engine_background_threads_lose_no_ring) {
+  const int n = 6;
+  EngineWorld world(n);
+  RanksAsThreads(n, [&](int r) {
+    std::vector<float> data = Filled(300000, 1.0f);
+    for (int step = 0; step < 150; ++step) {
+      std::atomic<bool> arrived{false};
+      std::shared_ptr<Completion> c;
+      const Op op = Allreduce("alone", &data);
+      EXPECT_OK(world[r].Submit(&op.op, 1, false, &c));
+      const Completion::Callback callback{
+          [](void* flag, hvd_status, const char*) { static_cast<std::atomic<bool>*>(flag)->store(true); }, &arrived};
+      if (c->AddCallback(callback)) {
+        const double give_up = NowS() + 10;
+        while (!arrived && NowS() < give_up) std::this_thread::sleep_for(std::chrono::microseconds(200));
+      }
+      if (!c->done()) return Fail(__FILE__, __LINE__, "rank " + std::to_string(r) + " sleeps through its ring");
+    }
+  });
+}
+
 TEST(engine_several_threads_wait_at_once) {
   const int n = 2, threads = 4;
   EngineWorld world(n);
@@ -213,4 +236,35 @@ TEST(engine_across_hosts) {
       }
     });
   }
+}
+
+// Rank 0, the root of the negotiation, wants nothing itself: it must pass on what comes over its sockets, also when its
+// background thread was woken while another thread had the role.
+TEST(engine_across_hosts_threads_and_a_root_that_waits_for_nobody) {
+  EngineWorld::Options options;
+  options.host_of_rank = {0, 1, 1};
+  EngineWorld world(3, options);
+  std::vector<int> ids(3);
+  RanksAsThreads(3, [&](int r) {
+    std::shared_ptr<Completion> c;
+    EXPECT_OK(world[r].AddSet({1, 2}, &c));
+    EXPECT(world[r].Wait(*c, 60));
+    ids[r] = static_cast<int>(c->value);
+  });
+  RanksAsThreads(3, [&](int r) {
+    RanksAsThreads(2, [&](int t) {
+      for (int step = 0; step < 300; ++step) {
+        std::vector<float> data = Filled(10, 1.0f);
+        const std::string name = "thread" + std::to_string(t);
+        const bool pair = t == 1;
+        if (pair && r == 0) continue;
+        Op op = Allreduce(name, &data);
+        if (pair) op.op.process_set = ids[r];
+        const double begin = NowS();
+        EXPECT_OK(RunOp(world[r], op.op));
+        EXPECT(NowS() - begin < 10);
+        EXPECT_EQ(data[9], pair ? 2.0f : 3.0f);
+      }
+    });
+  });
 }
