@@ -17,6 +17,7 @@ from horovod._core.errors import HorovodError
 # hvd_status
 OK: Final = 0
 IN_PROGRESS: Final = 10
+UNKNOWN_HANDLE: Final = 11
 
 # hvd_op_type
 ALLREDUCE: Final = 0
@@ -46,6 +47,14 @@ class EnginePort(Protocol):
 
     def wait(self, handle: int, timeout_s: float) -> int:
         """hvd_wait. A raw status; IN_PROGRESS also when a signal arrived."""
+        ...
+
+    def finish(self, handle: int, timeout_s: float) -> int:
+        """hvd_finish: waits, and releases an operation that was successful. A raw status."""
+        ...
+
+    def finish_all(self, handles: Sequence[int], timeout_s: float) -> int:
+        """hvd_finish_all: releases all of them, or none. A raw status."""
         ...
 
     def release(self, handle: int) -> int:

@@ -124,6 +124,7 @@ _CLASS_OF_STATUS: dict[int, type[HorovodError]] = {
     7: PeerLostError,
     8: CollectiveTimeoutError,
     9: MismatchError,
+    11: InvalidArgumentError,
 }
 
 

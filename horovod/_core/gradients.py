@@ -279,10 +279,9 @@ class GradientReducer:
         """Waits for all flights, also after one has failed: no tensor may be in use when the caller goes on. Raises the
         first failure."""
         failure: Optional[Exception] = None
-        finish = handles.finish
-        for pending in plain:
+        for pending in () if handles.finish_all(plain) else plain:
             try:
-                finish(pending)
+                handles.finish(pending)
             except Exception as error:  # whatever failed, the other gradients are still under way
                 failure = failure or error
         for flight in flights:

@@ -8,13 +8,14 @@ that numbers never repeat. It submits nothing.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any, Callable, Final, Optional
 
 from horovod._core import session, waiting
-from horovod._core.engine_port import IN_PROGRESS, OK
+from horovod._core.engine_port import IN_PROGRESS, OK, UNKNOWN_HANDLE
 from horovod._core.errors import ShutdownError
 
-__all__ = ["Pending", "abandon", "add", "done", "finish", "poll", "synchronize"]
+__all__ = ["Pending", "abandon", "add", "done", "finish", "finish_all", "poll", "synchronize"]
 
 # Makes the result of an operation: (session, engine handle) -> result.
 Finisher = Callable[[session.Session, int], Any]
@@ -25,7 +26,7 @@ class Pending:
 
     Attributes:
         session: where it was submitted.
-        handle: the engine's number.
+        handle: the engine's number; _DONE when the engine has forgotten it, and `result` is all that is left.
         what: "allreduce 'layer1.weight'", for messages.
         keep: everything that the engine may still read or write.
         result: what `synchronize` returns, unless there is a `finisher`.
@@ -51,7 +52,7 @@ class Pending:
         self.finisher = finisher
 
 
-_DONE: Final = 0  # engine handle of an operation that never went to the engine (a group without tensors)
+_DONE: Final = 0  # instead of an engine handle: released, or never given out (a group without tensors)
 
 # Each single operation on these is atomic; no lock is needed.
 _numbers: Final = itertools.count(1)
@@ -116,19 +117,43 @@ def finish(pending: Pending) -> Any:
         # A signal handler raised (Ctrl-C): the engine still uses the tensors.
         abandon(pending)
         raise
-    if status == OK and pending.finisher is None and pending.handle != _DONE:
-        pending.session.engine.release(pending.handle)
-        return pending.result
     return _take(pending, status)
 
 
+def finish_all(pendings: Sequence[Pending]) -> bool:
+    """Waits for operations of which nothing but their end is wanted, in one call of the engine.
+
+    Returns:
+        True if all of them were successful: they are used up. False: none is; `finish` each to learn its failure.
+    """
+    current = session.current
+    if current is None or not all(pending.session is current and pending.finisher is None for pending in pendings):
+        return False
+    numbers = [pending.handle for pending in pendings]
+    status = IN_PROGRESS
+    while status == IN_PROGRESS:
+        status = current.engine.finish_all(numbers, waiting.SLICE_S)
+    return status == OK
+
+
 def _wait(pending: Pending) -> int:
-    if pending.handle == _DONE:
+    """The status of the operation; when it is OK and nothing has to be fetched, the engine's handle is released."""
+    number = pending.handle
+    if number == _DONE:
         return OK
     owner = pending.session
     if owner is not session.current:
         raise ShutdownError(f"{pending.what} was not waited for before hvd.shutdown(); its result is lost.")
-    return waiting.wait(owner.engine, pending.handle)
+    if pending.finisher is not None:
+        return waiting.wait(owner.engine, number)
+    status = owner.engine.finish(number, waiting.SLICE_S)
+    while status == IN_PROGRESS:
+        status = owner.engine.finish(number, waiting.SLICE_S)
+    # Unknown: another thread was faster, or a signal handler raised just after the release.
+    if status in (OK, UNKNOWN_HANDLE):
+        pending.handle = _DONE
+        return OK
+    return status
 
 
 def _take(pending: Pending, status: int) -> Any:

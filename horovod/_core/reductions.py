@@ -132,9 +132,14 @@ class Reductions(ReductionCalls):
         Returns:
             A handle for `poll` and `synchronize`.
         """
-        return handles.add(
-            self._start_allreduce([tensor], True, (name, average, op, prescale_factor, postscale_factor, process_set))
-        )
+        key = (name, average, op, prescale_factor, postscale_factor, process_set)
+        ready = self._prepared.pop(key, None)
+        if ready is not None:
+            pending = self.start_allreduce_again(ready, tensor)
+            if pending is not None:
+                self._prepared[key] = ready
+                return handles.add(pending)
+        return handles.add(self._start_allreduce([tensor], True, key))
 
     def grouped_allreduce(
         self,

@@ -39,6 +39,7 @@ ENUMS: Final[dict[str, dict[str, int]]] = {
         "TIMEOUT": 8,
         "MISMATCH": 9,
         "IN_PROGRESS": 10,
+        "UNKNOWN_HANDLE": 11,
     },
     "hvd_op_type": {
         "ALLREDUCE": 0,
@@ -72,6 +73,7 @@ OK: Final = 0
 INVALID_ARGUMENT: Final = 1
 INTERNAL: Final = 4
 IN_PROGRESS: Final = 10
+UNKNOWN_HANDLE: Final = 11
 
 
 class HvdOp(ctypes.Structure):
@@ -188,6 +190,8 @@ FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "hvd_refuse": (c_int32, (c_int32, c_int32, c_char_p, c_char_p)),
     "hvd_poll": (c_int32, (c_int64,)),
     "hvd_wait": (c_int32, (c_int64, c_double)),
+    "hvd_finish": (c_int32, (c_int64, c_double)),
+    "hvd_finish_all": (c_int32, (POINTER(c_int64), c_int32, c_double)),
     "hvd_run": (c_int32, (c_void_p, c_int32, c_double, c_void_p)),
     "hvd_on_done": (c_int32, (c_int64, DoneFunction, c_void_p)),
     "hvd_take_result": (c_int32, (c_int64, c_int32, POINTER(HvdResult))),

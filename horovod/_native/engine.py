@@ -2,7 +2,7 @@
 
 `Engine` is what `horovod._core.engine_port.EnginePort` asks for. It is given the makers of errors and results,
 because this package knows no class of `_core`: `Engine(library.load(), error_from_status, ResultBlock)`. The calls of
-the hot path (run, submit, poll, wait, release) answer the raw status; all others raise. ctypes releases the
+the hot path (run, submit, poll, wait, finish, release) answer the raw status; all others raise. ctypes releases the
 interpreter lock during each call. It keeps no state besides the library.
 """
 
@@ -93,6 +93,7 @@ class Engine(Generic[ErrorT, ResultT]):
         self.submit = library.hvd_submit  # type: ignore[method-assign]
         self.poll = library.hvd_poll  # type: ignore[method-assign]
         self.wait = library.hvd_wait  # type: ignore[method-assign]
+        self.finish = library.hvd_finish  # type: ignore[method-assign]
         self.release = library.hvd_release  # type: ignore[method-assign]
 
     # ------------------------------------------------------------------------------------------------------------ hot
@@ -113,6 +114,15 @@ class Engine(Generic[ErrorT, ResultT]):
     def wait(self, handle: int, timeout_s: float) -> int:
         """hvd_wait. A raw status; IN_PROGRESS also when a signal arrived, so that its Python handler can run."""
         return int(self._library.hvd_wait(handle, timeout_s))
+
+    def finish(self, handle: int, timeout_s: float) -> int:
+        """hvd_finish: waits, and releases an operation that was successful. A raw status."""
+        return int(self._library.hvd_finish(handle, timeout_s))
+
+    def finish_all(self, handles: Sequence[int], timeout_s: float) -> int:
+        """hvd_finish_all: releases all of them, or none. A raw status."""
+        n = len(handles)
+        return int(self._library.hvd_finish_all((ctypes.c_int64 * n)(*handles), n, timeout_s))
 
     def release(self, handle: int) -> int:
         """hvd_release. A raw status."""

@@ -18,11 +18,18 @@ from torch.compiler import is_compiling
 
 from horovod._core import compression as compressors
 from horovod._core.compression import Compressor
-from horovod._core.errors import InvalidArgumentError
 from horovod._core.process_sets import ProcessSet, global_process_set
 from horovod._core.reduce_ops import Average
 from horovod.torch import gradients as _registered_gradients
-from horovod.torch.adapter import PLAIN_TYPES, adapter
+from horovod.torch.dispatch import (
+    dense,
+    member_count,
+    needs_operator,
+    number_of,
+    promised_rows,
+    start_outside_graphs,
+    wait_outside_graphs,
+)
 from horovod.torch.library import collectives
 from horovod.torch.sparse import sparse_allreduce_async
 
@@ -59,6 +66,8 @@ del _registered_gradients
 
 _none: Compressor = compressors.none
 _allreduce_in_place = collectives.allreduce_
+_start_allreduce_in_place = collectives.allreduce_async_
+_wait_for = collectives.synchronize
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -71,53 +80,6 @@ def _described(method: Callable[..., Any], gradient: str = "") -> Callable[[_F],
         return function
 
     return describe
-
-
-def _needs_operator(tensors: Sequence[Any]) -> bool:
-    """True if autograd or a tracer must see the operation."""
-    if is_compiling():
-        return True
-    for tensor in tensors:
-        if type(tensor) in PLAIN_TYPES:
-            if tensor.requires_grad and torch.is_grad_enabled():
-                return True
-        elif isinstance(tensor, torch.Tensor):
-            return True
-    return False
-
-
-def _number(process_set: ProcessSet) -> int:
-    number = process_set.process_set_id if isinstance(process_set, ProcessSet) else None
-    if number is None:
-        raise InvalidArgumentError(
-            "process_set must be an hvd.ProcessSet that is registered with hvd.init or hvd.add_process_set. "
-            f"Received: {process_set!r}."
-        )
-    return number
-
-
-def _dense(tensor: Any) -> Any:
-    """The tensor, or a contiguous copy; out-of-place operations take any strides."""
-    if isinstance(tensor, torch.Tensor) and not adapter.is_contiguous(tensor):
-        return adapter.contiguous(tensor)
-    return tensor
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator,unused-ignore]
-def _sizes_may_be_unknown() -> bool:
-    import torch._dynamo.config as dynamo_config
-
-    return bool(dynamo_config.capture_dynamic_output_shape_ops)
-
-
-def _promised_rows(own_rows: Any, members: int) -> Any:
-    """For the operators: how many rows a graph may count on; -1 = it may not. Only a tracer that cannot cope with
-    unknown sizes is promised any."""
-    return own_rows * members if is_compiling() and not _sizes_may_be_unknown() else -1
-
-
-def _member_count(process_set: ProcessSet) -> int:
-    return len(process_set.ranks or ())
 
 
 # ---- allreduce
@@ -134,13 +96,13 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    if not _needs_operator((tensor,)):
+    if not needs_operator((tensor,)):
         return collectives.allreduce(  # type: ignore[no-any-return]
-            _dense(tensor), average, name, compression, op, prescale_factor, postscale_factor, process_set
+            dense(tensor), average, name, compression, op, prescale_factor, postscale_factor, process_set
         )
     sent, context = compression.compress(tensor)
     reduced = torch.ops.horovod.allreduce(
-        sent, name, op, average, prescale_factor, postscale_factor, _number(process_set)
+        sent, name, op, average, prescale_factor, postscale_factor, number_of(process_set)
     )
     return compression.decompress(reduced, context)  # type: ignore[no-any-return]
 
@@ -156,9 +118,7 @@ def allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    return collectives.allreduce_async(
-        _dense(tensor), average, name, op, prescale_factor, postscale_factor, process_set
-    )
+    return collectives.allreduce_async(dense(tensor), average, name, op, prescale_factor, postscale_factor, process_set)
 
 
 @_described(collectives.allreduce_)
@@ -172,14 +132,15 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
     if is_compiling():
-        torch.ops.horovod.allreduce_(tensor, name, op, average, prescale_factor, postscale_factor, _number(process_set))
+        torch.ops.horovod.allreduce_(
+            tensor, name, op, average, prescale_factor, postscale_factor, number_of(process_set)
+        )
         return tensor
     _allreduce_in_place(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
     increment_version(tensor)
     return tensor
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
 @_described(collectives.allreduce_async_)
 def allreduce_async_(
     tensor: torch.Tensor,
@@ -190,7 +151,9 @@ def allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    handle = collectives.allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
+    if is_compiling():
+        return start_outside_graphs(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
+    handle = _start_allreduce_in_place(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
     increment_version(tensor)
     return handle
 
@@ -207,14 +170,14 @@ def grouped_allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
     tensors = list(tensors)
-    if not tensors or not _needs_operator(tensors):
-        dense = [_dense(tensor) for tensor in tensors]
+    if not tensors or not needs_operator(tensors):
+        contiguous = [dense(tensor) for tensor in tensors]
         return collectives.grouped_allreduce(
-            dense, average, name, compression, op, prescale_factor, postscale_factor, process_set
+            contiguous, average, name, compression, op, prescale_factor, postscale_factor, process_set
         )
     pairs = [compression.compress(tensor) for tensor in tensors]
     reduced = torch.ops.horovod.grouped_allreduce(
-        [pair[0] for pair in pairs], name, op, average, prescale_factor, postscale_factor, _number(process_set)
+        [pair[0] for pair in pairs], name, op, average, prescale_factor, postscale_factor, number_of(process_set)
     )
     return [compression.decompress(result, pair[1]) for result, pair in zip(reduced, pairs)]
 
@@ -230,8 +193,10 @@ def grouped_allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    dense = [_dense(tensor) for tensor in tensors]
-    return collectives.grouped_allreduce_async(dense, average, name, op, prescale_factor, postscale_factor, process_set)
+    contiguous = [dense(tensor) for tensor in tensors]
+    return collectives.grouped_allreduce_async(
+        contiguous, average, name, op, prescale_factor, postscale_factor, process_set
+    )
 
 
 @_described(collectives.grouped_allreduce_)
@@ -247,7 +212,7 @@ def grouped_allreduce_(
     tensors = list(tensors)
     if is_compiling():
         torch.ops.horovod.grouped_allreduce_(
-            tensors, name, op, average, prescale_factor, postscale_factor, _number(process_set)
+            tensors, name, op, average, prescale_factor, postscale_factor, number_of(process_set)
         )
         return tensors
     collectives.grouped_allreduce_(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
@@ -283,10 +248,10 @@ def grouped_allreduce_async_(
 def allgather(
     tensor: torch.Tensor, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
-    if not _needs_operator((tensor,)):
-        return collectives.allgather(_dense(tensor), name, process_set)  # type: ignore[no-any-return]
-    rows = _promised_rows(tensor.shape[0], _member_count(process_set)) if tensor.dim() else -1
-    return torch.ops.horovod.allgather(tensor, name, _number(process_set), rows)  # type: ignore[no-any-return]
+    if not needs_operator((tensor,)):
+        return collectives.allgather(dense(tensor), name, process_set)  # type: ignore[no-any-return]
+    rows = promised_rows(tensor.shape[0], member_count(process_set)) if tensor.dim() else -1
+    return torch.ops.horovod.allgather(tensor, name, number_of(process_set), rows)  # type: ignore[no-any-return]
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
@@ -294,7 +259,7 @@ def allgather(
 def allgather_async(
     tensor: torch.Tensor, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> int:
-    return collectives.allgather_async(_dense(tensor), name, process_set)
+    return collectives.allgather_async(dense(tensor), name, process_set)
 
 
 @_described(collectives.grouped_allgather, "the gradients are as those of `allgather`.")
@@ -302,11 +267,11 @@ def grouped_allgather(
     tensors: Sequence[torch.Tensor], name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> list[torch.Tensor]:
     tensors = list(tensors)
-    if not tensors or not _needs_operator(tensors):
-        return collectives.grouped_allgather([_dense(tensor) for tensor in tensors], name, process_set)
-    members = _member_count(process_set)
-    rows = [_promised_rows(tensor.shape[0], members) if tensor.dim() else -1 for tensor in tensors]
-    return list(torch.ops.horovod.grouped_allgather(tensors, name, _number(process_set), rows))
+    if not tensors or not needs_operator(tensors):
+        return collectives.grouped_allgather([dense(tensor) for tensor in tensors], name, process_set)
+    members = member_count(process_set)
+    rows = [promised_rows(tensor.shape[0], members) if tensor.dim() else -1 for tensor in tensors]
+    return list(torch.ops.horovod.grouped_allgather(tensors, name, number_of(process_set), rows))
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
@@ -314,7 +279,7 @@ def grouped_allgather(
 def grouped_allgather_async(
     tensors: Sequence[torch.Tensor], name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> int:
-    return collectives.grouped_allgather_async([_dense(tensor) for tensor in tensors], name, process_set)
+    return collectives.grouped_allgather_async([dense(tensor) for tensor in tensors], name, process_set)
 
 
 @_described(
@@ -323,9 +288,9 @@ def grouped_allgather_async(
 def broadcast(
     tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
-    if not _needs_operator((tensor,)):
-        return collectives.broadcast(_dense(tensor), root_rank, name, process_set)  # type: ignore[no-any-return]
-    return torch.ops.horovod.broadcast(tensor, root_rank, name, _number(process_set))  # type: ignore[no-any-return]
+    if not needs_operator((tensor,)):
+        return collectives.broadcast(dense(tensor), root_rank, name, process_set)  # type: ignore[no-any-return]
+    return torch.ops.horovod.broadcast(tensor, root_rank, name, number_of(process_set))  # type: ignore[no-any-return]
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
@@ -333,7 +298,7 @@ def broadcast(
 def broadcast_async(
     tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> int:
-    return collectives.broadcast_async(_dense(tensor), root_rank, name, process_set)
+    return collectives.broadcast_async(dense(tensor), root_rank, name, process_set)
 
 
 @_described(collectives.broadcast_)
@@ -341,7 +306,7 @@ def broadcast_(
     tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
     if is_compiling():
-        torch.ops.horovod.broadcast_(tensor, root_rank, name, _number(process_set))
+        torch.ops.horovod.broadcast_(tensor, root_rank, name, number_of(process_set))
         return tensor
     collectives.broadcast_(tensor, root_rank, name, process_set)
     increment_version(tensor)
@@ -367,11 +332,11 @@ def alltoall(
     name: Optional[str] = None,
     process_set: ProcessSet = global_process_set,
 ) -> Union[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
-    if not _needs_operator((tensor,)):
-        return collectives.alltoall(_dense(tensor), splits, name, process_set)  # type: ignore[no-any-return]
-    rows = _promised_rows(tensor.shape[0], 1) if splits is None and tensor.dim() else -1
+    if not needs_operator((tensor,)):
+        return collectives.alltoall(dense(tensor), splits, name, process_set)  # type: ignore[no-any-return]
+    rows = promised_rows(tensor.shape[0], 1) if splits is None and tensor.dim() else -1
     sent = splits if splits is None or isinstance(splits, torch.Tensor) else torch.as_tensor(splits)
-    received, received_splits = torch.ops.horovod.alltoall(tensor, sent, name, _number(process_set), rows)
+    received, received_splits = torch.ops.horovod.alltoall(tensor, sent, name, number_of(process_set), rows)
     return received if splits is None else (received, received_splits)
 
 
@@ -383,7 +348,7 @@ def alltoall_async(
     name: Optional[str] = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    return collectives.alltoall_async(_dense(tensor), splits, name, process_set)
+    return collectives.alltoall_async(dense(tensor), splits, name, process_set)
 
 
 # ---- reducescatter
@@ -404,13 +369,13 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
-    if not _needs_operator((tensor,)):
+    if not needs_operator((tensor,)):
         return collectives.reducescatter(  # type: ignore[no-any-return]
-            _dense(tensor), name, compression, op, process_set, prescale_factor, postscale_factor
+            dense(tensor), name, compression, op, process_set, prescale_factor, postscale_factor
         )
     sent, context = compression.compress(tensor)
     block = torch.ops.horovod.reducescatter(
-        sent, name, int(op), prescale_factor, postscale_factor, _number(process_set)
+        sent, name, int(op), prescale_factor, postscale_factor, number_of(process_set)
     )
     return compression.decompress(block, context)  # type: ignore[no-any-return]
 
@@ -425,7 +390,7 @@ def reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> int:
-    return collectives.reducescatter_async(_dense(tensor), name, op, process_set, prescale_factor, postscale_factor)
+    return collectives.reducescatter_async(dense(tensor), name, op, process_set, prescale_factor, postscale_factor)
 
 
 @_described(collectives.grouped_reducescatter, _SCATTER_GRADIENT)
@@ -439,14 +404,14 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> list[torch.Tensor]:
     tensors = list(tensors)
-    if not tensors or not _needs_operator(tensors):
-        dense = [_dense(tensor) for tensor in tensors]
+    if not tensors or not needs_operator(tensors):
+        contiguous = [dense(tensor) for tensor in tensors]
         return collectives.grouped_reducescatter(
-            dense, name, compression, op, process_set, prescale_factor, postscale_factor
+            contiguous, name, compression, op, process_set, prescale_factor, postscale_factor
         )
     pairs = [compression.compress(tensor) for tensor in tensors]
     blocks = torch.ops.horovod.grouped_reducescatter(
-        [pair[0] for pair in pairs], name, int(op), prescale_factor, postscale_factor, _number(process_set)
+        [pair[0] for pair in pairs], name, int(op), prescale_factor, postscale_factor, number_of(process_set)
     )
     return [compression.decompress(block, pair[1]) for block, pair in zip(blocks, pairs)]
 
@@ -461,8 +426,8 @@ def grouped_reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> int:
-    dense = [_dense(tensor) for tensor in tensors]
-    return collectives.grouped_reducescatter_async(dense, name, op, process_set, prescale_factor, postscale_factor)
+    contiguous = [dense(tensor) for tensor in tensors]
+    return collectives.grouped_reducescatter_async(contiguous, name, op, process_set, prescale_factor, postscale_factor)
 
 
 # ---- handles, no data
@@ -474,10 +439,9 @@ def poll(handle: int) -> bool:
     return collectives.poll(handle)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
 @_described(collectives.synchronize)
 def synchronize(handle: int) -> Any:
-    return collectives.synchronize(handle)
+    return wait_outside_graphs(handle) if is_compiling() else _wait_for(handle)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]

@@ -40,6 +40,7 @@ typedef enum hvd_status {
   HVD_TIMEOUT = 8,             /* a named deadline passed inside a collective */
   HVD_MISMATCH = 9,            /* the members disagree; same message on every one of them */
   HVD_IN_PROGRESS = 10,        /* hvd_wait: not done yet (time slice over, or a signal arrived) */
+  HVD_UNKNOWN_HANDLE = 11,     /* this number was released, or never given out */
 } hvd_status;
 
 /* --------------------------------------------------------------------------------------------------------- operations
@@ -198,6 +199,13 @@ HVD_API hvd_status hvd_poll(hvd_handle handle);
 /* As hvd_poll, but waits up to timeout_s, driving the engine meanwhile. Returns HVD_IN_PROGRESS early when a signal
  * arrives. */
 HVD_API hvd_status hvd_wait(hvd_handle handle, double timeout_s);
+
+/* hvd_wait and, if the operation was successful, hvd_release. */
+HVD_API hvd_status hvd_finish(hvd_handle handle, double timeout_s);
+
+/* hvd_finish for n handles at once: when all of them are successful they are released; otherwise none is. The first
+ * status that is not HVD_OK. */
+HVD_API hvd_status hvd_finish_all(const hvd_handle* handles, int32_t n, double timeout_s);
 
 /* Submit with HVD_SUBMIT_WILL_WAIT, wait, release; for operations whose output the caller gives (allreduce, broadcast,
  * barrier). When it returns HVD_IN_PROGRESS, *out is a handle to go on waiting for; otherwise *out is 0. */

@@ -60,6 +60,11 @@ Status NotInitialized() {
   return Status(Code::kNotInitialized, "Horovod is not initialized; call hvd.init() first.");
 }
 
+Status UnknownHandle(hvd_handle handle) {
+  return Status(Code::kUnknownHandle,
+                "unknown handle " + std::to_string(handle) + "; it was released or never existed.");
+}
+
 // Runs fn(engine) -> Status.
 template <class F>
 hvd_status WithEngine(F fn) {
@@ -74,10 +79,7 @@ template <class F>
 hvd_status WithHandle(hvd_handle handle, F fn) {
   return WithEngine([&](Engine& engine) {
     const std::shared_ptr<Completion> completion = engine.handles().Find(handle);
-    if (!completion)
-      return Status(Code::kInvalidArgument,
-                    "unknown handle " + std::to_string(handle) + "; it was released or never existed.");
-    return fn(engine, *completion);
+    return completion ? fn(engine, *completion) : UnknownHandle(handle);
   });
 }
 
@@ -213,12 +215,28 @@ hvd_status hvd_wait(hvd_handle handle, double timeout_s) {
   });
 }
 
+hvd_status hvd_finish(hvd_handle handle, double timeout_s) { return hvd_finish_all(&handle, 1, timeout_s); }
+
+hvd_status hvd_finish_all(const hvd_handle* handles, int32_t n, double timeout_s) {
+  return WithEngine([&](Engine& engine) {
+    const double deadline = hvd::NowS() + timeout_s;
+    for (int32_t i = 0; i < n; ++i) {
+      const std::shared_ptr<Completion> completion = engine.handles().Find(handles[i]);
+      if (!completion) return UnknownHandle(handles[i]);
+      if (!completion->done()) engine.Wait(*completion, deadline - hvd::NowS());
+      HVD_TRY(StateOf(*completion));
+    }
+    for (int32_t i = 0; i < n; ++i) engine.handles().Remove(handles[i]);
+    return Status();
+  });
+}
+
 hvd_status hvd_run(const hvd_op* ops, int32_t n, double timeout_s, hvd_handle* out) {
   *out = 0;
   return WithEngine([&](Engine& engine) {
     std::shared_ptr<Completion> completion;
-    HVD_TRY(engine.Submit(ops, n, /*will_wait=*/true, &completion));
-    if (engine.Wait(*completion, timeout_s)) return completion->status();
+    HVD_TRY(engine.Run(ops, n, timeout_s, &completion));
+    if (!completion || completion->done()) return completion ? completion->status() : Status();
     *out = engine.handles().Add(completion);
     return StateOf(*completion);
   });
@@ -276,10 +294,7 @@ hvd_status hvd_result_value(hvd_handle handle, int64_t* value) {
 }
 
 hvd_status hvd_release(hvd_handle handle) {
-  return WithEngine([&](Engine& engine) {
-    if (engine.handles().Remove(handle)) return Status();
-    return Status(Code::kInvalidArgument, "unknown handle " + std::to_string(handle) + ".");
-  });
+  return WithEngine([&](Engine& engine) { return engine.handles().Remove(handle) ? Status() : UnknownHandle(handle); });
 }
 
 hvd_status hvd_process_set_add(const int32_t* ranks, int32_t n, hvd_handle* out) {

@@ -23,6 +23,7 @@ enum class Code : int32_t {
   kTimeout = HVD_TIMEOUT,
   kMismatch = HVD_MISMATCH,
   kInProgress = HVD_IN_PROGRESS,
+  kUnknownHandle = HVD_UNKNOWN_HANDLE,
 };
 
 class [[nodiscard]] Status {

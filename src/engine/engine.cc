@@ -98,10 +98,12 @@ Result<std::unique_ptr<Engine>> Engine::Create(const hvd_config& config, const M
   std::unique_ptr<Engine> engine(new Engine(config));
   HVD_TRY(engine->Connect(config, map));
   engine->AddBackends();
+  engine->OpenExpress();
   std::vector<int> everybody(config.size);
   for (int r = 0; r < config.size; ++r) everybody[r] = r;
   engine->sets_.Configure(config.deterministic != 0, config.hierarchical_allreduce, config.store_mode);
   engine->sets_.Add(0, std::move(everybody));
+  engine->everybody_ = engine->sets_.Find(0);
   if (config.timeline_path != nullptr && config.timeline_path[0] != '\0') {
     HVD_TRY(engine->timeline_.Start(config.timeline_path, config.timeline_mark_cycles != 0));
   }
@@ -221,6 +223,12 @@ Status Engine::ConnectRemote(const hvd_peer& p) {
     close(p.control_fd);  // only neighbours in the control tree speak; the death of others comes down the tree
   }
   return Status();
+}
+
+void Engine::OpenExpress() {
+  const bool one_host = transports_.neighbours && transports_.neighbours->size() == size_;
+  if (one_host && size_ <= Express::kMostRanks && !crowded_ && spin_s_ > 0)
+    express_ = std::make_unique<Express>(transports_.neighbours.get());
 }
 
 void Engine::AddBackends() { backends_.Add(std::make_unique<HostBackend>()); }

@@ -22,6 +22,7 @@
 #include "backend/backend.h"
 #include "engine/control_links.h"
 #include "engine/executor.h"
+#include "engine/express.h"
 #include "engine/handle_table.h"
 #include "engine/process_sets.h"
 #include "engine/sleeper.h"
@@ -54,6 +55,9 @@ class Engine {
   Status Refuse(OpType type, int process_set, const std::string& name, const std::string& reason);
   Status AddSet(std::vector<int> ranks, std::shared_ptr<Completion>* out);
   Status RemoveSet(int id, std::shared_ptr<Completion>* out);
+  // Submits and waits. *out: null if it is done and was successful; otherwise it may be unfinished after timeout_s, or
+  // a signal.
+  Status Run(const hvd_op* ops, int n, double timeout_s, std::shared_ptr<Completion>* out);
   // True: done. False: the time is over, or a signal arrived.
   bool Wait(Completion& completion, double timeout_s);
   // One look at what can move on, without waiting.
@@ -85,6 +89,7 @@ class Engine {
   Status ConnectLocal(const hvd_config& config, const MapArena& map);
   Status ConnectRemote(const hvd_peer& peer);
   void AddBackends();
+  void OpenExpress();
 
   // submission (any thread)
   Status Check(const hvd_op& op, const Group& group);
@@ -92,11 +97,13 @@ class Engine {
   void TellRefusal(const hvd_op* ops, int n, const std::string& reason);
   Status Wish(Submission submission, const std::shared_ptr<Completion>& completion);
   void Kick(bool will_wait);
+  bool RunAtOnce(const hvd_op& op);
   void LookSoon();
 
   // driver role
   bool TryTakeRole();
   void LeaveRole(Leaving who);
+  void PutDownRole();
   bool Progress();
   bool PassSubmissions();
   bool ReadLinks();
@@ -163,6 +170,8 @@ class Engine {
   ControlLinks links_;
   std::unique_ptr<Node> node_;
   Executor executor_;
+  std::shared_ptr<ProcessSets::Set> everybody_;
+  std::unique_ptr<Express> express_;  // null: the ranks are on several hosts, too many, or share cores
   std::map<int, Peer> peers_;
   Sleeper background_sleeper_, waiter_sleeper_;
   bool sockets_ = false;  // a waiting thread must watch them too

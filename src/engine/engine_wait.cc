@@ -91,6 +91,13 @@ void Engine::LookSoon() {
   timerfd_settime(timer_fd_, 0, &when, nullptr);
 }
 
+void Engine::PutDownRole() {
+  role_.store(false, std::memory_order_seq_cst);
+  if (asleep_.load(std::memory_order_seq_cst) == 0) return;
+  std::lock_guard<std::mutex> lock(wait_mutex_);
+  waiters_.notify_all();
+}
+
 void Engine::LeaveRole(Leaving who) {
   auto callbacks = std::move(callbacks_);
   callbacks_.clear();
@@ -103,12 +110,8 @@ void Engine::LeaveRole(Leaving who) {
   }
   // With a look ahead, nobody needs to ring this rank at once.
   SetBell(Busy() && !look_soon ? BellState::kBlocked : BellState::kIdle);
-  role_.store(false, std::memory_order_seq_cst);
+  PutDownRole();
   if (look_soon || (foreground && (AnythingReady() || missed_.load(std::memory_order_seq_cst)))) LookSoon();
-  if (asleep_.load(std::memory_order_seq_cst) > 0) {
-    std::lock_guard<std::mutex> lock(wait_mutex_);
-    waiters_.notify_all();
-  }
   RunCallbacks(std::move(callbacks));
 }
 
@@ -179,6 +182,7 @@ Engine::Woken Engine::DriveFor(Completion& completion, double deadline) {
     spin_until = 0;
   }
   --waiting_;
+  if (express_) express_->Forget();
   return why;
 }
 

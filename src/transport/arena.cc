@@ -8,14 +8,14 @@ constexpr size_t RoundUp(size_t n) { return (n + kPage - 1) / kPage * kPage; }
 
 Arena::Arena(std::shared_ptr<Region> region, int local_size)
     : region_(std::move(region)), base_(region_->data()), local_size_(local_size) {
-  small_at_ = kWordsBytes + RoundUp(sizeof(RingWords) * 2 * local_size);
+  small_at_ = kRingWordsAt + RoundUp(sizeof(RingWords) * 2 * local_size);
   slots_at_ = small_at_ + 2 * kArenaSmallBytes;
   rings_at_ = slots_at_ + kArenaSlots * kArenaSlotBytes;
   heap_at_ = FixedBytes(local_size);
 }
 
 size_t Arena::FixedBytes(int local_size) {
-  return kWordsBytes + RoundUp(sizeof(RingWords) * 2 * local_size) + 2 * kArenaSmallBytes +
+  return kRingWordsAt + RoundUp(sizeof(RingWords) * 2 * local_size) + 2 * kArenaSmallBytes +
          kArenaSlots * kArenaSlotBytes + local_size * (kControlRingBytes + kDataRingBytes);
 }
 

@@ -1,7 +1,9 @@
-// Arena: the layout of one rank's shared region. Only the owner stores into it, with three exceptions that are said
+// Arena: the layout of one rank's shared region. Only the owner stores into it, with four exceptions that are said
 // below. Fixed part first (words, buffers, rings to each neighbour), then the resident heap.
 //
-//   words    progress, failed, bell; ring cursors, two pairs per neighbour
+//   words    progress, failed, bell; ring cursors, two pairs per neighbour; of the first rank's only: the express word,
+//            which all ranks change (exception 4)
+//   express  2 x 4 KB       what a rank brings to an operation without negotiation (engine/express.h)
 //   small    2 x 64 KB      flat exchange of small batches
 //   slots    2 x 512 KB     streamed chunks of large batches; one piece of memory. In an allreduce of two ranks the
 //   other stores its results
@@ -20,6 +22,7 @@
 namespace hvd {
 
 inline constexpr int kArenaSlots = 2;
+inline constexpr size_t kArenaExpressBytes = (4 << 10) + 64;
 inline constexpr size_t kArenaSmallBytes = 64 << 10;
 inline constexpr size_t kArenaSlotBytes = 512 << 10;
 inline constexpr size_t kControlRingBytes = 64 << 10;
@@ -34,6 +37,7 @@ struct ArenaWords {
   alignas(64) std::atomic<uint64_t> progress{0};  // (batch << 28) | step
   std::atomic<uint64_t> failed{0};                // last abandoned batch; same cache line as progress
   alignas(64) std::atomic<uint32_t> bell{0};
+  alignas(64) std::atomic<uint64_t> express{0};
 };
 
 // Cursors of the byte ring from this rank to a neighbour (written) and of the ring from the neighbour to this rank
@@ -56,8 +60,9 @@ class Arena {
 
   ArenaWords& words() const { return *reinterpret_cast<ArenaWords*>(base_); }
   RingWords& ring_words(RingKind kind, int neighbour) const {
-    return reinterpret_cast<RingWords*>(base_ + kWordsBytes)[neighbour * 2 + static_cast<int>(kind)];
+    return reinterpret_cast<RingWords*>(base_ + kRingWordsAt)[neighbour * 2 + static_cast<int>(kind)];
   }
+  std::byte* express(int which) const { return base_ + kWordsBytes + which * kArenaExpressBytes; }
   std::byte* small(int which) const { return base_ + small_at_ + which * kArenaSmallBytes; }
   std::byte* slot(int which) const { return base_ + slots_at_ + which * kArenaSlotBytes; }
   std::byte* ring(RingKind kind, int neighbour) const { return base_ + ring_offset(kind, neighbour); }
@@ -72,6 +77,8 @@ class Arena {
 
  private:
   static constexpr size_t kWordsBytes = 4096;
+  static constexpr size_t kRingWordsAt = kWordsBytes + 12288;  // behind the express buffers
+  static_assert(2 * kArenaExpressBytes <= kRingWordsAt - kWordsBytes);
   size_t ring_offset(RingKind kind, int neighbour) const {
     const size_t pair = kControlRingBytes + kDataRingBytes;
     return rings_at_ + neighbour * pair + (kind == RingKind::kControl ? 0 : kControlRingBytes);

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
@@ -19,7 +20,7 @@ from fake_arithmetic import array_at, execute, mismatch
 
 from horovod._core import dtypes
 from horovod._core.adapter import ResultBlock
-from horovod._core.engine_port import BARRIER, IN_PROGRESS, JOIN, OK, OP_NAMES
+from horovod._core.engine_port import BARRIER, IN_PROGRESS, JOIN, OK, OP_NAMES, UNKNOWN_HANDLE
 from horovod._core.errors import HorovodError, InvalidArgumentError, error_from_status
 from horovod._native import abi
 
@@ -267,10 +268,22 @@ class FakeEngine:
             self._job.condition.wait_for(lambda: self._status(handle) != IN_PROGRESS, timeout_s)
             return self._status(handle)
 
+    def finish(self, handle: int, timeout_s: float) -> int:
+        return self.finish_all([handle], timeout_s)
+
+    def finish_all(self, handles: Sequence[int], timeout_s: float) -> int:
+        for handle in handles:
+            status = self.wait(handle, timeout_s)
+            if status != OK:
+                return status
+        for handle in handles:
+            self.release(handle)
+        return OK
+
     def _status(self, handle: int) -> int:
         ticket = self._tickets.get(handle)
         if ticket is None:
-            return self._fail(INVALID_ARGUMENT, f"unknown handle {handle}.")
+            return self._fail(UNKNOWN_HANDLE, f"unknown handle {handle}.")
         if ticket.remaining > 0:
             return IN_PROGRESS
         return OK if ticket.status == OK else self._fail(ticket.status, ticket.message)
@@ -279,7 +292,7 @@ class FakeEngine:
         return (
             OK
             if self._tickets.pop(handle, None) is not None
-            else self._fail(INVALID_ARGUMENT, f"unknown handle {handle}.")
+            else self._fail(UNKNOWN_HANDLE, f"unknown handle {handle}.")
         )
 
     def error(self, status: int) -> HorovodError:

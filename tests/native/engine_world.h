@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "engine/engine.h"
 #include "harness.h"
 

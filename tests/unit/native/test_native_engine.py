@@ -132,6 +132,8 @@ def test_an_operation_arrives(engine: Engine[Any, Any]) -> None:
 def test_handles_are_64_bits_wide(engine: Engine[Any, Any]) -> None:
     assert engine.poll(1 << 40) == abi.OK and engine.wait(1 << 40, 0.25) == abi.OK
     assert engine.poll(0) == abi.IN_PROGRESS and engine.release(7) == abi.OK
+    assert engine.finish(7, 0.5) == abi.OK and engine.finish(8, 0.5) == abi.IN_PROGRESS
+    assert engine.finish_all([1, 1 << 40], 0.5) == abi.OK and engine.finish_all([1], 0.5) == abi.UNKNOWN_HANDLE
     assert engine.result_value(2) == 1 << 34
 
 

@@ -1,0 +1,142 @@
+// The short way of small allreduces: it happens on all ranks or on none, whatever they do and when.
+#include "engine/express.h"
+
+#include <atomic>
+#include <chrono>
+#include <random>
+
+#include "engine_world.h"
+#include "shm_world.h"
+
+using namespace hvd;
+using namespace hvd::test;
+
+namespace {
+
+void SpinFor(double us) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(static_cast<int64_t>(us * 1e3));
+  while (std::chrono::steady_clock::now() < until) {
+  }
+}
+
+Express::Request SumOf(uint64_t fingerprint, std::vector<float>* data) {
+  Express::Request r;
+  r.fingerprint = fingerprint;
+  r.input = r.output = data->data();
+  r.elems = data->size();
+  return r;
+}
+
+}  // namespace
+
+TEST(express_happens_on_all_ranks_or_on_none) {
+  const int steps = 3000;
+  for (const int n : {2, 3, 4}) {
+    ShmWorld world(n);
+    std::vector<std::vector<char>> done(n, std::vector<char>(steps));
+    RanksAsThreads(n, [&](int r) {
+      Express express(&world.rank(r));
+      std::mt19937 random(r + 17 * n);
+      for (int step = 0; step < steps; ++step) {
+        if (random() % 4 == 0) SpinFor(random() % 20);  // around the patience of those who have come
+        if (random() % 64 == 0) continue;               // takes the long way without a look
+        std::vector<float> data(1 + step % 40, static_cast<float>(r + step));
+        done[r][step] = express.Run(SumOf(1000 + step, &data));
+        const float want = done[r][step] ? n * step + n * (n - 1) / 2 : r + step;
+        if (data.front() != want || data.back() != want) Fail(__FILE__, __LINE__, "a wrong sum, or a changed input");
+        if (!done[r][step]) express.Forget();
+      }
+    });
+    int happened = 0;
+    for (int step = 0; step < steps; ++step) {
+      for (int r = 1; r < n; ++r) EXPECT_EQ(done[r][step], done[0][step]);
+      happened += done[0][step];
+    }
+    EXPECT(n > 2 || happened > 0);
+  }
+}
+
+TEST(express_different_requests_happen_nowhere) {
+  ShmWorld world(2);
+  RanksAsThreads(2, [&](int r) {
+    Express express(&world.rank(r));
+    for (int step = 0; step < 200; ++step) {
+      std::vector<float> data(3, 1.0f);
+      EXPECT(!express.Run(SumOf(step * 2 + r, &data)));
+      EXPECT_EQ(data[2], 1.0f);
+    }
+  });
+}
+
+// Only the low half of a fingerprint fits the word; the other half is compared afterwards, by all alike.
+TEST(express_compares_whole_fingerprints) {
+  ShmWorld world(2);
+  std::atomic<int> came{0}, both{0};
+  RanksAsThreads(2, [&](int r) {
+    Express express(&world.rank(r));
+    for (int step = 0; step < 200; ++step) {
+      std::vector<float> data(3, 1.0f);
+      for (++came; came < 2 * (step + 1);) Neighbours::Pause();
+      EXPECT(!express.Run(SumOf((static_cast<uint64_t>(r) << 32) | 5, &data)));
+      EXPECT_EQ(data[2], 1.0f);
+      std::vector<float> good(900, 1.0f);
+      if (express.Run(SumOf(77 + (static_cast<uint64_t>(step) << 40), &good))) {
+        EXPECT_EQ(good[899], 2.0f);
+        ++both;
+      }
+    }
+  });
+  EXPECT_EQ(both % 2, 0);
+}
+
+TEST(express_and_the_long_way_together) {
+  EngineWorld::Options options;
+  options.spin_us = 200;
+  EngineWorld world(2, options);
+  std::atomic<int> at_once{0};
+  RanksAsThreads(2, [&](int r) {
+    std::mt19937 random(r);
+    for (int step = 0; step < 2000; ++step) {
+      std::vector<int32_t> data(1 + step % 9, r + step);
+      const std::string name = "x" + std::to_string(step % 4);
+      const Op op(HVD_ALLREDUCE, HVD_INT32, name, {static_cast<int64_t>(data.size())}, data.data(), data.data());
+      if (random() % 16 == 0) SpinFor(random() % 20);
+      if (random() % 8 == 0) {
+        EXPECT_OK(RunOp(world[r], op.op));
+      } else {
+        std::shared_ptr<Completion> late;
+        EXPECT_OK(world[r].Run(&op.op, 1, 60, &late));
+        if (late) EXPECT(late->done() && late->status().ok());
+        if (!late) ++at_once;
+      }
+      EXPECT_EQ(data.back(), 2 * step + 1);
+    }
+  });
+  EXPECT_EQ(at_once % 2, 0);
+}
+
+// What the long way refuses is refused there; what only one rank asks for reaches the others as a mismatch.
+TEST(express_leaves_misuse_to_the_long_way) {
+  EngineWorld::Options options;
+  options.spin_us = 200;
+  EngineWorld world(2, options);
+  RanksAsThreads(2, [&](int r) {
+    std::vector<float> data(4, 1.0f);
+    const auto run = [&](const Op& op) {
+      std::shared_ptr<Completion> late;
+      const Status s = world[r].Run(&op.op, 1, 60, &late);
+      return late ? late->status() : s;
+    };
+    const Op op(HVD_ALLREDUCE, HVD_FLOAT32, "shapes", {int64_t{r == 0 ? 4 : 2}}, data.data(), data.data());
+    EXPECT(run(op).code() == Code::kMismatch);
+    Op bad(HVD_ALLREDUCE, HVD_BOOL, "average of bools", {4}, data.data(), data.data());
+    bad.op.reduce_op = HVD_AVERAGE;
+    EXPECT(run(bad).code() == Code::kUnsupported);
+    const Op unnamed(HVD_ALLREDUCE, HVD_FLOAT32, "", {4}, data.data(), data.data());
+    EXPECT_OK(run(unnamed));
+    EXPECT_EQ(data[3], 2.0f);
+    const Op named(HVD_ALLREDUCE, HVD_FLOAT32, "x", {4}, data.data(), data.data());
+    EXPECT_OK(run(named));
+    EXPECT_EQ(data[3], 4.0f);
+  });
+}
