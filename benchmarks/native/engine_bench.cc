@@ -66,7 +66,7 @@ int RunRank(int rank, int n, const std::vector<int>& memory, const std::vector<i
   }
   std::vector<float> data(largest / 4, 1.0f);
   int row = 0;
-  for (size_t bytes = 4; bytes <= largest; bytes *= 16, ++row) {
+  for (size_t bytes = 4; bytes <= largest; bytes *= 4, ++row) {
     const int64_t shape = static_cast<int64_t>(bytes / 4);
     char name[32];
     std::snprintf(name, sizeof name, "x%zu", bytes);
@@ -126,7 +126,7 @@ int main(int argc, char** argv) {
   }
   if (!good) return 1;
   int row = 0;
-  for (size_t bytes = 4; bytes <= largest; bytes *= 16, ++row) {
+  for (size_t bytes = 4; bytes <= largest; bytes *= 4, ++row) {
     double median = 0, best = 0;
     for (int r = 0; r < n; ++r) {
       median = std::max(median, shared[r].median[row]);

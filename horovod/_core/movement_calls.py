@@ -23,7 +23,7 @@ class MovementCalls(TensorOperations):
     """The private half of `Movements`."""
 
     def _start_allgather(
-        self, tensors: list[Any], name: Optional[str], process_set: Any, single: bool = True
+        self, tensors: list[Any], name: Optional[str], process_set: Any, single: bool = True, waits: bool = False
     ) -> handles.Pending:
         if not tensors and not single:
             return handles.done([])
@@ -33,9 +33,11 @@ class MovementCalls(TensorOperations):
             self._require_rows(call.what, tensors)
         hosts, _ = self._on_host(tensors)
         ready = self._prepare_movement(call, hosts)
-        return ready.submit((tensors, hosts), None, self._results_finisher(tensors, single))
+        return ready.submit((tensors, hosts), None, self._results_finisher(tensors, single), waits)
 
-    def _start_broadcast(self, tensor: Any, in_place: bool, arguments: BroadcastArguments) -> handles.Pending:
+    def _start_broadcast(
+        self, tensor: Any, in_place: bool, arguments: BroadcastArguments, waits: bool = False
+    ) -> handles.Pending:
         key: Hashable = ("broadcast", arguments)
         ready = self._take_prepared(key)
         if ready is not None:
@@ -44,12 +46,14 @@ class MovementCalls(TensorOperations):
                 output = tensor if in_place else self._adapter.empty_like(tensor)
                 ready.first.input = address
                 ready.first.output = address if in_place else self._adapter.address(output)
-                pending = ready.submit((tensor, output), output)
+                pending = ready.submit((tensor, output), output, None, waits)
                 self._keep_prepared(key, ready)
                 return pending
-        return self._start_first_broadcast(tensor, in_place, arguments)
+        return self._start_first_broadcast(tensor, in_place, arguments, waits)
 
-    def _start_first_broadcast(self, tensor: Any, in_place: bool, arguments: BroadcastArguments) -> handles.Pending:
+    def _start_first_broadcast(
+        self, tensor: Any, in_place: bool, arguments: BroadcastArguments, waits: bool
+    ) -> handles.Pending:
         root_rank, name, process_set = arguments
         with Call(BROADCAST, process_set, name) as call:
             root = _root(call.what, root_rank, process_set)
@@ -63,7 +67,7 @@ class MovementCalls(TensorOperations):
         ready = self._prepare_movement(call, [host], root)
         ready.first.output = adapter.address(output)
         if not staged:
-            pending = ready.submit((tensor, output), output)
+            pending = ready.submit((tensor, output), output, None, waits)
             if name:
                 ready.remember([adapter.key(tensor)])
                 self._keep_prepared(("broadcast", arguments), ready)
@@ -75,9 +79,11 @@ class MovementCalls(TensorOperations):
             adapter.copy_into(tensor, host)
             return tensor
 
-        return ready.submit((tensor, host), None, finisher)
+        return ready.submit((tensor, host), None, finisher, waits)
 
-    def _start_alltoall(self, tensor: Any, splits: Any, name: Optional[str], process_set: Any) -> handles.Pending:
+    def _start_alltoall(
+        self, tensor: Any, splits: Any, name: Optional[str], process_set: Any, waits: bool = False
+    ) -> handles.Pending:
         with Call(ALLTOALL, process_set, name) as call:
             self._require_tensors(call.what, [tensor])
             self._require_movable(call.what, [tensor])
@@ -96,7 +102,7 @@ class MovementCalls(TensorOperations):
             block = owner.engine.take_result(handle, 0)
             return adapter.from_host(adapter.wrap(block, tensor), tensor), adapter.from_values(received_splits, tensor)
 
-        return ready.submit((tensor, hosts), None, finisher)
+        return ready.submit((tensor, hosts), None, finisher, waits)
 
     def _splits(self, what: str, splits: Any, rows: int, size: int) -> list[int]:
         if splits is not None:

@@ -37,7 +37,7 @@ class Movements(MovementCalls):
             MismatchError: the members disagree on dtype or the other dimensions.
             HorovodInternalError: a rank died or has joined, or the engine is shutting down.
         """
-        return handles.finish(self._start_allgather([tensor], name, process_set))
+        return handles.finish(self._start_allgather([tensor], name, process_set, waits=True))
 
     def allgather_async(
         self, tensor: Any, name: Optional[str] = None, process_set: ProcessSet = global_process_set
@@ -50,7 +50,9 @@ class Movements(MovementCalls):
     ) -> list[Any]:
         """As `allgather`, for a list of tensors that is negotiated as one unit. Collective. Returns the list of
         results."""
-        results: list[Any] = handles.finish(self._start_allgather(list(tensors), name, process_set, single=False))
+        results: list[Any] = handles.finish(
+            self._start_allgather(list(tensors), name, process_set, single=False, waits=True)
+        )
         return results
 
     def grouped_allgather_async(
@@ -80,7 +82,7 @@ class Movements(MovementCalls):
             MismatchError: the members disagree on dtype, shape or root.
             HorovodInternalError: a rank died or has joined, or the engine is shutting down.
         """
-        return handles.finish(self._start_broadcast(tensor, False, (root_rank, name, process_set)))
+        return handles.finish(self._start_broadcast(tensor, False, (root_rank, name, process_set), waits=True))
 
     def broadcast_async(
         self, tensor: Any, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
@@ -92,7 +94,7 @@ class Movements(MovementCalls):
         self, tensor: Any, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
     ) -> Any:
         """As `broadcast`, in place. Collective. Returns the tensor given."""
-        return handles.finish(self._start_broadcast(tensor, True, (root_rank, name, process_set)))
+        return handles.finish(self._start_broadcast(tensor, True, (root_rank, name, process_set), waits=True))
 
     def broadcast_async_(
         self, tensor: Any, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
@@ -123,7 +125,7 @@ class Movements(MovementCalls):
             MismatchError: the members disagree on dtype or the other dimensions.
             HorovodInternalError: a rank died or has joined, or the engine is shutting down.
         """
-        received, received_splits = handles.finish(self._start_alltoall(tensor, splits, name, process_set))
+        received, received_splits = handles.finish(self._start_alltoall(tensor, splits, name, process_set, waits=True))
         return received if splits is None else (received, received_splits)
 
     def alltoall_async(

@@ -45,22 +45,22 @@ class ReductionCalls(TensorOperations):
         return self._take_prepared(arguments)
 
     def _start_allreduce(
-        self, tensors: list[Any], in_place: bool, arguments: ReduceArguments, single: bool = True
+        self, tensors: list[Any], in_place: bool, arguments: ReduceArguments, single: bool = True, waits: bool = False
     ) -> handles.Pending:
-        """Submits an allreduce of one tensor (`single`) or of a group."""
+        """Submits an allreduce of one tensor (`single`) or of a group. `waits`: see `Prepared.submit`."""
         if not tensors and not single:
             return handles.done([])
         key: Hashable = arguments if single else (arguments, len(tensors))
         ready = self._take_prepared(key)
         if ready is not None:
-            pending = self._start_again(ready, tensors, in_place, single)
+            pending = self._start_again(ready, tensors, in_place, single, waits)
             if pending is not None:
                 self._keep_prepared(key, ready)
                 return pending
-        return self._start_first(tensors, in_place, arguments, single)
+        return self._start_first(tensors, in_place, arguments, single, waits)
 
     def _start_again(
-        self, ready: Prepared, tensors: list[Any], in_place: bool, single: bool
+        self, ready: Prepared, tensors: list[Any], in_place: bool, single: bool, waits: bool
     ) -> Optional[handles.Pending]:
         address_if = self._address_if
         members = ready.members
@@ -74,10 +74,10 @@ class ReductionCalls(TensorOperations):
             outputs = [self._adapter.empty_like(tensor) for tensor in tensors]
             for member, output in zip(members, outputs):
                 member.output = self._adapter.address(output)
-        return ready.submit((tensors, outputs), outputs[0] if single else outputs)
+        return ready.submit((tensors, outputs), outputs[0] if single else outputs, None, waits)
 
     def _start_first(
-        self, tensors: list[Any], in_place: bool, arguments: ReduceArguments, single: bool
+        self, tensors: list[Any], in_place: bool, arguments: ReduceArguments, single: bool, waits: bool
     ) -> handles.Pending:
         name, average, op, prescale, postscale, process_set = arguments
         with Call(ALLREDUCE, process_set, name, None if single else len(tensors)) as call:
@@ -97,14 +97,14 @@ class ReductionCalls(TensorOperations):
             member.output = self._adapter.address(output)
         results = tensors if in_place else outputs
         finisher = self._staging_finisher(tensors, hosts, in_place, single) if staged else None
-        pending = ready.submit((tensors, hosts, outputs), results[0] if single else results, finisher)
+        pending = ready.submit((tensors, hosts, outputs), results[0] if single else results, finisher, waits)
         if name and average is None and not staged:
             ready.remember([self._adapter.key(tensor) for tensor in tensors])
             self._keep_prepared(arguments if single else (arguments, len(tensors)), ready)
         return pending
 
     def _start_reducescatter(
-        self, tensors: list[Any], arguments: ReduceArguments, single: bool = True
+        self, tensors: list[Any], arguments: ReduceArguments, single: bool = True, waits: bool = False
     ) -> handles.Pending:
         """Submits a reducescatter of one tensor (`single`) or of a group; the core allocates the results."""
         if not tensors and not single:
@@ -123,7 +123,7 @@ class ReductionCalls(TensorOperations):
         hosts, _ = self._on_host(tensors)
         for member, host in zip(ready.members, hosts):
             member.input = self._adapter.address(host)
-        return ready.submit((tensors, hosts), None, self._results_finisher(tensors, single))
+        return ready.submit((tensors, hosts), None, self._results_finisher(tensors, single), waits)
 
     def _prepare(
         self, call: Call, tensors: Sequence[Any], reduce_op: ReduceOp, factors: tuple[float, float]

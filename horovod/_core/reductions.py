@@ -60,7 +60,10 @@ class Reductions(ReductionCalls):
         self._require_tensors("allreduce", [tensor])
         sent, context = compression.compress(tensor)
         pending = self._start_allreduce(
-            [sent], sent is not tensor, (name, average, op, prescale_factor, postscale_factor, process_set)
+            [sent],
+            sent is not tensor,
+            (name, average, op, prescale_factor, postscale_factor, process_set),
+            waits=True,
         )
         return compression.decompress(handles.finish(pending), context)
 
@@ -115,7 +118,7 @@ class Reductions(ReductionCalls):
                 if status != OK:
                     ready.go_on(status, tensor)
                 return tensor
-        return handles.finish(self._start_allreduce([tensor], True, key))
+        return handles.finish(self._start_allreduce([tensor], True, key, waits=True))
 
     def allreduce_async_(
         self,
@@ -164,7 +167,7 @@ class Reductions(ReductionCalls):
         sent = [pair[0] for pair in pairs]
         results = handles.finish(
             self._start_allreduce(
-                sent, False, (name, average, op, prescale_factor, postscale_factor, process_set), False
+                sent, False, (name, average, op, prescale_factor, postscale_factor, process_set), False, waits=True
             )
         )
         return [compression.decompress(result, pair[1]) for result, pair in zip(results, pairs)]
@@ -198,7 +201,7 @@ class Reductions(ReductionCalls):
     ) -> list[Any]:
         """As `grouped_allreduce`, in place. Collective. Returns the tensors given."""
         pending = self._start_allreduce(
-            list(tensors), True, (name, average, op, prescale_factor, postscale_factor, process_set), False
+            list(tensors), True, (name, average, op, prescale_factor, postscale_factor, process_set), False, waits=True
         )
         results: list[Any] = handles.finish(pending)
         return results
@@ -249,7 +252,8 @@ class Reductions(ReductionCalls):
         """
         self._require_tensors("reducescatter", [tensor])
         sent, context = compression.compress(tensor)
-        pending = self._start_reducescatter([sent], (name, None, op, prescale_factor, postscale_factor, process_set))
+        arguments = (name, None, op, prescale_factor, postscale_factor, process_set)
+        pending = self._start_reducescatter([sent], arguments, waits=True)
         return compression.decompress(handles.finish(pending), context)
 
     def reducescatter_async(
@@ -282,7 +286,7 @@ class Reductions(ReductionCalls):
         self._require_tensors("grouped_reducescatter", tensors)
         pairs = [compression.compress(tensor) for tensor in tensors]
         arguments = (name, None, op, prescale_factor, postscale_factor, process_set)
-        results = handles.finish(self._start_reducescatter([pair[0] for pair in pairs], arguments, False))
+        results = handles.finish(self._start_reducescatter([pair[0] for pair in pairs], arguments, False, waits=True))
         return [compression.decompress(result, pair[1]) for result, pair in zip(results, pairs)]
 
     def grouped_reducescatter_async(

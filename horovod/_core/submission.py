@@ -18,6 +18,7 @@ from horovod._core.process_sets import ProcessSet, listed
 from horovod._native import abi
 
 _BATCH: Final = 0  # flags of hvd_submit: the caller does not wait at once
+_WILL_WAIT: Final = abi.SUBMIT_WILL_WAIT  # it does, and drives the engine meanwhile
 
 
 def full_name(op_type: int, name: Optional[str]) -> str:
@@ -119,27 +120,34 @@ class Prepared:
         self.member_keys = keys
         self.dtype, self.shape = keys[0]
 
-    def submit(self, keep: Any, result: Any, finisher: Optional[handles.Finisher] = None) -> handles.Pending:
+    def submit(
+        self, keep: Any, result: Any, finisher: Optional[handles.Finisher] = None, waits: bool = False
+    ) -> handles.Pending:
         """Submits with the addresses as they are now.
 
         Args:
             keep: the tensors, kept alive until the operation is done.
             result, finisher: see `handles.Pending`.
+            waits: the caller is going to `handles.finish` it at once; it may be done when this returns.
 
         Raises:
-            HorovodError: the engine refused.
+            HorovodError: the engine refused, or (with `waits`) the operation failed.
         """
         handle = self.handle
         handle.value = 0
         try:
-            status = self.session.engine.submit(self.address, self.n, _BATCH, self.handle_address)
+            if waits and finisher is None:
+                status = self.run(self.address, self.n, waiting.SLICE_S, self.handle_address)
+            else:
+                flags = _WILL_WAIT if waits else _BATCH
+                status = self.session.engine.submit(self.address, self.n, flags, self.handle_address)
             number = handle.value
             pending = handles.Pending(self.session, number, self.what, keep, result, finisher)
         except BaseException:
             # A signal handler raised just after the engine had taken the operation.
             self.rescue(keep)
             raise
-        if status != OK:
+        if status not in (OK, IN_PROGRESS):
             raise self.session.engine.error(status)
         return pending
 
