@@ -227,8 +227,8 @@ Status Engine::ConnectRemote(const hvd_peer& p) {
 
 void Engine::OpenExpress() {
   const bool one_host = transports_.neighbours && transports_.neighbours->size() == size_;
-  if (one_host && size_ <= Express::kMostRanks && !crowded_ && spin_s_ > 0)
-    express_ = std::make_unique<Express>(transports_.neighbours.get());
+  if (one_host && size_ <= Express::kMostRanks && spin_s_ > 0)
+    express_ = std::make_unique<Express>(transports_.neighbours.get(), crowded_);
 }
 
 void Engine::AddBackends() { backends_.Add(std::make_unique<HostBackend>()); }

@@ -1,5 +1,7 @@
 #include "engine/express.h"
 
+#include <sched.h>
+
 #include <chrono>
 #include <cstring>
 
@@ -8,11 +10,12 @@
 namespace hvd {
 namespace {
 
-// Ranks that run in step come within a few microseconds. Who is later than this is not worth waiting for here, because
-// the long way costs about as much.
-constexpr auto kPatience = std::chrono::microseconds(10);
+// Ranks that run in step come within a few microseconds, or when it is their turn on a core. Who is later than this is
+// not worth waiting for here, because the long way costs about as much.
+constexpr auto kPatience = std::chrono::microseconds(10), kCrowdedPatience = std::chrono::microseconds(100);
 constexpr int kLooksPerClock = 8;
-constexpr size_t kInline = 56;  // so much data shares the line of its fingerprint
+constexpr int kCrowdedLooks = 4;  // before the core is given away
+constexpr size_t kInline = 56;     // so much data shares the line of its fingerprint
 
 size_t DataOffset(size_t bytes) { return bytes <= kInline ? sizeof(uint64_t) : 64; }
 
@@ -82,11 +85,15 @@ bool Express::Await() {
     bool patient = w.left == 0;
     if (patient && looks % kLooksPerClock == 0) {
       const auto now = std::chrono::steady_clock::now();
-      if (looks == kLooksPerClock) until = now + kPatience;
+      if (looks == kLooksPerClock) until = now + (crowded_ ? kCrowdedPatience : kPatience);
       patient = now < until;
     }
     if (!patient) return !Leave();
-    Neighbours::Pause();
+    if (crowded_ && looks > kCrowdedLooks) {
+      sched_yield();
+    } else {
+      Neighbours::Pause();
+    }
   }
 }
 

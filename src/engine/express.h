@@ -28,8 +28,8 @@ class Express {
   static constexpr size_t kMostBytes = kArenaExpressBytes - 64;
   static constexpr int kMostRanks = 8;
 
-  // The ranks of the job are the neighbours.
-  explicit Express(Neighbours* neighbours) : n_(neighbours) {}
+  // The ranks of the job are the neighbours. crowded: they share cores, so who waits gives its core away.
+  Express(Neighbours* neighbours, bool crowded) : n_(neighbours), crowded_(crowded) {}
 
   // True: done, on every rank. False: on none; the request has to go the long way.
   // Cost: one atomic operation of each rank on one cache line, one line read from each other rank; so the time grows
@@ -48,6 +48,7 @@ class Express {
   std::byte* buffer(int local) const { return n_->arena(local).express(static_cast<int>(round_ % 2)); }
 
   Neighbours* n_;
+  bool crowded_;
   uint16_t round_ = 1;   // of the operation to come; equal on all ranks
   bool marked_ = false;  // this rank has left a request, and may still be in the word as one who has
 };
