@@ -27,29 +27,36 @@ class MovementCalls(TensorOperations):
     ) -> handles.Pending:
         if not tensors and not single:
             return handles.done([])
+        key: Hashable = ("allgather", name, process_set, single, len(tensors))
+        finisher = self._results_finisher(tensors, single)
+        ready = self._take_filled(key, tensors)
+        if ready is not None:
+            pending = ready.submit(tensors, None, finisher, waits)
+            self._keep_prepared(key, ready)
+            return pending
         with Call(ALLGATHER, process_set, name, None if single else len(tensors)) as call:
             self._require_tensors(call.what, tensors)
             self._require_movable(call.what, tensors)
             self._require_rows(call.what, tensors)
-        hosts, _ = self._on_host(tensors)
+        hosts, staged = self._on_host(tensors)
         ready = self._prepare_movement(call, hosts)
-        return ready.submit((tensors, hosts), None, self._results_finisher(tensors, single), waits)
+        pending = ready.submit((tensors, hosts), None, finisher, waits)
+        if name and not staged:
+            self._remember(key, ready, tensors)
+        return pending
 
     def _start_broadcast(
         self, tensor: Any, in_place: bool, arguments: BroadcastArguments, waits: bool = False
     ) -> handles.Pending:
         key: Hashable = ("broadcast", arguments)
-        ready = self._take_prepared(key)
-        if ready is not None:
-            address = self._address_if(tensor, ready.dtype, ready.shape)
-            if address >= 0:
-                output = tensor if in_place else self._adapter.empty_like(tensor)
-                ready.first.input = address
-                ready.first.output = address if in_place else self._adapter.address(output)
-                pending = ready.submit((tensor, output), output, None, waits)
-                self._keep_prepared(key, ready)
-                return pending
-        return self._start_first_broadcast(tensor, in_place, arguments, waits)
+        ready = self._take_filled(key, (tensor,))
+        if ready is None:
+            return self._start_first_broadcast(tensor, in_place, arguments, waits)
+        output = tensor if in_place else self._adapter.empty_like(tensor)
+        ready.first.output = self._adapter.address(output)
+        pending = ready.submit((tensor, output), output, None, waits)
+        self._keep_prepared(key, ready)
+        return pending
 
     def _start_first_broadcast(
         self, tensor: Any, in_place: bool, arguments: BroadcastArguments, waits: bool
@@ -69,8 +76,7 @@ class MovementCalls(TensorOperations):
         if not staged:
             pending = ready.submit((tensor, output), output, None, waits)
             if name:
-                ready.remember([adapter.key(tensor)])
-                self._keep_prepared(("broadcast", arguments), ready)
+                self._remember(("broadcast", arguments), ready, (tensor,))
             return pending
 
         def finisher(owner: object, handle: int) -> Any:
@@ -84,25 +90,38 @@ class MovementCalls(TensorOperations):
     def _start_alltoall(
         self, tensor: Any, splits: Any, name: Optional[str], process_set: Any, waits: bool = False
     ) -> handles.Pending:
+        # Given splits are not part of the key: they are checked, and may be a tensor.
+        key: Hashable = ("alltoall", name, process_set)
+        ready = self._take_filled(key, (tensor,)) if splits is None else None
+        if ready is not None:
+            pending = ready.submit(tensor, None, self._alltoall_finisher(tensor, ready.first.n_splits), waits)
+            self._keep_prepared(key, ready)
+            return pending
         with Call(ALLTOALL, process_set, name) as call:
             self._require_tensors(call.what, [tensor])
             self._require_movable(call.what, [tensor])
             self._require_rows(call.what, [tensor])
             size = len(process_set.ranks)
             rows = self._splits(call.what, splits, self._adapter.shape(tensor)[0], size)
-        adapter = self._adapter
-        hosts, _ = self._on_host([tensor])
+        hosts, staged = self._on_host([tensor])
         ready = self._prepare_movement(call, hosts)
         # Kept by the struct, like the shape.
         ready.first.splits = (ctypes.c_int32 * size)(*rows)
         ready.first.n_splits = size
+        pending = ready.submit((tensor, hosts), None, self._alltoall_finisher(tensor, size), waits)
+        if name and splits is None and not staged:
+            self._remember(key, ready, (tensor,))
+        return pending
+
+    def _alltoall_finisher(self, tensor: Any, size: int) -> handles.Finisher:
+        adapter = self._adapter
 
         def finisher(owner: Any, handle: int) -> tuple[Any, Any]:
             received_splits = owner.engine.received_splits(handle, 0, size)
             block = owner.engine.take_result(handle, 0)
             return adapter.from_host(adapter.wrap(block, tensor), tensor), adapter.from_values(received_splits, tensor)
 
-        return ready.submit((tensor, hosts), None, finisher, waits)
+        return finisher
 
     def _splits(self, what: str, splits: Any, rows: int, size: int) -> list[int]:
         if splits is not None:

@@ -51,30 +51,20 @@ class ReductionCalls(TensorOperations):
         if not tensors and not single:
             return handles.done([])
         key: Hashable = arguments if single else (arguments, len(tensors))
-        ready = self._take_prepared(key)
-        if ready is not None:
-            pending = self._start_again(ready, tensors, in_place, single, waits)
-            if pending is not None:
-                self._keep_prepared(key, ready)
-                return pending
-        return self._start_first(tensors, in_place, arguments, single, waits)
-
-    def _start_again(
-        self, ready: Prepared, tensors: list[Any], in_place: bool, single: bool, waits: bool
-    ) -> Optional[handles.Pending]:
-        address_if = self._address_if
-        members = ready.members
-        for member, tensor, (dtype, shape) in zip(members, tensors, ready.member_keys):
-            address = address_if(tensor, dtype, shape)
-            if address < 0:
-                return None
-            member.input = member.output = address
+        ready = self._take_filled(key, tensors)
+        if ready is None:
+            return self._start_first(tensors, in_place, arguments, single, waits)
         outputs = tensors
-        if not in_place:
+        if in_place:
+            for member in ready.members:
+                member.output = member.input
+        else:
             outputs = [self._adapter.empty_like(tensor) for tensor in tensors]
-            for member, output in zip(members, outputs):
+            for member, output in zip(ready.members, outputs):
                 member.output = self._adapter.address(output)
-        return ready.submit((tensors, outputs), outputs[0] if single else outputs, None, waits)
+        pending = ready.submit((tensors, outputs), outputs[0] if single else outputs, None, waits)
+        self._keep_prepared(key, ready)
+        return pending
 
     def _start_first(
         self, tensors: list[Any], in_place: bool, arguments: ReduceArguments, single: bool, waits: bool
@@ -99,8 +89,7 @@ class ReductionCalls(TensorOperations):
         finisher = self._staging_finisher(tensors, hosts, in_place, single) if staged else None
         pending = ready.submit((tensors, hosts, outputs), results[0] if single else results, finisher, waits)
         if name and average is None and not staged:
-            ready.remember([self._adapter.key(tensor) for tensor in tensors])
-            self._keep_prepared(arguments if single else (arguments, len(tensors)), ready)
+            self._remember(arguments if single else (arguments, len(tensors)), ready, tensors)
         return pending
 
     def _start_reducescatter(
@@ -109,6 +98,13 @@ class ReductionCalls(TensorOperations):
         """Submits a reducescatter of one tensor (`single`) or of a group; the core allocates the results."""
         if not tensors and not single:
             return handles.done([])
+        key: Hashable = ("reducescatter", arguments, single, len(tensors))
+        finisher = self._results_finisher(tensors, single)
+        again = self._take_filled(key, tensors)
+        if again is not None:
+            pending = again.submit(tensors, None, finisher, waits)
+            self._keep_prepared(key, again)
+            return pending
         name, _, op, prescale, postscale, process_set = arguments
         with Call(REDUCESCATTER, process_set, name, None if single else len(tensors)) as call:
             reduce_op = reduce_ops.resolve(op, None)
@@ -120,10 +116,13 @@ class ReductionCalls(TensorOperations):
             self._require_reducible(call.what, tensors, reduce_op, factors)
             self._require_rows(call.what, tensors)
         ready = self._prepare(call, tensors, reduce_op, factors)
-        hosts, _ = self._on_host(tensors)
+        hosts, staged = self._on_host(tensors)
         for member, host in zip(ready.members, hosts):
             member.input = self._adapter.address(host)
-        return ready.submit((tensors, hosts), None, self._results_finisher(tensors, single), waits)
+        pending = ready.submit((tensors, hosts), None, finisher, waits)
+        if name and not staged:
+            self._remember(key, ready, tensors)
+        return pending
 
     def _prepare(
         self, call: Call, tensors: Sequence[Any], reduce_op: ReduceOp, factors: tuple[float, float]

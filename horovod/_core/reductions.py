@@ -102,7 +102,10 @@ class Reductions(ReductionCalls):
             The tensor given.
         """
         key = (name, average, op, prescale_factor, postscale_factor, process_set)
-        ready = self._prepared.pop(key, None)
+        try:
+            ready = self._prepared.pop(key, None)
+        except TypeError:  # an argument that cannot be hashed will be refused, with its name
+            ready = None
         if ready is not None and ready.stamp is session.stamp:
             address = self._address_if(tensor, ready.dtype, ready.shape)
             if address >= 0:
@@ -136,10 +139,16 @@ class Reductions(ReductionCalls):
             A handle for `poll` and `synchronize`.
         """
         key = (name, average, op, prescale_factor, postscale_factor, process_set)
-        ready = self._prepared.pop(key, None)
-        if ready is not None:
-            pending = self.start_allreduce_again(ready, tensor)
-            if pending is not None:
+        try:
+            ready = self._prepared.pop(key, None)
+        except TypeError:  # an argument that cannot be hashed will be refused, with its name
+            ready = None
+        if ready is not None and ready.stamp is session.stamp:
+            address = self._address_if(tensor, ready.dtype, ready.shape)
+            if address >= 0:
+                first = ready.first
+                first.input = first.output = address
+                pending = ready.submit(tensor, tensor)
                 self._prepared[key] = ready
                 return handles.add(pending)
         return handles.add(self._start_allreduce([tensor], True, key))

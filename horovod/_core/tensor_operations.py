@@ -32,8 +32,28 @@ class TensorOperations:
         self._prepared: dict[Hashable, submission.Prepared] = {}
 
     def _take_prepared(self, key: Hashable) -> Optional[submission.Prepared]:
-        ready = self._prepared.pop(key, None)
+        try:
+            ready = self._prepared.pop(key, None)
+        except TypeError:  # an argument that cannot be hashed will be refused, with its name
+            return None
         return ready if ready is not None and ready.stamp is session.stamp else None
+
+    def _take_filled(self, key: Hashable, tensors: Sequence[Any]) -> Optional[submission.Prepared]:
+        """As `_take_prepared`, with the tensors' addresses as inputs; None also if one of them has changed its form."""
+        ready = self._take_prepared(key)
+        if ready is None:
+            return None
+        for member, tensor, (dtype, shape) in zip(ready.members, tensors, ready.member_keys):
+            address = self._address_if(tensor, dtype, shape)
+            if address < 0:
+                return None
+            member.input = address
+        return ready
+
+    def _remember(self, key: Hashable, ready: submission.Prepared, tensors: Sequence[Any]) -> None:
+        """Keeps a submission for tensors of this form."""
+        ready.remember([self._adapter.key(tensor) for tensor in tensors])
+        self._keep_prepared(key, ready)
 
     def _keep_prepared(self, key: Hashable, ready: submission.Prepared) -> None:
         if len(self._prepared) >= _MAX_PREPARED:

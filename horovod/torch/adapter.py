@@ -23,6 +23,8 @@ __all__ = ["PLAIN_TYPES", "TorchAdapter", "adapter"]
 # the stand-ins of a tracer, which have no memory at all.
 PLAIN_TYPES: frozenset[type] = frozenset({torch.Tensor, torch.nn.Parameter})
 
+_STRIDED = torch.strided
+
 _BY_NAME = {
     "uint8": dtypes.UINT8,
     "int8": dtypes.INT8,
@@ -87,12 +89,11 @@ class TorchAdapter:
             and tensor.is_cpu
             and tensor.dtype is dtype
             and tensor.shape == shape
-            and tensor.layout is torch.strided
+            and tensor.layout is _STRIDED
             and tensor.is_contiguous()
             and not tensor.is_neg()
         ):
-            address: int = tensor.data_ptr()
-            return address
+            return tensor.data_ptr()  # type: ignore[no-any-return]
         return NO_MATCH
 
     def empty_like(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -117,7 +118,7 @@ class TorchAdapter:
         return host
 
     def from_host(self, host: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        return host.to(like.device)
+        return host if like.is_cpu else host.to(like.device)
 
     def copy_into(self, target: torch.Tensor, source: torch.Tensor) -> None:
         target.detach().copy_(source)
@@ -126,7 +127,8 @@ class TorchAdapter:
         dtype = _DTYPE_OF[block.dtype]
         if not block.nbytes:
             return torch.empty(block.shape, dtype=dtype)
-        return torch.frombuffer(block.buffer(), dtype=dtype).view(block.shape)
+        flat = torch.frombuffer(block.buffer(), dtype=dtype)
+        return flat if len(block.shape) == 1 else flat.view(block.shape)
 
     def from_values(self, values: Sequence[int], like: torch.Tensor) -> torch.Tensor:
         return torch.tensor(list(values), dtype=torch.int32, device=like.device)

@@ -77,6 +77,9 @@ Status CheckSplits(const hvd_op& op, int set_size) {
   return Status();
 }
 
+// Small tensors that nobody waits for yet are passed on together: so many, or when the background thread looks.
+constexpr size_t kSmallBytes = 64 << 10, kGathered = 8;
+
 }  // namespace
 
 Status Engine::Check(const hvd_op& op, const Group& group) {
@@ -172,8 +175,14 @@ Status Engine::Submit(const hvd_op* ops, int n, bool will_wait, std::shared_ptr<
       requests[i].group_index = i;
     }
   }
+  size_t bytes = 0;
+  for (const auto& own : tensors) bytes += own->tensor.elems * SizeOf(static_cast<DType>(ops[0].dtype));
   HVD_TRY(submissions_.Add(std::move(tensors), std::move(requests)));
-  Kick(will_wait);
+  if (!will_wait && bytes < kSmallBytes && submissions_.waiting() < kGathered) {
+    LookSoon();
+  } else {
+    Kick(will_wait);
+  }
   *out = std::move(completion);
   return Status();
 }

@@ -49,6 +49,7 @@ class Submissions {
   // "allreduce.noname.7": unnamed operations are counted per process set and operation.
   std::string NextName(int process_set, OpType type);
 
+  size_t waiting() const { return waiting_.load(std::memory_order_relaxed); }
   bool any() const { return waiting_.load(std::memory_order_seq_cst) != 0; }
   // Moves everything queued to *out, in order. False: nothing there.
   bool Take(std::vector<Submission>* out);

@@ -74,11 +74,15 @@ def test_process_set_objects() -> None:
             ProcessSet(wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["a\0b", 5, b"x"])
+@pytest.mark.parametrize("name", ["a\0b", 5, b"x", ["x"], {}])
 def test_names_must_be_texts(name: Any) -> None:
     def body(rank: int) -> None:
-        with pytest.raises(InvalidArgumentError, match="name must be"):
-            ops.allreduce(np.ones(1), name=name)
+        for operation in (
+            ops.allreduce, ops.allreduce_, ops.allreduce_async_, ops.allgather, ops.alltoall, ops.reducescatter,
+            lambda tensor, name: ops.broadcast(tensor, 0, name),
+        ):  # fmt: skip
+            with pytest.raises(InvalidArgumentError, match="name must be"):
+                operation(np.ones(1), name=name)
 
     run_ranks(1, body)
 
