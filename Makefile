@@ -2,7 +2,7 @@
 #
 #   demo      trains a small CNN on real data with 1 and 2 ranks and checks what it claims
 #   test      build, C++ tests, checks, Python tests that finish in a few minutes
-#   test-all  sanitizers (thread: the engine's tests), the wheel
+#   test-all  clang-tidy, sanitizers (thread: the engine's tests), the wheel
 #   tsan-all  every C++ test under the thread sanitizer (several minutes)
 #   fuzz      every parser of bytes, FUZZ_SECONDS each
 #   test-long the suites marked slow: launchers (torchrun, MPI, Slurm), more ranks, long stress, the fault matrix
@@ -20,7 +20,7 @@ JOBS   ?= $(shell nproc)
 export PATH := $(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test test-all tsan-all test-long check bench docs build dev clean native-test native-sanitizers fuzz wheel-test
+.PHONY: demo test test-all tsan-all test-long check bench docs build dev clean tidy native-test native-sanitizers fuzz wheel-test
 
 $(VENV)/.ready: requirements-dev.txt Makefile
 	$(PYTHON) -m venv $(VENV)
@@ -32,7 +32,7 @@ $(VENV)/.ready: requirements-dev.txt Makefile
 dev: $(VENV)/.ready
 
 build: dev
-	cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DHVD_WERROR=ON >/dev/null
+	cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DHVD_WERROR=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >/dev/null
 	cmake --build build/release --target horovod -j $(JOBS)
 	cp build/release/libhorovod.so horovod/_native/libhorovod.so.new
 	mv horovod/_native/libhorovod.so.new horovod/_native/libhorovod.so  # a running job keeps the old one
@@ -59,7 +59,10 @@ check: dev
 test: native-test check
 	python -m pytest -q -m "not slow"
 
-test-all: build native-sanitizers wheel-test
+test-all: tidy native-sanitizers wheel-test
+
+tidy: build
+	ls src/*/*.cc | grep -v neon | xargs -P $(JOBS) -n 4 clang-tidy -p build/release --quiet --extra-arg=-Wno-unknown-warning-option
 
 test-long: build
 	python tools/launcher_envs.py

@@ -19,7 +19,6 @@ using hvd::Code;
 using hvd::Completion;
 using hvd::Engine;
 using hvd::Guard;
-using hvd::Report;
 using hvd::Status;
 
 // Leaked on purpose: a thread may still call in while static destructors run.

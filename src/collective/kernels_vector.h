@@ -137,14 +137,14 @@ struct MinOp {
   template <class V>
   static HVD_INLINE V Do(V a, V b) {
     const V smaller = a < b ? a : b;
-    return a != a ? a : smaller;
+    return a != a ? a : smaller;  // NOLINT(misc-redundant-expression): a NaN
   }
 };
 struct MaxOp {
   template <class V>
   static HVD_INLINE V Do(V a, V b) {
     const V larger = a > b ? a : b;
-    return a != a ? a : larger;
+    return a != a ? a : larger;  // NOLINT(misc-redundant-expression): a NaN
   }
 };
 

@@ -192,7 +192,7 @@ AllreducePlan ChooseAllreduce(int n, size_t bytes) {
   const uint64_t vector_ns = bytes * kPsPerByte / 1000;
   const uint64_t doubling = (log + fold) * (kMessageNs + vector_ns);
   const uint64_t halving = (2 * log + fold) * kMessageNs + fold * vector_ns + 2 * vector_ns * (power - 1) / power;
-  const uint64_t ring = 2 * (n - 1) * kMessageNs + 2 * vector_ns * (n - 1) / n;
+  const uint64_t ring = uint64_t{2} * (n - 1) * kMessageNs + 2 * vector_ns * (n - 1) / n;
   if (doubling <= halving && doubling <= ring) return AllreducePlan::kDoubling;
   return halving <= ring ? AllreducePlan::kHalving : AllreducePlan::kRing;
 }

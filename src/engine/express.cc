@@ -15,7 +15,7 @@ namespace {
 constexpr auto kPatience = std::chrono::microseconds(10), kCrowdedPatience = std::chrono::microseconds(100);
 constexpr int kLooksPerClock = 8;
 constexpr int kCrowdedLooks = 4;  // before the core is given away
-constexpr size_t kInline = 56;     // so much data shares the line of its fingerprint
+constexpr size_t kInline = 56;    // so much data shares the line of its fingerprint
 
 size_t DataOffset(size_t bytes) { return bytes <= kInline ? sizeof(uint64_t) : 64; }
 

@@ -59,6 +59,7 @@ std::vector<int> ProcessSets::Ranks(int id) {
 std::vector<int> ProcessSets::Ids() {
   std::lock_guard<std::mutex> lock(mutex_);
   std::vector<int> ids;
+  ids.reserve(sets_.size());
   for (const auto& [id, set] : sets_) ids.push_back(id);
   return ids;
 }

@@ -196,7 +196,7 @@ struct Node::Impl {
   // ---- node_root.cc
   void Settle(double now);
   void ObeyOwnLog(double now);
-  void Decide(NameKey key, double now);
+  void Decide(const NameKey& key, double now);
   void DecideSetChange(const Request& request, const NameKey& key, double now);
   void LogFail(const NameKey& key, const Status& status);
   void FlushAll(double now);

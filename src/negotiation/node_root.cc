@@ -47,7 +47,7 @@ void Node::Impl::LogFail(const NameKey& key, const Status& status) {
   WriteStatus(status, &w);
 }
 
-void Node::Impl::Decide(NameKey key, double now) {
+void Node::Impl::Decide(const NameKey& key, double now) {
   Tally* t = tallies.Find(key);
   if (!t || !t->complete) return;  // taken back since
   const std::vector<Part> parts = t->Merged();
@@ -153,7 +153,7 @@ void Node::Impl::FlushAll(double now) {
     WriteRanks(batch.front().request->process_set == 0 ? coordinator.joined : RankSet(), &w);
     w.Varint(batch.size());
     for (size_t i = 0; i < batch.size(); ++i) {
-      w.Varint(static_cast<uint64_t>(ids[i] + 1));
+      w.Varint(static_cast<uint64_t>(ids[i]) + 1);
       if (ids[i] < 0) WriteRequest(*batch[i].request, &w);
     }
     ObeyOwnLog(now);

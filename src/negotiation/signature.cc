@@ -13,7 +13,7 @@ const char* OpText(OpType type) {
 
 bool SameShape(const Request& a, const Request& b) {
   if (a.shape.size() != b.shape.size()) return false;
-  const size_t from = FirstExtentIsFree(a.type) && !a.shape.empty() ? 1 : 0;
+  const ptrdiff_t from = FirstExtentIsFree(a.type) && !a.shape.empty() ? 1 : 0;
   return std::equal(a.shape.begin() + from, a.shape.end(), b.shape.begin() + from);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <map>
 
@@ -46,8 +47,7 @@ std::string Number(double v) {
   for (int digits = 1; digits < 17; ++digits) {  // the shortest text that means the same number
     char shorter[32];
     std::snprintf(shorter, sizeof shorter, "%.*g", digits, v);
-    double back = 0;
-    if (std::sscanf(shorter, "%lf", &back) == 1 && back == v) return shorter;
+    if (std::strtod(shorter, nullptr) == v) return shorter;
   }
   return text;
 }
