@@ -62,7 +62,7 @@ test: native-test check
 test-all: tidy native-sanitizers wheel-test
 
 tidy: build
-	ls src/*/*.cc | grep -v neon | xargs -P $(JOBS) -n 4 clang-tidy -p build/release --quiet --extra-arg=-Wno-unknown-warning-option
+	ls src/*/*.cc | grep -v neon | xargs -P $(JOBS) -n 4 clang-tidy -p build/release --quiet --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-deprecated-declarations
 
 test-long: build
 	python tools/launcher_envs.py

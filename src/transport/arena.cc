@@ -6,8 +6,7 @@ constexpr size_t kPage = 4096;
 constexpr size_t RoundUp(size_t n) { return (n + kPage - 1) / kPage * kPage; }
 }  // namespace
 
-Arena::Arena(std::shared_ptr<Region> region, int local_size)
-    : region_(std::move(region)), base_(region_->data()), local_size_(local_size) {
+Arena::Arena(std::shared_ptr<Region> region, int local_size) : region_(std::move(region)), base_(region_->data()) {
   small_at_ = kRingWordsAt + RoundUp(sizeof(RingWords) * 2 * local_size);
   slots_at_ = small_at_ + 2 * kArenaSmallBytes;
   rings_at_ = slots_at_ + kArenaSlots * kArenaSlotBytes;

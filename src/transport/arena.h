@@ -86,7 +86,6 @@ class Arena {
 
   std::shared_ptr<Region> region_;
   std::byte* base_ = nullptr;
-  int local_size_ = 0;
   size_t small_at_ = 0, slots_at_ = 0, rings_at_ = 0, heap_at_ = 0;
 };
 
