@@ -29,15 +29,26 @@ class ReductionCalls(TensorOperations):
 
     def start_allreduce_again(self, ready: Prepared, tensor: Any) -> Optional[handles.Pending]:
         """Submits a prepared allreduce of one tensor in place; None if it does not fit the tensor or the session."""
-        if ready.stamp is not session.stamp:
+        return ready.submit(tensor, tensor) if self._aim(ready, tensor) else None
+
+    def _take_in_place(self, key: Hashable, tensor: Any) -> Optional[Prepared]:
+        """The prepared allreduce of one tensor in place, ready to go; None if there is none that fits."""
+        try:
+            ready = self._prepared.pop(key, None)
+        except TypeError:  # an argument that cannot be hashed will be refused, with its name
             return None
+        return ready if ready is not None and self._aim(ready, tensor) else None
+
+    def _aim(self, ready: Prepared, tensor: Any) -> bool:
+        """Points a prepared operation in place at a tensor. False: it does not fit the tensor or the session."""
+        if ready.stamp is not session.stamp:
+            return False
         address = self._address_if(tensor, ready.dtype, ready.shape)
         if address < 0:
-            return None
+            return False
         first = ready.first
-        first.input = address
-        first.output = address
-        return ready.submit(tensor, tensor)
+        first.input = first.output = address
+        return True
 
     def take_prepared(self, arguments: ReduceArguments) -> Optional[Prepared]:
         """The prepared form of an operation started before with these arguments, for the caller's sole use; None if it

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Optional
 
 from horovod._core import compression as compressors
-from horovod._core import handles, session, waiting
+from horovod._core import handles, waiting
 from horovod._core.compression import Compressor
 from horovod._core.engine_port import OK
 from horovod._core.process_sets import ProcessSet, global_process_set
@@ -102,25 +102,17 @@ class Reductions(ReductionCalls):
             The tensor given.
         """
         key = (name, average, op, prescale_factor, postscale_factor, process_set)
-        try:
-            ready = self._prepared.pop(key, None)
-        except TypeError:  # an argument that cannot be hashed will be refused, with its name
-            ready = None
-        if ready is not None and ready.stamp is session.stamp:
-            address = self._address_if(tensor, ready.dtype, ready.shape)
-            if address >= 0:
-                first = ready.first
-                first.input = address
-                first.output = address
-                try:
-                    status = ready.run(ready.address, 1, waiting.SLICE_S, ready.handle_address)
-                    self._prepared[key] = ready
-                except BaseException:
-                    ready.rescue(tensor)
-                    raise
-                if status != OK:
-                    ready.go_on(status, tensor)
-                return tensor
+        ready = self._take_in_place(key, tensor)
+        if ready is not None:
+            try:
+                status = ready.run(ready.address, 1, waiting.SLICE_S, ready.handle_address)
+                self._prepared[key] = ready
+            except BaseException:
+                ready.rescue(tensor)
+                raise
+            if status != OK:
+                ready.go_on(status, tensor)
+            return tensor
         return handles.finish(self._start_allreduce([tensor], True, key, waits=True))
 
     def allreduce_async_(
@@ -139,18 +131,11 @@ class Reductions(ReductionCalls):
             A handle for `poll` and `synchronize`.
         """
         key = (name, average, op, prescale_factor, postscale_factor, process_set)
-        try:
-            ready = self._prepared.pop(key, None)
-        except TypeError:  # an argument that cannot be hashed will be refused, with its name
-            ready = None
-        if ready is not None and ready.stamp is session.stamp:
-            address = self._address_if(tensor, ready.dtype, ready.shape)
-            if address >= 0:
-                first = ready.first
-                first.input = first.output = address
-                pending = ready.submit(tensor, tensor)
-                self._prepared[key] = ready
-                return handles.add(pending)
+        ready = self._take_in_place(key, tensor)
+        if ready is not None:
+            pending = ready.submit(tensor, tensor)
+            self._prepared[key] = ready
+            return handles.add(pending)
         return handles.add(self._start_allreduce([tensor], True, key))
 
     def grouped_allreduce(
