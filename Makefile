@@ -2,8 +2,7 @@
 #
 #   demo      trains a small CNN on real data with 1 and 2 ranks and checks what it claims
 #   test      build, C++ tests, checks, Python tests that finish in a few minutes
-#   test-all  clang-tidy, sanitizers (thread: the engine's tests), the wheel
-#   tsan-all  every C++ test under the thread sanitizer (several minutes)
+#   test-all  clang-tidy, every C++ test under the sanitizers, every fuzz target for some seconds, the wheel
 #   fuzz      every parser of bytes, FUZZ_SECONDS each
 #   test-long the suites marked slow: launchers (torchrun, MPI, Slurm), more ranks, long stress, the fault matrix
 #   check     linters, types, architecture checks
@@ -20,7 +19,7 @@ JOBS   ?= $(shell nproc)
 export PATH := $(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test test-all tsan-all test-long check bench docs build dev clean tidy native-test native-sanitizers fuzz wheel-test
+.PHONY: demo test test-all test-long check bench docs build dev clean tidy native-test native-sanitizers fuzz wheel-test
 
 $(VENV)/.ready: requirements-dev.txt Makefile
 	$(PYTHON) -m venv $(VENV)
@@ -60,6 +59,7 @@ test: native-test check
 	python -m pytest -q -m "not slow"
 
 test-all: tidy native-sanitizers wheel-test
+	$(MAKE) fuzz FUZZ_SECONDS=10
 
 tidy: build
 	ls src/*/*.cc | grep -v neon | xargs -P $(JOBS) -n 4 clang-tidy -p build/release --quiet --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-deprecated-declarations
@@ -68,16 +68,13 @@ test-long: build
 	python tools/launcher_envs.py
 	python -m pytest -q -m slow
 
-# The core under the address and undefined-behaviour sanitizers, the engine under the thread sanitizer; no suppressions.
+# The core under the address and undefined-behaviour sanitizers, then under the thread sanitizer; no suppressions.
 native-sanitizers: dev
 	cmake -S . -B build/asan -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DHVD_TESTS=ON -DHVD_SANITIZE=address,undefined >/dev/null
 	cmake --build build/asan --target hvd_tests -j $(JOBS)
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/hvd_tests
 	cmake -S . -B build/tsan -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DHVD_TESTS=ON -DHVD_SANITIZE=thread >/dev/null
 	cmake --build build/tsan --target hvd_tests -j $(JOBS)
-	TSAN_OPTIONS=halt_on_error=1 build/tsan/hvd_tests engine
-
-tsan-all: native-sanitizers
 	TSAN_OPTIONS=halt_on_error=1 build/tsan/hvd_tests
 
 FUZZ_SECONDS ?= 300
