@@ -287,7 +287,7 @@ def _start(chosen: settings.Settings, job_epoch: int, ranks: Optional[Sequence[i
 def _job_epoch() -> int:
     """The launcher's count of changes of the job; 0 for a job that does not change."""
     text = os.environ.get(_EPOCH_VARIABLE, "") or "0"
-    if not text.isdigit():
+    if not text.isdecimal():
         raise InvalidArgumentError(f"{_EPOCH_VARIABLE} must be an integer >= 0. Received: {text!r}.")
     return int(text)
 

@@ -40,7 +40,7 @@ class Deaths:
         """The error that the first rank to give up has left word of, if one has."""
         head, _, reason = self._meeting.why().partition("\n")
         author, _, culprit = head.partition(" ")
-        if not (reason and author.isdigit() and culprit.isdigit()):
+        if not (reason and author.isdecimal() and culprit.isdecimal()):
             return None
         return ConnectError(f"Rank {author} gave up connecting: {reason}", [int(culprit)])
 
@@ -71,7 +71,7 @@ def _ended(directory: str) -> dict[int, str]:
     try:
         for entry in os.scandir(directory):
             number = entry.name[len(ENDED_PREFIX) :]
-            if entry.name.startswith(ENDED_PREFIX) and number.isdigit():
+            if entry.name.startswith(ENDED_PREFIX) and number.isdecimal():
                 with open(entry.path, encoding="utf-8", errors="replace") as file:
                     found.append((entry.stat().st_mtime_ns, int(number), file.read(_MAX_TEXT)))
     except OSError:

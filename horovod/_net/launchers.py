@@ -65,11 +65,12 @@ def whole_number(env: Environment, name: str, launcher: str, least: int = 0) -> 
             f"{launcher}: {name} is not set, though other variables of this launcher are; it must tell this process "
             "a number."
         )
-    if not re.fullmatch(r"[0-9]{1,9}", text.strip()) or not least <= int(text) <= _LARGEST:
+    digits = text.strip()  # more than int() takes off by itself
+    if not re.fullmatch(r"[0-9]{1,9}", digits) or not least <= int(digits) <= _LARGEST:
         raise PlacementError(
             f"{launcher}: {name} must be a whole number from {least} to {_LARGEST}. Received: {text!r}."
         )
-    return int(text)
+    return int(digits)
 
 
 def _optional(env: Environment, name: str, launcher: str, least: int = 0) -> Optional[int]:
@@ -112,7 +113,10 @@ def tasks_per_node(text: str) -> list[int]:
 def _in_srun_step(env: Environment) -> bool:
     step = env.get("SLURM_STEP_ID", env.get("SLURM_STEPID", ""))
     return (
-        step.isdigit() and int(step) < _SLURM_FIRST_RESERVED_STEP and "SLURM_PROCID" in env and "SLURM_LOCALID" in env
+        re.fullmatch(r"[0-9]{1,12}", step) is not None
+        and int(step) < _SLURM_FIRST_RESERVED_STEP
+        and "SLURM_PROCID" in env
+        and "SLURM_LOCALID" in env
     )
 
 

@@ -342,7 +342,7 @@ class Meeting:
     def listening_ranks(self) -> list[int]:
         """The ranks whose socket is there, dead or alive, but this one."""
         names = (name[1:] for name in os.listdir(self._directory) if name.startswith("r"))
-        ranks = (int(name) for name in names if name.isdigit())
+        ranks = (int(name) for name in names if name.isdecimal())
         return [rank for rank in ranks if rank < self._placement.size and rank != self._placement.rank]
 
     def claim_is_live(self, rank: int) -> bool:

@@ -53,7 +53,7 @@ def _quota_v1(place: Path) -> Optional[float]:
 
 def _ratio(quota: str, period: str) -> Optional[float]:
     # "max" (v2) and -1 (v1) mean no limit.
-    if not quota.isdigit() or not period.isdigit() or int(period) == 0:
+    if not quota.isdecimal() or not period.isdecimal() or int(period) == 0:
         return None
     return int(quota) / int(period)
 

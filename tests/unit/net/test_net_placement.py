@@ -67,7 +67,7 @@ def test_without_a_launcher_it_is_one_process() -> None:
     assert (p.launcher, p.rank, p.size) == ("single process", 0, 1)
 
 
-@pytest.mark.parametrize("step", [None, "", "4294967290", "4294967291", "batch"])
+@pytest.mark.parametrize("step", [None, "", "4294967290", "4294967291", "batch", "²", "1" * 5000])
 def test_slurm_variables_outside_a_step_do_not_count(step: str | None) -> None:
     env = {name: value for name, value in SRUN.items() if name != "SLURM_STEP_ID"}
     if step is not None:
@@ -109,6 +109,10 @@ def test_contradictions_are_refused(change: dict[str, str | None], message: str)
     env = {name: value for name, value in {**HOROVODRUN, **change}.items() if value is not None}
     with pytest.raises(PlacementError, match=message):
         detect_placement(env)
+
+
+def test_whatever_strip_takes_off_a_number_int_need_not() -> None:
+    assert detect_placement({**HOROVODRUN, "HOROVOD_SIZE": f"\x1f{HOROVODRUN['HOROVOD_SIZE']} "}).size == 4
 
 
 def test_srun_lists_that_do_not_add_up_are_refused() -> None:
