@@ -204,14 +204,18 @@ class GradientReducer:
         For use after a failure."""
         with self._lock:
             plain, flights = self._begin_anew()
-        for pending in [*plain, *(flight.pending for flight in flights)]:
-            with contextlib.suppress(HorovodError):
-                if pending is not None:
+        flying = _pending_of(plain, flights)
+        try:
+            for pending in flying:
+                with contextlib.suppress(HorovodError):
                     handles.finish(pending)
-        for flight in flights:
-            with contextlib.suppress(HorovodError):
-                if flight.sparse_result is not None:
-                    flight.sparse_result()
+            for flight in flights:
+                with contextlib.suppress(HorovodError):
+                    if flight.sparse_result is not None:
+                        flight.sparse_result()
+        except BaseException:  # a signal handler raised: the engine still uses the gradients that have not landed
+            handles.abandon(*flying)
+            raise
 
     def _begin_anew(self) -> tuple[list[handles.Pending], list[_Flight]]:
         """Ends a step; what is under way."""
@@ -279,16 +283,21 @@ class GradientReducer:
         """Waits for all flights, also after one has failed: no tensor may be in use when the caller goes on. Raises the
         first failure."""
         failure: Optional[Exception] = None
-        for pending in () if handles.finish_all(plain) else plain:
-            try:
-                handles.finish(pending)
-            except Exception as error:  # whatever failed, the other gradients are still under way
-                failure = failure or error
-        for flight in flights:
-            try:
-                self._land_one(flight)
-            except Exception as error:  # as above
-                failure = failure or error
+        flying = _pending_of(plain, flights)
+        try:
+            for pending in () if handles.finish_all(plain) else plain:
+                try:
+                    handles.finish(pending)
+                except Exception as error:  # whatever failed, the other gradients are still under way
+                    failure = failure or error
+            for flight in flights:
+                try:
+                    self._land_one(flight)
+                except Exception as error:  # as above
+                    failure = failure or error
+        except BaseException:  # a signal handler raised: the engine still uses the gradients that have not landed
+            handles.abandon(*flying)
+            raise
         if failure is not None:
             raise failure
 
@@ -305,6 +314,10 @@ class GradientReducer:
             reduced = decompress(result, context)
             if reduced is not tensor:
                 self._source.write(key, reduced)
+
+
+def _pending_of(plain: Sequence[handles.Pending], flights: Sequence[_Flight]) -> list[handles.Pending]:
+    return [*plain, *(flight.pending for flight in flights if flight.pending is not None)]
 
 
 def assign_groups(

@@ -7,6 +7,7 @@ that numbers never repeat. It submits nothing.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Sequence
 from typing import Any, Callable, Final, Optional
@@ -131,8 +132,12 @@ def finish_all(pendings: Sequence[Pending]) -> bool:
         return False
     numbers = [pending.handle for pending in pendings]
     status = IN_PROGRESS
-    while status == IN_PROGRESS:
-        status = current.engine.finish_all(numbers, waiting.SLICE_S)
+    try:
+        while status == IN_PROGRESS:
+            status = current.engine.finish_all(numbers, waiting.SLICE_S)
+    except BaseException:  # a signal handler raised: the engine still uses the tensors
+        abandon(*pendings)
+        raise
     return status == OK
 
 
@@ -169,18 +174,19 @@ def _take(pending: Pending, status: int) -> Any:
         engine.release(pending.handle)
 
 
-def abandon(pending: Pending) -> None:
+def abandon(*pendings: Pending) -> None:
     """Keeps the tensors of an operation alive that nobody waits for any more (Ctrl-C in a blocking call), until it is
     done."""
-    forget_finished()
-    _abandoned.append(pending)
+    _abandoned.extend(pendings)
+    forget_finished()  # and passes on what is not: a submission whose caller was going to drive has told nobody yet
 
 
 def forget_finished() -> None:
     """Lets go of abandoned operations that have ended."""
     for pending in list(_abandoned):
         if pending.session is not session.current or pending.session.engine.poll(pending.handle) != IN_PROGRESS:
-            _abandoned.remove(pending)
+            with contextlib.suppress(ValueError):  # another thread was faster
+                _abandoned.remove(pending)
             if pending.session is session.current:
                 pending.session.engine.release(pending.handle)
 

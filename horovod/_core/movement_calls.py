@@ -75,7 +75,7 @@ class MovementCalls(TensorOperations):
         ready.first.output = adapter.address(output)
         if not staged:
             pending = ready.submit((tensor, output), output, None, waits)
-            if name:
+            if name and isinstance(root_rank, int):
                 self._remember(("broadcast", arguments), ready, (tensor,))
             return pending
 

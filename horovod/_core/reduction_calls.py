@@ -63,7 +63,7 @@ class ReductionCalls(TensorOperations):
             return handles.done([])
         key: Hashable = arguments if single else (arguments, len(tensors))
         ready = self._take_filled(key, tensors)
-        if ready is None:
+        if ready is None or (in_place and not single and _repeats(ready)):
             return self._start_first(tensors, in_place, arguments, single, waits)
         outputs = tensors
         if in_place:
@@ -99,7 +99,7 @@ class ReductionCalls(TensorOperations):
         results = tensors if in_place else outputs
         finisher = self._staging_finisher(tensors, hosts, in_place, single) if staged else None
         pending = ready.submit((tensors, hosts, outputs), results[0] if single else results, finisher, waits)
-        if name and average is None and not staged:
+        if name and average is None and not staged and _is_plain(op, prescale, postscale):
             self._remember(arguments if single else (arguments, len(tensors)), ready, tensors)
         return pending
 
@@ -131,7 +131,7 @@ class ReductionCalls(TensorOperations):
         for member, host in zip(ready.members, hosts):
             member.input = self._adapter.address(host)
         pending = ready.submit((tensors, hosts), None, finisher, waits)
-        if name and not staged:
+        if name and not staged and _is_plain(op, prescale, postscale):
             self._remember(key, ready, tensors)
         return pending
 
@@ -177,6 +177,17 @@ class ReductionCalls(TensorOperations):
             return tensors[0] if single else tensors
 
         return finisher
+
+
+def _repeats(ready: Prepared) -> bool:
+    """True if two of a group's tensors lie at the same address."""
+    addresses = [member.input for member in ready.members if member.input]
+    return len(set(addresses)) != len(addresses)
+
+
+def _is_plain(op: Any, *factors: Any) -> bool:
+    """True if the arguments are values. A tensor or array would be a key by identity, or none at all."""
+    return (op is None or isinstance(op, int)) and all(type(factor) in (int, float) for factor in factors)
 
 
 def _factor(what: str, value: Any) -> float:

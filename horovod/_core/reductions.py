@@ -106,12 +106,12 @@ class Reductions(ReductionCalls):
         if ready is not None:
             try:
                 status = ready.run(ready.address, 1, waiting.SLICE_S, ready.handle_address)
-                self._prepared[key] = ready
             except BaseException:
                 ready.rescue(tensor)
                 raise
             if status != OK:
                 ready.go_on(status, tensor)
+            self._prepared[key] = ready  # not before: it holds the handle
             return tensor
         return handles.finish(self._start_allreduce([tensor], True, key, waits=True))
 

@@ -51,6 +51,9 @@ class Deaths:
         Raises:
             ConnectError: names the rank, and how it ended where that is known.
         """
+        told = self.told() if awaited else None
+        if told is not None:
+            raise told
         directory = self._placement.meeting_directory
         ended = {} if directory is None or not awaited else _ended(directory)
         names = {self._placement.launcher_rank(rank): rank for rank in awaited}

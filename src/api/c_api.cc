@@ -237,7 +237,7 @@ hvd_status hvd_run(const hvd_op* ops, int32_t n, double timeout_s, hvd_handle* o
     HVD_TRY(engine.Run(ops, n, timeout_s, &completion));
     if (!completion || completion->done()) return completion ? completion->status() : Status();
     *out = engine.handles().Add(completion);
-    return StateOf(*completion);
+    return Status(Code::kInProgress, "not done yet.");  // also when it has become so meanwhile: *out must be released
   });
 }
 

@@ -171,7 +171,7 @@ class Engine {
   std::unique_ptr<Node> node_;
   Executor executor_;
   std::shared_ptr<ProcessSets::Set> everybody_;
-  std::unique_ptr<Express> express_;  // null: the ranks are on several hosts, too many, or share cores
+  std::unique_ptr<Express> express_;  // null: the ranks are on several hosts, or too many
   std::map<int, Peer> peers_;
   Sleeper background_sleeper_, waiter_sleeper_;
   bool sockets_ = false;  // a waiting thread must watch them too

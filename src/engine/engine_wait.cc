@@ -287,8 +287,10 @@ void Engine::BackgroundLoop() {
       if (!asleep_soon || AnythingReady()) continue;
     } else {
       background_until_.store(until, std::memory_order_relaxed);
-      // A waiting thread drives, and watches the clock; it must see what was noticed.
-      if (missed || any_noticed_.load(std::memory_order_seq_cst)) NudgeDriver();
+      if (!role_.load(std::memory_order_seq_cst)) continue;  // who has just left judged by an older deadline
+      // A waiting thread drives, and watches the clock; it must see what was noticed, and what was submitted without a
+      // ring.
+      if (missed || submissions_.any() || any_noticed_.load(std::memory_order_seq_cst)) NudgeDriver();
     }
     background_sleeper_.Wait(until - NowS(), &events);
   }

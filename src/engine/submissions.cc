@@ -34,9 +34,19 @@ Result<uint64_t> Submissions::AddWish(std::shared_ptr<Completion> completion) {
   return ticket;
 }
 
+bool Submissions::EverRefused(const char* name) {
+  if (!any_refused_.load(std::memory_order_relaxed)) return false;
+  std::lock_guard<std::mutex> lock(mutex_);
+  return refused_.count(name) > 0;
+}
+
 Status Submissions::Add(Submission submission) {
   std::lock_guard<std::mutex> lock(mutex_);
   HVD_TRY(closed_);
+  if (submission.kind == Submission::Kind::kRefuse) {
+    refused_.insert(submission.requests[0].name);
+    any_refused_.store(true, std::memory_order_relaxed);
+  }
   queue_.push_back(std::move(submission));
   waiting_.store(queue_.size(), std::memory_order_seq_cst);
   return Status();

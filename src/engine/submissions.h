@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "engine/completion.h"
@@ -49,6 +50,9 @@ class Submissions {
   // "allreduce.noname.7": unnamed operations are counted per process set and operation.
   std::string NextName(int process_set, OpType type);
 
+  // Whether this rank has ever refused an operation of this name: its next one must not overtake the refusal.
+  bool EverRefused(const char* name);
+
   size_t waiting() const { return waiting_.load(std::memory_order_relaxed); }
   bool any() const { return waiting_.load(std::memory_order_seq_cst) != 0; }
   // Moves everything queued to *out, in order. False: nothing there.
@@ -63,7 +67,7 @@ class Submissions {
  private:
   using ByName = std::unordered_map<std::string, std::unique_ptr<Submitted>>;
 
-  std::mutex mutex_;  // guards all but the two counters
+  std::mutex mutex_;  // guards all but the counters and the flag
   std::vector<Submission> queue_;
   std::unordered_map<int, ByName> entries_;  // by process set
   std::unordered_map<uint64_t, std::shared_ptr<Completion>> wishes_;
@@ -71,6 +75,8 @@ class Submissions {
   std::unordered_map<int64_t, uint64_t> unnamed_;  // by (process set, operation)
   Status closed_;
   std::atomic<size_t> waiting_{0}, in_flight_{0};
+  std::unordered_set<std::string> refused_;  // of misuse only, so it stays small
+  std::atomic<bool> any_refused_{false};
 };
 
 }  // namespace hvd

@@ -80,6 +80,34 @@ TEST(engine_background_threads_lose_no_ring) {
   });
 }
 
+// Rank 0's first thread sleeps in the driver role; what its second one submits, without waiting, must reach the other
+// rank all the same: the first one's own operation depends on it.
+TEST(engine_sleeping_driver_is_told_of_submissions) {
+  EngineWorld world(2);
+  std::vector<float> a = Filled(4, 1.0f), b = Filled(4, 1.0f);
+  std::shared_ptr<Completion> waited, other;
+  std::thread second;
+  RanksAsThreads(2, [&](int r) {
+    if (r == 1) {
+      std::vector<float> data = Filled(4, 1.0f);
+      EXPECT_OK(RunOp(world[1], Allreduce("b", &data).op));
+      EXPECT_OK(RunOp(world[1], Allreduce("a", &data).op));
+      return;
+    }
+    const Op first = Allreduce("a", &a), then = Allreduce("b", &b);
+    second = std::thread([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // so that the first one has fallen asleep
+      EXPECT_OK(world[0].Submit(&then.op, 1, false, &other));
+    });
+    EXPECT_OK(world[0].Submit(&first.op, 1, true, &waited));
+    const double begin = NowS();
+    EXPECT(world[0].Wait(*waited, 20));
+    EXPECT(NowS() - begin < 5);
+    second.join();
+    EXPECT(world[0].Wait(*other, 20));
+  });
+}
+
 TEST(engine_several_threads_wait_at_once) {
   const int n = 2, threads = 4;
   EngineWorld world(n);

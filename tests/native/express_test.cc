@@ -144,3 +144,26 @@ TEST(express_leaves_misuse_to_the_long_way) {
     EXPECT_EQ(data[3], 4.0f);
   });
 }
+
+// What a rank has refused must be answered before its next operation of that name, as on the long way.
+TEST(express_does_not_overtake_a_refusal) {
+  EngineWorld::Options options;
+  options.spin_us = 200;
+  EngineWorld world(2, options);
+  RanksAsThreads(2, [&](int r) {
+    std::vector<float> data(4, 1.0f);
+    const Op op(HVD_ALLREDUCE, HVD_FLOAT32, "x", {4}, data.data(), data.data());
+    const auto run = [&] {
+      std::shared_ptr<Completion> late;
+      const Status s = world[r].Run(&op.op, 1, 60, &late);
+      return late ? late->status() : s;
+    };
+    if (r == 1) {
+      EXPECT_OK(world[1].Refuse(OpType::kAllreduce, 0, "x", "bad luck"));
+    } else {
+      EXPECT(run().code() == Code::kMismatch);
+    }
+    for (int step = 0; step < 3; ++step) EXPECT_OK(run());
+    EXPECT_EQ(data[3], 8.0f);
+  });
+}

@@ -13,9 +13,10 @@ from fake_ranks import run_ranks, session_of
 
 from horovod._core import handles, session, waiting
 from horovod._core.collectives import Collectives
+from horovod._core.engine_port import IN_PROGRESS
 from horovod._core.errors import ShutdownError
 from horovod._core.numpy_adapter import adapter
-from horovod._core.process_sets import add_process_set
+from horovod._core.process_sets import add_process_set, global_process_set
 from horovod._core.reduce_ops import Sum
 
 ops = Collectives(adapter)
@@ -95,6 +96,28 @@ def test_an_interrupted_call_keeps_its_tensors_alive(kind: str) -> None:
         assert alive() is None
 
     run_ranks(2, body)
+
+
+def test_an_interrupt_keeps_all_tensors_that_are_waited_for_together() -> None:
+    def body(rank: int) -> None:
+        engine: Any = session.require().engine
+        plain = engine.finish_all
+        arguments = [(f"x{i}", None, Sum, 1.0, 1.0, global_process_set) for i in range(3)]
+        pendings = [ops.start_allreduce([tracked(2)], arguments[i], True) for i in range(3)]
+        alive = [weakref.ref(pending.result) for pending in pendings]
+        engine.poll, known = lambda number: IN_PROGRESS, engine.poll
+        engine.finish_all = lambda numbers, timeout_s: interrupted_wait(0, timeout_s)
+        with pytest.raises(KeyboardInterrupt):
+            handles.finish_all(pendings)
+        del pendings
+        gc.collect()
+        assert all(reference() is not None for reference in alive)
+        engine.finish_all, engine.poll = plain, known
+        handles.forget_finished()
+        gc.collect()
+        assert all(reference() is None for reference in alive)
+
+    run_ranks(1, body)
 
 
 def test_an_interrupt_inside_a_prepared_run_keeps_the_tensor() -> None:

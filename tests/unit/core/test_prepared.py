@@ -10,6 +10,7 @@ from fake_ranks import run_ranks
 
 from horovod._core import session, tensor_operations
 from horovod._core.collectives import Collectives
+from horovod._core.errors import InvalidArgumentError
 from horovod._core.numpy_adapter import adapter
 from horovod._core.reduce_ops import Max, Sum
 
@@ -169,3 +170,27 @@ def test_a_failed_submission_does_not_spoil_the_next() -> None:
         return ops.allreduce_(ones(1), name="x", op=Sum).tolist()
 
     assert run_ranks(2, body) == [[2], [2]]
+
+
+def test_a_tensor_twice_in_a_group_is_refused_also_when_prepared() -> None:
+    def body(rank: int) -> None:
+        ops = Counting()
+        twice = ones()
+        ops.grouped_allreduce([twice, twice], name="g", op=Sum)  # legal: the results are apart
+        with pytest.raises(InvalidArgumentError, match="the same tensor twice"):
+            ops.grouped_allreduce_([twice, twice], name="g", op=Sum)
+        assert ops.grouped_allreduce_([ones(), ones()], name="g", op=Sum)[0].tolist() == [1, 1, 1]
+
+    run_ranks(1, body)
+
+
+def test_factors_that_are_no_plain_numbers_are_read_every_time() -> None:
+    def body(rank: int) -> Any:
+        ops, factor = Counting(), np.array(0.5)
+        results = []
+        for factor[...] in (0.5, 2.0):
+            results.append(ops.synchronize(ops.allreduce_async_(ones(1), name="x", op=Sum, prescale_factor=factor))[0])
+            results.append(ops.synchronize(ops.broadcast_async(ones(1), np.array(0), name="b"))[0])
+        return results
+
+    assert run_ranks(2, body) == [[1.0, 1.0, 4.0, 1.0]] * 2

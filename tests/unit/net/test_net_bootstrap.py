@@ -366,9 +366,12 @@ def test_a_stranger_that_left_because_of_another_rank_is_not_blamed(private_base
     deaths.Deaths(theirs, jobs[2]).tell(1, "A later word does not count.")
     theirs.leave(time.monotonic() + 5)
     right.close()
-    with pytest.raises(ConnectError, match=r"Rank 2 gave up connecting: Rank 0 \(pid 7\) died") as caught:
-        mesh._lost(link, "Broken pipe")
-    assert caught.value.ranks == (0,)
+    # The closed connection tells it; so does the next look at ranks that never came.
+    for notice in (lambda: mesh._lost(link, "Broken pipe"), lambda: mesh._deaths.check([2])):
+        with pytest.raises(ConnectError, match=r"Rank 2 gave up connecting: Rank 0 \(pid 7\) died") as caught:
+            notice()
+        assert caught.value.ranks == (0,)
+    mesh._deaths.check([])
     mesh.close()
     mine.leave(time.monotonic() + 5)
     assert os.listdir(private_base) == []
