@@ -42,7 +42,9 @@ class Deaths:
         author, _, culprit = head.partition(" ")
         if not (reason and author.isdecimal() and culprit.isdecimal()):
             return None
-        return ConnectError(f"Rank {author} gave up connecting: {reason}", [int(culprit)])
+        # Whom it blames knows better: the author may hold another secret, say.
+        blamed = author if int(culprit) == self._placement.rank else culprit
+        return ConnectError(f"Rank {author} gave up connecting: {reason}", [int(blamed)])
 
     def check(self, awaited: Collection[int]) -> None:
         """Fails when one of these ranks has ended. They must not be connected with this rank: then none of them can
