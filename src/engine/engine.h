@@ -159,8 +159,9 @@ class Engine {
   int doorbell_fd_ = -1;
   int timer_fd_ = -1;  // wakes the background thread for a look that somebody put off
   std::atomic<bool> look_armed_{false};
-  int nudge_fd_ = -1;                // wakes a waiting thread that sleeps on descriptors, and nobody else
-  std::atomic<bool> missed_{false};  // the background thread saw something, but had not the role
+  int nudge_fd_ = -1;                   // wakes a waiting thread that sleeps on descriptors, and nobody else
+  std::atomic<bool> log_first_{false};  // an operation failed: the next one goes through the log, behind all of that
+  std::atomic<bool> missed_{false};     // the background thread saw something, but had not the role
 
   // ---- holder of the role only
   Transports transports_;

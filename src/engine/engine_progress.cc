@@ -115,10 +115,12 @@ void Engine::Obey(Action& a) {
   switch (a.kind) {
     case Action::Kind::kExecute:
       if (failed_) return;
+      log_first_.store(false, std::memory_order_relaxed);
       if (timeline_.mark_cycles()) timeline_.Instant("CYCLE_START");
       executor_.Add(a, sets_.Find(a.process_set), &submissions_);
       return;
     case Action::Kind::kFail:
+      log_first_.store(true, std::memory_order_relaxed);
       if (a.ticket & 1) {
         if (auto wish = submissions_.TakeWish(a.ticket)) Arrive(*wish, std::move(a.status));
       } else if (!failed_) {

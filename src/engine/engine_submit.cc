@@ -204,6 +204,7 @@ Status Engine::Refuse(OpType type, int process_set, const std::string& name, con
                   "refuse: this rank is not a member of process set " + std::to_string(process_set) + ".");
   Submission s;
   s.kind = Submission::Kind::kRefuse;
+  log_first_.store(true, std::memory_order_relaxed);
   s.requests.resize(1);
   s.requests[0].type = type;
   s.requests[0].process_set = process_set;
