@@ -22,8 +22,13 @@ __all__ = ["Pending", "abandon", "add", "done", "finish", "finish_all", "poll", 
 Finisher = Callable[[session.Session, int], Any]
 
 
+_DONE: Final = 0  # instead of an engine handle: released, or never given out (a group without tensors)
+_abandoned: Final[list[Pending]] = []  # nobody waits for them any more
+
+
 class Pending:
-    """An operation that has been submitted.
+    """An operation that has been submitted. One that is dropped while the engine may use its tensors lives on in
+    `_abandoned`.
 
     Attributes:
         session: where it was submitted.
@@ -52,13 +57,15 @@ class Pending:
         self.result = result
         self.finisher = finisher
 
+    def __del__(self, keep_alive: Callable[[Pending], None] = _abandoned.append) -> None:
+        # A signal handler that raises may drop it anywhere: the engine still uses the tensors.
+        if self.handle != _DONE and self.session is session.current:
+            keep_alive(self)
 
-_DONE: Final = 0  # instead of an engine handle: released, or never given out (a group without tensors)
 
 # Each single operation on these is atomic; no lock is needed.
 _numbers: Final = itertools.count(1)
 _table: Final[dict[int, Pending]] = {}
-_abandoned: Final[list[Pending]] = []
 
 
 def add(pending: Pending) -> int:
@@ -138,7 +145,11 @@ def finish_all(pendings: Sequence[Pending]) -> bool:
     except BaseException:  # a signal handler raised: the engine still uses the tensors
         abandon(*pendings)
         raise
-    return status == OK
+    if status != OK:
+        return False
+    for pending in pendings:
+        pending.handle = _DONE
+    return True
 
 
 def _wait(pending: Pending) -> int:
@@ -172,6 +183,7 @@ def _take(pending: Pending, status: int) -> Any:
         return pending.result if pending.finisher is None else pending.finisher(pending.session, pending.handle)
     finally:
         engine.release(pending.handle)
+        pending.handle = _DONE
 
 
 def abandon(*pendings: Pending) -> None:
@@ -189,11 +201,14 @@ def forget_finished() -> None:
                 _abandoned.remove(pending)
             if pending.session is session.current:
                 pending.session.engine.release(pending.handle)
+            pending.handle = _DONE
 
 
 def forget_all() -> None:
     """After a shutdown: the engine holds no tensor any more. Numbers in users' hands stay known, so that waiting for
     one says what happened."""
+    for pending in _abandoned:
+        pending.handle = _DONE
     _abandoned.clear()
     for pending in list(_table.values()):
         if pending.handle != _DONE:

@@ -29,11 +29,9 @@ class MovementCalls(TensorOperations):
             return handles.done([])
         key: Hashable = ("allgather", name, process_set, single, len(tensors))
         finisher = self._results_finisher(tensors, single)
-        ready = self._take_filled(key, tensors)
-        if ready is not None:
-            pending = ready.submit(tensors, None, finisher, waits)
-            self._keep_prepared(key, ready)
-            return pending
+        again = self._submit_again(key, tensors, finisher, waits)
+        if again is not None:
+            return again
         with Call(ALLGATHER, process_set, name, None if single else len(tensors)) as call:
             self._require_tensors(call.what, tensors)
             self._require_movable(call.what, tensors)

@@ -33,10 +33,7 @@ class ReductionCalls(TensorOperations):
 
     def _take_in_place(self, key: Hashable, tensor: Any) -> Optional[Prepared]:
         """The prepared allreduce of one tensor in place, ready to go; None if there is none that fits."""
-        try:
-            ready = self._prepared.pop(key, None)
-        except TypeError:  # an argument that cannot be hashed will be refused, with its name
-            return None
+        ready = self._take_prepared(key)
         return ready if ready is not None and self._aim(ready, tensor) else None
 
     def _aim(self, ready: Prepared, tensor: Any) -> bool:
@@ -111,11 +108,9 @@ class ReductionCalls(TensorOperations):
             return handles.done([])
         key: Hashable = ("reducescatter", arguments, single, len(tensors))
         finisher = self._results_finisher(tensors, single)
-        again = self._take_filled(key, tensors)
+        again = self._submit_again(key, tensors, finisher, waits)
         if again is not None:
-            pending = again.submit(tensors, None, finisher, waits)
-            self._keep_prepared(key, again)
-            return pending
+            return again
         name, _, op, prescale, postscale, process_set = arguments
         with Call(REDUCESCATTER, process_set, name, None if single else len(tensors)) as call:
             reduce_op = reduce_ops.resolve(op, None)

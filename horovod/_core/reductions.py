@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import Any, Final, Optional
 
 from horovod._core import compression as compressors
-from horovod._core import handles, waiting
+from horovod._core import handles
 from horovod._core.compression import Compressor
-from horovod._core.engine_port import OK
 from horovod._core.process_sets import ProcessSet, global_process_set
 from horovod._core.reduce_ops import Average
 from horovod._core.reduction_calls import ReductionCalls
@@ -104,13 +103,7 @@ class Reductions(ReductionCalls):
         key = (name, average, op, prescale_factor, postscale_factor, process_set)
         ready = self._take_in_place(key, tensor)
         if ready is not None:
-            try:
-                status = ready.run(ready.address, 1, waiting.SLICE_S, ready.handle_address)
-            except BaseException:
-                ready.rescue(tensor)
-                raise
-            if status != OK:
-                ready.go_on(status, tensor)
+            ready.run_now(tensor)
             self._prepared[key] = ready  # not before: it holds the handle
             return tensor
         return handles.finish(self._start_allreduce([tensor], True, key, waits=True))

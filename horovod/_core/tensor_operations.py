@@ -50,6 +50,17 @@ class TensorOperations:
             member.input = address
         return ready
 
+    def _submit_again(
+        self, key: Hashable, tensors: Sequence[Any], finisher: handles.Finisher, waits: bool
+    ) -> Optional[handles.Pending]:
+        """Submits a prepared operation whose results the core allocates; None if none was kept that fits."""
+        ready = self._take_filled(key, tensors)
+        if ready is None:
+            return None
+        pending = ready.submit(tensors, None, finisher, waits)
+        self._keep_prepared(key, ready)
+        return pending
+
     def _remember(self, key: Hashable, ready: submission.Prepared, tensors: Sequence[Any]) -> None:
         """Keeps a submission for tensors of this form."""
         ready.remember([self._adapter.key(tensor) for tensor in tensors])

@@ -93,8 +93,9 @@ class Engine {
 
   // submission (any thread)
   Status Check(const hvd_op& op, const Group& group);
+  std::vector<Request> NameAll(const hvd_op* ops, int n);  // type, set, name, group
   std::unique_ptr<Submitted> Prepare(const hvd_op& op, int set_size, Request* request);
-  void TellRefusal(const hvd_op* ops, int n, const std::string& reason);
+  Status Refuse(std::vector<Request> what, const std::string& reason);
   Status Wish(Submission submission, const std::shared_ptr<Completion>& completion);
   void Kick(bool will_wait);
   bool RunAtOnce(const hvd_op& op);
@@ -159,9 +160,8 @@ class Engine {
   int doorbell_fd_ = -1;
   int timer_fd_ = -1;  // wakes the background thread for a look that somebody put off
   std::atomic<bool> look_armed_{false};
-  int nudge_fd_ = -1;                   // wakes a waiting thread that sleeps on descriptors, and nobody else
-  std::atomic<bool> log_first_{false};  // an operation failed: the next one goes through the log, behind all of that
-  std::atomic<bool> missed_{false};     // the background thread saw something, but had not the role
+  int nudge_fd_ = -1;                // wakes a waiting thread that sleeps on descriptors, and nobody else
+  std::atomic<bool> missed_{false};  // the background thread saw something, but had not the role
 
   // ---- holder of the role only
   Transports transports_;

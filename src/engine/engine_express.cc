@@ -54,9 +54,7 @@ Status Engine::Run(const hvd_op* ops, int n, double timeout_s, std::shared_ptr<C
 bool Engine::RunAtOnce(const hvd_op& op) {
   if (!express_ || op.type != HVD_ALLREDUCE || op.process_set != 0 || op.reduce_op == HVD_ADASUM) return false;
   const size_t name_bytes = op.name == nullptr ? 0 : std::strlen(op.name);
-  if (name_bytes == 0 || failed_ || log_first_.load(std::memory_order_relaxed) || timeline_.active() ||
-      submissions_.any_in_flight())
-    return false;
+  if (name_bytes == 0 || failed_ || timeline_.active() || submissions_.any_in_flight()) return false;
   if (submissions_.EverRefused(op.name) || !Check(op, everybody_->group).ok()) return false;
   size_t elems = 1;
   for (int i = 0; i < op.ndim; ++i) elems *= static_cast<size_t>(op.shape[i]);

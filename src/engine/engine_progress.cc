@@ -79,7 +79,7 @@ void Engine::Pass(Submission& s, double now) {
       }
       return node_->Submit(s.requests, now);
     case Submission::Kind::kRefuse:
-      return node_->Refuse(s.requests[0].type, s.requests[0].process_set, s.requests[0].name, s.reason, now);
+      return node_->Refuse(s.requests, s.reason, now);
     case Submission::Kind::kJoin:
       return node_->Join(s.ticket, now);
     case Submission::Kind::kAddSet:
@@ -115,12 +115,10 @@ void Engine::Obey(Action& a) {
   switch (a.kind) {
     case Action::Kind::kExecute:
       if (failed_) return;
-      log_first_.store(false, std::memory_order_relaxed);
       if (timeline_.mark_cycles()) timeline_.Instant("CYCLE_START");
       executor_.Add(a, sets_.Find(a.process_set), &submissions_);
       return;
     case Action::Kind::kFail:
-      log_first_.store(true, std::memory_order_relaxed);
       if (a.ticket & 1) {
         if (auto wish = submissions_.TakeWish(a.ticket)) Arrive(*wish, std::move(a.status));
       } else if (!failed_) {

@@ -95,10 +95,29 @@ Status Engine::Check(const hvd_op& op, const Group& group) {
   return Status();
 }
 
+std::vector<Request> Engine::NameAll(const hvd_op* ops, int n) {
+  std::vector<Request> requests(n);
+  std::vector<std::string> names;
+  for (int i = 0; i < n; ++i) {
+    Request& r = requests[i];
+    r.type = static_cast<OpType>(ops[i].type);
+    r.process_set = ops[i].process_set;
+    r.transient = ops[i].name == nullptr || ops[i].name[0] == '\0';
+    r.name = r.transient ? submissions_.NextName(r.process_set, r.type) : ops[i].name;
+    if (n > 1) names.push_back(r.name);
+  }
+  if (n == 1) return requests;
+  const uint64_t hash = GroupHash(names);
+  for (int i = 0; i < n; ++i) {
+    requests[i].group_hash = hash;
+    requests[i].group_size = n;
+    requests[i].group_index = i;
+  }
+  return requests;
+}
+
 std::unique_ptr<Submitted> Engine::Prepare(const hvd_op& op, int set_size, Request* r) {
-  r->type = static_cast<OpType>(op.type);
   r->dtype = static_cast<DType>(op.dtype);
-  r->process_set = op.process_set;
   const bool reduces = r->type == OpType::kAllreduce || r->type == OpType::kReducescatter;
   if (reduces) {
     r->op = static_cast<ReduceOp>(op.reduce_op);
@@ -106,8 +125,6 @@ std::unique_ptr<Submitted> Engine::Prepare(const hvd_op& op, int set_size, Reque
     r->postscale = op.postscale;
   }
   if (r->type == OpType::kBroadcast) r->root = op.root_rank;
-  r->transient = op.name == nullptr || op.name[0] == '\0';
-  r->name = r->transient ? submissions_.NextName(op.process_set, r->type) : op.name;
   r->shape.assign(op.shape, op.shape + op.ndim);
 
   auto own = std::make_unique<Submitted>();
@@ -148,32 +165,24 @@ Status Engine::Submit(const hvd_op* ops, int n, bool will_wait, std::shared_ptr<
     return Invalid(ops[0], "rank " + std::to_string(rank_) + " is not a member of process set " +
                                std::to_string(ops[0].process_set) + ".");
   }
-  Status refused;
-  std::vector<std::unique_ptr<Submitted>> tensors;
-  std::vector<Request> requests(n);
-  std::vector<std::string> names;
-  for (int i = 0; i < n && refused.ok(); ++i) {
-    if (ops[i].type != ops[0].type || ops[i].process_set != ops[0].process_set) {
+  for (int i = 1; i < n; ++i) {
+    if (ops[i].type != ops[0].type || ops[i].process_set != ops[0].process_set)
       return Invalid(ops[i], "all tensors of a group must have one operation and one process set.");
-    }
-    refused = Check(ops[i], set->group);
-    if (!refused.ok()) break;
+  }
+  // Refused or not, unnamed operations are counted as on the other ranks.
+  std::vector<Request> requests = NameAll(ops, n);
+  for (int i = 0; i < n; ++i) {
+    Status refused = Check(ops[i], set->group);
+    if (refused.ok()) continue;
+    (void)Refuse(std::move(requests), refused.message());
+    return refused;
+  }
+  std::vector<std::unique_ptr<Submitted>> tensors;
+  tensors.reserve(n);
+  for (int i = 0; i < n; ++i) {
     tensors.push_back(Prepare(ops[i], set->group.size(), &requests[i]));
     tensors.back()->completion = completion;
     tensors.back()->index = i;
-    if (n > 1) names.push_back(requests[i].name);
-  }
-  if (!refused.ok()) {
-    TellRefusal(ops, n, refused.message());
-    return refused;
-  }
-  if (n > 1) {
-    const uint64_t hash = GroupHash(names);
-    for (int i = 0; i < n; ++i) {
-      requests[i].group_hash = hash;
-      requests[i].group_size = n;
-      requests[i].group_index = i;
-    }
   }
   size_t bytes = 0;
   for (const auto& own : tensors) bytes += own->tensor.elems * SizeOf(static_cast<DType>(ops[0].dtype));
@@ -187,28 +196,23 @@ Status Engine::Submit(const hvd_op* ops, int n, bool will_wait, std::shared_ptr<
   return Status();
 }
 
-// The other members must not wait for what this rank refused.
-void Engine::TellRefusal(const hvd_op* ops, int n, const std::string& reason) {
-  for (int i = 0; i < n; ++i) {
-    const auto type = static_cast<OpType>(ops[i].type);
-    const bool named = ops[i].name != nullptr && ops[i].name[0] != '\0';
-    (void)Refuse(type, ops[i].process_set, named ? ops[i].name : submissions_.NextName(ops[i].process_set, type),
-                 reason);
-  }
-}
-
 Status Engine::Refuse(OpType type, int process_set, const std::string& name, const std::string& reason) {
   const std::shared_ptr<ProcessSets::Set> set = sets_.Find(process_set);
   if (set == nullptr || !set->member)
     return Status(Code::kInvalidArgument,
                   "refuse: this rank is not a member of process set " + std::to_string(process_set) + ".");
+  hvd_op op = {};
+  op.type = static_cast<int32_t>(type);
+  op.process_set = process_set;
+  op.name = name.c_str();
+  return Refuse(NameAll(&op, 1), reason);
+}
+
+// The other members must not wait for what this rank refused.
+Status Engine::Refuse(std::vector<Request> what, const std::string& reason) {
   Submission s;
   s.kind = Submission::Kind::kRefuse;
-  log_first_.store(true, std::memory_order_relaxed);
-  s.requests.resize(1);
-  s.requests[0].type = type;
-  s.requests[0].process_set = process_set;
-  s.requests[0].name = name.empty() ? submissions_.NextName(process_set, type) : name;
+  s.requests = std::move(what);
   s.reason = reason;
   HVD_TRY(submissions_.Add(std::move(s)));
   Kick(/*will_wait=*/false);

@@ -44,7 +44,9 @@ Status Submissions::Add(Submission submission) {
   std::lock_guard<std::mutex> lock(mutex_);
   HVD_TRY(closed_);
   if (submission.kind == Submission::Kind::kRefuse) {
-    refused_.insert(submission.requests[0].name);
+    for (const Request& r : submission.requests) {
+      if (!r.transient) refused_.insert(r.name);
+    }
     any_refused_.store(true, std::memory_order_relaxed);
   }
   queue_.push_back(std::move(submission));

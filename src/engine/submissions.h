@@ -32,7 +32,7 @@ struct Submitted {
 struct Submission {
   enum class Kind { kRequests, kRefuse, kJoin, kAddSet, kRemoveSet, kGoodbye };
   Kind kind = Kind::kRequests;
-  std::vector<Request> requests;  // kRequests: the group; kRefuse: one
+  std::vector<Request> requests;  // kRequests: the group; kRefuse: what it would have been
   std::string reason;             // kRefuse
   std::vector<int> ranks;         // kAddSet
   int process_set = 0;            // kRemoveSet

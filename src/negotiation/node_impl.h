@@ -183,7 +183,7 @@ struct Node::Impl {
   Status ApplyBatch(ByteReader* r);
   Status TakeEntry(ByteReader* r, Entry* entry);
   Status ApplyFail(ByteReader* r, double now);
-  Status ApplyDropGroups(ByteReader* r, double now);
+  void DropGroups(int set, const std::vector<uint64_t>& hashes, const Status& why);
   Status ApplySetAdded(ByteReader* r);
   Status ApplySetRemoved(ByteReader* r);
   Status ApplyJoined(ByteReader* r);
@@ -198,7 +198,7 @@ struct Node::Impl {
   void ObeyOwnLog(double now);
   void Decide(const NameKey& key, double now);
   void DecideSetChange(const Request& request, const NameKey& key, double now);
-  void LogFail(const NameKey& key, const Status& status);
+  void LogFail(const NameKey& key, const std::vector<uint64_t>& groups, const Status& status);
   void FlushAll(double now);
   int32_t AssignId(const Ready& ready, double now);
   bool HoldForLinger(double now, bool someone_waits) const;

@@ -24,9 +24,6 @@ Status Node::Impl::ApplyLog(ByteReader* r, double now) {
       case LogRecord::kFail:
         status = ApplyFail(r, now);
         break;
-      case LogRecord::kDropGroups:
-        status = ApplyDropGroups(r, now);
-        break;
       case LogRecord::kSetAdded:
         status = ApplySetAdded(r);
         break;
@@ -175,7 +172,9 @@ Status Node::Impl::ApplyBatch(ByteReader* r) {
 
 Status Node::Impl::ApplyFail(ByteReader* r, double now) {
   const NameKey key{static_cast<int32_t>(r->Varint32(INT32_MAX)), std::string(r->Text())};
-  Status why = ReadStatus(r);
+  std::vector<uint64_t> groups(r->Count(8));
+  for (uint64_t& hash : groups) hash = r->U64();
+  const Status why = ReadStatus(r);
   if (!r->ok()) return {};
   NoteSetChange(key.name);
   uint64_t ticket = 0;
@@ -191,17 +190,13 @@ Status Node::Impl::ApplyFail(ByteReader* r, double now) {
     type = t->type;
     EraseTally(key);
   }
-  if (ticket != 0) ActFail(type, key.set, key.name, ticket, std::move(why));
-  RetryDeferred(now);
+  if (ticket != 0) ActFail(type, key.set, key.name, ticket, why);
+  if (!groups.empty()) DropGroups(key.set, groups, why);
+  RetryDeferred(now);  // only now: what waited for this failure belongs to the next group of that name
   return {};
 }
 
-Status Node::Impl::ApplyDropGroups(ByteReader* r, double now) {
-  const auto set = static_cast<int32_t>(r->Varint32(INT32_MAX));
-  std::vector<uint64_t> hashes(r->Count(8));
-  for (uint64_t& h : hashes) h = r->U64();
-  const Status why = ReadStatus(r);
-  if (!r->ok()) return {};
+void Node::Impl::DropGroups(int set, const std::vector<uint64_t>& hashes, const Status& why) {
   ++version;
   const uint64_t oldest = OldestLink();
   std::erase_if(dropped_groups, [&](const DroppedGroup& g) { return g.version <= oldest; });
@@ -223,8 +218,6 @@ Status Node::Impl::ApplyDropGroups(ByteReader* r, double now) {
   for (const NameKey& key : tallies.NamesOf(set)) DropFromTally(tallies.Find(key), stale, &failed);
   for (uint64_t h : hashes) coordinator.DropGroup(set, h);
   for (const Request& q : failed) ActFail(q.type, set, q.name, q.ticket, why);
-  RetryDeferred(now);
-  return {};
 }
 
 Status Node::Impl::ApplySetAdded(ByteReader* r) {

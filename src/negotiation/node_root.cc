@@ -40,10 +40,12 @@ void Node::Impl::Settle(double now) {
   }
 }
 
-void Node::Impl::LogFail(const NameKey& key, const Status& status) {
+void Node::Impl::LogFail(const NameKey& key, const std::vector<uint64_t>& groups, const Status& status) {
   ByteWriter w = out.Down(LogRecord::kFail);
   w.Varint(static_cast<uint32_t>(key.set));
   w.Text(key.name);
+  w.Varint(groups.size());
+  for (const uint64_t hash : groups) w.U64(hash);
   WriteStatus(status, &w);
 }
 
@@ -61,16 +63,9 @@ void Node::Impl::Decide(const NameKey& key, double now) {
   const Status status =
       Validate({t->type, key.name, key.set, variants, sets.at(key.set).ranks.Minus(t->Contributors())});
   if (!status.ok()) {
-    LogFail(key, status);
-    if (groups.empty()) return;
     std::sort(groups.begin(), groups.end());
     groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
-    ObeyOwnLog(now);
-    ByteWriter w = out.Down(LogRecord::kDropGroups);
-    w.Varint(static_cast<uint32_t>(key.set));
-    w.Varint(groups.size());
-    for (uint64_t h : groups) w.U64(h);
-    WriteStatus(status, &w);
+    LogFail(key, groups, status);
     return;
   }
   if (IsControl(variants.front().request->type)) {
@@ -83,7 +78,7 @@ void Node::Impl::Decide(const NameKey& key, double now) {
 
 void Node::Impl::DecideSetChange(const Request& q, const NameKey& key, double now) {
   auto invalid = [&](const std::string& what) {
-    LogFail(key, {Code::kInvalidArgument, std::string(OpText(q.type)) + ": " + what});
+    LogFail(key, {}, {Code::kInvalidArgument, std::string(OpText(q.type)) + ": " + what});
   };
   if (q.type == kRemoveSetType) {
     if (q.root == 0) return invalid("process set 0 holds all ranks and cannot be removed.");

@@ -38,8 +38,8 @@ enum class UpRecord : uint8_t {
 enum class LogRecord : uint8_t {
   kDefine = 64,  // id, request: from here on the id means this
   kBatch,        // joined ranks, entries (id + 1, or 0 and a request)
-  kFail,         // process set, name, code, text: the tally of that name is over
-  kDropGroups,   // process set, group hashes, code, text: all entries of these groups fail, complete or not
+  kFail,         // process set, name, group hashes, code, text: the tally of that name is over, and with it every entry
+                 // of these groups, complete or not
   kSetAdded,     // name of the tally, id, ranks
   kSetRemoved,   // name of the tally, id
   kJoined,       // the last rank to join

@@ -156,6 +156,19 @@ TEST(negotiation_refusal_fails_the_others_once) {
   ExpectEverywhere(c, "x");
 }
 
+TEST(negotiation_failure_of_a_group_spares_the_next_group_of_its_name) {
+  Cluster c(Cluster::Chain(3));
+  const auto group = Group({"a", "b"});
+  c.nodes[1].Refuse(OpType::kAllreduce, 0, "a", "no.", c.now);
+  for (int r : {1, 0, 2}) c.nodes[r].Submit(group, c.now);  // rank 1: its next try
+  c.Run();
+  for (int r : {0, 2}) EXPECT_EQ(c.Count(r, Kind::kFail), 2);
+  EXPECT_EQ(c.Count(1, Kind::kFail), 0);
+  for (int r : {0, 2}) c.nodes[r].Submit(group, c.now);
+  c.Run();
+  ExpectEverywhere(c, "a+b");
+}
+
 TEST(negotiation_group_is_atomic) {
   Cluster c(Cluster::Flat(2), [](NodeConfig* n) { n->fusion_threshold_bytes = 0; });
   const auto group = Group({"a", "b"});

@@ -1,11 +1,16 @@
 // Runs a fuzz target without libFuzzer: mutates the target's own seeds for a number of seconds (argument 1, default 10;
-// argument 2: the first random seed). Keeps nothing: an input that crashes is in the file named by argument 3, if
-// given, written before it is run.
+// argument 2: the first random seed). An input that crashes is in the file named by argument 3, if given: its length (4
+// bytes), then itself. The file is mapped, so that it outlives a crash without a write per input.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
-#include <fstream>
+#include <cstring>
 #include <iostream>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -13,6 +18,30 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 std::vector<std::vector<uint8_t>> FuzzSeeds();
 
 namespace {
+
+constexpr uint32_t kMostBytes = 1 << 16;
+
+// Where the current input is kept for whoever looks after a crash.
+class Record {
+ public:
+  explicit Record(const char* path) {
+    const int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    if (fd < 0 || ftruncate(fd, kBytes) != 0) std::abort();
+    void* at = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) std::abort();
+    at_ = static_cast<uint8_t*>(at);
+    close(fd);
+  }
+  void Keep(const std::vector<uint8_t>& input) {
+    const auto n = static_cast<uint32_t>(input.size());
+    std::memcpy(at_, &n, sizeof n);
+    if (n > 0) std::memcpy(at_ + sizeof n, input.data(), n);
+  }
+
+ private:
+  static constexpr size_t kBytes = sizeof(uint32_t) + kMostBytes;
+  uint8_t* at_;
+};
 
 void Mutate(std::mt19937* rng, std::vector<uint8_t>* input, const std::vector<uint8_t>& other) {
   const auto pick = [&](size_t n) { return n == 0 ? 0 : (*rng)() % n; };
@@ -43,7 +72,7 @@ void Mutate(std::mt19937* rng, std::vector<uint8_t>* input, const std::vector<ui
       }
     }
   }
-  if (input->size() > 1 << 16) input->resize(1 << 16);
+  if (input->size() > kMostBytes) input->resize(kMostBytes);
 }
 
 }  // namespace
@@ -53,15 +82,15 @@ int main(int argc, char** argv) {
   std::mt19937 rng(argc > 2 ? static_cast<uint32_t>(std::atoi(argv[2])) : 1);
   const std::vector<std::vector<uint8_t>> seeds = FuzzSeeds();
   for (const auto& seed : seeds) LLVMFuzzerTestOneInput(seed.data(), seed.size());
+  std::optional<Record> record;
+  if (argc > 3) record.emplace(argv[3]);
   const auto start = std::chrono::steady_clock::now();
   long runs = 0;
   while (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() < seconds) {
     for (int i = 0; i < 200; ++i, ++runs) {
       std::vector<uint8_t> input = seeds[rng() % seeds.size()];
       Mutate(&rng, &input, seeds[rng() % seeds.size()]);
-      if (argc > 3)
-        std::ofstream(argv[3], std::ios::binary)
-            .write(reinterpret_cast<const char*>(input.data()), static_cast<std::streamsize>(input.size()));
+      if (record) record->Keep(input);
       LLVMFuzzerTestOneInput(input.data(), input.size());
     }
   }

@@ -146,6 +146,25 @@ def test_an_interrupt_inside_a_prepared_run_keeps_the_tensor() -> None:
     run_ranks(1, body)
 
 
+def test_what_is_dropped_while_the_engine_uses_it_lives_on() -> None:
+    def body(rank: int) -> None:
+        engine: Any = session.require().engine
+        tensor = tracked(2)
+        alive = weakref.ref(tensor)
+        # As after a signal handler that raised between the submission and whatever would have kept the Pending.
+        pending = ops.start_allreduce([tensor], ("x", None, Sum, 1.0, 1.0, global_process_set), True)
+        engine.poll, known = lambda number: IN_PROGRESS, engine.poll
+        del tensor, pending
+        gc.collect()
+        assert alive() is not None
+        engine.poll = known
+        handles.forget_finished()
+        gc.collect()
+        assert alive() is None
+
+    run_ranks(1, body)
+
+
 def test_slices_that_end_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "SLICE_S", 0.0001)
 
