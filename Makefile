@@ -10,6 +10,7 @@
 #   docs      regenerates docs/settings.md
 #   build     libhorovod.so into the source tree
 #   dev       the virtual environment
+#   frameworks  TensorFlow, Keras and JAX in it, for their tests
 #   clean     removes what the others made
 
 PYTHON ?= python3
@@ -19,7 +20,7 @@ JOBS   ?= $(shell nproc)
 export PATH := $(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test test-all test-long check bench docs build dev clean tidy native-test native-sanitizers fuzz wheel-test
+.PHONY: demo test test-all test-long check bench docs build dev clean tidy native-test native-sanitizers fuzz wheel-test frameworks
 
 $(VENV)/.ready: requirements-dev.txt Makefile
 	$(PYTHON) -m venv $(VENV)
@@ -28,13 +29,22 @@ $(VENV)/.ready: requirements-dev.txt Makefile
 	$(BIN)/python tools/link_source.py
 	touch $@
 
+# What only the tests of these frameworks need; everything else works without.
+$(VENV)/.frameworks: requirements-frameworks.txt $(VENV)/.ready
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-frameworks.txt
+	touch $@
+
 dev: $(VENV)/.ready
+
+frameworks: $(VENV)/.frameworks
 
 build: dev
 	cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DHVD_WERROR=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >/dev/null
-	cmake --build build/release --target horovod -j $(JOBS)
-	cp build/release/libhorovod.so horovod/_native/libhorovod.so.new
-	mv horovod/_native/libhorovod.so.new horovod/_native/libhorovod.so  # a running job keeps the old one
+	cmake --build build/release --target horovod horovod_tensorflow -j $(JOBS)
+	for library in libhorovod.so libhorovod_tensorflow.so; do \
+	  cp build/release/$$library horovod/_native/$$library.new && \
+	  mv horovod/_native/$$library.new horovod/_native/$$library || exit 1; \
+	done  # moved, not copied: a running job keeps the old one
 
 demo: build
 	python examples/demo.py
@@ -55,7 +65,7 @@ check: dev
 	python tools/check_abi.py
 	python tools/gen_settings.py --check
 
-test: native-test check
+test: native-test frameworks check
 	python -m pytest -q -m "not slow"
 
 test-all: tidy native-sanitizers wheel-test
@@ -64,7 +74,7 @@ test-all: tidy native-sanitizers wheel-test
 tidy: build
 	ls src/*/*.cc | grep -v neon | xargs -P $(JOBS) -n 4 clang-tidy -p build/release --quiet --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-deprecated-declarations
 
-test-long: build
+test-long: build frameworks
 	python tools/launcher_envs.py
 	python -m pytest -q -m slow
 
@@ -91,4 +101,4 @@ docs: dev
 	python tools/gen_settings.py
 
 clean:
-	rm -rf build horovod/_native/libhorovod.so
+	rm -rf build horovod/_native/libhorovod*.so

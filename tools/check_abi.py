@@ -42,6 +42,7 @@ TYPES: dict[str, tuple[Any, ...]] = {
     "hvd_op*": (ctypes.c_void_p,),
     "hvd_peer*": (ctypes.POINTER(abi.HvdPeer),),
     "hvd_config*": (ctypes.POINTER(abi.HvdConfig),),
+    "hvd_topology*": (ctypes.POINTER(abi.HvdTopology),),
     "hvd_result*": (ctypes.POINTER(abi.HvdResult),),
     "hvd_done_fn": (abi.DoneFunction,),
     "hvd_log_fn": (abi.LogFunction,),

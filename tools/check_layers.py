@@ -38,7 +38,9 @@ PYTHON = {
     "horovod.numpy": {"horovod._core"},
     "horovod.torch": {"horovod._core"},
     "horovod.tensorflow": {"horovod._core"},
-    "horovod.keras": {"horovod._core", "horovod.tensorflow"},
+    "horovod.tensorflow.keras": {"horovod._core", "horovod.tensorflow", "horovod.keras"},
+    # The backends of Keras, each imported only when Keras runs on it.
+    "horovod.keras": {"horovod._core", "horovod.tensorflow", "horovod.torch", "horovod.numpy"},
     "horovod.jax": {"horovod._core"},
     "horovod.data": set(),
     "horovod.common": {"horovod._core", "horovod.runner", "horovod.data"},

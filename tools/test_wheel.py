@@ -58,7 +58,13 @@ def main() -> None:
         if "-py3-none-linux_" not in wheel.name:
             sys.exit(f"{wheel.name} is not a wheel for every Python 3")
         names = zipfile.ZipFile(wheel).namelist()
-        for needed in ("horovod/_native/libhorovod.so", "horovod/py.typed", "horovod/torch/__init__.py"):
+        for needed in (
+            "horovod/_native/libhorovod.so",
+            "horovod/_native/libhorovod_tensorflow.so",
+            "horovod/py.typed",
+            "horovod/torch/__init__.py",
+            "horovod/tensorflow/__init__.py",
+        ):
             if needed not in names:
                 sys.exit(f"{needed} is not in the wheel")
         stray = [n for n in names if not n.startswith(("horovod/", "horovod-"))]

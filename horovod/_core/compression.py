@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from horovod._core import dtypes
-from horovod._core.adapter import Adapter
 
 __all__ = ["CastCompressor", "Compression", "Compressor", "NoneCompressor", "none"]
 
@@ -24,6 +23,18 @@ class Compressor(Protocol):
 
     def decompress(self, tensor: Any, ctx: Any) -> Any:
         """The tensor in its original form."""
+        ...
+
+
+class TypeAdapter(Protocol):
+    """The part of `horovod._core.adapter.Adapter` that a cast needs; symbolic tensors have no more."""
+
+    def dtype(self, tensor: Any) -> int:
+        """See `Adapter.dtype`."""
+        ...
+
+    def cast(self, tensor: Any, dtype: int) -> Any:
+        """See `Adapter.cast`."""
         ...
 
 
@@ -50,7 +61,7 @@ class CastCompressor:
         dtype: number of the type to send (`horovod._core.dtypes`).
     """
 
-    def __init__(self, adapter: Adapter, dtype: int) -> None:
+    def __init__(self, adapter: TypeAdapter, dtype: int) -> None:
         self._adapter = adapter
         self._dtype = dtype
 
@@ -83,6 +94,6 @@ class Compression:
 
     none = none
 
-    def __init__(self, adapter: Adapter) -> None:
+    def __init__(self, adapter: TypeAdapter) -> None:
         self.fp16 = CastCompressor(adapter, dtypes.FLOAT16)
         self.bf16 = CastCompressor(adapter, dtypes.BFLOAT16)

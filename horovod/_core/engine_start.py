@@ -107,6 +107,22 @@ def describe() -> Optional[str]:
     return engine.describe()
 
 
+def tensorflow_library() -> str:
+    """The path of what `tf.load_op_library` loads; the core is loaded before it.
+
+    Raises:
+        ImportError: the core is missing or unusable.
+    """
+    library.load()
+    return library.beside("libhorovod_tensorflow.so")
+
+
+def tensorflow_problem() -> str:
+    """Why the core's operators could not be added to the loaded TensorFlow; empty if they were."""
+    text: bytes = library.load().hvd_register_tensorflow()
+    return text.decode()
+
+
 def _error(status: int, message: str) -> HorovodError:
     """The public error, in the user's words: "allreduce 'allreduce.w'" is the tensor that they called 'w'."""
     return error_from_status(status, _ENGINE_NAME.sub(r"\1 '", message))

@@ -334,7 +334,7 @@ def assign_groups(
     if isinstance(groups, int):
         if groups < 0:
             raise InvalidArgumentError(f"groups must be an integer >= 0 or a list of lists. Received: {groups!r}.")
-        return [tuple(keys[start:stop]) for start, stop in _parts(len(keys), min(groups, len(keys)))]
+        return [tuple(keys[start:stop]) for start, stop in _parts(len(keys), min(groups, len(keys)))] if keys else []
     known, seen, result = set(keys), set(), []
     try:
         listed = [tuple(group) for group in groups]

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 ABI_VERSION: Final = 1
 SUBMIT_WILL_WAIT: Final = 1
+SUBMIT_AT_ONCE: Final = 2
 
 # Every enum of the header: name -> {constant without the HVD_ prefix: value}.
 ENUMS: Final[dict[str, dict[str, int]]] = {
@@ -66,7 +67,7 @@ ENUMS: Final[dict[str, dict[str, int]]] = {
         "UINT32": 11,
         "UINT64": 12,
     },
-    "": {"SUBMIT_WILL_WAIT": SUBMIT_WILL_WAIT},
+    "": {"SUBMIT_WILL_WAIT": SUBMIT_WILL_WAIT, "SUBMIT_AT_ONCE": SUBMIT_AT_ONCE},
 }
 
 OK: Final = 0
@@ -151,6 +152,19 @@ class HvdConfig(ctypes.Structure):
     ]
 
 
+class HvdTopology(ctypes.Structure):
+    """hvd_topology: where a rank stands."""
+
+    _fields_ = [
+        ("rank", c_int32),
+        ("size", c_int32),
+        ("local_rank", c_int32),
+        ("local_size", c_int32),
+        ("cross_rank", c_int32),
+        ("cross_size", c_int32),
+    ]
+
+
 class HvdResult(ctypes.Structure):
     """hvd_result: one tensor that the core allocated; give `owner` to hvd_result_free."""
 
@@ -168,6 +182,7 @@ STRUCTURES: Final[dict[str, type[ctypes.Structure]]] = {
     "hvd_op": HvdOp,
     "hvd_peer": HvdPeer,
     "hvd_config": HvdConfig,
+    "hvd_topology": HvdTopology,
     "hvd_result": HvdResult,
 }
 
@@ -185,6 +200,7 @@ FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "hvd_shutdown": (c_int32, (c_double,)),
     "hvd_abort": (c_int32, (c_int32, c_char_p)),
     "hvd_initialized": (c_int32, ()),
+    "hvd_get_topology": (c_int32, (POINTER(HvdTopology),)),
     "hvd_describe": (c_int32, (POINTER(c_char), c_size_t, POINTER(c_size_t))),
     "hvd_submit": (c_int32, (c_void_p, c_int32, c_uint32, c_void_p)),
     "hvd_refuse": (c_int32, (c_int32, c_int32, c_char_p, c_char_p)),
@@ -208,4 +224,5 @@ FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "hvd_timeline_start": (c_int32, (c_char_p, c_int32)),
     "hvd_timeline_stop": (c_int32, ()),
     "hvd_log_sink": (None, (LogFunction,)),
+    "hvd_register_tensorflow": (c_char_p, ()),
 }

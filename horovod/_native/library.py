@@ -63,6 +63,11 @@ def _open(path: str) -> ctypes.CDLL:
     return library
 
 
+def beside(file_name: str) -> str:
+    """The path of another library that lies where the core does."""
+    return os.path.join(os.path.dirname(candidate_paths()[0]), file_name)
+
+
 def load() -> ctypes.CDLL:
     """The loaded library; loaded once per process.
 

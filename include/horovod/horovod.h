@@ -105,7 +105,11 @@ typedef struct hvd_op {
 
 typedef int64_t hvd_handle; /* > 0; one per submission, also of a group */
 
-enum { HVD_SUBMIT_WILL_WAIT = 1 }; /* flag: the caller waits at once and drives the engine itself; wake nobody */
+/* Flags of hvd_submit. Without any, small tensors are passed on together, some microseconds later at most. */
+enum {
+  HVD_SUBMIT_WILL_WAIT = 1, /* the caller waits at once and drives the engine itself; wake nobody */
+  HVD_SUBMIT_AT_ONCE = 2,   /* no thread of this process is going to wait: pass it on now */
+};
 
 /* ---------------------------------------------------------------------------------------------------------------------
  * life */
@@ -175,6 +179,12 @@ HVD_API hvd_status hvd_abort(hvd_status code, const char* reason);
 
 /* 1 between hvd_init and hvd_shutdown; stays 1 after a failure, until hvd_shutdown. */
 HVD_API int32_t hvd_initialized(void);
+
+/* Where this rank stands, as given to hvd_init. HVD_NOT_INITIALIZED. */
+typedef struct hvd_topology {
+  int32_t rank, size, local_rank, local_size, cross_rank, cross_size;
+} hvd_topology;
+HVD_API hvd_status hvd_get_topology(hvd_topology* out);
 
 /* JSON text: version, backends with name, usable and why not, effective settings, process sets, counters. Writes at
  * most n bytes with a closing NUL and sets *needed to the full length + 1. */
@@ -272,6 +282,13 @@ HVD_API hvd_status hvd_timeline_stop(void);
 /* fn receives the engine's log lines (level, text) on any thread; NULL restores stderr. Call before hvd_init. */
 typedef void (*hvd_log_fn)(int32_t level, const char* text);
 HVD_API void hvd_log_sink(hvd_log_fn fn);
+
+/* --------------------------------------------------------------------------------------------------------------------
+ * frameworks */
+
+/* Adds the core's operators and kernels to the TensorFlow that the process has loaded, once; called by
+ * libhorovod_tensorflow.so when it is loaded. The answer, also of later calls: "" or why not. */
+HVD_API const char* hvd_register_tensorflow(void);
 
 #ifdef __cplusplus
 }

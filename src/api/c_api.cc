@@ -169,6 +169,13 @@ hvd_status hvd_abort(hvd_status code, const char* reason) {
 
 int32_t hvd_initialized(void) { return Current() != nullptr; }
 
+hvd_status hvd_get_topology(hvd_topology* out) {
+  return WithEngine([&](Engine& engine) {
+    *out = engine.topology();
+    return Status();
+  });
+}
+
 hvd_status hvd_describe(char* buffer, size_t n, size_t* needed) {
   return WithEngine([&](Engine& engine) {
     const std::string text = engine.DescribeJson();
@@ -185,9 +192,7 @@ hvd_status hvd_describe(char* buffer, size_t n, size_t* needed) {
 hvd_status hvd_submit(const hvd_op* ops, int32_t n, uint32_t flags, hvd_handle* out) {
   *out = 0;
   return WithEngine([&](Engine& engine) {
-    return HandleFor(engine, out, [&](auto* completion) {
-      return engine.Submit(ops, n, (flags & HVD_SUBMIT_WILL_WAIT) != 0, completion);
-    });
+    return HandleFor(engine, out, [&](auto* completion) { return engine.Submit(ops, n, flags, completion); });
   });
 }
 

@@ -28,8 +28,15 @@ Task SoloCollective(const Group&, Batch& batch) {
       case OpType::kBroadcast:
         if (t.output != t.input) Copy(t.output, t.input, bytes);
         break;
+      case OpType::kAlltoall: {  // rows beyond the splits go nowhere
+        const int64_t sent = t.splits.empty() ? rows : t.splits[0];
+        const size_t sent_bytes = static_cast<size_t>(sent) * t.row_elems * SizeOf(batch.dtype);
+        t.result = std::make_unique<Block>(sent_bytes);
+        Copy(t.result->data, t.input, sent_bytes);
+        t.received_rows = {sent};
+        break;
+      }
       case OpType::kAllgather:
-      case OpType::kAlltoall:
         t.result = std::make_unique<Block>(bytes);
         Copy(t.result->data, t.input, bytes);
         t.received_rows = {rows};

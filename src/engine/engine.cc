@@ -114,6 +114,7 @@ Result<std::unique_ptr<Engine>> Engine::Create(const hvd_config& config, const M
 Engine::Engine(const hvd_config& c)
     : rank_(c.rank),
       size_(c.size),
+      topology_{c.rank, c.size, c.local_rank, c.local_size, c.cross_rank, c.cross_size},
       hostname_(c.hostname != nullptr ? c.hostname : ""),
       collective_timeout_s_(c.collective_timeout_s),
       lingers_(c.cycle_time_ms > 0),

@@ -51,7 +51,7 @@ class Engine {
   // Everything pending and future fails with `why`; the other ranks are told.
   void Abort(const Status& why, bool tell_others = true);
 
-  Status Submit(const hvd_op* ops, int n, bool will_wait, std::shared_ptr<Completion>* out);
+  Status Submit(const hvd_op* ops, int n, uint32_t flags, std::shared_ptr<Completion>* out);  // HVD_SUBMIT_...
   Status Refuse(OpType type, int process_set, const std::string& name, const std::string& reason);
   Status AddSet(std::vector<int> ranks, std::shared_ptr<Completion>* out);
   Status RemoveSet(int id, std::shared_ptr<Completion>* out);
@@ -63,6 +63,7 @@ class Engine {
   // One look at what can move on, without waiting.
   void Poll();
 
+  const hvd_topology& topology() const { return topology_; }
   HandleTable& handles() { return handles_; }
   ProcessSets& sets() { return sets_; }
   Timeline& timeline() { return timeline_; }
@@ -134,6 +135,7 @@ class Engine {
 
   // ---- constant after Create
   int rank_ = 0, size_ = 1;
+  hvd_topology topology_ = {};
   std::string hostname_;
   double collective_timeout_s_ = 30;
   double spin_s_ = 0;

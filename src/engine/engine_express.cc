@@ -40,7 +40,7 @@ uint64_t Fingerprint(const hvd_op& op, size_t name_bytes) {
 
 Status Engine::Run(const hvd_op* ops, int n, double timeout_s, std::shared_ptr<Completion>* out) {
   if (n == 1 && RunAtOnce(*ops)) return Status();
-  if (Status refused = Submit(ops, n, /*will_wait=*/true, out); !refused.ok()) {
+  if (Status refused = Submit(ops, n, HVD_SUBMIT_WILL_WAIT, out); !refused.ok()) {
     Poll();  // the role may have been put down with something left to read
     return refused;
   }

@@ -146,7 +146,8 @@ std::unique_ptr<Submitted> Engine::Prepare(const hvd_op& op, int set_size, Reque
   return own;
 }
 
-Status Engine::Submit(const hvd_op* ops, int n, bool will_wait, std::shared_ptr<Completion>* out) {
+Status Engine::Submit(const hvd_op* ops, int n, uint32_t flags, std::shared_ptr<Completion>* out) {
+  const bool will_wait = (flags & HVD_SUBMIT_WILL_WAIT) != 0;
   if (n < 1) return Status(Code::kInvalidArgument, "hvd_submit: an empty group.");
   if (ops[0].type < HVD_ALLREDUCE || ops[0].type > HVD_JOIN)
     return Status(Code::kInvalidArgument, "hvd_submit: unknown operation type.");
@@ -187,7 +188,9 @@ Status Engine::Submit(const hvd_op* ops, int n, bool will_wait, std::shared_ptr<
   size_t bytes = 0;
   for (const auto& own : tensors) bytes += own->tensor.elems * SizeOf(static_cast<DType>(ops[0].dtype));
   HVD_TRY(submissions_.Add(std::move(tensors), std::move(requests)));
-  if (!will_wait && bytes < kSmallBytes && submissions_.waiting() < kGathered) {
+  if (flags == HVD_SUBMIT_AT_ONCE) {
+    RingSelf();  // the background thread drives: whatever comes back wakes it
+  } else if (!will_wait && bytes < kSmallBytes && submissions_.waiting() < kGathered) {
     LookSoon();
   } else {
     Kick(will_wait);

@@ -66,7 +66,7 @@ class Case:
         if self.kind == "alltoall":
             return (self.count * size, 2) if self.count < LARGE else (self.count // size * size,)
         if self.kind == "alltoall_splits":
-            return (sum(self.splits(rank, size)), 3)
+            return (sum(self.splits(rank, size)) + 1, 3)  # one row goes nowhere
         if self.kind == "reducescatter":
             return (self.count, 2)
         return (self.count,)

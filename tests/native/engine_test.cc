@@ -46,7 +46,7 @@ TEST(engine_async_submissions_in_any_order) {
       for (int k = 0; k < tensors; ++k) {
         const int t = (k * 7 + r * 13 + step) % tensors;  // another order on every rank
         const Op op = Allreduce("t" + std::to_string(t), &data[t]);
-        EXPECT_OK(world[r].Submit(&op.op, 1, false, &done[t]));
+        EXPECT_OK(world[r].Submit(&op.op, 1, 0, &done[t]));
       }
       for (int t = 0; t < tensors; ++t) {
         EXPECT(world[r].Wait(*done[t], 60));
@@ -68,7 +68,7 @@ TEST(engine_background_threads_lose_no_ring) {
       std::atomic<bool> arrived{false};
       std::shared_ptr<Completion> c;
       const Op op = Allreduce("alone", &data);
-      EXPECT_OK(world[r].Submit(&op.op, 1, false, &c));
+      EXPECT_OK(world[r].Submit(&op.op, 1, 0, &c));
       const Completion::Callback callback{
           [](void* flag, hvd_status, const char*) { static_cast<std::atomic<bool>*>(flag)->store(true); }, &arrived};
       if (c->AddCallback(callback)) {
@@ -97,9 +97,9 @@ TEST(engine_sleeping_driver_is_told_of_submissions) {
     const Op first = Allreduce("a", &a), then = Allreduce("b", &b);
     second = std::thread([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));  // so that the first one has fallen asleep
-      EXPECT_OK(world[0].Submit(&then.op, 1, false, &other));
+      EXPECT_OK(world[0].Submit(&then.op, 1, 0, &other));
     });
-    EXPECT_OK(world[0].Submit(&first.op, 1, true, &waited));
+    EXPECT_OK(world[0].Submit(&first.op, 1, HVD_SUBMIT_WILL_WAIT, &waited));
     const double begin = NowS();
     EXPECT(world[0].Wait(*waited, 20));
     EXPECT(NowS() - begin < 5);
@@ -164,8 +164,8 @@ TEST(engine_duplicate_name_stays_local) {
     std::shared_ptr<Completion> first, second;
     const Op op = Allreduce("same", &a), twin = Allreduce("same", &b);
     if (r == 0) {
-      EXPECT_OK(world[0].Submit(&op.op, 1, false, &first));
-      EXPECT(world[0].Submit(&twin.op, 1, false, &second).code() == Code::kInvalidArgument);
+      EXPECT_OK(world[0].Submit(&op.op, 1, 0, &first));
+      EXPECT(world[0].Submit(&twin.op, 1, 0, &second).code() == Code::kInvalidArgument);
       refused = true;
       EXPECT(world[0].Wait(*first, 60));
       EXPECT(first->status().ok());
@@ -218,7 +218,7 @@ TEST(engine_death_fails_pending_and_next) {
     std::vector<float> data = Filled(3, 1.0f);
     std::shared_ptr<Completion> c;
     const Op op = Allreduce("x", &data);
-    EXPECT_OK(world[r].Submit(&op.op, 1, false, &c));
+    EXPECT_OK(world[r].Submit(&op.op, 1, 0, &c));
     if (r == 0) world.Die(2);
     const double begin = NowS();
     EXPECT(world[r].Wait(*c, 60));

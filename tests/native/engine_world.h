@@ -167,7 +167,7 @@ struct Op {
 // Submits, waits, and returns how it ended.
 inline Status RunOp(Engine& e, const hvd_op& op, std::shared_ptr<Completion>* done = nullptr) {
   std::shared_ptr<Completion> c;
-  Status s = e.Submit(&op, 1, true, &c);
+  Status s = e.Submit(&op, 1, HVD_SUBMIT_WILL_WAIT, &c);
   if (!s.ok()) return s;
   for (int i = 0; i < 100 && !e.Wait(*c, 1.0); ++i) {
   }

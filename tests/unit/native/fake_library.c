@@ -50,6 +50,12 @@ hvd_status hvd_abort(hvd_status code, const char* reason) {
 }
 int32_t hvd_initialized(void) { return 1; }
 
+hvd_status hvd_get_topology(hvd_topology* out) {
+  *out = (hvd_topology){1, 2, 3, 4, 5, 6};
+  return HVD_OK;
+}
+const char* hvd_register_tensorflow(void) { return ""; }
+
 hvd_status hvd_describe(char* buffer, size_t n, size_t* needed) {
   *needed = strlen(text) + 1;
   if (n) {

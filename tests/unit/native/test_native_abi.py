@@ -39,7 +39,7 @@ def test_everything_in_the_header_is_looked_at(check_abi: ModuleType) -> None:
         ("#define HVD_ABI_VERSION 1", "#define HVD_ABI_VERSION 2", "HVD_ABI_VERSION: 2"),
         ("HVD_MISMATCH = 9", "HVD_MISMATCH = 11", "enum hvd_status"),
         ("HVD_BARRIER = 5,", "", "enum hvd_op_type"),
-        ("HVD_SUBMIT_WILL_WAIT = 1", "HVD_SUBMIT_WILL_WAIT = 2", "SUBMIT_WILL_WAIT"),
+        ("HVD_SUBMIT_WILL_WAIT = 1", "HVD_SUBMIT_WILL_WAIT = 4", "SUBMIT_WILL_WAIT"),
         ("double prescale;", "float prescale;", "hvd_op.prescale"),
         ("int32_t n_splits;", "int64_t n_splits;", "hvd_op.n_splits"),
         ("uint8_t key[16];", "uint8_t key[32];", "hvd_peer.key"),

@@ -1,0 +1,121 @@
+"""Elastic training with TensorFlow: the retry loop of `horovod._core.elastic`, and states for variables and models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import wraps
+from typing import Any, Callable, Optional
+
+import numpy as np
+import tensorflow as tf
+
+from horovod._core import context
+from horovod._core.elastic import state
+from horovod._core.elastic.loop import reset_engine, run_fn
+from horovod._core.errors import HorovodInternalError, InvalidArgumentError
+from horovod._core.objects import broadcast_object
+from horovod.tensorflow import ops
+from horovod.tensorflow.functions import broadcast_variables
+
+__all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
+
+# What a collective inside a graph raises when a rank has died or the engine stops (see `ops`).
+_COLLECTIVE_FAILURES = (tf.errors.AbortedError, tf.errors.UnknownError)
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator of a training function whose first argument is a state: runs it again after a failure or a change of
+    hosts. Failures of collectives inside TensorFlow count like those outside."""
+
+    @wraps(func)
+    def translated(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return func(*args, **kwargs)
+        except _COLLECTIVE_FAILURES as cause:
+            if "Horovod: " not in str(cause):
+                raise
+            raise HorovodInternalError(str(cause)) from cause
+
+    return run_fn(translated, reset_engine)
+
+
+class TensorFlowState(state.ObjectState):
+    """Variables and picklable attributes that survive a failure or a change of hosts.
+
+    Args:
+        variables: `tf.Variable`s or Keras variables; None: the global variables of the graph.
+        session: of TensorFlow 1; None: eager mode, or the default session.
+        **kwargs: each becomes an attribute.
+    """
+
+    def __init__(self, variables: Optional[Sequence[Any]] = None, session: Any = None, **kwargs: Any) -> None:
+        self._variables = list(tf.compat.v1.global_variables() if variables is None else variables)
+        self._session = session
+        self._values: list[Any] = []
+        super().__init__(bcast_object=broadcast_object, get_rank=context.rank, **kwargs)
+
+    def save(self) -> None:
+        """Keeps the values in memory."""
+        self._values = [self._read(variable) for variable in self._variables]
+        super().save()
+
+    def restore(self) -> None:
+        """Back to the values kept last."""
+        for variable, value in zip(self._variables, self._values):
+            self._write(variable, value)
+        super().restore()
+
+    def sync(self) -> None:
+        """Rank 0's values everywhere. Collective."""
+        if tf.executing_eagerly():
+            broadcast_variables(self._variables, root_rank=0)
+        else:
+            values = broadcast_object([self._read(variable) for variable in self._variables], 0)
+            for variable, value in zip(self._variables, values):
+                self._write(variable, value)
+        super().sync()
+
+    def _read(self, variable: Any) -> Any:
+        variable = ops.tensorflow_variable(variable)
+        if tf.executing_eagerly():
+            return np.array(variable)
+        return self._current_session().run(variable)
+
+    def _write(self, variable: Any, value: Any) -> None:
+        if tf.executing_eagerly():
+            variable.assign(value)
+        else:
+            ops.tensorflow_variable(variable).load(value, self._current_session())
+
+    def _current_session(self) -> Any:
+        return self._session or tf.compat.v1.get_default_session()
+
+
+class TensorFlowKerasState(TensorFlowState):
+    """A Keras model's weights, its optimizer's variables and picklable attributes.
+
+    Args:
+        model: built.
+        optimizer: None: the model's own.
+        backend: accepted, not needed.
+        **kwargs: each becomes an attribute.
+
+    Raises:
+        ValueError: the model is not built.
+    """
+
+    def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:
+        if not getattr(model, "built", True):
+            raise InvalidArgumentError(
+                "TensorFlowKerasState needs a model that has been built. Call model.build(input_shape) or the model on "
+                "a batch first."
+            )
+        self.model = model
+        self.optimizer = optimizer or getattr(model, "optimizer", None)
+        if self.optimizer is not None and not getattr(self.optimizer, "built", True):
+            self.optimizer.build(model.trainable_variables)
+        variables = list(model.variables)
+        if self.optimizer is not None:
+            own = self.optimizer.variables
+            variables += list(own() if callable(own) else own)
+        super().__init__(variables, **kwargs)

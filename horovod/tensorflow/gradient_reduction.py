@@ -1,0 +1,146 @@
+"""Reducing a list of gradients: what tapes, optimizers and the Keras wrapper have in common.
+
+In eager mode all dense gradients go as one group, since eager operations run one after the other; in a graph each is an
+operation of its own, so that those that are ready first travel first, unless groups are asked for. It computes no
+gradient and applies none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Optional, Union
+
+import tensorflow as tf
+
+from horovod._core.gradients import ReductionOptions, assign_groups
+from horovod.tensorflow import ops
+from horovod.tensorflow.nodes import plain_name, set_number
+
+__all__ = ["GradientReduction", "Groups", "key_of"]
+
+Groups = Union[None, int, Iterable[Iterable[Any]]]
+
+
+def key_of(variable: Any) -> int:
+    """The identity of a variable; a Keras 3 variable and the `tf.Variable` inside it are the same."""
+    return id(ops.tensorflow_variable(variable))
+
+
+@dataclass
+class GradientReduction:
+    """How gradients are reduced.
+
+    Args:
+        options: op, factors, compression, process set.
+        device_dense, device_sparse: devices of the operators.
+        sparse_as_dense: make IndexedSlices dense first.
+        groups: an integer: so many groups; lists of variables: these together; None: the default.
+        scale_local_gradients: divide the gradients of local variables by the number of ranks.
+
+    Attributes:
+        local: keys of the variables whose gradients are not reduced.
+    """
+
+    options: ReductionOptions
+    device_dense: str = ""
+    device_sparse: str = ""
+    sparse_as_dense: bool = False
+    groups: Groups = None
+    scale_local_gradients: bool = True
+    local: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        if self.groups is not None and not isinstance(self.groups, int):
+            self.groups = [[key_of(variable) for variable in group] for group in self.groups]
+        assign_groups([], self.groups)  # refuses what is no grouping at all
+
+    def register_local(self, variable: Any) -> None:
+        """The variable's gradient will not be reduced."""
+        self.local.add(key_of(variable))
+
+    def is_local(self, variable: Any) -> bool:
+        """True if the variable's gradient is not reduced."""
+        return key_of(variable) in self.local
+
+    def reduce(
+        self, gradients: Sequence[Any], variables: Sequence[Any], scope: str, numbered: bool = False
+    ) -> list[Any]:
+        """The gradients of all ranks combined. Collective.
+
+        Args:
+            gradients: tensors, IndexedSlices, or None; None on all ranks or on none.
+            variables: what they are the gradients of.
+            scope: begins the operations' names.
+            numbered: the rest of a name is the variable's place in the list, not its name.
+
+        Returns:
+            In the same order; None stays None.
+        """
+        results = list(gradients)
+        dense: list[int] = []
+        names = [f"{scope}/{index if numbered else _title(v, index)}" for index, v in enumerate(variables)]
+        for index, (gradient, variable) in enumerate(zip(gradients, variables)):
+            if gradient is None:
+                continue
+            if self.is_local(variable):
+                results[index] = self._local(gradient)
+            elif isinstance(gradient, tf.IndexedSlices) and not self.sparse_as_dense:
+                results[index] = self._sparse(gradient, names[index])
+            else:
+                results[index] = tf.convert_to_tensor(gradient)
+                dense.append(index)
+        for name, members in self._units(dense, variables, scope, names):
+            with tf.device(self.device_dense or None):
+                reduced = self._together([results[i] for i in members], name)
+            for index, result in zip(members, reduced):
+                results[index] = result
+        return results
+
+    def _together(self, tensors: list[Any], name: str) -> list[Any]:
+        prescale, postscale = self.options.factors
+        return ops.grouped_allreduce(
+            tensors, compression=self.options.compression, op=self.options.op, prescale_factor=prescale,
+            postscale_factor=postscale, process_set=self.options.process_set, name=name,
+        )  # fmt: skip
+
+    def _sparse(self, gradient: tf.IndexedSlices, name: str) -> Any:
+        # An average's two factors cancel; there is nothing to lose in 16 bits either.
+        return ops.allreduce(
+            gradient, device_sparse=self.device_sparse, op=self.options.op, name=name,
+            process_set=self.options.process_set,
+        )  # fmt: skip
+
+    def _local(self, gradient: Any) -> Any:
+        if not self.scale_local_gradients:
+            return gradient
+        divisor = ops.size_op(set_number(self.options.process_set))
+        if isinstance(gradient, tf.IndexedSlices):
+            values = gradient.values / tf.cast(divisor, gradient.values.dtype)
+            return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+        return gradient / tf.cast(divisor, gradient.dtype)
+
+    def _units(
+        self, dense: list[int], variables: Sequence[Any], scope: str, names: list[str]
+    ) -> list[tuple[str, list[int]]]:
+        """What is reduced together: (name, indices)."""
+        if not dense:
+            return []
+        if self.groups is None and tf.executing_eagerly():
+            return [(scope, dense)]
+        keys = {key_of(variables[index]): index for index in dense}
+        units: list[tuple[str, list[int]]] = []
+        grouped: set[int] = set()
+        for number, group in enumerate(assign_groups(list(keys), self.groups)):
+            members = [keys[int(key)] for key in group]  # type: ignore[call-overload]
+            grouped.update(members)
+            units.append((f"{scope}/group_{number}", members))
+        return units + [(names[i], [i]) for i in dense if i not in grouped]
+
+
+def _title(variable: Any, index: int) -> str:
+    """A variable's name for the timeline; made unique by its place."""
+    name: Optional[str] = None
+    if not isinstance(variable, tf.Tensor):
+        name = getattr(variable, "path", None) or getattr(variable, "name", None)
+    return f"{plain_name(name.partition(':')[0])}_{index}" if name else str(index)

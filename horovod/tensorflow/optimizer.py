@@ -1,0 +1,172 @@
+"""`DistributedOptimizer` of `horovod.tensorflow`: wraps optimizers of TensorFlow 1, and hands Keras optimizers to the
+Keras wrapper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Optional
+
+import tensorflow as tf
+
+from horovod._core.compression import Compressor
+from horovod._core.errors import InvalidArgumentError
+from horovod._core.gradients import ReductionOptions
+from horovod._core.process_sets import ProcessSet, global_process_set
+from horovod._core.reduce_ops import Adasum, Average
+from horovod.tensorflow.aggregation import LocalGradientAggregationHelper
+from horovod.tensorflow.compression import Compression
+from horovod.tensorflow.gradient_reduction import GradientReduction, Groups
+
+__all__ = ["DistributedOptimizer"]
+
+_V1: Any = tf.compat.v1.train.Optimizer
+
+
+def DistributedOptimizer(  # noqa: N802
+    optimizer: Any,
+    name: Optional[str] = None,
+    use_locking: bool = False,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Compressor = Compression.none,
+    sparse_as_dense: bool = False,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Groups = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """Wraps an optimizer so that it applies the gradients of all ranks. Local; computing gradients is collective.
+
+    Args:
+        optimizer: a `tf.compat.v1.train.Optimizer` or a Keras optimizer.
+        name, use_locking: of the optimizer made.
+        device_dense, device_sparse: devices of the operators.
+        compression: hvd.Compression.none, fp16 or bf16.
+        sparse_as_dense: make IndexedSlices dense first.
+        backward_passes_per_step: gradients are added up locally so many times before they are reduced.
+        op: hvd.Average, Sum; hvd.Adasum for optimizers of TensorFlow 1.
+        gradient_predivide_factor: f splits the averaging: 1/f before the sum, f/size after it.
+        average_aggregated_gradients: divide by `backward_passes_per_step`.
+        num_groups: deprecated; use `groups`.
+        groups: an integer: so many groups; lists of variables: these together.
+        process_set: the ranks that take part.
+        scale_local_gradients: divide the gradients of local variables by the number of ranks.
+
+    Returns:
+        The wrapped optimizer; `register_local_var(var)` leaves a variable's gradient alone.
+
+    Raises:
+        ValueError: none of these optimizers, or arguments that contradict one another.
+    """
+    if op == Adasum and average_aggregated_gradients:
+        raise InvalidArgumentError("Adasum does not support average_aggregated_gradients=True.")
+    chosen = groups if groups is not None else (num_groups or None)
+    if isinstance(optimizer, _V1):
+        if backward_passes_per_step > 1 and tf.executing_eagerly():
+            raise InvalidArgumentError(
+                "backward_passes_per_step > 1 is not supported for optimizers of TensorFlow 1 in eager mode. Use a "
+                "Keras optimizer, or a graph."
+            )
+        options = ReductionOptions(op, compression, gradient_predivide_factor, backward_passes_per_step, process_set)
+        reduction = GradientReduction(
+            options, device_dense, device_sparse, sparse_as_dense, chosen, scale_local_gradients
+        )
+        wrapper = _AdasumOptimizer if op == Adasum else _DistributedOptimizer
+        return wrapper(optimizer, name, use_locking, reduction, average_aggregated_gradients)
+    if not hasattr(optimizer, "apply_gradients") or not hasattr(optimizer, "get_config"):
+        raise InvalidArgumentError(
+            f"Only optimizers of tf.compat.v1.train and of Keras can be wrapped. Received: {type(optimizer).__name__}."
+        )
+    if op == Adasum:
+        raise InvalidArgumentError("op=hvd.Adasum is not supported with Keras optimizers; use Average or Sum.")
+    from horovod.tensorflow import keras
+
+    return keras.DistributedOptimizer(
+        optimizer, name, device_dense, device_sparse, compression, sparse_as_dense, gradient_predivide_factor, op,
+        backward_passes_per_step, average_aggregated_gradients, 0, chosen, process_set, scale_local_gradients,
+    )  # fmt: skip
+
+
+class _Wrapper(_V1):  # type: ignore[misc,unused-ignore]
+    """An optimizer of TensorFlow 1 around another one; everything it does not change is the other's."""
+
+    def __init__(
+        self, optimizer: Any, name: Optional[str], use_locking: bool, reduction: GradientReduction, average: bool
+    ) -> None:
+        super().__init__(name=name or f"Distributed{type(optimizer).__name__}", use_locking=use_locking)
+        self._optimizer = optimizer
+        self._hvd_reduction = reduction
+        passes = reduction.options.backward_passes_per_step
+        self._hvd_helper: Optional[LocalGradientAggregationHelper] = None
+        if passes > 1:
+            self._hvd_helper = LocalGradientAggregationHelper(
+                passes, self._reduced, reduction.sparse_as_dense, average, 0, "optimizer",
+                reduction.options.process_set, reduction.scale_local_gradients,
+            )  # fmt: skip
+
+    def register_local_var(self, var: Any) -> None:
+        """The gradient of this variable is not reduced: every rank has its own values of it."""
+        self._hvd_reduction.register_local(var)
+
+    def _reduced(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        return self._hvd_reduction.reduce(gradients, variables, self.get_name())
+
+    def get_slot(self, *args: Any, **kwargs: Any) -> Any:
+        """Of the wrapped optimizer."""
+        return self._optimizer.get_slot(*args, **kwargs)
+
+    def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
+        """Of the wrapped optimizer."""
+        return self._optimizer.get_slot_names(*args, **kwargs)
+
+    def variables(self, *args: Any, **kwargs: Any) -> Any:
+        """Of the wrapped optimizer."""
+        return self._optimizer.variables(*args, **kwargs)
+
+
+class _DistributedOptimizer(_Wrapper):
+    """Reduces the gradients before they are applied."""
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
+        """The wrapped optimizer's gradients, reduced. Collective when the graph runs."""
+        pairs = self._optimizer.compute_gradients(*args, **kwargs)
+        gradients, variables = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        if self._hvd_helper is not None:
+            reduced = self._hvd_helper.compute_gradients(gradients, variables)
+        else:
+            reduced = self._reduced(gradients, variables)
+        return list(zip(reduced, variables))
+
+    def apply_gradients(self, *args: Any, **kwargs: Any) -> Any:
+        """Of the wrapped optimizer; with `backward_passes_per_step` > 1 in the last of the passes only."""
+        if self._hvd_helper is not None:
+            return self._hvd_helper.apply_gradients(lambda: self._optimizer.apply_gradients(*args, **kwargs), *args)
+        return self._optimizer.apply_gradients(*args, **kwargs)
+
+
+class _AdasumOptimizer(_Wrapper):
+    """Applies gradients locally and combines what that changed: variable = start + Adasum(variable - start).
+
+    Adasum combines directions of descent; an optimizer's own step is one, its raw gradient is not (Maleki et al. 2020).
+    """
+
+    def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
+        """The wrapped optimizer's, as they are."""
+        return self._optimizer.compute_gradients(*args, **kwargs)
+
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: Optional[str] = None) -> Any:
+        """A local step, and Adasum of the changes. Collective when it runs."""
+        pairs = [pair for pair in grads_and_vars if pair[0] is not None]
+        variables = [variable for _, variable in pairs]
+        starts = [tf.identity(variable) for variable in variables]
+        with tf.control_dependencies(starts):
+            stepped = self._optimizer.apply_gradients(pairs, global_step=global_step, name=name)
+        with tf.control_dependencies([stepped] if stepped is not None else []):
+            changes = [tf.convert_to_tensor(v) - start for v, start in zip(variables, starts)]
+            combined = self._reduced(changes, variables)
+        assigned = [v.assign(start + change) for v, start, change in zip(variables, starts, combined)]
+        return None if tf.executing_eagerly() else tf.group(*assigned)

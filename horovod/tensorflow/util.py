@@ -1,0 +1,35 @@
+"""Import path kept for users' scripts: small questions about TensorFlow and arguments."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import tensorflow as tf
+
+from horovod._core import reduce_ops
+from horovod._core.reduce_ops import ReduceOp
+from horovod.tensorflow.functions import refs_to_vars, vars_to_refs
+
+__all__ = [
+    "_executing_eagerly", "check_num_rank_power_of_2", "gpu_available", "handle_average_backwards_compatibility",
+    "refs_to_vars", "vars_to_refs",
+]  # fmt: skip
+
+
+def _executing_eagerly() -> bool:
+    return bool(tf.executing_eagerly())
+
+
+def check_num_rank_power_of_2(num_rank: int) -> bool:
+    """True for 1, 2, 4, 8, ..."""
+    return reduce_ops.is_power_of_two(num_rank)
+
+
+def gpu_available(ext_base_name: Any = None, verbose: bool = False) -> bool:
+    """True if TensorFlow sees a GPU. The arguments are accepted and not needed."""
+    return bool(tf.config.list_physical_devices("GPU"))
+
+
+def handle_average_backwards_compatibility(op: Optional[int], average: Optional[bool]) -> ReduceOp:
+    """The operation meant by `op` and the deprecated `average`."""
+    return reduce_ops.resolve(op, average)

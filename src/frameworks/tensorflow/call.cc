@@ -1,0 +1,226 @@
+#include "frameworks/tensorflow/call.h"
+
+#include <cstring>
+#include <utility>
+
+#include "frameworks/tensorflow/dtypes.h"
+#include "frameworks/tensorflow/turns.h"
+
+namespace hvd::tensorflow {
+namespace {
+
+// Leaked on purpose: operators may still be under way while static destructors run.
+Turns& TurnsOfNames() {
+  static auto* const kTurns = new Turns;
+  return *kTurns;
+}
+
+constexpr double kSliceS = 1.0;  // of a blocking wait, which has no end of its own: the engine's deadlines apply
+
+int CodeFor(hvd_status code) {
+  switch (code) {
+    case HVD_INVALID_ARGUMENT:
+    case HVD_UNSUPPORTED:
+      return kInvalidArgument;
+    case HVD_MISMATCH:
+    case HVD_NOT_INITIALIZED:
+      return kFailedPrecondition;
+    case HVD_SHUTDOWN:
+    case HVD_PEER_LOST:
+    case HVD_TIMEOUT:
+      return kAborted;
+    default:
+      return kUnknown;
+  }
+}
+
+// Whose failure it is must be seen in the text: TensorFlow's classes of errors are everybody's.
+constexpr const char* kSubject = "Horovod: ";
+
+void FreeResult(void*, size_t, void* owner) { hvd_result_free(owner); }
+
+}  // namespace
+
+Call::Call(const Attributes& attributes, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done)
+    : attributes_(attributes),
+      context_(context),
+      // TensorFlow passes the address of its std::function<void()>, an argument of the caller's.
+      done_(*reinterpret_cast<std::function<void()>*>(done)) {}
+
+void Call::Start(const Attributes& attributes, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
+  auto* call = new Call(attributes, context, done);
+  call->Name();
+  TurnsOfNames().Take(call->turns_, [call] { call->Submit(); });
+}
+
+void Call::Fail(hvd_status code, std::string message) {
+  // In the user's words: "allreduce 'allreduce.w'" is the tensor that they called 'w'.
+  const std::string prefix = attributes_.name.substr(0, attributes_.name.find('.') + 1);
+  const size_t at = message.find(" '" + prefix);
+  if (at != std::string::npos && !prefix.empty()) message.erase(at + 2, prefix.size());
+  tf.TF_SetStatus(status_.get(), CodeFor(code), (kSubject + message).c_str());
+}
+
+void Call::Name() {
+  const int n = Tensors();
+  for (int i = 0; i < n; ++i) {
+    names_.push_back(n == 1 ? attributes_.name
+                            : attributes_.name + "_" + std::to_string(i + 1) + "of" + std::to_string(n));
+    turns_.push_back(names_.back() + "@" + std::to_string(attributes_.process_set));
+  }
+}
+
+bool Call::TakeTensors() {
+  const int n = Tensors();
+  ops_.resize(n);
+  shapes_.resize(n);
+  inputs_.resize(n);
+  outputs_.resize(n);
+  for (int i = 0; i < n; ++i) {
+    TF_Tensor* tensor = nullptr;
+    tf.TF_GetInput(context_, i, &tensor, status_.get());
+    if (!Ok(status_)) return false;
+    inputs_[i].reset(tensor);
+    const int own = OwnType(tf.TF_TensorType(tensor));
+    hvd_op& op = ops_[i];
+    op = {};
+    op.type = attributes_.type;
+    op.dtype = own;
+    op.reduce_op = attributes_.reduce_op;
+    op.root_rank = attributes_.root_rank;
+    op.process_set = attributes_.process_set;
+    op.prescale = attributes_.prescale;
+    op.postscale = attributes_.postscale;
+    op.name = names_[i].c_str();
+    op.ndim = tf.TF_NumDims(tensor);
+    for (int d = 0; d < op.ndim; ++d) shapes_[i].push_back(tf.TF_Dim(tensor, d));
+    op.shape = shapes_[i].data();
+    if (CallerGivesOutput()) {
+      // TensorFlow gives the input's memory as output if nobody else holds it; so it must not be held here either.
+      inputs_[i].reset();
+      int forwarded = -1;
+      outputs_[i].reset(
+          tf.TF_ForwardInputOrAllocateOutput(context_, &i, 1, i, op.shape, op.ndim, &forwarded, status_.get()));
+      if (!Ok(status_)) return false;
+      op.output = tf.TF_TensorData(outputs_[i].get());
+      if (forwarded < 0) {
+        tf.TF_GetInput(context_, i, &tensor, status_.get());
+        if (!Ok(status_)) return false;
+        inputs_[i].reset(tensor);
+      }
+    }
+    op.input = inputs_[i] ? tf.TF_TensorData(inputs_[i].get()) : op.output;
+  }
+  return attributes_.type != HVD_ALLTOALL || TakeSplits();
+}
+
+// The second input: rows for each member; empty = equal parts.
+bool Call::TakeSplits() {
+  TF_Tensor* tensor = nullptr;
+  tf.TF_GetInput(context_, 1, &tensor, status_.get());
+  if (!Ok(status_)) return false;
+  const TensorPtr held(tensor);
+  const size_t n = tf.TF_TensorByteSize(tensor) / sizeof(int32_t);
+  splits_.resize(n);
+  if (n == 0) return true;
+  std::memcpy(splits_.data(), tf.TF_TensorData(tensor), n * sizeof(int32_t));
+  ops_[0].splits = splits_.data();
+  ops_[0].n_splits = static_cast<int32_t>(n);
+  return true;
+}
+
+void Call::Submit() {
+  if (attributes_.type == HVD_JOIN) {
+    ops_.resize(1);
+    ops_[0] = {};
+    ops_[0].type = HVD_JOIN;
+  } else if (!TakeTensors()) {
+    return End();
+  }
+  const auto n = static_cast<int32_t>(ops_.size());
+  if (attributes_.blocking && CallerGivesOutput()) return Wait(hvd_run(ops_.data(), n, kSliceS, &handle_));
+  const uint32_t flags = attributes_.blocking ? HVD_SUBMIT_WILL_WAIT : HVD_SUBMIT_AT_ONCE;
+  const hvd_status submitted = hvd_submit(ops_.data(), n, flags, &handle_);
+  if (submitted != HVD_OK) {
+    Fail(submitted, hvd_last_error());
+    return End();
+  }
+  if (attributes_.blocking) return Wait(HVD_IN_PROGRESS);
+  const auto finish = [](void* self, hvd_status code, const char* message) {
+    static_cast<Call*>(self)->Finish(code, message);
+  };
+  if (const hvd_status asked = hvd_on_done(handle_, finish, this); asked != HVD_OK) {
+    Finish(asked, hvd_last_error());  // shut down in between: the engine has let go of the tensors
+  }
+}
+
+void Call::Wait(hvd_status begun) {
+  hvd_status status = begun;
+  while (status == HVD_IN_PROGRESS) status = hvd_wait(handle_, kSliceS);
+  Finish(status, status == HVD_OK ? "" : hvd_last_error());
+}
+
+void Call::Finish(hvd_status code, const char* message) {
+  if (code == HVD_OK) {
+    SetResults();
+  } else {
+    Fail(code, message);
+  }
+  if (handle_ != 0) (void)hvd_release(handle_);
+  End();
+}
+
+void Call::SetResults() {
+  if (attributes_.type == HVD_JOIN) {
+    int64_t last = -1;
+    hvd_result_value(handle_, &last);
+    const TensorPtr out(tf.TF_AllocateOutput(context_, 0, kInt32, nullptr, 0, sizeof(int32_t), status_.get()));
+    if (Ok(status_)) *static_cast<int32_t*>(tf.TF_TensorData(out.get())) = static_cast<int32_t>(last);
+    return;
+  }
+  if (CallerGivesOutput()) return;  // they are TensorFlow's already
+  const int n = Tensors();
+  for (int i = 0; i < n && Ok(status_); ++i) SetResult(i);
+  if (attributes_.type == HVD_ALLTOALL && Ok(status_)) SetReceivedSplits();
+}
+
+// A result in the core's memory becomes TensorFlow's without a copy.
+void Call::SetResult(int i) {
+  hvd_result result = {};
+  if (const hvd_status taken = hvd_take_result(handle_, i, &result); taken != HVD_OK) {
+    return Fail(taken, hvd_last_error());
+  }
+  const int type = TensorflowType(result.dtype);
+  if (result.bytes == 0) {
+    hvd_result_free(result.owner);
+    outputs_[i].reset(tf.TF_AllocateOutput(context_, i, type, result.shape, result.ndim, 0, status_.get()));
+    return;
+  }
+  outputs_[i].reset(tf.TF_NewTensor(type, result.shape, result.ndim, result.data, static_cast<size_t>(result.bytes),
+                                    &FreeResult, result.owner));
+  tf.TF_SetOutput(context_, i, outputs_[i].get(), status_.get());
+}
+
+void Call::SetReceivedSplits() {
+  int32_t n = 0;
+  (void)hvd_process_set_ranks(attributes_.process_set, nullptr, &n);
+  const int64_t extent = n;
+  const TensorPtr out(tf.TF_AllocateOutput(context_, 1, kInt32, &extent, 1, sizeof(int32_t) * n, status_.get()));
+  if (!Ok(status_)) return;
+  const hvd_status got = hvd_received_splits(handle_, 0, static_cast<int32_t*>(tf.TF_TensorData(out.get())), n);
+  if (got != HVD_OK) Fail(got, hvd_last_error());
+}
+
+void Call::End() {
+  inputs_.clear();
+  outputs_.clear();
+  if (!Ok(status_)) tf.TF_OpKernelContext_Failure(context_, status_.get());
+  const Turns::Names turns = std::move(turns_);
+  const std::function<void()> done = done_;
+  delete this;
+  // Before TensorFlow goes on, which may be with the next operator of this name.
+  TurnsOfNames().GiveBack(turns);
+  done();
+}
+
+}  // namespace hvd::tensorflow

@@ -1,0 +1,12 @@
+// The kernels of the operators, for the CPU; and for the GPU with inputs and outputs in host memory, so that TensorFlow
+// stages the copies.
+#pragma once
+
+#include <string>
+
+namespace hvd::tensorflow {
+
+// Registers all of them; an error text, or empty.
+std::string RegisterKernels();
+
+}  // namespace hvd::tensorflow

@@ -1,0 +1,11 @@
+// The operators that the core adds to TensorFlow: their names, inputs, outputs, attributes and static shapes.
+#pragma once
+
+#include <string>
+
+namespace hvd::tensorflow {
+
+// Registers all of them; an error text, or empty.
+std::string RegisterOperators();
+
+}  // namespace hvd::tensorflow

@@ -1,0 +1,62 @@
+// Turns: operators of one name, one after the other. TensorFlow may run the same node twice at once (two iterations of
+// a loop, two threads in one function), while the engine knows an operation by its name: the later one waits.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace hvd::tensorflow {
+
+class Turns {
+ public:
+  using Names = std::vector<std::string>;
+
+  // Runs `begin` when none of `names` is taken: at once, or later on the thread that gives the last one back.
+  void Take(const Names& names, std::function<void()> begin) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      // Nobody overtakes who waits for the same name: a name that is waited for is taken.
+      if (!Free(names)) {
+        waiting_.emplace_back(names, std::move(begin));
+        return;
+      }
+      taken_.insert(names.begin(), names.end());
+    }
+    begin();
+  }
+
+  void GiveBack(const Names& names) {
+    std::vector<std::function<void()>> next;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      for (const std::string& name : names) taken_.erase(name);
+      for (auto it = waiting_.begin(); it != waiting_.end();) {
+        if (!Free(it->first)) {
+          ++it;
+          continue;
+        }
+        taken_.insert(it->first.begin(), it->first.end());
+        next.push_back(std::move(it->second));
+        it = waiting_.erase(it);
+      }
+    }
+    for (auto& begin : next) begin();
+  }
+
+ private:
+  bool Free(const Names& names) const {
+    return std::none_of(names.begin(), names.end(), [&](const std::string& name) { return taken_.count(name) > 0; });
+  }
+
+  std::mutex mutex_;  // guards all below
+  std::unordered_set<std::string> taken_;
+  std::list<std::pair<Names, std::function<void()>>> waiting_;  // in the order of their coming
+};
+
+}  // namespace hvd::tensorflow

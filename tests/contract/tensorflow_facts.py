@@ -1,0 +1,310 @@
+"""What holds on TensorFlow beside the cases' values: errors, gradients, control flow, tapes, variables, objects.
+
+Each function is one fact, called on every rank with its `Env`; `FACTS` lists them in the order in which all ranks run
+them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from targets import Env
+
+from horovod._core.errors import InvalidArgumentError
+
+
+def _function(body: Any) -> Any:
+    return tf.function(body, autograph=True)
+
+
+def mismatch(env: Env) -> None:
+    """The ranks disagree: FailedPreconditionError with the same text on all, and all goes on."""
+    if env.size == 1:
+        return
+    rows = 2 + (env.rank == env.size - 1)
+    for what, call in (
+        ("eager", env.hvd.allreduce),
+        ("function", _function(lambda tensor, name: env.hvd.allreduce(tensor, name=name))),
+    ):
+        text = env.raises(
+            what,
+            tf.errors.FailedPreconditionError,
+            lambda call=call, what=what: call(tf.ones([rows]), name=f"odd.{what}"),
+        )
+        env.check_true(f"{what}: {text!r}", "Horovod: allreduce" in text and f"rank {env.size - 1} sent" in text)
+        env.still_usable(what)
+
+
+def refusals(env: Env) -> None:
+    """What one rank finds wrong fails on all, and is a ValueError there."""
+    odd = env.rank == env.size - 1
+    for what, tensor in (("dtype", tf.zeros([3], tf.complex64)), ("no number", tf.constant("text"))):
+        wrong = tensor if odd else tf.zeros([3])
+        kinds: Any = InvalidArgumentError if odd else tf.errors.FailedPreconditionError
+        env.raises(what, kinds, lambda wrong=wrong: env.hvd.allreduce(wrong, name="refused"))
+        env.still_usable(what)
+    env.raises("op", ValueError, lambda: env.hvd.allreduce(tf.zeros([3]), op=17, name="refused"))
+    env.raises("both", ValueError, lambda: env.hvd.allreduce(tf.zeros([3]), True, op=env.hvd.Sum, name="refused"))
+    env.raises("scalar", ValueError, lambda: env.hvd.allgather(tf.zeros([]), name="refused"))
+    env.raises("root", ValueError, lambda: env.hvd.broadcast(tf.zeros([2]), env.size, name="refused"))
+    env.raises("splits", tf.errors.OpError, lambda: env.hvd.alltoall(tf.zeros([2]), [5] * env.size, name="refused"))
+    env.still_usable("refusals")
+
+
+def gradients(env: Env) -> None:
+    """Of every operation, eager and in a function."""
+    hvd, n, rank = env.hvd, env.size, env.rank
+    total = n * (n + 1) / 2
+
+    def of(call: Any, tensor: Any, weight: Any) -> Any:
+        def body(tensor: Any) -> Any:
+            with tf.GradientTape() as tape:
+                tape.watch(tensor)
+                value = tf.reduce_sum(call(tensor) * weight)
+            return tape.gradient(value, tensor)
+
+        eager = body(tensor)
+        env.check("eager and function agree", np.asarray(tf.function(body)(tensor)), np.asarray(eager))
+        return np.asarray(eager)
+
+    own = tf.fill([2, 2], rank + 1.0)
+    weight = rank + 1.0
+    env.check("sum", of(lambda t: hvd.allreduce(t, op=hvd.Sum, name="g"), own, weight), np.full((2, 2), total, "f4"))
+    env.check(
+        "average", of(lambda t: hvd.allreduce(t, name="g"), own, weight), np.full((2, 2), total / n, "f4"), rtol=1e-6
+    )
+    env.check(
+        "factors",
+        of(lambda t: hvd.allreduce(t, op=hvd.Sum, prescale_factor=0.5, postscale_factor=4.0, name="g"), own, weight),
+        np.full((2, 2), 2 * total, "f4"),
+    )
+    best = of(lambda t: hvd.allreduce(t, op=hvd.Max, name="g"), own, weight)
+    env.check("max", best, np.full((2, 2), total if rank == n - 1 else 0, "f4"))
+    rows = tf.ones([rank + 1, 2])
+    env.check(
+        "allgather", of(lambda t: hvd.allgather(t, name="g"), rows, weight), np.full((rank + 1, 2), total / n, "f4"),
+        rtol=1e-6,
+    )  # fmt: skip
+    root = of(lambda t: hvd.broadcast(t, 0, name="g"), own, weight)
+    env.check("broadcast", root, np.full((2, 2), total / n if rank == 0 else 0, "f4"), rtol=1e-6)
+    sent = tf.ones([n + 1, 2])
+    back = of(lambda t: hvd.alltoall(t, [1] * n, name="g")[0], sent, weight)
+    env.check("alltoall", back, np.array([[i + 1.0] * 2 if i < n else [0.0] * 2 for i in range(n + 1)], "f4"))
+    blocks = tf.ones([2 * n, 2])
+    expected = np.repeat(np.arange(1, n + 1, dtype="f4"), 2)[:, None] * np.ones((1, 2), "f4")
+    env.check("reducescatter", of(lambda t: hvd.reducescatter(t, name="g"), blocks, weight), expected)
+    scattered = of(lambda t: hvd.reducescatter(t, op=hvd.Sum, name="g"), blocks, weight)
+    env.check("reducescatter, sum", scattered, expected * n)
+    env.raises("min has no product", (NotImplementedError, LookupError), lambda: of(
+        lambda t: hvd.allreduce(t, op=hvd.Product, name="g"), own, weight))  # fmt: skip
+
+
+def sparse(env: Env) -> None:
+    """IndexedSlices are gathered; factors and other operations are refused."""
+    slices = tf.IndexedSlices(
+        tf.fill([1, 2], env.rank + 1.0), tf.constant([env.rank], tf.int64), tf.constant([9, 2], tf.int64)
+    )
+    summed = tf.convert_to_tensor(env.hvd.allreduce(slices, op=env.hvd.Sum, name="sparse"))
+    expected = np.zeros((9, 2), np.float32)
+    for rank in range(env.size):
+        expected[rank] = rank + 1
+    env.check("sum", summed, expected)
+    mean = tf.convert_to_tensor(env.hvd.allreduce(slices, name="sparse"))
+    env.check("average", mean, expected / env.size, rtol=1e-6)
+    env.raises("max", NotImplementedError, lambda: env.hvd.allreduce(slices, op=env.hvd.Max, name="sparse"))
+    env.raises("factor", NotImplementedError, lambda: env.hvd.allreduce(slices, prescale_factor=2.0, name="sparse"))
+    mixed = env.hvd.grouped_allreduce([tf.ones([2]), slices, tf.ones([1])], op=env.hvd.Sum, name="mixed")
+    env.check_true("the order is kept", isinstance(mixed[1], tf.IndexedSlices))
+    env.check("dense beside sparse", mixed[0], np.full(2, env.size, np.float32))
+
+
+def control_flow(env: Env) -> None:
+    """Inside tf.cond and loops; iterations of a loop use one name."""
+
+    @tf.function
+    def step(tensor: Any, turn: Any) -> Any:
+        if turn > 0:
+            tensor = env.hvd.allreduce(tensor, op=env.hvd.Sum, name="in.cond")
+        total = tf.zeros_like(tensor)
+        for i in tf.range(5):
+            total += env.hvd.allreduce(tensor * tf.cast(i, tf.float32), op=env.hvd.Sum, name="in.loop")
+        return total
+
+    n = env.size
+    env.check("cond and loop", step(tf.ones([3]), tf.constant(1)), np.full(3, 10.0 * n * n, np.float32))
+    env.check("loop", step(tf.ones([3]), tf.constant(0)), np.full(3, 10.0 * n, np.float32))
+
+
+def unused_results_run(env: Env) -> None:
+    """An operation whose result nobody takes runs all the same: the other ranks need it."""
+
+    @tf.function
+    def step(tensor: Any) -> Any:
+        unused = env.hvd.allreduce(tensor, name="unused")
+        if env.rank == 0:
+            return tensor
+        return unused
+
+    step(tf.ones([4]))
+    env.still_usable("unused")
+
+
+def any_order(env: Env) -> None:
+    """Independent operations of a function that the ranks have in different orders."""
+    order = np.random.default_rng(env.rank).permutation(24)
+
+    @tf.function
+    def step(tensor: Any) -> list[Any]:
+        results: dict[int, Any] = {}
+        for i in order:
+            results[int(i)] = env.hvd.allreduce(tensor * float(i), op=env.hvd.Sum, name=f"order.{i}")
+        return [results[i] for i in range(len(order))]
+
+    for _ in range(5):
+        for i, result in enumerate(step(tf.ones([3]))):
+            env.check(f"tensor {i}", result, np.full(3, float(i * env.size), np.float32))
+
+
+def places(env: Env) -> None:
+    """The operators that answer when they run."""
+    hvd = env.hvd
+    asked = tf.function(lambda: (hvd.rank_op(), hvd.size_op(), hvd.local_rank_op(), hvd.local_size_op()))()
+    env.check("place", [int(x) for x in asked], [hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size()])
+    last = hvd.add_process_set([env.size - 1]) if env.size > 1 else hvd.global_process_set
+    number = last.process_set_id
+    env.check("size of a set", int(hvd.size_op(number)), 1)
+    env.check("included", int(hvd.process_set_included_op(number)), int(env.rank == env.size - 1))
+    if env.rank == env.size - 1:
+        env.check("within a set", hvd.allreduce(tf.ones([2]), op=hvd.Sum, process_set=last), np.ones(2, np.float32))
+    if env.size > 1:
+        hvd.remove_process_set(last)
+    env.raises("unknown set", tf.errors.InvalidArgumentError, lambda: hvd.size_op(77))
+
+
+def variables(env: Env) -> None:
+    """Broadcast of variables of several types, in place, and of objects."""
+    for broadcast in (env.hvd.broadcast_variables, tf.function(env.hvd.broadcast_variables, autograph=False)):
+        own = [tf.Variable(tf.cast(tf.fill([2], env.rank), dtype)) for dtype in (tf.float32, tf.int64, tf.bfloat16)]
+        broadcast(own, env.size - 1)
+        for variable in own:
+            env.check(variable.dtype.name, np.asarray(variable).astype(np.int64), np.full(2, env.size - 1, np.int64))
+    single = tf.Variable([float(env.rank)])
+    env.hvd.broadcast_([single], 0, name="in.place")
+    env.check("in place", single, np.zeros(1, np.float32))
+    env.raises("eager", RuntimeError, lambda: env.hvd.broadcast_global_variables(0))
+    env.check("object", env.hvd.broadcast_object({"rank": env.rank}, 0), {"rank": 0})
+    env.check("function", env.hvd.broadcast_object_fn(env.size - 1)([env.rank]), [env.size - 1])
+    env.check("objects", env.hvd.allgather_object(env.rank), list(range(env.size)))
+
+
+def tapes(env: Env) -> None:
+    """Gradients of all ranks: averaged, in groups, split factors, local sources, without a gradient, sparse."""
+    hvd, n, rank = env.hvd, env.size, env.rank
+    a, b, unused = tf.Variable([1.0, 2.0]), tf.Variable([[3.0]]), tf.Variable([1.0])
+    table = tf.Variable(tf.zeros([4, 2]))
+    mean = (n + 1) / 2
+
+    def gradient(**options: Any) -> list[Any]:
+        local = options.pop("local", ())
+        with tf.GradientTape() as tape:
+            looked_up = tf.gather(table, [rank % 4])
+            value = (tf.reduce_sum(a) + tf.reduce_sum(b) + tf.reduce_sum(looked_up)) * (rank + 1)
+        tape = hvd.DistributedGradientTape(tape, **options)
+        for variable in local:
+            tape.register_local_source(variable)
+        return list(tape.gradient(value, [a, b, unused, table]))
+
+    rows = np.zeros((4, 2), np.float32)
+    for other in range(n):
+        rows[other % 4] += (other + 1) / n
+    for what, options in (
+        ("plain", {}),
+        ("groups", {"groups": 2}),
+        ("lists", {"groups": [[b, a]]}),
+        ("predivide", {"gradient_predivide_factor": 4.0}),
+        ("dense", {"sparse_as_dense": True}),
+        ("fp16", {"compression": hvd.Compression.fp16}),
+    ):
+        for how in (gradient, tf.function(gradient, autograph=False)):
+            got = how(**options)
+            env.check(f"{what}, a", got[0], np.full(2, mean, np.float32), rtol=1e-6)
+            env.check(f"{what}, b", got[1], np.full((1, 1), mean, np.float32), rtol=1e-6)
+            env.check_true(f"{what}: no gradient stays none", got[2] is None)
+            env.check(f"{what}, table", tf.convert_to_tensor(got[3]), rows, rtol=1e-6)
+    own = gradient(local=[a])
+    env.check("local, scaled", own[0], np.full(2, (rank + 1) / n, np.float32), rtol=1e-6)
+    own = gradient(local=[a], scale_local_gradients=False)
+    env.check("local", own[0], np.full(2, rank + 1.0, np.float32))
+    env.raises("predivide a sum", ValueError, lambda: gradient(gradient_predivide_factor=2.0, op=hvd.Sum))
+    with hvd.DistributedGradientTape(tf.GradientTape(persistent=True)) as tape:
+        value = a * float(rank)
+    env.check("as a context", tape.gradient(value, a), np.full(2, (n - 1) / 2, np.float32), rtol=1e-6)
+    tape.register_local_source(a)
+    local, others = tape.get_local_and_global_gradients(value, [a, b])
+    env.check("sorted", [len(local), len(others)], [1, 1])
+
+
+def partial_tape(env: Env) -> None:
+    """The layers given keep their own gradients."""
+    first, second = tf.keras.layers.Dense(2, use_bias=False), tf.keras.layers.Dense(1, use_bias=False)
+    first.build([1, 2])
+    second.build([1, 2])
+    for layer in (first, second):
+        layer.kernel.assign(tf.ones_like(layer.kernel))
+    with tf.GradientTape() as tape:
+        value = tf.reduce_sum(second(first(tf.fill([1, 2], env.rank + 1.0))))
+    tape = env.hvd.PartialDistributedGradientTape(tape, local_layers=first, scale_local_gradients=False)
+    weights = [layer.trainable_weights[0] for layer in (first, second)]
+    gradients_of = tape.gradient(value, [getattr(weight, "value", weight) for weight in weights])
+    env.check("local", gradients_of[0], np.full((2, 2), env.rank + 1.0, np.float32))
+    env.check("global", gradients_of[1], np.full((2, 1), env.size + 1.0, np.float32), rtol=1e-6)
+    env.raises("no layer", ValueError, lambda: env.hvd.PartialDistributedGradientTape(tape, local_layers=[3]))
+
+
+def sync_batch_norm(env: Env) -> None:
+    """Statistics and gradients are those of all batches as one."""
+    data = np.random.default_rng(5).normal(2.0, 3.0, (4 * env.size, 3)).astype(np.float32)
+    mine = tf.constant(data[env.rank * 4 : env.rank * 4 + 4])
+    synced, plain = env.hvd.SyncBatchNormalization(name="bn"), tf.keras.layers.BatchNormalization()
+    env.check("forward", synced(mine, training=True), np.asarray(plain(tf.constant(data), training=True))[
+        env.rank * 4 : env.rank * 4 + 4], rtol=1e-4)  # fmt: skip
+    env.check("moving variance", np.asarray(synced.moving_variance), np.asarray(plain.moving_variance), rtol=1e-5)
+    weight = np.random.default_rng(6).normal(size=data.shape).astype(np.float32)
+
+    def gradient(layer: Any, values: Any, weights: Any) -> Any:
+        values = tf.constant(values)
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            total = tf.reduce_sum(layer(values, training=True) * weights)
+        return np.asarray(tape.gradient(total, values))
+
+    part = slice(env.rank * 4, env.rank * 4 + 4)
+    env.check("gradient", gradient(synced, data[part], weight[part]), gradient(plain, data, weight)[part], rtol=1e-3)
+    env.raises("fused", ValueError, lambda: env.hvd.SyncBatchNormalization(fused=True))
+
+
+def joins(env: Env) -> None:
+    """A rank without data takes part with zeros; the last to join is told to all."""
+    for step in range(env.rank + 1):
+        total = env.hvd.allreduce(tf.ones([2]), op=env.hvd.Sum, name=f"join.{step}")
+        env.check(f"step {step}", total, np.full(2, env.size - step, np.float32))
+    env.check("the last", int(env.hvd.join()), env.size - 1)
+
+
+FACTS = (
+    mismatch,
+    refusals,
+    gradients,
+    sparse,
+    control_flow,
+    unused_results_run,
+    any_order,
+    places,
+    variables,
+    tapes,
+    partial_tape,
+    sync_batch_norm,
+    joins,
+)

@@ -1,0 +1,156 @@
+"""One rank of the contract cases on TensorFlow, in one of its ways to run: prints one JSON line like `worker`.
+
+    python -m horovod.runner -np 3 python tests/contract/tensorflow_worker.py --target function --directory DIR cases
+
+Targets: "eager" runs case after case; "function" and "graph" put a dozen into one `tf.function`, or one graph of
+TensorFlow 1, where they run at the same time; "jit" compiles that function with XLA. The cases are those of every
+adapter; what TensorFlow does not have is counted as skipped, never left out in silence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import itertools
+import json
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from typing import Any, Callable
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import tensorflow as tf
+from cases import Case, all_cases
+from targets import Env, Target
+from tensorflow_facts import FACTS
+from worker import run_facts
+
+import horovod.tensorflow as hvd
+
+# In one function or graph: all of them are under way at once.
+_TOGETHER = 12
+
+
+def tensorflow_target() -> Target:
+    """Eager tensors; for `Env.check`."""
+    return Target(
+        "tensorflow",
+        hvd,
+        None,
+        lambda array: tf.constant(array),
+        lambda tensor: np.asarray(tensor),
+        lambda: tf.zeros([3], tf.complex64),
+        lambda: tf.zeros([4, 2]),
+    )
+
+
+def call(env: Env, case: Case, tensor: Any) -> Any:
+    """The operation of a case on an eager or symbolic tensor."""
+    if case.kind == "allreduce":
+        pre, post = case.factors
+        return hvd.allreduce(tensor, op=case.op, prescale_factor=pre, postscale_factor=post, name=case.name)
+    if case.kind == "reducescatter":
+        pre, post = case.factors
+        return hvd.reducescatter(tensor, op=case.op, prescale_factor=pre, postscale_factor=post, name=case.name)
+    if case.kind == "allgather":
+        return hvd.allgather(tensor, name=case.name)
+    if case.kind == "broadcast":
+        return hvd.broadcast(tensor, case.root(env.size), name=case.name)
+    if case.kind == "alltoall":
+        return hvd.alltoall(tensor, name=case.name)
+    return hvd.alltoall(tensor, case.splits(env.rank, env.size), name=case.name)
+
+
+def check(env: Env, case: Case, result: Any) -> None:
+    """Compares with what NumPy says."""
+    what = f"{case.name} on {env.size} ranks"
+    if case.kind == "alltoall_splits":
+        result, received = result
+        expected = [case.splits(other, env.size)[env.rank] for other in range(env.size)]
+        env.check(f"{what}, received splits", [int(rows) for rows in np.asarray(received)], expected)
+    env.check(what, np.asarray(result), case.expected(env.rank, env.size), case.tolerance())
+
+
+def together(cases: Sequence[Case]) -> Iterator[list[Case]]:
+    """In lots."""
+    rest = iter(cases)
+    while lot := list(itertools.islice(rest, _TOGETHER)):
+        yield lot
+
+
+def run_eager(env: Env, cases: Sequence[Case]) -> None:
+    for case in cases:
+        check(env, case, call(env, case, tf.constant(case.input(env.rank, env.size))))
+
+
+def run_function(env: Env, cases: Sequence[Case], **options: Any) -> None:
+    for lot in together(cases):
+
+        @tf.function(**options)
+        def step(tensors: list[Any], lot: list[Case] = lot) -> list[Any]:
+            return [call(env, case, tensor) for case, tensor in zip(lot, tensors)]
+
+        results = step([tf.constant(case.input(env.rank, env.size)) for case in lot])
+        for case, result in zip(lot, results):
+            check(env, case, result)
+
+
+def run_graph(env: Env, cases: Sequence[Case]) -> None:
+    for lot in together(cases):
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            inputs = [tf.compat.v1.placeholder(case.input(0, env.size).dtype) for case in lot]
+            outputs = [call(env, case, tensor) for case, tensor in zip(lot, inputs)]
+            feeds = {tensor: case.input(env.rank, env.size) for case, tensor in zip(lot, inputs)}
+            results = session.run(outputs, feeds)
+        for case, result in zip(lot, results):
+            check(env, case, result)
+
+
+MODES: dict[str, Callable[..., None]] = {
+    "eager": run_eager,
+    "function": run_function,
+    "graph": run_graph,
+}
+# In place is for variables here: `broadcast_` has a fact of its own, `allreduce_` does not exist.
+_SKIPPED = ("allreduce_", "broadcast_")
+
+
+def _run_cases(env: Env, run: Callable[..., None]) -> dict[str, int]:
+    every = list(all_cases(env.size))
+    cases = [case for case in every if case.kind not in _SKIPPED]
+    run(env, cases)
+    return {"run": len(cases), "skipped": len(every) - len(cases)}
+
+
+def main() -> int:
+    """Runs one mode; exit code 1 if this rank failed."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--target", choices=sorted(MODES), required=True)
+    parser.add_argument("--directory", required=True)
+    parser.add_argument("--deadline", type=float, default=100.0)
+    parser.add_argument("parts", nargs="+", choices=("cases", "facts"))
+    arguments = parser.parse_args()
+    faulthandler.dump_traceback_later(arguments.deadline, exit=True)
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    hvd.init(process_sets="dynamic")
+    env = Env(tensorflow_target(), arguments.directory, "real")
+    report: dict[str, Any] = {"rank": env.rank, "counts": {}}
+    try:
+        if "cases" in arguments.parts:
+            report["counts"]["cases"] = _run_cases(env, MODES[arguments.target])
+        if "facts" in arguments.parts:
+            report["counts"]["facts"] = run_facts(env, FACTS)
+    except Exception:
+        env.failures.append(f"{arguments.target}:\n{traceback.format_exc()}")
+    report["failures"] = env.failures[:20]
+    hvd.shutdown()
+    sys.stdout.write("CONTRACT " + json.dumps(report) + "\n")
+    sys.stdout.flush()
+    return 1 if env.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

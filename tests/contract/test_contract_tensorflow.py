@@ -1,0 +1,44 @@
+"""The contract suite on TensorFlow: the cases of every adapter in eager mode, in functions and in graphs of TensorFlow
+1, and what holds beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cases import all_cases
+from contract_job import run_job
+
+pytest.importorskip("tensorflow")
+from tensorflow_facts import FACTS  # noqa: E402
+
+_SCRIPT = "tensorflow_worker.py"
+
+
+def _check(reports: list[dict[str, Any]], size: int, parts: tuple[str, ...]) -> None:
+    for report in reports:
+        counts = report["counts"]
+        if "cases" in parts:
+            assert sum(counts["cases"].values()) == sum(1 for _ in all_cases(size)), report
+            assert counts["cases"]["run"] > 500, report
+        if "facts" in parts:
+            assert counts["facts"]["run"] == len(FACTS), report
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_eager(size: int, tmp_path: Path) -> None:
+    parts = ("cases", "facts")
+    _check(run_job(size, "eager", parts, tmp_path, script=_SCRIPT), size, parts)
+
+
+@pytest.mark.parametrize("mode", ["function", "graph"])
+def test_mode(mode: str, tmp_path: Path) -> None:
+    _check(run_job(2, mode, ("cases",), tmp_path, script=_SCRIPT), 2, ("cases",))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [3, 4])
+@pytest.mark.parametrize("mode", ["eager", "function", "graph"])
+def test_mode_on_more_ranks(mode: str, size: int, tmp_path: Path) -> None:
+    _check(run_job(size, mode, ("cases",), tmp_path, script=_SCRIPT), size, ("cases",))

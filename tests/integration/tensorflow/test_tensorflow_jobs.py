@@ -1,0 +1,63 @@
+"""TensorFlow scripts as users run them: the examples, graphs of TensorFlow 1, orders that differ, a rank that dies."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+ROOT = Path(__file__).parents[3]
+WORKERS = Path(__file__).parent / "workers"
+
+
+def job(n: int, *command: object, code: int = 0) -> str:
+    """Runs a script on `n` ranks; what they all wrote."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    words = [sys.executable, "-m", "horovod.runner", "-np", str(n), sys.executable, *map(str, command)]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=110)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_tape_example_trains_alike_everywhere(tmp_path: Path) -> None:
+    output = job(2, ROOT / "examples/tensorflow2_tape.py", "--steps", 300, "--checkpoint", tmp_path / "c")
+    assert "equal weights on 2 ranks" in output
+    losses = [float(text) for text in re.findall(r"Loss: ([0-9.]+)", output)]
+    assert losses[-1] < losses[0] / 2
+    assert list(tmp_path.glob("c*.index"))
+
+
+def test_session_example_trains_alike_everywhere(tmp_path: Path) -> None:
+    output = job(2, ROOT / "examples/tensorflow1_session.py", "--steps", 200, "--checkpoint", tmp_path)
+    weights = set(re.findall(r"weights ([0-9.]+)", output))
+    assert len(weights) == 1, output
+    for first, last in re.findall(r"loss ([0-9.]+) -> ([0-9.]+)", output):
+        assert float(last) < float(first) / 2
+    assert list(tmp_path.glob("model.ckpt*"))
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_graphs_of_tensorflow_1(n: int) -> None:
+    assert job(n, WORKERS / "graph_worker.py").count("passed") == 5 * n
+
+
+def test_random_order() -> None:
+    assert job(2, WORKERS / "random_order_worker.py", 30).count("passed 30 steps") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [2, 4])
+def test_long_random_order(n: int) -> None:
+    assert job(n, WORKERS / "random_order_worker.py", 200).count("passed 200 steps") == n
+
+
+def test_a_rank_that_dies_aborts_the_others() -> None:
+    output = job(3, WORKERS / "killed_worker.py", code=137)
+    assert len(re.findall(r"rank [02] got AbortedError after \d\.\d s: .*rank 1", output)) == 2, output
