@@ -123,6 +123,12 @@ def tensorflow_problem() -> str:
     return text.decode()
 
 
+def tensorflow_xla_problem() -> str:
+    """Why functions that TensorFlow compiles with XLA cannot hold collectives; empty if they can."""
+    text: bytes = library.load().hvd_register_tensorflow_xla()
+    return text.decode()
+
+
 def _error(status: int, message: str) -> HorovodError:
     """The public error, in the user's words: "allreduce 'allreduce.w'" is the tensor that they called 'w'."""
     return error_from_status(status, _ENGINE_NAME.sub(r"\1 '", message))

@@ -225,4 +225,5 @@ FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "hvd_timeline_stop": (c_int32, ()),
     "hvd_log_sink": (None, (LogFunction,)),
     "hvd_register_tensorflow": (c_char_p, ()),
+    "hvd_register_tensorflow_xla": (c_char_p, ()),
 }

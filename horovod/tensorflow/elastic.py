@@ -20,7 +20,7 @@ from horovod.tensorflow.functions import broadcast_variables
 __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
 
 # What a collective inside a graph raises when a rank has died or the engine stops (see `ops`).
-_COLLECTIVE_FAILURES = (tf.errors.AbortedError, tf.errors.UnknownError)
+_COLLECTIVE_FAILURES = (tf.errors.AbortedError, tf.errors.UnknownError, tf.errors.InternalError)  # XLA: Internal
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ from typing import Any, Optional, Union
 import tensorflow as tf
 
 from horovod._core.gradients import ReductionOptions, assign_groups
-from horovod.tensorflow import ops
+from horovod.tensorflow import ops, xla
 from horovod.tensorflow.nodes import plain_name, set_number
 
 __all__ = ["GradientReduction", "Groups", "key_of"]
@@ -126,7 +126,8 @@ class GradientReduction:
         """What is reduced together: (name, indices)."""
         if not dense:
             return []
-        if self.groups is None and tf.executing_eagerly():
+        # Eager operations and calls inside XLA run one after the other.
+        if self.groups is None and (tf.executing_eagerly() or xla.compiling()):
             return [(scope, dense)]
         keys = {key_of(variables[index]): index for index in dense}
         units: list[tuple[str, list[int]]] = []

@@ -20,7 +20,7 @@ from horovod._core.errors import HorovodError, InvalidArgumentError
 from horovod._core.process_sets import ProcessSet
 from horovod._core.reduce_ops import ReduceOp
 from horovod.tensorflow.adapter import adapter
-from horovod.tensorflow.library import operators
+from horovod.tensorflow.launching import launch
 
 __all__ = ["allgather", "allreduce", "alltoall", "broadcast", "plain_name", "reducescatter", "set_number"]
 
@@ -136,9 +136,7 @@ def allreduce(tensors: Sequence[Any], naming: Naming, reduction: Reduction) -> l
     with _telling_others(ALLREDUCE, naming, reduction.process_set, len(tensors)) as what:
         _require_types(what, tensors)
         attributes = reduction.attributes(what, tensors)
-    return list(
-        operators().horovod_allreduce(tensors=list(tensors), name=naming.node, **naming.attributes, **attributes)
-    )
+    return launch("HorovodAllreduce", tensors, {**naming.attributes, **attributes}, naming.node)
 
 
 def reducescatter(tensors: Sequence[Any], naming: Naming, reduction: Reduction) -> list[Any]:
@@ -153,9 +151,7 @@ def reducescatter(tensors: Sequence[Any], naming: Naming, reduction: Reduction) 
                 f"{what} supports op=hvd.Average and hvd.Sum only. Received: {reduction.op.name}."
             )
         attributes = reduction.attributes(what, tensors)
-    return list(
-        operators().horovod_reducescatter(tensors=list(tensors), name=naming.node, **naming.attributes, **attributes)
-    )
+    return launch("HorovodReducescatter", tensors, {**naming.attributes, **attributes}, naming.node)
 
 
 def allgather(tensors: Sequence[Any], naming: Naming, process_set: ProcessSet) -> list[Any]:
@@ -166,11 +162,7 @@ def allgather(tensors: Sequence[Any], naming: Naming, process_set: ProcessSet) -
         _require_types(what, tensors)
         _require_rows(what, tensors)
         number = set_number(process_set)
-    return list(
-        operators().horovod_allgather(
-            tensors=list(tensors), name=naming.node, **naming.attributes, process_set_id=number
-        )
-    )
+    return launch("HorovodAllgather", tensors, {**naming.attributes, "process_set_id": number}, naming.node)
 
 
 def broadcast(tensors: Sequence[Any], root_rank: int, naming: Naming, process_set: ProcessSet) -> list[Any]:
@@ -181,15 +173,8 @@ def broadcast(tensors: Sequence[Any], root_rank: int, naming: Naming, process_se
         _require_types(what, tensors)
         number = set_number(process_set)
         root = _root(what, root_rank, process_set)
-    return list(
-        operators().horovod_broadcast(
-            tensors=list(tensors),
-            name=naming.node,
-            **naming.attributes,
-            process_set_id=number,
-            root_rank=root,
-        )
-    )
+    attributes = {**naming.attributes, "process_set_id": number, "root_rank": root}
+    return launch("HorovodBroadcast", tensors, attributes, naming.node)
 
 
 def alltoall(tensor: Any, splits: Any, naming: Naming, process_set: ProcessSet) -> tuple[Any, Any]:
@@ -199,10 +184,9 @@ def alltoall(tensor: Any, splits: Any, naming: Naming, process_set: ProcessSet) 
         _require_rows(what, [tensor])
         number = set_number(process_set)
         rows = _splits(what, splits)
-    result = operators().horovod_alltoall(
-        tensor=tensor, splits=rows, name=naming.node, **naming.attributes, process_set_id=number
-    )
-    return result.output, result.received_splits
+    attributes = {**naming.attributes, "process_set_id": number}
+    output, received_splits = launch("HorovodAlltoall", [tensor, rows], attributes, naming.node)
+    return output, received_splits
 
 
 def _root(what: str, root_rank: Any, process_set: ProcessSet) -> int:

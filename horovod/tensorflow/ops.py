@@ -16,12 +16,12 @@ from typing import Any, Optional, Union
 
 import tensorflow as tf
 
-from horovod._core import reduce_ops, session
+from horovod._core import process_sets, reduce_ops, session
 from horovod._core.compression import Compressor
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
 from horovod._core.process_sets import ProcessSet, global_process_set
 from horovod._core.reduce_ops import Average, Sum
-from horovod.tensorflow import nodes
+from horovod.tensorflow import nodes, xla
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.library import operators
 from horovod.tensorflow.nodes import Naming, Reduction
@@ -319,6 +319,8 @@ def local_rank_op(name: Optional[str] = None) -> Any:
 
 def size_op(process_set_id: int = 0, name: Optional[str] = None) -> Any:
     """The number of ranks of a process set when the operator runs, an int32 scalar."""
+    if xla.compiling():  # which knows no operators of others
+        return tf.constant(len(process_sets.ids_and_ranks()[process_set_id]), tf.int32)
     return operators().horovod_size(process_set_id=process_set_id, name=name)
 
 

@@ -6,40 +6,53 @@ gradient is the sum of the ranks' gradients. Imported for its registrations only
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
 import tensorflow as tf
 
+from horovod._core import process_sets, session
 from horovod._core.errors import UnsupportedError
 from horovod._core.reduce_ops import Average, Max, Min, ReduceOp, Sum
-from horovod.tensorflow.library import operators
+from horovod.tensorflow import xla
+from horovod.tensorflow.launching import GRADIENTS, launch
 
 __all__: list[str] = []
 
+_Gradient = Callable[..., list[Any]]
 
-def _name(op: Any) -> str:
-    """What the gradient's operation is called: after the forward one, which in a graph has a name of its own."""
+
+def _registered(operator: str) -> Callable[[_Gradient], _Gradient]:
+    """Registers with TensorFlow, and for the calls inside XLA."""
+
+    def register(function: _Gradient) -> _Gradient:
+        tf.RegisterGradient(operator)(function)
+        GRADIENTS[operator] = function
+        return function
+
+    return register
+
+
+def _common(op: Any, more: str = "") -> dict[str, Any]:
+    """Attributes of the gradient's operation. It is called after the forward one, if that has a name beside its
+    node's."""
     given: str = op.get_attr("tensor_name").decode()
-    return f"{given}.backward" if given else ""
-
-
-def _size(process_set: int, like: Any) -> Any:
-    return tf.cast(operators().horovod_size(process_set_id=process_set), like.dtype)
-
-
-def _common(op: Any) -> dict[str, Any]:
     return {
-        "tensor_name": _name(op),
+        "tensor_name": f"{given}.backward{more}" if given else "",
         "process_set_id": op.get_attr("process_set_id"),
         "blocking": tf.executing_eagerly(),
     }
 
 
-def _reduced(op: Any, grads: Any, how: ReduceOp, **factors: Any) -> list[Any]:
-    return list(operators().horovod_allreduce(tensors=list(grads), reduce_op=int(how), **_common(op), **factors))
+def _reduced(op: Any, grads: Any, how: ReduceOp, prescale: str = "1", postscale: str = "1") -> list[Any]:
+    factors = {"prescale_factor": prescale, "postscale_factor": postscale}
+    return launch("HorovodAllreduce", grads, {**_common(op), "reduce_op": int(how), **factors}, "HorovodAllreduce")
 
 
-@tf.RegisterGradient("HorovodAllreduce")
+def _members(op: Any) -> list[int]:
+    return list(process_sets.ids_and_ranks()[op.get_attr("process_set_id")])
+
+
+@_registered("HorovodAllreduce")
 def _allreduce(op: Any, *grads: Any) -> list[Any]:
     how = ReduceOp(op.get_attr("reduce_op"))
     if how in (Min, Max):
@@ -51,47 +64,39 @@ def _allreduce(op: Any, *grads: Any) -> list[Any]:
         raise UnsupportedError(
             f"allreduce with op=hvd.{how.name} has no gradient; use Average, Sum, Min or Max, or tf.stop_gradient."
         )
-    return _reduced(
-        op,
-        grads,
-        how,
-        prescale_factor=op.get_attr("prescale_factor"),
-        postscale_factor=op.get_attr("postscale_factor"),
-    )
+    return _reduced(op, grads, how, *(op.get_attr(f"{when}scale_factor").decode() for when in ("pre", "post")))
 
 
-@tf.RegisterGradient("HorovodAllgather")
+@_registered("HorovodAllgather")
 def _allgather(op: Any, *grads: Any) -> list[Any]:
-    common = _common(op)
     total = _reduced(op, grads, Average)
-    # Where this rank's rows begin: the rows of the ranks before it.
-    rows = [tf.shape(tensor, out_type=tf.int64)[:1] for tensor in op.inputs]
-    name = common.pop("tensor_name")
-    counts = operators().horovod_allgather(tensors=rows, tensor_name=name and f"{name}.rows", **common)
-    before = [_before(op, count) for count in counts]
-    return [grad[start : start + own[0]] for grad, start, own in zip(total, before, rows)]
+    before = _members(op).index(session.require().rank)
+    if xla.compiling():  # the ranks have equally many rows there
+        blocks = [tensor.shape[0] for tensor in op.inputs]
+        return [grad[before * rows : (before + 1) * rows] for grad, rows in zip(total, blocks)]
+    # This rank's rows begin behind those of the ranks before it.
+    own = [tf.shape(tensor)[:1] for tensor in op.inputs]
+    counts = launch("HorovodAllgather", own, _common(op, ".rows"), "HorovodAllgather")
+    starts = [tf.reduce_sum(count[:before]) for count in counts]
+    results = [grad[start : start + rows[0]] for grad, start, rows in zip(total, starts, own)]
+    return [tf.ensure_shape(result, tensor.shape) for result, tensor in zip(results, op.inputs)]
 
 
-def _before(op: Any, counts: Any) -> Any:
-    """The sum of the counts of the members before this one."""
-    number = op.get_attr("process_set_id")
-    from horovod._core import process_sets, session
-
-    rank = session.require().rank
-    ranks = process_sets.ids_and_ranks()[number]
-    return tf.reduce_sum(counts[: list(ranks).index(rank)])
-
-
-@tf.RegisterGradient("HorovodBroadcast")
+@_registered("HorovodBroadcast")
 def _broadcast(op: Any, *grads: Any) -> list[Any]:
     total = _reduced(op, grads, Average)
-    is_root = tf.equal(operators().horovod_rank(), op.get_attr("root_rank"))
-    return [tf.where(is_root, grad, tf.zeros_like(grad)) for grad in total]
+    is_root = session.require().rank == op.get_attr("root_rank")
+    return total if is_root else [tf.zeros_like(grad) for grad in total]
 
 
-@tf.RegisterGradient("HorovodAlltoall")
+@_registered("HorovodAlltoall")
 def _alltoall(op: Any, grad: Any, _: Any) -> list[Any]:
-    back = operators().horovod_alltoall(tensor=grad, splits=op.outputs[1], **_common(op)).output
+    # What came from each goes back there; of an alltoall of equal parts, in equal parts.
+    equal = op.inputs[1].shape.num_elements() == 0
+    splits = op.inputs[1] if equal else op.outputs[1]
+    back, _ = launch("HorovodAlltoall", [grad, splits], _common(op), "HorovodAlltoall")
+    if equal:
+        return [tf.ensure_shape(back, op.inputs[0].shape), None]
     # Rows beyond the splits went nowhere.
     tensor = op.inputs[0]
     missing = tf.shape(tensor)[:1] - tf.shape(back)[:1]
@@ -99,11 +104,11 @@ def _alltoall(op: Any, grad: Any, _: Any) -> list[Any]:
     return [tf.ensure_shape(tf.concat([back, unsent], 0), tensor.shape), None]
 
 
-@tf.RegisterGradient("HorovodReducescatter")
+@_registered("HorovodReducescatter")
 def _reducescatter(op: Any, *grads: Any) -> list[Any]:
     scale = float(op.get_attr("prescale_factor")) * float(op.get_attr("postscale_factor"))
-    gathered = operators().horovod_allgather(tensors=list(grads), **_common(op))
+    gathered = launch("HorovodAllgather", grads, _common(op), "HorovodAllgather")
     results = [tf.cast(scale, grad.dtype) * grad if scale != 1.0 else grad for grad in gathered]
     if op.get_attr("reduce_op") == Sum:  # counts once for every rank, an average's once
-        results = [grad * _size(op.get_attr("process_set_id"), grad) for grad in results]
+        results = [grad * tf.cast(len(_members(op)), grad.dtype) for grad in results]
     return [tf.ensure_shape(grad, tensor.shape) for grad, tensor in zip(results, op.inputs)]

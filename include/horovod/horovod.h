@@ -289,6 +289,8 @@ HVD_API void hvd_log_sink(hvd_log_fn fn);
 /* Adds the core's operators and kernels to the TensorFlow that the process has loaded, once; called by
  * libhorovod_tensorflow.so when it is loaded. The answer, also of later calls: "" or why not. */
 HVD_API const char* hvd_register_tensorflow(void);
+/* Adds the custom call with which functions compiled by that TensorFlow's XLA run collectives on the CPU. Likewise. */
+HVD_API const char* hvd_register_tensorflow_xla(void);
 
 #ifdef __cplusplus
 }

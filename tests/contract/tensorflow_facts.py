@@ -293,6 +293,47 @@ def joins(env: Env) -> None:
     env.check("the last", int(env.hvd.join()), env.size - 1)
 
 
+def compiled(env: Env) -> None:
+    """Inside XLA: many operations one after the other, gradients, a tape, errors, what must be known then."""
+    hvd, n, rank = env.hvd, env.size, env.rank
+    weights = [tf.Variable(tf.ones([i + 1])) for i in range(6)]
+
+    @tf.function(jit_compile=True)
+    def step(scale: Any) -> Any:
+        with tf.GradientTape() as tape:
+            value = sum(tf.reduce_sum(hvd.allreduce(w * scale, op=hvd.Sum)) for w in weights) * (rank + 1.0)
+        plain = tape.gradient(value, weights)
+        with tf.GradientTape() as tape:
+            value = sum(tf.reduce_sum(w) for w in weights) * scale * (rank + 1.0)
+        return plain, hvd.DistributedGradientTape(tape).gradient(value, weights)
+
+    for _ in range(5):
+        through, reduced = step(tf.constant(2.0))
+        for i in range(6):
+            env.check("through an allreduce", through[i], np.full(i + 1, n * (n + 1.0), np.float32))
+            env.check("tape", reduced[i], np.full(i + 1, n + 1.0, np.float32), rtol=1e-6)
+
+    @tf.function(jit_compile=True)
+    def gathered(tensor: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(tensor)
+            value = tf.reduce_sum(hvd.allgather(tensor, name="same.rows") * (rank + 1.0))
+            value += tf.reduce_sum(hvd.reducescatter(tensor, op=hvd.Sum) * 0.0 + hvd.alltoall(tensor)[:1] * 0.0)
+        return tape.gradient(value, tensor)
+
+    env.check("through the others", gathered(tf.ones([n, 1])), np.full((n, 1), (n + 1) / 2, np.float32), rtol=1e-6)
+    env.raises("unknown", NotImplementedError, lambda: tf.function(
+        lambda t: hvd.alltoall(t, [1] * n), jit_compile=True, autograph=False)(tf.ones([n])))  # fmt: skip
+    if n > 1:
+        odd = tf.function(lambda t: hvd.allreduce(t, name="odd"), jit_compile=True)
+        text = env.raises("mismatch", tf.errors.OpError, lambda: odd(tf.ones([2 + (rank == n - 1)])))
+        env.check_true(text, "Horovod: allreduce 'odd'" in text)
+        rows = tf.function(lambda t: hvd.allgather(t, name="rows"), jit_compile=True)
+        text = env.raises("rows", tf.errors.OpError, lambda: rows(tf.ones([2 + (rank == n - 1)])))
+        env.check_true(text, "first dimensions differ" in text)
+    env.still_usable("compiled")
+
+
 FACTS = (
     mismatch,
     refusals,
@@ -306,5 +347,6 @@ FACTS = (
     tapes,
     partial_tape,
     sync_batch_norm,
+    compiled,
     joins,
 )

@@ -26,19 +26,19 @@ def _check(reports: list[dict[str, Any]], size: int, parts: tuple[str, ...]) -> 
             assert counts["facts"]["run"] == len(FACTS), report
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [2, pytest.param(1, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
 def test_eager(size: int, tmp_path: Path) -> None:
     parts = ("cases", "facts")
     _check(run_job(size, "eager", parts, tmp_path, script=_SCRIPT), size, parts)
 
 
-@pytest.mark.parametrize("mode", ["function", "graph"])
+@pytest.mark.parametrize("mode", ["function", "graph", "jit"])
 def test_mode(mode: str, tmp_path: Path) -> None:
     _check(run_job(2, mode, ("cases",), tmp_path, script=_SCRIPT), 2, ("cases",))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [3, 4])
-@pytest.mark.parametrize("mode", ["eager", "function", "graph"])
+@pytest.mark.parametrize("mode", ["eager", "function", "graph", "jit"])
 def test_mode_on_more_ranks(mode: str, size: int, tmp_path: Path) -> None:
     _check(run_job(size, mode, ("cases",), tmp_path, script=_SCRIPT), size, ("cases",))

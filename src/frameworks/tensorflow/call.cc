@@ -5,6 +5,7 @@
 
 #include "frameworks/tensorflow/dtypes.h"
 #include "frameworks/tensorflow/turns.h"
+#include "frameworks/tensorflow/wording.h"
 
 namespace hvd::tensorflow {
 namespace {
@@ -34,9 +35,6 @@ int CodeFor(hvd_status code) {
   }
 }
 
-// Whose failure it is must be seen in the text: TensorFlow's classes of errors are everybody's.
-constexpr const char* kSubject = "Horovod: ";
-
 void FreeResult(void*, size_t, void* owner) { hvd_result_free(owner); }
 
 }  // namespace
@@ -53,12 +51,8 @@ void Call::Start(const Attributes& attributes, TF_OpKernelContext* context, TF_A
   TurnsOfNames().Take(call->turns_, [call] { call->Submit(); });
 }
 
-void Call::Fail(hvd_status code, std::string message) {
-  // In the user's words: "allreduce 'allreduce.w'" is the tensor that they called 'w'.
-  const std::string prefix = attributes_.name.substr(0, attributes_.name.find('.') + 1);
-  const size_t at = message.find(" '" + prefix);
-  if (at != std::string::npos && !prefix.empty()) message.erase(at + 2, prefix.size());
-  tf.TF_SetStatus(status_.get(), CodeFor(code), (kSubject + message).c_str());
+void Call::Fail(hvd_status code, const std::string& message) {
+  tf.TF_SetStatus(status_.get(), CodeFor(code), InUsersWords(message).c_str());
 }
 
 void Call::Name() {

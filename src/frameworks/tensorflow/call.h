@@ -41,7 +41,7 @@ class Call {
   void SetResults();
   void SetResult(int i);
   void SetReceivedSplits();
-  void Fail(hvd_status code, std::string message);
+  void Fail(hvd_status code, const std::string& message);
   void End();
   int Tensors() const {
     return attributes_.type == HVD_ALLTOALL || attributes_.type == HVD_JOIN ? 1 : tf.TF_NumInputs(context_);

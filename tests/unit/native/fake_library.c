@@ -55,6 +55,7 @@ hvd_status hvd_get_topology(hvd_topology* out) {
   return HVD_OK;
 }
 const char* hvd_register_tensorflow(void) { return ""; }
+const char* hvd_register_tensorflow_xla(void) { return ""; }
 
 hvd_status hvd_describe(char* buffer, size_t n, size_t* needed) {
   *needed = strlen(text) + 1;
