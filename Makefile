@@ -5,6 +5,7 @@
 #   test-all  clang-tidy, every C++ test under the sanitizers, every fuzz target for some seconds, the wheel
 #   fuzz      every parser of bytes, FUZZ_SECONDS each
 #   test-long the suites marked slow: launchers (torchrun, MPI, Slurm), more ranks, long stress, the fault matrix
+#   test-tensorflows  the contract suite on the oldest TensorFlow that is supported and the first with Keras 3
 #   check     linters, types, architecture checks
 #   bench     benchmarks against the peers that are installed
 #   docs      regenerates docs/settings.md
@@ -20,7 +21,7 @@ JOBS   ?= $(shell nproc)
 export PATH := $(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test test-all test-long check bench docs build dev clean tidy native-test native-sanitizers fuzz wheel-test frameworks
+.PHONY: demo test test-all test-long check bench docs build dev clean tidy native-test native-sanitizers fuzz wheel-test frameworks test-tensorflows
 
 $(VENV)/.ready: requirements-dev.txt Makefile
 	$(PYTHON) -m venv $(VENV)
@@ -77,6 +78,10 @@ tidy: build
 test-long: build frameworks
 	python tools/launcher_envs.py
 	python -m pytest -q -m slow
+
+# The contract on older versions of TensorFlow, each in an environment of its own.
+test-tensorflows: build
+	python tools/tensorflow_envs.py
 
 # The core under the address and undefined-behaviour sanitizers, then under the thread sanitizer; no suppressions.
 native-sanitizers: dev

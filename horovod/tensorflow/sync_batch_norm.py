@@ -12,6 +12,8 @@ from horovod.tensorflow import ops
 
 __all__ = ["SyncBatchNormalization"]
 
+_KERAS_2 = not hasattr(tf.keras, "ops")  # which came with Keras 3
+
 
 class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
     """A Keras batch normalization whose statistics in training are those of all ranks' batches together.
@@ -30,28 +32,25 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
     def __init__(self, fused: Optional[bool] = False, **kwargs: Any) -> None:
         if fused in (True, None):
             raise InvalidArgumentError("SyncBatchNormalization does not support fused=True.")
-        kwargs.setdefault("name", None)
-        super().__init__(**kwargs)
+        super().__init__(**({**kwargs, "fused": False} if _KERAS_2 else kwargs))
 
-    def _moments(self, inputs: Any, mask: Any) -> tuple[Any, Any]:
-        """Mean and variance over all ranks, of the shape that the layer keeps. Keras calls this in training."""
+    def _moments(
+        self, inputs: Any, mask_or_axes: Any = None, keep_dims: bool = False, mask: Any = None
+    ) -> tuple[Any, Any]:
+        """Mean and variance over all ranks, for the layer's `call` in training. Keras 3 gives the mask, Keras 2 the
+        axes first."""
+        axes, mask = (mask_or_axes, mask) if _KERAS_2 else (self._reduction_axes, mask_or_axes)
         values = tf.cast(inputs, tf.float32) if inputs.dtype in (tf.float16, tf.bfloat16) else inputs
-        axes = self._reduction_axes
         one = tf.ones([], values.dtype) if mask is None else tf.cast(tf.expand_dims(mask, -1), values.dtype)
         weights = tf.broadcast_to(one, tf.shape(values))
-        name = f"{self.path if hasattr(self, 'path') else self.name}"
-        sums, counts = self._total(name, [tf.reduce_sum(values * weights, axes), tf.reduce_sum(weights, axes)])
+        name = getattr(self, "path", self.name)
+        sums, counts = self._total(name, [values * weights, weights], axes)
         mean = sums / counts
-        around = values - tf.reshape(mean, self._broadcast_shape(values))
-        (squares,) = self._total(f"{name}.variance", [tf.reduce_sum(around * around * weights, axes)])
-        return mean, squares / counts
-
-    def _broadcast_shape(self, values: Any) -> list[int]:
-        axis = self.axis if isinstance(self.axis, int) else self.axis[0]
-        shape = [1] * len(values.shape)
-        shape[axis] = -1
-        return shape
+        (squares,) = self._total(f"{name}.variance", [tf.square(values - mean) * weights], axes)
+        variance = squares / counts
+        return (mean, variance) if keep_dims else (tf.squeeze(mean, axes), tf.squeeze(variance, axes))
 
     @staticmethod
-    def _total(name: str, tensors: list[Any]) -> list[Any]:
-        return ops.grouped_allreduce(tensors, op=Sum, name=f"SyncBatchNormalization.{name}")
+    def _total(name: str, tensors: list[Any], axes: Any) -> list[Any]:
+        own = [tf.reduce_sum(tensor, axes, keepdims=True) for tensor in tensors]
+        return ops.grouped_allreduce(own, op=Sum, name=f"SyncBatchNormalization.{name}")

@@ -13,6 +13,7 @@ import tensorflow as tf
 from targets import Env
 
 from horovod._core.errors import InvalidArgumentError
+from horovod.tensorflow.ops import tensorflow_variable
 
 
 def _function(body: Any) -> Any:
@@ -257,7 +258,7 @@ def partial_tape(env: Env) -> None:
         value = tf.reduce_sum(second(first(tf.fill([1, 2], env.rank + 1.0))))
     tape = env.hvd.PartialDistributedGradientTape(tape, local_layers=first, scale_local_gradients=False)
     weights = [layer.trainable_weights[0] for layer in (first, second)]
-    gradients_of = tape.gradient(value, [getattr(weight, "value", weight) for weight in weights])
+    gradients_of = tape.gradient(value, [tensorflow_variable(weight) for weight in weights])
     env.check("local", gradients_of[0], np.full((2, 2), env.rank + 1.0, np.float32))
     env.check("global", gradients_of[1], np.full((2, 1), env.size + 1.0, np.float32), rtol=1e-6)
     env.raises("no layer", ValueError, lambda: env.hvd.PartialDistributedGradientTape(tape, local_layers=[3]))

@@ -22,6 +22,7 @@ from typing import Any, Callable
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import ml_dtypes
 import numpy as np
 import tensorflow as tf
 from cases import Case, all_cases
@@ -35,14 +36,29 @@ import horovod.tensorflow as hvd
 _TOGETHER = 12
 
 
+# TensorFlow's own NumPy type: older versions know no other.
+_BFLOAT16 = tf.bfloat16.as_numpy_dtype
+
+
+def for_tensorflow(array: Any) -> Any:
+    """The array in types that TensorFlow takes."""
+    return array.view(_BFLOAT16) if array.dtype == ml_dtypes.bfloat16 else array
+
+
+def from_tensorflow(tensor: Any) -> Any:
+    """The tensor as an array in the contract's types."""
+    array = np.asarray(tensor)
+    return array.view(ml_dtypes.bfloat16) if array.dtype == _BFLOAT16 else array
+
+
 def tensorflow_target() -> Target:
     """Eager tensors; for `Env.check`."""
     return Target(
         "tensorflow",
         hvd,
         None,
-        lambda array: tf.constant(array),
-        lambda tensor: np.asarray(tensor),
+        lambda array: tf.constant(for_tensorflow(array)),
+        from_tensorflow,
         lambda: tf.zeros([3], tf.complex64),
         lambda: tf.zeros([4, 2]),
     )
@@ -72,7 +88,7 @@ def check(env: Env, case: Case, result: Any) -> None:
         result, received = result
         expected = [case.splits(other, env.size)[env.rank] for other in range(env.size)]
         env.check(f"{what}, received splits", [int(rows) for rows in np.asarray(received)], expected)
-    env.check(what, np.asarray(result), case.expected(env.rank, env.size), case.tolerance())
+    env.check(what, from_tensorflow(result), case.expected(env.rank, env.size), case.tolerance())
 
 
 def together(cases: Sequence[Case]) -> Iterator[list[Case]]:
@@ -84,7 +100,7 @@ def together(cases: Sequence[Case]) -> Iterator[list[Case]]:
 
 def run_eager(env: Env, cases: Sequence[Case]) -> None:
     for case in cases:
-        check(env, case, call(env, case, tf.constant(case.input(env.rank, env.size))))
+        check(env, case, call(env, case, tf.constant(for_tensorflow(case.input(env.rank, env.size)))))
 
 
 def run_function(env: Env, cases: Sequence[Case], **options: Any) -> None:
@@ -94,7 +110,7 @@ def run_function(env: Env, cases: Sequence[Case], **options: Any) -> None:
         def step(tensors: list[Any], lot: list[Case] = lot) -> list[Any]:
             return [call(env, case, tensor) for case, tensor in zip(lot, tensors)]
 
-        results = step([tf.constant(case.input(env.rank, env.size)) for case in lot])
+        results = step([tf.constant(for_tensorflow(case.input(env.rank, env.size))) for case in lot])
         for case, result in zip(lot, results):
             check(env, case, result)
 
@@ -102,9 +118,9 @@ def run_function(env: Env, cases: Sequence[Case], **options: Any) -> None:
 def run_graph(env: Env, cases: Sequence[Case]) -> None:
     for lot in together(cases):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            inputs = [tf.compat.v1.placeholder(case.input(0, env.size).dtype) for case in lot]
+            inputs = [tf.compat.v1.placeholder(for_tensorflow(case.input(0, env.size)).dtype) for case in lot]
             outputs = [call(env, case, tensor) for case, tensor in zip(lot, inputs)]
-            feeds = {tensor: case.input(env.rank, env.size) for case, tensor in zip(lot, inputs)}
+            feeds = {tensor: for_tensorflow(case.input(env.rank, env.size)) for case, tensor in zip(lot, inputs)}
             results = session.run(outputs, feeds)
         for case, result in zip(lot, results):
             check(env, case, result)

@@ -39,6 +39,13 @@ def test_numpy_statistics(n: int) -> None:
     assert f"rank 0 of {n} held" in ranks(n, str(EXAMPLES / "numpy_allreduce.py")).stdout
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [2, 4])
+def test_gradients_in_another_order_on_every_rank(n: int) -> None:
+    worker = ROOT / "tests/integration/torch/workers/random_order_worker.py"
+    assert ranks(n, str(worker)).stdout.count("passed 200 steps of 160 tensors") == n
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_example_is_short(path: pathlib.Path) -> None:
     assert len(path.read_text().splitlines()) < 100

@@ -1,0 +1,60 @@
+"""Runs the contract suite on other versions of TensorFlow, with the library as built: one environment for each under
+build/tensorflow-envs.
+
+    tensorflow_envs.py [VERSION ...]
+
+Prints a line per version. Exit code 1 if one fails. Each environment takes about 1.5 GB.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PLACE = ROOT / "build" / "tensorflow-envs"
+# The oldest that is supported, and the first with Keras 3; the newest is in the development environment.
+VERSIONS = ("2.13.1", "2.16.2")
+OTHERS = ("pytest", "pytest-timeout", "cloudpickle", "pyyaml", "packaging", "ml_dtypes", "hypothesis")
+
+
+def python_of(version: str) -> Path:
+    """The interpreter of the version's environment, made if it is not there."""
+    folder = PLACE / version
+    python, ready = folder / "bin" / "python", folder / ".ready"
+    if not ready.exists():
+        venv.create(folder, with_pip=True)
+        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, f"tensorflow-cpu=={version}", *OTHERS], check=True)
+        ready.touch()
+    return python
+
+
+def main() -> int:
+    """Exit code for the shell."""
+    failed = []
+    for version in sys.argv[1:] or VERSIONS:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        command = [
+            python_of(version),
+            "-m",
+            "pytest",
+            "-q",
+            "-m",
+            "not slow",
+            "tests/contract/test_contract_tensorflow.py",
+        ]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        lines = done.stdout.strip().splitlines() or ["no output"]
+        print(f"TensorFlow {version}: {lines[-1]}", flush=True)
+        if done.returncode != 0:
+            print("\n".join(lines[-60:]))
+            failed.append(version)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
