@@ -1,0 +1,323 @@
+"""The tf.data service: its pure parts, its config file, its compute service and its guard. No other process."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import socket
+import stat
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "data_service_workers"))
+
+from data_service_job import service  # noqa: E402
+
+from horovod._core.errors import (  # noqa: E402
+    CollectiveTimeoutError,
+    InvalidArgumentError,
+    PeerLostError,
+    ShutdownError,
+)
+from horovod.tensorflow.data import addresses, channel, checks  # noqa: E402
+from horovod.tensorflow.data import config as config_module  # noqa: E402
+from horovod.tensorflow.data.compute_service import (  # noqa: E402
+    TfDataServiceConfig,
+)
+from horovod.tensorflow.data.guard import Alarm  # noqa: E402
+from horovod.tensorflow.data.registry import RefusalError, Registry  # noqa: E402
+
+CONFIG = TfDataServiceConfig(2, 3, "compute", {"lo": [("127.0.0.1", 4711)]}, bytes(range(32)), 7)
+distribute = tf.data.experimental.service.distribute
+
+
+# ------------------------------------------------------------------------------------------------------ config file
+
+
+def test_config_survives_dict_json_and_file(tmp_path: pathlib.Path) -> None:
+    path = str(tmp_path / "compute.json")
+    assert TfDataServiceConfig.from_dict(json.loads(json.dumps(CONFIG.to_dict()))) == CONFIG
+    CONFIG.write(path)
+    assert TfDataServiceConfig.read(path) == CONFIG
+    assert TfDataServiceConfig.read(path, wait_for_file_creation=True) == CONFIG
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    assert os.listdir(tmp_path) == ["compute.json"]
+
+
+def test_config_is_frozen_and_hides_its_key() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        CONFIG.timeout = 3  # type: ignore[misc]
+    assert "key" not in repr(CONFIG) and CONFIG.to_dict()["key"] not in repr(CONFIG)
+    without = {name: value for name, value in CONFIG.to_dict().items() if name != "timeout"}
+    assert TfDataServiceConfig.from_dict(without).timeout == 60
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dispatchers": 0}, {"dispatchers": True}, {"workers_per_dispatcher": "2"}, {"dispatcher_side": "both"},
+        {"addresses": {}}, {"addresses": {"lo": [["127.0.0.1", 0]]}}, {"addresses": {"lo": [["127.0.0.1"]]}},
+        {"key": "AAAA"}, {"key": "not base64!"}, {"timeout": 0}, {"more": 1}, {"addresses": [1]},
+    ],
+)  # fmt: skip
+def test_a_wrong_config_is_refused(change: dict[str, Any], tmp_path: pathlib.Path) -> None:
+    with pytest.raises(InvalidArgumentError):
+        TfDataServiceConfig.from_dict({**CONFIG.to_dict(), **change})
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"dispatchers": 1}'])
+def test_a_file_that_is_no_config_is_refused(text: str, tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "compute.json"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(InvalidArgumentError, match="compute.json is no compute config.*Delete it"):
+        TfDataServiceConfig.read(str(path))
+
+
+def test_a_file_that_others_can_read_is_refused(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "compute.json"
+    CONFIG.write(str(path))
+    path.chmod(0o640)
+    with pytest.raises(InvalidArgumentError, match="0640, open to other users"):
+        TfDataServiceConfig.read(str(path))
+
+
+def test_a_missing_file_and_a_missing_folder(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="There is no compute config"):
+        TfDataServiceConfig.read(str(tmp_path / "compute.json"))
+    with pytest.raises(InvalidArgumentError, match="cannot be written: No such file or directory"):
+        CONFIG.write(str(tmp_path / "no" / "compute.json"))
+
+
+def test_waiting_for_the_file(tmp_path: pathlib.Path) -> None:
+    path = str(tmp_path / "compute.json")
+    threading.Timer(0.3, CONFIG.write, [path]).start()
+    assert TfDataServiceConfig.read(path, wait_for_file_creation=True) == CONFIG
+
+
+def test_a_compute_job_that_never_starts(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_START_TIMEOUT", "0.3")
+    with pytest.raises(CollectiveTimeoutError, match=r"did not appear within 0.3 s; the compute job has not started"):
+        TfDataServiceConfig.read(str(tmp_path / "compute.json"), wait_for_file_creation=True)
+
+
+def test_an_old_file_of_a_dead_job_is_not_taken_for_a_new_one(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOROVOD_START_TIMEOUT", "5")
+    path = str(tmp_path / "compute.json")
+    CONFIG.write(path)
+    os.utime(path, (time.time() - 3600,) * 2)
+    fresh = dataclasses.replace(CONFIG, key=bytes(32))
+    threading.Timer(0.5, fresh.write, [path]).start()
+    assert TfDataServiceConfig.read(path, wait_for_file_creation=True) == fresh
+    monkeypatch.setenv("HOROVOD_START_TIMEOUT", "0.3")
+    os.utime(path, (time.time() - 3600,) * 2)
+    with pytest.raises(CollectiveTimeoutError, match="was left by a compute job that has ended"):
+        TfDataServiceConfig.read(path, wait_for_file_creation=True)
+
+
+def test_only_the_own_file_is_removed(tmp_path: pathlib.Path) -> None:
+    path = str(tmp_path / "compute.json")
+    CONFIG.write(path)
+    config_module.remove_own(path, dataclasses.replace(CONFIG, key=bytes(32)))
+    assert os.path.exists(path)
+    config_module.remove_own(path, CONFIG)
+    assert not os.path.exists(path)
+
+
+# ------------------------------------------------------------------------------------------------------- pure parts
+
+
+def test_counts() -> None:
+    assert checks.workers_per_dispatcher(4, 2) == 2
+    with pytest.raises(ValueError, match="4 ranks cannot give each of 3 dispatchers.*-np a multiple of 3"):
+        checks.workers_per_dispatcher(4, 3)
+    with pytest.raises(ValueError, match="at least 1 dispatcher"):
+        checks.workers_per_dispatcher(4, 0)
+    with pytest.raises(InvalidArgumentError, match="has 3 ranks, but.*-np 4"):
+        checks.check_compute_size(3, 2, 2)
+
+
+def test_which_dispatcher_serves_whom() -> None:
+    assert [checks.dispatcher_of(1, rank, 5) for rank in range(5)] == [0] * 5
+    assert [checks.dispatcher_of(3, rank, 3) for rank in range(3)] == [0, 1, 2]
+    assert checks.dispatcher_of(3, 2, None) == 2
+    for dispatchers, rank, size in ((2, 0, 3), (3, 0, 2), (2, 2, None), (1, 2, 2), (1, -1, None)):
+        with pytest.raises(InvalidArgumentError):
+            checks.dispatcher_of(dispatchers, rank, size)
+
+
+def test_where_the_service_listens() -> None:
+    def decide(one_host: bool, hostname: str, *nics: str) -> tuple[str, str]:
+        names = {"here": "127.0.1.1", "node": "10.0.0.1"}
+        return addresses.address_to_listen_on(one_host, hostname, nics, names.__getitem__, {"eth0": "10.9.9.9"}.get)
+
+    assert decide(True, "") == decide(True, "localhost") == ("lo", "127.0.0.1")
+    assert decide(True, "here") == ("lo", "127.0.1.1")
+    assert decide(True, "node") == decide(False, "node") == ("", "10.0.0.1")
+    assert decide(True, "", "eth0") == decide(False, "here", "eth0") == ("eth0", "10.9.9.9")
+    for hostname in ("", "here"):
+        with pytest.raises(InvalidArgumentError, match="--network-interface"):
+            decide(False, hostname)
+    assert addresses.address_of_interface("lo") == "127.0.0.1"
+    with pytest.raises(InvalidArgumentError, match="'nope0' has no IPv4 address"):
+        addresses.address_of_interface("nope0")
+
+
+def test_registry_tells_deaths_from_goodbyes() -> None:
+    registry = Registry(1, 2, "training")
+    trainer, other = registry.join("training", 0, "a"), registry.join("training", 1, "b")
+    registry.announce_dispatcher(trainer, 0, "x:1")
+    registry.lost(other)
+    assert registry.outcome is None
+    registry.lost(trainer)
+    assert registry.outcome is not None and registry.outcome[0] == "failed"
+    assert "Training rank 0 (a), which ran a dispatcher, died" in registry.outcome[1]
+
+    registry = Registry(1, 2, "compute")
+    registry.leave(registry.join("compute", 1, "c"), "no disk")
+    assert registry.outcome == ("failed", "Compute rank 1 (c) of the data service ended early: no disk")
+
+
+def test_registry_refuses_what_does_not_fit() -> None:
+    registry = Registry(2, 2, "compute")
+    compute, training = registry.join("compute", 0, "a"), registry.join("training", 0, "b")
+    registry.announce_dispatcher(compute, 0, "x:1")
+    for call in (
+        lambda: registry.join("compute", 0, "again"),
+        lambda: registry.join("compute", 4, "too many"),
+        lambda: registry.join("guest", 0, "who"),
+        lambda: registry.announce_dispatcher(training, 1, "wrong side"),
+        lambda: registry.announce_dispatcher(compute, 0, "twice"),
+        lambda: registry.announce_dispatcher(compute, 2, "too many"),
+        lambda: registry.announce_worker(99, 1),
+        lambda: registry.arrive("t", training, 0),
+    ):
+        with pytest.raises(RefusalError) as refusal:
+            call()
+        assert refusal.value.kind == "invalid"
+
+
+# -------------------------------------------------------------------------------------------------- compute service
+
+
+def test_a_stranger_is_refused_and_the_service_goes_on() -> None:
+    with service() as made:
+        (host, port) = made.config.addresses["lo"][0]
+        wrong = dataclasses.replace(made.config, key=bytes(32))
+        with pytest.raises(PeerLostError, match="is not the one that wrote the config.*does not hold the key"):
+            wrong.compute_client().shutdown()
+        for bytes_sent in (b"GET / HTTP/1.0\r\n\r\n", b"HVDDATA1" + bytes(32) + bytes(32), b"HVDDATA1" + bytes(99)):
+            with socket.create_connection((host, port), 5) as sock:
+                sock.settimeout(5)
+                sock.sendall(bytes_sent)
+                received = b""
+                try:
+                    while piece := sock.recv(4096):
+                        received += piece
+                except ConnectionResetError:
+                    pass
+                assert len(received) in (0, 64)  # at most a nonce and a proof
+        made.config.compute_client().join("training", 0).close()
+
+
+def test_a_frame_without_the_right_code_is_not_parsed() -> None:
+    with service() as made:
+        (host, port) = made.config.addresses["lo"][0]
+        talk = channel.connect(host, port, made.config.key, 5)
+        talk._key = bytes(32)  # authenticated, then forging
+        talk.send({"do": "shutdown"})
+        with pytest.raises(channel.ChannelError):
+            talk.receive(5)
+        made.config.compute_client().join("training", 0).close()
+
+
+@pytest.mark.parametrize("request_", [{}, {"do": "dance"}, {"do": "dispatcher"}, {"do": "await end"}, {"do": []}])
+def test_a_malformed_request_is_answered(request_: dict[str, Any]) -> None:
+    with service() as made, pytest.raises(InvalidArgumentError, match="cannot read this request|There is no"):
+        made.config.compute_client()._ask(request_)
+
+
+def test_a_stale_config_says_so() -> None:
+    with service() as made:
+        config = made.config
+    with pytest.raises(PeerLostError, match=r"does not answer.*refused.*left by an earlier compute job.*Start"):
+        tf.data.Dataset.range(3).send_to_data_service(config, 0, 1)
+
+
+def test_what_never_comes_is_named_in_time() -> None:
+    with service(workers=2, timeout=1) as made:
+        client = made.config.compute_client()
+        with pytest.raises(CollectiveTimeoutError, match="Dispatcher 0 was not started by the compute job within 1 s"):
+            client.wait_for_dispatcher(0)
+        presence = client.join("compute", 0)
+        client.announce_worker(presence.member, client.announce_dispatcher(presence.member, 0, "x:1"))
+        with pytest.raises(CollectiveTimeoutError, match="Dispatcher 0 lacks 1 of its 2 workers after 1 s"):
+            client.wait_for_workers(0)
+        trainer = client.join("training", 1)
+        with pytest.raises(CollectiveTimeoutError, match="Training ranks 0, 2 of 3 did not call it within 1 s"):
+            client.meet("it", trainer.member, 3)
+
+
+def test_a_death_reaches_everybody_who_waits() -> None:
+    with service(workers=2, timeout=30) as made:
+        client = made.config.compute_client()
+        victim, trainer = client.join("compute", 1), client.join("training", 0)
+        threading.Timer(0.3, victim._talk.close).start()  # as the kernel does for a killed process
+        with pytest.raises(PeerLostError, match=r"Compute rank 1 \(.*pid \d+\) of the data service died"):
+            client.wait_for_dispatcher(0)
+        assert trainer.wait_for_end()[0] == "failed"
+
+
+def test_a_dead_service_is_noticed() -> None:
+    with service() as made:
+        trainer = made.config.compute_client().join("training", 0)
+        for presence in made._presences.values():
+            presence.close()
+        assert "rank 0 of the compute job, which runs it, is gone" in trainer.wait_for_end()[1]
+
+
+def test_shutdown_may_be_told_twice() -> None:
+    with service() as made:
+        client = made.config.compute_client()
+        client.shutdown()
+        client.shutdown()
+        with pytest.raises(ShutdownError, match="It was told to by"):
+            client.wait_for_dispatcher(0)
+
+
+# ------------------------------------------------------------------------------------------------------------ guard
+
+
+def test_the_guard_changes_no_element() -> None:
+    alarm = Alarm()
+    for dataset in (
+        tf.data.Dataset.range(1000).batch(7),
+        tf.data.Dataset.range(5).map(lambda x: (x,)),
+        tf.data.Dataset.range(5).map(lambda x: {"a": x, "b": (x, tf.as_string(x))}),
+        tf.data.Dataset.range(0),
+    ):
+        guarded = alarm.guard(dataset)
+        assert guarded.element_spec == dataset.element_spec
+        assert str(list(guarded.as_numpy_iterator())) == str(list(dataset.as_numpy_iterator()))
+    assert len(list(alarm.guard(tf.data.Dataset.range(5).repeat()).take(9))) == 9
+
+
+def test_the_guard_ends_a_wait() -> None:
+    alarm = Alarm()
+    block = tf.queue.FIFOQueue(1, [tf.int64], shapes=[[]])
+    iterator = iter(alarm.guard(tf.data.Dataset.range(1).map(lambda _: block.dequeue())).prefetch(1))
+    threading.Timer(0.3, alarm.ring, ["rank 7 died"]).start()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="rank 7 died"):
+        next(iterator)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="rank 7 died"):
+        next(iter(alarm.guard(tf.data.Dataset.range(3).map(lambda _: block.dequeue()))))
+    block.close(cancel_pending_enqueues=True)
