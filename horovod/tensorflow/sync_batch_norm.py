@@ -43,7 +43,7 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
         values = tf.cast(inputs, tf.float32) if inputs.dtype in (tf.float16, tf.bfloat16) else inputs
         one = tf.ones([], values.dtype) if mask is None else tf.cast(tf.expand_dims(mask, -1), values.dtype)
         weights = tf.broadcast_to(one, tf.shape(values))
-        name = getattr(self, "path", self.name)
+        name = str(getattr(self, "path", self.name))
         sums, counts = self._total(name, [values * weights, weights], axes)
         mean = sums / counts
         (squares,) = self._total(f"{name}.variance", [tf.square(values - mean) * weights], axes)

@@ -1,4 +1,4 @@
-"""200 steps of a DistributedOptimizer over 160 parameters whose hooks fire in an order of their own, on every rank and in
+"""200 steps over 160 parameters whose hooks fire in an order of their own, on every rank and in
 every step: no deadlock, equal parameters."""
 
 from __future__ import annotations
