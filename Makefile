@@ -2,7 +2,8 @@
 #
 #   demo      trains a small CNN on real data with 1 and 2 ranks and checks what it claims
 #   test      build, C++ tests, checks, Python tests that finish in a few minutes
-#   test-all  clang-tidy, every C++ test under the sanitizers, every fuzz target for some seconds, the wheel
+#   test-all  clang-tidy, every C++ test under the sanitizers, every fuzz target for some seconds, the wheel,
+#             and the long suites of TensorFlow and Keras
 #   fuzz      every parser of bytes, FUZZ_SECONDS each
 #   test-long the suites marked slow: launchers (torchrun, MPI, Slurm), more ranks, long stress, the fault matrix
 #   test-tensorflows  the contract suite on the oldest TensorFlow that is supported and the first with Keras 3
@@ -21,7 +22,7 @@ JOBS   ?= $(shell nproc)
 export PATH := $(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test test-all test-long check bench docs build dev clean tidy native-test native-sanitizers fuzz wheel-test frameworks test-tensorflows
+.PHONY: demo test test-all test-long check bench docs build dev clean tidy native-test native-sanitizers fuzz wheel-test frameworks test-tensorflows test-frameworks
 
 $(VENV)/.ready: requirements-dev.txt Makefile
 	$(PYTHON) -m venv $(VENV)
@@ -69,8 +70,12 @@ check: dev
 test: native-test frameworks check
 	python -m pytest -q -m "not slow"
 
-test-all: tidy native-sanitizers wheel-test
+test-all: tidy native-sanitizers wheel-test test-frameworks
 	$(MAKE) fuzz FUZZ_SECONDS=10
+
+# What `test` leaves out of TensorFlow and Keras: more ranks, more modes, the other backends, servers that die.
+test-frameworks: build frameworks
+	python -m pytest -q -m slow tests/contract/test_contract_tensorflow.py tests/integration/tensorflow tests/integration/keras
 
 tidy: build
 	ls src/*/*.cc | grep -v neon | xargs -P $(JOBS) -n 4 clang-tidy -p build/release --quiet --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-deprecated-declarations

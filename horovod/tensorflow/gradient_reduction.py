@@ -39,7 +39,7 @@ class GradientReduction:
         scale_local_gradients: divide the gradients of local variables by the number of ranks.
 
     Attributes:
-        local: keys of the variables whose gradients are not reduced.
+        local: the variables whose gradients are not reduced, by key; held, so that no other gets a key of theirs.
     """
 
     options: ReductionOptions
@@ -48,7 +48,7 @@ class GradientReduction:
     sparse_as_dense: bool = False
     groups: Groups = None
     scale_local_gradients: bool = True
-    local: set[int] = field(default_factory=set)
+    local: dict[int, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.groups is not None and not isinstance(self.groups, int):
@@ -57,7 +57,7 @@ class GradientReduction:
 
     def register_local(self, variable: Any) -> None:
         """The variable's gradient will not be reduced."""
-        self.local.add(key_of(variable))
+        self.local[key_of(variable)] = variable
 
     def is_local(self, variable: Any) -> bool:
         """True if the variable's gradient is not reduced."""

@@ -32,7 +32,9 @@ def test_eager(size: int, tmp_path: Path) -> None:
     _check(run_job(size, "eager", parts, tmp_path, script=_SCRIPT), size, parts)
 
 
-@pytest.mark.parametrize("mode", ["function", "graph", "jit"])
+@pytest.mark.parametrize(
+    "mode", ["function", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("graph", "jit"))]
+)
 def test_mode(mode: str, tmp_path: Path) -> None:
     _check(run_job(2, mode, ("cases",), tmp_path, script=_SCRIPT), 2, ("cases",))
 

@@ -34,6 +34,7 @@ def test_tape_example_trains_alike_everywhere(tmp_path: Path) -> None:
     assert list(tmp_path.glob("c*.index"))
 
 
+@pytest.mark.slow
 def test_session_example_trains_alike_everywhere(tmp_path: Path) -> None:
     output = job(2, ROOT / "examples/tensorflow1_session.py", "--steps", 200, "--checkpoint", tmp_path)
     weights = set(re.findall(r"weights ([0-9.]+)", output))
@@ -43,18 +44,14 @@ def test_session_example_trains_alike_everywhere(tmp_path: Path) -> None:
     assert list(tmp_path.glob("model.ckpt*"))
 
 
-@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_graphs_of_tensorflow_1(n: int) -> None:
     assert job(n, WORKERS / "graph_worker.py").count("passed") == 5 * n
 
 
-def test_random_order() -> None:
-    assert job(2, WORKERS / "random_order_worker.py", 30).count("passed 30 steps") == 2
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 4])
-def test_long_random_order(n: int) -> None:
+def test_random_order(n: int) -> None:
     assert job(n, WORKERS / "random_order_worker.py", 200).count("passed 200 steps") == n
 
 

@@ -1,0 +1,192 @@
+"""Elastic training with Keras: the retry loop of `horovod._core.elastic`, the state of a model, and the callbacks that
+keep it up to date during `model.fit`."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable, Optional
+
+import keras
+
+from horovod._core import context
+from horovod._core.elastic import state as core_state
+from horovod._core.elastic.loop import reset_engine, run_fn
+from horovod._core.errors import InvalidArgumentError
+from horovod._core.objects import broadcast_object
+from horovod.keras import variables
+
+__all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run"]
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator of a training function whose first argument is a state: runs it again after a failure or a change of
+    hosts. Failures of collectives inside a training step count like those outside.
+
+    Collective: all ranks run the function.
+    """
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        from horovod.tensorflow import elastic
+
+        return elastic.run(func)
+    return run_fn(_translated(func) if backend == "jax" else func, reset_engine)
+
+
+def _translated(func: Callable[..., Any]) -> Callable[..., Any]:
+    """JAX raises an error of its own for what a host call raises; this raises the latter."""
+    from horovod.keras.reduce_jax import take_failure
+
+    @functools.wraps(func)
+    def translated(*args: Any, **kwargs: Any) -> Any:
+        take_failure()
+        try:
+            return func(*args, **kwargs)
+        except Exception as error:
+            failure = take_failure()
+            if failure is None or failure is error:
+                raise
+            raise failure from error
+
+    return translated
+
+
+class KerasState(core_state.ObjectState):
+    """A model's and its optimizer's variables and picklable attributes, which survive a failure or a change of hosts.
+
+    Args:
+        model: built.
+        optimizer: None: the model's own, if it has one.
+        **kwargs: each becomes an attribute, `epoch=0` and `batch=0` for example.
+
+    Raises:
+        ValueError: the model is not built.
+    """
+
+    def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
+        if not model.built:
+            raise InvalidArgumentError(
+                "KerasState needs a model that has been built. Call model.build(input_shape) or the model on a batch "
+                "first."
+            )
+        self.model = model
+        self.optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
+        if self.optimizer is not None and not self.optimizer.built:
+            self.optimizer.build(model.trainable_variables)
+        self._values: list[Any] = variables.read(self._variables())
+        super().__init__(bcast_object=broadcast_object, get_rank=context.rank, **kwargs)
+
+    def save(self) -> None:
+        """Keeps the values in memory."""
+        variables.synced(self.model)
+        self._values = variables.read(self._variables())
+        super().save()
+
+    def restore(self) -> None:
+        """Back to the values kept last."""
+        variables.assign(self._variables(), self._values)
+        super().restore()
+
+    def sync(self) -> None:
+        """Rank 0's values everywhere. Collective."""
+        variables.synced(self.model)
+        variables.broadcast(self._variables(), 0)
+        self._values = variables.read(self._variables())
+        super().sync()
+
+    def _variables(self) -> list[Any]:
+        return variables.all_variables(self.model, self.optimizer)
+
+
+class CommitStateCallback(keras.callbacks.Callback):  # type: ignore[misc,unused-ignore]
+    """Commits a state every few batches. Collective. It must come after the callbacks that change the state. A commit
+    that falls on an epoch's last batch waits for the end of the epoch, when `state.epoch` and `state.batch` say so too.
+
+    Args:
+        state: of any kind.
+        batches_per_commit: what a failure may cost.
+
+    Raises:
+        ValueError: no positive number of batches.
+        HostsUpdatedInterrupt: in training: hosts have changed.
+    """
+
+    def __init__(self, state: core_state.State, batches_per_commit: int = 1) -> None:
+        super().__init__()
+        if batches_per_commit < 1:
+            raise InvalidArgumentError(f"batches_per_commit must be >= 1. Received: {batches_per_commit!r}.")
+        self.state = state
+        self.batches_per_commit = batches_per_commit
+        self._done = 0
+        self._waiting = False
+
+    def on_train_begin(self, logs: Optional[dict[str, Any]] = None) -> None:
+        """Counts anew, on all ranks: some may be new."""
+        self._done = 0
+        self._waiting = False
+
+    def on_train_batch_end(self, batch: int, logs: Optional[dict[str, Any]] = None) -> None:
+        """Commits if it is time."""
+        self._done += 1
+        if self._done % self.batches_per_commit == 0:
+            self._waiting = batch + 1 == (self.params or {}).get("steps")
+            if not self._waiting:
+                self.state.commit()
+
+    def on_epoch_end(self, epoch: int, logs: Optional[dict[str, Any]] = None) -> None:
+        """Commits if it has been time."""
+        if self._waiting:
+            self._waiting = False
+            self.state.commit()
+
+
+class UpdateBatchStateCallback(keras.callbacks.Callback):  # type: ignore[misc,unused-ignore]
+    """Keeps `state.batch`, the number of batches of the current epoch that are done. Local. After a restart the epoch's
+    remaining batches are the script's business (`steps_per_epoch=steps - state.batch`, say); they are counted on.
+
+    Args:
+        state: with an attribute `batch`.
+    """
+
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.state = state
+        self._before = 0
+
+    def on_epoch_begin(self, epoch: int, logs: Optional[dict[str, Any]] = None) -> None:
+        """What has been done before."""
+        self._before = self.state.batch
+
+    def on_train_batch_end(self, batch: int, logs: Optional[dict[str, Any]] = None) -> None:
+        """Counts."""
+        self.state.batch = self._before + batch + 1
+
+    def on_epoch_end(self, epoch: int, logs: Optional[dict[str, Any]] = None) -> None:
+        """A new epoch has none."""
+        self.state.batch = 0
+
+
+class UpdateEpochStateCallback(keras.callbacks.Callback):  # type: ignore[misc,unused-ignore]
+    """Keeps `state.epoch`, the number of epochs that are done. Local. Works both with `epochs=n - state.epoch` and with
+    `initial_epoch=state.epoch`.
+
+    Args:
+        state: with an attribute `epoch`.
+    """
+
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.state = state
+        self._before: Optional[int] = None
+
+    def on_train_begin(self, logs: Optional[dict[str, Any]] = None) -> None:
+        """Looks anew."""
+        self._before = None
+
+    def on_epoch_begin(self, epoch: int, logs: Optional[dict[str, Any]] = None) -> None:
+        """The epochs that Keras does not count."""
+        if self._before is None:
+            self._before = self.state.epoch - epoch
+
+    def on_epoch_end(self, epoch: int, logs: Optional[dict[str, Any]] = None) -> None:
+        """Counts."""
+        self.state.epoch = (self._before or 0) + epoch + 1

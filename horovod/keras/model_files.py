@@ -1,0 +1,45 @@
+"""`load_model`: a saved Keras model whose optimizer becomes a distributed one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Optional
+
+import keras
+
+from horovod._core.compression import Compressor
+from horovod._core.errors import UnsupportedError
+from horovod.keras.compression import Compression
+from horovod.keras.optimizer import DistributedOptimizer
+
+__all__ = ["load_model"]
+
+
+def load_model(
+    filepath: Any,
+    custom_optimizers: Optional[Iterable[type]] = None,
+    custom_objects: Optional[dict[str, Any]] = None,
+    compression: Compressor = Compression.none,
+    legacy_opts: bool = False,
+) -> Any:
+    """Loads a model that was saved with or without Horovod; its optimizer, if it was saved with one, becomes a
+    distributed one that goes on where the saved one was. Local.
+
+    Args:
+        filepath: as of `keras.saving.load_model`.
+        custom_optimizers: classes of optimizers that are not Keras' own.
+        custom_objects: as of `keras.saving.load_model`.
+        compression: of the distributed optimizer.
+        legacy_opts: must be False: Keras 3 has no legacy optimizers.
+
+    Raises:
+        NotImplementedError: `legacy_opts` is true.
+        NotInitializedError: `init` has not been called.
+    """
+    if legacy_opts:
+        raise UnsupportedError("Keras 3 has no legacy optimizers; leave legacy_opts at False.")
+    objects = {kind.__name__: kind for kind in custom_optimizers or ()}
+    model = keras.saving.load_model(filepath, custom_objects={**objects, **(custom_objects or {})})
+    if getattr(model, "optimizer", None) is not None:
+        model.optimizer = DistributedOptimizer(model.optimizer, compression=compression)
+    return model

@@ -1,0 +1,253 @@
+"""`DistributedOptimizer` and `PartialDistributedOptimizer`: a Keras optimizer of the user's own class that applies the
+gradients of all ranks.
+
+The optimizer made is an instance of a generated subclass, and it takes over what the user's one holds: variables,
+iterations, learning rate. How gradients are reduced is in `reduction`. Files that a model is saved to name the user's
+class, so that they load without Horovod.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, Optional
+
+import keras
+
+from horovod._core import context
+from horovod._core.compression import Compressor
+from horovod._core.errors import InvalidArgumentError
+from horovod._core.gradients import ReductionOptions
+from horovod._core.process_sets import ProcessSet, global_process_set
+from horovod._core.reduce_ops import Average, Sum
+from horovod.keras.compression import Compression
+from horovod.keras.reduction import Reduction, ReductionSettings, make_reduction
+
+__all__ = [
+    "DistributedMethods",
+    "DistributedOptimizer",
+    "PartialDistributedOptimizer",
+    "chosen_groups",
+    "scope_of",
+    "wrap",
+]
+
+
+class DistributedMethods:
+    """The methods that a distributed optimizer has beside, or instead of, those of the user's class. Mixed in before
+    it."""
+
+    _hvd_reduction: Reduction
+    _hvd_reduced: bool
+    # Of the user's class.
+    built: bool
+    build: Any
+    _trainable_variables: Any
+
+    def register_local_var(self, var: Any) -> None:
+        """The gradient of this variable is not reduced: every rank has its own values of it."""
+        self._hvd_reduction.register_local(var)
+
+    def apply(self, grads: Sequence[Any], trainable_variables: Optional[Sequence[Any]] = None) -> None:
+        """As the user's class does it, with the gradients of all ranks combined. Collective.
+
+        Raises:
+            InvalidArgumentError: not one gradient per variable.
+            MismatchError: the ranks disagree about a gradient (TensorFlow: FailedPreconditionError).
+            HorovodInternalError: a rank died (TensorFlow: AbortedError).
+        """
+        plain: Any = super()
+        grads = list(grads)
+        if self._hvd_reduced or not grads:
+            plain.apply(grads, trainable_variables)
+            return
+        variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
+        self._hvd_check(grads, variables)
+        if not self.built:
+            # Here, because the last pass of several applies gradients inside a condition, where nothing can be made.
+            self.build(variables)
+        self._hvd_reduction.run(grads, variables, lambda reduced: plain.apply(reduced, trainable_variables))
+
+    def stateless_apply(
+        self, optimizer_variables: Sequence[Any], grads: Sequence[Any], trainable_variables: Sequence[Any]
+    ) -> Any:
+        """As the user's class does it, with the gradients of all ranks combined. Collective when the step runs."""
+        plain: Any = super()
+        self._hvd_check(grads, self._trainable_variables)
+        # Reduced here, where no class can have put a condition around it yet, and so not again in `apply`.
+        reduced = self._hvd_reduction.reduce(grads, self._trainable_variables)
+        self.__dict__["_hvd_reduced"] = True
+        try:
+            return plain.stateless_apply(optimizer_variables, reduced, trainable_variables)
+        finally:
+            self.__dict__["_hvd_reduced"] = False
+
+    @staticmethod
+    def _hvd_check(grads: Sequence[Any], variables: Sequence[Any]) -> None:
+        if len(grads) != len(variables):
+            raise InvalidArgumentError(f"Received {len(grads)} gradients for {len(variables)} variables.")
+
+    def __reduce__(self) -> Any:
+        # Operations cannot be pickled: a copy or pickle is an optimizer of the user's class.
+        plain: Any = super()
+        _, arguments = plain.__reduce__()
+        kind: Any = self.__class__
+        return kind._unpickle_model, arguments
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Only a LossScaleOptimizer around this one does that. It would look for infinities in this rank's gradients
+        # and skip the step here alone: the others would wait for ever.
+        if name == "loss_scale_factor" and value is None:
+            raise InvalidArgumentError(
+                "A DistributedOptimizer cannot be inside a LossScaleOptimizer, which Keras adds for mixed_float16. "
+                "Use hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer))."
+            )
+        super().__setattr__(name, value)
+
+
+def wrap(optimizer: Any, settings: ReductionSettings, local_layers: Any = None) -> Any:
+    """A distributed optimizer that takes over the state of a plain one.
+
+    Args:
+        optimizer: of Keras.
+        settings: how gradients are reduced; an empty scope becomes "Distributed" and the class's name.
+        local_layers: layers whose gradients are not reduced.
+
+    Raises:
+        InvalidArgumentError: no Keras optimizer, one that is distributed already, no layers, or an op other than
+            Average and Sum.
+        NotInitializedError: `init` has not been called.
+    """
+    context.size()  # raises if not initialised
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise InvalidArgumentError(
+            f"DistributedOptimizer wraps optimizers of keras.optimizers. Received: {type(optimizer).__name__}."
+        )
+    if isinstance(optimizer, DistributedMethods):
+        raise InvalidArgumentError(
+            "This optimizer is a DistributedOptimizer already; its gradients would be reduced twice. Wrap the plain "
+            "one."
+        )
+    if settings.options.op not in (Average, Sum):
+        raise InvalidArgumentError(
+            f"Optimizers of Keras support op=hvd.Average and hvd.Sum only. Received: {settings.options.op!s}."
+        )
+    reduction = make_reduction(settings)
+    reduction.register_local_layers(local_layers)
+    kind = type(optimizer)
+    made: Any = type(
+        kind.__name__,
+        (DistributedMethods, kind),
+        {
+            "__module__": kind.__module__,
+            "__doc__": kind.__doc__,
+            # What Keras writes into files, and what is copied and pickled: the user's class.
+            "__class__": property(lambda self: kind),
+        },
+    )
+    distributed = made.__new__(made)
+    distributed.__dict__.update(optimizer.__dict__, _hvd_reduction=reduction, _hvd_reduced=False)
+    return distributed
+
+
+def chosen_groups(num_groups: int, groups: Any) -> Any:
+    """The grouping meant by `groups` and the deprecated `num_groups`."""
+    if num_groups:
+        warnings.warn("The argument num_groups is deprecated; use groups.", DeprecationWarning, stacklevel=3)
+    return groups if groups is not None else (num_groups or None)
+
+
+def scope_of(name: Optional[str], optimizer: Any) -> str:
+    """What the names of a distributed optimizer's operations begin with."""
+    return name or f"Distributed{type(optimizer).__name__}"
+
+
+def DistributedOptimizer(  # noqa: N802 - a class to its users
+    optimizer: Any,
+    name: Optional[str] = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Compressor = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = Average,
+    num_groups: int = 0,
+    groups: Any = None,
+) -> Any:
+    """An optimizer that applies the gradients of all ranks. Local; applying is collective.
+
+    Args:
+        optimizer: of `keras.optimizers`; its state is taken over.
+        name: begins the operations' names; None: "Distributed" and the class's name.
+        device_dense, device_sparse: devices of TensorFlow's operators; "" = TensorFlow's choice. Other backends have
+            none.
+        compression: hvd.Compression.none, fp16 or bf16.
+        sparse_as_dense: make TensorFlow's IndexedSlices dense first. Other backends have dense gradients only.
+        gradient_predivide_factor: f splits the averaging: 1/f before the sum, f/size after it.
+        op: hvd.Average or hvd.Sum.
+        num_groups: deprecated; use `groups`.
+        groups: an integer: so many groups; lists of variables: these together.
+
+    Returns:
+        An instance of a class that has the name of, and is derived from, the class of `optimizer`;
+        `register_local_var(var)` leaves a variable's gradient alone.
+
+    Raises:
+        ValueError: another op, a predivide factor with op=hvd.Sum, no grouping, no Keras optimizer, one that is
+            distributed already, or a device without TensorFlow.
+        NotInitializedError: `init` has not been called.
+    """
+    options = ReductionOptions(op, compression, gradient_predivide_factor)
+    return wrap(
+        optimizer,
+        ReductionSettings(
+            scope_of(name, optimizer),
+            options,
+            (device_dense, device_sparse),
+            sparse_as_dense,
+            chosen_groups(num_groups, groups),
+        ),
+    )
+
+
+def PartialDistributedOptimizer(  # noqa: N802 - a class to its users
+    optimizer: Any,
+    name: Optional[str] = None,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Compressor = Compression.none,
+    sparse_as_dense: bool = False,
+    gradient_predivide_factor: float = 1.0,
+    op: int = Average,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    local_layers: Any = None,
+    scale_local_gradients: bool = True,
+) -> Any:
+    """As `DistributedOptimizer`, leaving alone the gradients of local layers, which differ between the ranks.
+
+    Args:
+        backward_passes_per_step: gradients are added up locally so many times before they are reduced and applied; not
+            with JAX.
+        average_aggregated_gradients: divide these sums by the number of passes.
+        process_set: the ranks that take part; the others apply their own gradients.
+        local_layers: a Keras layer, or a list of them. They may be built later.
+        scale_local_gradients: divide the gradients of local layers and variables by the number of ranks.
+
+    Raises:
+        ValueError: as of `DistributedOptimizer`; or something that is no layer, or no positive number of passes, or
+            several with JAX.
+    """
+    options = ReductionOptions(op, compression, gradient_predivide_factor, backward_passes_per_step, process_set)
+    settings = ReductionSettings(
+        scope_of(name, optimizer),
+        options,
+        (device_dense, device_sparse),
+        sparse_as_dense,
+        groups,
+        average_aggregated_gradients,
+        scale_local_gradients,
+    )
+    return wrap(optimizer, settings, local_layers)

@@ -1,0 +1,201 @@
+"""How a distributed Keras optimizer reduces its gradients, whatever backend Keras runs on.
+
+`Reduction` is what `optimizer` uses; the backends are `reduce_tensorflow`, `reduce_torch` and `reduce_jax`, one file
+each. It computes no gradient and applies none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Callable
+
+import keras
+
+from horovod._core.collectives import Collectives
+from horovod._core.errors import InvalidArgumentError, UnsupportedError
+from horovod._core.gradients import GradientReducer, GradientSource, ReductionOptions
+
+__all__ = ["ListReducer", "Reduction", "ReductionSettings", "make_reduction", "variables_of_layers"]
+
+
+@dataclass(frozen=True)
+class ReductionSettings:
+    """The arguments of a `DistributedOptimizer` that say how gradients are reduced.
+
+    Args:
+        scope: begins the operations' names.
+        options: op, factors, compression, passes, process set.
+        devices: of the operators for dense and for sparse gradients; "" = TensorFlow's choice.
+        sparse_as_dense: make IndexedSlices dense first.
+        groups: an integer: so many groups; lists of variables: these together; None: the backend's default.
+        average_passes: divide what several passes have added up by their number.
+        scale_local: divide the gradients of local variables by the number of ranks.
+    """
+
+    scope: str
+    options: ReductionOptions
+    devices: tuple[str, str] = ("", "")
+    sparse_as_dense: bool = False
+    groups: Any = None
+    average_passes: bool = False
+    scale_local: bool = True
+
+
+class Reduction:
+    """Reduces the gradients of one optimizer. Base of the backends'.
+
+    Args:
+        settings: how.
+    """
+
+    def __init__(self, settings: ReductionSettings) -> None:
+        self.settings = settings
+        # Held, so that no later variable gets the identity of one that is gone.
+        self._local: list[Any] = []
+        self._local_layers: list[Any] = []
+
+    def register_local(self, variable: Any) -> None:
+        """The variable's gradient will not be reduced."""
+        self._local.append(variable)
+
+    def register_local_layers(self, layers: Any) -> None:
+        """As `register_local`, for all trainable weights that the layers have when gradients arrive.
+
+        Args:
+            layers: a Keras layer, a list of them, or None.
+
+        Raises:
+            InvalidArgumentError: something else.
+        """
+        listed = [] if layers is None else list(layers) if isinstance(layers, (list, tuple)) else [layers]
+        for layer in listed:
+            if not isinstance(layer, keras.layers.Layer):
+                raise InvalidArgumentError(
+                    f"local_layers must be a Keras layer or a list of layers. Received: {type(layer).__name__}."
+                )
+        self._local_layers += listed
+
+    @property
+    def takes_part(self) -> bool:
+        """False on a rank outside the process set: it applies its own gradients."""
+        return self.settings.options.process_set.included() is not False
+
+    def local_variables(self) -> list[Any]:
+        """The variables whose gradients are not reduced."""
+        return self._local + variables_of_layers(self._local_layers)
+
+    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """The gradients of all ranks combined. Collective.
+
+        Args:
+            gradients: None on all ranks or on none.
+            variables: what they are the gradients of.
+
+        Returns:
+            In the same order; None stays None.
+        """
+        raise NotImplementedError
+
+    def _divide_local(self, gradients: list[Any], variables: Sequence[Any]) -> list[int]:
+        """Scales the local gradients, in the list; the places of all others."""
+        local = {id(variable) for variable in self.local_variables()}
+        shared = []
+        for index, (gradient, variable) in enumerate(zip(gradients, variables)):
+            if gradient is None:
+                continue
+            if id(variable) not in local:
+                shared.append(index)
+            elif self.settings.scale_local:
+                gradients[index] = gradient / self.settings.options.process_set.size()
+        return shared
+
+    def run(self, gradients: Sequence[Any], variables: Sequence[Any], apply: Callable[[list[Any]], None]) -> None:
+        """Reduces, and calls `apply` with the result; with several passes per step, in the last of them only.
+        Collective."""
+        apply(self.reduce(gradients, variables))
+
+
+def make_reduction(settings: ReductionSettings) -> Reduction:
+    """The reduction for Keras' backend.
+
+    Raises:
+        InvalidArgumentError: a setting that this backend cannot honour, or no grouping at all.
+        UnsupportedError: a backend that cannot train.
+    """
+    if settings.options.process_set.size() is None:
+        raise InvalidArgumentError(
+            "process_set is not registered; use hvd.init(process_sets=...) or hvd.add_process_set."
+        )
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        from horovod.keras.reduce_tensorflow import TensorFlowReduction
+
+        return TensorFlowReduction(settings)
+    if any(settings.devices):
+        raise InvalidArgumentError(
+            f"device_dense and device_sparse place operators of TensorFlow; Keras runs on {backend}. Leave them empty."
+        )
+    if backend == "torch":
+        from horovod.keras.reduce_torch import TorchReduction
+
+        return TorchReduction(settings)
+    if backend == "jax":
+        from horovod.keras.reduce_jax import JaxReduction
+
+        return JaxReduction(settings)
+    raise UnsupportedError(
+        f"Keras' backend {backend} cannot train. Set KERAS_BACKEND to tensorflow, torch or jax before importing keras."
+    )
+
+
+def variables_of_layers(layers: Sequence[Any]) -> list[Any]:
+    """The trainable weights of the layers."""
+    return [variable for layer in layers for variable in layer.trainable_weights]
+
+
+class ListReducer:
+    """Reduces lists of tensors of the same variables, step after step, through the core's `GradientReducer`.
+
+    Operations are named by the variables' places: layers may be numbered differently on a rank that has made more of
+    them.
+
+    Args:
+        collectives: of the tensors' framework.
+        settings: how.
+        variables: what the tensors are the gradients of.
+    """
+
+    def __init__(self, collectives: Collectives, settings: ReductionSettings, variables: Sequence[Any]) -> None:
+        self._tensors: list[Any] = []
+        names = [(index, f"{settings.scope}/{index}.{variable.name}") for index, variable in enumerate(variables)]
+        place = {id(variable): index for index, variable in enumerate(variables)}
+        groups = settings.groups
+        if groups is None:
+            groups = 1
+        elif not isinstance(groups, int):
+            groups = [[place[id(v)] for v in group if id(v) in place] for group in groups]
+        source = GradientSource(self._read, self._write)
+        self._reducer = GradientReducer(collectives, names, source, settings.options, groups)
+
+    def __call__(self, tensors: Sequence[Any]) -> list[Any]:
+        """The reduced tensors; those given are changed in place where that is possible. Collective.
+
+        Raises:
+            MismatchError: the ranks disagree about a gradient.
+            HorovodInternalError: a rank died, or the engine is shutting down.
+        """
+        self._tensors = list(tensors)
+        try:
+            self._reducer.synchronize()
+        except BaseException:
+            self._reducer.reset()
+            raise
+        reduced, self._tensors = self._tensors, []
+        return reduced
+
+    def _read(self, index: int) -> Any:
+        return self._tensors[index]
+
+    def _write(self, index: int, reduced: Any) -> None:
+        self._tensors[index] = reduced

@@ -1,0 +1,22 @@
+"""Elastic states and the retry loop with Keras on two ranks, on every backend that is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+from keras_job import BACKENDS, TIMEOUT_S, cases, job
+
+pytest.importorskip("keras")
+
+INSTALLED = [backend for backend in BACKENDS if importlib.util.find_spec(backend)]
+JOBS = {backend: job("elastic_worker.py", backend) for backend in INSTALLED}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(TIMEOUT_S + 20)
+@pytest.mark.parametrize(
+    ("backend", "case"), [(backend, case) for backend in INSTALLED for case in cases("elastic_worker.py", backend)]
+)
+def test_case(backend: str, case: str) -> None:
+    JOBS[backend].check(case)

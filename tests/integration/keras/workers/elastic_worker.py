@@ -1,0 +1,118 @@
+"""Cases of elastic training with Keras on one host: failures and host news are raised by the cases themselves."""
+
+import keras
+import numpy as np
+from keras_cases import (
+    arrays,
+    assert_close,
+    assert_same_everywhere,
+    compiled,
+    expect_raises,
+    fit,
+    make_model,
+    run_cases,
+)
+
+import horovod.keras as hvd
+from horovod._core.errors import HorovodInternalError, HostsUpdatedInterrupt
+from horovod.keras import reduction
+
+EPOCHS = 3
+
+
+class Raise(keras.callbacks.Callback):
+    """Raises once, after the second batch of the second epoch."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+        self.epoch = 0
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if (self.epoch, batch) == (1, 1) and self.error is not None:
+            error, self.error = self.error, None
+            raise error
+
+
+def train_with(disturbance):
+    """Trains with a commit per epoch; what the callbacks or the case do happens once."""
+    model = compiled(hvd.DistributedOptimizer(keras.optimizers.Adam(0.05)), make_model(hvd.rank()))
+    state = hvd.elastic.KerasState(model, epoch=0, batch=0)
+    starts, resets = [], []
+    state.register_reset_callbacks([lambda: resets.append(hvd.size())])
+
+    @hvd.elastic.run
+    def train(state):
+        starts.append((state.epoch, state.batch))
+        callbacks = [
+            *disturbance,
+            hvd.elastic.UpdateBatchStateCallback(state),
+            hvd.elastic.UpdateEpochStateCallback(state),
+            hvd.elastic.CommitStateCallback(state, batches_per_commit=4),
+        ]
+        fit(model, epochs=EPOCHS, initial_epoch=state.epoch, callbacks=callbacks)
+        return "done"
+
+    assert train(state) == "done"
+    assert (state.epoch, state.batch) == (EPOCHS, 0)
+    undisturbed = compiled(keras.optimizers.Adam(0.05))
+    fit(undisturbed, share=False, epochs=EPOCHS)
+    return model, undisturbed, starts, resets
+
+
+def case_failure_between_steps_is_retried():
+    model, undisturbed, starts, resets = train_with([Raise(HorovodInternalError("a failure made by the test"))])
+    assert starts == [(0, 0), (1, 0)] and resets == [hvd.size()]
+    assert_same_everywhere(model.variables + model.optimizer.variables)
+    assert_close(model, undisturbed)
+
+
+def case_host_news_go_on_without_a_restore():
+    model, undisturbed, starts, resets = train_with([Raise(HostsUpdatedInterrupt())])
+    # The state's own counts are kept: nothing is lost; the script does its epoch anew.
+    assert starts == [(0, 0), (1, 1)] and resets == [hvd.size()]
+    assert_same_everywhere(model.variables)
+
+
+def case_jax_failure_in_a_step_is_retried():
+    calls = []
+    reduce = reduction.ListReducer.__call__
+
+    def fail_once(self, tensors):
+        calls.append(len(tensors))
+        if len(calls) == 6:
+            raise HorovodInternalError("a failure made by the test")
+        return reduce(self, tensors)
+
+    reduction.ListReducer.__call__ = fail_once
+    try:
+        model, undisturbed, starts, resets = train_with([])
+    finally:
+        reduction.ListReducer.__call__ = reduce
+    assert starts == [(0, 0), (1, 0)] and resets == [hvd.size()]
+    assert_same_everywhere(model.variables + model.optimizer.variables)
+    assert_close(model, undisturbed)
+
+
+def case_state_saves_restores_and_syncs():
+    model = compiled(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)), make_model(hvd.rank()))
+    state = hvd.elastic.KerasState(model, note=hvd.rank())
+    state.sync()
+    assert state.note == 0
+    assert_same_everywhere(model.variables + model.optimizer.variables)
+    kept = arrays(model.variables + model.optimizer.variables)
+    fit(model, epochs=1)
+    state.note = 5
+    state.restore()
+    for one, two in zip(kept, arrays(model.variables + model.optimizer.variables)):
+        np.testing.assert_array_equal(one, two)
+    assert state.note == 0
+    unbuilt = keras.Sequential([keras.layers.Dense(1)])
+    expect_raises(ValueError, lambda: hvd.elastic.KerasState(unbuilt), "built")
+
+
+if __name__ == "__main__":
+    run_cases(globals())

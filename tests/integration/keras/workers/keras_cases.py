@@ -1,0 +1,89 @@
+"""Runs the cases of a worker script inside a rank, and what they have in common. Every rank writes a line per case to a
+file of its own, which the job reads. After a failure the rank ends, so that the others do not wait for it."""
+
+import faulthandler
+import hashlib
+import json
+import os
+import sys
+import time
+import traceback
+
+import keras
+import numpy as np
+
+import horovod.keras as hvd
+from horovod._core.objects import allgather_object
+
+BACKEND = keras.backend.backend()
+GENERATOR = np.random.default_rng(7)
+X = GENERATOR.normal(size=(64, 8)).astype("float32")
+Y = GENERATOR.integers(0, 3, 64)
+BATCH = 16
+
+
+def run_cases(names, **init):
+    assert BACKEND == "tensorflow" or "tensorflow" not in sys.modules, "importing horovod.keras imported TensorFlow"
+    faulthandler.dump_traceback_later(float(os.environ["TEST_TIMEOUT_S"]) / 2, repeat=True)
+    hvd.init(**init)
+    path = os.path.join(os.environ["TEST_RESULTS"], f"rank.{os.environ.get('HOROVOD_RANK', '0')}")
+    with open(path, "w", buffering=1) as results:
+        for name in os.environ["TEST_CASES"].split(","):
+            start = time.monotonic()
+            try:
+                names[name]()
+            except BaseException:
+                results.write(json.dumps({"case": name, "error": traceback.format_exc()}) + "\n")
+                traceback.print_exc()
+                sys.exit(1)
+            results.write(json.dumps({"case": name, "error": None, "seconds": time.monotonic() - start}) + "\n")
+    hvd.shutdown()
+
+
+def expect_raises(kind, function, *words):
+    """Calls the function, which must raise `kind` with all the words in its message."""
+    try:
+        function()
+    except kind as error:
+        for word in words:
+            assert word in str(error), f"{word!r} is not in {error}"
+        return error
+    raise AssertionError(f"{kind.__name__} was not raised")
+
+
+def make_model(seed=0):
+    """A small classifier whose start depends on the seed only."""
+    layers = [keras.Input((8,)), keras.layers.Dense(16, activation="tanh"), keras.layers.Dense(3)]
+    model = keras.Sequential(layers)
+    generator = np.random.default_rng(seed)
+    for variable in model.trainable_variables:
+        variable.assign(0.3 * generator.normal(size=variable.shape))
+    return model
+
+
+def compiled(optimizer, model=None, **options):
+    model = make_model() if model is None else model
+    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), **options)
+    return model
+
+
+def fit(model, share=True, epochs=2, batch=BATCH, **options):
+    """Trains with this rank's share of every global batch, or with all of it."""
+    own = slice(hvd.rank(), None, hvd.size()) if share else slice(None)
+    size = batch // hvd.size() if share else batch
+    return model.fit(X[own], Y[own], batch_size=size, shuffle=False, epochs=epochs, verbose=0, **options).history
+
+
+def arrays(variables):
+    return [np.array(keras.ops.convert_to_numpy(variable)) for variable in variables]
+
+
+def assert_close(model, other, atol=1e-5):
+    for one, two in zip(arrays(model.variables), arrays(other.variables)):
+        np.testing.assert_allclose(one, two, atol=atol)
+
+
+def assert_same_everywhere(variables):
+    """Equal bits on all ranks."""
+    digest = hashlib.sha256(b"".join(array.tobytes() for array in arrays(variables))).hexdigest()
+    assert len(set(allgather_object(digest))) == 1

@@ -1,0 +1,188 @@
+"""Cases of the rest of `horovod.keras`: saved files, values, errors, the same on every backend; those of one backend
+have its name."""
+
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import warnings
+
+import keras
+import numpy as np
+from keras_cases import BACKEND, arrays, assert_same_everywhere, compiled, expect_raises, fit, run_cases
+
+import horovod.keras as hvd
+from horovod._core.errors import NotInitializedError
+
+
+def sgd(**options):
+    return keras.optimizers.SGD(0.1, **options)
+
+
+def case_state_of_the_optimizer_is_kept():
+    plain = keras.optimizers.Adam(0.05)
+    model = compiled(plain)
+    fit(model, share=False, epochs=1)
+    before = arrays(plain.variables)
+    optimizer = hvd.DistributedOptimizer(plain)
+    assert optimizer.built and int(optimizer.iterations) == 4 and float(optimizer.learning_rate) == np.float32(0.05)
+    for one, two in zip(before, arrays(optimizer.variables)):
+        np.testing.assert_array_equal(one, two)
+    assert isinstance(optimizer, keras.optimizers.Adam) and type(optimizer).__name__ == "Adam"
+    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    fit(model, epochs=1)
+    assert int(optimizer.iterations) == 8
+    assert type(pickle.loads(pickle.dumps(optimizer))) is type(plain)
+
+
+RELOAD = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "horovod":
+            raise ImportError("horovod is blocked")
+sys.meta_path.insert(0, Blocked())
+import keras, numpy as np
+model = keras.saving.load_model(sys.argv[1])
+assert type(model.optimizer) is type(keras.optimizers.Adam(0.1)), type(model.optimizer)
+assert int(model.optimizer.iterations) == 8
+model.fit(np.zeros((4, 8)), np.zeros(4), verbose=0)
+print("RELOADED", float(np.abs(model.get_weights()[0]).sum()) > 0)
+"""
+
+
+def case_saved_files():
+    model = compiled(hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)))
+    fit(model)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.keras")
+        model.save(path)
+        again = hvd.load_model(path, compression=hvd.Compression.bf16)
+        for one, two in zip(arrays(model.optimizer.variables), arrays(again.optimizer.variables)):
+            np.testing.assert_array_equal(one, two)
+        expect_raises(ValueError, lambda: hvd.DistributedOptimizer(again.optimizer), "already")
+        expect_raises(NotImplementedError, lambda: hvd.load_model(path, legacy_opts=True), "legacy")
+        fit(again, epochs=1)
+        assert_same_everywhere(again.variables)
+        assert keras.optimizers.serialize(model.optimizer) == {
+            **keras.optimizers.serialize(keras.optimizers.Adam(0.01)),
+            "config": model.optimizer.get_config(),
+        }
+        done = None
+        if hvd.rank() == 0:
+            command = [sys.executable, "-c", RELOAD, path]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        hvd.broadcast(0, 0, name="reloaded")
+        assert done is None or "RELOADED True" in done.stdout, done.stderr[-3000:]
+
+
+@keras.saving.register_keras_serializable("tests")
+class OwnSGD(keras.optimizers.SGD):
+    pass
+
+
+class OtherSGD(keras.optimizers.SGD):
+    pass
+
+
+def case_optimizers_of_the_users_own():
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.keras")
+        for kind, options in ((OwnSGD, {}), (OtherSGD, {"custom_optimizers": [OtherSGD]})):
+            model = compiled(hvd.DistributedOptimizer(kind(0.1)))
+            fit(model, epochs=1)
+            model.save(path)
+            again = hvd.load_model(path, **options)
+            assert isinstance(again.optimizer, kind)
+            fit(again, epochs=1)
+
+
+def case_values():
+    rank, size = hvd.rank(), hvd.size()
+    assert hvd.allreduce(float(rank)) == (size - 1) / 2
+    assert hvd.allreduce(rank, op=hvd.Sum, name="ranks") == size * (size - 1) // 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        assert hvd.allreduce(np.float32(rank), average=False) == size * (size - 1) / 2
+        expect_raises(ValueError, lambda: hvd.allreduce(1.0, average=True, op=hvd.Sum), "average")
+    tensor = keras.ops.convert_to_tensor(np.full((2, 2), rank + 1.0, "float32"))
+    for compression in (hvd.Compression.fp16, hvd.Compression.none):
+        reduced = hvd.allreduce(tensor, prescale_factor=2.0, compression=compression)
+        assert reduced.dtype == np.float32
+        np.testing.assert_array_equal(reduced, np.full((2, 2), size + 1.0))
+    gathered = hvd.allgather(np.full((rank + 1, 2), rank))
+    np.testing.assert_array_equal(gathered[:, 0], [r for r in range(size) for _ in range(r + 1)])
+    np.testing.assert_array_equal(hvd.broadcast(tensor, 1), np.full((2, 2), 2.0))
+    assert hvd.broadcast(rank, root_rank=1) == 1
+    np.testing.assert_array_equal(hvd.reducescatter(np.arange(4.0), op=hvd.Sum), size * np.arange(4.0)[2 * rank :][:2])
+    expect_raises(RuntimeError, lambda: hvd.broadcast_global_variables(0), "broadcast_global_variables")
+
+
+def case_errors():
+    expect_raises(ValueError, lambda: hvd.DistributedOptimizer(sgd(), op=hvd.Adasum), "Average and hvd.Sum")
+    expect_raises(ValueError, lambda: hvd.DistributedOptimizer(sgd(), op=3), "Average and hvd.Sum")
+    expect_raises(
+        ValueError,
+        lambda: hvd.DistributedOptimizer(sgd(), op=hvd.Sum, gradient_predivide_factor=2.0),
+        "gradient_predivide_factor",
+    )
+    expect_raises(ValueError, lambda: hvd.DistributedOptimizer("sgd"), "str")
+    expect_raises(ValueError, lambda: hvd.DistributedOptimizer(hvd.DistributedOptimizer(sgd())), "already")
+    expect_raises(ValueError, lambda: hvd.PartialDistributedOptimizer(sgd(), backward_passes_per_step=0), "passes")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        hvd.DistributedOptimizer(sgd(), num_groups=2)
+    assert any("num_groups" in str(warning.message) for warning in caught)
+    optimizer = hvd.DistributedOptimizer(sgd())
+    variables = [keras.Variable(np.zeros(2, "float32")) for _ in range(2)]
+    expect_raises(ValueError, lambda: optimizer.apply([variables[0].value], variables), "1 gradients for 2")
+    if BACKEND != "tensorflow":
+        expect_raises(ValueError, lambda: hvd.DistributedOptimizer(sgd(), device_dense="/cpu:0"), BACKEND)
+        expect_raises(ImportError, lambda: __import__("horovod.tensorflow.keras"), "TensorFlow backend")
+
+
+def case_tensorflow_own_module():
+    import horovod.tensorflow.keras as tfk
+
+    with tempfile.TemporaryDirectory() as folder:
+        best = tfk.callbacks.BestModelCheckpoint(monitor="loss", save_weights_only=True)
+        model = compiled(
+            tfk.DistributedOptimizer(sgd(), backward_passes_per_step=2, process_set=tfk.global_process_set),
+        )
+        expect_raises(ValueError, lambda: fit(model, callbacks=[best]), "filepath")
+        best.filepath = os.path.join(folder, "best.weights.h5")
+        fit(model, callbacks=[best, tfk.callbacks.BroadcastGlobalVariablesCallback(0)])
+        assert os.path.exists(best.filepath)
+    import horovod.tensorflow as tf_hvd
+
+    through = compiled(tf_hvd.DistributedOptimizer(sgd(), backward_passes_per_step=2))
+    fit(through, epochs=1)
+    assert int(through.optimizer.iterations) == 2
+    assert_same_everywhere(through.variables)
+    assert not hasattr(tfk, "Adasum") and not hasattr(tfk, "PartialDistributedOptimizer")
+
+
+def case_one_rank_with_another_shape_is_an_error():
+    optimizer = hvd.DistributedOptimizer(sgd())
+    variable = keras.Variable(np.zeros(2 + hvd.rank(), "float32"))
+
+    @hvd.elastic.run
+    def apply(state):
+        optimizer.apply([keras.ops.convert_to_tensor(np.ones(2 + hvd.rank(), "float32"))], [variable])
+
+    class State:
+        on_hosts_updated = sync = restore = lambda *args: None
+
+    error = expect_raises(Exception, lambda: apply(State()), "shape")
+    assert BACKEND == "tensorflow" or type(error).__name__ == "MismatchError", repr(error)
+
+
+def case_before_init():
+    hvd.shutdown()
+    expect_raises(NotInitializedError, lambda: hvd.DistributedOptimizer(sgd()), "init")
+    hvd.init()
+
+
+if __name__ == "__main__":
+    run_cases(globals())
