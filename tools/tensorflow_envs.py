@@ -43,8 +43,8 @@ def main() -> int:
             "-m",
             "pytest",
             "-q",
-            "-m",
-            "not slow",
+            "-k",
+            "test_eager and 2 or test_mode and not more_ranks",
             "tests/contract/test_contract_tensorflow.py",
         ]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
