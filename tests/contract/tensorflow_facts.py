@@ -6,6 +6,7 @@ them.
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -138,6 +139,28 @@ def control_flow(env: Env) -> None:
     env.check("loop", step(tf.ones([3]), tf.constant(0)), np.full(3, 10.0 * n, np.float32))
 
 
+def one_name_from_two_threads(env: Env) -> None:
+    """A function and eager calls use one name at the same time: they take turns, and nobody waits on a thread that must
+    not."""
+    step = tf.function(lambda tensor: env.hvd.allreduce(tensor, op=env.hvd.Sum, name="both"))
+    wrong: list[Any] = []
+
+    def run(call: Any) -> None:
+        for _ in range(100):
+            result = np.asarray(call(tf.ones([4])))
+            if not np.array_equal(result, np.full(4, env.size, np.float32)):
+                wrong.append(result)
+
+    eager = threading.Thread(
+        target=run, args=(lambda tensor: env.hvd.allreduce(tensor, op=env.hvd.Sum, name="both"),), daemon=True
+    )
+    eager.start()
+    run(step)
+    eager.join(30)
+    env.check_true("both have ended", not eager.is_alive())
+    env.check("both are right", wrong, [])
+
+
 def unused_results_run(env: Env) -> None:
     """An operation whose result nobody takes runs all the same: the other ranks need it."""
 
@@ -247,6 +270,16 @@ def tapes(env: Env) -> None:
     env.check("sorted", [len(local), len(others)], [1, 1])
 
 
+def keras_optimizer(env: Env) -> None:
+    """A Keras optimizer goes to the Keras wrapper, whatever the arguments."""
+    variable = tf.Variable([1.0, 2.0])
+    optimizer = env.hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), op=env.hvd.Sum, groups=[[variable]])
+    optimizer.apply_gradients([(tf.ones([2]), variable)])
+    env.check("applied", variable, np.array([1.0, 2.0], np.float32) - env.size)
+    env.raises("adasum", ValueError, lambda: env.hvd.DistributedOptimizer(tf.keras.optimizers.SGD(), op=env.hvd.Adasum))
+    env.raises("no optimizer", ValueError, lambda: env.hvd.DistributedOptimizer(3))
+
+
 def partial_tape(env: Env) -> None:
     """The layers given keep their own gradients."""
     first, second = tf.keras.layers.Dense(2, use_bias=False), tf.keras.layers.Dense(1, use_bias=False)
@@ -341,11 +374,13 @@ FACTS = (
     gradients,
     sparse,
     control_flow,
+    one_name_from_two_threads,
     unused_results_run,
     any_order,
     places,
     variables,
     tapes,
+    keras_optimizer,
     partial_tape,
     sync_batch_norm,
     compiled,

@@ -48,7 +48,8 @@ Call::Call(const Attributes& attributes, TF_OpKernelContext* context, TF_AsyncOp
 void Call::Start(const Attributes& attributes, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
   auto* call = new Call(attributes, context, done);
   call->Name();
-  TurnsOfNames().Take(call->turns_, [call] { call->Submit(); });
+  TurnsOfNames().Take(call->turns_,
+                      [call](Turns::Where where) { call->Submit(/*may_wait=*/where == Turns::Where::kHere); });
 }
 
 void Call::Fail(hvd_status code, const std::string& message) {
@@ -123,7 +124,7 @@ bool Call::TakeSplits() {
   return true;
 }
 
-void Call::Submit() {
+void Call::Submit(bool may_wait) {
   if (attributes_.type == HVD_JOIN) {
     ops_.resize(1);
     ops_[0] = {};
@@ -132,14 +133,15 @@ void Call::Submit() {
     return End();
   }
   const auto n = static_cast<int32_t>(ops_.size());
-  if (attributes_.blocking && CallerGivesOutput()) return Wait(hvd_run(ops_.data(), n, kSliceS, &handle_));
-  const uint32_t flags = attributes_.blocking ? HVD_SUBMIT_WILL_WAIT : HVD_SUBMIT_AT_ONCE;
+  const bool waits = attributes_.blocking && may_wait;
+  if (waits && CallerGivesOutput()) return Wait(hvd_run(ops_.data(), n, kSliceS, &handle_));
+  const uint32_t flags = waits ? HVD_SUBMIT_WILL_WAIT : HVD_SUBMIT_AT_ONCE;
   const hvd_status submitted = hvd_submit(ops_.data(), n, flags, &handle_);
   if (submitted != HVD_OK) {
     Fail(submitted, hvd_last_error());
     return End();
   }
-  if (attributes_.blocking) return Wait(HVD_IN_PROGRESS);
+  if (waits) return Wait(HVD_IN_PROGRESS);
   const auto finish = [](void* self, hvd_status code, const char* message) {
     static_cast<Call*>(self)->Finish(code, message);
   };

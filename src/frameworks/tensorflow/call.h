@@ -35,7 +35,7 @@ class Call {
   bool TakeTensors();  // false: an error stands in status_
   bool TakeSplits();
   void Name();
-  void Submit();
+  void Submit(bool may_wait);
   void Wait(hvd_status begun);
   void Finish(hvd_status code, const char* message);
   void SetResults();

@@ -17,8 +17,12 @@ class Turns {
  public:
   using Names = std::vector<std::string>;
 
+  // Whether `begin` runs on the thread that asked for it, which may wait; an engine's thread must not.
+  enum class Where { kHere, kElsewhere };
+  using Begin = std::function<void(Where)>;
+
   // Runs `begin` when none of `names` is taken: at once, or later on the thread that gives the last one back.
-  void Take(const Names& names, std::function<void()> begin) {
+  void Take(const Names& names, Begin begin) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       // Nobody overtakes who waits for the same name: a name that is waited for is taken.
@@ -28,11 +32,11 @@ class Turns {
       }
       taken_.insert(names.begin(), names.end());
     }
-    begin();
+    begin(Where::kHere);
   }
 
   void GiveBack(const Names& names) {
-    std::vector<std::function<void()>> next;
+    std::vector<Begin> next;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       for (const std::string& name : names) taken_.erase(name);
@@ -46,7 +50,7 @@ class Turns {
         it = waiting_.erase(it);
       }
     }
-    for (auto& begin : next) begin();
+    for (auto& begin : next) begin(Where::kElsewhere);
   }
 
  private:
@@ -56,7 +60,7 @@ class Turns {
 
   std::mutex mutex_;  // guards all below
   std::unordered_set<std::string> taken_;
-  std::list<std::pair<Names, std::function<void()>>> waiting_;  // in the order of their coming
+  std::list<std::pair<Names, Begin>> waiting_;  // in the order of their coming
 };
 
 }  // namespace hvd::tensorflow
