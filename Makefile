@@ -41,7 +41,7 @@ dev: $(VENV)/.ready
 frameworks: $(VENV)/.frameworks
 
 build: dev
-	cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DHVD_WERROR=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >/dev/null
+	cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DHVD_TESTS=ON -DHVD_WERROR=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >/dev/null
 	cmake --build build/release --target horovod horovod_tensorflow -j $(JOBS)
 	for library in libhorovod.so libhorovod_tensorflow.so; do \
 	  cp build/release/$$library horovod/_native/$$library.new && \
@@ -52,9 +52,8 @@ demo: build
 	python examples/demo.py
 
 native-test: build
-	cmake -S . -B build/tests -G Ninja -DCMAKE_BUILD_TYPE=Release -DHVD_TESTS=ON -DHVD_WERROR=ON >/dev/null
-	cmake --build build/tests --target hvd_tests -j $(JOBS)
-	build/tests/hvd_tests
+	cmake --build build/release --target hvd_tests -j $(JOBS)
+	build/release/hvd_tests
 
 check: dev
 	ruff check horovod tests tools examples benchmarks
@@ -78,7 +77,7 @@ test-frameworks: build frameworks
 	python -m pytest -q -m slow tests/contract/test_contract_tensorflow.py tests/integration/tensorflow tests/integration/keras
 
 tidy: build
-	ls src/*/*.cc | grep -v neon | xargs -P $(JOBS) -n 4 clang-tidy -p build/release --quiet --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-deprecated-declarations
+	find src -name '*.cc' | grep -v -e neon -e shim | xargs -P $(JOBS) -n 4 clang-tidy -p build/release --quiet --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-deprecated-declarations
 
 test-long: build frameworks
 	python tools/launcher_envs.py

@@ -97,7 +97,9 @@ enum Type : int { kInt32 = 3, kInt64 = 9 };
   X(void, TF_OpKernelContext_Failure, (TF_OpKernelContext*, TF_Status*))
 
 struct Api {
-#define HVD_TF_MEMBER(result, name, parameters) result(*name) parameters = nullptr;
+// A declarator cannot stand in parentheses.
+#define HVD_TF_MEMBER(result, name, parameters) \
+  result(*name) parameters = nullptr;  // NOLINT(bugprone-macro-parentheses)
   HVD_TF_FUNCTIONS(HVD_TF_MEMBER)
 #undef HVD_TF_MEMBER
 };

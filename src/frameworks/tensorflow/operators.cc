@@ -59,19 +59,18 @@ void Scalar(TF_ShapeInferenceContext* c, TF_Status* status) {
   tf.TF_ShapeInferenceContextSetOutput(c, 0, scalar.get(), status);
 }
 
-// tensor_name: what the members negotiate; empty = the node's name. blocking: the thread that runs the kernel waits
-// anyhow (eager mode), so it may drive the engine. Factors are texts, because TensorFlow's float
-// attributes hold no doubles.
-const std::vector<const char*> kNamed = {"tensor_name: string = ''", "process_set_id: int = 0",
-                                         "blocking: bool = false"};
-
 std::vector<const char*> And(std::vector<const char*> some, const std::vector<const char*>& more) {
   some.insert(some.end(), more.begin(), more.end());
   return some;
 }
 
 std::vector<Operator> Operators() {
-  const std::vector<const char*> collective = And({"T: list(type) >= 1"}, kNamed);
+  // tensor_name: what the members negotiate; empty = the node's name. blocking: the thread that runs the kernel waits
+  // anyhow (eager mode), so it may drive the engine. Factors are texts, because TensorFlow's float attributes hold no
+  // doubles.
+  const std::vector<const char*> named = {"tensor_name: string = ''", "process_set_id: int = 0",
+                                          "blocking: bool = false"};
+  const std::vector<const char*> collective = And({"T: list(type) >= 1"}, named);
   const std::vector<const char*> reduction =
       And(collective, {"reduce_op: int = 1", "prescale_factor: string = '1'", "postscale_factor: string = '1'"});
   return {
@@ -82,7 +81,7 @@ std::vector<Operator> Operators() {
       {"HorovodAlltoall",
        {"tensor: T", "splits: int32"},
        {"output: T", "received_splits: int32"},
-       And({"T: type"}, kNamed),
+       And({"T: type"}, named),
        AlltoallShapes},
       {"HorovodJoin", {}, {"last_rank: int32"}, {"blocking: bool = false"}, Scalar},
       {"HorovodRank", {}, {"value: int32"}, {}, Scalar},

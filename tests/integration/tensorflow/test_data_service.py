@@ -280,7 +280,7 @@ def test_a_death_reaches_everybody_who_waits() -> None:
 def test_a_dead_service_is_noticed() -> None:
     with service() as made:
         trainer = made.config.compute_client().join("training", 0)
-        for presence in made._presences.values():
+        for presence in list(made._presences.values()):
             presence.close()
         assert "rank 0 of the compute job, which runs it, is gone" in trainer.wait_for_end()[1]
 

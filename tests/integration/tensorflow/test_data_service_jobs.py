@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.slow
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "data_service_workers"))
 
 from data_service_job import ROOT, Job, at_once, compute_job, data_service, environment  # noqa: E402
