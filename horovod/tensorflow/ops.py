@@ -133,12 +133,8 @@ def _sparse_allreduce(
         parts = [tf.convert_to_tensor(tensor.values), tf.convert_to_tensor(tensor.indices)]
         values, indices = nodes.allgather(parts, Naming("HorovodAllgather", name, parts, ignore_scope), process_set)
         if op == Average:
-            values = values / tf.cast(size_op(_number(process_set)), values.dtype)
+            values = values / tf.cast(size_op(nodes.set_number(process_set)), values.dtype)
     return tf.IndexedSlices(values, indices, dense_shape=tensor.dense_shape)
-
-
-def _number(process_set: ProcessSet) -> int:
-    return nodes.set_number(process_set)
 
 
 def allgather(
