@@ -105,6 +105,10 @@ class Adapter(Protocol):
         """A new contiguous tensor of the same dtype, shape and device; contents undefined."""
         ...
 
+    def empty(self, shape: tuple[int, ...], like: Any) -> Any:
+        """As `empty_like`, of another shape."""
+        ...
+
     def contiguous(self, tensor: Any) -> Any:
         """The tensor itself if contiguous, else a contiguous copy on the same device."""
         ...

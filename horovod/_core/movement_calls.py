@@ -39,8 +39,8 @@ class MovementCalls(TensorOperations):
         hosts, staged = self._on_host(tensors)
         ready = self._prepare_movement(call, hosts)
         pending = ready.submit((tensors, hosts), None, finisher, waits)
-        if name and not staged:
-            self._remember(key, ready, tensors)
+        if not staged:
+            self._remember(key, ready, tensors, self._adapter.shape(tensors[0])[0] * len(process_set.ranks))
         return pending
 
     def _start_broadcast(
@@ -73,7 +73,7 @@ class MovementCalls(TensorOperations):
         ready.first.output = adapter.address(output)
         if not staged:
             pending = ready.submit((tensor, output), output, None, waits)
-            if name and isinstance(root_rank, int):
+            if isinstance(root_rank, int):
                 self._remember(("broadcast", arguments), ready, (tensor,))
             return pending
 
@@ -107,8 +107,8 @@ class MovementCalls(TensorOperations):
         ready.first.splits = (ctypes.c_int32 * size)(*rows)
         ready.first.n_splits = size
         pending = ready.submit((tensor, hosts), None, self._alltoall_finisher(tensor, size), waits)
-        if name and splits is None and not staged:
-            self._remember(key, ready, (tensor,))
+        if splits is None and not staged:
+            self._remember(key, ready, (tensor,), self._adapter.shape(tensor)[0])
         return pending
 
     def _alltoall_finisher(self, tensor: Any, size: int) -> handles.Finisher:

@@ -37,6 +37,9 @@ class Movements(MovementCalls):
             MismatchError: the members disagree on dtype or the other dimensions.
             HorovodInternalError: a rank died or has joined, or the engine is shutting down.
         """
+        result = self._run_placed(("allgather", name, process_set, True, 1), tensor)
+        if result is not None:
+            return result
         return handles.finish(self._start_allgather([tensor], name, process_set, waits=True))
 
     def allgather_async(
@@ -82,7 +85,9 @@ class Movements(MovementCalls):
             MismatchError: the members disagree on dtype, shape or root.
             HorovodInternalError: a rank died or has joined, or the engine is shutting down.
         """
-        return handles.finish(self._start_broadcast(tensor, False, (root_rank, name, process_set), waits=True))
+        arguments = (root_rank, name, process_set)
+        result = self._run_again(("broadcast", arguments), tensor)
+        return handles.finish(self._start_broadcast(tensor, False, arguments, waits=True)) if result is None else result
 
     def broadcast_async(
         self, tensor: Any, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
@@ -94,7 +99,10 @@ class Movements(MovementCalls):
         self, tensor: Any, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
     ) -> Any:
         """As `broadcast`, in place. Collective. Returns the tensor given."""
-        return handles.finish(self._start_broadcast(tensor, True, (root_rank, name, process_set), waits=True))
+        arguments = (root_rank, name, process_set)
+        if self._run_in_place(("broadcast", arguments), tensor):
+            return tensor
+        return handles.finish(self._start_broadcast(tensor, True, arguments, waits=True))
 
     def broadcast_async_(
         self, tensor: Any, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
@@ -125,6 +133,10 @@ class Movements(MovementCalls):
             MismatchError: the members disagree on dtype or the other dimensions.
             HorovodInternalError: a rank died or has joined, or the engine is shutting down.
         """
+        if splits is None:
+            result = self._run_placed(("alltoall", name, process_set), tensor)
+            if result is not None:
+                return result
         received, received_splits = handles.finish(self._start_alltoall(tensor, splits, name, process_set, waits=True))
         return received if splits is None else (received, received_splits)
 

@@ -77,6 +77,9 @@ class NumpyAdapter:
     def empty_like(self, tensor: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return np.empty(tensor.shape, tensor.dtype)
 
+    def empty(self, shape: tuple[int, ...], like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.empty(shape, like.dtype)
+
     def contiguous(self, tensor: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         # ascontiguousarray would make a scalar one-dimensional.
         return tensor if tensor.flags.c_contiguous else tensor.copy(order="C")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, Optional
 
-from horovod._core import dtypes, handles, reduce_ops, session
+from horovod._core import dtypes, handles, reduce_ops
 from horovod._core.engine_port import ALLREDUCE, REDUCESCATTER
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.reduce_ops import Adasum, Average, ReduceOp, Sum
@@ -30,22 +30,6 @@ class ReductionCalls(TensorOperations):
     def start_allreduce_again(self, ready: Prepared, tensor: Any) -> Optional[handles.Pending]:
         """Submits a prepared allreduce of one tensor in place; None if it does not fit the tensor or the session."""
         return ready.submit(tensor, tensor) if self._aim(ready, tensor) else None
-
-    def _take_in_place(self, key: Hashable, tensor: Any) -> Optional[Prepared]:
-        """The prepared allreduce of one tensor in place, ready to go; None if there is none that fits."""
-        ready = self._take_prepared(key)
-        return ready if ready is not None and self._aim(ready, tensor) else None
-
-    def _aim(self, ready: Prepared, tensor: Any) -> bool:
-        """Points a prepared operation in place at a tensor. False: it does not fit the tensor or the session."""
-        if ready.stamp is not session.stamp:
-            return False
-        address = self._address_if(tensor, ready.dtype, ready.shape)
-        if address < 0:
-            return False
-        first = ready.first
-        first.input = first.output = address
-        return True
 
     def take_prepared(self, arguments: ReduceArguments) -> Optional[Prepared]:
         """The prepared form of an operation started before with these arguments, for the caller's sole use; None if it
@@ -96,7 +80,7 @@ class ReductionCalls(TensorOperations):
         results = tensors if in_place else outputs
         finisher = self._staging_finisher(tensors, hosts, in_place, single) if staged else None
         pending = ready.submit((tensors, hosts, outputs), results[0] if single else results, finisher, waits)
-        if name and average is None and not staged and _is_plain(op, prescale, postscale):
+        if average is None and not staged and _is_plain(op, prescale, postscale):
             self._remember(arguments if single else (arguments, len(tensors)), ready, tensors)
         return pending
 
@@ -126,8 +110,9 @@ class ReductionCalls(TensorOperations):
         for member, host in zip(ready.members, hosts):
             member.input = self._adapter.address(host)
         pending = ready.submit((tensors, hosts), None, finisher, waits)
-        if name and not staged and _is_plain(op, prescale, postscale):
-            self._remember(key, ready, tensors)
+        if not staged and _is_plain(op, prescale, postscale):
+            rows = self._adapter.shape(tensors[0])[0]
+            self._remember(key, ready, tensors, _own_rows(rows, process_set.ranks, call.session.rank))
         return pending
 
     def _prepare(
@@ -172,6 +157,11 @@ class ReductionCalls(TensorOperations):
             return tensors[0] if single else tensors
 
         return finisher
+
+
+def _own_rows(rows: int, ranks: Sequence[int], rank: int) -> int:
+    """How many of the rows a reducescatter leaves to a rank."""
+    return rows // len(ranks) + (ranks.index(rank) < rows % len(ranks))
 
 
 def _repeats(ready: Prepared) -> bool:

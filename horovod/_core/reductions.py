@@ -58,13 +58,11 @@ class Reductions(ReductionCalls):
         """
         self._require_tensors("allreduce", [tensor])
         sent, context = compression.compress(tensor)
-        pending = self._start_allreduce(
-            [sent],
-            sent is not tensor,
-            (name, average, op, prescale_factor, postscale_factor, process_set),
-            waits=True,
-        )
-        return compression.decompress(handles.finish(pending), context)
+        key = (name, average, op, prescale_factor, postscale_factor, process_set)
+        reduced = self._run_again(key, sent) if sent is tensor else None
+        if reduced is None:
+            reduced = handles.finish(self._start_allreduce([sent], sent is not tensor, key, waits=True))
+        return compression.decompress(reduced, context)
 
     def allreduce_async(
         self,
@@ -101,10 +99,7 @@ class Reductions(ReductionCalls):
             The tensor given.
         """
         key = (name, average, op, prescale_factor, postscale_factor, process_set)
-        ready = self._take_in_place(key, tensor)
-        if ready is not None:
-            ready.run_now(tensor)
-            self._prepared[key] = ready  # not before: it holds the handle
+        if self._run_in_place(key, tensor):
             return tensor
         return handles.finish(self._start_allreduce([tensor], True, key, waits=True))
 
@@ -240,8 +235,10 @@ class Reductions(ReductionCalls):
         self._require_tensors("reducescatter", [tensor])
         sent, context = compression.compress(tensor)
         arguments = (name, None, op, prescale_factor, postscale_factor, process_set)
-        pending = self._start_reducescatter([sent], arguments, waits=True)
-        return compression.decompress(handles.finish(pending), context)
+        block = self._run_placed(("reducescatter", arguments, True, 1), sent)
+        if block is None:
+            block = handles.finish(self._start_reducescatter([sent], arguments, waits=True))
+        return compression.decompress(block, context)
 
     def reducescatter_async(
         self,

@@ -90,11 +90,13 @@ class Prepared:
         address, n: of the op structs.
         handle: where the engine writes the handle; `handle_address` points there.
         what: for messages.
+        placed, placed_bytes: of a result that is not of the input's shape: what the caller may give memory for. None:
+            the core allocates it.
     """
 
     __slots__ = (
-        "_keep", "address", "dtype", "first", "handle", "handle_address", "member_keys", "members", "n", "run",
-        "session", "shape", "stamp", "what",
+        "_keep", "address", "dtype", "first", "handle", "handle_address", "member_keys", "members", "n", "placed",
+        "placed_bytes", "run", "session", "shape", "stamp", "what",
     )  # fmt: skip
 
     def __init__(self, current: session.Session, what: str, members: Sequence[abi.HvdOp]) -> None:
@@ -113,6 +115,8 @@ class Prepared:
         self.member_keys: list[tuple[Any, Any]] = []
         self.dtype: Any = None
         self.shape: Any = None
+        self.placed: Optional[tuple[int, ...]] = None
+        self.placed_bytes = 0
         self._keep = (block, members)
 
     def remember(self, keys: list[tuple[Any, Any]]) -> None:
@@ -164,6 +168,29 @@ class Prepared:
             raise
         if status != OK:
             self.go_on(status, keep)
+
+    def run_placed(self, keep: Any, finisher: handles.Finisher) -> Any:
+        """Submits and waits; for a result of which the caller gave memory that may be of the wrong size.
+
+        Returns:
+            None: the result is in that memory. Otherwise what the finisher made of the engine's.
+
+        Raises:
+            HorovodError: the operation failed.
+        """
+        try:
+            status = self.run(self.address, self.n, waiting.SLICE_S, self.handle_address)
+            number = self.handle.value
+            if status == OK and not number:
+                return None
+        except BaseException:
+            self.rescue(keep)
+            raise
+        if status not in (OK, IN_PROGRESS):
+            raise self.session.engine.error(status)
+        pending = handles.Pending(self.session, number, self.what, keep, None, finisher)
+        self.handle.value = 0
+        return handles.finish(pending)
 
     def go_on(self, status: int, keep: Any) -> None:
         """After a `run` that did not succeed at once: waits on, or raises."""

@@ -15,6 +15,8 @@ from horovod._core.errors import HorovodError, InvalidArgumentError
 
 # Programs that make up new names for ever must not fill the memory.
 _MAX_PREPARED: Final = 8192
+# The core's own memory is better above this: it asks for large pages and keeps some of them.
+_MOST_PLACED_BYTES: Final = 1 << 20
 
 
 class TensorOperations:
@@ -50,6 +52,69 @@ class TensorOperations:
             member.input = address
         return ready
 
+    def _aim(self, ready: submission.Prepared, tensor: Any) -> bool:
+        """Points a prepared operation of one tensor at it, in place. False: it does not fit the tensor or the
+        session."""
+        if ready.stamp is not session.stamp:
+            return False
+        address = self._address_if(tensor, ready.dtype, ready.shape)
+        if address < 0:
+            return False
+        first = ready.first
+        first.input = first.output = address
+        return True
+
+    def _take_in_place(self, key: Hashable, tensor: Any) -> Optional[submission.Prepared]:
+        """The prepared operation of one tensor in place, ready to go; None if there is none that fits."""
+        ready = self._take_prepared(key)
+        return ready if ready is not None and self._aim(ready, tensor) else None
+
+    def _run_in_place(self, key: Hashable, tensor: Any) -> bool:
+        """Runs a prepared operation of one tensor in place. False: none was kept that fits."""
+        ready = self._take_in_place(key, tensor)
+        if ready is None:
+            return False
+        ready.run_now(tensor)
+        self._prepared[key] = ready  # not before: it holds the handle
+        return True
+
+    def _run_again(self, key: Hashable, tensor: Any) -> Any:
+        """Runs a prepared operation that has a result of the tensor's shape. None: none was kept that fits."""
+        ready = self._take_in_place(key, tensor)
+        if ready is None:
+            return None
+        output = self._adapter.empty_like(tensor)
+        ready.first.output = self._adapter.address(output)
+        ready.run_now((tensor, output))
+        self._prepared[key] = ready
+        return output
+
+    def _run_placed(self, key: Hashable, tensor: Any) -> Any:
+        """Runs a prepared operation whose result is small, and probably as long as the last one. None: none was kept
+        that fits."""
+        ready = self._take_in_place(key, tensor)
+        if ready is None:
+            return None
+        if ready.placed is None:
+            self._prepared[key] = ready
+            return None
+        adapter, first = self._adapter, ready.first
+        output = adapter.empty(ready.placed, tensor)
+        address = first.output = adapter.address(output)
+        first.output_bytes = ready.placed_bytes
+
+        def finisher(owner: session.Session, handle: int) -> Any:
+            block = owner.engine.take_result(handle, 0)
+            if block.address == address:
+                return output
+            ready.placed = None  # it is not that predictable
+            return adapter.wrap(block, tensor)
+
+        result = ready.run_placed((tensor, output), finisher)
+        first.output_bytes = 0
+        self._prepared[key] = ready
+        return output if result is None else result
+
     def _submit_again(
         self, key: Hashable, tensors: Sequence[Any], finisher: handles.Finisher, waits: bool
     ) -> Optional[handles.Pending]:
@@ -61,10 +126,19 @@ class TensorOperations:
         self._keep_prepared(key, ready)
         return pending
 
-    def _remember(self, key: Hashable, ready: submission.Prepared, tensors: Sequence[Any]) -> None:
-        """Keeps a submission for tensors of this form."""
+    def _remember(self, key: Hashable, ready: submission.Prepared, tensors: Sequence[Any], rows: int = -1) -> None:
+        """Keeps a submission for tensors of this form. rows: that the result of a single one is going to have, if it is
+        of another shape."""
         ready.remember([self._adapter.key(tensor) for tensor in tensors])
+        if rows >= 0 and len(tensors) == 1:
+            self._place(ready, tensors[0], rows)
         self._keep_prepared(key, ready)
+
+    def _place(self, ready: submission.Prepared, tensor: Any, rows: int) -> None:
+        shape = (rows, *self._adapter.shape(tensor)[1:])
+        size = dtypes.elements(shape) * dtypes.ITEM_BYTES[self._adapter.dtype(tensor)]
+        if 0 < size <= _MOST_PLACED_BYTES:
+            ready.placed, ready.placed_bytes = shape, size
 
     def _keep_prepared(self, key: Hashable, ready: submission.Prepared) -> None:
         if len(self._prepared) >= _MAX_PREPARED:

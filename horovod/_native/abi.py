@@ -96,6 +96,7 @@ class HvdOp(ctypes.Structure):
         ("splits", POINTER(c_int32)),
         ("n_splits", c_int32),
         ("reserved", c_int32),
+        ("output_bytes", c_int64),
     ]
 
 

@@ -97,7 +97,10 @@ class TorchAdapter:
         return NO_MATCH
 
     def empty_like(self, tensor: torch.Tensor) -> torch.Tensor:
-        return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+        return torch.empty_like(tensor) if type(tensor) in PLAIN_TYPES else self.empty(tensor.shape, tensor)
+
+    def empty(self, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+        return torch.empty(shape, dtype=like.dtype, device=like.device)
 
     def contiguous(self, tensor: torch.Tensor) -> torch.Tensor:
         plain = tensor.detach()

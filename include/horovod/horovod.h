@@ -95,12 +95,13 @@ typedef struct hvd_op {
   const char* name;  /* UTF-8, NUL-terminated; the identity that is negotiated. NULL or "": counted per (process set,
                         operation) */
   const void* input; /* may be NULL when the tensor has no elements */
-  void* output;      /* allreduce, broadcast: same shape as input, may equal input. Others: NULL, the core allocates the
-                        result */
+  void* output;      /* allreduce, broadcast: same shape as input, may equal input. Others: NULL, or memory for a result
+                        of exactly output_bytes; a result of another size is allocated by the core */
   const int64_t* shape;  /* ndim extents */
   const int32_t* splits; /* alltoall only: rows for each member; NULL = equal parts */
   int32_t n_splits;
   int32_t reserved;
+  int64_t output_bytes; /* allgather, alltoall, reducescatter with an output */
 } hvd_op;
 
 typedef int64_t hvd_handle; /* > 0; one per submission, also of a group */
@@ -217,8 +218,9 @@ HVD_API hvd_status hvd_finish(hvd_handle handle, double timeout_s);
  * status that is not HVD_OK. */
 HVD_API hvd_status hvd_finish_all(const hvd_handle* handles, int32_t n, double timeout_s);
 
-/* Submit with HVD_SUBMIT_WILL_WAIT, wait, release; for operations whose output the caller gives (allreduce, broadcast,
- * barrier). When it returns HVD_IN_PROGRESS, *out is a handle to go on waiting for; otherwise *out is 0. */
+/* Submit with HVD_SUBMIT_WILL_WAIT, wait, and release unless there is something to take. When it returns
+ * HVD_IN_PROGRESS, *out is a handle to go on waiting for. When it returns HVD_OK, *out is 0 if all results are where
+ * the caller wanted them, else a handle for hvd_take_result. On a failure *out is 0. */
 HVD_API hvd_status hvd_run(const hvd_op* ops, int32_t n, double timeout_s, hvd_handle* out);
 
 /* Calls fn(user, status, message) once, when the handle is done, on an engine thread that holds no lock (or at once, on
@@ -226,9 +228,9 @@ HVD_API hvd_status hvd_run(const hvd_op* ops, int32_t n, double timeout_s, hvd_h
 typedef void (*hvd_done_fn)(void* user, hvd_status status, const char* message);
 HVD_API hvd_status hvd_on_done(hvd_handle handle, hvd_done_fn fn, void* user);
 
-/* The result `index` of a done handle whose output the core allocated (allgather, alltoall, reducescatter). Ownership
- * passes to the caller, who must call hvd_result_free(*owner) when the data is no longer needed. shape holds up to
- * max_ndim extents. */
+/* The result `index` of a done allgather, alltoall or reducescatter. If the core allocated it, ownership passes to the
+ * caller, who must call hvd_result_free(owner) when the data is no longer needed; if it lies in the caller's output,
+ * data is that and owner is NULL. The first ndim entries of shape are set. */
 typedef struct hvd_result {
   void* data;
   void* owner;
@@ -240,7 +242,8 @@ typedef struct hvd_result {
 HVD_API hvd_status hvd_take_result(hvd_handle handle, int32_t index, hvd_result* out);
 HVD_API void hvd_result_free(void* owner);
 
-/* Rows received from each member (alltoall): n must be the size of the set. */
+/* Rows received from each member (alltoall): n must be the size of the set. hvd_run keeps no handle to ask when the
+ * result lies in the caller's output. */
 HVD_API hvd_status hvd_received_splits(hvd_handle handle, int32_t index, int32_t* splits, int32_t n);
 
 /* A number that the operation yields: join: the last rank to join; process_set_add: the id. */

@@ -116,6 +116,12 @@ Status OutcomeOf(Completion& completion, int32_t index, hvd::Outcome** out) {
   return Status();
 }
 
+// Of the core's memory, to be taken by the caller.
+bool HasResult(const Completion& completion) {
+  return std::any_of(completion.results.begin(), completion.results.end(),
+                     [](const hvd::Outcome& outcome) { return outcome.tensor.result != nullptr; });
+}
+
 }  // namespace
 
 extern "C" {
@@ -154,6 +160,7 @@ hvd_status hvd_shutdown(double timeout_s) {
     engine->Shutdown(timeout_s);
     std::lock_guard<std::mutex> lock(lib.mutex);
     lib.engine.reset();
+    hvd::Block::FreeKept();
     return Status();
   });
 }
@@ -240,8 +247,11 @@ hvd_status hvd_run(const hvd_op* ops, int32_t n, double timeout_s, hvd_handle* o
   return WithEngine([&](Engine& engine) {
     std::shared_ptr<Completion> completion;
     HVD_TRY(engine.Run(ops, n, timeout_s, &completion));
-    if (!completion || completion->done()) return completion ? completion->status() : Status();
+    if (!completion) return Status();
+    const bool done = completion->done();
+    if (done && (!completion->status().ok() || !HasResult(*completion))) return completion->status();
     *out = engine.handles().Add(completion);
+    if (done) return Status();
     return Status(Code::kInProgress, "not done yet.");  // also when it has become so meanwhile: *out must be released
   });
 }
@@ -260,12 +270,14 @@ hvd_status hvd_take_result(hvd_handle handle, int32_t index, hvd_result* out) {
     hvd::Outcome* outcome = nullptr;
     HVD_TRY(OutcomeOf(completion, index, &outcome));
     hvd::Tensor* t = &outcome->tensor;
-    if (!t->result)
+    const bool in_output = !t->result && t->room > 0 && t->output != nullptr;
+    if (!t->result && !in_output)
       return Status(Code::kInvalidArgument, "this operation has no result of its own, or it was taken already.");
     hvd::Block* block = t->result.release();
-    out->data = block->data;
+    out->data = t->output;
     out->owner = block;
-    out->bytes = static_cast<int64_t>(block->bytes);
+    out->bytes = static_cast<int64_t>(in_output ? t->room : block->bytes);
+    t->room = 0;
     out->dtype = static_cast<int32_t>(outcome->dtype);
     out->ndim = static_cast<int32_t>(t->shape.size());
     std::copy(t->shape.begin(), t->shape.end(), out->shape);

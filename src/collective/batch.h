@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/status.h"
 
 namespace hvd {
 
@@ -21,14 +22,16 @@ struct Block {
   ~Block();
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
+  // Gives back what waits to be used again.
+  static void FreeKept();
   std::byte* data = nullptr;
   size_t bytes = 0;
 };
 
 struct Tensor {
   const std::byte* input = nullptr;
-  std::byte* output = nullptr;  // allreduce, broadcast: given by the caller, may equal input. Others: result->data, set
-                                // by the collective
+  std::byte* output = nullptr;  // allreduce, broadcast: given by the caller, may equal input. Others: see PlaceResult
+  size_t room = 0;              // others: of the output that the caller gives, if it does
   std::vector<int64_t> shape;   // this rank's input
   size_t elems = 0;             // product of shape
   size_t row_elems = 1;         // product of shape[1:]
@@ -36,6 +39,9 @@ struct Tensor {
   // set by the collective:
   std::unique_ptr<Block> result;
   std::vector<int64_t> received_rows;  // allgather, alltoall: rows from each member, in member order
+
+  // Has `output` point to memory for a result of so many bytes: the caller's, if it is for exactly as many, or a block.
+  Status PlaceResult(OpType type, size_t bytes);
 };
 
 struct Batch {

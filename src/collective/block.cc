@@ -1,29 +1,106 @@
-// Block: result memory that the core allocates and hands out as DLPack (batch.h). Large blocks ask for huge pages: the
-// first touch of 64 MB in 4 KB pages costs more than copying them.
+// Block: result memory that the core allocates and hands out (batch.h).
+//
+// Large blocks ask for huge pages, and when they are given back some wait for the next result of their size: the first
+// touch of new memory costs more than the collective that fills it.
 #include <sys/mman.h>
 
 #include <cstdlib>
+#include <mutex>
 
 #include "collective/batch.h"
 
 namespace hvd {
 namespace {
+
 constexpr size_t kLine = 64;
 constexpr size_t kHugePage = 2u << 20;
+constexpr size_t kMostKeptBytes = 128u << 20;  // of all that wait
+constexpr int kMostKept = 4;
+
+bool IsLarge(size_t bytes) { return bytes >= 2 * kHugePage; }
+size_t RoundedUp(size_t bytes, size_t unit) { return bytes == 0 ? unit : (bytes + unit - 1) / unit * unit; }
+
+// Large blocks that nobody uses. Nobody waits for the lock: a forked child may have inherited it locked.
+class Shelf {
+ public:
+  // Memory of exactly so many bytes, or nullptr.
+  std::byte* Take(size_t bytes) {
+    std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return nullptr;
+    for (int i = 0; i < count_; ++i) {
+      if (kept_[i].bytes == bytes) return Remove(i);
+    }
+    return nullptr;
+  }
+  // True: kept. The oldest make room.
+  bool Put(std::byte* data, size_t bytes) {
+    std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock() || bytes > kMostKeptBytes) return false;
+    while (count_ == kMostKept || bytes_ + bytes > kMostKeptBytes) std::free(Remove(0));
+    kept_[count_++] = {data, bytes};
+    bytes_ += bytes;
+    return true;
+  }
+  void Clear() {
+    std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+    while (lock.owns_lock() && count_ > 0) std::free(Remove(0));
+  }
+
+ private:
+  struct Kept {
+    std::byte* data;
+    size_t bytes;
+  };
+  std::byte* Remove(int at) {
+    const Kept taken = kept_[at];
+    --count_;
+    for (int i = at; i < count_; ++i) kept_[i] = kept_[i + 1];
+    bytes_ -= taken.bytes;
+    return taken.data;
+  }
+
+  std::mutex mutex_;  // guards all
+  Kept kept_[kMostKept] = {};
+  int count_ = 0;
+  size_t bytes_ = 0;
+};
+
+// Leaked on purpose: results may die with the last objects of the process.
+Shelf& TheShelf() {
+  static auto* const kShelf = new Shelf;
+  return *kShelf;
+}
+
 }  // namespace
 
 // data stays nullptr when there is no memory; never for 0 bytes.
 Block::Block(size_t size) : bytes(size) {
-  const size_t align = size >= 2 * kHugePage ? kHugePage : kLine;
+  const size_t align = IsLarge(size) ? kHugePage : kLine;
   if (size > SIZE_MAX - align) return;
-  const size_t rounded = size == 0 ? align : (size + align - 1) / align * align;
+  const size_t rounded = RoundedUp(size, align);
+  if (IsLarge(size)) data = TheShelf().Take(rounded);
+  if (data != nullptr) return;
   data = static_cast<std::byte*>(std::aligned_alloc(align, rounded));
 #ifdef MADV_HUGEPAGE
   // A hint: without huge pages the block is merely slower to fill.
-  if (data != nullptr && align == kHugePage) (void)madvise(data, rounded, MADV_HUGEPAGE);
+  if (data != nullptr && IsLarge(size)) (void)madvise(data, rounded, MADV_HUGEPAGE);
 #endif
 }
 
-Block::~Block() { std::free(data); }
+Block::~Block() {
+  if (data != nullptr && IsLarge(bytes) && TheShelf().Put(data, RoundedUp(bytes, kHugePage))) return;
+  std::free(data);
+}
+
+void Block::FreeKept() { TheShelf().Clear(); }
+
+Status Tensor::PlaceResult(OpType type, size_t bytes) {
+  if (output != nullptr && room == bytes && bytes > 0) return Status();
+  result = std::make_unique<Block>(bytes);
+  output = result->data;
+  if (output != nullptr) return Status();
+  return Status(Code::kInternal,
+                std::string(NameOf(type)) + ": no memory for a result of " + std::to_string(bytes) + " bytes.");
+}
 
 }  // namespace hvd

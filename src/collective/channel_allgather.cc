@@ -41,7 +41,7 @@ Task AgreeOnRows(const Group& group, Batch& batch) {
     Tensor& t = batch.tensors[i];
     t.received_rows.clear();
     for (int m = 0; m < group.size(); ++m) t.received_rows.push_back(all[m * n_tensors + i]);
-    HVD_CO_TRY(AllocateRows(batch, t, t.received_rows));
+    HVD_CO_TRY(PlaceRows(batch, t, t.received_rows));
   }
   co_return Status();
 }
@@ -63,7 +63,7 @@ Task ChannelAllgather(const Group& group, Batch& batch) {
     return rows;
   };
   for (Tensor& t : batch.tensors) {
-    std::byte* own = t.result->data + rows_before(t, group.index) * t.row_elems * unit;
+    std::byte* own = t.output + rows_before(t, group.index) * t.row_elems * unit;
     HVD_CO_TRY(co_await CopyOwn(own, t.input, t.elems * unit));
   }
   std::vector<size_t> starts{0};
@@ -72,7 +72,7 @@ Task ChannelAllgather(const Group& group, Batch& batch) {
     const int member = team.member[(team.index + r) % n];
     for (Tensor& t : batch.tensors) {
       const size_t row_bytes = t.row_elems * unit;
-      work.output.Add(t.result->data + rows_before(t, member) * row_bytes,
+      work.output.Add(t.output + rows_before(t, member) * row_bytes,
                       static_cast<size_t>(t.received_rows[member]) * row_bytes);
     }
     starts.push_back(work.output.bytes());

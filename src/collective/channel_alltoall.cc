@@ -35,7 +35,7 @@ Task AgreeOnRows(const Group& group, const Team& team, Batch& batch) {
     for (int p = 0; p < n; ++p) {
       t.received_rows[team.member[p]] = p == team.index ? t.splits[group.index] : from[p * n_tensors + i];
     }
-    HVD_CO_TRY(AllocateRows(batch, t, t.received_rows));
+    HVD_CO_TRY(PlaceRows(batch, t, t.received_rows));
   }
   co_return Status();
 }
@@ -61,7 +61,7 @@ Task ChannelAlltoall(const Group& group, Batch& batch) {
     for (Tensor& t : batch.tensors) {
       const size_t row_bytes = t.row_elems * unit;
       const std::byte* from = t.input + RowsBefore(t.splits, member) * row_bytes;
-      std::byte* to = t.result->data + RowsBefore(t.received_rows, member) * row_bytes;
+      std::byte* to = t.output + RowsBefore(t.received_rows, member) * row_bytes;
       work.input.Add(from, static_cast<size_t>(t.splits[member]) * row_bytes);
       work.output.Add(to, static_cast<size_t>(t.received_rows[member]) * row_bytes);
       if (member == group.index)

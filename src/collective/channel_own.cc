@@ -42,14 +42,7 @@ Task PrescaleOwn(Batch& batch) {
   co_return Status();
 }
 
-Status AllocateResult(const Batch& batch, Tensor& t, size_t bytes) {
-  t.result = std::make_unique<Block>(bytes);
-  if (t.result->data != nullptr) return Status();
-  return Status(Code::kInternal,
-                std::string(NameOf(batch.type)) + ": no memory for a result of " + std::to_string(bytes) + " bytes.");
-}
-
-Status AllocateRows(const Batch& batch, Tensor& t, const std::vector<int64_t>& rows) {
+Status PlaceRows(const Batch& batch, Tensor& t, const std::vector<int64_t>& rows) {
   int64_t total = 0, bytes = 0;
   const int64_t row_bytes = static_cast<int64_t>(t.row_elems * SizeOf(batch.dtype));
   bool possible = true;
@@ -58,7 +51,7 @@ Status AllocateRows(const Batch& batch, Tensor& t, const std::vector<int64_t>& r
     return Status(Code::kInternal, std::string(NameOf(batch.type)) + " of batch " + std::to_string(batch.seq) +
                                        ": the members announced an impossible number of rows; this is a bug.");
   }
-  return AllocateResult(batch, t, static_cast<size_t>(bytes));
+  return t.PlaceResult(batch.type, static_cast<size_t>(bytes));
 }
 
 }  // namespace hvd

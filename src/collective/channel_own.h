@@ -17,9 +17,7 @@ inline const std::byte* OwnOperand(const Batch& batch, const Tensor& t) {
 
 // First extent; a scalar is one row.
 inline int64_t RowsOf(const Tensor& t) { return t.shape.empty() ? 1 : t.shape[0]; }
-// kInternal when there is no memory.
-Status AllocateResult(const Batch& batch, Tensor& t, size_t bytes);
-// Makes t.result big enough for `rows` rows; kInternal when a peer announced an impossible number.
-Status AllocateRows(const Batch& batch, Tensor& t, const std::vector<int64_t>& rows);
+// Places the result of so many rows from the members; kInternal when a peer announced an impossible number.
+Status PlaceRows(const Batch& batch, Tensor& t, const std::vector<int64_t>& rows);
 
 }  // namespace hvd

@@ -22,8 +22,8 @@ Task ChannelReducescatter(const Group& group, Batch& batch) {
       const size_t row_bytes = t.row_elems * unit;
       work.input.Add(t.input + rows.begin * row_bytes, rows.size() * row_bytes);
       if (p != team.index) continue;
-      HVD_CO_TRY(AllocateResult(batch, t, rows.size() * row_bytes));
-      work.output.Add(t.result->data, rows.size() * row_bytes);
+      HVD_CO_TRY(t.PlaceResult(batch.type, rows.size() * row_bytes));
+      work.output.Add(t.output, rows.size() * row_bytes);
     }
     parts.push_back({begin, work.input.bytes() / unit});
   }

@@ -33,9 +33,7 @@ Status Allocate(Batch& batch, const GatherPlan& plan, int n) {
       t.received_rows.push_back(plan.rows(m, i));
       bytes += plan.bytes(m, i);
     }
-    t.result = std::make_unique<Block>(bytes);
-    if (t.result->data == nullptr) return NoMemoryFor(batch, bytes);
-    t.output = t.result->data;
+    HVD_TRY(t.PlaceResult(batch.type, bytes));
   }
   return Status();
 }

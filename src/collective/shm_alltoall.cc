@@ -96,9 +96,7 @@ Result<std::vector<Ranges>> Allocate(Batch& batch, const SplitPlan& plan, int n,
       t.received_rows.push_back(plan.rows(m, me, i));
       bytes += plan.bytes(m, me, i);
     }
-    t.result = std::make_unique<Block>(bytes);
-    if (t.result->data == nullptr) return NoMemoryFor(batch, bytes);
-    t.output = t.result->data;
+    HVD_TRY(t.PlaceResult(batch.type, bytes));
     const std::byte* own = t.input;
     for (int d = 0; d < me; ++d) own += plan.bytes(me, d, i);
     std::byte* out = t.output;

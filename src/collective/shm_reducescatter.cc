@@ -21,9 +21,7 @@ Result<Blocks> Allocate(Batch& batch, int n, int me) {
     const size_t rows = t.shape.empty() ? 1 : static_cast<size_t>(t.shape[0]),
                  row_bytes = t.row_elems * SizeOf(batch.dtype);
     const size_t bytes = BlockOfMember(rows, n, me).count * row_bytes;
-    t.result = std::make_unique<Block>(bytes);
-    if (t.result->data == nullptr) return NoMemoryFor(batch, bytes);
-    t.output = t.result->data;
+    HVD_TRY(t.PlaceResult(batch.type, bytes));
     for (int m = 0; m < n; ++m) {
       const RowBlock block = BlockOfMember(rows, n, m);
       blocks.of_member[m].Add(t.input + block.first * row_bytes, t.output, block.count * row_bytes);

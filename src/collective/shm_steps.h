@@ -173,11 +173,6 @@ inline const std::byte* InlineData(ShmSteps& steps, int member, size_t header_by
   return steps.view().small(member, steps.small_buffer(0)) + header_bytes;
 }
 
-inline Status NoMemoryFor(const Batch& batch, size_t bytes) {
-  return Status(Code::kInternal,
-                std::string(NameOf(batch.type)) + ": no memory for a result of " + std::to_string(bytes) + " bytes.");
-}
-
 inline Status TooManySteps() {
   return Status(Code::kUnsupported, "a collective over shared memory needs more than 2^27 chunks; split the tensor.");
 }

@@ -22,8 +22,8 @@ Task SoloCollective(const Group&, Batch& batch) {
         ReduceOne(batch, t, t.output);
         break;
       case OpType::kReducescatter:
-        t.result = std::make_unique<Block>(bytes);
-        ReduceOne(batch, t, t.result->data);
+        HVD_CO_TRY(t.PlaceResult(batch.type, bytes));
+        ReduceOne(batch, t, t.output);
         break;
       case OpType::kBroadcast:
         if (t.output != t.input) Copy(t.output, t.input, bytes);
@@ -31,14 +31,14 @@ Task SoloCollective(const Group&, Batch& batch) {
       case OpType::kAlltoall: {  // rows beyond the splits go nowhere
         const int64_t sent = t.splits.empty() ? rows : t.splits[0];
         const size_t sent_bytes = static_cast<size_t>(sent) * t.row_elems * SizeOf(batch.dtype);
-        t.result = std::make_unique<Block>(sent_bytes);
-        Copy(t.result->data, t.input, sent_bytes);
+        HVD_CO_TRY(t.PlaceResult(batch.type, sent_bytes));
+        Copy(t.output, t.input, sent_bytes);
         t.received_rows = {sent};
         break;
       }
       case OpType::kAllgather:
-        t.result = std::make_unique<Block>(bytes);
-        Copy(t.result->data, t.input, bytes);
+        HVD_CO_TRY(t.PlaceResult(batch.type, bytes));
+        Copy(t.output, t.input, bytes);
         t.received_rows = {rows};
         break;
       case OpType::kBarrier:

@@ -51,12 +51,14 @@ class Engine {
   // Everything pending and future fails with `why`; the other ranks are told.
   void Abort(const Status& why, bool tell_others = true);
 
-  Status Submit(const hvd_op* ops, int n, uint32_t flags, std::shared_ptr<Completion>* out);  // HVD_SUBMIT_...
+  // flags: HVD_SUBMIT_...; counted: see NameAll.
+  Status Submit(const hvd_op* ops, int n, uint32_t flags, std::shared_ptr<Completion>* out,
+                const std::string& counted = "");
   Status Refuse(OpType type, int process_set, const std::string& name, const std::string& reason);
   Status AddSet(std::vector<int> ranks, std::shared_ptr<Completion>* out);
   Status RemoveSet(int id, std::shared_ptr<Completion>* out);
-  // Submits and waits. *out: null if it is done and was successful; otherwise it may be unfinished after timeout_s, or
-  // a signal.
+  // Submits and waits. *out: null if it is done, was successful, and its outputs are the caller's; otherwise it may be
+  // unfinished after timeout_s, or a signal.
   Status Run(const hvd_op* ops, int n, double timeout_s, std::shared_ptr<Completion>* out);
   // True: done. False: the time is over, or a signal arrived.
   bool Wait(Completion& completion, double timeout_s);
@@ -94,12 +96,13 @@ class Engine {
 
   // submission (any thread)
   Status Check(const hvd_op& op, const Group& group);
-  std::vector<Request> NameAll(const hvd_op* ops, int n);  // type, set, name, group
+  // Type, set, name, group. counted: the name of a single unnamed operation that has got it already.
+  std::vector<Request> NameAll(const hvd_op* ops, int n, const std::string& counted = "");
   std::unique_ptr<Submitted> Prepare(const hvd_op& op, int set_size, Request* request);
   Status Refuse(std::vector<Request> what, const std::string& reason);
   Status Wish(Submission submission, const std::shared_ptr<Completion>& completion);
   void Kick(bool will_wait);
-  bool RunAtOnce(const hvd_op& op);
+  bool RunAtOnce(const hvd_op& op, std::string* counted, std::shared_ptr<Completion>* out);
   void LookSoon();
 
   // driver role

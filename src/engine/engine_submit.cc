@@ -29,6 +29,7 @@ Status CheckShape(const hvd_op& op) {
   if (elems > 0 && op.input == nullptr && op.type != HVD_BARRIER) return Invalid(op, "the input pointer is null.");
   const bool caller_owns_output = op.type == HVD_ALLREDUCE || op.type == HVD_BROADCAST;
   if (elems > 0 && caller_owns_output && op.output == nullptr) return Invalid(op, "the output pointer is null.");
+  if (op.output_bytes < 0) return Invalid(op, "output_bytes is negative.");
   return Status();
 }
 
@@ -95,7 +96,7 @@ Status Engine::Check(const hvd_op& op, const Group& group) {
   return Status();
 }
 
-std::vector<Request> Engine::NameAll(const hvd_op* ops, int n) {
+std::vector<Request> Engine::NameAll(const hvd_op* ops, int n, const std::string& counted) {
   std::vector<Request> requests(n);
   std::vector<std::string> names;
   for (int i = 0; i < n; ++i) {
@@ -103,7 +104,7 @@ std::vector<Request> Engine::NameAll(const hvd_op* ops, int n) {
     r.type = static_cast<OpType>(ops[i].type);
     r.process_set = ops[i].process_set;
     r.transient = ops[i].name == nullptr || ops[i].name[0] == '\0';
-    r.name = r.transient ? submissions_.NextName(r.process_set, r.type) : ops[i].name;
+    r.name = !r.transient ? ops[i].name : counted.empty() ? submissions_.NextName(r.process_set, r.type) : counted;
     if (n > 1) names.push_back(r.name);
   }
   if (n == 1) return requests;
@@ -134,6 +135,7 @@ std::unique_ptr<Submitted> Engine::Prepare(const hvd_op& op, int set_size, Reque
   Tensor& t = own->tensor;
   t.input = static_cast<const std::byte*>(op.input);
   t.output = static_cast<std::byte*>(op.output);
+  t.room = static_cast<size_t>(op.output_bytes);
   t.shape = r->shape;
   t.elems = 1;
   for (const int64_t extent : t.shape) t.elems *= static_cast<size_t>(extent);
@@ -146,7 +148,8 @@ std::unique_ptr<Submitted> Engine::Prepare(const hvd_op& op, int set_size, Reque
   return own;
 }
 
-Status Engine::Submit(const hvd_op* ops, int n, uint32_t flags, std::shared_ptr<Completion>* out) {
+Status Engine::Submit(const hvd_op* ops, int n, uint32_t flags, std::shared_ptr<Completion>* out,
+                      const std::string& counted) {
   const bool will_wait = (flags & HVD_SUBMIT_WILL_WAIT) != 0;
   if (n < 1) return Status(Code::kInvalidArgument, "hvd_submit: an empty group.");
   if (ops[0].type < HVD_ALLREDUCE || ops[0].type > HVD_JOIN)
@@ -171,7 +174,7 @@ Status Engine::Submit(const hvd_op* ops, int n, uint32_t flags, std::shared_ptr<
       return Invalid(ops[i], "all tensors of a group must have one operation and one process set.");
   }
   // Refused or not, unnamed operations are counted as on the other ranks.
-  std::vector<Request> requests = NameAll(ops, n);
+  std::vector<Request> requests = NameAll(ops, n, counted);
   for (int i = 0; i < n; ++i) {
     Status refused = Check(ops[i], set->group);
     if (refused.ok()) continue;

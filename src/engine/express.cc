@@ -2,10 +2,11 @@
 
 #include <sched.h>
 
+#include <bit>
 #include <chrono>
 #include <cstring>
 
-#include "collective/kernels.h"
+#include "transport/futex.h"
 
 namespace hvd {
 namespace {
@@ -15,9 +16,14 @@ namespace {
 constexpr auto kPatience = std::chrono::microseconds(10), kCrowdedPatience = std::chrono::microseconds(100);
 constexpr int kLooksPerClock = 8;
 constexpr int kCrowdedLooks = 4;  // before the core is given away
-constexpr size_t kInline = 56;    // so much data shares the line of its fingerprint
+// Then so often the core is given to whoever is next, in case that is who is waited for; then this rank sleeps.
+constexpr int kCrowdedYields = 4;
 
-size_t DataOffset(size_t bytes) { return bytes <= kInline ? sizeof(uint64_t) : 64; }
+// What changes with every rank that comes or leaves.
+const void* LowHalf(const std::atomic<uint64_t>& word) {
+  const auto* halves = reinterpret_cast<const std::byte*>(&word);
+  return std::endian::native == std::endian::little ? halves : halves + sizeof(uint32_t);
+}
 
 }  // namespace
 
@@ -38,16 +44,12 @@ struct Express::Word {
   }
 };
 
-bool Express::Run(const Request& request) {
-  const size_t bytes = request.elems * SizeOf(request.dtype);
-  std::byte* own = buffer(n_->self());
+bool Express::Meet(uint64_t fingerprint) {
   // Nobody reads this buffer: all have come to the operation in between, so they were done with the one before it.
-  std::memcpy(own, &request.fingerprint, sizeof request.fingerprint);
-  Copy(own + DataOffset(bytes), request.input, bytes);
-  if (!Come(static_cast<uint32_t>(request.fingerprint)) || !Await()) return false;
-  const bool same = Combine(request);
+  std::memcpy(buffer(n_->self(), round_), &fingerprint, sizeof fingerprint);
+  if (!Come(static_cast<uint32_t>(fingerprint)) || !Await()) return false;
   ++round_;
-  return same;
+  return AllAgree(fingerprint);
 }
 
 // False: somebody waits for another operation, or has given this one up.
@@ -70,8 +72,10 @@ bool Express::Come(uint32_t ident) {
     } else {
       w.came |= me;
     }
-    if (word().compare_exchange_weak(seen, w.bits(), std::memory_order_acq_rel, std::memory_order_acquire))
+    if (word().compare_exchange_weak(seen, w.bits(), std::memory_order_acq_rel, std::memory_order_acquire)) {
+      if (w.came == all) WakeSleepers();
       return coming;
+    }
   }
 }
 
@@ -82,14 +86,19 @@ bool Express::Await() {
   for (int looks = 1;; ++looks) {
     const Word w = Word::Of(word().load(std::memory_order_acquire));
     if (w.round != round_ || w.came == all) return true;  // another round: a fast rank is there already
+    const bool sleeps = crowded_ && looks > kCrowdedLooks + kCrowdedYields;
+    std::chrono::duration<double> left{0};
     bool patient = w.left == 0;
-    if (patient && looks % kLooksPerClock == 0) {
+    if (patient && (sleeps || looks % kLooksPerClock == 0)) {
       const auto now = std::chrono::steady_clock::now();
       if (looks == kLooksPerClock) until = now + (crowded_ ? kCrowdedPatience : kPatience);
+      left = until - now;
       patient = now < until;
     }
     if (!patient) return !Leave();
-    if (crowded_ && looks > kCrowdedLooks) {
+    if (sleeps) {
+      (void)SleepOnWord(LowHalf(word()), static_cast<uint32_t>(w.bits()), left.count());
+    } else if (crowded_ && looks > kCrowdedLooks) {
       sched_yield();
     } else {
       Neighbours::Pause();
@@ -108,8 +117,16 @@ bool Express::Leave() {
     w.came &= static_cast<uint8_t>(~me);
     w.left |= me;
     if (w.left == all) w.left = 0;
-    if (word().compare_exchange_weak(seen, w.bits(), std::memory_order_acq_rel, std::memory_order_acquire)) return true;
+    if (word().compare_exchange_weak(seen, w.bits(), std::memory_order_acq_rel, std::memory_order_acquire)) {
+      WakeSleepers();
+      return true;
+    }
   }
+}
+
+// Who sleeps has to look when all have come, or when somebody has left.
+void Express::WakeSleepers() {
+  if (crowded_) WakeSleepersOn(LowHalf(word()), kMostRanks);
 }
 
 void Express::Forget() {
@@ -123,17 +140,12 @@ void Express::Forget() {
 }
 
 // False, on all ranks alike: two fingerprints agree in the word, but not as a whole.
-bool Express::Combine(const Request& r) {
-  const void* srcs[kMostRanks];
-  const size_t bytes = r.elems * SizeOf(r.dtype);
+bool Express::AllAgree(uint64_t fingerprint) const {
   for (int m = 0; m < n_->size(); ++m) {
-    uint64_t fingerprint;
-    std::memcpy(&fingerprint, buffer(m), sizeof fingerprint);
-    if (fingerprint != r.fingerprint) return false;
-    srcs[m] = buffer(m) + DataOffset(bytes);
+    uint64_t theirs;
+    std::memcpy(&theirs, of(m) - sizeof theirs, sizeof theirs);
+    if (theirs != fingerprint) return false;
   }
-  void* dst = r.output;
-  Reduce({r.dtype, r.op, {r.prescale, r.postscale}, srcs, n_->size(), &dst, 1, r.elems});
   return true;
 }
 

@@ -1,40 +1,36 @@
-// Express: a small allreduce that all ranks of a one-host job want at the same moment, without the negotiation
-// (docs/design/0005-express.md).
+// Express: all ranks of a one-host job find out, without the negotiation, that they call the same small operation at
+// the same moment (docs/design/0005-express.md).
 //
-// Every rank stores its data, with a fingerprint of the whole request, into a buffer of its own and then adds itself to
-// one word that all share. The word decides: once it holds everybody, the operation happens on all ranks; until then a
-// rank can take itself out again and go the long way, and so must the others. Nobody waits longer than kPatienceS.
-// Used by the holder of the driver role only.
+// Every rank stores what it brings, with a fingerprint of the whole request, into a buffer of its own and then adds
+// itself to one word that all share. The word decides: once it holds everybody, the operation happens on all ranks;
+// until then a rank can take itself out again and go the long way, and so must the others. Nobody waits longer than
+// kPatience (express.cc). Used by the holder of the driver role only.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
-#include "base/dtype.h"
 #include "transport/neighbours.h"
 
 namespace hvd {
 
 class Express {
  public:
-  struct Request {
-    uint64_t fingerprint = 0;  // of everything that the members must agree on
-    DType dtype = DType::kFloat32;
-    ReduceOp op = ReduceOp::kSum;  // not Average, not Adasum
-    double prescale = 1, postscale = 1;
-    const void* input = nullptr;
-    void* output = nullptr;
-    size_t elems = 0;
-  };
-  static constexpr size_t kMostBytes = kArenaExpressBytes - 64;
+  static constexpr size_t kMostBytes = kArenaExpressBytes - sizeof(uint64_t);  // that a rank can bring
   static constexpr int kMostRanks = 8;
 
   // The ranks of the job are the neighbours. crowded: they share cores, so who waits gives its core away.
   Express(Neighbours* neighbours, bool crowded) : n_(neighbours), crowded_(crowded) {}
 
-  // True: done, on every rank. False: on none; the request has to go the long way.
+  // Where this rank stores what it brings to the next Meet; 8 bytes into a cache line.
+  std::byte* mine() const { return buffer(n_->self(), round_) + sizeof(uint64_t); }
+  // True: all ranks have come with this fingerprint, of everything that they must agree on; what they brought stays
+  // where it is until this rank has met the others once more. False, on all ranks: the request goes the long way.
   // Cost: one atomic operation of each rank on one cache line, one line read from each other rank; so the time grows
   // with the number of ranks, and a tree is better beyond a handful.
-  bool Run(const Request& request);
+  bool Meet(uint64_t fingerprint);
+  // After a Meet that was true: what a rank brought to it.
+  const std::byte* of(int local) const { return buffer(local, static_cast<uint16_t>(round_ - 1)) + sizeof(uint64_t); }
   // A request that had to go the long way is done: who comes next must not take the mark of this rank for a new one.
   void Forget();
 
@@ -43,9 +39,10 @@ class Express {
   bool Come(uint32_t ident);
   bool Await();
   bool Leave();
-  bool Combine(const Request& request);
+  void WakeSleepers();
+  bool AllAgree(uint64_t fingerprint) const;
   std::atomic<uint64_t>& word() const { return n_->arena(0).words().express; }
-  std::byte* buffer(int local) const { return n_->arena(local).express(static_cast<int>(round_ % 2)); }
+  std::byte* buffer(int local, uint16_t round) const { return n_->arena(local).express(round % 2); }
 
   Neighbours* n_;
   bool crowded_;

@@ -3,7 +3,7 @@
 //
 //   words    progress, failed, bell; ring cursors, two pairs per neighbour; of the first rank's only: the express word,
 //            which all ranks change (exception 4)
-//   express  2 x 4 KB       what a rank brings to an operation without negotiation (engine/express.h)
+//   express  2 x 64 KB      what a rank brings to an operation without negotiation (engine/express.h)
 //   small    2 x 64 KB      flat exchange of small batches
 //   slots    2 x 512 KB     streamed chunks of large batches; one piece of memory. In an allreduce of two ranks the
 //   other stores its results
@@ -22,7 +22,7 @@
 namespace hvd {
 
 inline constexpr int kArenaSlots = 2;
-inline constexpr size_t kArenaExpressBytes = (4 << 10) + 64;
+inline constexpr size_t kArenaExpressBytes = (64 << 10) + 128;
 inline constexpr size_t kArenaSmallBytes = 64 << 10;
 inline constexpr size_t kArenaSlotBytes = 512 << 10;
 inline constexpr size_t kControlRingBytes = 64 << 10;
@@ -77,8 +77,8 @@ class Arena {
 
  private:
   static constexpr size_t kWordsBytes = 4096;
-  static constexpr size_t kRingWordsAt = kWordsBytes + 12288;  // behind the express buffers
-  static_assert(2 * kArenaExpressBytes <= kRingWordsAt - kWordsBytes);
+  static constexpr size_t kPage = 4096;
+  static constexpr size_t kRingWordsAt = kWordsBytes + (2 * kArenaExpressBytes + kPage - 1) / kPage * kPage;
   size_t ring_offset(RingKind kind, int neighbour) const {
     const size_t pair = kControlRingBytes + kDataRingBytes;
     return rings_at_ + neighbour * pair + (kind == RingKind::kControl ? 0 : kControlRingBytes);

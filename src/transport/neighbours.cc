@@ -1,12 +1,12 @@
 #include "transport/neighbours.h"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
+
+#include "transport/futex.h"
 
 namespace hvd {
 
@@ -84,7 +84,7 @@ void Neighbours::Ring(int local) {
       static_cast<BellState>(bell.exchange(static_cast<uint32_t>(BellState::kAwake), std::memory_order_seq_cst));
   if (before == BellState::kAwake) return;
   if (before == BellState::kWaiting) {
-    syscall(SYS_futex, &bell, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+    WakeSleepersOn(&bell, 1);
     return;
   }
   const uint64_t one = 1;
@@ -93,16 +93,7 @@ void Neighbours::Ring(int local) {
 }
 
 bool Neighbours::SleepOnBell(double timeout_s) {
-  timespec limit = {};
-  const bool limited = timeout_s < 1e9;
-  if (limited) {
-    limit.tv_sec = static_cast<time_t>(std::max(0.0, timeout_s));
-    limit.tv_nsec = static_cast<long>((std::max(0.0, timeout_s) - static_cast<double>(limit.tv_sec)) * 1e9);
-  }
-  auto& bell = own().words().bell;
-  const long rc = syscall(SYS_futex, &bell, FUTEX_WAIT, static_cast<uint32_t>(BellState::kWaiting),
-                          limited ? &limit : nullptr, nullptr, 0);
-  return rc == 0 || errno != EINTR;
+  return SleepOnWord(&own().words().bell, static_cast<uint32_t>(BellState::kWaiting), timeout_s);
 }
 
 std::byte* Neighbours::Resident(int local, uint64_t offset, size_t bytes) const {

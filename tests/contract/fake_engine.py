@@ -212,10 +212,22 @@ class FakeEngine:
             return status
         number = ctypes.c_int64.from_address(handle)
         status = self.wait(number.value, timeout_s)
-        if status != IN_PROGRESS:
-            self.release(number.value)
-            number.value = 0
+        if status == IN_PROGRESS or (
+            status == OK and self._anything_to_take(abi.HvdOp.from_address(ops), number.value)
+        ):
+            return status
+        self.release(number.value)
+        number.value = 0
         return status
+
+    def _anything_to_take(self, op: abi.HvdOp, handle: int) -> bool:
+        """False also if the result has gone into memory of the caller's that is exactly as long."""
+        results = self._tickets[handle].results
+        if not results or 0 < op.output_bytes == results[0].nbytes:
+            for result in results.values():
+                ctypes.memmove(op.output, np.ascontiguousarray(result).ctypes.data, result.nbytes)
+            return False
+        return True
 
     def refuse(self, op_type: int, process_set: int, name: str, reason: str) -> None:
         with self._job.condition:

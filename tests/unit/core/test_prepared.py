@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from fake_ranks import run_ranks
 from horovod._core import session, tensor_operations
 from horovod._core.collectives import Collectives
 from horovod._core.errors import InvalidArgumentError
-from horovod._core.numpy_adapter import adapter
+from horovod._core.numpy_adapter import NumpyAdapter, adapter
 from horovod._core.reduce_ops import Max, Sum
 
 
@@ -144,14 +144,70 @@ def test_names_for_ever_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) 
     assert run_ranks(1, body)[0] <= 10
 
 
-def test_unnamed_operations_are_not_kept() -> None:
+def test_unnamed_operations_are_prepared_too() -> None:
+    def body(rank: int) -> Any:
+        ops = Counting()
+        for _ in range(3):
+            handles = [ops.allreduce_async_(ones(n), op=Sum) for n in (1, 1, 2)]
+            assert [ops.synchronize(handle).tolist() for handle in handles] == [[2], [2], [2, 2]]
+            assert ops.allgather(ones(rank + 1)).tolist() == [1, 1, 1]
+        return ops.prepared
+
+    assert run_ranks(2, body) == [6, 6]  # another shape is another submission
+
+
+Kind = Callable[[Collectives, Any], Any]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [
+        (lambda ops, tensor: ops.allgather(tensor, name="x"), 8),
+        (lambda ops, tensor: ops.alltoall(tensor, name="x"), 4),
+        (lambda ops, tensor: ops.reducescatter(tensor, name="x", op=Sum), 2),
+    ],
+)
+def test_results_of_a_known_size_go_into_memory_of_their_own(kind: Kind, rows: int) -> None:
+    def body(rank: int) -> Any:
+        made: list[Any] = []
+
+        class Watched(NumpyAdapter):
+            def empty(self, shape: tuple[int, ...], like: Any) -> Any:
+                made.append(super().empty(shape, like))
+                return made[-1]
+
+        ops = Collectives(Watched())
+        kept = [kind(ops, ones(4) * (rank + 1)) for _ in range(3)]
+        assert [len(result) for result in kept] == [rows] * 3
+        assert all((result == kept[0]).all() for result in kept)
+        return [result is one for result, one in zip(kept[1:], made)]
+
+    assert run_ranks(2, body) == [[True, True]] * 2
+
+
+def test_a_result_of_another_size_than_foreseen() -> None:
     def body(rank: int) -> Any:
         ops = Collectives(adapter)
-        ops.allreduce_(ones(1))
-        ops.broadcast_(ones(1), 0)
-        return len(ops._prepared)
+        got = []
+        for step in range(4):
+            # Rank 0 always has two rows, and so foresees four.
+            tensor = np.full(2 if rank == 0 else 2 + step % 2 * 3, rank, np.int64)
+            got.append(ops.allgather(tensor, name="x").tolist())
+        return got
 
-    assert run_ranks(2, body) == [0, 0]
+    short, long = [0, 0, 1, 1], [0, 0, 1, 1, 1, 1, 1]
+    assert run_ranks(2, body) == [[short, long] * 2] * 2
+
+
+def test_an_asynchronous_call_between_does_not_write_into_an_older_result() -> None:
+    def body(rank: int) -> Any:
+        ops = Collectives(adapter)
+        ops.allgather(ones(2), name="x")
+        older = ops.allgather(ones(2), name="x")
+        newer = ops.synchronize(ops.allgather_async(ones(2) * 7, name="x"))
+        return older.tolist(), newer.tolist()
+
+    assert run_ranks(2, body) == [([1] * 4, [7] * 4)] * 2
 
 
 def test_a_failed_submission_does_not_spoil_the_next() -> None:
