@@ -1,7 +1,7 @@
 // Block: result memory that the core allocates and hands out (batch.h).
 //
-// Large blocks ask for huge pages, and when they are given back some wait for the next result of their size: the first
-// touch of new memory costs more than the collective that fills it.
+// Large blocks, when they are given back, wait for the next result of their size, and very large ones ask for huge pages:
+// the first touch of new memory costs more than the collective that fills it.
 #include <sys/mman.h>
 
 #include <cstdlib>
@@ -14,10 +14,12 @@ namespace {
 
 constexpr size_t kLine = 64;
 constexpr size_t kHugePage = 2u << 20;
+constexpr size_t kLargeBytes = 256u << 10;
 constexpr size_t kMostKeptBytes = 128u << 20;  // of all that wait
 constexpr int kMostKept = 4;
 
-bool IsLarge(size_t bytes) { return bytes >= 2 * kHugePage; }
+bool IsLarge(size_t bytes) { return bytes >= kLargeBytes; }
+size_t AlignmentOf(size_t bytes) { return bytes >= 2 * kHugePage ? kHugePage : kLine; }
 size_t RoundedUp(size_t bytes, size_t unit) { return bytes == 0 ? unit : (bytes + unit - 1) / unit * unit; }
 
 // Large blocks that nobody uses. Nobody waits for the lock: a forked child may have inherited it locked.
@@ -75,7 +77,7 @@ Shelf& TheShelf() {
 
 // data stays nullptr when there is no memory; never for 0 bytes.
 Block::Block(size_t size) : bytes(size) {
-  const size_t align = IsLarge(size) ? kHugePage : kLine;
+  const size_t align = AlignmentOf(size);
   if (size > SIZE_MAX - align) return;
   const size_t rounded = RoundedUp(size, align);
   if (IsLarge(size)) data = TheShelf().Take(rounded);
@@ -83,12 +85,12 @@ Block::Block(size_t size) : bytes(size) {
   data = static_cast<std::byte*>(std::aligned_alloc(align, rounded));
 #ifdef MADV_HUGEPAGE
   // A hint: without huge pages the block is merely slower to fill.
-  if (data != nullptr && IsLarge(size)) (void)madvise(data, rounded, MADV_HUGEPAGE);
+  if (data != nullptr && align == kHugePage) (void)madvise(data, rounded, MADV_HUGEPAGE);
 #endif
 }
 
 Block::~Block() {
-  if (data != nullptr && IsLarge(bytes) && TheShelf().Put(data, RoundedUp(bytes, kHugePage))) return;
+  if (data != nullptr && IsLarge(bytes) && TheShelf().Put(data, RoundedUp(bytes, AlignmentOf(bytes)))) return;
   std::free(data);
 }
 
