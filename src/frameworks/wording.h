@@ -3,10 +3,10 @@
 
 #include <string>
 
-namespace hvd::tensorflow {
+namespace hvd::frameworks {
 
 // "allreduce 'allreduce.w'" is the tensor that they called 'w'; and whose failure it is must be seen, because
-// TensorFlow's classes of errors are everybody's.
+// the frameworks' classes of errors are everybody's.
 inline std::string InUsersWords(std::string message) {
   for (const char* operation : {"allreduce", "allgather", "broadcast", "alltoall", "reducescatter"}) {
     const std::string own = std::string(operation) + ".";
@@ -17,4 +17,4 @@ inline std::string InUsersWords(std::string message) {
   return "Horovod: " + message;
 }
 
-}  // namespace hvd::tensorflow
+}  // namespace hvd::frameworks
