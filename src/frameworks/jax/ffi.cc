@@ -1,6 +1,7 @@
 // Collectives inside functions that JAX compiles for the CPU: a handler of the XLA FFI, which waits for the engine on
 // XLA's thread. Its attribute `description` says what to do (see described_call.h). The first operand and result are a
 // token: successive calls hand it on, because XLA would neither keep their order nor have all of them under way.
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <optional>
@@ -91,8 +92,7 @@ int64_t Bytes(const Buffers& buffers, int64_t i, int32_t own_dtype) {
 }
 
 bool SameShape(const Buffer& buffer, const hvd_op& op) {
-  return buffer.rank == op.ndim &&
-         std::memcmp(buffer.extents, op.shape, sizeof(int64_t) * static_cast<size_t>(op.ndim)) == 0;
+  return buffer.rank == op.ndim && std::equal(op.shape, op.shape + op.ndim, buffer.extents);
 }
 
 // What is wrong with the operands and results; empty: nothing.
