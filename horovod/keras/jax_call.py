@@ -15,9 +15,8 @@ from typing import Any, Final, Optional
 import jax
 import numpy as np
 
-from horovod._core import engine_start
+from horovod._core import engine_start, errors
 from horovod._core.described_call import Submission, describe
-from horovod._core.errors import HorovodError, error_from_status
 
 try:
     from jax.extend.core import get_opaque_trace_state
@@ -27,19 +26,8 @@ except ImportError:  # before jax 0.7
 __all__ = ["call", "failure_told_by", "usable"]
 
 _TARGET: Final = "hvd_collective"
-# XLA's code at the beginning of an error's text -> the core's status (src/frameworks/jax/ffi.cc).
-_STATUS_OF: Final = {
-    "INVALID_ARGUMENT": 1,
-    "UNIMPLEMENTED": 2,
-    "UNAVAILABLE": 3,
-    "INTERNAL": 4,
-    "NOT_FOUND": 5,
-    "CANCELLED": 6,
-    "ABORTED": 7,
-    "DEADLINE_EXCEEDED": 8,
-    "FAILED_PRECONDITION": 9,
-}
-_TOLD: Final = re.compile(rf"\b({'|'.join(_STATUS_OF)}): Horovod: (.*)", re.DOTALL)
+# How the core tells a failure: the name of the error here, and its text (src/frameworks/jax/ffi.cc).
+_TOLD: Final = re.compile(r"\bHorovod (\w+Error): (.*)", re.DOTALL)
 
 
 class _Last(threading.local):
@@ -85,18 +73,21 @@ def call(
     foreign = jax.ffi.ffi_call(
         _TARGET, [jax.ShapeDtypeStruct((), np.float32), *forms], has_side_effect=True, input_output_aliases=aliases
     )
-    token, *reduced = foreign(token, *tensors, description=describe(submissions))
+    token, *arrays = foreign(token, *tensors, description=describe(submissions))
     if isinstance(token, jax.core.Tracer):
         _last.trace, _last.token = trace, token
     else:
         token.block_until_ready()
-    return reduced
+    return list(arrays)
 
 
-def failure_told_by(error: BaseException) -> Optional[HorovodError]:
+def failure_told_by(error: BaseException) -> Optional[errors.HorovodError]:
     """The failure of a collective that JAX tells in an error of its own; None if it tells something else."""
     told = _TOLD.search(str(error)) if isinstance(error, jax.errors.JaxRuntimeError) else None
-    return None if told is None else error_from_status(_STATUS_OF[told[1]], told[2])
+    if told is None:
+        return None
+    failure: errors.HorovodError = getattr(errors, told[1], errors.HorovodInternalError)(told[2])
+    return failure
 
 
 def _form(tensor: Any) -> Any:

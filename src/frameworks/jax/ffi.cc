@@ -26,21 +26,28 @@ constexpr Element kElements[] = {
     {11, HVD_FLOAT32, 4}, {12, HVD_FLOAT64, 8}, {16, HVD_BFLOAT16, 2},
 };
 
-// A status and XLA's code for it, which begins the text of the Python exception: horovod/keras/jax_call.py reads it.
-struct Code {
+// How a failure is told: XLA's code, which JAX does not always pass on, and the name of Horovod's own error in the
+// text. horovod/keras/jax_call.py reads that.
+struct Failure {
   hvd_status status;
   int32_t xla;
+  const char* name;
 };
-constexpr int32_t kInternal = 13;
-constexpr Code kCodes[] = {
-    {HVD_INVALID_ARGUMENT, 3}, {HVD_UNSUPPORTED, 12},    {HVD_BACKEND_UNAVAILABLE, 14},
-    {HVD_INTERNAL, kInternal}, {HVD_NOT_INITIALIZED, 5}, {HVD_SHUTDOWN, 1},
-    {HVD_PEER_LOST, 10},       {HVD_TIMEOUT, 4},         {HVD_MISMATCH, 9},
+constexpr Failure kInternal = {HVD_INTERNAL, 13, "HorovodInternalError"};
+constexpr Failure kFailures[] = {
+    {HVD_INVALID_ARGUMENT, 3, "InvalidArgumentError"},
+    {HVD_UNSUPPORTED, 12, "UnsupportedError"},
+    {HVD_BACKEND_UNAVAILABLE, 14, "BackendUnavailableError"},
+    {HVD_NOT_INITIALIZED, 9, "NotInitializedError"},
+    {HVD_SHUTDOWN, 10, "ShutdownError"},
+    {HVD_PEER_LOST, 10, "PeerLostError"},
+    {HVD_TIMEOUT, 4, "CollectiveTimeoutError"},
+    {HVD_MISMATCH, 9, "MismatchError"},
 };
 
-int32_t CodeFor(hvd_status status) {
-  for (const Code& code : kCodes) {
-    if (code.status == status) return code.xla;
+const Failure& FailureFor(hvd_status status) {
+  for (const Failure& failure : kFailures) {
+    if (failure.status == status) return failure;
   }
   return kInternal;
 }
@@ -51,8 +58,9 @@ void* Error(const CallFrame& frame, hvd_status status, const std::string& why) {
       frame.api->struct_bytes < sizeof(Api) || frame.api->create_error == nullptr) {
     return nullptr;
   }
-  const std::string text = frameworks::InUsersWords(why);
-  ErrorArguments arguments = {sizeof(ErrorArguments), nullptr, text.c_str(), CodeFor(status)};
+  const Failure& failure = FailureFor(status);
+  const std::string text = frameworks::InUsersWords(why, std::string("Horovod ") + failure.name);
+  ErrorArguments arguments = {sizeof(ErrorArguments), nullptr, text.c_str(), failure.xla};
   return frame.api->create_error(&arguments);
 }
 

@@ -35,7 +35,9 @@ def allreduce(name, *tensors, op=Sum, factors=(1.0, 1.0)):
 
 def expect_failure(kind, function, *words):
     """JAX's error tells Horovod's."""
-    error = expect_raises(jax.errors.JaxRuntimeError, lambda: jax.block_until_ready(function()), "Horovod: ", *words)
+    error = expect_raises(
+        jax.errors.JaxRuntimeError, lambda: jax.block_until_ready(function()), f"Horovod {kind.__name__}: ", *words
+    )
     told = jax_call.failure_told_by(error)
     assert type(told) is kind, repr(told)
     assert str(error).endswith(str(told))
@@ -153,8 +155,7 @@ def case_a_call_without_use_is_made():
 
 def case_failures_have_their_classes():
     expect_failure(MismatchError, lambda: jax.jit(lambda x: allreduce("m", x))(jnp.ones(2 + hvd.rank())), "'m0'", "[2]")
-    assert jax_call.failure_told_by(ValueError("INTERNAL: Horovod: not JAX's")) is None
-    assert expect_raises(ZeroDivisionError, lambda: 1 // 0)
+    assert jax_call.failure_told_by(ValueError("INTERNAL: Horovod ShutdownError: not JAX's")) is None
     for kind, status in ((HorovodInternalError, 4), (PeerLostError, 7), (CollectiveTimeoutError, 8)):
         session.require().engine.abort(status, "a failure made by the test")
         expect_failure(kind, lambda: jax.jit(lambda x: allreduce("aborted", x))(jnp.ones(3)), "made by the test")
