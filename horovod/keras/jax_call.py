@@ -50,7 +50,8 @@ def usable() -> bool:
 def call(
     submissions: Sequence[Submission], tensors: Sequence[Any], results: Optional[Sequence[Any]] = None
 ) -> list[Any]:
-    """Runs collectives as one custom call. Collective, when the traced function runs.
+    """Runs collectives as one custom call. Collective, when the traced function runs. XLA leaves a call out whose
+    results have no use, on all ranks alike.
 
     Args:
         submissions: describe the tensors in their order.
@@ -70,9 +71,8 @@ def call(
     forms = [_form(tensor) for tensor in tensors] if results is None else results
     trace = get_opaque_trace_state(convention="horovod")
     token = _last.token if _last.trace == trace else np.zeros((), np.float32)
-    foreign = jax.ffi.ffi_call(
-        _TARGET, [jax.ShapeDtypeStruct((), np.float32), *forms], has_side_effect=True, input_output_aliases=aliases
-    )
+    # Not has_side_effect=True: JAX would start the whole function by its slow path, and there is none without a use.
+    foreign = jax.ffi.ffi_call(_TARGET, [jax.ShapeDtypeStruct((), np.float32), *forms], input_output_aliases=aliases)
     token, *arrays = foreign(token, *tensors, description=describe(submissions))
     if isinstance(token, jax.core.Tracer):
         _last.trace, _last.token = trace, token

@@ -145,12 +145,19 @@ def case_given_memory_is_reduced_in_place():
     np.testing.assert_array_equal(kept, np.ones(1000))
 
 
-def case_a_call_without_use_is_made():
+def case_a_call_without_use_is_left_out():
     def unused(x):
         allreduce("unused", x)
         return x + 1
 
-    expect_failure(MismatchError, lambda: jax.jit(unused)(jnp.ones(2 + hvd.rank())), "'unused0'")
+    x = jnp.ones(2 + hvd.rank())  # would be a mismatch
+    np.testing.assert_array_equal(jax.jit(unused)(x), x + 1)
+
+
+def case_a_failure_is_told_where_results_are_used():
+    reduced = jax.jit(lambda x: allreduce("late", x)[0])
+    used = jax.jit(lambda x: x * 2)
+    expect_failure(MismatchError, lambda: used(reduced(jnp.ones(2 + hvd.rank()))), "'late0'")
 
 
 def case_failures_have_their_classes():
@@ -170,7 +177,7 @@ def case_a_call_that_is_not_as_described_is_refused():
 
     def refused(words, **attributes):
         results = [jax.ShapeDtypeStruct((), "float32"), jax.ShapeDtypeStruct((3,), "float32")]
-        foreign = jax.ffi.ffi_call("hvd_collective", results, has_side_effect=True)
+        foreign = jax.ffi.ffi_call("hvd_collective", results)
         expect_failure(
             InvalidArgumentError, lambda: jax.jit(lambda x: foreign(np.float32(0), x, **attributes))(jnp.ones(3)), words
         )
