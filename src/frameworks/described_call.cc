@@ -18,7 +18,7 @@ class Words {
     *word = rest_.substr(0, rest_.find_first_of(kSpace));
     rest_.remove_prefix(word->size());
     Skip();
-    return !word->empty();
+    return !word->empty() && word->find('\0') == std::string::npos;
   }
   template <class Number>
   bool Next(Number* number) {

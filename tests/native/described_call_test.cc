@@ -29,6 +29,7 @@ TEST(DescribedCallRefusesOtherTexts) {
   EXPECT(Reads(good));
   for (size_t n = 0; n < good.size(); ++n) EXPECT(!Reads(good.substr(0, n)));
   EXPECT(!Reads(good + " 4"));
+  EXPECT(!Reads(std::string("0 0 1 0 1 1 1\n\0allreduce.a 7 24 0", 34)));
   EXPECT(!Reads("0 0 1 0 1 1 0"));
   EXPECT(!Reads("0 0 1 0 1 1 99999999999999\nallreduce.a 7 24 0"));
   EXPECT(!Reads("0 0 1 0 1 1 -1\nallreduce.a 7 24 0"));
