@@ -22,10 +22,10 @@ class Words {
   }
   template <class Number>
   bool Next(Number* number) {
-    const char* end = rest_.data() + rest_.size();
-    const auto [stop, problem] = std::from_chars(rest_.data(), end, *number);
+    const char *start = rest_.data(), *end = start + rest_.size();
+    const auto [stop, problem] = std::from_chars(start, end, *number);
     if (problem != std::errc() || (stop != end && std::strchr(kSpace, *stop) == nullptr)) return false;
-    rest_.remove_prefix(static_cast<size_t>(stop - rest_.data()));
+    rest_.remove_prefix(static_cast<size_t>(stop - start));
     Skip();
     return true;
   }
