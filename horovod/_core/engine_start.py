@@ -129,6 +129,15 @@ def tensorflow_xla_problem() -> str:
     return text.decode()
 
 
+def jax_handler() -> Any:
+    """The core's handler of the XLA FFI, a function of ctypes.
+
+    Raises:
+        ImportError: the core is missing or unusable.
+    """
+    return library.load().hvd_jax_collective
+
+
 def _error(status: int, message: str) -> HorovodError:
     """The public error, in the user's words: "allreduce 'allreduce.w'" is the tensor that they called 'w'."""
     return error_from_status(status, _ENGINE_NAME.sub(r"\1 '", message))

@@ -227,4 +227,5 @@ FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "hvd_log_sink": (None, (LogFunction,)),
     "hvd_register_tensorflow": (c_char_p, ()),
     "hvd_register_tensorflow_xla": (c_char_p, ()),
+    "hvd_jax_collective": (c_void_p, (c_void_p,)),
 }

@@ -33,16 +33,16 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _translated(func: Callable[..., Any]) -> Callable[..., Any]:
-    """JAX raises an error of its own for what a host call raises; this raises the latter."""
-    from horovod.keras.reduce_jax import take_failure
+    """JAX raises an error of its own for what fails inside a step; this raises Horovod's."""
+    from horovod.keras.reduce_jax import failure_behind, forget_failure
 
     @functools.wraps(func)
     def translated(*args: Any, **kwargs: Any) -> Any:
-        take_failure()
+        forget_failure()
         try:
             return func(*args, **kwargs)
         except Exception as error:
-            failure = take_failure()
+            failure = failure_behind(error)
             if failure is None or failure is error:
                 raise
             raise failure from error

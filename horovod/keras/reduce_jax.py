@@ -1,7 +1,7 @@
-"""Reducing gradients when Keras runs on JAX: one ordered host call for all of them in the compiled step.
+"""Reducing gradients when Keras runs on JAX: all of them in one call of the compiled step.
 
-The call copies the gradients into NumPy arrays and reduces those. It is ordered, so that the steps of all ranks keep
-their order, and it is one call, because XLA neither starts independent calls in a fixed order nor all of them.
+On the CPU the core handles that call (`jax_call`). On other devices, on several at once, and with a compressor of the
+user's own it is an ordered host call, which copies the gradients into NumPy arrays and reduces those.
 """
 
 from __future__ import annotations
@@ -16,11 +16,16 @@ from jax.experimental import io_callback
 
 from horovod._core import numpy_adapter
 from horovod._core.collectives import Collectives
+from horovod._core.compression import CastCompressor, NoneCompressor
+from horovod._core.described_call import Submission, TensorForm
+from horovod._core.engine_port import ALLREDUCE
 from horovod._core.errors import InvalidArgumentError
+from horovod._core.gradients import assign_groups
 from horovod._core.settings import from_environ
-from horovod.keras.reduction import ListReducer, Reduction, ReductionSettings
+from horovod.keras import jax_call
+from horovod.keras.reduction import ListReducer, Reduction, ReductionSettings, groups_of, names_of
 
-__all__ = ["JaxReduction", "take_failure"]
+__all__ = ["JaxReduction", "failure_behind", "forget_failure"]
 
 _collectives: Final = Collectives(numpy_adapter.adapter)
 # What the last failed host call raised: JAX passes on its text only.
@@ -51,15 +56,51 @@ class JaxReduction(Reduction):
         shared = self._divide_local(results, variables)
         if not shared:
             return results
-        reducer = ListReducer(_collectives, self.settings, [variables[index] for index in shared])
-        sent = [results[index] for index in shared]
-        forms = [jax.ShapeDtypeStruct(gradient.shape, gradient.dtype) for gradient in sent]
-        for index, reduced in zip(shared, io_callback(_on_host(reducer), forms, *sent, ordered=True)):
+        own, sent = [variables[index] for index in shared], [results[index] for index in shared]
+        together = self._in_the_core if self._core_can(sent) else self._on_the_host
+        for index, reduced in zip(shared, together(sent, own)):
             results[index] = reduced
         return results
 
+    def _core_can(self, gradients: Sequence[Any]) -> bool:
+        known = isinstance(self.settings.options.compression, (NoneCompressor, CastCompressor))
+        # A dtype that the core does not know is refused on the host, by its name.
+        return known and jax_call.usable() and all(numpy_adapter.adapter.dtype(g) >= 0 for g in gradients)
 
-def _on_host(reducer: ListReducer) -> Callable[..., list[Any]]:
+    def _in_the_core(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """The groups, each a submission, in one call."""
+        options = self.settings.options
+        # Casts are traced: they ask for no more of a tensor than JAX's have.
+        pairs = [options.compression.compress(gradient) for gradient in gradients]
+        names = names_of(self.settings, variables)
+        groups = assign_groups(range(len(pairs)), groups_of(self.settings, variables))
+        grouped = {index for group in groups for index in group}
+        order: list[Any] = []
+        submissions = []
+        for group in [*groups, *((index,) for index in range(len(pairs)) if index not in grouped)]:
+            members = [_tensor_form(names[index], pairs[index][0]) for index in group]  # type: ignore[call-overload]
+            order += group
+            submissions.append(
+                Submission(
+                    ALLREDUCE, members, options.process_set.process_set_id or 0, int(options.op), options.factors
+                )
+            )
+        results: list[Any] = [None] * len(pairs)
+        for index, reduced in zip(order, jax_call.call(submissions, [pairs[index][0] for index in order])):
+            results[index] = options.compression.decompress(reduced, pairs[index][1])
+        return results
+
+    def _on_the_host(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        reducer = ListReducer(_collectives, self.settings, variables)
+        forms = [jax.ShapeDtypeStruct(gradient.shape, gradient.dtype) for gradient in gradients]
+        return list(io_callback(_host_function(reducer), forms, *gradients, ordered=True))
+
+
+def _tensor_form(name: str, tensor: Any) -> TensorForm:
+    return TensorForm(name, numpy_adapter.adapter.dtype(tensor), tensor.shape, tensor.size * tensor.dtype.itemsize)
+
+
+def _host_function(reducer: ListReducer) -> Callable[..., list[Any]]:
     def reduce(*gradients: Any) -> list[Any]:
         try:
             return reducer([np.array(gradient, order="C") for gradient in gradients])
@@ -70,6 +111,11 @@ def _on_host(reducer: ListReducer) -> Callable[..., list[Any]]:
     return reduce
 
 
-def take_failure() -> Optional[Exception]:
-    """What the last failed reduction raised, once."""
-    return _failures.pop() if _failures else None
+def failure_behind(error: Exception) -> Optional[Exception]:
+    """What a collective inside a step failed with, if JAX raised `error` because of that; once."""
+    return _failures.pop() if _failures else jax_call.failure_told_by(error)
+
+
+def forget_failure() -> None:
+    """Nothing has failed yet."""
+    _failures.clear()

@@ -16,7 +16,15 @@ from horovod._core.collectives import Collectives
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
 from horovod._core.gradients import GradientReducer, GradientSource, ReductionOptions
 
-__all__ = ["ListReducer", "Reduction", "ReductionSettings", "make_reduction", "variables_of_layers"]
+__all__ = [
+    "ListReducer",
+    "Reduction",
+    "ReductionSettings",
+    "groups_of",
+    "make_reduction",
+    "names_of",
+    "variables_of_layers",
+]
 
 
 @dataclass(frozen=True)
@@ -154,11 +162,23 @@ def variables_of_layers(layers: Sequence[Any]) -> list[Any]:
     return [variable for layer in layers for variable in layer.trainable_weights]
 
 
+def names_of(settings: ReductionSettings, variables: Sequence[Any]) -> list[str]:
+    """The names of the operations, by the variables' places: layers may be numbered differently on a rank that has made
+    more of them."""
+    return [f"{settings.scope}/{index}.{variable.name}" for index, variable in enumerate(variables)]
+
+
+def groups_of(settings: ReductionSettings, variables: Sequence[Any]) -> Any:
+    """What `assign_groups` takes, with the variables' places for the variables: all together unless groups are asked
+    for."""
+    if settings.groups is None or isinstance(settings.groups, int):
+        return 1 if settings.groups is None else settings.groups
+    place = {id(variable): index for index, variable in enumerate(variables)}
+    return [[place[id(v)] for v in group if id(v) in place] for group in settings.groups]
+
+
 class ListReducer:
     """Reduces lists of tensors of the same variables, step after step, through the core's `GradientReducer`.
-
-    Operations are named by the variables' places: layers may be numbered differently on a rank that has made more of
-    them.
 
     Args:
         collectives: of the tensors' framework.
@@ -168,14 +188,8 @@ class ListReducer:
 
     def __init__(self, collectives: Collectives, settings: ReductionSettings, variables: Sequence[Any]) -> None:
         self._tensors: list[Any] = []
-        names = [(index, f"{settings.scope}/{index}.{variable.name}") for index, variable in enumerate(variables)]
-        place = {id(variable): index for index, variable in enumerate(variables)}
-        groups = settings.groups
-        if groups is None:
-            groups = 1
-        elif not isinstance(groups, int):
-            groups = [[place[id(v)] for v in group if id(v) in place] for group in groups]
         source = GradientSource(self._read, self._write)
+        names, groups = list(enumerate(names_of(settings, variables))), groups_of(settings, variables)
         self._reducer = GradientReducer(collectives, names, source, settings.options, groups)
 
     def __call__(self, tensors: Sequence[Any]) -> list[Any]:

@@ -12,10 +12,11 @@ from typing import Any, Callable, Final, Optional
 
 import tensorflow as tf
 
-from horovod._core import engine_start, process_sets, session
+from horovod._core import dtypes, engine_start, process_sets, session
+from horovod._core.described_call import Submission, TensorForm, describe
 from horovod._core.engine_port import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, OP_NAMES, REDUCESCATTER
 from horovod._core.errors import UnsupportedError
-from horovod._core.submission import full_name, member_names
+from horovod._core.submission import member_names
 
 __all__ = ["Launch", "compiling", "launch"]
 
@@ -86,18 +87,20 @@ def launch(operator: str, tensors: Sequence[Any], attributes: dict[str, Any], no
 def _description(
     operator: str, tensors: Sequence[Any], shapes: Sequence[Any], attributes: dict[str, Any], name: str
 ) -> str:
-    """What the core reads (src/frameworks/tensorflow/xla.cc)."""
+    """What the core reads."""
     op_type = _TYPES[operator]
-    base = full_name(op_type, name.replace(" ", "_"))
-    names = [base] if len(tensors) == 1 else member_names(base, len(tensors))
-    lines = [
-        f"{op_type} {attributes['process_set_id']} {attributes.get('reduce_op', 0)} {attributes.get('root_rank', 0)} "
-        f"{attributes.get('prescale_factor', '1')} {attributes.get('postscale_factor', '1')} {len(tensors)}"
+    names = [name] if len(tensors) == 1 else member_names(name, len(tensors))
+    members = [
+        TensorForm(own, _dtype(tensor), list(tensor.shape), shape.num_elements() * tensor.dtype.size)
+        for own, tensor, shape in zip(names, tensors, shapes)
     ]
-    for own, tensor, shape in zip(names, tensors, shapes):
-        nbytes = shape.num_elements() * tensor.dtype.size
-        lines.append(" ".join(map(str, [own, tensor.dtype.as_datatype_enum, nbytes, *tensor.shape])))
-    return "\n".join(lines)
+    factors = attributes.get("prescale_factor", "1"), attributes.get("postscale_factor", "1")
+    numbers = attributes["process_set_id"], attributes.get("reduce_op", 0)
+    return describe([Submission(op_type, members, *numbers, factors, attributes.get("root_rank", 0))])
+
+
+def _dtype(tensor: Any) -> int:
+    return dtypes.NAMES.index(tensor.dtype.name) if tensor.dtype.name in dtypes.NAMES else -1
 
 
 def _result_shape(operator: str, node: str, tensor: Any, number: int) -> Any:

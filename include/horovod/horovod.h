@@ -294,6 +294,11 @@ HVD_API void hvd_log_sink(hvd_log_fn fn);
 HVD_API const char* hvd_register_tensorflow(void);
 /* Adds the custom call with which functions compiled by that TensorFlow's XLA run collectives on the CPU. Likewise. */
 HVD_API const char* hvd_register_tensorflow_xla(void);
+/* The handler of the XLA FFI with which functions compiled by JAX run collectives on the CPU; given to
+ * jax.ffi.register_ffi_target. Collective; blocks XLA's thread. call_frame: an XLA_FFI_CallFrame, checked: a token and
+ * the tensors, of any hvd_dtype, and one text attribute `description`. The answer: NULL, or an XLA_FFI_Error with the
+ * message of the failure. */
+HVD_API void* hvd_jax_collective(void* call_frame);
 
 #ifdef __cplusplus
 }

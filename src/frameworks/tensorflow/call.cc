@@ -5,7 +5,7 @@
 
 #include "frameworks/tensorflow/dtypes.h"
 #include "frameworks/tensorflow/turns.h"
-#include "frameworks/tensorflow/wording.h"
+#include "frameworks/wording.h"
 
 namespace hvd::tensorflow {
 namespace {
@@ -53,7 +53,7 @@ void Call::Start(const Attributes& attributes, TF_OpKernelContext* context, TF_A
 }
 
 void Call::Fail(hvd_status code, const std::string& message) {
-  tf.TF_SetStatus(status_.get(), CodeFor(code), InUsersWords(message).c_str());
+  tf.TF_SetStatus(status_.get(), CodeFor(code), frameworks::InUsersWords(message).c_str());
 }
 
 void Call::Name() {

@@ -14,7 +14,9 @@ from keras_cases import (
 )
 
 import horovod.keras as hvd
+from horovod._core import session
 from horovod._core.errors import HorovodInternalError, HostsUpdatedInterrupt
+from horovod._native.abi import INTERNAL
 from horovod.keras import reduction
 
 EPOCHS = 3
@@ -77,8 +79,30 @@ def case_host_news_go_on_without_a_restore():
     assert_same_everywhere(model.variables)
 
 
+class Abort(keras.callbacks.Callback):
+    """The engine of the last rank fails once, in the middle of training."""
+
+    done = False
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch == 2 and not self.done and int(self.model.optimizer.iterations) > 2:
+            self.done = True
+            if hvd.rank() == hvd.size() - 1:
+                session.require().engine.abort(INTERNAL, "a failure made by the test")
+
+
 def case_jax_failure_in_a_step_is_retried():
+    model, undisturbed, starts, resets = train_with([Abort()])
+    assert starts == [(0, 0), (1, 0)] and resets == [hvd.size()]
+    assert_same_everywhere(model.variables + model.optimizer.variables)
+    assert_close(model, undisturbed)
+
+
+def case_jax_failure_in_a_host_call_is_retried():
+    from horovod.keras import jax_call
+
     calls = []
+    usable, jax_call.usable = jax_call.usable, lambda: False
     reduce = reduction.ListReducer.__call__
 
     def fail_once(self, tensors):
@@ -92,7 +116,8 @@ def case_jax_failure_in_a_step_is_retried():
         model, undisturbed, starts, resets = train_with([])
     finally:
         reduction.ListReducer.__call__ = reduce
-    assert starts == [(0, 0), (1, 0)] and resets == [hvd.size()]
+        jax_call.usable = usable
+    assert calls and starts == [(0, 0), (1, 0)] and resets == [hvd.size()]
     assert_same_everywhere(model.variables + model.optimizer.variables)
     assert_close(model, undisturbed)
 

@@ -1,5 +1,6 @@
 """Cases of training with `horovod.keras`, the same on every backend; those of one backend have its name."""
 
+import contextlib
 import warnings
 
 import keras
@@ -21,6 +22,7 @@ from keras_cases import (
 import horovod.keras as hvd
 from horovod._core.objects import broadcast_object
 from horovod._core.process_sets import ProcessSet
+from horovod.keras import reduction
 
 ONLY_ZERO = ProcessSet([0])
 
@@ -228,6 +230,52 @@ def case_jax_passes_are_refused():
         lambda: hvd.PartialDistributedOptimizer(sgd(), backward_passes_per_step=2),
         "gradient_accumulation_steps=2",
     )
+
+
+def case_jax_steps_call_the_core():
+    model = compiled(hvd.DistributedOptimizer(sgd(), groups=2), steps_per_execution=2)
+    with count_host_calls() as calls:
+        fit(model, epochs=1)
+    assert not calls
+
+
+def case_jax_host_call_elsewhere():
+    from horovod.keras import jax_call
+
+    class Halves:
+        """A compressor of the user's own, which needs NumPy's arrays."""
+
+        def compress(self, tensor):
+            return np.asarray(tensor, "float16"), tensor.dtype
+
+        def decompress(self, tensor, dtype):
+            return np.asarray(tensor, dtype)
+
+    whole = compiled(sgd())
+    fit(whole, share=False)
+    usable = jax_call.usable
+    for options, core in (({}, False), ({"compression": Halves()}, True)):
+        jax_call.usable = lambda core=core: core and usable()
+        try:
+            model = compiled(hvd.DistributedOptimizer(sgd(), **options))
+            with count_host_calls() as calls:
+                fit(model)
+        finally:
+            jax_call.usable = usable
+        assert calls
+        assert_same_everywhere(model.variables)
+        assert_close(model, whole, atol=1e-5 if not core else 0.01)
+
+
+@contextlib.contextmanager
+def count_host_calls():
+    calls = []
+    reduce = reduction.ListReducer.__call__
+    reduction.ListReducer.__call__ = lambda self, tensors: calls.append(1) or reduce(self, tensors)
+    try:
+        yield calls
+    finally:
+        reduction.ListReducer.__call__ = reduce
 
 
 def case_tensorflow_xla_on_the_cpu():

@@ -1,0 +1,169 @@
+// Collectives inside functions that JAX compiles for the CPU: a handler of the XLA FFI, which waits for the engine on
+// XLA's thread. Its attribute `description` says what to do (see described_call.h). The first operand and result are a
+// token: successive calls hand it on, because XLA would neither keep their order nor have all of them under way.
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <optional>
+
+#include "frameworks/described_call.h"
+#include "frameworks/jax/call_frame.h"
+#include "frameworks/wording.h"
+
+namespace hvd::jax {
+namespace {
+
+using frameworks::DescribedCall;
+
+struct Element {
+  int32_t xla;
+  int32_t own;
+  int64_t bytes;
+};
+constexpr Element kElements[] = {
+    {1, HVD_BOOL, 1},     {2, HVD_INT8, 1},     {3, HVD_INT16, 2},     {4, HVD_INT32, 4},  {5, HVD_INT64, 8},
+    {6, HVD_UINT8, 1},    {7, HVD_UINT16, 2},   {8, HVD_UINT32, 4},    {9, HVD_UINT64, 8}, {10, HVD_FLOAT16, 2},
+    {11, HVD_FLOAT32, 4}, {12, HVD_FLOAT64, 8}, {16, HVD_BFLOAT16, 2},
+};
+
+// How a failure is told: XLA's code, which JAX does not always pass on, and the name of Horovod's own error in the
+// text. horovod/keras/jax_call.py reads that.
+struct Failure {
+  hvd_status status;
+  int32_t xla;
+  const char* name;
+};
+constexpr Failure kInternal = {HVD_INTERNAL, 13, "HorovodInternalError"};
+constexpr Failure kFailures[] = {
+    {HVD_INVALID_ARGUMENT, 3, "InvalidArgumentError"},
+    {HVD_UNSUPPORTED, 12, "UnsupportedError"},
+    {HVD_BACKEND_UNAVAILABLE, 14, "BackendUnavailableError"},
+    {HVD_NOT_INITIALIZED, 9, "NotInitializedError"},
+    {HVD_SHUTDOWN, 10, "ShutdownError"},
+    {HVD_PEER_LOST, 10, "PeerLostError"},
+    {HVD_TIMEOUT, 4, "CollectiveTimeoutError"},
+    {HVD_MISMATCH, 9, "MismatchError"},
+};
+
+const Failure& FailureFor(hvd_status status) {
+  for (const Failure& failure : kFailures) {
+    if (failure.status == status) return failure;
+  }
+  return kInternal;
+}
+
+// A frame that has no such function comes from no XLA: nobody can be told.
+void* Error(const CallFrame& frame, hvd_status status, const std::string& why) {
+  if (frame.struct_bytes < offsetof(CallFrame, context) || frame.api == nullptr ||
+      frame.api->struct_bytes < sizeof(Api) || frame.api->create_error == nullptr) {
+    return nullptr;
+  }
+  const Failure& failure = FailureFor(status);
+  const std::string text = frameworks::InUsersWords(why, std::string("Horovod ") + failure.name);
+  ErrorArguments arguments = {sizeof(ErrorArguments), nullptr, text.c_str(), failure.xla};
+  return frame.api->create_error(&arguments);
+}
+
+// True: XLA only asked what the handler is. Version 0.1 is what every XLA since then understands.
+bool AnswerQuestion(const CallFrame& frame) {
+  for (Extension* extension = frame.extensions; extension != nullptr; extension = extension->next) {
+    if (extension->type != kMetadata || extension->struct_bytes < sizeof(MetadataExtension)) continue;
+    Metadata* metadata = reinterpret_cast<MetadataExtension*>(extension)->metadata;
+    metadata->version.major = 0;
+    metadata->version.minor = 1;
+    metadata->traits = 0;
+    return true;
+  }
+  return false;
+}
+
+std::optional<std::string_view> Description(const Attributes& attributes) {
+  for (int64_t i = 0; i < attributes.size; ++i) {
+    if (attributes.types[i] == kText &&
+        std::string_view(attributes.names[i]->data, attributes.names[i]->bytes) == "description")
+      return std::string_view(attributes.values[i]->data, attributes.values[i]->bytes);
+  }
+  return std::nullopt;
+}
+
+// Bytes of a buffer of this type; -1: it is none.
+int64_t Bytes(const Buffers& buffers, int64_t i, int32_t own_dtype) {
+  if (buffers.types[i] != kBuffer || buffers.items[i]->struct_bytes < sizeof(Buffer)) return -1;
+  const Buffer& buffer = *buffers.items[i];
+  for (const Element& element : kElements) {
+    if (element.xla != buffer.dtype || element.own != own_dtype) continue;
+    int64_t bytes = element.bytes;
+    for (int64_t d = 0; d < buffer.rank; ++d) bytes *= buffer.extents[d];
+    return bytes == 0 || buffer.data != nullptr ? bytes : -1;
+  }
+  return -1;
+}
+
+bool SameShape(const Buffer& buffer, const hvd_op& op) {
+  return buffer.rank == op.ndim && std::equal(op.shape, op.shape + op.ndim, buffer.extents);
+}
+
+// What is wrong with the operands and results; empty: nothing.
+std::string Problem(const CallFrame& frame, const DescribedCall& call) {
+  const Buffers &operands = frame.operands, &results = frame.results;
+  const auto n = static_cast<int64_t>(call.ops().size());
+  if (operands.size != n + 1 || results.size != n + 1) {
+    return "a compiled function calls with " + std::to_string(operands.size) + " operands for " +
+           std::to_string(results.size) + " results; the description says a token and " + std::to_string(n) +
+           " tensors. Give ffi_call as many of both.";
+  }
+  if (Bytes(operands, 0, HVD_FLOAT32) != sizeof(float) || Bytes(results, 0, HVD_FLOAT32) != sizeof(float))
+    return "a compiled function's call hands on no token; its first operand and result must be a float32 scalar.";
+  for (int64_t i = 0; i < n; ++i) {
+    const hvd_op& op = call.ops()[static_cast<size_t>(i)];
+    const int64_t given = Bytes(operands, i + 1, op.dtype), promised = call.result_bytes(static_cast<size_t>(i));
+    const bool same = op.type == HVD_ALLREDUCE || op.type == HVD_BROADCAST;
+    if (given < 0 || !SameShape(*operands.items[i + 1], op) || (same && given != promised) ||
+        Bytes(results, i + 1, op.dtype) != promised) {
+      return "'" + std::string(op.name) + "': operand or result " + std::to_string(i + 1) +
+             " in a compiled function has another dtype or shape than the description says. Make both of one tensor.";
+    }
+  }
+  return "";
+}
+
+void* Collective(const CallFrame& frame) {
+  if (AnswerQuestion(frame)) return nullptr;
+  if (frame.struct_bytes < sizeof(CallFrame)) {
+    return Error(frame, HVD_UNSUPPORTED,
+                 "XLA calls with a frame of " + std::to_string(frame.struct_bytes) + " bytes; " +
+                     std::to_string(sizeof(CallFrame)) + " are needed. Use jax 0.5 or later.");
+  }
+  if (frame.stage != kExecute) return nullptr;
+  const std::optional<std::string_view> description = Description(frame.attributes);
+  DescribedCall call;
+  if (!description || !call.Parse(*description)) {
+    return Error(frame, HVD_INVALID_ARGUMENT,
+                 "a compiled function's call has no description of a collective that can be read. Give ffi_call the "
+                 "attribute `description`, as horovod/_core/described_call.py writes it.");
+  }
+  if (const std::string problem = Problem(frame, call); !problem.empty())
+    return Error(frame, HVD_INVALID_ARGUMENT, problem);
+  std::vector<const void*> in;
+  std::vector<void*> out;
+  for (int64_t i = 0; i < frame.operands.size; ++i) {
+    in.push_back(frame.operands.items[i]->data);
+    out.push_back(frame.results.items[i]->data);
+  }
+  std::memmove(out[0], in[0], sizeof(float));
+  std::string why;
+  const hvd_status status = call.Run(in.data() + 1, out.data() + 1, &why);
+  return status == HVD_OK ? nullptr : Error(frame, status, why);
+}
+
+}  // namespace
+}  // namespace hvd::jax
+
+extern "C" void* hvd_jax_collective(void* call_frame) {
+  const auto& frame = *static_cast<const hvd::jax::CallFrame*>(call_frame);
+  try {
+    return hvd::jax::Collective(frame);
+  } catch (const std::exception& error) {  // no memory left
+    return hvd::jax::Error(frame, HVD_INTERNAL, error.what());
+  }
+}

@@ -1,0 +1,17 @@
+"""The core's custom call in functions compiled by JAX, on two ranks."""
+
+from __future__ import annotations
+
+import pytest
+from keras_job import TIMEOUT_S, cases, job
+
+pytest.importorskip("keras")
+pytest.importorskip("jax")
+
+JOB = job("jax_call_worker.py", "jax")
+
+
+@pytest.mark.timeout(TIMEOUT_S + 20)
+@pytest.mark.parametrize("case", cases("jax_call_worker.py", "jax"))
+def test_case(case: str) -> None:
+    JOB.check(case)
