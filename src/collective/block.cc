@@ -29,7 +29,7 @@ class Shelf {
   std::byte* Take(size_t bytes) {
     std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return nullptr;
-    for (int i = 0; i < count_; ++i) {
+    for (int i = count_ - 1; i >= 0; --i) {  // the last one may still be in the cache
       if (kept_[i].bytes == bytes) return Remove(i);
     }
     return nullptr;
