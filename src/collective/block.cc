@@ -1,7 +1,7 @@
 // Block: result memory that the core allocates and hands out (batch.h).
 //
-// Large blocks, when they are given back, wait for the next result of their size, and very large ones ask for huge pages:
-// the first touch of new memory costs more than the collective that fills it.
+// Large blocks, when they are given back, wait for the next result of their size, and very large ones ask for huge
+// pages: the first touch of new memory costs more than the collective that fills it.
 #include <sys/mman.h>
 
 #include <cstdlib>
