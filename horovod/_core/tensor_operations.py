@@ -29,7 +29,7 @@ class TensorOperations:
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
         self._address_if = adapter.address_if
-        # Arguments of a named call -> its submission. An entry is taken out while it is in use, so that two threads
+        # Arguments of a call -> its submission. An entry is taken out while it is in use, so that two threads
         # never share one.
         self._prepared: dict[Hashable, submission.Prepared] = {}
 
@@ -66,19 +66,8 @@ class TensorOperations:
 
     def _take_in_place(self, key: Hashable, tensor: Any) -> Optional[submission.Prepared]:
         """The prepared operation of one tensor in place, ready to go; None if there is none that fits."""
-        # `_take_prepared` and `_aim` without their frames: every call of a step comes by here.
-        try:
-            ready = self._prepared.pop(key, None)
-        except TypeError:
-            return None
-        if ready is None or ready.stamp is not session.stamp:
-            return None
-        address = self._address_if(tensor, ready.dtype, ready.shape)
-        if address < 0:
-            return None
-        first = ready.first
-        first.input = first.output = address
-        return ready
+        ready = self._take_prepared(key)
+        return ready if ready is not None and self._aim(ready, tensor) else None
 
     def _run_in_place(self, key: Hashable, tensor: Any) -> bool:
         """Runs a prepared operation of one tensor in place. False: none was kept that fits."""

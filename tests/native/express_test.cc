@@ -31,6 +31,19 @@ bool Sum(ShmWorld& world, int r, Express& express, uint64_t fingerprint, std::ve
   return true;
 }
 
+// Sometimes late, sometimes the long way. True: done at once.
+bool RunEitherWay(Engine& engine, const Op& op, std::mt19937* random) {
+  if ((*random)() % 16 == 0) SpinFor((*random)() % 20);
+  if ((*random)() % 8 == 0) {
+    EXPECT_OK(RunOp(engine, op.op));
+    return false;
+  }
+  std::shared_ptr<Completion> late;
+  EXPECT_OK(engine.Run(&op.op, 1, 60, &late));
+  if (late) EXPECT(late->done() && late->status().ok());
+  return !late;
+}
+
 }  // namespace
 
 TEST(express_happens_on_all_ranks_or_on_none) {
@@ -108,15 +121,7 @@ TEST(express_and_the_long_way_together) {
       std::vector<int32_t> data(1 + step % 9, r + step);
       const std::string name = "x" + std::to_string(step % 4);
       const Op op(HVD_ALLREDUCE, HVD_INT32, name, {static_cast<int64_t>(data.size())}, data.data(), data.data());
-      if (random() % 16 == 0) SpinFor(random() % 20);
-      if (random() % 8 == 0) {
-        EXPECT_OK(RunOp(world[r], op.op));
-      } else {
-        std::shared_ptr<Completion> late;
-        EXPECT_OK(world[r].Run(&op.op, 1, 60, &late));
-        if (late) EXPECT(late->done() && late->status().ok());
-        if (!late) ++at_once;
-      }
+      at_once += RunEitherWay(world[r], op, &random);
       EXPECT_EQ(data.back(), 2 * step + 1);
     }
   });
@@ -255,13 +260,7 @@ TEST(express_counts_unnamed_operations) {
     for (int step = 0; step < 500; ++step) {
       int32_t number = r + step;
       const Op op(HVD_ALLREDUCE, HVD_INT32, "", {1}, &number, &number);
-      if (random() % 16 == 0) SpinFor(random() % 20);
-      if (random() % 8 == 0) {
-        EXPECT_OK(RunOp(world[r], op.op));
-      } else {
-        std::shared_ptr<Completion> late;
-        EXPECT_OK(world[r].Run(&op.op, 1, 60, &late));
-      }
+      (void)RunEitherWay(world[r], op, &random);
       EXPECT_EQ(number, 2 * step + 1);
     }
   });
