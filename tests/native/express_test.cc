@@ -201,10 +201,13 @@ TEST(express_every_collective_gives_what_the_long_way_gives) {
         Op op(type, HVD_INT32, step % 2 == 0 ? "x" : "", {rows, columns}, data.data(), static_cast<int32_t*>(nullptr));
         const int root = static_cast<int>(alike() % n);
         if (type == HVD_BROADCAST) op.op.root_rank = root;
-        // Member m sends everything it has but its last row to the rank after it.
+        // A member keeps its last row, and sends rank 0 what cannot be dealt equally.
+        const auto part = [&](int m, int to) {
+          const int sent = rows_of[m] > 0 ? rows_of[m] - 1 : 0;
+          return sent / n + (to == 0 ? sent % n : 0);
+        };
         std::vector<int32_t> splits(n);
-        const auto sent = [&](int m) { return rows_of[m] > 0 ? rows_of[m] - 1 : 0; };
-        splits[(r + 1) % n] = sent(r);
+        for (int m = 0; m < n; ++m) splits[m] = part(r, m);
         if (type == HVD_ALLTOALL) {
           op.op.splits = splits.data();
           op.op.n_splits = n;
@@ -226,7 +229,11 @@ TEST(express_every_collective_gives_what_the_long_way_gives) {
         } else if (type == HVD_ALLGATHER) {
           for (int m = 0; m < n; ++m) append(m, 0, rows_of[m]);
         } else if (type == HVD_ALLTOALL) {
-          append((r + n - 1) % n, 0, sent((r + n - 1) % n));
+          for (int m = 0; m < n; ++m) {
+            int before = 0;
+            for (int to = 0; to < r; ++to) before += part(m, to);
+            append(m, before, before + part(m, r));
+          }
         }
         const bool placed = type == HVD_ALLGATHER || type == HVD_ALLTOALL || type == HVD_REDUCESCATTER;
         std::vector<int32_t> output(want.size() + 1, -1);
