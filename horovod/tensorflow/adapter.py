@@ -6,13 +6,14 @@ inside the core. So this is no complete `horovod._core.adapter.Adapter`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import tensorflow as tf
 
 from horovod._core import dtypes
 
-__all__ = ["TypeAdapter", "adapter"]
+__all__ = ["TypeAdapter", "adapter", "as_tensors"]
 
 _NUMBER_OF: Final = {
     tf.uint8: dtypes.UINT8,
@@ -52,3 +53,11 @@ class TypeAdapter:
 
 
 adapter: Final = TypeAdapter()
+
+
+def as_tensors(values: Iterable[Any]) -> list[Any]:
+    """`tf.convert_to_tensor` of each, which costs microseconds even where there is nothing to convert: eager tensors are
+    taken as they are. A graph has to see them all, those of other graphs too."""
+    if tf.executing_eagerly():
+        return [value if isinstance(value, tf.Tensor) else tf.convert_to_tensor(value) for value in values]
+    return [tf.convert_to_tensor(value) for value in values]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Optional, Union
+from typing import Any, Callable, Optional, Union
 
 import tensorflow as tf
 
@@ -79,18 +79,23 @@ class GradientReduction:
         """
         results = list(gradients)
         dense: list[int] = []
-        names = [f"{scope}/{index if numbered else _title(v, index)}" for index, v in enumerate(variables)]
+
+        def name_of(index: int) -> str:
+            return f"{scope}/{index if numbered else _title(variables[index], index)}"
+
         for index, (gradient, variable) in enumerate(zip(gradients, variables)):
             if gradient is None:
                 continue
-            if self.is_local(variable):
+            if self.local and self.is_local(variable):
                 results[index] = self._local(gradient)
-            elif isinstance(gradient, tf.IndexedSlices) and not self.sparse_as_dense:
-                results[index] = self._sparse(gradient, names[index])
-            else:
+            elif not isinstance(gradient, tf.IndexedSlices):
+                dense.append(index)
+            elif self.sparse_as_dense:
                 results[index] = tf.convert_to_tensor(gradient)
                 dense.append(index)
-        for name, members in self._units(dense, variables, scope, names):
+            else:
+                results[index] = self._sparse(gradient, name_of(index))
+        for name, members in self._units(dense, variables, scope, name_of):
             with tf.device(self.device_dense or None):
                 reduced = self._together([results[i] for i in members], name)
             for index, result in zip(members, reduced):
@@ -121,7 +126,7 @@ class GradientReduction:
         return gradient / tf.cast(divisor, gradient.dtype)
 
     def _units(
-        self, dense: list[int], variables: Sequence[Any], scope: str, names: list[str]
+        self, dense: list[int], variables: Sequence[Any], scope: str, name_of: Callable[[int], str]
     ) -> list[tuple[str, list[int]]]:
         """What is reduced together: (name, indices)."""
         if not dense:
@@ -136,7 +141,7 @@ class GradientReduction:
             members = [keys[int(key)] for key in group]  # type: ignore[call-overload]
             grouped.update(members)
             units.append((f"{scope}/group_{number}", members))
-        return units + [(names[i], [i]) for i in dense if i not in grouped]
+        return units + [(name_of(i), [i]) for i in dense if i not in grouped]
 
 
 def _title(variable: Any, index: int) -> str:

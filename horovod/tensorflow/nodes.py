@@ -74,7 +74,7 @@ def _telling_others(op_type: int, naming: Naming, process_set: ProcessSet, n: in
 
 
 def _require_types(what: str, tensors: Sequence[Any]) -> None:
-    for tensor in tensors:
+    for tensor in {tensor.dtype: tensor for tensor in tensors}.values():
         if adapter.dtype(tensor) < 0:
             raise InvalidArgumentError(
                 f"{what}: dtype {adapter.dtype_name(tensor)} is not supported. Supported are "
@@ -116,8 +116,8 @@ class Reduction:
     def attributes(self, what: str, tensors: Sequence[Any]) -> dict[str, Any]:
         """For the operator, after the checks."""
         factors = _factor("prescale_factor", self.prescale), _factor("postscale_factor", self.postscale)
-        for tensor in tensors:
-            reduce_ops.check_dtype(self.op, adapter.dtype(tensor), float(factors[0]), float(factors[1]))
+        for number in {adapter.dtype(tensor) for tensor in tensors}:
+            reduce_ops.check_dtype(self.op, number, float(factors[0]), float(factors[1]))
         number = set_number(self.process_set)
         if self.op is reduce_ops.Adasum:
             reduce_ops.check_adasum(number, session.require().size)

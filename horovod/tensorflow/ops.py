@@ -22,6 +22,7 @@ from horovod._core.errors import InvalidArgumentError, UnsupportedError
 from horovod._core.process_sets import ProcessSet, global_process_set
 from horovod._core.reduce_ops import Average, Sum
 from horovod.tensorflow import nodes, xla
+from horovod.tensorflow.adapter import as_tensors
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.library import operators
 from horovod.tensorflow.nodes import Naming, Reduction
@@ -115,7 +116,7 @@ def grouped_allreduce(
 def _allreduce_dense(
     tensors: Sequence[Any], compression: Compressor, name: Optional[str], reduction: Reduction, ignore_scope: bool
 ) -> list[Any]:
-    pairs = [compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors]
+    pairs = [compression.compress(tensor) for tensor in as_tensors(tensors)]
     sent = [pair[0] for pair in pairs]
     results = nodes.allreduce(sent, Naming("HorovodAllreduce", name, sent, ignore_scope), reduction)
     return [compression.decompress(result, ctx) for result, (_, ctx) in zip(results, pairs)]
@@ -130,7 +131,7 @@ def _sparse_allreduce(
             "sparse_as_dense=True, or tf.convert_to_tensor."
         )
     with tf.device(device or None):
-        parts = [tf.convert_to_tensor(tensor.values), tf.convert_to_tensor(tensor.indices)]
+        parts = as_tensors([tensor.values, tensor.indices])
         values, indices = nodes.allgather(parts, Naming("HorovodAllgather", name, parts, ignore_scope), process_set)
         if op == Average:
             values = values / tf.cast(size_op(nodes.set_number(process_set)), values.dtype)
@@ -161,7 +162,7 @@ def grouped_allgather(
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """As `allgather`, for a list of tensors that is negotiated as one unit. Collective."""
-    tensors = [tf.convert_to_tensor(tensor) for tensor in tensors]
+    tensors = as_tensors(tensors)
     return nodes.allgather(tensors, Naming("HorovodAllgather", name, tensors, ignore_name_scope), process_set)
 
 
@@ -286,7 +287,7 @@ def grouped_reducescatter(
 def _reducescatter(
     tensors: Sequence[Any], compression: Compressor, name: Optional[str], reduction: Reduction, ignore_scope: bool
 ) -> list[Any]:
-    pairs = [compression.compress(tf.convert_to_tensor(tensor)) for tensor in tensors]
+    pairs = [compression.compress(tensor) for tensor in as_tensors(tensors)]
     sent = [pair[0] for pair in pairs]
     results = nodes.reducescatter(sent, Naming("HorovodReducescatter", name, sent, ignore_scope), reduction)
     return [compression.decompress(result, ctx) for result, (_, ctx) in zip(results, pairs)]

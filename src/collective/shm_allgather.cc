@@ -68,7 +68,10 @@ class GatherStream {
  public:
   GatherStream(ShmSteps& steps, const std::vector<Ranges>& places, size_t header_bytes)
       : steps_(steps), places_(places), header_bytes_(header_bytes) {}
-  void set_stores(StoreMode mode) { mode_ = mode; }
+  void set_stores(StoreMode shared, StoreMode results) {
+    shared_ = shared;
+    results_ = results;
+  }
 
   bool is_inline(int member) const { return TravelsInline(header_bytes_, places_[member].total()); }
   // Pieces of the longest part that does not travel inline.
@@ -92,27 +95,24 @@ class GatherStream {
   void Fill(size_t c, std::byte* piece) {
     if (is_inline(steps_.me())) return;
     const Ranges& mine = places_[steps_.me()];
-    mine.Gather(c * kPieceBytes, End(mine, c), piece, mode_);
+    mine.Gather(c * kPieceBytes, End(mine, c), piece, shared_);
     CopyOwn(c * kPieceBytes, End(mine, c));
   }
   void Drain(size_t c) {
     for (int m = 0; m < steps_.n(); ++m) {
       if (m == steps_.me() || is_inline(m)) continue;
-      places_[m].Scatter(c * kPieceBytes, End(places_[m], c), PieceOf(steps_.view(), m, c));
+      places_[m].Scatter(c * kPieceBytes, End(places_[m], c), PieceOf(steps_.view(), m, c), results_);
     }
   }
 
  private:
   static size_t End(const Ranges& r, size_t c) { return std::min(r.total(), (c + 1) * kPieceBytes); }
-  void CopyOwn(size_t from, size_t to) {
-    places_[steps_.me()].ForEach(
-        from, to, [](const std::byte* in, std::byte* out, size_t bytes, size_t) { Copy(out, in, bytes); });
-  }
+  void CopyOwn(size_t from, size_t to) { places_[steps_.me()].CopyOver(from, to, results_); }
 
   ShmSteps& steps_;
   const std::vector<Ranges>& places_;
   size_t header_bytes_;
-  StoreMode mode_ = StoreMode::kOrdinary;
+  StoreMode shared_ = StoreMode::kOrdinary, results_ = StoreMode::kOrdinary;
 };
 
 }  // namespace
@@ -126,12 +126,15 @@ Task ShmAllgather(const Group& group, Batch& batch) {
   GatherStream stream(steps, places, plan.header_bytes());
   stream.DrainInline();
   StoreTrial trial(group, StoreChooser::Use::kAllgather, stream.rounds() * kPieceBytes);  // the same on all members
-  stream.set_stores(trial.mode());
+  StoreTrial results(group, StoreChooser::Use::kAllgatherResults, TotalOf(places));
+  stream.set_stores(trial.mode(), results.mode());
   trial.Start();
+  results.Start();
   HVD_CO_TRY(co_await StreamPieces(
       steps, stream.rounds(), steps.n() * kPieceBytes, [&stream](size_t c, std::byte* piece) { stream.Fill(c, piece); },
       [&stream](size_t c) { stream.Drain(c); }));
   trial.Stop();
+  results.Stop();
   steps.view().Finish();
   co_return Status();
 }

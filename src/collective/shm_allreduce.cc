@@ -166,24 +166,28 @@ Task LargeAllreduce(const Group& group, Batch& batch, size_t total) {
     std::memcpy(view.small(steps.me(), which) + sizeof header, offers.data(), offers.size() * sizeof(Offer));
   HVD_CO_TRY(co_await AcquireSlots(steps));
   StoreTrial trial(group, header.staged ? StoreChooser::Use::kAllreduce : StoreChooser::Use::kResident, total);
-  if (header.staged) StageChunk(steps, all, StreamPlan(total, steps.n()), 0, trial.mode());
+  StoreTrial results(group, StoreChooser::Use::kAllreduceResults, ResultsApart(batch));
+  const Stores stores{trial.mode(), results.mode()};
+  if (header.staged) StageChunk(steps, all, StreamPlan(total, steps.n()), 0, stores.shared);
   steps.Take(1);
   view.Publish(steps.taken());
   HVD_CO_TRY(co_await view.AllReached(steps.taken()));
 
   trial.Start();
+  results.Start();
   if (AllStaged(steps, which)) {
-    HVD_CO_TRY(co_await StreamReduce(steps, what, all, true, trial.mode()));
+    HVD_CO_TRY(co_await StreamReduce(steps, what, all, true, stores));
   } else {
     const Partition parts = Divide(steps, batch, candidates, which);
-    if (!parts.resident.empty()) HVD_CO_TRY(co_await ResidentReduce(steps, what, parts.resident, trial.mode()));
+    if (!parts.resident.empty()) HVD_CO_TRY(co_await ResidentReduce(steps, what, parts.resident, stores.shared));
     if (parts.streamed.total() > 0) {
-      HVD_CO_TRY(co_await StreamReduce(steps, what, parts.streamed, false, trial.mode()));
+      HVD_CO_TRY(co_await StreamReduce(steps, what, parts.streamed, false, stores));
     }
     // The others have stored their shares into this rank's resident tensors.
     HVD_CO_TRY(co_await view.AllReached(steps.taken()));
   }
   trial.Stop();
+  results.Stop();
   view.Finish();
   co_return Status();
 }

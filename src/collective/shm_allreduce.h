@@ -12,6 +12,11 @@ struct Reduction {
   Factors factors;
 };
 
+// How a batch stores: into shared memory, and into results that are not the inputs.
+struct Stores {
+  StoreMode shared, results;
+};
+
 // Through the slots. The first chunk may have been stored before (StageFirstChunk), so that a rank that waits for the
 // others has used the time; then step taken() announced it.
 struct StreamPlan {
@@ -20,7 +25,7 @@ struct StreamPlan {
 };
 Task AcquireSlots(ShmSteps& steps);
 void StageChunk(ShmSteps& steps, const Ranges& ranges, const StreamPlan& plan, size_t c, StoreMode mode);
-Task StreamReduce(ShmSteps& steps, const Reduction& what, const Ranges& ranges, bool staged, StoreMode mode);
+Task StreamReduce(ShmSteps& steps, const Reduction& what, const Ranges& ranges, bool staged, Stores stores);
 
 // A tensor that lies in the resident heap of every member: all inputs and outputs, by member.
 struct ResidentTensor {

@@ -34,9 +34,10 @@ Part ShareOf(const StreamPlan& plan, size_t total, size_t c, int member) {
 // own slot.
 int ResultSlot(int n, int owner, int reader) { return n == 2 ? reader : owner; }
 
-// Combines this rank's share of chunk c into its outputs and a slot. The own data is read from the inputs.
+// Combines this rank's share of chunk c into its outputs and a slot. The own data is read from the inputs. Where the
+// outputs are to be streamed and the slot is not, they are copied from the slot, which the nearest caches hold.
 void ReduceShare(ShmSteps& steps, const Reduction& what, const Ranges& ranges, const StreamPlan& plan, size_t c,
-                 StoreMode mode) {
+                 Stores stores) {
   LocalView& view = steps.view();
   const int n = steps.n(), me = steps.me(), which = static_cast<int>(c % LocalView::kSlots);
   const Part share = ShareOf(plan, ranges.total(), c, me);
@@ -44,18 +45,22 @@ void ReduceShare(ShmSteps& steps, const Reduction& what, const Ranges& ranges, c
   ranges.ForEach(share.begin, share.end, [&](const std::byte* in, std::byte* out, size_t bytes, size_t at) {
     PointerList<const void*> srcs(n);
     for (int m = 0; m < n; ++m) srcs[m] = m == me ? in : view.slot(m, which) + (at - chunk);
-    void* const dsts[] = {out, view.slot(ResultSlot(n, me, 1 - me), which) + (at - chunk)};
-    Reduce({what.dtype, what.op, what.factors, srcs.data(), n, dsts, n > 1 ? 2 : 1, bytes / SizeOf(what.dtype), mode});
+    void* const dsts[] = {view.slot(ResultSlot(n, me, 1 - me), which) + (at - chunk), out};
+    const bool apart =
+        stores.shared == StoreMode::kOrdinary && ResultStores(in, out, stores.results) == StoreMode::kStreaming;
+    Reduce({what.dtype, what.op, what.factors, srcs.data(), n, dsts, apart ? 1 : 2, bytes / SizeOf(what.dtype),
+            stores.shared});
+    if (apart) Copy(out, dsts[0], bytes, StoreMode::kStreaming);
   });
 }
 
-void CopyOut(ShmSteps& steps, const Ranges& ranges, const StreamPlan& plan, size_t c) {
+void CopyOut(ShmSteps& steps, const Ranges& ranges, const StreamPlan& plan, size_t c, StoreMode results) {
   for (int m = 0; m < steps.n(); ++m) {
     if (m == steps.me()) continue;
     const Part share = ShareOf(plan, ranges.total(), c, m);
     const std::byte* slot =
         steps.view().slot(ResultSlot(steps.n(), m, steps.me()), static_cast<int>(c % LocalView::kSlots));
-    ranges.Scatter(share.begin, share.end, slot + (share.begin - c * plan.chunk_bytes));
+    ranges.Scatter(share.begin, share.end, slot + (share.begin - c * plan.chunk_bytes), results);
   }
 }
 
@@ -96,12 +101,12 @@ void StageChunk(ShmSteps& steps, const Ranges& ranges, const StreamPlan& plan, s
 //   - with two members, staging c + 2 stores what this rank itself has read to copy out chunk c, and the other combines
 //   it after I(c + 2);
 //   - an input that is also the output is staged before it is overwritten: the copy-out of c follows the staging of c.
-Task StreamReduce(ShmSteps& steps, const Reduction& what, const Ranges& ranges, bool staged, StoreMode mode) {
+Task StreamReduce(ShmSteps& steps, const Reduction& what, const Ranges& ranges, bool staged, Stores stores) {
   LocalView& view = steps.view();
   const StreamPlan plan(ranges.total(), steps.n());
   if (plan.chunks >= LocalView::kFinalStep / 4) co_return TooManySteps();
   if (!staged) {
-    StageChunk(steps, ranges, plan, 0, mode);
+    StageChunk(steps, ranges, plan, 0, stores.shared);
     steps.Take(1);
     view.Publish(steps.taken());
     HVD_CO_TRY(co_await view.AllReached(steps.taken()));
@@ -110,14 +115,14 @@ Task StreamReduce(ShmSteps& steps, const Reduction& what, const Ranges& ranges, 
   for (size_t c = 0; c < plan.chunks; ++c) {
     const uint32_t step = base + static_cast<uint32_t>(2 * c);
     HVD_CO_TRY(co_await view.AllReached(step));  // I(c)
-    ReduceShare(steps, what, ranges, plan, c, mode);
+    ReduceShare(steps, what, ranges, plan, c, stores);
     view.Publish(step + 1);
     if (c + 1 < plan.chunks) {
-      StageChunk(steps, ranges, plan, c + 1, mode);
+      StageChunk(steps, ranges, plan, c + 1, stores.shared);
       view.Publish(step + 2);
     }
     HVD_CO_TRY(co_await view.AllReached(step + 1));  // R(c)
-    CopyOut(steps, ranges, plan, c);
+    CopyOut(steps, ranges, plan, c, stores.results);
     if (steps.Tired(2 * plan.chunk_bytes)) co_await Yield();
   }
   steps.Take(static_cast<uint32_t>(2 * plan.chunks - 1));

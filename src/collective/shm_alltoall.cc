@@ -120,8 +120,9 @@ Task ShmAlltoall(const Group& group, Batch& batch) {
   if (!allocated.ok()) co_return allocated.status();
   const std::vector<Ranges>& places = *allocated;
   const std::vector<Ranges> parts = OwnParts(batch, n);
-  places[me].ForEach(0, places[me].total(),
-                     [](const std::byte* in, std::byte* out, size_t bytes, size_t) { Copy(out, in, bytes); });
+  StoreTrial results(group, StoreChooser::Use::kAlltoallResults, TotalOf(places));
+  results.Start();
+  places[me].CopyOver(0, places[me].total(), results.mode());
   for (int m = 0; m < n; ++m) {
     if (m == me || !plan.is_inline(m)) continue;
     places[m].Scatter(0, places[m].total(), InlineData(steps, m, plan.header_bytes()) + plan.inline_offset(m, me));
@@ -142,11 +143,13 @@ Task ShmAlltoall(const Group& group, Batch& batch) {
     for (int m = 0; m < n; ++m) {
       if (m == me || plan.is_inline(m)) continue;
       const size_t total = places[m].total();
-      places[m].Scatter(lanes.begin(total, c), lanes.end(total, c), PieceOf(view, m, c) + lanes.offset(m, me));
+      places[m].Scatter(lanes.begin(total, c), lanes.end(total, c), PieceOf(view, m, c) + lanes.offset(m, me),
+                        results.mode());
     }
   };
   HVD_CO_TRY(co_await StreamPieces(steps, rounds, 2 * kPieceBytes, fill, drain));
   trial.Stop();
+  results.Stop();
   view.Finish();
   co_return Status();
 }

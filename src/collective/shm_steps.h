@@ -2,7 +2,6 @@
 // when to yield, and the stream of pieces that allgather, alltoall and reducescatter are made of.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -11,7 +10,7 @@
 #include "base/task.h"
 #include "collective/batch.h"
 #include "collective/kernels.h"
-#include "collective/store_chooser.h"
+#include "collective/store_trial.h"
 #include "transport/local_view.h"
 
 namespace hvd {
@@ -103,9 +102,15 @@ class Ranges {
     });
   }
   // The outputs of [from, to) from bytes one after the other.
-  void Scatter(size_t from, size_t to, const std::byte* src) const {
+  void Scatter(size_t from, size_t to, const std::byte* src, StoreMode results = StoreMode::kOrdinary) const {
+    ForEach(from, to, [&](const std::byte* in, std::byte* out, size_t bytes, size_t at) {
+      Copy(out, src + (at - from), bytes, ResultStores(in, out, results));
+    });
+  }
+  // The outputs of [from, to) from the inputs.
+  void CopyOver(size_t from, size_t to, StoreMode results) const {
     ForEach(from, to,
-            [&](const std::byte*, std::byte* out, size_t bytes, size_t at) { Copy(out, src + (at - from), bytes); });
+            [results](const std::byte* in, std::byte* out, size_t bytes, size_t) { Copy(out, in, bytes, results); });
   }
 
  private:
@@ -126,38 +131,11 @@ class Ranges {
   size_t total_ = 0;
 };
 
-// For stores that nobody measures: what the allreduces of this size have learned.
-inline StoreMode UnmeasuredStores(const Group& group, size_t bytes) {
-  if (group.stores != nullptr) return group.stores->Learned(bytes);
-  return bytes >= StoreChooser::kMeasuredBytes ? StoreMode::kStreaming : StoreMode::kOrdinary;
+inline size_t TotalOf(const std::vector<Ranges>& parts) {
+  size_t total = 0;
+  for (const Ranges& part : parts) total += part.total();
+  return total;
 }
-
-// Store mode of a batch, and the clock that judges it.
-class StoreTrial {
- public:
-  StoreTrial(const Group& group, StoreChooser::Use use, size_t bytes)
-      : chooser_(group.stores.get()), use_(use), bytes_(bytes) {
-    if (chooser_ != nullptr) {
-      mode_ = chooser_->Decide(use, bytes);
-    } else {
-      mode_ = bytes >= StoreChooser::kMeasuredBytes ? StoreMode::kStreaming : StoreMode::kOrdinary;
-    }
-  }
-  StoreMode mode() const { return mode_; }
-  void Start() { begin_ = std::chrono::steady_clock::now(); }  // all members have arrived
-  void Stop() {
-    if (chooser_ == nullptr || bytes_ < StoreChooser::kMeasuredBytes) return;
-    const std::chrono::duration<double, std::nano> elapsed = std::chrono::steady_clock::now() - begin_;
-    chooser_->Record(use_, bytes_, mode_, elapsed.count());
-  }
-
- private:
-  StoreChooser* chooser_;
-  StoreChooser::Use use_;
-  size_t bytes_;
-  StoreMode mode_;
-  std::chrono::steady_clock::time_point begin_;
-};
 
 // Inside a batch: all[m * bytes] = what member m passed. 1 step per 64 KB.
 Task ExchangeBlobs(ShmSteps& steps, const std::byte* mine, size_t bytes, std::byte* all);

@@ -1,8 +1,10 @@
-// StoreChooser: ordinary or streaming stores into shared memory? Which is faster depends on whether the two cores share
-// a cache, which a virtual machine may change under way (4x for ordinary stores between core complexes), so it is
-// measured on the batches themselves: the first ones of a size class try both, the faster mode is kept and compared
-// again now and then. Pure: the caller owns the clock. One per group, used by the holder of the driver role; all
-// members count the same batches, so that they try the same mode at the same time.
+// StoreChooser: ordinary or streaming stores? Into shared memory, which is faster depends on whether the two cores
+// share a cache, which a virtual machine may change under way (4x for ordinary stores between core complexes). Into
+// large results that are not the inputs, streaming saves fetching lines only to overwrite them (a fifth of the time of
+// 100 MB) unless the pages are fresh, when it costs half as much again. So both are measured on the batches themselves:
+// the first ones of a size class try both, the faster mode is kept and compared again now and then. Pure: the caller
+// owns the clock. One per group, used by the holder of the driver role; all members count the same batches, so that
+// they try the same mode at the same time.
 #pragma once
 
 #include <array>
@@ -16,10 +18,20 @@ namespace hvd {
 class StoreChooser {
  public:
   enum class Setting { kMeasure = 0, kOrdinary = 1, kStreaming = 2 };
-  // What the stores are for; every use is measured for itself.
-  enum class Use { kAllreduce, kResident, kAllgather, kAlltoall, kReducescatter };
+  // What the stores are for; every use is measured for itself. kAllreduce to kReducescatter: shared memory.
+  enum class Use {
+    kAllreduce,
+    kResident,
+    kAllgather,
+    kAlltoall,
+    kReducescatter,
+    kAllreduceResults,
+    kAllgatherResults,
+    kAlltoallResults
+  };
 
-  explicit StoreChooser(Setting setting) : setting_(setting) {}
+  // results_from: kMeasuredResults, or what a test needs.
+  explicit StoreChooser(Setting setting, size_t results_from = kMeasuredResults);
 
   // The mode of the next batch of this size; counts it.
   StoreMode Decide(Use use, size_t bytes);
@@ -32,21 +44,27 @@ class StoreChooser {
 
   // Smaller batches stay in the caches: always ordinary.
   static constexpr size_t kMeasuredBytes = 256 << 10;
+  // Smaller results are still in a cache when they are read next, which this does not measure: always ordinary.
+  static constexpr size_t kMeasuredResults = 64 << 20;
   static constexpr uint32_t kFirstTrials = 12, kLaterTrials = 6, kPeriod = 300;
 
  private:
   struct Class {
-    uint32_t batches = 0;                      // decided so far
-    bool settled = false;                      // the first comparison is over
-    double best[2] = {0, 0};                   // ns per byte by mode in the running comparison; 0: none yet
-    StoreMode chosen = StoreMode::kStreaming;  // never much slower than the other above the small sizes
+    uint32_t batches = 0;     // decided so far
+    bool settled = false;     // the first comparison is over
+    double best[2] = {0, 0};  // ns per byte by mode in the running comparison; 0: none yet
+    StoreMode chosen = StoreMode::kOrdinary;
   };
-  static constexpr int kClasses = 64;
+  static constexpr int kClasses = 64, kUses = 8;
   Class& ClassOf(Use use, size_t bytes);
   static uint32_t TrialsOf(const Class& c) { return c.settled ? kLaterTrials : kFirstTrials; }
+  // Of the last batch decided, within its period.
+  static uint32_t PlaceOf(const Class& c, Use use);
+  size_t MeasuredFrom(Use use) const;
 
   Setting setting_;
-  std::array<std::array<Class, kClasses>, 5> classes_;  // by use and power of two
+  size_t results_from_;
+  std::array<std::array<Class, kClasses>, kUses> classes_;  // by use and power of two
 };
 
 }  // namespace hvd

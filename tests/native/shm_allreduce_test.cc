@@ -113,6 +113,27 @@ TEST(shm_allreduce_pinned_stores) {
   }
 }
 
+// Ordinary stores into the slots, streaming ones into results that are not the inputs.
+TEST(shm_allreduce_streamed_results) {
+  constexpr size_t kElems = 300007, kBytes = kElems * sizeof(float);
+  for (const int n : {2, 3}) {
+    ShmWorld world(n);
+    auto groups = Groups(world);
+    for (auto& side : groups) {
+      auto chooser = std::make_shared<StoreChooser>(StoreChooser::Setting::kMeasure, kBytes);
+      for (uint32_t i = 0; i < StoreChooser::kFirstTrials; ++i) {
+        const StoreMode mode = chooser->Decide(StoreChooser::Use::kAllreduce, kBytes);
+        chooser->Record(StoreChooser::Use::kAllreduce, kBytes, mode, mode == StoreMode::kOrdinary ? 1 : 9);
+        EXPECT(chooser->Decide(StoreChooser::Use::kAllreduceResults, kBytes) == StoreMode::kOrdinary);
+      }
+      side->group.stores = chooser;
+    }
+    for (uint64_t seq = 1; seq <= 3; ++seq) {
+      Run(world, groups, seq, {DType::kFloat32, ReduceOp::kSum, {}, {kElems - 29, 29}, false});
+    }
+  }
+}
+
 TEST(shm_allreduce_sums_are_sums) {  // against arithmetic of its own, not the kernels
   ShmWorld world(4);
   auto groups = Groups(world);

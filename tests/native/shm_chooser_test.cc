@@ -70,6 +70,20 @@ TEST(store_chooser_notices_a_change) {  // the virtual cores moved apart
   EXPECT_EQ(Play(chooser, StoreChooser::kPeriod - StoreChooser::kLaterTrials, 400, 200), 0);
 }
 
+TEST(store_chooser_results_are_streamed_only_where_that_wins) {
+  constexpr auto kUse = Use::kAllreduceResults;
+  constexpr size_t kLarge = StoreChooser::kMeasuredResults;
+  constexpr int kTrials = StoreChooser::kFirstTrials;
+  StoreChooser chooser(Setting::kMeasure);
+  EXPECT_EQ(Play(chooser, 100, 9, 1, kUse, kLarge - 1), 100);          // they fit a cache
+  EXPECT_EQ(Play(chooser, kTrials, 200, 100, kUse, kLarge), kTrials);  // shared memory is tried first
+  EXPECT_EQ(Play(chooser, kTrials, 200, 100, kUse, kLarge), kTrials / 2);
+  EXPECT_EQ(Play(chooser, 50, 200, 100, kUse, kLarge), 0);
+  StoreChooser other(Setting::kMeasure);
+  Play(other, 2 * kTrials, 100, 99, kUse, kLarge);
+  EXPECT_EQ(Play(other, 50, 100, 99, kUse, kLarge), 50);
+}
+
 TEST(store_chooser_sizes_and_uses_are_apart) {
   StoreChooser chooser(Setting::kMeasure);
   Play(chooser, 20, 100, 200);
