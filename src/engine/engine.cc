@@ -2,7 +2,6 @@
 #include "engine/engine.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include "backend/host_backend.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "engine/cores.h"
 #include "negotiation/tree.h"
 #include "transport/tcp_channel.h"
 
@@ -24,10 +24,16 @@ namespace {
 // How long a waiting thread spins before it sleeps, when it has a core of its own and when it has not.
 constexpr double kSpinUs = 200, kCrowdedSpinUs = 500;
 
-int UsableCores() {
-  cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;
-  return std::max(1, CPU_COUNT(&cores));
+// Judged by what all ranks may use: a rank that its launcher bound to one core has that one for itself.
+bool SharesCores(const hvd_config& c) {
+  std::vector<int64_t> pids;
+  for (int r = 0; r < c.size; ++r) {
+    if (c.host_of_rank[r] != c.host_of_rank[c.rank]) continue;
+    const hvd_peer* peer = std::find_if(c.peers, c.peers + c.n_peers, [r](const hvd_peer& p) { return p.rank == r; });
+    pids.push_back(peer == c.peers + c.n_peers ? 0 : peer->pid);
+  }
+  if (static_cast<size_t>(c.local_size) > pids.size()) pids.resize(c.local_size);
+  return !EachHasACore(CoresOf(pids));
 }
 
 NodeConfig NodeConfigFrom(const hvd_config& c) {
@@ -122,8 +128,7 @@ Engine::Engine(const hvd_config& c)
       node_(std::make_unique<Node>(NodeConfigFrom(c))),
       executor_(&backends_, &timeline_,
                 [this](Job& job, const Status& status, bool fatal) { Finish(job, status, fatal); }) {
-  const int on_host = static_cast<int>(std::count(c.host_of_rank, c.host_of_rank + c.size, c.host_of_rank[c.rank]));
-  crowded_ = std::max(on_host, c.local_size) > UsableCores();
+  crowded_ = SharesCores(c);
   spin_s_ = (c.spin_us >= 0 ? c.spin_us : crowded_ ? kCrowdedSpinUs : kSpinUs) / 1e6;
 }
 
