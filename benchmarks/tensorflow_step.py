@@ -10,69 +10,12 @@ operator. Prints a Markdown table of medians over the runs, and ratios.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import socket
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 
+from tensorflow_jobs import figures_of_horovod, figures_of_strategy
+
 RANK = Path(__file__).resolve().parent / "tensorflow_step_rank.py"
-ROOT = RANK.parent.parent
-_LIMIT_S = 300.0
-_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-
-
-def environment(**more: str) -> dict[str, str]:
-    """For a rank: this source tree, quiet."""
-    return {**os.environ, **_QUIET, "PYTHONPATH": str(ROOT), **more}
-
-
-def figures(output: str) -> dict[str, float]:
-    """What rank 0 found: milliseconds by name."""
-    line = next(line for line in output.splitlines() if "FIGURES " in line)
-    found: dict[str, float] = json.loads(line.partition("FIGURES ")[2])
-    return found
-
-
-def ours(which: str) -> dict[str, float]:
-    """The job of this project."""
-    command = [sys.executable, "-m", "horovod.runner", "-np", "2", sys.executable, str(RANK), "ours", which]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=_LIMIT_S)
-    if done.returncode != 0:
-        sys.exit(done.stdout + done.stderr)
-    return figures(done.stdout)
-
-
-def theirs(which: str) -> dict[str, float]:
-    """The job of TensorFlow's own strategy."""
-    ports = []
-    for _ in range(2):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            ports.append(probe.getsockname()[1])
-    workers = [f"127.0.0.1:{port}" for port in ports]
-    processes = []
-    for index in range(2):
-        place = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, str(RANK), "strategy", which],
-                env=environment(TF_CONFIG=json.dumps(place)),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
-    try:
-        outputs = [process.communicate(timeout=_LIMIT_S) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    if any(process.returncode != 0 for process in processes):
-        sys.exit("\n".join(error for _, error in outputs))
-    return figures(outputs[0][0])
 
 
 def main() -> None:
@@ -84,7 +27,10 @@ def main() -> None:
     print("| gradients | way | overhead ms (median of the runs; each) | / horovod.torch | strategy / this |")
     print("|---|---|---|---|---|")
     for which in asked.sets:
-        runs = [{**ours(which), **theirs(which)} for _ in range(asked.runs)]
+        runs = [
+            {**figures_of_horovod(RANK, "ours", which), **figures_of_strategy(RANK, "strategy", which)}
+            for _ in range(asked.runs)
+        ]
         ways = list(runs[0])
         for way in ways:
             each = [run[way] for run in runs]
