@@ -1,5 +1,5 @@
 """Scripts that were written for Horovod before there was this one: the code blocks of its documentation and of two
-pages about it run as they stand, started by the commands that stand beside them. The table: docs/scripts.md.
+pages about it run as they stand, started by the commands that were published with them. The table: docs/scripts.md.
 
 The scripts are `document_*.py`. Marks say what is not the document's: `# filled in` ends a line that was left to the
 reader, `# was: ` precedes a line of the document in place of which the next ones run, `# changed: why` ends one that
@@ -54,8 +54,11 @@ def literal_lines(text: str) -> list[str]:
     return [re.sub(r"^( *)# was: ", r"\1", line).rstrip() for line in kept]
 
 
-def test_every_script_is_in_the_table() -> None:
-    assert {path.stem for path in HERE.glob("document_*.py")} == {f"document_{name}" for name in LITERAL}
+def test_every_script_is_tested_and_in_the_table() -> None:
+    scripts = {path.name for path in HERE.glob("document_*.py")}
+    assert scripts == {f"document_{name}.py" for name in LITERAL}
+    table = (HERE.parents[1] / "docs" / "scripts.md").read_text()
+    assert scripts == set(re.findall(r"\(\.\./tests/scripts/(document_\w+\.py)\)", table))
 
 
 @pytest.mark.parametrize("name", LITERAL)
