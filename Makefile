@@ -74,7 +74,7 @@ test-all: tidy native-sanitizers wheel-test test-frameworks
 
 # What `test` leaves out of TensorFlow and Keras: more ranks, more modes, the other backends, servers that die.
 test-frameworks: build frameworks
-	python -m pytest -q -m slow tests/contract/test_contract_tensorflow.py tests/integration/tensorflow tests/integration/keras
+	python -m pytest -q -m slow tests/contract/test_contract_tensorflow.py tests/integration/tensorflow tests/integration/keras tests/scripts
 
 tidy: build
 	find src -name '*.cc' | grep -v -e neon -e shim | xargs -P $(JOBS) -n 4 clang-tidy -p build/release --quiet --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-deprecated-declarations

@@ -1,0 +1,270 @@
+"""Scripts that were written for Horovod before there was this one: the code blocks of its documentation and of two
+pages about it run as they stand, started by the commands that were published with them. The table: docs/scripts.md.
+
+The scripts are `document_*.py`. Marks say what is not the document's: `# filled in` ends a line that was left to the
+reader, `# was: ` precedes a line of the document in place of which the next ones run, `# changed: why` ends one that
+today's TensorFlow or Keras asks for.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+SHUFFLED, BATCH = 10000, 128  # by each worker of a data service, in the scripts
+
+needs_tensorflow = pytest.mark.skipif(not importlib.util.find_spec("tensorflow"), reason="needs TensorFlow")
+slow = pytest.mark.slow
+
+# The number of lines that are the document's, and their hash: taken from the documents. A change means that somebody
+# has edited a document's line without a mark.
+LITERAL = {
+    "tensorflow1_monitored": (28, "b7dfef73c0978697"),
+    "tensorflow1_train": (25, "d5070415ec9d59c5"),
+    "tensorflow1_broadcast_op": (14, "7246166f1b45941c"),
+    "tensorflow2_tape": (45, "e4299cada8df1664"),
+    "tensorflow2_partial_tape": (45, "e4299cada8df1664"),
+    "tensorflow2_local_variables": (45, "e4299cada8df1664"),
+    "data_service": (10, "7aaaf8b657e90683"),
+    "data_service_training_side": (15, "a2d7db340186d67b"),
+    "sagemaker": (8, "25e9796b3227a017"),
+}
+
+
+def literal_lines(text: str) -> list[str]:
+    """The lines that are the document's, without empty ones; not the script's docstring either."""
+    lines = text.splitlines()[ast.parse(text).body[0].end_lineno :]
+    kept = [line for line in lines if line.strip() and not re.search(r"# (filled in|changed: )", line)]
+    return [re.sub(r"^( *)# was: ", r"\1", line).rstrip() for line in kept]
+
+
+def test_every_script_is_tested_and_in_the_table() -> None:
+    scripts = {path.name for path in HERE.glob("document_*.py")}
+    assert scripts == {f"document_{name}.py" for name in LITERAL}
+    table = (HERE.parents[1] / "docs" / "scripts.md").read_text()
+    assert scripts == set(re.findall(r"\(\.\./tests/scripts/(document_\w+\.py)\)", table))
+
+
+@pytest.mark.parametrize("name", LITERAL)
+def test_a_script_holds_the_lines_of_its_document(name: str) -> None:
+    lines = literal_lines((HERE / f"document_{name}.py").read_text())
+    assert (len(lines), hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]) == LITERAL[name]
+
+
+# ---------------------------------------------------------------------------------------------------------- running
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Where `horovodrun` and `python` are those of this environment; each rank works in folder/rankN."""
+    programs = str(Path(sys.executable).parent)
+    assert shutil.which("horovodrun", path=programs), "make dev installs horovodrun"
+    path = os.pathsep.join(filter(None, [str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]))
+    quiet = {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    programs += os.pathsep + os.environ["PATH"]
+    return {**os.environ, "PATH": programs, "PYTHONPATH": path, "SCRIPT_RESULTS": str(folder), **quiet}
+
+
+def placed(text: str, folder: Path) -> str:
+    """A document's text with the test's folders in place of /tmp."""
+    return text.replace("/tmp/train_logs", "train_logs").replace("/tmp/compute.json", str(folder / "compute.json"))
+
+
+def run(name: str, command: str, folder: Path, was: str = "", now: str = "") -> list[dict[str, Any]]:
+    """Runs a document's command, its script being the one of this name; what the ranks reported."""
+    script = re.findall(r"\S+\.py", command)[0]
+    text = (HERE / f"document_{name}.py").read_text()
+    assert was in text
+    (folder / script).write_text(placed(text.replace(was, now), folder))
+    shutil.copy(HERE / "filled_in.py", folder)
+    words = shlex.split(placed(command, folder))
+    done = subprocess.run(words, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=115)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads((path / "result.json").read_text()) for path in sorted(folder.glob("rank*"))]
+
+
+def saved(folder: Path, pattern: str) -> list[str]:
+    """The files of this kind, as "rankN/..."."""
+    return sorted(str(path.relative_to(folder)) for path in folder.glob(f"rank*/{pattern}"))
+
+
+def assert_trained(results: list[dict[str, Any]], ranks: int) -> None:
+    """All ranks have learned something, and the same."""
+    assert len(results) == ranks
+    assert len({result["weights"] for result in results}) == len({result["steps"] for result in results}) == 1
+    assert all(result["last"] < 0.7 * result["first"] for result in results), results
+
+
+# ------------------------------------------------------------------------------------------------------ TensorFlow 1
+
+
+@needs_tensorflow
+def test_tensorflow_1_script(tmp_path: Path) -> None:
+    assert_trained(run("tensorflow1_monitored", "horovodrun -np 2 python script.py", tmp_path), 2)
+    assert saved(tmp_path, "train_logs/*.index") == [f"rank0/train_logs/model.ckpt-{step}.index" for step in (0, 120)]
+
+
+@slow
+@needs_tensorflow
+def test_tensorflow_1_script_of_a_tutorial(tmp_path: Path) -> None:
+    assert_trained(run("tensorflow1_train", "horovodrun -np 4 -H localhost:4 python train.py", tmp_path), 4)
+    assert saved(tmp_path, "train_logs/*.index") == [f"rank0/train_logs/model.ckpt-{step}.index" for step in (0, 60)]
+
+
+@slow
+@needs_tensorflow
+def test_tensorflow_1_without_monitored_session(tmp_path: Path) -> None:
+    assert_trained(run("tensorflow1_broadcast_op", "horovodrun -np 2 python script.py", tmp_path), 2)
+    assert saved(tmp_path, "train_logs/*.index") == ["rank0/train_logs/model.ckpt.index"]
+
+
+# --------------------------------------------------------------------------------------------- TensorFlow 2 and Keras
+
+
+@slow
+@needs_tensorflow
+def test_tensorflow_2_script(tmp_path: Path) -> None:
+    assert_trained(run("tensorflow2_tape", "horovodrun -np 2 python script.py", tmp_path), 2)
+    assert saved(tmp_path, "*.index") == ["rank0/checkpoints-1.index"]
+
+
+@slow
+@needs_tensorflow
+@pytest.mark.parametrize("name", ["tensorflow2_partial_tape", "tensorflow2_local_variables"])
+def test_tensorflow_2_with_local_layers(name: str, tmp_path: Path) -> None:
+    results = run(name, "horovodrun -np 2 python script.py", tmp_path)
+    assert_trained(results, 2)
+    assert results[0]["local"] != results[1]["local"]
+
+
+@slow
+@needs_tensorflow
+def test_sagemaker_script(tmp_path: Path) -> None:
+    command = "horovodrun -np 2 python train.py --epochs 3 --learning-rate 0.02 --batch-size 32"
+    assert_trained(run("sagemaker", command, tmp_path), 2)
+    assert saved(tmp_path, "*.keras") == [f"rank0/checkpoint-{epoch}.keras" for epoch in (1, 2, 3)]
+
+
+# ------------------------------------------------------------------------------------------------------ data service
+
+COMPUTE = "horovodrun -np 4 python -m horovod.tensorflow.data.compute_worker /tmp/compute.json"
+TWO = "horovodrun -np 4 python -m horovod.tensorflow.data.compute_worker --dispatchers 2 /tmp/compute.json"
+TRAINING = (
+    "horovodrun -np 4 python -m horovod.tensorflow.data.compute_worker --dispatcher-side training /tmp/compute.json"
+)
+TRAIN = "horovodrun -np 2 python tensorflow2_mnist_data_service.py /tmp/compute.json"
+
+
+@contextlib.contextmanager
+def compute_job(command: str, folder: Path) -> Iterator[None]:
+    """Runs the compute job; at the end stops it as its user does, with Ctrl-C."""
+    log = folder / "compute.log"
+    with log.open("w") as file:
+        words = shlex.split(placed(command, folder))
+        process = subprocess.Popen(words, env=environment(folder), stdout=file, stderr=subprocess.STDOUT)
+    try:
+        yield
+        assert process.poll() is None, log.read_text()
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 128 + signal.SIGINT, log.read_text()
+    assert not (folder / "compute.json").exists()
+
+
+def assert_delivered(results: list[dict[str, Any]], shared: bool, workers: int) -> None:
+    """No element came twice; all that did not come is still on its way; ranks that share have nothing in common."""
+    numbers = [set(result["numbers"]) for result in results]
+    assert [len(each) for each in numbers] == [len(result["numbers"]) for result in results] == [50 * BATCH] * 2
+    streams = [numbers[0] | numbers[1]] if shared else numbers
+    for stream in streams:
+        assert max(stream) - len(stream) < workers * (SHUFFLED + 20 * BATCH)
+    # Without sharing both have read a tenth or more of one stream's beginning.
+    assert not numbers[0] & numbers[1] if shared else len(numbers[0] & numbers[1]) > 200
+
+
+@slow
+@needs_tensorflow
+@pytest.mark.parametrize("command", [COMPUTE, TWO], ids=["one dispatcher", "dispatchers 2"])
+def test_data_service(command: str, tmp_path: Path) -> None:
+    with compute_job(command, tmp_path):
+        results = run("data_service", TRAIN, tmp_path)
+    assert_trained(results, 2)
+    assert_delivered(results, False, workers=4 if command == COMPUTE else 2)
+
+
+@slow
+@needs_tensorflow
+@pytest.mark.parametrize("options", ["reuse_dataset=True", "reuse_dataset=True, round_robin=True"])
+def test_data_service_with_one_dataset_for_all(options: str, tmp_path: Path) -> None:
+    with compute_job(COMPUTE, tmp_path):
+        results = run("data_service", TRAIN, tmp_path, "rank, size)", f"rank, size, {options})")
+    assert_trained(results, 2)
+    assert_delivered(results, True, workers=4)
+
+
+@slow
+@needs_tensorflow
+@pytest.mark.parametrize("options", ["", "--reuse-dataset", "--reuse-dataset --round-robin"])
+def test_data_service_with_training_side_dispatchers(options: str, tmp_path: Path) -> None:
+    with compute_job(TRAINING, tmp_path):
+        results = run("data_service_training_side", f"{TRAIN} {options}", tmp_path)
+    assert_trained(results, 2)
+    assert_delivered(results, bool(options), workers=4)
+
+
+# ------------------------------------------------------------------------------------------------------------ not yet
+
+SEVERAL_HOSTS = [
+    "horovodrun -np 16 -H server1:4,server2:4,server3:4,server4:4 python train.py",
+    "horovodrun -np 4 --hosts cpu-node-1:2,cpu-node-2:2 python -m horovod.tensorflow.data.compute_worker /tmp/c.json",
+    "horovodrun -np 2 --hosts gpu-node-1:1,gpu-node-2:1 python tensorflow2_mnist_data_service.py /tmp/compute.json",
+]
+
+
+def refused(command: str, folder: Path, **environ: str) -> tuple[int, str]:
+    done = subprocess.run(
+        shlex.split(command), cwd=folder, env={**environment(folder), **environ}, capture_output=True, text=True,
+        timeout=60,
+    )  # fmt: skip
+    assert not done.stdout
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("command", SEVERAL_HOSTS)
+def test_other_hosts_are_refused_with_a_remedy(command: str, tmp_path: Path) -> None:
+    code, said = refused(command, tmp_path)
+    hosts = ", ".join(re.findall(r"([\w-]+):\d", command))
+    assert code == 2 and said.startswith(f"horovodrun: error: {hosts} are not this machine")
+    assert said.count("\n") == 1 and re.search(
+        r"comes in a later version; .* on this one with -H localhost:\d+\.$", said
+    )
+
+
+def test_mpirun_over_several_hosts_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    variables = {"RANK": "0", "SIZE": "4", "LOCAL_RANK": "0", "LOCAL_SIZE": "2"}
+    command = "python -c 'import horovod.numpy as hvd; hvd.init()'"
+    code, said = refused(command, tmp_path, **{f"OMPI_COMM_WORLD_{name}": each for name, each in variables.items()})
+    assert code == 1 and "Open MPI placed 2 of the job's 4 ranks on " in said
+    assert said.rstrip().endswith("start all ranks on one host.")
+
+
+def test_spark_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    command = 'python -c "import horovod.spark.tensorflow.compute_worker as worker; print(worker.__file__)"'
+    code, said = refused(command, tmp_path)
+    assert code == 1 and said.splitlines()[-1].startswith("ModuleNotFoundError: horovod.spark is not in this version")
+    assert "Remedy: start the same job with horovodrun" in said
