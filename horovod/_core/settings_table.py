@@ -124,7 +124,7 @@ _ENGINE: Final = (
     Setting("spin_us", "float", -1.0,
             "How long a waiting thread spins before it blocks; -1 = by ranks per usable core.", "Tuneable parameters",
             env="HOROVOD_SPIN_US", unit="microseconds", minimum=-1, engine_field=True),
-    Setting("store_mode", "choice", "auto", "How bytes are stored into shared memory; auto = measured.",
+    Setting("store_mode", "choice", "auto", "How bytes are stored into shared memory and into large results; auto = measured.",
             "Tuneable parameters", env="HOROVOD_STORE_MODE", choices=("auto", "ordinary", "streaming"),
             engine_field=True),
     Setting("resident_gradients", "bool", True,

@@ -56,8 +56,8 @@ adapter: Final = TypeAdapter()
 
 
 def as_tensors(values: Iterable[Any]) -> list[Any]:
-    """`tf.convert_to_tensor` of each. It takes microseconds even where there is nothing to convert, so eager tensors are
-    taken as they are; a graph has to see them all, those of other graphs too."""
+    """`tf.convert_to_tensor` of each. It takes microseconds even where there is nothing to convert, so eager tensors
+    are taken as they are; a graph has to see them all, those of other graphs too."""
     if tf.executing_eagerly():
         return [value if isinstance(value, tf.Tensor) else tf.convert_to_tensor(value) for value in values]
     return [tf.convert_to_tensor(value) for value in values]
