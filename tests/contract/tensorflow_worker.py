@@ -76,6 +76,8 @@ def call(env: Env, case: Case, tensor: Any) -> Any:
         return hvd.allgather(tensor, name=case.name)
     if case.kind == "broadcast":
         return hvd.broadcast(tensor, case.root(env.size), name=case.name)
+    if case.kind == "broadcast_":
+        return tf.convert_to_tensor(hvd.broadcast_([tensor], case.root(env.size), name=case.name)[0])
     if case.kind == "alltoall":
         return hvd.alltoall(tensor, name=case.name)
     return hvd.alltoall(tensor, case.splits(env.rank, env.size), name=case.name)
@@ -98,9 +100,15 @@ def together(cases: Sequence[Case]) -> Iterator[list[Case]]:
         yield lot
 
 
+def holder(env: Env, case: Case) -> Any:
+    """The input of a case: a tensor, or a variable for what happens in place."""
+    value = for_tensorflow(case.input(env.rank, env.size))
+    return tf.Variable(value) if case.kind == "broadcast_" else tf.constant(value)
+
+
 def run_eager(env: Env, cases: Sequence[Case]) -> None:
     for case in cases:
-        check(env, case, call(env, case, tf.constant(for_tensorflow(case.input(env.rank, env.size)))))
+        check(env, case, call(env, case, holder(env, case)))
 
 
 def run_function(env: Env, cases: Sequence[Case], **options: Any) -> None:
@@ -110,7 +118,7 @@ def run_function(env: Env, cases: Sequence[Case], **options: Any) -> None:
         def step(tensors: list[Any], lot: list[Case] = lot) -> list[Any]:
             return [call(env, case, tensor) for case, tensor in zip(lot, tensors)]
 
-        results = step([tf.constant(for_tensorflow(case.input(env.rank, env.size))) for case in lot])
+        results = step([holder(env, case) for case in lot])
         for case, result in zip(lot, results):
             check(env, case, result)
 
@@ -118,9 +126,17 @@ def run_function(env: Env, cases: Sequence[Case], **options: Any) -> None:
 def run_graph(env: Env, cases: Sequence[Case]) -> None:
     for lot in together(cases):
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            inputs = [tf.compat.v1.placeholder(for_tensorflow(case.input(0, env.size)).dtype) for case in lot]
+            values = [for_tensorflow(case.input(env.rank, env.size)) for case in lot]
+            fed = [tf.compat.v1.placeholder(value.dtype) for value in values]
+            inputs = [
+                tf.compat.v1.Variable(tensor, use_resource=True, validate_shape=False)
+                if case.kind == "broadcast_"
+                else tensor
+                for case, tensor in zip(lot, fed)
+            ]
             outputs = [call(env, case, tensor) for case, tensor in zip(lot, inputs)]
-            feeds = {tensor: for_tensorflow(case.input(env.rank, env.size)) for case, tensor in zip(lot, inputs)}
+            feeds = dict(zip(fed, values))
+            session.run(tf.compat.v1.global_variables_initializer(), feeds)
             results = session.run(outputs, feeds)
         for case, result in zip(lot, results):
             check(env, case, result)
@@ -132,8 +148,8 @@ MODES: dict[str, Callable[..., None]] = {
     "graph": run_graph,
     "jit": functools.partial(run_function, jit_compile=True),
 }
-# In place is for variables here: `broadcast_` has a fact of its own, `allreduce_` does not exist.
-_SKIPPED = ("allreduce_", "broadcast_")
+# In place is for variables here: `allreduce_` does not exist.
+_SKIPPED = ("allreduce_",)
 # XLA must know how many rows arrive, and these have another number on every rank.
 _SKIPPED_IN_XLA = (*_SKIPPED, "allgather", "alltoall_splits")
 
