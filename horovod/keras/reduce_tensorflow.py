@@ -42,13 +42,12 @@ class TensorFlowReduction(Reduction):
         # Numbered: layers may be numbered differently on a rank that has made more of them.
         return self._reduction.reduce(gradients, variables, self.settings.scope, numbered=True)
 
-    def run(self, gradients: Sequence[Any], variables: Sequence[Any], apply: Callable[[list[Any]], None]) -> None:
+    def run(self, gradients: Sequence[Any], variables: Sequence[Any], apply: Callable[[list[Any]], Any]) -> Any:
         if self._passes is None:
-            super().run(gradients, variables, apply)
-            return
+            return super().run(gradients, variables, apply)
         _refuse_xla()
         summed = self._passes.compute_gradients(gradients, variables)
-        self._passes.apply_gradients(lambda: apply(summed))
+        return self._passes.apply_gradients(lambda: apply(summed))
 
 
 def accelerated() -> bool:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
-from keras_job import BACKENDS, TIMEOUT_S, cases, job
+from keras_job import INSTALLED, TIMEOUT_S, cases, job
 
-pytest.importorskip("keras")
-
-INSTALLED = [backend for backend in BACKENDS if importlib.util.find_spec(backend)]
-SCRIPTS = ("fit_worker.py", "surface_worker.py")
+SCRIPTS = ("fit_worker.py", "surface_worker.py", "legacy_worker.py")
 JOBS = {(script, backend): job(script, backend) for script in SCRIPTS for backend in INSTALLED}
 
 

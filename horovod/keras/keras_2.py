@@ -1,0 +1,125 @@
+"""What is peculiar to Keras 2, which runs on TensorFlow only: `apply_gradients` instead of `apply`, optimizers of two
+generations. See `flavour`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Optional
+
+import numpy as np
+import tensorflow as tf
+
+from horovod._core.errors import InvalidArgumentError
+from horovod.keras.installed import keras
+from horovod.keras.reduction import Reduction
+
+__all__ = [
+    "OPTIMIZERS",
+    "VARIABLE",
+    "DistributedMethods",
+    "build",
+    "legacy_velocities",
+    "optimizer_variables",
+    "to_numpy",
+]
+
+_LEGACY: Final = keras.optimizers.legacy.Optimizer
+OPTIMIZERS: Final = (keras.optimizers.Optimizer, _LEGACY)
+VARIABLE: Final = tf.Variable
+
+
+class DistributedMethods:
+    """See `flavour`. For both generations of optimizers, and for Keras' LossScaleOptimizer of each."""
+
+    _hvd_reduction: Reduction
+    # Of the user's class.
+    iterations: Any
+
+    def register_local_var(self, var: Any) -> None:
+        """The gradient of this variable is not reduced: every rank has its own values of it."""
+        self._hvd_reduction.register_local(var)
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        name: Optional[str] = None,
+        skip_gradients_aggregation: bool = False,
+        experimental_aggregate_gradients: bool = True,
+    ) -> Any:
+        """As the user's class does it, with the gradients of all ranks combined. Collective.
+
+        Args:
+            grads_and_vars: (gradient, variable) pairs; a gradient is a tensor, `tf.IndexedSlices` or None.
+            name: as of the user's class.
+            skip_gradients_aggregation: apply them as they are. Local.
+            experimental_aggregate_gradients: False: the same, as legacy optimizers spell it.
+
+        Raises:
+            FailedPreconditionError: (TensorFlow's) the ranks disagree about a gradient.
+            AbortedError: (TensorFlow's) a rank died.
+        """
+        plain: Any = super()
+        pairs = list(grads_and_vars)
+        options: dict[str, Any] = {} if name is None else {"name": name}
+
+        def apply(gradients: Sequence[Any]) -> Any:
+            reduced = [(gradient, variable) for gradient, (_, variable) in zip(gradients, pairs)]
+            # The spelling that every class understands: aggregation has been done, by this class.
+            return plain.apply_gradients(reduced, experimental_aggregate_gradients=False, **options)
+
+        gradients, variables = [gradient for gradient, _ in pairs], [variable for _, variable in pairs]
+        if skip_gradients_aggregation or not experimental_aggregate_gradients or not pairs:
+            return apply(gradients)
+        with tf.init_scope():
+            # Here, because the last pass of several applies gradients inside a condition, where nothing can be made.
+            build(self, variables)
+        return self._hvd_reduction.run(gradients, variables, apply)
+
+    def aggregate_gradients(self, grads_and_vars: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+        """The gradients of all ranks combined. Collective. Keras' LossScaleOptimizer around this one calls it before it
+        looks for infinities, so that all ranks skip a step or none.
+
+        Args:
+            grads_and_vars: as of `apply_gradients`.
+
+        Raises:
+            InvalidArgumentError: several backward passes per step.
+        """
+        passes = self._hvd_reduction.settings.options.backward_passes_per_step
+        if passes > 1:
+            raise InvalidArgumentError(
+                f"A DistributedOptimizer with backward_passes_per_step={passes} cannot be inside a LossScaleOptimizer, "
+                "which would look for infinities in every pass. Use hvd.DistributedOptimizer("
+                "keras.mixed_precision.LossScaleOptimizer(optimizer), ...)."
+            )
+        pairs = list(grads_and_vars)
+        variables = [variable for _, variable in pairs]
+        return list(zip(self._hvd_reduction.reduce([gradient for gradient, _ in pairs], variables), variables))
+
+    _aggregate_gradients = aggregate_gradients  # of legacy optimizers
+
+
+def to_numpy(value: Any) -> Any:
+    """See `flavour`."""
+    return value.numpy() if tf.is_tensor(value) else np.asarray(value)
+
+
+def build(optimizer: Any, variables: Sequence[Any]) -> None:
+    """See `flavour`."""
+    make = optimizer._create_all_weights if isinstance(optimizer, _LEGACY) else optimizer.build
+    make(variables)
+
+
+def optimizer_variables(optimizer: Any) -> list[Any]:
+    """See `flavour`."""
+    # A method of legacy optimizers, and of the others a list that can be called for their sake.
+    own = list(optimizer.variables())
+    scale = getattr(optimizer, "_loss_scale", None)  # of a LossScaleOptimizer; a number if it never changes
+    return own if scale is None or isinstance(scale, float) else [*own, scale.current_loss_scale, scale.counter]
+
+
+def legacy_velocities(optimizer: Any) -> list[Any]:
+    """See `flavour`."""
+    if not isinstance(optimizer, (keras.optimizers.legacy.SGD, keras.optimizers.legacy.RMSprop)):
+        return []
+    return [slots["momentum"] for slots in optimizer._slots.values() if "momentum" in slots]
