@@ -12,6 +12,7 @@ import tensorflow as tf
 from horovod._core.errors import InvalidArgumentError
 from horovod.keras.installed import keras
 from horovod.keras.reduction import Reduction
+from horovod.tensorflow.functions import build_optimizer
 
 __all__ = [
     "OPTIMIZERS",
@@ -106,16 +107,17 @@ def to_numpy(value: Any) -> Any:
 
 def build(optimizer: Any, variables: Sequence[Any]) -> None:
     """See `flavour`."""
-    make = optimizer._create_all_weights if isinstance(optimizer, _LEGACY) else optimizer.build
-    make(variables)
+    build_optimizer(optimizer, variables)
 
 
 def optimizer_variables(optimizer: Any) -> list[Any]:
     """See `flavour`."""
-    # A method of legacy optimizers, and of the others a list that can be called for their sake.
-    own = list(optimizer.variables())
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    rate = inner._hyper.get("learning_rate") if isinstance(inner, _LEGACY) else getattr(inner, "_learning_rate", None)
     scale = getattr(optimizer, "_loss_scale", None)  # of a LossScaleOptimizer; a number if it never changes
-    return own if scale is None or isinstance(scale, float) else [*own, scale.current_loss_scale, scale.counter]
+    more = [rate, getattr(scale, "current_loss_scale", None), getattr(scale, "counter", None)]
+    # `variables` is a method of legacy optimizers, and of the others a list that can be called for their sake.
+    return [*inner.variables(), *(variable for variable in more if isinstance(variable, tf.Variable))]
 
 
 def legacy_velocities(optimizer: Any) -> list[Any]:
