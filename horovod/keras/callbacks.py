@@ -207,7 +207,7 @@ def _scale_velocity(optimizer: Any, factor: float) -> None:
     """Multiplies what momentum has gathered. A compiled step has the momentum itself inside as a constant; the velocity
     is a variable, and the next step multiplies one with the other."""
     for velocity in variables.velocities(optimizer):
-        velocity.assign(velocity * factor)
+        flavour.scale(velocity, factor)
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):

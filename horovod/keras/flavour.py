@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Optional, Protocol
 
 from horovod.keras.installed import KERAS_2
 
@@ -19,15 +19,23 @@ class Flavour(Protocol):
         before it."""
 
     @property
-    def OPTIMIZERS(self) -> tuple[Any, ...]:  # noqa: N802 - a constant
-        """The classes of optimizers that can become distributed."""
-
-    @property
     def VARIABLE(self) -> Any:  # noqa: N802 - a constant
         """The class of a layer's variables."""
 
+    def why_not(self, optimizer: Any) -> Optional[str]:
+        """Why this optimizer cannot become a distributed one; None if it can."""
+
     def to_numpy(self, value: Any) -> Any:
         """A variable, a tensor, a number or an array as a NumPy array, not necessarily a copy."""
+
+    def assign(self, variables: Sequence[Any], values: Sequence[Any]) -> None:
+        """Overwrites the variables."""
+
+    def scale(self, variable: Any, factor: float) -> None:
+        """Multiplies the variable."""
+
+    def broadcast(self, variables: Sequence[Any], root_rank: int) -> None:
+        """Overwrites the variables with the root's, by TensorFlow's operator. Collective."""
 
     def build(self, optimizer: Any, variables: Sequence[Any]) -> None:
         """Makes the optimizer's own variables, unless they exist."""

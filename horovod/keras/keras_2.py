@@ -12,20 +12,14 @@ import tensorflow as tf
 from horovod._core.errors import InvalidArgumentError
 from horovod.keras.installed import keras
 from horovod.keras.reduction import Reduction
-from horovod.tensorflow.functions import build_optimizer
+from horovod.tensorflow.functions import broadcast_variables, build_optimizer
 
 __all__ = [
-    "OPTIMIZERS",
-    "VARIABLE",
-    "DistributedMethods",
-    "build",
-    "legacy_velocities",
-    "optimizer_variables",
-    "to_numpy",
-]
+    "VARIABLE", "DistributedMethods", "assign", "broadcast", "build", "legacy_velocities", "optimizer_variables",
+    "scale", "to_numpy", "why_not",
+]  # fmt: skip
 
 _LEGACY: Final = keras.optimizers.legacy.Optimizer
-OPTIMIZERS: Final = (keras.optimizers.Optimizer, _LEGACY)
 VARIABLE: Final = tf.Variable
 
 
@@ -100,9 +94,40 @@ class DistributedMethods:
     _aggregate_gradients = aggregate_gradients  # of legacy optimizers
 
 
+def why_not(optimizer: Any) -> Optional[str]:
+    """See `flavour`."""
+    if isinstance(optimizer, _LEGACY):
+        return None
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        return f"it is no optimizer of Keras {keras.__version__}, which this process uses (see TF_USE_LEGACY_KERAS)"
+    if not tf.compat.v1.executing_eagerly_outside_functions():
+        return "Keras itself cannot use it in graphs of TensorFlow 1. Use its like in keras.optimizers.legacy"
+    return None
+
+
 def to_numpy(value: Any) -> Any:
     """See `flavour`."""
-    return value.numpy() if tf.is_tensor(value) else np.asarray(value)
+    return np.asarray(keras.backend.get_value(value))  # runs Keras' session in graphs of TensorFlow 1
+
+
+def assign(variables: Sequence[Any], values: Sequence[Any]) -> None:
+    """See `flavour`."""
+    keras.backend.batch_set_value(list(zip(variables, values)))
+
+
+def scale(variable: Any, factor: float) -> None:
+    """See `flavour`."""
+    if tf.executing_eagerly():
+        variable.assign(variable * factor)
+    else:
+        keras.backend.set_value(variable, to_numpy(variable) * factor)
+
+
+def broadcast(variables: Sequence[Any], root_rank: int) -> None:
+    """See `flavour`."""
+    operation = broadcast_variables(variables, root_rank)
+    if operation is not None:
+        tf.compat.v1.keras.backend.get_session().run(operation)
 
 
 def build(optimizer: Any, variables: Sequence[Any]) -> None:

@@ -12,16 +12,10 @@ from horovod._core.errors import InvalidArgumentError
 from horovod.keras.reduction import Reduction
 
 __all__ = [
-    "OPTIMIZERS",
-    "VARIABLE",
-    "DistributedMethods",
-    "build",
-    "legacy_velocities",
-    "optimizer_variables",
-    "to_numpy",
-]
+    "VARIABLE", "DistributedMethods", "assign", "broadcast", "build", "legacy_velocities", "optimizer_variables",
+    "scale", "to_numpy", "why_not",
+]  # fmt: skip
 
-OPTIMIZERS: Final = (keras.optimizers.Optimizer,)
 VARIABLE: Final = keras.Variable
 
 
@@ -96,10 +90,35 @@ class DistributedMethods:
         super().__setattr__(name, value)
 
 
+def why_not(optimizer: Any) -> Optional[str]:
+    """See `flavour`."""
+    if isinstance(optimizer, keras.optimizers.Optimizer):
+        return None
+    return f"it is no optimizer of Keras {keras.__version__}, which this process uses (see TF_USE_LEGACY_KERAS)"
+
+
 def to_numpy(value: Any) -> Any:
     """See `flavour`."""
     is_of_keras = keras.ops.is_tensor(value) or isinstance(value, keras.Variable)
     return keras.ops.convert_to_numpy(value) if is_of_keras else np.asarray(value)
+
+
+def assign(variables: Sequence[Any], values: Sequence[Any]) -> None:
+    """See `flavour`."""
+    for variable, value in zip(variables, values):
+        variable.assign(value)
+
+
+def scale(variable: Any, factor: float) -> None:
+    """See `flavour`."""
+    variable.assign(variable * factor)
+
+
+def broadcast(variables: Sequence[Any], root_rank: int) -> None:
+    """See `flavour`."""
+    from horovod.tensorflow.functions import broadcast_variables
+
+    broadcast_variables(variables, root_rank)
 
 
 def build(optimizer: Any, variables: Sequence[Any]) -> None:

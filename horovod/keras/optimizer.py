@@ -19,7 +19,6 @@ from horovod._core.process_sets import ProcessSet, global_process_set
 from horovod._core.reduce_ops import Average, Sum
 from horovod.keras.compression import Compression
 from horovod.keras.flavour import flavour
-from horovod.keras.installed import keras
 from horovod.keras.reduction import ReductionSettings, make_reduction
 
 __all__ = ["DistributedOptimizer", "PartialDistributedOptimizer", "chosen_groups", "scope_of", "wrap"]
@@ -40,10 +39,10 @@ def wrap(optimizer: Any, settings: ReductionSettings, local_layers: Any = None) 
     """
     context.size()  # raises if not initialised
     kind = type(optimizer)
-    if not isinstance(optimizer, flavour.OPTIMIZERS):
+    reason = flavour.why_not(optimizer)
+    if reason is not None:
         raise InvalidArgumentError(
-            f"DistributedOptimizer wraps optimizers of {keras.__name__}.optimizers (version {keras.__version__}). "
-            f"Received: {kind.__module__}.{kind.__qualname__}. Another Keras is chosen by TF_USE_LEGACY_KERAS."
+            f"DistributedOptimizer cannot wrap {kind.__module__}.{kind.__qualname__}: {reason}."
         )
     if isinstance(optimizer, flavour.DistributedMethods):
         raise InvalidArgumentError(

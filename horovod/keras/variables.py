@@ -50,8 +50,7 @@ def read(variables: Sequence[Any]) -> list[Any]:
 
 def assign(variables: Sequence[Any], values: Sequence[Any]) -> None:
     """Overwrites the variables."""
-    for variable, value in zip(variables, values):
-        variable.assign(value)
+    flavour.assign(variables, values)
 
 
 def broadcast(variables: Sequence[Any], root_rank: int, device: str = "") -> None:
@@ -64,10 +63,8 @@ def broadcast(variables: Sequence[Any], root_rank: int, device: str = "") -> Non
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        from horovod.tensorflow.functions import broadcast_variables
-
         with tf.device(device or None):
-            broadcast_variables(variables, root_rank)
+            flavour.broadcast(variables, root_rank)
         return
     values = read(variables)
     pending = [

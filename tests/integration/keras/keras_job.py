@@ -9,6 +9,7 @@ import importlib.metadata
 import importlib.util
 import pathlib
 import sys
+from collections.abc import Sequence
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "torch"))
@@ -43,19 +44,21 @@ def variables_of(backend: str) -> dict[str, str]:
     return {} if INSTALLED == ["legacy"] else {"TF_USE_LEGACY_KERAS": "1"}
 
 
-def job(script: str, backend: str, ranks: int = 2) -> TorchJob:
-    """The worker script on Keras' backend; a case runs there unless its name names other backends only."""
+def job(script: str, backend: str, ranks: int = 2, only: Sequence[str] = ()) -> TorchJob:
+    """The worker script on Keras' backend; a case runs there unless its name names other backends only. `only`: these
+    cases, not all."""
     made = _KerasJob(str(HERE / "workers" / script), ranks, TIMEOUT_S, **variables_of(backend), **QUIET)
-    made.backend = backend
+    made.backend, made.only = backend, only
     return made
 
 
 class _KerasJob(TorchJob):
     backend = ""
+    only: Sequence[str] = ()
 
     @property
     def cases(self) -> list[str]:
-        return cases(self.script.name, self.backend)
+        return [name for name in cases(self.script.name, self.backend) if not self.only or name in self.only]
 
 
 def cases(script: str, backend: str) -> list[str]:

@@ -77,7 +77,8 @@ def fit(model, share=True, epochs=2, batch=BATCH, **options):
 
 
 def arrays(variables):
-    return [variable.numpy() if KERAS_2 else np.array(keras.ops.convert_to_numpy(variable)) for variable in variables]
+    read = keras.backend.get_value if KERAS_2 else keras.ops.convert_to_numpy
+    return [np.array(read(variable)) for variable in variables]
 
 
 def variable(values):
