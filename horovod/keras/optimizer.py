@@ -41,9 +41,7 @@ def wrap(optimizer: Any, settings: ReductionSettings, local_layers: Any = None) 
     kind = type(optimizer)
     reason = flavour.why_not(optimizer)
     if reason is not None:
-        raise InvalidArgumentError(
-            f"DistributedOptimizer cannot wrap {kind.__module__}.{kind.__qualname__}: {reason}."
-        )
+        raise InvalidArgumentError(f"DistributedOptimizer cannot wrap {kind.__module__}.{kind.__qualname__}: {reason}.")
     if isinstance(optimizer, flavour.DistributedMethods):
         raise InvalidArgumentError(
             "This optimizer is a DistributedOptimizer already; its gradients would be reduced twice. Wrap the plain "

@@ -31,6 +31,13 @@ def case_legacy_fit():
     assert_same_everywhere(variables.all_variables(model, model.optimizer))
     assert_close(model, alone)
     np.testing.assert_allclose(history["loss"], expected["loss"], atol=1e-5)
+    before = arrays(variables.velocities(model.optimizer))
+    schedule = hvd.callbacks.LearningRateScheduleCallback(0.1, lambda epoch: 0.5)
+    schedule.set_model(model)
+    schedule.on_epoch_begin(0)
+    for one, two in zip(before, arrays(variables.velocities(model.optimizer))):
+        assert abs(one).max() > 0
+        np.testing.assert_allclose(two, 0.5 * one, rtol=1e-5)
 
 
 def case_legacy_start_from_the_root():
