@@ -19,10 +19,14 @@ PLACE = ROOT / "build" / "tensorflow-envs"
 # The oldest that is supported, whose Keras is 2.13, and the first with Keras 3; the newest is in the development
 # environment.
 VERSIONS = ("2.13.1", "2.16.2")
-SUITES = (
-    ["-k", "test_eager and 2 or test_mode and not more_ranks", "tests/contract/test_contract_tensorflow.py"],
-    ["tests/integration/keras/test_keras_fit.py", "tests/integration/keras/test_keras_elastic.py"],
-)
+SUITES = {
+    "contract": [
+        "-k",
+        "test_eager and 2 or test_mode and not more_ranks",
+        "tests/contract/test_contract_tensorflow.py",
+    ],
+    "Keras": ["tests/integration/keras/test_keras_fit.py", "tests/integration/keras/test_keras_elastic.py"],
+}
 OTHERS = ("pytest", "pytest-timeout", "cloudpickle", "pyyaml", "packaging", "ml_dtypes", "hypothesis")
 
 
@@ -43,11 +47,11 @@ def main() -> int:
     failed = []
     for version in sys.argv[1:] or VERSIONS:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        for suite in SUITES:
+        for name, suite in SUITES.items():
             command = [python_of(version), "-m", "pytest", "-q", *suite]
             done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
             lines = done.stdout.strip().splitlines() or ["no output"]
-            print(f"TensorFlow {version}, {Path(suite[-1]).stem}: {lines[-1]}", flush=True)
+            print(f"TensorFlow {version}, {name}: {lines[-1]}", flush=True)
             if done.returncode != 0:
                 print("\n".join(lines[-60:]))
                 failed.append(version)
