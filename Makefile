@@ -6,7 +6,7 @@
 #             and the long suites of TensorFlow and Keras
 #   fuzz      every parser of bytes, FUZZ_SECONDS each
 #   test-long the suites marked slow: launchers (torchrun, MPI, Slurm), more ranks, long stress, the fault matrix
-#   test-tensorflows  the contract suite on the oldest TensorFlow that is supported and the first with Keras 3
+#   test-tensorflows  the contract suite and Keras on the oldest TensorFlow that is supported and the first with Keras 3
 #   check     linters, types, architecture checks
 #   bench     benchmarks against the peers that are installed
 #   docs      regenerates docs/settings.md
@@ -34,6 +34,7 @@ $(VENV)/.ready: requirements-dev.txt Makefile
 # What only the tests of these frameworks need; everything else works without.
 $(VENV)/.frameworks: requirements-frameworks.txt $(VENV)/.ready
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-frameworks.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps tf_keras  # asks for tensorflow, which is tensorflow-cpu here
 	touch $@
 
 dev: $(VENV)/.ready
@@ -83,7 +84,7 @@ test-long: build frameworks
 	python tools/launcher_envs.py
 	python -m pytest -q -m slow
 
-# The contract on older versions of TensorFlow, each in an environment of its own.
+# The contract and Keras on older versions of TensorFlow, each in an environment of its own.
 test-tensorflows: build
 	python tools/tensorflow_envs.py
 

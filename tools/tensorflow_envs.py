@@ -1,9 +1,9 @@
-"""Runs the contract suite on other versions of TensorFlow, with the library as built: one environment for each under
-build/tensorflow-envs.
+"""Runs the contract suite and the Keras jobs on other versions of TensorFlow, with the library as built: one
+environment for each under build/tensorflow-envs.
 
     tensorflow_envs.py [VERSION ...]
 
-Prints a line per version. Exit code 1 if one fails. Each environment takes about 1.5 GB.
+Prints a line per version and suite. Exit code 1 if one fails. Each environment takes about 1.5 GB.
 """
 
 from __future__ import annotations
@@ -16,8 +16,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / "build" / "tensorflow-envs"
-# The oldest that is supported, and the first with Keras 3; the newest is in the development environment.
+# The oldest that is supported, whose Keras is 2.13, and the first with Keras 3; the newest is in the development
+# environment.
 VERSIONS = ("2.13.1", "2.16.2")
+SUITES = {
+    "contract": [
+        "-k",
+        "test_eager and 2 or test_mode and not more_ranks",
+        "tests/contract/test_contract_tensorflow.py",
+    ],
+    "Keras": ["tests/integration/keras/test_keras_fit.py", "tests/integration/keras/test_keras_elastic.py"],
+}
 OTHERS = ("pytest", "pytest-timeout", "cloudpickle", "pyyaml", "packaging", "ml_dtypes", "hypothesis")
 
 
@@ -38,21 +47,14 @@ def main() -> int:
     failed = []
     for version in sys.argv[1:] or VERSIONS:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        command = [
-            python_of(version),
-            "-m",
-            "pytest",
-            "-q",
-            "-k",
-            "test_eager and 2 or test_mode and not more_ranks",
-            "tests/contract/test_contract_tensorflow.py",
-        ]
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-        lines = done.stdout.strip().splitlines() or ["no output"]
-        print(f"TensorFlow {version}: {lines[-1]}", flush=True)
-        if done.returncode != 0:
-            print("\n".join(lines[-60:]))
-            failed.append(version)
+        for name, suite in SUITES.items():
+            command = [python_of(version), "-m", "pytest", "-q", *suite]
+            done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+            lines = done.stdout.strip().splitlines() or ["no output"]
+            print(f"TensorFlow {version}, {name}: {lines[-1]}", flush=True)
+            if done.returncode != 0:
+                print("\n".join(lines[-60:]))
+                failed.append(version)
     return 1 if failed else 0
 
 

@@ -44,6 +44,9 @@ __all__ = [
 class HorovodError(Exception):
     """Any failure reported by this package."""
 
+    # TensorFlow's AutoGraph looks for this name. Other errors it raises anew, as a class that no `except` knows.
+    ag_pass_through = True
+
 
 class InvalidArgumentError(HorovodError, ValueError):
     """An argument is wrong on this rank."""

@@ -1,18 +1,10 @@
-"""Horovod for Keras 3: `import horovod.keras as hvd`, with the TensorFlow, PyTorch and JAX backends.
+"""Horovod for Keras: `import horovod.keras as hvd`. Keras 3 with the TensorFlow, PyTorch and JAX backends, and Keras 2.
 
 `DistributedOptimizer`, callbacks for `model.fit`, `load_model`, collectives on values, elastic training. Only the
 framework that Keras runs on is imported. `horovod.tensorflow.keras` is the same, bound to TensorFlow.
 """
 
 from __future__ import annotations
-
-import keras as _keras
-
-if int(_keras.__version__.partition(".")[0]) < 3:
-    raise ImportError(
-        f"horovod.keras needs Keras 3; keras {_keras.__version__} is installed. Remedy: pip install 'keras>=3' (with "
-        "TensorFlow: 2.16 or later)."
-    )
 
 from horovod._core.context import (
     ccl_built,

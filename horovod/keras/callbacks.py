@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Iterable
 from typing import Any, Callable, Optional, Union
 
-import keras
 import numpy as np
 
 from horovod._core import context
@@ -19,6 +18,8 @@ from horovod._core.errors import InvalidArgumentError
 from horovod._core.schedules import momentum_correction as corrected_momentum
 from horovod._core.schedules import multiplier_function, scheduled_rate, warmup_multiplier
 from horovod.keras import values, variables
+from horovod.keras.flavour import flavour
+from horovod.keras.installed import keras
 
 __all__ = [
     "BestModelCheckpoint", "BroadcastGlobalVariablesCallback", "LearningRateScheduleCallback",
@@ -57,7 +58,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         Raises:
             ValueError: no variable.
         """
-        if not isinstance(var, keras.Variable) and not _is_tensorflow_variable(var):
+        if not isinstance(var, flavour.VARIABLE) and not _is_tensorflow_variable(var):
             raise InvalidArgumentError(f"A local variable must be a variable. Received: {type(var).__name__}.")
         self._local.append(var)
 
@@ -199,19 +200,14 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
 
 
 def _rate_of(optimizer: Any) -> float:
-    return float(keras.ops.convert_to_numpy(optimizer.learning_rate))
+    return float(flavour.to_numpy(optimizer.learning_rate))
 
 
 def _scale_velocity(optimizer: Any, factor: float) -> None:
     """Multiplies what momentum has gathered. A compiled step has the momentum itself inside as a constant; the velocity
     is a variable, and the next step multiplies one with the other."""
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    if not isinstance(optimizer, (keras.optimizers.SGD, keras.optimizers.RMSprop)) or not optimizer.momentum:
-        return
-    name = "momentums" if isinstance(optimizer, keras.optimizers.SGD) else "_momentums"
-    for velocity in getattr(optimizer, name, ()):  # absent before the optimizer is built
-        if velocity is not None:
-            velocity.assign(keras.ops.multiply(velocity, factor))
+    for velocity in variables.velocities(optimizer):
+        flavour.scale(velocity, factor)
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):

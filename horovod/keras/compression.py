@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import keras
-
 from horovod._core import compression as core
 from horovod._core import numpy_adapter
 from horovod._core.compression import Compressor
+from horovod.keras.installed import keras
 
 __all__ = ["Compression", "for_arrays"]
 

@@ -6,14 +6,14 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable, Optional
 
-import keras
-
 from horovod._core import context
 from horovod._core.elastic import state as core_state
 from horovod._core.elastic.loop import reset_engine, run_fn
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.objects import broadcast_object
 from horovod.keras import variables
+from horovod.keras.flavour import flavour
+from horovod.keras.installed import keras
 
 __all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run"]
 
@@ -70,8 +70,8 @@ class KerasState(core_state.ObjectState):
             )
         self.model = model
         self.optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
-        if self.optimizer is not None and not self.optimizer.built:
-            self.optimizer.build(model.trainable_variables)
+        if self.optimizer is not None:
+            flavour.build(self.optimizer, model.trainable_variables)
         self._values: list[Any] = variables.read(self._variables())
         super().__init__(bcast_object=broadcast_object, get_rank=context.rank, **kwargs)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Optional
 
-import keras
-
 from horovod._core.compression import Compressor
 from horovod._core.errors import UnsupportedError
 from horovod.keras.compression import Compression
+from horovod.keras.installed import KERAS_2, keras
 from horovod.keras.optimizer import DistributedOptimizer
 
 __all__ = ["load_model"]
@@ -30,13 +29,13 @@ def load_model(
         custom_optimizers: classes of optimizers that are not Keras' own.
         custom_objects: as of `keras.saving.load_model`.
         compression: of the distributed optimizer.
-        legacy_opts: must be False: Keras 3 has no legacy optimizers.
+        legacy_opts: the file has a legacy optimizer of Keras 2. Not needed: the file says so itself.
 
     Raises:
-        NotImplementedError: `legacy_opts` is true.
+        NotImplementedError: `legacy_opts` is true and this is Keras 3, which has no legacy optimizers.
         NotInitializedError: `init` has not been called.
     """
-    if legacy_opts:
+    if legacy_opts and not KERAS_2:
         raise UnsupportedError("Keras 3 has no legacy optimizers; leave legacy_opts at False.")
     objects = {kind.__name__: kind for kind in custom_optimizers or ()}
     model = keras.saving.load_model(filepath, custom_objects={**objects, **(custom_objects or {})})

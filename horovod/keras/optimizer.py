@@ -2,17 +2,14 @@
 gradients of all ranks.
 
 The optimizer made is an instance of a generated subclass, and it takes over what the user's one holds: variables,
-iterations, learning rate. How gradients are reduced is in `reduction`. Files that a model is saved to name the user's
-class, so that they load without Horovod.
+iterations, learning rate. Its methods are in `keras_2` and `keras_3`; how gradients are reduced is in `reduction`.
+Files that a model is saved to name the user's class, so that they load without Horovod.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import Any, Optional
-
-import keras
 
 from horovod._core import context
 from horovod._core.compression import Compressor
@@ -21,88 +18,10 @@ from horovod._core.gradients import ReductionOptions
 from horovod._core.process_sets import ProcessSet, global_process_set
 from horovod._core.reduce_ops import Average, Sum
 from horovod.keras.compression import Compression
-from horovod.keras.reduction import Reduction, ReductionSettings, make_reduction
+from horovod.keras.flavour import flavour
+from horovod.keras.reduction import ReductionSettings, make_reduction
 
-__all__ = [
-    "DistributedMethods",
-    "DistributedOptimizer",
-    "PartialDistributedOptimizer",
-    "chosen_groups",
-    "scope_of",
-    "wrap",
-]
-
-
-class DistributedMethods:
-    """The methods that a distributed optimizer has beside, or instead of, those of the user's class. Mixed in before
-    it."""
-
-    _hvd_reduction: Reduction
-    _hvd_reduced: bool
-    # Of the user's class.
-    built: bool
-    build: Any
-    _trainable_variables: Any
-
-    def register_local_var(self, var: Any) -> None:
-        """The gradient of this variable is not reduced: every rank has its own values of it."""
-        self._hvd_reduction.register_local(var)
-
-    def apply(self, grads: Sequence[Any], trainable_variables: Optional[Sequence[Any]] = None) -> None:
-        """As the user's class does it, with the gradients of all ranks combined. Collective.
-
-        Raises:
-            InvalidArgumentError: not one gradient per variable.
-            MismatchError: the ranks disagree about a gradient (TensorFlow: FailedPreconditionError).
-            HorovodInternalError: a rank died (TensorFlow: AbortedError).
-        """
-        plain: Any = super()
-        grads = list(grads)
-        if self._hvd_reduced or not grads:
-            plain.apply(grads, trainable_variables)
-            return
-        variables = self._trainable_variables if trainable_variables is None else list(trainable_variables)
-        self._hvd_check(grads, variables)
-        if not self.built:
-            # Here, because the last pass of several applies gradients inside a condition, where nothing can be made.
-            self.build(variables)
-        self._hvd_reduction.run(grads, variables, lambda reduced: plain.apply(reduced, trainable_variables))
-
-    def stateless_apply(
-        self, optimizer_variables: Sequence[Any], grads: Sequence[Any], trainable_variables: Sequence[Any]
-    ) -> Any:
-        """As the user's class does it, with the gradients of all ranks combined. Collective when the step runs."""
-        plain: Any = super()
-        self._hvd_check(grads, self._trainable_variables)
-        # Reduced here, where no class can have put a condition around it yet, and so not again in `apply`.
-        reduced = self._hvd_reduction.reduce(grads, self._trainable_variables)
-        self.__dict__["_hvd_reduced"] = True
-        try:
-            return plain.stateless_apply(optimizer_variables, reduced, trainable_variables)
-        finally:
-            self.__dict__["_hvd_reduced"] = False
-
-    @staticmethod
-    def _hvd_check(grads: Sequence[Any], variables: Sequence[Any]) -> None:
-        if len(grads) != len(variables):
-            raise InvalidArgumentError(f"Received {len(grads)} gradients for {len(variables)} variables.")
-
-    def __reduce__(self) -> Any:
-        # Operations cannot be pickled: a copy or pickle is an optimizer of the user's class.
-        plain: Any = super()
-        _, arguments = plain.__reduce__()
-        kind: Any = self.__class__
-        return kind._unpickle_model, arguments
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        # Only a LossScaleOptimizer around this one does that. It would look for infinities in this rank's gradients
-        # and skip the step here alone: the others would wait for ever.
-        if name == "loss_scale_factor" and value is None:
-            raise InvalidArgumentError(
-                "A DistributedOptimizer cannot be inside a LossScaleOptimizer, which Keras adds for mixed_float16. "
-                "Use hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer))."
-            )
-        super().__setattr__(name, value)
+__all__ = ["DistributedOptimizer", "PartialDistributedOptimizer", "chosen_groups", "scope_of", "wrap"]
 
 
 def wrap(optimizer: Any, settings: ReductionSettings, local_layers: Any = None) -> Any:
@@ -119,11 +38,11 @@ def wrap(optimizer: Any, settings: ReductionSettings, local_layers: Any = None) 
         NotInitializedError: `init` has not been called.
     """
     context.size()  # raises if not initialised
-    if not isinstance(optimizer, keras.optimizers.Optimizer):
-        raise InvalidArgumentError(
-            f"DistributedOptimizer wraps optimizers of keras.optimizers. Received: {type(optimizer).__name__}."
-        )
-    if isinstance(optimizer, DistributedMethods):
+    kind = type(optimizer)
+    reason = flavour.why_not(optimizer)
+    if reason is not None:
+        raise InvalidArgumentError(f"DistributedOptimizer cannot wrap {kind.__module__}.{kind.__qualname__}: {reason}.")
+    if isinstance(optimizer, flavour.DistributedMethods):
         raise InvalidArgumentError(
             "This optimizer is a DistributedOptimizer already; its gradients would be reduced twice. Wrap the plain "
             "one."
@@ -134,10 +53,9 @@ def wrap(optimizer: Any, settings: ReductionSettings, local_layers: Any = None) 
         )
     reduction = make_reduction(settings)
     reduction.register_local_layers(local_layers)
-    kind = type(optimizer)
     made: Any = type(
         kind.__name__,
-        (DistributedMethods, kind),
+        (flavour.DistributedMethods, kind),
         {
             "__module__": kind.__module__,
             "__doc__": kind.__doc__,

@@ -7,7 +7,7 @@ from typing import Any, Callable, Optional
 
 import tensorflow as tf
 
-from horovod._core.errors import InvalidArgumentError
+from horovod._core.errors import InvalidArgumentError, UnsupportedError
 from horovod.keras.reduction import Reduction, ReductionSettings
 from horovod.tensorflow import xla
 from horovod.tensorflow.aggregation import LocalGradientAggregationHelperEager
@@ -28,6 +28,11 @@ class TensorFlowReduction(Reduction):
         )
         self._passes: Optional[LocalGradientAggregationHelperEager] = None
         if options.backward_passes_per_step > 1:
+            if not tf.compat.v1.executing_eagerly_outside_functions():
+                raise UnsupportedError(
+                    "backward_passes_per_step > 1 is not supported for Keras optimizers in graphs of TensorFlow 1. Use "
+                    "eager execution, or an optimizer of tf.compat.v1.train."
+                )
             self._passes = LocalGradientAggregationHelperEager(
                 options.backward_passes_per_step, self.reduce, settings.sparse_as_dense, settings.average_passes,
                 options.process_set, settings.scale_local,
@@ -42,13 +47,12 @@ class TensorFlowReduction(Reduction):
         # Numbered: layers may be numbered differently on a rank that has made more of them.
         return self._reduction.reduce(gradients, variables, self.settings.scope, numbered=True)
 
-    def run(self, gradients: Sequence[Any], variables: Sequence[Any], apply: Callable[[list[Any]], None]) -> None:
+    def run(self, gradients: Sequence[Any], variables: Sequence[Any], apply: Callable[[list[Any]], Any]) -> Any:
         if self._passes is None:
-            super().run(gradients, variables, apply)
-            return
+            return super().run(gradients, variables, apply)
         _refuse_xla()
         summed = self._passes.compute_gradients(gradients, variables)
-        self._passes.apply_gradients(lambda: apply(summed))
+        return self._passes.apply_gradients(lambda: apply(summed))
 
 
 def accelerated() -> bool:

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Callable
 
-import keras
-
 from horovod._core.collectives import Collectives
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
 from horovod._core.gradients import GradientReducer, GradientSource, ReductionOptions
+from horovod.keras.installed import keras
 
 __all__ = [
     "ListReducer",
@@ -118,10 +117,10 @@ class Reduction:
                 gradients[index] = gradient / self.settings.options.process_set.size()
         return shared
 
-    def run(self, gradients: Sequence[Any], variables: Sequence[Any], apply: Callable[[list[Any]], None]) -> None:
-        """Reduces, and calls `apply` with the result; with several passes per step, in the last of them only.
-        Collective."""
-        apply(self.reduce(gradients, variables))
+    def run(self, gradients: Sequence[Any], variables: Sequence[Any], apply: Callable[[list[Any]], Any]) -> Any:
+        """Reduces, and returns what `apply` makes of the result; with several passes per step, it is called in the last
+        of them only. Collective."""
+        return apply(self.reduce(gradients, variables))
 
 
 def make_reduction(settings: ReductionSettings) -> Reduction:

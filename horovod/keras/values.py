@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-import keras
 import numpy as np
 
 from horovod._core import numpy_adapter, reduce_ops
@@ -14,6 +13,8 @@ from horovod._core.compression import Compressor
 from horovod._core.errors import HorovodError
 from horovod._core.reduce_ops import Average
 from horovod.keras.compression import Compression, for_arrays
+from horovod.keras.flavour import flavour
+from horovod.keras.installed import keras
 
 __all__ = ["allgather", "allreduce", "broadcast", "broadcast_global_variables", "reducescatter"]
 
@@ -21,9 +22,7 @@ _collectives = Collectives(numpy_adapter.adapter)
 
 
 def _array(value: Any) -> Any:
-    if keras.ops.is_tensor(value) or isinstance(value, keras.Variable):
-        value = keras.ops.convert_to_numpy(value)
-    return np.array(value, order="C")
+    return np.array(flavour.to_numpy(value), order="C")
 
 
 def allreduce(

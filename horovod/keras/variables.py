@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
 from horovod._core import numpy_adapter
 from horovod._core.collectives import Collectives
+from horovod.keras.flavour import flavour
+from horovod.keras.installed import keras
 
-__all__ = ["all_variables", "assign", "broadcast", "read", "synced"]
+__all__ = ["all_variables", "assign", "broadcast", "read", "synced", "velocities"]
 
 _collectives = Collectives(numpy_adapter.adapter)
 
@@ -25,19 +26,31 @@ def synced(model: Any) -> Any:
 
 def all_variables(model: Any, optimizer: Any) -> list[Any]:
     """The variables of a model and of an optimizer (or None), each once."""
-    listed = [*model.variables, *(optimizer.variables if optimizer is not None else [])]
+    listed = [*model.variables, *(flavour.optimizer_variables(optimizer) if optimizer is not None else [])]
     return list({id(variable): variable for variable in listed}.values())
+
+
+def velocities(optimizer: Any) -> list[Any]:
+    """The variables in which momentum gathers gradients times the learning rate: those of Keras' SGD and RMSprop, none
+    before the optimizer is built. Other optimizers' velocities do not contain the rate."""
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    if isinstance(optimizer, keras.optimizers.SGD):
+        found = getattr(optimizer, "momentums", ())
+    elif isinstance(optimizer, keras.optimizers.RMSprop):
+        found = getattr(optimizer, "_momentums", ())
+    else:
+        found = flavour.legacy_velocities(optimizer)
+    return [velocity for velocity in found if velocity is not None]
 
 
 def read(variables: Sequence[Any]) -> list[Any]:
     """The values, as NumPy arrays of their own."""
-    return [np.array(keras.ops.convert_to_numpy(variable), order="C") for variable in variables]
+    return [np.array(flavour.to_numpy(variable), order="C") for variable in variables]
 
 
 def assign(variables: Sequence[Any], values: Sequence[Any]) -> None:
     """Overwrites the variables."""
-    for variable, value in zip(variables, values):
-        variable.assign(value)
+    flavour.assign(variables, values)
 
 
 def broadcast(variables: Sequence[Any], root_rank: int, device: str = "") -> None:
@@ -50,10 +63,8 @@ def broadcast(variables: Sequence[Any], root_rank: int, device: str = "") -> Non
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        from horovod.tensorflow.functions import broadcast_variables
-
         with tf.device(device or None):
-            broadcast_variables(variables, root_rank)
+            flavour.broadcast(variables, root_rank)
         return
     values = read(variables)
     pending = [

@@ -15,7 +15,7 @@ from horovod._core.elastic.loop import reset_engine, run_fn
 from horovod._core.errors import HorovodInternalError, InvalidArgumentError
 from horovod._core.objects import broadcast_object
 from horovod.tensorflow import ops
-from horovod.tensorflow.functions import broadcast_variables
+from horovod.tensorflow.functions import broadcast_variables, build_optimizer
 
 __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
 
@@ -112,10 +112,9 @@ class TensorFlowKerasState(TensorFlowState):
             )
         self.model = model
         self.optimizer = optimizer or getattr(model, "optimizer", None)
-        if self.optimizer is not None and not getattr(self.optimizer, "built", True):
-            self.optimizer.build(model.trainable_variables)
         variables = list(model.variables)
         if self.optimizer is not None:
+            build_optimizer(self.optimizer, model.trainable_variables)
             own = self.optimizer.variables
             variables += list(own() if callable(own) else own)
         super().__init__(variables, **kwargs)

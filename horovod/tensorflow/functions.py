@@ -17,6 +17,7 @@ from horovod.tensorflow import ops
 
 __all__ = [
     "allgather_object", "broadcast_global_variables", "broadcast_object", "broadcast_object_fn", "broadcast_variables",
+    "build_optimizer",
 ]  # fmt: skip
 
 
@@ -56,6 +57,15 @@ def broadcast_global_variables(root_rank: int) -> Any:
 
 class _EagerError(HorovodError, RuntimeError):
     """A function of TensorFlow 1's graphs was called in eager mode."""
+
+
+def build_optimizer(optimizer: Any, variables: Any) -> None:
+    """Makes the own variables of a Keras optimizer for these trainable ones, unless they exist: Keras does it in the
+    first step. Local."""
+    # The legacy optimizers of Keras 2 have a name of their own for it; those of TensorFlow 1 have none.
+    make = getattr(optimizer, "_create_all_weights", None) or getattr(optimizer, "build", None)
+    if make is not None and not getattr(optimizer, "built", False):
+        make(variables)
 
 
 def broadcast_object(

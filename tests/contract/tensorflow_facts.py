@@ -271,9 +271,7 @@ def tapes(env: Env) -> None:
 
 
 def keras_optimizer(env: Env) -> None:
-    """A Keras optimizer goes to the Keras wrapper, whatever the arguments. Keras 2 has no wrapper here."""
-    if not hasattr(tf.keras, "ops"):
-        return
+    """A Keras optimizer goes to the Keras wrapper, whatever the arguments."""
     variable = tf.Variable([1.0, 2.0])
     optimizer = env.hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), op=env.hvd.Sum, groups=[[variable]])
     optimizer.apply_gradients([(tf.ones([2]), variable)])

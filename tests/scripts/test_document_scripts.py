@@ -160,6 +160,27 @@ def test_sagemaker_script(tmp_path: Path) -> None:
     assert saved(tmp_path, "*.keras") == [f"rank0/checkpoint-{epoch}.keras" for epoch in (1, 2, 3)]
 
 
+@slow
+@needs_tensorflow
+@pytest.mark.skipif(not importlib.util.find_spec("tf_keras"), reason="needs tf_keras")
+@pytest.mark.parametrize(
+    ("name", "was", "now"),
+    [
+        ("tensorflow2_tape", "(opt.variables,", "(opt.variables(),"),
+        (
+            "sagemaker",
+            "SGD(learning_rate=rate, momentum=momentum)",
+            "tf.keras.optimizers.legacy.SGD(lr=lr * size, decay=weight_decay, momentum=momentum)",
+        ),
+    ],
+)
+def test_lines_that_only_keras_3_changes(
+    name: str, was: str, now: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
+    assert_trained(run(name, "horovodrun -np 2 python script.py", tmp_path, was, now), 2)
+
+
 # ------------------------------------------------------------------------------------------------------ data service
 
 COMPUTE = "horovodrun -np 4 python -m horovod.tensorflow.data.compute_worker /tmp/compute.json"

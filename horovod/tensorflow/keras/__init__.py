@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import keras as _keras
+from horovod.keras.installed import keras as _keras
 
 if _keras.backend.backend() != "tensorflow":
     raise ImportError(

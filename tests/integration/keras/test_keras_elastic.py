@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
-from keras_job import BACKENDS, TIMEOUT_S, cases, job
+from keras_job import INSTALLED, TIMEOUT_S, cases, job
 
-pytest.importorskip("keras")
-
-INSTALLED = [backend for backend in BACKENDS if importlib.util.find_spec(backend)]
 JOBS = {backend: job("elastic_worker.py", backend) for backend in INSTALLED}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import pathlib
 import re
@@ -10,12 +9,11 @@ import subprocess
 import sys
 
 import pytest
-from keras_job import BACKENDS, QUIET, ROOT, environment
+from keras_job import INSTALLED, QUIET, ROOT, environment
 
-pytest.importorskip("keras")
 pytest.importorskip("sklearn")
 
-INSTALLED = [backend for backend in BACKENDS if importlib.util.find_spec(backend)]
+KERAS_3 = [backend for backend in INSTALLED if backend != "legacy"]
 
 
 def run(*command: str, ranks: int = 1, **environ: str) -> str:
@@ -38,10 +36,10 @@ def fitted(ranks: int, backend: str, *options: str) -> dict[str, list[float]]:
     return found
 
 
-SLOW = [pytest.param(backend, marks=pytest.mark.slow) for backend in INSTALLED[1:]]
+SLOW = [pytest.param(backend, marks=pytest.mark.slow) for backend in KERAS_3[1:]]
 
 
-@pytest.mark.parametrize("backend", [*INSTALLED[:1], *SLOW])
+@pytest.mark.parametrize("backend", [*KERAS_3[:1], *SLOW])
 def test_fit_with_two_ranks(backend: str, tmp_path: pathlib.Path) -> None:
     result = fitted(2, backend, "--epochs", "6", "--save", str(tmp_path / "model.keras"))
     assert result["equal"] and result["loss"][-1] < result["loss"][0] / 3 and result["val"][-1] > 0.85
@@ -49,12 +47,13 @@ def test_fit_with_two_ranks(backend: str, tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not KERAS_3, reason="needs Keras 3")
 def test_fit_alone() -> None:
-    assert fitted(1, INSTALLED[-1], "--epochs", "2")["equal"]
+    assert fitted(1, KERAS_3[-1], "--epochs", "2")["equal"]
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("tensorflow" not in INSTALLED, reason="needs TensorFlow")
+@pytest.mark.skipif("tensorflow" not in KERAS_3, reason="needs TensorFlow")
 def test_sagemaker(tmp_path: pathlib.Path) -> None:
     script = str(ROOT / "examples" / "keras_sagemaker.py")
     output = run(script, "--epochs", "3", "--batch-size", "16", SM_MODEL_DIR=str(tmp_path), ranks=2)

@@ -1,6 +1,5 @@
 """Cases of elastic training with Keras on one host: failures and host news are raised by the cases themselves."""
 
-import keras
 import numpy as np
 from keras_cases import (
     arrays,
@@ -18,6 +17,7 @@ from horovod._core import session
 from horovod._core.errors import HorovodInternalError, HostsUpdatedInterrupt
 from horovod._native.abi import INTERNAL
 from horovod.keras import reduction
+from horovod.keras.installed import keras
 
 EPOCHS = 3
 

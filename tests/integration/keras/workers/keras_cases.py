@@ -9,13 +9,15 @@ import sys
 import time
 import traceback
 
-import keras
 import numpy as np
 
 import horovod.keras as hvd
 from horovod._core.objects import allgather_object
+from horovod.keras.installed import KERAS_2, keras
 
 BACKEND = keras.backend.backend()
+if KERAS_2:
+    import tensorflow as tf
 GENERATOR = np.random.default_rng(7)
 X = GENERATOR.normal(size=(64, 8)).astype("float32")
 Y = GENERATOR.integers(0, 3, 64)
@@ -75,7 +77,25 @@ def fit(model, share=True, epochs=2, batch=BATCH, **options):
 
 
 def arrays(variables):
-    return [np.array(keras.ops.convert_to_numpy(variable)) for variable in variables]
+    read = keras.backend.get_value if KERAS_2 else keras.ops.convert_to_numpy
+    return [np.array(read(variable)) for variable in variables]
+
+
+def variable(values):
+    return (tf.Variable if KERAS_2 else keras.Variable)(np.asarray(values, "float32"))
+
+
+def tensor(values):
+    values = np.asarray(values, "float32")
+    return tf.constant(values) if KERAS_2 else keras.ops.convert_to_tensor(values)
+
+
+def apply(optimizer, gradients, variables):
+    """The step of a training loop of one's own."""
+    if KERAS_2:
+        optimizer.apply_gradients(zip(gradients, variables))
+    else:
+        optimizer.apply(gradients, variables)
 
 
 def assert_close(model, other, atol=1e-5):

@@ -8,12 +8,23 @@ import sys
 import tempfile
 import warnings
 
-import keras
 import numpy as np
-from keras_cases import BACKEND, arrays, assert_same_everywhere, compiled, expect_raises, fit, run_cases
+from keras_cases import (
+    BACKEND,
+    apply,
+    arrays,
+    assert_same_everywhere,
+    compiled,
+    expect_raises,
+    fit,
+    run_cases,
+    tensor,
+    variable,
+)
 
 import horovod.keras as hvd
 from horovod._core.errors import NotInitializedError
+from horovod.keras.installed import KERAS_2, keras
 
 
 def sgd(**options):
@@ -26,14 +37,15 @@ def case_state_of_the_optimizer_is_kept():
     fit(model, share=False, epochs=1)
     before = arrays(plain.variables)
     optimizer = hvd.DistributedOptimizer(plain)
-    assert optimizer.built and int(optimizer.iterations) == 4 and float(optimizer.learning_rate) == np.float32(0.05)
+    assert int(optimizer.iterations) == 4 and float(optimizer.learning_rate) == np.float32(0.05)
     for one, two in zip(before, arrays(optimizer.variables)):
         np.testing.assert_array_equal(one, two)
     assert isinstance(optimizer, keras.optimizers.Adam) and type(optimizer).__name__ == "Adam"
     model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     fit(model, epochs=1)
     assert int(optimizer.iterations) == 8
-    assert type(pickle.loads(pickle.dumps(optimizer))) is type(plain)
+    if not KERAS_2:  # whose optimizers cannot be pickled
+        assert type(pickle.loads(pickle.dumps(optimizer))) is type(plain)
 
 
 RELOAD = """
@@ -43,7 +55,8 @@ class Blocked:
         if name.partition(".")[0] == "horovod":
             raise ImportError("horovod is blocked")
 sys.meta_path.insert(0, Blocked())
-import keras, numpy as np
+import numpy as np
+import {keras} as keras
 model = keras.saving.load_model(sys.argv[1])
 assert type(model.optimizer) is type(keras.optimizers.Adam(0.1)), type(model.optimizer)
 assert int(model.optimizer.iterations) == 8
@@ -62,7 +75,8 @@ def case_saved_files():
         for one, two in zip(arrays(model.optimizer.variables), arrays(again.optimizer.variables)):
             np.testing.assert_array_equal(one, two)
         expect_raises(ValueError, lambda: hvd.DistributedOptimizer(again.optimizer), "already")
-        expect_raises(NotImplementedError, lambda: hvd.load_model(path, legacy_opts=True), "legacy")
+        if not KERAS_2:
+            expect_raises(NotImplementedError, lambda: hvd.load_model(path, legacy_opts=True), "legacy")
         fit(again, epochs=1)
         assert_same_everywhere(again.variables)
         assert keras.optimizers.serialize(model.optimizer) == {
@@ -71,7 +85,7 @@ def case_saved_files():
         }
         done = None
         if hvd.rank() == 0:
-            command = [sys.executable, "-c", RELOAD, path]
+            command = [sys.executable, "-c", RELOAD.format(keras=keras.__name__), path]
             done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         hvd.broadcast(0, 0, name="reloaded")
         assert done is None or "RELOADED True" in done.stdout, done.stderr[-3000:]
@@ -106,14 +120,14 @@ def case_values():
         warnings.simplefilter("ignore", DeprecationWarning)
         assert hvd.allreduce(np.float32(rank), average=False) == size * (size - 1) / 2
         expect_raises(ValueError, lambda: hvd.allreduce(1.0, average=True, op=hvd.Sum), "average")
-    tensor = keras.ops.convert_to_tensor(np.full((2, 2), rank + 1.0, "float32"))
+    own = tensor(np.full((2, 2), rank + 1.0))
     for compression in (hvd.Compression.fp16, hvd.Compression.none):
-        reduced = hvd.allreduce(tensor, prescale_factor=2.0, compression=compression)
+        reduced = hvd.allreduce(own, prescale_factor=2.0, compression=compression)
         assert reduced.dtype == np.float32
         np.testing.assert_array_equal(reduced, np.full((2, 2), size + 1.0))
     gathered = hvd.allgather(np.full((rank + 1, 2), rank))
     np.testing.assert_array_equal(gathered[:, 0], [r for r in range(size) for _ in range(r + 1)])
-    np.testing.assert_array_equal(hvd.broadcast(tensor, 1), np.full((2, 2), 2.0))
+    np.testing.assert_array_equal(hvd.broadcast(own, 1), np.full((2, 2), 2.0))
     assert hvd.broadcast(rank, root_rank=1) == 1
     np.testing.assert_array_equal(hvd.reducescatter(np.arange(4.0), op=hvd.Sum), size * np.arange(4.0)[2 * rank :][:2])
     expect_raises(RuntimeError, lambda: hvd.broadcast_global_variables(0), "broadcast_global_variables")
@@ -134,9 +148,10 @@ def case_errors():
         warnings.simplefilter("always")
         hvd.DistributedOptimizer(sgd(), num_groups=2)
     assert any("num_groups" in str(warning.message) for warning in caught)
-    optimizer = hvd.DistributedOptimizer(sgd())
-    variables = [keras.Variable(np.zeros(2, "float32")) for _ in range(2)]
-    expect_raises(ValueError, lambda: optimizer.apply([variables[0].value], variables), "1 gradients for 2")
+    if not KERAS_2:  # which takes pairs
+        optimizer = hvd.DistributedOptimizer(sgd())
+        two = [variable([0.0, 0.0]) for _ in range(2)]
+        expect_raises(ValueError, lambda: optimizer.apply([two[0].value], two), "1 gradients for 2")
     if BACKEND != "tensorflow":
         expect_raises(ValueError, lambda: hvd.DistributedOptimizer(sgd(), device_dense="/cpu:0"), BACKEND)
         expect_raises(ImportError, lambda: __import__("horovod.tensorflow.keras"), "TensorFlow backend")
@@ -165,16 +180,16 @@ def case_tensorflow_own_module():
 
 def case_one_rank_with_another_shape_is_an_error():
     optimizer = hvd.DistributedOptimizer(sgd())
-    variable = keras.Variable(np.zeros(2 + hvd.rank(), "float32"))
+    weight = variable(np.zeros(2 + hvd.rank()))
 
     @hvd.elastic.run
-    def apply(state):
-        optimizer.apply([keras.ops.convert_to_tensor(np.ones(2 + hvd.rank(), "float32"))], [variable])
+    def step(state):
+        apply(optimizer, [tensor(np.ones(2 + hvd.rank()))], [weight])
 
     class State:
         on_hosts_updated = sync = restore = lambda *args: None
 
-    error = expect_raises(Exception, lambda: apply(State()), "shape")
+    error = expect_raises(Exception, lambda: step(State()), "shape")
     assert BACKEND == "tensorflow" or type(error).__name__ == "MismatchError", repr(error)
 
 
