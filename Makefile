@@ -60,6 +60,7 @@ check: dev
 	ruff check horovod tests tools examples benchmarks
 	ruff format --check horovod tests tools examples benchmarks
 	mypy
+	mypy tests/typing/public_names.py
 	clang-format --dry-run --Werror $$(git ls-files '*.cc' '*.h')
 	python tools/check_layers.py
 	python tools/check_sizes.py

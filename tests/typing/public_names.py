@@ -1,0 +1,23 @@
+"""What a user's type checker must see through the framework modules' re-exports; `make check` runs mypy on it."""
+
+from __future__ import annotations
+
+from typing_extensions import assert_type
+
+import horovod.keras
+import horovod.numpy
+import horovod.tensorflow
+import horovod.tensorflow.mpi_ops
+import horovod.torch
+import horovod.torch.mpi_ops
+from horovod._core.process_sets import ProcessSet
+
+assert_type(horovod.keras.rank(), int)
+assert_type(horovod.numpy.rank(), int)
+assert_type(horovod.tensorflow.rank(), int)
+assert_type(horovod.tensorflow.mpi_ops.rank(), int)
+assert_type(horovod.torch.rank(), int)
+assert_type(horovod.torch.mpi_ops.rank(), int)
+assert_type(horovod.torch.global_process_set, ProcessSet)
+assert_type(horovod.numpy.barrier(), None)
+assert_type(horovod.torch.local_rank(), int)
