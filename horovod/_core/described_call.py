@@ -6,13 +6,18 @@ under way together. A process set stands there by its number, as it was when the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Optional
 
+from horovod._core import errors
 from horovod._core.submission import full_name
 
-__all__ = ["Submission", "TensorForm", "describe"]
+__all__ = ["Submission", "TensorForm", "describe", "failure_told_by"]
+
+# How the core tells a failure: the name of the error here, and its text (src/frameworks/wording.h).
+_TOLD: Final = re.compile(r"\bHorovod (\w+Error): (.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -60,3 +65,13 @@ def describe(submissions: Sequence[Submission]) -> str:
             name = full_name(one.op_type, "_".join(tensor.name.split()))
             lines.append((name, tensor.dtype, tensor.result_bytes, len(tensor.shape), *tensor.shape))
     return "\n".join(" ".join(map(str, line)) for line in lines)
+
+
+def failure_told_by(error: BaseException) -> Optional[errors.HorovodError]:
+    """The failure of a described call, told in the text of XLA's error, which has no other room for it; None if the
+    text tells something else."""
+    told = _TOLD.search(str(error))
+    if told is None:
+        return None
+    failure: errors.HorovodError = getattr(errors, told[1], errors.HorovodInternalError)(told[2])
+    return failure

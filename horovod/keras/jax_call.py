@@ -7,7 +7,6 @@ depend on one another's results keep no order between them. Outside of functions
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Sequence
 from typing import Any, Final, Optional
@@ -15,7 +14,7 @@ from typing import Any, Final, Optional
 import jax
 import numpy as np
 
-from horovod._core import engine_start, errors
+from horovod._core import engine_start
 from horovod._core.described_call import Submission, describe
 
 try:
@@ -23,11 +22,9 @@ try:
 except ImportError:  # before jax 0.7
     from jax.core import get_opaque_trace_state
 
-__all__ = ["call", "failure_told_by", "usable"]
+__all__ = ["call", "usable"]
 
 _TARGET: Final = "hvd_collective"
-# How the core tells a failure: the name of the error here, and its text (src/frameworks/jax/ffi.cc).
-_TOLD: Final = re.compile(r"\bHorovod (\w+Error): (.*)", re.DOTALL)
 
 
 class _Last(threading.local):
@@ -63,7 +60,7 @@ def call(
         An array per tensor.
 
     Raises:
-        JaxRuntimeError: a collective failed (see `failure_told_by`); where the results are waited for.
+        JaxRuntimeError: a collective failed (see `described_call.failure_told_by`); where the results are waited for.
         ImportError: the core cannot be used.
     """
     _register()
@@ -79,15 +76,6 @@ def call(
     else:
         token.block_until_ready()
     return list(arrays)
-
-
-def failure_told_by(error: BaseException) -> Optional[errors.HorovodError]:
-    """The failure of a collective that JAX tells in an error of its own; None if it tells something else."""
-    told = _TOLD.search(str(error)) if isinstance(error, jax.errors.JaxRuntimeError) else None
-    if told is None:
-        return None
-    failure: errors.HorovodError = getattr(errors, told[1], errors.HorovodInternalError)(told[2])
-    return failure
 
 
 def _form(tensor: Any) -> Any:

@@ -17,7 +17,7 @@ from jax.experimental import io_callback
 from horovod._core import numpy_adapter
 from horovod._core.collectives import Collectives
 from horovod._core.compression import CastCompressor, NoneCompressor
-from horovod._core.described_call import Submission, TensorForm
+from horovod._core.described_call import Submission, TensorForm, failure_told_by
 from horovod._core.engine_port import ALLREDUCE
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.gradients import assign_groups
@@ -113,7 +113,9 @@ def _host_function(reducer: ListReducer) -> Callable[..., list[Any]]:
 
 def failure_behind(error: Exception) -> Optional[Exception]:
     """What a collective inside a step failed with, if JAX raised `error` because of that; once."""
-    return _failures.pop() if _failures else jax_call.failure_told_by(error)
+    if _failures:
+        return _failures.pop()
+    return failure_told_by(error) if isinstance(error, jax.errors.JaxRuntimeError) else None
 
 
 def forget_failure() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from horovod._core import context
+from horovod._core.described_call import failure_told_by
 from horovod._core.elastic import state
 from horovod._core.elastic.loop import reset_engine, run_fn
 from horovod._core.errors import HorovodInternalError, InvalidArgumentError
@@ -20,7 +21,7 @@ from horovod.tensorflow.functions import broadcast_variables, build_optimizer
 __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
 
 # What a collective inside a graph raises when a rank has died or the engine stops (see `ops`).
-_COLLECTIVE_FAILURES = (tf.errors.AbortedError, tf.errors.UnknownError, tf.errors.InternalError)  # XLA: Internal
+_COLLECTIVE_FAILURES = (tf.errors.AbortedError, tf.errors.UnknownError)
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -35,6 +36,11 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
             if "Horovod: " not in str(cause):
                 raise
             raise HorovodInternalError(str(cause)) from cause
+        except tf.errors.InternalError as cause:  # from XLA, whatever has failed
+            failure = failure_told_by(cause)
+            if failure is None:
+                raise
+            raise failure from cause
 
     return run_fn(translated, reset_engine)
 

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <string>
+#include <utility>
+
+#include "horovod/horovod.h"
 
 namespace hvd::frameworks {
 
@@ -15,6 +18,35 @@ inline std::string InUsersWords(std::string message, const std::string& whose = 
     }
   }
   return whose + ": " + message;
+}
+
+// What a failure is called in Python, and XLA's code for it.
+struct Failure {
+  hvd_status status;
+  const char* name;
+  int xla;
+};
+inline constexpr Failure kFailures[] = {
+    {HVD_INVALID_ARGUMENT, "InvalidArgumentError", 3},
+    {HVD_UNSUPPORTED, "UnsupportedError", 12},
+    {HVD_BACKEND_UNAVAILABLE, "BackendUnavailableError", 14},
+    {HVD_NOT_INITIALIZED, "NotInitializedError", 9},
+    {HVD_SHUTDOWN, "ShutdownError", 10},
+    {HVD_PEER_LOST, "PeerLostError", 10},
+    {HVD_TIMEOUT, "CollectiveTimeoutError", 4},
+    {HVD_MISMATCH, "MismatchError", 9},
+};
+
+inline Failure FailureFor(hvd_status status) {
+  for (const Failure& failure : kFailures) {
+    if (failure.status == status) return failure;
+  }
+  return {status, "HorovodInternalError", 13};
+}
+
+// Not every XLA passes its code on, so the text says what has failed: horovod/_core/described_call.py reads it.
+inline std::string InXlasWords(const Failure& failure, std::string message) {
+  return InUsersWords(std::move(message), std::string("Horovod ") + failure.name);
 }
 
 }  // namespace hvd::frameworks

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from targets import Env
 
-from horovod._core.errors import InvalidArgumentError
+from horovod._core.errors import InvalidArgumentError, MismatchError
 from horovod.tensorflow.ops import tensorflow_variable
 
 
@@ -361,11 +361,31 @@ def compiled(env: Env) -> None:
     if n > 1:
         odd = tf.function(lambda t: hvd.allreduce(t, name="odd"), jit_compile=True)
         text = env.raises("mismatch", tf.errors.OpError, lambda: odd(tf.ones([2 + (rank == n - 1)])))
-        env.check_true(text, "Horovod: allreduce 'odd'" in text)
+        env.check_true(text, "Horovod MismatchError: allreduce 'odd'" in text)
         rows = tf.function(lambda t: hvd.allgather(t, name="rows"), jit_compile=True)
         text = env.raises("rows", tf.errors.OpError, lambda: rows(tf.ones([2 + (rank == n - 1)])))
         env.check_true(text, "first dimensions differ" in text)
     env.still_usable("compiled")
+
+
+def mistakes_are_not_retried(env: Env) -> None:
+    """The elastic loop tells a mistake from a lost rank, inside XLA too, where both are InternalError."""
+    if env.size == 1:
+        return
+    state = env.hvd.elastic.TensorFlowState([tf.Variable(1.0)], epoch=0)
+    rows = 2 + (env.rank == env.size - 1)
+    for jit, expected in ((False, tf.errors.FailedPreconditionError), (True, MismatchError)):
+        attempts: list[int] = []
+        body = tf.function(lambda jit=jit: env.hvd.allreduce(tf.ones([rows]), name=f"mistake.{jit}"), jit_compile=jit)
+
+        def train(_: Any, attempts: list[int] = attempts, body: Any = body) -> Any:
+            attempts.append(1)
+            assert len(attempts) < 3
+            return body()
+
+        env.raises(f"jit_compile={jit}", expected, lambda train=train: env.hvd.elastic.run(train)(state))
+        env.check_true(f"{len(attempts)} attempts", len(attempts) == 1)
+    env.still_usable("elastic")
 
 
 FACTS = (
@@ -384,5 +404,6 @@ FACTS = (
     partial_tape,
     sync_batch_norm,
     compiled,
+    mistakes_are_not_retried,
     joins,
 )

@@ -26,40 +26,14 @@ constexpr Element kElements[] = {
     {11, HVD_FLOAT32, 4}, {12, HVD_FLOAT64, 8}, {16, HVD_BFLOAT16, 2},
 };
 
-// How a failure is told: XLA's code, which JAX does not always pass on, and the name of Horovod's own error in the
-// text. horovod/keras/jax_call.py reads that.
-struct Failure {
-  hvd_status status;
-  int32_t xla;
-  const char* name;
-};
-constexpr Failure kInternal = {HVD_INTERNAL, 13, "HorovodInternalError"};
-constexpr Failure kFailures[] = {
-    {HVD_INVALID_ARGUMENT, 3, "InvalidArgumentError"},
-    {HVD_UNSUPPORTED, 12, "UnsupportedError"},
-    {HVD_BACKEND_UNAVAILABLE, 14, "BackendUnavailableError"},
-    {HVD_NOT_INITIALIZED, 9, "NotInitializedError"},
-    {HVD_SHUTDOWN, 10, "ShutdownError"},
-    {HVD_PEER_LOST, 10, "PeerLostError"},
-    {HVD_TIMEOUT, 4, "CollectiveTimeoutError"},
-    {HVD_MISMATCH, 9, "MismatchError"},
-};
-
-const Failure& FailureFor(hvd_status status) {
-  for (const Failure& failure : kFailures) {
-    if (failure.status == status) return failure;
-  }
-  return kInternal;
-}
-
 // A frame that has no such function comes from no XLA: nobody can be told.
 void* Error(const CallFrame& frame, hvd_status status, const std::string& why) {
   if (frame.struct_bytes < offsetof(CallFrame, context) || frame.api == nullptr ||
       frame.api->struct_bytes < sizeof(Api) || frame.api->create_error == nullptr) {
     return nullptr;
   }
-  const Failure& failure = FailureFor(status);
-  const std::string text = frameworks::InUsersWords(why, std::string("Horovod ") + failure.name);
+  const frameworks::Failure failure = frameworks::FailureFor(status);
+  const std::string text = frameworks::InXlasWords(failure, why);
   ErrorArguments arguments = {sizeof(ErrorArguments), nullptr, text.c_str(), failure.xla};
   return frame.api->create_error(&arguments);
 }

@@ -23,12 +23,14 @@ void Target(void* out, const void** in, const char* opaque, size_t opaque_bytes,
   std::memcpy(results[0], in[0], sizeof(float));
   frameworks::DescribedCall call;
   std::string why;
-  if (!call.Parse({opaque, opaque_bytes})) {
+  hvd_status failure = HVD_INTERNAL;
+  if (call.Parse({opaque, opaque_bytes})) {
+    failure = call.Run(in + 1, results + 1, &why);
+  } else {
     why = "the description of a collective cannot be read";
-  } else if (call.Run(in + 1, results + 1, &why) == HVD_OK) {
-    return;
   }
-  static_cast<CallStatus*>(status)->message = frameworks::InUsersWords(why);
+  if (failure != HVD_OK)
+    static_cast<CallStatus*>(status)->message = frameworks::InXlasWords(frameworks::FailureFor(failure), why);
 }
 
 }  // namespace
