@@ -19,11 +19,12 @@ from horovod._core import handles
 from horovod._core.collectives import Collectives
 from horovod._core.compression import Compressor
 from horovod._core.errors import HorovodError, InvalidArgumentError, UnsupportedError
+from horovod._core.groups import assign_groups
 from horovod._core.process_sets import ProcessSet, global_process_set
 from horovod._core.reduce_ops import Adasum, Average
 from horovod._core.submission import Prepared
 
-__all__ = ["GradientReducer", "GradientSource", "ReductionOptions", "assign_groups", "check_names"]
+__all__ = ["GradientReducer", "GradientSource", "ReductionOptions", "check_names"]
 
 
 @dataclass(frozen=True)
@@ -320,40 +321,6 @@ def _pending_of(plain: Sequence[handles.Pending], flights: Sequence[_Flight]) ->
     return [*plain, *(flight.pending for flight in flights if flight.pending is not None)]
 
 
-def assign_groups(
-    keys: Sequence[Hashable], groups: Union[None, int, Iterable[Iterable[Hashable]]]
-) -> list[tuple[Hashable, ...]]:
-    """The groups as tuples of keys. An integer makes so many groups of neighbours, of nearly equal length; keys in no
-    list stay alone.
-
-    Raises:
-        InvalidArgumentError: neither None, an integer >= 0, nor lists of known keys without repetition.
-    """
-    if groups is None or groups == 0:
-        return []
-    if isinstance(groups, int):
-        if groups < 0:
-            raise InvalidArgumentError(f"groups must be an integer >= 0 or a list of lists. Received: {groups!r}.")
-        return [tuple(keys[start:stop]) for start, stop in _parts(len(keys), min(groups, len(keys)))] if keys else []
-    known, seen, result = set(keys), set(), []
-    try:
-        listed = [tuple(group) for group in groups]
-    except TypeError:
-        raise InvalidArgumentError(
-            f"groups must be an integer >= 0 or a list of lists. Received: {groups!r}."
-        ) from None
-    for group in listed:
-        for key in group:
-            if key in seen:
-                raise InvalidArgumentError("groups: a parameter is in more than one group; each may be listed once.")
-            seen.add(key)
-        # Parameters that need no gradient may be listed: there is nothing to reduce for them.
-        members = tuple(key for key in group if key in known)
-        if members:
-            result.append(members)
-    return result
-
-
 def check_passes(passes: Any) -> None:
     """Raises InvalidArgumentError unless `passes` is a positive integer."""
     if isinstance(passes, bool) or not isinstance(passes, int) or passes < 1:
@@ -392,9 +359,3 @@ def check_names(named: Sequence[Any], keys: Iterable[Hashable]) -> list[tuple[Ha
             "or give no names at all."
         )
     return [(key, name_of[key]) for key in listed]
-
-
-def _parts(n: int, parts: int) -> list[tuple[int, int]]:
-    base, more = divmod(n, parts)
-    starts = [index * base + min(index, more) for index in range(parts + 1)]
-    return list(zip(starts, starts[1:]))

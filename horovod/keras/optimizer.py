@@ -8,20 +8,20 @@ Files that a model is saved to name the user's class, so that they load without 
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Optional
 
 from horovod._core import context
 from horovod._core.compression import Compressor
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.gradients import ReductionOptions
+from horovod._core.groups import chosen_groups
 from horovod._core.process_sets import ProcessSet, global_process_set
 from horovod._core.reduce_ops import Average, Sum
 from horovod.keras.compression import Compression
 from horovod.keras.flavour import flavour
 from horovod.keras.reduction import ReductionSettings, make_reduction
 
-__all__ = ["DistributedOptimizer", "PartialDistributedOptimizer", "chosen_groups", "scope_of", "wrap"]
+__all__ = ["DistributedOptimizer", "PartialDistributedOptimizer", "scope_of", "wrap"]
 
 
 def wrap(optimizer: Any, settings: ReductionSettings, local_layers: Any = None) -> Any:
@@ -66,13 +66,6 @@ def wrap(optimizer: Any, settings: ReductionSettings, local_layers: Any = None) 
     distributed = made.__new__(made)
     distributed.__dict__.update(optimizer.__dict__, _hvd_reduction=reduction, _hvd_reduced=False)
     return distributed
-
-
-def chosen_groups(num_groups: int, groups: Any) -> Any:
-    """The grouping meant by `groups` and the deprecated `num_groups`."""
-    if num_groups:
-        warnings.warn("The argument num_groups is deprecated; use groups.", DeprecationWarning, stacklevel=3)
-    return groups if groups is not None else (num_groups or None)
 
 
 def scope_of(name: Optional[str], optimizer: Any) -> str:
@@ -123,7 +116,7 @@ def DistributedOptimizer(  # noqa: N802 - a class to its users
             options,
             (device_dense, device_sparse),
             sparse_as_dense,
-            chosen_groups(num_groups, groups),
+            chosen_groups(groups, num_groups),
         ),
     )
 
@@ -164,7 +157,7 @@ def PartialDistributedOptimizer(  # noqa: N802 - a class to its users
         options,
         (device_dense, device_sparse),
         sparse_as_dense,
-        groups,
+        chosen_groups(groups),
         average_aggregated_gradients,
         scale_local_gradients,
     )

@@ -20,7 +20,7 @@ from horovod._core.compression import CastCompressor, NoneCompressor
 from horovod._core.described_call import Submission, TensorForm, failure_told_by
 from horovod._core.engine_port import ALLREDUCE
 from horovod._core.errors import InvalidArgumentError
-from horovod._core.gradients import assign_groups
+from horovod._core.groups import assign_groups
 from horovod._core.settings import from_environ
 from horovod.keras import jax_call
 from horovod.keras.reduction import ListReducer, Reduction, ReductionSettings, groups_of, names_of

@@ -7,7 +7,7 @@ from typing import Any, Callable, Optional
 
 import torch
 
-from horovod.keras.reduction import ListReducer, Reduction
+from horovod.keras.reduction import ListReducer, Reduction, ReductionSettings
 from horovod.torch.library import collectives
 
 __all__ = ["TorchReduction"]
@@ -18,8 +18,11 @@ class TorchReduction(Reduction):
 
     _reducer: Optional[ListReducer] = None
     _reduced: Sequence[Any] = ()
-    _sums: Sequence[Any] = ()
     _passes_done: int = 0
+
+    def __init__(self, settings: ReductionSettings) -> None:
+        super().__init__(settings)
+        self._sums: list[Any] = []
 
     # torch.compile must not trace into the engine.
     @torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
@@ -44,17 +47,20 @@ class TorchReduction(Reduction):
             apply(self.reduce(gradients, variables))
             return
         if self._passes_done == 0:
-            # Copies: Keras sets gradients to zero or None before the next pass.
-            self._sums = [None if g is None else g.detach().clone() for g in gradients]
-        else:
-            for total, gradient in zip(self._sums, gradients):
-                if total is not None:
-                    total.add_(gradient)
+            self._sums = [None] * len(gradients)
+        for index, gradient in enumerate(gradients):
+            if gradient is None:
+                continue
+            if self._sums[index] is None:
+                # A copy: Keras sets gradients to zero or None before the next pass.
+                self._sums[index] = gradient.detach().clone()
+            else:
+                self._sums[index].add_(gradient)
         self._passes_done = (self._passes_done + 1) % passes
         if self._passes_done == 0:
             if self.settings.average_passes:
                 self._sums = [None if total is None else total / passes for total in self._sums]
-            sums, self._sums = self._sums, ()
+            sums, self._sums = self._sums, []
             apply(self.reduce(sums, variables))
 
 

@@ -13,7 +13,8 @@ from typing import Any, Callable, Optional, Union
 
 import tensorflow as tf
 
-from horovod._core.gradients import ReductionOptions, assign_groups
+from horovod._core.gradients import ReductionOptions
+from horovod._core.groups import assign_groups
 from horovod.tensorflow import ops, xla
 from horovod.tensorflow.nodes import plain_name, set_number
 
@@ -53,7 +54,6 @@ class GradientReduction:
     def __post_init__(self) -> None:
         if self.groups is not None and not isinstance(self.groups, int):
             self.groups = [[key_of(variable) for variable in group] for group in self.groups]
-        assign_groups([], self.groups)  # refuses what is no grouping at all
 
     def register_local(self, variable: Any) -> None:
         """The variable's gradient will not be reduced."""

@@ -11,6 +11,7 @@ import tensorflow as tf
 from horovod._core.compression import Compressor
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.gradients import ReductionOptions
+from horovod._core.groups import chosen_groups
 from horovod._core.process_sets import ProcessSet, global_process_set
 from horovod._core.reduce_ops import Adasum, Average
 from horovod.tensorflow.aggregation import LocalGradientAggregationHelper
@@ -64,7 +65,7 @@ def DistributedOptimizer(  # noqa: N802
     """
     if op == Adasum and average_aggregated_gradients:
         raise InvalidArgumentError("Adasum does not support average_aggregated_gradients=True.")
-    chosen = groups if groups is not None else (num_groups or None)
+    chosen = chosen_groups(groups, num_groups)
     if isinstance(optimizer, _V1):
         if backward_passes_per_step > 1 and tf.executing_eagerly():
             raise InvalidArgumentError(

@@ -9,6 +9,7 @@ import tensorflow as tf
 from horovod._core.compression import Compressor
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.gradients import ReductionOptions
+from horovod._core.groups import chosen_groups
 from horovod._core.process_sets import ProcessSet, global_process_set
 from horovod._core.reduce_ops import Average
 from horovod.tensorflow.compression import Compression
@@ -95,7 +96,7 @@ def DistributedGradientTape(  # noqa: N802
         ValueError: predivide with op other than Average, or no grouping.
     """
     options = ReductionOptions(op, compression, gradient_predivide_factor, 1, process_set)
-    chosen = groups if groups is not None else (num_groups or None)
+    chosen = chosen_groups(groups, num_groups)
     reduction = GradientReduction(options, device_dense, device_sparse, sparse_as_dense, chosen, scale_local_gradients)
     return _DistributedTape(gradtape, reduction)
 

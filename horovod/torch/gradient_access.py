@@ -278,16 +278,10 @@ def _numbered(groups: Groups, names: OptimizerNames) -> Union[None, int, list[li
     """The user's groups with the parameters' numbers in the place of the parameters; strangers are refused."""
     if groups is None or isinstance(groups, int):
         return groups
-    if not isinstance(groups, (list, tuple)) or not all(isinstance(group, (list, tuple)) for group in groups):
-        raise InvalidArgumentError(
-            f"groups must be an integer >= 0 or a list of lists of parameters. Received: {groups!r}."
-        )
     numbered: list[list[Any]] = []
     for group in groups:
         numbers = []
         for entry in group:
-            if not isinstance(entry, torch.Tensor):
-                raise InvalidArgumentError(f"groups must hold parameters. Received: {type(entry).__name__}.")
             number = names.number_of(entry)
             if number is None:
                 raise InvalidArgumentError(

@@ -20,6 +20,7 @@ from horovod._core import context
 from horovod._core.compression import Compressor
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.gradients import ReductionOptions
+from horovod._core.groups import chosen_groups
 from horovod._core.process_sets import ProcessSet, global_process_set
 from horovod._core.reduce_ops import Adasum, Average
 from horovod.torch.gradient_access import GradientAccess, Groups
@@ -261,9 +262,7 @@ def DistributedOptimizer(  # noqa: N802 - a class to its users
         UnsupportedError: Adasum on a process set.
         NotInitializedError: `init` has not been called.
     """
-    if num_groups:
-        warnings.warn("The argument num_groups is deprecated; use groups.", DeprecationWarning, stacklevel=2)
-        groups = num_groups if groups is None else groups
+    groups = chosen_groups(groups, num_groups)
     context.size()  # raises if not initialised
     options = ReductionOptions(op, compression, gradient_predivide_factor, backward_passes_per_step, process_set)
     if isinstance(optimizer, DistributedMethods):

@@ -6,10 +6,11 @@ from typing import Any, Optional
 
 from horovod._core.compression import Compressor
 from horovod._core.gradients import ReductionOptions
+from horovod._core.groups import chosen_groups
 from horovod._core.process_sets import ProcessSet, global_process_set
 from horovod._core.reduce_ops import Average
 from horovod.keras.compression import Compression
-from horovod.keras.optimizer import chosen_groups, scope_of, wrap
+from horovod.keras.optimizer import scope_of, wrap
 from horovod.keras.reduction import ReductionSettings
 
 __all__ = ["DistributedOptimizer"]
@@ -66,7 +67,7 @@ def DistributedOptimizer(  # noqa: N802 - a class to its users
             options,
             (device_dense, device_sparse),
             sparse_as_dense,
-            chosen_groups(num_groups, groups),
+            chosen_groups(groups, num_groups),
             average_aggregated_gradients,
             scale_local_gradients,
         ),

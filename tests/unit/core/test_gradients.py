@@ -12,7 +12,7 @@ from fake_ranks import run_ranks
 from horovod._core.collectives import Collectives
 from horovod._core.compression import Compression
 from horovod._core.errors import InvalidArgumentError, MismatchError, UnsupportedError
-from horovod._core.gradients import GradientReducer, GradientSource, ReductionOptions, assign_groups, check_names
+from horovod._core.gradients import GradientReducer, GradientSource, ReductionOptions, check_names
 from horovod._core.numpy_adapter import adapter
 from horovod._core.process_sets import ProcessSet
 from horovod._core.reduce_ops import Adasum, Average, Sum
@@ -259,27 +259,6 @@ def test_options_that_contradict() -> None:
         ReductionOptions(backward_passes_per_step=0)
     with pytest.raises(UnsupportedError, match="global process set"):
         ReductionOptions(op=Adasum, process_set=ProcessSet([0]))
-
-
-@pytest.mark.parametrize(
-    ("groups", "expected"),
-    [
-        (None, []),
-        (0, []),
-        (1, [("a", "b", "c", "d", "e")]),
-        (2, [("a", "b", "c"), ("d", "e")]),
-        (9, [("a",), ("b",), ("c",), ("d",), ("e",)]),
-        ([["e", "a"], []], [("e", "a")]),
-    ],
-)
-def test_assign_groups(groups: Any, expected: Any) -> None:
-    assert assign_groups(list("abcde"), groups) == expected
-
-
-@pytest.mark.parametrize("groups", [-1, [["a"], ["a"]], ["ab", 5], 1.5])
-def test_bad_groups(groups: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="groups"):
-        assign_groups(list("abcde"), groups)
 
 
 def test_check_names() -> None:

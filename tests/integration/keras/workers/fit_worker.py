@@ -229,6 +229,19 @@ def case_torch_passes():
     _check_passes(False)
 
 
+def case_torch_gradients_missing_in_a_pass():
+    import torch
+
+    optimizer = hvd.PartialDistributedOptimizer(keras.optimizers.SGD(1.0), backward_passes_per_step=2)
+    variables = [keras.Variable(np.zeros(2, "float32")) for _ in range(2)]
+    optimizer.build(variables)
+    one = torch.ones(2)
+    for first, second, expected in ((None, one, -1.0), (one, None, -2.0), (one, one, -4.0)):
+        optimizer.apply([one, first], variables)
+        optimizer.apply([one, second], variables)
+        np.testing.assert_allclose(keras.ops.convert_to_numpy(variables[1]), expected)
+
+
 def case_jax_passes_are_refused():
     expect_raises(
         ValueError,
