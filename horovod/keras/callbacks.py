@@ -14,10 +14,11 @@ from typing import Any, Callable, Optional, Union
 import numpy as np
 
 from horovod._core import context
-from horovod._core.errors import InvalidArgumentError
+from horovod._core.errors import InvalidArgumentError, MismatchError
+from horovod._core.objects import allgather_object
 from horovod._core.schedules import momentum_correction as corrected_momentum
 from horovod._core.schedules import multiplier_function, scheduled_rate, warmup_multiplier
-from horovod.keras import values, variables
+from horovod.keras import variables
 from horovod.keras.flavour import flavour
 from horovod.keras.installed import keras
 
@@ -100,10 +101,13 @@ def _is_tensorflow_variable(variable: Any) -> bool:
 
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc,unused-ignore]
     """Replaces the metrics at the end of each epoch by their averages over the ranks. Collective: all ranks must have
-    it in `model.fit`, and the same metrics. It must come before the callbacks that use metrics.
+    it in `model.fit`. It must come before the callbacks that use metrics.
 
     Args:
         device: not needed: metrics are averaged in host memory.
+
+    Raises:
+        MismatchError: at the end of an epoch, on all ranks: they do not have the same metrics.
     """
 
     def __init__(self, device: str = "") -> None:
@@ -111,12 +115,21 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc,unus
         self.device = device
 
     def on_epoch_end(self, epoch: int, logs: Optional[dict[str, Any]] = None) -> None:
-        """Changes `logs` in place."""
-        if not logs:
-            return
-        names = sorted(name for name, value in logs.items() if np.ndim(value) == 0)
-        own = np.array([float(logs[name]) for name in names])
-        logs.update(zip(names, map(float, values.allreduce(own, name="MetricAverageCallback"))))
+        """Changes `logs` in place; what is no number stays as it is."""
+        own = {name: float(value) for name, value in (logs or {}).items() if _is_number(value)}
+        of_all = allgather_object(own, name="MetricAverageCallback")
+        for rank, theirs in enumerate(of_all):
+            if theirs.keys() != of_all[0].keys():
+                raise MismatchError(
+                    f"MetricAverageCallback: the ranks have different metrics: rank 0 has {sorted(of_all[0])}, rank "
+                    f"{rank} has {sorted(theirs)}. Give model.fit the same metrics, and validation data, on all ranks."
+                )
+        if logs:
+            logs.update({name: sum(theirs[name] for theirs in of_all) / len(of_all) for name in own})
+
+
+def _is_number(value: Any) -> bool:
+    return np.ndim(value) == 0 and np.issubdtype(np.asarray(value).dtype, np.number)
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc,unused-ignore]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import types
 from typing import Any
 
+import numpy as np
 import pytest
 
 keras = pytest.importorskip("keras")
 
 from horovod._core import context  # noqa: E402
-from horovod.keras import callbacks, elastic, values  # noqa: E402
+from horovod._core.errors import MismatchError  # noqa: E402
+from horovod.keras import callbacks, elastic  # noqa: E402
 
 STEPS = 4
 
@@ -114,19 +116,18 @@ def test_momentum_correction_scales_what_has_been_gathered(correction: bool, fac
 
 
 def test_metrics_become_averages_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[Any] = []
-
-    def average(value: Any, name: str) -> Any:
-        sent.append(value.tolist())
-        return value + 1
-
-    monkeypatch.setattr(values, "allreduce", average)
-    logs: dict[str, Any] = {"loss": 0.5, "accuracy": 0.25, "table": [1, 2]}
+    others = {"accuracy": 0.75, "loss": 1.5}
+    monkeypatch.setattr(callbacks, "allgather_object", lambda own, name: [own, others])
+    logs: dict[str, Any] = {"loss": 0.5, "accuracy": np.float32(0.25), "table": [1, 2], "note": "1.0"}
     callbacks.MetricAverageCallback().on_epoch_end(0, logs)
-    assert logs == {"loss": 1.5, "accuracy": 1.25, "table": [1, 2]} and sent == [[0.25, 0.5]]
-    callbacks.MetricAverageCallback().on_epoch_end(0, {})
-    callbacks.MetricAverageCallback().on_epoch_end(0, None)
-    assert len(sent) == 1
+    assert logs == {"loss": 1.0, "accuracy": 0.5, "table": [1, 2], "note": "1.0"}
+
+
+@pytest.mark.parametrize("logs", [{"loss": 0.5, "val_loss": 1.0}, {}, None])
+def test_different_metrics_are_refused(monkeypatch: pytest.MonkeyPatch, logs: Any) -> None:
+    monkeypatch.setattr(callbacks, "allgather_object", lambda own, name: [{"loss": 0.5}, own])
+    with pytest.raises(MismatchError, match="rank 0 has .'loss'., rank 1 has"):
+        callbacks.MetricAverageCallback().on_epoch_end(0, logs)
 
 
 class Counts:
