@@ -93,6 +93,11 @@ class KerasState(core_state.ObjectState):
         self._values = variables.read(self._variables())
         super().sync()
 
+    def reset(self) -> None:
+        """Has JAX compile the step anew: numbers of ranks and process sets stand in it."""
+        if keras.backend.backend() == "jax":
+            self.model.train_function = None
+
     def _variables(self) -> list[Any]:
         return variables.all_variables(self.model, self.optimizer)
 

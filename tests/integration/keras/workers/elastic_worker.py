@@ -2,6 +2,8 @@
 
 import numpy as np
 from keras_cases import (
+    X,
+    Y,
     arrays,
     assert_close,
     assert_same_everywhere,
@@ -120,6 +122,28 @@ def case_jax_failure_in_a_host_call_is_retried():
     assert calls and starts == [(0, 0), (1, 0)] and resets == [hvd.size()]
     assert_same_everywhere(model.variables + model.optimizer.variables)
     assert_close(model, undisturbed)
+
+
+def case_steps_know_the_new_number_of_ranks():
+    model = make_model()
+    own = hvd.PartialDistributedOptimizer(keras.optimizers.SGD(0.5), local_layers=model.layers[-1])
+    state = hvd.elastic.KerasState(compiled(own, model))
+    model.fit(X, Y, batch_size=len(X), verbose=0)
+    alone = compiled(keras.optimizers.SGD(0.5))
+    for variable, value in zip(alone.variables, arrays(model.variables)):
+        variable.assign(value)
+    rank = hvd.rank()
+    hvd.shutdown()
+    try:
+        hvd.init(comm=[rank])
+        assert hvd.size() == 1
+        state.on_reset()
+        for trained in (model, alone):
+            trained.fit(X, Y, batch_size=len(X), verbose=0)
+        hvd.shutdown()
+    finally:
+        hvd.init()
+    assert_close(model, alone)
 
 
 def case_state_saves_restores_and_syncs():
