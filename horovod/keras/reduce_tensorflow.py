@@ -39,8 +39,6 @@ class TensorFlowReduction(Reduction):
             )  # fmt: skip
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        if not self.takes_part:
-            return list(gradients)
         _refuse_xla()
         for variable in self.local_variables():
             self._reduction.register_local(variable)

@@ -66,7 +66,7 @@ class GradientReduction:
     def reduce(
         self, gradients: Sequence[Any], variables: Sequence[Any], scope: str, numbered: bool = False
     ) -> list[Any]:
-        """The gradients of all ranks combined. Collective.
+        """The gradients of all ranks combined; outside the process set, this rank's own. Collective.
 
         Args:
             gradients: tensors, IndexedSlices, or None; None on all ranks or on none.
@@ -78,6 +78,8 @@ class GradientReduction:
             In the same order; None stays None.
         """
         results = list(gradients)
+        if self.options.process_set.included() is False:
+            return results
         dense: list[int] = []
 
         def name_of(index: int) -> str:

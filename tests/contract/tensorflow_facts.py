@@ -202,6 +202,11 @@ def places(env: Env) -> None:
     env.check("included", int(hvd.process_set_included_op(number)), int(env.rank == env.size - 1))
     if env.rank == env.size - 1:
         env.check("within a set", hvd.allreduce(tf.ones([2]), op=hvd.Sum, process_set=last), np.ones(2, np.float32))
+    with tf.GradientTape() as tape:
+        tape.watch(one := tf.constant(env.rank + 1.0))
+        value = one * one
+    own = hvd.DistributedGradientTape(tape, process_set=last).gradient(value, one)
+    env.check("a tape of a set: those outside keep their own", own, np.float32(2.0 * (env.rank + 1)))
     if env.size > 1:
         hvd.remove_process_set(last)
     env.raises("unknown set", tf.errors.InvalidArgumentError, lambda: hvd.size_op(77))
