@@ -61,10 +61,12 @@ def wrap(optimizer: Any, settings: ReductionSettings, local_layers: Any = None) 
             "__doc__": kind.__doc__,
             # What Keras writes into files, and what is copied and pickled: the user's class.
             "__class__": property(lambda self: kind),
+            "from_config": staticmethod(kind.from_config),
         },
     )
     distributed = made.__new__(made)
     distributed.__dict__.update(optimizer.__dict__, _hvd_reduction=reduction, _hvd_reduced=False)
+    reduction.adopt(distributed)
     return distributed
 
 

@@ -24,6 +24,11 @@ class TorchReduction(Reduction):
         super().__init__(settings)
         self._sums: list[Any] = []
 
+    def adopt(self, optimizer: Any) -> None:
+        # torch.compile looks for methods in the `__class__`, the user's own; before that, in the instance.
+        disable: Any = torch.compiler.disable
+        optimizer.__dict__["apply"] = disable(optimizer.apply)
+
     # torch.compile must not trace into the engine.
     @torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:

@@ -117,6 +117,9 @@ class Reduction:
                 gradients[index] = gradient / self.settings.options.process_set.size()
         return shared
 
+    def adopt(self, optimizer: Any) -> None:
+        """The optimizer that will reduce this way has been made."""
+
     def run(self, gradients: Sequence[Any], variables: Sequence[Any], apply: Callable[[list[Any]], Any]) -> Any:
         """Reduces, and returns what `apply` makes of the result; with several passes per step, it is called in the last
         of them only. Collective."""

@@ -229,6 +229,19 @@ def case_torch_passes():
     _check_passes(False)
 
 
+def case_torch_compiled_steps_reduce():
+    # Not with SGD, whose own methods break the graph.
+    for wrapper, kind in (
+        (hvd.DistributedOptimizer, keras.optimizers.Adam),
+        (hvd.PartialDistributedOptimizer, keras.optimizers.RMSprop),
+    ):
+        model, alone = compiled(wrapper(kind(0.01)), jit_compile=True), compiled(kind(0.01))
+        fit(model)
+        fit(alone, share=False)
+        assert_same_everywhere(model.variables + model.optimizer.variables)
+        assert_close(model, alone)
+
+
 def case_torch_gradients_missing_in_a_pass():
     import torch
 
