@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Optional, Union
 
 from horovod._core import engine_start, handles, process_sets, session, settings
-from horovod._core.errors import HorovodError, InvalidArgumentError, UnsupportedError
+from horovod._core.errors import HorovodError, InvalidArgumentError, NotInitializedError, UnsupportedError
 from horovod._core.process_sets import ProcessSet
 
 __all__ = [
@@ -293,7 +293,10 @@ def _job_epoch() -> int:
 
 
 def _backends() -> dict[str, Any]:
-    text = engine_start.describe()
+    try:
+        text = engine_start.describe()
+    except NotInitializedError:  # scripts ask while they are imported
+        return {}
     if text is None:
         return {}
     return {backend["name"]: backend for backend in json.loads(text).get("backends", [])}

@@ -39,7 +39,8 @@ class ReductionOptions:
         process_set: the ranks that take part.
 
     Raises:
-        InvalidArgumentError: a factor with an op other than Average, or no positive number of passes.
+        InvalidArgumentError: a factor with an op other than Average, no positive number of passes, no process set, no
+            compressor.
         UnsupportedError: Adasum on a process set.
     """
 
@@ -51,6 +52,13 @@ class ReductionOptions:
 
     def __post_init__(self) -> None:
         check_passes(self.backward_passes_per_step)
+        if not isinstance(self.process_set, ProcessSet):
+            raise InvalidArgumentError(f"process_set must be an hvd.ProcessSet. Received: {self.process_set!r}.")
+        if not callable(getattr(self.compression, "compress", None)):
+            raise InvalidArgumentError(
+                "compression must be hvd.Compression.none, .fp16 or .bf16, or have compress() and decompress(). "
+                f"Received: {self.compression!r}."
+            )
         if self.gradient_predivide_factor != 1.0 and self.op != Average:
             raise InvalidArgumentError(
                 "gradient_predivide_factor works with op=hvd.Average only; leave it at 1.0 for other operations."

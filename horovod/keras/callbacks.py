@@ -136,7 +136,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
     """Sets the learning rate to `initial_lr` times a multiplier. Local. Notes the rate in the epoch's logs, as "lr".
 
     Args:
-        initial_lr: rate that the multiplier scales.
+        initial_lr: rate that the multiplier scales; a variable counts as the number that it holds now.
         multiplier: a number, which is raised to the epochs since `start_epoch`; or a function of the epoch.
         start_epoch: first epoch of the schedule.
         end_epoch: first epoch that is not in it any more; None: open.
@@ -147,7 +147,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         steps_per_epoch: batches of an epoch, for `staircase=False`; None: as Keras knows them.
 
     Raises:
-        ValueError: no `initial_lr`; when training begins: the batches of an epoch are not known.
+        ValueError: `initial_lr` is no number; when training begins: the batches of an epoch are not known.
     """
 
     def __init__(
@@ -161,9 +161,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         steps_per_epoch: Optional[int] = None,
     ) -> None:
         super().__init__()
-        if initial_lr is None:
-            raise InvalidArgumentError("initial_lr is required: the learning rate that the multiplier scales.")
-        self.initial_lr = initial_lr
+        self.initial_lr = _number(initial_lr)
         self.multiplier = multiplier_function(multiplier, start_epoch)
         self.start_epoch = start_epoch
         self.end_epoch = end_epoch
@@ -210,6 +208,17 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         optimizer.learning_rate = rate
         if self.momentum_correction and rate != old:
             _scale_velocity(optimizer, corrected_momentum(1.0, old, rate))
+
+
+def _number(rate: Any) -> float:
+    """The rate as it is now: an optimizer's own variable would change with every step of the schedule."""
+    try:
+        return float(flavour.to_numpy(rate))
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(
+            "initial_lr must be a number: the learning rate that the multiplier scales. Keras' schedules and this "
+            f"callback exclude one another. Received: {rate!r}."
+        ) from None
 
 
 def _rate_of(optimizer: Any) -> float:

@@ -174,6 +174,7 @@ def test_ids_and_ranks() -> None:
 
 
 def test_abilities() -> None:
+    assert (hvd.nccl_built(), hvd.cuda_built(), hvd.mpi_built(), hvd.gloo_built()) == (0, False, False, True)
     hvd.init()
     assert (hvd.mpi_enabled(), hvd.gloo_enabled()) == (False, True)
     assert (hvd.ddl_built(), hvd.ccl_built(), hvd.rocm_built()) == (False, False, False)

@@ -257,6 +257,10 @@ def test_options_that_contradict() -> None:
         ReductionOptions(op=Average, gradient_predivide_factor=0.0)
     with pytest.raises(ValueError, match=">= 1"):
         ReductionOptions(backward_passes_per_step=0)
+    with pytest.raises(ValueError, match="process_set must be"):
+        ReductionOptions(process_set=0)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="compression must be"):
+        ReductionOptions(compression="fp16")  # type: ignore[arg-type]
     with pytest.raises(UnsupportedError, match="global process set"):
         ReductionOptions(op=Adasum, process_set=ProcessSet([0]))
 

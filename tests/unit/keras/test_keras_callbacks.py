@@ -102,6 +102,21 @@ def test_warm_up_needs_a_length() -> None:
         callbacks.LearningRateWarmupCallback(1.0, warmup_epochs=0)
 
 
+def test_a_variable_counts_as_it_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    optimizer = keras.optimizers.SGD(0.5)
+    callback = callbacks.LearningRateScheduleCallback(optimizer.learning_rate, lambda epoch: 0.5)
+    callback.set_model(types.SimpleNamespace(optimizer=optimizer))
+    for epoch in range(3):
+        callback.on_epoch_begin(epoch)
+        assert rate_of(callback) == 0.25
+
+
+@pytest.mark.parametrize("rate", [None, "fast", keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)])
+def test_a_rate_is_a_number(rate: Any) -> None:
+    with pytest.raises(ValueError, match="initial_lr must be a number"):
+        callbacks.LearningRateScheduleCallback(rate, 1.0)
+
+
 @pytest.mark.parametrize(("correction", "factor"), [(True, 0.5), (False, 1.0)])
 def test_momentum_correction_scales_what_has_been_gathered(correction: bool, factor: float) -> None:
     callback = callbacks.LearningRateScheduleCallback(1.0, lambda epoch: 0.5, momentum_correction=correction)
