@@ -48,8 +48,22 @@ Call::Call(const Attributes& attributes, TF_OpKernelContext* context, TF_AsyncOp
 void Call::Start(const Attributes& attributes, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
   auto* call = new Call(attributes, context, done);
   call->Name();
-  TurnsOfNames().Take(call->turns_,
-                      [call](Turns::Where where) { call->Submit(/*may_wait=*/where == Turns::Where::kHere); });
+  const Turns::Run run = {tf.TF_GetStepId(context), tf.TF_GetFrameId(context), tf.TF_GetIterId(context)};
+  const Turns::Answer answer = TurnsOfNames().Take(
+      call->turns_, run, [call](Turns::Where where) { call->Submit(/*may_wait=*/where == Turns::Where::kHere); });
+  if (answer != Turns::Answer::kGranted) call->Refuse(answer == Turns::Answer::kOutOfOrder);
+}
+
+void Call::Refuse(bool out_of_order) {
+  const std::string& name = attributes_.name;
+  const std::string what = name.substr(0, name.find('.')) + " '" + name + "'";
+  Fail(HVD_INVALID_ARGUMENT,
+       what + (out_of_order ? ": a later iteration of its loop has begun before this one, so that the ranks could pair "
+                              "different ones; run them one after the other (parallel_iterations=1)."
+                            : " runs twice at once in this process, so that the ranks could pair different runs; give "
+                              "each a name of its own, or run one after the other (num_parallel_calls=1 of a map)."));
+  turns_.clear();
+  End();
 }
 
 void Call::Fail(hvd_status code, const std::string& message) {

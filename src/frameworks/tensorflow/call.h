@@ -35,6 +35,7 @@ class Call {
   bool TakeTensors();  // false: an error stands in status_
   bool TakeSplits();
   void Name();
+  void Refuse(bool out_of_order);
   void Submit(bool may_wait);
   void Wait(hvd_status begun);
   void Finish(hvd_status code, const char* message);
