@@ -58,13 +58,13 @@ class _Aggregation:
         return [g if g is None else g / tf.cast(self.backward_passes_per_step, g.dtype) for g in gradients]
 
     def _make(self, gradients: Sequence[Any], make: Callable[..., Any]) -> None:
-        """The counter and one sum per gradient; gradients are None or not for ever."""
-        if self.counter is not None:
-            return
-        self.counter = make(tf.zeros([], tf.int64), "aggregation_counter")
-        self._sums = [
-            None if g is None else make(tf.zeros(g.shape, g.dtype), f"aggregation_{i}") for i, g in enumerate(gradients)
-        ]
+        """The counter, and a sum for each gradient that is there for the first time."""
+        if self.counter is None:
+            self.counter = make(tf.zeros([], tf.int64), "aggregation_counter")
+            self._sums = [None] * len(gradients)
+        for i, gradient in enumerate(gradients):
+            if gradient is not None and self._sums[i] is None:
+                self._sums[i] = make(tf.zeros(gradient.shape, gradient.dtype), f"aggregation_{i}")
 
 
 class LocalGradientAggregationHelper(_Aggregation):
@@ -143,7 +143,11 @@ class LocalGradientAggregationHelper(_Aggregation):
 
 
 class LocalGradientAggregationHelperEager(_Aggregation):
-    """For eager mode and `tf.function`; see `LocalGradientAggregationHelper` for the arguments."""
+    """For eager mode and `tf.function`; see `LocalGradientAggregationHelper` for the arguments.
+
+    A gradient that is None in some passes counts as zero there. A function that was traced while it had always been
+    None leaves it out for ever.
+    """
 
     def _variable(self, start: Any, name: str) -> Any:
         with tf.init_scope():
@@ -154,21 +158,22 @@ class LocalGradientAggregationHelperEager(_Aggregation):
         in the last pass."""
         dense = [self._dense(g) for g in gradients]
         self._make(dense, self._variable)
-        self.counter.assign_add(1)
-        present = [i for i, g in enumerate(dense) if g is not None]
-        added = [self._sums[i].assign_add(dense[i]) for i in present]
-        sums = [tf.convert_to_tensor(value) for value in added]
+        present = [i for i, total in enumerate(self._sums) if total is not None]
+        for i in present:
+            if dense[i] is not None:
+                self._sums[i].assign_add(dense[i])
+        self.counter.assign((self.counter + 1) % self.backward_passes_per_step)
+        sums = [tf.convert_to_tensor(self._sums[i]) for i in present]
         own = [variables[i] for i in present]
 
         def reduce() -> list[Any]:
-            reduced = self._average(self.allreduce_grads(sums, own))
-            self.counter.assign(0)
-            for i in present:
-                self._sums[i].assign(tf.zeros_like(self._sums[i]))
-            return reduced
+            # Before the reduction, as the counter: one that fails leaves nothing to the steps that follow.
+            cleared = [self._sums[i].assign(tf.zeros_like(self._sums[i]), read_value=False) for i in present]
+            with tf.control_dependencies(cleared):
+                taken = [tf.identity(value) for value in sums]
+            return self._average(self.allreduce_grads(taken, own))
 
-        last = tf.equal(self.counter, self.backward_passes_per_step)
-        reduced = tf.cond(last, reduce, lambda: [tf.identity(value) for value in sums])
+        reduced = tf.cond(tf.equal(self.counter, 0), reduce, lambda: [tf.identity(value) for value in sums])
         results: list[Any] = [None] * len(dense)
         for i, gradient in zip(present, reduced if isinstance(reduced, (list, tuple)) else [reduced]):
             results[i] = gradient
