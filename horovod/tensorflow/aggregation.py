@@ -15,7 +15,7 @@ from horovod._core.errors import InvalidArgumentError
 from horovod._core.gradients import check_passes
 from horovod._core.process_sets import ProcessSet, global_process_set
 
-__all__ = ["LocalGradientAggregationHelper", "LocalGradientAggregationHelperEager"]
+__all__ = ["LocalGradientAggregationHelper", "LocalGradientAggregationHelperEager", "graph_variable"]
 
 # (gradients, variables) -> reduced gradients
 Reduce = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
@@ -60,11 +60,20 @@ class _Aggregation:
     def _make(self, gradients: Sequence[Any], make: Callable[..., Any]) -> None:
         """The counter, and a sum for each gradient that is there for the first time."""
         if self.counter is None:
-            self.counter = make(tf.zeros([], tf.int64), "aggregation_counter")
+            self.counter = make([], tf.int64, "aggregation_counter")
             self._sums = [None] * len(gradients)
         for i, gradient in enumerate(gradients):
             if gradient is not None and self._sums[i] is None:
-                self._sums[i] = make(tf.zeros(gradient.shape, gradient.dtype), f"aggregation_{i}")
+                self._sums[i] = make(gradient.shape, gradient.dtype, f"aggregation_{i}")
+
+
+def graph_variable(shape: Any, dtype: Any, name: str) -> Any:
+    """One of Horovod's own in a graph of TensorFlow 1: initialised, saved and broadcast with all others. Of zeros."""
+    # A function, because zeros made here would wait for what the training step waits for, batches among it.
+    return tf.compat.v1.Variable(
+        lambda: tf.zeros(shape, dtype), trainable=False, name=name, use_resource=True,
+        collections=[tf.compat.v1.GraphKeys.GLOBAL_VARIABLES],
+    )  # fmt: skip
 
 
 class LocalGradientAggregationHelper(_Aggregation):
@@ -101,12 +110,9 @@ class LocalGradientAggregationHelper(_Aggregation):
         )  # fmt: skip
         self._name = name
 
-    def _variable(self, start: Any, name: str) -> Any:
+    def _variable(self, shape: Any, dtype: Any, name: str) -> Any:
         with tf.compat.v1.variable_scope(self._name or "horovod", reuse=False, auxiliary_name_scope=False):
-            return tf.compat.v1.Variable(
-                start, trainable=False, name=f"{self._name}{name}", use_resource=True,
-                collections=[tf.compat.v1.GraphKeys.GLOBAL_VARIABLES],
-            )  # fmt: skip
+            return graph_variable(shape, dtype, f"{self._name}{name}")
 
     def compute_gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Adds this pass's gradients up; in the last pass the sums are reduced. Returns what to apply then: in the
@@ -149,9 +155,9 @@ class LocalGradientAggregationHelperEager(_Aggregation):
     None leaves it out for ever.
     """
 
-    def _variable(self, start: Any, name: str) -> Any:
+    def _variable(self, shape: Any, dtype: Any, name: str) -> Any:
         with tf.init_scope():
-            return tf.Variable(tf.zeros(start.shape, start.dtype), trainable=False, name=name)
+            return tf.Variable(tf.zeros(shape, dtype), trainable=False, name=name)
 
     def compute_gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Adds this pass's gradients up; in the last pass returns them reduced, before that the sums so far. Collective
