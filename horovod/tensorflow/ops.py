@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from horovod._core import process_sets, reduce_ops, session
 from horovod._core.compression import Compressor
-from horovod._core.errors import InvalidArgumentError, UnsupportedError
+from horovod._core.errors import UnsupportedError
 from horovod._core.process_sets import ProcessSet, global_process_set
 from horovod._core.reduce_ops import Average, Sum
 from horovod.tensorflow import nodes, xla
@@ -190,18 +190,13 @@ def broadcast_(
     """Assigns the root's values to variables, as one unit. Collective.
 
     Args:
-        variables: `tf.Variable`s; or Keras 3 variables that hold one.
+        variables: `tf.Variable`s, resource and reference variables; or Keras 3 variables that hold one.
         root_rank: global rank that has the values.
 
     Returns:
         The variables' assignments: in a graph the operations to run, in eager mode the variables.
-
-    Raises:
-        ValueError: resource variables mixed with reference variables.
     """
     targets = [tensorflow_variable(variable) for variable in variables]
-    if len({_is_resource(target) for target in targets}) > 1:
-        raise InvalidArgumentError("broadcast_ takes either resource variables or reference variables, not both.")
     values = [tf.convert_to_tensor(target) for target in targets]
     received = nodes.broadcast(values, root_rank, Naming("HorovodBroadcast", name, values), process_set)
     return [target.assign(value) for target, value in zip(targets, received)]
@@ -213,10 +208,6 @@ def tensorflow_variable(variable: Any) -> Any:
         return variable
     inner = getattr(variable, "value", None)
     return inner if isinstance(inner, tf.Variable) else variable
-
-
-def _is_resource(variable: Any) -> bool:
-    return getattr(variable, "handle", None) is not None
 
 
 def alltoall(

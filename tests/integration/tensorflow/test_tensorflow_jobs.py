@@ -48,7 +48,7 @@ def test_session_example_trains_alike_everywhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("n", "behaviour"), [pytest.param(1, "new", marks=pytest.mark.slow), (2, "new"), (2, "old")])
 def test_graphs_of_tensorflow_1(n: int, behaviour: str) -> None:
-    assert job(n, WORKERS / "graph_worker.py", behaviour).count("passed") == 5 * n
+    assert job(n, WORKERS / "graph_worker.py", behaviour).count("passed") == 6 * n
 
 
 @pytest.mark.parametrize("legacy", [False, pytest.param(True, marks=pytest.mark.slow)])

@@ -129,9 +129,34 @@ def hook() -> None:
             close(session.run(variable), hvd.size() + 6)
 
 
+def mixed_variables() -> None:
+    """A graph with both kinds of variables, as those of old scripts that use a layer, or several passes, are: all of
+    them start as the root's, and train."""
+    rank = float(hvd.rank())
+    with tf.Graph().as_default():
+        reference = tf.Variable([rank, 1.0], use_resource=False)
+        resource = tf.Variable([rank + 10.0], use_resource=True)
+        optimizer = hvd.DistributedOptimizer(tf.train.GradientDescentOptimizer(1.0), backward_passes_per_step=2)
+        loss = (tf.reduce_sum(reference) + tf.reduce_sum(resource)) * (rank + 1.0)
+        trained = [reference, resource] if OLD else [resource]  # see `adasum`
+        step = optimizer.minimize(loss, tf.train.get_or_create_global_step(), trained)
+        kinds = {getattr(variable, "handle", None) is None for variable in tf.global_variables()}
+        if kinds != {True, False}:
+            raise AssertionError(f"variables of one kind only: {tf.global_variables()}")
+        root = hvd.size() - 1
+        with tf.train.MonitoredTrainingSession(hooks=[hvd.BroadcastGlobalVariablesHook(root)]) as session:
+            close(session.run(reference), [root, 1.0])
+            close(session.run(resource), [root + 10.0])
+            session.run(step)
+            session.run(step)
+            descent = hvd.size() + 1.0  # two passes with the mean of 1, 2, ...
+            close(session.run(resource), [root + 10.0 - descent])
+            close(session.run(reference), [root - descent, 1.0 - descent] if OLD else [root, 1.0])
+
+
 def main() -> None:
     hvd.init()
-    for case in (optimizers, accumulation, adasum, refused, hook):
+    for case in (optimizers, accumulation, adasum, refused, hook, mixed_variables):
         case()
         print(f"passed {case.__name__}", flush=True)
 
