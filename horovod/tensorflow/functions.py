@@ -17,7 +17,7 @@ from horovod.tensorflow import ops
 
 __all__ = [
     "allgather_object", "broadcast_global_variables", "broadcast_object", "broadcast_object_fn", "broadcast_variables",
-    "build_optimizer",
+    "build_optimizer", "optimizer_variables",
 ]  # fmt: skip
 
 
@@ -66,6 +66,19 @@ def build_optimizer(optimizer: Any, variables: Any) -> None:
     make = getattr(optimizer, "_create_all_weights", None) or getattr(optimizer, "build", None)
     if make is not None and not getattr(optimizer, "built", False):
         make(variables)
+
+
+def optimizer_variables(optimizer: Any) -> list[Any]:
+    """The own variables of an optimizer of Keras or TensorFlow 1, the learning rate and a loss scale's among them where
+    they are variables. Local."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if not callable(inner.variables):  # Keras 3's, which lists everything
+        return list(optimizer.variables)
+    # Keras 2 lists neither the rate nor the loss scale; its legacy optimizers keep the rate among the hyperparameters.
+    rate = getattr(inner, "_hyper", {}).get("learning_rate", getattr(inner, "_learning_rate", None))
+    scale = getattr(optimizer, "_loss_scale", None)  # of a LossScaleOptimizer; a number if it never changes
+    more = [rate, getattr(scale, "current_loss_scale", None), getattr(scale, "counter", None)]
+    return [*inner.variables(), *(variable for variable in more if isinstance(variable, tf.Variable))]
 
 
 def broadcast_object(
