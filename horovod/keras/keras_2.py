@@ -12,7 +12,7 @@ import tensorflow as tf
 from horovod._core.errors import InvalidArgumentError
 from horovod.keras.installed import keras
 from horovod.keras.reduction import Reduction
-from horovod.tensorflow.functions import broadcast_variables, build_optimizer
+from horovod.tensorflow.functions import broadcast_variables, build_optimizer, optimizer_variables
 
 __all__ = [
     "VARIABLE", "DistributedMethods", "assign", "broadcast", "build", "legacy_velocities", "optimizer_variables",
@@ -133,16 +133,6 @@ def broadcast(variables: Sequence[Any], root_rank: int) -> None:
 def build(optimizer: Any, variables: Sequence[Any]) -> None:
     """See `flavour`."""
     build_optimizer(optimizer, variables)
-
-
-def optimizer_variables(optimizer: Any) -> list[Any]:
-    """See `flavour`."""
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    rate = inner._hyper.get("learning_rate") if isinstance(inner, _LEGACY) else getattr(inner, "_learning_rate", None)
-    scale = getattr(optimizer, "_loss_scale", None)  # of a LossScaleOptimizer; a number if it never changes
-    more = [rate, getattr(scale, "current_loss_scale", None), getattr(scale, "counter", None)]
-    # `variables` is a method of legacy optimizers, and of the others a list that can be called for their sake.
-    return [*inner.variables(), *(variable for variable in more if isinstance(variable, tf.Variable))]
 
 
 def legacy_velocities(optimizer: Any) -> list[Any]:

@@ -15,7 +15,7 @@ from horovod._core.errors import InvalidArgumentError
 from horovod._core.gradients import check_passes
 from horovod._core.process_sets import ProcessSet, global_process_set
 
-__all__ = ["LocalGradientAggregationHelper", "LocalGradientAggregationHelperEager"]
+__all__ = ["LocalGradientAggregationHelper", "LocalGradientAggregationHelperEager", "graph_variable"]
 
 # (gradients, variables) -> reduced gradients
 Reduce = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
@@ -58,13 +58,22 @@ class _Aggregation:
         return [g if g is None else g / tf.cast(self.backward_passes_per_step, g.dtype) for g in gradients]
 
     def _make(self, gradients: Sequence[Any], make: Callable[..., Any]) -> None:
-        """The counter and one sum per gradient; gradients are None or not for ever."""
-        if self.counter is not None:
-            return
-        self.counter = make(tf.zeros([], tf.int64), "aggregation_counter")
-        self._sums = [
-            None if g is None else make(tf.zeros(g.shape, g.dtype), f"aggregation_{i}") for i, g in enumerate(gradients)
-        ]
+        """The counter, and a sum for each gradient that is there for the first time."""
+        if self.counter is None:
+            self.counter = make([], tf.int64, "aggregation_counter")
+            self._sums = [None] * len(gradients)
+        for i, gradient in enumerate(gradients):
+            if gradient is not None and self._sums[i] is None:
+                self._sums[i] = make(gradient.shape, gradient.dtype, f"aggregation_{i}")
+
+
+def graph_variable(shape: Any, dtype: Any, name: str) -> Any:
+    """One of Horovod's own in a graph of TensorFlow 1: initialised, saved and broadcast with all others. Of zeros."""
+    # A function, because zeros made here would wait for what the training step waits for, batches among it.
+    return tf.compat.v1.Variable(
+        lambda: tf.zeros(shape, dtype), trainable=False, name=name, use_resource=True,
+        collections=[tf.compat.v1.GraphKeys.GLOBAL_VARIABLES],
+    )  # fmt: skip
 
 
 class LocalGradientAggregationHelper(_Aggregation):
@@ -101,12 +110,9 @@ class LocalGradientAggregationHelper(_Aggregation):
         )  # fmt: skip
         self._name = name
 
-    def _variable(self, start: Any, name: str) -> Any:
+    def _variable(self, shape: Any, dtype: Any, name: str) -> Any:
         with tf.compat.v1.variable_scope(self._name or "horovod", reuse=False, auxiliary_name_scope=False):
-            return tf.compat.v1.Variable(
-                start, trainable=False, name=f"{self._name}{name}", use_resource=True,
-                collections=[tf.compat.v1.GraphKeys.GLOBAL_VARIABLES],
-            )  # fmt: skip
+            return graph_variable(shape, dtype, f"{self._name}{name}")
 
     def compute_gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Adds this pass's gradients up; in the last pass the sums are reduced. Returns what to apply then: in the
@@ -143,32 +149,37 @@ class LocalGradientAggregationHelper(_Aggregation):
 
 
 class LocalGradientAggregationHelperEager(_Aggregation):
-    """For eager mode and `tf.function`; see `LocalGradientAggregationHelper` for the arguments."""
+    """For eager mode and `tf.function`; see `LocalGradientAggregationHelper` for the arguments.
 
-    def _variable(self, start: Any, name: str) -> Any:
+    A gradient that is None in some passes counts as zero there. A function that was traced while it had always been
+    None leaves it out for ever.
+    """
+
+    def _variable(self, shape: Any, dtype: Any, name: str) -> Any:
         with tf.init_scope():
-            return tf.Variable(tf.zeros(start.shape, start.dtype), trainable=False, name=name)
+            return tf.Variable(tf.zeros(shape, dtype), trainable=False, name=name)
 
     def compute_gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Adds this pass's gradients up; in the last pass returns them reduced, before that the sums so far. Collective
         in the last pass."""
         dense = [self._dense(g) for g in gradients]
         self._make(dense, self._variable)
-        self.counter.assign_add(1)
-        present = [i for i, g in enumerate(dense) if g is not None]
-        added = [self._sums[i].assign_add(dense[i]) for i in present]
-        sums = [tf.convert_to_tensor(value) for value in added]
+        present = [i for i, total in enumerate(self._sums) if total is not None]
+        for i in present:
+            if dense[i] is not None:
+                self._sums[i].assign_add(dense[i])
+        self.counter.assign((self.counter + 1) % self.backward_passes_per_step)
+        sums = [tf.convert_to_tensor(self._sums[i]) for i in present]
         own = [variables[i] for i in present]
 
         def reduce() -> list[Any]:
-            reduced = self._average(self.allreduce_grads(sums, own))
-            self.counter.assign(0)
-            for i in present:
-                self._sums[i].assign(tf.zeros_like(self._sums[i]))
-            return reduced
+            # Before the reduction, as the counter: one that fails leaves nothing to the steps that follow.
+            cleared = [self._sums[i].assign(tf.zeros_like(self._sums[i]), read_value=False) for i in present]
+            with tf.control_dependencies(cleared):
+                taken = [tf.identity(value) for value in sums]
+            return self._average(self.allreduce_grads(taken, own))
 
-        last = tf.equal(self.counter, self.backward_passes_per_step)
-        reduced = tf.cond(last, reduce, lambda: [tf.identity(value) for value in sums])
+        reduced = tf.cond(tf.equal(self.counter, 0), reduce, lambda: [tf.identity(value) for value in sums])
         results: list[Any] = [None] * len(dense)
         for i, gradient in zip(present, reduced if isinstance(reduced, (list, tuple)) else [reduced]):
             results[i] = gradient

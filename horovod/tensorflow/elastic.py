@@ -16,7 +16,7 @@ from horovod._core.elastic.loop import reset_engine, run_fn
 from horovod._core.errors import HorovodInternalError, InvalidArgumentError
 from horovod._core.objects import broadcast_object
 from horovod.tensorflow import ops
-from horovod.tensorflow.functions import broadcast_variables, build_optimizer
+from horovod.tensorflow.functions import broadcast_variables, build_optimizer, optimizer_variables
 
 __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
 
@@ -52,9 +52,17 @@ class TensorFlowState(state.ObjectState):
         variables: `tf.Variable`s or Keras variables; None: the global variables of the graph.
         session: of TensorFlow 1; None: eager mode, or the default session.
         **kwargs: each becomes an attribute.
+
+    Raises:
+        ValueError: no variables are given in eager mode.
     """
 
     def __init__(self, variables: Optional[Sequence[Any]] = None, session: Any = None, **kwargs: Any) -> None:
+        if variables is None and tf.executing_eagerly():
+            raise InvalidArgumentError(
+                "TensorFlowState without variables keeps the global variables of a graph; eager mode has no list of "
+                "them. Use TensorFlowState(variables=model.variables), or TensorFlowKerasState(model)."
+            )
         self._variables = list(tf.compat.v1.global_variables() if variables is None else variables)
         self._session = session
         self._values: list[Any] = []
@@ -79,7 +87,8 @@ class TensorFlowState(state.ObjectState):
             values = broadcast_object([self._read(variable) for variable in self._variables], 0)
             for variable, value in zip(self._variables, values):
                 self._write(variable, value)
-        super().sync()
+        self._values = [self._read(variable) for variable in self._variables]
+        super().sync()  # saves only if there are attributes
 
     def _read(self, variable: Any) -> Any:
         variable = ops.tensorflow_variable(variable)
@@ -121,6 +130,5 @@ class TensorFlowKerasState(TensorFlowState):
         variables = list(model.variables)
         if self.optimizer is not None:
             build_optimizer(self.optimizer, model.trainable_variables)
-            own = self.optimizer.variables
-            variables += list(own() if callable(own) else own)
+            variables += optimizer_variables(self.optimizer)
         super().__init__(variables, **kwargs)

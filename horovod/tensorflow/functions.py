@@ -6,18 +6,19 @@ TensorFlow 1's signatures is accepted and not needed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Callable, Optional
 
 import tensorflow as tf
 
 from horovod._core import objects
-from horovod._core.errors import HorovodError
+from horovod._core.errors import HorovodError, InvalidArgumentError, MismatchError
 from horovod._core.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow import ops
 
 __all__ = [
     "allgather_object", "broadcast_global_variables", "broadcast_object", "broadcast_object_fn", "broadcast_variables",
-    "build_optimizer",
+    "build_optimizer", "optimizer_variables",
 ]  # fmt: skip
 
 
@@ -35,10 +36,41 @@ def broadcast_variables(
 
     Returns:
         In a graph of TensorFlow 1 the operation to run; elsewhere None.
+
+    Raises:
+        InvalidArgumentError: no list of variables.
+        MismatchError: in eager mode, on all ranks: not all have as many variables.
     """
-    assigned = ops.broadcast_(list(variables), root_rank, "broadcast_variables", process_set)
+    variables = _listed(variables)
+    if tf.executing_eagerly():
+        _check_count(len(variables), process_set)
+    assigned = ops.broadcast_(variables, root_rank, "broadcast_variables", process_set)
     # A function of TensorFlow 2 runs the assignments by itself.
     return None if tf.compat.v1.executing_eagerly_outside_functions() else tf.group(*assigned)
+
+
+def _listed(variables: Any) -> list[Any]:
+    is_list = isinstance(variables, Iterable) and not isinstance(variables, (tf.Variable, tf.Tensor, Mapping, str))
+    listed = list(variables) if is_list else [variables]
+    wrong = [entry for entry in listed if not hasattr(entry, "assign")]
+    if wrong or not is_list:
+        raise InvalidArgumentError(
+            "broadcast_variables takes a list of variables, such as model.variables or optimizer.variables. Received: "
+            f"{type(wrong[0] if is_list else variables).__name__}{' in the list' if is_list else ''}."
+        )
+    return listed
+
+
+def _check_count(own: int, process_set: ProcessSet) -> None:
+    """Variables that are not made yet are the usual mistake, and would be waited for."""
+    counts = ops.allgather(tf.constant([own]), name="broadcast_variables.count", process_set=process_set).numpy()
+    if len(set(counts)) > 1:
+        ranks = process_set.ranks or range(len(counts))
+        told = ", ".join(f"rank {rank} has {count}" for rank, count in zip(ranks, counts))
+        raise MismatchError(
+            f"broadcast_variables: the ranks have different numbers of variables: {told}. Make them on all ranks "
+            "first, with model.build(input_shape) and optimizer.build(model.trainable_variables), or by a first step."
+        )
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
@@ -66,6 +98,19 @@ def build_optimizer(optimizer: Any, variables: Any) -> None:
     make = getattr(optimizer, "_create_all_weights", None) or getattr(optimizer, "build", None)
     if make is not None and not getattr(optimizer, "built", False):
         make(variables)
+
+
+def optimizer_variables(optimizer: Any) -> list[Any]:
+    """The own variables of an optimizer of Keras or TensorFlow 1, the learning rate and a loss scale's among them where
+    they are variables. Local."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if not callable(inner.variables):  # Keras 3's, which lists everything
+        return list(optimizer.variables)
+    # Keras 2 lists neither the rate nor the loss scale; its legacy optimizers keep the rate among the hyperparameters.
+    rate = getattr(inner, "_hyper", {}).get("learning_rate", getattr(inner, "_learning_rate", None))
+    scale = getattr(optimizer, "_loss_scale", None)  # of a LossScaleOptimizer; a number if it never changes
+    more = [rate, getattr(scale, "current_loss_scale", None), getattr(scale, "counter", None)]
+    return [*inner.variables(), *(variable for variable in more if isinstance(variable, tf.Variable))]
 
 
 def broadcast_object(

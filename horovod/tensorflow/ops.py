@@ -16,9 +16,9 @@ from typing import Any, Optional, Union
 
 import tensorflow as tf
 
-from horovod._core import process_sets, reduce_ops, session
+from horovod._core import context, process_sets, reduce_ops, session
 from horovod._core.compression import Compressor
-from horovod._core.errors import InvalidArgumentError, UnsupportedError
+from horovod._core.errors import UnsupportedError
 from horovod._core.process_sets import ProcessSet, global_process_set
 from horovod._core.reduce_ops import Average, Sum
 from horovod.tensorflow import nodes, xla
@@ -190,18 +190,13 @@ def broadcast_(
     """Assigns the root's values to variables, as one unit. Collective.
 
     Args:
-        variables: `tf.Variable`s; or Keras 3 variables that hold one.
+        variables: `tf.Variable`s, resource and reference variables; or Keras 3 variables that hold one.
         root_rank: global rank that has the values.
 
     Returns:
         The variables' assignments: in a graph the operations to run, in eager mode the variables.
-
-    Raises:
-        ValueError: resource variables mixed with reference variables.
     """
     targets = [tensorflow_variable(variable) for variable in variables]
-    if len({_is_resource(target) for target in targets}) > 1:
-        raise InvalidArgumentError("broadcast_ takes either resource variables or reference variables, not both.")
     values = [tf.convert_to_tensor(target) for target in targets]
     received = nodes.broadcast(values, root_rank, Naming("HorovodBroadcast", name, values), process_set)
     return [target.assign(value) for target, value in zip(targets, received)]
@@ -213,10 +208,6 @@ def tensorflow_variable(variable: Any) -> Any:
         return variable
     inner = getattr(variable, "value", None)
     return inner if isinstance(inner, tf.Variable) else variable
-
-
-def _is_resource(variable: Any) -> bool:
-    return getattr(variable, "handle", None) is not None
 
 
 def alltoall(
@@ -304,28 +295,35 @@ def join() -> Any:
     return operators().horovod_join(blocking=tf.executing_eagerly())
 
 
+def _constant(value: int) -> Any:
+    """An answer within XLA, which knows no operators of others: the one of the time of tracing."""
+    return tf.constant(int(value), tf.int32)
+
+
 def rank_op(name: Optional[str] = None) -> Any:
     """`hvd.rank()` when the operator runs, an int32 scalar."""
-    return operators().horovod_rank(name=name)
+    return _constant(context.rank()) if xla.compiling() else operators().horovod_rank(name=name)
 
 
 def local_rank_op(name: Optional[str] = None) -> Any:
     """`hvd.local_rank()` when the operator runs, an int32 scalar."""
-    return operators().horovod_local_rank(name=name)
+    return _constant(context.local_rank()) if xla.compiling() else operators().horovod_local_rank(name=name)
 
 
 def size_op(process_set_id: int = 0, name: Optional[str] = None) -> Any:
     """The number of ranks of a process set when the operator runs, an int32 scalar."""
-    if xla.compiling():  # which knows no operators of others
-        return tf.constant(len(process_sets.ids_and_ranks()[process_set_id]), tf.int32)
+    if xla.compiling():
+        return _constant(len(process_sets.ids_and_ranks()[process_set_id]))
     return operators().horovod_size(process_set_id=process_set_id, name=name)
 
 
 def local_size_op(name: Optional[str] = None) -> Any:
     """`hvd.local_size()` when the operator runs, an int32 scalar."""
-    return operators().horovod_local_size(name=name)
+    return _constant(context.local_size()) if xla.compiling() else operators().horovod_local_size(name=name)
 
 
 def process_set_included_op(process_set_id: int = 0, name: Optional[str] = None) -> Any:
     """1 if this rank is in the process set when the operator runs, else 0, an int32 scalar."""
+    if xla.compiling():
+        return _constant(context.rank() in process_sets.ids_and_ranks()[process_set_id])
     return operators().horovod_process_set_included(process_set_id=process_set_id, name=name)

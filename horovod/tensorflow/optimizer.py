@@ -14,7 +14,7 @@ from horovod._core.gradients import ReductionOptions
 from horovod._core.groups import chosen_groups
 from horovod._core.process_sets import ProcessSet, global_process_set
 from horovod._core.reduce_ops import Adasum, Average
-from horovod.tensorflow.aggregation import LocalGradientAggregationHelper
+from horovod.tensorflow.aggregation import LocalGradientAggregationHelper, graph_variable
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.gradient_reduction import GradientReduction, Groups
 
@@ -48,7 +48,8 @@ def DistributedOptimizer(  # noqa: N802
         device_dense, device_sparse: devices of the operators.
         compression: hvd.Compression.none, fp16 or bf16.
         sparse_as_dense: make IndexedSlices dense first.
-        backward_passes_per_step: gradients are added up locally so many times before they are reduced.
+        backward_passes_per_step: gradients are added up locally so many times before they are reduced; with
+            op=hvd.Adasum so many local steps are combined as one.
         op: hvd.Average, Sum; hvd.Adasum for optimizers of TensorFlow 1.
         gradient_predivide_factor: f splits the averaging: 1/f before the sum, f/size after it.
         average_aggregated_gradients: divide by `backward_passes_per_step`.
@@ -66,6 +67,11 @@ def DistributedOptimizer(  # noqa: N802
     if op == Adasum and average_aggregated_gradients:
         raise InvalidArgumentError("Adasum does not support average_aggregated_gradients=True.")
     chosen = chosen_groups(groups, num_groups)
+    if isinstance(optimizer, _Wrapper):
+        raise InvalidArgumentError(
+            "This optimizer is a DistributedOptimizer already; its gradients would be reduced twice. Wrap the plain "
+            "one."
+        )
     if isinstance(optimizer, _V1):
         if backward_passes_per_step > 1 and tf.executing_eagerly():
             raise InvalidArgumentError(
@@ -103,7 +109,7 @@ class _Wrapper(_V1):  # type: ignore[misc,unused-ignore]
         self._hvd_reduction = reduction
         passes = reduction.options.backward_passes_per_step
         self._hvd_helper: Optional[LocalGradientAggregationHelper] = None
-        if passes > 1:
+        if passes > 1 and reduction.options.op != Adasum:
             self._hvd_helper = LocalGradientAggregationHelper(
                 passes, self._reduced, reduction.sparse_as_dense, average, 0, "optimizer",
                 reduction.options.process_set, reduction.scale_local_gradients,
@@ -153,6 +159,7 @@ class _AdasumOptimizer(_Wrapper):
     """Applies gradients locally and combines what that changed: variable = start + Adasum(variable - start).
 
     Adasum combines directions of descent; an optimizer's own step is one, its raw gradient is not (Maleki et al. 2020).
+    With `backward_passes_per_step` so many local steps are one change.
     """
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
@@ -160,14 +167,40 @@ class _AdasumOptimizer(_Wrapper):
         return self._optimizer.compute_gradients(*args, **kwargs)
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: Optional[str] = None) -> Any:
-        """A local step, and Adasum of the changes. Collective when it runs."""
+        """A local step, and Adasum of the changes. Collective when it runs, if it is the last of several steps."""
         pairs = [pair for pair in grads_and_vars if pair[0] is not None]
         variables = [variable for _, variable in pairs]
-        starts = [tf.identity(variable) for variable in variables]
+        starts, counted = [_copy(variable) for variable in variables], None
+        if self._hvd_reduction.options.backward_passes_per_step > 1:
+            starts, counted = self._first_starts(starts)
         with tf.control_dependencies(starts):
             stepped = self._optimizer.apply_gradients(pairs, global_step=global_step, name=name)
-        with tf.control_dependencies([stepped] if stepped is not None else []):
-            changes = [tf.convert_to_tensor(v) - start for v, start in zip(variables, starts)]
+
+        def combine() -> Any:
+            changes = [variable.read_value() - start for variable, start in zip(variables, starts)]
             combined = self._reduced(changes, variables)
-        assigned = [v.assign(start + change) for v, start, change in zip(variables, starts, combined)]
-        return None if tf.executing_eagerly() else tf.group(*assigned)
+            return tf.group(*[v.assign(start + change) for v, start, change in zip(variables, starts, combined)])
+
+        with tf.control_dependencies([stepped] if stepped is not None else []):
+            if counted is None:
+                return combine()
+            # The condition itself waits for the step: what a branch holds does not wait for what is outside.
+            return tf.cond(tf.equal(counted, 0), combine, tf.no_op)
+
+    def _first_starts(self, starts: list[Any]) -> tuple[list[Any], Any]:
+        """The values before the first of the steps that are one change, and the steps done, 0 after the last."""
+        counter = graph_variable([], tf.int64, "adasum_counter")
+        first = tf.equal(counter.read_value(), 0)
+        with tf.control_dependencies([first]):
+            counted = counter.assign((counter + 1) % self._hvd_reduction.options.backward_passes_per_step)
+        kept = []
+        for i, start in enumerate(starts):
+            variable = graph_variable(start.shape, start.dtype, f"adasum_start_{i}")
+            kept.append(tf.identity(variable.assign(tf.where(first, start, variable.read_value()))))
+        return kept, counted
+
+
+def _copy(variable: Any) -> Any:
+    """The variable's value now, whatever is assigned later: a tensor read from a reference variable is its memory."""
+    is_resource = getattr(variable, "handle", None) is not None
+    return tf.identity(variable) if is_resource else tf.raw_ops.DeepCopy(x=variable.read_value())

@@ -93,8 +93,13 @@ def DistributedGradientTape(  # noqa: N802
         scale_local_gradients: divide the gradients of local sources by the number of ranks.
 
     Raises:
-        ValueError: predivide with op other than Average, or no grouping.
+        ValueError: no tape, predivide with op other than Average, or no grouping.
     """
+    if not isinstance(gradtape, tf.GradientTape):
+        raise InvalidArgumentError(
+            f"DistributedGradientTape wraps a tf.GradientTape. Received: {type(gradtape).__name__}. For an optimizer use "
+            "hvd.DistributedOptimizer."
+        )
     options = ReductionOptions(op, compression, gradient_predivide_factor, 1, process_set)
     chosen = chosen_groups(groups, num_groups)
     reduction = GradientReduction(options, device_dense, device_sparse, sparse_as_dense, chosen, scale_local_gradients)

@@ -201,8 +201,14 @@ def any_order(env: Env) -> None:
 def places(env: Env) -> None:
     """The operators that answer when they run."""
     hvd = env.hvd
-    asked = tf.function(lambda: (hvd.rank_op(), hvd.size_op(), hvd.local_rank_op(), hvd.local_size_op()))()
-    env.check("place", [int(x) for x in asked], [hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size()])
+    for jit in (False, True):
+
+        @tf.function(jit_compile=jit)
+        def ask() -> Any:
+            return hvd.rank_op(), hvd.size_op(), hvd.local_rank_op(), hvd.local_size_op(), hvd.process_set_included_op()
+
+        place = [hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), 1]
+        env.check(f"place, jit_compile={jit}", [int(x) for x in ask()], place)
     last = hvd.add_process_set([env.size - 1]) if env.size > 1 else hvd.global_process_set
     number = last.process_set_id
     env.check("size of a set", int(hvd.size_op(number)), 1)
@@ -233,6 +239,28 @@ def variables(env: Env) -> None:
     env.check("object", env.hvd.broadcast_object({"rank": env.rank}, 0), {"rank": 0})
     env.check("function", env.hvd.broadcast_object_fn(env.size - 1)([env.rank]), [env.size - 1])
     env.check("objects", env.hvd.allgather_object(env.rank), list(range(env.size)))
+
+
+def different_variables(env: Env) -> None:
+    """One rank has not made all its variables: told on all ranks, not waited for."""
+    if env.size == 1:
+        return
+    own = [tf.Variable(1.0)] * (1 + env.rank)
+    text = env.raises("count", MismatchError, lambda: env.hvd.broadcast_variables(own, 0))
+    env.check_true(text, "rank 0 has 1, rank 1 has 2" in text)
+    env.still_usable("counts")
+
+
+def wrong_arguments(env: Env) -> None:
+    """What cannot work is refused where it is written, before anything is sent."""
+    hvd = env.hvd
+    variable = tf.Variable([1.0, 2.0])
+    for wrong in (tf.keras.Sequential(), variable, [np.ones(2)], {"w": variable}, "w"):
+        env.raises(str(type(wrong)), ValueError, lambda wrong=wrong: hvd.broadcast_variables(wrong, 0))
+    plain = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+    env.raises("twice", ValueError, lambda: hvd.DistributedOptimizer(hvd.DistributedOptimizer(plain)))
+    env.raises("no tape", ValueError, lambda: hvd.DistributedGradientTape(plain))
+    env.raises("groups", ValueError, lambda: hvd.DistributedGradientTape(tf.GradientTape(), groups=[variable]))
 
 
 def tapes(env: Env) -> None:
@@ -411,6 +439,8 @@ FACTS = (
     any_order,
     places,
     variables,
+    different_variables,
+    wrong_arguments,
     tapes,
     keras_optimizer,
     partial_tape,

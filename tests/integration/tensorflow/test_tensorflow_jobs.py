@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -16,10 +17,11 @@ ROOT = Path(__file__).parents[3]
 WORKERS = Path(__file__).parent / "workers"
 
 
-def job(n: int, *command: object, code: int = 0) -> str:
-    """Runs a script on `n` ranks; what they all wrote."""
+def job(n: int, *command: object, code: int = 0, **variables: str) -> str:
+    """Runs a script on `n` ranks, with more environment variables; what they all wrote."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    environment |= variables
     words = [sys.executable, "-m", "horovod.runner", "-np", str(n), sys.executable, *map(str, command)]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=110)
     assert done.returncode == code, done.stdout + done.stderr
@@ -44,9 +46,17 @@ def test_session_example_trains_alike_everywhere(tmp_path: Path) -> None:
     assert list(tmp_path.glob("model.ckpt*"))
 
 
-@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_graphs_of_tensorflow_1(n: int) -> None:
-    assert job(n, WORKERS / "graph_worker.py").count("passed") == 5 * n
+@pytest.mark.parametrize(("n", "behaviour"), [pytest.param(1, "new", marks=pytest.mark.slow), (2, "new"), (2, "old")])
+def test_graphs_of_tensorflow_1(n: int, behaviour: str) -> None:
+    assert job(n, WORKERS / "graph_worker.py", behaviour).count("passed") == 6 * n
+
+
+@pytest.mark.parametrize("legacy", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_aggregation(legacy: bool) -> None:
+    if legacy and not importlib.util.find_spec("tf_keras"):
+        pytest.skip("needs Keras 2")
+    variables = {"TF_USE_LEGACY_KERAS": "1"} if legacy else {}
+    assert job(2, WORKERS / "aggregation_worker.py", **variables).count("passed") == 4 * 2
 
 
 @pytest.mark.slow

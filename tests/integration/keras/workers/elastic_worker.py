@@ -163,5 +163,42 @@ def case_state_saves_restores_and_syncs():
     expect_raises(ValueError, lambda: hvd.elastic.KerasState(unbuilt), "built")
 
 
+def case_tensorflow_both_states_of_a_model_keep_everything():
+    from horovod.tensorflow.elastic import TensorFlowKerasState
+
+    for kind in (hvd.elastic.KerasState, TensorFlowKerasState):
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.5 + hvd.rank(), momentum=0.9))
+        state = kind(compiled(optimizer, make_model(hvd.rank())))
+        state.sync()
+        assert_same_everywhere([optimizer.learning_rate])
+        optimizer.learning_rate.assign(0.125)
+        fit(state.model, epochs=1)
+        state.restore()
+        assert arrays([optimizer.learning_rate, optimizer.iterations]) == [0.5, 0], kind
+
+
+def case_tensorflow_variables_alone_are_a_state():
+    import tensorflow as tf
+
+    from horovod.tensorflow.elastic import TensorFlowState
+
+    for attributes in ({}, {"epoch": 0}):
+        variable = tf.Variable([1.0 + hvd.rank()])
+        state = TensorFlowState([variable], **attributes)
+        state.sync()
+        variable.assign([5.0])
+        state.restore()
+        assert variable.numpy() == [1.0], attributes
+    with tf.Graph().as_default(), tf.compat.v1.Session() as running:
+        variable = tf.compat.v1.get_variable("v", initializer=[1.0 + hvd.rank()])
+        running.run(tf.compat.v1.global_variables_initializer())
+        state = TensorFlowState(session=running)
+        state.sync()
+        variable.load([5.0], running)
+        state.restore()
+        assert running.run(variable) == [1.0]
+    expect_raises(ValueError, TensorFlowState, "eager mode", "variables=")
+
+
 if __name__ == "__main__":
     run_cases(globals())

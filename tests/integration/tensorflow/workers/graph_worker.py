@@ -1,8 +1,10 @@
 """What scripts of TensorFlow 1 use: sessions, wrapped optimizers, accumulation over passes, hooks. Run on every rank;
-raises on the first thing that is not so."""
+raises on the first thing that is not so. With the argument "old" without any of TensorFlow 2's behaviour, so that
+variables are reference variables unless they say otherwise."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,11 @@ import tensorflow.compat.v1 as tf
 
 import horovod.tensorflow as hvd
 
-tf.disable_eager_execution()
+OLD = "old" in sys.argv
+if OLD:
+    tf.disable_v2_behavior()
+else:
+    tf.disable_eager_execution()
 
 
 def close(got: Any, expected: Any) -> None:
@@ -44,27 +50,51 @@ def accumulation() -> None:
                 tf.train.GradientDescentOptimizer(1.0), backward_passes_per_step=3,
                 average_aggregated_gradients=average,
             )  # fmt: skip
-            step = optimizer.minimize(tf.reduce_sum(variable) * (hvd.rank() + 1.0))
+            fed = tf.placeholder(tf.float32, [])
+            with tf.control_dependencies([tf.identity(fed)]):  # as of the moving averages of a batch
+                step = optimizer.minimize(tf.reduce_sum(variable) * (hvd.rank() + 1.0))
             session.run(tf.global_variables_initializer())
             expected = 0.0
             for turn in range(1, 7):
-                session.run(step)
+                session.run(step, {fed: 0.0})
                 if turn % 3 == 0:
                     expected -= mean if average else 3 * mean
                 close(session.run(variable), [expected])
 
 
+def combined(parts: list[Any]) -> Any:
+    """Adasum of as many vectors as a power of two (Maleki et al. 2020)."""
+    if len(parts) == 1:
+        return parts[0]
+    a, b = combined(parts[: len(parts) // 2]), combined(parts[len(parts) // 2 :])
+    return (1 - a @ b / (2 * a @ a)) * a + (1 - a @ b / (2 * b @ b)) * b
+
+
 def adasum() -> None:
-    """Equal steps of all ranks combine to that step."""
+    """Every rank steps on its own; what the steps changed is combined after each, or after the last of three."""
     if hvd.size() & (hvd.size() - 1):
         return
-    with tf.Graph().as_default(), tf.Session() as session:
-        variable = tf.get_variable("v", initializer=[1.0, 2.0])
-        optimizer = hvd.DistributedOptimizer(tf.train.GradientDescentOptimizer(0.5), op=hvd.Adasum)
-        step = optimizer.minimize(tf.reduce_sum(variable * variable))
-        session.run(tf.global_variables_initializer())
-        session.run(step)
-        close(session.run(variable), [0.0, 0.0])
+    gradients = np.random.default_rng(5).normal(size=(hvd.size(), 3)).astype("float32")
+    start = np.array([1.0, 2.0, 3.0])
+    for use_resource in (True, False):
+        for passes in (1, 3):
+            if passes > 1 and not use_resource and not OLD:
+                continue  # TensorFlow 2's conditions cannot assign to reference variables
+            with tf.Graph().as_default(), tf.Session() as session:
+                variable = tf.Variable(start.astype("float32"), use_resource=use_resource)
+                optimizer = hvd.DistributedOptimizer(
+                    tf.train.GradientDescentOptimizer(0.5), op=hvd.Adasum, backward_passes_per_step=passes
+                )
+                fed = tf.placeholder(tf.float32, [])
+                with tf.control_dependencies([tf.identity(fed)]):
+                    step = optimizer.minimize(tf.reduce_sum(variable * gradients[hvd.rank()]))
+                session.run(tf.global_variables_initializer())
+                for turn in range(1, 2 * passes + 1):
+                    session.run(step, {fed: 0.0})
+                    steps = -0.5 * gradients
+                    done, more = divmod(turn, passes)
+                    expected = start + done * combined(list(passes * steps)) + more * steps[hvd.rank()]
+                    close(session.run(variable), expected)
 
 
 def refused() -> None:
@@ -99,9 +129,34 @@ def hook() -> None:
             close(session.run(variable), hvd.size() + 6)
 
 
+def mixed_variables() -> None:
+    """A graph with both kinds of variables, as those of old scripts that use a layer, or several passes, are: all of
+    them start as the root's, and train."""
+    rank = float(hvd.rank())
+    with tf.Graph().as_default():
+        reference = tf.Variable([rank, 1.0], use_resource=False)
+        resource = tf.Variable([rank + 10.0], use_resource=True)
+        optimizer = hvd.DistributedOptimizer(tf.train.GradientDescentOptimizer(1.0), backward_passes_per_step=2)
+        loss = (tf.reduce_sum(reference) + tf.reduce_sum(resource)) * (rank + 1.0)
+        trained = [reference, resource] if OLD else [resource]  # see `adasum`
+        step = optimizer.minimize(loss, tf.train.get_or_create_global_step(), trained)
+        kinds = {getattr(variable, "handle", None) is None for variable in tf.global_variables()}
+        if kinds != {True, False}:
+            raise AssertionError(f"variables of one kind only: {tf.global_variables()}")
+        root = hvd.size() - 1
+        with tf.train.MonitoredTrainingSession(hooks=[hvd.BroadcastGlobalVariablesHook(root)]) as session:
+            close(session.run(reference), [root, 1.0])
+            close(session.run(resource), [root + 10.0])
+            session.run(step)
+            session.run(step)
+            descent = hvd.size() + 1.0  # two passes with the mean of 1, 2, ...
+            close(session.run(resource), [root + 10.0 - descent])
+            close(session.run(reference), [root - descent, 1.0 - descent] if OLD else [root, 1.0])
+
+
 def main() -> None:
     hvd.init()
-    for case in (optimizers, accumulation, adasum, refused, hook):
+    for case in (optimizers, accumulation, adasum, refused, hook, mixed_variables):
         case()
         print(f"passed {case.__name__}", flush=True)
 
