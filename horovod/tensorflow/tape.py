@@ -97,8 +97,8 @@ def DistributedGradientTape(  # noqa: N802
     """
     if not isinstance(gradtape, tf.GradientTape):
         raise InvalidArgumentError(
-            f"DistributedGradientTape wraps a tf.GradientTape. Received: {type(gradtape).__name__}. For an optimizer use "
-            "hvd.DistributedOptimizer."
+            f"DistributedGradientTape wraps a tf.GradientTape. Received: {type(gradtape).__name__}. For an optimizer "
+            "use hvd.DistributedOptimizer."
         )
     options = ReductionOptions(op, compression, gradient_predivide_factor, 1, process_set)
     chosen = chosen_groups(groups, num_groups)

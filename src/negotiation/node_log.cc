@@ -321,8 +321,10 @@ Status Node::Impl::ApplyLeft(ByteReader* r) {
     ProcessSet& set = sets.at(id);
     if (!set.dead.ok() || !(ends_log || set.ranks.Contains(rank))) continue;
     std::string text = "rank " + std::to_string(rank) + " has shut down";
-    text += set.ranks.Contains(rank) ? ", and process set " + std::to_string(id) + " needs it"
-                                     : ", and other ranks were connected through it";
+    text += set.ranks.Contains(rank)
+                ? ", and process set " + std::to_string(id) +
+                      " needs it; give all ranks equally many steps, or call join() on those that have fewer"
+                : ", and other ranks were connected through it";
     set.dead = Status(Code::kShutdown, std::move(text));
     set.valid_from = version;
     KillSet(id, set.dead);

@@ -362,14 +362,19 @@ TEST(negotiation_goodbye_fails_only_what_needs_the_leaver) {
   Submit(&c, 1, Tensor("pending"));
   c.nodes[3].Goodbye(c.now);
   c.Run();
-  EXPECT_EQ(c.FailText(1), "allreduce 'pending': rank 3 has shut down, and process set 0 needs it");
+  EXPECT_EQ(
+      c.FailText(1),
+      "allreduce 'pending': rank 3 has shut down, and process set 0 needs it; give all ranks equally many steps, or "
+      "call join() on those that have fewer");
   for (int r = 0; r < 5; ++r) EXPECT_EQ(c.Of(r, Kind::kLeft)[0].rank, 3);
   c.nodes[4].PeerLost(3, "its process ended", c.now);  // no news
   c.Run();
   EXPECT(!c.nodes[4].aborted());
   Submit(&c, 2, Tensor("later"));
-  EXPECT_EQ(c.nodes[2].actions().back().status.message(),
-            "allreduce 'later': rank 3 has shut down, and process set 0 needs it");
+  EXPECT_EQ(
+      c.nodes[2].actions().back().status.message(),
+      "allreduce 'later': rank 3 has shut down, and process set 0 needs it; give all ranks equally many steps, or "
+      "call join() on those that have fewer");
   Request q = Tensor("a");
   q.process_set = 1;
   for (int r : {0, 1, 2}) Submit(&c, r, q);
