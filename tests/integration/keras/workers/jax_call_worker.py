@@ -7,7 +7,7 @@ from keras_cases import expect_raises, run_cases
 
 import horovod.keras as hvd
 from horovod._core import context, dtypes, session
-from horovod._core.described_call import Submission, TensorForm, describe
+from horovod._core.described_call import Submission, TensorForm, describe, failure_told_by
 from horovod._core.engine_port import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
 from horovod._core.errors import (
     CollectiveTimeoutError,
@@ -19,6 +19,7 @@ from horovod._core.errors import (
 )
 from horovod._core.reduce_ops import Average, Max, Sum
 from horovod.keras import jax_call
+from horovod.keras.reduce_jax import failure_behind
 
 REDUCIBLE = [name for name in dtypes.NAMES if name != "bool"]
 
@@ -38,7 +39,7 @@ def expect_failure(kind, function, *words):
     error = expect_raises(
         jax.errors.JaxRuntimeError, lambda: jax.block_until_ready(function()), f"Horovod {kind.__name__}: ", *words
     )
-    told = jax_call.failure_told_by(error)
+    told = failure_told_by(error)
     assert type(told) is kind, repr(told)
     assert str(error).endswith(str(told))
 
@@ -162,7 +163,7 @@ def case_a_failure_is_told_where_results_are_used():
 
 def case_failures_have_their_classes():
     expect_failure(MismatchError, lambda: jax.jit(lambda x: allreduce("m", x))(jnp.ones(2 + hvd.rank())), "'m0'", "[2]")
-    assert jax_call.failure_told_by(ValueError("INTERNAL: Horovod ShutdownError: not JAX's")) is None
+    assert failure_behind(ValueError("INTERNAL: Horovod ShutdownError: not JAX's")) is None
     for kind, status in ((HorovodInternalError, 4), (PeerLostError, 7), (CollectiveTimeoutError, 8)):
         session.require().engine.abort(status, "a failure made by the test")
         expect_failure(kind, lambda: jax.jit(lambda x: allreduce("aborted", x))(jnp.ones(3)), "made by the test")
