@@ -72,7 +72,7 @@ bool Express::Come(uint32_t ident) {
     } else {
       w.came |= me;
     }
-    if (word().compare_exchange_weak(seen, w.bits(), std::memory_order_acq_rel, std::memory_order_acquire)) {
+    if (word().compare_exchange_weak(seen, w.bits(), std::memory_order_seq_cst, std::memory_order_acquire)) {
       if (w.came == all) WakeSleepers();
       return coming;
     }
@@ -81,24 +81,25 @@ bool Express::Come(uint32_t ident) {
 
 // True: all have come. False: this rank has left.
 bool Express::Await() {
+  const bool crowded = n_->cores_are_shared();
   const auto all = static_cast<uint8_t>((1u << n_->size()) - 1);
   std::chrono::steady_clock::time_point until{};
   for (int looks = 1;; ++looks) {
     const Word w = Word::Of(word().load(std::memory_order_acquire));
     if (w.round != round_ || w.came == all) return true;  // another round: a fast rank is there already
-    const bool sleeps = crowded_ && looks > kCrowdedLooks + kCrowdedYields;
+    const bool sleeps = crowded && looks > kCrowdedLooks + kCrowdedYields;
     std::chrono::duration<double> left{0};
     bool patient = w.left == 0;
     if (patient && (sleeps || looks % kLooksPerClock == 0)) {
       const auto now = std::chrono::steady_clock::now();
-      if (looks == kLooksPerClock) until = now + (crowded_ ? kCrowdedPatience : kPatience);
+      if (looks == kLooksPerClock) until = now + (crowded ? kCrowdedPatience : kPatience);
       left = until - now;
       patient = now < until;
     }
     if (!patient) return !Leave();
     if (sleeps) {
-      (void)SleepOnWord(LowHalf(word()), static_cast<uint32_t>(w.bits()), left.count());
-    } else if (crowded_ && looks > kCrowdedLooks) {
+      Sleep(static_cast<uint32_t>(w.bits()), left.count());
+    } else if (crowded && looks > kCrowdedLooks) {
       sched_yield();
     } else {
       Neighbours::Pause();
@@ -117,16 +118,27 @@ bool Express::Leave() {
     w.came &= static_cast<uint8_t>(~me);
     w.left |= me;
     if (w.left == all) w.left = 0;
-    if (word().compare_exchange_weak(seen, w.bits(), std::memory_order_acq_rel, std::memory_order_acquire)) {
+    if (word().compare_exchange_weak(seen, w.bits(), std::memory_order_seq_cst, std::memory_order_acquire)) {
       WakeSleepers();
       return true;
     }
   }
 }
 
+// Until the word is not as it was seen. Counted, so that nobody makes a system call for sleepers that are not there.
+// The count, the word and the looks at both are sequentially consistent: who changes the word sees the sleeper, or the
+// sleeper sees the change. Who is killed here stays in the count, which costs the others some calls for nothing.
+void Express::Sleep(uint32_t seen, double timeout_s) {
+  auto& sleepers = n_->arena(0).words().express_sleepers;
+  sleepers.fetch_add(1, std::memory_order_seq_cst);
+  (void)SleepOnWord(LowHalf(word()), seen, timeout_s);
+  sleepers.fetch_sub(1, std::memory_order_seq_cst);
+}
+
 // Who sleeps has to look when all have come, or when somebody has left.
 void Express::WakeSleepers() {
-  if (crowded_) WakeSleepersOn(LowHalf(word()), kMostRanks);
+  if (n_->arena(0).words().express_sleepers.load(std::memory_order_seq_cst) == 0) return;
+  WakeSleepersOn(LowHalf(word()), kMostRanks);
 }
 
 void Express::Forget() {

@@ -19,8 +19,8 @@ class Express {
   static constexpr size_t kMostBytes = kArenaExpressBytes - sizeof(uint64_t);  // that a rank can bring
   static constexpr int kMostRanks = 8;
 
-  // The ranks of the job are the neighbours. crowded: they share cores, so who waits gives its core away.
-  Express(Neighbours* neighbours, bool crowded) : n_(neighbours), crowded_(crowded) {}
+  // The ranks of the job are the neighbours. Where they share cores, who waits gives its core away.
+  explicit Express(Neighbours* neighbours) : n_(neighbours) {}
 
   // Where this rank stores what it brings to the next Meet; 8 bytes into a cache line.
   std::byte* mine() const { return buffer(n_->self(), round_) + sizeof(uint64_t); }
@@ -38,6 +38,7 @@ class Express {
   struct Word;
   bool Come(uint32_t ident);
   bool Await();
+  void Sleep(uint32_t seen, double timeout_s);
   bool Leave();
   void WakeSleepers();
   bool AllAgree(uint64_t fingerprint) const;
@@ -45,7 +46,6 @@ class Express {
   std::byte* buffer(int local, uint16_t round) const { return n_->arena(local).express(round % 2); }
 
   Neighbours* n_;
-  bool crowded_;
   uint16_t round_ = 1;   // of the operation to come; equal on all ranks
   bool marked_ = false;  // this rank has left a request, and may still be in the word as one who has
 };
