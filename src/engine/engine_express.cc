@@ -80,7 +80,7 @@ bool Engine::RunAtOnce(const hvd_op& op, std::string* counted, std::shared_ptr<C
   }
   if (!TryTakeRole()) return false;
   small.Bring(express_->mine());
-  if (!express_->Meet(Fingerprint(op, name, std::strlen(name)))) {
+  if (!express_->Meet(Fingerprint(op, name, std::strlen(name)), small.bytes())) {
     // Not LeaveRole: the caller is back at once, and a look of the background thread in between would make this rank
     // late for the next operation too.
     SetBell(BellState::kIdle);

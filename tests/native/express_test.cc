@@ -31,7 +31,7 @@ bool Sum(ShmWorld& world, int r, Express& express, uint64_t fingerprint, std::ve
   const Op op(HVD_ALLREDUCE, HVD_FLOAT32, "", {static_cast<int64_t>(data->size())}, data->data(), data->data());
   const SmallCollective small(op.op, r, world.size());
   small.Bring(express.mine());
-  if (!express.Meet(fingerprint)) return false;
+  if (!express.Meet(fingerprint, small.bytes())) return false;
   EXPECT_OK(small.Take(express, nullptr));
   return true;
 }
