@@ -1,12 +1,11 @@
 // Which ranks have a core of their own.
 #include "engine/cores.h"
 
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 
+#include "child.h"
 #include "harness.h"
 
 namespace hvd::test {
@@ -20,24 +19,6 @@ void Bind(pid_t pid, const CoreSet& cores) {
   for (const int core : cores) CPU_SET(core, &set);
   EXPECT_EQ(sched_setaffinity(pid, sizeof set, &set), 0);
 }
-
-// Another process, until the end of the scope.
-class Child {
- public:
-  Child() : pid_(fork()) {
-    while (pid_ == 0) pause();
-  }
-  ~Child() {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-  pid_t pid() const { return pid_; }
-
- private:
-  pid_t pid_;
-};
 
 TEST(cores_bound_ranks_have_their_own) {
   EXPECT(EachHasACore({}));

@@ -2,14 +2,13 @@
 #include "engine/express.h"
 
 #include <sched.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <random>
 
+#include "child.h"
 #include "collective/shm.h"
 #include "engine/small_collective.h"
 #include "engine_world.h"
@@ -92,12 +91,11 @@ TEST(express_ranks_agree_whether_they_share_cores) {
     if (CPU_ISSET(core, &before)) CPU_SET(core, &first);
   }
   if (CPU_COUNT(&before) == 1) return;  // they do share, and see it
-  const pid_t unbound = fork();
-  while (unbound == 0) pause();
+  const Child unbound;
   EXPECT_EQ(sched_setaffinity(getpid(), sizeof first, &first), 0);
   for (const int who : {0, 1}) {
     EngineWorld::Options options;
-    options.pid = [&](int rank, int) { return rank == who ? unbound : 0; };
+    options.pid = [&](int rank, int) { return rank == who ? unbound.pid() : 0; };
     EngineWorld world(2, options);
     for (int r = 0; r < 2; ++r) {
       EXPECT(world[r].DescribeJson().find("\"cores_are_shared\":true") != std::string::npos);
@@ -105,11 +103,9 @@ TEST(express_ranks_agree_whether_they_share_cores) {
   }
   EXPECT_EQ(sched_setaffinity(getpid(), sizeof before, &before), 0);
   EngineWorld::Options options;
-  options.pid = [&](int, int) { return unbound; };
+  options.pid = [&](int, int) { return unbound.pid(); };
   EngineWorld world(2, options);
   EXPECT(world[0].DescribeJson().find("\"cores_are_shared\":false") != std::string::npos);
-  kill(unbound, SIGKILL);
-  waitpid(unbound, nullptr, 0);
 }
 
 TEST(express_different_requests_happen_nowhere) {
