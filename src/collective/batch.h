@@ -64,7 +64,7 @@ struct Group {
   std::vector<Channel*>
       channels;  // per member: data channel, or nullptr (itself, or a member of this host that shares memory)
   LocalView* local = nullptr;            // shared memory of local_members; nullptr when local_members.size() == 1
-  std::shared_ptr<StoreChooser> stores;  // how to store into it; nullptr: streaming from 256 KB on, not measured
+  std::shared_ptr<StoreChooser> stores;  // how to store into it, and into large results; never null
   bool deterministic = false;
   int hierarchical = -1;  // -1 decide by topology, 0 off, 1 on
   mutable std::vector<std::byte>

@@ -163,6 +163,12 @@ void AdasumCombine(DType dtype, const AdasumDots& dots, const void* a, const voi
 
 const char* SimdName() { return Table().name; }
 
+const KernelTable* UseKernels(const KernelTable* table) {
+  const KernelTable* const before = &Table();
+  chosen.store(table, std::memory_order_relaxed);
+  return before;
+}
+
 bool SetSimd(const char* name) {
   const KernelTable* table = nullptr;
   if (std::strcmp(name, "scalar") == 0) table = &kScalarKernels;

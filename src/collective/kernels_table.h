@@ -38,6 +38,9 @@ extern const KernelTable kAvx512Kernels;
 extern const KernelTable kNeonKernels;
 #endif
 
+// The table in use from now on; answers the one before. Not thread-safe; for tests that watch the kernels.
+const KernelTable* UseKernels(const KernelTable* table);
+
 // Reduce for an integer dtype with a factor other than 1.0, on top of `table`.
 void ReduceScaledIntegers(const KernelTable& table, const ReduceArgs& args);
 

@@ -147,6 +147,16 @@ bool AllStaged(ShmSteps& steps, int which) {
   return true;
 }
 
+// What has no resident way. The results are measured here, because only here their mode has an effect.
+Task StreamMeasured(const Group& group, ShmSteps& steps, const Reduction& what, const Ranges& ranges, bool staged,
+                    StoreMode shared) {
+  StoreTrial results(group, StoreChooser::Use::kAllreduceResults, ranges.apart());
+  results.Start();
+  HVD_CO_TRY(co_await StreamReduce(steps, what, ranges, staged, {shared, results.mode()}));
+  results.Stop();
+  co_return Status();
+}
+
 // Step 1: the offers, and from a rank that offers nothing its first chunk too: if nobody offers anything, that chunk is
 // already announced. Then the resident part (1 step), then the stream.
 Task LargeAllreduce(const Group& group, Batch& batch, size_t total) {
@@ -166,28 +176,24 @@ Task LargeAllreduce(const Group& group, Batch& batch, size_t total) {
     std::memcpy(view.small(steps.me(), which) + sizeof header, offers.data(), offers.size() * sizeof(Offer));
   HVD_CO_TRY(co_await AcquireSlots(steps));
   StoreTrial trial(group, header.staged ? StoreChooser::Use::kAllreduce : StoreChooser::Use::kResident, total);
-  StoreTrial results(group, StoreChooser::Use::kAllreduceResults, ResultsApart(batch));
-  const Stores stores{trial.mode(), results.mode()};
-  if (header.staged) StageChunk(steps, all, StreamPlan(total, steps.n()), 0, stores.shared);
+  if (header.staged) StageChunk(steps, all, StreamPlan(total, steps.n()), 0, trial.mode());
   steps.Take(1);
   view.Publish(steps.taken());
   HVD_CO_TRY(co_await view.AllReached(steps.taken()));
 
   trial.Start();
-  results.Start();
   if (AllStaged(steps, which)) {
-    HVD_CO_TRY(co_await StreamReduce(steps, what, all, true, stores));
+    HVD_CO_TRY(co_await StreamMeasured(group, steps, what, all, true, trial.mode()));
   } else {
     const Partition parts = Divide(steps, batch, candidates, which);
-    if (!parts.resident.empty()) HVD_CO_TRY(co_await ResidentReduce(steps, what, parts.resident, stores.shared));
+    if (!parts.resident.empty()) HVD_CO_TRY(co_await ResidentReduce(steps, what, parts.resident, trial.mode()));
     if (parts.streamed.total() > 0) {
-      HVD_CO_TRY(co_await StreamReduce(steps, what, parts.streamed, false, stores));
+      HVD_CO_TRY(co_await StreamMeasured(group, steps, what, parts.streamed, false, trial.mode()));
     }
     // The others have stored their shares into this rank's resident tensors.
     HVD_CO_TRY(co_await view.AllReached(steps.taken()));
   }
   trial.Stop();
-  results.Stop();
   view.Finish();
   co_return Status();
 }

@@ -84,6 +84,12 @@ class Ranges {
     total_ += bytes;
   }
   size_t total() const { return total_; }
+  // Bytes whose output is not their input: what the choice of stores for results is about.
+  size_t apart() const {
+    size_t bytes = 0;
+    for (const Piece& p : pieces_) bytes += p.output == p.input ? 0 : p.bytes;
+    return bytes;
+  }
   // Calls fn(input, output, bytes, at): the parts of [from, to), `at` bytes into the whole.
   template <class F>
   void ForEach(size_t from, size_t to, F fn) const {

@@ -3,8 +3,12 @@
 // large results that are not the inputs, streaming saves fetching lines only to overwrite them (a fifth of the time of
 // 100 MB) unless the pages are fresh, when it costs half as much again. So both are measured on the batches themselves:
 // the first ones of a size class try both, the faster mode is kept and compared again now and then. Pure: the caller
-// owns the clock. One per group, used by the holder of the driver role; all members count the same batches, so that
-// they try the same mode at the same time.
+// owns the clock. One per group, used by the holder of the driver role.
+//
+// Each member decides for itself. Where all count the same batches, they try the same mode at the same time; they do
+// not where a batch is not alike on all of them: results in place of their inputs on some, the results of an alltoall,
+// tensors that lie in the resident heap on some. Then one member measures while another tries the other mode, and may
+// keep the slower one until the next comparison, and nothing worse.
 #pragma once
 
 #include <array>

@@ -11,40 +11,28 @@
 namespace hvd {
 
 // For stores that nobody measures: what the allreduces of this size have learned.
-inline StoreMode UnmeasuredStores(const Group& group, size_t bytes) {
-  if (group.stores != nullptr) return group.stores->Learned(bytes);
-  return bytes >= StoreChooser::kMeasuredBytes ? StoreMode::kStreaming : StoreMode::kOrdinary;
-}
+inline StoreMode UnmeasuredStores(const Group& group, size_t bytes) { return group.stores->Learned(bytes); }
 
 // A result in place of its input was in the cache a moment ago: there is nothing to save.
 inline StoreMode ResultStores(const std::byte* input, const std::byte* output, StoreMode results) {
   return input == output ? StoreMode::kOrdinary : results;
 }
 
-// Bytes of a batch's results that are not the inputs: what the choice for results is about.
-inline size_t ResultsApart(const Batch& batch) {
-  size_t elems = 0;
-  for (const Tensor& t : batch.tensors) elems += t.output == t.input ? 0 : t.elems;
-  return elems * SizeOf(batch.dtype);
-}
-
 // The mode of a batch for one use, and the clock that judges it.
 class StoreTrial {
  public:
   StoreTrial(const Group& group, StoreChooser::Use use, size_t bytes)
-      : chooser_(group.stores.get()), use_(use), bytes_(bytes) {
-    mode_ = chooser_ != nullptr ? chooser_->Decide(use, bytes) : StoreMode::kOrdinary;
-  }
+      : chooser_(*group.stores), use_(use), bytes_(bytes), mode_(chooser_.Decide(use, bytes)) {}
   StoreMode mode() const { return mode_; }
   void Start() { begin_ = std::chrono::steady_clock::now(); }  // all members have arrived
   void Stop() {
-    if (chooser_ == nullptr || bytes_ < StoreChooser::kMeasuredBytes) return;
+    if (bytes_ < StoreChooser::kMeasuredBytes) return;
     const std::chrono::duration<double, std::nano> elapsed = std::chrono::steady_clock::now() - begin_;
-    chooser_->Record(use_, bytes_, mode_, elapsed.count());
+    chooser_.Record(use_, bytes_, mode_, elapsed.count());
   }
 
  private:
-  StoreChooser* chooser_;
+  StoreChooser& chooser_;
   StoreChooser::Use use_;
   size_t bytes_;
   StoreMode mode_;

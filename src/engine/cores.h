@@ -5,16 +5,23 @@
 #include <sched.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace hvd {
 
+using CoreSet = std::vector<int>;  // numbers of cores
+
 // Pure. allowed[i]: the cores that rank i may run on. True if the ranks can be put on different cores (a matching of
 // ranks and cores, by augmenting paths; Kuhn 1955), at most ranks^2 x cores steps.
-bool EachHasACore(const std::vector<cpu_set_t>& allowed);
+bool EachHasACore(const std::vector<CoreSet>& allowed);
 
-// The cores that each process may run on now. A process that is out of sight (0, another pid namespace) counts as bound
-// like this one.
-std::vector<cpu_set_t> CoresOf(const std::vector<int64_t>& pids);
+// As sched_getaffinity(2).
+using AskAffinity = std::function<int(pid_t pid, size_t bytes, cpu_set_t* set)>;
+
+// The cores that the main thread of each process may run on now. 0 is this process: its main thread too, whichever
+// thread calls, because that is what the other ranks see of it. A process that is out of sight (in another pid
+// namespace) counts as bound like this one.
+std::vector<CoreSet> CoresOf(const std::vector<int64_t>& pids, const AskAffinity& ask = sched_getaffinity);
 
 }  // namespace hvd

@@ -27,7 +27,7 @@ std::string Engine::DescribeJson() {
       "{\"abi\":" + std::to_string(HVD_ABI_VERSION) + ",\"rank\":" + std::to_string(rank_) +
       ",\"size\":" + std::to_string(size_) + ",\"hostname\":" + Quoted(hostname_) + ",\"simd\":" + Quoted(SimdName()) +
       ",\"shared_memory_ranks\":" + std::to_string(transports_.neighbours ? transports_.neighbours->size() : 1) +
-      ",\"more_ranks_than_cores\":" + (crowded_ ? "true" : "false") + ",\"failed\":" + (failed_ ? "true" : "false");
+      ",\"cores_are_shared\":" + (Crowded() ? "true" : "false") + ",\"failed\":" + (failed_ ? "true" : "false");
   out += ",\"backends\":[";
   bool first = true;
   for (const auto& backend : backends_.all()) {

@@ -21,9 +21,6 @@
 namespace hvd {
 namespace {
 
-// How long a waiting thread spins before it sleeps, when it has a core of its own and when it has not.
-constexpr double kSpinUs = 200, kCrowdedSpinUs = 500;
-
 // Judged by what all ranks may use: a rank that its launcher bound to one core has that one for itself.
 bool SharesCores(const hvd_config& c) {
   std::vector<int64_t> pids;
@@ -123,14 +120,13 @@ Engine::Engine(const hvd_config& c)
       topology_{c.rank, c.size, c.local_rank, c.local_size, c.cross_rank, c.cross_size},
       hostname_(c.hostname != nullptr ? c.hostname : ""),
       collective_timeout_s_(c.collective_timeout_s),
+      sees_crowd_(SharesCores(c)),
+      spin_us_(c.spin_us),
       lingers_(c.cycle_time_ms > 0),
       affinity_(c.thread_affinity),
       node_(std::make_unique<Node>(NodeConfigFrom(c))),
       executor_(&backends_, &timeline_,
-                [this](Job& job, const Status& status, bool fatal) { Finish(job, status, fatal); }) {
-  crowded_ = SharesCores(c);
-  spin_s_ = (c.spin_us >= 0 ? c.spin_us : crowded_ ? kCrowdedSpinUs : kSpinUs) / 1e6;
-}
+                [this](Job& job, const Status& status, bool fatal) { Finish(job, status, fatal); }) {}
 
 Status Engine::Connect(const hvd_config& c, const MapArena& map) {
   transports_.rank = rank_;
@@ -193,6 +189,7 @@ Status Engine::ConnectLocal(const hvd_config& c, const MapArena& map) {
   Result<std::unique_ptr<Neighbours>> neighbours = Neighbours::Create(std::move(members), self);
   HVD_TRY(neighbours.status());
   transports_.neighbours = std::move(*neighbours);
+  if (sees_crowd_) transports_.neighbours->SayCoresAreShared();
   const std::vector<int> parent = BuildTree(transports_.host_of_rank);
   for (const auto& [r, peer] : by_rank) {
     const int local = transports_.local_of_rank[r];
@@ -233,8 +230,8 @@ Status Engine::ConnectRemote(const hvd_peer& p) {
 
 void Engine::OpenExpress() {
   const bool one_host = transports_.neighbours && transports_.neighbours->size() == size_;
-  if (one_host && size_ <= Express::kMostRanks && spin_s_ > 0)
-    express_ = std::make_unique<Express>(transports_.neighbours.get(), crowded_);
+  if (one_host && size_ <= Express::kMostRanks && spin_us_ != 0)
+    express_ = std::make_unique<Express>(transports_.neighbours.get());
 }
 
 void Engine::AddBackends() { backends_.Add(std::make_unique<HostBackend>()); }

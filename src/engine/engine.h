@@ -93,6 +93,8 @@ class Engine {
   Status ConnectRemote(const hvd_peer& peer);
   void AddBackends();
   void OpenExpress();
+  // Ranks of this host share cores: who waits gives its core away, and does not spin. The same for all of them.
+  bool Crowded() const { return sees_crowd_ || (transports_.neighbours && transports_.neighbours->cores_are_shared()); }
 
   // submission (any thread)
   Status Check(const hvd_op& op, const Group& group);
@@ -141,9 +143,9 @@ class Engine {
   hvd_topology topology_ = {};
   std::string hostname_;
   double collective_timeout_s_ = 30;
-  double spin_s_ = 0;
+  bool sees_crowd_ = false;  // ranks of this host share cores, as far as this one sees
+  double spin_us_ = -1;      // before a waiting thread sleeps; < 0: as long as suits the cores
   bool lingers_ = false;
-  bool crowded_ = false;  // more ranks than cores on this host: yield, do not spin
   int affinity_ = -1;
 
   // ---- shared between threads

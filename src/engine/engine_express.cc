@@ -70,7 +70,7 @@ bool Engine::RunAtOnce(const hvd_op& op, std::string* counted, std::shared_ptr<C
   if (failed_ || timeline_.active() || submissions_.any_in_flight()) return false;
   if (!Check(op, everybody_->group).ok()) return false;
   const SmallCollective small(op, rank_, size_);
-  if (!small.Fits(crowded_)) return false;
+  if (!small.Fits(Crowded())) return false;
   const char* name = op.name;
   if (name == nullptr || name[0] == '\0') {
     *counted = submissions_.NextName(0, static_cast<OpType>(op.type));
@@ -80,7 +80,7 @@ bool Engine::RunAtOnce(const hvd_op& op, std::string* counted, std::shared_ptr<C
   }
   if (!TryTakeRole()) return false;
   small.Bring(express_->mine());
-  if (!express_->Meet(Fingerprint(op, name, std::strlen(name)))) {
+  if (!express_->Meet(Fingerprint(op, name, std::strlen(name)), small.bytes())) {
     // Not LeaveRole: the caller is back at once, and a look of the background thread in between would make this rank
     // late for the next operation too.
     SetBell(BellState::kIdle);

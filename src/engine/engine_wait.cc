@@ -21,9 +21,11 @@ constexpr int kBackgroundYields = 20;
 // A waiting thread that found the role taken looks this often before it sleeps.
 constexpr int kRoleSpins = 200;
 // A waiting thread spins this often, then gives the core away between looks: the rank that it waits for may need it.
-// With more ranks than cores that is certain (a long spin made 4 ranks on 2 cores ten times slower); with enough cores
+// With ranks that share cores that is certain (a long spin made 4 ranks on 2 cores ten times slower); with enough cores
 // other processes may be in the way.
 constexpr int kSpins = 300, kCrowdedSpins = 50;
+// How long until it sleeps.
+constexpr double kSpinUs = 200, kCrowdedSpinUs = 500;
 // A driver that always finds something to do looks at its descriptors now and then.
 constexpr uint64_t kRoundsPerLook = 4096;
 // How long an asynchronous submission may wait for the background thread to look at it.
@@ -155,7 +157,9 @@ bool Engine::Wait(Completion& completion, double timeout_s) {
 // to run.
 Engine::Woken Engine::DriveFor(Completion& completion, double deadline) {
   ++waiting_;
-  if (transports_.neighbours) transports_.neighbours->set_inline_spins(crowded_ ? 0 : 64);
+  const bool crowded = Crowded();
+  const double spin_s = (spin_us_ >= 0 ? spin_us_ : crowded ? kCrowdedSpinUs : kSpinUs) / 1e6;
+  if (transports_.neighbours) transports_.neighbours->set_inline_spins(crowded ? 0 : 64);
   Woken why = Woken::kProgress;
   double spin_until = 0;
   uint64_t rounds = 0;
@@ -168,13 +172,13 @@ Engine::Woken Engine::DriveFor(Completion& completion, double deadline) {
       continue;
     }
     ++idle;
-    if (idle > (crowded_ ? kCrowdedSpins : kSpins)) sched_yield();
+    if (idle > (crowded ? kCrowdedSpins : kSpins)) sched_yield();
     if (idle % 16 != 0) {
       Neighbours::Pause();
       continue;
     }
     const double now = NowS();
-    if (spin_until == 0) spin_until = now + spin_s_;
+    if (spin_until == 0) spin_until = now + spin_s;
     if (now < spin_until) continue;
     why = SleepInRole(deadline);
     if (why != Woken::kProgress) break;

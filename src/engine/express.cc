@@ -16,8 +16,12 @@ namespace {
 constexpr auto kPatience = std::chrono::microseconds(10), kCrowdedPatience = std::chrono::microseconds(100);
 constexpr int kLooksPerClock = 8;
 constexpr int kCrowdedLooks = 4;  // before the core is given away
-// Then so often the core is given to whoever is next, in case that is who is waited for; then this rank sleeps.
-constexpr int kCrowdedYields = 4;
+// Then so often the core is given to whoever is next, in case that is who is waited for; then this rank sleeps. Which
+// of the two is measured (wait_chooser.h).
+constexpr int kFewYields = 4, kManyYields = 256;
+static_assert(kCrowdedLooks + kFewYields >= kLooksPerClock, "the clock runs before anybody sleeps");
+// Small meetings: above this, copying takes a good part of the time.
+constexpr size_t kSmallBytes = 4 << 10;
 
 // What changes with every rank that comes or leaves.
 const void* LowHalf(const std::atomic<uint64_t>& word) {
@@ -44,12 +48,29 @@ struct Express::Word {
   }
 };
 
-bool Express::Meet(uint64_t fingerprint) {
+bool Express::Meet(uint64_t fingerprint, size_t bytes) {
+  const int yields = n_->cores_are_shared() ? Yields(bytes) : 0;
   // Nobody reads this buffer: all have come to the operation in between, so they were done with the one before it.
   std::memcpy(buffer(n_->self(), round_), &fingerprint, sizeof fingerprint);
-  if (!Come(static_cast<uint32_t>(fingerprint)) || !Await()) return false;
+  if (!Come(static_cast<uint32_t>(fingerprint)) || !Await(yields)) return false;
   ++round_;
   return AllAgree(fingerprint);
+}
+
+// How often ranks that share cores give theirs away in this meeting before they sleep.
+int Express::Yields(size_t bytes) {
+  const int which = bytes > kSmallBytes ? 1 : 0;
+  std::atomic<uint32_t>& ways = n_->arena(0).words().express_ways;
+  if (n_->self() == 0) {
+    const std::chrono::duration<double, std::micro> now = std::chrono::steady_clock::now().time_since_epoch();
+    if (measured_ >= 0) choosers_[measured_].Took(now.count() - met_at_us_);
+    measured_ = which;
+    met_at_us_ = now.count();
+    uint32_t bits = 0;
+    for (int i = 0; i < 2; ++i) bits |= choosers_[i].way() == WaitChooser::Way::kYield ? 1u << i : 0;
+    if (ways.load(std::memory_order_relaxed) != bits) ways.store(bits, std::memory_order_relaxed);
+  }
+  return (ways.load(std::memory_order_relaxed) >> which & 1) != 0 ? kManyYields : kFewYields;
 }
 
 // False: somebody waits for another operation, or has given this one up.
@@ -72,33 +93,35 @@ bool Express::Come(uint32_t ident) {
     } else {
       w.came |= me;
     }
-    if (word().compare_exchange_weak(seen, w.bits(), std::memory_order_acq_rel, std::memory_order_acquire)) {
+    if (word().compare_exchange_weak(seen, w.bits(), std::memory_order_seq_cst, std::memory_order_acquire)) {
       if (w.came == all) WakeSleepers();
       return coming;
     }
   }
 }
 
-// True: all have come. False: this rank has left.
-bool Express::Await() {
+// yields: 0: this rank has a core of its own. True: all have come. False: this rank has left.
+bool Express::Await(int yields) {
+  const bool crowded = yields > 0;
   const auto all = static_cast<uint8_t>((1u << n_->size()) - 1);
   std::chrono::steady_clock::time_point until{};
   for (int looks = 1;; ++looks) {
     const Word w = Word::Of(word().load(std::memory_order_acquire));
     if (w.round != round_ || w.came == all) return true;  // another round: a fast rank is there already
-    const bool sleeps = crowded_ && looks > kCrowdedLooks + kCrowdedYields;
+    const bool sleeps = crowded && looks > kCrowdedLooks + yields;
     std::chrono::duration<double> left{0};
     bool patient = w.left == 0;
-    if (patient && (sleeps || looks % kLooksPerClock == 0)) {
+    // Who gave its core away may have lost it for long.
+    if (patient && (crowded ? looks >= kLooksPerClock : looks % kLooksPerClock == 0)) {
       const auto now = std::chrono::steady_clock::now();
-      if (looks == kLooksPerClock) until = now + (crowded_ ? kCrowdedPatience : kPatience);
+      if (looks == kLooksPerClock) until = now + (crowded ? kCrowdedPatience : kPatience);
       left = until - now;
       patient = now < until;
     }
     if (!patient) return !Leave();
     if (sleeps) {
-      (void)SleepOnWord(LowHalf(word()), static_cast<uint32_t>(w.bits()), left.count());
-    } else if (crowded_ && looks > kCrowdedLooks) {
+      Sleep(static_cast<uint32_t>(w.bits()), left.count());
+    } else if (crowded && looks > kCrowdedLooks) {
       sched_yield();
     } else {
       Neighbours::Pause();
@@ -117,16 +140,27 @@ bool Express::Leave() {
     w.came &= static_cast<uint8_t>(~me);
     w.left |= me;
     if (w.left == all) w.left = 0;
-    if (word().compare_exchange_weak(seen, w.bits(), std::memory_order_acq_rel, std::memory_order_acquire)) {
+    if (word().compare_exchange_weak(seen, w.bits(), std::memory_order_seq_cst, std::memory_order_acquire)) {
       WakeSleepers();
       return true;
     }
   }
 }
 
+// Until the word is not as it was seen. Counted, so that nobody makes a system call for sleepers that are not there.
+// The count, the word and the looks at both are sequentially consistent: who changes the word sees the sleeper, or the
+// sleeper sees the change. Who is killed here stays in the count, which costs the others some calls for nothing.
+void Express::Sleep(uint32_t seen, double timeout_s) {
+  auto& sleepers = n_->arena(0).words().express_sleepers;
+  sleepers.fetch_add(1, std::memory_order_seq_cst);
+  (void)SleepOnWord(LowHalf(word()), seen, timeout_s);
+  sleepers.fetch_sub(1, std::memory_order_seq_cst);
+}
+
 // Who sleeps has to look when all have come, or when somebody has left.
 void Express::WakeSleepers() {
-  if (crowded_) WakeSleepersOn(LowHalf(word()), kMostRanks);
+  if (n_->arena(0).words().express_sleepers.load(std::memory_order_seq_cst) == 0) return;
+  WakeSleepersOn(LowHalf(word()), kMostRanks);
 }
 
 void Express::Forget() {

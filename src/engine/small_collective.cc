@@ -44,9 +44,8 @@ bool SmallCollective::has_result() const {
 bool SmallCollective::Fits(bool crowded) const {
   if (type_ == OpType::kJoin || (type_ == OpType::kAllreduce && op_.reduce_op == HVD_ADASUM)) return false;
   if (has_result() && op_.ndim == 0) return false;
-  const size_t bytes = rows_ * row_bytes_;
-  if (type_ == OpType::kAllreduce && !crowded && bytes > kMostForAll) return false;
-  return bytes <= Express::kMostBytes && DataOffset(numbers(), bytes) + bytes <= Express::kMostBytes;
+  if (type_ == OpType::kAllreduce && !crowded && bytes() > kMostForAll) return false;
+  return bytes() <= Express::kMostBytes && DataOffset(numbers(), bytes()) + bytes() <= Express::kMostBytes;
 }
 
 int64_t SmallCollective::OwnNumber(int i) const {

@@ -19,6 +19,7 @@ class SmallCollective {
   // much that it is faster when each rank combines a part for all (which takes a second meeting: crowded ranks are
   // better off with one).
   bool Fits(bool crowded) const;
+  size_t bytes() const { return rows_ * row_bytes_; }  // of this rank's input
   void Bring(std::byte* place) const;
   // Whether it gives the caller a tensor of another shape than its input: allgather, alltoall, reducescatter.
   bool has_result() const;

@@ -1,8 +1,8 @@
 // Arena: the layout of one rank's shared region. Only the owner stores into it, with four exceptions that are said
 // below. Fixed part first (words, buffers, rings to each neighbour), then the resident heap.
 //
-//   words    progress, failed, bell; ring cursors, two pairs per neighbour; of the first rank's only: the express word,
-//            which all ranks change (exception 4)
+//   words    progress, failed, bell; ring cursors, two pairs per neighbour; of the first rank's only, changed by all
+//            ranks (exception 4): the express word and its sleepers; whether ranks share cores
 //   express  2 x 64 KB      what a rank brings to an operation without negotiation (engine/express.h)
 //   small    2 x 64 KB      flat exchange of small batches
 //   slots    2 x 512 KB     streamed chunks of large batches; one piece of memory. In an allreduce of two ranks the
@@ -38,6 +38,9 @@ struct ArenaWords {
   std::atomic<uint64_t> failed{0};                // last abandoned batch; same cache line as progress
   alignas(64) std::atomic<uint32_t> bell{0};
   alignas(64) std::atomic<uint64_t> express{0};
+  std::atomic<uint32_t> express_sleepers{0};          // on the express word; too many when one was killed there
+  alignas(64) std::atomic<uint32_t> shared_cores{0};  // 1: some rank of this host sees ranks that share cores
+  std::atomic<uint32_t> express_ways{0};              // how they wait for one another then; the first rank's to change
 };
 
 // Cursors of the byte ring from this rank to a neighbour (written) and of the ring from the neighbour to this rank

@@ -59,12 +59,18 @@ class Neighbours {
   bool lost(int local) const { return lost_[local].has_value(); }
   LastUse& last_use(int buffer) { return last_use_[buffer]; }
 
+  // ---- cores
+  // Do ranks of this host share cores? One verdict for all of them, so that they wait alike: what each sees may differ
+  // (a process in another pid namespace is out of sight). It stands when all have come this far.
+  void SayCoresAreShared() { arenas_[0].words().shared_cores.store(1, std::memory_order_relaxed); }
+  bool cores_are_shared() const { return arenas_[0].words().shared_cores.load(std::memory_order_relaxed) != 0; }
+
   // ---- waiting
   // For reports: the neighbour that the current wait is for.
   void NoteWaitingFor(int local) { waiting_for_ = local; }
   int waiting_for() const { return waiting_for_; }
   // Calls ready() up to `spins` times; set by the driver: many for a waiting thread with a core of its own, none when
-  // ranks outnumber cores.
+  // ranks share cores.
   void set_inline_spins(int spins) { inline_spins_ = spins; }
   template <class F>
   bool Spin(F ready) {

@@ -89,6 +89,7 @@ class ChannelWorld {
     auto side = std::make_unique<GroupSide>();
     Group& g = side->group;
     g.ranks = members;
+    g.stores = std::make_shared<StoreChooser>(StoreChooser::Setting::kMeasure);
     std::vector<int> locals;
     int place = 0;
     for (int m = 0; m < g.size(); ++m) {

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -29,6 +30,8 @@ class EngineWorld {
     double stall_warning_s = 60, stall_shutdown_s = 0;
     double spin_us = 20;  // short: ranks outnumber cores here
     int64_t resident_bytes = 16 << 20;
+    // Of a peer, as a rank is told.
+    std::function<int64_t(int rank, int peer)> pid = [](int, int peer) { return 1000 + peer; };
   };
 
   explicit EngineWorld(int n) : EngineWorld(n, Options()) {}
@@ -94,7 +97,7 @@ inline void EngineWorld::Start(int r) {
     peer.rank = p;
     peer.memory_fd = peer.doorbell_fd = peer.control_fd = peer.data_fd = -1;
     peer.liveness_fd = copy(death_[p]);
-    peer.pid = 1000 + p;
+    peer.pid = options_.pid(r, p);
     if (Together(r, p)) {
       peer.memory_fd = p;  // only a number: the arenas are in the heap
       peer.doorbell_fd = copy(doorbells_[p]);

@@ -1,4 +1,7 @@
 // Allreduce over shared memory: every dtype, operation and size class against one thread's result, bit by bit.
+#include <atomic>
+
+#include "collective/kernels_table.h"
 #include "collective/shm.h"
 #include "shm_world.h"
 
@@ -113,23 +116,59 @@ TEST(shm_allreduce_pinned_stores) {
   }
 }
 
+// How much the kernels copy with streaming stores, from the first line of a scope to its end.
+class StreamedCopies {
+ public:
+  StreamedCopies() {
+    bytes_ = 0;
+    before_ = UseKernels(&watched_);
+    watched_ = *before_;
+    watched_.stream = [](void* dst, const void* src, size_t bytes) {
+      bytes_ += bytes;
+      before_->stream(dst, src, bytes);
+    };
+  }
+  ~StreamedCopies() { UseKernels(before_); }
+  StreamedCopies(const StreamedCopies&) = delete;
+  StreamedCopies& operator=(const StreamedCopies&) = delete;
+  size_t bytes() const { return bytes_; }
+
+ private:
+  static inline const KernelTable* before_;
+  static inline KernelTable watched_;
+  static inline std::atomic<size_t> bytes_;
+};
+
+// Choosers for allreduces of so many bytes that have found ordinary stores into shared memory better and are about to
+// try streaming ones into the results.
+void PrepareStreamedResults(std::vector<std::unique_ptr<GroupSide>>& groups, size_t bytes) {
+  for (auto& side : groups) {
+    auto chooser = std::make_shared<StoreChooser>(StoreChooser::Setting::kMeasure, bytes);
+    for (uint32_t i = 0; i < StoreChooser::kFirstTrials; ++i) {
+      const StoreMode mode = chooser->Decide(StoreChooser::Use::kAllreduce, bytes);
+      chooser->Record(StoreChooser::Use::kAllreduce, bytes, mode, mode == StoreMode::kOrdinary ? 1 : 9);
+      EXPECT(chooser->Decide(StoreChooser::Use::kAllreduceResults, bytes) == StoreMode::kOrdinary);
+    }
+    side->group.stores = chooser;
+  }
+}
+
 // Ordinary stores into the slots, streaming ones into results that are not the inputs.
 TEST(shm_allreduce_streamed_results) {
-  constexpr size_t kElems = 300007, kBytes = kElems * sizeof(float);
+  constexpr size_t kElems = 300007, kBytes = kElems * sizeof(float), kBatches = 3;
   for (const int n : {2, 3}) {
     ShmWorld world(n);
     auto groups = Groups(world);
-    for (auto& side : groups) {
-      auto chooser = std::make_shared<StoreChooser>(StoreChooser::Setting::kMeasure, kBytes);
-      for (uint32_t i = 0; i < StoreChooser::kFirstTrials; ++i) {
-        const StoreMode mode = chooser->Decide(StoreChooser::Use::kAllreduce, kBytes);
-        chooser->Record(StoreChooser::Use::kAllreduce, kBytes, mode, mode == StoreMode::kOrdinary ? 1 : 9);
-        EXPECT(chooser->Decide(StoreChooser::Use::kAllreduceResults, kBytes) == StoreMode::kOrdinary);
+    for (const bool in_place : {true, false}) {
+      PrepareStreamedResults(groups, kBytes);
+      const StreamedCopies copies;
+      for (uint64_t seq = 1; seq <= kBatches; ++seq) {
+        Run(world, groups, seq + (in_place ? 0 : kBatches),
+            {DType::kFloat32, ReduceOp::kSum, {}, {kElems - 29, 29}, in_place});
       }
-      side->group.stores = chooser;
-    }
-    for (uint64_t seq = 1; seq <= 3; ++seq) {
-      Run(world, groups, seq, {DType::kFloat32, ReduceOp::kSum, {}, {kElems - 29, 29}, false});
+      const size_t results = n * kBatches * kBytes, parts = n * kBatches * 256;  // too small for streaming stores
+      EXPECT(copies.bytes() <= (in_place ? 0 : results));
+      EXPECT(copies.bytes() + parts >= (in_place ? 0 : results));
     }
   }
 }
@@ -238,6 +277,28 @@ TEST(shm_allreduce_resident_uses_no_slot) {  // all tensors resident: the slots 
     size_t touched = 0;
     for (size_t i = 0; i < LocalView::slot_bytes(); ++i) touched += slot[i] != std::byte{0};
     EXPECT_EQ(touched, 0u);
+  });
+}
+
+// How results are stored is tried on what goes through the slots; the resident way has only one way to store.
+TEST(shm_allreduce_resident_results_are_no_trial) {
+  constexpr size_t kElems = 1 << 20, kBytes = kElems * sizeof(float);
+  ShmWorld world(2, 3 * kBytes);
+  auto groups = Groups(world);
+  RanksAsThreads(2, [&](int rank) {
+    auto chooser = std::make_shared<StoreChooser>(StoreChooser::Setting::kMeasure, kBytes);
+    groups[rank]->group.stores = chooser;
+    auto* in = static_cast<std::byte*>(*world.rank(rank).heap()->Allocate(kBytes));
+    auto* out = static_cast<std::byte*>(*world.rank(rank).heap()->Allocate(kBytes));
+    std::memset(in, 0, kBytes);
+    Batch batch;
+    batch.seq = 1;
+    batch.tensors.push_back(MakeTensor(in, out, {kElems}));
+    EXPECT_OK(Drive(world.rank(rank), ShmAllreduce(groups[rank]->group, batch)));
+    for (uint32_t i = 0; i < StoreChooser::kFirstTrials; ++i) {
+      EXPECT(chooser->Decide(StoreChooser::Use::kAllreduceResults, kBytes) == StoreMode::kOrdinary);
+    }
+    EXPECT(chooser->Decide(StoreChooser::Use::kAllreduceResults, kBytes) == StoreMode::kStreaming);
   });
 }
 
