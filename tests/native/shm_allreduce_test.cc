@@ -1,9 +1,12 @@
 // Allreduce over shared memory: every dtype, operation and size class against one thread's result, bit by bit.
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "collective/kernels_table.h"
 #include "collective/shm.h"
 #include "shm_world.h"
+#include "transport/futex.h"
 
 namespace hvd::test {
 namespace {
@@ -257,6 +260,24 @@ TEST(shm_allreduce_resident_and_mixed) {
     auto groups = Groups(world);
     for (uint64_t round = 1; round <= 25; ++round) RunResident(world, round, groups, round + 1000 * n);
   }
+}
+
+TEST(shm_allreduce_stale_wakes_are_slept_on) {  // who was about to wake a sleeper may do so when it sleeps again
+  ShmWorld world(2);
+  auto groups = Groups(world);
+  RanksAsThreads(2, [&](int rank) {
+    std::vector<float> x(4, 1.0f);
+    for (int i = 0; rank == 0 && i < 20; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      WakeSleepersOn(&world.rank(1).own().words().bell, 1);
+    }
+    Batch batch;
+    batch.seq = 1;
+    auto* data = reinterpret_cast<std::byte*>(x.data());
+    batch.tensors.push_back(MakeTensor(data, data, {4}));
+    EXPECT_OK(Drive(world.rank(rank), ShmAllreduce(groups[rank]->group, batch)));
+    EXPECT_EQ(x[3], 2.0f);
+  });
 }
 
 TEST(shm_allreduce_resident_uses_no_slot) {  // all tensors resident: the slots stay as they were

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -58,9 +59,11 @@ inline Status Drive(Neighbours& n, Task task) {
       n.FlushRings();
       n.SetBell(BellState::kWaiting);
       if (!runner.Advance()) {
+        const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
         n.SleepOnBell(60);
         const uint32_t bell = n.own().words().bell.load();
-        if (bell != static_cast<uint32_t>(BellState::kAwake)) {
+        // Who rang for the sleep before may wake this one: that is no time-out.
+        if (bell != static_cast<uint32_t>(BellState::kAwake) && std::chrono::steady_clock::now() >= until) {
           return Status(Code::kTimeout, "nobody rang rank " + std::to_string(n.self()) + " for a minute");
         }
       }
