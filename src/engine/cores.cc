@@ -83,7 +83,8 @@ std::vector<CoreSet> CoresOf(const std::vector<int64_t>& pids, const AskAffinity
   for (const int64_t pid : pids) {
     CoreSet theirs;
     if (pid > 0) theirs = CoresOfOne(static_cast<pid_t>(pid), ask);
-    cores.push_back(theirs.empty() ? own : std::move(theirs));
+    if (theirs.empty()) theirs = own;
+    cores.push_back(std::move(theirs));
   }
   return cores;
 }
