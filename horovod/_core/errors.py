@@ -10,8 +10,8 @@
        |- NotInitializedError   (also ValueError)           call hvd.init() first
        |- ShutdownError                                     the engine is stopping
        |- PeerLostError                                     a rank died or closed: names it     } the two that elastic
-       |- CollectiveTimeoutError                            a named deadline passed             } may restore and
-       retry |- MismatchError                                     ranks disagree: never retried
+       |- CollectiveTimeoutError                            a named deadline passed             } may retry
+       |- MismatchError                                     ranks disagree: never retried
 
     HostsUpdatedInterrupt       (RuntimeError)              a signal to the elastic loop, not an error
     HorovodVersionMismatchError (ImportError)               a framework other than the one compiled against

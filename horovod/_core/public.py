@@ -1,5 +1,6 @@
 """The names that every framework module exports: life, place and abilities of this process, process sets and reduce
-operations. `from horovod._core.public import *` there, so that a name is added in one place."""
+operations. `from horovod._core.public import *` there. `context`'s names are written out, because type checkers do not
+follow them through two modules."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from fake_engine import FakeJob
 from fake_ranks import session_of
 
 import horovod.numpy as hvd
-from horovod._core import context, engine_start, process_sets, session
+from horovod._core import context, engine_start, process_sets, public, session
 from horovod._core.basics import HorovodBasics, basics
 from horovod._core.errors import (
     HorovodInternalError,
@@ -171,6 +171,10 @@ def test_ids_and_ranks() -> None:
     hvd.init()
     assert basics._get_process_set_ids_and_ranks() == {0: [0]}
     assert HorovodBasics.rank() == 0
+
+
+def test_every_module_exports_all_of_it() -> None:
+    assert set(context.__all__) <= set(public.__all__) <= set(hvd.__all__)
 
 
 def test_abilities() -> None:
