@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from faults.fault_job import Fault, Job, Story, run  # noqa: E402
+from faults.fault_job import Fault, Story, run, started  # noqa: E402
 from faults.promises import PHASES, broken  # noqa: E402
 
 LAUNCHER_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
@@ -91,15 +91,15 @@ def kill_the_launcher(number: signal.Signals, options: argparse.Namespace) -> Ce
     """The repetitions of one signal; "raised" is here the time until every process was gone."""
     cell = Cell(f"launcher {number.name}")
     for _ in range(options.repeat):
-        with Job(Fault("orphans", -1, "NONE"), options.size, {}, options.whole_machine) as job:
-            job.await_reports("running", options.size)
-            job.until(lambda job=job: list(job.watch.processes()), 2 + options.size * 5)
+        with started(Fault("orphans", -1, "NONE"), options.size, {}, options.whole_machine) as job:
+            job.await_events("running", options.size)
+            job.until(lambda job=job: list(job.processes()), 2 + options.size * 5)
             begin_s = time.monotonic()
-            job.signal(job.launcher.pid, number)
-            while job.watch.processes() and time.monotonic() < begin_s + 10:
+            job.signal(job.process.pid, number)
+            while job.processes() and time.monotonic() < begin_s + 10:
                 time.sleep(0.002)
             gone_s = time.monotonic() - begin_s
-            story = job.end()
+            story = job.story()
         code = -number if number == signal.SIGKILL else 128 + number
         complaints = [f"left: {name}" for name in story.leftovers]
         complaints += [f"code {story.code}"] if story.code != code else []

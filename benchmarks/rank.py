@@ -16,9 +16,9 @@ import sys
 import traceback
 from typing import Any
 
-from gate import Gate
-from library import connect
-from rank_tasks import Tasks
+from contenders.library import connect
+from ranks.gate import Gate
+from ranks.tasks import Tasks
 
 
 def serve(library_name: str, address: str, gate_path: str, pinning: str) -> None:

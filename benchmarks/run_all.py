@@ -18,20 +18,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Callable
 
-import collectives
-import crowded
-import gradients
-import idle
-import import_time
-import machine_state
-import peers
-import report
-import training_loop
-from contest import Contest, Effort
-from plan import Plan, build_native
-from rows import Row
-
-import negotiation
+from contenders import peers
+from harness import machine_state, report
+from harness.contest import Contest, Effort
+from harness.plan import Plan, build_native
+from harness.row import Row
+from rows import collectives, crowded, gradients, idle, import_time, negotiation, training_loop
 
 # Rows measured with the two-rank jobs of a run.
 _WITH_JOBS: dict[str, Callable[[Contest, Plan], list[Row]]] = {

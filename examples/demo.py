@@ -3,6 +3,8 @@
     python examples/demo.py
 
 The same global batches are split over the ranks, one core per rank. Exit code 1 if a claim does not hold.
+
+Needs scikit-learn, for its data: pip install scikit-learn.
 """
 
 import json

@@ -4,6 +4,8 @@
     KERAS_BACKEND=jax horovodrun -np 2 python examples/keras_fit.py       two, same global batch
 
 Every global batch is split over the ranks. Rank 0 saves the model to a file that loads without Horovod.
+
+Needs scikit-learn, for its data: pip install scikit-learn.
 """
 
 import argparse
@@ -77,7 +79,7 @@ def main():
         verbose=2 if hvd.rank() == 0 else 0,
     ).history
     digest = np.frombuffer(bytes.fromhex(hash_of(model)), np.uint8)[None]
-    equal = bool((hvd.allgather(digest) == digest).all())
+    equal = bool((keras.ops.convert_to_numpy(hvd.allgather(digest)) == digest).all())
     if hvd.rank() == 0:
         print(f"{keras.backend.backend()}: {hvd.size()} rank(s), weights {'equal' if equal else 'DIFFERENT'}")
         print(

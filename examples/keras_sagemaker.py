@@ -4,6 +4,8 @@ environment, rank 0 writes checkpoints and the model.
     horovodrun -np 2 python examples/keras_sagemaker.py --epochs 4 --learning-rate 0.05 --momentum 0.9
 
 The numbered changes are what makes a script for one process a distributed one.
+
+Needs scikit-learn, for its data: pip install scikit-learn.
 """
 
 import argparse

@@ -4,6 +4,8 @@
 
 Each rank holds every size-th row of scikit-learn's breast cancer data. Mean and standard deviation of all 30 features
 come from three allreduces (count, sum, squared deviations); rank 0 compares them with those of the whole.
+
+Needs scikit-learn, for its data: pip install scikit-learn.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Train a small CNN on scikit-learn's handwritten digits with any number of ranks.
+"""Train a small CNN on scikit-learn's handwritten digits (pip install scikit-learn) with any number of ranks.
 
     python examples/pytorch_digits.py                     one process
     horovodrun -np 2 python examples/pytorch_digits.py    two, same global batch: same training but for rounding

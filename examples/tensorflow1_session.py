@@ -3,6 +3,8 @@
     horovodrun -np 2 python examples/tensorflow1_session.py [--steps 200] [--checkpoint DIR]
 
 All that today's TensorFlow asks of such a script is the first line: `tf` is `tensorflow.compat.v1`.
+
+Needs scikit-learn, for its data: pip install scikit-learn.
 """
 
 import argparse

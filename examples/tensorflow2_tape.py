@@ -1,6 +1,8 @@
 """A training loop with `tf.GradientTape` on scikit-learn's handwritten digits.
 
-horovodrun -np 2 python examples/tensorflow2_tape.py [--steps 400] [--checkpoint DIR]
+    horovodrun -np 2 python examples/tensorflow2_tape.py [--steps 400] [--checkpoint DIR]
+
+Needs scikit-learn, for its data: pip install scikit-learn.
 """
 
 import argparse

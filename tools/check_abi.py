@@ -1,4 +1,4 @@
-"""Compares include/horovod/horovod.h with its ctypes mirror, horovod/_native/abi.py.
+"""Compares include/horovod/horovod.h with its ctypes mirror, python/horovod/_native/abi.py.
 
 Run by the test suite and by hand (`python tools/check_abi.py [header]`): prints every difference in constants,
 structure fields (order, names, types) and function prototypes, and exits with 1 if there is one. It parses the small,
@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(ROOT / "python"))
 
 from horovod._native import abi  # noqa: E402
 

@@ -1,4 +1,4 @@
-"""Checks that nothing stands twice: eight or more equal code lines in two places of src/ or horovod/.
+"""Checks that nothing stands twice: eight or more equal code lines in two places of src/ or python/.
 
 Exit code 1 with one line per pair.
 """
@@ -31,7 +31,7 @@ def code_lines(path: Path) -> list[tuple[int, str]]:
 def main() -> int:
     seen: dict[tuple[str, ...], tuple[str, int]] = {}
     pairs: dict[tuple[str, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for folder, suffixes in (("src", (".cc", ".h")), ("horovod", (".py",))):
+    for folder, suffixes in (("src", (".cc", ".h")), ("python", (".py",))):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.suffix not in suffixes:
                 continue

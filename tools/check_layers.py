@@ -1,13 +1,16 @@
-"""Checks that imports and includes follow the arrows of docs/architecture.md: no arrow upward, no cycle.
+"""Checks that imports and includes follow the arrows of docs/architecture.md, that no files form a circle, and that
+the C++ files of a folder are in its namespace.
 
-Exit code 1 with one line per offence.
+An import inside a function counts like any other. Exit code 1 with one line per offence.
 """
 
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,46 +29,119 @@ CPP = {
 # One exception, upward by a value type only: a batch is described before anything executes it.
 CPP_VALUE_HEADERS = {"collective/batch.h"}
 
-# Longest prefix wins.
+# Longest prefix wins. Every part of _net may know who it is, what can fail and how to say so.
+NET_COMMON = {f"horovod._net.{name}" for name in ("failures", "identity", "resources", "secret")}
 PYTHON = {
+    "horovod._later": set(),
     "horovod._native": set(),
-    "horovod._net": set(),
+    "horovod._net.failures": set(),
+    "horovod._net.identity": set(),
+    "horovod._net.secret": set(),
+    "horovod._net.resources": {"horovod._net.failures"},
+    "horovod._net.clusters": NET_COMMON,
+    "horovod._net.connections": {"horovod._net.clusters"},
+    "horovod._net.meeting": NET_COMMON | {"horovod._net.clusters"},
+    "horovod._net.handshake": NET_COMMON
+    | {"horovod._net.clusters", "horovod._net.connections", "horovod._net.meeting"},
+    "horovod._net": set(),  # bootstrap, which takes the steps
     "horovod._core.errors": set(),
-    "horovod._core.setting": {"horovod._core.errors"},
-    "horovod._core.settings_table": {"horovod._core.errors", "horovod._core.setting"},
-    "horovod._core.settings": {"horovod._core.errors", "horovod._core.setting", "horovod._core.settings_table"},
-    "horovod._core": {"horovod._native", "horovod._net"},
+    "horovod._core.absent": set(),
+    "horovod._core.callers": set(),
+    "horovod._core.frameworks": set(),
+    "horovod._core.settings": {"horovod._core.errors"},
+    "horovod._core.tensors": {"horovod._core.errors"},
+    "horovod._core.life": {
+        "horovod._core.callers",
+        "horovod._core.errors",
+        "horovod._core.settings",
+        "horovod._core.tensors",
+        "horovod._native",
+        "horovod._net",
+    },
+    "horovod._core.operations": {
+        "horovod._core.callers",
+        "horovod._core.errors",
+        "horovod._core.tensors",
+        "horovod._core.life",
+        "horovod._native",
+    },
+    "horovod._core.training": {
+        "horovod._core.callers",
+        "horovod._core.errors",
+        "horovod._core.tensors",
+        "horovod._core.life",
+        "horovod._core.operations",
+    },
+    "horovod._core.compat": {
+        "horovod._core.errors",
+        "horovod._core.life",
+        "horovod._core.operations",
+        "horovod._later",
+    },
+    "horovod._core": set(),  # public, of all rooms
     "horovod.numpy": {"horovod._core"},
     "horovod.torch": {"horovod._core"},
     "horovod.tensorflow": {"horovod._core"},
     "horovod.tensorflow.keras": {"horovod._core", "horovod.tensorflow", "horovod.keras"},
     # The backends of Keras, each imported only when Keras runs on it.
     "horovod.keras": {"horovod._core", "horovod.tensorflow", "horovod.torch", "horovod.numpy"},
-    "horovod.jax": {"horovod._core"},
+    "horovod._keras": {"horovod._core", "horovod.keras"},
+    "horovod.jax": {"horovod._core", "horovod._later"},
     "horovod.data": set(),
     "horovod.common": {"horovod._core", "horovod.runner", "horovod.data"},
     "horovod.runner": {
+        "horovod._later",
         "horovod._net",
         "horovod._core.settings",
-        "horovod._core.setting",
-        "horovod._core.settings_table",
         "horovod._core.errors",
+        "horovod._core.absent",
     },
-    "horovod": {"horovod.runner"},
+    "horovod": {"horovod._later", "horovod.common", "horovod.runner"},
 }
+
+
+def includes() -> Iterator[tuple[str, int, str]]:
+    """(file below src/, line, what it includes)."""
+    for path in sorted((ROOT / "src").rglob("*.[hc]*")):
+        for line, text in enumerate(path.read_text().splitlines(), 1):
+            if match := re.match(r'#include "([^"]+)"', text):
+                yield str(path.relative_to(ROOT / "src")), line, match.group(1)
 
 
 def cpp_offences() -> list[str]:
     found = []
+    for name, line, included in includes():
+        layer, target = name.split("/")[0], included.split("/")[0]
+        if included == "horovod/horovod.h" or included in CPP_VALUE_HEADERS:
+            continue
+        if target != layer and target not in CPP[layer]:
+            found.append(f"src/{name}:{line}: {layer} must not include {included}")
+    return found
+
+
+def namespaces_of(folders: Sequence[str]) -> set[str]:
+    """The namespaces that a file below src/ may declare things in: its folder's, or that of a folder around it."""
+    if folders[0] == "base":
+        return {"hvd"}  # everybody's vocabulary
+    return {"::".join(["hvd", *folders[:depth]]) for depth in range(1, len(folders) + 1)}
+
+
+def named_namespaces(text: str) -> set[str]:
+    """The namespaces below hvd that a file opens, but for those that only announce classes of others."""
+    text = re.sub(r"^namespace [\w:]+ \{\n((class|struct) \w+;\n)+\}", "", text, flags=re.MULTILINE)
+    return set(re.findall(r"^namespace (hvd[\w:]*) \{", text, flags=re.MULTILINE))
+
+
+def namespace_offences() -> list[str]:
+    found = []
     for path in sorted((ROOT / "src").rglob("*.[hc]*")):
-        layer = path.relative_to(ROOT / "src").parts[0]
-        for line, text in enumerate(path.read_text().splitlines(), 1):
-            match = re.match(r'#include "([^"]+)"', text)
-            if not match or match.group(1) == "horovod/horovod.h" or match.group(1) in CPP_VALUE_HEADERS:
-                continue
-            target = match.group(1).split("/")[0]
-            if target != layer and target not in CPP[layer]:
-                found.append(f"{path.relative_to(ROOT)}:{line}: {layer} must not include {match.group(1)}")
+        folders = path.relative_to(ROOT / "src").parts[:-1]
+        allowed = namespaces_of(folders)
+        declared = named_namespaces(path.read_text())
+        if not declared and path.suffix == ".cc":
+            continue  # functions of a C interface, and what they alone use
+        if not declared or declared - allowed:
+            found.append(f"{path.relative_to(ROOT)}: declares {sorted(declared)}; its namespace is {max(allowed)}")
     return found
 
 
@@ -91,14 +167,22 @@ def imported(tree: ast.AST, module: str, is_package: bool) -> list[tuple[int, st
     return [(line, name) for line, name in found if name == "horovod" or name.startswith("horovod.")]
 
 
-def python_offences() -> list[str]:
-    found = []
-    for path in sorted((ROOT / "horovod").rglob("*.py")):
-        relative = path.relative_to(ROOT).with_suffix("")
+def imports() -> dict[str, tuple[Path, list[tuple[int, str]]]]:
+    """Per module: its file, and (line, name) of what it imports from this package."""
+    found = {}
+    for path in sorted((ROOT / "python" / "horovod").rglob("*.py")):
+        relative = path.relative_to(ROOT / "python").with_suffix("")
         is_package = relative.name == "__init__"
         module = ".".join(relative.parts[:-1] if is_package else relative.parts)
+        found[module] = (path, imported(ast.parse(path.read_text()), module, is_package))
+    return found
+
+
+def python_offences() -> list[str]:
+    found = []
+    for module, (path, names) in imports().items():
         layer = layer_of(module)
-        for line, name in imported(ast.parse(path.read_text()), module, is_package):
+        for line, name in names:
             target = layer_of(name)
             if target in ("horovod", layer) or target in PYTHON[layer] or target.startswith(layer + "."):
                 continue
@@ -108,9 +192,33 @@ def python_offences() -> list[str]:
     return found
 
 
+def circle(graph: Mapping[str, set[str]]) -> list[str]:
+    """One circle, as a line that names it; nothing if there is none."""
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return ["a circle: " + " -> ".join(error.args[1])]
+    return []
+
+
+def circles() -> list[str]:
+    headers: dict[str, set[str]] = {}
+    for name, _, included in includes():
+        headers.setdefault(name, set()).add(included)
+    modules = imports()
+
+    def module_of(name: str) -> str:  # of a name inside a module: that module
+        while name not in modules:
+            name = name.rpartition(".")[0]
+        return name
+
+    graph = {module: {module_of(name) for _, name in names} - {module} for module, (_, names) in modules.items()}
+    return circle(headers) + circle(graph)
+
+
 def main() -> int:
-    offences = cpp_offences() + python_offences()
-    print("\n".join(offences) or "layers: every arrow points down")
+    offences = cpp_offences() + namespace_offences() + python_offences() + circles()
+    print("\n".join(offences) or "layers: every arrow points down, no circle, every file in its namespace")
     return 1 if offences else 0
 
 

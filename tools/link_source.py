@@ -10,14 +10,15 @@ import sys
 import sysconfig
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = Path(__file__).resolve().parent.parent / "python"
 
 
 def main() -> None:
     site = Path(sysconfig.get_path("purelib"))
-    (site / "horovod_source.pth").write_text(f"{ROOT}\n")
+    (site / "horovod_source.pth").write_text(f"{PACKAGES}\n")
     script = Path(sysconfig.get_path("scripts")) / "horovodrun"
-    script.write_text(f"#!{sys.executable}\nimport sys\n\nfrom horovod.runner.cli import main\n\nsys.exit(main())\n")
+    lines = ["import sys", "", "from horovod.runner.__main__ import main", "", "sys.exit(main())", ""]
+    script.write_text("\n".join([f"#!{sys.executable}", *lines]))
     script.chmod(script.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
 
 

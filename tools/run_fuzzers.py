@@ -61,9 +61,9 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
     """Name -> (parser of bytes, seeds, errors that it may raise)."""
     from horovod._core import settings
     from horovod._core.errors import HorovodError
-    from horovod._net import messages
+    from horovod._net.clusters.launchers import detect_placement
     from horovod._net.failures import NetError
-    from horovod._net.launchers import detect_placement
+    from horovod._net.handshake import messages
     from horovod.runner import config_file, hosts
 
     def handshake(data: bytes) -> None:

@@ -15,17 +15,17 @@
 #include <thread>
 #include <vector>
 
-#include "collective/channel.h"
+#include "collective/channels/collectives.h"
 #include "transport/tcp_channel.h"
 
 namespace {
 
-using hvd::Channel;
+using hvd::transport::Channel;
 
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 std::unique_ptr<Channel> Adopt(int fd, int self) {
-  return std::move(*hvd::TcpChannel::Adopt(fd, self, 1 - self, hvd::TcpUse::kData));
+  return std::move(*hvd::transport::TcpChannel::Adopt(fd, self, 1 - self, hvd::transport::TcpUse::kData));
 }
 
 std::vector<std::unique_ptr<Channel>> Loopback() {
@@ -89,7 +89,7 @@ double Measure(int iterations, Body body) {
 }
 
 struct Rank {
-  hvd::Group group;
+  hvd::collective::Group group;
   std::vector<float> data, spare;
 };
 
@@ -101,15 +101,15 @@ double Allreduce(std::vector<Rank>& ranks, size_t elems, int iterations, int rep
                  [&](int r, int i) {
                    Rank& rank = ranks[r];
                    for (int k = 0; k < repeats; ++k) {
-                     hvd::Batch batch;
+                     hvd::collective::Batch batch;
                      batch.seq = base + static_cast<uint64_t>(i) * repeats + k + 1;
                      batch.postscale = 0.5;
-                     hvd::Tensor t;
+                     hvd::collective::Tensor t;
                      t.input = t.output = reinterpret_cast<std::byte*>(rank.data.data());
                      t.elems = elems;
                      t.shape = {static_cast<int64_t>(elems)};
                      batch.tensors.push_back(std::move(t));
-                     hvd::Runner runner(hvd::ChannelAllreduce(rank.group, batch));
+                     hvd::Runner runner(hvd::collective::channels::Allreduce(rank.group, batch));
                      while (!runner.done()) {
                        if (!runner.Advance()) sched_yield();
                      }
@@ -126,7 +126,7 @@ int main() {
   std::vector<Rank> ranks(2);
   const size_t most = 16 << 20;
   for (int r = 0; r < 2; ++r) {
-    hvd::Group& g = ranks[r].group;
+    hvd::collective::Group& g = ranks[r].group;
     g.ranks = {0, 1};
     g.host_of = {0, 1};
     g.index = r;

@@ -10,13 +10,14 @@
 #include <memory>
 #include <vector>
 
-#include "collective/kernels.h"
+#include "collective/kernels/kernels.h"
 
 namespace {
 
 using hvd::DType;
 using hvd::ReduceOp;
-using hvd::StoreMode;
+namespace kernels = hvd::collective::kernels;
+using kernels::StoreMode;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kArrays = 8;
@@ -95,33 +96,33 @@ void MeasureVariant(const char* variant, const Arrays& arrays, double memcpy_rat
   const size_t bytes = arrays.size;
   char* const a = arrays.memory[0].get();
   char* const b = arrays.memory[1].get();
-  Print(variant, "copy stream           ", 2.0 * bytes, Seconds([&] { hvd::Copy(b, a, bytes, StoreMode::kStreaming); }),
-        memcpy_rate);
+  Print(variant, "copy stream           ", 2.0 * bytes,
+        Seconds([&] { kernels::Copy(b, a, bytes, StoreMode::kStreaming); }), memcpy_rate);
   for (const Case& c : kCases) {
     const void* srcs[kArrays];
     void* dsts[kArrays];
     for (int s = 0; s < c.n_srcs; ++s) srcs[s] = arrays.memory[s].get();
     for (int d = 0; d < c.n_dsts; ++d) dsts[d] = arrays.memory[kArrays - 1 - d].get();
-    const hvd::ReduceArgs args = {.dtype = c.dtype,
-                                  .op = c.op,
-                                  .factors = {1.0, c.post},
-                                  .srcs = srcs,
-                                  .n_srcs = c.n_srcs,
-                                  .dsts = dsts,
-                                  .n_dsts = c.n_dsts,
-                                  .elems = bytes / SizeOf(c.dtype),
-                                  .store = c.store};
-    Print(variant, c.label, static_cast<double>(bytes) * (c.n_srcs + c.n_dsts), Seconds([&] { hvd::Reduce(args); }),
+    const kernels::ReduceArgs args = {.dtype = c.dtype,
+                                      .op = c.op,
+                                      .factors = {1.0, c.post},
+                                      .srcs = srcs,
+                                      .n_srcs = c.n_srcs,
+                                      .dsts = dsts,
+                                      .n_dsts = c.n_dsts,
+                                      .elems = bytes / SizeOf(c.dtype),
+                                      .store = c.store};
+    Print(variant, c.label, static_cast<double>(bytes) * (c.n_srcs + c.n_dsts), Seconds([&] { kernels::Reduce(args); }),
           memcpy_rate);
   }
   const size_t elems = bytes / 4;
-  hvd::AdasumDots dots;
+  kernels::AdasumDots dots;
   Print(variant, "f32  dots             ", 2.0 * bytes,
-        Seconds([&] { dots = hvd::Dots(DType::kFloat32, a, b, elems); }), memcpy_rate);
+        Seconds([&] { dots = kernels::Dots(DType::kFloat32, a, b, elems); }), memcpy_rate);
   Print(variant, "bf16 dots             ", 2.0 * bytes,
-        Seconds([&] { dots = hvd::Dots(DType::kBfloat16, a, b, 2 * elems); }), memcpy_rate);
+        Seconds([&] { dots = kernels::Dots(DType::kBfloat16, a, b, 2 * elems); }), memcpy_rate);
   Print(variant, "f32  adasum combine   ", 3.0 * bytes,
-        Seconds([&] { hvd::AdasumCombine(DType::kFloat32, dots, a, b, b, elems); }), memcpy_rate);
+        Seconds([&] { kernels::AdasumCombine(DType::kFloat32, dots, a, b, b, elems); }), memcpy_rate);
 }
 
 }  // namespace
@@ -130,7 +131,7 @@ int main(int argc, char** argv) {
   std::vector<size_t> sizes;
   for (int i = 1; i < argc; ++i) sizes.push_back(std::strtoull(argv[i], nullptr, 10) << 10);
   if (sizes.empty()) sizes = {4 << 10, 256 << 10, 64 << 20};
-  std::printf("this machine runs: %s\n", hvd::SimdName());
+  std::printf("this machine runs: %s\n", kernels::SimdName());
   for (const size_t bytes : sizes) {
     const Arrays arrays(bytes);
     std::printf("--- %zu KiB per array\n", bytes >> 10);
@@ -138,7 +139,7 @@ int main(int argc, char** argv) {
         Print("libc", "memcpy                ", 2.0 * bytes,
               Seconds([&] { std::memcpy(arrays.memory[1].get(), arrays.memory[0].get(), bytes); }), 0);
     for (const char* variant : {"avx512", "avx2", "neon", "scalar"}) {
-      if (hvd::SetSimd(variant)) MeasureVariant(variant, arrays, memcpy_rate);
+      if (kernels::SetSimd(variant)) MeasureVariant(variant, arrays, memcpy_rate);
     }
   }
   return 0;

@@ -1,8 +1,8 @@
 // What the machine's two cores are to each other: two processes (pinned to two cores when the machine has them) hand a
 // cache line to and fro, copy at the same time, and read what the other has just written. Used by
-// benchmarks/machine_state.py, which compiles this file alone; part of no library. Prints one line of key=value words:
-// one_way_ns, copy_gb_s (each of two, 64 MB), own_read_gb_s and dirty_read_gb_s (512 KB written by oneself / by the
-// other).
+// benchmarks/harness/machine_state.py, which compiles this file alone; part of no library. Prints one line of key=value
+// words: one_way_ns, copy_gb_s (each of two, 64 MB), own_read_gb_s and dirty_read_gb_s (512 KB written by oneself / by
+// the other).
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>

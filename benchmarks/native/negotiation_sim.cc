@@ -2,8 +2,9 @@
 // busiest node, how many frames and bytes reach the root, and how many hops an agreement takes. No sockets, no threads;
 // CPU time is this thread's, per node.
 //
-//   negotiation_sim [tensors] [bursts] [hop_us] [ranks ...]       default: 1000 1 20 64 1024 16384
+//   negotiation_sim [tensors[/capacity]] [bursts] [hop_us] [ranks ...]       default: 1000 1 20 64 1024 16384
 //
+// capacity: names that the negotiation remembers; all of them unless given.
 // Every rank submits all tensors once per step, each in its own shuffled order, in `bursts` portions; after each
 // portion frames travel until nothing moves. 16 ranks per host, hosts under one another by 16. Above 4096 ranks only
 // one leaf per host is a real Node: its frames are delivered once for each of the leaves that it stands for (all ranks
@@ -13,17 +14,19 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <span>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "negotiation/node.h"
 #include "negotiation/tree.h"
 
-namespace hvd {
+namespace hvd::negotiation {
 namespace {
 
 constexpr int kRanksPerHost = 16;
@@ -46,7 +49,8 @@ struct Simulated {
 
 class Simulation {
  public:
-  Simulation(int ranks, int tensors, int bursts) : ranks_(ranks), tensors_(tensors), bursts_(bursts), rng_(1) {
+  Simulation(int ranks, int tensors, int capacity, int bursts)
+      : ranks_(ranks), tensors_(tensors), bursts_(bursts), rng_(1) {
     std::vector<int> host(ranks);
     for (int r = 0; r < ranks; ++r) host[r] = r / kRanksPerHost;
     parent_ = BuildTree(host, kFanOut);
@@ -57,7 +61,7 @@ class Simulation {
       c.rank = r;
       c.size = ranks;
       c.parent = parent_;
-      c.cache_capacity = tensors + 1;
+      c.cache_capacity = capacity;
       nodes_[r] = std::make_unique<Simulated>(std::move(c));
     }
     for (int i = 0; i < tensors; ++i) {
@@ -152,7 +156,9 @@ class Simulation {
     });
     std::vector<Action>& actions = s.node.actions();
     if (r == 0) {
-      for (const Action& a : actions) executed_ += static_cast<int>(a.entries.size());
+      for (const Action& a : actions) {
+        if (const auto* batch = std::get_if<ExecuteBatch>(&a)) executed_ += static_cast<int>(batch->entries.size());
+      }
       for (const auto& in : s.inbox) bytes_at_root_ += static_cast<long>(in.second.size());
       frames_at_root_ += static_cast<long>(s.inbox.size());
     }
@@ -183,10 +189,12 @@ class Simulation {
 };
 
 }  // namespace
-}  // namespace hvd
+}  // namespace hvd::negotiation
 
 int main(int argc, char** argv) {
   const int tensors = argc > 1 ? std::atoi(argv[1]) : 1000;
+  const char* const limit = argc > 1 ? std::strchr(argv[1], '/') : nullptr;
+  const int capacity = limit != nullptr ? std::atoi(limit + 1) : tensors + 1;
   const int bursts = argc > 2 ? std::atoi(argv[2]) : 1;
   const double hop_us = argc > 3 ? std::atof(argv[3]) : 20;
   std::vector<int> sizes;
@@ -197,6 +205,6 @@ int main(int argc, char** argv) {
               hop_us);
   std::printf("%7s %8s %7s | %9s %9s %9s %9s | %8s %10s | %5s %10s\n", "ranks", "tensors", "bursts", "busiest",
               "(best)", "root", "mean", "frames", "bytes", "depth", "latency us");
-  for (int n : sizes) hvd::Simulation(n, tensors, bursts).Run(hop_us);
+  for (int n : sizes) hvd::negotiation::Simulation(n, tensors, capacity, bursts).Run(hop_us);
   return 0;
 }

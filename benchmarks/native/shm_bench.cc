@@ -21,12 +21,12 @@
 #include <vector>
 
 #include "collective/batch.h"
-#include "collective/kernels.h"
-#include "collective/shm.h"
-#include "collective/store_chooser.h"
+#include "collective/kernels/kernels.h"
+#include "collective/shm/collectives.h"
+#include "collective/stores/chooser.h"
 #include "transport/local_view.h"
 
-namespace hvd {
+namespace hvd::collective {
 namespace {
 
 double NowUs() {
@@ -44,7 +44,8 @@ size_t Reserve(const std::vector<size_t>& sizes) {
 
 class Rank {
  public:
-  Rank(std::unique_ptr<Neighbours> neighbours, int cores) : n_(std::move(neighbours)), crowded_(n_->size() > cores) {
+  Rank(std::unique_ptr<transport::Neighbours> neighbours, int cores)
+      : n_(std::move(neighbours)), crowded_(n_->size() > cores) {
     n_->set_inline_spins(crowded_ ? 0 : 64);
     for (int c = 0; c < kContenders; ++c) {
       Group& g = groups_[c];
@@ -52,7 +53,7 @@ class Rank {
       for (int r = 0; r < n_->size(); ++r) all.push_back(r);
       g.ranks = g.local_members = all;
       g.index = n_->self();
-      if (!view_) view_ = std::make_unique<LocalView>(n_.get(), all, n_->self());
+      if (!view_) view_ = std::make_unique<transport::LocalView>(n_.get(), all, n_->self());
       g.local = view_.get();
       g.stores = std::make_shared<StoreChooser>(c == kOrdinary    ? StoreChooser::Setting::kOrdinary
                                                 : c == kStreaming ? StoreChooser::Setting::kStreaming
@@ -94,7 +95,7 @@ class Rank {
       }
       go = block <= kWarmBlocks || NowUs() < end;
       std::vector<uint64_t> all(n_->size());
-      Drive(ShmExchange(groups_[kCopy], ++seq_, &go, sizeof go, all.data()));
+      Drive(shm::Exchange(groups_[kCopy], ++seq_, &go, sizeof go, all.data()));
       go = all[0];
     }
     if (n_->self() != 0) return;
@@ -116,7 +117,7 @@ class Rank {
     for (size_t i = 0; i < bytes / 4; ++i) values[i] = static_cast<float>((i + seq_) % 100);
     Batch barrier;
     barrier.seq = ++seq_;
-    Drive(ShmBarrier(groups_[c], barrier));
+    Drive(shm::Barrier(groups_[c], barrier));
     const double begin = NowUs();
     if (c == kCopy) {
       for (int i = 0; i < calls; ++i) {
@@ -134,14 +135,14 @@ class Rank {
       t.shape = {static_cast<int64_t>(bytes / 4)};
       t.elems = bytes / 4;
       batch.tensors.push_back(std::move(t));
-      Drive(ShmAllreduce(groups_[c], batch));
+      Drive(shm::Allreduce(groups_[c], batch));
     }
     return NowUs() - begin;
   }
 
   double Slowest(double mine) {
     std::vector<double> all(n_->size());
-    Drive(ShmExchange(groups_[kCopy], ++seq_, &mine, sizeof mine, all.data()));
+    Drive(shm::Exchange(groups_[kCopy], ++seq_, &mine, sizeof mine, all.data()));
     return *std::max_element(all.begin(), all.end());
   }
 
@@ -153,7 +154,7 @@ class Rank {
       } else if (crowded_ && ++idle > 50) {
         sched_yield();
       } else {
-        Neighbours::Pause();
+        transport::Neighbours::Pause();
       }
     }
     if (runner.result().ok()) return;
@@ -161,8 +162,8 @@ class Rank {
     _exit(1);
   }
 
-  std::unique_ptr<Neighbours> n_;
-  std::unique_ptr<LocalView> view_;
+  std::unique_ptr<transport::Neighbours> n_;
+  std::unique_ptr<transport::LocalView> view_;
   Group groups_[kContenders];
   bool crowded_;
   uint64_t seq_ = 0;
@@ -170,7 +171,7 @@ class Rank {
 };
 
 int Main(int n, double seconds, const std::vector<size_t>& sizes) {
-  const size_t bytes = Arena::FixedBytes(n) + Reserve(sizes) + 4096;
+  const size_t bytes = transport::Arena::FixedBytes(n) + Reserve(sizes) + 4096;
   std::vector<int> memory, doorbells;
   for (int r = 0; r < n; ++r) {
     memory.push_back(memfd_create("shm_bench", MFD_ALLOW_SEALING));
@@ -179,7 +180,7 @@ int Main(int n, double seconds, const std::vector<size_t>& sizes) {
       return 2;
   }
   const int cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  std::printf("%d processes on %d cores, kernels %s\n", n, cores, SimdName());
+  std::printf("%d processes on %d cores, kernels %s\n", n, cores, kernels::SimdName());
   std::fflush(stdout);
   int ready[2], go[2];
   if (pipe(ready) != 0 || pipe(go) != 0) return 2;
@@ -191,13 +192,13 @@ int Main(int n, double seconds, const std::vector<size_t>& sizes) {
       CPU_SET(r, &set);
       sched_setaffinity(0, sizeof set, &set);
     }
-    std::vector<Neighbours::Member> members;
+    std::vector<transport::Neighbours::Member> members;
     for (int m = 0; m < n; ++m) {
-      Result<std::shared_ptr<Region>> region = MapMemfd(memory[m], bytes);
+      Result<std::shared_ptr<transport::Region>> region = transport::MapMemfd(memory[m], bytes);
       if (!region.ok()) _exit(2);
-      members.push_back({m, *region, doorbells[m]});
+      members.push_back({m, *region, hvd::Fd(doorbells[m])});
     }
-    Result<std::unique_ptr<Neighbours>> neighbours = Neighbours::Create(std::move(members), r);
+    Result<std::unique_ptr<transport::Neighbours>> neighbours = transport::Neighbours::Create(std::move(members), r);
     if (!neighbours.ok()) _exit(2);
     // Nobody looks at an arena before its owner has made it.
     char byte = 0;
@@ -218,7 +219,7 @@ int Main(int n, double seconds, const std::vector<size_t>& sizes) {
 }
 
 }  // namespace
-}  // namespace hvd
+}  // namespace hvd::collective
 
 int main(int argc, char** argv) {
   std::vector<size_t> sizes;
@@ -227,6 +228,6 @@ int main(int argc, char** argv) {
     sizes = {4,       1 << 10, 4 << 10, 16 << 10, 32 << 10, 64 << 10,
              1 << 18, 1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20};
   }
-  return hvd::Main(argc > 1 ? std::atoi(argv[1]) : 2, argc > 2 ? std::clamp(std::atof(argv[2]), 0.0, 60.0) : 0.5,
-                   sizes);
+  return hvd::collective::Main(argc > 1 ? std::atoi(argv[1]) : 2,
+                               argc > 2 ? std::clamp(std::atof(argv[2]), 0.0, 60.0) : 0.5, sizes);
 }

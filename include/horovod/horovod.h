@@ -25,8 +25,7 @@ extern "C" {
 /* Increased with every incompatible change of this file; the Python side refuses a library whose number differs. */
 #define HVD_ABI_VERSION 1
 
-/* ----------------------------------------------------------------------------------------------------------------
- * status codes */
+/* ---- status codes */
 
 typedef enum hvd_status {
   HVD_OK = 0,
@@ -41,10 +40,11 @@ typedef enum hvd_status {
   HVD_MISMATCH = 9,            /* the members disagree; same message on every one of them */
   HVD_IN_PROGRESS = 10,        /* hvd_wait: not done yet (time slice over, or a signal arrived) */
   HVD_UNKNOWN_HANDLE = 11,     /* this number was released, or never given out */
+  HVD_RESOURCE = 12,           /* this process or machine lacks memory, descriptors, threads or space; the message
+                                  names the limit. Trying again does not help */
 } hvd_status;
 
-/* --------------------------------------------------------------------------------------------------------- operations
- * and types */
+/* ---- operations and types */
 
 typedef enum hvd_op_type {
   HVD_ALLREDUCE = 0,
@@ -104,7 +104,7 @@ typedef struct hvd_op {
   int64_t output_bytes; /* allgather, alltoall, reducescatter with an output */
 } hvd_op;
 
-typedef int64_t hvd_handle; /* > 0; one per submission, also of a group */
+typedef int64_t hvd_handle; /* > 0; one per submission, also of a group; never given out twice in a process */
 
 /* Flags of hvd_submit. Without any, small tensors are passed on together, some microseconds later at most. */
 enum {
@@ -112,8 +112,7 @@ enum {
   HVD_SUBMIT_AT_ONCE = 2,   /* no thread of this process is going to wait: pass it on now */
 };
 
-/* ---------------------------------------------------------------------------------------------------------------------
- * life */
+/* ---- life */
 
 /* How this rank reaches one other rank. Descriptors become the core's property when hvd_init succeeds or fails; -1 =
  * absent. */
@@ -138,10 +137,10 @@ typedef struct hvd_config {
   int32_t memory_fd;   /* own region, hvd_region_bytes long, or -1 when alone on the host */
   int32_t doorbell_fd; /* own eventfd, or -1: the core makes one */
   const char* hostname;
-  /* settings, from the one table (horovod/_core/settings.py) */
+  /* settings, from the one table (python/horovod/_core/settings/values.py) */
   int64_t fusion_threshold_bytes;
   double cycle_time_ms;
-  int32_t cache_capacity;
+  int32_t cache_capacity; /* names that the negotiation remembers; < 0: as many as fit into 64 MB */
   int32_t disable_group_fusion;
   int32_t hierarchical_allreduce; /* -1 = decide by topology, 0 = off, 1 = on */
   int32_t deterministic; /* 1: never fuse allreduces whose algorithm's rounding depends on the make-up of the batch */
@@ -150,7 +149,7 @@ typedef struct hvd_config {
   double stall_shutdown_s;     /* 0 = never */
   double collective_timeout_s; /* no progress for that long inside a running batch */
   double spin_us;              /* a waiting thread's spin before it blocks; < 0 = by ranks per usable core */
-  int32_t store_mode;          /* stores into shared slots: 0 = measure, 1 = ordinary, 2 = streaming */
+  int32_t store_mode;          /* stores into shared stages: 0 = measure, 1 = ordinary, 2 = streaming */
   int32_t thread_affinity;     /* core of the background thread, -1 = none */
   int32_t log_level;           /* 0 trace .. 5 fatal */
   const char* timeline_path;   /* NULL or "" = off */
@@ -167,15 +166,24 @@ HVD_API const char* hvd_last_error(void);
 HVD_API int64_t hvd_region_bytes(int32_t local_size, int64_t resident_bytes);
 
 /* Starts the engine. Collective. Does not block on other ranks: the connections are there already.
- * Errors: HVD_INVALID_ARGUMENT (bad config; already initialised), HVD_INTERNAL (no memory, no thread). */
+ * Errors: HVD_INVALID_ARGUMENT (bad config; already initialised), HVD_RESOURCE (no memory, descriptor or thread),
+ * HVD_INTERNAL (a descriptor that is not what it should be). */
 HVD_API hvd_status hvd_init(const hvd_config* config);
 
+/* Why this rank is about to end ("ValueError: ..."), for hvd_shutdown to say in its goodbye: what needs this rank then
+ * fails elsewhere with "rank 1 ended with ValueError: ...". At most 4096 bytes are sent. */
+HVD_API hvd_status hvd_last_words(const char* why);
+
 /* Says goodbye, completes what can still complete within timeout_s, fails the rest with HVD_SHUTDOWN, joins the
- * threads, closes every descriptor. Callable when not initialised (does nothing). Shared tensors stay valid until
- * freed. */
+ * threads, closes every descriptor. Where another rank has left with last words, waits two seconds (and timeout_s) at
+ * most for its process to end, so that whoever watches the processes sees that one end first. Callable when not
+ * initialised (does nothing). Shared tensors stay valid until freed. Returns within timeout_s, that wait and what
+ * hvd_abort takes, but for an hvd_on_done callback that does not return. */
 HVD_API hvd_status hvd_shutdown(double timeout_s);
 
-/* Fails every pending and future operation of this rank with `code` and `reason`, and tells the other ranks. */
+/* Fails every pending and future operation of this rank with `code` (a failure above) and `reason`, and tells the other
+ * ranks. Returns when that is done, within 0.1 s also while other threads wait; live shared tensors take about half a
+ * second per GB more. */
 HVD_API hvd_status hvd_abort(hvd_status code, const char* reason);
 
 /* 1 between hvd_init and hvd_shutdown; stays 1 after a failure, until hvd_shutdown. */
@@ -187,17 +195,18 @@ typedef struct hvd_topology {
 } hvd_topology;
 HVD_API hvd_status hvd_get_topology(hvd_topology* out);
 
-/* JSON text: version, backends with name, usable and why not, effective settings, process sets, counters. Writes at
- * most n bytes with a closing NUL and sets *needed to the full length + 1. */
+/* JSON text: abi, rank, size, hostname, simd, shared_memory_ranks, cores_are_shared, failed; backends, each with name,
+ * usable, why_not ("" when usable) and version (of a library behind it, as one number; 0: none); settings, by their
+ * names in hvd_config, as this engine uses them; process_sets, id to ranks; counters. Writes at most n bytes with a
+ * closing NUL and sets *needed to the full length + 1. */
 HVD_API hvd_status hvd_describe(char* buffer, size_t n, size_t* needed);
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * work */
+/* ---- work */
 
 /* Submits n tensors (n > 1: one atomic group, all of one type and process set). Non-blocking. The caller keeps the
  * tensors alive until the handle is done. A refusal (bad argument, duplicate name in flight) submits nothing and, but
- * for a duplicate, is told to the other members as that rank's contribution, so that they fail with the reason instead
- * of waiting. */
+ * for a duplicate or a name of more than 64 KB, is told to the other members as that rank's contribution, so that they
+ * fail with the reason instead of waiting. */
 HVD_API hvd_status hvd_submit(const hvd_op* ops, int32_t n, uint32_t flags, hvd_handle* out);
 
 /* Tells the members of a set that this rank refuses the operation `name` for `reason` (an adapter found a bad
@@ -243,7 +252,7 @@ HVD_API hvd_status hvd_take_result(hvd_handle handle, int32_t index, hvd_result*
 HVD_API void hvd_result_free(void* owner);
 
 /* Rows received from each member (alltoall): n must be the size of the set. hvd_run keeps no handle to ask when the
- * result lies in the caller's output. */
+ * result lies in the caller's output. HVD_UNSUPPORTED: a number above 2^31 - 1; the rows can still be taken. */
 HVD_API hvd_status hvd_received_splits(hvd_handle handle, int32_t index, int32_t* splits, int32_t n);
 
 /* A number that the operation yields: join: the last rank to join; process_set_add: the id. */
@@ -252,8 +261,7 @@ HVD_API hvd_status hvd_result_value(hvd_handle handle, int64_t* value);
 /* Forgets a handle. If it is not done the operation still runs to its end; its tensors must live until then. */
 HVD_API hvd_status hvd_release(hvd_handle handle);
 
-/* ----------------------------------------------------------------------------------------------------------------
- * process sets */
+/* ---- process sets */
 
 /* Registers the set of these global ranks. Collective over *all* ranks of the job. Completes when all have asked for
  * the same ranks; hvd_result_value gives the id. Errors on the handle: HVD_MISMATCH (ranks differ),
@@ -266,18 +274,17 @@ HVD_API hvd_status hvd_process_set_ranks(int32_t id, int32_t* ranks, int32_t* n)
 /* Registered ids, ascending. */
 HVD_API hvd_status hvd_process_set_list(int32_t* ids, int32_t* n);
 
-/* -------------------------------------------------------------------------------------------------------------- shared
- * tensors */
+/* ---- shared tensors */
 
 /* Memory that the other ranks of this host can read and write during a collective: an allreduce of it needs no copy.
  * Aligned to 64 bytes, zeroed, committed (never a SIGBUS). HVD_UNSUPPORTED: alone on the host or resident_bytes is 0;
- * HVD_INTERNAL: no memory left. Stays valid, as private memory of this process, after hvd_shutdown and until
- * hvd_shared_free. */
+ * HVD_RESOURCE: no memory or room left. Stays valid, as private memory of this process, after hvd_shutdown and until
+ * hvd_shared_free. In a forked child it is copy-on-write: what the child stores, no other process sees; what it has not
+ * stored into may go on following its parent, and is zero after the parent's shutdown or abort. */
 HVD_API hvd_status hvd_shared_alloc(int64_t bytes, void** out);
 HVD_API void hvd_shared_free(void* data);
 
-/* --------------------------------------------------------------------------------------------------------------------
- * observers */
+/* ---- observers */
 
 HVD_API hvd_status hvd_timeline_start(const char* path, int32_t mark_cycles);
 HVD_API hvd_status hvd_timeline_stop(void);
@@ -286,8 +293,7 @@ HVD_API hvd_status hvd_timeline_stop(void);
 typedef void (*hvd_log_fn)(int32_t level, const char* text);
 HVD_API void hvd_log_sink(hvd_log_fn fn);
 
-/* --------------------------------------------------------------------------------------------------------------------
- * frameworks */
+/* ---- frameworks */
 
 /* Adds the core's operators and kernels to the TensorFlow that the process has loaded, once; called by
  * libhorovod_tensorflow.so when it is loaded. The answer, also of later calls: "" or why not. */

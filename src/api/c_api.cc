@@ -10,42 +10,48 @@
 #include <mutex>
 
 #include "api/guard.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "engine/engine.h"
 
 namespace {
 
 using hvd::Code;
-using hvd::Completion;
-using hvd::Engine;
-using hvd::Guard;
 using hvd::Status;
+using hvd::api::Guard;
+using hvd::engine::Completion;
+using hvd::engine::Engine;
 
 // Leaked on purpose: a thread may still call in while static destructors run.
 struct Library {
-  std::mutex life;   // serialises hvd_init and hvd_shutdown
-  std::mutex mutex;  // guards engine
-  std::shared_ptr<Engine> engine;
-  std::atomic<bool> forked{false};                            // this process is a child of the one that called hvd_init
-  std::mutex heaps_mutex;                                     // guards heaps
-  std::map<void*, std::shared_ptr<hvd::ResidentHeap>> heaps;  // by allocation; keeps the region mapped
+  const bool forked;   // this process is a child of one that had called hvd_init
+  std::mutex life{};   // serialises hvd_init and hvd_shutdown
+  std::mutex mutex{};  // guards engine
+  std::shared_ptr<Engine> engine{};
+  std::atomic<Engine*> to_detach{nullptr};                                 // the same, for InForkedChild
+  std::mutex heaps_mutex{};                                                // guards heaps
+  std::map<void*, std::shared_ptr<hvd::transport::ResidentHeap>> heaps{};  // by allocation; keeps the region mapped
 };
 
-Library& Lib() {
-  static auto* const kLibrary = new Library;
-  return *kLibrary;
+std::atomic<Library*>& Place() {
+  static std::atomic<Library*> place{new Library{false}};
+  return place;
 }
 
+Library& Lib() { return *Place().load(std::memory_order_acquire); }
+
+// Another thread of the parent may have held any lock at the time of the fork. So this takes none, and the child gets a
+// library with locks of its own.
 void InForkedChild() {
-  Library& lib = Lib();
-  if (!lib.engine) return;
-  lib.forked = true;
-  lib.engine->CloseInChild();
+  const Library& parents = Lib();
+  Engine* const engine = parents.to_detach.load();
+  if (engine != nullptr) engine->DetachInChild();
+  Place().store(new Library{parents.forked || engine != nullptr}, std::memory_order_release);
 }
 
 std::shared_ptr<Engine> Current() {
   Library& lib = Lib();
-  if (lib.forked.load(std::memory_order_relaxed)) return nullptr;
+  if (lib.forked) return nullptr;
   std::lock_guard<std::mutex> lock(lib.mutex);
   return lib.engine;
 }
@@ -89,9 +95,15 @@ Status StateOf(const Completion& completion) {
 
 template <class F>
 Status HandleFor(Engine& engine, hvd_handle* out, F submit) {
+  // The place comes first: once submitted, the tensors are in use, and there must be a handle to wait for.
+  const hvd_handle handle = engine.handles().Add(nullptr);
   std::shared_ptr<Completion> completion;
-  HVD_TRY(submit(&completion));
-  *out = engine.handles().Add(std::move(completion));
+  if (Status refused = submit(&completion); !refused.ok()) {
+    engine.handles().Remove(handle);
+    return refused;
+  }
+  engine.handles().Fill(handle, std::move(completion));
+  *out = handle;
   return Status();
 }
 
@@ -105,7 +117,7 @@ Status CopyInts(const std::vector<int>& from, int32_t* to, int32_t* n) {
   return Status();
 }
 
-Status OutcomeOf(Completion& completion, int32_t index, hvd::Outcome** out) {
+Status OutcomeOf(Completion& completion, int32_t index, hvd::engine::Outcome** out) {
   HVD_TRY(StateOf(completion));
   auto& results = completion.results;
   if (index < 0 || index >= static_cast<int32_t>(results.size())) {
@@ -119,7 +131,7 @@ Status OutcomeOf(Completion& completion, int32_t index, hvd::Outcome** out) {
 // Of the core's memory, to be taken by the caller.
 bool HasResult(const Completion& completion) {
   return std::any_of(completion.results.begin(), completion.results.end(),
-                     [](const hvd::Outcome& outcome) { return outcome.tensor.result != nullptr; });
+                     [](const hvd::engine::Outcome& outcome) { return outcome.tensor.result != nullptr; });
 }
 
 }  // namespace
@@ -127,25 +139,40 @@ bool HasResult(const Completion& completion) {
 extern "C" {
 
 int32_t hvd_abi_version(void) { return HVD_ABI_VERSION; }
-const char* hvd_last_error(void) { return hvd::LastError(); }
+const char* hvd_last_error(void) { return hvd::api::LastError(); }
 
 int64_t hvd_region_bytes(int32_t local_size, int64_t resident_bytes) {
-  return static_cast<int64_t>(hvd::Arena::FixedBytes(std::max(1, local_size))) + std::max<int64_t>(0, resident_bytes);
+  return static_cast<int64_t>(hvd::transport::Arena::FixedBytes(std::max(1, local_size))) +
+         std::max<int64_t>(0, resident_bytes);
 }
 
 hvd_status hvd_init(const hvd_config* config) {
   return Guard([&]() -> Status {
-    Library& lib = Lib();
     if (config == nullptr) return Status(Code::kInvalidArgument, "hvd_init: config is null.");
-    if (lib.forked) return NotInitialized();
+    const auto refuse = [&](Status why) {
+      const hvd::engine::Descriptors closed_here(*config);
+      return why;
+    };
+    Library& lib = Lib();
+    if (lib.forked) return refuse(NotInitialized());
     std::lock_guard<std::mutex> life(lib.life);
-    if (Current()) return Status(Code::kInvalidArgument, "hvd_init: already initialised; call hvd_shutdown first.");
+    if (Current())
+      return refuse(Status(Code::kInvalidArgument, "hvd_init: already initialised; call hvd_shutdown first."));
     static const int at_fork = pthread_atfork(nullptr, nullptr, &InForkedChild);
-    if (at_fork != 0) return Status(Code::kInternal, "pthread_atfork failed.");
+    if (at_fork != 0) return refuse(hvd::SystemFailure("cannot prepare for forks", at_fork));
     auto engine = Engine::Create(*config);
     HVD_TRY(engine.status());
     std::lock_guard<std::mutex> lock(lib.mutex);
     lib.engine = std::move(*engine);
+    lib.to_detach = lib.engine.get();
+    return Status();
+  });
+}
+
+hvd_status hvd_last_words(const char* why) {
+  return WithEngine([&](Engine& engine) {
+    std::lock_guard<std::mutex> life(Lib().life);
+    engine.SetLastWords(why ? why : "");
     return Status();
   });
 }
@@ -153,22 +180,24 @@ hvd_status hvd_init(const hvd_config* config) {
 hvd_status hvd_shutdown(double timeout_s) {
   return Guard([&] {
     Library& lib = Lib();
-    if (lib.forked) return Status();
     std::lock_guard<std::mutex> life(lib.life);
     const std::shared_ptr<Engine> engine = Current();
     if (!engine) return Status();
     engine->Shutdown(timeout_s);
+    lib.to_detach = nullptr;
     std::lock_guard<std::mutex> lock(lib.mutex);
     lib.engine.reset();
-    hvd::Block::FreeKept();
+    hvd::collective::Block::FreeKept();
     return Status();
   });
 }
 
 hvd_status hvd_abort(hvd_status code, const char* reason) {
   return WithEngine([&](Engine& engine) {
-    if (code == HVD_OK || code == HVD_IN_PROGRESS)
-      return Status(Code::kInvalidArgument, "hvd_abort: not a failure code.");
+    if (!hvd::IsFailure(code)) {
+      return Status(Code::kInvalidArgument, "hvd_abort: " + std::to_string(code) +
+                                                " is no failure of an operation; give a code such as HVD_INTERNAL.");
+    }
     engine.Abort(Status(static_cast<Code>(code), reason ? reason : "aborted."));
     return Status();
   });
@@ -230,11 +259,11 @@ hvd_status hvd_finish(hvd_handle handle, double timeout_s) { return hvd_finish_a
 
 hvd_status hvd_finish_all(const hvd_handle* handles, int32_t n, double timeout_s) {
   return WithEngine([&](Engine& engine) {
-    const double deadline = hvd::NowS() + timeout_s;
+    const double deadline = hvd::engine::NowS() + timeout_s;
     for (int32_t i = 0; i < n; ++i) {
       const std::shared_ptr<Completion> completion = engine.handles().Find(handles[i]);
       if (!completion) return UnknownHandle(handles[i]);
-      if (!completion->done()) engine.Wait(*completion, deadline - hvd::NowS());
+      if (!completion->done()) engine.Wait(*completion, deadline - hvd::engine::NowS());
       HVD_TRY(StateOf(*completion));
     }
     for (int32_t i = 0; i < n; ++i) engine.handles().Remove(handles[i]);
@@ -267,13 +296,13 @@ hvd_status hvd_on_done(hvd_handle handle, hvd_done_fn fn, void* user) {
 
 hvd_status hvd_take_result(hvd_handle handle, int32_t index, hvd_result* out) {
   return WithHandle(handle, [&](Engine&, Completion& completion) {
-    hvd::Outcome* outcome = nullptr;
+    hvd::engine::Outcome* outcome = nullptr;
     HVD_TRY(OutcomeOf(completion, index, &outcome));
-    hvd::Tensor* t = &outcome->tensor;
+    hvd::collective::Tensor* t = &outcome->tensor;
     const bool in_output = !t->result && t->room > 0 && t->output != nullptr;
     if (!t->result && !in_output)
       return Status(Code::kInvalidArgument, "this operation has no result of its own, or it was taken already.");
-    hvd::Block* block = t->result.release();
+    hvd::collective::Block* block = t->result.release();
     out->data = t->output;
     out->owner = block;
     out->bytes = static_cast<int64_t>(in_output ? t->room : block->bytes);
@@ -285,16 +314,22 @@ hvd_status hvd_take_result(hvd_handle handle, int32_t index, hvd_result* out) {
   });
 }
 
-void hvd_result_free(void* owner) { delete static_cast<hvd::Block*>(owner); }
+void hvd_result_free(void* owner) { delete static_cast<hvd::collective::Block*>(owner); }
 
 hvd_status hvd_received_splits(hvd_handle handle, int32_t index, int32_t* splits, int32_t n) {
   return WithHandle(handle, [&](Engine&, Completion& completion) {
-    hvd::Outcome* outcome = nullptr;
+    hvd::engine::Outcome* outcome = nullptr;
     HVD_TRY(OutcomeOf(completion, index, &outcome));
     const std::vector<int64_t>& rows = outcome->tensor.received_rows;
     if (n != static_cast<int32_t>(rows.size())) {
       return Status(Code::kInvalidArgument,
                     "room for " + std::to_string(n) + " splits, " + std::to_string(rows.size()) + " received.");
+    }
+    if (const auto most = std::max_element(rows.begin(), rows.end()); most != rows.end() && *most > INT32_MAX) {
+      return Status(Code::kUnsupported, "member " + std::to_string(most - rows.begin()) + " of the process set sent " +
+                                            std::to_string(*most) +
+                                            " rows, more than the 2147483647 that a received split can say; send rows "
+                                            "with more elements, or several parts.");
     }
     std::copy(rows.begin(), rows.end(), splits);
     return Status();
@@ -345,7 +380,7 @@ hvd_status hvd_process_set_list(int32_t* ids, int32_t* n) {
 hvd_status hvd_shared_alloc(int64_t bytes, void** out) {
   *out = nullptr;
   return WithEngine([&](Engine& engine) {
-    const std::shared_ptr<hvd::ResidentHeap> heap = engine.heap();
+    const std::shared_ptr<hvd::transport::ResidentHeap> heap = engine.heap();
     if (!heap) return Status(Code::kUnsupported, "this rank shares no memory with others; use an ordinary tensor.");
     if (bytes < 0) return Status(Code::kInvalidArgument, "hvd_shared_alloc: negative size.");
     auto data = heap->Allocate(static_cast<size_t>(bytes));
@@ -360,7 +395,7 @@ hvd_status hvd_shared_alloc(int64_t bytes, void** out) {
 
 void hvd_shared_free(void* data) {
   Library& lib = Lib();
-  std::shared_ptr<hvd::ResidentHeap> heap;
+  std::shared_ptr<hvd::transport::ResidentHeap> heap;
   {
     std::lock_guard<std::mutex> lock(lib.heaps_mutex);
     auto it = lib.heaps.find(data);

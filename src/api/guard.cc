@@ -1,19 +1,25 @@
 #include "api/guard.h"
 
-namespace hvd {
+namespace hvd::api {
 namespace {
-std::string& Message() {
-  // Leaked per thread on purpose: a callback may report after the thread's destructors began.
-  thread_local auto* const message = new std::string;
-  return *message;
-}
+
+// What this thread's last failed call said. A callback may still report while the thread's other objects are being
+// destroyed; whatever comes after this one's own end is dropped.
+struct LastMessage {
+  ~LastMessage() { gone = true; }
+  std::string text;
+  static thread_local bool gone;  // has no destructor, so it may be read until the thread's very end
+};
+thread_local bool LastMessage::gone = false;
+thread_local LastMessage last;
+
 }  // namespace
 
 hvd_status Report(const Status& status) {
-  if (!status.ok()) Message() = status.message();
+  if (!status.ok() && !LastMessage::gone) last.text = status.message();
   return static_cast<hvd_status>(status.code());
 }
 
-const char* LastError() { return Message().c_str(); }
+const char* LastError() { return LastMessage::gone ? "" : last.text.c_str(); }
 
-}  // namespace hvd
+}  // namespace hvd::api

@@ -6,22 +6,22 @@
 
 #include "base/status.h"
 
-namespace hvd {
+namespace hvd::api {
 
 // Remembers the message for hvd_last_error and returns the code.
 hvd_status Report(const Status& status);
 const char* LastError();
 
-// Runs fn() -> Status; what it throws (only out-of-memory, or a bug of ours) becomes HVD_INTERNAL.
+// Runs fn() -> Status; out of memory becomes HVD_RESOURCE, any other throw, a bug of ours, HVD_INTERNAL.
 template <class F>
 hvd_status Guard(F fn) noexcept {
   try {
     return Report(fn());
   } catch (const std::bad_alloc&) {
-    return Report(Status(Code::kInternal, "out of memory."));
+    return Report(OutOfMemory());
   } catch (const std::exception& e) {
     return Report(Status(Code::kInternal, std::string("unexpected: ") + e.what()));
   }
 }
 
-}  // namespace hvd
+}  // namespace hvd::api

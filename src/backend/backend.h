@@ -9,7 +9,10 @@
 #include "base/task.h"
 #include "collective/batch.h"
 
-namespace hvd {
+namespace hvd::backend {
+
+using collective::Batch;
+using collective::Group;
 
 class Backend {
  public:
@@ -17,6 +20,8 @@ class Backend {
   virtual const char* name() const = 0;
   // Empty: usable. Otherwise the reason, with a remedy: "libnccl.so.2 not found (pip install nvidia-nccl-cu13)".
   virtual std::string why_not() const = 0;
+  // Of the library behind it, as one number; 0: there is none.
+  virtual int version() const { return 0; }
   // Empty: can run this batch. Otherwise the reason.
   virtual std::string Unsupported(const Group& group, const Batch& batch) const = 0;
   // Runs it: reads the inputs, fills the outputs or results. `group` and `batch` outlive the task. A failure leaves the
@@ -27,7 +32,7 @@ class Backend {
 };
 
 // By priority. The first that supports a batch runs it.
-class BackendRegistry {
+class Registry {
  public:
   void Add(std::unique_ptr<Backend> backend) { backends_.push_back(std::move(backend)); }
   // Fails with kBackendUnavailable and one reason per backend.
@@ -38,4 +43,4 @@ class BackendRegistry {
   std::vector<std::unique_ptr<Backend>> backends_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::backend

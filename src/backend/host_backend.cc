@@ -1,12 +1,13 @@
 #include "backend/host_backend.h"
 
-#include "collective/adasum.h"
-#include "collective/channel.h"
-#include "collective/shm.h"
+#include "collective/batch_log.h"
+#include "collective/channels/adasum.h"
+#include "collective/channels/collectives.h"
+#include "collective/shm/collectives.h"
 #include "collective/solo.h"
 #include "collective/two_level.h"
 
-namespace hvd {
+namespace hvd::backend {
 namespace {
 
 enum class Way { kSolo, kSharedMemory, kTwoLevel, kChannels, kAdasum };
@@ -17,46 +18,63 @@ Way Choose(const Group& group, const Batch& batch) {
   if (group.size() == 1) return Way::kSolo;
   if (batch.type == OpType::kAllreduce && batch.op == ReduceOp::kAdasum) return Way::kAdasum;
   if (group.one_host() && group.local != nullptr) return Way::kSharedMemory;
-  if (batch.type == OpType::kAllreduce && group.hierarchical != 0 && TwoLevelApplies(group)) return Way::kTwoLevel;
+  if (batch.type == OpType::kAllreduce && group.hierarchical != 0 && collective::TwoLevelApplies(group))
+    return Way::kTwoLevel;
   return Way::kChannels;
+}
+
+const char* Words(Way way) {
+  switch (way) {
+    case Way::kSolo:
+      return "alone";
+    case Way::kSharedMemory:
+      return "over shared memory";
+    case Way::kTwoLevel:
+      return "inside the hosts, then between them";
+    case Way::kAdasum:
+      return "by Adasum";
+    case Way::kChannels:
+      break;
+  }
+  return "over the connections between the ranks";
 }
 
 Task OverSharedMemory(const Group& group, Batch& batch) {
   switch (batch.type) {
     case OpType::kAllreduce:
-      return ShmAllreduce(group, batch);
+      return collective::shm::Allreduce(group, batch);
     case OpType::kAllgather:
-      return ShmAllgather(group, batch);
+      return collective::shm::Allgather(group, batch);
     case OpType::kBroadcast:
-      return ShmBroadcast(group, batch);
+      return collective::shm::Broadcast(group, batch);
     case OpType::kAlltoall:
-      return ShmAlltoall(group, batch);
+      return collective::shm::Alltoall(group, batch);
     case OpType::kReducescatter:
-      return ShmReducescatter(group, batch);
+      return collective::shm::Reducescatter(group, batch);
     case OpType::kBarrier:
     case OpType::kJoin:
       break;
   }
-  return ShmBarrier(group, batch);
+  return collective::shm::Barrier(group, batch);
 }
 
 Task OverChannels(const Group& group, Batch& batch) {
   switch (batch.type) {
     case OpType::kAllreduce:
-      return ChannelAllreduce(group, batch);
+      return collective::channels::Allreduce(group, batch);
     case OpType::kAllgather:
-      return ChannelAllgather(group, batch);
+      return collective::channels::Allgather(group, batch);
     case OpType::kBroadcast:
-      return ChannelBroadcast(group, batch);
+      return collective::channels::Broadcast(group, batch);
     case OpType::kAlltoall:
-      return ChannelAlltoall(group, batch);
+      return collective::channels::Alltoall(group, batch);
     case OpType::kReducescatter:
-      return ChannelReducescatter(group, batch);
+      return collective::channels::Reducescatter(group, batch);
     case OpType::kBarrier:
     case OpType::kJoin:
       break;
   }
-  return ChannelBarrier(group, batch);
+  return collective::channels::Barrier(group, batch);
 }
 
 }  // namespace
@@ -64,15 +82,18 @@ Task OverChannels(const Group& group, Batch& batch) {
 std::string HostBackend::Unsupported(const Group&, const Batch&) const { return ""; }
 
 Task HostBackend::Execute(const Group& group, Batch& batch) {
-  switch (Choose(group, batch)) {
+  const Way way = Choose(group, batch);
+  // An allreduce over shared memory knows more of its way, and says that itself.
+  if (way != Way::kSharedMemory || batch.type != OpType::kAllreduce) collective::LogWay(batch, Words(way));
+  switch (way) {
     case Way::kSolo:
-      return SoloCollective(group, batch);
+      return collective::SoloCollective(group, batch);
     case Way::kSharedMemory:
       return OverSharedMemory(group, batch);
     case Way::kTwoLevel:
-      return TwoLevelAllreduce(group, batch);
+      return collective::TwoLevelAllreduce(group, batch);
     case Way::kAdasum:
-      return AdasumAllreduce(group, batch);
+      return collective::channels::AdasumAllreduce(group, batch);
     case Way::kChannels:
       break;
   }
@@ -85,4 +106,4 @@ std::string HostBackend::ActivityName(const Group&, const Batch& batch) const {
   return std::string("GLOO_") + kNames[static_cast<int>(batch.type)];
 }
 
-}  // namespace hvd
+}  // namespace hvd::backend

@@ -4,7 +4,7 @@
 
 #include "backend/backend.h"
 
-namespace hvd {
+namespace hvd::backend {
 
 class HostBackend final : public Backend {
  public:
@@ -15,4 +15,4 @@ class HostBackend final : public Backend {
   std::string ActivityName(const Group& group, const Batch& batch) const override;
 };
 
-}  // namespace hvd
+}  // namespace hvd::backend

@@ -1,8 +1,8 @@
 #include "backend/backend.h"
 
-namespace hvd {
+namespace hvd::backend {
 
-Result<Backend*> BackendRegistry::Choose(const Group& group, const Batch& batch) const {
+Result<Backend*> Registry::Choose(const Group& group, const Batch& batch) const {
   std::string reasons;
   for (const auto& backend : backends_) {
     std::string why = backend->why_not();
@@ -13,4 +13,4 @@ Result<Backend*> BackendRegistry::Choose(const Group& group, const Batch& batch)
   return Status(Code::kBackendUnavailable, std::string("No backend can run ") + NameOf(batch.type) + "." + reasons);
 }
 
-}  // namespace hvd
+}  // namespace hvd::backend

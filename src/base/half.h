@@ -1,6 +1,6 @@
 // float16 (IEEE 754 binary16) and bfloat16 to and from float32, one value at a time, for code that is not on a hot path
 // and as the reference the vector kernels are tested against. To 16 bits: round to nearest even, overflow to infinity,
-// a NaN stays a (quiet) NaN. Arrays are converted by collective/kernels.h, which this file does not know.
+// a NaN stays a (quiet) NaN. Arrays are converted by collective/kernels/kernels.h, which this file does not know.
 #pragma once
 
 #include <bit>

@@ -24,6 +24,7 @@ enum class Code : int32_t {
   kMismatch = HVD_MISMATCH,
   kInProgress = HVD_IN_PROGRESS,
   kUnknownHandle = HVD_UNKNOWN_HANDLE,
+  kResource = HVD_RESOURCE,
 };
 
 class [[nodiscard]] Status {
@@ -63,6 +64,15 @@ class [[nodiscard]] Result {
   T value_;
   Status status_;
 };
+
+// Whether the code says that an operation failed: what other ranks can be told.
+inline bool IsFailure(int code) { return (code > HVD_OK && code < HVD_IN_PROGRESS) || code == HVD_RESOURCE; }
+
+// Made before it is needed: there may be no memory to make it with.
+inline const Status& OutOfMemory() {
+  static const auto* const kStatus = new Status(Code::kResource, "out of memory.");
+  return *kStatus;
+}
 
 }  // namespace hvd
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <coroutine>
-#include <exception>
+#include <new>
 #include <utility>
 
 #include "base/status.h"
@@ -34,9 +34,14 @@ class [[nodiscard]] Task {
     std::suspend_always initial_suspend() noexcept { return {}; }
     auto final_suspend() noexcept;
     void return_value(Status status) { result = std::move(status); }
-    void unhandled_exception() {
-      std::terminate();
-    }  // no code below throws but bad_alloc, which the engine maps before
+    // Nothing in here throws but an allocation: the collective fails with a status, as for any other reason.
+    void unhandled_exception() noexcept {
+      try {
+        throw;
+      } catch (const std::bad_alloc&) {
+        result = OutOfMemory();
+      }
+    }
   };
   using Handle = std::coroutine_handle<promise_type>;
 

@@ -1,20 +1,16 @@
 // Threads of the core never run the program's signal handlers: Ctrl-C must reach a thread that can act on it.
 #pragma once
 
-#include <csignal>
+#include <functional>
+#include <string>
 #include <thread>
+
+#include "base/status.h"
 
 namespace hvd {
 
-// Runs make() -> std::thread with every signal blocked, so that the new thread inherits that.
-template <class F>
-std::thread WithoutSignals(F make) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread = make();
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
-}
+// A thread that runs body() with every signal blocked; the caller's own signals are as before, also on failure. `what`
+// it is, for the message: "the engine's thread".
+Result<std::thread> StartThread(const std::string& what, std::function<void()> body);
 
 }  // namespace hvd

@@ -10,10 +10,13 @@
 #include "base/dtype.h"
 #include "base/status.h"
 
-namespace hvd {
-
+namespace hvd::transport {
 class Channel;
 class LocalView;
+}  // namespace hvd::transport
+
+namespace hvd::collective {
+
 class StoreChooser;
 
 // A block of results that the core allocates (allgather, alltoall, reducescatter). 64-byte aligned.
@@ -41,7 +44,7 @@ struct Tensor {
   std::vector<int64_t> received_rows;  // allgather, alltoall: rows from each member, in member order
 
   // Has `output` point to memory for a result of so many bytes: the caller's, if it is for exactly as many, or a block.
-  Status PlaceResult(OpType type, size_t bytes);
+  Status PlaceResult(size_t bytes);
 };
 
 struct Batch {
@@ -61,17 +64,17 @@ struct Group {
   int index = 0;                   // this rank's member index
   std::vector<int> host_of;        // per member: host number
   std::vector<int> local_members;  // member indices on this rank's host, ascending (this one included)
-  std::vector<Channel*>
-      channels;  // per member: data channel, or nullptr (itself, or a member of this host that shares memory)
-  LocalView* local = nullptr;            // shared memory of local_members; nullptr when local_members.size() == 1
-  std::shared_ptr<StoreChooser> stores;  // how to store into it, and into large results; never null
+  // Per member: data channel, or nullptr (itself, or a member of this host that shares memory).
+  std::vector<transport::Channel*> channels;
+  transport::LocalView* local = nullptr;  // of local_members; nullptr when there is one only
+  std::shared_ptr<StoreChooser> stores;   // how to store into it, and into large results; never null
   bool deterministic = false;
   int hierarchical = -1;  // -1 decide by topology, 0 off, 1 on
-  mutable std::vector<std::byte>
-      scratch;  // staging of the collectives over channels (two segments); one batch runs at a time
+  // Staging of the collectives over channels (two segments); one batch runs at a time.
+  mutable std::vector<std::byte> scratch;
 
   int size() const { return static_cast<int>(ranks.size()); }
   bool one_host() const { return static_cast<int>(local_members.size()) == size(); }
 };
 
-}  // namespace hvd
+}  // namespace hvd::collective

@@ -4,12 +4,12 @@
 // pages: the first touch of new memory costs more than the collective that fills it.
 #include <sys/mman.h>
 
-#include <cstdlib>
 #include <mutex>
+#include <new>
 
 #include "collective/batch.h"
 
-namespace hvd {
+namespace hvd::collective {
 namespace {
 
 constexpr size_t kLine = 64;
@@ -19,8 +19,14 @@ constexpr size_t kMostKeptBytes = 128u << 20;  // of all that wait
 constexpr int kMostKept = 4;
 
 bool IsLarge(size_t bytes) { return bytes >= kLargeBytes; }
-size_t AlignmentOf(size_t bytes) { return bytes >= 2 * kHugePage ? kHugePage : kLine; }
 size_t RoundedUp(size_t bytes, size_t unit) { return bytes == 0 ? unit : (bytes + unit - 1) / unit * unit; }
+// The same for a size and for what it is rounded up to.
+size_t AlignmentOf(size_t bytes) { return RoundedUp(bytes, kLine) >= 2 * kHugePage ? kHugePage : kLine; }
+
+std::byte* Obtain(size_t rounded) {
+  return static_cast<std::byte*>(::operator new(rounded, std::align_val_t(AlignmentOf(rounded)), std::nothrow));
+}
+void Release(std::byte* data, size_t rounded) { ::operator delete(data, std::align_val_t(AlignmentOf(rounded))); }
 
 // Large blocks that nobody uses. Nobody waits for the lock: a forked child may have inherited it locked.
 class Shelf {
@@ -38,14 +44,14 @@ class Shelf {
   bool Put(std::byte* data, size_t bytes) {
     std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock() || bytes > kMostKeptBytes) return false;
-    while (count_ == kMostKept || bytes_ + bytes > kMostKeptBytes) std::free(Remove(0));
+    while (count_ == kMostKept || bytes_ + bytes > kMostKeptBytes) ReleaseOldest();
     kept_[count_++] = {data, bytes};
     bytes_ += bytes;
     return true;
   }
   void Clear() {
     std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
-    while (lock.owns_lock() && count_ > 0) std::free(Remove(0));
+    while (lock.owns_lock() && count_ > 0) ReleaseOldest();
   }
 
  private:
@@ -53,6 +59,10 @@ class Shelf {
     std::byte* data;
     size_t bytes;
   };
+  void ReleaseOldest() {
+    const size_t bytes = kept_[0].bytes;
+    Release(Remove(0), bytes);
+  }
   std::byte* Remove(int at) {
     const Kept taken = kept_[at];
     --count_;
@@ -82,7 +92,7 @@ Block::Block(size_t size) : bytes(size) {
   const size_t rounded = RoundedUp(size, align);
   if (IsLarge(size)) data = TheShelf().Take(rounded);
   if (data != nullptr) return;
-  data = static_cast<std::byte*>(std::aligned_alloc(align, rounded));
+  data = Obtain(rounded);
 #ifdef MADV_HUGEPAGE
   // A hint: without huge pages the block is merely slower to fill.
   if (data != nullptr && align == kHugePage) (void)madvise(data, rounded, MADV_HUGEPAGE);
@@ -90,19 +100,20 @@ Block::Block(size_t size) : bytes(size) {
 }
 
 Block::~Block() {
-  if (data != nullptr && IsLarge(bytes) && TheShelf().Put(data, RoundedUp(bytes, AlignmentOf(bytes)))) return;
-  std::free(data);
+  if (data == nullptr) return;
+  const size_t rounded = RoundedUp(bytes, AlignmentOf(bytes));
+  if (!IsLarge(bytes) || !TheShelf().Put(data, rounded)) Release(data, rounded);
 }
 
 void Block::FreeKept() { TheShelf().Clear(); }
 
-Status Tensor::PlaceResult(OpType type, size_t bytes) {
+Status Tensor::PlaceResult(size_t bytes) {
   if (output != nullptr && room == bytes && bytes > 0) return Status();
   result = std::make_unique<Block>(bytes);
   output = result->data;
   if (output != nullptr) return Status();
-  return Status(Code::kInternal,
-                std::string(NameOf(type)) + ": no memory for a result of " + std::to_string(bytes) + " bytes.");
+  return Status(Code::kResource,
+                "no memory for a result of " + std::to_string(bytes) + " bytes; free memory, or pass smaller tensors.");
 }
 
-}  // namespace hvd
+}  // namespace hvd::collective

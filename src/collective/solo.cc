@@ -1,14 +1,14 @@
 #include "collective/solo.h"
 
-#include "collective/kernels.h"
+#include "collective/kernels/kernels.h"
 
-namespace hvd {
+namespace hvd::collective {
 namespace {
 
 void ReduceOne(const Batch& batch, const Tensor& t, void* out) {
   const void* src = t.input;
   const ReduceOp op = batch.op == ReduceOp::kAdasum ? ReduceOp::kSum : batch.op;  // Adasum of one vector is the vector
-  Reduce({batch.dtype, op, {batch.prescale, batch.postscale}, &src, 1, &out, 1, t.elems});
+  kernels::Reduce({batch.dtype, op, {batch.prescale, batch.postscale}, &src, 1, &out, 1, t.elems});
 }
 
 }  // namespace
@@ -22,23 +22,23 @@ Task SoloCollective(const Group&, Batch& batch) {
         ReduceOne(batch, t, t.output);
         break;
       case OpType::kReducescatter:
-        HVD_CO_TRY(t.PlaceResult(batch.type, bytes));
+        HVD_CO_TRY(t.PlaceResult(bytes));
         ReduceOne(batch, t, t.output);
         break;
       case OpType::kBroadcast:
-        if (t.output != t.input) Copy(t.output, t.input, bytes);
+        if (t.output != t.input) kernels::Copy(t.output, t.input, bytes);
         break;
       case OpType::kAlltoall: {  // rows beyond the splits go nowhere
         const int64_t sent = t.splits.empty() ? rows : t.splits[0];
         const size_t sent_bytes = static_cast<size_t>(sent) * t.row_elems * SizeOf(batch.dtype);
-        HVD_CO_TRY(t.PlaceResult(batch.type, sent_bytes));
-        Copy(t.output, t.input, sent_bytes);
+        HVD_CO_TRY(t.PlaceResult(sent_bytes));
+        kernels::Copy(t.output, t.input, sent_bytes);
         t.received_rows = {sent};
         break;
       }
       case OpType::kAllgather:
-        HVD_CO_TRY(t.PlaceResult(batch.type, bytes));
-        Copy(t.output, t.input, bytes);
+        HVD_CO_TRY(t.PlaceResult(bytes));
+        kernels::Copy(t.output, t.input, bytes);
         t.received_rows = {rows};
         break;
       case OpType::kBarrier:
@@ -49,4 +49,4 @@ Task SoloCollective(const Group&, Batch& batch) {
   co_return Status();
 }
 
-}  // namespace hvd
+}  // namespace hvd::collective

@@ -5,8 +5,8 @@
 #include "base/task.h"
 #include "collective/batch.h"
 
-namespace hvd {
+namespace hvd::collective {
 
 Task SoloCollective(const Group& group, Batch& batch);
 
-}  // namespace hvd
+}  // namespace hvd::collective

@@ -4,13 +4,13 @@
 #include <memory>
 #include <optional>
 
-#include "collective/channel.h"
-#include "collective/channel_run.h"
-#include "collective/kernels.h"
-#include "collective/shm.h"
-#include "collective/shm_steps.h"
+#include "collective/channels/collectives.h"
+#include "collective/channels/plan_run.h"
+#include "collective/kernels/kernels.h"
+#include "collective/shm/collectives.h"
+#include "collective/shm/steps.h"
 
-namespace hvd {
+namespace hvd::collective {
 namespace {
 
 // A block's part of one owner: large enough for the network, small enough that blocks overlap and stay in a shared
@@ -22,8 +22,8 @@ constexpr size_t kFewestBlocks = 4;
 // it across the hosts.
 struct Roles {
   int locals = 1, owners = 1, hosts = 1;
-  int me = 0;   // index among the members of this host
-  Team across;  // of this owner and its counterparts, hosts by their lowest member
+  int me = 0;             // index among the members of this host
+  channels::Team across;  // of this owner and its counterparts, hosts by their lowest member
   bool owner() const { return me < owners; }
 };
 
@@ -72,7 +72,7 @@ class TwoLevel {
     if (group.local != nullptr) steps_.emplace(group, batch.seq);
     // An owner stages for the other owners; where some members own nothing, they stage for all of them.
     lanes_ = roles_.locals > roles_.owners ? roles_.owners : std::max(1, roles_.owners - 1);
-    lane_bytes_ = kPieceBytes / lanes_ / kShareAlign * kShareAlign;
+    lane_bytes_ = shm::kPieceBytes / lanes_ / shm::kShareAlign * shm::kShareAlign;
     mode_ = UnmeasuredStores(group, ranges_.total());
   }
 
@@ -93,12 +93,13 @@ class TwoLevel {
 
  private:
   // Part of an owner in a block, in bytes.
-  Range Part(size_t block, int owner) const {
-    const Range whole = PartOf(ranges_.total() / unit_, static_cast<int>(blocks_), static_cast<int>(block));
-    const Range part = PartOf(whole.size(), roles_.owners, owner);
+  channels::Range Part(size_t block, int owner) const {
+    const channels::Range whole =
+        channels::PartOf(ranges_.total() / unit_, static_cast<int>(blocks_), static_cast<int>(block));
+    const channels::Range part = channels::PartOf(whole.size(), roles_.owners, owner);
     return {(whole.begin + part.begin) * unit_, (whole.begin + part.end) * unit_};
   }
-  static Range Chunk(const Range& part, size_t c, size_t bytes) {
+  static channels::Range Chunk(const channels::Range& part, size_t c, size_t bytes) {
     const size_t begin = std::min(part.end, part.begin + c * bytes);
     return {begin, std::min(part.end, begin + bytes)};
   }
@@ -114,7 +115,7 @@ class TwoLevel {
     pumped_ = network_->Advance(&moved);
   }
 
-  Task SlotsDrained() {
+  Task StagesDrained() {
     if (steps_->taken() > 0) HVD_CO_TRY(co_await steps_->view().AllReached(steps_->taken()));
     co_return Status();
   }
@@ -125,7 +126,7 @@ class TwoLevel {
     const auto fill = [this, b](size_t c, std::byte* piece) {
       for (int o = 0; o < roles_.owners; ++o) {
         if (o == roles_.me) continue;
-        const Range chunk = Chunk(Part(b, o), c, lane_bytes_);
+        const channels::Range chunk = Chunk(Part(b, o), c, lane_bytes_);
         ranges_.Gather(chunk.begin, chunk.end, piece + lane_offset(roles_.me, o), mode_);
       }
     };
@@ -133,33 +134,34 @@ class TwoLevel {
       if (roles_.owner()) CombineChunk(Chunk(Part(b, roles_.me), c, lane_bytes_), c);
       Pump();
     };
-    HVD_CO_TRY(co_await SlotsDrained());
-    HVD_CO_TRY(co_await StreamPieces(*steps_, rounds(b, lane_bytes_), kPieceBytes, fill, drain));
+    HVD_CO_TRY(co_await StagesDrained());
+    HVD_CO_TRY(co_await shm::StreamPieces(*steps_, rounds(b, lane_bytes_), shm::kPieceBytes, fill, drain));
     co_return pumped_;
   }
 
-  void CombineChunk(const Range& chunk, size_t c) {
-    LocalView& view = steps_->view();
+  void CombineChunk(const channels::Range& chunk, size_t c) {
+    transport::LocalView& view = steps_->view();
     ranges_.ForEach(chunk.begin, chunk.end, [&](const std::byte* in, std::byte* out, size_t bytes, size_t at) {
-      PointerList<const void*> srcs(roles_.locals);
+      shm::PointerList<const void*> srcs(roles_.locals);
       for (int m = 0; m < roles_.locals; ++m) {
-        srcs[m] = m == roles_.me ? in : PieceOf(view, m, c) + lane_offset(m, roles_.me) + (at - chunk.begin);
+        srcs[m] = m == roles_.me ? in : shm::PieceOf(view, m, c) + lane_offset(m, roles_.me) + (at - chunk.begin);
       }
       void* dst = out;
-      Reduce({batch_.dtype, batch_.op, {batch_.prescale, 1.0}, srcs.data(), roles_.locals, &dst, 1, bytes / unit_});
+      kernels::Reduce(
+          {batch_.dtype, batch_.op, {batch_.prescale, 1.0}, srcs.data(), roles_.locals, &dst, 1, bytes / unit_});
     });
   }
 
   // The only member of its host.
   Task OwnOnly(size_t b) {
-    const Range part = Part(b, 0);
-    const size_t rounds = (part.size() + kPieceBytes - 1) / kPieceBytes;
+    const channels::Range part = Part(b, 0);
+    const size_t rounds = (part.size() + shm::kPieceBytes - 1) / shm::kPieceBytes;
     for (size_t c = 0; c < rounds; ++c) {
-      const Range chunk = Chunk(part, c, kPieceBytes);
+      const channels::Range chunk = Chunk(part, c, shm::kPieceBytes);
       ranges_.ForEach(chunk.begin, chunk.end, [&](const std::byte* in, std::byte* out, size_t bytes, size_t) {
         const void* src = in;
         void* dst = out;
-        Reduce({batch_.dtype, batch_.op, {batch_.prescale, 1.0}, &src, 1, &dst, 1, bytes / unit_});
+        kernels::Reduce({batch_.dtype, batch_.op, {batch_.prescale, 1.0}, &src, 1, &dst, 1, bytes / unit_});
       });
       Pump();
       co_await Yield();
@@ -168,20 +170,22 @@ class TwoLevel {
   }
 
   void StartBetween(size_t b) {
-    const Range part = Part(b, roles_.me);
-    PlanRun::Work work;
+    const channels::Range part = Part(b, roles_.me);
+    channels::PlanRun::Work work;
     work.unit_bytes = unit_;
     output_.Visit(part.begin, part.size(), [&](std::byte* data, size_t bytes) {
       work.input.Add(data, bytes);
       work.output.Add(data, bytes);
     });
-    work.plan = PlanAllreduce(ShapeOf(roles_.hosts, roles_.across.index, part.size() / unit_, unit_), unit_);
+    work.plan = channels::PlanAllreduce(
+        channels::ShapeOf(roles_.hosts, roles_.across.index, part.size() / unit_, unit_), unit_);
     work.dtype = batch_.dtype;
     work.op = batch_.op;
     work.last_factor = batch_.postscale;
     work.seq = batch_.seq;
     work.round = static_cast<uint32_t>(b);
-    network_ = std::make_unique<PlanRun>(roles_.across, std::move(work), &group_.scratch, &batch_.waiting_for);
+    network_ =
+        std::make_unique<channels::PlanRun>(roles_.across, std::move(work), &group_.scratch, &batch_.waiting_for);
     Pump();
   }
 
@@ -190,22 +194,22 @@ class TwoLevel {
     if (!steps_) co_return pumped_;
     const auto fill = [this, b](size_t c, std::byte* piece) {
       if (!roles_.owner()) return;
-      const Range chunk = Chunk(Part(b, roles_.me), c, kPieceBytes);
+      const channels::Range chunk = Chunk(Part(b, roles_.me), c, shm::kPieceBytes);
       output_.Visit(chunk.begin, chunk.size(), [&](const std::byte* data, size_t bytes) {
-        Copy(piece, data, bytes, mode_);
+        kernels::Copy(piece, data, bytes, mode_);
         piece += bytes;
       });
     };
     const auto drain = [this, b](size_t c) {
       for (int o = 0; o < roles_.owners; ++o) {
         if (o == roles_.me) continue;
-        const Range chunk = Chunk(Part(b, o), c, kPieceBytes);
-        ranges_.Scatter(chunk.begin, chunk.end, PieceOf(steps_->view(), o, c));
+        const channels::Range chunk = Chunk(Part(b, o), c, shm::kPieceBytes);
+        ranges_.Scatter(chunk.begin, chunk.end, shm::PieceOf(steps_->view(), o, c));
       }
       Pump();
     };
-    HVD_CO_TRY(co_await SlotsDrained());
-    HVD_CO_TRY(co_await StreamPieces(*steps_, rounds(b, kPieceBytes), kPieceBytes, fill, drain));
+    HVD_CO_TRY(co_await StagesDrained());
+    HVD_CO_TRY(co_await shm::StreamPieces(*steps_, rounds(b, shm::kPieceBytes), shm::kPieceBytes, fill, drain));
     co_return pumped_;
   }
 
@@ -213,14 +217,14 @@ class TwoLevel {
   Batch& batch_;
   const Roles roles_;
   const size_t unit_;
-  Ranges ranges_;  // inputs and outputs, for the work inside the host
-  Pieces output_;  // outputs, for the network
+  shm::Ranges ranges_;       // inputs and outputs, for the work inside the host
+  channels::Pieces output_;  // outputs, for the network
   size_t blocks_ = 1;
   int lanes_ = 1;
   size_t lane_bytes_ = 0;
   StoreMode mode_ = StoreMode::kOrdinary;
-  std::optional<ShmSteps> steps_;  // none: alone on this host
-  std::unique_ptr<PlanRun> network_;
+  std::optional<shm::Steps> steps_;  // none: alone on this host
+  std::unique_ptr<channels::PlanRun> network_;
   Status pumped_;
 };
 
@@ -234,18 +238,18 @@ bool TwoLevelApplies(const Group& group) {
 }
 
 // h hosts, l members on this host, k owners (the size of the smallest host), B bytes. Inside: reduce-scatter and
-// allgather through the slots (StreamPieces), about 4 B moved per member. Between: every owner runs an allreduce of its
-// B/k with its counterparts, 2 (h-1)/h B/k bytes sent per owner; the network of a host carries 2 (h-1)/h B in all, and
-// k flows share it. Steps: those of PlanAllreduce for h, per block. Memory: the slots and two segments. Idea: Jia et
-// al. 2018 (hierarchical allreduce), with the parts of Patarasuk and Yuan 2009. Invariants: an owner's part is combined
-// inside a host in member order by one member, then between hosts by a plan that gives equal bits; nobody else combines
-// it. No wait inside a host depends on the network but Finish(), and all members do the phases in the same order; so
-// the earliest unfinished phase can always go on. A phase uses the slots only after all members have drained the last
-// one (AllReached).
+// allgather through the stages (StreamPieces), about 4 B moved per member. Between: every owner runs an allreduce of
+// its B/k with its counterparts, 2 (h-1)/h B/k bytes sent per owner; the network of a host carries 2 (h-1)/h B in all,
+// and k flows share it. Steps: those of PlanAllreduce for h, per block. Memory: the stages and two segments. Idea: Jia
+// et al. 2018 (hierarchical allreduce), with the parts of Patarasuk and Yuan 2009. Invariants: an owner's part is
+// combined inside a host in member order by one member, then between hosts by a plan that gives equal bits; nobody else
+// combines it. No wait inside a host depends on the network but Finish(), and all members do the phases in the same
+// order; so the earliest unfinished phase can always go on. A phase uses the stages only after all members have drained
+// the last one (AllReached).
 Task TwoLevelAllreduce(const Group& group, Batch& batch) {
-  if (group.one_host()) co_return co_await ShmAllreduce(group, batch);
+  if (group.one_host()) co_return co_await shm::Allreduce(group, batch);
   TwoLevel work(group, batch);
   co_return co_await work.Run();
 }
 
-}  // namespace hvd
+}  // namespace hvd::collective

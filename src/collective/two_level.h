@@ -1,12 +1,13 @@
 // Two-level allreduce: for groups on several hosts of which at least one has several members that share memory. Chosen
 // by the host backend. The other collectives need no two-level form: TeamOf() puts the members of a host next to one
-// another, so the ring (allgather) and the chain (broadcast) of schedule.h cross each host boundary once anyway.
+// another, so the ring (allgather) and the chain (broadcast) of channels/schedule.h cross each host boundary once
+// anyway.
 #pragma once
 
 #include "base/task.h"
 #include "collective/batch.h"
 
-namespace hvd {
+namespace hvd::collective {
 
 // Several hosts, one of them with several members. The same answer on all members, also on one that is alone on its
 // host: it must take part.
@@ -16,4 +17,4 @@ bool TwoLevelApplies(const Group& group);
 // Product.
 Task TwoLevelAllreduce(const Group& group, Batch& batch);
 
-}  // namespace hvd
+}  // namespace hvd::collective

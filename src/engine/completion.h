@@ -11,13 +11,13 @@
 #include "base/status.h"
 #include "collective/batch.h"
 
-namespace hvd {
+namespace hvd::engine {
 
 // What a finished tensor leaves behind: its result block (if the core allocated one), the rows received, its shape now
 // of the result.
 struct Outcome {
   DType dtype = DType::kFloat32;
-  Tensor tensor;
+  collective::Tensor tensor;
 };
 
 class Completion {
@@ -27,20 +27,28 @@ class Completion {
     void* user = nullptr;
   };
 
+  // What is to be called, with which status, once the role is put down.
+  using Due = std::vector<std::pair<std::vector<Callback>, Status>>;
+
   explicit Completion(int tensors) : left_(tensors), results(tensors) {}
 
   bool done() const { return done_.load(std::memory_order_acquire); }
   // Valid once done.
   const Status& status() const { return status_; }
 
-  // One tensor of the submission ended. Returns true when it was the last: then the callbacks to run are in *callbacks.
-  bool Arrive(Status status, std::vector<std::pair<Callback, Status>>* callbacks) {
+  // One tensor of the submission ended. Returns true when it was the last: then the callbacks to run are in *due. When
+  // it throws, for want of memory, the tensor has not ended.
+  bool Arrive(Status status, Due* due) {
     if (!status.ok() && status_.ok()) status_ = std::move(status);
-    if (--left_ > 0) return false;
+    if (left_ > 1) {
+      --left_;
+      return false;
+    }
     std::lock_guard<std::mutex> lock(mutex_);
-    done_.store(true, std::memory_order_release);
-    for (const Callback& c : callbacks_) callbacks->emplace_back(c, status_);
+    if (!callbacks_.empty()) due->emplace_back(std::move(callbacks_), status_);
     callbacks_.clear();
+    left_ = 0;
+    done_.store(true, std::memory_order_release);
     return true;
   }
   // False: already done, the caller runs it itself.
@@ -64,4 +72,4 @@ class Completion {
   std::vector<Outcome> results;  // by index in the group
 };
 
-}  // namespace hvd
+}  // namespace hvd::engine

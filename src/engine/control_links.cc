@@ -2,18 +2,17 @@
 
 #include <unistd.h>
 
-namespace hvd {
+namespace hvd::engine {
 
-void ControlLinks::AddRing(Neighbours* neighbours, int local, int self_rank) {
-  Link link;
-  auto ring = std::make_unique<RingChannel>(neighbours, local, RingKind::kControl);
+void ControlLinks::AddRing(transport::Neighbours* neighbours, int local, int self_rank) {
+  Link& link = links_.emplace_back();
+  auto ring = std::make_unique<transport::RingChannel>(neighbours, local, transport::RingKind::kControl);
   link.rank = neighbours->rank(local);
   link.local = local;
   link.ring = ring.get();
-  link.stream = std::make_unique<FrameStream>(ring.get(), self_rank);
+  link.stream = std::make_unique<transport::FrameStream>(ring.get(), self_rank);
   link.channel = std::move(ring);
-  links_.push_back(std::move(link));
-  Index(links_.back().rank);
+  Index(link.rank);
 }
 
 void ControlLinks::Index(int rank) {
@@ -21,13 +20,13 @@ void ControlLinks::Index(int rank) {
   link_of_rank_[rank] = static_cast<int>(links_.size()) - 1;
 }
 
-void ControlLinks::Add(std::unique_ptr<Channel> channel, int self_rank, const FrameStream::Key& key) {
-  Link link;
+void ControlLinks::Add(std::unique_ptr<transport::Channel> channel, int self_rank,
+                       const transport::FrameStream::Key& key) {
+  Link& link = links_.emplace_back();
   link.rank = channel->peer();
-  link.stream = std::make_unique<FrameStream>(channel.get(), self_rank, key);
+  link.stream = std::make_unique<transport::FrameStream>(channel.get(), self_rank, key);
   link.channel = std::move(channel);
-  links_.push_back(std::move(link));
-  Index(links_.back().rank);
+  Index(link.rank);
 }
 
 Status ControlLinks::Send(int to_rank, std::span<const std::byte> frame) {
@@ -51,8 +50,9 @@ Status ControlLinks::Receive(const Deliver& deliver, bool* moved) {
 Status ControlLinks::ReceiveFrom(Link& link, const Deliver& deliver, bool* moved) {
   if (link.stream->has_unsent()) HVD_TRY(link.stream->Flush());
   if (link.ring != nullptr && !link.ring->readable()) {
-    // The common case, and all of it: one load. A ring whose peer died is told by its liveness descriptor.
-    return Status();
+    // The common case, and all of it: two loads. A ring whose peer died is told by its liveness descriptor; what this
+    // rank could not send is told here.
+    return link.stream->failed();
   }
   for (;;) {
     auto frame = link.stream->Receive();
@@ -65,7 +65,7 @@ Status ControlLinks::ReceiveFrom(Link& link, const Deliver& deliver, bool* moved
 
 bool ControlLinks::AnythingToRead() const {
   for (const Link& link : links_) {
-    if (link.ring != nullptr && link.ring->readable()) return true;
+    if (!link.broken && link.ring != nullptr && link.ring->readable()) return true;
   }
   return false;  // sockets are level with the sleeper: an edge arrives for what comes later
 }
@@ -77,7 +77,7 @@ bool ControlLinks::HasUnsent() const {
   return false;
 }
 
-void ControlLinks::DropReadRings(Neighbours* neighbours) const {
+void ControlLinks::DropReadRings(transport::Neighbours* neighbours) const {
   // What is not in a control ring (progress words) is of no interest to a neighbour that is idle.
   neighbours->DropPendingRings([this](int local) {
     for (const Link& link : links_) {
@@ -87,10 +87,18 @@ void ControlLinks::DropReadRings(Neighbours* neighbours) const {
   });
 }
 
+std::vector<std::pair<int, int>> ControlLinks::Sockets() const {
+  std::vector<std::pair<int, int>> sockets;
+  for (const Link& link : links_) {
+    if (link.channel->fd() >= 0) sockets.emplace_back(link.rank, link.channel->fd());
+  }
+  return sockets;
+}
+
 void ControlLinks::CloseInChild() {
   for (Link& link : links_) {
     if (link.channel->fd() >= 0) close(link.channel->fd());
   }
 }
 
-}  // namespace hvd
+}  // namespace hvd::engine

@@ -2,22 +2,25 @@
 // one host, through authenticated sockets between hosts. Used by the holder of the driver role only.
 #pragma once
 
+#include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "transport/frame_stream.h"
 #include "transport/neighbours.h"
 #include "transport/ring_channel.h"
 
-namespace hvd {
+namespace hvd::engine {
 
 class ControlLinks {
  public:
-  void AddRing(Neighbours* neighbours, int local, int self_rank);
+  void AddRing(transport::Neighbours* neighbours, int local, int self_rank);
   // `key`: of the frames' authentication code.
-  void Add(std::unique_ptr<Channel> channel, int self_rank, const FrameStream::Key& key);
+  void Add(std::unique_ptr<transport::Channel> channel, int self_rank, const transport::FrameStream::Key& key);
 
   Status Send(int to_rank, std::span<const std::byte> frame);
   // Hands every whole frame that has arrived to deliver(from_rank, frame) and sends what still waits. The first failure
@@ -28,25 +31,27 @@ class ControlLinks {
   bool AnythingToRead() const;
   bool HasUnsent() const;
   // A neighbour that has read everything need not be rung.
-  void DropReadRings(Neighbours* neighbours) const;
+  void DropReadRings(transport::Neighbours* neighbours) const;
+  // (rank, descriptor) of the links that are sockets.
+  std::vector<std::pair<int, int>> Sockets() const;
   void CloseInChild();
 
  private:
   struct Link {
     int rank = -1;
     int local = -1;  // neighbour, or -1: a socket
-    std::unique_ptr<Channel> channel;
-    const RingChannel* ring = nullptr;  // the channel, when it is one
-    std::unique_ptr<FrameStream> stream;
-    bool broken = false;
+    std::unique_ptr<transport::Channel> channel;
+    const transport::RingChannel* ring = nullptr;  // the channel, when it is one
+    std::unique_ptr<transport::FrameStream> stream;
+    std::atomic<bool> broken{false};  // AnythingToRead looks at it without the role
   };
   Status ReceiveFrom(Link& link, const Deliver& deliver, bool* moved);
 
   void Index(int rank);
 
-  std::vector<Link> links_;
+  std::deque<Link> links_;
   std::vector<int> link_of_rank_;  // -1: none
   int broken_rank_ = -1;
 };
 
-}  // namespace hvd
+}  // namespace hvd::engine

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <memory>
 
-namespace hvd {
+namespace hvd::engine {
 namespace {
 
 // More than any machine has; a kernel that wants more room than for so many is not asked again.
@@ -89,4 +89,4 @@ std::vector<CoreSet> CoresOf(const std::vector<int64_t>& pids, const AskAffinity
   return cores;
 }
 
-}  // namespace hvd
+}  // namespace hvd::engine

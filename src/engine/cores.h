@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-namespace hvd {
+namespace hvd::engine {
 
 using CoreSet = std::vector<int>;  // numbers of cores
 
@@ -24,4 +24,4 @@ using AskAffinity = std::function<int(pid_t pid, size_t bytes, cpu_set_t* set)>;
 // namespace) counts as bound like this one.
 std::vector<CoreSet> CoresOf(const std::vector<int64_t>& pids, const AskAffinity& ask = sched_getaffinity);
 
-}  // namespace hvd
+}  // namespace hvd::engine

@@ -1,8 +1,11 @@
-// Engine::DescribeJson: what hvd_describe answers.
-#include "collective/kernels.h"
-#include "engine/engine.h"
+#include "engine/describe.h"
 
-namespace hvd {
+#include <cmath>
+#include <cstdio>
+
+#include "collective/kernels/kernels.h"
+
+namespace hvd::engine {
 namespace {
 
 std::string Quoted(const std::string& text) {
@@ -20,30 +23,83 @@ std::string List(const std::vector<int>& numbers) {
   return out + "]";
 }
 
-}  // namespace
+// One JSON object, member by member.
+class Members {
+ public:
+  void Add(const std::string& name, const std::string& json) {
+    text_ += (text_.empty() ? "" : ",") + Quoted(name) + ':' + json;
+  }
+  void Add(const std::string& name, int64_t value) { Add(name, std::to_string(value)); }
+  void Add(const std::string& name, double value) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.17g", std::isfinite(value) ? value : 1e308);  // JSON knows no infinity
+    Add(name, std::string(text));
+  }
+  void AddText(const std::string& name, const std::string& value) { Add(name, Quoted(value)); }
+  void AddBool(const std::string& name, bool value) { Add(name, std::string(value ? "true" : "false")); }
+  std::string Json() const { return '{' + text_ + '}'; }
 
-std::string Engine::DescribeJson() {
-  std::string out =
-      "{\"abi\":" + std::to_string(HVD_ABI_VERSION) + ",\"rank\":" + std::to_string(rank_) +
-      ",\"size\":" + std::to_string(size_) + ",\"hostname\":" + Quoted(hostname_) + ",\"simd\":" + Quoted(SimdName()) +
-      ",\"shared_memory_ranks\":" + std::to_string(transports_.neighbours ? transports_.neighbours->size() : 1) +
-      ",\"cores_are_shared\":" + (Crowded() ? "true" : "false") + ",\"failed\":" + (failed_ ? "true" : "false");
-  out += ",\"backends\":[";
-  bool first = true;
-  for (const auto& backend : backends_.all()) {
-    out += std::string(first ? "" : ",") + "{\"name\":" + Quoted(backend->name()) +
-           ",\"why_not\":" + Quoted(backend->why_not()) + "}";
-    first = false;
-  }
-  out += "],\"process_sets\":{";
-  first = true;
-  for (const int id : sets_.Ids()) {
-    out += std::string(first ? "" : ",") + "\"" + std::to_string(id) + "\":" + List(sets_.Ranks(id));
-    first = false;
-  }
-  out += "},\"counters\":{\"batches\":" + std::to_string(batches_) + ",\"tensors\":" + std::to_string(tensors_) +
-         ",\"sleeps\":" + std::to_string(sleeps_) + ",\"in_flight\":" + std::to_string(submissions_.in_flight()) + "}}";
-  return out;
+ private:
+  std::string text_;
+};
+
+std::string Describe(const backend::Backend& backend) {
+  Members m;
+  const std::string why_not = backend.why_not();
+  m.AddText("name", backend.name());
+  m.AddBool("usable", why_not.empty());
+  m.AddText("why_not", why_not);
+  m.Add("version", static_cast<int64_t>(backend.version()));
+  return m.Json();
 }
 
-}  // namespace hvd
+}  // namespace
+
+std::string DescribeSettings(const hvd_config& c) {
+  Members m;
+  m.Add("fusion_threshold_bytes", c.fusion_threshold_bytes);
+  m.Add("cycle_time_ms", c.cycle_time_ms);
+  m.Add("cache_capacity", int64_t{c.cache_capacity});
+  m.AddBool("disable_group_fusion", c.disable_group_fusion != 0);
+  m.Add("hierarchical_allreduce", int64_t{c.hierarchical_allreduce});
+  m.AddBool("deterministic", c.deterministic != 0);
+  m.AddBool("stall_check_disable", c.stall_check_disable != 0);
+  m.Add("stall_warning_s", c.stall_warning_s);
+  m.Add("stall_shutdown_s", c.stall_shutdown_s);
+  m.Add("collective_timeout_s", c.collective_timeout_s);
+  m.Add("spin_us", c.spin_us);
+  m.Add("store_mode", int64_t{c.store_mode});
+  m.Add("thread_affinity", int64_t{c.thread_affinity});
+  m.Add("log_level", int64_t{c.log_level});
+  m.AddText("timeline_path", c.timeline_path != nullptr ? c.timeline_path : "");
+  m.AddBool("timeline_mark_cycles", c.timeline_mark_cycles != 0);
+  m.Add("resident_bytes", c.resident_bytes);
+  return m.Json();
+}
+
+std::string DescribeRank(const Facts& rank) {
+  std::string backends;
+  for (const auto& backend : rank.backends->all()) backends += (backends.empty() ? "" : ",") + Describe(*backend);
+  Members sets, counters, all;
+  for (const int id : rank.sets->Ids()) sets.Add(std::to_string(id), List(rank.sets->Ranks(id)));
+  counters.Add("batches", static_cast<int64_t>(rank.counters->batches));
+  counters.Add("tensors", static_cast<int64_t>(rank.counters->tensors));
+  counters.Add("sleeps", static_cast<int64_t>(rank.counters->sleeps));
+  counters.Add("in_flight", static_cast<int64_t>(rank.in_flight));
+  all.Add("abi", int64_t{HVD_ABI_VERSION});
+  all.Add("rank", int64_t{rank.topology.rank});
+  all.Add("size", int64_t{rank.topology.size});
+  all.AddText("hostname", rank.hostname);
+  all.AddText("simd", collective::kernels::SimdName());
+  const transport::Neighbours* const neighbours = rank.connections->neighbours();
+  all.Add("shared_memory_ranks", int64_t{neighbours != nullptr ? neighbours->size() : 1});
+  all.AddBool("cores_are_shared", rank.connections->crowded());
+  all.AddBool("failed", rank.failed);
+  all.Add("backends", '[' + backends + ']');
+  all.Add("settings", rank.settings_json);
+  all.Add("process_sets", sets.Json());
+  all.Add("counters", counters.Json());
+  return all.Json();
+}
+
+}  // namespace hvd::engine

@@ -1,22 +1,31 @@
 #include "engine/executor.h"
 
-#include <cmath>
+#include <new>
+#include <utility>
 
-#include "collective/kernels.h"
+#include "base/average.h"
+#include "collective/kernels/kernels.h"
 
-namespace hvd {
+namespace hvd::engine {
 namespace {
 
-// A joined rank has no tensor: it contributes the identity of the operation and throws the result away (house rule:
-// absent ranks count as the identity, Average divides by the full size of the set).
-Tensor StandIn(const Request& r, ReduceOp op, std::vector<std::unique_ptr<Block>>* memory) {
-  Tensor t;
+// A joined rank has no tensor: it contributes the neutral value of the operation and throws the result away, so that
+// Average still divides by the full size of the set. Without memory for that it is unable.
+collective::Tensor StandIn(const negotiation::Request& r, ReduceOp op, int rank, BatchRun* run) {
+  collective::Tensor t;
   t.shape = r.shape;
   t.elems = 1;
   for (const int64_t extent : t.shape) t.elems *= static_cast<size_t>(extent);
-  memory->push_back(std::make_unique<Block>(t.elems * SizeOf(r.dtype)));
-  FillIdentity(r.dtype, op == ReduceOp::kAdasum ? ReduceOp::kSum : op, memory->back()->data, t.elems);
-  t.input = t.output = memory->back()->data;
+  run->stand_ins.push_back(std::make_unique<collective::Block>(t.elems * SizeOf(r.dtype)));
+  const collective::Block& memory = *run->stand_ins.back();
+  t.input = t.output = memory.data;
+  if (memory.data != nullptr) {
+    collective::kernels::FillIdentity(r.dtype, op == ReduceOp::kAdasum ? ReduceOp::kSum : op, memory.data, t.elems);
+  } else if (run->unable.ok()) {
+    run->unable = Status(Code::kResource, std::string(NameOf(r.type)) + " '" + r.name + "': rank " +
+                                              std::to_string(rank) + " has joined and has no memory for the " +
+                                              std::to_string(memory.bytes) + " bytes that stand in for its tensor.");
+  }
   return t;
 }
 
@@ -34,16 +43,14 @@ const char* TraceName(OpType type, ReduceOp op) {
   return op == ReduceOp::kAdasum && type == OpType::kAllreduce ? "ADASUM" : kNames[static_cast<int>(type)];
 }
 
-double AverageFactor(DType dtype, int n) {
-  const double factor = 1.0 / n;
-  return IsFloat(dtype) || n == 1 ? factor : std::nextafter(factor, 1.0);
-}
-
-void Executor::Add(const Action& action, std::shared_ptr<ProcessSets::Set> set, Submissions* submissions) {
-  auto job = std::make_unique<Job>();
-  const Request& first = *action.entries[0].request;
-  Batch& b = job->batch;
-  b.seq = action.seq;
+void Executor::Add(const negotiation::ExecuteBatch& agreed, std::shared_ptr<ProcessSets::Set> set,
+                   Submissions* submissions) {
+  // The run has its place before it takes anything, so that nothing is lost when memory runs out.
+  runs_.push_back(std::make_unique<BatchRun>());
+  BatchRun& run = *runs_.back();
+  const negotiation::Request& first = *agreed.entries[0].request;
+  collective::Batch& b = run.batch;
+  b.seq = agreed.seq;
   b.type = first.type;
   b.dtype = first.dtype;
   b.op = first.op == ReduceOp::kAverage ? ReduceOp::kSum : first.op;
@@ -53,84 +60,116 @@ void Executor::Add(const Action& action, std::shared_ptr<ProcessSets::Set> set, 
   if (first.type == OpType::kBroadcast) {
     while (set->group.ranks[b.root] != first.root) ++b.root;  // validated: the root is a member
   }
-  for (const Entry& e : action.entries) {
-    job->agreed.push_back(e.request);
+  run.agreed.reserve(agreed.entries.size());
+  run.own.reserve(agreed.entries.size());
+  b.tensors.reserve(agreed.entries.size());
+  for (const negotiation::Entry& e : agreed.entries) {
+    run.agreed.push_back(e.request);
     if (e.ticket == 0) {
-      b.tensors.push_back(StandIn(*e.request, b.op, &job->stand_ins));
-      job->own.push_back(nullptr);
+      b.tensors.push_back(StandIn(*e.request, b.op, tools_.transports->rank, &run));
+      run.own.push_back(nullptr);
     } else {
-      job->own.push_back(submissions->Take(e.ticket));
-      b.tensors.push_back(std::move(job->own.back()->tensor));
+      run.own.push_back(submissions->Take(e.ticket));
+      b.tensors.push_back(std::move(run.own.back()->tensor));
     }
-    if (timeline_->active()) timeline_->End(e.request->name);  // NEGOTIATE_...
+    if (tools_.timeline->active()) tools_.timeline->End(e.request->name);  // NEGOTIATE_...
   }
-  job->set = std::move(set);
-  jobs_.push_back(std::move(job));
+  run.set = std::move(set);
 }
 
-Status Executor::Start(Job& job) {
-  Result<Backend*> backend = backends_->Choose(job.set->group, job.batch);
+Status Executor::Start(BatchRun& run) {
+  Result<backend::Backend*> backend = tools_.backends->Choose(run.set->group, run.batch);
   HVD_TRY(backend.status());
-  if (timeline_->active()) TraceStart(job, (*backend)->ActivityName(job.set->group, job.batch));
-  job.runner = std::make_unique<Runner>((*backend)->Execute(job.set->group, job.batch));
+  if (tools_.timeline->active()) TraceStart(run, (*backend)->ActivityName(run.set->group, run.batch));
+  run.runner = std::make_unique<Runner>((*backend)->Execute(run.set->group, run.batch));
   return Status();
+}
+
+Executor::State Executor::Run(BatchRun& run, bool* moved, Status* status) try {
+  if (!run.runner) {
+    *status = run.unable;
+    if (!status->ok()) return State::kFailed;
+    *status = Start(run);
+    if (!status->ok()) return State::kRefused;  // every member comes to the same answer
+  }
+  *moved |= run.runner->Advance();
+  if (!run.runner->done()) return State::kRunning;
+  if (tools_.timeline->active()) TraceEnd(run);
+  *status = run.runner->result();
+  return status->ok() ? State::kDone : State::kFailed;
+} catch (const std::bad_alloc&) {
+  *status = OutOfMemory();
+  return State::kFailed;
 }
 
 bool Executor::Advance() {
   bool moved = false;
-  while (!jobs_.empty()) {
-    Job& job = *jobs_.front();
-    if (!job.runner) {
-      if (const Status refused = Start(job); !refused.ok()) {
-        // Every member comes to the same answer: the tensors fail, the engine goes on.
-        const std::unique_ptr<Job> done = std::move(jobs_.front());
-        jobs_.pop_front();
-        finished_seq_ = done->batch.seq;
-        finished_(*done, refused, /*fatal=*/false);
-        return true;
-      }
+  while (running()) {
+    BatchRun& run = *runs_.front();
+    Status status;
+    const State state = Run(run, &moved, &status);
+    if (state == State::kRunning) return moved;
+    if (state == State::kFailed) {
+      run.runner.reset();
+      GiveUp();
+      listener_.gave_up(Explain(run, status));
+      return true;
     }
-    moved |= job.runner->Advance();
-    if (!job.runner->done()) return moved;
-    if (timeline_->active()) TraceEnd(job);
-    const std::unique_ptr<Job> done = std::move(jobs_.front());
-    jobs_.pop_front();
-    const Status status = done->runner->result();
-    if (status.ok()) finished_seq_ = done->batch.seq;
-    finished_(*done, status, !status.ok());
-    if (!status.ok()) return true;
+    finished_seq_ = run.batch.seq;
+    listener_.finished(run, status);
+    runs_.pop_front();
+    moved = true;
   }
   return moved;
 }
 
-std::deque<std::unique_ptr<Job>> Executor::Cancel() {
-  std::deque<std::unique_ptr<Job>> jobs = std::move(jobs_);
-  jobs_.clear();
-  for (auto& job : jobs) job->runner.reset();
-  return jobs;
+// Of the neighbours, who waits for this rank in a batch that it has not finished, now or later, fails.
+void Executor::GiveUp() {
+  if (std::exchange(gave_up_, true)) return;
+  if (tools_.transports->neighbours) tools_.transports->neighbours->Abandon(finished_seq_ + 1);
+}
+
+std::deque<std::unique_ptr<BatchRun>> Executor::Cancel() {
+  for (auto& run : runs_) run->runner.reset();
+  GiveUp();
+  return std::exchange(runs_, {});
+}
+
+// A failure that does not say so itself: of which tensor, on which rank.
+Status Executor::Explain(const BatchRun& run, const Status& why) const try {
+  if ((why.code() != Code::kInternal && why.code() != Code::kResource) || !run.unable.ok()) return why;
+  std::string what = Describe();
+  for (size_t i = 0; i < run.agreed.size(); ++i) {
+    const std::unique_ptr<collective::Block>& result = run.batch.tensors[i].result;
+    if (result && result->data == nullptr)
+      what = std::string(NameOf(run.batch.type)) + " '" + run.agreed[i]->name + "'";
+  }
+  return why.Because(what + " on rank " + std::to_string(tools_.transports->rank));
+} catch (const std::bad_alloc&) {
+  return why;
 }
 
 std::string Executor::Describe() const {
-  if (jobs_.empty()) return "nothing";
-  const Job& job = *jobs_.front();
-  std::string text = std::string(NameOf(job.batch.type)) + " '" + job.agreed[0]->name + "'";
-  if (job.agreed.size() > 1) text += " and " + std::to_string(job.agreed.size() - 1) + " more";
+  if (runs_.empty()) return "nothing";
+  const BatchRun& run = *runs_.front();
+  std::string text = std::string(NameOf(run.batch.type)) + " '" + run.agreed[0]->name + "'";
+  if (run.agreed.size() > 1) text += " and " + std::to_string(run.agreed.size() - 1) + " more";
   return text;
 }
 
-void Executor::TraceStart(const Job& job, const std::string& activity) {
-  for (const auto& r : job.agreed) {
-    timeline_->Begin(r->name, TraceName(job.batch.type, job.batch.op));
-    timeline_->Begin(r->name, activity);
+void Executor::TraceStart(const BatchRun& run, const std::string& activity) {
+  for (const auto& r : run.agreed) {
+    tools_.timeline->Begin(r->name, TraceName(run.batch.type, run.batch.op));
+    tools_.timeline->Begin(r->name, activity);
   }
 }
 
-void Executor::TraceEnd(const Job& job) {
-  for (const auto& r : job.agreed) {
-    timeline_->End(r->name);
-    timeline_->End(r->name,
-                   std::string("{\"dtype\":\"") + NameOf(r->dtype) + "\",\"shape\":\"" + ShapeJson(r->shape) + "\"}");
+void Executor::TraceEnd(const BatchRun& run) {
+  for (const auto& r : run.agreed) {
+    tools_.timeline->End(r->name);
+    tools_.timeline->End(
+        r->name, std::string("{\"dtype\":\"") + NameOf(r->dtype) + "\",\"shape\":\"" + ShapeJson(r->shape) + "\"}");
   }
 }
 
-}  // namespace hvd
+}  // namespace hvd::engine

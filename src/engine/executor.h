@@ -1,6 +1,10 @@
 // Executor: runs the batches of the order log on this rank, one at a time and in log order, step by step. Builds a
 // batch from the agreed requests and this rank's own tensors (or stand-ins, when it has joined). Used by the holder of
 // the driver role only.
+//
+// A batch that fails here is the last: the neighbours are told at once that this rank has given up, and nothing that
+// comes behind it runs. What this rank did for a later batch (its progress word, its bytes in a channel) would be taken
+// for its part in the failed one by members that are still in it.
 #pragma once
 
 #include <deque>
@@ -13,58 +17,71 @@
 #include "engine/process_sets.h"
 #include "engine/submissions.h"
 #include "engine/timeline.h"
-#include "negotiation/node.h"
+#include "negotiation/actions.h"
 
-namespace hvd {
+namespace hvd::engine {
 
 // One batch on its way.
-struct Job {
-  Batch batch;
+struct BatchRun {
+  collective::Batch batch;
   std::shared_ptr<ProcessSets::Set> set;
-  std::vector<std::unique_ptr<Submitted>> own;    // per tensor; null: this rank has joined and stands in
-  std::vector<std::unique_ptr<Block>> stand_ins;  // memory behind the tensors of a joined rank
-  std::vector<std::shared_ptr<const Request>> agreed;
+  std::vector<std::unique_ptr<Submitted>> own;                // per tensor; null: this rank has joined and stands in
+  std::vector<std::unique_ptr<collective::Block>> stand_ins;  // memory behind the tensors of a joined rank
+  std::vector<std::shared_ptr<const negotiation::Request>> agreed;
+  Status unable;                   // why this rank cannot take part
   std::unique_ptr<Runner> runner;  // set once started
 };
 
 class Executor {
  public:
-  using Finished = std::function<void(Job& job, const Status& status, bool fatal)>;
-  Executor(BackendRegistry* backends, Timeline* timeline, Finished finished)
-      : backends_(backends), timeline_(timeline), finished_(std::move(finished)) {}
+  // What the executor works with.
+  struct Tools {
+    backend::Registry* backends;
+    Timeline* timeline;
+    Transports* transports;
+  };
+  // Whom it tells.
+  struct Listener {
+    // A batch has run, or all members have refused it alike.
+    std::function<void(BatchRun& run, const Status& status)> finished;
+    // A batch failed on this rank, which has given up. The tensors wait for Cancel, which may be called in here.
+    std::function<void(const Status& why)> gave_up;
+  };
+  Executor(const Tools& tools, Listener listener) : tools_(tools), listener_(std::move(listener)) {}
 
-  // `action` is a kExecute; `take` yields this rank's tensor by ticket.
-  void Add(const Action& action, std::shared_ptr<ProcessSets::Set> set, Submissions* submissions);
+  // `submissions` yields this rank's tensors by ticket.
+  void Add(const negotiation::ExecuteBatch& agreed, std::shared_ptr<ProcessSets::Set> set, Submissions* submissions);
   // Runs what can run now. Returns true if anything moved.
   bool Advance();
-  // Drops everything; returns what was not finished.
-  std::deque<std::unique_ptr<Job>> Cancel();
+  // Gives up, for good; returns what was not finished.
+  std::deque<std::unique_ptr<BatchRun>> Cancel();
 
-  size_t size() const { return jobs_.size(); }
-  // Sequence number of the last batch that ran to its end here.
-  uint64_t finished_seq() const { return finished_seq_; }
+  // Batches that are not finished, also when this rank has given up.
+  size_t size() const { return runs_.size(); }
+  bool running() const { return !runs_.empty() && !gave_up_; }
+  bool gave_up() const { return gave_up_; }
   // The rank that the running batch waits for over a channel, -1: none known.
-  int waiting_for() const { return jobs_.empty() ? -1 : jobs_.front()->batch.waiting_for; }
+  int waiting_for() const { return runs_.empty() ? -1 : runs_.front()->batch.waiting_for; }
   // "allreduce 'x' and 3 more", for reports.
   std::string Describe() const;
 
  private:
-  Status Start(Job& job);
-  void TraceStart(const Job& job, const std::string& activity);
-  void TraceEnd(const Job& job);
+  enum class State { kRunning, kDone, kRefused, kFailed };
+  State Run(BatchRun& run, bool* moved, Status* status);
+  Status Start(BatchRun& run);
+  void GiveUp();
+  Status Explain(const BatchRun& run, const Status& why) const;
+  void TraceStart(const BatchRun& run, const std::string& activity);
+  void TraceEnd(const BatchRun& run);
 
-  BackendRegistry* backends_;
-  Timeline* timeline_;
-  Finished finished_;
-  std::deque<std::unique_ptr<Job>> jobs_;
-  uint64_t finished_seq_ = 0;
+  const Tools tools_;
+  const Listener listener_;
+  std::deque<std::unique_ptr<BatchRun>> runs_;
+  uint64_t finished_seq_ = 0;  // of the last batch that ran to its end here
+  bool gave_up_ = false;
 };
 
 // "ALLREDUCE", "ADASUM", ...: what a trace calls an operation.
 const char* TraceName(OpType type, ReduceOp op);
 
-// The factor that turns a sum over n members into their average, for this type: for integers the smallest double that
-// is not below 1/n, so that k*n becomes exactly k after truncation.
-double AverageFactor(DType dtype, int n);
-
-}  // namespace hvd
+}  // namespace hvd::engine

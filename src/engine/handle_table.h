@@ -1,21 +1,28 @@
-// HandleTable: the numbers users hold for submissions. Thread-safe.
+// HandleTable: the numbers users hold for submissions. One counter for all tables of the process: a handle of an engine
+// that was shut down never means an operation of the next one. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
 
 #include "engine/completion.h"
 
-namespace hvd {
+namespace hvd::engine {
 
 class HandleTable {
  public:
+  // completion: null for a place that Fill takes; nobody knows its number before.
   hvd_handle Add(std::shared_ptr<Completion> completion) {
+    const hvd_handle handle = next.fetch_add(1, std::memory_order_relaxed);
     std::lock_guard<std::mutex> lock(mutex_);
-    const hvd_handle handle = next_++;
     table_.emplace(handle, std::move(completion));
     return handle;
+  }
+  void Fill(hvd_handle handle, std::shared_ptr<Completion> completion) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    table_.at(handle) = std::move(completion);
   }
   std::shared_ptr<Completion> Find(hvd_handle handle) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -28,9 +35,9 @@ class HandleTable {
   }
 
  private:
-  std::mutex mutex_;  // guards all below
-  hvd_handle next_ = 1;
+  static inline std::atomic<hvd_handle> next{1};
+  std::mutex mutex_;  // guards table_
   std::unordered_map<hvd_handle, std::shared_ptr<Completion>> table_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::engine

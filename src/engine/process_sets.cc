@@ -2,17 +2,18 @@
 
 #include <algorithm>
 
-#include "collective/store_chooser.h"
+#include "collective/stores/chooser.h"
 
-namespace hvd {
+namespace hvd::engine {
 
 void ProcessSets::Add(int id, std::vector<int> ranks) {
   auto set = std::make_shared<Set>();
-  Group& g = set->group;
+  collective::Group& g = set->group;
   g.ranks = std::move(ranks);
-  g.deterministic = deterministic_;
-  g.hierarchical = hierarchical_;
-  g.stores = std::make_shared<StoreChooser>(static_cast<StoreChooser::Setting>(store_mode_));
+  g.deterministic = rules_.deterministic;
+  g.hierarchical = rules_.hierarchical;
+  g.stores =
+      std::make_shared<collective::StoreChooser>(static_cast<collective::StoreChooser::Setting>(rules_.store_mode));
   const Transports& t = *transports_;
   const auto mine = std::find(g.ranks.begin(), g.ranks.end(), t.rank);
   set->member = mine != g.ranks.end();
@@ -31,7 +32,7 @@ void ProcessSets::Add(int id, std::vector<int> ranks) {
       locals.push_back(t.neighbours ? t.local_of_rank[rank] : 0);
     }
     if (t.neighbours && locals.size() > 1) {
-      set->view = std::make_unique<LocalView>(t.neighbours.get(), std::move(locals), my_place);
+      set->view = std::make_unique<transport::LocalView>(t.neighbours.get(), std::move(locals), my_place);
       g.local = set->view.get();
     }
   }
@@ -56,6 +57,14 @@ std::vector<int> ProcessSets::Ranks(int id) {
   return it == sets_.end() ? std::vector<int>() : it->second->group.ranks;
 }
 
+bool ProcessSets::Holds(int id, int rank) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = sets_.find(id);
+  if (it == sets_.end()) return false;
+  const std::vector<int>& ranks = it->second->group.ranks;
+  return std::binary_search(ranks.begin(), ranks.end(), rank);
+}
+
 std::vector<int> ProcessSets::Ids() {
   std::lock_guard<std::mutex> lock(mutex_);
   std::vector<int> ids;
@@ -64,4 +73,4 @@ std::vector<int> ProcessSets::Ids() {
   return ids;
 }
 
-}  // namespace hvd
+}  // namespace hvd::engine

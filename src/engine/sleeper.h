@@ -6,20 +6,21 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/fd.h"
 #include "base/status.h"
 
-namespace hvd {
+namespace hvd::engine {
 
 class Sleeper {
  public:
   enum class Kind : uint32_t { kDoorbell, kLiveness, kSocket, kTimer, kNudge };
+  static constexpr int kMostEvents = 16;  // of one Wait
   struct Event {
     Kind kind;
     int rank;
   };
 
   Sleeper() = default;
-  ~Sleeper();
   Sleeper(const Sleeper&) = delete;
   Sleeper& operator=(const Sleeper&) = delete;
 
@@ -32,7 +33,7 @@ class Sleeper {
   bool Wait(double timeout_s, std::vector<Event>* events);
 
  private:
-  int epoll_fd_ = -1;
+  Fd epoll_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::engine

@@ -1,25 +1,37 @@
 #include "engine/submissions.h"
 
-namespace hvd {
+#include <new>
 
-Status Submissions::Add(std::vector<std::unique_ptr<Submitted>> tensors, std::vector<Request> requests) {
+namespace hvd::engine {
+
+Status Submissions::Add(std::vector<std::unique_ptr<Submitted>> tensors, std::vector<negotiation::Request> requests) {
   std::lock_guard<std::mutex> lock(mutex_);
   HVD_TRY(closed_);
   ByName& by_name = entries_[requests[0].process_set];
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    Request& r = requests[i];
-    r.ticket = tensors[i]->ticket();
-    if (by_name.try_emplace(r.name, std::move(tensors[i])).second) continue;
-    for (size_t k = 0; k < i; ++k) by_name.erase(requests[k].name);
-    return Status(
-        Code::kInvalidArgument,
-        std::string(NameOf(r.type)) + " '" + r.name +
-            "' is in flight already; wait for it before submitting the same name again, or use another name.");
+  queue_.emplace_back(
+      submission::Tensors());  // its place first: a name that is registered is also queued, even when memory runs out
+  size_t registered = 0;
+  const auto undo = [&] {
+    for (size_t k = 0; k < registered; ++k) by_name.erase(requests[k].name);
+    queue_.pop_back();
+  };
+  try {
+    for (; registered < tensors.size(); ++registered) {
+      negotiation::Request& r = requests[registered];
+      r.ticket = tensors[registered]->ticket();
+      if (by_name.try_emplace(r.name, std::move(tensors[registered])).second) continue;
+      undo();
+      return Status(
+          Code::kInvalidArgument,
+          std::string(NameOf(r.type)) + " '" + r.name +
+              "' is in flight already; wait for it before submitting the same name again, or use another name.");
+    }
+  } catch (const std::bad_alloc&) {
+    undo();
+    throw;
   }
   in_flight_.fetch_add(requests.size(), std::memory_order_relaxed);
-  Submission s;
-  s.requests = std::move(requests);
-  queue_.push_back(std::move(s));
+  std::get<submission::Tensors>(queue_.back()).group = std::move(requests);
   waiting_.store(queue_.size(), std::memory_order_seq_cst);
   return Status();
 }
@@ -43,8 +55,8 @@ bool Submissions::EverRefused(const char* name) {
 Status Submissions::Add(Submission submission) {
   std::lock_guard<std::mutex> lock(mutex_);
   HVD_TRY(closed_);
-  if (submission.kind == Submission::Kind::kRefuse) {
-    for (const Request& r : submission.requests) {
+  if (const auto* refusal = std::get_if<submission::Refusal>(&submission)) {
+    for (const negotiation::Request& r : refusal->group) {
       if (!r.transient) refused_.insert(r.name);
     }
     any_refused_.store(true, std::memory_order_relaxed);
@@ -56,8 +68,12 @@ Status Submissions::Add(Submission submission) {
 
 std::string Submissions::NextName(int process_set, OpType type) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const int64_t key = (static_cast<int64_t>(process_set) << 8) | static_cast<int64_t>(type);
-  return std::string(NameOf(type)) + ".noname." + std::to_string(unnamed_[key]++);
+  return std::string(NameOf(type)) + ".noname." + std::to_string(unnamed_[process_set][static_cast<size_t>(type)]++);
+}
+
+void Submissions::CountAnew(int process_set) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  unnamed_.erase(process_set);
 }
 
 bool Submissions::Take(std::vector<Submission>* out) {
@@ -106,4 +122,4 @@ std::vector<std::shared_ptr<Completion>> Submissions::Close(Status why) {
   return all;
 }
 
-}  // namespace hvd
+}  // namespace hvd::engine

@@ -3,52 +3,81 @@
 // once, when its batch runs or fails.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <variant>
 #include <vector>
 
 #include "engine/completion.h"
 #include "negotiation/request.h"
 
-namespace hvd {
+namespace hvd::engine {
+
+// Of one tensor: every name travels to the root and back at least once, and stands in traces and messages.
+inline constexpr size_t kMostNameBytes = 64 << 10;
 
 // A submitted tensor, from submission until its batch runs or fails. Its address is its ticket in the negotiation.
 struct Submitted {
   int process_set = 0;
   OpType type = OpType::kAllreduce;
   std::string name;
-  Tensor tensor;
+  collective::Tensor tensor;
   std::shared_ptr<Completion> completion;
   int index = 0;  // in the group
 
   uint64_t ticket() const { return reinterpret_cast<uint64_t>(this); }
 };
 
-// What a thread asks of the engine.
-struct Submission {
-  enum class Kind { kRequests, kRefuse, kJoin, kAddSet, kRemoveSet, kGoodbye };
-  Kind kind = Kind::kRequests;
-  std::vector<Request> requests;  // kRequests: the group; kRefuse: what it would have been
-  std::string reason;             // kRefuse
-  std::vector<int> ranks;         // kAddSet
-  int process_set = 0;            // kRemoveSet
-  uint64_t ticket = 0;            // kJoin, kAddSet, kRemoveSet
+// What a thread asks of the engine: one of these. A ticket is that of a completion (AddWish), told how it ended.
+namespace submission {
+struct Tensors {
+  std::vector<negotiation::Request> group;
 };
+struct Refusal {
+  std::vector<negotiation::Request> group;  // what it would have been
+  std::string reason;
+};
+struct Join {
+  uint64_t ticket = 0;
+};
+struct AddSet {
+  std::vector<int> ranks;
+  uint64_t ticket = 0;
+};
+struct RemoveSet {
+  int process_set = 0;
+  uint64_t ticket = 0;
+};
+struct Goodbye {
+  std::string last_words;  // empty: this rank ends well
+};
+struct Abort {
+  Status why;
+  bool tell_others = false;
+  uint64_t ticket = 0;
+};
+}  // namespace submission
+using Submission = std::variant<submission::Tensors, submission::Refusal, submission::Join, submission::AddSet,
+                                submission::RemoveSet, submission::Goodbye, submission::Abort>;
 
 class Submissions {
  public:
   // Registers the tensors' names and queues their requests (equally many, in the same order), all or nothing; gives the
   // requests their tickets. kInvalidArgument: a name is in flight already.
-  Status Add(std::vector<std::unique_ptr<Submitted>> tensors, std::vector<Request> requests);
+  Status Add(std::vector<std::unique_ptr<Submitted>> tensors, std::vector<negotiation::Request> requests);
   Status Add(Submission submission);
   // Registers something that is not a tensor (join, process set) and returns its ticket.
   Result<uint64_t> AddWish(std::shared_ptr<Completion> completion);
   // "allreduce.noname.7": unnamed operations are counted per process set and operation.
   std::string NextName(int process_set, OpType type);
+  // From here on they are counted from 0 again: at a place of the log where nothing of the set is in flight, so that it
+  // means the same on all ranks.
+  void CountAnew(int process_set);
 
   // Whether this rank has ever refused an operation of this name: its next one must not overtake the refusal.
   bool EverRefused(const char* name);
@@ -65,18 +94,19 @@ class Submissions {
   size_t in_flight() const { return in_flight_.load(std::memory_order_relaxed); }
 
  private:
+  static constexpr size_t kOpTypes = HVD_JOIN + 1;
   using ByName = std::unordered_map<std::string, std::unique_ptr<Submitted>>;
 
   std::mutex mutex_;  // guards all but the counters and the flag
   std::vector<Submission> queue_;
   std::unordered_map<int, ByName> entries_;  // by process set
   std::unordered_map<uint64_t, std::shared_ptr<Completion>> wishes_;
-  uint64_t next_wish_ = 1;                         // odd: never the address of a Submitted
-  std::unordered_map<int64_t, uint64_t> unnamed_;  // by (process set, operation)
+  uint64_t next_wish_ = 1;                                           // odd: never the address of a Submitted
+  std::unordered_map<int, std::array<uint64_t, kOpTypes>> unnamed_;  // by process set: the next number per operation
   Status closed_;
   std::atomic<size_t> waiting_{0}, in_flight_{0};
   std::unordered_set<std::string> refused_;  // of misuse only, so it stays small
   std::atomic<bool> any_refused_{false};
 };
 
-}  // namespace hvd
+}  // namespace hvd::engine

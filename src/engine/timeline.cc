@@ -1,17 +1,33 @@
 #include "engine/timeline.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
+#include "base/log.h"
 #include "base/thread.h"
 
-namespace hvd {
+namespace hvd::engine {
 namespace {
 
 int64_t NowUs() {
   return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
+}
+
+constexpr char kTail[] = "]\n";
+constexpr off_t kTailBytes = sizeof kTail - 1;
+
+std::string Head() {
+  const auto epoch = std::chrono::system_clock::now().time_since_epoch();
+  return "[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":{\"name\":\"horovod\",\"start_time_since_epoch_"
+         "in_micros\":" +
+         std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(epoch).count()) +
+         "}},\n{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":0,\"args\":{\"sort_index\":0}}\n" + kTail;
 }
 
 std::string Quoted(const std::string& text) {
@@ -34,43 +50,47 @@ std::string Quoted(const std::string& text) {
 }  // namespace
 
 Status Timeline::Start(const std::string& path, bool mark_cycles) {
-  if (active())
+  std::lock_guard<std::mutex> life(life_);
+  if (file_.valid())
     return Status(Code::kInvalidArgument, "a timeline is being written already; call stop_timeline() first.");
-  file_ = std::fopen(path.c_str(), "we");
-  if (file_ == nullptr) {
-    return Status(Code::kInvalidArgument, "cannot write the timeline '" + path + "': " + std::strerror(errno) + ".");
-  }
-  mark_cycles_ = mark_cycles;
-  first_ = true;
-  stop_ = false;
+  file_.Reset(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  path_ = path;
+  end_ = 0;
+  complete_ = true;
   pids_.clear();
-  events_.clear();
   start_us_ = NowUs();
-  const auto epoch = std::chrono::system_clock::now().time_since_epoch();
-  std::fprintf(file_,
-               "[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":{\"name\":\"horovod\",\"start_time_since_"
-               "epoch_in_micros\":%lld}},\n"
-               "{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":0,\"args\":{\"sort_index\":0}}\n]\n",
-               static_cast<long long>(std::chrono::duration_cast<std::chrono::microseconds>(epoch).count()));
-  std::fflush(file_);
-  first_ = false;
-  writer_ = WithoutSignals([this] { return std::thread([this] { WriterLoop(); }); });
+  if (!file_.valid() || !WriteAt(0, Head())) {
+    const Status why(Code::kInvalidArgument, "cannot write the timeline '" + path + "': " + std::strerror(errno) + ".");
+    file_.Reset();
+    return why;
+  }
+  SetStop(false);
+  Result<std::thread> writer = StartThread("the timeline's thread", [this] { WriterLoop(); });
+  if (!writer.ok()) {
+    SetStop(true);
+    file_.Reset();
+    return writer.status();
+  }
+  writer_ = std::move(*writer);
+  mark_cycles_ = mark_cycles;
   active_ = true;
   return Status();
 }
 
 Status Timeline::Stop() {
-  if (!active_.exchange(false)) return Status();
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    stop_ = true;
-  }
+  std::lock_guard<std::mutex> life(life_);
+  if (!file_.valid()) return Status();
+  active_ = false;
+  SetStop(true);
   wake_.notify_one();
   writer_.join();
-  const bool bad = std::ferror(file_) != 0;
-  std::fclose(file_);
-  file_ = nullptr;
-  return bad ? Status(Code::kInternal, "the timeline could not be written completely; is the disk full?") : Status();
+  file_.Reset();
+  return complete_ ? Status() : Status(Code::kInternal, "the timeline '" + path_ + "' is incomplete.");
+}
+
+void Timeline::SetStop(bool stop) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  stop_ = stop;
 }
 
 void Timeline::Begin(const std::string& tensor, const std::string& what) {
@@ -90,6 +110,7 @@ void Timeline::Push(Event event) {
   bool wake;
   {
     std::lock_guard<std::mutex> lock(mutex_);
+    if (stop_) return;  // it ended meanwhile
     wake = events_.empty();
     events_.push_back(std::move(event));
   }
@@ -109,14 +130,29 @@ void Timeline::WriterLoop() {
     std::string out;
     for (const Event& e : batch) Render(e, &out);
     batch.clear();
-    if (!out.empty()) {
-      std::fseek(file_, -2, SEEK_CUR);  // over "]\n"
-      out += "]\n";
-      std::fwrite(out.data(), 1, out.size(), file_);
-      std::fflush(file_);
-    }
+    if (!out.empty()) Append(out + kTail);
     if (last) return;
   }
+}
+
+// After a failure the file stays as it was, whole; the rest is left out, and said to be so once.
+void Timeline::Append(const std::string& text) {
+  if (!complete_ || WriteAt(end_ - kTailBytes, text)) return;
+  complete_ = false;
+  Log(LogLevel::kWarning, "the timeline '" + path_ + "' cannot be written any further: " + std::strerror(errno) +
+                              "; it ends here. Free space, or choose another place.");
+  if (ftruncate(file_.get(), end_) == 0) (void)WriteAt(end_ - kTailBytes, kTail);
+}
+
+// True: all of it, and the file ends there.
+bool Timeline::WriteAt(off_t at, const std::string& text) {
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t n = pwrite(file_.get(), text.data() + done, text.size() - done, at + static_cast<off_t>(done));
+    if (n < 0 && errno != EINTR) return false;
+    if (n > 0) done += static_cast<size_t>(n);
+  }
+  end_ = at + static_cast<off_t>(text.size());
+  return true;
 }
 
 int Timeline::PidOf(const std::string& tensor, std::string* out) {
@@ -143,4 +179,4 @@ void Timeline::Render(const Event& e, std::string* out) {
   *out += "}\n";
 }
 
-}  // namespace hvd
+}  // namespace hvd::engine

@@ -1,21 +1,23 @@
 // Timeline: what happened to each tensor, as a Chrome trace (chrome://tracing, Perfetto). The engine reports events
 // from any thread; a writer thread that sleeps when there is nothing to write appends them. The file is valid JSON at
 // every moment: the closing bracket is written with each chunk of events and overwritten by the next. Each tensor is
-// one "process" of the trace, as in compatibility C.10.
+// one "process" of the trace. Any thread may start and stop it.
 #pragma once
+
+#include <sys/types.h>
 
 #include <atomic>
 #include <condition_variable>
-#include <cstdio>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include "base/fd.h"
 #include "base/status.h"
 
-namespace hvd {
+namespace hvd::engine {
 
 class Timeline {
  public:
@@ -43,21 +45,27 @@ class Timeline {
   };
   void Push(Event event);
   void WriterLoop();
+  void Append(const std::string& text);
+  bool WriteAt(off_t at, const std::string& text);
+  void SetStop(bool stop);
   void Render(const Event& event, std::string* out);
   int PidOf(const std::string& tensor, std::string* out);
 
   std::atomic<bool> active_{false};
-  bool mark_cycles_ = false;
+  std::atomic<bool> mark_cycles_{false};
+  std::mutex life_;   // serialises Start and Stop
   std::mutex mutex_;  // guards events_, stop_
   std::condition_variable wake_;
   std::vector<Event> events_;
-  bool stop_ = false;
+  bool stop_ = true;
   std::thread writer_;
-  // writer thread only
-  std::FILE* file_ = nullptr;
-  bool first_ = true;
+  // Of the writer's thread while there is one.
+  Fd file_;
+  off_t end_ = 0;
+  bool complete_ = true;
+  std::string path_;
   std::unordered_map<std::string, int> pids_;
   int64_t start_us_ = 0;
 };
 
-}  // namespace hvd
+}  // namespace hvd::engine

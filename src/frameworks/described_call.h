@@ -1,8 +1,8 @@
 // Collectives described by a text, as functions that XLA has compiled hold them: read, then run to their end on the
 // calling thread. Used by the custom calls of TensorFlow's XLA and of JAX; it knows nothing of either.
 //
-// The text is words (horovod/_core/described_call.py writes it): for each submission its own, then those of its
-// tensors.
+// The text is words (python/horovod/_core/operations/described_call.py writes it): for each submission its own, then
+// those of its tensors.
 //   TYPE PROCESS_SET REDUCE_OP ROOT PRESCALE POSTSCALE TENSORS
 //   NAME DTYPE RESULT_BYTES DIMENSIONS EXTENT...
 #pragma once

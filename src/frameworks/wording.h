@@ -44,7 +44,8 @@ inline Failure FailureFor(hvd_status status) {
   return {status, "HorovodInternalError", 13};
 }
 
-// Not every XLA passes its code on, so the text says what has failed: horovod/_core/described_call.py reads it.
+// Not every XLA passes its code on, so the text says what has failed: python/horovod/_core/operations/described_call.py
+// reads it.
 inline std::string InXlasWords(const Failure& failure, std::string message) {
   return InUsersWords(std::move(message), std::string("Horovod ") + failure.name);
 }

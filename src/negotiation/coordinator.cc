@@ -1,58 +1,157 @@
 #include "negotiation/coordinator.h"
 
 #include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
 
-namespace hvd {
+#include "negotiation/set_change.h"
+#include "negotiation/signature.h"
 
-void Coordinator::Push(Ready ready) {
-  int64_t sum = 0;
-  if (__builtin_add_overflow(ready_bytes_, ready.request->bytes(), &sum)) sum = INT64_MAX;
-  ready_bytes_ = sum;
-  ready_.push_back(std::move(ready));
-}
+namespace hvd::negotiation {
 
-void Coordinator::Agreed(std::shared_ptr<const Request> request, int32_t id, double now) {
-  Ready ready{std::move(request), id, 0, now};
-  if (ready.request->group_hash == 0) {
-    Push(std::move(ready));
-    return;
-  }
-  const GroupKey key{ready.request->process_set, ready.request->group_hash};
-  const auto size = static_cast<size_t>(ready.request->group_size);
-  std::vector<Ready>& members = groups_[key];
-  members.push_back(std::move(ready));
-  if (members.size() < size) return;
-  std::vector<Ready> whole = std::move(members);
-  groups_.erase(key);
-  std::sort(whole.begin(), whole.end(),
-            [](const Ready& a, const Ready& b) { return a.request->group_index < b.request->group_index; });
-  ++group_units_;
-  for (Ready& r : whole) {
-    r.group_unit = group_units_;
-    r.since = now;
-    Push(std::move(r));
+void Coordinator::Settle(double now) {
+  at_.log->ObeyOwn(now);
+  while (!at_.abort->over()) {
+    Departures::Leaver leaver;
+    if (const Tally* tally = at_.marks->NextToDecide()) {
+      Decide(*tally, now);
+    } else if (at_.joins->complete()) {
+      FlushAll(now);
+      at_.out->Down(LogRecord::kJoined).Varint(static_cast<uint32_t>(at_.joins->last_rank()));
+    } else if (at_.departures->NextLeaver(&leaver)) {
+      FlushAll(now);
+      ByteWriter w = at_.out->Down(LogRecord::kLeft);
+      w.Varint(static_cast<uint32_t>(leaver.rank));
+      w.Text(leaver.exception);
+    } else {
+      return;
+    }
+    at_.log->ObeyOwn(now);
   }
 }
 
-void Coordinator::DropGroup(int process_set, uint64_t hash) { groups_.erase(GroupKey{process_set, hash}); }
-
-void Coordinator::DropSet(int process_set) {
-  std::erase_if(groups_, [&](const auto& entry) { return entry.first.process_set == process_set; });
+void Coordinator::LogFail(const NameKey& key, const std::vector<uint64_t>& groups, const Status& why, bool unfinished) {
+  ByteWriter w = at_.out->Down(LogRecord::kFail);
+  w.Varint(static_cast<uint32_t>(key.set));
+  w.Text(key.name);
+  w.Varint(groups.size());
+  for (const uint64_t hash : groups) w.U64(hash);
+  w.U8(unfinished ? 1 : 0);
+  WriteStatus(why, &w);
 }
 
-std::vector<std::vector<Ready>> Coordinator::Take(const FusionRules& rules) {
-  std::vector<Fusible> fusible;
-  fusible.reserve(ready_.size());
-  for (const Ready& r : ready_) fusible.push_back({r.request.get(), r.group_unit});
-  std::vector<std::vector<Ready>> batches;
-  for (const std::vector<uint32_t>& indices : PackBatches(fusible, rules)) {
-    std::vector<Ready>& batch = batches.emplace_back();
-    batch.reserve(indices.size());
-    for (uint32_t i : indices) batch.push_back(std::move(ready_[i]));
+void Coordinator::Decide(const Tally& tally, double now) {
+  const std::vector<Part> parts = tally.Merged();
+  std::vector<Variant> variants;
+  std::vector<uint64_t> groups;
+  for (const Part& p : parts) {
+    variants.push_back({p.request, p.refusal, p.ranks});
+    // A refused group alone is not dropped: its other members' refusals wait for those who send them singly.
+    if (p.request && p.request->group_hash != 0) groups.push_back(p.request->group_hash);
   }
-  ready_.clear();
-  ready_bytes_ = 0;
-  return batches;
+  const NameKey& key = tally.key;
+  const RankSet absent = at_.sets->at(key.set).ranks.Minus(tally.Contributors());
+  if (const Status status = Validate({tally.type, key.name, key.set, variants, absent}); !status.ok()) {
+    std::sort(groups.begin(), groups.end());
+    groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
+    return LogFail(key, groups, status);
+  }
+  const Part& agreed = parts.front();
+  if (IsControl(agreed.request->type)) return DecideSetChange(*agreed.request, key, now);
+  at_.ready->Agreed(agreed.request, agreed.id, now);
 }
 
-}  // namespace hvd
+void Coordinator::DecideSetChange(const Request& q, const NameKey& key, double now) {
+  const bool adds = q.type == kAddSetType;
+  RankSet ranks;
+  const Status status = adds ? CheckAddSet(q, *at_.sets, at_.place->size, &ranks) : CheckRemoveSet(q, *at_.sets);
+  if (!status.ok()) return LogFail(key, {}, status);
+  if (!adds) FlushAll(now);
+  ByteWriter w = at_.out->Down(adds ? LogRecord::kSetAdded : LogRecord::kSetRemoved);
+  w.Text(key.name);
+  w.Varint(static_cast<uint32_t>(adds ? at_.sets->next_id() : q.root));
+  if (adds) WriteRanks(ranks, &w);
+}
+
+void Coordinator::FailClashes(const std::vector<Clash>& clashes, double now) {
+  if (clashes.empty()) return;
+  for (const Clash& clash : clashes) {
+    for (const StalledTally& t : clash.tallies) {
+      std::vector<uint64_t> groups;
+      if (t.group_hash != 0) groups.push_back(t.group_hash);
+      LogFail(t.key, groups, clash.why, /*unfinished=*/true);
+    }
+  }
+  // At once: the rest of the frame that brought the last answer must not complete what has just failed.
+  at_.log->ObeyOwn(now);
+}
+
+// ---- batches
+
+int32_t Coordinator::AssignId(const Request& q, double now) {
+  const Cache& cache = at_.marks->cache();
+  int32_t id = cache.IdOf(q.key());
+  if (id >= 0) {
+    if (SameSignature(*cache.at(static_cast<uint32_t>(id)).request, q)) return id;
+  } else {
+    if (q.transient || cache.capacity() == 0) return -1;
+    id = cache.NewId(q);
+    if (id < 0) {
+      WarnFull();
+      return -1;
+    }
+  }
+  ByteWriter w = at_.out->Down(LogRecord::kDefine);
+  w.Varint(static_cast<uint32_t>(id));
+  WriteRequest(q, &w);
+  at_.log->ObeyOwn(now);
+  return id;
+}
+
+void Coordinator::WarnFull() {
+  if (std::exchange(warned_full_, true)) return;
+  const Cache& cache = at_.marks->cache();
+  const bool by_names = cache.capacity() >= 0 && cache.names() >= static_cast<size_t>(cache.capacity());
+  at_.results->Warn(
+      "The negotiation remembers " + std::to_string(cache.names()) +
+      " tensor names, and no more: " + (by_names ? "that is HOROVOD_CACHE_CAPACITY." : "they fill 64 MB.") +
+      " Operations under further names take a little longer." +
+      (by_names ? " Leave it unset for as many as fit into 64 MB." : " Names that are used again are better."));
+}
+
+void Coordinator::FlushAll(double now) {
+  if (!at_.ready->any()) return;
+  for (const std::vector<Ready>& batch : at_.ready->Take(pace_.fusion)) {
+    std::vector<int32_t> ids;
+    ids.reserve(batch.size());
+    for (const Ready& r : batch) ids.push_back(r.id >= 0 ? r.id : AssignId(*r.request, now));
+    ByteWriter w = at_.out->Down(LogRecord::kBatch);
+    WriteRanks(batch.front().request->process_set == 0 ? at_.joins->ranks() : RankSet(), &w);
+    w.Varint(batch.size());
+    for (size_t i = 0; i < batch.size(); ++i) {
+      w.Varint(static_cast<uint64_t>(ids[i]) + 1);
+      if (ids[i] < 0) WriteRequest(*batch[i].request, &w);
+    }
+    at_.log->ObeyOwn(now);
+  }
+}
+
+bool Coordinator::HeldByLinger(double now, bool someone_waits) const {
+  if (pace_.linger_s <= 0 || someone_waits) return false;
+  return at_.ready->bytes() < pace_.fusion.threshold_bytes && now < at_.ready->oldest() + pace_.linger_s;
+}
+
+void Coordinator::Flush(double now, int batches_in_flight, bool someone_waits) {
+  lingers_ = false;
+  if (!wants_flush() || batches_in_flight >= pace_.max_batches_in_flight) return;
+  lingers_ = HeldByLinger(now, someone_waits);
+  if (!lingers_) FlushAll(now);
+}
+
+double Coordinator::linger_deadline() const {
+  if (!lingers_ || !wants_flush()) return std::numeric_limits<double>::infinity();
+  return at_.ready->oldest() + pace_.linger_s;
+}
+
+}  // namespace hvd::negotiation

@@ -1,58 +1,73 @@
-// Coordinator: what only the root keeps: requests that all members agree on and that wait for a batch, groups that are
-// not whole yet, and who has joined. It decides; the node writes the decision into the log. Pure.
+// Coordinator: the root's decisions, written into the log and obeyed like everybody else does. They are taken one at a
+// time, at the end of a public call (Settle), when everything decided before is obeyed: each sees the state that all
+// ranks will have at that place of the log. Idle on other ranks.
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <unordered_map>
 #include <vector>
 
-#include "negotiation/fusion.h"
-#include "negotiation/rank_set.h"
-#include "negotiation/request.h"
+#include "negotiation/abort_state.h"
+#include "negotiation/actions.h"
+#include "negotiation/departures.h"
+#include "negotiation/joins.h"
+#include "negotiation/marks.h"
+#include "negotiation/order_log.h"
+#include "negotiation/outbox.h"
+#include "negotiation/ready_queue.h"
+#include "negotiation/set_table.h"
+#include "negotiation/stall/clash.h"
 
-namespace hvd {
+namespace hvd::negotiation {
 
-struct Ready {
-  std::shared_ptr<const Request> request;
-  int32_t id = -1;          // cached id, -1: none yet
-  uint64_t group_unit = 0;  // number of the atomic group, 0 = none
-  double since = 0;
+// How the root makes batches.
+struct Pace {
+  FusionRules fusion;
+  double linger_s = 0;  // how long it may collect before it decides
+  int max_batches_in_flight = 2;
 };
 
 class Coordinator {
  public:
-  // All members agree on it. A member of a group waits here until its group is whole.
-  void Agreed(std::shared_ptr<const Request> request, int32_t id, double now);
-  void DropGroup(int process_set, uint64_t hash);
-  void DropSet(int process_set);
+  // What it looks at, and the log that it writes; all must outlive it.
+  struct Around {
+    const Place* place;
+    const SetTable* sets;
+    const AbortState* abort;
+    Outbox* out;
+    Results* results;
+    ReadyQueue* ready;
+    Marks* marks;
+    Joins* joins;
+    Departures* departures;
+    OrderLog* log;
+  };
+  Coordinator(const Around& around, const Pace& pace) : at_(around), pace_(pace) {}
 
-  bool any_ready() const { return !ready_.empty(); }
-  double oldest_ready() const { return ready_.front().since; }
-  int64_t ready_bytes() const { return ready_bytes_; }
-  // Takes everything that is ready, as batches.
-  std::vector<std::vector<Ready>> Take(const FusionRules& rules);
+  Pace& pace() { return pace_; }
+  bool wants_flush() const { return at_.place->root() && !at_.abort->over() && at_.ready->any(); }
+  // Turns everything that is ready into batches, unless it is held back.
+  void Flush(double now, int batches_in_flight, bool someone_waits);
+  // When what lingers is due; +infinity: nothing lingers.
+  double linger_deadline() const;
 
-  RankSet joined;
-  int last_joined = -1;
+  // Decides everything that can be decided, but the batches.
+  void Settle(double now);
+  // Operations that wait for one another fail.
+  void FailClashes(const std::vector<Clash>& clashes, double now);
 
  private:
-  struct GroupKey {
-    int process_set;
-    uint64_t hash;
-    bool operator==(const GroupKey&) const = default;
-  };
-  struct GroupHasher {
-    size_t operator()(const GroupKey& k) const {
-      return k.hash * 0x9e3779b97f4a7c15ull + static_cast<size_t>(k.process_set);
-    }
-  };
-  void Push(Ready ready);
+  void Decide(const Tally& tally, double now);
+  void DecideSetChange(const Request& request, const NameKey& key, double now);
+  // unfinished: not all members have submitted it; what is under way of it is void.
+  void LogFail(const NameKey& key, const std::vector<uint64_t>& groups, const Status& why, bool unfinished = false);
+  void FlushAll(double now);
+  int32_t AssignId(const Request& request, double now);
+  void WarnFull();
+  bool HeldByLinger(double now, bool someone_waits) const;
 
-  std::vector<Ready> ready_;
-  int64_t ready_bytes_ = 0;
-  std::unordered_map<GroupKey, std::vector<Ready>, GroupHasher> groups_;
-  uint64_t group_units_ = 0;
+  const Around at_;
+  Pace pace_;
+  bool lingers_ = false, warned_full_ = false;
 };
 
-}  // namespace hvd
+}  // namespace hvd::negotiation

@@ -4,7 +4,7 @@
 
 #include "negotiation/signature.h"
 
-namespace hvd {
+namespace hvd::negotiation {
 namespace {
 
 constexpr size_t kOpenBatches = 16;  // looked at for room, the newest first: keeps packing linear
@@ -60,4 +60,4 @@ std::vector<std::vector<uint32_t>> PackBatches(const std::vector<Fusible>& ready
   return batches;
 }
 
-}  // namespace hvd
+}  // namespace hvd::negotiation

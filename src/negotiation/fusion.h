@@ -1,5 +1,5 @@
 // Fusion: which ready requests travel together. A pure function with look-ahead: a request joins the first open batch
-// of its kind that has room, so a stranger in between ends nothing. Used by the coordinator only.
+// of its kind that has room, so a stranger in between ends nothing. Used by the ready queue only.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 #include "negotiation/request.h"
 
-namespace hvd {
+namespace hvd::negotiation {
 
 struct FusionRules {
   int64_t threshold_bytes = 128 << 20;  // 0 = no fusion
@@ -23,4 +23,4 @@ struct Fusible {
 // Batches of indices into `ready`; each ascending; ordered by their first index.
 std::vector<std::vector<uint32_t>> PackBatches(const std::vector<Fusible>& ready, const FusionRules& rules);
 
-}  // namespace hvd
+}  // namespace hvd::negotiation

@@ -17,17 +17,17 @@
 #include <vector>
 
 #include "base/status.h"
+#include "negotiation/actions.h"
 #include "negotiation/request.h"
 
-namespace hvd {
+namespace hvd::negotiation {
 
 struct NodeConfig {
   int rank = 0;
   int size = 1;
   uint64_t epoch = 0;
-  std::vector<int> parent = {
-      -1};                    // per rank: tree parent, -1 for rank 0, which is the root; parent[r] < r (see tree.h)
-  int cache_capacity = 1024;  // names; 0 = never cached
+  std::vector<int> parent = {-1};  // per rank: tree parent, -1 for rank 0, which is the root; parent[r] < r (tree.h)
+  int cache_capacity = -1;         // names; 0 = never cached, < 0 = as many as fit (Cache::kMostBytes)
   int64_t fusion_threshold_bytes = 128 << 20;  // 0 = no fusion
   bool disable_group_fusion = false;           // a group is one batch of its own
   bool deterministic = false;                  // allreduces are never fused
@@ -38,37 +38,6 @@ struct NodeConfig {
   double lost_grace_s = 0.0;  // PeerLost waits that long for the goodbye that may be on its way; 0 = it aborts at once
   int max_batches_in_flight = 2;  // Flush holds ready tensors back while the root's executor has that many batches left
   std::vector<std::string> host_of_rank;  // names for messages; may be empty
-};
-
-// One tensor of a batch.
-struct Entry {
-  std::shared_ptr<const Request> request;  // agreed by all members
-  uint64_t ticket = 0;                     // this rank's own; 0: this rank has joined and takes part without an entry
-};
-
-struct Action {
-  enum class Kind {
-    kExecute,     // seq, process_set, entries, ranks = joined ranks (ascending); obey in order
-    kFail,        // ticket, process_set, name, status: one own entry (or join) failed
-    kSetAdded,    // process_set, ranks, ticket
-    kSetRemoved,  // process_set, ticket; own entries of the set were failed before
-    kSetFailed,   // ticket, status: the own AddSet or RemoveSet failed
-    kJoined,      // ticket, rank = the last to join
-    kLeft,   // rank said goodbye. rank == own: every batch that needs this rank came before; the connections may be
-             // closed once all frames are out
-    kAbort,  // status: everything pending and future fails
-    kLog,    // level (0 trace .. 5 fatal), text
-  };
-  Kind kind = Kind::kLog;
-  uint64_t seq = 0;
-  int process_set = 0;
-  int rank = -1;
-  int level = 0;
-  uint64_t ticket = 0;
-  std::vector<Entry> entries;
-  std::vector<int> ranks;
-  std::string name;  // also the text of kLog
-  Status status;
 };
 
 class Node {
@@ -89,10 +58,11 @@ class Node {
   void Join(uint64_t ticket, double now);
   void AddSet(std::vector<int> ranks, uint64_t ticket, double now);
   void RemoveSet(int id, uint64_t ticket, double now);
-  void Goodbye(double now);                      // then serve frames until kLeft of the own rank
-  void Abort(const Status& reason, double now);  // this rank gives up: all ranks get kAbort
-  void PeerLost(int rank, const std::string& reason,
-                double now);  // any rank, not only neighbours; no news after its kLeft
+  // Then serve frames until the own RankLeft. why: the exception that ends this rank, "" = it ends well.
+  void Goodbye(double now, const std::string& why = {});
+  void Abort(const Status& reason, double now);  // this rank gives up: all ranks get Aborted
+  // Any rank, not only neighbours; no news after its RankLeft.
+  void PeerLost(int rank, const std::string& reason, double now);
 
   // ---- frames. An error names the sender and what was wrong with the frame; the frame must then be taken as a broken
   // connection.
@@ -126,8 +96,8 @@ class Node {
   bool aborted() const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  struct Negotiator;
+  std::unique_ptr<Negotiator> n_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::negotiation

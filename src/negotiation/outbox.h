@@ -1,33 +1,36 @@
 // Outbox: the frames that wait to leave a node: one to the parent, and one for all children (the log is the same for
-// each). Records are coalesced, buffers re-used. Used by the node.
+// each). Records are coalesced, buffers re-used. What goes up is preceded by the version at which it was sent.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
+#include "negotiation/versions.h"
 #include "negotiation/wire.h"
 
-namespace hvd {
+namespace hvd::negotiation {
 
 class Outbox {
  public:
-  Outbox(uint32_t rank, uint64_t epoch) : rank_(rank), epoch_(epoch) {
+  // *versions must outlive this.
+  Outbox(uint32_t rank, uint64_t epoch, const Versions* versions) : rank_(rank), epoch_(epoch), versions_(versions) {
     up_.resize(kFrameHeaderBytes);
     down_.resize(kFrameHeaderBytes);
   }
 
-  // A cached mark of the whole subtree, sent at log version `version`. Inline: the hot path.
-  void Mark(uint32_t id, uint64_t version) {
-    if (run_at_ == 0 || version != up_version_) OpenRun(version);
+  // A cached mark of the whole subtree. Inline: the hot path.
+  void Mark(uint32_t id) {
+    if (run_at_ == 0 || versions_->now() != up_version_) OpenRun();
     ByteWriter(&up_).Varint(id);
     ++run_length_;
   }
-  // Starts another record upwards; `version` as above.
-  ByteWriter Up(UpRecord record, uint64_t version) {
+  // Starts another record upwards.
+  ByteWriter Up(UpRecord record) {
     CloseRun();
-    SayVersion(version);
+    SayVersion();
     ByteWriter w(&up_);
     w.U8(static_cast<uint8_t>(record));
     return w;
@@ -38,28 +41,20 @@ class Outbox {
     return w;
   }
   // Records of others, passed on unchanged.
-  void ForwardUp(std::span<const std::byte> records, uint64_t version) {
-    CloseRun();
-    SayVersion(version);
-    ByteWriter(&up_).Bytes(records);
-  }
   void ForwardDown(std::span<const std::byte> records) { ByteWriter(&down_).Bytes(records); }
 
   // A node with nothing to say still says now and then how far it has obeyed: others keep what an older contribution
   // may need.
-  void ReportVersion(uint64_t version) {
-    if (version < up_version_ + kVersionLag) return;
+  void ReportVersion() {
+    if (versions_->now() < up_version_ + kVersionLag) return;
     CloseRun();
-    SayVersion(version);
+    SayVersion();
   }
 
   bool has_up() const { return up_.size() > kFrameHeaderBytes; }
   bool has_down() const { return down_.size() > kFrameHeaderBytes; }
-  // What stands in the down frame from `offset` on (offset 0 = first record).
-  std::span<const std::byte> down_records(size_t offset) const {
-    return std::span(down_).subspan(kFrameHeaderBytes + offset);
-  }
-  size_t down_size() const { return down_.size() - kFrameHeaderBytes; }
+  // The records of the down frame that this has not given out yet: what the root still has to obey itself.
+  std::span<const std::byte> TakeUnread() { return std::span(down_).subspan(std::exchange(read_, down_.size())); }
 
   // The finished frame; valid until Clear.
   std::span<const std::byte> UpFrame() {
@@ -75,26 +70,29 @@ class Outbox {
     up_.resize(kFrameHeaderBytes);
     run_at_ = 0;
   }
-  void ClearDown() { down_.resize(kFrameHeaderBytes); }
+  void ClearDown() {
+    down_.resize(kFrameHeaderBytes);
+    read_ = kFrameHeaderBytes;
+  }
 
  private:
   static constexpr uint64_t kVersionLag = 1024;
 
-  void SayVersion(uint64_t version) {
-    if (version == up_version_) return;
-    up_version_ = version;
+  void SayVersion() {
+    if (versions_->now() == up_version_) return;
+    up_version_ = versions_->now();
     ByteWriter w(&up_);
     w.U8(static_cast<uint8_t>(UpRecord::kVersion));
-    w.Varint(version);
+    w.Varint(up_version_);
   }
-  void OpenRun(uint64_t version) {
+  void OpenRun() {
     CloseRun();
-    SayVersion(version);
+    SayVersion();
     ByteWriter w(&up_);
     w.U8(static_cast<uint8_t>(UpRecord::kMarks));
-    run_at_ = up_.size();
-    run_length_ = 0;
     w.U32(0);
+    run_at_ = up_.size() - sizeof(uint32_t);  // only now: there may have been no memory for it
+    run_length_ = 0;
   }
   void CloseRun() {
     if (run_at_ == 0) return;
@@ -104,11 +102,13 @@ class Outbox {
 
   uint32_t rank_;
   uint64_t epoch_;
+  const Versions* versions_;
   std::vector<std::byte> up_, down_;
+  size_t read_ = kFrameHeaderBytes;  // of down_, by the root
   uint64_t up_version_ = 0;
   size_t run_at_ = 0;  // where the open run of marks keeps its length; 0: none is open
   uint32_t run_length_ = 0;
   uint32_t up_number_ = 0, down_number_ = 0;
 };
 
-}  // namespace hvd
+}  // namespace hvd::negotiation

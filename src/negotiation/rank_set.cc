@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace hvd {
+namespace hvd::negotiation {
 
 RankSet RankSet::Range(int first, int last) {
   RankSet s;
@@ -107,4 +107,4 @@ std::string RankSet::Text() const {
   return out;
 }
 
-}  // namespace hvd
+}  // namespace hvd::negotiation

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace hvd {
+namespace hvd::negotiation {
 
 class RankSet {
  public:
@@ -37,4 +37,4 @@ class RankSet {
   std::vector<Span> spans_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::negotiation

@@ -1,6 +1,6 @@
 #include "negotiation/request.h"
 
-namespace hvd {
+namespace hvd::negotiation {
 
 uint64_t GroupHash(const std::vector<std::string>& ordered_names) {
   uint64_t h = 0xcbf29ce484222325ull;
@@ -12,4 +12,4 @@ uint64_t GroupHash(const std::vector<std::string>& ordered_names) {
   return h == 0 ? 1 : h;
 }
 
-}  // namespace hvd
+}  // namespace hvd::negotiation

@@ -1,29 +1,19 @@
 #include "negotiation/set_table.h"
 
-namespace hvd {
+namespace hvd::negotiation {
 
-SetTable::SetTable(const Place* place, int words) : place_(place), words_(words) {
-  Add(0, RankSet::Range(0, place->size - 1), 0);
-}
+SetTable::SetTable(const Place* place) : place_(place) { Add(RankSet::Range(0, place->size - 1)); }
 
-void SetTable::Add(int id, RankSet ranks, uint64_t version) {
-  if (id >= static_cast<int>(sets_.size())) sets_.resize(id + 1);
+void SetTable::Add(RankSet ranks) {
   ProcessSet set;
-  set.valid_from = version;
   set.own = ranks.Contains(place_->rank);
-  set.members.assign(words_, 0);
+  set.members.assign(MaskWords(*place_), 0);
   for (int s = 0; s < place_->sources(); ++s) {
-    if (!place_->below[s].And(ranks).empty()) set.members[s / 64] |= uint64_t{1} << (s % 64);
+    if (!place_->below[s].And(ranks).empty()) AddSource(set.members.data(), s);
   }
   set.need = set.members;
   set.ranks = std::move(ranks);
-  sets_[id] = std::move(set);
-}
-
-int SetTable::FreeId() const {
-  int id = 0;
-  while (Find(id)) ++id;
-  return id;
+  sets_.push_back(std::make_unique<ProcessSet>(std::move(set)));
 }
 
 int SetTable::IdOf(const RankSet& ranks) const {
@@ -41,4 +31,4 @@ std::vector<int> SetTable::Ids() const {
   return ids;
 }
 
-}  // namespace hvd
+}  // namespace hvd::negotiation

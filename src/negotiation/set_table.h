@@ -1,50 +1,59 @@
 // SetTable: the process sets as one node knows them: members, and which of its sources must contribute to a tally of
-// the set. Sources are bits of a mask of `words` 64-bit words. Used by the node; changed only by log records, so equal
-// on all ranks at the same place of the log.
+// the set. An id is never given to a second set: names, counters and messages under way belong to one set for good.
+// Which sets there are is changed only by log records, so equal on all ranks at the same place of the log.
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <vector>
 
 #include "base/status.h"
-#include "negotiation/place.h"
+#include "negotiation/source_mask.h"
 
-namespace hvd {
+namespace hvd::negotiation {
 
 struct ProcessSet {
   RankSet ranks;
-  uint64_t valid_from = 0;        // contributions sent before this version belong to an earlier set of the same id
-  Status dead;                    // not ok: a member has left
-  bool own = false;               // this rank is a member
-  std::vector<uint64_t> members;  // sources with members below
-  std::vector<uint64_t> need;     // members without those whose ranks have all joined
+  Status dead;         // not ok: a member has left
+  bool own = false;    // this rank is a member
+  SourceMask members;  // sources with members below
+  SourceMask need;     // members without those whose ranks have all joined
 };
 
 class SetTable {
  public:
-  SetTable(const Place* place, int words);
+  explicit SetTable(const Place* place);  // which must outlive this
 
-  int words() const { return words_; }
-  ProcessSet* Find(int id) {
-    return id >= 0 && id < static_cast<int>(sets_.size()) && sets_[id] ? &*sets_[id] : nullptr;
-  }
+  ProcessSet* Find(int id) { return id >= 0 && id < next_id() ? sets_[id].get() : nullptr; }
   const ProcessSet* Find(int id) const { return const_cast<SetTable*>(this)->Find(id); }
+  // The set, if operations can run in it.
+  const ProcessSet* FindUsable(int id) const {
+    const ProcessSet* set = Find(id);
+    return set && set->dead.ok() ? set : nullptr;
+  }
   ProcessSet& at(int id) { return *sets_[id]; }
-  void Add(int id, RankSet ranks, uint64_t version);
+  const ProcessSet& at(int id) const { return *sets_[id]; }
+  void Add(RankSet ranks);  // its id is next_id()
   void Remove(int id) { sets_[id].reset(); }
-  int FreeId() const;
+  int next_id() const { return static_cast<int>(sets_.size()); }
   int IdOf(const RankSet& ranks) const;  // -1: none
   std::vector<int> Ids() const;
 
   // Joined ranks need not contribute to set 0.
-  void SourceJoined(int source) { sets_[0]->need[source / 64] &= ~(uint64_t{1} << (source % 64)); }
-  void ResetJoined() { sets_[0]->need = sets_[0]->members; }
+  void SourceJoined(int source) {
+    DropSource(&sets_[0]->need, source);
+    any_joined_ = true;
+  }
+  void ResetJoined() {
+    sets_[0]->need = sets_[0]->members;
+    any_joined_ = false;
+  }
+  bool any_joined() const { return any_joined_; }  // set 0 needs fewer than its members
 
  private:
   const Place* place_;
-  int words_;
-  std::vector<std::optional<ProcessSet>> sets_;
+  std::vector<std::unique_ptr<ProcessSet>> sets_;  // null: removed
+  bool any_joined_ = false;
 };
 
-}  // namespace hvd
+}  // namespace hvd::negotiation

@@ -4,7 +4,7 @@
 
 #include "negotiation/signature.h"
 
-namespace hvd {
+namespace hvd::negotiation {
 
 bool Tally::DropSources(const std::function<bool(const Part&)>& stale) {
   std::vector<int> dropped;
@@ -14,7 +14,7 @@ bool Tally::DropSources(const std::function<bool(const Part&)>& stale) {
   if (dropped.empty()) return false;
   std::erase_if(parts,
                 [&](const Part& p) { return std::find(dropped.begin(), dropped.end(), p.source) != dropped.end(); });
-  for (int s : dropped) mask[s / 64] &= ~(uint64_t{1} << (s % 64));
+  for (int source : dropped) DropSource(&mask, source);
   complete = false;
   return true;
 }
@@ -62,4 +62,4 @@ std::vector<NameKey> TallyTable::NamesOf(int process_set) const {
   return names;
 }
 
-}  // namespace hvd
+}  // namespace hvd::negotiation

@@ -1,11 +1,15 @@
 #include "negotiation/wire.h"
 
-#include "negotiation/signature.h"
+#include <memory>
+#include <utility>
 
-namespace hvd {
+#include "negotiation/op_text.h"
+
+namespace hvd::negotiation {
 namespace {
 
 enum RequestFlags : uint8_t { kTransient = 1, kFactors = 2, kGrouped = 4 };
+enum VariantKind : uint8_t { kRequest = 0, kCached = 1, kRefusal = 2 };  // of a kTally record
 
 Status Refused(uint32_t sender, const std::string& what) {
   return {Code::kInternal, "control frame from rank " + std::to_string(sender) + " refused: " + what};
@@ -24,8 +28,6 @@ void WriteHeader(const FrameHeader& h, std::byte* at) {
 Status ReadHeader(std::span<const std::byte> frame, const FrameHeader& expected, FrameHeader* out) {
   const uint32_t from = expected.sender;
   if (frame.size() <= kFrameHeaderBytes) return Refused(from, "it has only " + std::to_string(frame.size()) + " bytes");
-  if (frame.size() > kMaxFrameBytes)
-    return Refused(from, "it is too long (" + std::to_string(frame.size()) + " bytes)");
   ByteReader r(frame);
   const uint8_t version = r.U8();
   const uint8_t direction = r.U8();
@@ -143,45 +145,74 @@ void WriteStatus(const Status& status, ByteWriter* w) {
 Status ReadStatus(ByteReader* r) {
   const uint8_t code = r->U8();
   std::string text(r->Text());
-  if (code == HVD_OK || code >= HVD_IN_PROGRESS) r->Fail();
+  if (!IsFailure(code)) r->Fail();
   return r->ok() ? Status(static_cast<Code>(code), std::move(text)) : Status(Code::kInternal, "malformed");
 }
 
+void WriteTally(const Tally& tally, ByteWriter* w) {
+  w->Varint(static_cast<uint32_t>(tally.key.set));
+  w->U8(static_cast<uint8_t>(tally.type));
+  w->Text(tally.key.name);
+  const std::vector<Part> variants = tally.Merged();
+  w->Varint(variants.size());
+  for (const Part& p : variants) {
+    if (!p.request) {
+      w->U8(kRefusal);
+      w->Text(p.refusal);
+      w->U64(p.refused_group);
+    } else if (p.id >= 0) {
+      w->U8(kCached);
+      w->Varint(static_cast<uint32_t>(p.id));
+    } else {
+      w->U8(kRequest);
+      WriteRequestBody(*p.request, w);
+    }
+    WriteRanks(p.ranks, w);
+  }
+}
+
+namespace {
+
+Part ReadVariant(const NameKey& key, ByteReader* r, int size) {
+  Part part;
+  switch (r->U8()) {
+    case kRequest: {
+      auto request = std::make_shared<Request>();
+      request->process_set = key.set;
+      request->name = key.name;
+      ReadRequestBody(r, request.get());
+      if (IsControl(request->type) && key.set != 0) r->Fail();
+      part.request = std::move(request);
+      break;
+    }
+    case kCached:
+      part.id = static_cast<int32_t>(r->Varint32(INT32_MAX));
+      break;
+    case kRefusal:
+      part.refusal = r->Text();
+      part.refused_group = r->U64();
+      break;
+    default:
+      r->Fail();
+  }
+  part.ranks = ReadRanks(r, size);
+  if (part.ranks.empty()) r->Fail();
+  return part;
+}
+
+}  // namespace
+
 WireTally ReadTally(ByteReader* r, int size) {
   WireTally t;
-  t.process_set = static_cast<int32_t>(r->Varint32(INT32_MAX));
+  t.key.set = static_cast<int32_t>(r->Varint32(INT32_MAX));
   const uint8_t type = r->U8();
   if (!IsValidType(type)) r->Fail();
   t.type = static_cast<OpType>(type);
-  t.name = r->Text();
+  t.key.name = r->Text();
   const size_t n = r->Count(2);
   if (n == 0) r->Fail();
-  for (size_t i = 0; i < n && r->ok(); ++i) {
-    WireVariant v;
-    const uint8_t kind = r->U8();
-    v.kind = static_cast<WireVariant::Kind>(kind);
-    switch (v.kind) {
-      case WireVariant::Kind::kRequest:
-        v.request.process_set = t.process_set;
-        v.request.name = t.name;
-        ReadRequestBody(r, &v.request);
-        if (IsControl(v.request.type) && t.process_set != 0) r->Fail();
-        break;
-      case WireVariant::Kind::kCached:
-        v.id = r->Varint32();
-        break;
-      case WireVariant::Kind::kRefusal:
-        v.refusal = r->Text();
-        v.refused_group = r->U64();
-        break;
-      default:
-        r->Fail();
-    }
-    v.ranks = ReadRanks(r, size);
-    if (v.ranks.empty()) r->Fail();
-    t.variants.push_back(std::move(v));
-  }
+  for (size_t i = 0; i < n && r->ok(); ++i) t.parts.push_back(ReadVariant(t.key, r, size));
   return t;
 }
 
-}  // namespace hvd
+}  // namespace hvd::negotiation

@@ -1,5 +1,5 @@
 // The wire format of the negotiation: frames of records, little-endian, varints. See docs/design for the protocol.
-// Coding only; what a record means is decided in node_up.cc and node_log.cc.
+// Coding only; what a record means is decided in uplink.cc and order_log.cc.
 //
 // Frame: version u8, direction u8, sender u32, epoch u64, number u32 (counts the frames of this link and direction),
 // then records up to the end. A cached mark costs 1-3 bytes, plus a few bytes per run of marks.
@@ -14,12 +14,12 @@
 #include "base/bytes.h"
 #include "negotiation/rank_set.h"
 #include "negotiation/request.h"
+#include "negotiation/tally.h"
 
-namespace hvd {
+namespace hvd::negotiation {
 
 inline constexpr uint8_t kWireVersion = 1;
 inline constexpr size_t kFrameHeaderBytes = 18;
-inline constexpr size_t kMaxFrameBytes = size_t{256} << 20;
 
 enum class Direction : uint8_t { kUp = 0, kDown = 1 };
 
@@ -29,7 +29,7 @@ enum class UpRecord : uint8_t {
   kTally,        // a whole tally of the members below the sender: what is not (only) cached marks
   kJoined,       // rank
   kAllJoined,    // every rank below the sender has joined; the marks that this completes came before
-  kGoodbye,      // rank
+  kGoodbye,      // rank, the exception that ends it or ""
   kAbort,        // code, text
   kStallNotice,  // a tally below is old
   kStallReport,  // answer to kStallQuery
@@ -38,12 +38,12 @@ enum class UpRecord : uint8_t {
 enum class LogRecord : uint8_t {
   kDefine = 64,  // id, request: from here on the id means this
   kBatch,        // joined ranks, entries (id + 1, or 0 and a request)
-  kFail,         // process set, name, group hashes, code, text: the tally of that name is over, and with it every entry
-                 // of these groups, complete or not
+  kFail,         // process set, name, group hashes, whether not all have submitted it, code, text: the tally of that
+                 // name is over, and with it every entry of these groups, complete or not
   kSetAdded,     // name of the tally, id, ranks
   kSetRemoved,   // name of the tally, id
   kJoined,       // the last rank to join
-  kLeft,         // rank, cut: whether the log ends with it for all
+  kLeft,         // rank, as in kGoodbye
   kStallQuery,   // number, names; not part of the order
   kAbort,        // code, text; not part of the order
 };
@@ -71,23 +71,13 @@ RankSet ReadRanks(ByteReader* r, int size);  // 0 <= rank < size
 void WriteStatus(const Status& status, ByteWriter* w);
 Status ReadStatus(ByteReader* r);  // never ok: fails the reader instead
 
-// One variant of a kTally record.
-struct WireVariant {
-  enum class Kind : uint8_t { kRequest = 0, kCached = 1, kRefusal = 2 };
-  Kind kind = Kind::kRequest;
-  Request request;      // kRequest; name and process set are those of the tally
-  uint32_t id = 0;      // kCached
-  std::string refusal;  // kRefusal
-  uint64_t refused_group = 0;
-  RankSet ranks;
-};
-
+// A kTally record: the variants of what the ranks below the sender have contributed, one part for each.
 struct WireTally {
-  int32_t process_set = 0;
+  NameKey key;
   OpType type = OpType::kAllreduce;
-  std::string name;
-  std::vector<WireVariant> variants;
+  std::vector<Part> parts;  // without source; of a cached id, without the request
 };
+void WriteTally(const Tally& tally, ByteWriter* w);
 WireTally ReadTally(ByteReader* r, int size);
 
-}  // namespace hvd
+}  // namespace hvd::negotiation

@@ -1,6 +1,6 @@
 #include "transport/arena.h"
 
-namespace hvd {
+namespace hvd::transport {
 namespace {
 constexpr size_t kPage = 4096;
 constexpr size_t RoundUp(size_t n) { return (n + kPage - 1) / kPage * kPage; }
@@ -8,18 +8,18 @@ constexpr size_t RoundUp(size_t n) { return (n + kPage - 1) / kPage * kPage; }
 
 Arena::Arena(std::shared_ptr<Region> region, int local_size) : region_(std::move(region)), base_(region_->data()) {
   small_at_ = kRingWordsAt + RoundUp(sizeof(RingWords) * 2 * local_size);
-  slots_at_ = small_at_ + 2 * kArenaSmallBytes;
-  rings_at_ = slots_at_ + kArenaSlots * kArenaSlotBytes;
+  stages_at_ = small_at_ + 2 * kArenaSmallBytes;
+  rings_at_ = stages_at_ + kArenaStages * kArenaStageBytes;
   heap_at_ = FixedBytes(local_size);
 }
 
 size_t Arena::FixedBytes(int local_size) {
   return kRingWordsAt + RoundUp(sizeof(RingWords) * 2 * local_size) + 2 * kArenaSmallBytes +
-         kArenaSlots * kArenaSlotBytes + local_size * (kControlRingBytes + kDataRingBytes);
+         kArenaStages * kArenaStageBytes + local_size * (kControlRingBytes + kDataRingBytes);
 }
 
 // The words are not constructed: a fresh region is zero, which is what they begin with, and a neighbour that started
 // earlier may be looking at them already.
 Status Arena::Create() { return region_->Commit(0, rings_at_); }
 
-}  // namespace hvd
+}  // namespace hvd::transport

@@ -3,11 +3,10 @@
 //
 //   words    progress, failed, bell; ring cursors, two pairs per neighbour; of the first rank's only, changed by all
 //            ranks (exception 4): the express word and its sleepers; whether ranks share cores
-//   express  2 x 64 KB      what a rank brings to an operation without negotiation (engine/express.h)
+//   express  2 x 64 KB      what a rank brings to an operation without negotiation (engine/express/express.h)
 //   small    2 x 64 KB      flat exchange of small batches
-//   slots    2 x 512 KB     streamed chunks of large batches; one piece of memory. In an allreduce of two ranks the
-//   other stores its results
-//                           back to where it read the data (exception 3)
+//   stages    2 x 512 KB     streamed chunks of large batches; one piece of memory. In an allreduce of two ranks the
+//                           other stores its results back to where it read the data (exception 3)
 //   rings    per neighbour: control 64 KB, data 256 KB (committed when first used)
 //   heap     tensors that live in shared memory; neighbours read and write them during a reduction (exception 1)
 #pragma once
@@ -19,12 +18,12 @@
 
 #include "transport/region.h"
 
-namespace hvd {
+namespace hvd::transport {
 
-inline constexpr int kArenaSlots = 2;
+inline constexpr int kArenaStages = 2;
 inline constexpr size_t kArenaExpressBytes = (64 << 10) + 128;
 inline constexpr size_t kArenaSmallBytes = 64 << 10;
-inline constexpr size_t kArenaSlotBytes = 512 << 10;
+inline constexpr size_t kArenaStageBytes = 512 << 10;
 inline constexpr size_t kControlRingBytes = 64 << 10;
 inline constexpr size_t kDataRingBytes = 256 << 10;
 
@@ -34,8 +33,8 @@ inline constexpr size_t kDataRingBytes = 256 << 10;
 enum class BellState : uint32_t { kAwake = 0, kIdle = 1, kBlocked = 2, kWaiting = 3 };
 
 struct ArenaWords {
-  alignas(64) std::atomic<uint64_t> progress{0};  // (batch << 28) | step
-  std::atomic<uint64_t> failed{0};                // last abandoned batch; same cache line as progress
+  alignas(64) std::atomic<uint64_t> progress{0};  // (batch << 24) | step
+  std::atomic<uint64_t> failed{0};                // first abandoned batch; same cache line as progress
   alignas(64) std::atomic<uint32_t> bell{0};
   alignas(64) std::atomic<uint64_t> express{0};
   std::atomic<uint32_t> express_sleepers{0};          // on the express word; too many when one was killed there
@@ -58,7 +57,7 @@ class Arena {
   Arena(std::shared_ptr<Region> region, int local_size);
 
   static size_t FixedBytes(int local_size);
-  // Commits words, small buffers and slots. Owner only.
+  // Commits words, small buffers and stages. Owner only.
   Status Create();
 
   ArenaWords& words() const { return *reinterpret_cast<ArenaWords*>(base_); }
@@ -67,7 +66,7 @@ class Arena {
   }
   std::byte* express(int which) const { return base_ + kWordsBytes + which * kArenaExpressBytes; }
   std::byte* small(int which) const { return base_ + small_at_ + which * kArenaSmallBytes; }
-  std::byte* slot(int which) const { return base_ + slots_at_ + which * kArenaSlotBytes; }
+  std::byte* stage(int which) const { return base_ + stages_at_ + which * kArenaStageBytes; }
   std::byte* ring(RingKind kind, int neighbour) const { return base_ + ring_offset(kind, neighbour); }
   Status CommitRing(RingKind kind, int neighbour) {
     return region_->Commit(ring_offset(kind, neighbour),
@@ -89,7 +88,7 @@ class Arena {
 
   std::shared_ptr<Region> region_;
   std::byte* base_ = nullptr;
-  size_t small_at_ = 0, slots_at_ = 0, rings_at_ = 0, heap_at_ = 0;
+  size_t small_at_ = 0, stages_at_ = 0, rings_at_ = 0, heap_at_ = 0;
 };
 
-}  // namespace hvd
+}  // namespace hvd::transport

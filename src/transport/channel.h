@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-namespace hvd {
+namespace hvd::transport {
 
 class Channel {
  public:
@@ -24,4 +24,4 @@ class Channel {
   virtual const char* kind() const = 0;
 };
 
-}  // namespace hvd
+}  // namespace hvd::transport

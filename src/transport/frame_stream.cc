@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/siphash.h"
 
-namespace hvd {
+namespace hvd::transport {
 namespace {
 
 constexpr size_t kReadBytes = 64 << 10;  // room kept free for one read
@@ -28,41 +29,52 @@ Status FrameStream::Fail(Status why) {
   return why;
 }
 
-std::array<uint8_t, 16> FrameStream::Code128(int sender, uint64_t number, std::span<const std::byte> payload) const {
-  std::byte head[12];
-  ByteWriter::StoreLe(head, static_cast<uint32_t>(sender));
-  ByteWriter::StoreLe(head + 4, number);
+std::array<uint8_t, 16> FrameStream::Code128(int sender, uint64_t number, uint32_t head,
+                                             std::span<const std::byte> payload) const {
+  std::byte said[16];
+  ByteWriter::StoreLe(said, static_cast<uint32_t>(sender));
+  ByteWriter::StoreLe(said + 4, number);
+  ByteWriter::StoreLe(said + 12, head);
   SipHash128 hash(*key_);
-  hash.Update(head);
-  hash.Update(payload);  // its length is part of the hash
+  hash.Update(said);
+  hash.Update(payload);
   return hash.Finish();
 }
 
 Status FrameStream::Queue(std::span<const std::byte> payload) {
   HVD_TRY(failed_);
-  const std::string who = std::string("[") + channel_->kind() + "] rank " + std::to_string(self_rank_);
+  const std::string who = std::string("[") + channel_->kind() + "] rank ";
   if (payload.size() > kMaxFrameBytes) {
-    return Fail(Status(Code::kInternal, who + " has a control frame of " + std::to_string(payload.size()) +
-                                            " bytes for rank " + std::to_string(peer()) + "; at most " +
-                                            std::to_string(kMaxFrameBytes) + " are allowed."));
+    return Fail(Status(Code::kInternal, who + std::to_string(self_rank_) + " has a control frame of " +
+                                            std::to_string(payload.size()) + " bytes for rank " +
+                                            std::to_string(peer()) + "; at most " + std::to_string(kMaxFrameBytes) +
+                                            " are allowed. Submit fewer tensors at once, or under shorter names."));
   }
-  if (out_.size() - sent_ + payload.size() > kMaxQueuedFrameBytes) {
-    return Fail(Status(Code::kPeerLost, std::string("[") + channel_->kind() + "] rank " + std::to_string(peer()) +
-                                            " does not read: " + std::to_string(out_.size() - sent_) +
-                                            " bytes of control frames of rank " + std::to_string(self_rank_) +
-                                            " wait for it."));
+  if (out_.size() - sent_ > kMaxQueuedFrameBytes) {
+    return Fail(Status(Code::kPeerLost,
+                       who + std::to_string(peer()) + " does not read: " + std::to_string(out_.size() - sent_) +
+                           " bytes of control frames of rank " + std::to_string(self_rank_) + " wait for it."));
   }
+  do {
+    const std::span<const std::byte> piece = payload.first(std::min(payload.size(), kMaxPieceBytes));
+    payload = payload.subspan(piece.size());
+    QueuePiece(piece, !payload.empty());
+  } while (!payload.empty());
+  return Status();
+}
+
+void FrameStream::QueuePiece(std::span<const std::byte> payload, bool goes_on) {
   const size_t at = out_.size();
   out_.resize(at + header_bytes() + payload.size());
   std::byte* to = out_.data() + at;
-  ByteWriter::StoreLe(to, static_cast<uint32_t>(payload.size()));
+  const uint32_t head = static_cast<uint32_t>(payload.size()) | (goes_on ? kGoesOn : 0);
+  ByteWriter::StoreLe(to, head);
   if (key_) {
-    const auto code = Code128(self_rank_, sent_frames_, payload);
-    std::memcpy(to + kLengthBytes, code.data(), kCodeBytes);
+    const auto code = Code128(self_rank_, sent_pieces_, head, payload);
+    std::memcpy(to + kHeadBytes, code.data(), kCodeBytes);
   }
   if (!payload.empty()) std::memcpy(to + header_bytes(), payload.data(), payload.size());
-  ++sent_frames_;
-  return Status();
+  ++sent_pieces_;
 }
 
 Status FrameStream::Send(std::span<const std::byte> payload) {
@@ -80,6 +92,7 @@ Status FrameStream::Flush() {
   }
   if (sent_ == out_.size()) {
     out_.clear();  // keeps its memory
+    if (out_.capacity() > kMostKept) out_ = {};
     sent_ = 0;
   } else if (sent_ > out_.size() / 2 && sent_ >= kReadBytes) {
     out_.erase(out_.begin(), out_.begin() + static_cast<ptrdiff_t>(sent_));
@@ -105,40 +118,70 @@ Status FrameStream::Fill(size_t want) {
   return Status();
 }
 
-Result<std::optional<std::span<const std::byte>>> FrameStream::Receive() {
-  HVD_TRY(failed_);
+Status FrameStream::CheckHead(uint32_t head) {
+  const size_t bytes = head & ~kGoesOn;
+  const std::string who = std::string("[") + channel_->kind() + "] rank " + std::to_string(peer());
+  if (bytes > kMaxPieceBytes || (bytes == 0 && (head & kGoesOn) != 0)) {
+    return Fail(Status(Code::kInternal, who + " announced " + std::to_string(bytes) +
+                                            " bytes of a control frame to rank " + std::to_string(self_rank_) +
+                                            "; at most " + std::to_string(kMaxPieceBytes) + " go at once."));
+  }
+  if (frame_.size() + bytes > kMaxFrameBytes) {
+    return Fail(Status(Code::kInternal, who + " sends rank " + std::to_string(self_rank_) +
+                                            " a control frame that has more than the " +
+                                            std::to_string(kMaxFrameBytes) + " bytes allowed."));
+  }
+  return Status();
+}
+
+Status FrameStream::CheckCode(uint32_t head, std::span<const std::byte> payload) {
+  if (!key_ || EqualCodes(Code128(peer(), received_pieces_, head, payload),
+                          std::span<const std::byte, kCodeBytes>(payload.data() - kCodeBytes, kCodeBytes))) {
+    return Status();
+  }
+  return Fail(Status(Code::kInternal,
+                     std::string("[") + channel_->kind() + "] control frame " + std::to_string(received_pieces_) +
+                         " from rank " + std::to_string(peer()) + " to rank " + std::to_string(self_rank_) +
+                         " fails authentication: it was changed, repeated or reordered on the way, or comes "
+                         "from another job."));
+}
+
+Result<std::optional<FrameStream::Piece>> FrameStream::ReceivePiece() {
   for (;;) {
     const size_t there = end_ - begin_;
     size_t want = header_bytes();
-    if (there >= kLengthBytes) {
-      const size_t bytes = LoadLe32(in_.data() + begin_);
-      if (bytes > kMaxFrameBytes) {
-        return Fail(Status(Code::kInternal, std::string("[") + channel_->kind() + "] rank " + std::to_string(peer()) +
-                                                " announced a control frame of " + std::to_string(bytes) +
-                                                " bytes to rank " + std::to_string(self_rank_) + "; at most " +
-                                                std::to_string(kMaxFrameBytes) + " are allowed."));
-      }
-      want = header_bytes() + bytes;
+    if (there >= kHeadBytes) {
+      const uint32_t head = LoadLe32(in_.data() + begin_);
+      HVD_TRY(CheckHead(head));
+      want += head & ~kGoesOn;
       if (there >= want) {
-        const std::span<const std::byte> payload = std::span(in_).subspan(begin_ + header_bytes(), bytes);
-        if (key_ &&
-            !EqualCodes(Code128(peer(), received_frames_, payload),
-                        std::span<const std::byte, kCodeBytes>(in_.data() + begin_ + kLengthBytes, kCodeBytes))) {
-          return Fail(Status(Code::kInternal, std::string("[") + channel_->kind() + "] control frame " +
-                                                  std::to_string(received_frames_) + " from rank " +
-                                                  std::to_string(peer()) + " to rank " + std::to_string(self_rank_) +
-                                                  " fails authentication: it was changed, repeated or "
-                                                  "reordered on the way, or comes from another job."));
-        }
-        ++received_frames_;
+        const auto payload = std::span<const std::byte>(in_).subspan(begin_ + header_bytes(), want - header_bytes());
+        HVD_TRY(CheckCode(head, payload));
+        ++received_pieces_;
         begin_ += want;
-        return std::optional(payload);
+        return std::optional(Piece{payload, (head & kGoesOn) != 0});
       }
     }
-    const size_t before = end_ - begin_;
     HVD_TRY(Fill(want));
-    if (end_ - begin_ == before) return std::optional<std::span<const std::byte>>();
+    if (end_ - begin_ == there) return std::optional<Piece>();
   }
 }
 
-}  // namespace hvd
+Result<std::optional<std::span<const std::byte>>> FrameStream::Receive() {
+  using Frame = std::optional<std::span<const std::byte>>;
+  HVD_TRY(failed_);
+  if (std::exchange(delivered_, false)) frame_ = {};
+  for (;;) {
+    Result<std::optional<Piece>> piece = ReceivePiece();
+    HVD_TRY(piece.status());
+    if (!piece->has_value()) return Frame();
+    const auto [payload, goes_on] = **piece;
+    if (frame_.empty() && !goes_on) return Frame(payload);  // the usual one: as it lies in the buffer
+    frame_.insert(frame_.end(), payload.begin(), payload.end());
+    if (goes_on) continue;
+    delivered_ = true;
+    return Frame(frame_);
+  }
+}
+
+}  // namespace hvd::transport

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <ctime>
 
-namespace hvd {
+namespace hvd::transport {
 
 // Sleeps while *word is `value`, until woken, for timeout_s (1e9 or more: no end). False: a signal came.
 inline bool SleepOnWord(const void* word, uint32_t value, double timeout_s) {
@@ -29,4 +29,4 @@ inline void WakeSleepersOn(const void* word, int most) {
   syscall(SYS_futex, word, FUTEX_WAKE, most, nullptr, nullptr, 0);
 }
 
-}  // namespace hvd
+}  // namespace hvd::transport

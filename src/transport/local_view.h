@@ -2,10 +2,12 @@
 // *arena* (arena.h) that all its neighbours map; a rank stores only into its own arena (one writer per word), but for
 // what arena.h excepts.
 //
-// One progress word per rank, for all process sets: (batch sequence number << 28) | step. A rank executes batches in
+// One progress word per rank, for all process sets: (batch sequence number << 24) | step. A rank executes batches in
 // log order, so the word only rises, and waiting for "member m has reached step s of this batch" never needs per-set
-// state. A rank whose engine fails says so in a second word beside it (the first batch that it gave up), then raises
-// the first one to its end: waiters fail instead of waiting on.
+// state. It wraps around after 2^40 batches, which comparisons allow for, as long as no member of a batch has taken
+// part in none of the 2^39 batches before it (two months at 100,000 a second). A rank that gives up says so in a second
+// word beside it, the first batch that it gave up, and never raises the first one again: waiters fail instead of
+// waiting on.
 //
 // Used by the holder of the driver role only.
 #pragma once
@@ -20,7 +22,7 @@
 #include "base/task.h"
 #include "transport/neighbours.h"
 
-namespace hvd {
+namespace hvd::transport {
 
 class LocalView {
  public:
@@ -42,14 +44,21 @@ class LocalView {
   // co_await: Status. Fails when the member abandoned this batch.
   auto Reached(int member, uint32_t step) { return Wait{this, member, member + 1, (seq_ << kStepBits) | step, {}}; }
   auto AllReached(uint32_t step) { return Wait{this, 0, size(), (seq_ << kStepBits) | step, {}}; }
-  bool HasReached(int member, uint32_t step) const {
-    return n_->progress(locals_[member]) >= ((seq_ << kStepBits) | step);
+  // Ok unless a member has given up this batch. To be asked after reads of a member's own memory (a resident tensor),
+  // and before anything that says they are good: who gives up takes that memory away, and what is read then is zero.
+  Status NobodyGaveUp() const {
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // the reads come before the look
+    for (const int local : locals_) {
+      const uint64_t failed = n_->failed_seq(local);
+      if (local != n_->self() && failed != 0 && seq_ >= failed) return n_->Abandoned(local);
+    }
+    return Status();
   }
 
   // ---- own buffers. Before a batch first stores into one: co_await Acquire (waits until the readers of the last batch
   // that used it have finished that batch). Inside a batch the algorithm's own steps protect re-use.
-  static constexpr int kSmallBuffers = 2, kSlots = kArenaSlots;
-  enum class Buffer { kSmall, kSlot };
+  static constexpr int kSmallBuffers = 2, kStages = kArenaStages;
+  enum class Buffer { kSmall, kStage };
   auto Acquire(Buffer kind, int which) {
     Neighbours::LastUse& use = n_->last_use(kind == Buffer::kSmall ? which : kSmallBuffers + which);
     Neighbours::LastUse before = use;
@@ -58,9 +67,9 @@ class LocalView {
     return WaitFree{n_, std::move(before)};
   }
   std::byte* small(int member, int which) const { return n_->arena(locals_[member]).small(which); }
-  std::byte* slot(int member, int which) const { return n_->arena(locals_[member]).slot(which); }
+  std::byte* stage(int member, int which) const { return n_->arena(locals_[member]).stage(which); }
   static constexpr size_t small_bytes() { return kArenaSmallBytes; }
-  static constexpr size_t slot_bytes() { return kArenaSlotBytes; }
+  static constexpr size_t stage_bytes() { return kArenaStageBytes; }
 
   // ---- resident tensors: memory of an arena that hvd_shared_alloc handed out.
   // Offset of [data, data + bytes) in this rank's resident heap, if it lies there.
@@ -73,10 +82,11 @@ class LocalView {
 
   Neighbours& neighbours() { return *n_; }
 
-  static constexpr int kStepBits = 28;
+  static constexpr int kStepBits = 24;
   static constexpr uint32_t kFinalStep = (1u << kStepBits) - 1;
 
  private:
+  static bool Passed(uint64_t progress, uint64_t want) { return static_cast<int64_t>(progress - want) >= 0; }
   struct Wait final : Condition {
     Wait(LocalView* v, int from, int to, uint64_t value, Status s)
         : view(v), next(from), end(to), want(value), status(std::move(s)) {}
@@ -88,14 +98,14 @@ class LocalView {
       for (; next < end; ++next) {
         const int local = view->locals_[next];
         if (next == view->index_) continue;
-        const uint64_t seen = view->n_->progress(local);
-        if (seen < want) {
-          view->n_->NoteWaitingFor(local);
-          return false;
-        }
-        if (const uint64_t failed = view->n_->failed_seq(local); failed != 0 && (want >> kStepBits) >= failed) {
+        const bool passed = Passed(view->n_->progress(local), want);
+        if (const uint64_t failed = view->n_->failed_seq(local); failed != 0 && view->seq_ >= failed) {
           status = view->n_->Abandoned(local);
           return true;
+        }
+        if (!passed) {
+          view->n_->NoteWaitingFor(local);
+          return false;
         }
       }
       return true;
@@ -114,7 +124,9 @@ class LocalView {
     bool Ready() override {
       for (; next < use.locals.size(); ++next) {
         const int local = use.locals[next];
-        if (local != neighbours->self() && neighbours->progress(local) < use.until && !neighbours->lost(local)) {
+        // Who has given up reads nothing any more.
+        if (local != neighbours->self() && !Passed(neighbours->progress(local), use.until) &&
+            neighbours->failed_seq(local) == 0 && !neighbours->lost(local)) {
           neighbours->NoteWaitingFor(local);
           return false;
         }
@@ -132,4 +144,4 @@ class LocalView {
   uint64_t seq_ = 0;
 };
 
-}  // namespace hvd
+}  // namespace hvd::transport

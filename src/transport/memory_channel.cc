@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-namespace hvd {
+namespace hvd::transport {
 
 struct MemoryChannel::Wire {
   struct Buffer {  // a byte ring
@@ -77,4 +77,4 @@ Result<size_t> MemoryChannel::Read(std::span<std::byte> bytes) {
   return n;
 }
 
-}  // namespace hvd
+}  // namespace hvd::transport

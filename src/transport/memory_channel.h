@@ -11,7 +11,7 @@
 
 #include "transport/channel.h"
 
-namespace hvd {
+namespace hvd::transport {
 
 class MemoryChannel final : public Channel {
  public:
@@ -48,4 +48,4 @@ class MemoryChannel final : public Channel {
   uint64_t close_after_ = std::numeric_limits<uint64_t>::max();
 };
 
-}  // namespace hvd
+}  // namespace hvd::transport

@@ -8,7 +8,7 @@
 
 #include "transport/futex.h"
 
-namespace hvd {
+namespace hvd::transport {
 
 Result<std::unique_ptr<Neighbours>> Neighbours::Create(std::vector<Member> members, int self) {
   std::unique_ptr<Neighbours> n(new Neighbours(std::move(members), self));
@@ -20,14 +20,8 @@ Result<std::unique_ptr<Neighbours>> Neighbours::Create(std::vector<Member> membe
 Neighbours::Neighbours(std::vector<Member> members, int self) : members_(std::move(members)), self_(self) {
   for (const Member& m : members_) arenas_.emplace_back(m.region, static_cast<int>(members_.size()));
   lost_.resize(members_.size());
-  last_use_.resize(2 + kArenaSlots);
+  last_use_.resize(2 + kArenaStages);
   pending_ring_.resize(members_.size());
-}
-
-Neighbours::~Neighbours() {
-  for (const Member& m : members_) {
-    if (m.doorbell_fd >= 0) close(m.doorbell_fd);
-  }
 }
 
 void Neighbours::Publish(uint64_t value) {
@@ -37,7 +31,7 @@ void Neighbours::Publish(uint64_t value) {
 
 void Neighbours::Abandon(uint64_t seq) {
   own().words().failed.store(seq, std::memory_order_seq_cst);
-  Publish(UINT64_MAX);
+  NotifyAll();
 }
 
 Status Neighbours::Abandoned(int local) const {
@@ -77,6 +71,12 @@ void Neighbours::FlushRings() {
   }
 }
 
+void Neighbours::FlushRing(int local) {
+  if (!pending_ring_[local]) return;
+  pending_ring_[local] = false;
+  Ring(local);
+}
+
 void Neighbours::Ring(int local) {
   // Only the first to ring pays for the system call.
   auto& bell = arenas_[local].words().bell;
@@ -88,7 +88,7 @@ void Neighbours::Ring(int local) {
     return;
   }
   const uint64_t one = 1;
-  while (write(members_[local].doorbell_fd, &one, sizeof one) < 0 && errno == EINTR) {
+  while (write(members_[local].doorbell.get(), &one, sizeof one) < 0 && errno == EINTR) {
   }
 }
 
@@ -102,4 +102,4 @@ std::byte* Neighbours::Resident(int local, uint64_t offset, size_t bytes) const 
   return a.heap() + offset;
 }
 
-}  // namespace hvd
+}  // namespace hvd::transport

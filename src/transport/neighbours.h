@@ -17,17 +17,18 @@
 #include <string>
 #include <vector>
 
+#include "base/fd.h"
 #include "transport/arena.h"
 #include "transport/resident_heap.h"
 
-namespace hvd {
+namespace hvd::transport {
 
 class Neighbours {
  public:
   struct Member {
     int rank = -1;                   // global
     std::shared_ptr<Region> region;  // its arena
-    int doorbell_fd = -1;            // eventfd; owned by this object
+    Fd doorbell;                     // eventfd
   };
   // Readers of an own buffer that must have passed `until` before it may be overwritten.
   struct LastUse {
@@ -37,7 +38,6 @@ class Neighbours {
 
   // `members` by local index, this rank (at `self`) included. Creates the own arena's words.
   static Result<std::unique_ptr<Neighbours>> Create(std::vector<Member> members, int self);
-  ~Neighbours();
 
   int self() const { return self_; }
   int size() const { return static_cast<int>(members_.size()); }
@@ -45,7 +45,6 @@ class Neighbours {
   const Arena& arena(int local) const { return arenas_[local]; }
   Arena& own() { return arenas_[self_]; }
   const Arena& own() const { return arenas_[self_]; }
-  int doorbell_fd() const { return members_[self_].doorbell_fd; }
 
   // ---- progress words
   uint64_t progress(int local) const { return arenas_[local].words().progress.load(std::memory_order_seq_cst); }
@@ -97,6 +96,8 @@ class Neighbours {
   void NotifyAll();
   // Rings the idle neighbours noted by Notify.
   void FlushRings();
+  // Only this one, if it was noted.
+  void FlushRing(int local);
   bool has_pending_rings() const { return any_pending_; }
   // Forgets the notes about neighbours for whom has_read(local) holds.
   template <class F>
@@ -135,4 +136,4 @@ class Neighbours {
   std::shared_ptr<ResidentHeap> heap_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::transport

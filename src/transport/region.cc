@@ -5,13 +5,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
-namespace hvd {
-namespace {
+#include "base/limits.h"
 
-std::string Errno(int error) { return std::strerror(error); }
+namespace hvd::transport {
+namespace {
 
 class HeapRegion final : public Region {
  public:
@@ -26,6 +28,8 @@ class HeapRegion final : public Region {
   }
   Status Commit(size_t, size_t) override { return Status(); }
   Status MakePrivate(size_t, size_t) override { return Status(); }
+  void Drop(size_t, size_t) override {}
+  void DetachInChild(size_t, size_t) override {}
 };
 
 class MemfdRegion final : public Region {
@@ -45,24 +49,49 @@ class MemfdRegion final : public Region {
       rc = fallocate(fd_, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
     } while (rc != 0 && errno == EINTR);
     if (rc == 0) return Status();
-    return Status(Code::kInternal, "no shared memory for " + std::to_string(bytes) + " more bytes: " + Errno(errno) +
-                                       "; free memory, or raise the memory limit of the job or container.");
+    return SystemFailure("no shared memory for " + std::to_string(bytes) + " more bytes", errno);
   }
+  // A private mapping of the same file shows the shared pages until each is stored into, and is then a copy: so every
+  // page is stored into, atomically and with what it holds. Made elsewhere and moved: a mapping that fails in its place
+  // may have unmapped what was there.
   Status MakePrivate(size_t offset, size_t bytes) override {
     if (bytes == 0) return Status();
-    void* fresh = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (fresh == MAP_FAILED)
-      return Status(Code::kInternal, "cannot keep a shared tensor as private memory: " + Errno(errno));
-    std::memcpy(fresh, data_ + offset, bytes);
-    if (mremap(fresh, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, data_ + offset) == MAP_FAILED) {
+    constexpr int kFlags = MAP_PRIVATE | MAP_NORESERVE;
+    void* made = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kFlags, fd_, static_cast<off_t>(offset));
+    if (made == MAP_FAILED) return SystemFailure(kCannotKeep, errno);
+    if (mremap(made, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, data_ + offset) == MAP_FAILED) {
       const int error = errno;
-      munmap(fresh, bytes);
-      return Status(Code::kInternal, "cannot keep a shared tensor as private memory: " + Errno(error));
+      munmap(made, bytes);
+      return SystemFailure(kCannotKeep, error);
     }
+    for (size_t page = offset; page < offset + bytes; page += kPage) StoreWhatIsThere(data_ + page);
     return Status();
+  }
+  // Where that fails the memory is only given back later.
+  void Drop(size_t offset, size_t bytes) override {
+    constexpr int kHow = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    (void)fallocate(fd_, kHow, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+  }
+  void DetachInChild(size_t offset, size_t bytes) override {
+    if (bytes == 0) return;
+    constexpr int kHow = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE;
+    std::byte* const at = data_ + offset;
+    // Better a fault in the child than its numbers in the parent's tensors.
+    if (mmap(at, bytes, PROT_READ | PROT_WRITE, kHow, fd_, static_cast<off_t>(offset)) == MAP_FAILED)
+      mprotect(at, bytes, PROT_READ);
   }
 
  private:
+  static constexpr size_t kPage = 4096;
+  static constexpr const char* kCannotKeep = "cannot keep a shared tensor as private memory";
+  // An exchange, since an addition of zero may be compiled to a load.
+  static void StoreWhatIsThere(std::byte* p) {
+    const std::atomic_ref<unsigned char> byte(*reinterpret_cast<unsigned char*>(p));
+    unsigned char there = byte.load(std::memory_order_relaxed);
+    while (!byte.compare_exchange_weak(there, there)) {
+    }
+  }
+
   int fd_;
 };
 
@@ -87,11 +116,11 @@ Result<std::shared_ptr<Region>> MapMemfd(int fd, size_t bytes) {
   if (p == MAP_FAILED) {
     const int error = errno;
     close(fd);
-    return Status(Code::kInternal, "cannot map a shared region of " + std::to_string(bytes) +
-                                       " bytes: " + Errno(error) +
-                                       "; raise the address-space limit (ulimit -v) or lower HOROVOD_RESIDENT_BYTES.");
+    return SystemFailure("cannot map a shared region of " + std::to_string(bytes) +
+                             " bytes (a lower HOROVOD_RESIDENT_BYTES makes it smaller)",
+                         error);
   }
   return std::shared_ptr<Region>(std::make_shared<MemfdRegion>(fd, static_cast<std::byte*>(p), bytes));
 }
 
-}  // namespace hvd
+}  // namespace hvd::transport

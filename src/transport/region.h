@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-namespace hvd {
+namespace hvd::transport {
 
 class Region {
  public:
@@ -21,8 +21,15 @@ class Region {
   // SIGBUS.
   virtual Status Commit(size_t offset, size_t bytes) = 0;
   // Replaces the pages of [offset, offset + bytes) by private ones with the same content: no other process can store
-  // into them any more.
+  // into them any more. What threads of this process store meanwhile is kept. Takes as much memory again, until Drop.
+  // When it fails the pages are as they were. Not to be repeated for pages where it has succeeded.
   virtual Status MakePrivate(size_t offset, size_t bytes) = 0;
+  // Gives back the shared pages behind private ones; the others see zeros there from then on.
+  virtual void Drop(size_t offset, size_t bytes) = 0;
+  // In a forked child: [offset, offset + bytes) becomes copy-on-write, so that what the child stores stays its own.
+  // Pages that it has not stored into may go on showing what the parent does, and zeros after Drop. Safe in a handler
+  // of pthread_atfork.
+  virtual void DetachInChild(size_t offset, size_t bytes) = 0;
 
  protected:
   Region() = default;
@@ -34,4 +41,4 @@ std::shared_ptr<Region> NewHeapRegion(size_t bytes);
 // Maps `fd`, which must be a memfd of at least `bytes` bytes that can no longer shrink; closes it.
 Result<std::shared_ptr<Region>> MapMemfd(int fd, size_t bytes);
 
-}  // namespace hvd
+}  // namespace hvd::transport

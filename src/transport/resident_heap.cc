@@ -4,18 +4,21 @@
 #include <cstring>
 #include <string>
 
-namespace hvd {
+namespace hvd::transport {
 namespace {
 // Whole pages, so that MakePrivate can replace an allocation without touching its neighbours.
 constexpr size_t kUnit = 4096;
+// How much is in memory twice while it is made private.
+constexpr size_t kPrivateStep = 16 << 20;
 }  // namespace
 
 Result<void*> ResidentHeap::Allocate(size_t bytes) {
   bytes = std::max<size_t>(1, (bytes + kUnit - 1) / kUnit) * kUnit;
   std::lock_guard<std::mutex> lock(mutex_);
+  if (closed_) return Status(Code::kShutdown, "no shared tensors any more: the engine has failed or shut down.");
   auto it = std::find_if(free_.begin(), free_.end(), [&](const auto& f) { return f.second >= bytes; });
   if (it == free_.end()) {
-    return Status(Code::kInternal, "no room for a shared tensor of " + std::to_string(bytes) + " bytes in the " +
+    return Status(Code::kResource, "no room for a shared tensor of " + std::to_string(bytes) + " bytes in the " +
                                        std::to_string(bytes_) + " bytes reserved; raise HOROVOD_RESIDENT_BYTES.");
   }
   const size_t offset = it->first, left = it->second - bytes;
@@ -34,8 +37,9 @@ Result<void*> ResidentHeap::Allocate(size_t bytes) {
   if (left > 0) free_[end] = left;
   used_[offset] = bytes;
   std::byte* data = region_->data() + at_ + offset;
-  if (offset < touched_) std::memset(data, 0, std::min(bytes, touched_ - offset));
-  touched_ = std::max(touched_, end);
+  const size_t touched = touched_;
+  if (offset < touched) std::memset(data, 0, std::min(bytes, touched - offset));
+  touched_ = std::max(touched, end);
   return static_cast<void*>(data);
 }
 
@@ -71,10 +75,24 @@ std::optional<uint64_t> ResidentHeap::OffsetOf(const void* data, size_t bytes) c
   return static_cast<uint64_t>(p - base);
 }
 
+// Again after a failure it goes on where it was: to make a step twice would take what is there from under the owner.
 Status ResidentHeap::MakePrivate() {
   std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [offset, bytes] : used_) HVD_TRY(region_->MakePrivate(at_ + offset, bytes));
+  closed_ = true;
+  for (const auto& [offset, bytes] : used_) {
+    while (private_to_ < offset + bytes) {
+      const size_t from = std::max(private_to_.load(), offset), n = std::min(kPrivateStep, offset + bytes - from);
+      HVD_TRY(region_->MakePrivate(at_ + from, n));
+      private_to_ = from + n;  // before Drop: a child forked from here on keeps its copies
+      region_->Drop(at_ + from, n);
+    }
+  }
   return Status();
+}
+
+void ResidentHeap::DetachInChild() {
+  const size_t from = private_to_, to = touched_;
+  if (from < to) region_->DetachInChild(at_ + from, to - from);
 }
 
 bool ResidentHeap::empty() const {
@@ -82,4 +100,4 @@ bool ResidentHeap::empty() const {
   return used_.empty();
 }
 
-}  // namespace hvd
+}  // namespace hvd::transport

@@ -2,6 +2,7 @@
 // Outlives the engine: the last tensor view keeps the region mapped (after MakePrivate nobody else can store into it).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -10,7 +11,7 @@
 
 #include "transport/region.h"
 
-namespace hvd {
+namespace hvd::transport {
 
 class ResidentHeap {
  public:
@@ -24,18 +25,23 @@ class ResidentHeap {
   // False when `data` is not an allocation of this heap.
   bool Free(void* data);
   std::optional<uint64_t> OffsetOf(const void* data, size_t bytes) const;
-  // Cuts every live allocation off from the other ranks; called at shutdown and abort.
+  // Cuts every live allocation off from the other ranks, at shutdown and abort. Nothing is allocated after it.
   Status MakePrivate();
+  // In a forked child: see Region. Takes no lock, which another thread may have held when the process was forked.
+  void DetachInChild();
   bool empty() const;
 
  private:
   std::shared_ptr<Region> region_;
   const size_t at_, bytes_;
-  mutable std::mutex mutex_;       // guards all below
+  mutable std::mutex mutex_;       // guards the changes of all below
   std::map<size_t, size_t> free_;  // offset -> bytes, coalesced
   std::map<size_t, size_t> used_;  // offset -> bytes
   size_t committed_ = 0;           // [0, committed_) of the heap is backed by memory
-  size_t touched_ = 0;             // [0, touched_) has been handed out before and must be zeroed again
+  // [0, touched_) has been handed out before and must be zeroed again.
+  std::atomic<size_t> touched_{0};
+  bool closed_ = false;                // MakePrivate was called
+  std::atomic<size_t> private_to_{0};  // what is allocated below this offset is private
 };
 
-}  // namespace hvd
+}  // namespace hvd::transport

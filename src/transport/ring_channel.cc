@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace hvd {
+namespace hvd::transport {
 
 RingChannel::RingChannel(Neighbours* neighbours, int local, RingKind kind)
     : n_(neighbours),
@@ -66,4 +66,4 @@ uint64_t RingChannel::unread() const {
   return written_ - n_->arena(local_).ring_words(ring_, n_->self()).consumed.load(std::memory_order_seq_cst);
 }
 
-}  // namespace hvd
+}  // namespace hvd::transport

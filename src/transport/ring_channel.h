@@ -5,7 +5,7 @@
 #include "transport/channel.h"
 #include "transport/neighbours.h"
 
-namespace hvd {
+namespace hvd::transport {
 
 class RingChannel final : public Channel {
  public:
@@ -28,4 +28,4 @@ class RingChannel final : public Channel {
   uint64_t written_ = 0, consumed_ = 0;  // own copies of the cursors this rank owns
 };
 
-}  // namespace hvd
+}  // namespace hvd::transport

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace hvd {
+namespace hvd::transport {
 namespace {
 
 bool SetOption(int fd, int level, int option, int value) {
@@ -82,4 +82,4 @@ Status TcpChannel::Lost(const char* doing, size_t bytes, int error) const {
   return Status(Code::kPeerLost, text + ".");
 }
 
-}  // namespace hvd
+}  // namespace hvd::transport

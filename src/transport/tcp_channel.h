@@ -13,7 +13,7 @@
 
 #include "transport/channel.h"
 
-namespace hvd {
+namespace hvd::transport {
 
 // Seconds after which a silent host counts as dead.
 inline constexpr int kTcpDeadAfterS = 4;
@@ -41,4 +41,4 @@ class TcpChannel final : public Channel {
   int fd_, self_, peer_;
 };
 
-}  // namespace hvd
+}  // namespace hvd::transport

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from fake_arithmetic import numpy_dtype, reduced, rows_of
 
-from horovod._core import dtypes
-from horovod._core.reduce_ops import ReduceOp, is_power_of_two
+from horovod._core.operations.reduce_ops import ReduceOp, is_power_of_two
+from horovod._core.tensors import dtypes
 
 Array = np.ndarray[Any, Any]
 

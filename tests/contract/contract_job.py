@@ -1,27 +1,17 @@
-"""Starts one contract job with our own launcher and reads its ranks' reports. Used by `test_contract`."""
+"""Runs one contract job and reads its ranks' reports. Used by the contract tests."""
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
+from jobs import horovodrun, run
+
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
 
 # After it each rank prints its stacks and ends; the launcher is killed some seconds later.
 DEADLINE_S = 100.0
-
-_REPORT = re.compile(r"^(?:\[\d+\]<stdout>:)?CONTRACT (\{.*\})\s*$", re.MULTILINE)
-
-
-class JobFailure(AssertionError):
-    """A job went wrong; the text holds what every rank said."""
 
 
 def run_job(
@@ -32,7 +22,7 @@ def run_job(
     environment: Optional[Mapping[str, str]] = None,
     script: str = "worker.py",
 ) -> list[dict[str, Any]]:
-    """Runs a script of this folder on `size` ranks.
+    """Runs a script of this folder on `size` ranks; fails the test if a rank failed, is missing or was too slow.
 
     Args:
         size: number of ranks; 0: one process without a launcher.
@@ -44,32 +34,13 @@ def run_job(
 
     Returns:
         The ranks' reports.
-
-    Raises:
-        JobFailure: a rank failed, is missing or was too slow; with the output of all ranks.
     """
-    launcher = [sys.executable, "-m", "horovod.runner", "-np", str(size)] if size else []
-    worker = [sys.executable, str(HERE / script), "--target", target, "--directory", str(directory)]
-    command = [*launcher, *worker, "--deadline", str(DEADLINE_S), *parts]
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_") or _kept(name)}
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    variables.update({"PYTHONPATH": path, "OMP_NUM_THREADS": "1", **(environment or {})})
-    try:
-        done = subprocess.run(
-            command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE_S + 15
-        )
-        output, code = done.stdout, str(done.returncode)
-    except subprocess.TimeoutExpired as late:
-        output, code = (late.stdout or b"").decode(errors="replace"), "none: killed after its deadline"
-    reports = [json.loads(text) for text in _REPORT.findall(output)]
+    options = ["--target", target, "--directory", directory, "--deadline", DEADLINE_S, *parts]
+    ended = run(horovodrun(size, HERE / script, *options), environment, patience_s=DEADLINE_S + 15)
+    reports = ended.of("contract")
     failures = [f"rank {report['rank']}: {text}" for report in reports for text in report["failures"]]
     missing = sorted(set(range(max(size, 1))) - {report["rank"] for report in reports})
-    if failures or missing or code != "0":
-        head = [f"{' '.join(command)}: exit code {code}; no report from ranks {missing}", *failures]
-        raise JobFailure("\n".join([*head, "---- output of all ranks", output]))
+    assert not failures and not missing and ended.code == 0, "\n".join(
+        [f"{script} {options}: no report from ranks {missing}", *failures, str(ended)]
+    )
     return sorted(reports, key=lambda report: int(report["rank"]))
-
-
-def _kept(name: str) -> bool:
-    # The library under test; everything else of the caller's must not reach the job.
-    return name == "HOROVOD_LIBRARY"

@@ -12,9 +12,9 @@ from typing import Any, Optional
 import ml_dtypes
 import numpy as np
 
-from horovod._core import dtypes
-from horovod._core.engine_port import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, OP_NAMES, REDUCESCATTER
-from horovod._core.reduce_ops import ReduceOp
+from horovod._core.life.engine_port import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, OP_NAMES, REDUCESCATTER
+from horovod._core.operations.reduce_ops import ReduceOp
+from horovod._core.tensors import dtypes
 
 Array = np.ndarray[Any, Any]
 

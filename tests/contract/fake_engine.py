@@ -1,15 +1,16 @@
 """A fake of the native engine for several "ranks" that are threads of one process: `FakeJob(size)` and its
 `FakeEngine`s.
 
-It answers the calls of `horovod._core.engine_port.EnginePort` with the semantics of include/horovod/horovod.h, in plain
-Python and NumPy: matching by (process set, name), groups, refusals, join, process sets, errors on every member. It is
-verified: the contract suite runs against it as against the real one. It has no timing, no transport and no driver;
-whoever completes an operation computes it.
+It answers the calls of `horovod._core.life.engine_port.EnginePort` with the semantics of include/horovod/horovod.h, in
+plain Python and NumPy: matching by (process set, name), groups, refusals, join, process sets, errors on every member.
+It is verified: the contract suite runs against it as against the real one. It has no timing, no transport and no
+driver; whoever completes an operation computes it.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,13 +19,17 @@ from typing import Any, Callable, Optional
 import numpy as np
 from fake_arithmetic import array_at, execute, mismatch
 
-from horovod._core import dtypes
-from horovod._core.adapter import ResultBlock
-from horovod._core.engine_port import BARRIER, IN_PROGRESS, JOIN, OK, OP_NAMES, UNKNOWN_HANDLE
 from horovod._core.errors import HorovodError, InvalidArgumentError, error_from_status
+from horovod._core.life.engine_port import ALLTOALL, BARRIER, IN_PROGRESS, JOIN, OK, OP_NAMES, UNKNOWN_HANDLE
+from horovod._core.tensors import dtypes
+from horovod._core.tensors.adapter import ResultBlock
 from horovod._native import abi
 
-INVALID_ARGUMENT, NOT_INITIALIZED, SHUTDOWN, MISMATCH = 1, 5, 6, 9
+INVALID_ARGUMENT, UNSUPPORTED, NOT_INITIALIZED, SHUTDOWN, MISMATCH = 1, 2, 5, 6, 9
+
+
+# The fields of hvd_config that are settings follow the host's name.
+_SETTINGS_AFTER = [name for name, *_ in abi.HvdConfig._fields_].index("hostname") + 1
 
 
 @dataclass
@@ -48,6 +53,32 @@ class Contribution:
     absent: bool = False  # stands in for a rank that has joined
 
 
+def contribution_of(
+    rank: int, op: abi.HvdOp, members: int, ticket: Ticket, index: int, group: tuple[str, ...]
+) -> Contribution:
+    """What `rank` brings with the operation number `index` of its ticket, in a set of so many members."""
+    shape = tuple(op.shape[i] for i in range(op.ndim))
+    splits = [op.splits[i] for i in range(op.n_splits)] if op.splits else None
+    if op.type == ALLTOALL and splits is None:
+        splits = [shape[0] // members] * members
+    has_data = op.type != BARRIER
+    return Contribution(
+        rank=rank,
+        type=op.type,
+        dtype=op.dtype,
+        reduce_op=op.reduce_op,
+        root=op.root_rank,
+        factors=(op.prescale, op.postscale),
+        shape=shape,
+        splits=splits,
+        input=array_at(op.input, op.dtype, shape).copy() if has_data else None,
+        output=array_at(op.output, op.dtype, shape) if has_data and (op.output or 0 in shape) else None,
+        ticket=ticket,
+        index=index,
+        group=group,
+    )
+
+
 @dataclass
 class Ticket:
     """One submission of one rank: what its handle refers to."""
@@ -64,6 +95,38 @@ class Ticket:
         if status != OK and self.status == OK:
             self.status, self.message = status, message
 
+    def anything_to_take(self, op: abi.HvdOp) -> bool:
+        """False also if the result has gone into memory of the caller's that is exactly as long."""
+        if not self.results or 0 < op.output_bytes == self.results[0].nbytes:
+            for result in self.results.values():
+                ctypes.memmove(op.output, np.ascontiguousarray(result).ctypes.data, result.nbytes)
+            return False
+        return True
+
+
+class Tickets:
+    """The submissions of one rank by handle."""
+
+    def __init__(self) -> None:
+        self._tickets: dict[int, Ticket] = {}
+        self._next = 1
+
+    def __getitem__(self, handle: int) -> Ticket:
+        return self._tickets[handle]
+
+    def get(self, handle: int) -> Optional[Ticket]:
+        return self._tickets.get(handle)
+
+    def file(self, ticket: Ticket, handle: int) -> None:
+        """Writes a new handle to the address `handle`."""
+        number, self._next = self._next, self._next + 1
+        self._tickets[number] = ticket
+        ctypes.c_int64.from_address(handle).value = number
+
+    def release(self, handle: int) -> bool:
+        """False if there is none."""
+        return self._tickets.pop(handle, None) is not None
+
 
 class FakeJob:
     """What the ranks of one job share."""
@@ -74,8 +137,11 @@ class FakeJob:
         self.sets: dict[int, list[int]] = {0: list(range(size))}
         self.pending: dict[tuple[int, str], dict[int, Contribution]] = {}
         self.joined: dict[int, Ticket] = {}
+        self.joins = 0  # that have ended: unnamed operations of the global set are counted anew after each
+        self.next_set = 1  # an id is never given twice
         self.wishes: dict[str, dict[int, tuple[Any, Ticket]]] = {"add": {}, "remove": {}}
         self.left: set[int] = set()
+        self.last_words: dict[int, str] = {}
 
     def contribute(self, group: list[tuple[tuple[int, str], Contribution]]) -> None:
         for key, contribution in group:
@@ -93,7 +159,8 @@ class FakeJob:
             missing = [rank for rank in members if rank not in arrived]
             gone = [rank for rank in missing if rank in self.left]
             if gone:
-                self._end(key, SHUTDOWN, f"{key[1]}: rank {gone[0]} has shut down.")
+                why = self.last_words.get(gone[0])
+                self._end(key, SHUTDOWN, f"{key[1]}: rank {gone[0]} {f'ended with {why}' if why else 'has shut down'}.")
             elif all(rank in self.joined for rank in missing):
                 self._complete(key, missing)
         if len(self.joined) == self.size:
@@ -102,6 +169,7 @@ class FakeJob:
                 ticket.value = last
                 ticket.finish_one(OK, "")
             self.joined.clear()
+            self.joins += 1
         self.condition.notify_all()
 
     def _complete(self, key: tuple[int, str], missing: list[int]) -> None:
@@ -160,9 +228,36 @@ class FakeJob:
     def _add(self, ranks: list[int]) -> tuple[int, str, int]:
         if ranks in self.sets.values():
             return INVALID_ARGUMENT, f"a process set of ranks {ranks} exists already.", 0
-        number = next(n for n in range(self.size + 1000) if n not in self.sets)
+        number = self.next_set
+        self.next_set += 1
         self.sets[number] = ranks
         return OK, "", number
+
+
+class Names:
+    """The names of one rank's operations: those that the caller gave none are numbered."""
+
+    def __init__(self, job: FakeJob) -> None:
+        self._job = job
+        self._unnamed: dict[tuple[int, int, int], int] = {}
+
+    def name(self, op_type: int, process_set: int, name: Optional[bytes]) -> str:
+        if name:
+            return name.decode()
+        key = (process_set, op_type, self._job.joins if process_set == 0 else 0)
+        count = self._unnamed.get(key, 0)
+        self._unnamed[key] = count + 1
+        return f"{OP_NAMES[op_type]}.noname.{count}"
+
+
+class LastError(threading.local):
+    """The message of the call of this thread that failed last."""
+
+    message = ""
+
+    def fail(self, status: int, message: str) -> int:
+        self.message = message
+        return status
 
 
 class FakeEngine:
@@ -171,38 +266,42 @@ class FakeEngine:
     def __init__(self, job: FakeJob, rank: int) -> None:
         self._job = job
         self._rank = rank
-        self._tickets: dict[int, Ticket] = {}
-        self._next = 1
-        self._unnamed: dict[tuple[int, int], int] = {}
-        self._last = threading.local()
+        self._tickets = Tickets()
+        self._names = Names(job)
+        self._last = LastError()
 
-    # ------------------------------------------------------------------------------------------------------- submitting
+    # ---- submitting
 
     def submit(self, ops: int, n: int, flags: int, handle: int) -> int:
         array = (abi.HvdOp * n).from_address(ops)
         with self._job.condition:
             if self._rank in self._job.left:
-                return self._fail(NOT_INITIALIZED, "Horovod is not initialized; call hvd.init() first.")
+                return self._last.fail(NOT_INITIALIZED, "Horovod is not initialized; call hvd.init() first.")
             ticket = Ticket(remaining=n)
             if array[0].type == JOIN:
                 self._job.joined[self._rank] = ticket
-                self._file(ticket, handle)
+                self._tickets.file(ticket, handle)
                 self._job.settle()
                 return OK
             ranks = self._job.sets.get(array[0].process_set)
             if ranks is None or self._rank not in ranks:
-                return self._fail(
+                return self._last.fail(
                     INVALID_ARGUMENT, f"rank {self._rank} is not a member of process set {array[0].process_set}."
                 )
-            names = [self._name(op.type, op.process_set, op.name) for op in array]
+            names = [self._names.name(op.type, op.process_set, op.name) for op in array]
             keys = [(op.process_set, name) for op, name in zip(array, names)]
             for key in keys:
                 if self._rank in self._job.pending.get(key, {}) or keys.count(key) > 1:
-                    return self._fail(INVALID_ARGUMENT, f"{OP_NAMES[array[0].type]} '{key[1]}' is in flight already.")
-            self._file(ticket, handle)
+                    return self._last.fail(
+                        INVALID_ARGUMENT, f"{OP_NAMES[array[0].type]} '{key[1]}' is in flight already."
+                    )
+            self._tickets.file(ticket, handle)
             group = tuple(names) if n > 1 else ()
             self._job.contribute(
-                [(key, self._contribution(op, ticket, i, group)) for i, (op, key) in enumerate(zip(array, keys))]
+                [
+                    (key, contribution_of(self._rank, op, len(ranks), ticket, i, group))
+                    for i, (op, key) in enumerate(zip(array, keys))
+                ]
             )
         return OK
 
@@ -213,63 +312,22 @@ class FakeEngine:
         number = ctypes.c_int64.from_address(handle)
         status = self.wait(number.value, timeout_s)
         if status == IN_PROGRESS or (
-            status == OK and self._anything_to_take(abi.HvdOp.from_address(ops), number.value)
+            status == OK and self._tickets[number.value].anything_to_take(abi.HvdOp.from_address(ops))
         ):
             return status
         self.release(number.value)
         number.value = 0
         return status
 
-    def _anything_to_take(self, op: abi.HvdOp, handle: int) -> bool:
-        """False also if the result has gone into memory of the caller's that is exactly as long."""
-        results = self._tickets[handle].results
-        if not results or 0 < op.output_bytes == results[0].nbytes:
-            for result in results.values():
-                ctypes.memmove(op.output, np.ascontiguousarray(result).ctypes.data, result.nbytes)
-            return False
-        return True
-
     def refuse(self, op_type: int, process_set: int, name: str, reason: str) -> None:
         with self._job.condition:
             if self._rank not in self._job.sets.get(process_set, []):
                 raise error_from_status(INVALID_ARGUMENT, "refuse: not a member.")
-            key = (process_set, self._name(op_type, process_set, name.encode()))
+            key = (process_set, self._names.name(op_type, process_set, name.encode()))
             if self._rank not in self._job.pending.get(key, {}):
                 self._job.contribute([(key, Contribution(self._rank, type=op_type, refusal=reason))])
 
-    def _name(self, op_type: int, process_set: int, name: Optional[bytes]) -> str:
-        if name:
-            return name.decode()
-        count = self._unnamed.get((process_set, op_type), 0)
-        self._unnamed[process_set, op_type] = count + 1
-        return f"{OP_NAMES[op_type]}.noname.{count}"
-
-    def _contribution(self, op: abi.HvdOp, ticket: Ticket, index: int, group: tuple[str, ...]) -> Contribution:
-        shape = tuple(op.shape[i] for i in range(op.ndim))
-        splits = [op.splits[i] for i in range(op.n_splits)] if op.splits else None
-        has_data = op.type != BARRIER
-        return Contribution(
-            rank=self._rank,
-            type=op.type,
-            dtype=op.dtype,
-            reduce_op=op.reduce_op,
-            root=op.root_rank,
-            factors=(op.prescale, op.postscale),
-            shape=shape,
-            splits=splits,
-            input=array_at(op.input, op.dtype, shape).copy() if has_data else None,
-            output=array_at(op.output, op.dtype, shape) if has_data and (op.output or 0 in shape) else None,
-            ticket=ticket,
-            index=index,
-            group=group,
-        )
-
-    def _file(self, ticket: Ticket, handle: int) -> None:
-        number, self._next = self._next, self._next + 1
-        self._tickets[number] = ticket
-        ctypes.c_int64.from_address(handle).value = number
-
-    # ---------------------------------------------------------------------------------------------------------- waiting
+    # ---- waiting
 
     def poll(self, handle: int) -> int:
         with self._job.condition:
@@ -295,26 +353,18 @@ class FakeEngine:
     def _status(self, handle: int) -> int:
         ticket = self._tickets.get(handle)
         if ticket is None:
-            return self._fail(UNKNOWN_HANDLE, f"unknown handle {handle}.")
+            return self._last.fail(UNKNOWN_HANDLE, f"unknown handle {handle}.")
         if ticket.remaining > 0:
             return IN_PROGRESS
-        return OK if ticket.status == OK else self._fail(ticket.status, ticket.message)
+        return OK if ticket.status == OK else self._last.fail(ticket.status, ticket.message)
 
     def release(self, handle: int) -> int:
-        return (
-            OK
-            if self._tickets.pop(handle, None) is not None
-            else self._fail(UNKNOWN_HANDLE, f"unknown handle {handle}.")
-        )
+        return OK if self._tickets.release(handle) else self._last.fail(UNKNOWN_HANDLE, f"unknown handle {handle}.")
 
     def error(self, status: int) -> HorovodError:
-        return error_from_status(status, getattr(self._last, "message", ""))
+        return error_from_status(status, self._last.message)
 
-    def _fail(self, status: int, message: str) -> int:
-        self._last.message = message
-        return status
-
-    # ---------------------------------------------------------------------------------------------------------- results
+    # ---- results
 
     def take_result(self, handle: int, index: int) -> ResultBlock:
         array = np.ascontiguousarray(self._tickets[handle].results.pop(index))
@@ -324,12 +374,15 @@ class FakeEngine:
         return ResultBlock(array.ctypes.data, 1, array.nbytes, number, array.shape, free)
 
     def received_splits(self, handle: int, index: int, n: int) -> list[int]:
-        return self._tickets[handle].received[index]
+        received = self._tickets[handle].received[index]
+        if max(received) >= 2**31:
+            raise error_from_status(UNSUPPORTED, f"{max(received)} rows are more than a received split can say.")
+        return received
 
     def result_value(self, handle: int) -> int:
         return self._tickets[handle].value
 
-    # ----------------------------------------------------------------------------------------------------- process sets
+    # ---- process sets
 
     def process_set_add(self, ranks: Any) -> int:
         return self._wish("add", sorted(ranks))
@@ -341,7 +394,7 @@ class FakeEngine:
         number = ctypes.c_int64(0)
         ticket = Ticket(remaining=1)
         with self._job.condition:
-            self._file(ticket, ctypes.addressof(number))
+            self._tickets.file(ticket, ctypes.addressof(number))
             self._job.wish(kind, self._rank, what, ticket)
         return number.value
 
@@ -355,7 +408,11 @@ class FakeEngine:
         with self._job.condition:
             return sorted(self._job.sets)
 
-    # ------------------------------------------------------------------------------------------------------------- life
+    # ---- life
+
+    def last_words(self, why: str) -> None:
+        with self._job.condition:
+            self._job.last_words[self._rank] = why
 
     def shutdown(self, timeout_s: float) -> None:
         with self._job.condition:
@@ -381,4 +438,18 @@ class FakeEngine:
         """Nothing is written."""
 
     def describe(self) -> str:
-        return '{"backends": [{"name": "host", "usable": true}]}'
+        backend = {"name": "host", "usable": True, "why_not": "", "version": 0}
+        place = {"abi": abi.ABI_VERSION, "rank": self._rank, "size": self._job.size, "hostname": "here", "simd": "none"}
+        state = {"shared_memory_ranks": self._job.size, "cores_are_shared": False, "failed": False}
+        settings = {name: 0 for name, *_ in abi.HvdConfig._fields_[_SETTINGS_AFTER:]}
+        counters = {"batches": 0, "tensors": 0, "sleeps": 0, "in_flight": 0}
+        return json.dumps(
+            {
+                **place,
+                **state,
+                "backends": [backend],
+                "settings": settings,
+                "process_sets": {str(number): ranks for number, ranks in self._job.sets.items()},
+                "counters": counters,
+            }
+        )

@@ -14,7 +14,7 @@ from typing import Any, Callable, Optional
 
 from fake_engine import FakeEngine, FakeJob
 
-from horovod._core import process_sets, session
+from horovod._core.life import process_sets, session
 
 _local = threading.local()
 
@@ -55,17 +55,23 @@ def _require() -> session.Session:
     return current
 
 
+def _place() -> Optional[session.Place]:
+    return session.current
+
+
 @contextlib.contextmanager
 def sessions_per_thread() -> Iterator[None]:
     """While this is open, every thread has a session of its own."""
-    plain_class, plain = session.__class__, (session.install, session.renew_stamp, session.require)
+    plain_class = session.__class__
+    plain = (session.install, session.renew_stamp, session.require, session.place, session.require_place)
     session.__class__ = _SessionPerThread
     session.install, session.renew_stamp, session.require = _install, _renew_stamp, _require
+    session.place, session.require_place = _place, _require
     try:
         yield
     finally:
         session.__class__ = plain_class
-        session.install, session.renew_stamp, session.require = plain
+        session.install, session.renew_stamp, session.require, session.place, session.require_place = plain
 
 
 def session_of(job: FakeJob, rank: int, dynamic: bool) -> session.Session:

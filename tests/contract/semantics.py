@@ -12,14 +12,16 @@ import os
 import threading
 from typing import Any, Callable
 
-import ml_dtypes
 import numpy as np
+from semantics_engine import ENGINE
+from semantics_values import VALUES
 from targets import Env
 
-from horovod._core import handles
 from horovod._core.errors import HorovodInternalError, InvalidArgumentError, MismatchError
+from horovod._core.life import handles
+from horovod._core.operations.reduction_calls import ReduceArguments
 
-# ----------------------------------------------------------------------------------------------------------- mismatches
+# ---- mismatches
 
 
 def _same_text_everywhere(env: Env, what: str, text: str) -> None:
@@ -89,14 +91,14 @@ def root_mismatch(env: Env) -> None:
 def group_mismatch(env: Env) -> None:
     # Named one by one, as a distributed optimizer does it. The tensors would fit, but not the groups.
     names = ("odd.group.a", "odd.group.b", "odd.group.c")[: 2 if env.rank == 0 else 3]
-    arguments = (names, None, env.hvd.Sum, 1.0, 1.0, env.hvd.global_process_set)
+    arguments = ReduceArguments(names, None, env.hvd.Sum, 1.0, 1.0, env.hvd.global_process_set)
     call = lambda: handles.finish(  # noqa: E731
         env.target.collectives.start_allreduce([env.tensor([1]) for _ in names], arguments, False)
     )
     _mismatch(env, "group", call, "group")
 
 
-# ------------------------------------------------------------------------------------------------------------- refusals
+# ---- refusals
 
 
 def _refused_by_last(env: Env, what: str, bad: Callable[[], Any], good: Callable[[], Any], *words: str) -> None:
@@ -120,6 +122,22 @@ def unsupported_dtype(env: Env) -> None:
         _refused_by_last(env, f"dtype, name {name}", bad, good, "complex64")
 
 
+def no_tensor(env: Env) -> None:
+    fine = env.tensor(np.zeros(env.size))
+    if env.target.name == "tensorflow":
+        return
+    for kind in ("allreduce", "allreduce_", "reducescatter", "allgather"):
+        function = getattr(env.hvd, kind)
+        bad = lambda: function(1.5, name="refused.number")  # noqa: E731, B023
+        good = lambda: function(fine, name="refused.number")  # noqa: E731, B023
+        _refused_by_last(env, f"no tensor for {kind}", bad, good, "Received: float;", "(value) makes one")
+    for kind in ("grouped_allreduce", "grouped_reducescatter"):
+        function = getattr(env.hvd, kind)
+        bad = lambda: function([fine, 1.5], name="refused.numbers")  # noqa: E731, B023
+        good = lambda: function([fine, fine], name="refused.numbers")  # noqa: E731, B023
+        _refused_by_last(env, f"no tensor for {kind}", bad, good, "Received: float;")
+
+
 def refusal_of_a_group(env: Env) -> None:
     fine = env.tensor([1])
     bad = lambda: env.hvd.grouped_allreduce([fine, env.target.unsupported()], name="refused.group")  # noqa: E731
@@ -133,6 +151,23 @@ def refusal_of_a_group(env: Env) -> None:
     _refused_by_last(env, "unnamed group", unnamed, lambda: env.hvd.grouped_allreduce([fine, fine]), "complex64")
     result = env.hvd.grouped_allreduce([fine, fine], op=env.hvd.Sum)
     env.check("the unnamed group after its refusal", result[1], np.array([env.size], np.float32))
+
+
+def values_elsewhere(env: Env) -> None:
+    """A tensor whose memory does not hold its values, whichever call it is given to."""
+    if env.target.name == "tensorflow":
+        return
+    unfit, fine = env.target.unfit(), env.tensor(np.zeros(env.size))
+    for kind in ("allreduce", "allreduce_", "allgather", "alltoall", "reducescatter"):
+        function = getattr(env.hvd, kind)
+        bad, good = lambda: function(unfit, name="refused.form"), lambda: function(fine, name="refused.form")  # noqa: B023
+        _refused_by_last(env, f"{kind} of values elsewhere", bad, good, "Received")
+    for kind in ("grouped_allreduce", "grouped_allgather", "grouped_reducescatter"):
+        function = getattr(env.hvd, kind)
+        bad, good = lambda: function([fine, unfit]), lambda: function([fine, fine])  # noqa: B023
+        _refused_by_last(env, f"{kind} of values elsewhere", bad, good, "Received")
+    bad, good = lambda: env.hvd.broadcast(unfit, 0), lambda: env.hvd.broadcast(fine, 0)
+    _refused_by_last(env, "broadcast of values elsewhere", bad, good, "Received")
 
 
 def gaps_in_place(env: Env) -> None:
@@ -197,7 +232,7 @@ def reductions_that_do_not_exist(env: Env) -> None:
     env.still_usable("refused reductions")
 
 
-# -------------------------------------------------------------------------------------------------------------- handles
+# ---- handles
 
 
 def duplicate_name(env: Env) -> None:
@@ -259,7 +294,7 @@ def results_outlive_their_handles(env: Env) -> None:
         env.check(f"result {i}", result, np.full(1000 * env.size, i, np.float32))
 
 
-# --------------------------------------------------------------------------------------------------------------- groups
+# ---- groups
 
 
 def groups(env: Env) -> None:
@@ -295,46 +330,7 @@ def groups_in_any_order(env: Env) -> None:
         env.check(name, env.hvd.synchronize(started[name])[1], np.full(200, env.size, np.float32))
 
 
-# ---------------------------------------------------------------------------------------------- numbers, objects, order
-
-
-def accuracy_of_16_bit(env: Env) -> None:
-    for dtype, bits in ((np.float16, 10), (ml_dtypes.bfloat16, 7)):
-        inputs = [np.random.default_rng(rank).standard_normal(2000).astype(dtype) for rank in range(env.size)]
-        exact = np.sum([array.astype(np.float64) for array in inputs], axis=0)
-        total = env.target.array(env.hvd.allreduce(env.target.tensor(inputs[env.rank]), op=env.hvd.Sum))
-        # Rounded once, to half a unit in the last place of the result; the float32 sum itself is off by far less.
-        # Between hosts, where partial sums travel in 16 bits, each hop rounds.
-        largest = np.abs(exact)
-        hops = 1
-        if os.environ.get("HOROVOD_TRANSPORT") == "tcp":
-            largest = np.sum([np.abs(array.astype(np.float64)) for array in inputs], axis=0)
-            hops = env.size
-        unit = 2.0 ** (np.floor(np.log2(np.maximum(largest, 1e-3))) - bits)
-        worst = float(np.max(np.abs(total.astype(np.float64) - exact) / unit))
-        env.check_true(f"{np.dtype(dtype).name} is off by {worst:.3f} units in the last place", worst <= 0.51 * hops)
-
-
-def equal_bits_on_all_ranks(env: Env) -> None:
-    array = np.random.default_rng(env.rank).standard_normal(10007).astype(np.float32)
-    for op in (env.hvd.Sum, env.hvd.Average):
-        total = env.target.array(env.hvd.allreduce(env.target.tensor(array), op=op))
-        digests = env.hvd.allgather_object(total.tobytes())
-        env.check_true("the ranks' bits differ", len(set(digests)) == 1)
-
-
-def special_floats(env: Env) -> None:
-    array = np.array([np.inf, -np.inf, np.nan, 1e38, -0.0], np.float32)
-    total = env.target.array(env.hvd.allreduce(env.target.tensor(array), op=env.hvd.Sum))
-    env.check_true(f"special floats {total}", total[0] == np.inf and total[1] == -np.inf and bool(np.isnan(total[2])))
-
-
-def compression(env: Env) -> None:
-    for compressor in (env.hvd.Compression.none, env.hvd.Compression.fp16, env.hvd.Compression.bf16):
-        result = env.hvd.allreduce(env.tensor([1.5, 2.5]), op=env.hvd.Sum, compression=compressor)
-        env.check(f"{compressor}", result, np.array([1.5, 2.5], np.float32) * env.size)
-        whole = env.hvd.allreduce(env.tensor([70000], np.int32), op=env.hvd.Sum, compression=compressor)
-        env.check(f"{compressor} of int32", whole, np.array([70000], np.int32) * env.size)
+# ---- objects, order
 
 
 def objects(env: Env) -> None:
@@ -407,6 +403,7 @@ def deprecated_average(env: Env) -> None:
         env.check("average=True", env.hvd.allreduce(env.tensor([2]), average=True), np.array([2], np.float32))
     if env.engine == "real":  # the filters are one per process, and the fake's ranks share one
         env.check("warnings", {one.category for one in caught}, {DeprecationWarning})
+        env.check("the line that they point at", {one.filename for one in caught}, {__file__})
 
 
 def errors_of_the_right_kind(env: Env) -> None:
@@ -423,7 +420,9 @@ SEMANTICS: tuple[Callable[[Env], None], ...] = (
     root_mismatch,
     group_mismatch,
     unsupported_dtype,
+    no_tensor,
     refusal_of_a_group,
+    values_elsewhere,
     gaps_in_place,
     bad_splits,
     indivisible_rows,
@@ -438,14 +437,12 @@ SEMANTICS: tuple[Callable[[Env], None], ...] = (
     results_outlive_their_handles,
     groups,
     groups_in_any_order,
-    accuracy_of_16_bit,
-    equal_bits_on_all_ranks,
-    special_floats,
-    compression,
     objects,
     barrier,
     several_threads,
     many_names,
     deprecated_average,
     errors_of_the_right_kind,
+    *VALUES,
+    *ENGINE,
 )

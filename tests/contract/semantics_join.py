@@ -61,4 +61,27 @@ def other_operations_fail(env: Env) -> None:
     env.still_usable("operations after a join")
 
 
-JOIN: tuple[Callable[[Env], None], ...] = (uneven_steps, identities, other_operations_fail)
+def unnamed_operations_meet_again(env: Env) -> None:
+    """The ranks have counted different numbers of unnamed operations, some of them refused, when a join ends."""
+    hvd = env.hvd
+    for round_ in range(2):
+        for _ in range(env.rank + 1):
+            hvd.allreduce(env.tensor([1.0]), op=hvd.Sum)
+        if env.rank == env.size - 1 and env.size > 1:
+            env.raises("unnamed after a join", MismatchError, lambda: hvd.allgather(env.tensor([1.0])))
+            env.raises("object after a join", MismatchError, lambda: hvd.allgather_object("mine"))
+        hvd.join()
+        total = hvd.allreduce(env.tensor([1.0]), op=hvd.Sum)
+        env.check(f"unnamed sum in round {round_}", total, np.array([env.size], np.float32))
+        gathered = hvd.allgather(env.tensor([env.rank]))
+        env.check(f"unnamed gather in round {round_}", gathered, np.arange(env.size, dtype=np.float32))
+        env.check(f"objects in round {round_}", hvd.allgather_object(env.rank), list(range(env.size)))
+        env.check(f"object in round {round_}", hvd.broadcast_object(env.rank, env.size - 1), env.size - 1)
+
+
+JOIN: tuple[Callable[[Env], None], ...] = (
+    uneven_steps,
+    identities,
+    other_operations_fail,
+    unnamed_operations_meet_again,
+)

@@ -95,18 +95,20 @@ def _wait_for(path: str) -> None:
 
 
 def forked_child(env: Env) -> None:
-    """A forked child is no rank: it is told so, and its end does not disturb the job."""
+    """A forked child knows its parent's place and is no rank: it is told so, and its end does not disturb the job."""
     hvd = env.hvd
+    place = _place(hvd)
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         texts = []
-        for call in (hvd.rank, hvd.init, lambda: hvd.allreduce(env.tensor([1]), name="child"), lambda: hvd.barrier()):
+        for call in (hvd.init, lambda: hvd.allreduce(env.tensor([1]), name="child"), lambda: hvd.barrier()):
             try:
                 call()
                 texts.append("nothing raised")
             except Exception as error:
                 texts.append(f"{type(error).__name__}: {error}")
+        texts.append(_place(hvd))
         hvd.shutdown()
         os.write(writer, "\n".join(texts).encode())
         os._exit(0)
@@ -114,8 +116,22 @@ def forked_child(env: Env) -> None:
     with os.fdopen(reader) as file:
         texts = file.read().splitlines()
     env.check("the child's end", os.waitpid(child, 0)[1], 0)
-    env.check_true(f"the child was told: {texts}", len(texts) == 4 and all("forked" in text for text in texts))
+    env.check_true(f"the child was told: {texts}", len(texts) == 4 and all("forked" in text for text in texts[:3]))
+    env.check_true(f"the child knows the place {place}: {texts}", texts[3] == place)
     env.still_usable("fork")
+
+
+def _place(hvd: Any) -> str:
+    """All that a process can ask about its place in the job."""
+    everybody = hvd.global_process_set
+    return " ".join(
+        str(answer)
+        for answer in (
+            *(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size()),
+            *(hvd.is_initialized(), hvd.is_homogeneous()),
+            *(everybody.rank(), everybody.size(), everybody.included(), everybody.ranks),
+        )
+    )
 
 
 def sub_worlds(env: Env) -> None:

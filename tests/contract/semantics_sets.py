@@ -18,7 +18,9 @@ def add_and_remove(env: Env) -> None:
     ranks = list(range(1, env.size))
     process_set = hvd.ProcessSet(ranks[::-1])
     env.check("ranks are sorted", process_set.ranks, ranks)
-    env.check("unregistered", (process_set.size(), process_set.rank(), process_set.included()), (None, None, None))
+    env.check(
+        "unregistered", (process_set.size(), process_set.rank(), process_set.included()), (None, None, env.rank > 0)
+    )
     env.raises("unregistered", ValueError, lambda: hvd.allreduce(env.tensor([1]), process_set=process_set))
     env.check_true("the set itself is returned", hvd.add_process_set(process_set) is process_set)
     env.check("size", process_set.size(), env.size - 1)
@@ -77,19 +79,25 @@ def registration_errors(env: Env) -> None:
     env.still_usable("registration errors")
 
 
-def ids_are_used_again(env: Env) -> None:
+def sets_one_after_another(env: Env) -> None:
+    """A set that was used and removed leaves nothing to the next one: neither its id, nor names, nor counters."""
     if env.size < 3:
         return
     hvd = env.hvd
+    ids = []
     for ranks in ([0, 1], [1, 2], [0, 2]):
         process_set = hvd.add_process_set(ranks)
+        ids.append(process_set.process_set_id)
         if process_set.included():
-            # The same name and shapes each time: what was prepared for the earlier set of this id must not be used.
+            # The same name and shapes each time: what was prepared for an earlier set must not be used.
             for _ in range(2):
                 tensor = env.tensor([env.rank])
                 hvd.allreduce_(tensor, name="again", op=hvd.Sum, process_set=process_set)
                 env.check(f"sum of {ranks}", tensor, np.array([sum(ranks)], np.float32))
+            unnamed = hvd.allreduce(env.tensor([1.0]), op=hvd.Sum, process_set=process_set)
+            env.check(f"unnamed sum of {ranks}", unnamed, np.array([2], np.float32))
         hvd.remove_process_set(process_set)
+    env.check_true(f"ids {ids} rise", sorted(set(ids)) == ids)
 
 
 def overlapping_sets_from_threads(env: Env) -> None:
@@ -130,7 +138,7 @@ def overlapping_sets_from_threads(env: Env) -> None:
 DYNAMIC: tuple[Callable[[Env], None], ...] = (
     add_and_remove,
     registration_errors,
-    ids_are_used_again,
+    sets_one_after_another,
     overlapping_sets_from_threads,
 )
 

@@ -1,10 +1,11 @@
 """Random operations against the real engine: overlapping process sets x threads x groups x mistakes x join x evictions,
 from one seed.
 
-    HOROVOD_CACHE_CAPACITY=8 python -m horovod.runner -np 4 python tests/contract/stress.py --seed 1 --iterations 20
+    PYTHONPATH=python:tests HOROVOD_CACHE_CAPACITY=8 \
+        python -m horovod.runner -np 4 python tests/contract/stress.py --seed 1 --iterations 20
 
 All ranks draw the same plan from the seed, so each knows what every operation must yield. The threads of a rank follow
-plans of their own, whose order is equal on all ranks; between the threads anything may happen. Prints one line like
+plans of their own, whose order is equal on all ranks; between the threads anything may happen. Reports like
 `worker.py`; the seed repeats a failure.
 """
 
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
-import json
 import random
 import sys
 import threading
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jobs.report import report
 from targets import TARGETS, Env
 
 from horovod._core.errors import MismatchError
@@ -162,9 +163,8 @@ def main() -> int:
             done += 1
     except Exception:
         env.failures.append(f"seed {arguments.seed}, round {done}:\n{traceback.format_exc()}")
-    report = {"rank": env.rank, "counts": {"stress": {"run": done}}, "failures": env.failures[:20]}
-    sys.stdout.write("CONTRACT " + json.dumps(report) + "\n")
-    sys.stdout.flush()
+    result = {"rank": env.rank, "counts": {"stress": {"run": done}}, "failures": env.failures[:20]}
+    report("contract", **result)
     return 1 if env.failures else 0
 
 

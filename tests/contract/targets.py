@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from horovod._core import session
+from horovod._core.life import session
 
 Array = np.ndarray[Any, Any]
 
@@ -28,6 +28,7 @@ class Target:
         array: tensor -> array.
         unsupported: a tensor of a dtype that no collective takes.
         gappy: a tensor whose elements have gaps between them.
+        unfit: one whose memory does not hold its values.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Target:
     array: Callable[[Any], Array]
     unsupported: Callable[[], Any]
     gappy: Callable[[], Any]
+    unfit: Callable[[], Any]
 
 
 def numpy_target() -> Target:
@@ -51,6 +53,7 @@ def numpy_target() -> Target:
         lambda tensor: np.asarray(tensor),
         lambda: np.zeros(3, np.complex64),
         lambda: np.zeros((4, 4), np.float32)[:, ::2],
+        lambda: np.ma.MaskedArray(np.zeros(2, np.float32), [False, True]),
     )
 
 
@@ -60,7 +63,7 @@ def torch_target() -> Target:
     import torch
 
     import horovod.torch as hvd
-    from horovod.torch import library
+    from horovod.torch import operators
 
     bfloat16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -79,11 +82,12 @@ def torch_target() -> Target:
     return Target(
         "torch",
         hvd,
-        library.collectives,
+        operators.collectives,
         tensor,
         array,
         lambda: torch.zeros(3, dtype=torch.complex64),
         lambda: torch.zeros(4, 4)[:, ::2],
+        lambda: torch.zeros(2).to_sparse(),
     )
 
 

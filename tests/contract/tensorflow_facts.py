@@ -47,60 +47,21 @@ def refusals(env: Env) -> None:
         kinds: Any = InvalidArgumentError if odd else tf.errors.FailedPreconditionError
         env.raises(what, kinds, lambda wrong=wrong: env.hvd.allreduce(wrong, name="refused"))
         env.still_usable(what)
+    for kind in ("allreduce", "allgather", "reducescatter", "alltoall"):
+        given = env.target.unfit() if odd else tf.zeros([env.size])
+        told = ValueError if odd else tf.errors.FailedPreconditionError
+        env.raises(kind, told, lambda kind=kind, given=given: getattr(env.hvd, kind)(given, name="refused"))
+    scattered = lambda: env.hvd.reducescatter(tf.zeros([env.size]), op=env.hvd.Adasum, name="refused")  # noqa: E731
+    for kind in (RuntimeError, NotImplementedError):
+        env.raises("no Adasum", kind, scattered)
     env.raises("op", ValueError, lambda: env.hvd.allreduce(tf.zeros([3]), op=17, name="refused"))
     env.raises("both", ValueError, lambda: env.hvd.allreduce(tf.zeros([3]), True, op=env.hvd.Sum, name="refused"))
+    for kind in (ValueError, tf.errors.InvalidArgumentError):
+        env.raises("scalar", kind, lambda: env.hvd.allgather(tf.zeros([]), name="refused"))
     env.raises("scalar", ValueError, lambda: env.hvd.allgather(tf.zeros([]), name="refused"))
     env.raises("root", ValueError, lambda: env.hvd.broadcast(tf.zeros([2]), env.size, name="refused"))
     env.raises("splits", tf.errors.OpError, lambda: env.hvd.alltoall(tf.zeros([2]), [5] * env.size, name="refused"))
     env.still_usable("refusals")
-
-
-def gradients(env: Env) -> None:
-    """Of every operation, eager and in a function."""
-    hvd, n, rank = env.hvd, env.size, env.rank
-    total = n * (n + 1) / 2
-
-    def of(call: Any, tensor: Any, weight: Any) -> Any:
-        def body(tensor: Any) -> Any:
-            with tf.GradientTape() as tape:
-                tape.watch(tensor)
-                value = tf.reduce_sum(call(tensor) * weight)
-            return tape.gradient(value, tensor)
-
-        eager = body(tensor)
-        env.check("eager and function agree", np.asarray(tf.function(body)(tensor)), np.asarray(eager))
-        return np.asarray(eager)
-
-    own = tf.fill([2, 2], rank + 1.0)
-    weight = rank + 1.0
-    env.check("sum", of(lambda t: hvd.allreduce(t, op=hvd.Sum, name="g"), own, weight), np.full((2, 2), total, "f4"))
-    env.check(
-        "average", of(lambda t: hvd.allreduce(t, name="g"), own, weight), np.full((2, 2), total / n, "f4"), rtol=1e-6
-    )
-    env.check(
-        "factors",
-        of(lambda t: hvd.allreduce(t, op=hvd.Sum, prescale_factor=0.5, postscale_factor=4.0, name="g"), own, weight),
-        np.full((2, 2), 2 * total, "f4"),
-    )
-    best = of(lambda t: hvd.allreduce(t, op=hvd.Max, name="g"), own, weight)
-    env.check("max", best, np.full((2, 2), total if rank == n - 1 else 0, "f4"))
-    rows = tf.ones([rank + 1, 2])
-    env.check(
-        "allgather", of(lambda t: hvd.allgather(t, name="g"), rows, weight), np.full((rank + 1, 2), total / n, "f4"),
-        rtol=1e-6,
-    )  # fmt: skip
-    root = of(lambda t: hvd.broadcast(t, 0, name="g"), own, weight)
-    env.check("broadcast", root, np.full((2, 2), total / n if rank == 0 else 0, "f4"), rtol=1e-6)
-    sent = tf.ones([n + 1, 2])
-    back = of(lambda t: hvd.alltoall(t, [1] * n, name="g")[0], sent, weight)
-    env.check("alltoall", back, np.array([[i + 1.0] * 2 if i < n else [0.0] * 2 for i in range(n + 1)], "f4"))
-    blocks = tf.ones([2 * n, 2])
-    expected = np.repeat(np.arange(1, n + 1, dtype="f4"), 2)[:, None] * np.ones((1, 2), "f4")
-    env.check("reducescatter", of(lambda t: hvd.reducescatter(t, name="g"), blocks, weight), expected)
-    scattered = of(lambda t: hvd.reducescatter(t, op=hvd.Sum, name="g"), blocks, weight)
-    env.check("reducescatter, sum", scattered, expected * n)
-    env.raises("min has no product", (NotImplementedError, LookupError), lambda: of(
-        lambda t: hvd.allreduce(t, op=hvd.Product, name="g"), own, weight))  # fmt: skip
 
 
 def sparse(env: Env) -> None:
@@ -115,6 +76,9 @@ def sparse(env: Env) -> None:
     env.check("sum", summed, expected)
     mean = tf.convert_to_tensor(env.hvd.allreduce(slices, name="sparse"))
     env.check("average", mean, expected / env.size, rtol=1e-6)
+    whole = tf.IndexedSlices(tf.constant([3, -3, 1]), tf.constant([0, 1, 1 + env.rank]), tf.constant([env.size + 1]))
+    averaged, dense = env.hvd.allreduce(whole, name="whole"), env.hvd.allreduce(tf.convert_to_tensor(whole))
+    env.check("sparse integers", tf.convert_to_tensor(averaged), dense.numpy())
     env.raises("max", NotImplementedError, lambda: env.hvd.allreduce(slices, op=env.hvd.Max, name="sparse"))
     env.raises("factor", NotImplementedError, lambda: env.hvd.allreduce(slices, prescale_factor=2.0, name="sparse"))
     mixed = env.hvd.grouped_allreduce([tf.ones([2]), slices, tf.ones([1])], op=env.hvd.Sum, name="mixed")
@@ -215,6 +179,12 @@ def places(env: Env) -> None:
     env.check("included", int(hvd.process_set_included_op(number)), int(env.rank == env.size - 1))
     if env.rank == env.size - 1:
         env.check("within a set", hvd.allreduce(tf.ones([2]), op=hvd.Sum, process_set=last), np.ones(2, np.float32))
+    else:
+        outside = tf.function(lambda: hvd.allreduce(tf.ones([2]), process_set=last))
+        for call in (outside, lambda: hvd.broadcast(tf.ones([2]), env.size - 1, process_set=last)):
+            for kind in (tf.errors.InvalidArgumentError, ValueError):
+                text = env.raises("outside a set", kind, call)
+                env.check_true(f"whose: {text}", f"Rank {env.rank} is not a member of process set {number}" in text)
     with tf.GradientTape() as tape:
         tape.watch(one := tf.constant(env.rank + 1.0))
         value = one * one
@@ -261,53 +231,6 @@ def wrong_arguments(env: Env) -> None:
     env.raises("twice", ValueError, lambda: hvd.DistributedOptimizer(hvd.DistributedOptimizer(plain)))
     env.raises("no tape", ValueError, lambda: hvd.DistributedGradientTape(plain))
     env.raises("groups", ValueError, lambda: hvd.DistributedGradientTape(tf.GradientTape(), groups=[variable]))
-
-
-def tapes(env: Env) -> None:
-    """Gradients of all ranks: averaged, in groups, split factors, local sources, without a gradient, sparse."""
-    hvd, n, rank = env.hvd, env.size, env.rank
-    a, b, unused = tf.Variable([1.0, 2.0]), tf.Variable([[3.0]]), tf.Variable([1.0])
-    table = tf.Variable(tf.zeros([4, 2]))
-    mean = (n + 1) / 2
-
-    def gradient(**options: Any) -> list[Any]:
-        local = options.pop("local", ())
-        with tf.GradientTape() as tape:
-            looked_up = tf.gather(table, [rank % 4])
-            value = (tf.reduce_sum(a) + tf.reduce_sum(b) + tf.reduce_sum(looked_up)) * (rank + 1)
-        tape = hvd.DistributedGradientTape(tape, **options)
-        for variable in local:
-            tape.register_local_source(variable)
-        return list(tape.gradient(value, [a, b, unused, table]))
-
-    rows = np.zeros((4, 2), np.float32)
-    for other in range(n):
-        rows[other % 4] += (other + 1) / n
-    for what, options in (
-        ("plain", {}),
-        ("groups", {"groups": 2}),
-        ("lists", {"groups": [[b, a]]}),
-        ("predivide", {"gradient_predivide_factor": 4.0}),
-        ("dense", {"sparse_as_dense": True}),
-        ("fp16", {"compression": hvd.Compression.fp16}),
-    ):
-        for how in (gradient, tf.function(gradient, autograph=False)):
-            got = how(**options)
-            env.check(f"{what}, a", got[0], np.full(2, mean, np.float32), rtol=1e-6)
-            env.check(f"{what}, b", got[1], np.full((1, 1), mean, np.float32), rtol=1e-6)
-            env.check_true(f"{what}: no gradient stays none", got[2] is None)
-            env.check(f"{what}, table", tf.convert_to_tensor(got[3]), rows, rtol=1e-6)
-    own = gradient(local=[a])
-    env.check("local, scaled", own[0], np.full(2, (rank + 1) / n, np.float32), rtol=1e-6)
-    own = gradient(local=[a], scale_local_gradients=False)
-    env.check("local", own[0], np.full(2, rank + 1.0, np.float32))
-    env.raises("predivide a sum", ValueError, lambda: gradient(gradient_predivide_factor=2.0, op=hvd.Sum))
-    with hvd.DistributedGradientTape(tf.GradientTape(persistent=True)) as tape:
-        value = a * float(rank)
-    env.check("as a context", tape.gradient(value, a), np.full(2, (n - 1) / 2, np.float32), rtol=1e-6)
-    tape.register_local_source(a)
-    local, others = tape.get_local_and_global_gradients(value, [a, b])
-    env.check("sorted", [len(local), len(others)], [1, 1])
 
 
 def keras_optimizer(env: Env) -> None:
@@ -431,7 +354,6 @@ def mistakes_are_not_retried(env: Env) -> None:
 FACTS = (
     mismatch,
     refusals,
-    gradients,
     sparse,
     control_flow,
     one_name_twice_at_once,
@@ -441,7 +363,6 @@ FACTS = (
     variables,
     different_variables,
     wrong_arguments,
-    tapes,
     keras_optimizer,
     partial_tape,
     sync_batch_norm,

@@ -1,6 +1,7 @@
-"""One rank of the contract cases on TensorFlow, in one of its ways to run: prints one JSON line like `worker`.
+"""One rank of the contract cases on TensorFlow, in one of its ways to run: reports like `worker`.
 
-    python -m horovod.runner -np 3 python tests/contract/tensorflow_worker.py --target function --directory DIR cases
+    PYTHONPATH=python:tests \
+        python -m horovod.runner -np 3 python tests/contract/tensorflow_worker.py --target jit --directory DIR cases
 
 Targets: "eager" runs case after case; "function" and "graph" put a dozen into one `tf.function`, or one graph of
 TensorFlow 1, where they run at the same time; "jit" compiles that function with XLA. The cases are those of every
@@ -13,7 +14,6 @@ import argparse
 import faulthandler
 import functools
 import itertools
-import json
 import os
 import sys
 import traceback
@@ -26,8 +26,11 @@ import ml_dtypes
 import numpy as np
 import tensorflow as tf
 from cases import Case, all_cases
+from jobs.report import report
 from targets import Env, Target
 from tensorflow_facts import FACTS
+from tensorflow_gradients import FACTS as GRADIENTS
+from tensorflow_surface import FACTS as SURFACE
 from worker import run_facts
 
 import horovod.tensorflow as hvd
@@ -61,6 +64,7 @@ def tensorflow_target() -> Target:
         from_tensorflow,
         lambda: tf.zeros([3], tf.complex64),
         lambda: tf.zeros([4, 2]),
+        lambda: [[1.0], [1.0, 2.0]],
     )
 
 
@@ -168,24 +172,26 @@ def main() -> int:
     parser.add_argument("--target", choices=sorted(MODES), required=True)
     parser.add_argument("--directory", required=True)
     parser.add_argument("--deadline", type=float, default=100.0)
-    parser.add_argument("parts", nargs="+", choices=("cases", "facts"))
+    parser.add_argument("parts", nargs="+", choices=("cases", "facts", "gradients"))
     arguments = parser.parse_args()
     faulthandler.dump_traceback_later(arguments.deadline, exit=True)
     tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.get_logger().setLevel("ERROR")  # functions are made in loops here, which it warns of
     hvd.init(process_sets="dynamic")
     env = Env(tensorflow_target(), arguments.directory, "real")
-    report: dict[str, Any] = {"rank": env.rank, "counts": {}}
+    result: dict[str, Any] = {"rank": env.rank, "counts": {}}
     try:
         if "cases" in arguments.parts:
-            report["counts"]["cases"] = _run_cases(env, arguments.target)
+            result["counts"]["cases"] = _run_cases(env, arguments.target)
         if "facts" in arguments.parts:
-            report["counts"]["facts"] = run_facts(env, FACTS)
+            result["counts"]["facts"] = run_facts(env, SURFACE + FACTS)
+        if "gradients" in arguments.parts:
+            result["counts"]["gradients"] = run_facts(env, GRADIENTS)
     except Exception:
         env.failures.append(f"{arguments.target}:\n{traceback.format_exc()}")
-    report["failures"] = env.failures[:20]
+    result["failures"] = env.failures[:20]
     hvd.shutdown()
-    sys.stdout.write("CONTRACT " + json.dumps(report) + "\n")
-    sys.stdout.flush()
+    report("contract", **result)
     return 1 if env.failures else 0
 
 

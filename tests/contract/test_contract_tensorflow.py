@@ -10,8 +10,10 @@ import pytest
 from cases import all_cases
 from contract_job import run_job
 
-pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow", reason="TensorFlow is not installed.")
 from tensorflow_facts import FACTS  # noqa: E402
+from tensorflow_gradients import FACTS as GRADIENTS  # noqa: E402
+from tensorflow_surface import FACTS as SURFACE  # noqa: E402
 
 _SCRIPT = "tensorflow_worker.py"
 
@@ -23,7 +25,9 @@ def _check(reports: list[dict[str, Any]], size: int, parts: tuple[str, ...]) -> 
             assert sum(counts["cases"].values()) == sum(1 for _ in all_cases(size)), report
             assert counts["cases"]["run"] > 500, report
         if "facts" in parts:
-            assert counts["facts"]["run"] == len(FACTS), report
+            assert counts["facts"]["run"] == len(SURFACE + FACTS), report
+        if "gradients" in parts:
+            assert counts["gradients"]["run"] == len(GRADIENTS), report
 
 
 @pytest.mark.parametrize("size", [2, pytest.param(1, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
@@ -32,15 +36,19 @@ def test_eager(size: int, tmp_path: Path) -> None:
     _check(run_job(size, "eager", parts, tmp_path, script=_SCRIPT), size, parts)
 
 
-@pytest.mark.parametrize(
-    "mode", ["function", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("graph", "jit"))]
-)
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_gradients(size: int, tmp_path: Path) -> None:
+    _check(run_job(size, "eager", ("gradients",), tmp_path, script=_SCRIPT), size, ("gradients",))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["function", "graph", "jit"])
 def test_mode(mode: str, tmp_path: Path) -> None:
     _check(run_job(2, mode, ("cases",), tmp_path, script=_SCRIPT), 2, ("cases",))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [3, 4])
+@pytest.mark.parametrize("size", [3, pytest.param(4, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("mode", ["eager", "function", "graph", "jit"])
 def test_mode_on_more_ranks(mode: str, size: int, tmp_path: Path) -> None:
     _check(run_job(size, mode, ("cases",), tmp_path, script=_SCRIPT), size, ("cases",))

@@ -1,6 +1,7 @@
-"""One rank of a contract job: runs the parts it is asked for and prints one JSON line with counts and failures.
+"""One rank of a contract job: runs the parts it is asked for and reports counts and failures.
 
-    python -m horovod.runner -np 3 python tests/contract/worker.py --target numpy --directory DIR cases semantics
+    PYTHONPATH=python:tests \
+        python -m horovod.runner -np 3 python tests/contract/worker.py --target numpy --directory DIR cases semantics
 
 Started by `test_contract` through our own launcher. It decides nothing about which job runs.
 """
@@ -9,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
-import json
 import os
 import sys
 import traceback
@@ -17,6 +17,7 @@ from typing import Any, Callable
 
 import numpy as np
 from case_runner import run_cases
+from jobs.report import report
 from semantics import SEMANTICS
 from semantics_join import JOIN
 from semantics_life import LIFE
@@ -84,17 +85,16 @@ def main() -> int:
         target.hvd.init(process_sets=env.static_sets)
     else:
         target.hvd.init(process_sets="dynamic")
-    report: dict[str, Any] = {"rank": env.rank, "counts": {}}
+    result: dict[str, Any] = {"rank": env.rank, "counts": {}}
     for part in arguments.parts:
         try:
-            report["counts"][part] = PARTS[part](env)
+            result["counts"][part] = PARTS[part](env)
         except Exception:
             env.failures.append(f"{part}:\n{traceback.format_exc()}")
             break
-    report["failures"] = env.failures[:20]
+    result["failures"] = env.failures[:20]
     target.hvd.shutdown()
-    sys.stdout.write("CONTRACT " + json.dumps(report) + "\n")
-    sys.stdout.flush()
+    report("contract", **result)
     return 1 if env.failures else 0
 
 

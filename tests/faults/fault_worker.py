@@ -1,15 +1,15 @@
 """The program of a rank in a fault test: goes to the phase named in FAULT; there the victim falls and the others say
 when they raise.
 
-FAULT is "rank=1,phase=batch,how=KILL". FAULT_EVENTS is a directory: `events.<rank>` gets JSON lines (`event`, `at` on
-the monotonic clock), other files are marks by which ranks wait for one another without the library under test. Run by
-`fault_job.py` under horovodrun. Not a test itself.
+FAULT is "rank=1,phase=batch,how=KILL". In the folder of their reports ranks leave marks: files by which they wait for
+one another without the library under test. Run by `fault_job.py` under horovodrun. Not a test itself.
 """
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
-import json
+import functools
 import os
 import signal
 import sys
@@ -19,7 +19,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-EVENTS = Path(os.environ["FAULT_EVENTS"])
+import jobs.report
+
+EVENTS = Path(os.environ[jobs.report.VARIABLE])
 FAULT = dict(item.split("=") for item in os.environ["FAULT"].split(","))
 RANK = int(os.environ["HOROVOD_RANK"])
 SIZE = int(os.environ["HOROVOD_SIZE"])
@@ -34,11 +36,7 @@ class Error(Exception):
     """Raised by a victim that falls with RAISE."""
 
 
-def report(event: str, **fields: Any) -> None:
-    """Writes an event; it is in the file when this returns."""
-    line = json.dumps({"event": event, "rank": RANK, "pid": os.getpid(), "at": time.monotonic(), **fields}) + "\n"
-    with (EVENTS / f"events.{RANK}").open("a") as file:
-        file.write(line)
+report = functools.partial(jobs.report.report, rank=RANK)
 
 
 def mark(name: str) -> None:
@@ -147,14 +145,14 @@ def phase_early() -> None:
 
 def phase_joined() -> None:
     """The victim shows up and connects to nobody."""
-    from horovod._net.connect import Mesh
+    from horovod._net.handshake.connect import Mesh
 
     in_init(Mesh, "run")
 
 
 def phase_paired() -> None:
     """The victim dies when the first other rank has proved who it is."""
-    from horovod._net.connect import Mesh
+    from horovod._net.handshake.connect import Mesh
 
     in_init(Mesh, "_on_member")
 
@@ -334,13 +332,15 @@ def phase_leave() -> None:
 
 
 def phase_fork() -> None:
-    """Children of a rank are no ranks: their calls say so, and their end disturbs nobody."""
+    """Children of a rank are no ranks, though they know its place: their calls say so, and their end disturbs
+    nobody."""
     hvd.init()
     step(0)
     pid = os.fork()
     if pid == 0:
-        answers = [child_call(call) for call in (hvd.rank, lambda: step(1), hvd.init, hvd.shutdown)]
-        report("child", answers=answers, initialized=hvd.is_initialized())
+        place = [hvd.rank(), hvd.size(), hvd.is_initialized()]
+        answers = [child_call(call) for call in (lambda: step(1), hvd.init, hvd.shutdown)]
+        report("child", answers=answers, place=place, initialized=hvd.is_initialized())
         sys.exit(0)  # with all handlers that run at exit
     _, status = os.waitpid(pid, 0)
     for k in range(STEPS_BEFORE):
@@ -380,6 +380,8 @@ def phase_orphans() -> None:
 
 
 if __name__ == "__main__":
+    atexit.register(report, "over")  # before the library's own: so it runs after that
+
     import numpy as np
 
     import horovod.numpy as hvd

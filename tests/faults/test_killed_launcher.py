@@ -7,20 +7,20 @@ import time
 
 import pytest
 
-from .fault_job import Fault, Job
+from .fault_job import Fault, started
 
 GONE_S = {signal.SIGKILL: 3.0, signal.SIGTERM: 3.0, signal.SIGINT: 3.0, signal.SIGHUP: 3.0}
 
 
 @pytest.mark.parametrize("number", list(GONE_S), ids=lambda number: number.name)
 def test_the_launcher_ends(number: signal.Signals) -> None:
-    with Job(Fault("orphans", -1, "NONE")) as job:
-        job.await_reports("running", 3)
+    with started(Fault("orphans", -1, "NONE")) as job:
+        job.await_events("running", 3)
         # Launcher, keeper, and per rank: itself, two children, two grandchildren.
-        job.until(lambda: list(job.watch.processes()), 2 + 3 * 5)
-        job.signal(job.launcher.pid, number)
+        job.until(lambda: list(job.processes()), 2 + 3 * 5)
+        job.signal(job.process.pid, number)
         begin_s = time.monotonic()
-        story = job.end()
+        story = job.story()
         assert time.monotonic() - begin_s < GONE_S[number] + 1.0
     assert story.code == (-9 if number == signal.SIGKILL else 128 + number), story
     assert story.leftovers == [], story

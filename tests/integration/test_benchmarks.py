@@ -1,34 +1,35 @@
-"""`benchmarks/run_all.py --quick` runs from end to end, gives right results and writes its report."""
+"""The benchmarks run from end to end and are right: `run_all.py --quick`, and two checkouts in `compare.py`."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from jobs import ROOT, python, run_well
 
-pytest.importorskip("torch")
-ROOT = Path(__file__).resolve().parents[2]
+pytest.importorskip("torch", reason="PyTorch is not installed.")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_quick_run(tmp_path: Path) -> None:
     # "core", "crowded" and "negotiation" need native programs or more time; "import" is measured alone.
-    command = [
-        sys.executable,
-        str(ROOT / "benchmarks" / "run_all.py"),
-        "--quick",
-        "--no-native",
-        "--output",
-        str(tmp_path),
-    ]
-    command += ["--rows", "allreduce", "gradients", "training", "idle", "import"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=580, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    rows = ["allreduce", "gradients", "training", "idle", "import"]
+    program = ROOT / "benchmarks" / "run_all.py"
+    run_well(python(program, "--quick", "--no-native", "--output", tmp_path, "--rows", *rows), patience_s=580)
     (run,) = json.loads((tmp_path / "report.json").read_text())["runs"]
     ours = [entry for row in run for entry in row["entries"] if entry["kind"] == "ours"]
     assert ours and all(entry["void"] is None for entry in ours)
     assert "Targets" in (tmp_path / "report.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_checkout_against_itself() -> None:
+    program = ROOT / "benchmarks" / "compare.py"
+    output = run_well(python(program, ROOT, "--rounds", "3", "--slice", "0.02", "--only", "allreduce"))
+    rows = [line.strip("| ").split(" | ") for line in output.splitlines()[2:]]
+    assert [row[0] for row in rows] == [
+        f"allreduce {size}" for size in ("4 B", "1 KB", "4 KB", "64 KB", "1 MB", "16 MB")
+    ]
+    assert all(float(figure) > 0 for row in rows for figure in row[1:4])

@@ -6,15 +6,10 @@ import dataclasses
 from collections.abc import Iterator
 
 import pytest
+from jobs import Place
 
 from . import slurm
-from .launched import Place
 from .starters import BY_ID, STARTERS, Starter
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """These tests start programs that are not part of this project."""
-    config.addinivalue_line("markers", "slow: takes long; run by `make test-all`")
 
 
 @pytest.fixture(scope="session")

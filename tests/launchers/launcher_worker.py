@@ -1,41 +1,32 @@
 """One rank under a foreign launcher: does what its first argument says.
 
-It appends JSON lines to a file of its own in LAUNCHED_REPORTS, because launchers mix, cut and drop the output of ranks
-that are killed. Its rank it learns from Horovod only. Started by `launched.py`; not a test itself.
+Its rank it learns from Horovod only. Started by `launched.py`; not a test itself.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from jobs.report import VARIABLE, report
 
 import horovod.numpy as hvd
 from horovod._core import settings
 from horovod._core.errors import PeerLostError
-from horovod._net.connect import Mesh
-from horovod._net.launchers import detect_placement
+from horovod._net.clusters.launchers import detect_placement
+from horovod._net.handshake.connect import Mesh
 
-REPORTS = Path(os.environ["LAUNCHED_REPORTS"])
+REPORTS = Path(os.environ[VARIABLE])
 TOKEN = int(os.environ.get("LAUNCHED_TOKEN", "1"))
 VICTIM = 1
 STEPS_BEFORE = 50
 PATIENCE_S = 60.0
 _CHILD = "import horovod.numpy as hvd; hvd.init(); print('a rank')"
-
-
-def report(event: str, **fields: Any) -> None:
-    """Writes an event; it is in the file when this returns."""
-    line = json.dumps({"event": event, "at": time.monotonic(), "pid": os.getpid(), **fields}) + "\n"
-    with (REPORTS / f"report.{os.getpid()}").open("a") as file:
-        file.write(line)
 
 
 def await_others() -> None:

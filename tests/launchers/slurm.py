@@ -58,7 +58,7 @@ def why_absent() -> Optional[str]:
     """Why there can be no cluster here; None if there can."""
     missing = BY_ID["srun"].why_absent()
     if missing is None and os.geteuid() != 0:
-        return "Slurm's daemons need root here"
+        return "Slurm's daemons need root here."
     return missing
 
 

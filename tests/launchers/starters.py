@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, Optional
 
-ROOT = Path(__file__).resolve().parents[2]
+from jobs import ROOT
+
 ENVS = ROOT / "build" / "launchers"
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -57,8 +58,8 @@ class Starter:
         folder = "slurm" if self.id == "srun" else self.id
         reason = ENVS / f"{folder}.reason"
         if reason.is_file():
-            return f"{self.program}: {reason.read_text()}"
-        return f"{self.program} is not installed (python tools/launcher_envs.py)"
+            return f"{self.program} is not installed: {reason.read_text()}."
+        return f"{self.program} is not installed; `make launchers` installs it."
 
     def command(
         self, n: int, command: Words, variables: Optional[Mapping[str, str]] = None, wrapped: bool = False

@@ -6,9 +6,10 @@ import os
 import shlex
 
 import pytest
+from jobs import Place
 
 from .conftest import present
-from .launched import Job, Place, assert_worked, job_of, worker
+from .launched import Job, assert_worked, job_of, worker
 from .slurm import Cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
@@ -32,7 +33,7 @@ def test_two_steps_of_a_batch_job_at_the_same_time_do_not_mix(cluster: Cluster, 
     jobs = [Job(place, name, environ) for name in ("one", "two")]
     rank = shlex.join(worker("work"))
     steps = [
-        f"LAUNCHED_TOKEN={token} LAUNCHED_REPORTS={job.reports} srun --exact -n 2 {rank} & p{token}=$!"
+        f"LAUNCHED_TOKEN={token} TEST_REPORTS={job.reports} srun --exact -n 2 {rank} & p{token}=$!"
         for token, job in enumerate(jobs, 1)
     ]
     script = "\n".join([*steps, "wait $p1 && wait $p2"])

@@ -24,12 +24,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jobs
 import pytest
+from jobs import Ended
 
 HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "examples" / "tensorflow2"
 SHUFFLED, BATCH = 10000, 128  # by each worker of a data service, in the scripts
 
-needs_tensorflow = pytest.mark.skipif(not importlib.util.find_spec("tensorflow"), reason="needs TensorFlow")
+needs_tensorflow = pytest.mark.skipif(not importlib.util.find_spec("tensorflow"), reason="TensorFlow is not installed.")
 slow = pytest.mark.slow
 
 # The number of lines that are the document's, and their hash: taken from the documents. A change means that somebody
@@ -67,17 +70,20 @@ def test_a_script_holds_the_lines_of_its_document(name: str) -> None:
     assert (len(lines), hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]) == LITERAL[name]
 
 
-# ---------------------------------------------------------------------------------------------------------- running
+# ---- running
 
 
-def environment(folder: Path) -> dict[str, str]:
+def variables(folder: Path) -> dict[str, str]:
     """Where `horovodrun` and `python` are those of this environment; each rank works in folder/rankN."""
     programs = str(Path(sys.executable).parent)
     assert shutil.which("horovodrun", path=programs), "make dev installs horovodrun"
-    path = os.pathsep.join(filter(None, [str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]))
-    quiet = {"OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    programs += os.pathsep + os.environ["PATH"]
-    return {**os.environ, "PATH": programs, "PYTHONPATH": path, "SCRIPT_RESULTS": str(folder), **quiet}
+    path = os.pathsep.join([programs, os.environ["PATH"]])
+    return {"PATH": path, "SCRIPT_RESULTS": str(folder), "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+def published(command: str, folder: Path, cwd: Path) -> Ended:
+    """Runs a document's command."""
+    return jobs.run(shlex.split(placed(command, folder)), variables(folder), cwd, patience_s=115)
 
 
 def placed(text: str, folder: Path) -> str:
@@ -92,9 +98,8 @@ def run(name: str, command: str, folder: Path, was: str = "", now: str = "") -> 
     assert was in text
     (folder / script).write_text(placed(text.replace(was, now), folder))
     shutil.copy(HERE / "filled_in.py", folder)
-    words = shlex.split(placed(command, folder))
-    done = subprocess.run(words, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=115)
-    assert done.returncode == 0, done.stdout + done.stderr
+    ended = published(command, folder, folder)
+    assert ended.code == 0, str(ended)
     return [json.loads((path / "result.json").read_text()) for path in sorted(folder.glob("rank*"))]
 
 
@@ -110,9 +115,10 @@ def assert_trained(results: list[dict[str, Any]], ranks: int) -> None:
     assert all(result["last"] < 0.7 * result["first"] for result in results), results
 
 
-# ------------------------------------------------------------------------------------------------------ TensorFlow 1
+# ---- TensorFlow 1
 
 
+@slow
 @needs_tensorflow
 def test_tensorflow_1_script(tmp_path: Path) -> None:
     assert_trained(run("tensorflow1_monitored", "horovodrun -np 2 python script.py", tmp_path), 2)
@@ -133,7 +139,7 @@ def test_tensorflow_1_without_monitored_session(tmp_path: Path) -> None:
     assert saved(tmp_path, "train_logs/*.index") == ["rank0/train_logs/model.ckpt.index"]
 
 
-# --------------------------------------------------------------------------------------------- TensorFlow 2 and Keras
+# ---- TensorFlow 2 and Keras
 
 
 @slow
@@ -162,7 +168,7 @@ def test_sagemaker_script(tmp_path: Path) -> None:
 
 @slow
 @needs_tensorflow
-@pytest.mark.skipif(not importlib.util.find_spec("tf_keras"), reason="needs tf_keras")
+@pytest.mark.skipif(not importlib.util.find_spec("tf_keras"), reason="Keras 2 (tf_keras) is not installed.")
 @pytest.mark.parametrize(
     ("name", "was", "now"),
     [
@@ -181,7 +187,7 @@ def test_lines_that_only_keras_3_changes(
     assert_trained(run(name, "horovodrun -np 2 python script.py", tmp_path, was, now), 2)
 
 
-# ------------------------------------------------------------------------------------------------------ data service
+# ---- data service
 
 COMPUTE = "horovodrun -np 4 python -m horovod.tensorflow.data.compute_worker /tmp/compute.json"
 TWO = "horovodrun -np 4 python -m horovod.tensorflow.data.compute_worker --dispatchers 2 /tmp/compute.json"
@@ -192,18 +198,19 @@ TRAIN = "horovodrun -np 2 python tensorflow2_mnist_data_service.py /tmp/compute.
 
 
 @contextlib.contextmanager
-def compute_job(command: str, folder: Path) -> Iterator[None]:
-    """Runs the compute job; at the end stops it as its user does, with Ctrl-C."""
-    log = folder / "compute.log"
-    with log.open("w") as file:
-        words = shlex.split(placed(command, folder))
-        process = subprocess.Popen(words, env=environment(folder), stdout=file, stderr=subprocess.STDOUT)
-    try:
+def compute_job(command: str, folder: Path, told: bool = False) -> Iterator[None]:
+    """Runs the compute job; at the end stops it as its user does, with Ctrl-C, unless the training job has told it to
+    end."""
+    with jobs.Place() as place:
+        job = jobs.Job(place, variables(folder))
+        job.start(shlex.split(placed(command, folder)))
         yield
-        assert process.poll() is None, log.read_text()
-    finally:
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 128 + signal.SIGINT, log.read_text()
+        if told:
+            assert job.wait(60) == 0, str(job)
+        else:
+            assert job.process.poll() is None, str(job)
+            job.process.send_signal(signal.SIGINT)
+            assert job.wait(30) == 128 + signal.SIGINT, str(job)
     assert not (folder / "compute.json").exists()
 
 
@@ -248,7 +255,28 @@ def test_data_service_with_training_side_dispatchers(options: str, tmp_path: Pat
     assert_delivered(results, bool(options), workers=4)
 
 
-# ------------------------------------------------------------------------------------------------------------ not yet
+@slow
+@needs_tensorflow
+@pytest.mark.parametrize("command", [COMPUTE, TWO, TRAINING], ids=["one dispatcher", "dispatchers 2", "training side"])
+def test_the_example_that_the_document_names(command: str, tmp_path: Path) -> None:
+    with compute_job(command, tmp_path, told=True):
+        ended = published(TRAIN, tmp_path, EXAMPLES)
+        assert ended.code == 0, str(ended)
+    assert "equal on all ranks: True" in ended.stdout
+    assert float(ended.stdout.partition("test accuracy ")[2][:4]) > 0.5
+
+
+def test_the_sides_differ_as_the_document_says() -> None:
+    command = "diff -w examples/tensorflow2/tensorflow2_mnist_data_service_train_fn_*"
+    done = subprocess.run(command, shell=True, cwd=EXAMPLES.parents[1], capture_output=True, text=True)
+    compute = [line[2:].strip() for line in done.stdout.splitlines() if line.startswith("<")]
+    training = [line[2:].strip() for line in done.stdout.splitlines() if line.startswith(">")]
+    assert done.returncode == 1 and len(compute) < 5 and len(training) < 15, done.stdout
+    assert any(line.startswith(".send_to_data_service(") for line in compute)
+    assert "with tf_data_service(compute_config, rank) as dispatcher_address:" in training
+
+
+# ---- not yet
 
 SEVERAL_HOSTS = [
     "horovodrun -np 16 -H server1:4,server2:4,server3:4,server4:4 python train.py",
@@ -258,12 +286,9 @@ SEVERAL_HOSTS = [
 
 
 def refused(command: str, folder: Path, **environ: str) -> tuple[int, str]:
-    done = subprocess.run(
-        shlex.split(command), cwd=folder, env={**environment(folder), **environ}, capture_output=True, text=True,
-        timeout=60,
-    )  # fmt: skip
-    assert not done.stdout
-    return done.returncode, done.stderr
+    ended = jobs.run(shlex.split(command), {**variables(folder), **environ}, folder)
+    assert not ended.stdout
+    return ended.code, ended.stderr
 
 
 @pytest.mark.parametrize("command", SEVERAL_HOSTS)

@@ -17,16 +17,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from net_ranks import REGION_BYTES, connected, in_threads, placements
 
 from horovod import _net
-from horovod._net import ConnectError, Connections, Placement, auth, bootstrap, connect, meeting, messages
-from horovod._net.links import Link
-from horovod._net.messages import frame
+from horovod._net import ConnectError, Connections, Placement, bootstrap
+from horovod._net.handshake import auth, connect, door, messages, reception, visits
+from horovod._net.handshake.links import Link
+from horovod._net.handshake.messages import frame
+from horovod._net.meeting import lasting_claim
 
 SOURCES = pathlib.Path(_net.__file__).parent
 
@@ -82,8 +84,7 @@ def dial(mesh: connect.Mesh) -> socket.socket:
     return sock
 
 
-# ------------------------------------------------------------------------------------------- 1. nothing needless
-# listens
+# ---- 1. nothing needless listens
 
 
 def test_no_tcp_port_is_open_on_one_host(private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,14 +100,12 @@ def test_sockets_on_request_listen_on_loopback_only_and_not_after(
     assert listening_tcp_sockets() == []
 
 
-# ----------------------------------------------------------------------------------------------------------- 3. the
-# secret
+# ---- 3. the secret
 
 
 def test_children_of_a_rank_do_not_inherit_the_secret() -> None:
     program = (
-        "import os, subprocess; from horovod._net import detect_placement; p = detect_placement(); assert "
-        "len(p.secret) == 32;"
+        "import os, subprocess; from horovod._net import detect_placement; assert len(detect_placement().secret) == 32;"
         "print(subprocess.run(['env'], capture_output=True, text=True).stdout)"
     )
     names = {"RANK": "0", "SIZE": "2", "LOCAL_RANK": "0", "LOCAL_SIZE": "2", "RENDEZVOUS_DIR": "/run/none"}
@@ -131,8 +130,7 @@ def test_the_secret_is_in_no_log_and_no_error(private_base: pathlib.Path, caplog
     assert secret.hex() not in text and repr(secret) not in text
 
 
-# ------------------------------------------------------------------------------- 4. every connection is authenticated
-# first
+# ---- 4. every connection is authenticated first
 
 
 def test_a_rank_with_another_secret_gets_nothing(private_base: pathlib.Path) -> None:
@@ -180,19 +178,18 @@ def test_another_users_process_is_refused(
     assert f"a connection of uid {os.geteuid() + 1} was refused" in caplog.text
 
 
-# --------------------------------------------------------------------------------------------------- 5. no pickle
+# ---- 5. no pickle
 
 
 def test_nothing_that_evaluates_bytes_is_imported() -> None:
-    for path in SOURCES.glob("*.py"):
+    for path in SOURCES.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         assert not re.search(
             r"\b(pickle|marshal|shelve|yaml)\b(?!d)|\beval\(|\bexec\(", text.replace("unpickled", "")
         ), path
 
 
-# --------------------------------------------------------------------------------------- 8. malformed input kills no
-# job
+# ---- 8. malformed input kills no job
 
 HEADER = struct.Struct(">4sBBHI")
 GARBAGE = {
@@ -216,13 +213,44 @@ def test_garbage_is_dropped_and_the_job_goes_on(
     private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch, name: str, transport: str
 ) -> None:
     def send(mesh: connect.Mesh) -> None:
-        sock = socket.create_connection(mesh._tcp.getsockname()) if mesh._tcp is not None else dial(mesh)
+        sock = socket.create_connection(mesh._door.tcp.getsockname()) if mesh._door.tcp is not None else dial(mesh)
         sock.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             sock.send(GARBAGE[name])
         sock.close()
 
     attacked(monkeypatch, send, transport=transport)
+
+
+def test_a_stranger_cannot_pass_for_a_rank_that_has_not_come(
+    private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By TCP anybody can say a rank's Hello and go; that is no sign that the rank has died."""
+    gone = threading.Event()
+    real = visits.Visits.drop
+    zero, one = placements(2)
+    options: dict[str, Any] = {"epoch": 0, "region_bytes": REGION_BYTES, "timeout_s": 20, "transport": "tcp"}
+
+    def drop(everybody: visits.Visits, visit: visits.Visit) -> None:
+        real(everybody, visit)
+        gone.set()
+
+    def say_hello(mesh: connect.Mesh) -> None:
+        stranger = dataclasses.replace(mesh._credentials, rank=1, secret=bytes(32))
+        assert mesh._door.tcp is not None
+        with socket.create_connection(mesh._door.tcp.getsockname()) as sock:
+            sock.sendall(frame(auth.Connector(stranger, 0, messages.ROLE_CONTROL).hello))
+
+    def late() -> Connections:
+        assert gone.wait(10)
+        return bootstrap(one, **options)
+
+    monkeypatch.setattr(visits.Visits, "drop", drop)
+    Onlooker(monkeypatch, say_hello)
+    results = in_threads([lambda: bootstrap(zero, **options), late])
+    assert all(isinstance(result, Connections) for result in results), results
+    for result in results:
+        result.close()
 
 
 def test_a_stream_of_garbage_is_not_collected() -> None:
@@ -249,7 +277,7 @@ def test_descriptors_of_strangers_are_closed(private_base: pathlib.Path, monkeyp
 def test_one_that_connects_and_hangs_is_dropped_after_its_time(
     private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(connect, "HANDSHAKE_S", 0.05)
+    monkeypatch.setattr(door, "HANDSHAKE_S", 0.05)
     jobs = placements(3)
     hung: list[socket.socket] = []
 
@@ -282,35 +310,99 @@ def test_one_that_connects_and_hangs_is_dropped_after_its_time(
 def test_a_flood_of_silent_connections_is_bounded(private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flood: list[socket.socket] = []
     counts: list[int] = []
-    real = connect.Mesh._accept
+    real = door.Door.accept
 
-    def accept(mesh: connect.Mesh, listener: socket.socket) -> None:
-        real(mesh, listener)
-        counts.append(sum(visit.accepted for visit in mesh._visits.values()))
+    def accept(entrance: door.Door, listener: socket.socket) -> Iterator[Link]:
+        yield from real(entrance, listener)
+        counts.append(sum(visit.accepted for visit in entrance._visits))
 
-    monkeypatch.setattr(connect.Mesh, "_accept", accept)
+    monkeypatch.setattr(door.Door, "accept", accept)
 
     def start(mesh: connect.Mesh) -> None:
         flood.extend(dial(mesh) for _ in range(300))
 
-    Onlooker(monkeypatch, start)
-    # The real ranks may be pushed out by the flood's first moment: what counts is that memory and descriptors are
-    # bounded.
-    in_threads([lambda p=p: bootstrap(p, epoch=0, region_bytes=REGION_BYTES, timeout_s=1.0) for p in placements(3)])
+    attacked(monkeypatch, start)
     assert 0 < max(counts) <= 2 * 3 + 64 + 1
     for sock in flood:
         sock.close()
 
 
+def test_a_loop_of_connections_costs_no_rank_its_place(
+    private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    loops: list[threading.Thread] = []
+
+    def knock(address: tuple[str, int]) -> None:
+        held: list[socket.socket] = []
+        while not over.is_set():
+            with contextlib.suppress(OSError):
+                held.append(socket.create_connection(address, timeout=1.0))
+            if len(held) > 200:
+                held.pop(0).close()
+        for sock in held:
+            sock.close()
+
+    def start(mesh: connect.Mesh) -> None:
+        assert mesh._door.tcp is not None
+        loops.extend(threading.Thread(target=knock, args=(mesh._door.tcp.getsockname(),)) for _ in range(2))
+        for loop in loops:
+            loop.start()
+
+    try:
+        attacked(monkeypatch, start, transport="tcp")
+    finally:
+        over.set()
+        for loop in loops:
+            loop.join()
+
+
+@pytest.mark.parametrize("transport", ["auto", "tcp"])
+def test_a_rank_whose_connection_is_dropped_comes_again(
+    private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch, transport: str
+) -> None:
+    dropped: set[tuple[int, int, int]] = set()
+    real = reception.Reception.hear
+
+    def hear(desk: reception.Reception, visit: visits.Visit, message: messages.AnyMessage) -> None:
+        if isinstance(message, messages.Hello):
+            key = (desk._rank, message.from_rank, message.role)
+            if key not in dropped:
+                dropped.add(key)
+                return desk._visits.drop(visit)
+        return real(desk, visit, message)
+
+    monkeypatch.setattr(reception.Reception, "hear", hear)
+    for result in connected(placements(3), transport=transport):
+        assert len(result.peers) == 2
+        result.close()
+    assert len(dropped) == (3 if transport == "auto" else 9)
+
+
+def test_strangers_cannot_fill_the_log(
+    private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def start(mesh: connect.Mesh) -> None:
+        for number in range(60):
+            with dial(mesh) as sock:
+                sock.sendall(frame(messages.Knock(1000 + number)))
+
+    attacked(monkeypatch, start)
+    lines = [record.message for record in caplog.records]
+    assert 2 <= len(lines) <= 4
+    assert "57 more of the kind are not shown" in lines[-1]
+
+
 def test_two_users_of_the_same_variables_are_told_apart() -> None:
     """Fork-free version of 'a rank is claimed twice': an unrelated process with all the rank's variables."""
     program = (
-        "import json, sys; from horovod._net import Placement, MeetingError, meeting\n"
-        "try: meeting.take_lasting_claim(Placement(**json.loads(sys.argv[1])), 0)\n"
+        "import json, sys; from horovod._net import Placement, MeetingError\n"
+        "from horovod._net.meeting import lasting_claim\n"
+        "try: lasting_claim.take(Placement(**json.loads(sys.argv[1])), 0)\n"
         "except MeetingError as error: print(error)"
     )
     rank = placements(2)[1]
-    meeting.take_lasting_claim(rank, 0)
+    lasting_claim.take(rank, 0)
     fields = {f.name: getattr(rank, f.name) for f in dataclasses.fields(Placement) if f.name != "secret"}
     output = subprocess.run(
         [sys.executable, "-c", program, json.dumps(fields)], capture_output=True, text=True, check=True

@@ -10,7 +10,7 @@ import horovod.tensorflow
 import horovod.tensorflow.mpi_ops
 import horovod.torch
 import horovod.torch.mpi_ops
-from horovod._core.process_sets import ProcessSet
+from horovod._core.life.process_sets import ProcessSet
 
 assert_type(horovod.keras.rank(), int)
 assert_type(horovod.numpy.rank(), int)

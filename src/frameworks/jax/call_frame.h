@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace hvd::jax {
+namespace hvd::frameworks::jax {
 
 struct Extension {
   size_t struct_bytes;
@@ -91,4 +91,4 @@ struct CallFrame {
 };
 inline constexpr int32_t kExecute = 3;  // stage
 
-}  // namespace hvd::jax
+}  // namespace hvd::frameworks::jax

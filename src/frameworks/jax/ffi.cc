@@ -10,7 +10,7 @@
 #include "frameworks/jax/call_frame.h"
 #include "frameworks/wording.h"
 
-namespace hvd::jax {
+namespace hvd::frameworks::jax {
 namespace {
 
 using frameworks::DescribedCall;
@@ -114,7 +114,7 @@ void* Collective(const CallFrame& frame) {
   if (!description || !call.Parse(*description)) {
     return Error(frame, HVD_INVALID_ARGUMENT,
                  "a compiled function's call has no description of a collective that can be read. Give ffi_call the "
-                 "attribute `description`, as horovod/_core/described_call.py writes it.");
+                 "attribute `description`, as python/horovod/_core/operations/described_call.py writes it.");
   }
   if (const std::string problem = Problem(frame, call); !problem.empty())
     return Error(frame, HVD_INVALID_ARGUMENT, problem);
@@ -131,13 +131,13 @@ void* Collective(const CallFrame& frame) {
 }
 
 }  // namespace
-}  // namespace hvd::jax
+}  // namespace hvd::frameworks::jax
 
 extern "C" void* hvd_jax_collective(void* call_frame) {
-  const auto& frame = *static_cast<const hvd::jax::CallFrame*>(call_frame);
+  const auto& frame = *static_cast<const hvd::frameworks::jax::CallFrame*>(call_frame);
   try {
-    return hvd::jax::Collective(frame);
+    return hvd::frameworks::jax::Collective(frame);
   } catch (const std::exception& error) {  // no memory left
-    return hvd::jax::Error(frame, HVD_INTERNAL, error.what());
+    return hvd::frameworks::jax::Error(frame, HVD_INTERNAL, error.what());
   }
 }

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-namespace hvd::tensorflow {
+namespace hvd::frameworks::tensorflow {
 
 Api tf;
 
@@ -18,4 +18,4 @@ std::string Bind() {
   return "";
 }
 
-}  // namespace hvd::tensorflow
+}  // namespace hvd::frameworks::tensorflow

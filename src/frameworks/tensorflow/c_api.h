@@ -24,7 +24,7 @@ typedef struct TF_StringView {
 } TF_StringView;
 }
 
-namespace hvd::tensorflow {
+namespace hvd::frameworks::tensorflow {
 
 // TF_Code and TF_DataType, the numbers used here.
 enum Code : int { kOk = 0, kUnknown = 2, kInvalidArgument = 3, kFailedPrecondition = 9, kAborted = 10 };
@@ -123,4 +123,4 @@ using ShapePtr = std::unique_ptr<TF_ShapeHandle, Deleter>;
 inline StatusPtr NewStatus() { return StatusPtr(tf.TF_NewStatus()); }
 inline bool Ok(const StatusPtr& s) { return tf.TF_GetCode(s.get()) == kOk; }
 
-}  // namespace hvd::tensorflow
+}  // namespace hvd::frameworks::tensorflow

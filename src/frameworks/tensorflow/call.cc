@@ -7,7 +7,7 @@
 #include "frameworks/tensorflow/turns.h"
 #include "frameworks/wording.h"
 
-namespace hvd::tensorflow {
+namespace hvd::frameworks::tensorflow {
 namespace {
 
 // Leaked on purpose: operators may still be under way while static destructors run.
@@ -233,4 +233,4 @@ void Call::End() {
   done();
 }
 
-}  // namespace hvd::tensorflow
+}  // namespace hvd::frameworks::tensorflow

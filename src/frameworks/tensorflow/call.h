@@ -11,7 +11,7 @@
 #include "frameworks/tensorflow/c_api.h"
 #include "horovod/horovod.h"
 
-namespace hvd::tensorflow {
+namespace hvd::frameworks::tensorflow {
 
 // What a kernel knows of its operator: the attributes of the node.
 struct Attributes {
@@ -62,4 +62,4 @@ class Call {
   hvd_handle handle_ = 0;
 };
 
-}  // namespace hvd::tensorflow
+}  // namespace hvd::frameworks::tensorflow

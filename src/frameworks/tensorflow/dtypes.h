@@ -3,7 +3,7 @@
 
 #include "horovod/horovod.h"
 
-namespace hvd::tensorflow {
+namespace hvd::frameworks::tensorflow {
 
 struct TypePair {
   int tensorflow;
@@ -28,4 +28,4 @@ constexpr int TensorflowType(int own) {
   return -1;
 }
 
-}  // namespace hvd::tensorflow
+}  // namespace hvd::frameworks::tensorflow

@@ -8,7 +8,7 @@
 #include "frameworks/tensorflow/call.h"
 #include "horovod/horovod.h"
 
-namespace hvd::tensorflow {
+namespace hvd::frameworks::tensorflow {
 namespace {
 
 // Reads the attributes of a node; remembers the first failure.
@@ -205,4 +205,4 @@ std::string RegisterKernels() {
   return "";
 }
 
-}  // namespace hvd::tensorflow
+}  // namespace hvd::frameworks::tensorflow

@@ -4,9 +4,9 @@
 
 #include <string>
 
-namespace hvd::tensorflow {
+namespace hvd::frameworks::tensorflow {
 
 // Registers all of them; an error text, or empty.
 std::string RegisterKernels();
 
-}  // namespace hvd::tensorflow
+}  // namespace hvd::frameworks::tensorflow

@@ -4,7 +4,7 @@
 
 #include "frameworks/tensorflow/c_api.h"
 
-namespace hvd::tensorflow {
+namespace hvd::frameworks::tensorflow {
 namespace {
 
 using Inference = void (*)(TF_ShapeInferenceContext*, TF_Status*);
@@ -101,7 +101,7 @@ std::string RegisterOperators() {
     for (const char* spec : op.inputs) tf.TF_OpDefinitionBuilderAddInput(builder, spec);
     for (const char* spec : op.outputs) tf.TF_OpDefinitionBuilderAddOutput(builder, spec);
     // Stateful: not folded, merged or pruned. That independent ones may still run at the same time is told to
-    // TensorFlow in Python (horovod/tensorflow/library.py).
+    // TensorFlow in Python (python/horovod/tensorflow/library.py).
     tf.TF_OpDefinitionBuilderSetIsStateful(builder, true);
     tf.TF_OpDefinitionBuilderSetShapeInferenceFunction(builder, op.shapes);
     const StatusPtr status = NewStatus();
@@ -111,4 +111,4 @@ std::string RegisterOperators() {
   return "";
 }
 
-}  // namespace hvd::tensorflow
+}  // namespace hvd::frameworks::tensorflow

@@ -3,9 +3,9 @@
 
 #include <string>
 
-namespace hvd::tensorflow {
+namespace hvd::frameworks::tensorflow {
 
 // Registers all of them; an error text, or empty.
 std::string RegisterOperators();
 
-}  // namespace hvd::tensorflow
+}  // namespace hvd::frameworks::tensorflow

@@ -10,7 +10,7 @@
 // Both once per process; the texts are the answers to later calls too, and never freed.
 
 extern "C" const char* hvd_register_tensorflow(void) {
-  using namespace hvd::tensorflow;
+  using namespace hvd::frameworks::tensorflow;
   static const auto* const kProblem = [] {
     std::string problem = Bind();
     if (problem.empty()) problem = RegisterOperators();
@@ -21,6 +21,6 @@ extern "C" const char* hvd_register_tensorflow(void) {
 }
 
 extern "C" const char* hvd_register_tensorflow_xla(void) {
-  static const auto* const kProblem = new std::string(hvd::tensorflow::RegisterXlaTarget());
+  static const auto* const kProblem = new std::string(hvd::frameworks::tensorflow::RegisterXlaTarget());
   return kProblem->c_str();
 }

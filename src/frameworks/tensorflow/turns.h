@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace hvd::tensorflow {
+namespace hvd::frameworks::tensorflow {
 
 class Turns {
  public:
@@ -98,4 +98,4 @@ class Turns {
   std::list<Waiter> waiting_;  // of one loop: by iteration
 };
 
-}  // namespace hvd::tensorflow
+}  // namespace hvd::frameworks::tensorflow

@@ -9,7 +9,7 @@
 #include "frameworks/described_call.h"
 #include "frameworks/wording.h"
 
-namespace hvd::tensorflow {
+namespace hvd::frameworks::tensorflow {
 namespace {
 
 // XLA's XlaCustomCallStatus_, as far as the check below finds it to be so.
@@ -57,4 +57,4 @@ std::string RegisterXlaTarget() {
   return "";
 }
 
-}  // namespace hvd::tensorflow
+}  // namespace hvd::frameworks::tensorflow

@@ -6,9 +6,9 @@
 
 #include <string>
 
-namespace hvd::tensorflow {
+namespace hvd::frameworks::tensorflow {
 
 // Registers the target "hvd_collective"; an error text, or empty.
 std::string RegisterXlaTarget();
 
-}  // namespace hvd::tensorflow
+}  // namespace hvd::frameworks::tensorflow

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from keras_job import TIMEOUT_S, cases, job
+from keras_backends import TIMEOUT_S, cases, job
 
-pytest.importorskip("keras")
-pytest.importorskip("jax")
+pytest.importorskip("keras", reason="Keras is not installed.")
+pytest.importorskip("jax", reason="JAX is not installed.")
 
 JOB = job("jax_call_worker.py", "jax")
 

@@ -5,29 +5,16 @@ from __future__ import annotations
 import json
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
-from keras_job import INSTALLED, QUIET, ROOT, environment
+from jobs import ROOT, horovodrun, run_well
+from keras_backends import QUIET, needs
 
-pytest.importorskip("sklearn")
-
-KERAS_3 = [backend for backend in INSTALLED if backend != "legacy"]
+pytest.importorskip("sklearn", reason="scikit-learn is not installed.")
 
 
-def run(*command: str, ranks: int = 1, **environ: str) -> str:
-    launch = [] if ranks == 1 else [sys.executable, "-m", "horovod.runner", "-np", str(ranks)]
-    done = subprocess.run(
-        [*launch, sys.executable, *command],
-        env=environment(**QUIET, **environ),
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def run(*command: str, ranks: int = 0, **environ: str) -> str:
+    return run_well(horovodrun(ranks, *command), {**QUIET, **environ})
 
 
 def fitted(ranks: int, backend: str, *options: str) -> dict[str, list[float]]:
@@ -36,10 +23,14 @@ def fitted(ranks: int, backend: str, *options: str) -> dict[str, list[float]]:
     return found
 
 
-SLOW = [pytest.param(backend, marks=pytest.mark.slow) for backend in KERAS_3[1:]]
-
-
-@pytest.mark.parametrize("backend", [*KERAS_3[:1], *SLOW])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param("tensorflow", marks=needs("tensorflow")),
+        pytest.param("torch", marks=[needs("torch"), pytest.mark.slow]),
+        pytest.param("jax", marks=[needs("jax"), pytest.mark.slow]),
+    ],
+)
 def test_fit_with_two_ranks(backend: str, tmp_path: pathlib.Path) -> None:
     result = fitted(2, backend, "--epochs", "6", "--save", str(tmp_path / "model.keras"))
     assert result["equal"] and result["loss"][-1] < result["loss"][0] / 3 and result["val"][-1] > 0.85
@@ -47,13 +38,13 @@ def test_fit_with_two_ranks(backend: str, tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not KERAS_3, reason="needs Keras 3")
+@needs("jax")
 def test_fit_alone() -> None:
-    assert fitted(1, KERAS_3[-1], "--epochs", "2")["equal"]
+    assert fitted(0, "jax", "--epochs", "2")["equal"]
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("tensorflow" not in KERAS_3, reason="needs TensorFlow")
+@needs("tensorflow")
 def test_sagemaker(tmp_path: pathlib.Path) -> None:
     script = str(ROOT / "examples" / "keras_sagemaker.py")
     output = run(script, "--epochs", "3", "--batch-size", "16", SM_MODEL_DIR=str(tmp_path), ranks=2)

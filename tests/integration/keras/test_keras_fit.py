@@ -1,17 +1,17 @@
-"""Training with Keras on two ranks: every case of the worker scripts, on every backend that is installed."""
+"""Training with Keras on two ranks: every case of the worker scripts, on every backend."""
 
 from __future__ import annotations
 
 import pytest
-from keras_job import INSTALLED, TIMEOUT_S, cases, job
+from keras_backends import BACKENDS, TIMEOUT_S, cases_everywhere, job, needs
 
-SCRIPTS = ("fit_worker.py", "surface_worker.py", "legacy_worker.py", "legacy_graph_worker.py")
-JOBS = {(script, backend): job(script, backend) for script in SCRIPTS for backend in INSTALLED}
+SCRIPTS = ("fit_worker.py", "surface_worker.py", "legacy_worker.py", "legacy_graph_worker.py", "once_worker.py")
+JOBS = {(script, backend): job(script, backend) for script in SCRIPTS for backend in BACKENDS}
 QUICK = ["case_training_is_that_of_one_process", "case_broadcast_callback", "case_local_variables"]
 SHORT_JOB = job("fit_worker.py", "legacy", only=QUICK)
 
 
-@pytest.mark.skipif("legacy" not in INSTALLED, reason="needs Keras 2")
+@needs("legacy")
 @pytest.mark.timeout(TIMEOUT_S + 20)
 @pytest.mark.parametrize("case", QUICK)
 def test_keras_2_in_short(case: str) -> None:
@@ -20,6 +20,9 @@ def test_keras_2_in_short(case: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(TIMEOUT_S + 20)
-@pytest.mark.parametrize(("script", "backend", "case"), [(*key, case) for key in JOBS for case in cases(*key)])
+@pytest.mark.parametrize(
+    ("script", "backend", "case"),
+    [pytest.param(script, *each.values, marks=each.marks) for script in SCRIPTS for each in cases_everywhere(script)],
+)
 def test_case(script: str, backend: str, case: str) -> None:
     JOBS[script, backend].check(case)

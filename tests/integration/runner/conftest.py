@@ -26,7 +26,7 @@ class Horovodrun:
         self.place = place
         self.environ = {name: value for name, value in os.environ.items() if not name.startswith(("HOROVOD", "OMP_"))}
         self.environ["XDG_RUNTIME_DIR"] = str(place)
-        self.environ["PYTHONPATH"] = str(ROOT)
+        self.environ["PYTHONPATH"] = str(ROOT / "python")
 
     def start(self, options: Sequence[str], command: Sequence[str], **more: Any) -> subprocess.Popen[bytes]:
         """The launcher as a process."""

@@ -138,7 +138,7 @@ def test_nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
         (
             {"num_proc": 0},
             ValueError,
-            "horovod.run: num_proc must be an integer number of processes >= 1. Received: 0.",
+            "horovod.run: num_proc must be an integer number of processes >= 1, or auto. Received: 0.",
         ),
         ({"num_proc": 2, "hosts": "localhost:1"}, ValueError, "2 processes need 2 slots"),
         ({"hosts": "no-such-host.invalid:1"}, UnsupportedError, "no-such-host.invalid is not this machine"),
@@ -154,4 +154,9 @@ def test_deprecated_arguments_warn_and_work() -> None:
     with pytest.warns(DeprecationWarning, match="np is deprecated; use num_proc"):
         assert horovod.run(lambda: 1, np=2) == [1, 1]
     with pytest.warns(DeprecationWarning, match="network_interface is deprecated"):
-        assert horovod.run(lambda: __import__("os").environ["NCCL_SOCKET_IFNAME"], network_interface="a,b") == ["a,b"]
+        assert horovod.run(lambda: __import__("os").environ["NCCL_SOCKET_IFNAME"], network_interface="lo,lo") == ["lo"]
+
+
+def test_ranks_are_quiet(capfd: pytest.CaptureFixture[str]) -> None:
+    horovod.run(int, num_proc=2)
+    assert capfd.readouterr() == ("", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -28,7 +29,9 @@ def test_lines_of_concurrent_writers_stay_whole(horovodrun: Horovodrun) -> None:
     done = horovodrun.python("-np 4", code, stderr=subprocess.STDOUT)
     assert done.returncode == 0
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
-    for line in done.stdout.decode().splitlines():
+    *lines, remark = done.stdout.decode().splitlines()
+    assert remark.startswith("horovodrun: no rank called hvd.init()")
+    for line in lines:
         match = re.fullmatch(r"\[(\d)\]<std(out|err)>:(out|err) (\d) (\d+) (?:\u00fc\u6570)* end", line)
         assert match, line
         rank, stream, word, writer, index = match.groups()
@@ -76,6 +79,14 @@ def test_a_reader_that_goes_away_does_not_end_the_job(horovodrun: Horovodrun, tm
     process.stderr.close()
 
 
+def test_the_exit_code_is_the_jobs_also_when_nobody_reads(horovodrun: Horovodrun) -> None:
+    reader, writer = os.pipe()
+    process = horovodrun.start(["-np", "1"], ["sh", "-c", "echo x >&2; exit 7"], stdout=writer, stderr=writer)
+    os.close(reader)
+    os.close(writer)
+    assert process.wait(timeout=30) == 7
+
+
 def test_words_after_the_command_are_its_own(horovodrun: Horovodrun) -> None:
     done = horovodrun("-np 1", ["echo", "-np", "3", "--", "--verbose"])
     assert done.stdout == b"[0]<stdout>:-np 3 -- --verbose\n"
@@ -105,7 +116,7 @@ def test_hints_and_typing_mistakes_are_said_once_for_the_job(horovodrun: Horovod
     """
     done = horovodrun.python("-np 2 --num-nccl-streams 4", code)
     assert done.returncode == 0
-    lines = done.stderr.decode().splitlines()
+    *lines, _ = done.stderr.decode().splitlines()
     assert len(lines) == 2
     assert lines[0].endswith("has no effect. Did you mean HOROVOD_CYCLE_TIME?")
     assert "--num-nccl-streams has no effect." in lines[1]
@@ -124,11 +135,45 @@ def test_version_and_check_build(horovodrun: Horovodrun) -> None:
 
 def test_verbose_says_the_settings_and_their_sources(horovodrun: Horovodrun) -> None:
     horovodrun.environ["HOROVOD_CACHE_CAPACITY"] = "9"
-    done = horovodrun("-np 1 --verbose --cycle-time-ms 2", ["true"])
+    done = horovodrun("-np 2 --verbose --cycle-time-ms 2", ["true"])
     assert b"cycle_time_ms = 2 milliseconds (flag)" in done.stderr
     assert b"cache_capacity = 9 names (environment HOROVOD_CACHE_CAPACITY)" in done.stderr
+    summary = rb"2 ranks on this machine, over shared memory; \d+ usable cores?, [\d.]+ for each; OMP_NUM_THREADS=\d+\n"
+    assert re.search(summary, done.stderr)
+    assert re.search(rb"rank 1 started with pid \d+\n", done.stderr)
+    assert re.search(rb"rank 1 \(pid \d+\) ended with code 0 after \d+\.\d s\n", done.stderr)
 
 
 def test_nothing_is_printed_for_programs_that_are_silent(horovodrun: Horovodrun) -> None:
-    done = horovodrun("-np 2", python("pass"))
+    done = horovodrun("-np 1", python("pass"))
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_copies_that_know_nothing_of_one_another_are_remarked_upon(horovodrun: Horovodrun) -> None:
+    done = horovodrun("-np 2", python("pass"))
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr.startswith(b"horovodrun: no rank called hvd.init(): 2 independent copies ran. Call it ")
+    assert done.stderr.count(b"\n") == 1
+    # A meeting that is over before the launcher looks was a meeting all the same.
+    code = """
+        import os
+        place = os.path.join(os.environ["HOROVOD_RENDEZVOUS_DIR"], "meeting" + os.environ["HOROVOD_RANK"])
+        os.mkdir(place)
+        os.rmdir(place)
+    """
+    assert horovodrun.python("-np 2", code).stderr == b""
+
+
+def test_a_progress_bar_stays_one_line(horovodrun: Horovodrun) -> None:
+    code = r"""
+        import sys
+        for part in range(3):
+            sys.stdout.write(f"\r{part}/2")
+            sys.stdout.flush()
+        print()
+        print("done")
+    """
+    done = horovodrun.python("-np 1", code)
+    assert done.stdout.splitlines()[-1] == b"[0]<stdout>:done"
+    assert done.stdout.count(b"\n") == 2
+    assert done.stdout.split(b"\n")[0].split(b"\r")[-1] == b"[0]<stdout>:2/2"

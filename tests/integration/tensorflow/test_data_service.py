@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import json
 import os
 import pathlib
 import socket
 import stat
-import sys
 import threading
 import time
 from typing import Any
 
 import pytest
 
-tf = pytest.importorskip("tensorflow")
-sys.path.insert(0, str(pathlib.Path(__file__).parent / "data_service_workers"))
+tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed.")
 
-from data_service_job import service  # noqa: E402
+from data_services import service  # noqa: E402
 
 from horovod._core.errors import (  # noqa: E402
     CollectiveTimeoutError,
@@ -26,7 +26,7 @@ from horovod._core.errors import (  # noqa: E402
     PeerLostError,
     ShutdownError,
 )
-from horovod.tensorflow.data import addresses, channel, checks  # noqa: E402
+from horovod.tensorflow.data import addresses, attendance, channel, checks, strangers  # noqa: E402
 from horovod.tensorflow.data import config as config_module  # noqa: E402
 from horovod.tensorflow.data.compute_service import (  # noqa: E402
     TfDataServiceConfig,
@@ -38,7 +38,7 @@ CONFIG = TfDataServiceConfig(2, 3, "compute", {"lo": [("127.0.0.1", 4711)]}, byt
 distribute = tf.data.experimental.service.distribute
 
 
-# ------------------------------------------------------------------------------------------------------ config file
+# ---- config file
 
 
 def test_config_survives_dict_json_and_file(tmp_path: pathlib.Path) -> None:
@@ -72,7 +72,7 @@ def test_a_wrong_config_is_refused(change: dict[str, Any], tmp_path: pathlib.Pat
         TfDataServiceConfig.from_dict({**CONFIG.to_dict(), **change})
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"dispatchers": 1}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"dispatchers": 1}', "[" * 10_000])
 def test_a_file_that_is_no_config_is_refused(text: str, tmp_path: pathlib.Path) -> None:
     path = tmp_path / "compute.json"
     path.write_text(text)
@@ -133,7 +133,7 @@ def test_only_the_own_file_is_removed(tmp_path: pathlib.Path) -> None:
     assert not os.path.exists(path)
 
 
-# ------------------------------------------------------------------------------------------------------- pure parts
+# ---- pure parts
 
 
 def test_counts() -> None:
@@ -206,7 +206,7 @@ def test_registry_refuses_what_does_not_fit() -> None:
         assert refusal.value.kind == "invalid"
 
 
-# -------------------------------------------------------------------------------------------------- compute service
+# ---- compute service
 
 
 def test_a_stranger_is_refused_and_the_service_goes_on() -> None:
@@ -227,6 +227,76 @@ def test_a_stranger_is_refused_and_the_service_goes_on() -> None:
                     pass
                 assert len(received) in (0, 64)  # at most a nonce and a proof
         made.config.compute_client().join("training", 0).close()
+
+
+def test_silent_connections_keep_nobody_out() -> None:
+    with service() as made, contextlib.ExitStack() as silent:
+        for _ in range(2 * strangers.MOST + 10):
+            silent.enter_context(socket.create_connection(made.config.addresses["lo"][0], 5))
+        start = time.monotonic()
+        made.config.compute_client().join("training", 0).close()
+        assert time.monotonic() - start < channel.HANDSHAKE_S / 2
+
+
+def test_a_lack_of_descriptors_or_threads_passes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with service() as made:
+        lacks = [OSError(errno.EMFILE, "too many open files"), OSError(errno.ENFILE, "and in the system")]
+        accept, start = socket.socket.accept, threading.Thread.start
+
+        def accept_later(self: socket.socket) -> Any:
+            taken = accept(self)
+            if lacks:
+                taken[0].close()
+                raise lacks.pop()
+            return taken
+
+        refused: list[threading.Thread] = []
+
+        def start_later(self: threading.Thread) -> None:
+            if not refused and getattr(self, "_target", None) == made._serve:
+                refused.append(self)
+                raise RuntimeError("can't start new thread")
+            start(self)
+
+        monkeypatch.setattr(socket.socket, "accept", accept_later)
+        monkeypatch.setattr(threading.Thread, "start", start_later)
+        for _ in range(4):
+            socket.create_connection(made.config.addresses["lo"][0], 5).close()
+        made.config.compute_client().join("training", 0).close()
+        assert not lacks and refused
+        assert caplog.text.count("must wait") == 1
+
+
+def test_a_child_that_ends_leaves_its_parent_present() -> None:
+    with service() as made:
+        mine = attendance.lasting(made.config, 0)
+        if (child := os.fork()) == 0:
+            mine.close()  # as at its exit
+            os._exit(0)
+        os.waitpid(child, 0)
+        mine._thread.join(0.3)
+        assert mine.problem is None and made._registry.present("training", besides=-1)
+        mine.close()
+
+
+def test_a_service_that_closes_connections_is_not_taken_for_an_old_one() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config = dataclasses.replace(CONFIG, addresses={"lo": [listener.getsockname()]})
+        came: list[float] = []
+
+        def close_all() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    listener.accept()[0].close()
+                    came.append(time.monotonic())
+
+        threading.Thread(target=close_all, daemon=True).start()
+        with pytest.raises(PeerLostError, match="takes connections, but .*too many connections that say nothing"):
+            config.compute_client().shutdown()
+        assert len(came) == 4
+        listener.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_frame_without_the_right_code_is_not_parsed() -> None:
@@ -253,6 +323,7 @@ def test_a_stale_config_says_so() -> None:
         tf.data.Dataset.range(3).send_to_data_service(config, 0, 1)
 
 
+@pytest.mark.slow
 def test_what_never_comes_is_named_in_time() -> None:
     with service(workers=2, timeout=1) as made:
         client = made.config.compute_client()
@@ -294,7 +365,7 @@ def test_shutdown_may_be_told_twice() -> None:
             client.wait_for_dispatcher(0)
 
 
-# ------------------------------------------------------------------------------------------------------------ guard
+# ---- guard
 
 
 def test_the_guard_changes_no_element() -> None:

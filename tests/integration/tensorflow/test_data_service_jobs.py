@@ -5,26 +5,26 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import pathlib
 import signal
-import subprocess
-import sys
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-tf = pytest.importorskip("tensorflow")
+tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed.")
 pytestmark = pytest.mark.slow
-sys.path.insert(0, str(pathlib.Path(__file__).parent / "data_service_workers"))
 
-from data_service_job import ROOT, Job, at_once, compute_job, data_service, environment  # noqa: E402
+from data_services import QUIET, at_once, compute_job, data_service, pid_of_rank, service_of  # noqa: E402
+from jobs import ROOT, Job, Place, horovodrun, python, run_well  # noqa: E402
 
 from horovod._core.errors import (  # noqa: E402
     InvalidArgumentError,
     PeerLostError,
 )
+from horovod.tensorflow.data import servers  # noqa: E402
 from horovod.tensorflow.data.compute_service import (  # noqa: E402
     TfDataServiceConfig,
     send_to_data_service,
@@ -35,7 +35,7 @@ CONFIG = TfDataServiceConfig(2, 3, "compute", {"lo": [("127.0.0.1", 4711)]}, byt
 distribute = tf.data.experimental.service.distribute
 
 
-# ------------------------------------------------------------------------------- whole data services in this process
+# ---- whole data services in this process
 
 
 def read_all(config: TfDataServiceConfig, rank: int, size: int, count: int = 100, **options: Any) -> list[int]:
@@ -119,6 +119,27 @@ def test_one_training_side_dispatcher_serves_all_ranks() -> None:
         assert sorted(first + second) == list(range(100))
 
 
+@pytest.mark.parametrize("service_ends_first", [False, True])
+def test_a_shutdown_inside_the_block_ends_both_sides(service_ends_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: list[str] = []
+
+    def stop(server: Any, plain: Any = servers.stop) -> None:
+        kind = type(server).__name__
+        if kind == "WorkerServer":
+            time.sleep(1)  # as on a busy machine: the dispatcher must not be gone by then
+        plain(server)
+        stopped.append(kind)
+
+    monkeypatch.setattr(servers, "stop", stop)
+    with data_service(workers=2, side="training") as config, tf_data_service(config, 0) as address:
+        dataset = tf.data.Dataset.range(100).repeat().apply(distribute("distributed_epoch", service=address))
+        assert len(list(dataset.take(20).as_numpy_iterator())) == 20
+        config.compute_client().shutdown()
+        if service_ends_first:
+            service_of(config).close()
+    assert stopped.index("DispatchServer") == 2 == stopped.count("WorkerServer"), stopped
+
+
 def test_reading_on_after_the_shutdown_is_an_error() -> None:
     with data_service() as config:
         iterator = iter(tf.data.Dataset.range(10).repeat().send_to_data_service(config, 0, 1))
@@ -128,94 +149,100 @@ def test_reading_on_after_the_shutdown_is_an_error() -> None:
             next(iterator)
 
 
-# -------------------------------------------------------------------------------------------------------------- jobs
+# ---- jobs
 
 
-def running(job: Job, configfile: str) -> TfDataServiceConfig:
+@pytest.fixture
+def place() -> Iterator[Place]:
+    """Where the jobs of a test live."""
+    with Place() as made:
+        yield made
+
+
+def running(job: Job, configfile: Path) -> TfDataServiceConfig:
     """The config of a compute job, once the job has written it."""
-    deadline = time.monotonic() + 90
-    while not os.path.exists(configfile):
-        assert job.process.poll() is None and time.monotonic() < deadline, job.output
-        time.sleep(0.1)
-    return TfDataServiceConfig.read(configfile)
+    job.until(lambda: [configfile] if configfile.exists() else [], patience_s=90)
+    return TfDataServiceConfig.read(str(configfile))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--dispatchers", "2"], ["--dispatcher-side", "training"]], ids=" ".join)
-def test_the_example_trains_and_ends_the_compute_job(options: list[str], tmp_path: pathlib.Path) -> None:
-    job, configfile = compute_job(2, tmp_path, *options)
-    example = str(ROOT / "examples" / "tensorflow_data_service.py")
-    with job, Job(2, tmp_path / "train.log", example, configfile, "--steps", "120") as training:
-        assert training.wait(100) == 0, training.output + job.output
-        assert job.wait(20) == 0, job.output
+def test_the_example_trains_and_ends_the_compute_job(options: list[str], place: Place) -> None:
+    compute, configfile = compute_job(place, 2, *options)
+    training = Job(place, QUIET, "training")
+    example = ROOT / "examples/tensorflow2/tensorflow2_mnist_data_service.py"
+    training.start(horovodrun(2, example, configfile, "--steps", "120"))
+    assert training.wait(100) == 0, f"{training}\n{compute}"
+    assert compute.wait(20) == 0, str(compute)
     assert "equal on all ranks: True" in training.output
     assert float(training.output.partition("test accuracy ")[2][:4]) > 0.5
-    assert not os.path.exists(configfile)
+    assert not configfile.exists()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1], ids=["service and dispatcher", "worker"])
-def test_a_killed_rank_ends_both_sides(victim: int, tmp_path: pathlib.Path) -> None:
-    job, configfile = compute_job(2, tmp_path)
-    with job:
-        config = running(job, configfile)
-        dataset = tf.data.Dataset.range(100).repeat().send_to_data_service(config, 0, 1)
+def test_a_killed_rank_ends_both_sides(victim: int, place: Place) -> None:
+    job, configfile = compute_job(place, 2)
+    config = running(job, configfile)
+    dataset = tf.data.Dataset.range(100).repeat().send_to_data_service(config, 0, 1)
+    iterator = iter(dataset)
+    next(iterator)
+    os.kill(pid_of_rank(job, victim), signal.SIGKILL)
+    start = time.monotonic()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="died|is gone|ended"):
+        while time.monotonic() < start + 30:
+            next(iterator)
+    assert job.wait(20) == 128 + signal.SIGKILL
+    assert f"rank {victim} " in job.output
+
+
+@pytest.mark.slow
+def test_a_killed_worker_ends_reads_from_a_training_side_dispatcher(place: Place) -> None:
+    job, configfile = compute_job(place, 2, "--dispatcher-side", "training")
+    config = running(job, configfile)
+    with pytest.raises(PeerLostError, match="Compute rank 1 .* died"), tf_data_service(config, 0) as address:
+        dataset = tf.data.Dataset.range(100).repeat().apply(distribute("distributed_epoch", service=address))
         iterator = iter(dataset)
         next(iterator)
-        os.kill(job.rank_pid(victim), signal.SIGKILL)
+        os.kill(pid_of_rank(job, 1), signal.SIGKILL)
         start = time.monotonic()
-        with pytest.raises(tf.errors.InvalidArgumentError, match="died|is gone|ended"):
-            while time.monotonic() < start + 30:
-                next(iterator)
-        assert job.wait(20) == 128 + signal.SIGKILL
-        assert f"rank {victim} " in job.output
-
-
-@pytest.mark.slow
-def test_a_killed_worker_ends_reads_from_a_training_side_dispatcher(tmp_path: pathlib.Path) -> None:
-    job, configfile = compute_job(2, tmp_path, "--dispatcher-side", "training")
-    with job:
-        config = running(job, configfile)
-        with pytest.raises(PeerLostError, match="Compute rank 1 .* died"), tf_data_service(config, 0) as address:
-            dataset = tf.data.Dataset.range(100).repeat().apply(distribute("distributed_epoch", service=address))
-            iterator = iter(dataset)
+        while time.monotonic() < start + 30:
             next(iterator)
-            os.kill(job.rank_pid(1), signal.SIGKILL)
-            start = time.monotonic()
-            while time.monotonic() < start + 30:
-                next(iterator)
-        assert job.wait(20) != 0
+    assert job.wait(20) != 0
 
 
 @pytest.mark.slow
-def test_sigterm_ends_a_busy_compute_job_and_removes_its_file(tmp_path: pathlib.Path) -> None:
-    job, configfile = compute_job(2, tmp_path)
-    with job:
-        iterator = iter(tf.data.Dataset.range(9).repeat().send_to_data_service(running(job, configfile), 0, 1))
-        next(iterator)
-        job.process.send_signal(signal.SIGTERM)
-        assert job.wait(20) == 128 + signal.SIGTERM, job.output
-        assert not os.path.exists(configfile)
-        with pytest.raises(tf.errors.InvalidArgumentError):
-            for _ in range(10**6):
-                next(iterator)
+def test_sigterm_ends_a_busy_compute_job_and_removes_its_file(place: Place) -> None:
+    job, configfile = compute_job(place, 2)
+    iterator = iter(tf.data.Dataset.range(9).repeat().send_to_data_service(running(job, configfile), 0, 1))
+    next(iterator)
+    job.process.send_signal(signal.SIGTERM)
+    assert job.wait(20) == 128 + signal.SIGTERM, str(job)
+    assert not configfile.exists()
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        for _ in range(10**6):
+            next(iterator)
 
 
 @pytest.mark.slow
-def test_the_command_refuses_wrong_counts_and_training_jobs_that_never_come(tmp_path: pathlib.Path) -> None:
-    job, _ = compute_job(2, tmp_path, "--dispatchers", "3")
-    with job:
-        assert job.wait(60) == 1
-        assert "2 ranks cannot give each of 3 dispatchers the same number of workers" in job.output
-    job, _ = compute_job(1, tmp_path, "--dispatcher-side", "training", "--timeout", "1")
-    with job:
-        assert job.wait(60) == 1
-        assert "Dispatcher 0 was not started by the training job within 1 s" in job.output
+@pytest.mark.parametrize(
+    ("ranks", "options", "message"),
+    [
+        (2, ["--dispatchers", "3"], "2 ranks cannot give each of 3 dispatchers the same number of workers"),
+        (
+            1,
+            ["--dispatcher-side", "training", "--timeout", "1"],
+            "Dispatcher 0 was not started by the training job within 1 s",
+        ),
+    ],
+    ids=["wrong counts", "a training job that never comes"],
+)
+def test_the_command_refuses(ranks: int, options: list[str], message: str, place: Place) -> None:
+    job, _ = compute_job(place, ranks, *options)
+    assert job.wait(60) == 1
+    assert message in job.output
 
 
 def test_the_command_explains_itself() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "horovod.tensorflow.data.compute_worker", "--help"],
-        env=environment(), capture_output=True, text=True, timeout=100, check=True,
-    )  # fmt: skip
-    assert all(word in done.stdout for word in ("configfile", "--dispatchers", "--dispatcher-side", "--timeout"))
+    said = run_well(python("-m", "horovod.tensorflow.data.compute_worker", "--help"), QUIET)
+    assert all(word in said for word in ("configfile", "--dispatchers", "--dispatcher-side", "--timeout"))

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from jobs import ROOT, horovodrun, run
 
-pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow", reason="TensorFlow is not installed.")
 
-ROOT = Path(__file__).parents[3]
 WORKERS = Path(__file__).parent / "workers"
 
 
 def job(n: int, *command: object, code: int = 0, **variables: str) -> str:
     """Runs a script on `n` ranks, with more environment variables; what they all wrote."""
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    environment |= variables
-    words = [sys.executable, "-m", "horovod.runner", "-np", str(n), sys.executable, *map(str, command)]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=110)
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout
+    ended = run(horovodrun(n, *command), {"TF_CPP_MIN_LOG_LEVEL": "2", **variables})
+    assert ended.code == code, str(ended)
+    return ended.stdout
 
 
+@pytest.mark.slow
 def test_tape_example_trains_alike_everywhere(tmp_path: Path) -> None:
     output = job(2, ROOT / "examples/tensorflow2_tape.py", "--steps", 300, "--checkpoint", tmp_path / "c")
     assert "equal weights on 2 ranks" in output
@@ -46,17 +40,21 @@ def test_session_example_trains_alike_everywhere(tmp_path: Path) -> None:
     assert list(tmp_path.glob("model.ckpt*"))
 
 
-@pytest.mark.parametrize(("n", "behaviour"), [pytest.param(1, "new", marks=pytest.mark.slow), (2, "new"), (2, "old")])
+@pytest.mark.parametrize(
+    ("n", "behaviour"),
+    [(2, "new"), *(pytest.param(n, of, marks=pytest.mark.slow) for n, of in ((1, "new"), (2, "old")))],
+)
 def test_graphs_of_tensorflow_1(n: int, behaviour: str) -> None:
-    assert job(n, WORKERS / "graph_worker.py", behaviour).count("passed") == 6 * n
+    assert job(n, WORKERS / "graph_worker.py", behaviour).count("passed") == 7 * n
 
 
-@pytest.mark.parametrize("legacy", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("legacy", [False, True])
 def test_aggregation(legacy: bool) -> None:
     if legacy and not importlib.util.find_spec("tf_keras"):
-        pytest.skip("needs Keras 2")
+        pytest.skip("Keras 2 (tf_keras) is not installed.")
     variables = {"TF_USE_LEGACY_KERAS": "1"} if legacy else {}
-    assert job(2, WORKERS / "aggregation_worker.py", **variables).count("passed") == 4 * 2
+    assert job(2, WORKERS / "aggregation_worker.py", **variables).count("passed") == 7 * 2
 
 
 @pytest.mark.slow

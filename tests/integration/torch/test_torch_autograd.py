@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-from torch_job import TorchJob
+from pathlib import Path
 
-JOB = TorchJob("autograd_worker.py", timeout_s=110)
+import pytest
+from jobs.cases import CaseJob
+
+WORKERS = Path(__file__).parent / "workers"
+JOB = CaseJob(WORKERS / "autograd_worker.py", timeout_s=110)
 
 
 @pytest.mark.parametrize("case", JOB.cases)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-from torch_job import TorchJob
+from pathlib import Path
 
-TWO = TorchJob("functions_worker.py")
+import pytest
+from jobs.cases import CaseJob
+
+WORKERS = Path(__file__).parent / "workers"
+TWO = CaseJob(WORKERS / "functions_worker.py")
 # Starting the loader's workers takes long, and they do not care how many ranks there are.
-THREE = TorchJob("functions_worker.py", ranks=3, without="data_loader")
+THREE = CaseJob(WORKERS / "functions_worker.py", 3, cases=[case for case in TWO.cases if "data_loader" not in case])
 
 
 @pytest.mark.parametrize("case", TWO.cases)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-from torch_job import TorchJob
+from pathlib import Path
 
-TWO = TorchJob("ops_worker.py")
-THREE = TorchJob("ops_worker.py", ranks=3)
+import pytest
+from jobs.cases import CaseJob
+
+WORKERS = Path(__file__).parent / "workers"
+TWO = CaseJob(WORKERS / "ops_worker.py")
+THREE = CaseJob(WORKERS / "ops_worker.py", ranks=3)
 
 
 @pytest.mark.parametrize("case", TWO.cases)

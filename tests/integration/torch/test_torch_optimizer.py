@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
-from torch_job import TorchJob
+from pathlib import Path
 
-TRAINING = TorchJob("optimizer_worker.py")
-USES = TorchJob("optimizer_uses_worker.py")
-PRIVATE = TorchJob("optimizer_worker.py", ranks=3, HOROVOD_RESIDENT_GRADIENTS="0")
-PRIVATE_USES = TorchJob("optimizer_uses_worker.py", ranks=3, HOROVOD_RESIDENT_GRADIENTS="0")
+import pytest
+from jobs.cases import CaseJob
+
+WORKERS = Path(__file__).parent / "workers"
+TRAINING = CaseJob(WORKERS / "optimizer_worker.py")
+USES = CaseJob(WORKERS / "optimizer_uses_worker.py")
+NAMES = CaseJob(WORKERS / "optimizer_names_worker.py")
+SPARSE = CaseJob(WORKERS / "sparse_worker.py")
+PRIVATE = CaseJob(WORKERS / "optimizer_worker.py", ranks=3, environ={"HOROVOD_RESIDENT_GRADIENTS": "0"})
+PRIVATE_USES = CaseJob(WORKERS / "optimizer_uses_worker.py", ranks=3, environ={"HOROVOD_RESIDENT_GRADIENTS": "0"})
 
 
 @pytest.mark.parametrize("case", TRAINING.cases)
@@ -21,6 +26,17 @@ def test_uses(case: str) -> None:
     USES.check(case)
 
 
+@pytest.mark.parametrize("case", NAMES.cases)
+def test_names(case: str) -> None:
+    NAMES.check(case)
+
+
+@pytest.mark.parametrize("case", SPARSE.cases)
+def test_sparse_gradients(case: str) -> None:
+    SPARSE.check(case)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("case", PRIVATE.cases)
 def test_training_of_three_ranks_without_resident_gradients(case: str) -> None:
     PRIVATE.check(case)

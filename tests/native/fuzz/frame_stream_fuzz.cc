@@ -34,9 +34,9 @@ std::vector<std::vector<uint8_t>> FuzzSeeds() {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const bool with_code = (data[0] & 1) != 0;
-  auto [mine, theirs] = hvd::MemoryChannel::Pair(0, 1);
-  hvd::FrameStream::Key key{1, 2, 3};
-  hvd::FrameStream stream(mine.get(), 0, with_code ? std::optional(key) : std::nullopt);
+  auto [mine, theirs] = hvd::transport::MemoryChannel::Pair(0, 1);
+  hvd::transport::FrameStream::Key key{1, 2, 3};
+  hvd::transport::FrameStream stream(mine.get(), 0, with_code ? std::optional(key) : std::nullopt);
   const size_t piece = 1 + data[0] / 16;
   size_t at = 1;
   for (int calls = 0; calls < 100000; ++calls) {

@@ -11,7 +11,7 @@
 #include "negotiation/node.h"
 #include "negotiation/wire.h"
 
-namespace hvd {
+namespace hvd::negotiation {
 namespace {
 
 constexpr uint64_t kEpoch = 3;
@@ -85,10 +85,10 @@ void Drain(Node* node, double now) {
 }
 
 }  // namespace
-}  // namespace hvd
+}  // namespace hvd::negotiation
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace hvd;
+  using namespace hvd::negotiation;
   Script script{data, data + size};
   const int rank = script.Next() % 2;  // the root, or an inner node
   const std::vector<int> neighbours = rank == 0 ? std::vector<int>{1, 2} : std::vector<int>{0, 3, 4};
@@ -122,7 +122,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
 // Seeds: what a real child and a real parent send, one frame a step. Used by driver.cc.
 std::vector<std::vector<uint8_t>> FuzzSeeds() {
-  using namespace hvd;
+  using namespace hvd::negotiation;
   std::vector<std::vector<uint8_t>> seeds;
   for (const int rank : {0, 1}) {
     std::vector<Node> nodes;

@@ -6,15 +6,14 @@ import math
 import threading
 
 import numpy as np
-import patterns
 import pytest
-import report
-import resnet50
-import rows
-import upstream
-from contest import Entry
-from gate import Gate
-from library import buckets
+from contenders.library import buckets
+from harness import report
+from harness.contest import Entry
+from harness.row import Check, Row, merged_checks
+from ranks import patterns, resnet50
+from ranks.gate import Gate
+from rows import upstream
 
 
 def entry(label: str, kind: str, *seconds: float, void: str | None = None) -> Entry:
@@ -28,7 +27,7 @@ def test_resnet50_has_161_tensors_of_which_115_are_small() -> None:
 
 
 def test_resnet50_model_has_these_parameters() -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="PyTorch is not installed.")
     assert [p.numel() for p in resnet50.model().parameters()] == resnet50.parameter_sizes()
 
 
@@ -53,7 +52,7 @@ def test_buckets_keep_order_and_limit() -> None:
 
 
 def test_a_void_peer_is_not_the_best() -> None:
-    row = rows.Row("r", [entry("ours", "ours", 2.0), entry("a", "peer", 1.0, void="WRONG"), entry("b", "peer", 4.0)])
+    row = Row("r", [entry("ours", "ours", 2.0), entry("a", "peer", 1.0, void="WRONG"), entry("b", "peer", 4.0)])
     assert row.lead() == 2.0
 
 
@@ -62,20 +61,20 @@ def test_a_void_peer_is_not_the_best() -> None:
     [(1.0, 1.0, True, True), (0.9, 1.0, True, False), (6.0, 5.0, False, False), (math.nan, 5.0, False, None)],
 )
 def test_verdicts(value: float, limit: float, at_least: bool, met: bool | None) -> None:
-    assert rows.Check("t", value, limit, at_least).met is met
+    assert Check("t", value, limit, at_least).met is met
 
 
 def test_targets_are_judged_by_the_median_of_the_runs() -> None:
-    runs = [[rows.Row("r", checks=[rows.Check("t", value, 1.0, True)])] for value in (0.5, 1.5, 2.0)]
-    ((check, values),) = rows.merged_checks([run[0] for run in runs])
+    runs = [[Row("r", checks=[Check("t", value, 1.0, True)])] for value in (0.5, 1.5, 2.0)]
+    ((check, values),) = merged_checks([run[0] for run in runs])
     assert check.met and values == [0.5, 1.5, 2.0]
 
 
 def test_the_report_names_slow_missing_and_wrong() -> None:
-    row = rows.Row(
+    row = Row(
         "allreduce 4 B",
         [entry("ours", "ours", 2e-6), entry("a", "peer", 1e-6), entry("b", "peer", void="missing: no wheel")],
-        [rows.Check("<= 1 us", 2.0, 1.0, False, "us")],
+        [Check("<= 1 us", 2.0, 1.0, False, "us")],
     )
     text = report.markdown([[row]], ["a machine"], ["a setting"])
     assert "| allreduce 4 B | <= 1 us | 2 us | **MISSED** |" in text

@@ -9,11 +9,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from horovod._core import byte_adapter, dtypes
-from horovod._core.adapter import NO_MATCH, Adapter, ResultBlock, describe
-from horovod._core.compression import Compression
 from horovod._core.errors import InvalidArgumentError
-from horovod._core.numpy_adapter import adapter
+from horovod._core.tensors import byte_adapter, dtypes
+from horovod._core.tensors.adapter import NO_MATCH, Adapter, ResultBlock, describe
+from horovod._core.tensors.compression import Compressor, kind_of
+from horovod.numpy.adapter import adapter
+from horovod.numpy.compression import Compression
 
 
 def block_of(array: Any, freed: list[int]) -> ResultBlock:
@@ -118,7 +119,7 @@ def test_the_byte_adapter_has_all_methods() -> None:
     ],
 )
 def test_compression_touches_wider_floats_only(dtype: Any, sent: Any) -> None:
-    compressor = Compression(adapter).fp16
+    compressor = Compression.fp16
     array = np.array([1, 2], dtype)
     small, context = compressor.compress(array)
     assert small.dtype == sent
@@ -129,5 +130,33 @@ def test_compression_touches_wider_floats_only(dtype: Any, sent: Any) -> None:
 def test_compressors_can_be_shipped() -> None:
     import pickle
 
-    for compressor in (Compression.none, Compression(adapter).fp16, Compression(adapter).bf16):
-        assert repr(pickle.loads(pickle.dumps(compressor))) == repr(compressor)
+    for compressor in (Compression.none, Compression.fp16, Compression.bf16, Compression.fp16()):
+        again = pickle.loads(pickle.dumps(compressor))
+        assert again is compressor or type(again) is type(compressor)
+
+
+def test_compressors_are_classes_that_users_derive_from() -> None:
+    class Halved(Compression.fp16):  # type: ignore[name-defined,misc]
+        @classmethod
+        def compress(cls, tensor: Any) -> Any:
+            return super().compress(tensor / 2)
+
+    class Own(Compression):
+        halved = Halved
+
+    array = np.array([2.0], np.float32)
+    for compressor in (Own.halved, Own.halved()):
+        sent, context = compressor.compress(array)
+        assert sent.dtype == np.float16 and compressor.decompress(sent, context).tolist() == [1.0]
+    assert Own.fp16 is Compression.fp16 and issubclass(Own.fp16, Compressor) and issubclass(Own.none, Compressor)
+    assert not isinstance(object(), Compressor)
+
+
+def test_what_derives_from_no_compression_is_no_plain_compressor() -> None:
+    class Doubled(Compression.none):  # type: ignore[name-defined,misc]
+        pass
+
+    for compressor in (Doubled, Doubled()):
+        assert kind_of(compressor) is Doubled
+    for compressor in (Compression.none, Compression.none()):
+        assert kind_of(compressor) is Compression.none

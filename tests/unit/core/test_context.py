@@ -4,6 +4,7 @@ one."""
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,8 +14,8 @@ from fake_engine import FakeJob
 from fake_ranks import session_of
 
 import horovod.numpy as hvd
-from horovod._core import context, engine_start, process_sets, public, session
-from horovod._core.basics import HorovodBasics, basics
+from horovod._core import public
+from horovod._core.compat.basics import HorovodBasics, basics
 from horovod._core.errors import (
     HorovodInternalError,
     InvalidArgumentError,
@@ -22,6 +23,7 @@ from horovod._core.errors import (
     PeerLostError,
     UnsupportedError,
 )
+from horovod._core.life import context, engine_start, process_sets, session
 
 
 class Starts:
@@ -35,6 +37,9 @@ class Starts:
         self.calls.append((epoch, ranks, dynamic))
         if self.failure is not None:
             raise self.failure
+        return self.made(dynamic)
+
+    def made(self, dynamic: bool) -> session.Session:
         return session_of(FakeJob(1), 0, dynamic)
 
 
@@ -42,7 +47,6 @@ class Starts:
 def starts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Starts]:
     made = Starts()
     monkeypatch.setattr(engine_start, "start", made)
-    monkeypatch.setattr(context, "_attempts_of_epoch", {})
     yield made
     context.shutdown()
 
@@ -68,7 +72,7 @@ def test_init_and_shutdown() -> None:
     assert hvd.global_process_set.process_set_id == 0
 
 
-QUESTIONS = "rank size local_rank local_size cross_rank cross_size is_homogeneous gloo_enabled mpi_threads_supported"
+QUESTIONS = "rank size local_rank local_size cross_rank cross_size mpi_threads_supported"
 
 
 @pytest.mark.parametrize("question", [*QUESTIONS.split(), "stop_timeline"])
@@ -79,6 +83,15 @@ def test_questions_before_init(question: str) -> None:
     assert isinstance(caught.value, HorovodInternalError)
 
 
+def test_questions_that_never_raise() -> None:
+    assert (hvd.is_homogeneous(), hvd.gloo_enabled(), hvd.mpi_enabled(), hvd.is_initialized()) == (
+        True,
+        True,
+        False,
+        False,
+    )
+
+
 @pytest.mark.parametrize("operation", ["allreduce", "allgather", "alltoall", "reducescatter", "allreduce_"])
 def test_operations_before_init(operation: str) -> None:
     with pytest.raises(NotInitializedError):
@@ -87,32 +100,63 @@ def test_operations_before_init(operation: str) -> None:
         hvd.broadcast_object(1)
 
 
-def test_a_second_init_does_nothing(starts: Starts) -> None:
+def test_a_second_init_does_nothing_and_says_so(starts: Starts) -> None:
     hvd.init()
-    hvd.init(process_sets="dynamic")
+    for wanted in ({"comm": [1, 0]}, {"process_sets": "dynamic"}, {"process_sets": [hvd.ProcessSet([0])]}):
+        with pytest.warns(UserWarning, match=rf"{next(iter(wanted))}.* has no effect"):
+            hvd.init(**wanted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for same in ({}, {"comm": [0]}, {"comm": []}, {"process_sets": []}):
+            hvd.init(**same)
     assert len(starts.calls) == 1
 
 
-def test_each_init_has_its_epoch(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
-    for _ in range(3):
+def test_a_signal_handler_may_call_shutdown_at_any_time(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = starts.made
+    monkeypatch.setattr(starts, "made", lambda dynamic: (hvd.shutdown(), made(dynamic))[1])
+    hvd.init()
+    assert hvd.is_initialized(), "init goes on where the handler found it"
+    engine = session.require().engine
+    stop = engine.shutdown
+    nested: list[None] = []
+
+    def handler(timeout_s: float) -> None:
+        stop(timeout_s)
+        if not nested:
+            nested.append(None)
+            hvd.shutdown()
+            hvd.init()
+
+    monkeypatch.setattr(engine, "shutdown", handler)
+    monkeypatch.setattr(starts, "made", made)
+    hvd.shutdown()
+    assert hvd.is_initialized(), "the handler's init was the last call"
+
+
+def test_a_signal_handler_cannot_call_init_in_the_midst_of_it(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starts, "made", lambda dynamic: hvd.init())
+    with pytest.raises(InvalidArgumentError, match="signal handler called hvd.init"):
         hvd.init()
-        hvd.shutdown()
+    assert not hvd.is_initialized()
+
+
+def test_each_init_is_told_the_launchers_epoch(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
+    hvd.init()
+    hvd.shutdown()
     monkeypatch.setenv("HOROVOD_EPOCH", "2")
     hvd.init()
-    epochs = [call[0] for call in starts.calls]
-    assert epochs == [1, 2, 3, (2 << 20) + 1]
+    assert [call[0] for call in starts.calls] == [0, 2]
 
 
-def test_only_attempts_that_met_others_count(starts: Starts) -> None:
-    for failure in (InvalidArgumentError("x"), ImportError("x"), PeerLostError("x"), HorovodInternalError("x"), None):
+def test_a_start_that_fails_leaves_no_session(starts: Starts) -> None:
+    for failure in (InvalidArgumentError("x"), ImportError("x"), PeerLostError("x"), HorovodInternalError("x")):
         starts.failure = failure
-        if failure is None:
-            hvd.init()
-            continue
         with pytest.raises(type(failure)):
             hvd.init()
         assert not hvd.is_initialized()
-    assert [call[0] for call in starts.calls] == [1, 1, 1, 2, 3]
+    starts.failure = None
+    hvd.init()
 
 
 def test_comm(starts: Starts) -> None:
@@ -196,17 +240,27 @@ def test_what_a_backend_is_good_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hvd.nccl_built() == 0
 
 
-def test_a_forked_child_is_no_rank() -> None:
-    hvd.init()
+def _place() -> str:
+    known = hvd.global_process_set
+    return str(
+        [hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size()]
+        + [hvd.is_initialized(), hvd.is_homogeneous(), known.rank(), known.size(), known.included(), known.ranks]
+    )
+
+
+def test_a_forked_child_knows_its_parents_place_and_is_no_rank() -> None:
+    hvd.init(process_sets="dynamic")
+    place = _place()
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         texts = []
-        for call in (hvd.rank, hvd.init, hvd.barrier):
+        for call in (hvd.init, hvd.barrier, hvd.join, lambda: hvd.add_process_set([0])):
             try:
                 call()
             except Exception as error:
                 texts.append(str(error))
+        texts.append(_place())
         hvd.shutdown()
         os.write(writer, "\n".join([*texts, str(hvd.is_initialized())]).encode())
         os._exit(0)
@@ -214,10 +268,36 @@ def test_a_forked_child_is_no_rank() -> None:
     with os.fdopen(reader) as file:
         texts = file.read().splitlines()
     os.waitpid(child, 0)
-    assert len(texts) == 4
-    assert all("forked" in text for text in texts[:3])
-    assert texts[3] == "False"
+    assert len(texts) == 6
+    assert all("forked" in text for text in texts[:4])
+    assert texts[4:] == [place, "False"]
     assert hvd.rank() == 0
+
+
+def test_a_shutdown_in_a_finally_tells_why() -> None:
+    hvd.init()
+    job = session.require().engine._job
+    with pytest.raises(ValueError, match="bad batch"):
+        try:
+            raise ValueError("bad batch")
+        finally:
+            hvd.shutdown()
+    assert job.last_words == {0: "ValueError: bad batch"}
+
+
+def test_last_words_that_cannot_be_said_keep_nobody_from_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
+    def speechless(why: str) -> None:
+        raise HorovodInternalError("no room for words")
+
+    hvd.init()
+    engine = session.require().engine
+    monkeypatch.setattr(engine, "last_words", speechless)
+    with pytest.raises(ValueError, match="bad batch"):
+        try:
+            raise ValueError("bad batch")
+        finally:
+            hvd.shutdown()
+    assert engine._job.left == {0} and not hvd.is_initialized()
 
 
 def test_ids_are_forgotten_at_shutdown() -> None:
@@ -225,17 +305,3 @@ def test_ids_are_forgotten_at_shutdown() -> None:
     assert process_sets._registered == []
     with pytest.raises(ValueError, match="exists already"):
         hvd.add_process_set([0])
-
-
-def test_upstreams_paths() -> None:
-    import horovod.common.basics
-    import horovod.common.elastic
-    import horovod.common.exceptions
-    import horovod.common.process_sets
-    import horovod.common.util
-
-    assert horovod.common.exceptions.HorovodInternalError is HorovodInternalError
-    assert horovod.common.process_sets.global_process_set is hvd.global_process_set
-    assert horovod.common.basics.HorovodBasics is HorovodBasics
-    assert callable(horovod.common.elastic.run_fn)
-    assert horovod.common.util.split_list([1, 2, 3], 2) == [[1, 2], [3]]

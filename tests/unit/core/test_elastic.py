@@ -5,17 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fake_engine import FakeJob
+from fake_ranks import session_of
 
-from horovod._core.elastic.loop import run_fn
-from horovod._core.elastic.notification import ADDED, MIXED, REMOVED, NotificationManager, notification_manager
-from horovod._core.elastic.state import ObjectState
 from horovod._core.errors import (
     HorovodInternalError,
     HostsUpdatedInterrupt,
     MismatchError,
     NotInitializedError,
     PeerLostError,
+    ResourceError,
 )
+from horovod._core.life import context, session
+from horovod._core.training.elastic.loop import run_fn
+from horovod._core.training.elastic.notification import HostUpdateResult, NotificationManager, notification_manager
+from horovod._core.training.elastic.state import ObjectState
 
 
 def same(value: Any) -> Any:
@@ -58,7 +62,13 @@ def test_a_state_without_values_needs_no_broadcast() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kinds", "skip_sync"), [([REMOVED], True), ([ADDED], False), ([REMOVED, ADDED], False), ([MIXED], False)]
+    ("kinds", "skip_sync"),
+    [
+        ([HostUpdateResult.removed], True),
+        ([HostUpdateResult.added], False),
+        ([HostUpdateResult.removed, HostUpdateResult.added], False),
+        ([HostUpdateResult.mixed], False),
+    ],
 )
 def test_commit_raises_when_hosts_have_changed(kinds: list[int], skip_sync: bool) -> None:
     one = state(epoch=1)
@@ -76,7 +86,7 @@ def test_commit_raises_when_hosts_have_changed(kinds: list[int], skip_sync: bool
 
 
 def test_the_roots_news_reach_all() -> None:
-    one = ObjectState(lambda value: (0.0, 5.0, REMOVED), lambda: 1, epoch=1)
+    one = ObjectState(lambda value: (0.0, 5.0, HostUpdateResult.removed), lambda: 1, epoch=1)
     with pytest.raises(HostsUpdatedInterrupt):
         one.check_host_updates()
 
@@ -123,6 +133,25 @@ def test_a_failure_restores_resets_and_synchronizes() -> None:
     assert script.log == ["sync", "restore", *again, *again, "train"]
 
 
+def test_what_is_under_way_has_failed_before_the_state_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(HorovodInternalError("x"), 42)
+    job = FakeJob(2)
+    monkeypatch.setattr(session, "current", session_of(job, 0, False))
+    restore = script.state.restore
+    left: list[set[int]] = []
+    ranks: list[int] = []
+
+    def look() -> None:
+        left.append(set(job.left))
+        ranks.append(context.rank())
+        restore()
+
+    monkeypatch.setattr(script.state, "restore", look)
+    script.run()
+    assert left[1:2] == [{0}], "the second restore is that after the failure"
+    assert ranks[1] == 0
+
+
 @pytest.mark.parametrize("skip", [True, False])
 def test_new_hosts_reset_without_restore(skip: bool) -> None:
     script = Script(HostsUpdatedInterrupt(skip), 1)
@@ -138,7 +167,14 @@ def test_after_a_failure_sync_is_not_skipped() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [MismatchError("shapes"), NotInitializedError("init"), ValueError("mine"), KeyboardInterrupt()]
+    "error",
+    [
+        MismatchError("shapes"),
+        NotInitializedError("init"),
+        ResourceError("descriptors"),
+        ValueError("mine"),
+        KeyboardInterrupt(),
+    ],
 )
 def test_mistakes_are_not_retried(error: BaseException) -> None:
     script = Script(error, 1)
@@ -151,7 +187,7 @@ def test_reset_callbacks_and_old_news() -> None:
     one = state(epoch=1)
     called: list[int] = []
     one.register_reset_callbacks([lambda: called.append(1), lambda: called.append(2)])
-    one.on_hosts_updated(1.0, ADDED)
+    one.on_hosts_updated(1.0, HostUpdateResult.added)
     one.on_reset()
     assert called == [1, 2]
     one.commit()
@@ -164,11 +200,11 @@ def test_listeners_hear_only_while_they_run() -> None:
     train = script.train
 
     def during(state: Any, word: str) -> str:
-        notification_manager.handle_hosts_updated(1.0, ADDED)
+        notification_manager.handle_hosts_updated(1.0, HostUpdateResult.added)
         return train(state, word)
 
     run_fn(during, lambda: None)(script.state, "")
-    notification_manager.handle_hosts_updated(2.0, ADDED)
+    notification_manager.handle_hosts_updated(2.0, HostUpdateResult.added)
     assert heard == [1.0]
 
 
@@ -178,8 +214,8 @@ def test_a_listener_registered_twice_is_told_once() -> None:
     one.on_hosts_updated = lambda time, kind: heard.append(time)
     manager.register_listener(one)
     manager.register_listener(one)
-    manager.handle_hosts_updated(1.0, ADDED)
+    manager.handle_hosts_updated(1.0, HostUpdateResult.added)
     manager.remove_listener(one)
     manager.remove_listener(one)
-    manager.handle_hosts_updated(2.0, ADDED)
+    manager.handle_hosts_updated(2.0, HostUpdateResult.added)
     assert heard == [1.0]

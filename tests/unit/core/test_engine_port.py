@@ -6,7 +6,7 @@ import inspect
 
 from fake_engine import FakeEngine
 
-from horovod._core import engine_port
+from horovod._core.life import engine_port
 from horovod._native import abi
 from horovod._native.engine import Engine
 

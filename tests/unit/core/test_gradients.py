@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from fake_ranks import run_ranks
 
-from horovod._core.collectives import Collectives
-from horovod._core.compression import Compression
 from horovod._core.errors import InvalidArgumentError, MismatchError, UnsupportedError
-from horovod._core.gradients import GradientReducer, GradientSource, ReductionOptions, check_names
-from horovod._core.numpy_adapter import adapter
-from horovod._core.process_sets import ProcessSet
-from horovod._core.reduce_ops import Adasum, Average, Sum
+from horovod._core.life.process_sets import ProcessSet
+from horovod._core.operations.collectives import Collectives
+from horovod._core.operations.reduce_ops import Adasum, Average, Sum
+from horovod._core.training.reducer import GradientReducer, GradientSource, ReductionOptions, check_names
+from horovod.numpy.adapter import adapter
+from horovod.numpy.compression import Compression
 
 NAMES = ("a", "b", "c", "d")
 
@@ -28,7 +28,7 @@ class Watching(Collectives):
         self.submitted: list[Any] = []
 
     def start_allreduce(self, tensors: list[Any], arguments: Any, single: bool) -> Any:
-        self.submitted.append(arguments[0])
+        self.submitted.append(arguments.name)
         return super().start_allreduce(tensors, arguments, single)
 
     def start_allreduce_again(self, ready: Any, tensor: Any) -> Any:
@@ -207,11 +207,29 @@ def test_predivide_factor_splits_the_average() -> None:
 
 def test_compressed_gradients_are_written_back() -> None:
     def body(rank: int) -> None:
-        model = Model(ReductionOptions(compression=Compression(adapter).fp16, op=Sum))
+        model = Model(ReductionOptions(compression=Compression.fp16, op=Sum))
         model.backward(0.5)
         model.reducer.synchronize()
         assert sorted(model.written) == [0, 1, 2, 3]
         assert all(one.dtype == np.float32 and np.all(one == 1.0) for one in model.gradients.values())
+
+    run_ranks(2, body)
+
+
+def test_what_derives_from_no_compression_compresses_in_every_step() -> None:
+    class Doubled(Compression.none):  # type: ignore[name-defined,misc]
+        @staticmethod
+        def compress(tensor: Any) -> Any:
+            return tensor * 2, None
+
+    def body(rank: int) -> None:
+        for compression in (Doubled, Doubled()):
+            model = Model(ReductionOptions(compression=compression, op=Sum))
+            for _ in range(3):
+                model.gradients.update({key: np.zeros(key + 1, np.float32) for key in model.gradients})
+                model.backward(0.5)
+                model.reducer.synchronize()
+                assert all(np.all(one == 2.0) for one in model.gradients.values())
 
     run_ranks(2, body)
 

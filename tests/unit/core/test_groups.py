@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from horovod._core.errors import InvalidArgumentError
-from horovod._core.groups import assign_groups, chosen_groups
+from horovod._core.training.groups import assign_groups, chosen_groups
 
 A, B = np.zeros(2), np.zeros(3)
 

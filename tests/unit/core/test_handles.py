@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import weakref
 from typing import Any
 
@@ -11,13 +13,14 @@ import pytest
 from fake_engine import FakeJob
 from fake_ranks import run_ranks, session_of
 
-from horovod._core import handles, session, waiting
-from horovod._core.collectives import Collectives
-from horovod._core.engine_port import IN_PROGRESS
 from horovod._core.errors import ShutdownError
-from horovod._core.numpy_adapter import adapter
-from horovod._core.process_sets import add_process_set, global_process_set
-from horovod._core.reduce_ops import Sum
+from horovod._core.life import handles, session, waiting
+from horovod._core.life.engine_port import IN_PROGRESS
+from horovod._core.life.process_sets import add_process_set, global_process_set
+from horovod._core.operations.collectives import Collectives
+from horovod._core.operations.reduce_ops import Sum
+from horovod._core.operations.reduction_calls import ReduceArguments
+from horovod.numpy.adapter import adapter
 
 ops = Collectives(adapter)
 
@@ -53,6 +56,17 @@ def test_tensors_live_until_the_end() -> None:
         assert alive() is None
 
     run_ranks(2, body)
+
+
+def test_an_operation_that_nobody_waited_for_prints_nothing_at_the_exit() -> None:
+    script = (
+        "import numpy as np\n"
+        "import horovod.numpy as hvd\n"
+        "hvd.init()\n"
+        "handle = hvd.allreduce_async(np.ones(4, np.float32), name='x')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_an_interrupted_synchronize_leaves_the_handle_valid() -> None:
@@ -102,7 +116,7 @@ def test_an_interrupt_keeps_all_tensors_that_are_waited_for_together() -> None:
     def body(rank: int) -> None:
         engine: Any = session.require().engine
         plain = engine.finish_all
-        arguments = [(f"x{i}", None, Sum, 1.0, 1.0, global_process_set) for i in range(3)]
+        arguments = [ReduceArguments(f"x{i}", None, Sum, 1.0, 1.0, global_process_set) for i in range(3)]
         pendings = [ops.start_allreduce([tracked(2)], arguments[i], True) for i in range(3)]
         alive = [weakref.ref(pending.result) for pending in pendings]
         engine.poll, known = lambda number: IN_PROGRESS, engine.poll
@@ -124,7 +138,7 @@ def test_an_interrupt_inside_a_prepared_run_keeps_the_tensor() -> None:
     def body(rank: int) -> None:
         own = Collectives(adapter)
         own.allreduce_(np.ones(1, np.float32), name="x")
-        ready = next(iter(own._prepared.values()))
+        ready = next(iter(own.prepared._table.values()))
 
         def run(address: int, n: int, timeout_s: float, handle: int) -> int:
             # The engine has taken the operation, and a signal handler raises on the way back.
@@ -152,7 +166,7 @@ def test_what_is_dropped_while_the_engine_uses_it_lives_on() -> None:
         tensor = tracked(2)
         alive = weakref.ref(tensor)
         # As after a signal handler that raised between the submission and whatever would have kept the Pending.
-        pending = ops.start_allreduce([tensor], ("x", None, Sum, 1.0, 1.0, global_process_set), True)
+        pending = ops.start_allreduce([tensor], ReduceArguments("x", None, Sum, 1.0, 1.0, global_process_set), True)
         engine.poll, known = lambda number: IN_PROGRESS, engine.poll
         del tensor, pending
         gc.collect()

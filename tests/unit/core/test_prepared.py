@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from fake_ranks import run_ranks
 
-from horovod._core import session, tensor_operations
-from horovod._core.collectives import Collectives
 from horovod._core.errors import InvalidArgumentError
-from horovod._core.numpy_adapter import NumpyAdapter, adapter
-from horovod._core.reduce_ops import Max, Sum
+from horovod._core.life import session
+from horovod._core.operations import prepared_calls
+from horovod._core.operations.collectives import Collectives
+from horovod._core.operations.reduce_ops import Max, Sum
+from horovod.numpy.adapter import NumpyAdapter, adapter
 
 
 class Counting(Collectives):
@@ -20,10 +21,10 @@ class Counting(Collectives):
 
     def __init__(self) -> None:
         super().__init__(adapter)
-        self.prepared = 0
+        self.long_ways = 0
 
     def _prepare(self, *arguments: Any) -> Any:
-        self.prepared += 1
+        self.long_ways += 1
         return super()._prepare(*arguments)
 
 
@@ -41,7 +42,7 @@ def test_the_second_call_is_prepared(kind: str) -> None:
             result = ops.synchronize(result) if "async" in kind else result
             assert (result is tensor) == kind.endswith("_")
             assert result.tolist() == [2, 2, 2]
-        return ops.prepared
+        return ops.long_ways
 
     assert run_ranks(2, body) == [1, 1]
 
@@ -52,7 +53,7 @@ def test_groups_are_prepared_too() -> None:
         for _ in range(3):
             assert ops.grouped_allreduce_([ones(), ones(2)], name="g", op=Sum)[1].tolist() == [2, 2]
         assert ops.grouped_allreduce_([ones(), ones(2), ones(1)], name="g", op=Sum)[2].tolist() == [2]
-        return ops.prepared
+        return ops.long_ways
 
     assert run_ranks(2, body) == [2, 2]
 
@@ -62,7 +63,7 @@ def test_another_shape_or_dtype_is_prepared_anew() -> None:
         ops = Counting()
         for tensor in (ones(3), ones(4), ones(4, np.int32), np.ones((2, 2), np.int32), ones(3)):
             assert np.all(ops.allreduce_(tensor, name="x", op=Sum) == 2)
-        return ops.prepared
+        return ops.long_ways
 
     assert run_ranks(2, body) == [5, 5]
 
@@ -72,7 +73,7 @@ def test_another_op_is_another_submission() -> None:
         ops = Counting()
         for op, right in ((Sum, 2), (Max, 1), (Sum, 2), (Max, 1)):
             assert ops.allreduce_(ones(1), name="x", op=op).tolist() == [right]
-        return ops.prepared
+        return ops.long_ways
 
     assert run_ranks(2, body) == [2, 2]
 
@@ -113,7 +114,7 @@ def test_a_new_stamp_makes_it_stale(kind: str) -> None:
                 if "async" in kind:
                     ops.synchronize(result)
             session.renew_stamp()
-        return ops.prepared
+        return ops.long_ways
 
     assert run_ranks(2, body) == [2, 2]
 
@@ -122,24 +123,24 @@ def test_a_broadcast_of_an_earlier_session_is_not_used() -> None:
     def body(rank: int) -> Any:
         ops = Collectives(adapter)
         ops.broadcast_(ones(), 0, name="x")
-        ready = next(iter(ops._prepared.values()))
+        ready = next(iter(ops.prepared._table.values()))
         ops.broadcast_(ones(), 0, name="x")
-        assert next(iter(ops._prepared.values())) is ready
+        assert next(iter(ops.prepared._table.values())) is ready
         session.renew_stamp()
         ops.broadcast_(ones(), 0, name="x")
-        return next(iter(ops._prepared.values())) is ready
+        return next(iter(ops.prepared._table.values())) is ready
 
     assert run_ranks(2, body) == [False, False]
 
 
 def test_names_for_ever_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensor_operations, "_MAX_PREPARED", 10)
+    monkeypatch.setattr(prepared_calls, "_MAX_PREPARED", 10)
 
     def body(rank: int) -> Any:
         ops = Collectives(adapter)
         for i in range(100):
             ops.allreduce_(ones(1), name=f"x{i}")
-        return len(ops._prepared)
+        return len(ops.prepared)
 
     assert run_ranks(1, body)[0] <= 10
 
@@ -151,7 +152,7 @@ def test_unnamed_operations_are_prepared_too() -> None:
             handles = [ops.allreduce_async_(ones(n), op=Sum) for n in (1, 1, 2)]
             assert [ops.synchronize(handle).tolist() for handle in handles] == [[2], [2], [2, 2]]
             assert ops.allgather(ones(rank + 1)).tolist() == [1, 1, 1]
-        return ops.prepared
+        return ops.long_ways
 
     assert run_ranks(2, body) == [6, 6]  # another shape is another submission
 

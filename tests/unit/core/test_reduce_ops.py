@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from horovod._core import dtypes, reduce_ops
+from horovod._core.compat.basics import basics
+from horovod._core.compat.legacy import get_average_backwards_compatibility_fun
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
-from horovod._core.reduce_ops import Adasum, Average, Max, Min, Product, Sum
+from horovod._core.operations import reduce_ops
+from horovod._core.operations.reduce_ops import Adasum, Average, Max, Min, Product, Sum
+from horovod._core.tensors import dtypes
+from horovod._core.training.groups import chosen_groups
 
 
 def test_public_numbers() -> None:
@@ -26,6 +30,15 @@ def test_average_alone_warns(average: bool, expected: object) -> None:
         assert reduce_ops.resolve(None, average) is expected
 
 
+def test_the_warning_points_at_the_users_line() -> None:
+    through_another = get_average_backwards_compatibility_fun(basics)
+    with pytest.warns(DeprecationWarning, match="op=hvd.Average") as caught:
+        through_another(None, True)
+    with pytest.warns(DeprecationWarning, match="use groups") as more:
+        chosen_groups(None, num_groups=2)
+    assert {warning.filename for warning in (*caught, *more)} == {__file__}
+
+
 def test_average_with_op_is_refused() -> None:
     with pytest.raises(ValueError, match="not both"):
         reduce_ops.resolve(Sum, False)
@@ -38,14 +51,14 @@ def test_unknown_op(op: object) -> None:
 
 
 def test_adasum_needs_a_power_of_two() -> None:
-    reduce_ops.check_adasum(0, 4)
+    reduce_ops.check_members(Adasum, 0, 4)
     with pytest.raises(NotImplementedError, match="This job has 6"):
-        reduce_ops.check_adasum(0, 6)
+        reduce_ops.check_members(Adasum, 0, 6)
 
 
 def test_adasum_needs_the_global_set() -> None:
     with pytest.raises(UnsupportedError, match="process set 2"):
-        reduce_ops.check_adasum(2, 4)
+        reduce_ops.check_members(Adasum, 2, 4)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +70,7 @@ def test_adasum_needs_the_global_set() -> None:
     ],
 )
 def test_combinations_without_meaning(op: reduce_ops.ReduceOp, dtype: int, prescale: float, words: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=words):
+    with pytest.raises(UnsupportedError, match=words):
         reduce_ops.check_dtype(op, dtype, prescale, 1.0)
 
 

@@ -9,14 +9,22 @@ import numpy as np
 import pytest
 from fake_ranks import run_ranks
 
-from horovod._core import legacy, schedules
-from horovod._core.collectives import Collectives
+from horovod._core.compat import legacy
 from horovod._core.errors import HorovodVersionMismatchError, InvalidArgumentError, MismatchError, UnsupportedError
-from horovod._core.numpy_adapter import adapter
-from horovod._core.objects import allgather_object, broadcast_object
-from horovod._core.process_sets import ProcessSet, global_process_set
-from horovod._core.reduce_ops import Average, Max, Sum
-from horovod._core.sparse import start_sparse_allreduce
+from horovod._core.life.process_sets import (
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    leaves_out_this_rank,
+    listed,
+    remove_process_set,
+)
+from horovod._core.operations.collectives import Collectives
+from horovod._core.operations.objects import allgather_object, broadcast_object
+from horovod._core.operations.reduce_ops import Average, Max, Sum
+from horovod._core.operations.sparse import start_sparse_allreduce
+from horovod._core.training import schedules
+from horovod.numpy.adapter import adapter
 
 ops = Collectives(adapter)
 
@@ -68,7 +76,8 @@ def test_process_set_objects() -> None:
     process_set = ProcessSet(range(3, 0, -1))
     assert process_set.ranks == [1, 2, 3]
     assert str(process_set) == "ProcessSet(process_set_id=None, ranks=[1, 2, 3], mpi_comm=None)"
-    assert (process_set.size(), process_set.rank(), process_set.included()) == (None, None, None)
+    assert (process_set.size(), process_set.rank(), process_set.included()) == (None, None, False)
+    assert global_process_set.included() is True
     for wrong in (["a"], 5, [1.5], [0, 0], [-1]):
         with pytest.raises(ValueError, match="ProcessSet needs"):
             ProcessSet(wrong)  # type: ignore[arg-type]
@@ -85,6 +94,20 @@ def test_names_must_be_texts(name: Any) -> None:
                 operation(np.ones(1), name=name)
 
     run_ranks(1, body)
+
+
+def test_membership_is_known_without_registration() -> None:
+    def body(rank: int) -> Any:
+        process_set = ProcessSet([0, 2])
+        before = process_set.included()
+        assert not leaves_out_this_rank(process_set)
+        add_process_set(process_set)
+        during = process_set.included()
+        assert leaves_out_this_rank(process_set) is not during
+        remove_process_set(process_set)
+        return before, during, process_set.included()
+
+    assert run_ranks(3, body) == [(True,) * 3, (False,) * 3, (True,) * 3]
 
 
 def test_process_sets_must_be_registered_objects() -> None:
@@ -119,7 +142,9 @@ def test_versions() -> None:
     assert legacy.is_version_greater_equal_than("2.13.0", "2.9.1")
     assert not legacy.is_version_greater_equal_than("2.9.1", "2.13.0")
     assert legacy.is_version_greater_equal_than("2.13.0rc1", "2.13.0")
-    for wrong in ("2.13", "x", 2, None):
+    assert legacy.is_version_greater_equal_than("2.13", "2.13.0")
+    assert not legacy.is_version_greater_equal_than("2.13", "2.13.1")
+    for wrong in ("2", "x", 2, None):
         with pytest.raises(ValueError, match="version"):
             legacy.is_version_greater_equal_than(wrong, "1.0.0")
     legacy.check_installed_version("numpy", np.__version__)
@@ -131,7 +156,7 @@ def test_environment_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HVD_TEST_A", "before")
     monkeypatch.delenv("HVD_TEST_B", raising=False)
     with legacy.env(HVD_TEST_A=None, HVD_TEST_B=5):
-        assert ("HVD_TEST_A" in os.environ, os.environ["HVD_TEST_B"]) == (False, "5")
+        assert (os.environ["HVD_TEST_A"], os.environ["HVD_TEST_B"]) == ("before", "5")
     assert (os.environ["HVD_TEST_A"], "HVD_TEST_B" in os.environ) == ("before", False)
 
 
@@ -142,3 +167,10 @@ def test_small_questions() -> None:
     assert legacy.get_ext_suffix().endswith(".so")
     with pytest.raises(ImportError):
         legacy.check_extension("horovod.nothing", "", "")
+
+
+def test_ranks_as_messages_list_them() -> None:
+    assert listed([3]) == "rank 3"
+    assert listed([0, 2, 5]) == "ranks 0, 2, 5"
+    assert listed(range(16)).endswith(", 14, 15")
+    assert listed(range(17)).endswith(", 14, ... (17 ranks)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -102,3 +103,51 @@ def test_close_ends_an_iteration_that_waits() -> None:
     consumer.join(30)
     assert not consumer.is_alive()
     assert not closer.is_alive()
+
+
+def test_close_ends_an_iteration_that_lags_behind() -> None:
+    loader = AsyncLoader(async_loader_queue_size=2, n=1000)
+    got: list[int] = []
+
+    def consume() -> None:
+        for batch in loader:
+            got.append(batch)
+            if len(got) == 5:
+                time.sleep(0.1)  # the queue is full by then
+                loader.close_async_loader()
+
+    consumer = threading.Thread(target=consume, daemon=True)
+    consumer.start()
+    consumer.join(10)
+    assert not consumer.is_alive() and len(got) == 5
+
+
+def test_a_class_that_mixes_the_thread_in_may_iterate_itself() -> None:
+    class Both(AsyncDataLoaderMixin, BaseDataLoader):
+        """Has its own `_iterate`, beside the thread's."""
+
+        def _iterate(self) -> Iterator[Any]:
+            yield threading.current_thread()
+
+    (thread,) = list(Both())
+    assert thread is not threading.current_thread()
+    (thread,) = list(Both(async_loader_queue_size=0))
+    assert thread is threading.current_thread()
+
+
+def test_a_loader_need_not_know_its_length() -> None:
+    class Endless(BaseDataLoader):
+        """Numbers."""
+
+        def _iterate(self) -> Iterator[int]:
+            yield from (1, 2)
+
+    loader = Endless()
+    assert list(loader) == [1, 2] and loader
+    with pytest.raises(TypeError, match="len"):
+        len(loader)  # type: ignore[arg-type]
+
+
+def test_a_loader_without_batches_says_so() -> None:
+    with pytest.raises(NotImplementedError, match="BaseDataLoader has no batches.*_iterate"):
+        list(BaseDataLoader())

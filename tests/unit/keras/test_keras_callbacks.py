@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-keras = pytest.importorskip("keras")
+keras = pytest.importorskip("keras", reason="Keras is not installed.")
 
-from horovod._core import context  # noqa: E402
 from horovod._core.errors import MismatchError  # noqa: E402
+from horovod._core.life import context  # noqa: E402
 from horovod.keras import callbacks, elastic  # noqa: E402
+
+# Keras hands its own variables to NumPy in a way that NumPy is giving up.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 STEPS = 4
 
@@ -84,17 +87,25 @@ def test_initial_rate_is_required() -> None:
 
 def test_warm_up_is_linear_from_one_rank_to_all(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr(context, "size", lambda: 4)
+    monkeypatch.setattr(context, "rank", lambda: 0)
     callback = attached(callbacks.LearningRateWarmupCallback(0.8, warmup_epochs=2, verbose=1))
     before, logged = rates(callback, 3)
-    assert before == pytest.approx([0.2 + 0.6 * done / 8 for done in range(8)] + [0.8] * 4)
-    assert logged[1:] == pytest.approx([0.8, 0.8])
+    assert before == pytest.approx([0.2 + 0.6 * done / 8 for done in range(1, 9)] + [0.8] * 4)
+    assert logged == pytest.approx([0.5, 0.8, 0.8])
     assert capsys.readouterr().out.count("finished gradual learning rate warmup to 0.8") == 1
+
+
+def test_warm_up_is_told_by_one_rank(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(context, "size", lambda: 4)
+    monkeypatch.setattr(context, "rank", lambda: 3)
+    rates(attached(callbacks.LearningRateWarmupCallback(0.8, warmup_epochs=2, verbose=1)), 3)
+    assert not capsys.readouterr().out
 
 
 def test_warm_up_ends_with_half_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(context, "size", lambda: 2)
     before, logged = rates(attached(callbacks.LearningRateWarmupCallback(1.0, warmup_epochs=0.5)), 2)
-    assert before == pytest.approx([0.5, 0.75, 1, 1, 1, 1, 1, 1]) and logged == pytest.approx([1, 1])
+    assert before == pytest.approx([0.75, 1, 1, 1, 1, 1, 1, 1]) and logged == pytest.approx([1, 1])
 
 
 def test_warm_up_needs_a_length() -> None:
@@ -156,36 +167,51 @@ class Counts:
         self.commits.append((self.epoch, self.batch))
 
 
-def run_epochs(state: Counts, first: int, last: int, steps: int, batches_per_commit: int = 2) -> None:
-    listed = [
-        elastic.UpdateBatchStateCallback(state),
-        elastic.UpdateEpochStateCallback(state),
-        elastic.CommitStateCallback(state, batches_per_commit),
-    ]
-    for callback in listed:
-        callback.set_params({"steps": steps})
-        callback.on_train_begin()
+def run_epochs(
+    state: Counts, first: int, last: int, steps: int, batches_per_commit: int = 2, commit_at: int = 2, at_once: int = 1
+) -> None:
+    """Keras' calls, with the commit's callback at this place of three and so many batches in one execution."""
+    listed: list[Any] = [elastic.UpdateBatchStateCallback(state), elastic.UpdateEpochStateCallback(state)]
+    listed.insert(commit_at, elastic.CommitStateCallback(state, batches_per_commit))
+    together = keras.callbacks.CallbackList(listed, epochs=last, steps=steps)
+    together.on_train_begin()
     for epoch in range(first, last):
-        for callback in listed:
-            callback.on_epoch_begin(epoch)
-        for batch in range(steps):
-            for callback in listed:
-                callback.on_train_batch_end(batch)
-        for callback in listed:
-            callback.on_epoch_end(epoch)
+        together.on_epoch_begin(epoch)
+        for batch in range(0, steps, at_once):
+            together.on_train_batch_begin(batch)
+            together.on_train_batch_end(min(batch + at_once, steps) - 1)
+        together.on_epoch_end(epoch)
+    together.on_train_end()
 
 
-def test_commits_agree_with_what_is_done() -> None:
+ANYWHERE = pytest.mark.parametrize("commit_at", [0, 1, 2])
+
+
+@ANYWHERE
+def test_commits_agree_with_what_is_done(commit_at: int) -> None:
     state = Counts()
-    run_epochs(state, 0, 2, steps=4)
-    # The last batch's commit comes when the epoch is counted.
+    run_epochs(state, 0, 2, steps=4, commit_at=commit_at)
+    # The last batch's commit is that of the epoch, which is counted then.
     assert state.commits == [(0, 2), (1, 0), (1, 2), (2, 0)]
+
+
+@ANYWHERE
+def test_every_epoch_is_committed(commit_at: int) -> None:
+    state = Counts()
+    run_epochs(state, 0, 3, steps=4, batches_per_commit=100, commit_at=commit_at)
+    assert state.commits == [(1, 0), (2, 0), (3, 0)]
 
 
 def test_commits_fall_where_the_batches_do() -> None:
     state = Counts()
     run_epochs(state, 0, 2, steps=3)
-    assert state.commits == [(0, 2), (1, 1), (2, 0)]
+    assert state.commits == [(0, 2), (1, 0), (1, 1), (2, 0)]
+
+
+def test_batches_of_one_execution_are_counted() -> None:
+    state = Counts()
+    run_epochs(state, 0, 1, steps=10, batches_per_commit=4, at_once=3)
+    assert state.commits == [(0, 6), (0, 9), (1, 0)]
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 2), (3, 5)])
@@ -199,6 +225,15 @@ def test_resumed_counts_go_on(first: int, last: int) -> None:
 def test_commit_needs_a_number() -> None:
     with pytest.raises(ValueError, match="batches_per_commit"):
         elastic.CommitStateCallback(Counts(), 0)
+
+
+def test_one_variable_may_be_local() -> None:
+    variable = keras.Variable([1.0, 2.0])
+    for given, expected in ((variable, 1), ([variable], 1), ((variable,), 1), ([], 0), (None, 0)):
+        callback = callbacks.BroadcastGlobalVariablesCallback(0, local_variables=given)
+        assert [id(found) for found in callback._local] == [id(variable)] * expected
+    with pytest.raises(ValueError, match="must be a variable. Received: float"):
+        callbacks.BroadcastGlobalVariablesCallback(0, local_variables=[1.0])
 
 
 def test_best_checkpoint_gets_its_file_later(tmp_path: Any) -> None:

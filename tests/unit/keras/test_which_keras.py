@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 import pytest
 
-INSTALLED = str(pathlib.Path(__file__).parents[3] / "horovod" / "keras" / "installed.py")
+INSTALLED = str(pathlib.Path(__file__).parents[3] / "python" / "horovod" / "keras" / "installed.py")
 
 
 def chosen(

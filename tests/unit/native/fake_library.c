@@ -44,6 +44,7 @@ hvd_status hvd_init(const hvd_config* c) {
   if (log_fn) log_fn(2, "started");
   return c->rank == 99 ? fail(HVD_INTERNAL, "no thread") : HVD_OK;
 }
+hvd_status hvd_last_words(const char* why) { return fail(HVD_OK, why); }
 hvd_status hvd_shutdown(double timeout_s) { return timeout_s == 5.5 ? HVD_OK : fail(HVD_SHUTDOWN, "timeout"); }
 hvd_status hvd_abort(hvd_status code, const char* reason) {
   return code == HVD_PEER_LOST && !strcmp(reason, "why") ? HVD_OK : fail(HVD_INTERNAL, reason);

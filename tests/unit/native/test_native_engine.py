@@ -15,15 +15,16 @@ from typing import Any
 
 import pytest
 
-from horovod._core.adapter import ResultBlock
 from horovod._core.errors import InvalidArgumentError, MismatchError, ShutdownError, UnsupportedError, error_from_status
+from horovod._core.tensors.adapter import ResultBlock
 from horovod._native import abi, library
-from horovod._native.engine import Engine, make_config
+from horovod._native.config import make_config
+from horovod._native.engine import Engine
 
 HERE = pathlib.Path(__file__).resolve().parent
 INCLUDE = HERE.parents[2] / "include"
 COMPILER = shutil.which("cc") or shutil.which("gcc")
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="No C compiler is installed.")
 
 
 def compile_fake(path: pathlib.Path, *flags: str, source: str = "fake_library.c") -> pathlib.Path:

@@ -12,7 +12,7 @@ from horovod._native import abi
     ("error", "parents"),
     [
         (errors.InvalidArgumentError, (errors.HorovodError, ValueError)),
-        (errors.UnsupportedError, (errors.HorovodError, NotImplementedError)),
+        (errors.UnsupportedError, (errors.HorovodError, NotImplementedError, RuntimeError, ValueError)),
         (errors.BackendUnavailableError, (errors.HorovodError, RuntimeError)),
         (errors.HorovodInternalError, (errors.HorovodError, RuntimeError)),
         (errors.NotInitializedError, (errors.HorovodInternalError, ValueError)),
@@ -20,6 +20,7 @@ from horovod._native import abi
         (errors.PeerLostError, (errors.HorovodInternalError,)),
         (errors.CollectiveTimeoutError, (errors.HorovodInternalError,)),
         (errors.MismatchError, (errors.HorovodInternalError,)),
+        (errors.ResourceError, (errors.HorovodInternalError,)),
         (errors.HostsUpdatedInterrupt, (RuntimeError,)),
         (errors.HorovodVersionMismatchError, (ImportError,)),
     ],

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import itertools
 import os
 import pathlib
 import select
-import selectors
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
-from net_ranks import REGION_BYTES, connect_all, connected, forked, in_threads, open_descriptors, placements
+from net_ranks import REGION_BYTES, connect_all, connected, forked, in_threads, open_descriptors, placements, unique_key
 
 from horovod._net import (
     ConnectError,
+    Connections,
     MeetingError,
     Placement,
     PlacementError,
+    ResourceError,
     StartTimeoutError,
-    auth,
     bootstrap,
-    connect,
-    deaths,
-    meeting,
-    memory,
 )
+from horovod._net.handshake import auth, connect, memory, reception, visits
+from horovod._net.handshake.links import Link
+from horovod._net.handshake.messages import AFTER_AUTHENTICATION, Failed, Ready, frame
+from horovod._net.handshake.pairing import OwnSide
 from horovod._net.identity import host_identity
-from horovod._net.links import Link
-from horovod._net.messages import AFTER_AUTHENTICATION, Failed, Ready, frame
-from horovod._net.pairing import OwnSide
+from horovod._net.meeting import deaths, directory, places
 
 
 def close(results: list) -> None:
@@ -169,12 +171,12 @@ def test_the_next_epoch_connects_again(private_base: pathlib.Path) -> None:
 
 def test_a_list_of_ranks_connects_those_only(private_base: pathlib.Path) -> None:
     jobs = placements(4)
-    results = connected([jobs[3], jobs[1]], ranks=[3, 1])
+    results = connected([jobs[rank].restricted_to([3, 1]) for rank in (3, 1)])
     assert [r.placement.rank for r in results] == [0, 1] and all(r.placement.size == 2 for r in results)
     assert [[p.rank for p in r.peers] for r in results] == [[1], [0]]
     close(results)
     with pytest.raises(PlacementError, match="Rank 0 is not among the ranks"):
-        bootstrap(jobs[0], epoch=0, region_bytes=REGION_BYTES, timeout_s=1, ranks=[3, 1])
+        jobs[0].restricted_to([3, 1])
 
 
 def test_two_jobs_side_by_side_do_not_meet(private_base: pathlib.Path) -> None:
@@ -233,6 +235,52 @@ def test_different_region_sizes_are_a_clear_error(private_base: pathlib.Path) ->
         assert isinstance(result, ConnectError) and "same settings for shared memory" in str(result)
 
 
+@pytest.mark.parametrize("size", [30_000, 16_000_000])
+def test_a_job_that_no_host_can_hold_is_refused_at_once(size: int) -> None:
+    place = Placement(0, size, 0, size, 0, 1, "torchrun", unique_key(), "here")
+    begin = time.monotonic()
+    with pytest.raises(PlacementError, match=rf"torchrun: a job of {size} ranks on one host needs .* open files"):
+        bootstrap(place, epoch=0, region_bytes=REGION_BYTES, timeout_s=1.0)
+    assert time.monotonic() - begin < 1.0
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="Not here: only root can take a file system away.")
+def test_without_proc_the_error_says_so(private_base: pathlib.Path) -> None:
+    program = (
+        "from horovod._net import Placement, MeetingError, bootstrap\n"
+        "place = Placement(0, 2, 0, 2, 0, 1, 'test launcher', 'key', 'here')\n"
+        "try: bootstrap(place, epoch=0, region_bytes=65536, timeout_s=1.0)\n"
+        "except MeetingError as error: print(error)"
+    )
+    words = ["unshare", "--mount", "sh", "-c", 'umount -l /proc && exec "$@"', "sh", sys.executable, "-c", program]
+    output = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert "/proc is not mounted here" in output
+    assert os.listdir(private_base) == []
+
+
+def test_the_others_learn_that_a_rank_has_no_memory(
+    private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = placements(3)
+    real = memory.create_region
+    calls = itertools.count(1)
+
+    def create_region(region_bytes: int) -> int:
+        if next(calls) == len(jobs):  # the others have joined
+            raise OSError(errno.EFBIG, "File too large")
+        return real(region_bytes)
+
+    monkeypatch.setattr(memory, "create_region", create_region)
+    begin = time.monotonic()
+    results = connect_all(jobs)
+    assert time.monotonic() - begin < 5.0
+    (lacking,) = (rank for rank, result in enumerate(results) if isinstance(result, ResourceError))
+    for rank, result in enumerate(results):
+        if rank != lacking:
+            assert isinstance(result, ConnectError) and result.ranks == (lacking,)
+            assert f"Rank {lacking} gave up connecting" in str(result) and "File too large" in str(result)
+
+
 def test_an_unknown_transport_is_refused() -> None:
     with pytest.raises(PlacementError, match="one of auto, tcp"):
         bootstrap(placements(2)[0], epoch=0, region_bytes=REGION_BYTES, timeout_s=1, transport="pigeon")
@@ -243,13 +291,13 @@ def test_a_peer_killed_while_connecting_is_noticed_at_once(
 ) -> None:
     jobs = placements(3)  # rank 2 never comes, so that 0 and 1 are still waiting when 1 dies
     pid = forked(lambda: bootstrap(jobs[1], epoch=0, region_bytes=REGION_BYTES, timeout_s=60) and None)
-    real = connect.Mesh._admit
+    real = reception.Reception._admit
 
-    def admit_then_kill(self: connect.Mesh, visit: connect.Visit, key: bytes) -> None:
+    def admit_then_kill(self: reception.Reception, visit: visits.Visit, key: bytes) -> None:
         real(self, visit, key)
         os.kill(pid, signal.SIGKILL)
 
-    monkeypatch.setattr(connect.Mesh, "_admit", admit_then_kill)
+    monkeypatch.setattr(reception.Reception, "_admit", admit_then_kill)
     start = time.monotonic()
     with pytest.raises(ConnectError, match=rf"Rank 1 \(pid {pid}\) died while the job was connecting") as caught:
         bootstrap(jobs[0], epoch=0, region_bytes=REGION_BYTES, timeout_s=60)
@@ -260,9 +308,11 @@ def test_a_peer_killed_while_connecting_is_noticed_at_once(
 
 def test_a_peer_that_died_before_anyone_connected_is_noticed_at_once(private_base: pathlib.Path) -> None:
     jobs = placements(3)
-    held = meeting.Meeting(jobs[2], 0, meeting.choose_base(), own_base=True)
+    held = directory.Meeting(jobs[2], 0, places.choose_base("0"), own_base=True)
     held.join(time.monotonic() + 5)  # keeps the directory alive; nobody serves its socket
-    pid = forked(lambda: meeting.Meeting(jobs[1], 0, meeting.choose_base(), own_base=True).join(time.monotonic() + 5))
+    pid = forked(
+        lambda: directory.Meeting(jobs[1], 0, places.choose_base("0"), own_base=True).join(time.monotonic() + 5)
+    )
     os.waitpid(pid, 0)
     with pytest.raises(ConnectError, match=rf"Rank 1 \(pid {pid}\) died while the job was connecting"):
         bootstrap(jobs[0], epoch=0, region_bytes=REGION_BYTES, timeout_s=60)
@@ -330,30 +380,65 @@ def test_a_rank_that_the_launcher_saw_end_is_named_at_once(private_base: pathlib
         assert "Rank 2 exited with code 3 before it was connected" in str(result)
 
 
+def test_a_rank_that_ended_well_did_not_call_init(private_base: pathlib.Path) -> None:
+    jobs = placements(2, meeting_directory=str(private_base), secret=bytes(range(32)))
+    (private_base / "ended.1").write_text("exited with code 0")
+    (result,) = connect_all(jobs[:1], timeout_s=60.0)
+    assert isinstance(result, ConnectError) and result.ranks == (1,)
+    assert str(result).startswith("Rank 1 ended with code 0 and never called hvd.init()")
+
+
 def test_the_last_words_of_a_peer_are_heard_when_a_send_to_it_fails() -> None:
     ours, theirs = socket.socketpair()
     theirs.send(frame(Failed(3, "Out of luck.")))
     theirs.close()
     jobs = placements(4)
-    place = meeting.Meeting(jobs[0], 0, "/nowhere", own_base=False)
+    place = directory.Meeting(jobs[0], 0, "/nowhere", own_base=False)
     credentials = auth.Credentials(bytes(32), auth.job_digest("job"), 0, 0, 4)
     own = OwnSide(-1, -1, bytes(32), REGION_BYTES, host_identity())
     mesh = connect.Mesh(place, credentials, own, [True] * 4, jobs[0])
     link = Link(ours)
     link.reader.allowed = AFTER_AUTHENTICATION
-    mesh._members[link] = mesh.pairs[1]
+    mesh._members._members[link] = mesh.pairs[1]
     mesh.pairs[1].meet = link
-    mesh._selector.register(link, selectors.EVENT_READ)
+    mesh._watch.add(link)
     with pytest.raises(ConnectError, match=r"Rank 1 gave up connecting: Out of luck\.") as caught:
-        mesh._send(mesh.pairs[1], Ready())
+        mesh._members.send(mesh.pairs[1], Ready())
     assert caught.value.ranks == (3,)
     mesh.close()
+
+
+def test_a_knock_that_was_dropped_is_repeated(private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 1, which came first, drops rank 0's knock in a crowd; it never looks for rank 0 by itself."""
+    listens, knocks = threading.Event(), []
+    real_start, real_knock = connect.Mesh._start, reception.Reception._on_knock
+
+    def start(mesh: connect.Mesh) -> None:
+        real_start(mesh)
+        listens.set()
+
+    def on_knock(desk: reception.Reception, visit: visits.Visit, rank: int) -> None:
+        knocks.append(rank)
+        desk._visits.drop(visit) if len(knocks) <= 2 else real_knock(desk, visit, rank)
+
+    monkeypatch.setattr(connect.Mesh, "_start", start)
+    monkeypatch.setattr(reception.Reception, "_on_knock", on_knock)
+    zero, one = placements(2)
+
+    def late() -> Connections:
+        assert listens.wait(10)
+        return bootstrap(zero, epoch=0, region_bytes=REGION_BYTES, timeout_s=5)
+
+    results = in_threads([late, lambda: bootstrap(one, epoch=0, region_bytes=REGION_BYTES, timeout_s=5)])
+    assert [len(result.peers) for result in results if isinstance(result, Connections)] == [1, 1], results
+    assert knocks == [0, 0, 0]
+    close(results)
 
 
 def test_a_stranger_that_left_because_of_another_rank_is_not_blamed(private_base: pathlib.Path) -> None:
     """Rank 2 knocked at rank 1, saw that rank 0 was dead, and left before the two were connected."""
     jobs = placements(3)
-    mine, theirs = (meeting.Meeting(jobs[rank], 0, meeting.choose_base(), own_base=True) for rank in (1, 2))
+    mine, theirs = (directory.Meeting(jobs[rank], 0, places.choose_base("0"), own_base=True) for rank in (1, 2))
     for place in (mine, theirs):
         place.join(time.monotonic() + 5)
     credentials = auth.Credentials(mine.secret, auth.job_digest(jobs[1].job_key), 0, 1, 3)
@@ -361,17 +446,17 @@ def test_a_stranger_that_left_because_of_another_rank_is_not_blamed(private_base
     mesh = connect.Mesh(mine, credentials, own, [True] * 3, jobs[1])
     left, right = socket.socketpair()
     link = Link(left)
-    mesh._open(connect.Visit(link, None, 2, 1, float("inf")), Ready())
+    mesh._dialler.open(visits.Visit(link, None, 2, 1, float("inf")), Ready())
     deaths.Deaths(theirs, jobs[2]).tell(0, "Rank 0 (pid 7) died.")
     deaths.Deaths(theirs, jobs[2]).tell(1, "A later word does not count.")
     theirs.leave(time.monotonic() + 5)
     right.close()
     # The closed connection tells it; so does the next look at ranks that never came.
-    for notice in (lambda: mesh._lost(link, "Broken pipe"), lambda: mesh._deaths.check([2])):
+    for notice in (lambda: mesh._lost(link, "Broken pipe"), lambda: mesh._blame._deaths.check([2])):
         with pytest.raises(ConnectError, match=r"Rank 2 gave up connecting: Rank 0 \(pid 7\) died") as caught:
             notice()
         assert caught.value.ranks == (0,)
-    mesh._deaths.check([])
+    mesh._blame._deaths.check([])
     mesh.close()
     mine.leave(time.monotonic() + 5)
     assert os.listdir(private_base) == []

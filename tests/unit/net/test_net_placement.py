@@ -1,4 +1,5 @@
-"""Tests of horovod._net.launchers and placement: every launcher's variables, their order, and contradictions."""
+"""Tests of horovod._net.clusters.launchers and placement: every launcher's variables, their order, and
+contradictions."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horovod._net import Placement, PlacementError, detect_placement, identity
-from horovod._net.launchers import SECRET_VARIABLE, tasks_per_node
+from horovod._net.clusters.launchers import SECRET_VARIABLE, tasks_per_node
 
 HOROVODRUN = {"HOROVOD_RANK": "2", "HOROVOD_SIZE": "4", "HOROVOD_LOCAL_RANK": "2", "HOROVOD_LOCAL_SIZE": "4"}
 TORCHRUN = {"RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4"}
@@ -149,7 +150,7 @@ def test_the_secret_leaves_the_environment() -> None:
 
 
 def test_a_second_detection_still_knows_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("horovod._net.launchers._secret_text", None)
+    monkeypatch.setattr("horovod._net.clusters.launchers._secret_text", None)
     for name, value in {**HOROVODRUN, "HOROVOD_RENDEZVOUS_DIR": "/run/x", SECRET_VARIABLE: "cd" * 32}.items():
         monkeypatch.setenv(name, value)
     assert detect_placement().secret == detect_placement().secret == b"\xcd" * 32

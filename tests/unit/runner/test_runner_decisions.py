@@ -1,4 +1,4 @@
-"""What the launcher decides: the culprit, the signals, the progress line, the cores, the stale directories."""
+"""What the launcher decides: the culprit, the signals, the progress line, the cores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from horovod.runner import runtime_directory, stopping
+from horovod.runner import stopping
 from horovod.runner.arrivals import Arrivals
 from horovod.runner.cores import cgroup_quota, usable_cores
 from horovod.runner.launchers.base import Outcome
@@ -46,16 +46,74 @@ def test_story_and_code_of_a_failure() -> None:
     outcome = Outcome((ended(0, 0, 1.0), ended(5, 1 << 8, 12.44, OWN), ended(1, 15, 14.0, stopped=True)))
     assert outcome.exit_code == 1
     assert outcome.message == (
-        "rank 5 (node7, pid 4005) exited with code 1 after 12.4 s; the 1 other rank was then stopped. "
+        "rank 5 (node7, pid 4005) exited with code 1 after 12.4 s; 1 other rank was then stopped. "
         "Last lines of its stderr:\n  Traceback (most recent call last):\n  ValueError: loss is nan"
     )
 
 
 def test_story_of_a_signal() -> None:
-    assert story(ended(0, 11, 1.0), 0) == (
+    killed = ended(0, 11, 1.0)
+    assert story([killed], killed) == (
         "rank 0 (node7, pid 4000) was killed by signal 11 (SIGSEGV) after 1.0 s. It wrote nothing to stderr."
     )
     assert ended(0, 11, 1.0).code == 139
+
+
+def test_the_others_are_counted_in_words() -> None:
+    first = ended(1, 1 << 8, 1.0, OWN)
+
+    def words(*others: Exit) -> str:
+        return story([first, *others], first).partition(" s")[2].partition(".")[0]
+
+    assert words() == words(ended(0, 0, 2.0)) == ""
+    assert words(ended(0, 15, 2.0)) == "; the other rank was then stopped"
+    assert words(ended(0, 15, 2.0), ended(2, 15, 2.0)) == "; the other 2 ranks were then stopped"
+    assert words(ended(0, 0, 0.5), ended(2, 15, 2.0)) == "; 1 other rank was then stopped"
+    assert words(ended(0, 0, 0.5), ended(2, 15, 2.0), ended(3, 15, 2.0)) == "; 2 other ranks were then stopped"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        b"horovod._core.errors.PeerLostError: rank 1 (pid 4001) died without shutting down",
+        b"horovod._core.errors.ShutdownError: allreduce 'w': rank 1 has shut down, and process set 0 needs it",
+        b"horovod._core.errors.PeerLostError: Rank 1 ended with code 0 and never called hvd.init()",
+    ],
+)
+def test_a_rank_that_left_early_with_code_0_comes_first(error: bytes) -> None:
+    exits = (ended(2, 0, 0.9), ended(1, 0, 1.0), ended(0, 1 << 8, 1.3, (error,)))
+    assert Outcome(exits).exit_code == 1
+    assert Outcome(exits).message == (
+        "rank 1 (node7, pid 4001) ended with code 0 after 1.0 s, while others still needed it; then rank 0 (node7, pid "
+        f"4000) exited with code 1 after 1.3 s. Last lines of rank 0's stderr:\n  {error.decode()}"
+    )
+    just_later = (
+        ended(0, 1 << 8, 1.3, (error,)),
+        ended(1, 0, 1.4),
+    )  # it leaves its connections before its process ends
+    assert Outcome(just_later).message.startswith(
+        "rank 1 (node7, pid 4001) ended with code 0 after 1.4 s, while others"
+    )
+    later = (ended(0, 1 << 8, 1.3, (error,)), ended(1, 0, 2.4))
+    assert Outcome(later).message.startswith("rank 0 (node7, pid 4000) exited with code 1 after 1.3 s. Last lines of")
+
+
+def test_last_lines_are_not_repeated_to_who_has_just_read_them() -> None:
+    exits = (ended(0, 1 << 8, 1.0, OWN), ended(1, 1 << 8, 1.1, LOST))
+    assert Outcome(exits, last_word=1).closing_words == Outcome(exits).message
+    assert Outcome(exits, last_word=0).closing_words == (
+        "rank 0 (node7, pid 4000) exited with code 1 after 1.0 s; the other rank was then stopped. "
+        "Its last lines stand above."
+    )
+    assert Outcome(exits, last_word=0, complaint="x").closing_words == "x"
+
+
+def test_independent_copies_are_remarked_upon() -> None:
+    exits = (ended(0, 0, 1.0), ended(1, 0, 1.1))
+    told = "no rank called hvd.init(): 2 independent copies ran. Call it in the program if they are to train together."
+    assert Outcome(exits, nobody_met=True).message == told
+    assert Outcome(exits, nobody_met=True).exit_code == 0
+    assert Outcome((ended(0, 1 << 8, 1.0), *exits), nobody_met=True).message.startswith("rank 0 (")
 
 
 def test_an_interrupt_beats_the_ranks_own_codes() -> None:
@@ -153,35 +211,3 @@ def test_quota_of_cgroups_v1(tmp_path: Path) -> None:
 def test_no_quota(tmp_path: Path) -> None:
     assert cgroup_quota(tmp_path) is None
     assert usable_cores(str(tmp_path)) == len(os.sched_getaffinity(0))
-
-
-def test_directories_of_dead_launchers_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    mine = runtime_directory.create()
-    assert mine.stat().st_mode & 0o777 == 0o700
-    assert mine.parent.stat().st_mode & 0o777 == 0o700
-    boot, namespace, pid, started = runtime_directory.owner_text(os.getpid()).split()
-    cases = {
-        "launch-restarted": (f"{boot} {namespace} {pid} {int(started) + 1}", True),
-        "launch-gone": (f"{boot} {namespace} 4194999 1", True),
-        "launch-earlier-boot": (f"other {namespace} {pid} {started}", True),
-        "launch-other-container": (f"{boot} pid:[1] 4194999 1", False),
-        "launch-living": (f"{boot} {namespace} {pid} {started}", False),
-    }
-    for name, (owner, _) in cases.items():
-        write(mine.parent, f"{name}/owner", owner)
-        write(mine.parent, f"{name}/0123/r0", "")
-    (mine.parent / "launch-being-made").mkdir()
-    swept = {path.name for path in runtime_directory.sweep(mine.parent)}
-    assert swept == {name for name, (_, stale) in cases.items() if stale}
-    assert mine.exists()
-    runtime_directory.remove(mine)
-    assert not mine.exists()
-
-
-def test_a_directory_that_others_can_enter_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    (tmp_path / f"horovodrun-{os.getuid()}").mkdir(mode=0o755)
-    directory = runtime_directory.create()
-    assert tmp_path not in directory.parents
-    runtime_directory.remove(directory)

@@ -77,13 +77,13 @@ def test_flags(line: str, expected: dict[str, Any]) -> None:
             "--fusion-threshold-mb -1",
             "--fusion-threshold-mb must be an integer number of megabytes >= 0. Received: '-1'",
         ),
-        ("-np 0 x", "-np must be an integer number of processes >= 1. Received: '0'."),
+        ("-np 0 x", "-np must be an integer number of processes >= 1, or auto. Received: '0'."),
         ("--hosts a --hostfile f", "not allowed with argument"),
         ("--gloo --mpi", "not allowed with argument"),
         ("--log-without-timestamp -prefix-timestamp", "not allowed with argument"),
         ("--autotune --no-autotune", "not allowed with argument"),
         ("--fusion-treshold-mb 3", "There is no flag --fusion-treshold-mb. Did you mean --fusion-threshold-mb?"),
-        ("--cycle-time-ms", "expected one argument"),
+        ("--cycle-time-ms", "Argument --cycle-time-ms: a value must follow it. See horovodrun --help."),
         ("--blacklist-cooldown-range 100 10", "the first >= 1 and not above the second"),
     ],
 )
@@ -144,7 +144,8 @@ logging:
 
 
 def test_yaml() -> None:
-    assert config_file.parse(YAML.encode(), "c.yaml") == {
+    values, remarks = config_file.parse(YAML.encode(), "c.yaml")
+    assert values == {
         "controller": "gloo",
         "fusion_threshold_bytes": 32 << 20,
         "cycle_time_ms": 3.0,
@@ -160,17 +161,34 @@ def test_yaml() -> None:
         "log_level": "info",
         "log_hide_time": False,
     }
-    assert config_file.parse(b"", "c.yaml") == {}
+    assert remarks == []
+    assert config_file.parse(b"", "c.yaml") == ({}, [])
+
+
+def test_keys_of_other_versions_are_said_to_have_no_effect() -> None:
+    text = b"params:\n  cycle_time: 3\n  cache_capacity: 9\nparms:\n  x: 3\nlogging:\n  hide_timestamp: true\n"
+    values, remarks = config_file.parse(text, "c.yaml")
+    assert values == {"cache_capacity": 9}
+    assert remarks == [
+        "c.yaml: 'params.cycle_time' is not a key that Horovod knows, so it has no effect. "
+        "Did you mean params.cycle_time_ms?",
+        "c.yaml: 'parms' is not a key that Horovod knows, so it has no effect. Did you mean params?",
+        "c.yaml: 'logging.hide_timestamp' is not a key that Horovod knows, so it has no effect. "
+        "Did you mean logging.with_timestamp?",
+    ]
+
+
+def merge_bomb() -> str:
+    """Each mapping merges the one before ten times; the last has 10 ** 20 keys."""
+    lines = ["m0: &m0 {k: 1}"]
+    for level in range(20):
+        lines.append(f"m{level + 1}: &m{level + 1} {{<<: [{', '.join([f'*m{level}'] * 10)}]}}")
+    return "\n".join(lines)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "params:\n  cycle_time: 3\n",
-            "c.yaml: there is no key 'params.cycle_time'. Did you mean params.cycle_time_ms?",
-        ),
-        ("parms:\n  cycle_time_ms: 3\n", "c.yaml: there is no key 'parms'. Did you mean params?"),
         ("params: 3\n", "params in c.yaml must hold keys and values, such as 'params.fusion_threshold_mb'."),
         (
             "params:\n  cycle_time_ms: fast\n",
@@ -183,6 +201,9 @@ def test_yaml() -> None:
         ("? [a]\n: 1\n", "is not valid YAML"),
         ("a: !!python/object/apply:os.system ['true']\n", "is not valid YAML"),
         ("a: " + "[" * 5000, "is not valid YAML"),
+        ("a: " + ":".join(["1"] * 20_000), "is not valid YAML: a number of 39999 characters"),
+        ("a: " + ":".join(["1"] * 20_000) + ".0", "is not valid YAML: a number of 40001 characters"),
+        (merge_bomb(), "is not valid YAML: more than 200 keys in one mapping"),
     ],
 )
 def test_bad_yaml(text: str, message: str) -> None:
@@ -215,7 +236,7 @@ def test_any_tree_is_settings_or_a_clean_error(tree: dict[str, Any]) -> None:
         found = config_file.parse(yaml.safe_dump(tree).encode(), "c.yaml")
     except InvalidArgumentError:
         return
-    assert all(isinstance(name, str) for name in found)
+    assert all(isinstance(name, str) for name in found.values)
 
 
 def test_precedence_flag_file_environment_default(tmp_path: Path) -> None:
@@ -223,7 +244,7 @@ def test_precedence_flag_file_environment_default(tmp_path: Path) -> None:
     path.write_text("params:\n  cycle_time_ms: 3\n  cache_capacity: 7\n")
     environ = {"HOROVOD_CYCLE_TIME": "1", "HOROVOD_CACHE_CAPACITY": "1", "HOROVOD_FUSION_THRESHOLD": "1"}
     line = flags.parse(["--config-file", str(path), "--cycle-time-ms", "5"])
-    settings = effective_settings(line.values, "flag", environ)
+    settings = effective_settings(line.values, "flag", environ).settings
     assert (settings.cycle_time_ms, settings.source("cycle_time_ms")) == (5.0, "flag")
     assert (settings.cache_capacity, settings.source("cache_capacity")) == (7, f"file {path}")
     assert (settings.fusion_threshold_bytes, settings.source("fusion_threshold_bytes")) == (1, "environment")
@@ -284,6 +305,7 @@ def test_job_environment() -> None:
         "CUDA_VISIBLE_DEVICES": "1",
         "HOROVOD_CYCLE_TIME": "4",
         "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
         "PYTHONUNBUFFERED": "1",
         "NCCL_IB_DISABLE": "1",
     }
@@ -294,7 +316,7 @@ def test_job_environment() -> None:
     ("line", "environ", "message"),
     [
         ("-np 2", {}, "There is no command to run"),
-        ("x", {}, "The number of processes is missing; give it with -np N."),
+        ("x", {}, "The number of processes is missing; give it with -np N"),
         ("x", {"LSB_JOBID": "7"}, "Learning it from LSF comes in a later version."),
         ("-np 2 x", {"LSB_JOBID": "7", "LSB_HOSTS": "b n1 n1 n2"}, "This LSF allocation has 3 hosts."),
         ("-np 3 -H a:1,b:1 x", {}, "3 processes need 3 slots, but the hosts have 2"),

@@ -10,13 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horovod.runner.output import LineSplitter, Outlet, RankStream, outlets, rank_directory
+from horovod._core.errors import InvalidArgumentError
+from horovod.runner.lines import LineSplitter, Piece
+from horovod.runner.output import Outlet, OutputFile, RankStream, outlets, rank_directory
+
+
+def pieces(*chunks: bytes) -> list[Piece]:
+    splitter = LineSplitter()
+    found = [piece for chunk in chunks for piece in splitter.feed(chunk)]
+    return found + splitter.finish()
 
 
 def split(*chunks: bytes) -> list[bytes]:
-    splitter = LineSplitter()
-    lines = [line for chunk in chunks for line in splitter.feed(chunk)]
-    return lines + splitter.finish()
+    """The lines that remain on a screen."""
+    return [piece.text for piece in pieces(*chunks) if piece.ended]
 
 
 @pytest.mark.parametrize(
@@ -25,11 +32,14 @@ def split(*chunks: bytes) -> list[bytes]:
         ([b"a\nb\n"], [b"a", b"b"]),
         ([b"a", b"b\n", b"c"], [b"ab", b"c"]),
         ([b"a\n\nb\n"], [b"a", b"", b"b"]),
-        ([b"\r10%\r20%\r30%\ndone\n"], [b"10%", b"20%", b"30%", b"done"]),
+        ([b"\r10%\r20%\r30%\ndone\n"], [b"30%", b"done"]),
+        ([b"10%\r20%\r\ndone\n"], [b"20%", b"done"]),
         ([b"a\r\nb\r\n"], [b"a", b"b"]),
         ([b"a\r", b"\nb\n"], [b"a", b"b"]),
         ([b"\r", b"\nb\n"], [b"", b"b"]),
-        ([b"a\r", b"b\n"], [b"a", b"b"]),
+        ([b"a\r", b"b\n"], [b"b"]),
+        ([b"a\r", b"b"], [b"b"]),
+        ([b"\r"], []),
         (["naïve 数\n".encode()[:4], "naïve 数\n".encode()[4:]], ["naïve 数".encode()]),
         ([], []),
     ],
@@ -39,13 +49,28 @@ def test_lines(chunks: list[bytes], lines: list[bytes]) -> None:
 
 
 @given(st.lists(st.sampled_from([b"a", b"\n", b"\r", "ü".encode(), b"xyz"]), max_size=20), st.data())
-def test_lines_do_not_depend_on_how_the_bytes_arrive(pieces: list[bytes], data: st.DataObject) -> None:
-    whole = b"".join(pieces)
+def test_lines_do_not_depend_on_how_the_bytes_arrive(parts: list[bytes], data: st.DataObject) -> None:
+    whole = b"".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=5)))
     chunks = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)])]
     assert split(*chunks) == split(whole)
-    # `split(b"")`-like empties aside, nothing is lost but ends of lines.
-    assert b"".join(split(*chunks)) == whole.replace(b"\n", b"").replace(b"\r", b"")
+    assert {piece.text for piece in pieces(whole)} <= {piece.text for piece in pieces(*chunks)}
+
+
+@given(st.lists(st.sampled_from([b"a", b"\n", "ü".encode(), b"xyz", b"\r\n"]), max_size=20))
+def test_nothing_is_lost_but_ends_of_lines(parts: list[bytes]) -> None:
+    assert b"".join(split(*parts)) == b"".join(parts).replace(b"\r\n", b"\n").replace(b"\n", b"")
+
+
+def test_each_state_of_a_progress_bar_is_shown_at_once_and_once() -> None:
+    splitter = LineSplitter()
+    assert splitter.feed(b"start") == []
+    assert splitter.feed(b"\r10%") == [Piece(b"start", False), Piece(b"10%", False)]
+    assert splitter.feed(b"") == []
+    assert splitter.feed(b"\r20") == [Piece(b"20", False)]
+    assert splitter.feed(b"%\r") == [Piece(b"20%", False)]
+    assert splitter.feed(b"\r20%\r30%") == [Piece(b"30%", False)]
+    assert splitter.feed(b"\nend\n") == [Piece(b"30%", True), Piece(b"end", True)]
 
 
 def test_an_endless_line_is_cut_between_characters() -> None:
@@ -55,12 +80,27 @@ def test_an_endless_line_is_cut_between_characters() -> None:
     assert "".join(line.decode() for line in lines) == text
 
 
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [b"\r" + b"x" * 65535, b"x"],
+        [b"\r" + b"x" * 65535 + b"\r"],
+        [b"\r" + b"x" * 65536, b"\r"],
+        [b"\r" + b"x" * 65535, b"\r" * 9],
+    ],
+)
+def test_what_overwrites_a_line_may_be_as_long_as_any(chunks: list[bytes]) -> None:
+    text = b"".join(chunks).strip(b"\r")
+    assert split(*chunks) == [text]
+    assert split(*chunks, b"\nnext") == [text, b"next"]
+
+
 def test_prefix_tail_and_file(tmp_path: Path) -> None:
     stream = RankStream(3, "stderr", tmp_path / "f")
     assert stream.feed(b"one\ntw") == b"[3]<stderr>:one\n"
-    assert stream.feed(b"o\rthree") == b"[3]<stderr>:two\n"
-    assert stream.finish() == b"[3]<stderr>:three\n"
-    assert list(stream.tail) == [b"one", b"two", b"three"]
+    assert stream.feed(b"o\rthree") == b"[3]<stderr>:two\r[3]<stderr>:three"
+    assert stream.finish() == b"\r[3]<stderr>:three\n"
+    assert list(stream.tail) == [b"one", b"three"]
     assert (tmp_path / "f").read_bytes() == b"one\ntwo\rthree"
 
 
@@ -108,8 +148,37 @@ def test_outlet_writes_whole_lines_to_a_slow_pipe_and_survives_its_end() -> None
         assert not outlet.waiting
         os.close(reader)
         outlet.put(b"y")
-        outlet.drain()
+        outlet.write_some()
         assert not outlet.waiting
+
+
+def shown(*texts: tuple[bytes, object]) -> str:
+    stream = io.StringIO()
+    outlet = Outlet(stream)
+    for text, owner in texts:
+        outlet.put(text, owner)
+    outlet.finish_line()
+    return stream.getvalue()
+
+
+def test_a_line_is_overwritten_by_its_owner_and_ended_before_others_speak() -> None:
+    assert shown((b"0:a", 0), (b"\r0:b", 0), (b"\r0:b\n", 0), (b"0:c\n", 0)) == "0:a\r0:b\n0:c\n"
+    assert shown((b"0:a", 0), (b"1:x\n", 1), (b"\r0:b\n", 0)) == "0:a\n1:x\n0:b\n"
+    assert shown((b"0:a", 0), (b"1:x", 1), (b"\r0:b", 0), (b"\r1:y", 1)) == "0:a\n1:x\n0:b\n1:y\n"
+    assert shown((b"0:1", 0), (b"\r0:12", 0), (b"\r0:120\r0:3", 0)) == "0:120\r0:3\n"
+    assert shown((b"0:a", 0), (b"horovodrun: x\n", None)) == "0:a\nhorovodrun: x\n"
+
+
+def test_on_a_terminal_others_wipe_the_line_away() -> None:
+    master, slave = os.openpty()
+    with os.fdopen(slave, "w") as stream:
+        outlet = Outlet(stream)
+        for text, owner in ((b"0:10%", 0), (b"1:x\n", 1), (b"\r0:20%", 0), (b"\r\x1b[K", None)):
+            outlet.put(text, owner)
+        outlet.finish_line()
+        outlet.write_some()
+    assert os.read(master, 100) == b"0:10%\r\x1b[K1:x\r\n0:20%\r\x1b[K\x1b[K"
+    os.close(master)
 
 
 def test_a_slow_reader_makes_the_outlet_full() -> None:
@@ -128,3 +197,16 @@ def test_two_streams_to_one_file_share_an_outlet(tmp_path: Path) -> None:
         assert shared["stdout"] is shared["stderr"]
         apart = outlets(one, other)
         assert apart["stdout"] is not apart["stderr"]
+
+
+def test_a_fifo_that_nobody_reads_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "stdout"
+    os.mkfifo(path)
+    with pytest.raises(InvalidArgumentError, match="cannot be written: No such device"):
+        OutputFile(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    file = OutputFile(path)
+    file.write(b"text")
+    assert os.read(reader, 10) == b"text"
+    file.close()
+    os.close(reader)

@@ -25,6 +25,10 @@ GOOD = [
     ("HOROVOD_DETERMINISTIC", "off", "deterministic", False),
     ("HOROVOD_HIERARCHICAL_ALLREDUCE", "0", "hierarchical_allreduce", False),
     ("HOROVOD_LOG_LEVEL", "DEBUG", "log_level", "debug"),
+    ("HOROVOD_LOG_LEVEL", "WARN", "log_level", "warning"),
+    ("HOROVOD_LOG_LEVEL", "warn", "log_level", "warning"),
+    ("HOROVOD_LOG_LEVEL", "0", "log_level", "trace"),
+    ("HOROVOD_LOG_LEVEL", "5", "log_level", "fatal"),
     ("HOROVOD_STORE_MODE", "streaming", "store_mode", "streaming"),
     ("HOROVOD_THREAD_AFFINITY", "3, 5,7", "thread_affinity", (3, 5, 7)),
     ("HOROVOD_GLOO_TIMEOUT_SECONDS", "90", "collective_timeout_s", 90.0),
@@ -123,8 +127,8 @@ def test_defaults_of_the_contract() -> None:
     settings = from_environ({})
     expected = {
         "fusion_threshold_bytes": 134217728,
-        "cycle_time_ms": 0.0,  # house.md, decision 16: upstream has 1
-        "cache_capacity": 1024,
+        "cycle_time_ms": 0.0,  # upstream has 1
+        "cache_capacity": -1,  # bounded by memory; upstream has 1024
         "stall_warning_s": 60.0,
         "stall_shutdown_s": 0.0,
         "collective_timeout_s": 30.0,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from horovod._core import dtypes
-from horovod._core.adapter import NO_MATCH, Adapter, ResultBlock
 from horovod._core.errors import InvalidArgumentError
+from horovod._core.tensors import dtypes
+from horovod._core.tensors.adapter import NO_MATCH, Adapter, ResultBlock
 from horovod.torch.adapter import adapter
 from horovod.torch.layout import dense_view
 
@@ -71,10 +71,10 @@ def test_splits_must_be_integers() -> None:
             adapter.values_of(bad)
 
 
-def test_contiguous_resolves_lazy_views_and_refuses_sparse() -> None:
+def test_contiguous_resolves_lazy_views_and_leaves_sparse_to_the_checks() -> None:
     assert adapter.contiguous(torch._neg_view(torch.ones(2))).tolist() == [-1.0, -1.0]
-    with pytest.raises(InvalidArgumentError, match="sparse"):
-        adapter.contiguous(torch.ones(2, 2).to_sparse())
+    sparse = torch.ones(2, 2).to_sparse()
+    assert adapter.contiguous(sparse) is sparse and "sparse_coo" in adapter.unfit(sparse)
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3, 4, 5), (1, 3, 1, 5), (4, 1, 1, 1)])

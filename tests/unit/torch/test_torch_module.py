@@ -143,9 +143,109 @@ def test_import_path_of_upstream(path: str) -> None:
     assert all(hasattr(module, name) for name in module.__all__)
 
 
+PRIVATE_NAMES = [
+    *("compression.Compressor", "compression.NoneCompressor", "compression.FP16Compressor"),
+    *("optimizer._DistributedOptimizer", "optimizer._DistributedAdasumOptimizer"),
+    *("mpi_ops.Compression", "mpi_ops.gpu_available", "mpi_ops.num_rank_is_power_2", "mpi_ops._handle_map"),
+    *("mpi_ops.handle_average_backwards_compatibility", "mpi_ops._allreduce_async", "mpi_ops._broadcast_async"),
+    *("mpi_ops._grouped_allreduce_async", "mpi_ops.HorovodAllreduce", "mpi_ops.HorovodGroupedAllreduce"),
+    *("mpi_ops.HorovodAllgather", "mpi_ops.HorovodGroupedAllgather", "mpi_ops.HorovodBroadcast"),
+    *("mpi_ops.HorovodAlltoall", "mpi_ops.HorovodReducescatter", "mpi_ops.HorovodGroupedReducescatter"),
+]
+
+
+@pytest.mark.parametrize("path", PRIVATE_NAMES)
+def test_name_that_existing_programs_import(path: str) -> None:
+    module, _, name = path.partition(".")
+    assert getattr(importlib.import_module(f"horovod.torch.{module}"), name) is not None
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "instead"),
+    [
+        ("mpi_ops", "_allgather_async", "hvd.allgather_async"),
+        ("mpi_ops", "_alltoall_async", "hvd.alltoall_async"),
+        ("sync_batch_norm", "_SyncBatchNorm", "hvd.SyncBatchNorm"),
+    ],
+)
+def test_absent_name_says_what_to_use(module: str, name: str, instead: str) -> None:
+    with pytest.raises(ImportError, match=instead):
+        exec(f"from horovod.torch.{module} import {name}")
+
+
+@pytest.mark.parametrize("statement", ["import horovod.torch.mpi_lib_v2", "from horovod.torch import mpi_lib_v2"])
+def test_the_absent_library_says_what_to_use(statement: str) -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"mpi_lib_v2 is not in this version: .* Remedy: "):
+        exec(statement)
+
+
+def test_other_names_are_simply_unknown() -> None:
+    assert not hasattr(importlib.import_module("horovod.torch.mpi_ops"), "nothing")
+
+
+def test_average_becomes_an_operation() -> None:
+    convert = importlib.import_module("horovod.torch.mpi_ops").handle_average_backwards_compatibility
+    assert [int(convert(op, None)) for op in (None, 1, 2)] == [0, 1, 2]
+    with pytest.warns(DeprecationWarning):
+        assert int(convert(None, False)) == 1
+    with pytest.raises(ValueError):
+        convert(1, True)
+
+
+@pytest.mark.parametrize(
+    ("module", "package", "title"),
+    [
+        ("horovod.torch", "torch", "PyTorch"),
+        ("horovod.tensorflow", "tensorflow", "TensorFlow"),
+        ("horovod.keras", "keras", "Keras"),
+    ],
+)
+def test_a_framework_that_is_missing_is_named(module: str, package: str, title: str) -> None:
+    done = run(
+        f"import sys\nsys.modules[{package!r}] = None\n"
+        f"try:\n    import {module}\nexcept ModuleNotFoundError as error:\n"
+        "    print(error.name, error, error.__suppress_context__ or error.__context__ is None)\n"
+    )
+    assert done.stdout == (
+        f"{package} {module} needs {title}, which this Python ({sys.executable}) does not have; pip install {package} "
+        "True\n"
+    ), done.stderr
+
+
+def test_another_module_that_a_framework_lacks_is_not_taken_for_the_framework(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "torch.py").write_text("import something_else\n")
+    done = run(f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nimport horovod.torch\n")
+    assert "No module named 'something_else'" in done.stderr and "pip install" not in done.stderr
+
+
+def test_the_package_alone_says_what_to_import() -> None:
+    done = run("import horovod as hvd\nhvd.init()\n")
+    assert "import horovod.torch (or .tensorflow, .keras, .numpy) as hvd" in done.stderr
+
+
+def test_wrong_arguments_of_an_optimizer() -> None:
+    code = """
+import torch, horovod.torch as hvd
+hvd.init()
+model = torch.nn.Linear(2, 1)
+sgd = torch.optim.SGD(model.parameters())
+wrong_optimizers = [(wrong,) for wrong in (model, torch.optim.SGD, None)]
+wrong_names = [(sgd, wrong) for wrong in (model, torch.nn.Sequential(model), 3)]
+for arguments in wrong_optimizers + wrong_names:
+    try:
+        hvd.DistributedOptimizer(*arguments)
+    except ValueError as error:
+        print(error)
+"""
+    done = run(code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("DistributedOptimizer needs an optimizer, e.g. torch.optim.SGD(") == 3
+    assert done.stdout.count("named_parameters must hold (name, parameter) tuples") == 3
+
+
 def run(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD")}
-    environment = {**clean, "PYTHONPATH": str(ROOT), **environ}
+    environment = {**clean, "PYTHONPATH": str(ROOT / "python"), **environ}
     return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
 
 
@@ -180,6 +280,22 @@ for call in calls:
         assert "hvd.init()" in str(error), error
     else:
         raise SystemExit("no error")
+"""
+    done = run(code)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_optimizer_tells_how_it_reduces() -> None:
+    code = """
+import torch, horovod.torch as hvd
+hvd.init()
+model = torch.nn.Linear(2, 2)
+model.bias.requires_grad_(False)
+for op in (hvd.Average, hvd.Adasum):
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), op=op)
+    assert (optimizer.op, optimizer.gradient_predivide_factor) == (op, 1.0)
+    assert optimizer.process_set is hvd.global_process_set
+    assert optimizer._requires_update == {model.weight}
 """
     done = run(code)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horovod._core import context
+from horovod._core.life import context
 from horovod.torch.elastic import ElasticSampler
 
 
@@ -39,6 +40,15 @@ def test_shards_cover_everything_and_are_of_equal_length(world: Any) -> None:
     parts = shards(world, 4)
     assert {len(part) for part in parts} == {6}
     assert set().union(*parts) == set(range(23))
+
+
+def test_the_order_of_a_seed_is_that_of_existing_programs(world: Any) -> None:
+    world(0, 1)
+    sampler = ElasticSampler(range(23), seed=5)
+    sampler.set_epoch(2)
+    expected = list(range(23))
+    random.Random(5 + 2).shuffle(expected)
+    assert list(sampler) == expected
 
 
 def test_epochs_are_shuffled_differently_but_alike_on_all_ranks(world: Any) -> None:

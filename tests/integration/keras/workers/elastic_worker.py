@@ -15,10 +15,10 @@ from keras_cases import (
 )
 
 import horovod.keras as hvd
-from horovod._core import session
 from horovod._core.errors import HorovodInternalError, HostsUpdatedInterrupt
+from horovod._core.life import session
 from horovod._native.abi import INTERNAL
-from horovod.keras import reduction
+from horovod.keras import reducer
 from horovod.keras.installed import keras
 
 EPOCHS = 3
@@ -81,6 +81,53 @@ def case_host_news_go_on_without_a_restore():
     assert_same_everywhere(model.variables)
 
 
+def _check_failure_between_passes(ones_of):
+    """Of a step that failed in its second pass nothing is left, neither after a restore nor after host news."""
+    for news, lost in ((HorovodInternalError("a failure made by the test"), True), (HostsUpdatedInterrupt(), False)):
+        optimizer = hvd.PartialDistributedOptimizer(keras.optimizers.SGD(0.05), backward_passes_per_step=2)
+        model = compiled(optimizer)
+        state = hvd.elastic.KerasState(model, optimizer, steps=0)
+        undisturbed = compiled(keras.optimizers.SGD(0.05))
+        weights, failures = model.trainable_variables, [news]
+
+        @hvd.elastic.run
+        def train(state, weights=weights, optimizer=optimizer, failures=failures):
+            ones = [ones_of(tuple(weight.shape)) for weight in weights]
+            while state.steps < 2:
+                optimizer.apply_gradients(list(zip(ones, weights)))
+                if failures:
+                    raise failures.pop()
+                optimizer.apply_gradients([(one * 10, weight) for one, weight in zip(ones, weights)])
+                state.steps += 1
+                state.commit()
+
+        train(state)
+        expected = [array - 2 * 11 * 0.05 for array in arrays(undisturbed.trainable_variables)]
+        for got, wanted in zip(arrays(weights), expected):
+            np.testing.assert_allclose(got, wanted, rtol=1e-5)
+        assert int(optimizer.iterations) == (4 if lost else 5)
+
+
+def case_torch_failure_between_passes():
+    import torch
+
+    _check_failure_between_passes(torch.ones)
+
+
+def case_tensorflow_failure_between_passes():
+    import tensorflow as tf
+
+    import horovod.tensorflow as tf_hvd
+
+    _check_failure_between_passes(tf.ones)
+
+    hvd.elastic.KerasState, kept = tf_hvd.elastic.TensorFlowKerasState, hvd.elastic.KerasState
+    try:
+        _check_failure_between_passes(tf.ones)
+    finally:
+        hvd.elastic.KerasState = kept
+
+
 class Abort(keras.callbacks.Callback):
     """The engine of the last rank fails once, in the middle of training."""
 
@@ -101,11 +148,11 @@ def case_jax_failure_in_a_step_is_retried():
 
 
 def case_jax_failure_in_a_host_call_is_retried():
-    from horovod.keras import jax_call
+    from horovod.keras.backends import jax_call
 
     calls = []
     usable, jax_call.usable = jax_call.usable, lambda: False
-    reduce = reduction.ListReducer.__call__
+    reduce = reducer.ListReducer.__call__
 
     def fail_once(self, tensors):
         calls.append(len(tensors))
@@ -113,11 +160,11 @@ def case_jax_failure_in_a_host_call_is_retried():
             raise HorovodInternalError("a failure made by the test")
         return reduce(self, tensors)
 
-    reduction.ListReducer.__call__ = fail_once
+    reducer.ListReducer.__call__ = fail_once
     try:
         model, undisturbed, starts, resets = train_with([])
     finally:
-        reduction.ListReducer.__call__ = reduce
+        reducer.ListReducer.__call__ = reduce
         jax_call.usable = usable
     assert calls and starts == [(0, 0), (1, 0)] and resets == [hvd.size()]
     assert_same_everywhere(model.variables + model.optimizer.variables)

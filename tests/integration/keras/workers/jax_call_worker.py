@@ -6,9 +6,6 @@ import numpy as np
 from keras_cases import expect_raises, run_cases
 
 import horovod.keras as hvd
-from horovod._core import context, dtypes, session
-from horovod._core.described_call import Submission, TensorForm, describe, failure_told_by
-from horovod._core.engine_port import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
 from horovod._core.errors import (
     CollectiveTimeoutError,
     HorovodInternalError,
@@ -17,9 +14,13 @@ from horovod._core.errors import (
     NotInitializedError,
     PeerLostError,
 )
-from horovod._core.reduce_ops import Average, Max, Sum
-from horovod.keras import jax_call
-from horovod.keras.reduce_jax import failure_behind
+from horovod._core.life import context, session
+from horovod._core.life.engine_port import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
+from horovod._core.operations.described_call import DescribedOperation, TensorForm, describe, failure_told_by
+from horovod._core.operations.reduce_ops import Average, Max, Sum
+from horovod._core.tensors import dtypes
+from horovod.keras.backends import jax_call
+from horovod.keras.backends.jax import failure_behind
 
 REDUCIBLE = [name for name in dtypes.NAMES if name != "bool"]
 
@@ -31,7 +32,7 @@ def form(name, tensor, result=None):
 
 def allreduce(name, *tensors, op=Sum, factors=(1.0, 1.0)):
     members = [form(f"{name}{index}", tensor) for index, tensor in enumerate(tensors)]
-    return jax_call.call([Submission(ALLREDUCE, members, 0, int(op), factors)], tensors)
+    return jax_call.call([DescribedOperation(ALLREDUCE, members, 0, int(op), factors)], tensors)
 
 
 def expect_failure(kind, function, *words):
@@ -69,7 +70,7 @@ def case_several_submissions_are_under_way_together():
     names = ["a", "b", "c"]
     order = names if hvd.rank() == 0 else names[::-1]
     tensor = jnp.ones(3)
-    calls = [Submission(ALLREDUCE, [form(name, tensor)], 0, int(Sum)) for name in order]
+    calls = [DescribedOperation(ALLREDUCE, [form(name, tensor)], 0, int(Sum)) for name in order]
     values = [tensor * (1 + names.index(name)) for name in order]
     results = jax.jit(lambda *t: jax_call.call(calls, t))(*values)
     for name, result in zip(order, results):
@@ -83,7 +84,7 @@ def case_other_operations():
 
     def run(op_type, shape, **options):
         result = jax.ShapeDtypeStruct(shape, own.dtype)
-        one = Submission(op_type, [form("other", own, result)], **options)
+        one = DescribedOperation(op_type, [form("other", own, result)], **options)
         return jax.jit(lambda t: jax_call.call([one], [t], [result]))(own)[0]
 
     np.testing.assert_array_equal(run(BROADCAST, own.shape, root=size - 1), everything[-size:])
@@ -96,7 +97,7 @@ def case_other_operations():
 def case_an_allgather_of_unequal_rows_is_refused():
     own = jnp.ones((1 + hvd.rank(), 2))
     result = jax.ShapeDtypeStruct((hvd.size(), 2), own.dtype)
-    one = Submission(ALLGATHER, [form("unequal", own, result)])
+    one = DescribedOperation(ALLGATHER, [form("unequal", own, result)])
     expect_failure(InvalidArgumentError, lambda: jax.jit(lambda t: jax_call.call([one], [t], [result]))(own), "rows")
 
 
@@ -184,7 +185,7 @@ def case_a_call_that_is_not_as_described_is_refused():
         )
 
     def described(*forms):
-        return describe([Submission(ALLREDUCE, forms)])
+        return describe([DescribedOperation(ALLREDUCE, forms)])
 
     refused("no description")
     refused("no description", description=3)

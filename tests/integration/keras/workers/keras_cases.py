@@ -1,19 +1,29 @@
-"""Runs the cases of a worker script inside a rank, and what they have in common. Every rank writes a line per case to a
-file of its own, which the job reads. After a failure the rank ends, so that the others do not wait for it."""
+"""Runs the cases of a worker script of this folder inside a rank, and what they have in common."""
 
-import faulthandler
 import hashlib
-import json
-import os
 import sys
-import time
-import traceback
 
+import jobs.case_runner
 import numpy as np
+from jobs.case_runner import expect_raises
 
 import horovod.keras as hvd
-from horovod._core.objects import allgather_object
+from horovod._core.operations.objects import allgather_object
 from horovod.keras.installed import KERAS_2, keras
+
+__all__ = [
+    "apply",
+    "arrays",
+    "assert_close",
+    "assert_same_everywhere",
+    "compiled",
+    "expect_raises",
+    "fit",
+    "make_model",
+    "run_cases",
+    "tensor",
+    "variable",
+]
 
 BACKEND = keras.backend.backend()
 if KERAS_2:
@@ -26,31 +36,7 @@ BATCH = 16
 
 def run_cases(names, **init):
     assert BACKEND == "tensorflow" or "tensorflow" not in sys.modules, "importing horovod.keras imported TensorFlow"
-    faulthandler.dump_traceback_later(float(os.environ["TEST_TIMEOUT_S"]) / 2, repeat=True)
-    hvd.init(**init)
-    path = os.path.join(os.environ["TEST_RESULTS"], f"rank.{os.environ.get('HOROVOD_RANK', '0')}")
-    with open(path, "w", buffering=1) as results:
-        for name in os.environ["TEST_CASES"].split(","):
-            start = time.monotonic()
-            try:
-                names[name]()
-            except BaseException:
-                results.write(json.dumps({"case": name, "error": traceback.format_exc()}) + "\n")
-                traceback.print_exc()
-                sys.exit(1)
-            results.write(json.dumps({"case": name, "error": None, "seconds": time.monotonic() - start}) + "\n")
-    hvd.shutdown()
-
-
-def expect_raises(kind, function, *words):
-    """Calls the function, which must raise `kind` with all the words in its message."""
-    try:
-        function()
-    except kind as error:
-        for word in words:
-            assert word in str(error), f"{word!r} is not in {error}"
-        return error
-    raise AssertionError(f"{kind.__name__} was not raised")
+    jobs.case_runner.run_cases(names, hvd, **init)
 
 
 def make_model(seed=0):

@@ -8,7 +8,7 @@ tf.compat.v1.disable_eager_execution()
 from keras_cases import arrays, assert_close, assert_same_everywhere, compiled, expect_raises, fit, run_cases  # noqa: E402
 
 import horovod.keras as hvd  # noqa: E402
-from horovod._core.objects import broadcast_object  # noqa: E402
+from horovod._core.operations.objects import broadcast_object  # noqa: E402
 from horovod.keras import variables  # noqa: E402
 from horovod.keras.installed import keras  # noqa: E402
 
@@ -38,6 +38,15 @@ def case_legacy_fit():
     for one, two in zip(before, arrays(variables.velocities(model.optimizer))):
         assert abs(one).max() > 0
         np.testing.assert_allclose(two, 0.5 * one, rtol=1e-5)
+
+
+def case_legacy_updates_reduce_in_one_place():
+    model, optimizer = make_model(), hvd.DistributedOptimizer(LEGACY.SGD(0.1))
+    loss = tf.reduce_sum(model(tf.ones((2, 8))))
+    nodes_before = loss.graph.get_operations()
+    optimizer.get_updates(loss, model.trainable_variables)
+    added = loss.graph.get_operations()[len(nodes_before) :]
+    assert sum(node.type == "HorovodAllreduce" for node in added) == len(model.trainable_variables)
 
 
 def case_legacy_start_from_the_root():

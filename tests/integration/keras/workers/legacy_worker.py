@@ -29,6 +29,7 @@ import horovod.keras as hvd
 import horovod.tensorflow as hvd_tf
 from horovod.keras import variables as variables_module
 from horovod.keras.installed import keras
+from horovod.keras.optimizer import is_distributed
 
 LEGACY = keras.optimizers.legacy
 GENERATIONS = (keras.optimizers, LEGACY)
@@ -62,7 +63,7 @@ def case_legacy_optimizers_have_all_options():
         optimizer = hvd.PartialDistributedOptimizer(LEGACY.SGD(0.1, momentum=0.9), **options)
         model = compiled(optimizer)
         fit(model, batch=16 // passes)
-        assert int(optimizer.iterations) == 8
+        assert int(optimizer.iterations) == 8 * passes
         assert_close(model, whole)
     partial = hvd.PartialDistributedOptimizer(LEGACY.SGD(1.0), scale_local_gradients=False)
     own, other = variable([0.0]), variable([0.0])
@@ -103,7 +104,23 @@ def case_legacy_state_is_kept_and_copied():
     assert int(optimizer.iterations) == 4 and isinstance(optimizer, LEGACY.Adam)
     for one, two in zip(arrays(plain.variables()), arrays(optimizer.variables())):
         np.testing.assert_array_equal(one, two)
-    assert type(copy.deepcopy(optimizer)) is LEGACY.Adam
+    again = copy.deepcopy(optimizer)
+    assert is_distributed(again) and int(again.iterations) == 4
+    assert again._hvd_reduction is not optimizer._hvd_reduction
+    for kinds in GENERATIONS:
+        original, weight = hvd.PartialDistributedOptimizer(kinds.SGD(1.0), backward_passes_per_step=2), variable([0.0])
+        again = copy.deepcopy(original)
+        for expected in (0, -(1 + hvd.size())):
+            again.apply_gradients([(tensor([1.0 + hvd.rank()]), weight)])
+            assert weight.numpy()[0] == expected
+        assert int(again.iterations) == 2 and int(original.iterations) == 0
+    assert is_distributed(copy.deepcopy(hvd.DistributedOptimizer(Scaled(keras.optimizers.SGD(1.0)))))
+    for plain in (LEGACY.SGD(0.1), Scaled(LEGACY.SGD(0.1)), Scaled(keras.optimizers.SGD(0.1))):
+        wrapped = hvd.DistributedOptimizer(plain)
+        assert str(wrapped.__class__) == f"<class 'horovod._keras.{type(plain).__name__}'>"
+        assert isinstance(wrapped, type(plain)) and keras.optimizers.serialize(wrapped) == (
+            keras.optimizers.serialize(plain)
+        )
     expect_raises(ValueError, lambda: hvd.DistributedOptimizer(optimizer), "already")
 
 
@@ -188,6 +205,10 @@ FILES = (
 )
 
 
+def _wrapped(**config):
+    return hvd.DistributedOptimizer(LEGACY.Adam(**config), op=hvd.Sum)
+
+
 def case_legacy_files():
     for kinds, name, with_state in FILES:
         model = compiled(hvd.DistributedOptimizer(kinds.Adam(0.01)))
@@ -195,6 +216,10 @@ def case_legacy_files():
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, name)
             model.save(path, **({"save_format": "tf"} if name == "saved" else {}))
+            if kinds is LEGACY:  # Keras asks for these only there
+                wrapped = hvd.load_model(path, custom_objects={"adam": _wrapped})
+                assert is_distributed(wrapped.optimizer) and int(wrapped.optimizer.iterations) == 4
+                assert wrapped.optimizer._hvd_reduction.settings.options.op == hvd.Sum
             again = hvd.load_model(path, legacy_opts=kinds is LEGACY)
             assert isinstance(again.optimizer, kinds.Adam), type(again.optimizer)
             expect_raises(ValueError, functools.partial(hvd.DistributedOptimizer, again.optimizer), "already")

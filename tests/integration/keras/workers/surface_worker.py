@@ -1,6 +1,8 @@
 """Cases of the rest of `horovod.keras`: saved files, values, errors, the same on every backend; those of one backend
 have its name."""
 
+import copy
+import functools
 import os
 import pickle
 import subprocess
@@ -24,7 +26,12 @@ from keras_cases import (
 
 import horovod.keras as hvd
 from horovod._core.errors import NotInitializedError
+from horovod._core.operations.objects import allgather_object
 from horovod.keras.installed import KERAS_2, keras
+from horovod.keras.optimizer import is_distributed
+
+if KERAS_2:
+    import tensorflow as tf
 
 
 def sgd(**options):
@@ -46,6 +53,65 @@ def case_state_of_the_optimizer_is_kept():
     assert int(optimizer.iterations) == 8
     if not KERAS_2:  # whose optimizers cannot be pickled
         assert type(pickle.loads(pickle.dumps(optimizer))) is type(plain)
+        assert is_distributed(copy.deepcopy(optimizer))  # Keras itself does not copy the state
+
+
+def case_classes_say_whose_they_are():
+    for kind in (keras.optimizers.SGD, keras.optimizers.Adam, OwnSGD, OtherSGD):
+        plain = kind(0.1)
+        optimizer = hvd.DistributedOptimizer(plain)
+        assert str(optimizer.__class__) == f"<class 'horovod._keras.{kind.__name__}'>"
+        assert optimizer.__class__ is type(optimizer) and isinstance(optimizer, kind)
+        exported = type(plain) is getattr(keras.optimizers, kind.__name__, None)
+        assert optimizer.__class__.__module__ == ("horovod._keras" if exported else type(plain).__module__)
+        assert keras.optimizers.serialize(optimizer) == keras.optimizers.serialize(plain)
+        again = optimizer.__class__.from_config(optimizer.get_config())
+        assert is_distributed(again) and float(again.learning_rate) == np.float32(0.1)
+        weight = variable([0.0])
+        apply(again, [tensor([10.0 * hvd.rank()])], [weight])
+        assert_same_everywhere([weight])
+        expect_raises(ValueError, functools.partial(hvd.DistributedOptimizer, again), "already")
+
+
+def case_old_import_paths():
+    from horovod import _keras
+    from horovod._keras import callbacks, elastic
+
+    optimizer = _keras.create_distributed_optimizer(
+        keras, sgd(), None, "", "", hvd.Compression.none, False, 1.0, hvd.Sum, process_set=hvd.global_process_set
+    )
+    weight = variable([0.0])
+    apply(optimizer, [tensor([1.0])], [weight])
+    np.testing.assert_allclose(arrays([weight])[0], [-0.1 * hvd.size()], rtol=1e-6)
+    listed = _keras.CallableList([1, 2])
+    assert listed() is listed == [1, 2]
+
+    class Both(callbacks.MetricAverageCallbackImpl, keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__(keras.backend, "")
+
+    class State:
+        epoch = batch = commits = 0
+
+        def commit(self):
+            self.commits += 1
+
+    state, model = State(), compiled(hvd.DistributedOptimizer(sgd()))
+    history = fit(
+        model,
+        callbacks=[
+            Both(),
+            callbacks.BroadcastGlobalVariablesCallbackImpl(keras.backend, 0),
+            callbacks.LearningRateWarmupCallbackImpl(keras.backend, 0.1, warmup_epochs=1),
+            callbacks.LearningRateScheduleCallbackImpl(keras.backend, 0.1, 0.5, start_epoch=1),
+            elastic.CommitStateCallbackImpl(keras.backend, state, 100),
+            elastic.UpdateBatchStateCallbackImpl(keras.backend, state),
+            elastic.UpdateEpochStateCallbackImpl(keras.backend, state),
+        ],
+    )
+    assert (state.epoch, state.batch, state.commits) == (2, 0, 2)
+    np.testing.assert_allclose(history["lr"], [0.1, 0.1], rtol=1e-6)
+    assert len(set(allgather_object(history["loss"][-1]))) == 1
 
 
 RELOAD = """
@@ -112,6 +178,14 @@ def case_optimizers_of_the_users_own():
             fit(again, epochs=1)
 
 
+def is_tensor(value):
+    return tf.is_tensor(value) if KERAS_2 else keras.ops.is_tensor(value)
+
+
+def dtype_of(value):
+    return arrays([value])[0].dtype
+
+
 def case_values():
     rank, size = hvd.rank(), hvd.size()
     assert hvd.allreduce(float(rank)) == (size - 1) / 2
@@ -123,14 +197,41 @@ def case_values():
     own = tensor(np.full((2, 2), rank + 1.0))
     for compression in (hvd.Compression.fp16, hvd.Compression.none):
         reduced = hvd.allreduce(own, prescale_factor=2.0, compression=compression)
-        assert reduced.dtype == np.float32
-        np.testing.assert_array_equal(reduced, np.full((2, 2), size + 1.0))
+        assert dtype_of(reduced) == np.float32
+        np.testing.assert_array_equal(*arrays([reduced]), np.full((2, 2), size + 1.0))
     gathered = hvd.allgather(np.full((rank + 1, 2), rank))
-    np.testing.assert_array_equal(gathered[:, 0], [r for r in range(size) for _ in range(r + 1)])
-    np.testing.assert_array_equal(hvd.broadcast(own, 1), np.full((2, 2), 2.0))
+    np.testing.assert_array_equal(arrays([gathered])[0][:, 0], [r for r in range(size) for _ in range(r + 1)])
+    np.testing.assert_array_equal(*arrays([hvd.broadcast(own, 1)]), np.full((2, 2), 2.0))
     assert hvd.broadcast(rank, root_rank=1) == 1
-    np.testing.assert_array_equal(hvd.reducescatter(np.arange(4.0), op=hvd.Sum), size * np.arange(4.0)[2 * rank :][:2])
+    scattered = hvd.reducescatter(np.arange(4.0), op=hvd.Sum)
+    np.testing.assert_array_equal(*arrays([scattered]), size * np.arange(4.0)[2 * rank :][:2])
     expect_raises(RuntimeError, lambda: hvd.broadcast_global_variables(0), "broadcast_global_variables")
+
+
+def case_values_are_tensors():
+    for given, expected in (
+        (1.0, np.float32),
+        ([1.0, 2.0], np.float32),
+        (3, np.int32),
+        (np.float32(1), np.float32),
+        (np.ones(2, np.float16), np.float16),
+        (tensor([1.0]), np.float32),
+    ):
+        listed = [hvd.allreduce(given, op=hvd.Sum), hvd.broadcast(given, 0)]
+        if np.ndim(given):
+            listed += [hvd.allgather(given), hvd.reducescatter(given, op=hvd.Sum)]
+        for result in listed:
+            assert is_tensor(result), (given, type(result))
+            assert dtype_of(result) == expected, (given, dtype_of(result))
+    # What one rank's rows need, all have.
+    widths = allgather_object(dtype_of(hvd.reducescatter([1, 2**40], op=hvd.Sum)).itemsize)
+    assert widths == [8] * hvd.size()
+    # Nothing is cut off: JAX has no tensors of 64 bits.
+    large = 2.0**60 + 2.0**40
+    for given in (np.int64(large), int(large), np.float64(large)):
+        result = hvd.broadcast(given, 0)
+        assert is_tensor(result) == (BACKEND != "jax") and float(np.asarray(arrays([result])[0])) == large
+        assert dtype_of(result).itemsize == 8
 
 
 def case_errors():
@@ -173,9 +274,9 @@ def case_tensorflow_own_module():
 
     through = compiled(tf_hvd.DistributedOptimizer(sgd(), backward_passes_per_step=2))
     fit(through, epochs=1)
-    assert int(through.optimizer.iterations) == 2
+    assert int(through.optimizer.iterations) == 4
     assert_same_everywhere(through.variables)
-    assert not hasattr(tfk, "PartialDistributedOptimizer")
+    assert hasattr(tfk, "PartialDistributedOptimizer")
 
 
 def case_one_rank_with_another_shape_is_an_error():

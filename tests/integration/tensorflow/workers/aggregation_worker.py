@@ -45,12 +45,12 @@ class Training:
 
     sparse = False
 
-    def __init__(self, n: int, mode: str, **options: Any) -> None:
+    def __init__(self, n: int, mode: str, plain: Any = None, **options: Any) -> None:
         make = getattr(tf.keras, "Variable", tf.Variable)
         self.variables = [make(np.zeros(2 + i, "float32")) for i in range(n)]
         self.compression = Breakable()
         self.optimizer = hvd.DistributedOptimizer(
-            tf.keras.optimizers.SGD(1.0), backward_passes_per_step=2, compression=self.compression, **options
+            plain or tf.keras.optimizers.SGD(1.0), backward_passes_per_step=2, compression=self.compression, **options
         )
         self.optimizer.build(self.variables)
         self._compile = MODES[mode]
@@ -131,9 +131,69 @@ def sparse_gradients(mode: str) -> None:
     close(f"no slice of it, {mode}", training.variables[0].numpy()[1], 0)
 
 
+def steps_are_passes(mode: str) -> None:
+    """`iterations` advances in every pass: a schedule of the learning rate counts as with one pass per step."""
+    schedule = tf.keras.optimizers.schedules.PiecewiseConstantDecay([2], [1.0, 0.25])
+    training = Training(1, mode, plain=tf.keras.optimizers.SGD(schedule))
+    seen = []
+    for step in range(1, 7):
+        training.step(True)
+        close(f"iterations, {mode}", training.optimizer.iterations, step)
+        seen.append(training.values[0])
+    close(f"rates, {mode}", seen, [0, 2, 2, 2.5, 2.5, 3])
+
+
+def two_lists(mode: str) -> None:
+    """Variables that take their steps apart from one another have their passes apart too."""
+    training = Training(2, mode)
+    first, second = training.variables
+
+    def step_of(variable: Any, scale: float) -> Any:
+        pairs = [(tf.ones(variable.shape) * scale, variable)]
+        return MODES[mode](lambda: training.optimizer.apply_gradients(pairs))
+
+    steps = [step_of(first, 1.0), step_of(second, 100.0)]
+    for expected in (0, 2, 2, 4):
+        for step in steps:
+            step()
+        close(f"two lists, {mode}", [first.numpy()[0], second.numpy()[0]], [-expected, -100.0 * expected])
+
+
+def local_variables_of_a_helper(mode: str) -> None:
+    """The gradients of a rank's own variables are added up and divided by the number of ranks, or not; never sent."""
+    make = MODES[mode]
+    for scaled in (True, False):
+        own, shared = tf.Variable([0.0]), tf.Variable([0.0])
+        sent: list[int] = []
+
+        def reduce(gradients: Any, variables: Any, sent: list[int] = sent) -> Any:
+            sent.append(len(variables))
+            return hvd.grouped_allreduce(gradients, op=hvd.Sum, name="helper")
+
+        helper = hvd.LocalGradientAggregationHelperEager(2, reduce, False, False, scale_local_gradients=scaled)
+        helper.register_local_var(own)
+
+        def run(own: Any = own, shared: Any = shared, helper: Any = helper) -> None:
+            gradients = helper.compute_gradients([tf.constant([hvd.rank() + 1.0])] * 2, [own, shared])
+            helper.apply_gradients(
+                lambda: [v.assign_add(g) for v, g in zip((own, shared), gradients)], optimizer=object()
+            )
+
+        step = make(run)
+        step()
+        step()
+        close(f"shared, {mode}", shared, [hvd.size() * (hvd.size() + 1.0)])
+        close(f"own, {mode}", own, [2 * (hvd.rank() + 1.0) / (hvd.size() if scaled else 1)])
+        close(f"sent, {mode}", sent, [1] * len(sent))
+
+
 def main() -> None:
     hvd.init()
-    for case in (failed_reduction, gradients_that_come_and_go, never_a_gradient, sparse_gradients):
+    cases = (
+        failed_reduction, gradients_that_come_and_go, never_a_gradient, sparse_gradients, steps_are_passes,
+        two_lists, local_variables_of_a_helper,
+    )  # fmt: skip
+    for case in cases:
         for mode in MODES:
             case(mode)
         print(f"passed {case.__name__}", flush=True)

@@ -41,7 +41,7 @@ def optimizers() -> None:
 
 
 def accumulation() -> None:
-    """Three passes, one reduction: of the sums, or of the averages."""
+    """Three passes, one reduction: of the sums, or of the averages. A pass is a step, for hooks and decays."""
     mean = (hvd.size() + 1) / 2
     for average in (False, True):
         with tf.Graph().as_default(), tf.Session() as session:
@@ -50,9 +50,10 @@ def accumulation() -> None:
                 tf.train.GradientDescentOptimizer(1.0), backward_passes_per_step=3,
                 average_aggregated_gradients=average,
             )  # fmt: skip
+            done = tf.train.get_or_create_global_step()
             fed = tf.placeholder(tf.float32, [])
             with tf.control_dependencies([tf.identity(fed)]):  # as of the moving averages of a batch
-                step = optimizer.minimize(tf.reduce_sum(variable) * (hvd.rank() + 1.0))
+                step = optimizer.minimize(tf.reduce_sum(variable) * (hvd.rank() + 1.0), done)
             session.run(tf.global_variables_initializer())
             expected = 0.0
             for turn in range(1, 7):
@@ -60,6 +61,22 @@ def accumulation() -> None:
                 if turn % 3 == 0:
                     expected -= mean if average else 3 * mean
                 close(session.run(variable), [expected])
+                close(session.run(done), turn)
+
+
+def accumulation_of_two_lists() -> None:
+    """Variables that are minimized apart from one another have their passes apart too."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        variables = [tf.get_variable(name, initializer=[0.0]) for name in "ab"]
+        optimizer = hvd.DistributedOptimizer(tf.train.GradientDescentOptimizer(1.0), backward_passes_per_step=2)
+        losses = [tf.reduce_sum(variable) * scale for variable, scale in zip(variables, (1.0, 100.0))]
+        pairs = [optimizer.compute_gradients(loss, var_list=[v]) for loss, v in zip(losses, variables)]
+        steps = [optimizer.apply_gradients(pair) for pair in pairs]
+        session.run(tf.global_variables_initializer())
+        for expected in (0.0, -2.0, -2.0, -4.0):
+            for step in steps:
+                session.run(step)
+            close(session.run(variables), [[expected], [100 * expected]])
 
 
 def combined(parts: list[Any]) -> Any:
@@ -156,7 +173,7 @@ def mixed_variables() -> None:
 
 def main() -> None:
     hvd.init()
-    for case in (optimizers, accumulation, adasum, refused, hook, mixed_variables):
+    for case in (optimizers, accumulation, accumulation_of_two_lists, adasum, refused, hook, mixed_variables):
         case()
         print(f"passed {case.__name__}", flush=True)
 

@@ -40,6 +40,42 @@ def case_allreduce_gradient_through_compression():
     assert result.dtype == torch.float32 and torch.allclose(result, all_weights().mean(0), atol=1e-3)
 
 
+def case_upstreams_autograd_functions():
+    ops, x, everyone = hvd.mpi_ops, torch.rand(4, 2), all_weights()
+    every = hvd.global_process_set
+    assert torch.allclose(
+        gradient(lambda t: ops.HorovodAllreduce.apply(t, None, "f", hvd.Sum, 1.0, 1.0, every), x), everyone.sum(0)
+    )
+    grouped = gradient(lambda t: ops.HorovodGroupedAllreduce.apply(None, "g", hvd.Sum, 1.0, 1.0, every, t, t)[1], x)
+    assert torch.allclose(grouped, everyone.sum(0))
+    same = x.clone().requires_grad_()
+    rows = slice(4 * hvd.rank(), 4 * hvd.rank() + 4)
+    assert torch.equal(ops.HorovodAllgather.apply(same, "h", every)[rows], x)
+    assert torch.equal(ops.HorovodGroupedAllgather.apply("i", every, same, same)[1][rows], x)
+    assert torch.equal(ops.HorovodBroadcast.apply(same, 0, "j", every), hvd.broadcast(x, 0))
+    assert (
+        ops.HorovodAlltoall.apply(torch.ones(hvd.size(), 1, requires_grad=True), None, "k", every).sum() == hvd.size()
+    )
+    ones = torch.ones(hvd.size(), 3, requires_grad=True)
+    assert ops.HorovodReducescatter.apply(ones, "l", hvd.Sum, every, 1.0, 2.0).tolist() == [[2.0 * hvd.size()] * 3]
+    assert ops.HorovodGroupedReducescatter.apply("m", hvd.Sum, every, 1.0, 2.0, ones)[0].sum() == 6 * hvd.size()
+
+
+def case_upstreams_functions_with_outputs():
+    ops, mine = hvd.mpi_ops, torch.full((3,), hvd.rank() + 1.0)
+    mean, total, first = (torch.zeros(3) for _ in range(3))
+    handle = ops._allreduce_async(mine, mean, "outputs.a")
+    assert handle in ops._handle_map
+    assert ops.synchronize(handle) is not None and handle not in ops._handle_map
+    ops.synchronize(
+        ops._grouped_allreduce_async([mine], [total], "outputs.b", hvd.Sum, 1.0, 2.0, hvd.global_process_set)
+    )
+    ops.synchronize(ops._broadcast_async(mine, first, 0, "outputs.c"))
+    size = hvd.size()
+    assert mean.tolist() == [(size + 1) / 2] * 3 and total.tolist() == [size * (size + 1.0)] * 3
+    assert first.tolist() == [1.0] * 3 and mine.tolist() == [hvd.rank() + 1.0] * 3
+
+
 def case_max_gradient_goes_to_the_holder():
     x = torch.full((4, 2), float(hvd.rank()))
     result = gradient(lambda t: hvd.allreduce(t, op=hvd.Max), x)
@@ -126,7 +162,7 @@ def case_no_grad_stays_out_of_autograd():
     assert hvd.allreduce(x).requires_grad and not hvd.allreduce(x.detach()).requires_grad
 
 
-# ------------------------------------------------------------------------------------------------------------- compiled
+# ---- compiled
 
 
 def compiled_equals_eager(function, *inputs, backend="aot_eager"):

@@ -1,5 +1,7 @@
 """Cases of elastic training on one host: failures and host news are raised by the cases themselves."""
 
+import os
+
 import torch
 from cases import expect_raises, run_cases
 
@@ -31,6 +33,37 @@ def undisturbed(steps):
     for step in range(steps):
         train_step(model, optimizer, step)
     return model
+
+
+def case_gradients_that_nobody_completes_do_not_keep_a_failed_rank():
+    first, second = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(3))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([first, second], lr=0.1), [("a", first), ("b", second)])
+    failures = []
+
+    @hvd.elastic.run
+    def train(state):
+        optimizer.zero_grad()
+        (second if hvd.rank() and not failures else first).sum().backward()
+        if not failures:
+            failures.append(1)
+            raise hvd.HorovodInternalError("a failure made by the test")
+        optimizer.step()
+        return first.tolist()
+
+    assert train(hvd.elastic.TorchState(optimizer=optimizer)) == [torch.tensor(0.9).item()] * 3
+
+
+def case_an_engine_that_cannot_start_is_an_error_on_all_ranks_and_tried_again():
+    rank = hvd.rank()
+    hvd.shutdown()
+    for _ in range(2):
+        if rank == 0:
+            os.environ["HOROVOD_TIMELINE"] = "/nowhere/to/be/found"
+        expect_raises((ValueError, hvd.HorovodInternalError), hvd.init, "cannot write the timeline")
+        assert not hvd.is_initialized()
+    os.environ.pop("HOROVOD_TIMELINE", None)
+    hvd.init()
+    assert hvd.allreduce(torch.ones(2), op=hvd.Sum, name="again").tolist() == [hvd.size()] * 2
 
 
 def case_failure_in_the_middle_of_a_step_is_retried():
@@ -135,6 +168,31 @@ def case_restore_takes_back_models_optimizers_and_objects():
         state.restore()
         assert torch.equal(model.weight, weight) and state.numbers == [1]
         assert torch.equal(optimizer.state[model.weight]["momentum_buffer"], momentum)
+
+
+def case_restore_drops_the_gradients_of_the_lost_step():
+    model, optimizer = make(0)
+    state = hvd.elastic.TorchState(model, optimizer)
+    model(inputs(0)).square().mean().backward()
+    state.restore()
+    assert all(parameter.grad is None for parameter in model.parameters())
+    optimizer.step()
+
+
+def case_sync_reaches_state_that_is_no_tensor():
+    class Counting(torch.nn.Linear):
+        count = 0
+
+        def get_extra_state(self):
+            return {"count": self.count}
+
+        def set_extra_state(self, state):
+            self.count = state["count"]
+
+    model = Counting(2, 2)
+    model.count = hvd.rank() + 3
+    hvd.elastic.TorchState(model).sync()
+    assert model.count == 3
 
 
 def case_own_handler_and_replaced_model():

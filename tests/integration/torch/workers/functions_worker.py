@@ -35,7 +35,20 @@ def case_broadcast_parameters_of_named_tuples():
     hvd.broadcast_parameters(model.named_parameters(), root_rank=0)
     assert everywhere_equal(model.weight) and model.weight.requires_grad
     expect_raises(ValueError, lambda: hvd.broadcast_parameters(model, root_rank=0), "dictionary")
-    expect_raises(ValueError, lambda: hvd.broadcast_parameters(list(model.parameters()), root_rank=0), "tuples")
+    expect_raises(ValueError, lambda: hvd.broadcast_parameters([1.0], root_rank=0), "tuples")
+    expect_raises(ValueError, lambda: hvd.broadcast_parameters(model.weight, root_rank=0), "tuples")
+
+
+def case_broadcast_parameters_without_names():
+    for listed in (
+        lambda m: list(m.parameters()),
+        lambda m: m.parameters(),
+        lambda m: [(None, p) for p in m.parameters()],
+    ):
+        torch.manual_seed(hvd.rank())
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+        hvd.broadcast_parameters(listed(model), 0)
+        assert all(everywhere_equal(p) for p in model.parameters())
 
 
 def case_broadcast_parameters_replaces_other_values():
@@ -84,6 +97,7 @@ def case_optimizer_state_of_every_class():
             group["lr"] = group["lr"] * (hvd.rank() + 1)
         weights_before = [p.detach().clone() for p in parameters]
         hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        assert sparse or all(p.grad is not None for p in parameters), f"{name}: a missing gradient is one of zeros"
         assert all(torch.equal(a, b) for a, b in zip(weights_before, parameters)), f"{name}: no weight may change"
         hvd.broadcast_parameters([(str(i), p) for i, p in enumerate(parameters)], root_rank=0)
         states = hvd.allgather_object(optimizer.state_dict())
@@ -116,13 +130,12 @@ def case_optimizer_state_refuses_lbfgs_and_other_groups():
     parameters = make_parameters(0)
     expect_raises(ValueError, lambda: hvd.broadcast_optimizer_state(torch.optim.LBFGS(parameters), 0), "LBFGS")
     optimizer = torch.optim.SGD(parameters[: 1 + min(hvd.rank(), 1)], lr=0.1)
-    if hvd.rank() == 0:
-        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-    else:
-        expect_raises(ValueError, lambda: hvd.broadcast_optimizer_state(optimizer, root_rank=0), "groups")
+    # With state that the others would wait for.
+    step(optimizer, parameters)
+    expect_raises(ValueError, lambda: hvd.broadcast_optimizer_state(optimizer, root_rank=0), "groups")
 
 
-# -------------------------------------------------------------------------------------------------------- SyncBatchNorm
+# ---- SyncBatchNorm
 
 
 def compare_batch_norm(shape, rows, dtype=torch.float64, **options):
@@ -224,8 +237,7 @@ def case_sync_batch_norm_in_a_model_trains_like_the_whole_batch():
     assert all(torch.allclose(a, b) for a, b in zip(model.state_dict().values(), reference.state_dict().values()))
 
 
-# -------------------------------------------------------------------------------------------- data loaders, process
-# sets
+# ---- data loaders, process sets
 
 
 class Squares(torch.utils.data.Dataset):
@@ -253,6 +265,26 @@ def case_data_loader_workers():
                 total += part
         assert total.tolist() == [276.0, 4324.0], total
     assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
+
+
+class Shard(torch.utils.data.IterableDataset):
+    """The ordinary idiom: every rank reads its part, wherever the reading is done."""
+
+    def __iter__(self):
+        return iter(range(hvd.rank(), 8, hvd.size()))
+
+
+def case_data_loader_worker_asks_for_the_rank():
+    def begin(worker):
+        if not (hvd.is_initialized() and hvd.local_size() == hvd.size() and hvd.global_process_set.included()):
+            raise AssertionError("the worker does not know where it stands")
+
+    loader = torch.utils.data.DataLoader(
+        Shard(), batch_size=None, num_workers=1, multiprocessing_context="fork", worker_init_fn=begin
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert list(loader) == list(range(hvd.rank(), 8, hvd.size()))
 
 
 def case_process_sets():

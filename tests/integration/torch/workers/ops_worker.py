@@ -251,6 +251,8 @@ def case_sparse_allreduce():
         assert torch.allclose(dense, expected)
     whole = torch.sparse_coo_tensor([[hvd.rank()]], torch.tensor([-5]), (hvd.size(),))
     assert hvd.sparse_allreduce_async(whole, "integers", hvd.Average)().to_dense().tolist() == [-(5 // size)] * size
+    met = torch.sparse_coo_tensor([[1]], torch.tensor([3]), (2,))
+    assert hvd.sparse_allreduce_async(met, "integers", hvd.Average)().to_dense().tolist() == [0, 3]
     expect_raises(NotImplementedError, lambda: hvd.sparse_allreduce_async(tensor, "sparse", hvd.Max))
 
 

@@ -1,9 +1,11 @@
 """Cases of DistributedOptimizer in company: closures, schedulers, mixed precision, checkpoints, hooks, mistakes."""
 
+import contextlib
 import copy
 import gc
 import io
 import warnings
+from itertools import product
 
 import torch
 from cases import expect_raises, run_cases
@@ -111,6 +113,32 @@ def case_amp_with_grad_scaler():
         del optimizer
 
 
+def case_gradients_changed_while_under_way_are_told():
+    model = make_model()
+    optimizer = distributed(model, sgd(model), backward_passes_per_step=2)
+
+    def told(change, early):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            optimizer.zero_grad()
+            for x, y in own(batches(count=2)):
+                F.mse_loss(model(x), y).backward()
+            if not early:
+                optimizer.synchronize()
+            change()
+            with contextlib.nullcontext() if early else optimizer.skip_synchronize():
+                optimizer.step()
+        return [w for w in seen if "synchronize() before" in str(w.message)]
+
+    clip = lambda: torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)  # noqa: E731
+    halve = lambda: [p.grad.mul_(0.5) for p in model.parameters()]  # noqa: E731
+    torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.0)  # a further frame of torch around each step
+    for change in (clip, halve):
+        assert [w.filename for w in told(change, early=True)] == [__file__]
+        assert not told(change, early=False)
+    assert not told(lambda: None, early=True)
+
+
 def case_grad_scaler_skips_infinite_steps_on_all_ranks():
     model = make_model()
     optimizer = distributed(model, sgd(model))
@@ -148,6 +176,21 @@ def case_checkpoints_fit_a_plain_optimizer_and_back():
     model_2.load_state_dict(plain_model.state_dict())
     optimizer_2.load_state_dict(plain.state_dict())
     close(train(model_2, optimizer_2, own(data[4:])), expected)
+
+
+def case_state_loaded_into_the_wrapped_optimizer():
+    model = make_model()
+    plain = sgd(model)
+    optimizer = distributed(model, plain)
+    train(model, optimizer, own(batches()))
+    saved = copy.deepcopy(plain.state_dict())
+    saved["param_groups"][0]["lr"] = 0.25
+    for loading in (plain, optimizer):
+        loading.load_state_dict(copy.deepcopy(saved))
+        assert optimizer.param_groups is plain.param_groups and optimizer.param_groups[0]["lr"] == 0.25
+        assert optimizer.state is plain.state
+        train(model, optimizer, own(batches()))
+        assert len({r.numpy().tobytes() for r in hvd.allgather_object(flat(model))}) == 1
 
 
 def case_copy_is_a_plain_optimizer():
@@ -200,6 +243,57 @@ def case_parameter_group_added_later():
     close(run(model, True, own(data)), run(reference, False, data))
 
 
+def case_parameters_added_behind_its_back():
+    a, b, c = (torch.nn.Parameter(torch.zeros(3)) for _ in range(3))
+    plain = torch.optim.SGD([a], lr=1.0)
+    optimizer = hvd.DistributedOptimizer(plain)
+    plain.add_param_group({"params": [b]})
+    optimizer.param_groups[0]["params"].append(c)
+    for _ in range(2):
+        optimizer.zero_grad()
+        ((a + b + c) * (hvd.rank() + 1.0)).sum().backward()
+        optimizer.step()
+    assert all(weight.tolist() == [-1.0 - hvd.size()] * 3 for weight in (a, b, c))
+
+
+def case_state_loaded_while_gradients_are_under_way():
+    weights = [torch.nn.Parameter(torch.zeros(300, 300)), torch.nn.Parameter(torch.zeros(3))]
+
+    def backward():
+        (weights[0].sum() * (hvd.rank() + 1.0)).backward()  # the other one has no gradient yet
+
+    for compression, op in product((hvd.Compression.none, hvd.Compression.fp16), (hvd.Sum, hvd.Average)):
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(weights, lr=0.0), op=op, compression=compression)
+        optimizer.zero_grad()
+        backward()
+        for _ in range(2):
+            optimizer.load_state_dict(optimizer.state_dict())
+        optimizer.step()
+        expected = (hvd.size() + 1) / 2 * (hvd.size() if op == hvd.Sum else 1)
+        assert torch.equal(weights[0].grad, torch.full((300, 300), expected)) and not weights[1].grad.any()
+        # A step that is begun anew reduces everything, whichever parameters take part in it on this rank.
+        optimizer.zero_grad()
+        backward()
+        optimizer.load_state_dict(optimizer.state_dict())
+        optimizer.zero_grad()
+        if hvd.rank() == 0:
+            backward()
+        optimizer.step()
+        views = hvd.allgather_object(weights[0].grad)
+        assert all(torch.equal(views[0], view) and view.any() for view in views)
+        del optimizer
+
+
+def case_step_that_skips_what_was_never_synchronized():
+    weight = torch.nn.Parameter(torch.zeros(3))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0))
+    weight.sum().backward()
+    with optimizer.skip_synchronize():
+        expect_raises(AssertionError, optimizer.step, "optimizer.synchronize()")
+    optimizer.step()
+    assert weight.tolist() == [-1.0] * 3
+
+
 def case_bfloat16_model():
     model = make_model().bfloat16()
     optimizer = distributed(model, sgd(model))
@@ -237,6 +331,44 @@ def case_replaced_gradient_is_reduced():
     optimizer.step()
     mean = sum(10.0 * (r + 1) for r in range(hvd.size())) / hvd.size()
     assert torch.allclose(weight, torch.full((300, 300), 1.0 - mean))
+
+
+def case_gradient_replaced_while_under_way_gets_the_result():
+    mean = (hvd.size() + 1) / 2
+    ramp = torch.arange(90000.0).view(300, 300)
+
+    def new_data(weight):
+        weight.grad.data = weight.grad * 1.0
+
+    def assigned(value):
+        return lambda weight: setattr(weight, "grad", value(weight.grad))
+
+    ways = new_data, *map(assigned, (torch.clone, lambda _: None, lambda grad: grad.t().clone().t(), torch.zeros_like))
+    for way, compression in product(ways, (hvd.Compression.none, hvd.Compression.bf16)):
+        for transposed in (False, True):
+            weight = torch.nn.Parameter(torch.zeros(300, 300).t() if transposed else torch.zeros(300, 300))
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), compression=compression)
+            with warnings.catch_warnings(record=True) as seen:
+                warnings.simplefilter("always")
+                (weight * ramp * (hvd.rank() + 1.0)).sum().backward()
+                way(weight)
+                given = weight.grad
+                optimizer.step()
+            assert ["was replaced after backward()" in str(w.message) for w in seen] == [True], way
+            assert torch.allclose(weight.grad, ramp * mean, rtol=2e-2) and (given is None or given is weight.grad)
+            assert torch.equal(weight, -weight.grad)
+
+
+def case_gradient_with_gaps_stays_the_users():
+    weight = torch.nn.Parameter(torch.zeros(4, 3))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0))
+    buffer = torch.zeros(4, 6)
+    weight.grad = view = buffer[:, ::2]
+    (weight * (hvd.rank() + 1.0)).sum().backward()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optimizer.step()
+    assert weight.grad is view and torch.equal(buffer[:, ::2], torch.full((4, 3), (hvd.size() + 1) / 2))
 
 
 def case_bad_arguments():

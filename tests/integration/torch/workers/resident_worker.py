@@ -2,12 +2,13 @@
 
 import os
 import sys
+from multiprocessing.reduction import ForkingPickler
 
 import torch
 from cases import run_cases
 
 import horovod.torch as hvd
-from horovod._core import session
+from horovod._core.life import session
 
 F = torch.nn.functional
 
@@ -24,7 +25,8 @@ def make(seed=3):
 
 
 def trained(resident, **options):
-    os.environ["HOROVOD_RESIDENT_GRADIENTS"] = "1" if resident else "0"
+    current = session.require()  # which holds the settings that init has read
+    object.__setattr__(current, "settings", current.settings.replace("test", resident_gradients=resident))
     model = make()
     plain = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     optimizer = hvd.DistributedOptimizer(plain, model.named_parameters(), **options)
@@ -84,6 +86,60 @@ def case_address_stays_when_nobody_keeps_it():
     assert model[2].weight.grad.data_ptr() == before
 
 
+def large():
+    weight = torch.nn.Parameter(torch.zeros(64, 9, 8, 8))
+    return weight, hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=0.0))
+
+
+def reduced(weight, optimizer, factor, set_to_none=True):
+    """Whether the gradients of a step, `factor` times the number of the rank, come out averaged."""
+    optimizer.zero_grad(set_to_none=set_to_none)
+    (weight * (factor * (hvd.rank() + 1))).sum().backward()
+    optimizer.step()
+    return bool((weight.grad == factor * (hvd.size() + 1) / 2).all())
+
+
+def case_gradient_in_other_memory_is_reduced():
+    def new_data(weight):
+        weight.grad.data = weight.grad.data * 1.0
+
+    def cast(weight):
+        torch.nn.ParameterList([weight]).half().float()
+
+    def reorder(weight):
+        torch.nn.ParameterList([weight]).to(memory_format=torch.channels_last)
+
+    def share(weight):
+        weight.grad.share_memory_()
+
+    for change in (new_data, cast, reorder, share):
+        for set_to_none in (True, False):
+            weight, optimizer = large()
+            assert reduced(weight, optimizer, 1.0)
+            change(weight)
+            assert all(reduced(weight, optimizer, k, set_to_none) for k in (2.0, 3.0)), (change, set_to_none)
+            # A gradient that is made anew lives in shared memory again.
+            assert set_to_none == (weight.grad.data_ptr() == optimizer._access._homes[0].address), change
+
+
+def case_gradient_for_another_process_is_not_overwritten():
+    weight, optimizer = large()
+    assert reduced(weight, optimizer, 1.0)
+    sent = ForkingPickler.dumps(weight.grad)
+    assert reduced(weight, optimizer, 2.0)
+    assert torch.equal(ForkingPickler.loads(sent), torch.full_like(weight, (hvd.size() + 1) / 2))
+
+
+def case_gradient_of_the_user_stays_where_it_is():
+    weight, optimizer = large()
+    weight.grad = held = torch.zeros_like(weight)
+    assert all(reduced(weight, optimizer, k, set_to_none=False) and weight.grad is held for k in (1.0, 2.0))
+    buffer = torch.zeros(weight.numel())
+    weight.grad = buffer.view(weight.shape)
+    assert reduced(weight, optimizer, 1.0, set_to_none=False)
+    assert torch.equal(buffer, weight.grad.flatten()) and buffer.any()
+
+
 def case_create_graph_stays_outside():
     weight = torch.nn.Parameter(torch.ones(200, 200))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=0.1))
@@ -100,7 +156,7 @@ def case_memory_is_given_back():
     engine.shared_free = lambda address: (freed.append(address), real(address))
     try:
         model, optimizer = trained(True)
-        addresses = {home.flat.data_ptr() for home in homes(optimizer).values()}
+        addresses = {home.address for home in homes(optimizer).values()}
         kept = model[4].weight.grad[0, :3]
         del model, optimizer
         assert set(freed) <= addresses and len(set(freed)) == len(addresses) - 1, "a kept view keeps its memory"
@@ -108,6 +164,19 @@ def case_memory_is_given_back():
         assert set(freed) == addresses
     finally:
         engine.shared_free = real
+
+
+def case_forked_child_writes_to_a_copy():
+    model, optimizer = trained(True)
+    grad = model[2].weight.grad
+    copy = grad.clone()
+    child = os.fork()
+    if child == 0:
+        same = torch.equal(grad, copy)
+        grad.zero_()
+        os._exit(0 if same and not grad.any() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert torch.equal(grad, copy)
 
 
 def case_gradient_outlives_shutdown():

@@ -1,0 +1,1 @@
+"""What the ranks of every contender run, whatever library they measure."""

@@ -1,0 +1,1 @@
+"""The rows of the report: each file measures a group of them."""

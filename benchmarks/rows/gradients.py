@@ -1,0 +1,70 @@
+"""Rows of gradient sets: the 161 gradients of ResNet-50 (102.2 MB) in one step, and the 115 small ones of them alone.
+
+Used by `run_all`. Ours are submitted as they come, each under its name, and then waited for; peers do what suits them
+best: a call for each, 25 MB buckets with copies, buckets whose views the gradients are. Values change before every
+step and every result is checked.
+"""
+
+from __future__ import annotations
+
+from harness.contest import Contest, Part
+from harness.plan import Plan
+from harness.row import Check, Row
+from ranks import resnet50
+
+from rows import upstream
+
+_PEER_MODES = {
+    "torch gloo": ("copies", "views", "separate"),
+    "openmpi": ("copies", "views", "separate"),
+    "mpich": ("copies", "views", "separate"),
+    "other horovod": ("async",),
+}
+
+
+def rows(contest: Contest, plan: Plan) -> list[Row]:
+    """Both sets."""
+    made = [_whole_set(contest, plan)]
+    return [*made, _small_ones(contest, plan)]
+
+
+def _part(name: str, kind: str, job: str, mode: str, sizes: list[int]) -> Part:
+    return Part(name, kind, job, {"task": "gradients", "mode": mode, "sizes": sizes})
+
+
+def _whole_set(contest: Contest, plan: Plan) -> Row:
+    sizes = resnet50.gradient_sizes()
+    parts = [_part("ours, as they come", "ours", "ours (torch)", "async", sizes)]
+    parts.append(_part("ours, resident", "info", "ours (torch)", "resident", sizes))
+    parts += _peer_parts(contest, plan, sizes)
+    row = Row("ResNet-50 gradients, one step", contest.measure(parts), unit="ms")
+    ours = row.median("ours, as they come")
+    guess = upstream.gradient_set_s(row.median("openmpi, separate"))
+    row.note = f"161 tensors, 102.2 MB. Upstream: {upstream.SAYING}: {guess * 1e3:.0f} ms."
+    row.checks = [
+        Check(">= 1.4 x the fastest peer", row.peer_median() / ours, 1.4, True),
+        Check(">= 5 x upstream's best", guess / ours, 5.0, True),
+    ]
+    return row
+
+
+def _peer_parts(contest: Contest, plan: Plan, sizes: list[int]) -> list[Part]:
+    return [
+        _part(f"{name}, {mode}", "peer", name, mode, sizes)
+        for name, modes in _PEER_MODES.items()
+        if contest.knows(name)
+        for mode in (modes[-1:] if plan.quick else modes)
+    ]
+
+
+def _small_ones(contest: Contest, plan: Plan) -> Row:
+    sizes = resnet50.gradient_sizes(small_only=True)
+    parts = [_part("ours, as they come", "ours", "ours (torch)", "async", sizes)]
+    parts += _peer_parts(contest, plan, sizes)
+    row = Row("the 115 gradients of up to 64 KB", contest.measure(parts), unit="us")
+    row.note = (
+        "0.66 MB. With views a peer makes a single call, for gradients that live in its bucket already; ours come one "
+        "by one, as a backward pass makes them."
+    )
+    row.checks = [Check("<= 0.3 ms", row.median("ours, as they come") * 1e3, 0.3, False, "ms")]
+    return row

@@ -1,7 +1,0 @@
-"""Upstream's path of the errors. See `horovod._core.errors`."""
-
-from __future__ import annotations
-
-from horovod._core.errors import HorovodInternalError, HorovodVersionMismatchError, HostsUpdatedInterrupt
-
-__all__ = ["HorovodInternalError", "HorovodVersionMismatchError", "HostsUpdatedInterrupt"]

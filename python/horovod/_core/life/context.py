@@ -1,0 +1,363 @@
+"""Life of the engine in this process: `init`, `shutdown`, and the questions about rank, size and what is usable here.
+
+Every framework module re-exports these functions. `init` reads the settings and the placement once, connects the ranks,
+starts the engine and registers static process sets; `session` then holds the result. It knows no tensor.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import operator
+import os
+import threading
+import warnings
+from collections.abc import Sequence
+from typing import Any, Final, Optional, Union
+
+from horovod._core import settings
+from horovod._core.callers import users_level
+from horovod._core.errors import HorovodError, InvalidArgumentError, NotInitializedError, UnsupportedError
+from horovod._core.life import engine_start, handles, last_words, process_sets, session
+from horovod._core.life.process_sets import ProcessSet
+
+__all__ = [
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+]
+
+# How long shutdown lets operations end that can still end.
+_GOODBYE_S: Final = 5.0
+_EPOCH_VARIABLE: Final = "HOROVOD_EPOCH"
+
+# Guards init and shutdown against each other. A signal handler may call one of them while its thread is in one.
+_lock = threading.RLock()
+_starting = False  # init is at work
+_ranks_in_force: Optional[list[int]] = None  # of init's comm
+
+
+def init(comm: Any = None, process_sets: Union[None, str, Sequence[ProcessSet]] = None) -> None:
+    """Connects this process with the other ranks of its job and starts the engine. A second call does nothing.
+
+    Collective over all ranks of the job (with `comm`: over the listed ones).
+
+    Args:
+        comm: None: all processes that the launcher started; or a list of their ranks, which become ranks 0, 1, ... of a
+            job of their own.
+        process_sets: sets to register, in the same order on all ranks; or "dynamic", to allow `add_process_set` and
+            `remove_process_set` later.
+
+    Raises:
+        InvalidArgumentError: a bad argument, or a setting that cannot be read.
+        UnsupportedError: an MPI communicator.
+        HorovodInternalError: a rank is missing or failed while the job connected; ResourceError: this process lacks
+            memory, descriptors or threads.
+    """
+    global _starting, _ranks_in_force
+    with _lock:
+        if session.current is not None:
+            _warn_of_other(comm, process_sets)
+            return
+        if session.forked:
+            raise InvalidArgumentError(session.not_initialized_reason())
+        if _starting:
+            raise InvalidArgumentError("A signal handler called hvd.init() while it was at work in the same thread.")
+        _starting = True
+        try:
+            _ranks_in_force = _ranks_of(comm)
+            sets, dynamic = _sets_of(process_sets)
+            chosen = settings.of_this_process()
+            session.install(engine_start.start(chosen, _job_epoch(), _ranks_in_force, dynamic))
+            last_words.watch()
+            _register_sets(sets)
+        finally:
+            _starting = False
+
+
+def shutdown() -> None:
+    """Stops the engine. Called at exit by itself; does nothing when not initialised. A forked child only forgets its
+    parent's place.
+
+    Operations of other ranks that need this one fail there; `init` may be called again on all ranks.
+    """
+    with _lock:
+        current = session.current
+        if current is None:
+            _forget_inherited()
+            return
+        why = last_words.now()
+        try:
+            if why:
+                with contextlib.suppress(HorovodError):  # the others then hear that this rank ends, not why
+                    current.engine.last_words(why)
+            current.engine.shutdown(_GOODBYE_S)
+        finally:
+            if session.current is current:  # no signal handler was faster
+                session.install(None)
+                handles.forget_all()
+                process_sets.on_shutdown()
+
+
+def stop_engine() -> None:
+    """Fails what is under way, as `shutdown` does; but `rank` and `size` answer until that is called."""
+    with _lock:
+        if session.current is not None:
+            session.current.engine.shutdown(_GOODBYE_S)
+
+
+def is_initialized() -> bool:
+    """True between `init` and `shutdown`; in a forked child, as in its parent at the fork."""
+    return session.place() is not None
+
+
+def size() -> int:
+    """Number of ranks of the job."""
+    return session.require_place().size
+
+
+def rank() -> int:
+    """Number of this process among the ranks of the job, from 0."""
+    return session.require_place().rank
+
+
+def local_size() -> int:
+    """Number of ranks on this host."""
+    return session.require_place().local_size
+
+
+def local_rank() -> int:
+    """Number of this process among the ranks on this host, from 0."""
+    return session.require_place().local_rank
+
+
+def cross_size() -> int:
+    """Number of hosts that have a rank with this local rank."""
+    return session.require_place().cross_size
+
+
+def cross_rank() -> int:
+    """Number of this host among them, from 0."""
+    return session.require_place().cross_rank
+
+
+def is_homogeneous() -> bool:
+    """True if every host has the same number of ranks. Never raises: before `init` this process is alone."""
+    place = session.place()
+    return place is None or place.is_homogeneous
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Begins to write a trace of all operations (Chrome trace format) on rank 0.
+
+    Collective.
+
+    Args:
+        file_path: of the trace; an earlier one there is replaced.
+        mark_cycles: also mark where each batch starts.
+
+    Raises:
+        InvalidArgumentError: HOROVOD_TIMELINE was not set when `init` was called (DYNAMIC allows this call without a
+            trace from the start).
+        NotInitializedError: `init` has not been called.
+    """
+    current = session.require()
+    if not current.timeline_allowed:
+        raise InvalidArgumentError(
+            "start_timeline needs HOROVOD_TIMELINE=DYNAMIC (or a path) to be set before hvd.init()."
+        )
+    if current.rank == 0:
+        current.engine.timeline_start(os.fspath(file_path), bool(mark_cycles))
+
+
+def stop_timeline() -> None:
+    """Ends the trace. Collective.
+
+    Raises:
+        NotInitializedError: `init` has not been called.
+    """
+    current = session.require()
+    if current.rank == 0:
+        current.engine.timeline_stop()
+
+
+def mpi_enabled() -> bool:
+    """False: the MPI controller comes with the MPI backend."""
+    return False
+
+
+def gloo_enabled() -> bool:
+    """True: the ranks find one another without MPI. Never raises."""
+    return True
+
+
+def mpi_threads_supported() -> bool:
+    """Whether MPI was initialised with full multithreading.
+
+    Raises:
+        InvalidArgumentError: always, since MPI is not in use.
+        NotInitializedError: `init` has not been called.
+    """
+    session.require()
+    raise InvalidArgumentError("mpi_threads_supported needs MPI, which is not in use in this job; see mpi_enabled().")
+
+
+def gloo_built() -> bool:
+    """True if the built-in MPI-free backend is usable on this machine."""
+    return engine_start.library_usable()
+
+
+def mpi_built() -> bool:
+    """True if MPI is usable on this machine."""
+    return _backend_usable("mpi")
+
+
+def nccl_built() -> int:
+    """0 if NCCL is not usable on this machine, else its version as one integer."""
+    return _backend_version("nccl")
+
+
+def cuda_built() -> bool:
+    """True if tensors on CUDA devices can be reduced there."""
+    return _backend_version("nccl") != 0
+
+
+def ddl_built() -> bool:
+    """False: there is no DDL backend."""
+    return False
+
+
+def ccl_built() -> bool:
+    """False: there is no oneCCL backend."""
+    return False
+
+
+def rocm_built() -> bool:
+    """False: there is no ROCm backend."""
+    return False
+
+
+def _ranks_of(comm: Any) -> Optional[list[int]]:
+    if comm is None:
+        return None
+    if hasattr(comm, "Get_rank"):
+        raise UnsupportedError(
+            "init(comm=...) with an MPI communicator needs the MPI backend, which comes later. Give a list of ranks, "
+            "or nothing for all ranks."
+        )
+    try:
+        return [operator.index(rank) for rank in comm] or None
+    except TypeError:
+        raise InvalidArgumentError(f"comm must be a list of ranks (integers). Received: {comm!r}.") from None
+
+
+def _sets_of(given: Any) -> tuple[list[ProcessSet], bool]:
+    """The sets to register, and whether `init` itself asks for dynamic sets."""
+    if given is None:
+        return [], False
+    if isinstance(given, str):
+        if given.lower() != "dynamic":
+            raise InvalidArgumentError(
+                f"process_sets must be a list of hvd.ProcessSet or the text 'dynamic'. Received: {given!r}."
+            )
+        return [], True
+    return process_sets.check_static_list(given), False
+
+
+def _warn_of_other(comm: Any, given: Any) -> None:
+    """Of arguments of a second `init` that ask for something else than what is in force."""
+    wanted, now = None if hasattr(comm, "Get_rank") else _ranks_of(comm), session.require()
+    in_force = _ranks_in_force or list(range(now.size))
+    ignored = [] if wanted is None or wanted == in_force else [f"comm={wanted}"]
+    if isinstance(given, str) and not now.dynamic_process_sets:
+        ignored.append(f"process_sets={given!r}")
+    elif isinstance(given, (list, tuple)):
+        ignored += [f"process_sets with {one}" for one in given if getattr(one, "process_set_id", None) is None]
+    if ignored:
+        warnings.warn(
+            f"hvd.init() has been called before and does nothing now: {', '.join(ignored)} has no effect. Give it to "
+            "the first call, or call hvd.shutdown() before.",
+            stacklevel=users_level(),
+        )
+
+
+def _register_sets(sets: Sequence[ProcessSet]) -> None:
+    try:
+        process_sets.on_init(session.require().size)
+        for process_set in sets:
+            # An object that was registered in an earlier session keeps no id, so that it may be given again.
+            process_sets.register(process_set)
+    except HorovodError:
+        if session.current is not None:  # no signal handler has called shutdown
+            session.current.engine.shutdown(0.0)
+            session.install(None)
+            process_sets.on_shutdown()
+        raise
+
+
+def _job_epoch() -> int:
+    """The launcher's count of changes of the job; 0 for a job that does not change."""
+    text = os.environ.get(_EPOCH_VARIABLE, "") or "0"
+    if not text.isdecimal():
+        raise InvalidArgumentError(f"{_EPOCH_VARIABLE} must be an integer >= 0. Received: {text!r}.")
+    return int(text)
+
+
+def _backends() -> dict[str, Any]:
+    try:
+        text = engine_start.describe()
+    except NotInitializedError:  # scripts ask while they are imported
+        return {}
+    if text is None:
+        return {}
+    return {backend["name"]: backend for backend in json.loads(text).get("backends", [])}
+
+
+def _backend_usable(name: str) -> bool:
+    return bool(_backends().get(name, {}).get("usable", False))
+
+
+def _backend_version(name: str) -> int:
+    return int(_backends().get(name, {}).get("version", 0)) if _backend_usable(name) else 0
+
+
+def _forget_inherited() -> None:
+    if session.place() is not None:
+        session.forget_inherited()
+        process_sets.on_shutdown()
+
+
+def _at_exit() -> None:
+    # A forked child has no session: `disown_after_fork` took it away.
+    shutdown()
+
+
+def _after_fork() -> None:
+    global _lock, _starting
+    # The parent's lock may have been held by another thread at the time of the fork.
+    _lock, _starting = threading.RLock(), False
+    session.disown_after_fork()
+
+
+atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_after_fork)

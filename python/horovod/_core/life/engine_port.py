@@ -1,0 +1,122 @@
+"""The engine as the framework-neutral code sees it.
+
+`horovod._native.engine` is the real one; the tests bring a fake of the same shape, which passes the same contract
+suite. The calls of the hot path answer a raw status, which becomes an error in `handles` and `submission`, where the
+name of the operation is known; the others raise. This file holds the protocol and the numbers of
+include/horovod/horovod.h that go with it, no logic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from horovod._core.errors import HorovodError
+from horovod._core.tensors.adapter import ResultBlock
+
+# hvd_status
+OK: Final = 0
+IN_PROGRESS: Final = 10
+UNKNOWN_HANDLE: Final = 11
+
+# hvd_op_type
+ALLREDUCE: Final = 0
+ALLGATHER: Final = 1
+BROADCAST: Final = 2
+ALLTOALL: Final = 3
+REDUCESCATTER: Final = 4
+BARRIER: Final = 5
+JOIN: Final = 6
+OP_NAMES: Final = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "barrier", "join")
+
+
+class EnginePort(Protocol):
+    """What `horovod._core` asks of the engine. Any thread may call any method."""
+
+    def run(self, ops: int, n: int, timeout_s: float, handle: int) -> int:
+        """hvd_run: `ops` is the address of n hvd_op, `handle` that of an int64. A raw status."""
+        ...
+
+    def submit(self, ops: int, n: int, flags: int, handle: int) -> int:
+        """hvd_submit, as above. A raw status."""
+        ...
+
+    def poll(self, handle: int) -> int:
+        """hvd_poll. A raw status."""
+        ...
+
+    def wait(self, handle: int, timeout_s: float) -> int:
+        """hvd_wait. A raw status; IN_PROGRESS also when a signal arrived."""
+        ...
+
+    def finish(self, handle: int, timeout_s: float) -> int:
+        """hvd_finish: waits, and releases an operation that was successful. A raw status."""
+        ...
+
+    def finish_all(self, handles: Sequence[int], timeout_s: float) -> int:
+        """hvd_finish_all: releases all of them, or none. A raw status."""
+        ...
+
+    def release(self, handle: int) -> int:
+        """hvd_release. A raw status."""
+        ...
+
+    def error(self, status: int) -> HorovodError:
+        """The error for a status that a call of this thread has just returned, with its message. Not raised here."""
+        ...
+
+    def refuse(self, op_type: int, process_set: int, name: str, reason: str) -> None:
+        """hvd_refuse."""
+        ...
+
+    def take_result(self, handle: int, index: int) -> ResultBlock:
+        """hvd_take_result."""
+        ...
+
+    def received_splits(self, handle: int, index: int, n: int) -> list[int]:
+        """hvd_received_splits."""
+        ...
+
+    def result_value(self, handle: int) -> int:
+        """hvd_result_value."""
+        ...
+
+    def process_set_add(self, ranks: Sequence[int]) -> int:
+        """hvd_process_set_add: a handle."""
+        ...
+
+    def process_set_remove(self, process_set: int) -> int:
+        """hvd_process_set_remove: a handle."""
+        ...
+
+    def process_set_ranks(self, process_set: int) -> list[int]:
+        """hvd_process_set_ranks."""
+        ...
+
+    def process_set_list(self) -> list[int]:
+        """hvd_process_set_list."""
+        ...
+
+    def abort(self, status: int, reason: str) -> None:
+        """hvd_abort."""
+        ...
+
+    def timeline_start(self, path: str, mark_cycles: bool) -> None:
+        """hvd_timeline_start."""
+        ...
+
+    def timeline_stop(self) -> None:
+        """hvd_timeline_stop."""
+        ...
+
+    def describe(self) -> str:
+        """hvd_describe: JSON text."""
+        ...
+
+    def last_words(self, why: str) -> None:
+        """hvd_last_words."""
+        ...
+
+    def shutdown(self, timeout_s: float) -> None:
+        """hvd_shutdown."""
+        ...

@@ -1,0 +1,200 @@
+"""Starting the native engine: placement, connections, configuration, `hvd_init`. Used by `context` only; tests replace
+`start`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final, Optional
+
+from horovod._core.errors import (
+    CollectiveTimeoutError,
+    HorovodError,
+    HorovodInternalError,
+    InvalidArgumentError,
+    PeerLostError,
+    ResourceError,
+    error_from_status,
+)
+from horovod._core.life import session
+from horovod._core.life.engine_port import OP_NAMES
+from horovod._core.life.seal import Seal
+from horovod._core.settings import Settings
+from horovod._core.tensors.adapter import ResultBlock
+from horovod._native import library
+from horovod._native.config import make_config
+from horovod._native.engine import Engine
+from horovod._net import failures
+from horovod._net.bootstrap import bootstrap
+from horovod._net.clusters.launchers import detect_placement
+from horovod._net.connections import Connections
+
+__all__ = ["describe", "library_problem", "library_usable", "start"]
+
+# The engine's names begin with the operation, which its messages tell already.
+_ENGINE_NAME: Final = re.compile(rf"\b({'|'.join(OP_NAMES)}) '\1\.")
+
+
+def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynamic: bool) -> session.Session:
+    """Connects this process with the ranks of its job and starts the engine. Collective.
+
+    Args:
+        settings: of this process.
+        epoch: the launcher's count of changes of the job.
+        ranks: connect only these ranks of the job, in this order; None: all.
+        dynamic: process sets may be added later, whatever the settings say.
+
+    Raises:
+        ImportError: the core library cannot be used.
+        HorovodError: a bad placement or setting, a rank that is missing or failed.
+    """
+    engine: Engine[Any, Any] = Engine(library.load(), _error, ResultBlock)
+    try:
+        placement = detect_placement()
+        place = placement if ranks is None else placement.restricted_to(ranks)
+        fields = settings.engine_fields(place.local_rank)
+        connections = bootstrap(
+            place,
+            epoch=epoch,
+            region_bytes=engine.region_bytes(place.local_size, fields["resident_bytes"]),
+            # HOROVOD_START_TIMEOUT and HOROVOD_GLOO_TIMEOUT_SECONDS both promise time to connect: the longer is kept.
+            timeout_s=max(settings.start_timeout_s, fields["collective_timeout_s"]),
+            # "shm" asks for what "auto" does on one host, and to be refused elsewhere.
+            transport="auto" if settings.transport == "shm" else settings.transport,
+            start=lambda connections: _start_engine(engine, connections, settings.transport, fields),
+        )
+    except BaseException as error:
+        if engine.initialized():  # another rank's has failed to start
+            engine.shutdown(0.0)
+        if isinstance(error, failures.NetError):
+            raise _translated(error) from None  # it says the same, in words that a user can catch
+        raise
+    return _session(engine, connections, settings, dynamic)
+
+
+def _start_engine(engine: Engine[Any, Any], connections: Connections, transport: str, fields: dict[str, Any]) -> None:
+    _require_shared_memory(connections, transport)
+    config = _config(connections, fields)
+    # Whatever hvd_init answers, the descriptors are the core's now.
+    connections.disown()
+    engine.init(config)
+
+
+def _require_shared_memory(connections: Connections, transport: str) -> None:
+    strangers = [peer.rank for peer in connections.peers if not peer.same_host]
+    if transport == "shm" and strangers:
+        raise InvalidArgumentError(
+            f"HOROVOD_TRANSPORT=shm, but rank {connections.placement.rank} shares no memory with rank {strangers[0]}. "
+            "Use HOROVOD_TRANSPORT=auto."
+        )
+
+
+def library_problem() -> Optional[str]:
+    """Why the core library cannot be loaded; None if it can."""
+    try:
+        library.load()
+    except ImportError as error:
+        return str(error)
+    return None
+
+
+def library_usable() -> bool:
+    """True if the core library can be loaded."""
+    return library_problem() is None
+
+
+def describe() -> Optional[str]:
+    """The engine's description of itself and its backends (JSON), or None if the library cannot be used."""
+    if not library_usable():
+        return None
+    engine: Engine[Any, Any] = Engine(library.load(), _error, ResultBlock)
+    return engine.describe()
+
+
+def tensorflow_library() -> str:
+    """The path of what `tf.load_op_library` loads; the core is loaded before it.
+
+    Raises:
+        ImportError: the core is missing or unusable.
+    """
+    library.load()
+    return library.beside("libhorovod_tensorflow.so")
+
+
+def tensorflow_problem() -> str:
+    """Why the core's operators could not be added to the loaded TensorFlow; empty if they were."""
+    text: bytes = library.load().hvd_register_tensorflow()
+    return text.decode()
+
+
+def tensorflow_xla_problem() -> str:
+    """Why functions that TensorFlow compiles with XLA cannot hold collectives; empty if they can."""
+    text: bytes = library.load().hvd_register_tensorflow_xla()
+    return text.decode()
+
+
+def jax_handler() -> Any:
+    """The core's handler of the XLA FFI, a function of ctypes.
+
+    Raises:
+        ImportError: the core is missing or unusable.
+    """
+    return library.load().hvd_jax_collective
+
+
+def _error(status: int, message: str) -> HorovodError:
+    """The public error, in the user's words: "allreduce 'allreduce.w'" is the tensor that they called 'w'."""
+    return error_from_status(status, _ENGINE_NAME.sub(r"\1 '", message))
+
+
+def _translated(error: failures.NetError) -> HorovodError:
+    """The public error for one of `horovod._net`."""
+    if isinstance(error, failures.PlacementError):
+        return InvalidArgumentError(str(error))
+    if isinstance(error, failures.StartTimeoutError):
+        return CollectiveTimeoutError(str(error))
+    if isinstance(error, failures.ResourceError):
+        return ResourceError(str(error))
+    if isinstance(error, failures.ConnectError):
+        return PeerLostError(str(error))
+    return HorovodInternalError(str(error))
+
+
+def _config(connections: Connections, fields: dict[str, Any]) -> Any:
+    place = connections.placement
+    if place.rank != 0:
+        fields = {**fields, "timeline_path": ""}  # one trace per job; all ranks may be given the same path
+    return make_config(
+        connections.peers,
+        connections.host_of_rank or [0] * place.size,
+        rank=place.rank,
+        size=place.size,
+        local_rank=place.local_rank,
+        local_size=place.local_size,
+        cross_rank=place.cross_rank,
+        cross_size=place.cross_size,
+        epoch=connections.epoch,
+        memory_fd=connections.memory_fd,
+        doorbell_fd=connections.doorbell_fd,
+        hostname=place.hostname,
+        **fields,
+    )
+
+
+def _session(engine: Any, connections: Connections, settings: Settings, dynamic: bool) -> session.Session:
+    place = connections.placement
+    return session.Session(
+        engine=engine,
+        rank=place.rank,
+        size=place.size,
+        local_rank=place.local_rank,
+        local_size=place.local_size,
+        cross_rank=place.cross_rank,
+        cross_size=place.cross_size,
+        is_homogeneous=place.size == place.local_size * place.cross_size,
+        dynamic_process_sets=dynamic or bool(settings.dynamic_process_sets),
+        timeline_allowed=settings.timeline_path is not None,
+        epoch=connections.epoch,
+        seal=Seal(connections.object_key, place.rank) if connections.object_key else None,
+        settings=settings,
+    )

@@ -1,0 +1,248 @@
+"""Process sets: subsets of the ranks that have operations of their own.
+
+`ProcessSet` is what users hold; `add_process_set` and `remove_process_set` register and forget it on all ranks of the
+job. Membership and ids live in the engine; an id here is valid between `init` and `shutdown` only.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Optional, Union
+
+from horovod._core.errors import InvalidArgumentError, UnsupportedError
+from horovod._core.life import session, waiting
+
+__all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_process_set"]
+
+
+class ProcessSet:
+    """A subset of the job's ranks.
+
+    Args:
+        ranks_or_comm: global ranks (any iterable of integers; sorted here).
+
+    Attributes:
+        process_set_id: the engine's number of the set; None while unregistered.
+        ranks: members in ascending order; None for the global set before `init`.
+        mpi_comm: always None (communicators come with the MPI backend).
+
+    Raises:
+        InvalidArgumentError: something other than integers, a negative rank, or a rank twice.
+        UnsupportedError: an MPI communicator.
+    """
+
+    process_set_id: Optional[int] = None
+    ranks: Optional[list[int]] = None
+    mpi_comm: None = None
+
+    def __init__(self, ranks_or_comm: Iterable[int]) -> None:
+        if hasattr(ranks_or_comm, "Get_rank"):
+            raise UnsupportedError(
+                "A process set from an MPI communicator needs the MPI backend, which comes later. Give a list of "
+                "global ranks."
+            )
+        try:
+            ranks = sorted(operator.index(rank) for rank in ranks_or_comm)
+        except TypeError:
+            raise InvalidArgumentError(
+                f"ProcessSet needs a list of global ranks (integers). Received: {ranks_or_comm!r}."
+            ) from None
+        if (ranks and ranks[0] < 0) or len(set(ranks)) != len(ranks):
+            raise InvalidArgumentError(f"ProcessSet needs different ranks >= 0. Received: {ranks}.")
+        self.ranks = ranks
+
+    def size(self) -> Optional[int]:
+        """Number of members; None while unregistered."""
+        if self.process_set_id is None or self.ranks is None:
+            return None
+        return len(self.ranks)
+
+    def rank(self) -> Optional[int]:
+        """Index of this process among the members; None while unregistered.
+
+        Raises:
+            InvalidArgumentError: this process is not a member.
+        """
+        if self.process_set_id is None or self.ranks is None:
+            return None
+        own = session.require_place().rank
+        if own not in self.ranks:
+            raise InvalidArgumentError(
+                f"Rank {own} is not a member of process set {self.process_set_id} ({listed(self.ranks)})."
+            )
+        return self.ranks.index(own)
+
+    def included(self) -> bool:
+        """True if this process is a member, whether the set is registered or not. Before `init` it is a member of the
+        global set only."""
+        place = session.place()
+        if place is None or self.ranks is None:
+            return self.process_set_id == 0
+        return place.rank in self.ranks
+
+    def __repr__(self) -> str:
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"
+
+
+def _make_global_process_set() -> ProcessSet:
+    process_set = ProcessSet([])
+    process_set.process_set_id = 0
+    process_set.ranks = None
+    return process_set
+
+
+# All ranks of the job. Its ranks are filled in by `init`.
+global_process_set: Final[ProcessSet] = _make_global_process_set()
+
+# Sets registered in this session, so that shutdown can reset the objects that users hold.
+_registered: Final[list[ProcessSet]] = []
+
+
+def listed(ranks: Sequence[int]) -> str:
+    """ "rank 3" or "ranks 0, 2, 5", shortened when long."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    shown = ranks if len(ranks) <= 16 else ranks[:15]
+    return f"ranks {', '.join(map(str, shown))}" + ("" if shown is ranks else f", ... ({len(ranks)} ranks)")
+
+
+def add_process_set(process_set: Union[ProcessSet, Sequence[int]]) -> ProcessSet:
+    """Registers a process set while the job runs.
+
+    Collective over all ranks of the job, members or not.
+
+    Args:
+        process_set: an unregistered ProcessSet, or a list of global ranks.
+
+    Returns:
+        The ProcessSet, with its id filled in.
+
+    Raises:
+        InvalidArgumentError: dynamic process sets are not enabled, the same ranks are registered already, or a rank
+            does not exist.
+        NotInitializedError: `init` has not been called.
+        UnsupportedError: an MPI communicator.
+        MismatchError: the ranks of the job asked for different sets.
+    """
+    _require_dynamic("add_process_set")
+    if not isinstance(process_set, ProcessSet):
+        process_set = ProcessSet(process_set)
+    register(process_set)
+    return process_set
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Forgets a process set while the job runs.
+
+    Collective over all ranks of the job, members or not.
+
+    Returns:
+        True; False for the global set or one that is not registered.
+
+    Raises:
+        InvalidArgumentError: dynamic process sets are not enabled.
+        NotInitializedError: `init` has not been called.
+    """
+    current = _require_dynamic("remove_process_set")
+    if process_set.process_set_id is None or process_set.process_set_id == 0:
+        return False
+    handle = current.engine.process_set_remove(process_set.process_set_id)
+    # Prepared operations of the set are stale from here on.
+    session.renew_stamp()
+    waiting.finish(current.engine, handle)
+    process_set.process_set_id = None
+    if process_set in _registered:
+        _registered.remove(process_set)
+    return True
+
+
+def register(process_set: ProcessSet) -> None:
+    """Registers a set with the engine and fills in its id. Collective over all ranks of the job; used by `init` too."""
+    current = session.require()
+    ranks = process_set.ranks
+    if process_set.process_set_id is not None:
+        raise InvalidArgumentError(f"This process set is registered already (id {process_set.process_set_id}).")
+    if not ranks or ranks[-1] >= current.size:
+        raise InvalidArgumentError(
+            f"A process set needs one or more ranks from 0 to {current.size - 1}. Received: {ranks or 'none'}."
+        )
+    for other in current.engine.process_set_list():
+        if current.engine.process_set_ranks(other) == ranks:
+            raise InvalidArgumentError(f"A process set of {listed(ranks)} exists already (id {other}); use that one.")
+    process_set.process_set_id = waiting.finish(current.engine, current.engine.process_set_add(ranks), value=True)
+    _registered.append(process_set)
+    session.renew_stamp()
+
+
+def on_init(size: int) -> None:
+    """Fills in the global set."""
+    global_process_set.ranks = list(range(size))
+
+
+def refresh_global(basics: Any) -> None:
+    """Fills in the global set as `init` does, if `basics` says that it has been called."""
+    if basics.is_initialized():
+        on_init(basics.size())
+
+
+def with_id(process_set_id: int) -> ProcessSet:
+    """An object for the registered set of this number, beside the one that it was registered with.
+
+    Raises:
+        InvalidArgumentError: there is none.
+        NotInitializedError: `init` has not been called.
+    """
+    process_set = ProcessSet(session.require().engine.process_set_ranks(process_set_id))
+    process_set.process_set_id = process_set_id
+    return process_set
+
+
+def leaves_out_this_rank(process_set: ProcessSet) -> bool:
+    """True if the set is registered and this rank is not in it: then there is nothing to reduce here. A set that is not
+    registered leaves nobody out; its operations say what is wrong with it."""
+    return process_set.process_set_id is not None and not process_set.included()
+
+
+def on_shutdown() -> None:
+    """Unregisters all objects: their ids mean nothing any more."""
+    for process_set in _registered:
+        process_set.process_set_id = None
+    _registered.clear()
+    global_process_set.ranks = None
+
+
+def ids_and_ranks() -> dict[int, list[int]]:
+    """Registered ids and their members."""
+    engine = session.require().engine
+    return {number: engine.process_set_ranks(number) for number in engine.process_set_list()}
+
+
+def check_static_list(process_sets: Any) -> list[ProcessSet]:
+    """The sets given to `init`, checked before anything is started.
+
+    Raises:
+        InvalidArgumentError: an entry is no ProcessSet, or two have the same ranks.
+    """
+    checked: list[ProcessSet] = []
+    seen: list[Optional[list[int]]] = []
+    for entry in process_sets:
+        if not isinstance(entry, ProcessSet):
+            raise InvalidArgumentError(f"process_sets must hold hvd.ProcessSet objects. Received: {entry!r}.")
+        if entry.ranks in seen:
+            raise InvalidArgumentError(
+                f"process_sets holds the ranks {entry.ranks} twice; each set must be given once."
+            )
+        seen.append(entry.ranks)
+        checked.append(entry)
+    return checked
+
+
+def _require_dynamic(caller: str) -> session.Session:
+    current = session.require()
+    if not current.dynamic_process_sets:
+        raise InvalidArgumentError(
+            f"{caller} needs dynamic process sets, which are off. Call hvd.init(process_sets='dynamic') or set "
+            "HOROVOD_DYNAMIC_PROCESS_SETS=1 on all ranks, or give the sets to hvd.init(process_sets=[...])."
+        )
+    return current

@@ -1,0 +1,1 @@
+"""The collectives, written once for every framework: arguments, checks, names, submission."""

@@ -1,0 +1,151 @@
+"""One call that is ready to go: all but the tensors' addresses is filled in, so that it can go again and again.
+
+`prepared_calls` keeps those that were made before. A repeated operation costs a few attribute writes and one call of
+the engine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, Final, Optional
+
+from horovod._core.life import handles, session, waiting
+from horovod._core.life.engine_port import IN_PROGRESS, OK
+from horovod._native import abi
+
+__all__ = ["Prepared"]
+
+_BATCH: Final = 0  # flags of hvd_submit: the caller does not wait at once
+_WILL_WAIT: Final = abi.SUBMIT_WILL_WAIT  # it does, and drives the engine meanwhile
+
+
+class Prepared:
+    """A submission of one tensor or a group, complete but for the tensors' addresses.
+
+    Attributes:
+        stamp: the session's stamp under which this is valid.
+        session: the session.
+        first: the op struct of the first tensor (all of them: `members`).
+        dtypes, shapes: the framework's own, for `Adapter.address_if`; of the first tensor.
+        member_keys: (dtype, shape) of each tensor.
+        address, n: of the op structs.
+        handle: where the engine writes the handle; `handle_address` points there.
+        what: for messages.
+        placed, placed_bytes: of a result that is not of the input's shape: what the caller may give memory for. None:
+            the core allocates it.
+    """
+
+    __slots__ = (
+        "_keep", "address", "dtype", "first", "handle", "handle_address", "member_keys", "members", "n", "placed",
+        "placed_bytes", "run", "session", "shape", "stamp", "what",
+    )  # fmt: skip
+
+    def __init__(self, current: session.Session, what: str, members: Sequence[abi.HvdOp]) -> None:
+        n = len(members)
+        block = (abi.HvdOp * n)(*members)
+        self.stamp = session.stamp
+        self.session = current
+        self.run = current.engine.run
+        self.members = [block[i] for i in range(n)]
+        self.first = self.members[0]
+        self.address = ctypes.addressof(block)
+        self.n = n
+        self.handle = ctypes.c_int64(0)
+        self.handle_address = ctypes.addressof(self.handle)
+        self.what = what
+        self.member_keys: list[tuple[Any, Any]] = []
+        self.dtype: Any = None
+        self.shape: Any = None
+        self.placed: Optional[tuple[int, ...]] = None
+        self.placed_bytes = 0
+        self._keep = (block, members)
+
+    def remember(self, keys: list[tuple[Any, Any]]) -> None:
+        """Notes what `Adapter.address_if` compares with when this is used again."""
+        self.member_keys = keys
+        self.dtype, self.shape = keys[0]
+
+    def submit(
+        self, keep: Any, result: Any, finisher: Optional[handles.Finisher] = None, waits: bool = False
+    ) -> handles.Pending:
+        """Submits with the addresses as they are now.
+
+        Args:
+            keep: the tensors, kept alive until the operation is done.
+            result, finisher: see `handles.Pending`.
+            waits: the caller is going to `handles.finish` it at once; it may be done when this returns.
+
+        Raises:
+            HorovodError: the engine refused, or (with `waits`) the operation failed.
+        """
+        handle = self.handle
+        handle.value = 0
+        try:
+            if waits and finisher is None:
+                status = self.run(self.address, self.n, waiting.SLICE_S, self.handle_address)
+            else:
+                flags = _WILL_WAIT if waits else _BATCH
+                status = self.session.engine.submit(self.address, self.n, flags, self.handle_address)
+            number = handle.value
+            pending = handles.Pending(self.session, number, self.what, keep, result, finisher)
+        except BaseException:
+            # A signal handler raised just after the engine had taken the operation.
+            self.rescue(keep)
+            raise
+        if status not in (OK, IN_PROGRESS):
+            raise self.session.engine.error(status)
+        return pending
+
+    def run_now(self, keep: Any) -> None:
+        """Submits and waits; for operations whose outputs the caller gives.
+
+        Raises:
+            HorovodError: the operation failed.
+        """
+        try:
+            status = self.run(self.address, self.n, waiting.SLICE_S, self.handle_address)
+        except BaseException:
+            self.rescue(keep)
+            raise
+        if status != OK:
+            self.go_on(status, keep)
+
+    def run_placed(self, keep: Any, finisher: handles.Finisher) -> Any:
+        """Submits and waits; for a result of which the caller gave memory that may be of the wrong size.
+
+        Returns:
+            None: the result is in that memory. Otherwise what the finisher made of the engine's.
+
+        Raises:
+            HorovodError: the operation failed.
+        """
+        try:
+            status = self.run(self.address, self.n, waiting.SLICE_S, self.handle_address)
+            number = self.handle.value
+            if status == OK and not number:
+                return None
+        except BaseException:
+            self.rescue(keep)
+            raise
+        if status not in (OK, IN_PROGRESS):
+            raise self.session.engine.error(status)
+        pending = handles.Pending(self.session, number, self.what, keep, None, finisher)
+        self.handle.value = 0
+        return handles.finish(pending)
+
+    def go_on(self, status: int, keep: Any) -> None:
+        """After a `run` that did not succeed at once: waits on, or raises."""
+        if status != IN_PROGRESS:
+            raise self.session.engine.error(status)
+        pending = handles.Pending(self.session, self.handle.value, self.what, keep, None)
+        self.handle.value = 0
+        handles.finish(pending)
+
+    def rescue(self, keep: Any) -> None:
+        """After an exception in the middle of a call: if the engine has the operation, its tensors stay alive until it
+        is done."""
+        number = self.handle.value
+        self.handle.value = 0
+        if number:
+            handles.abandon(handles.Pending(self.session, number, self.what, keep, None))

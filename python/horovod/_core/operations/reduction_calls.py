@@ -1,0 +1,180 @@
+"""How an allreduce or reducescatter is checked, prepared and submitted; the public methods on top are in `reductions`.
+
+A call that was made before is found by its arguments as a plain tuple, the cheapest thing to make; any other goes on
+as `ReduceArguments`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from horovod._core.life import handles
+from horovod._core.life.engine_port import ALLREDUCE, REDUCESCATTER
+from horovod._core.operations import checks, reduce_ops
+from horovod._core.operations.prepared import Prepared
+from horovod._core.operations.reduce_ops import ReduceOp
+from horovod._core.operations.submission import Call, op_struct
+from horovod._core.operations.tensor_operations import TensorOperations
+
+# The fields of ReduceArguments, in their order.
+ReduceKey = tuple[Any, Any, Any, Any, Any, Any]
+
+
+@dataclass(frozen=True)
+class ReduceArguments:
+    """What a user says of a reduction, unchecked.
+
+    Args:
+        name: identity of the operation; of a group also a tuple of its members' names.
+        average, op, prescale, postscale, process_set: as of `Reductions.allreduce`.
+    """
+
+    __slots__ = ("average", "name", "op", "postscale", "prescale", "process_set")
+    name: Any
+    average: Any
+    op: Any
+    prescale: Any
+    postscale: Any
+    process_set: Any
+
+    @property
+    def key(self) -> ReduceKey:
+        """What a prepared call is found by."""
+        return self.name, self.average, self.op, self.prescale, self.postscale, self.process_set
+
+    @property
+    def is_plain(self) -> bool:
+        """True if these are values. A tensor or array would be a key by identity, or none at all; and of `average` the
+        user is told every time."""
+        if self.average is not None or not (self.op is None or isinstance(self.op, int)):
+            return False
+        return type(self.prescale) in (int, float) and type(self.postscale) in (int, float)
+
+    def resolved(self) -> tuple[ReduceOp, tuple[float, float]]:
+        """The operation and its factors.
+
+        Raises:
+            InvalidArgumentError: there is no such operation, or a factor is no number.
+        """
+        op = reduce_ops.resolve(self.op, self.average)
+        prescale = checks.factor("prescale_factor", self.prescale)
+        return op, (prescale, checks.factor("postscale_factor", self.postscale))
+
+
+class ReductionCalls(TensorOperations):
+    """The private half of `Reductions`."""
+
+    def start_allreduce(self, tensors: list[Any], arguments: ReduceArguments, single: bool) -> handles.Pending:
+        """Submits an allreduce in place, of one tensor or of a group. For `training.reducer`, which waits by itself."""
+        return self._start_allreduce(tensors, True, arguments.key, single)
+
+    def start_allreduce_again(self, ready: Prepared, tensor: Any) -> Optional[handles.Pending]:
+        """Submits a prepared allreduce of one tensor in place; None if it does not fit the tensor or the session."""
+        return ready.submit(tensor, tensor) if self.prepared.aim(ready, tensor) else None
+
+    def _start_allreduce(
+        self, tensors: list[Any], in_place: bool, key: ReduceKey, single: bool = True, waits: bool = False
+    ) -> handles.Pending:
+        """Submits an allreduce of one tensor (`single`) or of a group. `waits`: see `Prepared.submit`."""
+        if not tensors and not single:
+            return handles.done([])
+        again = self.prepared.submit_alike(_allreduce_key(key, single, len(tensors)), tensors, in_place, single, waits)
+        return self._start_first(tensors, in_place, ReduceArguments(*key), single, waits) if again is None else again
+
+    def _start_first(
+        self, tensors: list[Any], in_place: bool, arguments: ReduceArguments, single: bool, waits: bool
+    ) -> handles.Pending:
+        with Call(ALLREDUCE, arguments.process_set, arguments.name, None if single else len(tensors)) as call:
+            op, factors = arguments.resolved()
+            reduce_ops.check_members(op, call.number, call.session.size)
+            self._require_reducible(call.what, tensors, op, factors)
+            if in_place:
+                checks.require_writable(call.what, self._adapter, tensors)
+                checks.require_distinct(call.what, self._adapter, tensors)
+        ready = self._prepare(call, tensors, op, factors)
+        hosts, staged = self._on_host(tensors)
+        outputs = hosts if in_place or staged else [self._adapter.empty_like(tensor) for tensor in tensors]
+        for member, host, output in zip(ready.members, hosts, outputs):
+            member.input = self._adapter.address(host)
+            member.output = self._adapter.address(output)
+        results = tensors if in_place else outputs
+        finisher = self._staging_finisher(tensors, hosts, in_place, single) if staged else None
+        pending = ready.submit((tensors, hosts, outputs), results[0] if single else results, finisher, waits)
+        if not staged and arguments.is_plain:
+            self.prepared.remember(_allreduce_key(arguments.key, single, len(tensors)), ready, tensors)
+        return pending
+
+    def _start_reducescatter(
+        self, tensors: list[Any], key: ReduceKey, single: bool = True, waits: bool = False
+    ) -> handles.Pending:
+        """Submits a reducescatter of one tensor (`single`) or of a group; the core allocates the results."""
+        if not tensors and not single:
+            return handles.done([])
+        known: Hashable = ("reducescatter", key, single, len(tensors))
+        finisher = self._results_finisher(tensors, single)
+        again = self.prepared.submit_allocated(known, tensors, finisher, waits)
+        if again is not None:
+            return again
+        asked = ReduceArguments(*key)
+        with Call(REDUCESCATTER, asked.process_set, asked.name, None if single else len(tensors)) as call:
+            op, factors = asked.resolved()
+            reduce_ops.check_linear(call.what, op)
+            self._require_reducible(call.what, tensors, op, factors)
+            checks.require_rows(call.what, (len(self._adapter.shape(tensor)) for tensor in tensors))
+        ready = self._prepare(call, tensors, op, factors)
+        hosts, staged = self._on_host(tensors)
+        for member, host in zip(ready.members, hosts):
+            member.input = self._adapter.address(host)
+        pending = ready.submit((tensors, hosts), None, finisher, waits)
+        if not staged and asked.is_plain:
+            rows = self._adapter.shape(tensors[0])[0]
+            own = checks.own_rows(rows, asked.process_set.ranks, call.session.rank)
+            self.prepared.remember(known, ready, tensors, own)
+        return pending
+
+    def _prepare(
+        self, call: Call, tensors: Sequence[Any], reduce_op: ReduceOp, factors: tuple[float, float]
+    ) -> Prepared:
+        members = []
+        for tensor, name in zip(tensors, call.names):
+            member = op_struct(
+                call.op_type, call.number, name, self._adapter.dtype(tensor), self._adapter.shape(tensor)
+            )
+            member.reduce_op = int(reduce_op)
+            member.prescale, member.postscale = factors
+            members.append(member)
+        return Prepared(call.session, call.what, members)
+
+    def _require_tensors(
+        self, op_type: int, tensors: Sequence[Any], name: Any, process_set: Any, single: bool = True
+    ) -> None:
+        """Before they are compressed. The other members are told of what is no tensor, like of any bad argument."""
+        if not all(map(self._adapter.owns, tensors)):
+            with Call(op_type, process_set, name, None if single else len(tensors)) as call:
+                checks.require_tensors(call.what, self._adapter, tensors)
+
+    def _require_reducible(self, what: str, tensors: Sequence[Any], op: ReduceOp, factors: tuple[float, float]) -> None:
+        self._require_movable(what, tensors)
+        checks.require_reducible(op, self._adapter, tensors, factors)
+
+    def _staging_finisher(self, tensors: list[Any], hosts: list[Any], in_place: bool, single: bool) -> handles.Finisher:
+        """After an allreduce in host copies: the results back on the tensors' devices."""
+        adapter = self._adapter
+
+        def finisher(owner: object, handle: int) -> Any:
+            if not in_place:
+                results = [adapter.from_host(host, tensor) for host, tensor in zip(hosts, tensors)]
+                return results[0] if single else results
+            for tensor, host in zip(tensors, hosts):
+                if host is not tensor:
+                    adapter.copy_into(tensor, host)
+            return tensors[0] if single else tensors
+
+        return finisher
+
+
+def _allreduce_key(key: ReduceKey, single: bool, n: int) -> Hashable:
+    # The length tells a group from one of other tensors under its name.
+    return key if single else (key, n)

@@ -1,0 +1,133 @@
+"""What is submitted and under which names: op structs, the calls that they belong to, refusals.
+
+This file knows tensors only as (dtype number, shape, address); it submits nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, NoReturn, Optional, Union
+
+from horovod._core.errors import HorovodError, InvalidArgumentError
+from horovod._core.life import session
+from horovod._core.life.engine_port import OP_NAMES
+from horovod._core.life.process_sets import ProcessSet, listed
+from horovod._native import abi
+
+
+def full_name(op_type: int, name: Optional[str]) -> str:
+    """The name that is negotiated: "allreduce.NAME"; empty for an unnamed operation, which the engine counts per
+    process set and operation."""
+    if name is None or name == "":
+        return ""
+    if not isinstance(name, str) or "\0" in name:
+        raise InvalidArgumentError(f"name must be a text without NUL characters. Received: {name!r}.")
+    return f"{OP_NAMES[op_type]}.{name}"
+
+
+def called(op_type: int, name: Any) -> str:
+    """The operation as messages call it: "allreduce 'NAME'"."""
+    return f"{OP_NAMES[op_type]} '{name}'" if name else OP_NAMES[op_type]
+
+
+def member_names(base: str, n: int) -> list[str]:
+    """Names of a group's tensors: "BASE_1of3", ...; of an unnamed group: all empty."""
+    return [base and f"{base}_{i}of{n}" for i in range(1, n + 1)]
+
+
+def member_set(current: session.Session, process_set: Any) -> int:
+    """The id of a process set that this rank belongs to.
+
+    Raises:
+        InvalidArgumentError: not a ProcessSet, not registered, or this rank is no member.
+    """
+    if not isinstance(process_set, ProcessSet):
+        raise InvalidArgumentError(f"process_set must be an hvd.ProcessSet. Received: {process_set!r}.")
+    number = process_set.process_set_id
+    if number is None or process_set.ranks is None:
+        raise InvalidArgumentError(
+            f"{process_set} is not registered. Give it to hvd.init(process_sets=[...]) or call hvd.add_process_set on "
+            "all ranks."
+        )
+    if number != 0 and current.rank not in process_set.ranks:
+        raise InvalidArgumentError(
+            f"Rank {current.rank} is not a member of process set {number} ({listed(process_set.ranks)}) and "
+            "cannot take part in its operations."
+        )
+    return number
+
+
+def refuse(
+    current: session.Session, op_type: int, process_set: int, names: Sequence[str], error: Exception
+) -> NoReturn:
+    """Raises `error` here, after telling the other members that this rank will not take part, so that they fail with
+    the reason instead of waiting."""
+    # The others' message names the operation itself.
+    reason = str(error)
+    if reason.startswith(f"{OP_NAMES[op_type]} '"):
+        reason = reason.partition("': ")[2] or reason
+    # A named group fails as a whole with its first tensor; a refusal of the others would wait for the next group of
+    # that name. Unnamed operations are counted: each must have its number, and never comes again.
+    for name in names[:1] if names[0] else names:
+        try:
+            current.engine.refuse(op_type, process_set, name, reason)
+        except HorovodError as failure:
+            # The engine has failed already: then the others know more important news.
+            raise error from failure
+    raise error
+
+
+def op_struct(op_type: int, process_set: int, name: str, dtype: int, shape: Sequence[int], root: int = 0) -> abi.HvdOp:
+    """An hvd_op without addresses; factors are 1."""
+    op = abi.HvdOp()
+    op.type = op_type
+    op.dtype = dtype
+    op.root_rank = root
+    op.process_set = process_set
+    op.ndim = len(shape)
+    op.prescale = 1.0
+    op.postscale = 1.0
+    op.name = name.encode()
+    op.shape = (ctypes.c_int64 * max(len(shape), 1))(*shape)
+    return op
+
+
+class Call:
+    """One call on its way: where it goes and under which names, so that a refusal reaches the other members.
+
+    Args:
+        op_type: hvd_op_type.
+        process_set: as the user gave it.
+        name: as the user gave it; a tuple names each tensor of a group.
+        n: number of tensors; None for a single one that is no group.
+
+    Raises:
+        NotInitializedError: no session.
+        InvalidArgumentError: this rank is not in the set, or the name is none. The other members are not told: there
+            is nobody to tell it for, or no name that they would wait under.
+    """
+
+    __slots__ = ("names", "number", "op_type", "session", "what")
+
+    def __init__(
+        self, op_type: int, process_set: Any, name: Union[None, str, tuple[str, ...]], n: Optional[int] = None
+    ) -> None:
+        self.session = session.require()
+        self.op_type = op_type
+        self.number = member_set(self.session, process_set)
+        if isinstance(name, tuple):
+            self.names = [full_name(op_type, one) for one in name]
+            name = f"{name[0]}' and {len(name) - 1} more"
+        else:
+            base = full_name(op_type, name)
+            self.names = [base] if n is None else member_names(base, n)
+        self.what = called(op_type, name)
+
+    def __enter__(self) -> Call:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        """A check in the body failed on this rank: tells the other members, then lets the error through."""
+        if isinstance(error, HorovodError):
+            refuse(self.session, self.op_type, self.number, self.names, error)

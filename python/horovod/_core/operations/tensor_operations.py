@@ -1,0 +1,59 @@
+"""What all operations on tensors share: the adapter, the calls made before, staging through the host, results.
+
+Base of `Reductions` and `Movements`. No operation of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from horovod._core.errors import InvalidArgumentError
+from horovod._core.life import handles, session
+from horovod._core.operations import checks
+from horovod._core.operations.prepared_calls import PreparedCalls
+from horovod._core.tensors.adapter import Adapter
+
+
+class TensorOperations:
+    """Operations for the tensors of one framework.
+
+    Args:
+        adapter: answers the questions about tensors.
+
+    Attributes:
+        prepared: the calls made before, ready to go again.
+    """
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
+        self.prepared: Final = PreparedCalls(adapter)
+        self._run_in_place = self.prepared.run_in_place  # the hot path: one look-up less
+
+    def _require_movable(self, what: str, tensors: Sequence[Any]) -> None:
+        """Raises InvalidArgumentError unless all are tensors of a known element type, whose values lie in memory
+        without gaps."""
+        checks.require_tensors(what, self._adapter, tensors)
+        for reason in map(self._adapter.unfit, tensors):
+            if reason:
+                raise InvalidArgumentError(f"{what} {reason}")
+        checks.require_movable(what, self._adapter, tensors)
+
+    def _on_host(self, tensors: Sequence[Any]) -> tuple[list[Any], bool]:
+        """The tensors as contiguous CPU tensors, and whether any had to be copied."""
+        adapter = self._adapter
+        hosts = [tensor if adapter.device(tensor) == "cpu" else adapter.to_host(tensor) for tensor in tensors]
+        return hosts, any(host is not tensor for host, tensor in zip(hosts, tensors))
+
+    def _results_finisher(self, likes: Sequence[Any], single: bool) -> handles.Finisher:
+        """Takes core-allocated results, one per tensor, onto the devices of `likes`."""
+        adapter = self._adapter
+
+        def finisher(owner: session.Session, handle: int) -> Any:
+            results = [
+                adapter.from_host(adapter.wrap(owner.engine.take_result(handle, index), like), like)
+                for index, like in enumerate(likes)
+            ]
+            return results[0] if single else results
+
+        return finisher

@@ -1,0 +1,168 @@
+"""What the core needs to know about a framework's tensors: the questions an adapter answers.
+
+One adapter per framework (`horovod.torch`, `horovod.numpy`, ...), and the reference, NumPy's. Everything that
+does not depend on who owns the tensor is written once, in `collectives`, `reducer`, `compression` and `objects`, in
+terms of this protocol. An adapter holds no state of an operation and never calls the engine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, Callable, Protocol
+
+from horovod._core.tensors import dtypes
+
+# Answer of `Adapter.address_if` for a tensor that needs the long way.
+NO_MATCH = -1
+
+
+class ResultBlock:
+    """Memory that the core allocated for a result; given back when the last object that refers to it dies.
+
+    Attributes:
+        address: where the elements are; 0 when there are none.
+        nbytes: size of the data.
+        dtype: number of the element type (`horovod._core.tensors.dtypes`).
+        shape: extents, row-major.
+    """
+
+    __slots__ = ("_free", "_owner", "address", "dtype", "nbytes", "shape")
+
+    def __init__(
+        self, address: int, owner: int, nbytes: int, dtype: int, shape: tuple[int, ...], free: Callable[[int], None]
+    ) -> None:
+        self.address = address
+        self.nbytes = nbytes
+        self.dtype = dtype
+        self.shape = shape
+        self._owner = owner
+        self._free = free
+
+    def __del__(self) -> None:
+        owner, self._owner = self._owner, 0
+        if owner:
+            self._free(owner)
+
+    def buffer(self) -> ctypes.Array[ctypes.c_ubyte]:
+        """The bytes as an object with the buffer protocol, which keeps this block alive (no copy)."""
+        view = (ctypes.c_ubyte * self.nbytes).from_address(self.address) if self.nbytes else (ctypes.c_ubyte * 0)()
+        view._block = self  # type: ignore[attr-defined]
+        return view
+
+
+class Adapter(Protocol):
+    """Answers questions about the tensors of one framework. All methods are local, thread-safe and do not block on
+    other ranks."""
+
+    @property
+    def framework(self) -> str:
+        """Name for messages, e.g. "torch"."""
+        ...
+
+    @property
+    def maker(self) -> str:
+        """What makes a tensor of another value, for messages: "torch.tensor"."""
+        ...
+
+    def owns(self, value: Any) -> bool:
+        """True if `value` is a tensor of this framework (a list of numbers is not)."""
+        ...
+
+    def dtype(self, tensor: Any) -> int:
+        """Number of the element type (`horovod._core.tensors.dtypes`), or -1 for one that the core cannot reduce or
+        move."""
+        ...
+
+    def dtype_name(self, tensor: Any) -> str:
+        """The framework's own name of the element type, for messages."""
+        ...
+
+    def shape(self, tensor: Any) -> tuple[int, ...]:
+        """Extents; () for a scalar."""
+        ...
+
+    def device(self, tensor: Any) -> str:
+        """ "cpu", or e.g. "cuda:0": then the operation is staged through `to_host` and `from_host`."""
+        ...
+
+    def unfit(self, tensor: Any) -> str:
+        """Why no collective takes this tensor, whose memory does not hold its values, and the remedy, as the rest of a
+        sentence: "needs a dense tensor. Received ...". Empty for all others."""
+        ...
+
+    def is_contiguous(self, tensor: Any) -> bool:
+        """True if the elements lie in memory row-major without gaps."""
+        ...
+
+    def is_writable(self, tensor: Any) -> bool:
+        """False for a read-only tensor, which no operation may have as its output."""
+        ...
+
+    def address(self, tensor: Any) -> int:
+        """Address of the first element of a contiguous CPU tensor; 0 if it has no elements."""
+        ...
+
+    def key(self, tensor: Any) -> tuple[Any, Any]:
+        """(the framework's dtype, its shape): what `address_if` compares with in later calls for the same name."""
+        ...
+
+    def address_if(self, tensor: Any, dtype: Any, shape: Any) -> int:
+        """The hot path: `address(tensor)` if it is a contiguous CPU tensor of this framework with exactly that `dtype`
+        and `shape` (as `key` gave them) and writable, else NO_MATCH. Must not raise for any object."""
+        ...
+
+    def empty_like(self, tensor: Any) -> Any:
+        """A new contiguous tensor of the same dtype, shape and device; contents undefined."""
+        ...
+
+    def empty(self, shape: tuple[int, ...], like: Any) -> Any:
+        """As `empty_like`, of another shape."""
+        ...
+
+    def contiguous(self, tensor: Any) -> Any:
+        """The tensor itself if contiguous or unfit, else a contiguous copy on the same device."""
+        ...
+
+    def to_host(self, tensor: Any) -> Any:
+        """A contiguous CPU copy of a tensor that lives on a device (waits for pending work on it)."""
+        ...
+
+    def from_host(self, host: Any, like: Any) -> Any:
+        """A copy of the CPU tensor `host` on the device of `like`; `host` itself if that is the CPU."""
+        ...
+
+    def copy_into(self, target: Any, source: Any) -> None:
+        """target[...] = source, of equal shape, across devices, dtypes and strides."""
+        ...
+
+    def wrap(self, block: ResultBlock, like: Any) -> Any:
+        """A CPU tensor over the block's memory without a copy, keeping the block alive. `like` is the input tensor (for
+        a subclass or other attributes that results share with it)."""
+        ...
+
+    def from_values(self, values: Sequence[int], like: Any) -> Any:
+        """A one-dimensional int32 tensor of these values on the device of `like` (received splits)."""
+        ...
+
+    def values_of(self, tensor: Any) -> list[int]:
+        """The elements of a one-dimensional integer tensor of this framework as Python integers (splits). ValueError if
+        it is not one."""
+        ...
+
+    def cast(self, tensor: Any, dtype: int) -> Any:
+        """A copy with another element type (`horovod._core.tensors.dtypes`), same shape and device; the tensor itself
+        if it has it already."""
+        ...
+
+    def slot_key(self, tensor: Any) -> int:
+        """An identity of the tensor's memory that is equal for equal storage (to notice one tensor given twice in a
+        group)."""
+        ...
+
+
+def describe(adapter: Adapter, tensor: Any) -> str:
+    """ "float32 [512, 64]", as in the engine's own messages."""
+    number = adapter.dtype(tensor)
+    name = dtypes.NAMES[number] if number >= 0 else adapter.dtype_name(tensor)
+    return f"{name} {list(adapter.shape(tensor))}"

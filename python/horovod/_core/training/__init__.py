@@ -1,0 +1,1 @@
+"""What training adds to the collectives: reducing gradients, rates of learning, elastic states."""

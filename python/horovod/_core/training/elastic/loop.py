@@ -1,0 +1,68 @@
+"""The retry loop of elastic training: synchronise, train, and after a failure or a change of hosts restore,
+re-initialise and go on.
+
+`run_fn` is what each framework's `elastic.run` binds. It decides from the exception alone; state and re-initialisation
+are its callers'.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable
+
+from horovod._core.errors import (
+    HorovodInternalError,
+    HostsUpdatedInterrupt,
+    MismatchError,
+    NotInitializedError,
+    ResourceError,
+)
+from horovod._core.life import context
+from horovod._core.training.elastic.notification import notification_manager
+from horovod._core.training.elastic.state import State
+
+__all__ = ["reset_engine", "run_fn"]
+
+
+def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
+    """Wraps a training function so that it survives failures and changes of hosts.
+
+    Args:
+        func: called as func(state, *args, **kwargs), again and again until it returns.
+        reset: re-initialises the engine with the ranks that are there; collective.
+
+    Returns:
+        A function of the same signature. A mistake of the program (MismatchError, NotInitializedError) and a lack that
+        would be there again (ResourceError) are never retried.
+    """
+
+    @functools.wraps(func)
+    def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
+        notification_manager.register_listener(state)
+        skip_sync = False
+        try:
+            while True:
+                try:
+                    if not skip_sync:
+                        state.sync()
+                    return func(state, *args, **kwargs)
+                except (MismatchError, NotInitializedError, ResourceError):
+                    raise
+                except HorovodInternalError:
+                    context.stop_engine()  # else restoring an optimizer would wait for gradients that nobody completes
+                    state.restore()
+                    skip_sync = False
+                except HostsUpdatedInterrupt as news:
+                    skip_sync = news.skip_sync
+                reset()
+                state.on_reset()
+        finally:
+            notification_manager.remove_listener(state)
+
+    return wrapper
+
+
+def reset_engine() -> None:
+    """Leaves the job and joins it again. Collective."""
+    context.shutdown()
+    context.init()

@@ -1,0 +1,67 @@
+"""News of hosts on their way from the launcher to the training loop: `NotificationManager`.
+
+The launcher's elastic driver (or any other source) calls `handle_hosts_updated`, on any thread; states that listen are
+told. A job that was not started in elastic mode has no source, and then nothing ever comes.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final, Protocol
+
+__all__ = ["HostUpdateResult", "NotificationManager", "notification_manager"]
+
+
+class HostUpdateResult:
+    """Kinds of update; they add up."""
+
+    no_update: Final = 0
+    removed: Final = 1
+    added: Final = 2
+    mixed: Final = 3
+
+
+class Listener(Protocol):
+    """Who wants to know of hosts; `State` is one."""
+
+    def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
+        """Hosts have changed.
+
+        Args:
+            timestamp: when, in seconds since the epoch.
+            update_res: one of HostUpdateResult.
+        """
+        ...
+
+
+class NotificationManager:
+    """Passes news of hosts on to its listeners. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # guards _listeners
+        self._listeners: list[Listener] = []
+
+    def init(self) -> None:
+        """Begins to listen. Nothing has to be opened for it: whoever has news calls `handle_hosts_updated`."""
+
+    def register_listener(self, listener: Listener) -> None:
+        """Tells `listener` of all later updates; registering twice changes nothing."""
+        with self._lock:
+            if listener not in self._listeners:
+                self._listeners.append(listener)
+
+    def remove_listener(self, listener: Listener) -> None:
+        """Stops telling `listener`; unknown ones are ignored."""
+        with self._lock:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+    def handle_hosts_updated(self, timestamp: float, update_res: int) -> None:
+        """Tells all listeners."""
+        with self._lock:
+            listeners = list(self._listeners)
+        for listener in listeners:
+            listener.on_hosts_updated(timestamp, update_res)
+
+
+notification_manager: Final = NotificationManager()

@@ -1,0 +1,1 @@
+"""Which rank this process is, as the launcher or cluster that started it tells."""

@@ -1,0 +1,103 @@
+"""Which rank this process is, and how that is known: the `Placement` record.
+
+Made by `horovod._net.clusters.launchers.detect_placement` from the environment, used by `bootstrap` and by
+`horovod._core.life.context` to answer rank(), size() and so on. It only holds and checks numbers: it reads no
+environment and opens nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Optional
+
+from horovod._net.failures import PlacementError
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One rank's place in its job.
+
+    Attributes:
+        rank, size: among all ranks of the job.
+        local_rank, local_size: among the ranks of this host.
+        cross_rank, cross_size: this host among the hosts.
+        launcher: who started the process: "horovodrun", "torchrun", "Open MPI", ..., or "single process".
+        job_key: text that is equal on all ranks of the job and on no other job of this host.
+        hostname: this host's name, for messages.
+        meeting_directory: private directory made by the launcher, or None: the first rank that comes makes one.
+        secret: the job's 32-byte secret when the launcher gave one, else None.
+        launcher_ranks: the launcher's number of each rank, where the job was restricted to some; else empty.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+    launcher: str
+    job_key: str
+    hostname: str = ""
+    meeting_directory: Optional[str] = None
+    secret: Optional[bytes] = field(default=None, repr=False)
+    launcher_ranks: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for what in ("", "local_", "cross_"):
+            index, count = getattr(self, f"{what}rank"), getattr(self, f"{what}size")
+            if count < 1 or not 0 <= index < count:
+                raise PlacementError(
+                    f"{self.launcher}: {what}rank {index} does not fit {what}size {count}; it must be from 0 to "
+                    f"{what}size - 1. Check the variables that {self.launcher} sets for this process."
+                )
+        if self.local_size > self.size:
+            raise PlacementError(f"{self.launcher}: local_size {self.local_size} is larger than size {self.size}.")
+
+    @property
+    def one_host(self) -> bool:
+        """True when all ranks of the job are on this host."""
+        return self.local_size == self.size
+
+    def launcher_rank(self, rank: int) -> int:
+        """What the launcher calls this rank."""
+        return self.launcher_ranks[rank] if self.launcher_ranks else rank
+
+    def restricted_to(self, ranks: Sequence[int]) -> Placement:
+        """The placement of this process in a job made of `ranks` only (`init(comm=ranks)`); its rank is the position
+        in the list.
+
+        Raises:
+            PlacementError: a rank is listed twice, does not exist, or this process is not listed; or the job
+                spans hosts.
+        """
+        listed = [int(rank) for rank in ranks]
+        unknown = sorted({rank for rank in listed if not 0 <= rank < self.size})
+        if not listed or unknown or len(set(listed)) != len(listed):
+            raise PlacementError(
+                f"A list of ranks must name distinct ranks from 0 to {self.size - 1}, at least one. Received: {listed}."
+            )
+        if self.rank not in listed:
+            raise PlacementError(
+                f"Rank {self.rank} is not among the ranks {listed} that this job was restricted to; only those may "
+                "call init with this list."
+            )
+        if not self.one_host:
+            raise PlacementError("A job can be restricted to a list of ranks only when all its ranks are on one host.")
+        if listed == list(range(self.size)):
+            return self
+        digest = hashlib.sha256(",".join(map(str, listed)).encode()).hexdigest()[:16]
+        rank, size = listed.index(self.rank), len(listed)
+        return dataclasses.replace(
+            self,
+            rank=rank,
+            size=size,
+            local_rank=rank,
+            local_size=size,
+            cross_rank=0,
+            cross_size=1,
+            job_key=f"{self.job_key}/{digest}",
+            launcher_ranks=tuple(self.launcher_rank(each) for each in listed),
+        )

@@ -1,0 +1,135 @@
+"""Who is to blame when ranks cannot be connected, and the telling of it.
+
+A rank that is gone is often a symptom: another one may have said why, over its connection or in the meeting directory.
+Whoever gives up tells the others both ways. Used by members, visits, dialler and connect; it moves no connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from horovod._net.clusters.placement import Placement
+from horovod._net.failures import ConnectError, ProtocolError, StartTimeoutError
+from horovod._net.handshake import messages
+from horovod._net.handshake.links import Link, LinkClosedError
+from horovod._net.handshake.messages import AnyMessage
+from horovod._net.handshake.pairing import Pair
+from horovod._net.meeting.deaths import Deaths
+from horovod._net.meeting.directory import Meeting
+
+_LOOK_S = 0.1  # how often to look for ranks that have ended without a connection
+
+
+class Blame:
+    """What went wrong, as far as this rank can know.
+
+    Args:
+        meeting: joined.
+        placement: of this rank.
+        pairs: this rank and every other one, by rank. Read only, but for what their last words say.
+        now_s: the time.
+    """
+
+    def __init__(self, meeting: Meeting, placement: Placement, pairs: Mapping[int, Pair], now_s: float) -> None:
+        self._meeting = meeting
+        self._placement = placement
+        self._pairs = pairs
+        self._deaths = Deaths(meeting, placement)
+        self.next_look_s = now_s + _LOOK_S
+
+    # ---- what other ranks say
+
+    def hear(self, pair: Pair, message: AnyMessage) -> None:
+        """Notes a rank's word on the whole job: that it is ready, runs, or gives up. Others are not meant.
+
+        Raises:
+            ConnectError: it gives up; names the culprit.
+        """
+        if isinstance(message, messages.Ready):
+            pair.ready = True
+            pair.started = pair.needs_socket  # nothing more is said where the engine listens
+        elif isinstance(message, messages.Started):
+            pair.started = True
+        elif isinstance(message, messages.Failed):
+            culprit = message.culprit if 0 <= message.culprit < self._placement.size else pair.rank
+            raise ConnectError(f"{pair.name()} gave up connecting: {message.reason}", [culprit])
+
+    def hear_last_words(self, pair: Pair, link: Link) -> None:
+        """What a peer sent before it closed is still there when a send to it fails."""
+        try:
+            for message in link.receive():
+                self.hear(pair, message)
+        except (LinkClosedError, ProtocolError):
+            return
+
+    # ---- errors
+
+    def root_cause(self, symptom: str, rank: int) -> ConnectError:
+        """The error for a rank that is gone; or for why, if another rank has already told."""
+        try:
+            for pair in self._pairs.values():
+                if pair.meet is not None:
+                    self.hear_last_words(pair, pair.meet)
+        except ConnectError as told:
+            return told
+        return self._deaths.told() or ConnectError(symptom, [rank])
+
+    def require_alive(self, rank: int, how: str) -> None:
+        """Of a rank whose socket is closed, or answers nobody, and that may come again.
+
+        Raises:
+            ConnectError: it is not connected with this rank, and its process has died or left.
+        """
+        if self._pairs[rank].meet is None and not self._meeting.claim_is_live(rank):
+            pid = self._meeting.claimed_pid(rank)  # a rank that leaves in order takes its claim along
+            fact = f"Rank {rank} (pid {pid}) died" if pid else f"Rank {rank} left"
+            raise self.root_cause(f"{fact} while the job was connecting: {how}.", rank)
+
+    def look_for_the_dead(self, now_s: float) -> None:
+        """From time to time: whether a rank has ended that no connection of ours could tell of.
+
+        Raises:
+            ConnectError: one has.
+        """
+        if now_s >= self.next_look_s:
+            self.next_look_s = now_s + _LOOK_S
+            self._deaths.check(self._unmet())
+
+    def too_late(self, timeout_s: float) -> StartTimeoutError:
+        """The error when the start timeout has passed: names the ranks that are missing, or have not finished."""
+        size = self._placement.size
+        missing = self._unmet()
+        if missing:
+            names = ", ".join(map(str, missing))
+            plural = "s" if len(missing) > 1 else ""
+            fact = f"Rank{plural} {names} of {size} did not connect to rank {self._placement.rank}"
+        else:
+            missing = [rank for rank, pair in self._pairs.items() if not pair.ready]
+            missing = missing or [rank for rank, pair in self._pairs.items() if not pair.started]
+            fact = f"Ranks {', '.join(map(str, missing))} of {size} did not finish connecting"
+        return StartTimeoutError(
+            f"{fact} within {timeout_s:g} s. Launcher: {self._placement.launcher}. Check that every rank calls init() "
+            "and that none has failed; HOROVOD_START_TIMEOUT (seconds) allows more time.",
+            missing,
+        )
+
+    def _unmet(self) -> list[int]:
+        return [rank for rank, pair in self._pairs.items() if pair.meet is None and not pair.ready]
+
+    # ---- telling
+
+    def agree(self) -> None:
+        """This rank has met all others. Raises ConnectError when one of them has given up first."""
+        self._deaths.agree()
+
+    def tell_others(self, error: BaseException) -> None:
+        """Lets the other ranks fail at once and with the reason."""
+        ranks = error.ranks if isinstance(error, ConnectError) else ()
+        reason = str(error) or type(error).__name__
+        self._deaths.tell(ranks[0] if ranks else self._placement.rank, reason)
+        for pair in self._pairs.values():
+            if pair.meet is not None:
+                try:
+                    pair.meet.send(messages.Failed(ranks[0] if ranks else -1, reason))
+                except LinkClosedError:
+                    continue

@@ -1,0 +1,154 @@
+"""One connection while ranks connect: a non-blocking socket that carries frames, and descriptors on Unix sockets.
+
+Used by connect and its parts: a link never waits. It frames, queues and closes; it decides nothing and
+authenticates nobody.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Optional
+
+from horovod._net.failures import ProtocolError
+from horovod._net.handshake.messages import AnyMessage, FrameReader, frame
+from horovod._net.identity import peer_credentials
+
+_READ_BYTES = 16384
+_MAX_DESCRIPTORS = 2  # of one message: memory and doorbell
+_MAX_HELD_DESCRIPTORS = 4
+_SO_PEERPIDFD = 77  # Linux 6.5; Python has no name for it
+
+
+class LinkClosedError(Exception):
+    """The other side closed the connection, or it broke; the text says how."""
+
+
+class Link:
+    """A framed connection."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+        self.reader = FrameReader()
+        self._outgoing: deque[tuple[bytes, Sequence[int]]] = deque()
+        self._received: deque[int] = deque()
+
+    def fileno(self) -> int:
+        """For the selector."""
+        return self.sock.fileno()
+
+    @property
+    def is_unix(self) -> bool:
+        """True for a Unix socket, which knows its peer's process."""
+        return self.sock.family == socket.AF_UNIX
+
+    @property
+    def wants_to_write(self) -> bool:
+        """True while queued frames have not left."""
+        return bool(self._outgoing)
+
+    def send(self, message: AnyMessage, descriptors: Sequence[int] = ()) -> None:
+        """Queues a message; the descriptors stay the caller's and must be open until it has left. Raises
+        LinkClosedError as `flush`.
+        """
+        self._outgoing.append((frame(message), descriptors))
+        self.flush()
+
+    def flush(self) -> None:
+        """Sends what the kernel takes.
+
+        Raises:
+            LinkClosedError: the connection is gone.
+        """
+        while self._outgoing:
+            data, descriptors = self._outgoing[0]
+            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+            try:
+                sent = self.sock.sendmsg([data], ancillary, socket.MSG_NOSIGNAL)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                raise LinkClosedError(error.strerror or str(error)) from error
+            if sent == len(data):
+                self._outgoing.popleft()
+            else:
+                self._outgoing[0] = (data[sent:], ())  # descriptors go with the first byte
+
+    def receive(self) -> Iterator[AnyMessage]:
+        """The messages that have arrived, until there is none.
+
+        Raises:
+            LinkClosedError: end of the stream.
+            ProtocolError: bytes that are no frames, or more descriptors than any message has.
+        """
+        while True:
+            try:
+                data, ancillary, flags, _ = self.sock.recvmsg(
+                    _READ_BYTES, socket.CMSG_SPACE(_MAX_DESCRIPTORS * 4), socket.MSG_CMSG_CLOEXEC
+                )
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                raise LinkClosedError(error.strerror or str(error)) from error
+            self._keep_descriptors(ancillary)
+            if flags & socket.MSG_CTRUNC or len(self._received) > _MAX_HELD_DESCRIPTORS:
+                raise ProtocolError("More descriptors arrived than any message carries.")
+            if not data:
+                raise LinkClosedError("it closed the connection")
+            self.reader.feed(data)
+            message = self.reader.next()
+            while message is not None:
+                yield message
+                message = self.reader.next()
+            if len(data) < _READ_BYTES and not ancillary:
+                return
+
+    def _keep_descriptors(self, ancillary: list[tuple[int, int, bytes]]) -> None:
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds = array.array("i")
+                fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+                self._received.extend(fds)
+
+    def take_descriptors(self, n: int) -> list[int]:
+        """The first n descriptors that arrived; the caller owns them.
+
+        Raises:
+            ProtocolError: fewer arrived.
+        """
+        if len(self._received) < n:
+            raise ProtocolError(f"{n} descriptors were announced, {len(self._received)} arrived.")
+        return [self._received.popleft() for _ in range(n)]
+
+    def peer_process(self) -> tuple[int, int]:
+        """(pid, uid) of the process at the other end of a Unix socket; pid 0 when it is in a foreign pid namespace."""
+        return peer_credentials(self.sock)
+
+    def peer_pidfd(self) -> Optional[int]:
+        """A descriptor that becomes readable when the process at the other end of a Unix socket ends; None where
+        impossible.
+        """
+        try:
+            return int(self.sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD))
+        except OSError:
+            pid = self.peer_process()[0]
+        if pid <= 0 or not hasattr(os, "pidfd_open"):
+            return None
+        try:
+            return os.pidfd_open(pid)
+        except OSError:
+            return None
+
+    def detach(self) -> int:
+        """The bare descriptor, for the core; the link is over."""
+        return self.sock.detach()
+
+    def close(self) -> None:
+        """Closes the connection and every descriptor that nobody took."""
+        while self._received:
+            os.close(self._received.popleft())
+        self.sock.close()

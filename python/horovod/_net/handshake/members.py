@@ -1,0 +1,152 @@
+"""The ranks whose Unix connection is authenticated, and what is said over it until both can work together.
+
+`pairing` has the order of the messages and checks what they bring; this moves them. A peer that dies is noticed by its
+closed connection. Used by the reception, which lets ranks join, and by connect.
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from horovod._net.connections import Peer
+from horovod._net.failures import ConnectError
+from horovod._net.handshake import memory, messages
+from horovod._net.handshake.blame import Blame
+from horovod._net.handshake.door import Door
+from horovod._net.handshake.links import Link, LinkClosedError
+from horovod._net.handshake.messages import AnyMessage
+from horovod._net.handshake.pairing import OwnSide, Pair
+from horovod._net.handshake.watch import Watch
+
+_EXIT_S = 0.2  # between the end of a dying process's connections and its own
+
+
+class Members:
+    """The pairs of this rank that talk.
+
+    Args:
+        rank: of this process.
+        pairs: this rank and every other one, by rank.
+        own: what this rank offers.
+        door: where it listens.
+        blame: for ranks that are gone.
+        watch: wakes the rank.
+    """
+
+    def __init__(self, rank: int, pairs: dict[int, Pair], own: OwnSide, door: Door, blame: Blame, watch: Watch) -> None:
+        self._rank = rank
+        self._pairs = pairs
+        self._own = own
+        self._door = door
+        self._blame = blame
+        self._watch = watch
+        self._members: dict[Link, Pair] = {}
+        self._announced = self._running = False
+
+    def of(self, link: Link) -> Optional[Pair]:
+        """The pair of this connection, if it is a member's."""
+        return self._members.get(link)
+
+    def join(self, pair: Pair, link: Link) -> None:
+        """The connection is authenticated: it joins its pair and carries our offer. Raises LinkClosedError."""
+        self._members[link] = pair
+        self._watch.add(link)
+        pair.meet = link
+        pair.pid = link.peer_process()[0]
+        pair.pidfd = link.peer_pidfd() if pair.same_host else None
+        link.reader.allowed = messages.AFTER_AUTHENTICATION
+        own = [self._own.memory_fd, self._own.doorbell_fd] if pair.same_host else []
+        link.send(self._own.offer(pair.same_host, pair.pidfd is not None), own)
+
+    def hear(self, pair: Pair, message: AnyMessage) -> None:
+        """Takes what a member says, but for its address, which is the dialler's business.
+
+        Raises:
+            ConnectError: the two cannot work together, or it gives up.
+        """
+        if isinstance(message, messages.Offer):
+            self._take_offer(pair, message)
+        elif isinstance(message, messages.Seen):
+            if message.nonce != self._own.nonce:
+                raise ConnectError(f"{pair.name()} maps other memory than this rank's.", [pair.rank])
+            pair.seen = True
+        else:
+            self._blame.hear(pair, message)
+
+    def _take_offer(self, pair: Pair, offer: messages.Offer) -> None:
+        descriptors = _meet(pair).take_descriptors(2 if offer.shares_memory else 0)
+        nonce = pair.take_offer(offer, descriptors, self._own)
+        if nonce:
+            self.send(pair, messages.Seen(nonce))
+        elif pair.rank > self._rank and self._door.address is not None:
+            host, port = self._door.address
+            self.send(pair, messages.Address(port, host))
+
+    def send(self, pair: Pair, message: AnyMessage) -> None:
+        """Sends it to a member; one that has finished and gone needs it no more."""
+        link = _meet(pair)
+        try:
+            link.send(message)
+        except LinkClosedError as error:
+            self.lost(link, str(error))
+        else:
+            self._watch.update(link)
+
+    def lost(self, link: Link, how: str) -> None:
+        """The other side of a member's connection is gone.
+
+        Raises:
+            ConnectError: it had not started.
+        """
+        pair = self._members.get(link)
+        if pair is not None:
+            self._forget(link)
+            self._blame.hear_last_words(pair, link)
+            if not pair.started:
+                verb = "died" if pair.process_ended(_EXIT_S) else "left"
+                raise self._blame.root_cause(f"{pair.name()} {verb} while the job was connecting: {how}.", pair.rank)
+
+    def finished(self) -> bool:
+        """True when everybody has said that it is connected to everybody; says so itself when the time has come."""
+        if not self._announced and all(pair.complete for pair in self._pairs.values()):
+            if self._own.memory_fd >= 0:
+                memory.clear_nonce(self._own.memory_fd)
+            self._announced = True
+            for pair in self._pairs.values():
+                self.send(pair, messages.Ready())
+        return (
+            self._announced
+            and all(pair.ready for pair in self._pairs.values())
+            and not any(link.wants_to_write for link in self._members)
+        )
+
+    def take_peers(self) -> list[Peer]:
+        """When all have finished: the descriptors, ascending by rank; the caller owns them."""
+        for link, pair in list(self._members.items()):
+            if pair.needs_socket:
+                self._forget(link)
+        return [self._pairs[rank].finish() for rank in sorted(self._pairs)]
+
+    def started(self) -> bool:
+        """True when everybody has said that its engine runs; says so itself at the first call."""
+        talking = [pair for pair in self._pairs.values() if pair.meet is not None]
+        if not self._running:
+            self._running = True
+            for pair in talking:
+                self.send(pair, messages.Started())
+        return all(pair.started for pair in talking) and not any(link.wants_to_write for link in self._members)
+
+    def close(self) -> None:
+        """Closes what was not taken. May be called twice."""
+        for pair in self._pairs.values():
+            pair.close()
+
+    def _forget(self, link: Link) -> None:
+        self._watch.remove(link)
+        del self._members[link]
+
+
+def _meet(pair: Pair) -> Link:
+    if pair.meet is None:
+        raise ConnectError(f"{pair.name()} is not connected.", [pair.rank])
+    return pair.meet

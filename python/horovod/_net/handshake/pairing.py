@@ -1,0 +1,167 @@
+"""What this rank knows about one other rank while the two connect, and when that is enough.
+
+::
+
+    same host:   Offer + memfd + doorbell  <->  Offer ...;  each maps the other's memory and answers Seen(nonce)
+    otherwise:   Offer  <->  Offer;  the lower rank sends its Address, the higher one opens a control and a data
+                 connection
+    both:        Ready  <->  Ready;  once a rank is connected to everybody
+                 Started  <->  Started;  once its engine runs
+
+Used by members, which moves the messages. It checks and keeps; it owns no loop.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from dataclasses import dataclass, field
+from typing import Optional
+
+from horovod._net.connections import ABSENT, Peer
+from horovod._net.failures import ConnectError
+from horovod._net.handshake import memory
+from horovod._net.handshake.links import Link
+from horovod._net.handshake.messages import ROLE_CONTROL, ROLE_DATA, Offer
+from horovod._net.identity import HostIdentity
+
+
+@dataclass(frozen=True)
+class OwnSide:
+    """What this rank offers to all others.
+
+    Attributes:
+        memory_fd, doorbell_fd: own descriptors, or -1 when no peer shares memory.
+        nonce: what stands at the beginning of the own memory until everybody has seen it.
+        region_bytes: length of every region.
+        host: identity of this host.
+    """
+
+    memory_fd: int
+    doorbell_fd: int
+    nonce: bytes
+    region_bytes: int
+    host: HostIdentity
+
+    def offer(self, same_host: bool, has_pidfd: bool) -> Offer:
+        """The Offer for a peer."""
+        boot_id = self.host.boot_id.encode("ascii", "replace")
+        return Offer(same_host, has_pidfd, self.region_bytes, self.host.ipc_namespace, boot_id)
+
+
+@dataclass
+class Pair:
+    """This rank and one other.
+
+    Attributes:
+        rank: the other one.
+        same_host: they are to share memory.
+        meet: the authenticated Unix connection, once there is one.
+        offer: what the peer offered.
+        seen: the peer has proven that it maps our memory.
+        ready: the peer is connected to everybody.
+        started: the peer's engine runs.
+        links: authenticated TCP connections by role.
+        address: where the peer listens for them.
+    """
+
+    rank: int
+    same_host: bool
+    meet: Optional[Link] = None
+    offer: Optional[Offer] = None
+    seen: bool = False
+    ready: bool = False
+    started: bool = False
+    links: dict[int, Link] = field(default_factory=dict)
+    key: bytes = b""
+    pid: int = 0
+    memory_fd: int = ABSENT
+    doorbell_fd: int = ABSENT
+    pidfd: Optional[int] = None
+    address: tuple[str, int] = ("", 0)
+
+    @property
+    def complete(self) -> bool:
+        """True when the two ranks can work together."""
+        if self.offer is None:
+            return False
+        if self.same_host:
+            return self.seen
+        return ROLE_CONTROL in self.links and ROLE_DATA in self.links
+
+    @property
+    def needs_socket(self) -> bool:
+        """True when the Unix connection must outlive this: one of the two has no pidfd of the other."""
+        return self.same_host and (self.pidfd is None or self.offer is None or not self.offer.has_pidfd)
+
+    def name(self) -> str:
+        """The peer, for messages."""
+        return f"Rank {self.rank} (pid {self.pid})" if self.pid else f"Rank {self.rank}"
+
+    def process_ended(self, patience_s: float) -> bool:
+        """True when the peer's process is known to be gone; waits that long for it to finish dying."""
+        if self.pidfd is None:
+            return False
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        return bool(poll.poll(patience_s * 1000))
+
+    def take_offer(self, offer: Offer, descriptors: list[int], own: OwnSide) -> bytes:
+        """Checks and keeps what the peer offers; owns the descriptors from now on.
+
+        Returns:
+            The nonce read from the peer's memory; b"" when the two do not share memory.
+
+        Raises:
+            ConnectError: settings differ, or the memory cannot be shared.
+        """
+        if descriptors:
+            self.memory_fd, self.doorbell_fd = descriptors
+        if self.offer is not None:
+            raise ConnectError(f"{self.name()} made two offers.", [self.rank])
+        if offer.shares_memory != self.same_host:
+            ways = ["loopback sockets", "shared memory"]
+            raise ConnectError(
+                f"{self.name()} wants to use {ways[offer.shares_memory]}, this rank {ways[self.same_host]}; the "
+                "setting of the transport must be the same on all ranks.",
+                [self.rank],
+            )
+        self.offer = offer
+        if not self.same_host:
+            return b""
+        theirs = HostIdentity(offer.boot_id.rstrip(b"\0").decode("ascii", "replace"), offer.ipc_namespace)
+        if not own.host.may_share_memory_with(theirs):
+            raise ConnectError(
+                f"{self.name()} runs under another kernel or IPC namespace than this rank, so they cannot share "
+                "memory; set the transport to tcp.",
+                [self.rank],
+            )
+        memory.check_region(self.memory_fd, own.region_bytes, self.rank)
+        return memory.read_nonce(self.memory_fd, self.rank)
+
+    def finish(self) -> Peer:
+        """Hands over the descriptors that the engine needs. The Unix connection stays, to say whether engines start,
+        unless the engine watches it: then its end says so."""
+        peer = Peer(self.rank, self.same_host, self.memory_fd, self.doorbell_fd, pid=self.pid)
+        self.memory_fd = self.doorbell_fd = ABSENT
+        if self.meet is not None and self.needs_socket:
+            peer.liveness_fd, self.meet = self.meet.detach(), None
+        elif self.same_host and self.pidfd is not None:
+            peer.liveness_fd, self.pidfd = self.pidfd, None
+        if not self.same_host:
+            peer.control_fd = self.links.pop(ROLE_CONTROL).detach()
+            peer.data_fd = self.links.pop(ROLE_DATA).detach()
+            peer.key = self.key
+        return peer
+
+    def close(self) -> None:
+        """Closes everything that is still owned. May be called twice."""
+        for link in (self.meet, *self.links.values()):
+            if link is not None:
+                link.close()
+        for fd in (self.memory_fd, self.doorbell_fd, self.pidfd):
+            if fd is not None and fd != ABSENT:
+                os.close(fd)
+        self.meet, self.pidfd = None, None
+        self.links.clear()
+        self.memory_fd = self.doorbell_fd = ABSENT

@@ -1,0 +1,110 @@
+"""Connections from nobody knows whom while ranks connect: which one goes when there are too many, and what is logged;
+and when a rank that lost its place to such a crowd comes again. Used by door, visits and dialler. Pure but for the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Optional, Protocol, TypeVar
+
+_SHOWN = 3  # lines of the log; whoever can connect could fill it otherwise
+_FIRST_S = 0.005
+_LONGEST_S = 0.5
+_TRIES = 12  # 3 s in all
+
+log = logging.getLogger("horovod")
+
+
+class Caller(Protocol):
+    """A connection that is not authenticated."""
+
+    @property
+    def named(self) -> bool:
+        """It has said who it is, with the digest of this job."""
+
+
+_C = TypeVar("_C", bound=Caller)
+
+
+def first_to_go(callers: Iterable[_C]) -> Optional[_C]:
+    """Whom to drop when there are too many: the oldest that has said nothing (a rank speaks at once), else the oldest.
+
+    Args:
+        callers: oldest first.
+    """
+    oldest = None
+    for caller in callers:
+        if not caller.named:
+            return caller
+        oldest = oldest or caller
+    return oldest
+
+
+class Report:
+    """Logs what becomes of strangers: a few lines, and how many there were.
+
+    Args:
+        rank: that connects.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._told: set[str] = set()
+        self._untold = 0
+
+    def tell(self, text: str) -> None:
+        """Logs it, once, unless enough has been logged."""
+        if text in self._told:
+            return
+        if len(self._told) < _SHOWN:
+            self._told.add(text)
+            log.warning("rank %d, connecting: %s.", self._rank, text)
+        else:
+            self._untold += 1
+
+    def close(self) -> None:
+        """The last line."""
+        if self._untold:
+            log.warning("rank %d, connecting: %d more of the kind are not shown.", self._rank, self._untold)
+            self._untold = 0
+
+
+@dataclass(frozen=True)
+class _Wait:
+    tries: int
+    until_s: float
+
+
+class Comebacks:
+    """Connections to be opened once more, each after a longer while: (rank, role) pairs."""
+
+    def __init__(self) -> None:
+        self._waits: dict[tuple[int, int], _Wait] = {}
+
+    def wait(self, rank: int, role: int, now_s: float, patient: bool) -> bool:
+        """Notes that a connection failed; False when it has failed too often.
+
+        Args:
+            rank, role: of the connection.
+            now_s: the time.
+            patient: never too often: the other side is there and busy.
+        """
+        tries = self._waits[rank, role].tries + 1 if (rank, role) in self._waits else 1
+        if tries > _TRIES and not patient:
+            return False
+        delay_s = min(_FIRST_S * 2 ** (tries - 1), _LONGEST_S)
+        self._waits[rank, role] = _Wait(tries, now_s + delay_s)
+        return True
+
+    def due(self, now_s: float) -> list[tuple[int, int]]:
+        """The connections whose time has come. Each is given once, unless it fails again."""
+        found = [key for key, wait in self._waits.items() if wait.until_s <= now_s]
+        for key in found:
+            self._waits[key] = _Wait(self._waits[key].tries, float("inf"))
+        return found
+
+    def next_s(self) -> float:
+        """When the next one is due; infinite when there is none."""
+        return min((wait.until_s for wait in self._waits.values()), default=float("inf"))

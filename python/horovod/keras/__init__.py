@@ -1,0 +1,30 @@
+"""Horovod for Keras: `import horovod.keras as hvd`. Keras 3 with the TensorFlow, PyTorch and JAX backends, and Keras 2.
+
+`DistributedOptimizer`, callbacks for `model.fit`, `load_model`, collectives on values, elastic training. Only the
+framework that Keras runs on is imported. `horovod.tensorflow.keras` is the same, bound to TensorFlow.
+"""
+
+from __future__ import annotations
+
+from horovod._core import public as _public
+from horovod._core.public import *  # noqa: F403
+from horovod.keras import callbacks, elastic
+from horovod.keras.compression import Compression
+from horovod.keras.model_files import load_model
+from horovod.keras.ops import allgather, allreduce, broadcast, broadcast_global_variables, reducescatter
+from horovod.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
+
+__all__ = [
+    "Compression",
+    "DistributedOptimizer",
+    "PartialDistributedOptimizer",
+    "allgather",
+    "allreduce",
+    "broadcast",
+    "broadcast_global_variables",
+    "callbacks",
+    "elastic",
+    "load_model",
+    "reducescatter",
+]
+__all__ += _public.__all__

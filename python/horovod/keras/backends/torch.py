@@ -1,0 +1,103 @@
+"""Reducing gradients when Keras runs on PyTorch: in place, all together unless groups are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Callable, Optional
+
+import torch
+
+from horovod._core.training.reducer import count_pass
+from horovod.keras.reducer import ListReducer, Reducer, ReductionSettings
+from horovod.torch.operators import collectives
+
+__all__ = ["TorchReducer"]
+
+
+class TorchReducer(Reducer):
+    """See `Reducer`."""
+
+    _reducer: Optional[ListReducer] = None
+    _reduced: Sequence[Any] = ()
+
+    def __init__(self, settings: ReductionSettings) -> None:
+        super().__init__(settings)
+        self._begun: dict[tuple[int, ...], _Begun] = {}  # by the identities of the variables
+
+    def reset(self) -> None:
+        self._begun.clear()
+
+    def adopt(self, optimizer: Any) -> None:
+        self._optimizer = optimizer
+        # torch.compile must not trace into the engine, and looks for methods in the instance first.
+        disable: Any = torch.compiler.disable
+        optimizer.__dict__["apply"] = disable(optimizer.apply)
+
+    # For those who call it past `apply`.
+    @torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        results = list(gradients)
+        if not self.takes_part:
+            return results
+        shared = self._divide_local(results, variables)
+        if not shared:
+            return results
+        own = [variables[index] for index in shared]
+        if self._reducer is None or list(map(id, own)) != list(map(id, self._reduced)):
+            self._reducer, self._reduced = ListReducer(collectives, self.settings, own), own
+        for index, reduced in zip(shared, self._reducer([_dense(results[index]) for index in shared])):
+            results[index] = reduced
+        return results
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+    def run(self, gradients: Sequence[Any], variables: Sequence[Any], apply: Callable[[list[Any]], None]) -> None:
+        passes = self.settings.options.backward_passes_per_step
+        if passes == 1:
+            apply(self.reduce(gradients, variables))
+            return
+        key = tuple(map(id, variables))
+        begun = self._begun.setdefault(key, _Begun(list(variables), [None] * len(gradients)))
+        begun.add(gradients)
+        if begun.passes < passes:
+            count_pass(self._optimizer)
+            return
+        del self._begun[key]
+        sums = begun.sums
+        if self.settings.average_passes:
+            sums = [None if total is None else total / passes for total in sums]
+        apply(self.reduce(sums, variables))
+
+
+@dataclass
+class _Begun:
+    """A step of several passes whose last is still to come.
+
+    Args:
+        variables: held, so that no other gets the identity of one of them.
+        sums: of their gradients; None: there was none yet.
+        passes: how many have been added up.
+    """
+
+    variables: list[Any]
+    sums: list[Any]
+    passes: int = 0
+
+    def add(self, gradients: Sequence[Any]) -> None:
+        """One more pass."""
+        self.passes += 1
+        for index, gradient in enumerate(gradients):
+            if gradient is None:
+                continue
+            if self.sums[index] is None:
+                # A copy: Keras sets gradients to zero or None before the next pass.
+                self.sums[index] = gradient.detach().clone()
+            else:
+                self.sums[index].add_(gradient)
+
+
+def _dense(gradient: Any) -> Any:
+    """A gradient that can be reduced in place. Keras' optimizers take dense ones only."""
+    if gradient.layout is not torch.strided:
+        gradient = gradient.to_dense()
+    return gradient.detach().contiguous()

@@ -1,0 +1,25 @@
+"""Horovod for NumPy arrays: `import horovod.numpy as hvd`.
+
+The same functions as `horovod.torch` has for its tensors, on `numpy.ndarray`: for programs without a framework, and as
+the smallest complete example of a framework module. bfloat16 is `ml_dtypes.bfloat16`. Arrays must be contiguous;
+nothing is differentiated.
+"""
+
+from __future__ import annotations
+
+from horovod._core import public as _public
+from horovod._core.operations.objects import allgather_object, broadcast_object
+from horovod._core.public import *  # noqa: F403
+from horovod.numpy import elastic
+from horovod.numpy import ops as _ops
+from horovod.numpy.compression import Compression
+from horovod.numpy.ops import *  # noqa: F403
+
+__all__ = [
+    "Compression",
+    "allgather_object",
+    "broadcast_object",
+    "elastic",
+]
+__all__ += _public.__all__
+__all__ += _ops.__all__

@@ -1,0 +1,133 @@
+"""The adapter of NumPy: the reference implementation of `Adapter`, and what `horovod.numpy` uses.
+
+Arrays are in host memory, so nothing is staged. bfloat16 is `ml_dtypes.bfloat16` when that package is installed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, Final, Optional
+
+import numpy as np
+
+from horovod._core.errors import InvalidArgumentError
+from horovod._core.tensors import dtypes
+from horovod._core.tensors.adapter import NO_MATCH, ResultBlock
+
+__all__ = ["NumpyAdapter", "adapter"]
+
+_BY_NAME: Final = {np.dtype(name): number for number, name in enumerate(dtypes.NAMES) if name != "bfloat16"}
+
+
+def _bfloat16() -> Optional[np.dtype[Any]]:
+    """The bfloat16 dtype, or None without ml_dtypes."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        return None
+    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return dtype
+
+
+class NumpyAdapter:
+    """Answers the core's questions about `numpy.ndarray` (see `horovod._core.tensors.adapter.Adapter`)."""
+
+    framework = "numpy"
+    maker = "numpy.asarray"
+
+    def owns(self, value: Any) -> bool:
+        return isinstance(value, np.ndarray)
+
+    def dtype(self, tensor: np.ndarray[Any, Any]) -> int:
+        number = _BY_NAME.get(tensor.dtype)
+        if number is not None:
+            return number
+        # An array of this dtype can only exist once ml_dtypes has been imported.
+        if tensor.dtype.name == "bfloat16" and "ml_dtypes" in sys.modules:
+            return dtypes.BFLOAT16
+        return -1
+
+    def dtype_name(self, tensor: np.ndarray[Any, Any]) -> str:
+        return tensor.dtype.name if tensor.dtype.isnative else str(tensor.dtype)
+
+    def shape(self, tensor: np.ndarray[Any, Any]) -> tuple[int, ...]:
+        shape: tuple[int, ...] = tensor.shape
+        return shape
+
+    def device(self, tensor: np.ndarray[Any, Any]) -> str:
+        return "cpu"
+
+    def unfit(self, tensor: np.ndarray[Any, Any]) -> str:
+        if not isinstance(tensor, np.ma.MaskedArray):
+            return ""
+        return "needs an array without a mask. Received a MaskedArray; array.filled(value) makes a plain one."
+
+    def is_contiguous(self, tensor: np.ndarray[Any, Any]) -> bool:
+        return tensor.flags.c_contiguous
+
+    def is_writable(self, tensor: np.ndarray[Any, Any]) -> bool:
+        return tensor.flags.writeable
+
+    def address(self, tensor: np.ndarray[Any, Any]) -> int:
+        return tensor.ctypes.data if tensor.size else 0
+
+    def key(self, tensor: np.ndarray[Any, Any]) -> tuple[Any, Any]:
+        return tensor.dtype, tensor.shape
+
+    def address_if(self, tensor: Any, dtype: Any, shape: Any) -> int:
+        if type(tensor) is np.ndarray and tensor.dtype == dtype and tensor.shape == shape and tensor.flags.carray:
+            return tensor.ctypes.data if tensor.size else 0
+        return NO_MATCH
+
+    def empty_like(self, tensor: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.empty(tensor.shape, tensor.dtype)
+
+    def empty(self, shape: tuple[int, ...], like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.empty(shape, like.dtype)
+
+    def contiguous(self, tensor: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        # ascontiguousarray would make a scalar one-dimensional.
+        return tensor if tensor.flags.c_contiguous else tensor.copy(order="C")
+
+    def to_host(self, tensor: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return tensor.copy(order="C")
+
+    def from_host(self, host: np.ndarray[Any, Any], like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return host
+
+    def copy_into(self, target: np.ndarray[Any, Any], source: np.ndarray[Any, Any]) -> None:
+        target[...] = source
+
+    def wrap(self, block: ResultBlock, like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        # frombuffer refuses memory without bytes.
+        if not block.nbytes:
+            return np.empty(block.shape, like.dtype)
+        memory: Any = block.buffer()
+        flat: np.ndarray[Any, Any] = np.frombuffer(memory, dtype=like.dtype)
+        return flat.reshape(block.shape)
+
+    def from_values(self, values: Sequence[int], like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.array(values, dtype=np.int32)
+
+    def values_of(self, tensor: np.ndarray[Any, Any]) -> list[int]:
+        if tensor.ndim != 1 or tensor.dtype.kind not in "iu":
+            raise InvalidArgumentError(
+                f"Splits must be a one-dimensional array of integers. Received: {tensor.dtype} {list(tensor.shape)}."
+            )
+        return [int(value) for value in tensor]
+
+    def cast(self, tensor: np.ndarray[Any, Any], dtype: int) -> np.ndarray[Any, Any]:
+        if dtype == dtypes.BFLOAT16:
+            target = _bfloat16()
+            if target is None:
+                raise InvalidArgumentError("bfloat16 arrays need the package ml_dtypes (pip install ml_dtypes).")
+        else:
+            target = np.dtype(dtypes.NAMES[dtype])
+        return tensor.astype(target, copy=False)
+
+    def slot_key(self, tensor: np.ndarray[Any, Any]) -> int:
+        return tensor.ctypes.data if tensor.size else id(tensor)
+
+
+adapter: Final = NumpyAdapter()

@@ -1,0 +1,66 @@
+"""The operations on NumPy arrays: the core's collectives with the NumPy adapter, nothing more."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from horovod._core.operations.collectives import Collectives
+from horovod.numpy.adapter import adapter
+
+__all__ = [
+    "allgather",
+    "allgather_async",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
+    "join",
+    "poll",
+    "reducescatter",
+    "reducescatter_async",
+    "synchronize",
+]
+
+collectives: Final = Collectives(adapter)
+
+allreduce = collectives.allreduce
+allreduce_ = collectives.allreduce_
+allreduce_async = collectives.allreduce_async
+allreduce_async_ = collectives.allreduce_async_
+grouped_allreduce = collectives.grouped_allreduce
+grouped_allreduce_ = collectives.grouped_allreduce_
+grouped_allreduce_async = collectives.grouped_allreduce_async
+grouped_allreduce_async_ = collectives.grouped_allreduce_async_
+allgather = collectives.allgather
+allgather_async = collectives.allgather_async
+grouped_allgather = collectives.grouped_allgather
+grouped_allgather_async = collectives.grouped_allgather_async
+broadcast = collectives.broadcast
+broadcast_ = collectives.broadcast_
+broadcast_async = collectives.broadcast_async
+broadcast_async_ = collectives.broadcast_async_
+alltoall = collectives.alltoall
+alltoall_async = collectives.alltoall_async
+reducescatter = collectives.reducescatter
+reducescatter_async = collectives.reducescatter_async
+grouped_reducescatter = collectives.grouped_reducescatter
+grouped_reducescatter_async = collectives.grouped_reducescatter_async
+barrier = collectives.barrier
+join = collectives.join
+poll = collectives.poll
+synchronize = collectives.synchronize

@@ -1,0 +1,200 @@
+"""The command line of horovodrun, built from the table of settings.
+
+Used by `cli`. It turns words into values of settings and the user's command; it checks each value, not their
+combination.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, Optional, Union
+
+from horovod._core.errors import InvalidArgumentError
+from horovod._core.settings import BY_NAME, SETTINGS, Flag, Setting, suggestion
+from horovod.runner import spelling
+
+_DESCRIPTION: Final = "Starts a command as NP ranks of one Horovod job, and follows them to their end."
+_EPILOG: Final = (
+    "Options come before COMMAND; what follows it belongs to it. A flag wins over the --config-file, which wins over "
+    "the environment. Example: horovodrun -np 4 python train.py --epochs 3"
+)
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """What the user has typed.
+
+    Attributes:
+        values: of settings, by name; only those given.
+        command: the program and its arguments; empty when there is none.
+        version, check_build: these were asked for.
+        deprecations: one sentence per deprecated flag that was used.
+    """
+
+    values: dict[str, Any]
+    command: tuple[str, ...]
+    version: bool
+    check_build: bool
+    deprecations: tuple[str, ...]
+
+
+def parse(words: Sequence[str]) -> CommandLine:
+    """Parses the words after "horovodrun". `-h` prints the help and exits.
+
+    Raises:
+        InvalidArgumentError: an unknown flag, a bad value, or flags that exclude one another.
+    """
+    options, command = split(words)
+    namespace = argparse.Namespace(values={}, deprecations=[])
+    parser().parse_args(options, namespace)
+    return CommandLine(
+        namespace.values, tuple(command), namespace.version, namespace.check_build, tuple(namespace.deprecations)
+    )
+
+
+def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Cuts before the first word that is neither a flag nor its value; a `--` in front of the command is dropped.
+
+    Flags come back spelled out.
+    """
+    options: list[str] = []
+    left = list(words)
+    while left and left[0].startswith("-"):
+        if left[0] == "--":
+            return options, left[1:]
+        found = spelling.spelled_out(left.pop(0), _WIDTHS)
+        values = _WIDTHS.get(found[0], 0) if len(found) == 1 else 0
+        options += found + left[:values]
+        del left[:values]
+    return options, left
+
+
+def processes_in(words: Sequence[str]) -> Optional[int]:
+    """Where, in a command, the number of processes stands that was meant for horovodrun; None when it does not."""
+    for index, word in enumerate(words[:-1]):
+        if word in _PROCESS_FLAGS and words[index + 1].isdecimal():
+            return index
+    return None
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of everything before the command."""
+    made = _Parser(
+        prog="horovodrun",
+        usage="horovodrun [options] -np NP COMMAND [argument ...]",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+    )
+    sections: dict[str, Any] = {}
+    exclusive: dict[str, Any] = {}
+    general = sections["General"] = made.add_argument_group("General")
+    general.add_argument("-v", "--version", action="store_true", default=False, help="Print the version.")
+    general.add_argument(
+        "-cb", "--check-build", action="store_true", default=False, help="Say what can be used on this machine."
+    )
+    for setting in SETTINGS:
+        for flag in setting.flags:
+            if setting.section not in sections:
+                sections[setting.section] = made.add_argument_group(setting.section)
+            place = sections[setting.section]
+            if flag.group:
+                if flag.group not in exclusive:
+                    exclusive[flag.group] = place.add_mutually_exclusive_group()
+                place = exclusive[flag.group]
+            _add(place, setting, flag)
+    return made
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        message = message.replace("expected one argument", "a value must follow it")
+        raise InvalidArgumentError(f"{message[:1].upper()}{message[1:].rstrip('.')}. See horovodrun --help.")
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            word = unknown[0].partition("=")[0]
+            meant = spelling.meant_by(word, _WIDTHS) or suggestion(word, self._option_string_actions)
+            hint = meant or " If it is meant for your program, write it after the program's name."
+            raise InvalidArgumentError(f"There is no flag {word}.{hint}")
+        return found
+
+
+class _Take(argparse.Action):
+    """Parses a value by its setting and keeps it under the setting's name."""
+
+    def __init__(self, *args: Any, setting: Setting, flag: Flag, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._setting = setting
+        self._flag = flag
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Union[str, Sequence[Any], None],
+        option_string: Optional[str] = None,
+    ) -> None:
+        setting, flag, word = self._setting, self._flag, option_string or self._flag.names[-1]
+        if flag.deprecated:
+            namespace.deprecations.append(f"{word} is deprecated; use {flag.deprecated}.")
+        value = flag.const if flag.const is not None else setting.parse(values, word, coarse=True)
+        if setting.kind == "names" and setting.name in namespace.values:
+            value = tuple(dict.fromkeys(namespace.values[setting.name] + value))
+        if word == "--network-interface" and "," in str(values):
+            namespace.deprecations.append(f"A list after {word} is deprecated; use --network-interfaces.")
+        namespace.values[setting.name] = value
+
+
+def _width(setting: Setting, flag: Flag) -> int:
+    if flag.const is not None:
+        return 0
+    return 2 if setting.kind == "int_pair" else 1
+
+
+# How many values each flag takes.
+_WIDTHS: Final[dict[str, int]] = {
+    **dict.fromkeys(("-h", "--help", "-v", "--version", "-cb", "--check-build"), 0),
+    **{name: _width(setting, flag) for setting in SETTINGS for flag in setting.flags for name in flag.names},
+}
+_PROCESS_FLAGS: Final = BY_NAME["num_proc"].flags[0].names
+
+
+def _add(place: Any, setting: Setting, flag: Flag) -> None:
+    width = _width(setting, flag)
+    nargs = {0: 0, 1: None, 2: 2}[width]
+    metavar = (flag.metavar if width == 2 else flag.metavar[0]) if flag.metavar else None
+    text = argparse.SUPPRESS if flag.hidden else _help(setting, flag)
+    place.add_argument(
+        *flag.names,
+        action=_Take,
+        dest=setting.name,
+        nargs=nargs,
+        metavar=metavar,
+        help=text,
+        setting=setting,
+        flag=flag,
+    )
+
+
+def _help(setting: Setting, flag: Flag) -> str:
+    opposite = setting.default if setting.kind == "bool" else None
+    if flag.const is False and opposite is not True:
+        return f"Opposite of {setting.flags[0].names[-1]}."
+    text = setting.help
+    if setting.kind == "choice":
+        text += f" One of {', '.join(word.upper() for word in setting.choices)}."
+    if setting.default is not None and setting.kind not in ("bool", "tristate"):
+        default = setting.default / setting.coarse_factor if setting.coarse_unit else setting.default
+        text += f" Default: {setting.text(float(default) if setting.kind != 'choice' else default)}."
+    if setting.env:
+        text += f" Environment: {setting.env}."
+    if setting.unmet == "error":
+        text += f" Not in this version: {setting.reason}."
+    elif setting.unmet == "hint" or setting.requires == "autotune":
+        text += " No effect in this version."
+    return text.replace("%", "%%")

@@ -1,0 +1,185 @@
+"""`horovod.run`: calls a function on every rank of a new job and collects what it returns.
+
+Used by scripts and notebooks. The function travels by cloudpickle (`shipment`); `run_task` is the program of the ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Callable, Final, Optional, Union
+
+from horovod._core.errors import InvalidArgumentError
+from horovod._core.settings import BY_NAME, SETTINGS
+from horovod.runner import run_task, standard_streams
+from horovod.runner.interruption import taken_signals
+from horovod.runner.job import Job, effective_settings, make_job, working_directory
+from horovod.runner.launchers.base import Outcome, Surroundings, check
+from horovod.runner.launchers.local import LocalLauncher
+from horovod.runner.report import culprit
+from horovod.runner.shipment import Shipment
+
+_DEPRECATED: Final = {
+    "np": "num_proc",
+    "min_np": "min_num_proc",
+    "max_np": "max_num_proc",
+    "network_interface": "network_interfaces",
+}
+_NAME_OF_KEYWORD: Final = {setting.keyword: setting.name for setting in SETTINGS if setting.keyword}
+
+
+def run(
+    func: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Optional[Mapping[str, Any]] = None,
+    num_proc: Union[int, str] = 1,
+    min_num_proc: Optional[int] = None,
+    max_num_proc: Optional[int] = None,
+    slots: Optional[int] = None,
+    reset_limit: Optional[int] = None,
+    cooldown_range: Optional[Sequence[int]] = None,
+    hosts: Optional[str] = None,
+    hostfile: Optional[str] = None,
+    host_discovery_script: Optional[str] = None,
+    start_timeout: Optional[float] = None,
+    ssh_port: Optional[int] = None,
+    ssh_identity_file: Optional[str] = None,
+    disable_cache: Optional[bool] = None,
+    output_filename: Optional[str] = None,
+    verbose: Optional[Union[bool, int]] = None,
+    use_gloo: Optional[bool] = None,
+    use_mpi: Optional[bool] = None,
+    mpi_args: Optional[str] = None,
+    network_interface: Optional[Union[str, Sequence[str]]] = None,
+    network_interfaces: Optional[Sequence[str]] = None,
+    executable: Optional[str] = None,
+    np: Optional[int] = None,
+    min_np: Optional[int] = None,
+    max_np: Optional[int] = None,
+) -> list[Any]:
+    """Calls `func(*args, **kwargs)` on `num_proc` new processes, each a rank of one Horovod job.
+
+    Args:
+        func: shipped by cloudpickle, so it may be a lambda or come from a notebook.
+        args, kwargs: its arguments, shipped too.
+        num_proc: number of ranks, or "auto": the slots of the hosts given, else one per GPU, else one per core.
+        min_num_proc, max_num_proc, slots, reset_limit, cooldown_range, host_discovery_script: of an elastic job; not in
+            this version.
+        hosts: hosts and slots, as `-H` of horovodrun. Exclusive with `hostfile`.
+        hostfile: path of a hostfile.
+        start_timeout: seconds that the other ranks have to call `hvd.init()` once a first one has.
+        ssh_port, ssh_identity_file: for other hosts; not in this version.
+        disable_cache: there is no cache; accepted for compatibility.
+        output_filename: directory that also gets each rank's output, as rank.NN/stdout and rank.NN/stderr.
+        verbose: say what the launcher does.
+        use_gloo: our own launcher and transport (the default). Exclusive with `use_mpi`.
+        use_mpi, mpi_args: start with mpirun; not in this version.
+        network_interfaces: names of the interfaces for traffic between hosts.
+        executable: Python interpreter of the ranks; default: this one.
+        np, min_np, max_np, network_interface: deprecated names of the above.
+
+    Returns:
+        The return values, by rank.
+
+    Raises:
+        InvalidArgumentError: (also ValueError) arguments exclude one another or have a bad value.
+        UnsupportedError: (also NotImplementedError) something that this version cannot do.
+        RuntimeError: a rank failed; the message names it and has its traceback.
+    """
+    given = {
+        name: value for name, value in locals().items() if name not in ("func", "args", "kwargs") and value is not None
+    }
+    given.pop("executable", None)
+    return call(func, args, kwargs or {}, _settings_of(given), executable)
+
+
+def call(
+    func: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    values: Mapping[str, Any],
+    executable: Optional[str],
+) -> list[Any]:
+    """`run` with its options as values of settings; see there."""
+    effective = effective_settings(values, "argument", os.environ)
+    environ = {**os.environ, "PYTHONPATH": _python_path(os.environ.get("PYTHONPATH", ""))}
+    job = make_job(effective, (executable or sys.executable, "-m", run_task.__name__), environ, working_directory())
+    launcher = LocalLauncher()
+    check(launcher, job)
+    return _collect(launcher, job, _payload((func, tuple(args), dict(kwargs))))
+
+
+def _collect(launcher: LocalLauncher, job: Job, payload: bytes) -> list[Any]:
+    standard_streams.fill()
+    with contextlib.closing(Shipment(payload)) as shipment, taken_signals((signal.SIGINT,)) as (fd, take):
+        outcome = launcher.run(job, Surroundings(sys.stdout, sys.stderr, fd, take, shipment))
+    answers = shipment.results()
+    if outcome.interrupted:
+        raise KeyboardInterrupt
+    if outcome.exit_code:
+        raise RuntimeError(_failure(outcome, answers))
+    missing = [rank for rank in range(job.size) if rank not in answers]
+    if missing:
+        raise RuntimeError(
+            f"horovod.run: rank {missing[0]} ended with code 0 before the function returned (os._exit?)."
+        )
+    return [_unpickled(answers[rank], rank)[1] for rank in range(job.size)]
+
+
+def _failure(outcome: Outcome, answers: Mapping[int, memoryview]) -> str:
+    found = culprit(outcome.exits)
+    text = f"horovod.run: {outcome.message}"
+    if found is not None and found.rank in answers and not outcome.complaint:
+        succeeded, traceback_text = _unpickled(answers[found.rank], found.rank)
+        if not succeeded:
+            head = text.partition(" Last lines of ")[0]
+            return f"{head} The exception of rank {found.rank}:\n{traceback_text}"
+    return text
+
+
+def _unpickled(answer: memoryview, rank: int) -> tuple[bool, Any]:
+    try:
+        succeeded, value = pickle.loads(answer)
+    except Exception as error:  # whatever the classes of the user's objects raise
+        raise RuntimeError(f"horovod.run: the result of rank {rank} cannot be unpickled here: {error!r}.") from error
+    return bool(succeeded), value
+
+
+def _payload(call: object) -> bytes:
+    try:
+        import cloudpickle  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise RuntimeError("horovod.run needs cloudpickle to ship the function (pip install cloudpickle).") from error
+    path = pickle.dumps(list(sys.path))
+    return len(path).to_bytes(8, "little") + path + bytes(cloudpickle.dumps(call))
+
+
+def _settings_of(given: dict[str, Any]) -> dict[str, Any]:
+    for old, new in _DEPRECATED.items():
+        if old in given:
+            warnings.warn(f"horovod.run: {old} is deprecated; use {new}.", DeprecationWarning, stacklevel=3)
+            given[new] = given.pop(old)
+    if given.get("hosts") and given.get("hostfile"):
+        raise InvalidArgumentError("horovod.run: hosts and hostfile exclude each other; give one of them.")
+    if given.get("use_gloo") and given.get("use_mpi"):
+        raise InvalidArgumentError("horovod.run: use_gloo and use_mpi exclude each other; give one of them.")
+    values = {}
+    for keyword, value in given.items():
+        setting = BY_NAME[_NAME_OF_KEYWORD[keyword]]
+        values[setting.name] = setting.parse(value, f"horovod.run: {keyword}", coarse=True)
+    return values
+
+
+def _python_path(inherited: str) -> str:
+    # Last, so that it shadows nothing: makes `-m` find this package when it is used from a source tree.
+    home = str(Path(__file__).resolve().parents[2])
+    return os.pathsep.join([inherited, home]) if inherited else home
+
+
+__all__ = ["run"]

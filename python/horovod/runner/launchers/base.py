@@ -1,0 +1,128 @@
+"""What a launcher is: it runs a checked job to its end and says how it ended.
+
+Used by `cli`, `function`, `supervision` and `launchers.local`. Launchers for other hosts (ssh, mpirun, jsrun) will be
+further implementations.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Callable, Final, Optional, TextIO
+
+from horovod._core.errors import UnsupportedError
+from horovod.runner.job import Job
+from horovod.runner.report import Exit, culprit, story
+from horovod.runner.shipment import Shipment
+
+_log: Final = logging.getLogger("horovod.runner")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended.
+
+    Attributes:
+        exits: every rank's end, in order.
+        interrupted: the signal that stopped the launcher, or 0.
+        complaint: why the launcher itself gave up (a rank could not be started, or was not up in time), or empty.
+        complaint_code: the exit code that goes with it.
+        nobody_met: there were several ranks, and none called hvd.init().
+        last_word: the rank that was the last to write to stderr; -1 = none did.
+    """
+
+    exits: tuple[Exit, ...]
+    interrupted: int = 0
+    complaint: str = ""
+    complaint_code: int = 1
+    nobody_met: bool = False
+    last_word: int = -1
+
+    @property
+    def exit_code(self) -> int:
+        """The launcher's: 128 + signal when it was told to stop, else the culprit's, else 0."""
+        if self.interrupted:
+            return 128 + self.interrupted
+        if self.complaint:
+            return self.complaint_code
+        found = culprit(self.exits)
+        return found.code if found else 0
+
+    @property
+    def message(self) -> str:
+        """What went wrong, or deserves a remark; else an empty text."""
+        if self.interrupted:
+            return f"stopped by {signal.Signals(self.interrupted).name}; no rank is left."
+        if self.complaint:
+            return self.complaint
+        found = culprit(self.exits)
+        if found is not None:
+            return story(self.exits, found)
+        if self.nobody_met:
+            return (
+                f"no rank called hvd.init(): {len(self.exits)} independent copies ran. Call it in the program if they "
+                "are to train together."
+            )
+        return ""
+
+    @property
+    def closing_words(self) -> str:
+        """The message for who has just read the ranks' output."""
+        found = culprit(self.exits)
+        if found is None or self.interrupted or self.complaint:
+            return self.message
+        return story(self.exits, found, with_last_lines=self.last_word != found.rank)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a launcher needs of the process it runs in.
+
+    Attributes:
+        stdout, stderr: where the ranks' output goes.
+        signal_fd: readable when a signal has come, or -1.
+        take_signals: the signals that have come since it was called last.
+        shipment: the function that the ranks are to call, and where their results go; None when they run a program.
+    """
+
+    stdout: TextIO
+    stderr: TextIO
+    signal_fd: int = -1
+    take_signals: Callable[[], list[int]] = list
+    shipment: Optional[Shipment] = None
+
+
+class Launcher(ABC):
+    """Runs jobs of one kind."""
+
+    @abstractmethod
+    def why_not(self, job: Job) -> str:
+        """Why this launcher cannot run the job; empty when it can."""
+
+    @abstractmethod
+    def remarks(self, job: Job) -> list[str]:
+        """One sentence per thing that was asked for and does nothing, or little good, here.
+
+        Raises:
+            InvalidArgumentError: something that was asked for cannot be done here.
+        """
+
+    @abstractmethod
+    def run(self, job: Job, surroundings: Surroundings) -> Outcome:
+        """Runs the job to its end. When it returns or raises, no process, file or directory of the job is left."""
+
+
+def check(launcher: Launcher, job: Job) -> None:
+    """Refuses what cannot be run, and logs what will not do what it seems to. The ranks are told not to repeat it.
+
+    Raises:
+        UnsupportedError: this launcher cannot run the job.
+        InvalidArgumentError: something that was asked for cannot be done here.
+    """
+    reason = launcher.why_not(job)
+    if reason:
+        raise UnsupportedError(reason)
+    for text in (*job.remarks, *launcher.remarks(job)):
+        _log.warning("%s", text)

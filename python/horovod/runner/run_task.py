@@ -1,0 +1,53 @@
+"""The program of a rank of `horovod.run`: `python -m horovod.runner.run_task`.
+
+Takes the function from the launcher, calls it and gives the result back (`shipment`). The function comes by a
+descriptor that this user's own launcher has opened, so unpickling it is safe.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import traceback
+from typing import Any
+
+from horovod.runner.shipment import Desk
+
+
+def main() -> int:
+    """Returns the exit code: 0, or 1 when the function raised."""
+    desk = Desk(os.environ)
+    try:
+        value = _call(desk.function)
+    except BaseException as error:
+        if isinstance(error, SystemExit) and error.code in (0, None):
+            value = None
+        else:
+            desk.answer(pickle.dumps((False, traceback.format_exc())))
+            raise
+    desk.answer(_dumps((True, value)))
+    return 0
+
+
+def _call(data: bytes) -> Any:
+    path, rest = _load_path_first(data)
+    sys.path += [place for place in path if place not in sys.path]
+    function, args, kwargs = pickle.loads(rest)
+    return function(*args, **kwargs)
+
+
+def _load_path_first(data: bytes) -> tuple[list[str], bytes]:
+    """The function may come from a module that is found only on the caller's path: that comes first, by itself."""
+    size = int.from_bytes(data[:8], "little")
+    return list(pickle.loads(data[8 : 8 + size])), data[8 + size :]
+
+
+def _dumps(value: object) -> bytes:
+    import cloudpickle  # type: ignore[import-untyped]
+
+    return bytes(cloudpickle.dumps(value))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""How people write flags: shortened, with the value attached, or as another launcher calls them. Pure.
+
+Used by `flags`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from horovod._core.errors import InvalidArgumentError
+
+# What torchrun, mpirun and srun call it.
+_ELSEWHERE: Final = {
+    "--nproc-per-node": "-np",
+    "--nproc_per_node": "-np",
+    "--nproc": "-np",
+    "--np": "-np",
+    "--ntasks": "-np",
+    "--host": "-H",
+    "--machinefile": "--hostfile",
+    "-machinefile": "--hostfile",
+    "-f": "--hostfile",
+    "--timeout": "--start-timeout",
+}
+
+
+def spelled_out(word: str, widths: Mapping[str, int]) -> list[str]:
+    """The flag's full name, and its value when that is part of the word: `--log-l` or `-np4`.
+
+    Args:
+        word: begins with "-".
+        widths: all flags, and how many values each takes.
+
+    Returns:
+        One or two words; the given word itself where no flag fits, for the parser to refuse.
+
+    Raises:
+        InvalidArgumentError: it is the beginning of several flags.
+    """
+    name, equals, value = word.partition("=")
+    if name in widths:
+        return [word]
+    if not name.startswith("--"):
+        # The longest flag wins: -np4 is -np with 4, not -n with p4.
+        known = [flag for flag in widths if widths[flag] == 1 and not flag.startswith("--") and word.startswith(flag)]
+        longest = max(known, key=len, default="")
+        return [longest, word[len(longest) :]] if _attaches(longest, word) else [word]
+    if len(name) < 3:
+        return [word]
+    fitting = sorted(flag for flag in widths if flag.startswith(name))
+    if len(fitting) > 1:
+        raise InvalidArgumentError(f"{name} could be {', '.join(fitting[:-1])} or {fitting[-1]}; write more of it.")
+    return [fitting[0] + equals + value] if fitting else [word]
+
+
+def meant_by(word: str, widths: Mapping[str, int]) -> str:
+    """ " Did you mean X?" for a flag of another launcher, or for the wrong case; else an empty text."""
+    other = _ELSEWHERE.get(word) or next((name for name in (word.lower(), word.upper()) if name in widths), "")
+    return f" Did you mean {other}?" if other else ""
+
+
+def _attaches(flag: str, word: str) -> bool:
+    # Only numbers and paths are written without a space (-np4, -p22, -i/home/me/key): the rest are typing mistakes.
+    return bool(flag) and (word[len(flag) :].isdecimal() or word[len(flag) :].startswith("/"))

@@ -1,0 +1,34 @@
+"""The launcher's own standard streams when they are closed (`>&-`, some service managers), or when nobody reads them.
+
+Used by `cli` and `function`.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from typing import TextIO
+
+
+def fill() -> None:
+    """Makes /dev/null of each standard stream that is closed, before the number goes to a pipe of the job."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number: this one
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - as long as the process
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def is_read(stream: TextIO, patience_s: float) -> bool:
+    """Somebody takes what is written to the stream, at the latest after this time. True where that cannot be known."""
+    try:
+        poller = select.poll()
+        poller.register(stream.fileno(), select.POLLOUT)
+    except (OSError, ValueError):
+        return True
+    return bool(poller.poll(patience_s * 1000))

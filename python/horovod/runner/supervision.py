@@ -1,0 +1,297 @@
+"""Follows the ranks of a job from their start to their end: output, signals, the first failure, the clean-up.
+
+Used by `launchers.local`. One loop over descriptors, which sleeps when nothing happens; the decisions are in `report`,
+`stopping` and `progress`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import select
+import signal
+import sys
+import termios
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Callable, Final, Optional, Protocol
+
+from horovod.runner.arrivals import Arrivals
+from horovod.runner.job import Job
+from horovod.runner.launchers.base import Outcome, Surroundings
+from horovod.runner.limits import reason_of
+from horovod.runner.output import Outlet, RankStream, outlets
+from horovod.runner.process import Done, Event, Exited, RankProcesses, Refused, Started
+from horovod.runner.progress import StartProgress
+from horovod.runner.report import Exit
+from horovod.runner.stopping import Escalation, after_failure, at_once, on_signal
+
+_log: Final = logging.getLogger("horovod.runner")
+_READ_BYTES: Final = 1 << 16
+_TICK_S: Final = 0.2  # only while some, but not all ranks are up
+_LAST_OUTPUT_S: Final = 1.0  # pipes that somebody outside the job still holds open are given up after that
+
+
+class Stream(Protocol):
+    """What the bytes of one pipe are fed to: `RankStream`, or the result of a function."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def name(self) -> str:
+        """Of the outlet that its text goes to."""
+
+    @property
+    def problem(self) -> str: ...
+
+    def feed(self, data: bytes) -> bytes: ...
+
+    def finish(self) -> bytes: ...
+
+
+class Supervision:
+    """See the head of the file.
+
+    Args:
+        job: what runs.
+        processes: the ranks, being started.
+        streams: by the read end of each rank's pipe.
+        directory: the job's directory, where ranks report that they are up.
+        surroundings: of the launcher.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        processes: RankProcesses,
+        streams: Mapping[int, Stream],
+        directory: Path,
+        surroundings: Surroundings,
+    ) -> None:
+        self._job = job
+        self._processes = processes
+        self._streams = dict(streams)
+        self._surroundings = surroundings
+        self._outlets = outlets(surroundings.stdout, surroundings.stderr)
+        self._tails = {
+            stream.rank: stream.tail
+            for stream in streams.values()
+            if isinstance(stream, RankStream) and stream.name == "stderr"
+        }
+        self._started_s = time.monotonic()
+        self._pids: dict[int, int] = {}
+        self._left = set(range(job.size))
+        self._exited: list[tuple[Exited, bool]] = []
+        self._signalled: set[int] = set()
+        self._signals: list[int] = []
+        self._escalation: Optional[Escalation] = None
+        self._complaint = ("", 1)
+        self._warned: set[str] = set()
+        self._done = False
+        self._nobody_met = False
+        self._last_word = -1
+        self._arrivals = Arrivals(directory)
+        on_tty = self._outlets["stderr"].on_tty
+        self._progress = StartProgress(job.size, job.settings.start_timeout_s, on_tty, self._started_s)
+
+    def run(self) -> Outcome:
+        """Returns when every process of the job is gone."""
+        try:
+            self._until(lambda: not self._left)
+            self._nobody_met = self._job.size > 1 and self._arrivals.nobody()
+            self._arrivals.close()
+            self._processes.finish()
+            self._until(lambda: False)
+            deadline_s = time.monotonic() + _LAST_OUTPUT_S
+            while self._streams and time.monotonic() < deadline_s:
+                self._turn(deadline_s - time.monotonic())
+        finally:
+            self._close()
+        return self._outcome()
+
+    def _until(self, over: Callable[[], bool]) -> None:
+        while not self._done and not over():
+            self._turn(self._timeout_s())
+            self._watch_start()
+            self._escalate()
+
+    @property
+    def _starting(self) -> bool:
+        """It matters who else comes up."""
+        return not (self._progress.done or self._escalation or not self._left)
+
+    def _timeout_s(self) -> Optional[float]:
+        waits = []
+        due_s = self._escalation.next_s() if self._escalation else None
+        if due_s is not None:
+            waits.append(max(0.0, due_s - time.monotonic()))
+        if self._starting and (self._progress.partly or self._arrivals.fd < 0):
+            waits.append(_TICK_S)
+        return min(waits) if waits else None
+
+    def _turn(self, timeout_s: Optional[float]) -> None:
+        poller = select.poll()
+        if not self._done:
+            poller.register(self._processes.fileno(), select.POLLIN)
+        for fd in (self._surroundings.signal_fd, self._arrivals.fd):
+            if fd >= 0:
+                poller.register(fd, select.POLLIN)
+        for fd, stream in self._streams.items():
+            if stream.name not in self._outlets or not self._outlets[stream.name].full:
+                poller.register(fd, select.POLLIN)
+        for outlet in self._outlets.values():
+            if outlet.waiting and outlet.fd is not None:
+                poller.register(outlet.fd, select.POLLOUT)
+        for fd, _ in poller.poll(None if timeout_s is None else int(timeout_s * 1000) + 1):
+            self._serve(fd)
+
+    def _serve(self, fd: int) -> None:
+        if fd in self._streams:
+            self._read(fd)
+        elif fd == self._processes.fileno():
+            for event in self._processes.events():
+                self._on_event(event)
+        elif fd == self._surroundings.signal_fd:
+            self._take_signals(self._surroundings.take_signals())
+        else:
+            for outlet in set(self._outlets.values()):
+                if outlet.fd == fd:
+                    self._write(outlet)
+
+    def _read(self, fd: int) -> None:
+        stream = self._streams[fd]
+        data = os.read(fd, _READ_BYTES)
+        if data:
+            self._show(stream, stream.feed(data))
+        else:
+            self._end_stream(fd)
+
+    def _read_rest(self, fd: int) -> None:
+        """What lies in the pipe now, and no more: whoever holds it open outside the job may write for ever."""
+        count = int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
+        if count:
+            self._show(self._streams[fd], self._streams[fd].feed(os.read(fd, count)))
+        self._end_stream(fd)
+
+    def _end_stream(self, fd: int) -> None:
+        stream = self._streams.pop(fd)
+        os.close(fd)
+        self._show(stream, stream.finish())
+
+    def _show(self, stream: Stream, text: bytes) -> None:
+        if text:
+            self._last_word = stream.rank if stream.name == "stderr" else self._last_word
+            self._outlets["stderr"].put(self._progress.clear().encode())
+            self._outlets[stream.name].put(text, (stream.rank, stream.name))
+        if stream.problem:
+            self._warn("files", stream.problem, self._outlets["stderr"])
+
+    def _write(self, outlet: Outlet) -> None:
+        outlet.write_some()
+        if outlet.problem:
+            other = self._outlets["stdout" if outlet is self._outlets["stderr"] else "stderr"]
+            self._warn(outlet.problem, outlet.problem, other)
+
+    def _warn(self, subject: str, text: str, outlet: Outlet) -> None:
+        """Says it once for each subject."""
+        if subject not in self._warned:
+            self._warned.add(subject)
+            outlet.put(f"horovodrun: warning: {text}\n".encode())
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, Started):
+            self._pids[event.rank] = event.pid
+            _log.info("rank %d started with pid %d", event.rank, event.pid)
+        elif isinstance(event, Exited):
+            stopped = event.rank in self._signalled
+            self._exited.append((event, stopped))
+            self._left.discard(event.rank)
+            if event.status != 0 and not stopped and self._escalation is None:
+                self._escalation = after_failure(time.monotonic())
+        elif isinstance(event, Refused):
+            self._left.discard(event.rank)
+            what = f"{self._job.command[0]!r} cannot be executed" if event.forked else "it cannot be started"
+            self._give_up(f"rank {event.rank}: {what}: {reason_of(event.error)}.", 126 if event.forked else 1)
+            self._escalation = at_once(time.monotonic())
+        elif isinstance(event, Done):
+            self._done = True
+            if event.lost:
+                self._give_up("the process that keeps the ranks has died, so all ranks were stopped.", 1)
+
+    def _give_up(self, complaint: str, code: int) -> None:
+        if not self._complaint[0]:
+            self._complaint = (complaint, code)
+
+    def _take_signals(self, numbers: list[int]) -> None:
+        if not numbers:
+            return
+        self._signals += numbers
+        self._escalation = on_signal(numbers[-1], len(self._signals), time.monotonic())
+
+    def _escalate(self) -> None:
+        number = self._escalation.due(time.monotonic()) if self._escalation else None
+        if number is not None and self._left:
+            self._signalled |= self._left
+            self._processes.signal(self._left, number)
+
+    def _watch_start(self) -> None:
+        if self._escalation:
+            self._arrivals.close()  # what nobody reads any more would keep the loop awake
+        if not self._starting:
+            return
+        now_s = time.monotonic()
+        text = self._progress.see(self._arrivals.ranks(), self._arrivals.over, now_s)
+        self._outlets["stderr"].put(text.encode())
+        if self._progress.done:
+            self._arrivals.close()
+        elif self._progress.overdue(now_s):
+            self._give_up(self._progress.complaint(), 1)
+            self._escalation = on_signal(signal.SIGTERM, 1, now_s)
+
+    def _close(self) -> None:
+        self._processes.close()
+        self._arrivals.close()
+        for fd in list(self._streams):
+            self._read_rest(fd)
+        self._outlets["stderr"].put(self._progress.clear().encode())
+        for outlet in self._outlets.values():
+            outlet.finish_line()
+        self._drain()
+
+    def _drain(self) -> None:
+        """Writes what is left, however slow the reader is. A second signal ends the wait for one that never reads."""
+        while len(self._signals) < 2:
+            waiting = {
+                outlet.fd: outlet for outlet in self._outlets.values() if outlet.waiting and outlet.fd is not None
+            }
+            if not waiting:
+                return
+            poller = select.poll()
+            if self._surroundings.signal_fd >= 0:
+                poller.register(self._surroundings.signal_fd, select.POLLIN)
+            for fd in waiting:
+                poller.register(fd, select.POLLOUT)
+            for fd, _ in poller.poll():
+                if fd in waiting:
+                    self._write(waiting[fd])
+            self._take_signals(self._surroundings.take_signals())
+
+    def _outcome(self) -> Outcome:
+        exits = tuple(
+            Exit(
+                rank=event.rank,
+                hostname=self._job.slots[event.rank].hostname,
+                pid=self._pids.get(event.rank, 0),
+                status=event.status,
+                at_s=event.at_s,
+                started_s=self._started_s,
+                stopped_by_us=stopped,
+                tail=tuple(self._tails[event.rank]),
+            )
+            for event, stopped in self._exited
+        )
+        interrupted = self._signals[0] if self._signals else 0
+        return Outcome(exits, interrupted, *self._complaint, self._nobody_met, self._last_word)

@@ -1,0 +1,92 @@
+"""Python's tracebacks in the ranks' stderr, made short: one that another rank has written already is one line, and
+Horovod's own frames are left out where the error is Horovod's, and so the cause is elsewhere.
+
+Used by `output`, unless --verbose is given. Pure. Everything else passes through as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+_BEGIN: Final = b"Traceback (most recent call last):"
+_OWN_FRAME: Final = b'  File "' + str(Path(__file__).resolve().parents[1]).encode() + b"/"
+_ADDRESS: Final = re.compile(rb"0x[0-9a-f]+")
+_MAX_LINES: Final = 2000  # of one traceback; a longer one is shown as it is
+_MAX_KNOWN: Final = 1000
+
+
+class Shortened(NamedTuple):
+    """What has become of some lines: those to show, and those to keep as the rank's last words."""
+
+    shown: list[bytes]
+    kept: list[bytes]
+
+
+class KnownTracebacks:
+    """The tracebacks that were shown, by the rank that was first. One for a job."""
+
+    def __init__(self) -> None:
+        self._first: dict[bytes, int] = {}
+
+    def first_rank(self, lines: list[bytes], rank: int) -> int:
+        """The rank that has written these lines before; `rank` when it is the first."""
+        digest = hashlib.sha256(_ADDRESS.sub(b"", b"\n".join(lines))).digest()
+        if len(self._first) >= _MAX_KNOWN:
+            return self._first.get(digest, rank)
+        return self._first.setdefault(digest, rank)
+
+
+class TracebackFilter:
+    """Shortens the tracebacks of one rank.
+
+    Args:
+        rank: whose.
+        known: of the job.
+    """
+
+    def __init__(self, rank: int, known: KnownTracebacks) -> None:
+        self._rank = rank
+        self._known = known
+        self._block: list[bytes] = []
+
+    def feed(self, line: bytes) -> Shortened:
+        """Takes the next line; returns what can be shown now. A traceback is held until its last line is there."""
+        if not self._block:
+            if line == _BEGIN:
+                self._block = [line]
+                return Shortened([], [])
+            return Shortened([line], [line])
+        self._block.append(line)
+        if line.startswith(b" ") and len(self._block) < _MAX_LINES:
+            return Shortened([], [])
+        if line.startswith(b" ") or line == _BEGIN:
+            return self.finish()  # too long, or cut off by another one
+        block, self._block = self._block, []
+        first = self._known.first_rank(block, self._rank)
+        short = _without_own_frames(block) if block[-1].startswith(b"horovod.") else block
+        if first == self._rank:
+            return Shortened(short, short)
+        return Shortened([b"%s (the same traceback as rank %d's)" % (line, first)], short)
+
+    def finish(self) -> Shortened:
+        """What was held, when no more comes."""
+        block, self._block = self._block, []
+        return Shortened(block, block)
+
+
+def _without_own_frames(block: list[bytes]) -> list[bytes]:
+    found: list[bytes] = []
+    hidden, inside = 0, False
+    for line in [*block[1:-1], b"  File"]:
+        if line.startswith(b"  File"):
+            inside = line.startswith(_OWN_FRAME)
+            if not inside and hidden:
+                found.append(b"  ... %d frames of Horovod itself; --verbose shows them" % hidden)
+                hidden = 0
+            hidden += inside
+        if not inside:
+            found.append(line)
+    return [block[0], *found[:-1], block[-1]]

@@ -1,0 +1,21 @@
+"""Gradient compression for TensorFlow: `Compression.none`, `.fp16` and `.bf16`.
+
+The casts are written once in `horovod._core.tensors.compression`; here they meet the adapter of TensorFlow's tensors,
+symbolic ones too.
+"""
+
+from __future__ import annotations
+
+from horovod._core.tensors import compression as _core
+from horovod._core.tensors.compression import Compressor, NoneCompressor
+from horovod.tensorflow.adapter import adapter
+
+__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
+
+
+class Compression(_core.Compression, adapter=adapter):
+    """`none` sends tensors as they are; `fp16` and `bf16` send floating ones in 16 bits."""
+
+
+FP16Compressor = Compression.fp16
+BF16Compressor = Compression.bf16

@@ -1,0 +1,147 @@
+"""Elastic training with TensorFlow: the retry loop of `horovod._core.training.elastic`, and states for variables and
+models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import wraps
+from typing import Any, Callable, Optional
+
+import numpy as np
+import tensorflow as tf
+
+from horovod._core.errors import HorovodInternalError, InvalidArgumentError
+from horovod._core.life import context
+from horovod._core.operations.described_call import failure_told_by
+from horovod._core.operations.objects import broadcast_object
+from horovod._core.training.elastic import state
+from horovod._core.training.elastic.loop import reset_engine, run_fn
+from horovod.tensorflow import ops
+from horovod.tensorflow.functions import broadcast_variables, build_optimizer, optimizer_variables
+
+__all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
+
+# What a collective inside a graph raises when a rank has died or the engine stops (see `ops`).
+_COLLECTIVE_FAILURES = (tf.errors.AbortedError, tf.errors.UnknownError)
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator of a training function whose first argument is a state: runs it again after a failure or a change of
+    hosts. Failures of collectives inside TensorFlow count like those outside."""
+
+    @wraps(func)
+    def translated(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return func(*args, **kwargs)
+        except _COLLECTIVE_FAILURES as cause:
+            if "Horovod: " not in str(cause):
+                raise
+            raise HorovodInternalError(str(cause)) from cause
+        except tf.errors.InternalError as cause:  # from XLA, whatever has failed
+            failure = failure_told_by(cause)
+            if failure is None:
+                raise
+            raise failure from cause
+
+    return run_fn(translated, reset_engine)
+
+
+class TensorFlowState(state.ObjectState):
+    """Variables and picklable attributes that survive a failure or a change of hosts.
+
+    Args:
+        variables: `tf.Variable`s or Keras variables; None: the global variables of the graph.
+        session: of TensorFlow 1; None: eager mode, or the default session.
+        **kwargs: each becomes an attribute.
+
+    Attributes:
+        variables, session: as given.
+
+    Raises:
+        ValueError: no variables are given in eager mode.
+    """
+
+    def __init__(self, variables: Optional[Sequence[Any]] = None, session: Any = None, **kwargs: Any) -> None:
+        if variables is None and tf.executing_eagerly():
+            raise InvalidArgumentError(
+                "TensorFlowState without variables keeps the global variables of a graph; eager mode has no list of "
+                "them. Use TensorFlowState(variables=model.variables), or TensorFlowKerasState(model)."
+            )
+        self.variables = list(tf.compat.v1.global_variables() if variables is None else variables)
+        self.session = session
+        self._values: list[Any] = []
+        super().__init__(bcast_object=broadcast_object, get_rank=context.rank, **kwargs)
+
+    def save(self) -> None:
+        """Keeps the values in memory."""
+        self._values = [self._read(variable) for variable in self.variables]
+        super().save()
+
+    def restore(self) -> None:
+        """Back to the values kept last."""
+        for variable, value in zip(self.variables, self._values):
+            self._write(variable, value)
+        super().restore()
+
+    def sync(self) -> None:
+        """Rank 0's values everywhere. Collective."""
+        if tf.executing_eagerly():
+            broadcast_variables(self.variables, root_rank=0)
+        else:
+            values = broadcast_object([self._read(variable) for variable in self.variables], 0)
+            for variable, value in zip(self.variables, values):
+                self._write(variable, value)
+        self._values = [self._read(variable) for variable in self.variables]
+        super().sync()  # saves only if there are attributes
+
+    def _read(self, variable: Any) -> Any:
+        variable = ops.tensorflow_variable(variable)
+        if tf.executing_eagerly():
+            return np.array(variable)
+        return self._current_session().run(variable)
+
+    def _write(self, variable: Any, value: Any) -> None:
+        if tf.executing_eagerly():
+            variable.assign(value)
+        else:
+            ops.tensorflow_variable(variable).load(value, self._current_session())
+
+    def _current_session(self) -> Any:
+        return self.session or tf.compat.v1.get_default_session()
+
+
+class TensorFlowKerasState(TensorFlowState):
+    """A Keras model's weights, its optimizer's variables and picklable attributes.
+
+    Args:
+        model: built.
+        optimizer: None: the model's own.
+        backend: accepted, not needed.
+        **kwargs: each becomes an attribute.
+
+    Raises:
+        ValueError: the model is not built.
+    """
+
+    def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:
+        if not getattr(model, "built", True):
+            raise InvalidArgumentError(
+                "TensorFlowKerasState needs a model that has been built. Call model.build(input_shape) or the model on "
+                "a batch first."
+            )
+        self.model = model
+        self.optimizer = optimizer or getattr(model, "optimizer", None)
+        variables = list(model.variables)
+        if self.optimizer is not None:
+            build_optimizer(self.optimizer, model.trainable_variables)
+            variables += optimizer_variables(self.optimizer)
+        super().__init__(variables, **kwargs)
+
+    def restore(self) -> None:
+        """Back to the values kept last, and to the first pass of a step."""
+        state.forget_passes(self.optimizer)
+        super().restore()
+
+    def reset(self) -> None:
+        """Begins a whole step."""
+        state.forget_passes(self.optimizer)

@@ -1,0 +1,5 @@
+"""Import path kept for users' scripts: `horovod.tensorflow.gradient_aggregation`. Re-exports."""
+
+from horovod.tensorflow.aggregation import LocalGradientAggregationHelper
+
+__all__ = ["LocalGradientAggregationHelper"]

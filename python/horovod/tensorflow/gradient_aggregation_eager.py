@@ -1,0 +1,5 @@
+"""Import path kept for users' scripts: `horovod.tensorflow.gradient_aggregation_eager`. Re-exports."""
+
+from horovod.tensorflow.aggregation import LocalGradientAggregationHelperEager
+
+__all__ = ["LocalGradientAggregationHelperEager"]

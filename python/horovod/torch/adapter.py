@@ -1,0 +1,170 @@
+"""The adapter of PyTorch: answers the core's questions about torch tensors (`horovod._core.tensors.adapter.Adapter`).
+
+Used by `ops`, `functions` and `optimizer` through `horovod._core.operations.collectives`. Tensors of other devices are
+staged through pinned host memory. It keeps no state of an operation and calls no engine; autograd and torch.compile are
+the business of `ops`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from horovod._core.callers import users_level
+from horovod._core.errors import InvalidArgumentError
+from horovod._core.tensors import dtypes
+from horovod._core.tensors.adapter import NO_MATCH, ResultBlock
+
+__all__ = ["PLAIN_TYPES", "TorchAdapter", "adapter"]
+
+# Only these are known to be backed by memory of their own. Subclasses may be (and then take the long way), or may be
+# the stand-ins of a tracer, which have no memory at all.
+PLAIN_TYPES: frozenset[type] = frozenset({torch.Tensor, torch.nn.Parameter})
+
+_STRIDED = torch.strided
+
+_BY_NAME = {
+    "uint8": dtypes.UINT8,
+    "int8": dtypes.INT8,
+    "uint16": dtypes.UINT16,
+    "int16": dtypes.INT16,
+    "int32": dtypes.INT32,
+    "int64": dtypes.INT64,
+    "float16": dtypes.FLOAT16,
+    "float32": dtypes.FLOAT32,
+    "float64": dtypes.FLOAT64,
+    "bool": dtypes.BOOL,
+    "bfloat16": dtypes.BFLOAT16,
+    "uint32": dtypes.UINT32,
+    "uint64": dtypes.UINT64,
+}
+# uint16, uint32 and uint64 are newer than the oldest supported torch.
+_NUMBER_OF = {getattr(torch, name): number for name, number in _BY_NAME.items() if hasattr(torch, name)}
+_DTYPE_OF = {number: dtype for dtype, number in _NUMBER_OF.items()}
+
+
+class TorchAdapter:
+    """See `horovod._core.tensors.adapter.Adapter`, which says what each method means."""
+
+    framework = "torch"
+    maker = "torch.tensor"
+
+    def __init__(self) -> None:
+        self._staging_told = False
+
+    def owns(self, value: Any) -> bool:
+        return isinstance(value, torch.Tensor)
+
+    def dtype(self, tensor: torch.Tensor) -> int:
+        return _NUMBER_OF.get(tensor.dtype, -1)
+
+    def dtype_name(self, tensor: torch.Tensor) -> str:
+        return str(tensor.dtype).replace("torch.", "")
+
+    def shape(self, tensor: torch.Tensor) -> tuple[int, ...]:
+        return tuple(tensor.shape)
+
+    def device(self, tensor: torch.Tensor) -> str:
+        return "cpu" if tensor.is_cpu else str(tensor.device)
+
+    def unfit(self, tensor: torch.Tensor) -> str:
+        if tensor.layout is torch.strided:
+            return ""
+        return (
+            f"needs a dense tensor. Received layout {tensor.layout}; use hvd.sparse_allreduce_async for gradients in "
+            "COO format, or tensor.to_dense()."
+        )
+
+    def is_contiguous(self, tensor: torch.Tensor) -> bool:
+        # A negated or conjugated view says it is contiguous, but its memory holds other values.
+        return (
+            tensor.layout is torch.strided and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+        )
+
+    def is_writable(self, tensor: torch.Tensor) -> bool:
+        return True
+
+    def address(self, tensor: torch.Tensor) -> int:
+        return tensor.data_ptr() if tensor.numel() else 0
+
+    def key(self, tensor: torch.Tensor) -> tuple[Any, Any]:
+        return tensor.dtype, tensor.shape
+
+    def address_if(self, tensor: Any, dtype: Any, shape: Any) -> int:
+        if (
+            type(tensor) in PLAIN_TYPES
+            and tensor.is_cpu
+            and tensor.dtype is dtype
+            and tensor.shape == shape
+            and tensor.layout is _STRIDED
+            and tensor.is_contiguous()
+            and not tensor.is_neg()
+        ):
+            return tensor.data_ptr()  # type: ignore[no-any-return]
+        return NO_MATCH
+
+    def empty_like(self, tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(tensor) if type(tensor) in PLAIN_TYPES else self.empty(tensor.shape, tensor)
+
+    def empty(self, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+        return torch.empty(shape, dtype=like.dtype, device=like.device)
+
+    def contiguous(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.layout is not torch.strided:
+            return tensor
+        return tensor.detach().resolve_neg().resolve_conj().contiguous()
+
+    def to_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        self._tell_staging(tensor.device)
+        source = tensor.detach().resolve_neg().contiguous()
+        host = torch.empty(source.shape, dtype=source.dtype, pin_memory=source.is_cuda)
+        # Not asynchronous: the engine reads the memory as soon as the operation is submitted.
+        host.copy_(source)
+        return host
+
+    def from_host(self, host: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        return host if like.is_cpu else host.to(like.device)
+
+    def copy_into(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        target.detach().copy_(source)
+
+    def wrap(self, block: ResultBlock, like: torch.Tensor) -> torch.Tensor:
+        dtype = _DTYPE_OF[block.dtype]
+        if not block.nbytes:
+            return torch.empty(block.shape, dtype=dtype)
+        flat = torch.frombuffer(block.buffer(), dtype=dtype)
+        return flat if len(block.shape) == 1 else flat.view(block.shape)
+
+    def from_values(self, values: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+        return torch.tensor(list(values), dtype=torch.int32, device=like.device)
+
+    def values_of(self, tensor: torch.Tensor) -> list[int]:
+        if tensor.dim() != 1 or tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool:
+            raise InvalidArgumentError(
+                f"Splits must be a one-dimensional tensor of integers. Received: {self.dtype_name(tensor)} "
+                f"{list(tensor.shape)}."
+            )
+        values: list[int] = tensor.tolist()
+        return values
+
+    def cast(self, tensor: torch.Tensor, dtype: int) -> torch.Tensor:
+        return tensor.to(_DTYPE_OF[dtype])
+
+    def slot_key(self, tensor: torch.Tensor) -> int:
+        return tensor.data_ptr() if tensor.numel() else id(tensor)
+
+    def _tell_staging(self, device: torch.device) -> None:
+        if self._staging_told:
+            return
+        self._staging_told = True
+        warnings.warn(
+            f"Tensors on {device} are copied to pinned host memory and back for every collective, because no backend "
+            "of this version reduces on the device itself. Results are correct; expect the speed of the PCIe bus.",
+            stacklevel=users_level(),
+        )
+
+
+adapter = TorchAdapter()

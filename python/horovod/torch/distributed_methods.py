@@ -1,0 +1,276 @@
+"""`DistributedMethods`: what a distributed optimizer does otherwise than the class of the user's optimizer.
+
+Mixed in by `optimizer.DistributedOptimizer`. A hook per parameter hands each gradient over as soon as it has been
+accumulated; `step` waits for the results. Counting, grouping, compression and submission are the core's
+(`horovod._core.training.reducer`), the gradients' place in memory is `resident`'s, how they are read and written is
+`reducer`'s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any, Callable, Optional
+
+import torch
+
+from horovod._core.callers import users_level
+from horovod._core.life.process_sets import ProcessSet
+from horovod._core.tensors.compression import Compressor
+from horovod._core.training.reducer import ReductionOptions
+from horovod.torch.ops import allreduce_
+from horovod.torch.optimizer_names import OptimizerNames, Scope
+from horovod.torch.reducer import GradientAccess, Groups
+
+__all__ = ["DistributedMethods"]
+
+
+class DistributedMethods(torch.optim.Optimizer):
+    """The methods that a distributed optimizer has beside, or instead of, those of the user's class. Mixed in before
+    it."""
+
+    _access: GradientAccess
+    _access_kind: type[GradientAccess] = GradientAccess
+    _names: OptimizerNames
+    _wrapped: torch.optim.Optimizer
+    _synchronized: bool
+    _should_synchronize: bool
+
+    # ---- life
+
+    def _begin(
+        self,
+        wrapped: torch.optim.Optimizer,
+        names: OptimizerNames,
+        options: ReductionOptions,
+        groups: Groups,
+        sparse_as_dense: bool,
+    ) -> None:
+        self._wrapped = wrapped
+        self._names = names
+        self._synchronized = False
+        self._should_synchronize = True
+        self._access = self._access_kind(names, options, groups, sparse_as_dense)
+        if isinstance(wrapped, torch.optim.SparseAdam):
+            # It takes no others. A rank without a gradient in the first step must not contribute a dense one.
+            self._access.expect_sparse()
+        self._access.attach()
+        _follow_loading(weakref.ref(self), wrapped)
+
+    @staticmethod
+    def find_duplicates(lst: Iterable[Any]) -> set[Any]:
+        """The entries that occur more than once."""
+        seen: set[Any] = set()
+        return {entry for entry in lst if entry in seen or seen.add(entry)}  # type: ignore[func-returns-value]
+
+    @property
+    def backward_passes_per_step(self) -> int:
+        """How many backward passes accumulate into a gradient before it is reduced."""
+        return self._access.passes
+
+    @backward_passes_per_step.setter
+    def backward_passes_per_step(self, passes: int) -> None:
+        self.set_backward_passes_per_step(passes)
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Changes how many backward passes accumulate into a gradient before it is reduced, from the next one on.
+
+        Raises:
+            InvalidArgumentError: not a positive integer.
+        """
+        self._access.set_passes(passes)
+
+    @property
+    def _parameter_names(self) -> dict[torch.Tensor, str]:
+        """The parameters and their names. Programs for upstream read this and the next two."""
+        return {parameter: self._names.name(number) for number, parameter in enumerate(self._names.parameters)}
+
+    @property
+    def _requires_update(self) -> set[torch.Tensor]:
+        return {parameter for parameter in self._names.parameters if parameter.requires_grad}
+
+    @property
+    def _compression(self) -> Compressor:
+        return self._access.compression
+
+    @property
+    def op(self) -> int:
+        """How gradients are combined: Average, Sum, ..."""
+        return self._access.options.op
+
+    @property
+    def process_set(self) -> ProcessSet:
+        """The ranks that take part."""
+        return self._access.process_set
+
+    @property
+    def gradient_predivide_factor(self) -> float:
+        """What splits the averaging; see `DistributedOptimizer`."""
+        return self._access.options.gradient_predivide_factor
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As the user's class does it; accepts what a plain optimizer has saved. Gradients under way are waited for."""
+        self._access.settle()
+        self._synchronized = False
+        super().load_state_dict(state_dict)
+        # Schedulers that were made before this wrapper hold the plain optimizer.
+        self._wrapped.state = self.state
+        self._wrapped.param_groups = self.param_groups
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As the user's class does it; the new gradients are reduced too. Collective in its effect: all ranks must add
+        equal groups."""
+        super().add_param_group(param_group)
+        self._take_up_new()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # Hooks and operations cannot be copied: a copy or pickle is a plain optimizer of the user's class.
+        plain = type(self._wrapped)
+        return _plain_optimizer, (plain,), self.__getstate__()
+
+    # ---- work
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+    def synchronize(self) -> None:
+        """Waits until all gradients are reduced. Collective. Called by `step`; call it yourself to look at or clip the
+        gradients before, and then `step` within `skip_synchronize`. A parameter without a gradient on this rank
+        contributes zeros, and gets the result.
+
+        Raises:
+            MismatchError: the ranks disagree about a gradient.
+            HorovodInternalError: a rank died, or the engine is shutting down.
+        """
+        self._take_up_new()
+        self._access.synchronize()
+        self._synchronized = True
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Within it `step` does not synchronize, because `synchronize` has been called already::
+
+        optimizer.synchronize()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        """
+        self._should_synchronize = False
+        try:
+            yield
+        finally:
+            self._should_synchronize = True
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+    def step(self, closure: Optional[Callable[[], Any]] = None, *args: Any, **kwargs: Any) -> Any:
+        """Synchronizes the gradients (but see `skip_synchronize`), then steps as the user's class does.
+
+        Collective.
+
+        Args:
+            closure: computes the loss and the gradients anew; the gradients are synchronized after each of its calls.
+
+        Raises:
+            MismatchError: the ranks disagree about a gradient.
+            HorovodInternalError: a rank died, or the engine is shutting down.
+            AssertionError: gradients are being reduced, within `skip_synchronize`.
+        """
+        if self._should_synchronize:
+            if self._synchronized:
+                # Programs filter upstream's warning by these words.
+                warnings.warn(
+                    "optimizer.step() called without optimizer.skip_synchronize() context after "
+                    "optimizer.synchronize(). The gradients are reduced a second time; put step() into 'with "
+                    "optimizer.skip_synchronize():' to avoid that.",
+                    stacklevel=users_level(),
+                )
+            if closure is None:
+                self.synchronize()
+            else:
+                closure = self._synchronizing(closure)
+        elif self._access.pending:
+            raise AssertionError(
+                "optimizer.step() was called within optimizer.skip_synchronize() while gradients are being reduced. "
+                "Call optimizer.synchronize() before, or step() without skip_synchronize()."
+            )
+        self._synchronized = False
+        return self._plain_step(closure, *args, **kwargs)
+
+    # Optimizer.__setstate__ would wrap a class's step for its profile and hooks; the user's class has that already.
+    step.hooked = True
+
+    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
+        """As the user's class does it (`set_to_none=True` by default).
+
+        Raises:
+            AssertionError: gradients are being reduced: call it after `step` or `synchronize`, or before `backward`.
+        """
+        if self._access.pending:
+            raise AssertionError(
+                "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
+                "optimizer.synchronize(), while gradients "
+                "are being reduced. Call it after step(), or before backward()."
+            )
+        self._access.forget_settled()
+        super().zero_grad(*args, **kwargs)
+
+    def _take_up_new(self) -> None:
+        """Reduces the gradients of parameters, too, that were added without our `add_param_group`."""
+        if self._names.extend(self.param_groups):
+            self._access.attach()
+
+    def _plain_step(self, closure: Optional[Callable[[], Any]], *args: Any, **kwargs: Any) -> Any:
+        """The step of the user's class."""
+        if hasattr(self._wrapped.step, "_wrapped_by_lr_sched"):
+            # A scheduler that was made before this wrapper watches the plain optimizer.
+            self._wrapped._opt_called = True  # type: ignore[attr-defined]
+        step = super().step
+        # Optimizers of users' own may take no closure.
+        return step(*args, **kwargs) if closure is None and not args else step(closure, *args, **kwargs)
+
+    def _synchronizing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        decides_by_loss = isinstance(self, torch.optim.LBFGS)
+
+        def run() -> Any:
+            with torch.enable_grad():
+                loss = closure()
+            self._take_up_new()
+            self._access.synchronize()
+            if decides_by_loss:
+                # All ranks must take the same decisions.
+                name = self._names.engine_name("loss")
+                return allreduce_(
+                    torch.as_tensor(loss).detach().clone(), name=name, process_set=self._access.process_set
+                )
+            return loss
+
+        return run
+
+    # ---- for broadcast_optimizer_state
+
+    @property
+    def _scope(self) -> Scope:
+        return self._names.scope
+
+    def _adopt_scope(self, scope: Scope) -> None:
+        """Takes over the root's distinction between optimizers with equal parameter names."""
+        if self._names.adopt(scope):
+            self._access.settle()
+            self._access.rename()
+
+
+def _follow_loading(reference: weakref.ref[DistributedMethods], wrapped: torch.optim.Optimizer) -> None:
+    """Lets a distributed optimizer have what is loaded into the one that it wraps, e.g. by a trainer that made it."""
+
+    def take_over(loaded: torch.optim.Optimizer) -> None:
+        distributed = reference()
+        if distributed is not None and loaded is not distributed:
+            distributed.state, distributed.param_groups = loaded.state, loaded.param_groups
+
+    # Absent in older torch, and from optimizers of other libraries.
+    register: Any = getattr(wrapped, "register_load_state_dict_post_hook", lambda hook: None)
+    register(take_over)
+
+
+def _plain_optimizer(kind: type[torch.optim.Optimizer]) -> torch.optim.Optimizer:
+    return kind.__new__(kind)

@@ -1,0 +1,154 @@
+"""Which parameters an optimizer has and how they are called in the negotiation.
+
+Names must be equal on all ranks and different for all operations in flight, also when two optimizers have parameters of
+the same names (the two networks of a GAN). The first optimizer of such names uses them as they are, each further one
+adds a scope to them: its number. Numbers follow what all ranks do alike, the making of optimizers, and begin anew in
+every session; what is still alive differs between ranks and does not matter. Where ranks made different ones,
+`broadcast_optimizer_state` makes the root's count hold for everybody.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple, Optional
+
+import torch
+
+from horovod._core.errors import InvalidArgumentError
+from horovod._core.life import session
+from horovod._core.training.reducer import check_names
+
+__all__ = ["OptimizerNames", "Scope"]
+
+# Scopes repeat after so many optimizers of equal names, so that the names in use are bounded. Two of them would have to
+# be used at the same time to meet, which is an error that says so.
+_SCOPES: Final = 1024
+
+
+class Scope(NamedTuple):
+    """What distinguishes an optimizer from others of equal names.
+
+    Attributes:
+        number: how many optimizers of these names were made before it.
+        made: how many have been made by now.
+    """
+
+    number: int
+    made: int
+
+
+class _Count:
+    """How many optimizers each name has had, by process set, in this session."""
+
+    def __init__(self) -> None:
+        self._session: object = None
+        self._made: dict[tuple[int, str], int] = {}
+
+    def made(self, process_set: int, names: Iterable[str]) -> int:
+        self._begin_anew()
+        return max((self._made.get((process_set, name), 0) for name in names), default=0)
+
+    def put(self, process_set: int, names: Iterable[str], made: int) -> None:
+        self._begin_anew()
+        self._made.update(((process_set, name), made) for name in names)
+
+    def _begin_anew(self) -> None:
+        # Ranks that join with a new session have made none before it.
+        if self._session is not session.current:
+            self._session = session.current
+            self._made.clear()
+
+
+_count: Final = _Count()
+
+
+class OptimizerNames:
+    """The parameters of one optimizer, numbered in the order of its groups, and their names.
+
+    Args:
+        param_groups: of the optimizer.
+        named_parameters: (name, parameter) tuples; None: parameters are called by their number.
+        process_set: number of the set that reduces them.
+
+    Attributes:
+        parameters: by number.
+
+    Raises:
+        InvalidArgumentError: entries that are no tuples, repeated names, or parameters without a name.
+    """
+
+    def __init__(
+        self,
+        param_groups: list[dict[str, Any]],
+        named_parameters: Optional[Iterable[tuple[str, torch.Tensor]]],
+        process_set: int,
+    ) -> None:
+        self.parameters: list[torch.Tensor] = [p for group in param_groups for p in group["params"]]
+        self._names = self._checked(named_parameters)
+        self._process_set = process_set
+        self._own = tuple(self._names)
+        self._number = _count.made(process_set, self._own)
+        _count.put(process_set, self._own, self._number + 1)
+
+    def name(self, number: int) -> str:
+        """The user's name of a parameter."""
+        return self._names[number]
+
+    def engine_name(self, name: str) -> str:
+        """A name as the other ranks see it."""
+        number = self._number % _SCOPES
+        return f"{name}.optimizer{number}" if number else name
+
+    @property
+    def scope(self) -> Scope:
+        """For `adopt` on other ranks."""
+        # One made in an earlier session is not counted in this one yet.
+        return Scope(self._number, max(_count.made(self._process_set, self._own), self._number + 1))
+
+    def adopt(self, scope: Scope) -> bool:
+        """Takes over the root's scope; True if that changes the names."""
+        _count.put(self._process_set, self._own, scope.made)
+        before, self._number = self._number, scope.number
+        return before % _SCOPES != scope.number % _SCOPES
+
+    def number_of(self, parameter: Any) -> Optional[int]:
+        """The number of a parameter; None if it is not one of this optimizer."""
+        for number, own in enumerate(self.parameters):
+            if own is parameter:
+                return number
+        return None
+
+    def extend(self, param_groups: list[dict[str, Any]]) -> bool:
+        """Takes up parameters that have been added; True if there are any."""
+        given = [parameter for group in param_groups for parameter in group["params"]]
+        if len(given) == len(self.parameters) and all(map(operator.is_, given, self.parameters)):
+            return False  # in every step but few
+        known = {id(p) for p in self.parameters}
+        added = [parameter for parameter in given if id(parameter) not in known]
+        for parameter in added:
+            # Called after the first one, which no other optimizer of the same scope has.
+            base = f"{self._own[0]}.added" if self._own else "parameter"
+            self._names.append(f"{base}.{len(self.parameters)}")
+            self.parameters.append(parameter)
+        return bool(added)
+
+    def _checked(self, named_parameters: Optional[Iterable[tuple[str, torch.Tensor]]]) -> list[str]:
+        # A container of modules can be iterated too.
+        if isinstance(named_parameters, torch.nn.Module) or not isinstance(named_parameters, (Iterable, type(None))):
+            raise InvalidArgumentError(
+                "named_parameters must hold (name, parameter) tuples, as model.named_parameters() gives them. "
+                f"Received: {type(named_parameters).__name__}."
+            )
+        named = list(named_parameters) if named_parameters is not None else []
+        if not named:
+            return [f"parameter.{number}" for number in range(len(self.parameters))]
+        for entry in named:
+            if not isinstance(entry, tuple) or len(entry) != 2:
+                raise InvalidArgumentError(
+                    "named_parameters must hold (name, parameter) tuples, as model.named_parameters() gives them. "
+                    f"Received: {entry!r}."
+                )
+        keyed = [(name, id(parameter)) for name, parameter in named]
+        pairs = check_names(keyed, [id(p) for p in self.parameters])
+        return [name for _, name in pairs]

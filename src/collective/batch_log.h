@@ -1,0 +1,11 @@
+// What a batch is and the way it goes, for those who log at trace level.
+#pragma once
+
+#include "collective/batch.h"
+
+namespace hvd::collective {
+
+// Costs one load when nobody listens.
+void LogWay(const Batch& batch, const char* way);
+
+}  // namespace hvd::collective

@@ -1,0 +1,23 @@
+// What a member does with its own data beside the messages of a collective: copy it to the result, multiply it by the
+// prescale factor. Long ones yield between turns, like everything under the driver role.
+#pragma once
+
+#include "base/task.h"
+#include "collective/batch.h"
+
+namespace hvd::collective::channels {
+
+Task CopyOwn(std::byte* dst, const std::byte* src, size_t bytes);
+// output = prescale * input, for all tensors; does nothing when the factor is 1. Afterwards the own operand is
+// OwnOperand(batch, t).
+Task PrescaleOwn(Batch& batch);
+inline const std::byte* OwnOperand(const Batch& batch, const Tensor& t) {
+  return batch.prescale != 1.0 ? t.output : t.input;
+}
+
+// First extent; a scalar is one row.
+inline int64_t RowsOf(const Tensor& t) { return t.shape.empty() ? 1 : t.shape[0]; }
+// Places the result of so many rows from the members; kInternal when a peer announced an impossible number.
+Status PlaceRows(const Batch& batch, Tensor& t, const std::vector<int64_t>& rows);
+
+}  // namespace hvd::collective::channels

@@ -1,0 +1,157 @@
+// Alltoall over shared memory; see collectives.h.
+#include <algorithm>
+
+#include "collective/shm/collectives.h"
+#include "collective/shm/lanes.h"
+#include "collective/shm/steps.h"
+
+namespace hvd::collective::shm {
+namespace {
+
+// Who sends how many rows to whom, of every tensor: known everywhere after the exchange of the splits.
+class SplitPlan {
+ public:
+  SplitPlan(const Batch& batch, int n) : batch_(batch), n_(n), rows_(batch.tensors.size() * n * n) {}
+
+  size_t header_bytes() const { return n_ * batch_.tensors.size() * sizeof(int64_t); }
+  std::byte* headers() { return reinterpret_cast<std::byte*>(rows_.data()); }
+  int64_t rows(int from, int to, size_t tensor) const {
+    return rows_[(from * batch_.tensors.size() + tensor) * n_ + to];
+  }
+  size_t bytes(int from, int to, size_t tensor) const {
+    return static_cast<size_t>(rows(from, to, tensor)) * batch_.tensors[tensor].row_elems * SizeOf(batch_.dtype);
+  }
+  size_t bytes(int from, int to) const {
+    size_t sum = 0;
+    for (size_t t = 0; t < batch_.tensors.size(); ++t) sum += bytes(from, to, t);
+    return sum;
+  }
+  // What `from` sends to others.
+  size_t sent(int from) const {
+    size_t sum = 0;
+    for (int to = 0; to < n_; ++to) sum += to == from ? 0 : bytes(from, to);
+    return sum;
+  }
+  bool is_inline(int from) const { return TravelsInline(header_bytes(), sent(from)); }
+  // Where the part for `to` begins in what `from` sends inline: the parts lie in member order, without the own one.
+  size_t inline_offset(int from, int to) const {
+    size_t at = 0;
+    for (int d = 0; d < to; ++d) at += d == from ? 0 : bytes(from, d);
+    return at;
+  }
+  size_t longest_streamed() const {
+    size_t longest = 0;
+    for (int from = 0; from < n_; ++from) {
+      if (is_inline(from)) continue;
+      for (int to = 0; to < n_; ++to) longest = std::max(longest, to == from ? 0 : bytes(from, to));
+    }
+    return longest;
+  }
+
+ private:
+  const Batch& batch_;
+  int n_;
+  std::vector<int64_t> rows_;
+};
+
+// The parts of the own inputs by destination.
+std::vector<Ranges> OwnParts(const Batch& batch, int n) {
+  std::vector<Ranges> parts(n);
+  for (const Tensor& t : batch.tensors) {
+    const std::byte* in = t.input;
+    for (int d = 0; d < n; ++d) {
+      const size_t bytes = static_cast<size_t>(t.splits[d]) * t.row_elems * SizeOf(batch.dtype);
+      parts[d].Add(in, nullptr, bytes);
+      in += bytes;
+    }
+  }
+  return parts;
+}
+
+Task ExchangeSplits(Steps& steps, const Batch& batch, SplitPlan& plan) {
+  std::vector<int64_t> mine;
+  for (const Tensor& t : batch.tensors) mine.insert(mine.end(), t.splits.begin(), t.splits.end());
+  Ranges sent;
+  // In the order of inline_offset: by destination, then by tensor.
+  for (int d = 0; d < steps.n(); ++d) {
+    for (const Tensor& t : batch.tensors) {
+      size_t first = 0;
+      for (int before = 0; before < d; ++before) first += static_cast<size_t>(t.splits[before]);
+      const size_t row_bytes = t.row_elems * SizeOf(batch.dtype);
+      if (d != steps.me()) sent.Add(t.input + first * row_bytes, nullptr, static_cast<size_t>(t.splits[d]) * row_bytes);
+    }
+  }
+  co_return co_await ExchangeHeaders(steps, reinterpret_cast<const std::byte*>(mine.data()), plan.header_bytes(), sent,
+                                     plan.headers());
+}
+
+// Allocates the results and says where the part from each member goes in them.
+Result<std::vector<Ranges>> Allocate(Batch& batch, const SplitPlan& plan, int n, int me) {
+  std::vector<Ranges> places(n);
+  for (size_t i = 0; i < batch.tensors.size(); ++i) {
+    Tensor& t = batch.tensors[i];
+    size_t bytes = 0;
+    t.received_rows.clear();
+    for (int m = 0; m < n; ++m) {
+      t.received_rows.push_back(plan.rows(m, me, i));
+      bytes += plan.bytes(m, me, i);
+    }
+    HVD_TRY(t.PlaceResult(bytes));
+    const std::byte* own = t.input;
+    for (int d = 0; d < me; ++d) own += plan.bytes(me, d, i);
+    std::byte* out = t.output;
+    for (int m = 0; m < n; ++m) {
+      places[m].Add(own, out, plan.bytes(m, me, i));  // the input matters for the own part only
+      out += plan.bytes(m, me, i);
+    }
+  }
+  return places;
+}
+
+}  // namespace
+
+Task Alltoall(const Group& group, Batch& batch) {
+  Steps steps(group, batch.seq);
+  LocalView& view = steps.view();
+  const int n = steps.n(), me = steps.me();
+  SplitPlan plan(batch, n);
+  HVD_CO_TRY(co_await ExchangeSplits(steps, batch, plan));
+  const Result<std::vector<Ranges>> allocated = Allocate(batch, plan, n, me);
+  if (!allocated.ok()) co_return allocated.status();
+  const std::vector<Ranges>& places = *allocated;
+  const std::vector<Ranges> parts = OwnParts(batch, n);
+  StoreTrial results(group, StoreChooser::Use::kAlltoallResults, TotalOf(places));
+  results.Start();
+  places[me].CopyOver(0, places[me].total(), results.mode());
+  for (int m = 0; m < n; ++m) {
+    if (m == me || !plan.is_inline(m)) continue;
+    places[m].Scatter(0, places[m].total(), InlineData(steps, m, plan.header_bytes()) + plan.inline_offset(m, me));
+  }
+  const Lanes lanes(n);
+  const size_t rounds = lanes.rounds(plan.longest_streamed());
+  StoreTrial trial(group, StoreChooser::Use::kAlltoall, rounds * kPieceBytes);  // the same on all members
+  const StoreMode mode = trial.mode();
+  trial.Start();
+  const auto fill = [&](size_t c, std::byte* piece) {
+    for (int d = 0; d < n; ++d) {
+      if (d == me || plan.is_inline(me)) continue;
+      const size_t total = parts[d].total();
+      parts[d].Gather(lanes.begin(total, c), lanes.end(total, c), piece + lanes.offset(me, d), mode);
+    }
+  };
+  const auto drain = [&](size_t c) {
+    for (int m = 0; m < n; ++m) {
+      if (m == me || plan.is_inline(m)) continue;
+      const size_t total = places[m].total();
+      places[m].Scatter(lanes.begin(total, c), lanes.end(total, c), PieceOf(view, m, c) + lanes.offset(m, me),
+                        results.mode());
+    }
+  };
+  HVD_CO_TRY(co_await StreamPieces(steps, rounds, 2 * kPieceBytes, fill, drain));
+  trial.Stop();
+  results.Stop();
+  view.Finish();
+  co_return Status();
+}
+
+}  // namespace hvd::collective::shm

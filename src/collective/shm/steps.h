@@ -1,0 +1,210 @@
+// What the shared-memory collectives (shm_*.cc) have in common: the step counter of a batch, first use of own buffers,
+// when to yield, and the stream of pieces that allgather, alltoall and reducescatter are made of.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/task.h"
+#include "collective/batch.h"
+#include "collective/kernels/kernels.h"
+#include "collective/stores/trial.h"
+#include "transport/local_view.h"
+
+namespace hvd::collective::shm {
+
+using transport::LocalView;
+
+inline constexpr size_t kShareAlign = 64;  // shares begin on cache lines: no line is stored by two ranks
+inline constexpr size_t RoundUpTo(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+
+// One batch on one LocalView. Lives in the outermost coroutine's frame.
+class Steps {
+ public:
+  Steps(const Group& group, uint64_t seq) : view_(*group.local), seq_(seq) { view_.Begin(seq); }
+  Steps(const Steps&) = delete;
+  Steps& operator=(const Steps&) = delete;
+
+  LocalView& view() { return view_; }
+  int n() const { return view_.size(); }
+  int me() const { return view_.index(); }
+
+  // Steps are numbered alike on all members: `taken` is the last one that every member passes before what comes next.
+  uint32_t taken() const { return taken_; }
+  void Take(uint32_t steps) { taken_ += steps; }
+
+  // The small buffers alternate with the parity of seq, and within a batch. True: this batch has not used the buffer
+  // yet; Acquire it.
+  int small_buffer(uint32_t turn) const { return static_cast<int>((seq_ + turn) % LocalView::kSmallBuffers); }
+  bool FirstUse(LocalView::Buffer kind, int which) {
+    const uint32_t bit = 1u << (kind == LocalView::Buffer::kSmall ? which : LocalView::kSmallBuffers + which);
+    const bool first = (used_ & bit) == 0;
+    used_ |= bit;
+    return first;
+  }
+
+  // Counts bytes worked on; true when it is time to let the driver look after control traffic (about 100 us).
+  bool Tired(size_t bytes) {
+    worked_ += bytes;
+    if (worked_ < kYieldBytes) return false;
+    worked_ = 0;
+    return true;
+  }
+
+ private:
+  static constexpr size_t kYieldBytes = 1 << 20;
+  LocalView& view_;
+  const uint64_t seq_;
+  uint32_t taken_ = 0, used_ = 0;
+  size_t worked_ = 0;
+};
+
+// n pointers without an allocation for the usual numbers of ranks.
+template <class P>
+class PointerList {
+ public:
+  explicit PointerList(int n) {
+    if (n > kInline) more_.resize(n);
+  }
+  P& operator[](int i) { return data()[i]; }
+  P* data() { return more_.empty() ? few_ : more_.data(); }
+
+ private:
+  static constexpr int kInline = 16;
+  P few_[kInline] = {};
+  std::vector<P> more_;
+};
+
+// The tensors of a batch laid end to end: offsets are bytes of the whole, pieces are the users' own memory.
+class Ranges {
+ public:
+  void Add(const std::byte* input, std::byte* output, size_t bytes) {
+    if (bytes == 0) return;
+    pieces_.push_back({input, output, total_, bytes});
+    total_ += bytes;
+  }
+  size_t total() const { return total_; }
+  // Bytes whose output is not their input: what the choice of stores for results is about.
+  size_t apart() const {
+    size_t bytes = 0;
+    for (const Piece& p : pieces_) bytes += p.output == p.input ? 0 : p.bytes;
+    return bytes;
+  }
+  // Calls fn(input, output, bytes, at): the parts of [from, to), `at` bytes into the whole.
+  template <class F>
+  void ForEach(size_t from, size_t to, F fn) const {
+    if (from >= to) return;
+    for (size_t i = Find(from); i < pieces_.size() && from < to; ++i) {
+      const Piece& p = pieces_[i];
+      const size_t skip = from - p.at, left = p.bytes - skip, bytes = left < to - from ? left : to - from;
+      fn(p.input + skip, p.output == nullptr ? nullptr : p.output + skip, bytes, from);
+      from += bytes;
+    }
+  }
+  // Stores the inputs of [from, to) one after the other.
+  void Gather(size_t from, size_t to, std::byte* dst, StoreMode mode) const {
+    ForEach(from, to, [&](const std::byte* in, std::byte*, size_t bytes, size_t at) {
+      kernels::Copy(dst + (at - from), in, bytes, mode);
+    });
+  }
+  // The outputs of [from, to) from bytes one after the other.
+  void Scatter(size_t from, size_t to, const std::byte* src, StoreMode results = StoreMode::kOrdinary) const {
+    ForEach(from, to, [&](const std::byte* in, std::byte* out, size_t bytes, size_t at) {
+      kernels::Copy(out, src + (at - from), bytes, ResultStores(in, out, results));
+    });
+  }
+  // The outputs of [from, to) from the inputs.
+  void CopyOver(size_t from, size_t to, StoreMode results) const {
+    ForEach(from, to, [results](const std::byte* in, std::byte* out, size_t bytes, size_t) {
+      kernels::Copy(out, in, bytes, results);
+    });
+  }
+
+ private:
+  struct Piece {
+    const std::byte* input;
+    std::byte* output;
+    size_t at, bytes;
+  };
+  size_t Find(size_t at) const {
+    size_t low = 0, high = pieces_.size();
+    while (high - low > 1) {
+      const size_t middle = (low + high) / 2;
+      (pieces_[middle].at <= at ? low : high) = middle;
+    }
+    return low;
+  }
+  std::vector<Piece> pieces_;
+  size_t total_ = 0;
+};
+
+inline size_t TotalOf(const std::vector<Ranges>& parts) {
+  size_t total = 0;
+  for (const Ranges& part : parts) total += part.total();
+  return total;
+}
+
+// Inside a batch: all[m * bytes] = what member m passed. 1 step per 64 KB.
+Task ExchangeBlobs(Steps& steps, const std::byte* mine, size_t bytes, std::byte* all);
+
+// The same for a header of equal size on all members, with the data of a member right behind it where both fit one
+// small buffer. 1 step.
+Task ExchangeHeaders(Steps& steps, const std::byte* mine, size_t bytes, const Ranges& data, std::byte* all);
+inline bool TravelsInline(size_t header_bytes, size_t data_bytes) {
+  return header_bytes <= LocalView::small_bytes() / 2 && data_bytes <= LocalView::small_bytes() - header_bytes;
+}
+// Where ExchangeHeaders put the data of a member.
+inline const std::byte* InlineData(Steps& steps, int member, size_t header_bytes) {
+  return steps.view().small(member, steps.small_buffer(0)) + header_bytes;
+}
+
+inline Status TooManySteps() {
+  return Status(Code::kUnsupported,
+                "a batch of so many bytes needs too many chunks over shared memory; split the tensor, or lower "
+                "HOROVOD_FUSION_THRESHOLD.");
+}
+
+// The stages of a rank are one piece of memory (arena.h); streams cut it into four pieces.
+inline constexpr int kPieces = 4;
+static_assert(kPieces % LocalView::kStages == 0 && kPieces >= 4,
+              "StreamPieces fills two pieces ahead of two being drained");
+inline constexpr size_t kPieceBytes = LocalView::kStages * LocalView::stage_bytes() / kPieces;
+inline std::byte* PieceOf(LocalView& view, int member, size_t c) {
+  return view.stage(member, 0) + c % kPieces * kPieceBytes;
+}
+
+// `rounds` pieces from every member to every member. fill(c, piece) stores this rank's piece c; drain(c) consumes the
+// pieces c of the others. Steps after taken(): P(-2) = 1 after piece 0 is filled, P(-1) = 2 after piece 1, P(c) = c + 3
+// after round c, which fills piece c + 2 and drains piece c. Invariant: round c begins when all members have passed P(c
+// - 2). Then pieces c are filled (they were in round c - 2), and the pieces c - 2, whose memory piece c + 2 takes, are
+// drained. A member may be one whole round ahead of another before it has to wait.
+// When it returns, others may still drain the last pieces: who streams again in the same batch awaits
+// AllReached(steps.taken()) first.
+template <class Fill, class Drain>
+Task StreamPieces(Steps& steps, size_t rounds, size_t round_bytes, Fill fill, Drain drain) {
+  if (rounds == 0) co_return Status();
+  if (steps.taken() + rounds >= LocalView::kFinalStep / 2) co_return TooManySteps();
+  LocalView& view = steps.view();
+  const uint32_t base = steps.taken();
+  for (int which = 0; which < LocalView::kStages; ++which) {
+    if (steps.FirstUse(LocalView::Buffer::kStage, which)) co_await view.Acquire(LocalView::Buffer::kStage, which);
+  }
+  for (size_t c = 0; c < 2; ++c) {
+    if (c < rounds) fill(c, PieceOf(view, steps.me(), c));
+    view.Publish(base + 1 + static_cast<uint32_t>(c));
+  }
+  for (size_t c = 0; c < rounds; ++c) {
+    const uint32_t step = base + static_cast<uint32_t>(c);
+    HVD_CO_TRY(co_await view.AllReached(step + 1));
+    if (c + 2 < rounds) fill(c + 2, PieceOf(view, steps.me(), c + 2));
+    drain(c);
+    view.Publish(step + 3);
+    if (steps.Tired(round_bytes)) co_await Yield();
+  }
+  steps.Take(static_cast<uint32_t>(rounds + 2));
+  co_return Status();
+}
+
+}  // namespace hvd::collective::shm

@@ -1,0 +1,16 @@
+// What a rank can find wrong with an operation by itself. Pure.
+#pragma once
+
+#include "base/status.h"
+#include "collective/batch.h"
+
+namespace hvd::engine {
+
+// A failure of this operation, with its name in front.
+Status InvalidOperation(const hvd_op& op, const std::string& what);
+// Not told to the others, who would get the name with it; it is too long on them too.
+Status CheckName(const hvd_op& op);
+// All but the name. `group`: of its process set.
+Status CheckOperation(const hvd_op& op, const collective::Group& group);
+
+}  // namespace hvd::engine

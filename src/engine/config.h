@@ -1,0 +1,16 @@
+// What a configuration means to the parts of the engine.
+#pragma once
+
+#include "horovod/horovod.h"
+#include "negotiation/node.h"
+
+namespace hvd::engine {
+
+// kInvalidArgument: of another version of this library, or impossible.
+Status CheckConfig(const hvd_config& c);
+negotiation::NodeConfig NodeConfigFrom(const hvd_config& c);
+// Do ranks of this host share cores, as far as this one sees? Judged by what all ranks may use: a rank that its
+// launcher bound to one core has that one for itself.
+bool SharesCores(const hvd_config& c);
+
+}  // namespace hvd::engine

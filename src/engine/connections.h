@@ -1,0 +1,72 @@
+// Connections: this rank's ways to the others, made from what a configuration hands over: shared memory and rings to
+// the ranks of its host (the neighbours), sockets to those of other hosts, and control links to its neighbours in the
+// tree of the negotiation. What is here is constant once open; what goes over it is for the holder of the driver role.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "engine/control_links.h"
+#include "engine/descriptors.h"
+#include "engine/process_sets.h"
+#include "engine/waker.h"
+
+namespace hvd::engine {
+
+class Connections {
+ public:
+  // Where the arena of a rank comes from: a memfd, or (in tests, so that the thread sanitizer sees one memory) the
+  // heap.
+  using MapArena = std::function<Result<std::shared_ptr<transport::Region>>(int rank, int fd, size_t bytes)>;
+  static Result<std::shared_ptr<transport::Region>> MapArenaFromMemfd(int rank, int fd, size_t bytes);
+
+  // Takes what it uses out of *given.
+  static Result<std::unique_ptr<Connections>> Open(const hvd_config& config, Descriptors* given, const MapArena& map);
+
+  Transports& transports() { return transports_; }
+  ControlLinks& links() { return links_; }
+  transport::Neighbours* neighbours() const { return transports_.neighbours.get(); }  // null: alone on its host
+  int local_of(int rank) const { return transports_.local_of_rank[rank]; }
+  bool one_host() const { return neighbours() != nullptr && neighbours()->size() == size_; }
+  std::shared_ptr<transport::ResidentHeap> heap() const {
+    return neighbours() != nullptr ? neighbours()->heap() : nullptr;
+  }
+  // How often a step of a collective looks before it leaves the core to others.
+  void set_inline_spins(int spins) {
+    if (neighbours() != nullptr) neighbours()->set_inline_spins(spins);
+  }
+  void FlushRings() {
+    if (neighbours() != nullptr) neighbours()->FlushRings();
+  }
+  int doorbell() const { return doorbell_; }   // this rank's own
+  int parent() const { return tree_[rank_]; }  // in the tree of the negotiation; -1: none
+  // Ranks of this host share cores: who waits gives its core away, and does not spin. The same for all of them.
+  bool crowded() const { return sees_crowd_ || (neighbours() != nullptr && neighbours()->cores_are_shared()); }
+
+  // The sockets among them wake this rank.
+  Status WatchWith(Waker* waker) const;
+  // So that the parent's death is seen by its peers. Also cuts the shared tensors off from the parent's.
+  void DetachInChild();
+
+ private:
+  explicit Connections(const hvd_config& config);
+  Status OpenDoorbell(Descriptors* given);
+  Status ConnectLocal(const hvd_config& config, Descriptors* given, const MapArena& map);
+  Status MapNeighbours(const std::map<int, Descriptors::Peer*>& peers, Descriptors* given, const MapArena& map,
+                       size_t bytes);
+  Status ConnectRemote(const hvd_peer& peer, Descriptors::Peer* given);
+  Status CheckComplete() const;
+  // Only neighbours in the tree speak; the death of others comes down the tree.
+  bool Speaks(int rank) const { return tree_[rank] == rank_ || tree_[rank_] == rank; }
+
+  const int rank_, size_;
+  const std::vector<int> tree_;  // per rank: its parent
+  const bool sees_crowd_;        // as far as this rank sees
+  int doorbell_ = -1;
+  Fd lone_doorbell_;  // when there are no neighbours to own it
+  Transports transports_;
+  ControlLinks links_;
+};
+
+}  // namespace hvd::engine

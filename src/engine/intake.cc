@@ -1,0 +1,194 @@
+// From the C struct to a request.
+#include "engine/intake.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "engine/checks.h"
+#include "negotiation/signature.h"
+
+namespace hvd::engine {
+namespace {
+
+constexpr size_t kMostReasonBytes = 4096;  // of a refusal, as the other members get it
+// Small tensors that nobody waits for yet are passed on together: so many, or when the background thread looks.
+constexpr size_t kSmallBytes = 64 << 10, kGathered = 8;
+
+// What the request says of the tensor.
+void Describe(const hvd_op& op, negotiation::Request* r) {
+  r->dtype = static_cast<DType>(op.dtype);
+  if (negotiation::HasReduceOp(r->type)) {
+    r->op = static_cast<ReduceOp>(op.reduce_op);
+    r->prescale = op.prescale;
+    r->postscale = op.postscale;
+  }
+  if (r->type == OpType::kBroadcast) r->root = op.root_rank;
+  r->shape.assign(op.shape, op.shape + op.ndim);
+}
+
+collective::Tensor TensorOf(const hvd_op& op, int set_size) {
+  collective::Tensor t;
+  t.input = static_cast<const std::byte*>(op.input);
+  t.output = static_cast<std::byte*>(op.output);
+  t.room = static_cast<size_t>(op.output_bytes);
+  t.shape.assign(op.shape, op.shape + op.ndim);
+  t.elems = 1;
+  for (const int64_t extent : t.shape) t.elems *= static_cast<size_t>(extent);
+  t.row_elems = 1;
+  for (size_t i = 1; i < t.shape.size(); ++i) t.row_elems *= static_cast<size_t>(t.shape[i]);
+  if (op.type == HVD_ALLTOALL && op.ndim > 0) {
+    if (op.splits != nullptr) t.splits.assign(op.splits, op.splits + op.n_splits);
+    if (op.splits == nullptr) t.splits.assign(set_size, op.shape[0] / set_size);
+  }
+  return t;
+}
+
+std::unique_ptr<Submitted> Prepare(const hvd_op& op, int set_size, const negotiation::Request& request) {
+  auto own = std::make_unique<Submitted>();
+  own->process_set = request.process_set;
+  own->type = request.type;
+  own->name = request.name;
+  own->tensor = TensorOf(op, set_size);
+  return own;
+}
+
+}  // namespace
+
+Status Intake::Submit(const hvd_op* ops, int n, uint32_t flags, Out out, const std::string& counted) {
+  if (n < 1) return Status(Code::kInvalidArgument, "hvd_submit: an empty group.");
+  if (ops[0].type < HVD_ALLREDUCE || ops[0].type > HVD_JOIN)
+    return Status(Code::kInvalidArgument, "hvd_submit: unknown operation type.");
+  if (ops[0].type == HVD_JOIN) {
+    HVD_TRY(Add(submission::Join(), out));
+    if ((flags & HVD_SUBMIT_WILL_WAIT) == 0) tools_.driver->Kick();
+    return Status();
+  }
+  std::shared_ptr<ProcessSets::Set> set;
+  HVD_TRY(Member(ops[0], &set));
+  HVD_TRY(CheckGroup(ops, n));
+  auto completion = std::make_shared<Completion>(n);
+  // Refused or not, unnamed operations are counted as on the other ranks.
+  std::vector<negotiation::Request> requests = NameAll(ops, n, counted);
+  for (int i = 0; i < n; ++i) {
+    Status refused = CheckOperation(ops[i], set->group);
+    if (refused.ok()) continue;
+    (void)Refuse(std::move(requests), refused.message());
+    return refused;
+  }
+  std::vector<std::unique_ptr<Submitted>> tensors;
+  tensors.reserve(n);
+  size_t bytes = 0;
+  for (int i = 0; i < n; ++i) {
+    Describe(ops[i], &requests[i]);
+    tensors.push_back(Prepare(ops[i], set->group.size(), requests[i]));
+    tensors.back()->completion = completion;
+    tensors.back()->index = i;
+    bytes += tensors.back()->tensor.elems * SizeOf(requests[0].dtype);
+  }
+  HVD_TRY(tools_.submissions->Add(std::move(tensors), std::move(requests)));
+  Announce(flags, bytes);
+  *out = std::move(completion);
+  return Status();
+}
+
+Status Intake::Member(const hvd_op& op, std::shared_ptr<ProcessSets::Set>* set) const {
+  *set = tools_.sets->Find(op.process_set);
+  if (*set != nullptr && (*set)->member) return Status();
+  const std::string which = "process set " + std::to_string(op.process_set);
+  if (*set == nullptr) return InvalidOperation(op, which + " does not exist.");
+  return InvalidOperation(op, "rank " + std::to_string(rank_) + " is not a member of " + which + ".");
+}
+
+Status Intake::CheckGroup(const hvd_op* ops, int n) const {
+  for (int i = 0; i < n; ++i) HVD_TRY(CheckName(ops[i]));
+  for (int i = 1; i < n; ++i) {
+    if (ops[i].type != ops[0].type || ops[i].process_set != ops[0].process_set)
+      return InvalidOperation(ops[i], "all tensors of a group must have one operation and one process set.");
+  }
+  return Status();
+}
+
+// A thread that will wait drives at once, and needs nobody.
+void Intake::Announce(uint32_t flags, size_t bytes) {
+  if (flags == HVD_SUBMIT_AT_ONCE) return tools_.waker->RingSelf();  // the background thread: what comes back wakes it
+  if ((flags & HVD_SUBMIT_WILL_WAIT) != 0) return;
+  if (bytes < kSmallBytes && tools_.submissions->waiting() < kGathered) return tools_.waker->LookSoon();
+  tools_.driver->Kick();
+}
+
+std::vector<negotiation::Request> Intake::NameAll(const hvd_op* ops, int n, const std::string& counted) {
+  std::vector<negotiation::Request> requests(n);
+  std::vector<std::string> names;
+  for (int i = 0; i < n; ++i) {
+    negotiation::Request& r = requests[i];
+    r.type = static_cast<OpType>(ops[i].type);
+    r.process_set = ops[i].process_set;
+    r.transient = ops[i].name == nullptr || ops[i].name[0] == '\0';
+    r.name = !r.transient      ? ops[i].name
+             : counted.empty() ? tools_.submissions->NextName(r.process_set, r.type)
+                               : counted;
+    if (n > 1) names.push_back(r.name);
+  }
+  if (n == 1) return requests;
+  const uint64_t hash = negotiation::GroupHash(names);
+  for (int i = 0; i < n; ++i) {
+    requests[i].group_hash = hash;
+    requests[i].group_size = n;
+    requests[i].group_index = i;
+  }
+  return requests;
+}
+
+Status Intake::Refuse(OpType type, int process_set, const std::string& name, const std::string& reason) {
+  const std::shared_ptr<ProcessSets::Set> set = tools_.sets->Find(process_set);
+  if (set == nullptr || !set->member)
+    return Status(Code::kInvalidArgument,
+                  "refuse: this rank is not a member of process set " + std::to_string(process_set) + ".");
+  hvd_op op = {};
+  op.type = static_cast<int32_t>(type);
+  op.process_set = process_set;
+  op.name = name.c_str();
+  HVD_TRY(CheckName(op));
+  return Refuse(NameAll(&op, 1), reason);
+}
+
+Status Intake::Refuse(std::vector<negotiation::Request> what, const std::string& reason) {
+  HVD_TRY(tools_.submissions->Add(submission::Refusal{std::move(what), Shortened(reason, kMostReasonBytes)}));
+  tools_.driver->Kick();
+  return Status();
+}
+
+template <class Wish>
+Status Intake::Add(Wish wish, Out out) {
+  auto completion = std::make_shared<Completion>(1);
+  Result<uint64_t> ticket = tools_.submissions->AddWish(completion);
+  HVD_TRY(ticket.status());
+  wish.ticket = *ticket;
+  HVD_TRY(tools_.submissions->Add(std::move(wish)));
+  *out = std::move(completion);
+  return Status();
+}
+
+Status Intake::AddSet(std::vector<int> ranks, Out out) {
+  std::sort(ranks.begin(), ranks.end());
+  HVD_TRY(Add(submission::AddSet{std::move(ranks)}, out));
+  tools_.driver->Kick();
+  return Status();
+}
+
+Status Intake::RemoveSet(int id, Out out) {
+  HVD_TRY(Add(submission::RemoveSet{id}, out));
+  tools_.driver->Kick();
+  return Status();
+}
+
+Status Intake::Goodbye(const std::string& last_words) {
+  return tools_.submissions->Add(submission::Goodbye{last_words});
+}
+
+// A submission like others, for whoever drives: a thread that waits keeps the role for as long as it likes.
+Status Intake::Abort(const Status& why, bool tell_others, Out out) {
+  return Add(submission::Abort{why, tell_others}, out);
+}
+
+}  // namespace hvd::engine

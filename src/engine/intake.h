@@ -1,0 +1,52 @@
+// Intake: the way in. Checks what a thread asks for, gives it its name, queues it, and has somebody look at it. Any
+// thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/driver.h"
+#include "engine/process_sets.h"
+#include "engine/submissions.h"
+
+namespace hvd::engine {
+
+class Intake {
+ public:
+  struct Tools {
+    Submissions* submissions;
+    ProcessSets* sets;
+    Waker* waker;
+    Driver* driver;
+  };
+  using Out = std::shared_ptr<Completion>*;
+
+  Intake(const Tools& tools, int rank) : tools_(tools), rank_(rank) {}
+
+  // A group of n tensors, or a join. flags: HVD_SUBMIT_...; counted: the name of a single unnamed operation that has
+  // got it already.
+  Status Submit(const hvd_op* ops, int n, uint32_t flags, Out out, const std::string& counted = "");
+  // The other members must not wait for what this rank refused.
+  Status Refuse(OpType type, int process_set, const std::string& name, const std::string& reason);
+  Status AddSet(std::vector<int> ranks, Out out);
+  Status RemoveSet(int id, Out out);
+  Status Goodbye(const std::string& last_words);
+  // *out is done when it has been obeyed. Fails when everything has failed already.
+  Status Abort(const Status& why, bool tell_others, Out out);
+
+ private:
+  template <class Wish>
+  Status Add(Wish wish, Out out);
+  Status CheckGroup(const hvd_op* ops, int n) const;
+  Status Member(const hvd_op& op, std::shared_ptr<ProcessSets::Set>* set) const;
+  // Type, set, name, group.
+  std::vector<negotiation::Request> NameAll(const hvd_op* ops, int n, const std::string& counted = "");
+  Status Refuse(std::vector<negotiation::Request> what, const std::string& reason);
+  void Announce(uint32_t flags, size_t bytes);
+
+  const Tools tools_;
+  const int rank_;
+};
+
+}  // namespace hvd::engine

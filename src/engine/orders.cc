@@ -1,0 +1,93 @@
+#include "engine/orders.h"
+
+#include <numeric>
+#include <utility>
+#include <variant>
+
+#include "base/log.h"
+#include "collective/shm/collectives.h"
+
+namespace hvd::engine {
+namespace {
+
+std::vector<int64_t> ResultShape(const BatchRun& run, const collective::Tensor& t) {
+  std::vector<int64_t> shape = t.shape;
+  if (run.batch.type == OpType::kAllgather || run.batch.type == OpType::kAlltoall) {
+    shape[0] = std::accumulate(t.received_rows.begin(), t.received_rows.end(), int64_t{0});
+  } else if (run.batch.type == OpType::kReducescatter) {
+    const collective::Group& group = run.set->group;
+    shape[0] = static_cast<int64_t>(
+        collective::shm::BlockOfMember(static_cast<size_t>(shape[0]), group.size(), group.index).count);
+  }
+  return shape;
+}
+
+}  // namespace
+
+void Orders::Obey(negotiation::Action& action) {
+  std::visit([this](auto& a) { Do(a); }, action);
+}
+
+void Orders::Do(negotiation::ExecuteBatch& batch) {
+  if (tools_.verdict->failed()) return;
+  if (tools_.timeline->mark_cycles()) tools_.timeline->Instant("CYCLE_START");
+  tools_.executor->Add(batch, tools_.sets->Find(batch.process_set), tools_.submissions);
+}
+
+// Of this rank: a wish, or a tensor.
+void Orders::Do(negotiation::EntryFailed& entry) {
+  if (entry.ticket & 1) return EndWish(entry.ticket, 0, std::move(entry.why));
+  if (tools_.verdict->failed()) return;
+  tools_.arrivals->ArriveTaken(tools_.submissions->Take(entry.ticket)->completion, std::move(entry.why));
+}
+
+void Orders::Do(negotiation::SetAdded& set) {
+  tools_.sets->Add(set.process_set, set.ranks);
+  EndWish(set.ticket, set.process_set, Status());
+}
+
+void Orders::Do(negotiation::SetRemoved& set) {
+  tools_.sets->Remove(set.process_set);
+  tools_.submissions->CountAnew(set.process_set);  // its id never comes back: nothing stays of it
+  EndWish(set.ticket, set.process_set, Status());
+}
+
+void Orders::Do(negotiation::SetChangeFailed& change) { EndWish(change.ticket, 0, std::move(change.why)); }
+
+void Orders::Do(negotiation::AllJoined& join) {
+  // Ranks with fewer steps have counted fewer unnamed operations; what comes next must have one name everywhere.
+  tools_.submissions->CountAnew(0);
+  EndWish(join.ticket, join.last_rank, Status());
+}
+
+void Orders::Do(negotiation::RankLeft& leaver) {
+  if (leaver.rank != tools_.rank) return tools_.watch->Left(leaver.rank, /*badly=*/!leaver.exception.empty());
+  left_ = true;
+}
+
+void Orders::Do(negotiation::Aborted& end) { tools_.verdict->Fail(end.why, false); }
+void Orders::Do(negotiation::LogLine& line) { Log(line.level, line.text); }
+
+void Orders::EndWish(uint64_t ticket, int64_t value, Status status) {
+  auto wish = tools_.submissions->TakeWish(ticket);
+  if (!wish) return;
+  wish->value = value;
+  tools_.arrivals->ArriveTaken(std::move(wish), std::move(status));
+}
+
+void Orders::Finish(BatchRun& run, const Status& status) {
+  ++tools_.counters->batches;
+  tools_.counters->tensors += run.own.size();
+  for (size_t i = 0; i < run.own.size(); ++i) {
+    Submitted* own = run.own[i].get();
+    if (own == nullptr) continue;
+    Outcome& outcome = own->completion->results[own->index];
+    outcome.dtype = run.batch.dtype;
+    outcome.tensor = std::move(run.batch.tensors[i]);
+    if (status.ok()) outcome.tensor.shape = ResultShape(run, outcome.tensor);
+    tools_.arrivals->Arrive(*own->completion, status);
+    run.own[i].reset();
+  }
+}
+
+}  // namespace hvd::engine

@@ -1,0 +1,51 @@
+// Orders: obeys what the log says, and tells the owners of tensors and wishes how they ended. Used by the holder of the
+// driver role only.
+#pragma once
+
+#include "engine/arrivals.h"
+#include "engine/counters.h"
+#include "engine/executor.h"
+#include "engine/timeline.h"
+#include "engine/verdict.h"
+#include "engine/watch.h"
+#include "negotiation/actions.h"
+
+namespace hvd::engine {
+
+class Orders {
+ public:
+  struct Tools {
+    int rank;
+    Submissions* submissions;
+    ProcessSets* sets;
+    Timeline* timeline;
+    Executor* executor;
+    Watch* watch;
+    Arrivals* arrivals;
+    Verdict* verdict;
+    Counters* counters;
+  };
+  explicit Orders(const Tools& tools) : tools_(tools) {}
+
+  void Obey(negotiation::Action& action);
+  // A batch has run, or all members have refused it alike.
+  void Finish(BatchRun& run, const Status& status);
+  bool own_goodbye_said() const { return left_; }  // it is in the log
+
+ private:
+  void Do(negotiation::ExecuteBatch& batch);
+  void Do(negotiation::EntryFailed& entry);
+  void Do(negotiation::SetAdded& set);
+  void Do(negotiation::SetRemoved& set);
+  void Do(negotiation::SetChangeFailed& change);
+  void Do(negotiation::AllJoined& join);
+  void Do(negotiation::RankLeft& leaver);
+  void Do(negotiation::Aborted& end);
+  void Do(negotiation::LogLine& line);
+  void EndWish(uint64_t ticket, int64_t value, Status status);
+
+  const Tools tools_;
+  bool left_ = false;
+};
+
+}  // namespace hvd::engine

@@ -1,0 +1,70 @@
+// Progress: everything that the holder of the driver role moves forward, without waiting: submissions go to the
+// negotiation, control frames in and out, the log is obeyed, the running batch advances, deadlines are watched. Used by
+// the holder of the role only.
+#pragma once
+
+#include <vector>
+
+#include "engine/clock.h"
+#include "engine/feed.h"
+#include "engine/orders.h"
+
+namespace hvd::engine {
+
+class Progress {
+ public:
+  struct Tools {
+    Feed* feed;
+    Orders* orders;
+    negotiation::Node* node;
+    Executor* executor;
+    Connections* connections;
+    Watch* watch;
+    Verdict* verdict;
+    Arrivals* arrivals;
+    Stamp stamp;
+  };
+  Progress(const Tools& tools, double collective_timeout_s)
+      : tools_(tools), collective_timeout_s_(collective_timeout_s) {}
+
+  // One round of everything. True: something moved.
+  bool Step();
+  // The part that makes news known to others, for a thread that does not wait for its result.
+  void Announce();
+  // Has a process died, is a deadline over?
+  void Look();
+  // A driver that always finds something to do looks now and then.
+  static constexpr uint64_t kRoundsPerLook = 4096;
+  // Deadlines: the negotiation's own, the collective time-out, suspected deaths. True: one was due.
+  bool CheckClock();
+  double NextDeadline() const;
+  // Does the running batch, or what this rank has asked for, need more rounds?
+  bool Busy() const {
+    return tools_.feed->any_in_flight() || tools_.executor->size() > 0 || tools_.connections->links().HasUnsent();
+  }
+  bool AnythingSubmitted() const { return tools_.feed->any(); }  // any thread
+  // Has something come that Step would take? Any thread.
+  bool AnythingReady() const { return AnythingSubmitted() || tools_.connections->links().AnythingToRead(); }
+
+  // A thread waits for a result: the root need not linger.
+  void set_someone_waits(bool waits) { someone_waits_ = waits; }
+  // Without memory for the work the engine fails: what is half done cannot be repeated.
+  void RanOutOfMemory() noexcept;
+  // Any thread. Done when this rank's goodbye is in the log, and everything before it is done and said.
+  Completion& goodbye() { return goodbye_; }
+
+ private:
+  bool ReadLinks();
+  bool Decide();
+  void CheckMovement(double now);
+  Status TimedOut() const;
+
+  const Tools tools_;
+  const double collective_timeout_s_;
+  Completion goodbye_{1};
+  std::vector<negotiation::Action> obeying_;
+  bool someone_waits_ = false;
+  double last_movement_s_ = 0;  // of the running batch; 0: not measured yet
+};
+
+}  // namespace hvd::engine

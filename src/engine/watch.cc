@@ -1,0 +1,108 @@
+#include "engine/watch.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "engine/clock.h"
+
+namespace hvd::engine {
+namespace {
+
+// For a goodbye to arrive from another rank.
+constexpr double kGraceS = 0.1;
+
+}  // namespace
+
+Result<std::unique_ptr<Watch>> Watch::Open(const hvd_config& c, Descriptors* given, Waker* waker) {
+  std::unique_ptr<Watch> watch(new Watch(waker));
+  watch->noticed_.reserve(c.n_peers);
+  for (int i = 0; i < c.n_peers; ++i) {
+    const int rank = c.peers[i].rank;
+    Peer& peer = watch->peers_[rank];
+    peer.pid = c.peers[i].pid;
+    peer.alive = std::move(given->peers[i].liveness);
+    if (peer.alive.valid()) HVD_TRY(waker->WatchProcess(peer.alive.get(), rank));
+  }
+  return watch;
+}
+
+void Watch::NoticeGone(int rank) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  waker_->ForgetProcess(peers_.at(rank).alive.get());
+  noticed_.push_back(rank);  // there is room: each rank dies once
+  any_noticed_.store(true, std::memory_order_seq_cst);
+}
+
+void Watch::TakeNoticed() {
+  if (!any_noticed()) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  any_noticed_.store(false, std::memory_order_seq_cst);
+  for (const int rank : noticed_) {
+    Peer& peer = peers_.at(rank);
+    if (peer.suspected_at != 0) continue;
+    peer.suspected_at = NowS();
+    ++suspects_;
+  }
+  noticed_.clear();
+}
+
+std::optional<Watch::Death> Watch::Judge(double now) {
+  if (suspects_ == 0) return std::nullopt;
+  for (auto& [rank, peer] : peers_) {
+    if (peer.suspected_at == 0 || now < peer.suspected_at + kGraceS) continue;
+    peer.suspected_at = 0;
+    --suspects_;
+    if (peer.left) continue;
+    return Death{rank, Status(Code::kPeerLost, "rank " + std::to_string(rank) + " (pid " + std::to_string(peer.pid) +
+                                                   ") died without shutting down; every operation that needs it "
+                                                   "fails. Its last output and its launcher's messages say why.")};
+  }
+  return std::nullopt;
+}
+
+double Watch::NextJudgement() const {
+  double at = kNever;
+  for (const auto& [rank, peer] : peers_) {
+    if (peer.suspected_at != 0) at = std::min(at, peer.suspected_at + kGraceS);
+  }
+  return at;
+}
+
+void Watch::Left(int rank, bool badly) {
+  const auto peer = peers_.find(rank);
+  if (peer == peers_.end()) return;
+  peer->second.left = true;
+  peer->second.ended_badly = badly;
+}
+
+bool Watch::has_left(int rank) const {
+  const auto peer = peers_.find(rank);
+  return peer != peers_.end() && peer->second.left;
+}
+
+bool Watch::Lives(int rank) const {
+  const auto peer = peers_.find(rank);
+  if (peer == peers_.end() || !peer->second.alive.valid()) return true;
+  pollfd gone{peer->second.alive.get(), POLLIN, 0};
+  return poll(&gone, 1, 0) != 1;
+}
+
+void Watch::AwaitCulprits(double seconds) const {
+  const double deadline = NowS() + seconds;
+  for (const auto& [rank, peer] : peers_) {
+    if (!peer.ended_badly || !peer.alive.valid()) continue;
+    pollfd gone = {peer.alive.get(), POLLIN, 0};
+    while (NowS() < deadline) {
+      const int left_ms = static_cast<int>((deadline - NowS()) * 1e3) + 1;
+      if (poll(&gone, 1, left_ms) >= 0 || errno != EINTR) break;
+    }
+  }
+}
+
+void Watch::DetachInChild() {
+  for (auto& [rank, peer] : peers_) peer.alive.Reset();
+}
+
+}  // namespace hvd::engine

@@ -1,0 +1,40 @@
+// AbortState: whether the job is over for this node, and why. Who finds the reason raises it and tells the others.
+#pragma once
+
+#include "base/status.h"
+#include "negotiation/actions.h"
+#include "negotiation/outbox.h"
+
+namespace hvd::negotiation {
+
+class AbortState {
+ public:
+  AbortState(bool root, Outbox* out, Results* results) : root_(root), out_(out), results_(results) {}
+
+  bool over() const { return !why_.ok(); }
+  const Status& why() const { return why_; }
+
+  // Found here: everybody is told, above and below.
+  void Raise(const Status& why) {
+    if (over()) return;
+    Obey(why);
+    if (!root_) Tell(out_->Up(UpRecord::kAbort));
+    Tell(out_->Down(LogRecord::kAbort));
+  }
+  // Found elsewhere; the log says it to everybody.
+  void Obey(const Status& why) {
+    if (over()) return;
+    why_ = why;
+    results_->Add(Aborted{why});
+  }
+
+ private:
+  void Tell(ByteWriter w) const { WriteStatus(why_, &w); }
+
+  bool root_;
+  Outbox* out_;
+  Results* results_;
+  Status why_;
+};
+
+}  // namespace hvd::negotiation

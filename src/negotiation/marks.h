@@ -1,0 +1,104 @@
+// Marks: what this rank and its children have contributed, until the log answers: marks of cached ids, tallies of
+// everything else. What is complete for the subtree goes up; at the root, to the ready queue, or to be decided.
+//
+// The hot path of the whole negotiation is Mark: an index, two compares and an OR.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "negotiation/cache.h"
+#include "negotiation/outbox.h"
+#include "negotiation/ready_queue.h"
+#include "negotiation/set_table.h"
+#include "negotiation/tally.h"
+
+namespace hvd::negotiation {
+
+class Marks {
+ public:
+  // What it looks at and what it tells; they must outlive it.
+  struct Around {
+    const Place* place;
+    const SetTable* sets;
+    Outbox* out;
+    ReadyQueue* ready;
+  };
+  Marks(const Around& around, int cache_capacity)
+      : place_(*around.place),
+        sets_(*around.sets),
+        out_(around.out),
+        ready_(around.ready),
+        cache_(cache_capacity, MaskWords(place_)) {}
+
+  const Cache& cache() const { return cache_; }
+  const TallyTable& tallies() const { return tallies_; }
+  int incomplete() const { return incomplete_; }    // cached requests and tallies begun and not complete
+  int own_waiting() const { return own_waiting_; }  // own entries that the log has not answered
+  // What of this rank's own is under that name and not answered.
+  enum class Own { kNothing, kSubmission, kRefusal };
+  Own OwnUnder(NameView key) const;
+
+  // ---- contributions, checked by the caller
+  // The mark of `source` for a cached id that is in no tally.
+  void Mark(uint32_t id, int source, double now) {
+    CachedRequest& s = cache_.at(id);
+    if (s.state == CachedRequest::kIdle) {
+      s.state = CachedRequest::kPartial;
+      s.since = now;
+      ++incomplete_;
+    }
+    uint64_t* mask = cache_.mask(id);
+    AddSource(mask, source);
+    if (Covers(mask, sets_.at(s.process_set).need)) CompleteCached(id, now);
+  }
+  // Own: the usual case, cached and nothing in the way, without a copy. False: it is something else.
+  bool TryMarkOwn(const Request& own, double now);
+  // Own, or why this rank refuses it; the name is not in flight.
+  void AddOwn(const Request& own, const std::optional<std::string>& refusal, double now);
+  // Of one child.
+  void Add(NameView key, OpType type, std::vector<Part> parts, double now);
+  // Joined ranks are needed no longer.
+  void RecheckGlobalSet(double now);
+  // The root's next complete tally, nullptr: there is none.
+  const Tally* NextToDecide();
+
+  // ---- what the log says
+  void Define(uint32_t id, std::shared_ptr<const Request> request);
+  // It runs, or is answered: its contributions are used up. Returns the own ticket, 0: none.
+  uint64_t UseCached(uint32_t id);
+  uint64_t UseTally(NameView key);
+  // It failed; at `version` if that makes contributions under way void, else 0. Returns the own entry; ticket 0: none.
+  Request Fail(NameView key, uint64_t version);
+  // Everything of these groups, or of the set, is over at this version. Returns the own entries.
+  std::vector<Request> DropGroups(int process_set, const std::vector<uint64_t>& hashes, uint64_t version);
+  std::vector<Request> DropSet(int process_set, uint64_t version);
+
+ private:
+  void CompleteCached(uint32_t id, double now);
+  void ResetCached(uint32_t id);
+  Tally& OpenTally(NameView key, OpType type, double now);  // takes over the marks of the cached id, if any
+  void FoldCached(uint32_t id, Tally* tally);
+  void Contributed(Tally* tally);
+  void CompleteTally(Tally* tally);
+  void EraseTally(NameView key);
+  // Takes back the sources with a stale part. The own entry among them goes to *own.
+  void DropFromTally(Tally* tally, const std::function<bool(const Part&)>& stale, std::vector<Request>* own);
+
+  const Place& place_;
+  const SetTable& sets_;
+  Outbox* out_;
+  ReadyQueue* ready_;
+  Cache cache_;
+  TallyTable tallies_;
+  std::deque<NameKey> to_decide_;
+  int incomplete_ = 0;
+  int own_waiting_ = 0;
+};
+
+}  // namespace hvd::negotiation

@@ -1,0 +1,63 @@
+// Negotiator: a node, made of parts. Each owns its data, and knows only parts that stand before it here:
+//
+//   place, sets          where this rank is in the tree; the process sets
+//   versions, out        which contributions are void; the frames that wait to leave
+//   results, abort       what the engine is to do; whether the job is over
+//   ready, marks         what is agreed (root); what is contributed and not answered
+//   joins, departures    membership: who has joined, left, or was lost
+//   wishes               this rank's own
+//   stall                whom old operations wait for
+//   log                  obeying the order log
+//   coordinator          writing it (root)
+//   uplink               what children send
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "negotiation/abort_state.h"
+#include "negotiation/coordinator.h"
+#include "negotiation/departures.h"
+#include "negotiation/joins.h"
+#include "negotiation/marks.h"
+#include "negotiation/node.h"
+#include "negotiation/order_log.h"
+#include "negotiation/outbox.h"
+#include "negotiation/ready_queue.h"
+#include "negotiation/set_table.h"
+#include "negotiation/stall/protocol.h"
+#include "negotiation/uplink.h"
+#include "negotiation/versions.h"
+#include "negotiation/wishes.h"
+
+namespace hvd::negotiation {
+
+struct Node::Negotiator {
+  explicit Negotiator(NodeConfig config);
+  Negotiator(const Negotiator&) = delete;  // the parts know one another by address
+
+  Status Receive(int from_rank, std::span<const std::byte> frame, double now);
+  // At the end of every public call that may have changed something.
+  void Finish(double now);
+
+  const uint64_t epoch;
+  const Place place;
+  SetTable sets;
+  Versions versions;
+  Outbox out;
+  Results results;
+  AbortState abort;
+  ReadyQueue ready;
+  Marks marks;
+  Joins joins;
+  Departures departures;
+  Wishes wishes;
+  StallProtocol stall;
+  OrderLog log;
+  Coordinator coordinator;
+  Uplink uplink;
+  std::vector<uint32_t> frames_received;  // per source; [0]: from the parent
+};
+
+}  // namespace hvd::negotiation

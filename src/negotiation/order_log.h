@@ -1,0 +1,64 @@
+// OrderLog: obeying the log. The same records, in the same order, on every rank; the root obeys what it wrote itself
+// through the same code.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/bytes.h"
+#include "negotiation/abort_state.h"
+#include "negotiation/actions.h"
+#include "negotiation/departures.h"
+#include "negotiation/joins.h"
+#include "negotiation/marks.h"
+#include "negotiation/ready_queue.h"
+#include "negotiation/set_table.h"
+#include "negotiation/stall/protocol.h"
+#include "negotiation/versions.h"
+#include "negotiation/wishes.h"
+
+namespace hvd::negotiation {
+
+class OrderLog {
+ public:
+  // What the log changes; all must outlive it.
+  struct Around {
+    const Place* place;
+    SetTable* sets;
+    Versions* versions;
+    Outbox* out;
+    Results* results;
+    AbortState* abort;
+    ReadyQueue* ready;
+    Marks* marks;
+    Joins* joins;
+    Departures* departures;
+    Wishes* wishes;
+    StallProtocol* stall;
+  };
+  explicit OrderLog(const Around& around) : at_(around) {}
+
+  // Of a frame. An error says what is wrong with it.
+  Status Obey(ByteReader* r, double now);
+  // What the root has written since.
+  void ObeyOwn(double now);
+
+ private:
+  Status ObeyOne(LogRecord record, ByteReader* r, double now);
+  Status Define(ByteReader* r);
+  Status Batch(ByteReader* r);
+  Status TakeEntry(ByteReader* r, Entry* entry);
+  Status Fail(ByteReader* r, double now);
+  Status SetWasAdded(ByteReader* r);
+  Status SetWasRemoved(ByteReader* r);
+  Status JoinEnded(ByteReader* r);
+  Status Left(ByteReader* r);
+  void EndSet(int id, const Status& why);
+
+  const Around at_;
+  uint64_t seq_ = 0;                // batches
+  std::vector<std::byte> obeying_;  // own records: obeying may write more
+};
+
+}  // namespace hvd::negotiation

@@ -1,0 +1,15 @@
+// What the members have agreed to do with process sets: may it be done? Pure.
+#pragma once
+
+#include "base/status.h"
+#include "negotiation/rank_set.h"
+#include "negotiation/request.h"
+#include "negotiation/set_table.h"
+
+namespace hvd::negotiation {
+
+// A request of kAddSetType that all ranks sent. *ranks: the members of the new set.
+Status CheckAddSet(const Request& request, const SetTable& sets, int job_size, RankSet* ranks);
+Status CheckRemoveSet(const Request& request, const SetTable& sets);
+
+}  // namespace hvd::negotiation

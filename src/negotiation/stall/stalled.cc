@@ -1,0 +1,23 @@
+#include "negotiation/stall/stalled.h"
+
+#include <cmath>
+#include <cstdio>
+
+#include "negotiation/op_text.h"
+
+namespace hvd::negotiation {
+
+std::string StalledTally::Text() const { return Subject(type, key.name, key.set); }
+
+std::string SecondsText(double s) {
+  const int digits = s < 1 ? 2 : s < 10 ? 1 : 0;
+  const double unit = std::pow(10, digits);
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", digits, std::floor(s * unit + 1e-6) / unit);
+  std::string out = text;
+  if (digits > 0) out.erase(out.find_last_not_of('0') + 1);
+  if (out.back() == '.') out.pop_back();
+  return out + " s";
+}
+
+}  // namespace hvd::negotiation

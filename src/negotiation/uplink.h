@@ -1,0 +1,51 @@
+// Uplink: what children send: contributions, joins, goodbyes, words of the stall protocol. A record that cannot be
+// right is an error that says why.
+#pragma once
+
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "base/status.h"
+#include "negotiation/abort_state.h"
+#include "negotiation/coordinator.h"
+#include "negotiation/departures.h"
+#include "negotiation/joins.h"
+#include "negotiation/marks.h"
+#include "negotiation/set_table.h"
+#include "negotiation/stall/protocol.h"
+#include "negotiation/versions.h"
+#include "negotiation/wire.h"
+
+namespace hvd::negotiation {
+
+class Uplink {
+ public:
+  // What the records are for; all must outlive it.
+  struct Around {
+    const Place* place;
+    const SetTable* sets;
+    Versions* versions;
+    AbortState* abort;
+    Marks* marks;
+    Joins* joins;
+    Departures* departures;
+    StallProtocol* stall;
+    Coordinator* coordinator;
+  };
+  explicit Uplink(const Around& around) : at_(around) {}
+
+  Status Receive(int source, ByteReader* r, double now);
+
+ private:
+  Status ReceiveOne(UpRecord record, int source, ByteReader* r, double now);
+  Status Marked(int source, ByteReader* r, double now);
+  Status MarkedInTally(uint32_t id, int source, double now);
+  Status Contributed(int source, ByteReader* r, double now);
+  bool IsVoid(const WireTally& tally, int source) const;
+  Status Check(const WireTally& tally, int source) const;
+  Status StallReport(int source, ByteReader* r, double now);
+
+  const Around at_;
+};
+
+}  // namespace hvd::negotiation

@@ -1,0 +1,126 @@
+#include "negotiation/wishes.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace hvd::negotiation {
+
+bool Wishes::Allowed(int process_set) const {
+  const ProcessSet* set = at_.sets->FindUsable(process_set);
+  return set && set->own && !Joined(process_set) && !at_.abort->over();
+}
+
+Status Wishes::WhyNot(int process_set) const {
+  if (Allowed(process_set)) return {};
+  if (at_.abort->over()) return at_.abort->why();
+  const ProcessSet* set = at_.sets->Find(process_set);
+  const std::string id = std::to_string(process_set), self = "rank " + std::to_string(at_.place->rank);
+  if (!set) return {Code::kInvalidArgument, "process set " + id + " does not exist"};
+  if (!set->dead.ok()) return set->dead;
+  if (!set->own) return {Code::kInvalidArgument, self + " is not a member of process set " + id};
+  return {Code::kInvalidArgument, self + " has joined; it can submit again when all ranks have joined"};
+}
+
+void Wishes::SubmitSlowly(std::span<const Request> group, double now) {
+  Begin({{group.begin(), group.end()}, std::nullopt}, now);
+}
+
+void Wishes::Refuse(std::span<const Request> group, const std::string& reason, double now) {
+  Begin({{group.begin(), group.end()}, reason}, now);
+}
+
+void Wishes::Join(uint64_t ticket, double now) {
+  if (Status no = WhyNot(0); !no.ok()) {
+    at_.results->Add(EntryFailed{ticket, 0, "join", no.Because("join")});
+  } else if (AnyWaitsIn(0)) {
+    join_ = ticket;
+  } else {
+    at_.joins->JoinSelf(ticket, now);
+  }
+}
+
+void Wishes::ChangeSets(Request request, double now) {
+  // The n-th change of every rank belongs together. No tensor name begins like that.
+  request.name = kSetChangePrefix + std::to_string(set_changes_);
+  if (Allowed(request.process_set)) ++set_changes_;
+  request.transient = true;
+  Wish wish;
+  wish.group.push_back(std::move(request));
+  Begin(std::move(wish), now);
+}
+
+bool Wishes::MustWait(const Request& r) const {
+  if (at_.marks->OwnUnder(r.key()) == Marks::Own::kRefusal || (IsControl(r.type) && !waiting_.empty())) return true;
+  return std::any_of(waiting_.begin(), waiting_.end(), [&](const Wish& w) {
+    return std::any_of(w.group.begin(), w.group.end(), [&](const Request& q) { return NameEqual()(q.key(), r.key()); });
+  });
+}
+
+void Wishes::Begin(Wish wish, double now) {
+  for (const Request& r : wish.group) {
+    if (Status no = WhyNot(r.process_set); !no.ok()) return Fail(wish, no);
+  }
+  if (std::any_of(wish.group.begin(), wish.group.end(), [&](const Request& r) { return MustWait(r); })) {
+    waiting_.push_back(std::move(wish));
+    return;
+  }
+  for (const Request& r : wish.group) {
+    if (at_.marks->OwnUnder(r.key()) == Marks::Own::kNothing) continue;
+    const std::string self = std::to_string(at_.place->rank);
+    return Fail(wish, {Code::kInvalidArgument, "this name is in flight already on rank " + self});
+  }
+  for (const Request& r : wish.group) at_.marks->AddOwn(r, wish.refusal, now);
+}
+
+// Nobody waits for the end of a refusal.
+void Wishes::Fail(const Wish& wish, const Status& why) {
+  if (wish.refusal) return;
+  for (const Request& r : wish.group) at_.results->FailBecause(r, why);
+}
+
+void Wishes::SetChangeOver(const std::string& name) {
+  const size_t prefix = std::char_traits<char>::length(kSetChangePrefix);
+  if (name.compare(0, prefix, kSetChangePrefix) != 0) return;
+  uint64_t number = 0;
+  for (size_t i = prefix; i < name.size() && i < prefix + 18; ++i) {
+    if (name[i] < '0' || name[i] > '9') return;
+    number = number * 10 + static_cast<uint64_t>(name[i] - '0');
+  }
+  set_changes_ = std::max(set_changes_, number + 1);
+}
+
+void Wishes::Retry(double now) {
+  if (waiting_.empty()) return;
+  std::vector<Wish> wishes = std::exchange(waiting_, {});
+  const std::optional<uint64_t> join = std::exchange(join_, std::nullopt);  // these came before it
+  for (Wish& wish : wishes) Begin(std::move(wish), now);
+  if (!join) return;
+  if (AnyWaitsIn(0)) {
+    join_ = join;
+  } else {
+    at_.joins->JoinSelf(*join, now);
+  }
+}
+
+void Wishes::DropSet(int process_set, const Status& why) {
+  std::vector<Wish> kept;
+  for (Wish& wish : waiting_) {
+    if (wish.group.front().process_set == process_set) {
+      Fail(wish, why);
+    } else {
+      kept.push_back(std::move(wish));
+    }
+  }
+  waiting_ = std::move(kept);
+  if (process_set != 0 || !(at_.joins->own() || join_)) return;
+  const uint64_t ticket = at_.joins->own() ? at_.joins->Fail() : *std::exchange(join_, std::nullopt);
+  at_.results->Add(EntryFailed{ticket, 0, "join", why.Because("join")});
+}
+
+bool Wishes::AnyWaitsIn(int process_set) const {
+  return std::any_of(waiting_.begin(), waiting_.end(),
+                     [&](const Wish& w) { return w.group.front().process_set == process_set; });
+}
+
+}  // namespace hvd::negotiation

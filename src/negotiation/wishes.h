@@ -1,0 +1,71 @@
+// Wishes: what this rank wants itself: submissions, refusals, joins, changes of process sets. What cannot begin yet,
+// because an own refusal of the same name is not used up, waits here, in order.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "negotiation/abort_state.h"
+#include "negotiation/actions.h"
+#include "negotiation/joins.h"
+#include "negotiation/marks.h"
+#include "negotiation/request.h"
+
+namespace hvd::negotiation {
+
+class Wishes {
+ public:
+  // What it looks at and what it tells; they must outlive it.
+  struct Around {
+    const Place* place;
+    const SetTable* sets;
+    const AbortState* abort;
+    Marks* marks;
+    Joins* joins;
+    Results* results;
+  };
+  explicit Wishes(const Around& around) : at_(around) {}
+
+  void Submit(std::span<const Request> group, double now) {
+    // The usual case, without a copy. What has an id is of a set that lives.
+    const bool may = group.size() == 1 && waiting_.empty() && !at_.abort->over() && !Joined(group[0].process_set);
+    if (!may || !at_.marks->TryMarkOwn(group[0], now)) SubmitSlowly(group, now);
+  }
+  void Refuse(std::span<const Request> group, const std::string& reason, double now);
+  void Join(uint64_t ticket, double now);
+  // A request of kAddSetType or kRemoveSetType, without its name: changes are counted.
+  void ChangeSets(Request request, double now);
+
+  // ---- what the log says
+  // An answer to the change of sets of this name; all ranks count alike, also those that took no part because they had
+  // joined.
+  void SetChangeOver(const std::string& name);
+  // A name is free again: what waited for it begins.
+  void Retry(double now);
+  // A process set has ended.
+  void DropSet(int process_set, const Status& why);
+
+ private:
+  struct Wish {
+    std::vector<Request> group;
+    std::optional<std::string> refusal;  // why this rank refuses it; nothing: it submits it
+  };
+  bool Joined(int process_set) const { return process_set == 0 && (at_.joins->own() || join_); }
+  bool Allowed(int process_set) const;
+  Status WhyNot(int process_set) const;
+  bool MustWait(const Request& request) const;
+  void SubmitSlowly(std::span<const Request> group, double now);
+  void Begin(Wish wish, double now);
+  void Fail(const Wish& wish, const Status& why);
+  bool AnyWaitsIn(int process_set) const;
+
+  const Around at_;
+  std::vector<Wish> waiting_;
+  std::optional<uint64_t> join_;  // the ticket of a join that waits for own wishes that came before it
+  uint64_t set_changes_ = 0;      // number of the next one
+};
+
+}  // namespace hvd::negotiation

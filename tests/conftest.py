@@ -1,0 +1,55 @@
+"""What holds for all suites: skips that CI does not take, and signals that jobs must feel.
+
+With HVD_TEST_REQUIRE=all a skipped test fails, unless the reason of its skip begins with "Not here: ". CI sets it: a
+suite must not vanish because something was not installed. "Not here: " is for what nobody can install, such as a right
+that the machine does not give, or a combination that does not exist.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Generator
+from typing import Union
+
+import pytest
+
+VARIABLE = "HVD_TEST_REQUIRE"
+BY_NATURE = "Not here: "
+
+Report = Union[pytest.TestReport, pytest.CollectReport]
+Wrapper = Generator[None, Report, Report]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuses a misspelt value, which would require nothing; lets jobs have signals that this process ignores."""
+    value = os.environ.get(VARIABLE, "")
+    if value not in ("", "all"):
+        raise pytest.UsageError(f"{VARIABLE} is {value!r}; it may be 'all' or unset.")
+    for number in (signal.SIGINT, signal.SIGHUP):
+        # A program in the background, or under nohup, ignores them, and so do its children: jobs of ours that tests
+        # interrupt. What is caught here is as usual in them.
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Wrapper:
+    """Of a test, or of its fixtures."""
+    return _judged((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Wrapper:
+    """Of a module that skips all of its tests while it is imported."""
+    return _judged((yield))
+
+
+def _judged(report: Report) -> Report:
+    if os.environ.get(VARIABLE) and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reason = reason.removeprefix("Skipped: ")
+        if not reason.startswith(BY_NATURE):
+            report.outcome = "failed"
+            report.longrepr = f"{VARIABLE}=all, and this was skipped: {reason}"
+    return report

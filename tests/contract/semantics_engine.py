@@ -1,0 +1,73 @@
+"""What the engine says of itself, what does not fit into it, and how its refusals can be caught."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Callable
+
+import numpy as np
+from targets import Env
+
+from horovod._core.errors import HorovodError
+from horovod._core.life import session
+from horovod._native import abi
+
+# Key -> type, as include/horovod/horovod.h promises of hvd_describe.
+_ENGINE: dict[str, type] = {
+    "abi": int, "rank": int, "size": int, "hostname": str, "simd": str, "shared_memory_ranks": int,
+    "cores_are_shared": bool, "failed": bool, "backends": list, "settings": dict, "process_sets": dict,
+    "counters": dict,
+}  # fmt: skip
+_BACKEND: dict[str, type] = {"name": str, "usable": bool, "why_not": str, "version": int}
+_COUNTERS: dict[str, type] = {"batches": int, "tensors": int, "sleeps": int, "in_flight": int}
+
+
+def _check_types(env: Env, what: str, got: dict[str, Any], promised: dict[str, type]) -> None:
+    env.check(what, {key: type(value) for key, value in got.items()}, promised)
+
+
+def description(env: Env) -> None:
+    told = json.loads(session.require().engine.describe())
+    _check_types(env, "description", told, _ENGINE)
+    _check_types(env, "counters", told["counters"], _COUNTERS)
+    for backend in told["backends"]:
+        _check_types(env, "backend", backend, _BACKEND)
+        env.check("usable, or why not", backend["usable"], not backend["why_not"])
+    env.check("backends", [backend["name"] for backend in told["backends"]], ["host"])
+    env.check("place", (told["rank"], told["size"], told["abi"]), (env.rank, env.size, abi.ABI_VERSION))
+    env.check("the set of all ranks", told["process_sets"]["0"], list(range(env.size)))
+    names = [name for name, *_ in abi.HvdConfig._fields_]
+    env.check("settings", list(told["settings"]), names[names.index("hostname") + 1 :])
+
+
+def rows_beyond_32_bits(env: Env) -> None:
+    """Rows without elements: any number of them costs no memory. Their number in a received split is what does not
+    fit."""
+    each = 2**31 + 5
+    tensor = env.tensor(np.zeros((each * env.size, 0), np.uint8), np.uint8)
+    env.check("rows", tuple(env.hvd.alltoall(tensor, name="many").shape), (each * env.size, 0))
+    env.raises("splits", RuntimeError, lambda: env.hvd.alltoall(tensor, splits=[each] * env.size, name="many.splits"))
+    handle = env.hvd.alltoall_async(tensor, name="many.async")
+    env.raises("received splits", RuntimeError, lambda: env.hvd.synchronize(handle))
+    env.still_usable("many rows")
+
+
+def refusals_can_be_caught(env: Env) -> None:
+    """Of one operation: as RuntimeError or as ValueError, whichever a program expects."""
+    ones, flags = env.tensor([1.0, 1.0]), env.tensor([True], np.bool_)
+    refused: dict[str, Callable[[], Any]] = {
+        "reducescatter with Adasum": lambda: env.hvd.reducescatter(ones, op=env.hvd.Adasum, name="refused.1"),
+        "reducescatter with Min": lambda: env.hvd.reducescatter(ones, op=env.hvd.Min, name="refused.2"),
+        "average of bool": lambda: env.hvd.allreduce(flags, op=env.hvd.Average, name="refused.3"),
+        "Adasum of integers": lambda: env.hvd.allreduce(env.tensor([1], np.int32), op=env.hvd.Adasum, name="refused.4"),
+    }
+    for what, call in refused.items():
+        try:
+            call()
+            env.check_true(f"{what}: was not refused", False)
+        except HorovodError as error:
+            env.check(what, [isinstance(error, kind) for kind in (RuntimeError, ValueError)], [True, True])
+    env.still_usable("refusals")
+
+
+ENGINE: tuple[Callable[[Env], None], ...] = (description, rows_beyond_32_bits, refusals_can_be_caught)

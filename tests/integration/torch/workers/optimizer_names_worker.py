@@ -1,0 +1,138 @@
+"""Cases of several DistributedOptimizers: whose names are whose, whatever is alive on which rank."""
+
+import gc
+
+import torch
+from cases import run_cases
+from training import F, batches, close, distributed, flat, make_model, own, sgd, train
+
+import horovod.torch as hvd
+
+
+def case_two_optimizers_with_equal_names():
+    nets = [make_model(seed) for seed in (1, 2)]
+    references = [make_model(seed) for seed in (1, 2)]
+    data = batches()
+    optimizers = [distributed(net, sgd(net)) for net in nets]
+    plain = [sgd(net) for net in references]
+
+    def gan_step(models, steps, x, y):
+        for step in steps:
+            step.zero_grad()
+        # Both sets of gradients are in flight together.
+        F.mse_loss(models[0](x) + models[1](x), y).backward()
+        for step in steps:
+            step.step()
+
+    for (x, y), (own_x, own_y) in zip(data, own(data)):
+        gan_step(references, plain, x, y)
+        gan_step(nets, optimizers, own_x, own_y)
+    for net, reference in zip(nets, references):
+        close(flat(net), flat(reference))
+
+
+def case_scope_of_names_follows_the_root():
+    # Rank 1 has an optimizer more, so that its count differs.
+    model = make_model()
+    other = make_model()
+    extra = hvd.DistributedOptimizer(sgd(other), named_parameters=other.named_parameters()) if hvd.rank() == 1 else None
+    optimizer = distributed(model, sgd(model))
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    reference = make_model()
+    data = batches()
+    close(train(model, optimizer, own(data)), train(reference, sgd(reference), data))
+    del extra
+
+
+def collected_on_rank_1_only(optimizer):
+    optimizer.itself = optimizer  # only the collector frees it
+    del optimizer
+    if hvd.rank() == 1:
+        gc.collect()
+
+
+def case_names_do_not_depend_on_what_is_alive():
+    gc.disable()
+    collected_on_rank_1_only(hvd.DistributedOptimizer(sgd(make_model())))
+    model, reference = make_model(), make_model()
+    data = batches()
+    close(train(model, hvd.DistributedOptimizer(sgd(model)), own(data)), train(reference, sgd(reference), data))
+    gc.enable()
+
+
+def case_hooks_do_not_depend_on_what_is_alive():
+    gc.disable()
+    model, reference = make_model(), make_model()
+    collected_on_rank_1_only(distributed(model, sgd(model)))
+    data = batches()
+    close(train(model, distributed(model, sgd(model)), own(data)), train(reference, sgd(reference), data))
+    gc.enable()
+
+
+def case_an_earlier_optimizer_of_the_same_parameters_still_works():
+    data = batches()
+    model, reference = make_model(), make_model()
+    earlier, plain = distributed(model, sgd(model)), sgd(reference)
+    train(model, earlier, own(data[:1]))
+    distributed(model, sgd(model))
+    train(reference, plain, data[:1])
+    close(train(model, earlier, own(data[1:])), train(reference, plain, data[1:]))
+
+
+def case_names_of_many_optimizers_are_bounded():
+    seen = set()
+    for _ in range(3000):
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0))
+        seen.add(optimizer._names.engine_name("bounded"))
+    assert 2 < len(seen) <= 1024, len(seen)
+    assert hvd.allgather_object(optimizer._names.scope) == [optimizer._names.scope] * hvd.size()
+
+
+def case_names_begin_anew_with_a_session():
+    # A rank that joins later has made no optimizer before.
+    for _ in range(2 if hvd.rank() == 0 else 1):
+        hvd.DistributedOptimizer(sgd(make_model()))
+    hvd.shutdown()
+    hvd.init()
+    model, reference = make_model(), make_model()
+    data = batches()
+    close(train(model, hvd.DistributedOptimizer(sgd(model)), own(data)), train(reference, sgd(reference), data))
+
+
+def case_counts_of_names_follow_the_root():
+    if hvd.rank() == 1:
+        make = [hvd.DistributedOptimizer(sgd(make_model())) for _ in range(2)]
+        del make
+    model = make_model()
+    hvd.broadcast_optimizer_state(hvd.DistributedOptimizer(sgd(model)), root_rank=0)
+    # The next one agrees without a broadcast of its own.
+    model, reference = make_model(), make_model()
+    data = batches()
+    close(train(model, hvd.DistributedOptimizer(sgd(model)), own(data)), train(reference, sgd(reference), data))
+
+
+def case_parameters_added_to_two_optimizers():
+    weights = [torch.nn.Parameter(torch.zeros(2)) for _ in range(4)]
+    optimizers = [
+        hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [(name, weight)])
+        for name, weight in zip("ab", weights)
+    ]
+    for optimizer, weight in zip(optimizers, weights[2:]):
+        optimizer.add_param_group({"params": [weight]})
+    sum(((hvd.rank() + 1.0) * weight).sum() for weight in weights).backward()
+    for optimizer in optimizers:
+        optimizer.step()
+    assert all(weight.tolist() == [-(hvd.size() + 1) / 2] * 2 for weight in weights)
+
+
+def case_dropped_optimizer_leaves_no_hook():
+    model, reference = make_model(), make_model()
+    distributed(model, sgd(model))
+    gc.collect()
+    optimizer = distributed(model, sgd(model))
+    data = batches()
+    close(train(model, optimizer, own(data)), train(reference, sgd(reference), data))
+
+
+if __name__ == "__main__":
+    run_cases(globals())

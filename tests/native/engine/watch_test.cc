@@ -1,0 +1,101 @@
+// Watch: a process that is gone is a suspect for a moment, and dead unless it has said goodbye.
+#include "engine/watch.h"
+
+#include <sys/eventfd.h>
+
+#include "engine/clock.h"
+#include "native/harness/harness.h"
+
+namespace hvd::test {
+namespace {
+
+using namespace hvd::engine;
+
+constexpr double kLater = 1;  // seconds; more than a suspect is given
+
+// What rank 0 knows of ranks 1 and 2. A process is an eventfd, and gone when it is readable.
+struct Watched {
+  Watched() {
+    for (int i = 0; i < 2; ++i) {
+      peers[i] = {};
+      peers[i].rank = i + 1;
+      peers[i].pid = 1001 + i;
+      peers[i].memory_fd = peers[i].doorbell_fd = peers[i].control_fd = peers[i].data_fd = -1;
+      peers[i].liveness_fd = process[i] = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    }
+    hvd_config c = {};
+    c.struct_bytes = sizeof c;
+    c.size = 3;
+    c.peers = peers;
+    c.n_peers = 2;
+    c.memory_fd = c.doorbell_fd = -1;
+    Descriptors given(c);
+    waker = std::move(*Waker::Open(0, doorbell.get(), nullptr));
+    watch = std::move(*Watch::Open(c, &given, waker.get()));
+  }
+  void End(int rank) { EXPECT_EQ(eventfd_write(process[rank - 1], 1), 0); }
+  // What a thread does that sleeps on the descriptors, and then the holder of the role.
+  void Look() {
+    Waker::Events events;
+    waker->SleepInBackground(0, &events);
+    for (const Sleeper::Event& e : events) watch->NoticeGone(e.rank);
+    watch->TakeNoticed();
+  }
+
+  hvd_peer peers[2];
+  int process[2];
+  Fd doorbell{eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+  std::unique_ptr<Waker> waker;
+  std::unique_ptr<Watch> watch;
+};
+
+TEST(watch_suspects_before_it_judges) {
+  Watched w;
+  EXPECT(!w.watch->Judge(NowS() + kLater));
+  w.End(2);
+  w.Look();
+  const double now = NowS();
+  EXPECT(!w.watch->Judge(now));
+  EXPECT(w.watch->next_deadline() > now && w.watch->next_deadline() < now + kLater);
+  const auto death = w.watch->Judge(now + kLater);
+  EXPECT(death && death->rank == 2 && death->why.code() == Code::kPeerLost);
+  EXPECT(death && death->why.message().find("pid 1002") != std::string::npos);
+  EXPECT(!w.watch->Judge(now + 2 * kLater));  // told once
+  w.Look();                                   // and watched no longer
+  EXPECT(!w.watch->any_noticed() && !w.watch->Judge(now + 3 * kLater));
+}
+
+TEST(watch_goodbye_is_not_a_death) {
+  Watched w;
+  w.End(1);
+  w.End(2);
+  w.Look();
+  w.watch->Left(1, /*badly=*/false);  // before it is judged
+  EXPECT(w.watch->has_left(1) && !w.watch->has_left(2));
+  const auto death = w.watch->Judge(NowS() + kLater);
+  EXPECT(death && death->rank == 2);
+  EXPECT(!w.watch->Judge(NowS() + kLater));
+}
+
+TEST(watch_sees_who_lives) {
+  Watched w;
+  EXPECT(w.watch->Lives(1));
+  w.End(1);
+  EXPECT(!w.watch->Lives(1));
+  EXPECT(w.watch->Lives(2));
+  EXPECT(w.watch->Lives(7));  // out of sight
+}
+
+TEST(watch_waits_for_culprits_only) {
+  Watched w;
+  w.watch->Left(1, /*badly=*/false);
+  const double begin = NowS();
+  w.watch->AwaitCulprits(10);  // nobody
+  w.watch->Left(2, /*badly=*/true);
+  w.End(2);
+  w.watch->AwaitCulprits(10);
+  EXPECT(NowS() < begin + 5);
+}
+
+}  // namespace
+}  // namespace hvd::test

@@ -1,0 +1,114 @@
+// TcpChannel: bytes both ways over loopback TCP and socket pairs, short writes, and what is said when the peer is gone.
+#include <fcntl.h>
+#include <netinet/tcp.h>
+
+#include <csignal>
+
+#include "native/collective/channels/world.h"
+
+namespace hvd::test {
+namespace {
+
+using namespace hvd::transport;
+
+std::pair<std::unique_ptr<TcpChannel>, std::unique_ptr<TcpChannel>> Ends(Link link, TcpUse use = TcpUse::kData) {
+  const auto [a, b] = SocketPair(link);
+  auto at_a = TcpChannel::Adopt(a, 0, 2, use), at_b = TcpChannel::Adopt(b, 2, 0, use);
+  EXPECT_OK(at_a.status());
+  EXPECT_OK(at_b.status());
+  return {std::move(*at_a), std::move(*at_b)};
+}
+
+TEST(tcp_carries_bytes_in_order_both_ways) {
+  for (const Link link : {Link::kSocket, Link::kTcp}) {
+    auto [a, b] = Ends(link);
+    const Bytes sent = RandomElements(DType::kUint8, 3 << 20, 5);
+    Bytes got;
+    size_t at = 0;
+    while (got.size() < sent.size()) {
+      const auto written = a->Write(std::span(sent).subspan(at));
+      EXPECT_OK(written.status());
+      at += *written;
+      std::byte buffer[100000];
+      const auto read = b->Read(buffer);
+      EXPECT_OK(read.status());
+      got.insert(got.end(), buffer, buffer + *read);
+    }
+    EXPECT(got == sent);
+    EXPECT_OK(b->Write(std::span(sent).first(3)).status());
+    std::byte back[10];
+    size_t n = 0;
+    while (n == 0) n = *a->Read(back);
+    EXPECT(std::equal(back, back + n, sent.begin()));
+  }
+}
+
+TEST(tcp_never_blocks) {
+  auto [a, b] = Ends(Link::kTcp);
+  std::byte byte[1];
+  EXPECT_EQ(*a->Read(byte), size_t{0});
+  EXPECT_EQ(*a->Read({}), size_t{0});
+  EXPECT_EQ(*a->Write({}), size_t{0});
+  const Bytes much(1 << 20);
+  size_t total = 0;
+  for (size_t n = 1; n > 0;) total += n = *a->Write(much);  // ends because the peer does not read
+  EXPECT(total > 0);
+}
+
+TEST(tcp_delivers_what_was_sent_before_the_close_then_names_the_peer) {
+  for (const Link link : {Link::kSocket, Link::kTcp}) {
+    auto [a, b] = Ends(link);
+    const Bytes last = RandomElements(DType::kUint8, 5, 9);
+    EXPECT_EQ(*b->Write(last), size_t{5});
+    b.reset();
+    Bytes got(5);
+    size_t n = 0;
+    while (n < 5) {
+      const auto read = a->Read(std::span(got).subspan(n));
+      EXPECT_OK(read.status());
+      n += *read;
+    }
+    EXPECT(got == last);
+    std::byte more[7];
+    const Status gone = a->Read(more).status();
+    EXPECT(gone.code() == Code::kPeerLost);
+    EXPECT_EQ(gone.message(), "[tcp] rank 2 closed the connection while rank 0 was receiving 7 bytes.");
+  }
+}
+
+TEST(tcp_writing_to_a_closed_connection_is_an_error_and_no_signal) {
+  std::signal(SIGPIPE, SIG_DFL);
+  auto [a, b] = Ends(Link::kSocket);
+  b.reset();
+  const Status gone = a->Write(Bytes(9)).status();
+  EXPECT(gone.code() == Code::kPeerLost);
+  EXPECT_EQ(gone.message(), "[tcp] rank 2 closed the connection while rank 0 was sending 9 bytes: Broken pipe.");
+}
+
+TEST(tcp_sets_its_options) {
+  auto [a, b] = Ends(Link::kTcp, TcpUse::kControl);
+  auto [c, d] = Ends(Link::kTcp, TcpUse::kData);
+  const auto option = [](const Channel& channel, int level, int name) {
+    int value = -1;
+    socklen_t size = sizeof(value);
+    EXPECT_EQ(getsockopt(channel.fd(), level, name, &value, &size), 0);
+    return value;
+  };
+  EXPECT(fcntl(a->fd(), F_GETFL) & O_NONBLOCK);
+  EXPECT(option(*a, IPPROTO_TCP, TCP_NODELAY) != 0);
+  EXPECT(option(*a, SOL_SOCKET, SO_KEEPALIVE) != 0);
+  EXPECT_EQ(option(*a, IPPROTO_TCP, TCP_USER_TIMEOUT), kTcpDeadAfterS * 1000);
+  // A peer that is alive but does not read must not count as dead in the data plane.
+  EXPECT_EQ(option(*c, IPPROTO_TCP, TCP_USER_TIMEOUT), 0);
+  const int idle = option(*c, IPPROTO_TCP, TCP_KEEPIDLE), every = option(*c, IPPROTO_TCP, TCP_KEEPINTVL);
+  EXPECT(idle + every * option(*c, IPPROTO_TCP, TCP_KEEPCNT) < 5);
+}
+
+TEST(tcp_refuses_what_is_no_socket) {
+  const auto bad = TcpChannel::Adopt(-1, 0, 2, TcpUse::kData);
+  EXPECT(bad.status().code() == Code::kInternal);
+  EXPECT(bad.status().message().find("rank 2") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace hvd::test

@@ -1,0 +1,77 @@
+"""What a rank says when an exception ends it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from horovod._core.errors import InvalidArgumentError, MismatchError, PeerLostError
+from horovod._core.life import last_words, session
+
+
+def test_one_line_of_bounded_length() -> None:
+    assert last_words.told(ValueError("bad batch")) == "ValueError: bad batch"
+    assert last_words.told(ValueError("two\n lines")) == "ValueError: two lines"
+    assert last_words.told(KeyboardInterrupt()) == "KeyboardInterrupt"
+    assert len(last_words.told(ValueError("x" * 5000))) == 1000
+    assert "InvalidArgumentError: wrong" in last_words.told(InvalidArgumentError("wrong"))
+
+
+def test_an_exception_whose_text_fails() -> None:
+    class Nasty(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    assert "Nasty" in last_words.told(Nasty())
+
+
+@pytest.mark.parametrize("consequence", [MismatchError("m"), PeerLostError("rank 2 died")])
+def test_what_another_rank_has_caused_is_no_reason(consequence: Exception) -> None:
+    assert last_words.told(consequence) == ""
+    wrapped = RuntimeError("training failed")
+    wrapped.__cause__ = consequence
+    assert last_words.told(wrapped) == ""
+    while_handling = KeyError("k")
+    while_handling.__context__ = wrapped
+    assert last_words.told(while_handling) == ""
+
+
+def test_exits_are_no_exceptions() -> None:
+    assert last_words.told(None) == last_words.told(SystemExit(1)) == ""
+
+
+def test_a_shutdown_in_a_finally_says_why() -> None:
+    with pytest.raises(ValueError, match="bad batch"):
+        try:
+            raise ValueError("bad batch")
+        finally:
+            assert last_words.now() == "ValueError: bad batch"
+    assert last_words.now() == ""
+
+
+def test_an_exception_that_is_handled_further_out_is_no_reason() -> None:
+    def train() -> str:
+        return last_words.now()  # a good end
+
+    try:
+        raise FileNotFoundError("no checkpoint yet")
+    except FileNotFoundError:
+        assert train() == ""
+
+
+def test_the_hook_that_was_there_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = []
+    monkeypatch.setattr(sys, "excepthook", lambda *args: called.append(args))
+    monkeypatch.setattr(last_words, "_watching", False)
+    monkeypatch.setattr(last_words, "_uncaught", "")
+    monkeypatch.setattr(session, "current", object())
+    last_words.watch()
+    last_words.watch()
+    error = ValueError("bad batch")
+    sys.excepthook(ValueError, error, None)
+    assert called == [(ValueError, error, None)]
+    assert last_words.now() == "ValueError: bad batch"
+    monkeypatch.setattr(session, "current", None)  # a forked child is no rank
+    sys.excepthook(KeyError, KeyError("k"), None)
+    assert last_words.now() == "ValueError: bad batch"

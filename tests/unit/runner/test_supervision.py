@@ -1,0 +1,139 @@
+"""A job's supervision over ranks that are not there: their pipes are the test's, their events are told by a script."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import socket
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horovod.runner import output, stopping
+from horovod.runner.job import Job, effective_settings, make_job
+from horovod.runner.launchers.base import Surroundings
+from horovod.runner.output import RankStream
+from horovod.runner.process import Done, Event, Exited
+from horovod.runner.shipment import ResultStream
+from horovod.runner.supervision import Supervision
+
+FAILED = 1 << 8
+
+
+class ScriptedProcesses:
+    """Has the face of `RankProcesses`. A signal ends the ranks that it is for."""
+
+    def __init__(self, *events: Event) -> None:
+        self._ours, self._theirs = socket.socketpair()
+        self._events: list[Event] = []
+        self.looks = 0
+        for event in events:
+            self._add(event)
+
+    def fileno(self) -> int:
+        self.looks += 1
+        return self._ours.fileno()
+
+    def events(self) -> list[Event]:
+        self._ours.recv(64)
+        events, self._events = self._events, []
+        return events
+
+    def signal(self, ranks: Iterable[int], number: int) -> None:
+        for rank in sorted(ranks):
+            self._add(Exited(rank, number, 0.0))
+
+    def finish(self) -> None:
+        self._add(Done())
+
+    def close(self) -> None:
+        self._ours.close()
+        self._theirs.close()
+
+    def _add(self, event: Event) -> None:
+        self._events.append(event)
+        self._theirs.send(b".")
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """One whose write end somebody outside of the job holds, to the end and beyond."""
+    reader, writer = os.pipe()
+    yield reader, writer
+    os.close(writer)
+
+
+def a_job(ranks: int) -> Job:
+    return make_job(effective_settings({"num_proc": ranks}, "argument", {}), ["true"], {}, "/")
+
+
+def supervision(ranks: int, processes: Any, streams: Any, place: Path, **more: Any) -> Supervision:
+    texts = {"stdout": io.StringIO(), "stderr": io.StringIO(), **more}
+    silent = {silent_pipe(): RankStream(rank, "stderr") for rank in range(ranks)}
+    return Supervision(a_job(ranks), processes, {**silent, **streams}, place, Surroundings(**texts))
+
+
+def silent_pipe() -> int:
+    reader, writer = os.pipe()
+    os.close(writer)
+    return reader
+
+
+def test_a_result_pipe_that_stays_open_ends_with_the_job(pipe: tuple[int, int], tmp_path: Path) -> None:
+    os.write(pipe[1], b"\x01" + bytes(7) + b"r")
+    stream = ResultStream(0)
+    assert supervision(1, ScriptedProcesses(Exited(0, 0, 0.0)), {pipe[0]: stream}, tmp_path).run().exit_code == 0
+    assert bytes(stream.result() or b"") == b"r"
+
+
+def test_what_a_slow_reader_leaves_in_the_pipes_is_shown_in_the_end(
+    pipe: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "_HIGH_WATER_BYTES", -1)  # the outlets are full from the beginning
+    os.write(pipe[1], b"x" * 65500 + b"\nthe end")
+    stdout = io.StringIO()
+    streams = {pipe[0]: RankStream(0, "stdout")}
+    supervision(1, ScriptedProcesses(Exited(0, 0, 0.0)), streams, tmp_path, stdout=stdout).run()
+    assert stdout.getvalue() == f"[0]<stdout>:{'x' * 65500}\n[0]<stdout>:the end\n"
+
+
+class Tee:
+    """What a notebook or a script puts in the place of a standard stream: it can write, and little else."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def write(self, text: str) -> None:
+        self.text += text
+
+    def flush(self) -> None: ...
+
+
+def test_a_stream_that_knows_no_terminal_will_do(pipe: tuple[int, int], tmp_path: Path) -> None:
+    os.write(pipe[1], b"word\n")
+    tee = Tee()
+    streams = {pipe[0]: RankStream(0, "stderr")}
+    supervision(1, ScriptedProcesses(Exited(0, 0, 0.0)), streams, tmp_path, stderr=tee).run()
+    assert tee.text == "[0]<stderr>:word\n"
+
+
+def test_a_stopping_job_is_waited_for_asleep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stopping, "_AFTER_FAILURE", ((0.5, signal.SIGTERM),))
+    processes = ScriptedProcesses(Exited(0, FAILED, 0.0))
+    watched = supervision(2, processes, {}, tmp_path)
+    (tmp_path / "meeting").mkdir()
+    outcome = watched.run()
+    assert outcome.exit_code == 1
+    assert [end.stopped_by_us for end in outcome.exits] == [False, True]
+    assert processes.looks < 50
+
+
+@pytest.mark.parametrize("met", [False, True])
+def test_whether_the_ranks_have_met(met: bool, tmp_path: Path) -> None:
+    watched = supervision(2, ScriptedProcesses(Exited(0, 0, 0.0), Exited(1, 0, 0.0)), {}, tmp_path)
+    if met:
+        (tmp_path / "meeting").mkdir()
+    assert watched.run().nobody_met is not met

@@ -1,0 +1,46 @@
+"""Settings are read in one place: nothing else looks into the environment, but what is no setting."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import horovod
+
+PACKAGE = Path(horovod.__file__).parent
+# File -> why it may.
+MAY = {
+    "_core/settings/values.py": "reads the settings, for everybody",
+    "_core/life/context.py": "HOROVOD_EPOCH, the launcher's count of changes of the job",
+    "_core/compat/legacy.py": "`env` sets variables for the length of a block",
+    "_native/library.py": "HOROVOD_LIBRARY, before there is anything that could parse settings",
+    "_net/clusters/launchers.py": "the variables by which launchers tell a process its rank",
+    "_net/meeting/places.py": "XDG_RUNTIME_DIR, the system's",
+    "keras/installed.py": "TF_USE_LEGACY_KERAS, TensorFlow's",
+    "runner/cli.py": "gives it to the table, and to the ranks",
+    "runner/common/util/env.py": "an import path of other people's: what a process would inherit",
+    "runner/function.py": "gives it to the table, and to the ranks",
+    "runner/launch.py": "gives it to the table, and to the ranks",
+    "runner/run_task.py": "what the launcher has told this rank",
+    "runner/runtime_directory.py": "XDG_RUNTIME_DIR, the system's",
+    "runner/util/lsf.py": "LSF's variables",
+    "tensorflow/data/compute_worker.py": "HOROVOD_HOSTNAME, which the launcher has set",
+}
+
+
+def reads(path: Path) -> Iterator[int]:
+    """Lines that name `os.environ` or `os.getenv`."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
+            if node.attr in ("environ", "environb", "getenv"):
+                yield node.lineno
+        elif isinstance(node, ast.ImportFrom) and node.module == "os":
+            names = {alias.name for alias in node.names}
+            if names & {"environ", "environb", "getenv"}:
+                yield node.lineno
+
+
+def test_nothing_else_reads_the_environment() -> None:
+    found = {str(path.relative_to(PACKAGE)): list(reads(path)) for path in sorted(PACKAGE.rglob("*.py"))}
+    assert {name for name, lines in found.items() if lines} == set(MAY)
