@@ -28,7 +28,9 @@ from typing import Any, Final, Optional
 
 KEY_BYTES: Final = 32
 MAX_BODY_BYTES: Final = 1 << 16
-HANDSHAKE_S: Final = 10.0
+# For the other side to say something. TensorFlow keeps the interpreter to itself while it stops a worker, 10 s and more
+# where a reader is still connected; the service, which runs in a process that has a worker, is silent meanwhile.
+HANDSHAKE_S: Final = 60.0
 
 _MAGIC: Final = b"HVDDATA1"
 _NONCE_BYTES: Final = 32
@@ -191,13 +193,11 @@ def _write(sock: socket.socket, data: bytes) -> None:
 def _read(sock: socket.socket, length: int, deadline: Optional[float]) -> bytes:
     data = bytearray()
     while len(data) < length:
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
-            raise LateError("it says nothing")
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
         try:
-            sock.settimeout(left)
+            sock.settimeout(left)  # 0: what arrived while this process stood still is read all the same
             piece = sock.recv(length - len(data))
-        except socket.timeout as error:
+        except (socket.timeout, BlockingIOError) as error:
             raise LateError("it says nothing") from error
         except OSError as error:
             raise ClosedError(str(error)) from error

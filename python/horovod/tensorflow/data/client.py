@@ -27,7 +27,7 @@ from horovod.tensorflow.data.addresses import joined
 from horovod.tensorflow.data.channel import Channel, ChannelError, ClosedError, LateError, StrangerError
 
 _PAUSES_S: Final = (0.05, 0.2, 0.8)  # before a connection that was closed at once is tried again
-_GRACE_S: Final = 5.0  # for the service's own answer "too late" to arrive first
+_GRACE_S: Final = channel.HANDSHAKE_S  # for the service's own answer "too late" to arrive first
 _ERRORS: Final[dict[str, type[HorovodError]]] = {
     "invalid": InvalidArgumentError,
     "late": CollectiveTimeoutError,
