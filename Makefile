@@ -51,9 +51,9 @@ launchers: dev
 	python tools/launcher_envs.py
 
 build: dev
-	cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DHVD_TESTS=ON -DHVD_WERROR=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >/dev/null
-	cmake --build build/release --target horovod horovod_tensorflow -j $(JOBS)
-	for library in libhorovod.so libhorovod_tensorflow.so; do \
+	cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DHVD_TESTS=ON -DHVD_WERROR=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DPython3_EXECUTABLE=$(BIN)/python >/dev/null
+	cmake --build build/release --target horovod horovod_tensorflow horovod_lane -j $(JOBS)
+	for library in libhorovod.so libhorovod_tensorflow.so _lane.abi3.so; do \
 	  cp build/release/$$library python/horovod/_native/$$library.new && \
 	  mv python/horovod/_native/$$library.new python/horovod/_native/$$library || exit 1; \
 	done  # moved, not copied: a running job keeps the old one

@@ -25,6 +25,7 @@ CPP = {
     "engine": {"base", "transport", "collective", "backend", "negotiation"},
     "api": {"base", "transport", "collective", "backend", "negotiation", "engine"},
     "frameworks": set(),
+    "lane": set(),
 }
 # One exception, upward by a value type only: a batch is described before anything executes it.
 CPP_VALUE_HEADERS = {"collective/batch.h"}

@@ -263,6 +263,8 @@ class LastError(threading.local):
 class FakeEngine:
     """One rank's engine. See `EnginePort` for the methods."""
 
+    run_address = 0
+
     def __init__(self, job: FakeJob, rank: int) -> None:
         self._job = job
         self._rank = rank

@@ -38,6 +38,7 @@ VARIANTS = {
     "linger": (2, ("semantics", "sets", "join"), {"HOROVOD_CYCLE_TIME": "1"}),
     "streaming stores": (2, ("cases",), {"HOROVOD_STORE_MODE": "streaming"}),
     "tcp": (3, PARTS, {"HOROVOD_TRANSPORT": "tcp"}),
+    "no lane": (2, PARTS, {"HOROVOD_LANE": "0"}),
 }
 
 
@@ -71,6 +72,11 @@ def test_adapter(target: str, size: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [4, 7])
 def test_torch_on_more_ranks(size: int, tmp_path: Path) -> None:
     _check(run_job(size, "torch", PARTS, tmp_path), size, PARTS)
+
+
+@pytest.mark.slow
+def test_torch_without_the_lane(tmp_path: Path) -> None:
+    _check(run_job(2, "torch", PARTS, tmp_path, {"HOROVOD_LANE": "0"}), 2, PARTS)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -19,6 +19,7 @@ class HotPath:
         """
         self._library = library
         # Calls go to the ctypes functions themselves, without a Python frame in between.
+        self.run_address = ctypes.cast(library.hvd_run, ctypes.c_void_p).value or 0  # for the lane
         self.run = library.hvd_run  # type: ignore[method-assign]
         self.submit = library.hvd_submit  # type: ignore[method-assign]
         self.poll = library.hvd_poll  # type: ignore[method-assign]

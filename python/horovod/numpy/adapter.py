@@ -13,7 +13,7 @@ import numpy as np
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.tensors import dtypes
-from horovod._core.tensors.adapter import NO_MATCH, ResultBlock
+from horovod._core.tensors.adapter import NO_MATCH, LaneTerms, ResultBlock
 
 __all__ = ["NumpyAdapter", "adapter"]
 
@@ -35,6 +35,7 @@ class NumpyAdapter:
 
     framework = "numpy"
     maker = "numpy.asarray"
+    lane_terms = LaneTerms((np.ndarray,), None, np.empty_like, lambda array, shape: np.empty(shape, array.dtype))
 
     def owns(self, value: Any) -> bool:
         return isinstance(value, np.ndarray)

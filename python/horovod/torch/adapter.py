@@ -16,7 +16,7 @@ import torch
 from horovod._core.callers import users_level
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.tensors import dtypes
-from horovod._core.tensors.adapter import NO_MATCH, ResultBlock
+from horovod._core.tensors.adapter import NO_MATCH, LaneTerms, ResultBlock
 
 __all__ = ["PLAIN_TYPES", "TorchAdapter", "adapter"]
 
@@ -51,6 +51,7 @@ class TorchAdapter:
 
     framework = "torch"
     maker = "torch.tensor"
+    lane_terms = LaneTerms(tuple(PLAIN_TYPES), torch.Tensor.is_neg, torch.empty_like, torch.Tensor.new_empty)
 
     def __init__(self) -> None:
         self._staging_told = False

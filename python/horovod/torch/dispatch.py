@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import Any, Callable
 
 import torch
-from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life.process_sets import ProcessSet
 from horovod.torch.adapter import PLAIN_TYPES, adapter
 from horovod.torch.operators import collectives
+from horovod.torch.versions import increment_versions
 
 __all__ = [
     "dense", "member_count", "needs_operator", "number_of", "promised_rows", "start_outside_graphs",
@@ -73,7 +73,7 @@ def member_count(process_set: ProcessSet) -> int:
 
 def _start_and_tell_autograd(tensor: torch.Tensor, *arguments: Any) -> int:
     handle = collectives.allreduce_async_(tensor, *arguments)
-    increment_version(tensor)
+    increment_versions((tensor,))
     return handle
 
 

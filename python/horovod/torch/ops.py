@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any, Callable, Optional, TypeVar, Union
 
 import torch
-from torch.autograd.graph import increment_version
 from torch.compiler import is_compiling
 
 from horovod._core.life.process_sets import ProcessSet, global_process_set
@@ -31,6 +30,7 @@ from horovod.torch.dispatch import (
 )
 from horovod.torch.operators import collectives
 from horovod.torch.sparse import sparse_allreduce_async
+from horovod.torch.versions import increment_versions
 
 __all__ = [
     "allgather",
@@ -63,6 +63,7 @@ __all__ = [
 ]
 del _autograd
 
+_lane_in_place = collectives.lane_in_place
 _allreduce_in_place = collectives.allreduce_
 _start_allreduce_in_place = collectives.allreduce_async_
 _wait_for = collectives.synchronize
@@ -134,8 +135,10 @@ def allreduce_(
             tensor, name, op, average, prescale_factor, postscale_factor, number_of(process_set)
         )
         return tensor
-    _allreduce_in_place(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
-    increment_version(tensor)
+    # Asked here already, for one frame less; `Reductions.allreduce_` makes the same key.
+    if not _lane_in_place((name, average, op, prescale_factor, postscale_factor, process_set), tensor):
+        _allreduce_in_place(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
+    increment_versions((tensor,))
     return tensor
 
 
@@ -152,7 +155,7 @@ def allreduce_async_(
     if is_compiling():
         return start_outside_graphs(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
     handle = _start_allreduce_in_place(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
-    increment_version(tensor)
+    increment_versions((tensor,))
     return handle
 
 
@@ -214,7 +217,7 @@ def grouped_allreduce_(
         )
         return tensors
     collectives.grouped_allreduce_(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
-    increment_version(tensors)
+    increment_versions(tensors)
     return tensors
 
 
@@ -233,7 +236,7 @@ def grouped_allreduce_async_(
     handle = collectives.grouped_allreduce_async_(
         tensors, average, name, op, prescale_factor, postscale_factor, process_set
     )
-    increment_version(tensors)
+    increment_versions(tensors)
     return handle
 
 
@@ -307,7 +310,7 @@ def broadcast_(
         torch.ops.horovod.broadcast_(tensor, root_rank, name, number_of(process_set))
         return tensor
     collectives.broadcast_(tensor, root_rank, name, process_set)
-    increment_version(tensor)
+    increment_versions((tensor,))
     return tensor
 
 
@@ -317,7 +320,7 @@ def broadcast_async_(
     tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> int:
     handle = collectives.broadcast_async_(tensor, root_rank, name, process_set)
-    increment_version(tensor)
+    increment_versions((tensor,))
     return handle
 
 

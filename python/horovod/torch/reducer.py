@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import Any, Callable, Optional, Union
 
 import torch
-from torch.autograd.graph import increment_version
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from horovod._core.callers import users_level
@@ -29,6 +28,7 @@ from horovod.torch.operators import collectives
 from horovod.torch.optimizer_names import OptimizerNames
 from horovod.torch.resident import GradientHome, resident_possible, wants_home
 from horovod.torch.sparse import sparse_allreduce_async
+from horovod.torch.versions import increment_versions
 
 __all__ = ["GradientAccess", "Groups"]
 
@@ -186,7 +186,7 @@ class GradientAccess:
             self._sent.clear()
         changed = [p.grad for p in (self._names.parameters[number] for number in self._ready) if p.grad is not None]
         # The engine wrote behind autograd's back.
-        increment_version([grad for grad in changed if grad.layout is torch.strided])
+        increment_versions([grad for grad in changed if grad.layout is torch.strided])
 
     def watch(self, number: int) -> None:
         """Remembers what the gradient was when it was submitted, if it was."""

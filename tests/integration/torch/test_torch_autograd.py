@@ -10,7 +10,15 @@ from jobs.cases import CaseJob
 WORKERS = Path(__file__).parent / "workers"
 JOB = CaseJob(WORKERS / "autograd_worker.py", timeout_s=110)
 
+INDUCTOR = CaseJob(WORKERS / "inductor_worker.py", timeout_s=110)
+
 
 @pytest.mark.parametrize("case", JOB.cases)
 def test_autograd(case: str) -> None:
     JOB.check(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", INDUCTOR.cases)
+def test_inductor(case: str) -> None:
+    INDUCTOR.check(case)

@@ -31,7 +31,13 @@ OP_NAMES: Final = ("allreduce", "allgather", "broadcast", "alltoall", "reducesca
 
 
 class EnginePort(Protocol):
-    """What `horovod._core` asks of the engine. Any thread may call any method."""
+    """What `horovod._core` asks of the engine. Any thread may call any method.
+
+    Attributes:
+        run_address: where hvd_run is, for callers that are no Python code; 0: only Python may call it.
+    """
+
+    run_address: int
 
     def run(self, ops: int, n: int, timeout_s: float, handle: int) -> int:
         """hvd_run: `ops` is the address of n hvd_op, `handle` that of an int64. A raw status."""

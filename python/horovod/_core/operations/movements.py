@@ -37,7 +37,7 @@ class Movements(MovementCalls):
             MismatchError: the members disagree on dtype or the other dimensions.
             HorovodInternalError: a rank died or has joined, or the engine is shutting down.
         """
-        result = self.prepared.run_placed(("allgather", name, process_set, True, 1), tensor)
+        result = self._run_placed(("allgather", name, process_set, True, 1), tensor)
         if result is not None:
             return result
         return handles.finish(self._start_allgather([tensor], name, process_set, waits=True))
@@ -86,7 +86,7 @@ class Movements(MovementCalls):
             HorovodInternalError: a rank died or has joined, or the engine is shutting down.
         """
         arguments = (root_rank, name, process_set)
-        result = self.prepared.run_alike(("broadcast", arguments), tensor)
+        result = self._run_alike(("broadcast", arguments), tensor)
         return handles.finish(self._start_broadcast(tensor, False, arguments, waits=True)) if result is None else result
 
     def broadcast_async(
@@ -134,7 +134,7 @@ class Movements(MovementCalls):
             HorovodInternalError: a rank died or has joined, or the engine is shutting down.
         """
         if splits is None:
-            result = self.prepared.run_placed(("alltoall", name, process_set), tensor)
+            result = self._run_placed(("alltoall", name, process_set), tensor)
             if result is not None:
                 return result
         received, received_splits = handles.finish(self._start_alltoall(tensor, splits, name, process_set, waits=True))

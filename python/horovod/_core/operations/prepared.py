@@ -1,7 +1,7 @@
 """One call that is ready to go: all but the tensors' addresses is filled in, so that it can go again and again.
 
 `prepared_calls` keeps those that were made before. A repeated operation costs a few attribute writes and one call of
-the engine.
+the engine; the lane makes both where it can.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any, Final, Optional
 
 from horovod._core.life import handles, session, waiting
 from horovod._core.life.engine_port import IN_PROGRESS, OK
+from horovod._core.tensors.adapter import Adapter
 from horovod._native import abi
+from horovod._native.lane import LaneEntry
 
 __all__ = ["Prepared"]
 
@@ -20,7 +22,7 @@ _BATCH: Final = 0  # flags of hvd_submit: the caller does not wait at once
 _WILL_WAIT: Final = abi.SUBMIT_WILL_WAIT  # it does, and drives the engine meanwhile
 
 
-class Prepared:
+class Prepared(LaneEntry):
     """A submission of one tensor or a group, complete but for the tensors' addresses.
 
     Attributes:
@@ -38,7 +40,7 @@ class Prepared:
 
     __slots__ = (
         "_keep", "address", "dtype", "first", "handle", "handle_address", "member_keys", "members", "n", "placed",
-        "placed_bytes", "run", "session", "shape", "stamp", "what",
+        "placed_bytes", "run", "session", "shape", "what",
     )  # fmt: skip
 
     def __init__(self, current: session.Session, what: str, members: Sequence[abi.HvdOp]) -> None:
@@ -60,6 +62,7 @@ class Prepared:
         self.placed: Optional[tuple[int, ...]] = None
         self.placed_bytes = 0
         self._keep = (block, members)
+        self.arm(self.address if n == 1 else 0, self.handle_address, current.engine.run_address)
 
     def remember(self, keys: list[tuple[Any, Any]]) -> None:
         """Notes what `Adapter.address_if` compares with when this is used again."""
@@ -103,44 +106,53 @@ class Prepared:
         Raises:
             HorovodError: the operation failed.
         """
-        try:
-            status = self.run(self.address, self.n, waiting.SLICE_S, self.handle_address)
-        except BaseException:
-            self.rescue(keep)
-            raise
+        status = self.run_once(keep)
         if status != OK:
             self.go_on(status, keep)
 
-    def run_placed(self, keep: Any, finisher: handles.Finisher) -> Any:
-        """Submits and waits; for a result of which the caller gave memory that may be of the wrong size.
+    def run_once(self, keep: Any) -> int:
+        """Submits and waits for a slice of time: a raw status. `handle` is not 0 if there is something to wait for, or
+        to take."""
+        try:
+            return self.run(self.address, self.n, waiting.SLICE_S, self.handle_address)
+        except BaseException:
+            self.rescue(keep)
+            raise
+
+    def go_on(self, status: int, keep: Any, finisher: Optional[handles.Finisher] = None) -> Any:
+        """After a `run_once` that did not simply succeed: waits on, and takes what there is to take.
 
         Returns:
-            None: the result is in that memory. Otherwise what the finisher made of the engine's.
+            What the finisher makes of it.
 
         Raises:
             HorovodError: the operation failed.
         """
-        try:
-            status = self.run(self.address, self.n, waiting.SLICE_S, self.handle_address)
-            number = self.handle.value
-            if status == OK and not number:
-                return None
-        except BaseException:
-            self.rescue(keep)
-            raise
         if status not in (OK, IN_PROGRESS):
             raise self.session.engine.error(status)
-        pending = handles.Pending(self.session, number, self.what, keep, None, finisher)
+        pending = handles.Pending(self.session, self.handle.value, self.what, keep, None, finisher)
         self.handle.value = 0
         return handles.finish(pending)
 
-    def go_on(self, status: int, keep: Any) -> None:
-        """After a `run` that did not succeed at once: waits on, or raises."""
-        if status != IN_PROGRESS:
-            raise self.session.engine.error(status)
-        pending = handles.Pending(self.session, self.handle.value, self.what, keep, None)
-        self.handle.value = 0
-        handles.finish(pending)
+    def take_other(self, status: int, tensor: Any, output: Any, adapter: Adapter) -> Any:
+        """After a `run_once` into memory of a foreseen size that did not simply succeed: the result, wherever it is.
+
+        Args:
+            tensor, output: what was given to the engine; `first.output` is the output's address.
+
+        Raises:
+            HorovodError: the operation failed.
+        """
+        address = self.first.output
+
+        def finisher(owner: session.Session, handle: int) -> Any:
+            block = owner.engine.take_result(handle, 0)
+            if block.address == address:
+                return output
+            self.placed = None  # it is not that predictable
+            return adapter.wrap(block, tensor)
+
+        return self.go_on(status, (tensor, output), finisher)
 
     def rescue(self, keep: Any) -> None:
         """After an exception in the middle of a call: if the engine has the operation, its tensors stay alive until it

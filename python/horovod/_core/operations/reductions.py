@@ -57,7 +57,7 @@ class Reductions(ReductionCalls):
         self._require_tensors(ALLREDUCE, [tensor], name, process_set)
         sent, context = compression.compress(tensor)
         key = (name, average, op, prescale_factor, postscale_factor, process_set)
-        reduced = self.prepared.run_alike(key, sent) if sent is tensor else None
+        reduced = self._run_alike(key, sent) if sent is tensor else None
         if reduced is None:
             in_place = sent is not tensor and sends_copies(compression)
             reduced = handles.finish(self._start_allreduce([sent], in_place, key, waits=True))
@@ -230,7 +230,7 @@ class Reductions(ReductionCalls):
         self._require_tensors(REDUCESCATTER, [tensor], name, process_set)
         sent, context = compression.compress(tensor)
         key = (name, None, op, prescale_factor, postscale_factor, process_set)
-        block = self.prepared.run_placed(("reducescatter", key, True, 1), sent)
+        block = self._run_placed(("reducescatter", key, True, 1), sent)
         if block is None:
             block = handles.finish(self._start_reducescatter([sent], key, waits=True))
         return compression.decompress(block, context)

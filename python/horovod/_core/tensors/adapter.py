@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, Callable, Protocol
+from typing import Any, Callable, NamedTuple, Optional, Protocol
 
 from horovod._core.tensors import dtypes
 
@@ -51,6 +51,22 @@ class ResultBlock:
         return view
 
 
+class LaneTerms(NamedTuple):
+    """What the lane (`horovod._native.lane`) must know of a framework's tensors to read them by itself.
+
+    Attributes:
+        types: tensors of exactly these types have DLPack's exchange table, or the buffer protocol.
+        hides: of a contiguous tensor on the CPU: True if its memory holds other values than it has. None: never.
+        empty_like: makes a new tensor of the same form; any C function is faster than a method of an adapter.
+        empty: makes one of the same dtype and device: (tensor, shape).
+    """
+
+    types: tuple[type, ...]
+    hides: Optional[Callable[[Any], bool]]
+    empty_like: Callable[[Any], Any]
+    empty: Callable[[Any, tuple[int, ...]], Any]
+
+
 class Adapter(Protocol):
     """Answers questions about the tensors of one framework. All methods are local, thread-safe and do not block on
     other ranks."""
@@ -63,6 +79,11 @@ class Adapter(Protocol):
     @property
     def maker(self) -> str:
         """What makes a tensor of another value, for messages: "torch.tensor"."""
+        ...
+
+    @property
+    def lane_terms(self) -> Optional[LaneTerms]:
+        """None: the lane cannot read its tensors."""
         ...
 
     def owns(self, value: Any) -> bool:

@@ -18,6 +18,7 @@ class ByteAdapter:
 
     framework = "bytes"
     maker = "bytearray"
+    lane_terms = None
 
     def owns(self, value: Any) -> bool:
         return isinstance(value, bytearray)

@@ -197,12 +197,6 @@ def case_compiled_movements():
     compiled_equals_eager(lambda x: hvd.reducescatter(x, op=hvd.Sum), torch.rand(5, 2))
 
 
-def case_compiled_by_inductor():
-    compiled_equals_eager(
-        lambda x: hvd.allgather(hvd.allreduce(x.sin()) * 2).cos(), torch.rand(4, 2), backend="inductor"
-    )
-
-
 def case_compiled_in_place():
     torch._dynamo.reset()
 

@@ -1,0 +1,294 @@
+"""The lane: which tensors it reads, and what it does with every answer of the engine.
+
+The engine's hvd_run is a Python function here, called through ctypes as the core's would be.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from typing import Any, Callable, Optional
+
+import numpy as np
+import pytest
+
+from horovod._core.life.engine_port import IN_PROGRESS, OK
+from horovod._native import abi, lane
+
+if lane.missing:
+    if os.environ.get("HVD_TEST_REQUIRE") and not lane.missing.startswith("it needs Python"):
+        raise RuntimeError(f"The lane must be tested here, but it is missing: {lane.missing}.")
+    pytest.skip(f"Not here: {lane.missing}.", allow_module_level=True)
+
+STAMP = object()
+SESSION = {"stamp": STAMP}
+FLOAT32 = 7
+RUN = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.POINTER(abi.HvdOp), ctypes.c_int32, ctypes.c_double, ctypes.POINTER(ctypes.c_int64)
+)
+Engine = Callable[[Any, Any], int]
+
+
+def succeed(op: Any, handle: Any) -> int:
+    return OK
+
+
+class Call(lane.LaneEntry):
+    """A prepared call of one tensor, as `horovod._core.operations.prepared.Prepared` is one."""
+
+    def __init__(self, shape: tuple[int, ...] = (3,), dtype: int = FLOAT32, run: Engine = succeed) -> None:
+        self.extents = (ctypes.c_int64 * max(len(shape), 1))(*shape)
+        self.op = abi.HvdOp(dtype=dtype, ndim=len(shape))
+        self.op.shape = self.extents
+        self.handle = ctypes.c_int64(-1)
+        self.runs: list[tuple[int, int, int]] = []
+        self.said: list[tuple[Any, ...]] = []
+        self.failure: Optional[BaseException] = None
+        self.placed: Optional[tuple[int, ...]] = None
+        self.placed_bytes = 0
+        self.stamp = STAMP
+
+        def noting(op: Any, n: int, slice_s: float, handle: Any) -> int:
+            assert (n, slice_s, self.busy, handle[0]) == (1, 0.5, True, 0)
+            self.runs.append((op[0].input, op[0].output, op[0].output_bytes))
+            return run(op[0], handle)
+
+        self._run = RUN(noting)
+        address = ctypes.cast(self._run, ctypes.c_void_p).value
+        self.arm(ctypes.addressof(self.op), ctypes.addressof(self.handle), address)
+
+    def go_on(self, status: int, keep: Any) -> None:
+        self.said.append(("go on", status, keep))
+        if self.failure is not None:
+            raise self.failure
+
+    def rescue(self, keep: Any) -> None:
+        self.said.append(("rescue", keep))
+
+    def take_other(self, status: int, tensor: Any, output: Any, adapter: Any) -> Any:
+        self.said.append(("take other", status, tensor, output, adapter))
+        if self.failure is not None:
+            raise self.failure
+        return "the engine's"
+
+
+class Parts(types.SimpleNamespace):
+    """A lane and its table."""
+
+
+@pytest.fixture
+def numpy_lane() -> Iterator[Parts]:
+    table: dict[Any, Any] = {}
+    made = lane.Lane(
+        table, SESSION, (np.ndarray,), None, np.empty_like, lambda array, shape: np.empty(shape, array.dtype), "me", 0.5
+    )
+    yield Parts(table=table, lane=made)
+
+
+def torch_lane(table: dict[Any, Any]) -> Any:
+    from horovod.torch.adapter import adapter
+
+    return lane.Lane(table, SESSION, *adapter.lane_terms, adapter, 0.5)
+
+
+# ---- which tensors
+
+
+@pytest.mark.parametrize(
+    "dtype", ["uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64", "bool"]
+)
+def test_every_element_type_is_known(dtype: str, numpy_lane: Parts) -> None:
+    from horovod.numpy.adapter import adapter
+
+    array = np.zeros((2, 3), dtype)
+    numpy_lane.table["key"] = call = Call((2, 3), adapter.dtype(array))
+    assert numpy_lane.lane.run_in_place("key", array) is True
+    assert call.runs == [(array.ctypes.data, array.ctypes.data, 0)]
+    for other in ("int16", "float64"):
+        if other != dtype:
+            assert numpy_lane.lane.run_in_place("key", np.zeros((2, 3), other)) is False
+
+
+def read_only() -> Any:
+    array = np.zeros(3, np.float32)
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.zeros(4, np.float32),
+        np.zeros((3, 1), np.float32),
+        np.zeros(6, np.float32)[::2],
+        np.zeros(3, ">f4"),
+        np.zeros(3, "datetime64[s]").view("datetime64[s]"),
+        read_only(),
+        np.ma.masked_array(np.zeros(3, np.float32)),
+        [0.0, 0.0, 0.0],
+        None,
+    ],
+    ids=["length", "shape", "strided", "byte order", "dates", "read-only", "masked", "list", "None"],
+)
+def test_other_arrays_are_left_to_python(value: Any, numpy_lane: Parts) -> None:
+    numpy_lane.table["key"] = call = Call()
+    assert numpy_lane.lane.run_in_place("key", value) is False
+    assert numpy_lane.lane.run_alike("key", value) is None
+    assert not call.runs and not call.busy
+
+
+def test_torch_tensors() -> None:
+    torch = pytest.importorskip("torch")
+    table: dict[Any, Any] = {"key": Call()}
+    run = torch_lane(table).run_in_place
+    good = [torch.zeros(3), torch.nn.Parameter(torch.zeros(3)), torch.zeros(5)[1:4], torch.zeros(3, requires_grad=True)]
+    for tensor in good:
+        assert run("key", tensor) is True
+    assert [one[0] for one in table["key"].runs] == [tensor.data_ptr() for tensor in good]
+
+    class Own(torch.Tensor):
+        pass
+
+    freed = torch.zeros(3)
+    freed.untyped_storage().resize_(0)
+    for tensor in (
+        torch.zeros(3, dtype=torch.float64),
+        torch.zeros(3, dtype=torch.bfloat16),
+        torch.zeros(3, dtype=torch.complex64),
+        torch.zeros(6)[::2],
+        torch.zeros(3, device="meta"),
+        torch.zeros(3).to_sparse(),
+        torch._neg_view(torch.zeros(3)),
+        torch.zeros(3).as_subclass(Own),
+        freed,
+        np.zeros(3, np.float32),
+    ):
+        assert run("key", tensor) is False
+    torch.vmap(lambda row: [run("key", row) and pytest.fail("a batched tensor has no memory"), row][1])(
+        torch.zeros(2, 3)
+    )
+    assert len(table["key"].runs) == len(good)
+    # Of shape (), where nothing but the flag tells that the memory holds the negated value.
+    table["key"] = Call(())
+    assert run("key", torch.tensor(1 + 2j).conj().imag) is False and run("key", torch.tensor(1.0)) is True
+    table["key"] = Call((0,))
+    assert run("key", torch.zeros(0)) is False
+
+
+def test_bfloat16_of_torch() -> None:
+    torch = pytest.importorskip("torch")
+    table = {"key": Call((3,), 10)}
+    assert torch_lane(table).run_in_place("key", torch.zeros(3, dtype=torch.bfloat16)) is True
+
+
+# ---- which entries
+
+
+def test_entries_that_must_not_run(numpy_lane: Parts) -> None:
+    run = numpy_lane.lane.run_in_place
+    array = np.zeros(3, np.float32)
+    old, disarmed = Call(), Call()
+    old.stamp = object()
+    disarmed.arm(0, 0, 0)
+    numpy_lane.table.update(old=old, disarmed=disarmed, foreign="no entry at all")
+    assert [run(key, array) for key in ("old", "disarmed", "foreign", "unknown", ["no key"])] == [False] * 5
+    with pytest.raises(TypeError, match="A key and a tensor are wanted"):
+        run("old")
+
+
+def test_an_entry_that_another_thread_runs(numpy_lane: Parts) -> None:
+    started, go = threading.Event(), threading.Event()
+
+    def slow(op: Any, handle: Any) -> int:
+        started.set()
+        assert go.wait(10)
+        return OK
+
+    numpy_lane.table["key"] = call = Call(run=slow)
+    array = np.zeros(3, np.float32)
+    answers: list[Any] = []
+    thread = threading.Thread(target=lambda: answers.append(numpy_lane.lane.run_in_place("key", array)))
+    thread.start()
+    assert started.wait(10)
+    assert numpy_lane.lane.run_in_place("key", array) is False
+    go.set()
+    thread.join(10)
+    assert answers == [True] and not call.busy
+    assert numpy_lane.lane.run_in_place("key", array) is True
+
+
+# ---- what the engine answers
+
+
+def test_python_goes_on_where_the_engine_has_not_ended(numpy_lane: Parts) -> None:
+    numpy_lane.table["key"] = call = Call(run=lambda op, handle: IN_PROGRESS)
+    array = np.zeros(3, np.float32)
+    assert numpy_lane.lane.run_in_place("key", array) is True
+    assert call.said == [("go on", IN_PROGRESS, array)]
+    output = numpy_lane.lane.run_alike("key", array)
+    assert call.said[1][:2] == ("go on", IN_PROGRESS) and call.said[1][2][1] is output
+
+
+def test_what_python_raises_comes_out_and_the_tensors_live_on(numpy_lane: Parts) -> None:
+    numpy_lane.table["key"] = call = Call(run=lambda op, handle: 8)
+    call.failure = KeyboardInterrupt()
+    call.placed, call.placed_bytes = (3,), 12
+    array = np.zeros(3, np.float32)
+    for method in ("run_in_place", "run_alike", "run_placed"):
+        with pytest.raises(KeyboardInterrupt):
+            getattr(numpy_lane.lane, method)("key", array)
+        assert call.said[-1][0] == "rescue" and not call.busy and call.op.output_bytes == 0
+
+
+def test_a_result_of_the_same_form(numpy_lane: Parts) -> None:
+    def doubled(op: Any, handle: Any) -> int:
+        values = [2 * value for value in (ctypes.c_float * 3).from_address(op.input)]
+        (ctypes.c_float * 3).from_address(op.output)[:] = values
+        return OK
+
+    numpy_lane.table["key"] = Call(run=doubled)
+    assert numpy_lane.lane.run_alike("key", np.arange(3, dtype=np.float32)).tolist() == [0, 2, 4]
+
+
+def test_a_result_of_a_foreseen_size(numpy_lane: Parts) -> None:
+    numpy_lane.table["key"] = call = Call()
+    array = np.zeros(3, np.float32)
+    assert numpy_lane.lane.run_placed("key", array) is None and not call.runs  # nothing is foreseen
+    call.placed, call.placed_bytes = (6,), 24
+    result = numpy_lane.lane.run_placed("key", array)
+    assert result.shape == (6,) and call.runs == [(array.ctypes.data, result.ctypes.data, 24)]
+    assert call.op.output_bytes == 0
+
+
+def test_a_result_of_another_size(numpy_lane: Parts) -> None:
+    def other(op: Any, handle: Any) -> int:
+        handle[0] = 5
+        return OK
+
+    numpy_lane.table["key"] = call = Call(run=other)
+    call.placed, call.placed_bytes = (6,), 24
+    array = np.zeros(3, np.float32)
+    assert numpy_lane.lane.run_placed("key", array) == "the engine's"
+    assert call.said[0][:3] == ("take other", OK, array) and call.said[0][4] == "me"
+
+
+# ---- without it
+
+
+def test_it_can_be_done_without() -> None:
+    code = "from horovod._native import lane; assert lane.Lane is None; print(lane.missing)"
+    environment = {**os.environ, "HOROVOD_LANE": "0"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "HOROVOD_LANE=0", done.stderr
+
+
+def test_wrong_terms_are_refused() -> None:
+    with pytest.raises(TypeError, match="must hold types"):
+        lane.Lane({}, {}, (3,), None, None, None, None, 1.0)
+    with pytest.raises(ValueError, match="At most 4 types"):
+        lane.Lane({}, {}, (int,) * 5, None, None, None, None, 1.0)
