@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 from pathlib import Path
 
 import pytest
-from jobs import ROOT, python, run_well
+from jobs import ROOT, Job, Place, python, run_well
 
 pytest.importorskip("torch", reason="PyTorch is not installed.")
 
@@ -22,6 +24,31 @@ def test_quick_run(tmp_path: Path) -> None:
     ours = [entry for row in run for entry in row["entries"] if entry["kind"] == "ours"]
     assert ours and all(entry["void"] is None for entry in ours)
     assert "Targets" in (tmp_path / "report.md").read_text()
+
+
+@pytest.mark.slow
+def test_interrupted_it_reports_what_it_has(tmp_path: Path) -> None:
+    words = [ROOT / "benchmarks" / "run_all.py", "--no-native", "--output", tmp_path, "--rows", "idle", "allreduce"]
+    with Place() as place:
+        job = Job(place)
+        job.start(python(*words))
+        job.await_text("allreduce 1 KB")  # so 4 B is measured
+        job.signal(job.process.pid, signal.SIGINT)
+        ended = job.end(leftovers=True)
+    assert (ended.code, ended.leftovers) == (130, []), str(ended)
+    (run,) = json.loads((tmp_path / "report.json").read_text())["runs"]
+    assert "allreduce 4 B" in [row["name"] for row in run]
+    assert "INTERRUPTED" in ended.stdout and "Traceback" not in ended.output
+
+
+@pytest.mark.slow
+def test_it_ends_in_time(tmp_path: Path) -> None:
+    words = ["--minutes", "0.5", "--no-native", "--output", tmp_path, "--rows", "idle", "allreduce", "gradients"]
+    begin_s = time.monotonic()
+    run_well(python(ROOT / "benchmarks" / "run_all.py", *words))
+    # Looking for peers, which may mean to install them, comes on top.
+    assert time.monotonic() - begin_s < 60
+    assert "what fits into 0:30 minutes" in (tmp_path / "report.md").read_text()
 
 
 @pytest.mark.slow
