@@ -25,7 +25,7 @@ from typing import Callable
 from contenders import peers
 from harness import budget, machine_state, report
 from harness.budget import Extent
-from harness.contest import Contest, Effort
+from harness.contest import NO_TIME, Contest, Effort
 from harness.plan import Plan, build_native
 from harness.progress import Progress, clock_words
 from harness.row import Row
@@ -47,7 +47,7 @@ _ALONE: dict[str, Callable[[Plan], Iterable[Row]]] = {
 }
 _WORLDS = "worlds"  # the collectives of 4 and of 8 ranks
 _WORLD_SIZES = (4, 8)
-_SHARE = 0.95  # of the minutes; the rest is for what is under way when they are over, and for closing the jobs
+_SHARE = 0.92  # of the minutes; the rest is for what is under way when they are over, and for closing the jobs
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell says it
 
 
@@ -59,7 +59,7 @@ class Measured:
         runs: rows of each run.
         machine: lines on its state.
         versions: of the contenders.
-        skipped: groups that had no time.
+        skipped: groups, and rows of groups, that had no time.
     """
 
     runs: list[list[Row]] = field(default_factory=list)
@@ -172,7 +172,10 @@ class _Runs:
             self._measured.skipped.append(name)
         else:
             for row in measure():
-                self._measured.runs[-1].append(row)
+                if row.entries and all(entry.void == NO_TIME for entry in row.entries):
+                    self._measured.skipped.append(row.name)
+                else:
+                    self._measured.runs[-1].append(row)
         self._done.append(name)
 
 

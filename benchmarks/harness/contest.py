@@ -20,7 +20,7 @@ from harness.progress import Progress
 
 _MOST_ITERATIONS = 4000
 _FIRST_ITERATIONS = 3
-_NO_TIME = "left out: its time was over"
+NO_TIME = "left out: its time was over"
 
 
 @dataclass
@@ -108,7 +108,7 @@ class Contest:
         try:
             for contender in contenders:
                 self._show(f"starting {contender.name}, {ranks} ranks")
-                job, reason = try_start(contender, ranks, effort.pin)
+                job, reason = (None, NO_TIME) if self.over() else try_start(contender, ranks, effort.pin)
                 if job is None:
                     self._absent[contender.name] = reason
                 else:
@@ -144,21 +144,19 @@ class Contest:
     def measure(self, parts: Sequence[Part], effort: Optional[Effort] = None, what: str = "") -> list[Entry]:
         """Runs all parts in turn, for as many rounds as wanted, and has the ranks let go of their buffers.
 
-        When the time of the group is over it stops after the first recorded round, or does not begin.
+        When the time of the group is over it stops after the round that is under way.
 
         Args:
             what: is measured, in words.
         """
         effort = effort or self.effort
-        if self.over():
-            return [Entry(part.label, part.kind, void=_NO_TIME) for part in parts]
-        if what:
+        if what and not self.over():
             self._show(what)
         entries = [Entry(part.label, part.kind) for part in parts]
         iterations = [_FIRST_ITERATIONS] * len(parts)
         # Two rounds more, unrecorded: the first warms up, the second finds the number of iterations.
         for turn in range(-2, effort.rounds):
-            if turn > 0 and self.over():
+            if self.over():
                 break
             for index, (part, entry) in enumerate(zip(parts, entries)):
                 if entry.void is None:
@@ -166,6 +164,9 @@ class Contest:
                     iterations[index] = self._slice(part, entry, iterations[index], limit, turn >= 0)
         for name in {part.job for part in parts}:
             self._release(name)
+        for entry in entries:
+            if entry.void is None and not entry.slices:
+                entry.void = NO_TIME
         return entries
 
     def over(self) -> bool:
@@ -191,7 +192,8 @@ class Contest:
         """Runs one slice; the number of iterations for the next one."""
         job = self._jobs.get(part.job)
         if job is None:
-            entry.void = f"missing: {self._absent.get(part.job, 'not started')}"
+            reason = self._absent.get(part.job, "not started")
+            entry.void = reason if reason == NO_TIME else f"missing: {reason}"
             return 0
         try:
             answers = job.order(**part.order, iterations=iterations)

@@ -96,7 +96,7 @@ def _slower(rows: Sequence[tuple[Row, list[Row]]]) -> list[str]:
     for row, same in rows:
         leads = [one.lead() for one in same]
         lead = middle(leads)
-        if lead < 1:
+        if 0 < lead < 1:  # a difference of two times may be below 0, and then it is noise
             names = {entry.label for entry in (one.best_peer() for one in same) if entry}
             lines.append(
                 f"- {row.name}: {lead:.2f} of the best peer's speed ({', '.join(sorted(names))}; runs: {_list(leads)})"
