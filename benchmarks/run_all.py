@@ -152,7 +152,8 @@ class _Runs:
 
     def _worlds(self, plan: Plan) -> Iterable[Row]:
         for ranks in _WORLD_SIZES:
-            contenders = [contender for contender in self._contenders if contender.kind != "limit"]
+            measured = collectives.CROWDED_NAMES
+            contenders = [contender for contender in self._contenders if contender.name in measured]
             with Contest(contenders, ranks, plan.effort, plan.progress) as contest:
                 yield from collectives.crowded_rows(contest, plan)
 

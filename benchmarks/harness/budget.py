@@ -73,7 +73,7 @@ _COSTS = {
     "crowded": {"all": Cost(0, 5, 25), "few": Cost(0, 1.5, 15)},
     "import": {"all": Cost(0, 0, 120), "few": Cost(0, 0, 20)},
     "negotiation": {"all": Cost(0, 0, 5), "few": Cost(0, 0, 5)},
-    "worlds": {"all": Cost(160, 10, 60), "few": Cost(0, 0, 0)},
+    "worlds": {"all": Cost(168, 10, 50), "few": Cost(88, 5, 50)},
 }
 GROUPS = tuple(_COSTS)[1:]
 

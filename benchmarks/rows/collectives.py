@@ -22,6 +22,7 @@ _ALLREDUCE_SIZES = {"all": SIZES, "few": SIZES[:-1], "smoke": (4, 64 << 10, 1 <<
 _OTHER_SIZES = {"all": (1 << 10, 64 << 10, 1 << 20, 16 << 20), "few": (1 << 10, 1 << 20), "smoke": (64 << 10,)}
 OPERATIONS = ("allreduce", "broadcast", "allgather", "alltoall", "reducescatter")
 _PEERS = ("torch gloo", "openmpi", "mpich", "other horovod")
+CROWDED_NAMES = ("ours (torch)", *_PEERS)
 _LARGE = 16 << 20
 
 

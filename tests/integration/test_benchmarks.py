@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -28,14 +28,14 @@ def test_quick_run(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_interrupted_it_reports_what_it_has(tmp_path: Path) -> None:
-    words = [ROOT / "benchmarks" / "run_all.py", "--no-native", "--output", tmp_path, "--rows", "idle", "allreduce"]
+    words = [ROOT / "benchmarks" / "run_all.py", "--no-native", "--output", tmp_path, "--slice", "0.05"]
     with Place() as place:
         job = Job(place)
-        job.start(python(*words))
+        job.start(python(*words, "--rows", "idle", "allreduce"))
         job.await_text("allreduce 1 KB")  # so 4 B is measured
         job.signal(job.process.pid, signal.SIGINT)
-        ended = job.end(leftovers=True)
-    assert (ended.code, ended.leftovers) == (130, []), str(ended)
+        ended = job.end()
+        assert (ended.code, job.processes()) == (130, {}), str(ended)
     (run,) = json.loads((tmp_path / "report.json").read_text())["runs"]
     assert "allreduce 4 B" in [row["name"] for row in run]
     assert "INTERRUPTED" in ended.stdout and "Traceback" not in ended.output
@@ -44,11 +44,12 @@ def test_interrupted_it_reports_what_it_has(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_it_ends_in_time(tmp_path: Path) -> None:
     words = ["--minutes", "0.5", "--no-native", "--output", tmp_path, "--rows", "idle", "allreduce", "gradients"]
-    begin_s = time.monotonic()
     run_well(python(ROOT / "benchmarks" / "run_all.py", *words))
-    # Looking for peers, which may mean to install them, comes on top.
-    assert time.monotonic() - begin_s < 60
-    assert "what fits into 0:30 minutes" in (tmp_path / "report.md").read_text()
+    text = (tmp_path / "report.md").read_text()
+    assert "what fits into 0:30 minutes" in text
+    taken = re.search(r"run 1 \((\d+) s\)", text)
+    # A row that is under way may end its round, which takes seconds where others use the cores.
+    assert taken and int(taken[1]) < 45
 
 
 @pytest.mark.slow
