@@ -10,7 +10,9 @@
 #             by itself, because their environments take 3 GB
 #   fuzz      every parser of bytes, FUZZ_SECONDS each
 #   check     linters, types, architecture checks
-#   bench     benchmarks against the peers that are installed
+#   bench     benchmarks against the peers that can be installed, as much as fits into five minutes
+#   bench-full  the same at length: every row and every number of ranks, three times, for published tables
+#   bench-page  docs/results, a page with pictures, from what bench or bench-full has measured
 #   docs      regenerates docs/settings.md
 #   build     libhorovod.so into the source tree
 #   dev       the virtual environment
@@ -27,7 +29,7 @@ JOBS   ?= $(shell nproc)
 export PATH := $(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test test-all test-slow test-long test-tensorflows check bench docs build dev clean tidy native-test native-sanitizers fuzz wheel-test frameworks launchers
+.PHONY: demo test test-all test-slow test-long test-tensorflows check bench bench-full bench-page docs build dev clean tidy native-test native-sanitizers fuzz wheel-test frameworks launchers
 
 $(VENV)/.ready: requirements-dev.txt Makefile
 	$(PYTHON) -m venv $(VENV)
@@ -117,7 +119,13 @@ wheel-test: dev
 	python tools/test_wheel.py
 
 bench: build
+	python benchmarks/run_all.py --minutes 5
+
+bench-full: build
 	python benchmarks/run_all.py
+
+bench-page: dev
+	python benchmarks/results_page.py
 
 docs: dev
 	python tools/gen_settings.py

@@ -16,9 +16,11 @@ from typing import Any, Callable, Optional
 from contenders.peers import Contender
 
 from harness.job import Job, JobError, try_start
+from harness.progress import Progress
 
 _MOST_ITERATIONS = 4000
 _FIRST_ITERATIONS = 3
+NO_TIME = "left out: its time was over"
 
 
 @dataclass
@@ -93,18 +95,27 @@ class Contest:
         contenders: started at once; those that do not start stay with the reason.
         ranks: of each job.
         effort: default of the rows.
+        progress: told what is measured; says when to stop.
     """
 
-    def __init__(self, contenders: Sequence[Contender], ranks: int, effort: Effort) -> None:
-        self.effort = effort
+    def __init__(
+        self, contenders: Sequence[Contender], ranks: int, effort: Effort, progress: Optional[Progress] = None
+    ) -> None:
+        self.effort, self.ranks = effort, ranks
+        self._progress = progress
         self._jobs: dict[str, Job] = {}
         self._absent: dict[str, str] = {}
-        for contender in contenders:
-            job, reason = try_start(contender, ranks, effort.pin)
-            if job is None:
-                self._absent[contender.name] = reason
-            else:
-                self._jobs[contender.name] = job
+        try:
+            for contender in contenders:
+                self._show(f"starting {contender.name}, {ranks} ranks")
+                job, reason = (None, NO_TIME) if self.over() else try_start(contender, ranks, effort.pin)
+                if job is None:
+                    self._absent[contender.name] = reason
+                else:
+                    self._jobs[contender.name] = job
+        except BaseException:  # Ctrl-C too
+            self.__exit__()
+            raise
 
     def __enter__(self) -> Contest:
         return self
@@ -130,20 +141,41 @@ class Contest:
         """A running job."""
         return self._jobs.get(name)
 
-    def measure(self, parts: Sequence[Part], effort: Optional[Effort] = None) -> list[Entry]:
-        """Runs all parts in turn, for as many rounds as wanted, and has the ranks let go of their buffers."""
+    def measure(self, parts: Sequence[Part], effort: Optional[Effort] = None, what: str = "") -> list[Entry]:
+        """Runs all parts in turn, for as many rounds as wanted, and has the ranks let go of their buffers.
+
+        When the time of the group is over it stops after the round that is under way.
+
+        Args:
+            what: is measured, in words.
+        """
         effort = effort or self.effort
+        if what and not self.over():
+            self._show(what)
         entries = [Entry(part.label, part.kind) for part in parts]
         iterations = [_FIRST_ITERATIONS] * len(parts)
         # Two rounds more, unrecorded: the first warms up, the second finds the number of iterations.
         for turn in range(-2, effort.rounds):
+            if self.over():
+                break
             for index, (part, entry) in enumerate(zip(parts, entries)):
                 if entry.void is None:
                     limit = effort.slice_s if turn >= 0 else min(effort.slice_s, 0.2)
                     iterations[index] = self._slice(part, entry, iterations[index], limit, turn >= 0)
         for name in {part.job for part in parts}:
             self._release(name)
+        for entry in entries:
+            if entry.void is None and not entry.slices:
+                entry.void = NO_TIME
         return entries
+
+    def over(self) -> bool:
+        """Whether there is no time left for another round."""
+        return self._progress is not None and self._progress.over()
+
+    def _show(self, what: str) -> None:
+        if self._progress is not None:
+            self._progress.show(what)
 
     def tight(self, name: str, entry: Entry, size_bytes: int, count: int, record: bool) -> None:
         """Adds the time per iteration of `count` allreduces back to back to an entry, or why there is none."""
@@ -160,7 +192,8 @@ class Contest:
         """Runs one slice; the number of iterations for the next one."""
         job = self._jobs.get(part.job)
         if job is None:
-            entry.void = f"missing: {self._absent.get(part.job, 'not started')}"
+            reason = self._absent.get(part.job, "not started")
+            entry.void = reason if reason == NO_TIME else f"missing: {reason}"
             return 0
         try:
             answers = job.order(**part.order, iterations=iterations)

@@ -12,6 +12,7 @@ import os
 import platform
 import subprocess
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Optional
 
@@ -74,6 +75,16 @@ def description() -> list[str]:
         f"transparent huge pages: {_text('/sys/kernel/mm/transparent_hugepage/enabled') or 'unknown'}, "
         f"/dev/shm {os.statvfs('/dev/shm').f_blocks * os.statvfs('/dev/shm').f_frsize >> 20} MB",
     ]
+
+
+def origin() -> tuple[str, str]:
+    """Today's date (UTC), and the revision of this checkout."""
+    try:
+        command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
+        revision = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        revision = "unknown"
+    return datetime.now(timezone.utc).date().isoformat(), revision
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from contenders.peers import ROOT
 
 from harness.contest import Effort
 from harness.machine_state import Cores
+from harness.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -22,18 +23,25 @@ class Plan:
     """One run's extent.
 
     Attributes:
-        quick: a smoke test: small sizes, few rounds; its numbers say nothing.
+        rows: all, few or smoke; see `budget.Extent`.
         effort: of an ordinary row.
         cores: what they are to each other; None = unknown.
+        progress: the line that says what is measured.
         native_folder: where the C++ benchmarks are; None = not built.
         native_missing: why they are not.
     """
 
-    quick: bool
+    rows: str
     effort: Effort
     cores: Optional[Cores]
+    progress: Progress
     native_folder: Optional[Path]
     native_missing: str = ""
+
+    @property
+    def quick(self) -> bool:
+        """Whether this is a smoke test, whose numbers say nothing."""
+        return self.rows == "smoke"
 
     def native(self, name: str) -> Optional[Path]:
         """A C++ benchmark, if it was built."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +19,39 @@ from harness.row import Check, Row, merged, merged_checks, middle
 _UNITS = {"us": 1e6, "ms": 1e3, "s": 1.0}
 
 
-def markdown(runs: Sequence[Sequence[Row]], state: Sequence[str], setting: Sequence[str]) -> str:
+@dataclass(frozen=True)
+class About:
+    """What a reader must know beside the figures.
+
+    Attributes:
+        setting: lines on how it was measured.
+        machine: lines on its state.
+        date: of the measurement.
+        revision: of the checkout.
+    """
+
+    setting: Sequence[str]
+    machine: Sequence[str]
+    date: str
+    revision: str
+
+
+def markdown(runs: Sequence[Sequence[Row]], about: About) -> str:
     """The whole report.
 
     Args:
         runs: rows of each run.
-        state: lines on the machine.
-        setting: lines on how it was measured.
+        about: the head.
     """
     lines = [
         "# Benchmarks",
         "",
-        *[f"- {line}" for line in setting],
+        f"- {about.date}, revision {about.revision}",
+        *[f"- {line}" for line in about.setting],
         "",
         "## The machine",
         "",
-        *[f"- {line}" for line in state],
+        *[f"- {line}" for line in about.machine],
     ]
     rows = merged(runs)
     lines += ["", "## Targets", "", *_target_table(rows)]
@@ -44,19 +62,17 @@ def markdown(runs: Sequence[Sequence[Row]], state: Sequence[str], setting: Seque
     return "\n".join(lines) + "\n"
 
 
-def as_json(runs: Sequence[Sequence[Row]], state: Sequence[str], setting: Sequence[str]) -> str:
-    """The same for programs; times in seconds."""
-    return json.dumps(
-        {"setting": setting, "machine": state, "runs": [[_row(row) for row in run] for run in runs]}, indent=1
-    )
+def as_json(runs: Sequence[Sequence[Row]], about: About) -> str:
+    """The same for programs; times in seconds, null where there is none."""
+    return json.dumps({**asdict(about), "runs": [[_row(row) for row in run] for run in runs]}, indent=1)
 
 
-def write(folder: Path, runs: Sequence[Sequence[Row]], state: Sequence[str], setting: Sequence[str]) -> str:
+def write(folder: Path, runs: Sequence[Sequence[Row]], about: About) -> str:
     """Writes report.md and report.json into a folder; the Markdown."""
     folder.mkdir(parents=True, exist_ok=True)
-    text = markdown(runs, state, setting)
+    text = markdown(runs, about)
     (folder / "report.md").write_text(text)
-    (folder / "report.json").write_text(as_json(runs, state, setting))
+    (folder / "report.json").write_text(as_json(runs, about))
     return text
 
 
@@ -80,7 +96,7 @@ def _slower(rows: Sequence[tuple[Row, list[Row]]]) -> list[str]:
     for row, same in rows:
         leads = [one.lead() for one in same]
         lead = middle(leads)
-        if lead < 1:
+        if 0 < lead < 1:  # a difference of two times may be below 0, and then it is noise
             names = {entry.label for entry in (one.best_peer() for one in same) if entry}
             lines.append(
                 f"- {row.name}: {lead:.2f} of the best peer's speed ({', '.join(sorted(names))}; runs: {_list(leads)})"
@@ -136,8 +152,25 @@ def _list(values: Sequence[float]) -> str:
 
 
 def _row(row: Row) -> dict[str, Any]:
-    checks = [{"what": c.what, "value": c.value, "limit": c.limit, "unit": c.unit, "met": c.met} for c in row.checks]
-    return {"name": row.name, "note": row.note, "entries": [_entry(entry) for entry in row.entries], "checks": checks}
+    checks = [
+        {"what": c.what, "value": _finite(c.value), "limit": _finite(c.limit), "unit": c.unit, "met": c.met}
+        for c in row.checks
+    ]
+    return {
+        "name": row.name,
+        "operation": row.operation,
+        "size_bytes": row.size_bytes,
+        "ranks": row.ranks,
+        "unit": row.unit,
+        "note": row.note,
+        "entries": [_entry(entry) for entry in row.entries],
+        "checks": checks,
+    }
+
+
+def _finite(value: float) -> float | None:
+    """JSON knows neither nan nor infinity."""
+    return value if math.isfinite(value) else None
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
@@ -145,9 +178,9 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "label": entry.label,
         "kind": entry.kind,
         "void": entry.void,
-        "p50_s": entry.median,
-        "p99_s": entry.quantile(0.99),
-        "best_s": entry.quantile(0),
+        "p50_s": _finite(entry.median),
+        "p99_s": _finite(entry.quantile(0.99)),
+        "best_s": _finite(entry.quantile(0)),
         "samples": len(entry.samples),
         "slice_medians_s": [sorted(part)[len(part) // 2] for part in entry.slices],
     }

@@ -51,6 +51,8 @@ class Row:
         checks: targets.
         unit: of the printed times: us or ms.
         note: what a reader must know to judge it.
+        operation, size_bytes: of a row that belongs into a curve of speed against size.
+        ranks: how many took part.
     """
 
     name: str
@@ -58,6 +60,9 @@ class Row:
     checks: list[Check] = field(default_factory=list)
     unit: str = "us"
     note: str = ""
+    operation: str = ""
+    size_bytes: int = 0
+    ranks: int = 2
 
     def median(self, label: str) -> float:
         """Seconds; nan if there is no such entry or it is void."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import subprocess
+from collections.abc import Iterator
 
 from harness.contest import Contest, Effort, Entry, Part
 from harness.plan import Plan
@@ -17,8 +18,11 @@ from harness.row import MPI_NAMES, Check, Row
 from rows import upstream
 
 SIZES = (4, 1 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20)
-_QUICK_SIZES = (4, 64 << 10, 1 << 20, 16 << 20)
+_ALLREDUCE_SIZES = {"all": SIZES, "few": SIZES[:-1], "smoke": (4, 64 << 10, 1 << 20, 16 << 20)}
+_OTHER_SIZES = {"all": (1 << 10, 64 << 10, 1 << 20, 16 << 20), "few": (1 << 10, 1 << 20), "smoke": (64 << 10,)}
+OPERATIONS = ("allreduce", "broadcast", "allgather", "alltoall", "reducescatter")
 _PEERS = ("torch gloo", "openmpi", "mpich", "other horovod")
+CROWDED_NAMES = ("ours (torch)", *_PEERS)
 _LARGE = 16 << 20
 
 
@@ -36,10 +40,9 @@ def _part(name: str, kind: str, job: str, operation: str, size_bytes: int, varia
     )
 
 
-def allreduce_rows(contest: Contest, plan: Plan) -> list[Row]:
+def allreduce_rows(contest: Contest, plan: Plan) -> Iterator[Row]:
     """One row per size, and from 16 MB on one for tensors that live in shared memory."""
-    rows = []
-    for size in _QUICK_SIZES if plan.quick else SIZES:
+    for size in _ALLREDUCE_SIZES[plan.rows]:
         parts = [_part("ours (torch)", "ours", "ours (torch)", "allreduce", size)]
         if size >= _LARGE:
             parts.append(_part("ours, resident", "ours", "ours (torch)", "allreduce", size, "resident"))
@@ -47,20 +50,21 @@ def allreduce_rows(contest: Contest, plan: Plan) -> list[Row]:
             parts.append(_part("ours (numpy)", "info", "ours (numpy)", "allreduce", size))
         parts += [_part(name, "peer", name, "allreduce", size) for name in _PEERS if contest.knows(name)]
         parts.append(_part("copy limit", "limit", "copy limit", "copy", size))
-        entries = contest.measure(parts)
-        plain = Row(f"allreduce {label(size)}", [e for e in entries if e.label != "ours, resident"], unit=_unit(size))
+        entries = contest.measure(parts, what=f"allreduce {label(size)}")
+        name = f"allreduce {label(size)}"
+        plain = _curve_row(name, [e for e in entries if e.label != "ours, resident"], "allreduce", size)
         plain.checks = _checks(plain, size, plan)
-        rows.append(plain)
+        yield plain
         if size >= _LARGE:
-            resident = Row(
-                f"allreduce {label(size)}, resident",
-                [e for e in entries if e.label != "ours (torch)"],
-                unit=_unit(size),
-            )
+            shared = [e for e in entries if e.label != "ours (torch)"]
+            resident = _curve_row(f"{name}, resident", shared, "allreduce, resident", size)
             resident.note = "The tensor lives in memory that the ranks share, as DistributedOptimizer's gradients do."
             resident.checks = _resident_checks(resident)
-            rows.append(resident)
-    return rows
+            yield resident
+
+
+def _curve_row(name: str, entries: list[Entry], operation: str, size_bytes: int) -> Row:
+    return Row(name, entries, unit=_unit(size_bytes), operation=operation, size_bytes=size_bytes)
 
 
 def _unit(size_bytes: int) -> str:
@@ -101,22 +105,34 @@ def _resident_checks(row: Row) -> list[Check]:
     ]
 
 
-def other_rows(contest: Contest, plan: Plan) -> list[Row]:
+def other_rows(contest: Contest, plan: Plan) -> Iterator[Row]:
     """Broadcast, allgather, alltoall and reducescatter, each rank giving that many bytes."""
-    rows = []
-    for operation in ("broadcast", "allgather", "alltoall", "reducescatter"):
-        for size in (64 << 10,) if plan.quick else (1 << 10, 64 << 10, 1 << 20, 16 << 20):
+    for operation in OPERATIONS[1:]:
+        for size in _OTHER_SIZES[plan.rows]:
             parts = [_part("ours (torch)", "ours", "ours (torch)", operation, size)]
             parts += [_part(name, "peer", name, operation, size) for name in _PEERS if contest.knows(name)]
-            rows.append(Row(f"{operation} {label(size)}", contest.measure(parts), unit=_unit(size)))
+            name = f"{operation} {label(size)}"
+            row = _curve_row(name, contest.measure(parts, what=name), operation, size)
             if operation != "broadcast":
-                rows[
-                    -1
-                ].note = "Peers write into a buffer that they keep; Horovod's interface returns a new tensor each time."
-    return rows
+                row.note = (
+                    "Peers write into a buffer that they keep; Horovod's interface returns a new tensor each time."
+                )
+            yield row
 
 
-def in_core_rows(contest: Contest, plan: Plan) -> list[Row]:
+def crowded_rows(contest: Contest, plan: Plan) -> Iterator[Row]:
+    """All five with more ranks than two, up to 16 MB; without targets."""
+    for operation in OPERATIONS:
+        for size in (4, *_OTHER_SIZES[plan.rows]) if operation == "allreduce" else _OTHER_SIZES[plan.rows]:
+            name = f"{operation} {label(size)}, {contest.ranks} ranks"
+            parts = [_part("ours (torch)", "ours", "ours (torch)", operation, size)]
+            parts += [_part(peer, "peer", peer, operation, size) for peer in _PEERS if contest.knows(peer)]
+            row = _curve_row(name, contest.measure(parts, what=name), operation, size)
+            row.ranks = contest.ranks
+            yield row
+
+
+def in_core_rows(contest: Contest, plan: Plan) -> Iterator[Row]:
     """The core without Python (benchmarks/native/engine_bench), its runs alternating with slices of the MPIs."""
     program = plan.native("engine_bench")
     row = Row(
@@ -133,14 +149,14 @@ def in_core_rows(contest: Contest, plan: Plan) -> list[Row]:
         if core.void is None:
             core.void = _run_core(str(program), core)
         parts = [_part(name, "peer", name, "allreduce", 4) for name in MPI_NAMES if contest.knows(name)]
-        for entry in contest.measure(parts, short):
+        for entry in contest.measure(parts, short, "allreduce 4 B inside the core"):
             kept = peers.setdefault(entry.label, entry)
             if kept is not entry:
                 kept.slices += entry.slices
     row.entries = [core, *peers.values()]
     ratio = row.peer_median() / core.median if not math.isnan(core.median) else math.nan
     row.checks = [Check("no slower than the best MPI (best MPI / ours >= 1)", ratio, 1.0, True)]
-    return [row]
+    yield row
 
 
 def _run_core(program: str, entry: Entry) -> str | None:

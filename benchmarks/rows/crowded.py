@@ -7,6 +7,8 @@ long as 2.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from contenders import peers
 from harness.contest import Contest, Effort, Entry
 from harness.plan import Plan
@@ -17,16 +19,18 @@ from rows.collectives import label
 _COUNTS = {4: 1000, 64 << 10: 300, 1 << 20: 60, 16 << 20: 6}
 
 
-def rows(plan: Plan) -> list[Row]:
+def rows(plan: Plan) -> Iterator[Row]:
     """A row per size and number of ranks; its jobs run beside nobody else's."""
-    sizes = (4, 64 << 10) if plan.quick else tuple(_COUNTS)
-    numbers = (2, 4) if plan.quick else (2, 4, 8)
-    contests = {
-        n: Contest([peers.ours(), peers.mpi("openmpi", create=False)], n, Effort(plan.effort.rounds, 0.0))
-        for n in numbers
-    }
+    sizes = {"all": tuple(_COUNTS), "few": (4, 64 << 10, 1 << 20), "smoke": (4, 64 << 10)}[plan.rows]
+    effort = Effort(plan.effort.rounds, 0.0)
+    contests: dict[int, Contest] = {}
     try:
-        return [row for size in sizes for row in _of_size(contests, size, plan)]
+        for n in (2, 4, 8) if plan.rows == "all" else (2, 4):
+            contests[n] = Contest([peers.ours(), peers.mpi("openmpi", create=False)], n, effort, plan.progress)
+        for size in sizes:
+            if not plan.progress.over():
+                plan.progress.show(f"{' and '.join(map(str, contests))} ranks, allreduce {label(size)}")
+                yield from _of_size(contests, size, plan)
     finally:
         for contest in contests.values():
             contest.__exit__()
@@ -43,6 +47,8 @@ def _of_size(contests: dict[int, Contest], size: int, plan: Plan) -> list[Row]:
     }
     # One round more, unrecorded.
     for turn in range(plan.effort.rounds + 1):
+        if turn > 1 and plan.progress.over():
+            break
         for (name, n), entry in entries.items():
             contests[n].tight(name, entry, size, count, record=turn > 0)
     two = entries["ours (torch)", 2]

@@ -68,6 +68,7 @@ def rows(contest: Contest, plan: Plan) -> list[Row]:
     ranks = {name: list(job.pids.values()) for name, job in jobs.items()}
     others = {name: [pid for pid in _whole(job) if pid not in ranks[name]] for name, job in jobs.items()}
     time.sleep(0.3)  # the last order's own end
+    plan.progress.show("idle")
     before = {name: (read(ranks[name]), read(others[name])) for name in jobs}
     time.sleep(_SECONDS)
     row = Row("idle, initialised job", unit="ms")

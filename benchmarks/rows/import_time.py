@@ -1,7 +1,7 @@
 """Rows of what an installation costs: importing, loading, sizes, installing.
 
-Used by `run_all`. Starts fresh interpreters, reads the library with ldd, and (not in the quick mode) builds the wheel
-and installs it into an empty folder under build/bench. Nothing of the environment changes.
+Used by `run_all`. Starts fresh interpreters, reads the library with ldd, and (where all rows are measured) builds the
+wheel and installs it into an empty folder under build/bench. Nothing of the environment changes.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from contenders.peers import ROOT
@@ -20,9 +21,12 @@ _FRAMEWORKS = ("torch", "tensorflow", "jax", "mxnet", "keras", "numpy")
 _LIBRARY = ROOT / "python" / "horovod" / "_native" / "libhorovod.so"
 
 
-def rows(plan: Plan) -> list[Row]:
+def rows(plan: Plan) -> Iterator[Row]:
     """Import time, and the library and wheel."""
-    return [_imports(plan), _library(plan)]
+    plan.progress.show("import")
+    yield _imports(plan)
+    plan.progress.show("library and wheel")
+    yield _library(plan)
 
 
 def _run(code: str) -> str:
@@ -40,7 +44,7 @@ def _imports(plan: Plan) -> Row:
         "import torch": "import torch",
         "import horovod.torch": "import horovod.torch",
     }
-    times = alternate({name: _timer(code) for name, code in codes.items()}, 2 if plan.quick else 7)
+    times = alternate({name: _timer(code) for name, code in codes.items()}, 7 if plan.rows == "all" else 2)
     row = Row("import", [Entry(name, "info", [values]) for name, values in times.items()], unit="ms")
     seen = _run(f"import sys, horovod; print(*[m for m in {_FRAMEWORKS!r} if m in sys.modules])").split()
     row.note = f"Fresh interpreters in turn. `import horovod` alone brings in: {', '.join(seen) or 'no framework'}."
@@ -61,7 +65,7 @@ def _library(plan: Plan) -> Row:
         name for name in names if any(word in name for word in ("python", "torch", "mpi", "cuda", "nccl", "stdc++"))
     ]
     row.checks = [Check("library needs no framework, MPI, CUDA or C++ runtime (number needed)", len(foreign), 0, False)]
-    if plan.quick:
+    if plan.rows != "all":
         return row
     with tempfile.TemporaryDirectory(dir=ROOT / "build" / "bench") as place:
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]

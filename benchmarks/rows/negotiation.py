@@ -20,6 +20,7 @@ _LIMIT_MS = 1.0
 def rows(plan: Plan) -> list[Row]:
     """One row."""
     row = Row("negotiation of 1,000 cached tensors, per step", unit="ms")
+    plan.progress.show("negotiation")
     program = plan.native("negotiation_sim")
     own: dict[int, float] = {}
     if program is None:

@@ -9,17 +9,20 @@ decides.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from harness.contest import Contest, Effort, Entry, Part
 from harness.plan import Plan
 from harness.row import Check, Row, middle
 
+_SLICE_S = {"all": 1.0, "few": 0.4, "smoke": 0.1}  # at least: a step of the loop takes long
 _OURS, _PEER = "ours (torch)", "torch gloo"
 
 
-def rows(contest: Contest, plan: Plan) -> list[Row]:
+def rows(contest: Contest, plan: Plan) -> Iterator[Row]:
     """The loop against DDP, and the bookkeeping."""
-    return [_loop(contest, plan), _bookkeeping(contest, plan)]
+    yield _loop(contest, plan)
+    yield _bookkeeping(contest, plan)
 
 
 def _difference(label: str, kind: str, wrapped: Entry, plain: Entry) -> Entry:
@@ -37,9 +40,9 @@ def _loop(contest: Contest, plan: Plan) -> Row:
         for job in jobs
         for variant in ("plain", "wrapped")
     ]
-    effort = Effort(plan.effort.rounds, max(plan.effort.slice_s, 0.1 if plan.quick else 1.0), plan.effort.pin)
-    entries = {entry.label: entry for entry in contest.measure(parts, effort)}
+    effort = Effort(plan.effort.rounds, max(plan.effort.slice_s, _SLICE_S[plan.rows]), plan.effort.pin)
     row = Row("training loop, ResNet-50-shaped: overhead per step", unit="ms")
+    entries = {entry.label: entry for entry in contest.measure(parts, effort, row.name)}
     names = {_OURS: ("ours: DistributedOptimizer - plain", "ours"), _PEER: ("DDP (gloo, bucket views) - plain", "peer")}
     row.entries = [_difference(*names[job], entries[f"{job} wrapped"], entries[f"{job} plain"]) for job in jobs]
     row.entries += list(entries.values())
@@ -52,8 +55,8 @@ def _loop(contest: Contest, plan: Plan) -> Row:
 def _bookkeeping(contest: Contest, plan: Plan) -> Row:
     variants = ("plain", "raw", "wrapped")
     parts = [Part(variant, "info", _OURS, {"task": "bookkeeping", "variant": variant}) for variant in variants]
-    entries = {entry.label: entry for entry in contest.measure(parts)}
     row = Row("DistributedOptimizer beyond the collective, 161 tensors", unit="us")
+    entries = {entry.label: entry for entry in contest.measure(parts, what=row.name)}
     own = _difference("wrapped - raw", "info", entries["wrapped"], entries["raw"])
     row.entries = [
         own,

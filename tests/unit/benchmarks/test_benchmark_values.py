@@ -76,7 +76,7 @@ def test_the_report_names_slow_missing_and_wrong() -> None:
         [entry("ours", "ours", 2e-6), entry("a", "peer", 1e-6), entry("b", "peer", void="missing: no wheel")],
         [Check("<= 1 us", 2.0, 1.0, False, "us")],
     )
-    text = report.markdown([[row]], ["a machine"], ["a setting"])
+    text = report.markdown([[row]], report.About(["a setting"], ["a machine"], "2026-01-02", "abc"))
     assert "| allreduce 4 B | <= 1 us | 2 us | **MISSED** |" in text
     assert "allreduce 4 B: 0.50 of the best peer's speed (a; runs: 0.5)" in text
     assert "| b | missing: no wheel | | |" in text
