@@ -14,6 +14,7 @@ MAY = {
     "_core/settings/values.py": "reads the settings, for everybody",
     "_core/life/context.py": "HOROVOD_EPOCH, the launcher's count of changes of the job",
     "_core/compat/legacy.py": "`env` sets variables for the length of a block",
+    "_native/lane.py": "HOROVOD_LANE, as soon as the package is imported",
     "_native/library.py": "HOROVOD_LIBRARY, before there is anything that could parse settings",
     "_net/clusters/launchers.py": "the variables by which launchers tell a process its rank",
     "_net/meeting/places.py": "XDG_RUNTIME_DIR, the system's",
