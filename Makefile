@@ -13,6 +13,9 @@
 #   bench     benchmarks against the peers that can be installed, as much as fits into five minutes
 #   bench-full  the same at length: every row and every number of ranks, three times, for published tables
 #   bench-page  docs/results, a page with pictures, from what bench or bench-full has measured
+#   wheel     wheels for x86_64 and aarch64 that need no compiler where they are installed, into dist/
+#   wheel-test  one of them, made from the source package, in a fresh environment
+#   native-test-aarch64  the C++ tests for aarch64 under qemu-user, which must be there; by hand, takes long
 #   docs      regenerates docs/settings.md
 #   build     libhorovod.so into the source tree
 #   dev       the virtual environment
@@ -29,7 +32,7 @@ JOBS   ?= $(shell nproc)
 export PATH := $(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test test-all test-slow test-long test-tensorflows check bench bench-full bench-page docs build dev clean tidy native-test native-sanitizers fuzz wheel-test frameworks launchers
+.PHONY: demo test test-all test-slow test-long test-tensorflows check bench bench-full bench-page docs build dev clean tidy native-test native-sanitizers native-test-aarch64 fuzz wheel wheel-test frameworks launchers
 
 $(VENV)/.ready: requirements-dev.txt Makefile
 	$(PYTHON) -m venv $(VENV)
@@ -42,6 +45,11 @@ $(VENV)/.ready: requirements-dev.txt Makefile
 $(VENV)/.frameworks: requirements-frameworks.txt $(VENV)/.ready
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-frameworks.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps tf_keras  # asks for tensorflow, which is tensorflow-cpu here
+	touch $@
+
+# The compiler of the wheels, 100 MB.
+$(VENV)/.wheels: requirements-wheels.txt $(VENV)/.ready
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-wheels.txt
 	touch $@
 
 dev: $(VENV)/.ready
@@ -115,7 +123,13 @@ FUZZ_SECONDS ?= 300
 fuzz: dev
 	python tools/run_fuzzers.py --seconds $(FUZZ_SECONDS)
 
-wheel-test: dev
+native-test-aarch64: $(VENV)/.wheels
+	python tools/test_aarch64.py
+
+wheel: $(VENV)/.wheels
+	python tools/build_wheels.py
+
+wheel-test: $(VENV)/.wheels
 	python tools/test_wheel.py
 
 bench: build

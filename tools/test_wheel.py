@@ -1,17 +1,24 @@
-"""Builds the wheel, installs it into a fresh environment and uses it: the package as users get it.
+"""Makes the source package and from it this machine's wheel, and uses that in a fresh environment without a compiler.
 
-Prints the wheel's size, the time to install it, what it contains and needs. Exit code 1 on the first claim that does
-not hold.
+The package as users get it. No git takes part. Prints sizes, the time to install and what it can use there, and runs
+the contract of NumPy's adapter, with the tests of the source package. Exit code 1 on the first claim that does not
+hold.
 """
 
 from __future__ import annotations
 
+import os
+import platform
+import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import zipfile
 from pathlib import Path
+
+from build_wheels import build
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -26,62 +33,82 @@ total = hvd.allreduce(np.ones(3, np.float32), op=hvd.Sum, name="x")
 assert total.tolist() == [hvd.size()] * 3
 print("sum", total, "from", hvd.__name__, horovod.__file__)
 assert "site-packages" in horovod.__file__
+from horovod._native import lane
+assert sys.version_info < (3, 11) or not lane.missing, lane.missing
 """
+NEEDED = ("horovod/py.typed", "horovod/torch/__init__.py", "horovod/tensorflow/__init__.py")
+RUN_TIME = ("numpy", "ml_dtypes", "cloudpickle", "pyyaml", "packaging", "pytest", "pytest-timeout")
 
 
-def run(*command: object, cwd: Path) -> str:
-    done = subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True)
+def run(*command: object, cwd: Path, path: str = os.environ["PATH"]) -> str:
+    """What the command prints; the environment holds nothing that points to this checkout."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    words = [str(part) for part in command]
+    done = subprocess.run(
+        words, cwd=cwd, env={**environment, "PATH": path}, capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
-        sys.exit(f"{command} failed ({done.returncode}):\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+        sys.exit(f"{command} failed ({done.returncode}):\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
     return done.stdout
+
+
+def source_package(place: Path) -> Path:
+    """The unpacked source package."""
+    run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", place, ROOT, cwd=place)
+    (packed,) = place.glob("horovod-*.tar.gz")
+    print(f"made {packed.name}: {packed.stat().st_size / 1e6:.2f} MB")
+    with tarfile.open(packed) as archive:
+        archive.extractall(place)
+    return place / packed.name.removesuffix(".tar.gz")
+
+
+def without_git(place: Path) -> None:
+    """From here on, a command that asks git fails."""
+    (place / "bin").mkdir()
+    git = place / "bin" / "git"
+    git.write_text("#!/bin/sh\necho 'The source package must build without git.' >&2\nexit 1\n")
+    git.chmod(0o755)
+    os.environ["PATH"] = f"{git.parent}{os.pathsep}{os.environ['PATH']}"
+
+
+def check_names(wheel: Path) -> None:
+    """The wheel holds the package, and nothing else."""
+    names = zipfile.ZipFile(wheel).namelist()
+    if missing := sorted(set(NEEDED) - set(names)):
+        sys.exit(f"{', '.join(missing)}: not in the wheel")
+    if stray := [n for n in names if not n.startswith(("horovod/", "horovod-"))]:
+        sys.exit(f"the wheel holds files that are not the package's: {stray[:5]}")
+
+
+def use(wheel: Path, source: Path, place: Path) -> None:
+    """Installs the wheel and works with it; only the fresh environment is on the PATH, so no compiler."""
+    run(sys.executable, "-m", "venv", place / "venv", cwd=place)
+    folder = place / "venv/bin"
+    python, path = folder / "python", str(folder)
+    run(python, "-m", "pip", "install", "--quiet", *RUN_TIME, cwd=place)
+    if compiler := next(filter(None, (shutil.which(c, path=path) for c in ("cc", "c++", "gcc", "g++", "cmake"))), None):
+        sys.exit(f"{compiler} is in the environment that is to have no compiler")
+    start = time.monotonic()
+    run(python, "-m", "pip", "install", "--quiet", "--no-deps", wheel, cwd=place, path=path)
+    print(f"installed in {time.monotonic() - start:.1f} s")
+    (place / "use.py").write_text(SCRIPT)
+    print(run(python, "-m", "horovod", cwd=place, path=path), end="")
+    print(run(folder / "horovodrun", "-np", "2", python, "use.py", cwd=place, path=path), end="")
+    print(run(python, "use.py", cwd=place, path=path), end="")
+    print(run(python, "-c", SCRIPT, cwd=ROOT, path=path), end="")  # the checkout does not hide what is installed
+    shutil.rmtree(source / "python")  # the tests would prefer it
+    words = ("-q", "-p", "no:cacheprovider", "tests/contract/test_contract.py", "-k", "test_adapter and numpy")
+    print(run(python, "-m", "pytest", *words, "-m", "not slow", cwd=source, path=path), end="")
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        start = time.monotonic()
-        run(
-            sys.executable,
-            "-m",
-            "pip",
-            "wheel",
-            "--quiet",
-            "--no-deps",
-            "--no-build-isolation",
-            "--wheel-dir",
-            place,
-            ROOT,
-            cwd=place,
-        )
-        (wheel,) = place.glob("horovod-*.whl")
-        print(f"built {wheel.name} in {time.monotonic() - start:.1f} s: {wheel.stat().st_size / 1e6:.2f} MB")
-        if "-py3-none-linux_" not in wheel.name:
-            sys.exit(f"{wheel.name} is not a wheel for every Python 3")
-        names = zipfile.ZipFile(wheel).namelist()
-        for needed in (
-            "horovod/_native/libhorovod.so",
-            "horovod/_native/libhorovod_tensorflow.so",
-            "horovod/py.typed",
-            "horovod/torch/__init__.py",
-            "horovod/tensorflow/__init__.py",
-        ):
-            if needed not in names:
-                sys.exit(f"{needed} is not in the wheel")
-        stray = [n for n in names if not n.startswith(("horovod/", "horovod-"))]
-        if stray:
-            sys.exit(f"the wheel holds files that are not the package's: {stray[:5]}")
-        python = place / "venv/bin/python"
-        run(sys.executable, "-m", "venv", place / "venv", cwd=place)
-        run(python, "-m", "pip", "install", "--quiet", "numpy", "cloudpickle", "pyyaml", "packaging", cwd=place)
-        start = time.monotonic()
-        run(python, "-m", "pip", "install", "--quiet", "--no-deps", wheel, cwd=place)
-        print(f"installed in {time.monotonic() - start:.1f} s")
-        (place / "use.py").write_text(SCRIPT)
-        print(run(place / "venv/bin/horovodrun", "-np", "2", python, "use.py", cwd=place), end="")
-        print(run(python, "use.py", cwd=place), end="")
-        print(run(python, "-c", SCRIPT, cwd=ROOT), end="")  # the checkout does not hide what is installed
-        library = next((place / "venv").rglob("libhorovod.so"))
-        print(run("ldd", library, cwd=place), end="")
+        source = source_package(place)
+        without_git(place)
+        wheel = build(source, platform.machine(), place)
+        check_names(wheel)
+        use(wheel, source, place)
 
 
 if __name__ == "__main__":

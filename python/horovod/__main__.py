@@ -1,0 +1,48 @@
+"""`python -m horovod`: the version, this machine, and what can be used on it.
+
+Exit code 1 when the core library cannot be used. `horovodrun --check-build` answers like upstream's; both ask
+`horovod.runner.usable`.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+
+import horovod
+from horovod.runner import usable
+from horovod.runner.checks import Line
+
+
+def report(core: usable.Core) -> str:
+    """The whole text."""
+    facts = f" C interface {core.abi}, {core.kernels} kernels, {core.path}" if not core.why_not else ""
+    lost = "the core cannot be used" if core.why_not else ""
+    sections = {
+        "Core": [Line(f"libhorovod.so{facts and ':' + facts}", core.why_not)],
+        "Frameworks": [Line(f"{f.name} {f.version}".rstrip(), f.why_not) for f in usable.frameworks()],
+        "Transports": [
+            Line("shared memory", lost or usable.shared_memory_why_not()),
+            Line("TCP", lost),
+        ],
+    }
+    libc = " ".join(platform.libc_ver()) or "unknown C library"
+    text = [
+        f"Horovod {horovod.__version__}",
+        f"{platform.python_implementation()} {platform.python_version()}, "
+        f"{platform.system()} {platform.release()} on {platform.machine()}, {libc}",
+    ]
+    for title, lines in sections.items():
+        text += ["", f"{title}:", *(line.text(verbose=True) for line in lines)]
+    return "\n".join(text)
+
+
+def main() -> int:
+    """Prints the report."""
+    core = usable.core()
+    sys.stdout.write(report(core) + "\n")
+    return 1 if core.why_not else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""`python -m horovod`, and what it shares with `horovodrun --check-build`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import horovod
+from horovod.runner import usable
+
+
+def _run(environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "horovod"]
+    return subprocess.run(
+        command, env={**os.environ, **environ}, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_the_report_tells_version_machine_and_what_is_usable() -> None:
+    done = _run({})
+    assert done.returncode == 0, done.stderr
+    version, machine, *rest = done.stdout.splitlines()
+    assert version == f"Horovod {horovod.__version__}"
+    assert platform.python_version() in machine and platform.machine() in machine
+    assert f"    [X] NumPy {importlib.metadata.version('numpy')}" in rest
+    assert "    [X] TCP" in rest and "    [X] shared memory" in rest
+    (core,) = (line for line in rest if line.startswith("    [X] libhorovod.so: C interface "))
+    assert any(f" {kernels} kernels" in core for kernels in ("avx512", "avx2", "neon", "scalar"))
+
+
+def test_a_core_that_cannot_be_loaded_is_told_with_its_reason() -> None:
+    done = _run({"HOROVOD_LIBRARY": "/nowhere.so"})
+    assert done.returncode == 1
+    assert "    [ ] libhorovod.so: ImportError: " in done.stdout and "/nowhere.so: no such file" in done.stdout
+    assert "    [ ] TCP: the core cannot be used" in done.stdout
+
+
+def test_the_probe_is_alone_inside_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # As one of two ranks it would wait for the other; and a probe writes no timeline.
+    for name, value in {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "HOROVOD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("HOROVOD_TIMELINE", str(tmp_path / "timeline.json"))
+    assert usable.core().why_not == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_framework_is_imported() -> None:
+    code = (
+        "import sys; from horovod.__main__ import report; from horovod.runner import usable;"
+        "report(usable.core()); print([m for m in ('numpy', 'torch', 'tensorflow', 'keras') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
+
+
+def test_tensorflow_has_a_version_under_any_of_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        if name != "tensorflow-cpu":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return "2.99"
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    assert {f.name: f.version for f in usable.frameworks()}["TensorFlow"] == "2.99"
