@@ -34,6 +34,10 @@ assert total.tolist() == [hvd.size()] * 3
 print("sum", total, "from", hvd.__name__, horovod.__file__)
 assert "site-packages" in horovod.__file__
 from horovod._native import lane
+from horovod.runner import usable
+with open("/proc/cpuinfo") as lines:
+    wide = " avx2 " in lines.read()
+assert usable.core().kernels != "scalar" or not wide, "this processor has AVX2, and the wheel does not use it"
 assert sys.version_info < (3, 11) or not lane.missing, lane.missing
 """
 NEEDED = ("horovod/py.typed", "horovod/torch/__init__.py", "horovod/tensorflow/__init__.py")
