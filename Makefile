@@ -90,15 +90,17 @@ check: dev
 
 # Installing waits for the network, compiling for nothing: side by side.
 test: dev
-	$(MAKE) --no-print-directory -j2 native-test frameworks
-	$(MAKE) --no-print-directory check
+	$(MAKE) --no-print-directory -j2 native-test frameworks check
 	python -m pytest -q -m "not slow"
 
 test-all: tidy native-sanitizers wheel-test test-slow
 	$(MAKE) fuzz FUZZ_SECONDS=10
 
+# What fails is run once more and named: these suites kill, stop and time processes on machines with two cores. A test
+# that fails and then passes is a defect all the same, to be looked into.
 test-slow: build frameworks launchers
-	python -m pytest -q -m "slow and not exhaustive"
+	python -m pytest -q -m "slow and not exhaustive" || { echo "FAILED ONCE: the tests named above. Once more:"; \
+	  python -m pytest -v -m "slow and not exhaustive" --last-failed --last-failed-no-failures none; }
 
 test-long: build frameworks launchers
 	python -m pytest -q -m slow
