@@ -9,35 +9,19 @@
 #include <cstring>
 #include <limits>
 
+#include "collective/kernels/processor.h"
 #include "collective/kernels/table.h"
-
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 
 namespace hvd::collective::kernels {
 namespace {
-
-#if defined(__x86_64__)
-bool HasAvx2() {
-  __builtin_cpu_init();
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & (1u << 29)) != 0;
-  return __builtin_cpu_supports("avx2") && f16c;
-}
-bool HasAvx512() {
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
-#endif
 
 const KernelTable* Best() {
 #if defined(__x86_64__)
   // VBMI2 marks the generations (Ice Lake, Zen 4 and later) whose clock does not sink under 512-bit arithmetic, which
   // would slow down the training threads beside us.
-  if (HasAvx512() && __builtin_cpu_supports("avx512vbmi2")) return &kAvx512Kernels;
-  if (HasAvx2()) return &kAvx2Kernels;
+  const Processor processor = ThisProcessor();
+  if (processor.avx512_vbmi2) return &kAvx512Kernels;
+  if (processor.avx2_f16c) return &kAvx2Kernels;
   return &kScalarKernels;
 #elif defined(__aarch64__)
   return &kNeonKernels;
@@ -173,8 +157,8 @@ bool SetSimd(const char* name) {
   const KernelTable* table = nullptr;
   if (std::strcmp(name, "scalar") == 0) table = &kScalarKernels;
 #if defined(__x86_64__)
-  if (std::strcmp(name, "avx2") == 0 && HasAvx2()) table = &kAvx2Kernels;
-  if (std::strcmp(name, "avx512") == 0 && HasAvx512()) table = &kAvx512Kernels;
+  if (std::strcmp(name, "avx2") == 0 && ThisProcessor().avx2_f16c) table = &kAvx2Kernels;
+  if (std::strcmp(name, "avx512") == 0 && ThisProcessor().avx512) table = &kAvx512Kernels;
 #elif defined(__aarch64__)
   if (std::strcmp(name, "neon") == 0) table = &kNeonKernels;
 #endif
