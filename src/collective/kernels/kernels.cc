@@ -9,7 +9,7 @@
 #include <cstring>
 #include <limits>
 
-#include "collective/kernels/cpu.h"
+#include "collective/kernels/processor.h"
 #include "collective/kernels/table.h"
 
 namespace hvd::collective::kernels {
@@ -19,9 +19,9 @@ const KernelTable* Best() {
 #if defined(__x86_64__)
   // VBMI2 marks the generations (Ice Lake, Zen 4 and later) whose clock does not sink under 512-bit arithmetic, which
   // would slow down the training threads beside us.
-  const Cpu cpu = Cpu::Ask();
-  if (cpu.avx512_vbmi2) return &kAvx512Kernels;
-  if (cpu.avx2_f16c) return &kAvx2Kernels;
+  const Processor processor = ThisProcessor();
+  if (processor.avx512_vbmi2) return &kAvx512Kernels;
+  if (processor.avx2_f16c) return &kAvx2Kernels;
   return &kScalarKernels;
 #elif defined(__aarch64__)
   return &kNeonKernels;
@@ -157,8 +157,8 @@ bool SetSimd(const char* name) {
   const KernelTable* table = nullptr;
   if (std::strcmp(name, "scalar") == 0) table = &kScalarKernels;
 #if defined(__x86_64__)
-  if (std::strcmp(name, "avx2") == 0 && Cpu::Ask().avx2_f16c) table = &kAvx2Kernels;
-  if (std::strcmp(name, "avx512") == 0 && Cpu::Ask().avx512) table = &kAvx512Kernels;
+  if (std::strcmp(name, "avx2") == 0 && ThisProcessor().avx2_f16c) table = &kAvx2Kernels;
+  if (std::strcmp(name, "avx512") == 0 && ThisProcessor().avx512) table = &kAvx512Kernels;
 #elif defined(__aarch64__)
   if (std::strcmp(name, "neon") == 0) table = &kNeonKernels;
 #endif

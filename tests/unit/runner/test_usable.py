@@ -22,6 +22,16 @@ def _run(environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
     )
 
 
+def _best_kernels() -> str:
+    """What the core must choose here, as the system describes the processor; whichever compiler built the core."""
+    if platform.machine() == "aarch64":
+        return "neon"
+    flags = set(Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split())
+    if {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vbmi2"} <= flags:
+        return "avx512"
+    return "avx2" if {"avx2", "f16c"} <= flags else "scalar"
+
+
 def test_the_report_tells_version_machine_and_what_is_usable() -> None:
     done = _run({})
     assert done.returncode == 0, done.stderr
@@ -31,7 +41,7 @@ def test_the_report_tells_version_machine_and_what_is_usable() -> None:
     assert f"    [X] NumPy {importlib.metadata.version('numpy')}" in rest
     assert "    [X] TCP" in rest and "    [X] shared memory" in rest
     (core,) = (line for line in rest if line.startswith("    [X] libhorovod.so: C interface "))
-    assert any(f" {kernels} kernels" in core for kernels in ("avx512", "avx2", "neon", "scalar"))
+    assert f" {_best_kernels()} kernels" in core
 
 
 def test_a_core_that_cannot_be_loaded_is_told_with_its_reason() -> None:
