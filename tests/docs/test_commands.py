@@ -54,12 +54,18 @@ def _pip(words: Sequence[str]) -> list[str]:
     return [f"there is no extra {extra}" for extra in asked if not re.search(rf"^{extra} =", offered, re.MULTILINE)]
 
 
+def _module(name: str) -> Path:
+    """The file that `python -m name` runs."""
+    place = Path("python", *name.split("."))
+    return place / "__main__.py" if (ROOT / place).is_dir() else place.with_suffix(".py")
+
+
 def _python(words: Sequence[str]) -> list[str]:
     if not words or words[0] == "-c":
         return []
     if words[:2] == ["-m", "pytest"]:
         return [f"{word} does not exist" for word in words[2:] if "/" in word and not (ROOT / word).exists()]
-    place = Path("python", *words[1].split(".")).with_suffix(".py") if words[:1] == ["-m"] else Path(words[0])
+    place = _module(words[1]) if words[:1] == ["-m"] else Path(words[0])
     if len(place.parts) == 1 or place.is_absolute():
         return []
     if not (ROOT / place).exists():
