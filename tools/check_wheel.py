@@ -23,9 +23,7 @@ GLIBC = "2.17"
 PLATFORM = f"manylinux_{GLIBC.replace('.', '_')}"
 MACHINES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 EXPORTS = re.compile(r"hvd_\w+|PyInit_\w+")
-LIBRARIES = tuple(
-    f"horovod/_native/{name}" for name in ("libhorovod.so", "libhorovod_tensorflow.so", "_lane.abi3.so")
-)
+LIBRARIES = tuple(f"horovod/_native/{name}" for name in ("libhorovod.so", "libhorovod_tensorflow.so", "_lane.abi3.so"))
 
 
 def offences(wheel: Path, foreign: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ namespace hvd::lane {
 namespace {
 
 constexpr int kMostDimensions = 16;
+constexpr int kMostSignals = 1000;  // that raise one after the other: then something else is wrong
 
 // What Python gave; the names are those of the constructor's arguments.
 struct Terms {
@@ -73,28 +74,27 @@ void Dealloc(PyObject* self) {
 
 // ---- one run
 
-// The entry for a key if it may be used now; null without an error if not.
+// The entry for a key if it may be used now; null if not, or with a Python error.
 Ref Find(const Terms& terms, PyObject* key) {
   PyObject* found = PyDict_GetItemWithError(terms.table.get(), key);
-  PyErr_Clear();  // a key that cannot be hashed: the long way refuses it, with the argument's name
-  if (found == nullptr || !PyObject_TypeCheck(found, reinterpret_cast<PyTypeObject*>(terms.entry_type.get()))) {
+  if (found == nullptr) {
+    // A key that cannot be hashed: the long way refuses it, with the argument's name.
+    if (PyErr_ExceptionMatches(PyExc_TypeError)) PyErr_Clear();
     return {};
   }
+  if (!PyObject_TypeCheck(found, reinterpret_cast<PyTypeObject*>(terms.entry_type.get()))) return {};
   const auto* entry = reinterpret_cast<Entry*>(found);
   const PyObject* stamp = PyDict_GetItemWithError(terms.session.get(), terms.stamp_name.get());
-  const bool usable = entry->op != nullptr && entry->run != nullptr && !entry->busy && entry->stamp == stamp;
-  return usable ? Ref::Share(found) : Ref();
+  const bool armed = entry->op != nullptr && entry->handle != nullptr && entry->run != nullptr;
+  return armed && !entry->busy && stamp != nullptr && entry->stamp == stamp ? Ref::Share(found) : Ref();
 }
 
-// The tensor's address if the entry's operation can take it as its input; null without an error if not.
-void* Aim(const Lane& lane, const Entry& entry, PyObject* tensor) {
-  const hvd_op& op = *entry.op;
+// The tensor's address if the operation can take it as its input; null if not, or with a Python error.
+void* Aim(const Lane& lane, const hvd_op& op, PyObject* tensor) {
   void* address = lane.reader.AddressIf(tensor, {op.dtype, op.ndim, op.shape});
   if (address == nullptr || !lane.terms.hides) return address;
   Ref hidden = Ref::Own(PyObject_CallFunctionObjArgs(lane.terms.hides.get(), tensor, nullptr));
-  const bool plain = hidden && PyObject_IsTrue(hidden.get()) == 0;
-  PyErr_Clear();
-  return plain ? address : nullptr;
+  return hidden && PyObject_IsTrue(hidden.get()) == 0 ? address : nullptr;
 }
 
 // One use of an entry by one call of a method: it is busy from the beginning to the end.
@@ -102,29 +102,40 @@ class Turn {
  public:
   Turn(const Lane& lane, PyObject* key, PyObject* tensor) : terms_(lane.terms), found_(Find(lane.terms, key)) {
     if (!found_) return;
-    entry()->busy = 1;
-    input_ = Aim(lane, *entry(), tensor);
+    auto* entry = reinterpret_cast<Entry*>(found_.get());
+    op_ = entry->op;
+    handle_ = entry->handle;
+    run_ = entry->run;
+    entry->busy = 1;
+    input_ = Aim(lane, *op_, tensor);
   }
   ~Turn() {
-    if (found_) entry()->busy = 0;
+    if (found_) reinterpret_cast<Entry*>(found_.get())->busy = 0;
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
   bool aimed() const { return input_ != nullptr; }
   void* input() const { return input_; }
-  Entry* entry() const { return reinterpret_cast<Entry*>(found_.get()); }
-  PyObject* object() const { return found_.get(); }
+  hvd_op* op() const { return op_; }
+  hvd_handle handle() const { return *handle_; }
+  PyObject* entry() const { return found_.get(); }
+
+  // What a method returns that has not run: the answer, or null if there is a Python error.
+  static PyObject* Declined(PyObject* answer) {
+    if (PyErr_Occurred() != nullptr) return nullptr;
+    Py_INCREF(answer);
+    return answer;
+  }
 
   // The caller holds the tensors. Other threads run meanwhile; they find the entry busy.
   hvd_status Run(void* output) {
-    hvd_op* op = entry()->op;
-    op->input = input_;
-    op->output = output;
-    *entry()->handle = 0;
+    op_->input = input_;
+    op_->output = output;
+    *handle_ = 0;
     hvd_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = entry()->run(op, 1, terms_.slice_s, entry()->handle);
+    status = run_(op_, 1, terms_.slice_s, handle_);
     Py_END_ALLOW_THREADS;
     return status;
   }
@@ -132,19 +143,28 @@ class Turn {
  private:
   const Terms& terms_;
   Ref found_;
+  // As they were at the beginning: Python code that runs meanwhile may change the entry.
+  hvd_op* op_ = nullptr;
+  hvd_handle* handle_ = nullptr;
+  RunFunction run_ = nullptr;
   void* input_ = nullptr;
 };
 
 // Passes on what Python has returned, or raised. A signal handler may raise before the first line of the function that
-// takes the handle: then the engine still has the operation, and its tensors must live on.
+// takes the handle: then the engine still has the operation, and its tensors must live on. Another one may raise in
+// `rescue` itself, so it is called until it ends; what was raised last comes out.
 PyObject* OrRescue(PyObject* result, PyObject* entry, PyObject* keep) {
-  if (result != nullptr) return result;
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  Ref rescued = Ref::Own(PyObject_CallMethod(entry, "rescue", "(O)", keep));
-  if (!rescued) PyErr_WriteUnraisable(entry);
-  PyErr_Restore(type, value, traceback);
-  return nullptr;
+  for (int tries = 0; result == nullptr && tries < kMostSignals; ++tries) {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    Ref rescued = Ref::Own(PyObject_CallMethod(entry, "rescue", "(O)", keep));
+    if (rescued) {
+      PyErr_Restore(type, value, traceback);
+      break;
+    }
+    for (PyObject* earlier : {type, value, traceback}) Py_XDECREF(earlier);
+  }
+  return result;
 }
 
 // After a run that has not simply succeeded: waits on. False: it has raised.
@@ -163,9 +183,9 @@ bool TwoArguments(Py_ssize_t n) {
 PyObject* RunInPlace(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
   if (!TwoArguments(n)) return nullptr;
   Turn turn(*reinterpret_cast<Lane*>(self), arguments[0], arguments[1]);
-  if (!turn.aimed()) Py_RETURN_FALSE;
+  if (!turn.aimed()) return Turn::Declined(Py_False);
   const hvd_status status = turn.Run(turn.input());
-  if (status != HVD_OK && !GoOn(turn.object(), status, arguments[1])) return nullptr;
+  if (status != HVD_OK && !GoOn(turn.entry(), status, arguments[1])) return nullptr;
   Py_RETURN_TRUE;
 }
 
@@ -174,19 +194,19 @@ PyObject* RunAlike(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
   const Lane& lane = *reinterpret_cast<Lane*>(self);
   PyObject* tensor = arguments[1];
   Turn turn(lane, arguments[0], tensor);
-  if (!turn.aimed()) Py_RETURN_NONE;
+  if (!turn.aimed()) return Turn::Declined(Py_None);
   Ref output = Ref::Own(PyObject_CallFunctionObjArgs(lane.terms.empty_like.get(), tensor, nullptr));
   if (!output) return nullptr;
-  const hvd_op& op = *turn.entry()->op;
+  const hvd_op& op = *turn.op();
   void* address = lane.reader.AddressIf(output.get(), {op.dtype, op.ndim, op.shape});
-  if (address == nullptr) Py_RETURN_NONE;
+  if (address == nullptr) return Turn::Declined(Py_None);
   const hvd_status status = turn.Run(address);
   if (status == HVD_OK) return output.Release();
   Ref keep = Ref::Own(PyTuple_Pack(2, tensor, output.get()));
-  return keep && GoOn(turn.object(), status, keep.get()) ? output.Release() : nullptr;
+  return keep && GoOn(turn.entry(), status, keep.get()) ? output.Release() : nullptr;
 }
 
-// The shape that the last result had; false without an error: none is foreseen.
+// The shape that the last result had; false if none is foreseen, or with a Python error.
 bool Foreseen(PyObject* entry, Ref* shape, int64_t* extents, int32_t* ndim, int64_t* bytes) {
   *shape = Ref::Own(PyObject_GetAttrString(entry, "placed"));
   Ref size = Ref::Own(PyObject_GetAttrString(entry, "placed_bytes"));
@@ -197,9 +217,7 @@ bool Foreseen(PyObject* entry, Ref* shape, int64_t* extents, int32_t* ndim, int6
     *ndim = static_cast<int32_t>(n);
     *bytes = PyLong_AsLongLong(size.get());
   }
-  const bool wrong = PyErr_Occurred() != nullptr;
-  PyErr_Clear();
-  return known && !wrong;
+  return known && PyErr_Occurred() == nullptr;
 }
 
 PyObject* RunPlaced(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
@@ -211,21 +229,21 @@ PyObject* RunPlaced(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
   int64_t extents[kMostDimensions];
   int32_t ndim = 0;
   int64_t bytes = 0;
-  if (!turn.aimed() || !Foreseen(turn.object(), &shape, extents, &ndim, &bytes)) Py_RETURN_NONE;
+  if (!turn.aimed() || !Foreseen(turn.entry(), &shape, extents, &ndim, &bytes)) return Turn::Declined(Py_None);
   Ref output = Ref::Own(PyObject_CallFunctionObjArgs(lane.terms.empty.get(), tensor, shape.get(), nullptr));
   if (!output) return nullptr;
-  hvd_op* op = turn.entry()->op;
+  hvd_op* op = turn.op();
   void* address = lane.reader.AddressIf(output.get(), {op->dtype, ndim, extents});
-  if (address == nullptr) Py_RETURN_NONE;
+  if (address == nullptr) return Turn::Declined(Py_None);
   op->output_bytes = bytes;
   const hvd_status status = turn.Run(address);
   op->output_bytes = 0;
-  if (status == HVD_OK && *turn.entry()->handle == 0) return output.Release();
+  if (status == HVD_OK && turn.handle() == 0) return output.Release();
   Ref keep = Ref::Own(PyTuple_Pack(2, tensor, output.get()));
   if (!keep) return nullptr;
-  PyObject* other = PyObject_CallMethod(turn.object(), "take_other", "iOOO", static_cast<int>(status), tensor,
+  PyObject* other = PyObject_CallMethod(turn.entry(), "take_other", "iOOO", static_cast<int>(status), tensor,
                                         output.get(), lane.terms.adapter.get());
-  return OrRescue(other, turn.object(), keep.get());
+  return OrRescue(other, turn.entry(), keep.get());
 }
 
 // ---- the type

@@ -77,6 +77,11 @@ int DtypeOf(const char* format) {
   }
 }
 
+// Drops the error of an object that cannot be read; what a signal handler raised, KeyboardInterrupt say, stays.
+void ForgetRefusal() {
+  if (PyErr_ExceptionMatches(PyExc_Exception)) PyErr_Clear();
+}
+
 bool Contiguous(const DlTensor& tensor) {
   if (tensor.strides == nullptr) return true;
   int64_t expected = 1;
@@ -92,7 +97,7 @@ bool Empty(const Form& form) { return std::count(form.shape, form.shape + form.n
 void* ByTable(const DlExchangeTable& table, PyObject* object, const Form& form) {
   DlTensor tensor;
   if (table.tensor_from_object(object, &tensor) != 0) {
-    PyErr_Clear();  // a sparse tensor, say, or one of a tracer: the long way knows what to say
+    ForgetRefusal();  // a sparse tensor, say, or one of a tracer: the long way knows what to say
     return nullptr;
   }
   if (tensor.device.type != kDlCpu || DtypeOf(tensor.dtype) != form.dtype) return nullptr;
@@ -103,7 +108,7 @@ void* ByTable(const DlExchangeTable& table, PyObject* object, const Form& form) 
 void* ByBuffer(PyObject* object, const Form& form) {
   Py_buffer buffer;
   if (PyObject_GetBuffer(object, &buffer, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
-    PyErr_Clear();
+    ForgetRefusal();
     return nullptr;
   }
   const bool fits = DtypeOf(buffer.format) == form.dtype && buffer.ndim == form.ndim &&

@@ -195,8 +195,14 @@ def test_entries_that_must_not_run(numpy_lane: Parts) -> None:
     old, disarmed = Call(), Call()
     old.stamp = object()
     disarmed.arm(0, 0, 0)
-    numpy_lane.table.update(old=old, disarmed=disarmed, foreign="no entry at all")
-    assert [run(key, array) for key in ("old", "disarmed", "foreign", "unknown", ["no key"])] == [False] * 5
+    no_handle, no_stamp = Call(), Call()
+    no_handle.arm(ctypes.addressof(no_handle.op), 0, ctypes.cast(no_handle._run, ctypes.c_void_p).value)
+    del no_stamp.stamp
+    numpy_lane.table.update(
+        old=old, disarmed=disarmed, foreign="no entry at all", no_handle=no_handle, no_stamp=no_stamp
+    )
+    keys = ("old", "disarmed", "foreign", "no_handle", "no_stamp", "unknown", ["no key"])
+    assert [run(key, array) for key in keys] == [False] * len(keys)
     with pytest.raises(TypeError, match="A key and a tensor are wanted"):
         run("old")
 
@@ -243,6 +249,60 @@ def test_what_python_raises_comes_out_and_the_tensors_live_on(numpy_lane: Parts)
         with pytest.raises(KeyboardInterrupt):
             getattr(numpy_lane.lane, method)("key", array)
         assert call.said[-1][0] == "rescue" and not call.busy and call.op.output_bytes == 0
+
+
+def test_a_second_signal_in_the_middle_of_the_rescue(numpy_lane: Parts) -> None:
+    numpy_lane.table["key"] = call = Call(run=lambda op, handle: IN_PROGRESS)
+    call.failure = KeyboardInterrupt("first")
+    raised = [KeyboardInterrupt("second"), KeyboardInterrupt("third")]
+
+    def rescue(keep: Any) -> None:
+        if raised:
+            raise raised.pop(0)
+        call.said.append(("rescue", keep))
+
+    call.rescue = rescue  # type: ignore[method-assign]
+    array = np.zeros(3, np.float32)
+    with pytest.raises(KeyboardInterrupt, match="third"):
+        numpy_lane.lane.run_in_place("key", array)
+    assert call.said[-1] == ("rescue", array) and not raised
+
+
+class Interrupting(str):
+    """A name while whose comparison a signal arrives."""
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        raise KeyboardInterrupt
+
+
+def interrupt(array: Any) -> bool:
+    raise KeyboardInterrupt
+
+
+def test_what_a_signal_handler_raises_on_the_way_comes_out(numpy_lane: Parts) -> None:
+    array = np.zeros(3, np.float32)
+    numpy_lane.table["key"] = call = Call()
+    for method in ("run_in_place", "run_alike", "run_placed"):
+        with pytest.raises(KeyboardInterrupt):
+            getattr(numpy_lane.lane, method)(Interrupting("key"), array)
+        hiding = lane.Lane(numpy_lane.table, SESSION, (np.ndarray,), interrupt, None, None, None, 0.5)
+        with pytest.raises(KeyboardInterrupt):
+            getattr(hiding, method)("key", array)
+    assert not call.runs and not call.busy
+
+
+def test_an_entry_that_is_disarmed_on_the_way() -> None:
+    call = Call()
+
+    def disarm(array: Any) -> bool:
+        call.arm(0, 0, 0)
+        return False
+
+    made = lane.Lane({"key": call}, SESSION, (np.ndarray,), disarm, None, None, None, 0.5)
+    assert made.run_in_place("key", np.zeros(3, np.float32)) is True and len(call.runs) == 1
+    assert made.run_in_place("key", np.zeros(3, np.float32)) is False
 
 
 def test_a_result_of_the_same_form(numpy_lane: Parts) -> None:

@@ -158,6 +158,7 @@ class Prepared(LaneEntry):
         """After an exception in the middle of a call: if the engine has the operation, its tensors stay alive until it
         is done."""
         number = self.handle.value
-        self.handle.value = 0
         if number:
-            handles.abandon(handles.Pending(self.session, number, self.what, keep, None))
+            pending = handles.Pending(self.session, number, self.what, keep, None)  # keeps them alive from here on
+            self.handle.value = 0
+            handles.abandon(pending)
