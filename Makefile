@@ -93,8 +93,9 @@ test: dev
 	$(MAKE) --no-print-directory -j2 native-test frameworks check
 	python -m pytest -q -m "not slow"
 
-test-all: tidy native-sanitizers wheel-test test-slow
+test-all: tidy wheel-test test-slow
 	$(MAKE) fuzz FUZZ_SECONDS=10
+	$(MAKE) native-sanitizers
 
 # What fails is run once more and named: these suites kill, stop and time processes on machines with two cores. A test
 # that fails and then passes is a defect all the same, to be looked into.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any, Callable
 
 import numpy as np
@@ -38,6 +39,20 @@ def description(env: Env) -> None:
     env.check("the set of all ranks", told["process_sets"]["0"], list(range(env.size)))
     names = [name for name, *_ in abi.HvdConfig._fields_]
     env.check("settings", list(told["settings"]), names[names.index("hostname") + 1 :])
+    given = {
+        "cache_capacity": int(os.environ.get("HOROVOD_CACHE_CAPACITY", -1)),
+        "cycle_time_ms": float(os.environ.get("HOROVOD_CYCLE_TIME", 0)),
+        "disable_group_fusion": os.environ.get("HOROVOD_DISABLE_GROUP_FUSION") == "1",
+        "deterministic": os.environ.get("HOROVOD_DETERMINISTIC") == "1",
+    }
+    if env.engine == "real":
+        env.check("settings as given", {name: told["settings"][name] for name in given}, given)
+
+
+def objects_are_sealed_between_strangers(env: Env) -> None:
+    """Pickled bytes carry a code where ranks share no memory, that is, where others could send some."""
+    apart = env.size > 1 and os.environ.get("HOROVOD_TRANSPORT") == "tcp"
+    env.check("sealed", session.require().seal is not None, apart)
 
 
 def rows_beyond_32_bits(env: Env) -> None:
@@ -70,4 +85,9 @@ def refusals_can_be_caught(env: Env) -> None:
     env.still_usable("refusals")
 
 
-ENGINE: tuple[Callable[[Env], None], ...] = (description, rows_beyond_32_bits, refusals_can_be_caught)
+ENGINE: tuple[Callable[[Env], None], ...] = (
+    description,
+    objects_are_sealed_between_strangers,
+    rows_beyond_32_bits,
+    refusals_can_be_caught,
+)

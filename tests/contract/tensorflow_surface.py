@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import traceback
 from typing import Any
 
@@ -102,7 +104,11 @@ def import_paths(env: Env) -> None:
     hvd, n, rows = env.hvd, env.size, tf.ones([env.size, 2])
     total = np.full((n, 2), n, np.float32)
     env.check_true("compressors", issubclass(FP16Compressor, Compressor) and hvd.Compression.none is NoneCompressor)
-    env.check_true("as an attribute", hvd.mpi_ops is mpi_ops and mpi_ops.Sum == hvd.Sum)
+    # In a process that has imported nothing else: any import of the module would set the attribute.
+    alone = "import horovod.tensorflow as hvd; assert hvd.mpi_ops.Sum == hvd.Sum"
+    if env.rank == 0:
+        done = subprocess.run([sys.executable, "-c", alone], capture_output=True, text=True, timeout=100, check=False)
+        env.check("as an attribute", (done.returncode, done.stderr[-300:] if done.returncode else ""), (0, ""))
     env.check("sum", mpi_ops._allreduce(rows, name="paths"), total)
     env.check("sums", mpi_ops._grouped_allreduce([rows, rows], name="paths")[1], total)
     env.check("scattered", mpi_ops._reducescatter(rows, name="paths"), total[:1])

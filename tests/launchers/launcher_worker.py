@@ -119,10 +119,12 @@ def die_in_init() -> None:
 
 
 def fall() -> None:
-    """The end of rank 1: by a signal, or with LAUNCHED_EXIT as a program that gives up."""
+    """The end of rank 1: by a signal; with LAUNCHED_EXIT as a program that gives up, with LAUNCHED_ERROR an error."""
     report("fault")
     if "LAUNCHED_EXIT" in os.environ:
         os._exit(int(os.environ["LAUNCHED_EXIT"]))
+    if "LAUNCHED_ERROR" in os.environ:
+        raise ValueError(os.environ["LAUNCHED_ERROR"])
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -75,6 +75,18 @@ def test_a_rank_that_gives_up_is_noticed_by_the_others(starter: Starter, place: 
     assert ended.leftovers == [], str(ended)
 
 
+def test_what_an_exception_on_one_rank_says_reaches_the_others(starter: Starter, place: Place) -> None:
+    job = job_of(starter, place, environ={"LAUNCHED_ERROR": "bad batch"})
+    job.start(starter.command(2, worker("die_between")))
+    ended = job.end()
+    assert ended.code != 0, str(ended)
+    raised = by_rank(ended.of("raised"))
+    if starter.others_may_speak:
+        assert [event["rank"] for event in raised] == [0], str(ended)
+    assert all("rank 1 ended with ValueError: bad batch" in event["message"] for event in raised), str(ended)
+    assert ended.leftovers == [], str(ended)
+
+
 def test_a_rank_killed_in_init_is_noticed_and_the_next_job_sweeps(starter: Starter, place: Place) -> None:
     job = job_of(starter, place, "first")
     job.start(starter.command(2, worker("die_in_init")))

@@ -46,9 +46,8 @@ def DistributedOptimizer(  # noqa: N802 - a class to its users
     """An optimizer that combines the gradients over the ranks before it steps.
 
     Collective in its effect: all members of the process set must wrap the same parameters in the same order, and make
-        the same number of steps.
-    The optimizer's state, parameter groups and hooks are those of `optimizer`; on ranks outside the process set, and
-    with a single rank, it steps with its own gradients.
+    the same number of steps. The optimizer's state, parameter groups and hooks are those of `optimizer`; on ranks
+    outside the process set, and with a single rank, it steps with its own gradients.
 
     Args:
         optimizer: any `torch.optim.Optimizer`.

@@ -42,10 +42,9 @@ def _next_name() -> str:
 class SyncBatchNorm(_BatchNorm):
     """Batch normalization whose statistics are those of all ranks' batches together.
 
-    Collective in training mode: all ranks must run the layer, in forward and in backward, in the same order. The ranks'
-        batches may differ in
-    size, even be empty. In evaluation mode with running statistics, and with one rank, it is a plain batch
-    normalization.
+    Collective in training mode: all ranks must run the layer, in forward and in backward, in the same order. The
+    ranks' batches may differ in size, even be empty. In evaluation mode with running statistics, and with one rank, it
+    is a plain batch normalization.
 
     The gradients of weight and bias are those of this rank's part of the batch; a `DistributedOptimizer` combines them.
 

@@ -9,8 +9,7 @@ from jobs.cases import CaseJob
 
 WORKERS = Path(__file__).parent / "workers"
 JOB = CaseJob(WORKERS / "autograd_worker.py", timeout_s=110)
-
-INDUCTOR = CaseJob(WORKERS / "inductor_worker.py", timeout_s=110)
+COMPILED = CaseJob(WORKERS / "compiled_worker.py", timeout_s=110)
 
 
 @pytest.mark.parametrize("case", JOB.cases)
@@ -19,6 +18,6 @@ def test_autograd(case: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", INDUCTOR.cases)
-def test_inductor(case: str) -> None:
-    INDUCTOR.check(case)
+@pytest.mark.parametrize("case", COMPILED.cases)
+def test_compiled(case: str) -> None:
+    COMPILED.check(case)

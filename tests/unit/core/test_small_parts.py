@@ -83,7 +83,7 @@ def test_process_set_objects() -> None:
             ProcessSet(wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["a\0b", 5, b"x", ["x"], {}])
+@pytest.mark.parametrize("name", ["a\0b", "a\udc80", 5, b"x", ["x"], {}])
 def test_names_must_be_texts(name: Any) -> None:
     def body(rank: int) -> None:
         for operation in (

@@ -25,6 +25,7 @@ MAY = {
     "runner/launch.py": "gives it to the table, and to the ranks",
     "runner/run_task.py": "what the launcher has told this rank",
     "runner/runtime_directory.py": "XDG_RUNTIME_DIR, the system's",
+    "runner/usable.py": "gives it to the process that tries the core",
     "runner/util/lsf.py": "LSF's variables",
     "tensorflow/data/compute_worker.py": "HOROVOD_HOSTNAME, which the launcher has set",
 }
