@@ -81,6 +81,14 @@ def test_threads_that_the_user_chose_are_kept(horovodrun: Horovodrun) -> None:
     assert done.stdout == b"[0]<stdout>:7\n"
 
 
+def test_a_umask_that_takes_every_right_is_no_obstacle(horovodrun: Horovodrun) -> None:
+    code = "import horovod.numpy as hvd; hvd.init(); print(hvd.size())"
+    command = [sys.executable, "-c", code]
+    done = horovodrun("-np 2", command, preexec_fn=lambda: os.umask(0o777))
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [b"[0]<stdout>:2", b"[1]<stdout>:2"]
+
+
 def test_names_of_this_machine_are_one_host(horovodrun: Horovodrun) -> None:
     done = horovodrun(
         "-np 2 -H localhost:1,127.0.0.1:1", ["sh", "-c", "echo $HOROVOD_LOCAL_RANK of $HOROVOD_LOCAL_SIZE"]
@@ -318,18 +326,21 @@ def test_two_jobs_do_not_disturb_one_another(horovodrun: Horovodrun) -> None:
     assert list(horovodrun.place.iterdir()) == []
 
 
-def test_what_the_helpers_of_a_killed_rank_clean_up_is_cleaned_up(horovodrun: Horovodrun, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+def test_what_the_helpers_of_a_killed_rank_clean_up_is_cleaned_up(
+    method: str, horovodrun: Horovodrun, tmp_path: Path
+) -> None:
     """A worker holds the pipe that the resource tracker waits for: it must end before the tracker can do its work."""
     program = tmp_path / "rank.py"
     program.write_text(
         textwrap.dedent("""
-        import multiprocessing, multiprocessing.shared_memory, os, time
+        import multiprocessing, multiprocessing.shared_memory, os, sys, time
 
         def work(lock):
             time.sleep(1000)
 
         if __name__ == "__main__":
-            context = multiprocessing.get_context("spawn")
+            context = multiprocessing.get_context(sys.argv[1])
             lock = context.Lock()
             memory = multiprocessing.shared_memory.SharedMemory(create=True, size=4096)
             worker = context.Process(target=work, args=(lock,))
@@ -338,7 +349,7 @@ def test_what_the_helpers_of_a_killed_rank_clean_up_is_cleaned_up(horovodrun: Ho
             os.kill(os.getpid(), 9)
         """)
     )
-    done = horovodrun("-np 2", [sys.executable, str(program)])
+    done = horovodrun("-np 2", [sys.executable, str(program), method])
     assert done.returncode == 128 + 9
     names = [name for line in done.stdout.splitlines() for name in line.decode().partition(":")[2].split()]
     assert len(names) >= 2

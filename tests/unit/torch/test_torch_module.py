@@ -160,6 +160,13 @@ def test_name_that_existing_programs_import(path: str) -> None:
     assert getattr(importlib.import_module(f"horovod.torch.{module}"), name) is not None
 
 
+def test_what_existing_programs_ask_at_that_path() -> None:
+    mpi_ops = importlib.import_module("horovod.torch.mpi_ops")
+    assert mpi_ops.gpu_available("torch") is False and mpi_ops.gpu_available("torch", True) is False
+    assert [mpi_ops.num_rank_is_power_2(n) for n in (2, 3)] == [True, False]
+    assert issubclass(mpi_ops.Compression.fp16, importlib.import_module("horovod.torch").Compression.none.__mro__[1])
+
+
 @pytest.mark.parametrize(
     ("module", "name", "instead"),
     [
