@@ -34,11 +34,15 @@ export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: demo test test-all test-slow test-long test-tensorflows check bench bench-full bench-page docs build dev clean tidy native-test native-sanitizers native-test-aarch64 fuzz wheel wheel-test frameworks launchers
 
-$(VENV)/.ready: requirements-dev.txt Makefile
+# All that building needs.
+$(VENV)/.tools: requirements-dev.txt Makefile
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	$(BIN)/python tools/link_source.py
+	touch $@
+
+$(VENV)/.ready: $(VENV)/.tools
+	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
 	touch $@
 
 # What only the tests of these frameworks need; everything else works without.
@@ -60,7 +64,7 @@ frameworks: $(VENV)/.frameworks
 launchers: dev
 	python tools/launcher_envs.py
 
-build: dev
+build: $(VENV)/.tools
 	cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DHVD_TESTS=ON -DHVD_WERROR=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DPython3_EXECUTABLE=$(BIN)/python >/dev/null
 	cmake --build build/release --target horovod horovod_tensorflow horovod_lane -j $(JOBS)
 	for library in libhorovod.so libhorovod_tensorflow.so _lane.abi3.so; do \
@@ -68,7 +72,7 @@ build: dev
 	  mv python/horovod/_native/$$library.new python/horovod/_native/$$library || exit 1; \
 	done  # moved, not copied: a running job keeps the old one
 
-demo: build
+demo: dev build
 	python examples/demo.py
 
 native-test: build
@@ -89,7 +93,7 @@ check: dev
 	python tools/gen_settings.py --check
 
 # Installing waits for the network, compiling for nothing: side by side.
-test: dev
+test:
 	$(MAKE) --no-print-directory -j2 native-test frameworks check
 	python -m pytest -q -m "not slow"
 
@@ -135,10 +139,10 @@ wheel: $(VENV)/.wheels
 wheel-test: $(VENV)/.wheels
 	python tools/test_wheel.py
 
-bench: build
+bench: dev build
 	python benchmarks/run_all.py --minutes 5
 
-bench-full: build
+bench-full: dev build
 	python benchmarks/run_all.py
 
 bench-page: dev
@@ -148,4 +152,4 @@ docs: dev
 	python tools/gen_settings.py
 
 clean:
-	rm -rf build python/horovod/_native/libhorovod*.so
+	rm -rf build python/horovod/_native/*.so
