@@ -17,7 +17,7 @@ from jobs.report import VARIABLE, report
 
 import horovod.numpy as hvd
 from horovod._core import settings
-from horovod._core.errors import PeerLostError
+from horovod._core.errors import PeerLostError, ShutdownError
 from horovod._net.clusters.launchers import detect_placement
 from horovod._net.handshake.connect import Mesh
 
@@ -100,7 +100,7 @@ def die_between() -> None:
             fall()
         try:
             hvd.allreduce(np.ones(8, np.float32), op=hvd.Sum, name=f"gradient {step % 4}")
-        except PeerLostError as error:
+        except (PeerLostError, ShutdownError) as error:  # killed, or ended by an exception
             report("raised", rank=hvd.rank(), message=str(error))
             sys.exit(3)
 
