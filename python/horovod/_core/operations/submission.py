@@ -21,14 +21,14 @@ def full_name(op_type: int, name: Optional[str]) -> str:
     process set and operation."""
     if name is None or name == "":
         return ""
-    if not isinstance(name, str) or "\0" in name or not _writable(name):
+    if not isinstance(name, str) or "\0" in name or not _encodable(name):
         raise InvalidArgumentError(
             f"name must be a text without NUL characters that UTF-8 can hold. Received: {name!r}."
         )
     return f"{OP_NAMES[op_type]}.{name}"
 
 
-def _writable(text: str) -> bool:
+def _encodable(text: str) -> bool:
     """False for half of a pair of surrogates, as file names of another encoding become in Python."""
     try:
         text.encode()
