@@ -7,29 +7,40 @@ namespace hvd::lane {
 namespace {
 
 void Dealloc(PyObject* self) {
-  Py_CLEAR(reinterpret_cast<Entry*>(self)->stamp);
+  auto* entry = reinterpret_cast<Entry*>(self);
+  Py_CLEAR(entry->stamp);
+  Py_CLEAR(entry->session);
+  Py_CLEAR(entry->what);
   FreeObject(self);
 }
 
 PyObject* Arm(PyObject* self, PyObject* arguments) {
-  unsigned long long op = 0, handle = 0, run = 0;
-  if (!PyArg_ParseTuple(arguments, "KKK", &op, &handle, &run)) return nullptr;
+  unsigned long long ops = 0, handle = 0, run = 0, submit = 0, finish = 0, finish_all = 0;
+  int n = 0;
+  if (!PyArg_ParseTuple(arguments, "KiK(KKKK)", &ops, &n, &handle, &run, &submit, &finish, &finish_all)) return nullptr;
   auto* entry = reinterpret_cast<Entry*>(self);
-  entry->op = reinterpret_cast<hvd_op*>(op);
+  const bool whole = handle != 0 && n > 0 && run != 0 && submit != 0 && finish != 0 && finish_all != 0;
+  entry->ops = whole ? reinterpret_cast<hvd_op*>(ops) : nullptr;
+  entry->n = n;
   entry->handle = reinterpret_cast<hvd_handle*>(handle);
-  entry->run = reinterpret_cast<RunFunction>(run);
+  entry->door = {reinterpret_cast<decltype(Door::run)>(run), reinterpret_cast<decltype(Door::submit)>(submit),
+                 reinterpret_cast<decltype(Door::finish)>(finish),
+                 reinterpret_cast<decltype(Door::finish_all)>(finish_all)};
   Py_RETURN_NONE;
 }
 
 PyMethodDef methods[] = {
     {"arm", Arm, METH_VARARGS,
-     "arm(op, handle, run): the addresses of the hvd_op, of an int64 for the handle, and of hvd_run."},
+     "arm(ops, n, handle, door): the addresses of n hvd_op, of an int64 for the handle, and of hvd_run, hvd_submit, "
+     "hvd_finish and hvd_finish_all. With a 0 among them the lane leaves the entry alone."},
     {nullptr, nullptr, 0, nullptr},
 };
 
 PyMemberDef members[] = {
     {"stamp", T_OBJECT_EX, offsetof(Entry, stamp), 0, "the state of the session under which this is valid"},
-    {"busy", T_BOOL, offsetof(Entry, busy), READONLY, "True while the lane runs it"},
+    {"session", T_OBJECT_EX, offsetof(Entry, session), 0, "the session"},
+    {"what", T_OBJECT_EX, offsetof(Entry, what), 0, "for messages"},
+    {"busy", T_BOOL, offsetof(Entry, busy), READONLY, "True while the lane uses it"},
     {nullptr, 0, 0, 0, nullptr},
 };
 

@@ -6,15 +6,24 @@
 
 namespace hvd::lane {
 
-using RunFunction = decltype(&hvd_run);
+// The functions of horovod.h that the lane calls; Python has found them in the library that it loaded.
+struct Door {
+  decltype(&hvd_run) run;
+  decltype(&hvd_submit) submit;
+  decltype(&hvd_finish) finish;
+  decltype(&hvd_finish_all) finish_all;
+};
 
 struct Entry {
   PyObject_HEAD;
-  PyObject* stamp;  // the state of the session under which the entry is valid
-  hvd_op* op;       // of one tensor; null: the lane must leave the entry alone
+  PyObject* stamp;    // the state of the session under which the entry is valid
+  PyObject* session;  // for what is submitted
+  PyObject* what;     // "allreduce 'layer1.weight'", for messages
+  hvd_op* ops;        // null: the lane must leave the entry alone
+  int32_t n;          // how many
   hvd_handle* handle;
-  RunFunction run;
-  char busy;  // while the lane runs it
+  Door door;
+  char busy;  // while the lane uses it
 };
 
 // The type, `LaneEntry`; null and a Python error on failure.

@@ -263,7 +263,7 @@ class LastError(threading.local):
 class FakeEngine:
     """One rank's engine. See `EnginePort` for the methods."""
 
-    run_address = 0
+    door = (0, 0, 0, 0)
 
     def __init__(self, job: FakeJob, rank: int) -> None:
         self._job = job

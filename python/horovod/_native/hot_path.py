@@ -19,7 +19,11 @@ class HotPath:
         """
         self._library = library
         # Calls go to the ctypes functions themselves, without a Python frame in between.
-        self.run_address = ctypes.cast(library.hvd_run, ctypes.c_void_p).value or 0  # for the lane
+        # For the lane: the addresses of what it calls itself.
+        self.door = tuple(
+            ctypes.cast(function, ctypes.c_void_p).value or 0
+            for function in (library.hvd_run, library.hvd_submit, library.hvd_finish, library.hvd_finish_all)
+        )
         self.run = library.hvd_run  # type: ignore[method-assign]
         self.submit = library.hvd_submit  # type: ignore[method-assign]
         self.poll = library.hvd_poll  # type: ignore[method-assign]

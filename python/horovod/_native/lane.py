@@ -11,7 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["Lane", "LaneEntry", "missing"]
+__all__ = ["FlightTable", "Lane", "LaneEntry", "LaneFlight", "missing"]
 
 VARIABLE = "HOROVOD_LANE"
 
@@ -26,6 +26,7 @@ def _why_not() -> str:
 
 
 Lane: Any = None
+FlightTable: Any = None
 missing = _why_not()
 
 if not missing:
@@ -41,15 +42,34 @@ if TYPE_CHECKING or missing:
 
         Attributes:
             stamp: the state of the session under which the call is valid.
-            busy: True while a lane runs it.
+            session, what: see `horovod._core.operations.prepared.Prepared`.
+            busy: True while a lane uses it.
         """
 
-        __slots__ = ("stamp",)
+        __slots__ = ("session", "stamp", "what")
         stamp: object
         busy = False
 
-        def arm(self, op: int, handle: int, run: int) -> None:
-            """Tells the lane the addresses of the hvd_op, of the handle and of hvd_run; 0: it must not run it."""
+        def arm(self, ops: int, n: int, handle: int, door: tuple[int, int, int, int]) -> None:
+            """Tells the lane the addresses of n hvd_op, of the handle, and of the engine's functions (`HotPath.door`);
+            with a 0 among them it leaves the call alone."""
+
+    class LaneFlight:
+        """What a submitted operation derives from where there is no lane.
+
+        Attributes:
+            session, handle, what, keep, result, finisher: see `horovod._core.life.handles.Pending`.
+        """
+
+        __slots__ = ("finisher", "handle", "keep", "result", "session", "what")
+        handle: int
+
+        def __del__(self) -> None:
+            if self.handle:
+                self.dropped()
+
+        def dropped(self) -> None:
+            """Called when one that has not ended is dropped."""
 
 else:
-    Lane, LaneEntry = _lane.Lane, _lane.LaneEntry
+    Lane, LaneEntry, LaneFlight, FlightTable = _lane.Lane, _lane.LaneEntry, _lane.LaneFlight, _lane.FlightTable

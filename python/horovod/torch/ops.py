@@ -15,6 +15,7 @@ from typing import Any, Callable, Optional, TypeVar, Union
 import torch
 from torch.compiler import is_compiling
 
+from horovod._core.life import handles
 from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod._core.operations.reduce_ops import Average
 from horovod._core.tensors.compression import Compressor, NoneCompressor
@@ -65,7 +66,9 @@ del _autograd
 
 _lane_in_place = collectives.lane_in_place
 _allreduce_in_place = collectives.allreduce_
+_lane_submit = collectives.lane_submit
 _start_allreduce_in_place = collectives.allreduce_async_
+_finish_quickly = handles.finish_quickly
 _wait_for = collectives.synchronize
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -154,7 +157,10 @@ def allreduce_async_(
 ) -> int:
     if is_compiling():
         return start_outside_graphs(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
-    handle = _start_allreduce_in_place(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
+    # As in `allreduce_`.
+    handle: Optional[int] = _lane_submit((name, average, op, prescale_factor, postscale_factor, process_set), tensor)
+    if handle is None:
+        handle = _start_allreduce_in_place(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
     increment_versions((tensor,))
     return handle
 
@@ -442,7 +448,10 @@ def poll(handle: int) -> bool:
 
 @_described(collectives.synchronize)
 def synchronize(handle: int) -> Any:
-    return wait_outside_graphs(handle) if is_compiling() else _wait_for(handle)
+    if is_compiling():
+        return wait_outside_graphs(handle)
+    result = _finish_quickly(handle)
+    return _wait_for(handle) if result is None else result
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]

@@ -6,13 +6,14 @@ The engine's hvd_run is a Python function here, called through ctypes as the cor
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import subprocess
 import sys
 import threading
 import types
 from collections.abc import Iterator
-from typing import Any, Callable, Optional
+from typing import Any, Callable, ClassVar, Optional
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ class Call(lane.LaneEntry):
         self.failure: Optional[BaseException] = None
         self.placed: Optional[tuple[int, ...]] = None
         self.placed_bytes = 0
-        self.stamp = STAMP
+        self.stamp, self.session, self.what = STAMP, "the session", "allreduce 'x'"
 
         def noting(op: Any, n: int, slice_s: float, handle: Any) -> int:
             assert (n, slice_s, self.busy, handle[0]) == (1, 0.5, True, 0)
@@ -59,8 +60,8 @@ class Call(lane.LaneEntry):
             return run(op[0], handle)
 
         self._run = RUN(noting)
-        address = ctypes.cast(self._run, ctypes.c_void_p).value
-        self.arm(ctypes.addressof(self.op), ctypes.addressof(self.handle), address)
+        self.door = (ctypes.cast(self._run, ctypes.c_void_p).value, 1, 1, 1)
+        self.arm(ctypes.addressof(self.op), 1, ctypes.addressof(self.handle), self.door)
 
     def go_on(self, status: int, keep: Any) -> None:
         self.said.append(("go on", status, keep))
@@ -85,15 +86,29 @@ class Parts(types.SimpleNamespace):
 def numpy_lane() -> Iterator[Parts]:
     table: dict[Any, Any] = {}
     made = lane.Lane(
-        table, SESSION, (np.ndarray,), None, np.empty_like, lambda array, shape: np.empty(shape, array.dtype), "me", 0.5
-    )
+        table, SESSION, (np.ndarray,), None, np.empty_like, lambda array, shape: np.empty(shape, array.dtype), "me",
+        flight_table(), 0.5,
+    )  # fmt: skip
     yield Parts(table=table, lane=made)
+
+
+class Flight(lane.LaneFlight):
+    """A submitted operation, as `horovod._core.life.handles.Pending` is one."""
+
+    dropped_handles: ClassVar[list[int]] = []
+
+    def dropped(self) -> None:
+        self.dropped_handles.append(self.handle)
+
+
+def flight_table(table: Optional[dict[int, Any]] = None) -> Any:
+    return lane.FlightTable({} if table is None else table, itertools.count(1), Flight, 0.5)
 
 
 def torch_lane(table: dict[Any, Any]) -> Any:
     from horovod.torch.adapter import adapter
 
-    return lane.Lane(table, SESSION, *adapter.lane_terms, adapter, 0.5)
+    return lane.Lane(table, SESSION, *adapter.lane_terms, adapter, flight_table(), 0.5)
 
 
 # ---- which tensors
@@ -194,16 +209,20 @@ def test_entries_that_must_not_run(numpy_lane: Parts) -> None:
     array = np.zeros(3, np.float32)
     old, disarmed = Call(), Call()
     old.stamp = object()
-    disarmed.arm(0, 0, 0)
+    disarmed.arm(0, 1, 0, (0, 0, 0, 0))
     no_handle, no_stamp = Call(), Call()
-    no_handle.arm(ctypes.addressof(no_handle.op), 0, ctypes.cast(no_handle._run, ctypes.c_void_p).value)
+    no_handle.arm(ctypes.addressof(no_handle.op), 1, 0, no_handle.door)
+    no_door, many = Call(), Call()
+    no_door.arm(ctypes.addressof(no_door.op), 1, ctypes.addressof(no_door.handle), (*no_door.door[:3], 0))
+    many.arm(ctypes.addressof(many.op), 2, ctypes.addressof(many.handle), many.door)
     del no_stamp.stamp
     numpy_lane.table.update(
-        old=old, disarmed=disarmed, foreign="no entry at all", no_handle=no_handle, no_stamp=no_stamp
-    )
-    keys = ("old", "disarmed", "foreign", "no_handle", "no_stamp", "unknown", ["no key"])
+        old=old, disarmed=disarmed, foreign="no entry at all", no_handle=no_handle, no_stamp=no_stamp,
+        no_door=no_door, many=many,
+    )  # fmt: skip
+    keys = ("old", "disarmed", "foreign", "no_handle", "no_stamp", "no_door", "many", "unknown", ["no key"])
     assert [run(key, array) for key in keys] == [False] * len(keys)
-    with pytest.raises(TypeError, match="A key and a tensor are wanted"):
+    with pytest.raises(TypeError, match="2 arguments are wanted"):
         run("old")
 
 
@@ -287,7 +306,7 @@ def test_what_a_signal_handler_raises_on_the_way_comes_out(numpy_lane: Parts) ->
     for method in ("run_in_place", "run_alike", "run_placed"):
         with pytest.raises(KeyboardInterrupt):
             getattr(numpy_lane.lane, method)(Interrupting("key"), array)
-        hiding = lane.Lane(numpy_lane.table, SESSION, (np.ndarray,), interrupt, None, None, None, 0.5)
+        hiding = lane.Lane(numpy_lane.table, SESSION, (np.ndarray,), interrupt, None, None, None, flight_table(), 0.5)
         with pytest.raises(KeyboardInterrupt):
             getattr(hiding, method)("key", array)
     assert not call.runs and not call.busy
@@ -297,10 +316,10 @@ def test_an_entry_that_is_disarmed_on_the_way() -> None:
     call = Call()
 
     def disarm(array: Any) -> bool:
-        call.arm(0, 0, 0)
+        call.arm(0, 1, 0, (0, 0, 0, 0))
         return False
 
-    made = lane.Lane({"key": call}, SESSION, (np.ndarray,), disarm, None, None, None, 0.5)
+    made = lane.Lane({"key": call}, SESSION, (np.ndarray,), disarm, None, None, None, flight_table(), 0.5)
     assert made.run_in_place("key", np.zeros(3, np.float32)) is True and len(call.runs) == 1
     assert made.run_in_place("key", np.zeros(3, np.float32)) is False
 
@@ -349,6 +368,11 @@ def test_it_can_be_done_without() -> None:
 
 def test_wrong_terms_are_refused() -> None:
     with pytest.raises(TypeError, match="must hold types"):
-        lane.Lane({}, {}, (3,), None, None, None, None, 1.0)
+        lane.Lane({}, {}, (3,), None, None, None, None, flight_table(), 1.0)
     with pytest.raises(ValueError, match="At most 4 types"):
-        lane.Lane({}, {}, (int,) * 5, None, None, None, None, 1.0)
+        lane.Lane({}, {}, (int,) * 5, None, None, None, None, flight_table(), 1.0)
+    with pytest.raises(TypeError, match="FlightTable"):
+        lane.Lane({}, {}, (int,), None, None, None, None, {}, 1.0)
+    for numbers, kind in ((3, Flight), (itertools.count(), lane.LaneFlight), (itertools.count(), int)):
+        with pytest.raises(TypeError, match="An iterator of numbers and a class"):
+            lane.FlightTable({}, numbers, kind, 1.0)

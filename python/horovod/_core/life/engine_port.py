@@ -34,10 +34,11 @@ class EnginePort(Protocol):
     """What `horovod._core` asks of the engine. Any thread may call any method.
 
     Attributes:
-        run_address: where hvd_run is, for callers that are no Python code; 0: only Python may call it.
+        door: where hvd_run, hvd_submit, hvd_finish and hvd_finish_all are, for callers that are no Python code; with a
+            0 among them only Python may call.
     """
 
-    run_address: int
+    door: tuple[int, int, int, int]
 
     def run(self, ops: int, n: int, timeout_s: float, handle: int) -> int:
         """hvd_run: `ops` is the address of n hvd_op, `handle` that of an int64. A raw status."""

@@ -16,6 +16,7 @@ from typing import Any, Callable, Final, Optional
 from horovod._core.errors import ShutdownError
 from horovod._core.life import session, waiting
 from horovod._core.life.engine_port import IN_PROGRESS, OK, UNKNOWN_HANDLE
+from horovod._native.lane import FlightTable, LaneFlight
 
 __all__ = ["Pending", "abandon", "add", "done", "finish", "finish_all", "open_handles", "poll", "synchronize"]
 
@@ -27,7 +28,7 @@ _DONE: Final = 0  # instead of an engine handle: released, or never given out (a
 _abandoned: Final[list[Pending]] = []  # nobody waits for them any more
 
 
-class Pending:
+class Pending(LaneFlight):
     """An operation that has been submitted. One that is dropped while the engine may use its tensors lives on in
     `_abandoned`.
 
@@ -40,7 +41,7 @@ class Pending:
         finisher: makes the result when the engine is done; None = `result` is it.
     """
 
-    __slots__ = ("finisher", "handle", "keep", "result", "session", "what")
+    __slots__ = ()
 
     def __init__(
         self,
@@ -59,11 +60,11 @@ class Pending:
         self.finisher = finisher
 
     # What it needs is bound here: at the interpreter's exit this module's names are gone before the last operation.
-    def __del__(
+    def dropped(
         self, sessions: types.ModuleType = session, keep_alive: Callable[[Pending], None] = _abandoned.append
     ) -> None:
-        # A signal handler that raises may drop it anywhere: the engine still uses the tensors.
-        if self.handle != _DONE and self.session is sessions.current:
+        """A signal handler that raises may drop it anywhere: the engine still uses the tensors."""
+        if self.session is sessions.current:
             keep_alive(self)
 
 
@@ -72,6 +73,16 @@ _numbers: Final = itertools.count(1)
 _table: Final[dict[int, Pending]] = {}
 # What has not been waited for, for programs that look.
 open_handles: Final = types.MappingProxyType(_table)
+
+# Where the lane files what it submits, and ends it; None: there is no lane.
+flights: Final[Any] = None if FlightTable is None else FlightTable(_table, _numbers, Pending, waiting.SLICE_S)
+
+
+def _nothing(number: int) -> None:
+    """What a lane answers that does not know the number."""
+
+
+finish_quickly: Final[Callable[[int], Any]] = _nothing if flights is None else flights.finish
 
 
 def add(pending: Pending) -> int:
@@ -109,6 +120,9 @@ def synchronize(handle: int) -> Any:
         HorovodInternalError: it failed for another reason: a rank died, the engine is shutting down, a time limit
             passed.
     """
+    result = finish_quickly(handle)
+    if result is not None:
+        return result
     pending = _table.get(handle)
     if pending is None:
         return None
@@ -140,6 +154,8 @@ def finish_all(pendings: Sequence[Pending]) -> bool:
     Returns:
         True if all of them were successful: they are used up. False: none is; `finish` each to learn its failure.
     """
+    if flights is not None and flights.finish_all(pendings):
+        return True
     current = session.current
     if current is None or not all(pending.session is current and pending.finisher is None for pending in pendings):
         return False

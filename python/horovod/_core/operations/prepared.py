@@ -40,7 +40,7 @@ class Prepared(LaneEntry):
 
     __slots__ = (
         "_keep", "address", "dtype", "first", "handle", "handle_address", "member_keys", "members", "n", "placed",
-        "placed_bytes", "run", "session", "shape", "what",
+        "placed_bytes", "run", "shape",
     )  # fmt: skip
 
     def __init__(self, current: session.Session, what: str, members: Sequence[abi.HvdOp]) -> None:
@@ -62,7 +62,7 @@ class Prepared(LaneEntry):
         self.placed: Optional[tuple[int, ...]] = None
         self.placed_bytes = 0
         self._keep = (block, members)
-        self.arm(self.address if n == 1 else 0, self.handle_address, current.engine.run_address)
+        self.arm(self.address, n, self.handle_address, current.engine.door)
 
     def remember(self, keys: list[tuple[Any, Any]]) -> None:
         """Notes what `Adapter.address_if` compares with when this is used again."""

@@ -134,6 +134,10 @@ class PreparedCalls:
     ) -> Optional[handles.Pending]:
         """Submits an operation whose results are of the tensors' forms. None also if a group is to be changed in place
         and holds a tensor twice."""
+        if self.lane is not None:
+            pending: Optional[handles.Pending] = self.lane.start_alike(key, tensors, in_place, single, waits)
+            if pending is not None:
+                return pending
         ready = self._take_filled(key, tensors)
         if ready is None or (in_place and not single and _repeats(ready)):
             return None
@@ -164,7 +168,7 @@ class PreparedCalls:
         terms = self._adapter.lane_terms
         if Lane is None or terms is None:
             return None
-        return Lane(self._table, vars(session), *terms, self._adapter, waiting.SLICE_S)
+        return Lane(self._table, vars(session), *terms, self._adapter, handles.flights, waiting.SLICE_S)
 
     def _take_aimed(self, key: Hashable, tensor: Any) -> Optional[Prepared]:
         """The entry with one tensor as its input and output."""

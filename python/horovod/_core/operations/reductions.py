@@ -118,6 +118,9 @@ class Reductions(ReductionCalls):
             A handle for `poll` and `synchronize`.
         """
         key = (name, average, op, prescale_factor, postscale_factor, process_set)
+        number: Optional[int] = self.lane_submit(key, tensor)
+        if number is not None:
+            return number
         pending = self.prepared.submit_in_place(key, tensor)
         return handles.add(self._start_allreduce([tensor], True, key) if pending is None else pending)
 

@@ -16,7 +16,7 @@ from horovod._core.tensors.adapter import Adapter
 
 
 def _no_lane(key: Hashable, tensor: Any) -> None:
-    """What a lane answers that has no entry for the key."""
+    """What a lane answers that has no entry that fits."""
 
 
 class TensorOperations:
@@ -28,6 +28,7 @@ class TensorOperations:
     Attributes:
         prepared: the calls made before, ready to go again.
         lane_in_place: the fastest way for a prepared operation in place: (key, tensor), False if there is none.
+        lane_submit: the fastest way to submit one: a handle for users, None if there is none.
     """
 
     def __init__(self, adapter: Adapter) -> None:
@@ -36,6 +37,8 @@ class TensorOperations:
         # The hot path: bound here, one look-up less.
         lane = self.prepared.lane
         self.lane_in_place: Callable[[Hashable, Any], Any] = _no_lane if lane is None else lane.run_in_place
+        self.lane_submit: Callable[[Hashable, Any], Any] = _no_lane if lane is None else lane.submit_in_place
+        self._lane_again: Callable[[Any, Any], Any] = _no_lane if lane is None else lane.start_in_place
         self._lane_alike: Callable[[Hashable, Any], Any] = _no_lane if lane is None else lane.run_alike
         self._lane_placed: Callable[[Hashable, Any], Any] = _no_lane if lane is None else lane.run_placed
 

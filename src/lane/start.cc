@@ -1,0 +1,81 @@
+// The methods that submit an operation and do not wait, or wait in Python.
+#include <algorithm>
+#include <utility>
+
+#include "lane/turn.h"
+
+namespace hvd::lane {
+
+namespace {
+
+// Of one tensor, in place.
+Ref Start(const Lane& lane, Ref entry, PyObject* tensor) {
+  Turn turn(lane, std::move(entry), 1);
+  if (!turn.usable() || !turn.Aim(0, tensor)) return {};
+  turn.op().output = turn.input();
+  return turn.Submit(false, tensor, tensor);
+}
+
+// Whether two of the inputs are one: results of a group must not lie on one another. Also true if there is no memory
+// for the question.
+bool Repeats(const Turn& turn, Py_ssize_t n) {
+  auto* inputs = static_cast<const void**>(PyMem_Malloc(static_cast<size_t>(n) * sizeof(void*)));
+  if (inputs == nullptr) return true;
+  for (Py_ssize_t i = 0; i < n; ++i) inputs[i] = turn.input(i);
+  std::sort(inputs, inputs + n);
+  const bool repeats = std::adjacent_find(inputs, inputs + n) != inputs + n;
+  PyMem_Free(inputs);
+  return repeats;
+}
+
+// New tensors of the same forms, as the outputs; null: one is not as foreseen, or with a Python error.
+Ref PlaceNew(const Lane& lane, const Turn& turn, PyObject* tensors, Py_ssize_t n) {
+  Ref outputs = Ref::Own(PyList_New(n));
+  for (Py_ssize_t i = 0; outputs && i < n; ++i) {
+    PyObject* made = PyObject_CallFunctionObjArgs(lane.terms.empty_like.get(), PyList_GetItem(tensors, i), nullptr);
+    if (made == nullptr) return {};
+    PyList_SetItem(outputs.get(), i, made);
+    hvd_op& op = turn.op(i);
+    op.output = lane.reader.AddressIf(made, {op.dtype, op.ndim, op.shape});
+    if (op.output == nullptr) return {};
+  }
+  return outputs;
+}
+
+}  // namespace
+
+PyObject* SubmitInPlace(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
+  if (!WantArguments(2, n)) return nullptr;
+  const Lane& lane = AsLane(self);
+  Ref flight = Start(lane, Find(lane.terms, arguments[0]), arguments[1]);
+  return flight ? File(lane.flights(), flight.get()) : Turn::Declined(Py_None);
+}
+
+PyObject* StartInPlace(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
+  if (!WantArguments(2, n)) return nullptr;
+  Ref flight = Start(AsLane(self), Ref::Share(arguments[0]), arguments[1]);
+  return flight ? flight.Release() : Turn::Declined(Py_None);
+}
+
+PyObject* StartAlike(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
+  if (!WantArguments(5, n)) return nullptr;
+  const Lane& lane = AsLane(self);
+  PyObject* tensors = arguments[1];
+  const bool in_place = arguments[2] == Py_True, single = arguments[3] == Py_True, waits = arguments[4] == Py_True;
+  const Py_ssize_t count = PyList_Check(tensors) ? PyList_Size(tensors) : 0;
+  Turn turn(lane, Find(lane.terms, arguments[0]), count);
+  if (!turn.usable()) return Turn::Declined(Py_None);
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    if (!turn.Aim(i, PyList_GetItem(tensors, i))) return Turn::Declined(Py_None);
+    turn.op(i).output = turn.input(i);
+  }
+  if (in_place && count > 1 && Repeats(turn, count)) return Turn::Declined(Py_None);
+  Ref outputs = in_place ? Ref::Share(tensors) : PlaceNew(lane, turn, tensors, count);
+  Ref keep = Ref::Own(outputs ? PyTuple_Pack(2, tensors, outputs.get()) : nullptr);
+  if (!keep) return Turn::Declined(Py_None);
+  PyObject* result = single ? PyList_GetItem(outputs.get(), 0) : outputs.get();
+  Ref flight = turn.Submit(waits, keep.get(), result);
+  return flight.Release();
+}
+
+}  // namespace hvd::lane
