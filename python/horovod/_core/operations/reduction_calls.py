@@ -72,10 +72,7 @@ class ReductionCalls(TensorOperations):
 
     def start_allreduce_again(self, ready: Prepared, tensor: Any) -> Optional[handles.Pending]:
         """Submits a prepared allreduce of one tensor in place; None if it does not fit the tensor or the session."""
-        pending: Optional[handles.Pending] = self._lane_again(ready, tensor)
-        if pending is None and self.prepared.aim(ready, tensor):
-            pending = ready.submit(tensor, tensor)
-        return pending
+        return ready.submit(tensor, tensor) if self.prepared.aim(ready, tensor) else None
 
     def _start_allreduce(
         self, tensors: list[Any], in_place: bool, key: ReduceKey, single: bool = True, waits: bool = False

@@ -29,6 +29,7 @@ class TensorOperations:
         prepared: the calls made before, ready to go again.
         lane_in_place: the fastest way for a prepared operation in place: (key, tensor), False if there is none.
         lane_submit: the fastest way to submit one: a handle for users, None if there is none.
+        lane_again: the same of a `Prepared` that is in no table: (prepared, tensor) -> `handles.Pending`.
     """
 
     def __init__(self, adapter: Adapter) -> None:
@@ -38,7 +39,7 @@ class TensorOperations:
         lane = self.prepared.lane
         self.lane_in_place: Callable[[Hashable, Any], Any] = _no_lane if lane is None else lane.run_in_place
         self.lane_submit: Callable[[Hashable, Any], Any] = _no_lane if lane is None else lane.submit_in_place
-        self._lane_again: Callable[[Any, Any], Any] = _no_lane if lane is None else lane.start_in_place
+        self.lane_again: Callable[[Any, Any], Any] = _no_lane if lane is None else lane.start_in_place
         self._lane_alike: Callable[[Hashable, Any], Any] = _no_lane if lane is None else lane.run_alike
         self._lane_placed: Callable[[Hashable, Any], Any] = _no_lane if lane is None else lane.run_placed
 

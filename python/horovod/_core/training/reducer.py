@@ -136,6 +136,7 @@ class GradientReducer:
         groups: Union[None, int, Iterable[Iterable[Hashable]]] = None,
     ) -> None:
         self._collectives = collectives
+        self._lane_again = collectives.lane_again  # one frame less
         self._name_of = dict(parameters)
         self._source = source
         self._options = options
@@ -199,7 +200,10 @@ class GradientReducer:
                     "passes, or raise backward_passes_per_step."
                 )
             self._left[key] = left
-            if left == 0 and not (key in self._again and self._submit_again(key)):
+            if left > 0:
+                return
+            prepared = self._again.get(key)
+            if prepared is None or not self._submit_again(key, prepared):
                 self._complete(key)
 
     def synchronize(self) -> None:
@@ -269,9 +273,12 @@ class GradientReducer:
         self._left = dict.fromkeys(self._name_of, self._passes)
         return plain, flights
 
-    def _submit_again(self, key: Hashable) -> bool:
+    def _submit_again(self, key: Hashable, prepared: Prepared) -> bool:
         """The short way; False if the gradient has changed its form."""
-        pending = self._collectives.start_allreduce_again(self._again[key], self._source.read(key))
+        tensor = self._source.read(key)
+        pending = self._lane_again(prepared, tensor)
+        if pending is None:
+            pending = self._collectives.start_allreduce_again(prepared, tensor)
         if pending is None:
             del self._again[key]
             return False
