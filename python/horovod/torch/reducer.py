@@ -67,15 +67,15 @@ class GradientAccess:
         # One reducer for the parameters known at the start, one more for each later batch of them.
         self._reducers: list[GradientReducer] = []
         self._batches: list[list[int]] = []
-        self._ready: dict[int, Callable[[Any], None]] = {}
+        self._reducer_of: dict[int, GradientReducer] = {}
         self._homes: dict[int, GradientHome] = {}
         self._frozen: list[int] = []
         # Numbers of parameters whose last gradient was sparse -> its sparse dimensions.
         self._sparse_dims: dict[int, int] = {}
         self._expected_sparse_dims: Optional[int] = None
         # Dense gradients under way, by parameter's number: the tensor that the parameter had, its address, and a tensor
-        # of our own, of the same strides, that the result is going to be in.
-        self._sent: dict[int, tuple[torch.Tensor, int, torch.Tensor]] = {}
+        # of our own, of the same strides, that the result is going to be in, and whether that is a copy.
+        self._sent: dict[int, tuple[torch.Tensor, int, torch.Tensor, bool]] = {}
         # With sparse_as_dense: the dense forms of sparse gradients, while they are being reduced.
         self._dense_forms: dict[int, torch.Tensor] = {}
         # The first gradient of this step that is under way: parameter's number, the tensor's id and version.
@@ -131,7 +131,7 @@ class GradientAccess:
         fresh: list[int] = []
         self._frozen = []
         for number, parameter in enumerate(self._names.parameters):
-            if number in self._ready:
+            if number in self._reducer_of:
                 continue
             if parameter.requires_grad:
                 fresh.append(number)
@@ -160,7 +160,7 @@ class GradientAccess:
         reducer = self._make_reducer(numbers, groups)
         self._reducers.append(reducer)
         self._batches.append(numbers)
-        self._ready.update(dict.fromkeys(numbers, reducer.ready))
+        self._reducer_of.update(dict.fromkeys(numbers, reducer))
 
     def _make_reducer(self, numbers: list[int], groups: Any) -> GradientReducer:
         names = self._names
@@ -214,12 +214,12 @@ class GradientAccess:
         told = False
         parameters = self._names.parameters
         written: list[torch.Tensor] = []
-        for number, (given, address, own) in self._sent.items():
+        for number, (given, address, own, is_copy) in self._sent.items():
             parameter = parameters[number]
             grad = parameter.grad
             if grad is given and given.data_ptr() == address:
                 written.append(given)
-                if own is given or own.data_ptr() == address:
+                if not is_copy:
                     continue
             elif not told:
                 told = True
@@ -257,6 +257,18 @@ class GradientAccess:
                 reducer.reset()
             self._forget()
 
+    def send_again(self, number: int, parameter: torch.Tensor) -> bool:
+        """The short way for a gradient without a home that is contiguous and like the one before. False: nothing has
+        been done."""
+        grad: Any = parameter.grad
+        if grad is None or grad.layout is not torch.strided or not grad.is_contiguous():
+            return False
+        own = grad.data
+        if not self._reducer_of[number].ready_again(number, own):
+            return False
+        self._sent[number] = grad, own.data_ptr(), own, False
+        return True
+
     def _read(self, number: int) -> torch.Tensor:
         parameter = self._names.parameters[number]
         grad = parameter.grad
@@ -265,7 +277,7 @@ class GradientAccess:
         home = self._homes.get(number)
         if home is not None and grad is home.view and grad.data_ptr() == home.address:
             resident, contiguous = home.tensors
-            self._sent[number] = grad, home.address, resident
+            self._sent[number] = grad, home.address, resident, False
             return contiguous
         if grad.layout is not torch.strided:
             self._sparse_dims[number] = grad.sparse_dim()
@@ -276,9 +288,10 @@ class GradientAccess:
         # A tensor of our own keeps the memory alive, whatever becomes of the gradient meanwhile.
         own = grad.data
         flat = own if own.is_contiguous() and not own.is_neg() else dense_view(own)
+        is_copy = flat is None
         if flat is None:
             own = flat = own.resolve_neg().contiguous()
-        self._sent[number] = grad, grad.data_ptr(), own
+        self._sent[number] = grad, grad.data_ptr(), own, is_copy
         return flat
 
     def _nothing(self, number: int, parameter: torch.Tensor) -> torch.Tensor:
@@ -354,7 +367,8 @@ def _make_hook(
         # No variable may hold the gradient: `take_in` counts who does.
         if home is not None and parameter.grad is not home.view and parameter.grad is not None:
             home.take_in(parameter)
-        access._ready[number](number)
+        if home is not None or not access.send_again(number, parameter):
+            access._reducer_of[number].ready(number)
         if access._watched is None:
             access.watch(number)
 

@@ -200,11 +200,25 @@ class GradientReducer:
                     "passes, or raise backward_passes_per_step."
                 )
             self._left[key] = left
-            if left > 0:
-                return
-            prepared = self._again.get(key)
-            if prepared is None or not self._submit_again(key, prepared):
+            if left == 0 and not (key in self._again and self._submit_again(key, self._source.read(key))):
                 self._complete(key)
+
+    def ready_again(self, key: Hashable, tensor: Any) -> bool:
+        """`ready` for a gradient that has been read already, if it is the last pass and like the one before.
+
+        Args:
+            tensor: as `GradientSource.read` gives it.
+
+        Returns:
+            False: nothing has been done; call `ready`.
+        """
+        with self._lock:
+            if key not in self._again or self._left[key] != 1 or self._settled or key in self._submitted:
+                return False
+            if not self._submit_again(key, tensor):
+                return False
+            self._left[key] = 0
+            return True
 
     def synchronize(self) -> None:
         """Submits what is missing (zeros for parameters without a gradient), waits for everything and writes the
@@ -273,9 +287,9 @@ class GradientReducer:
         self._left = dict.fromkeys(self._name_of, self._passes)
         return plain, flights
 
-    def _submit_again(self, key: Hashable, prepared: Prepared) -> bool:
+    def _submit_again(self, key: Hashable, tensor: Any) -> bool:
         """The short way; False if the gradient has changed its form."""
-        tensor = self._source.read(key)
+        prepared = self._again[key]
         pending = self._lane_again(prepared, tensor)
         if pending is None:
             pending = self._collectives.start_allreduce_again(prepared, tensor)
