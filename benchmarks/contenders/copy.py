@@ -8,7 +8,7 @@ import os
 
 import numpy as np
 
-from contenders.library import Library, Prepared
+from contenders.library import Library, Prepared, zeros
 
 
 class Copy(Library):
@@ -20,8 +20,8 @@ class Copy(Library):
 
     def collective(self, operation: str, elems: int, variant: str) -> Prepared:
         """Any operation is a copy of the input."""
-        source, target = np.zeros(elems, np.float32), np.zeros(elems, np.float32)
-        return Prepared([source], lambda: np.copyto(target, source), lambda: [target])
+        source, target = zeros(elems), zeros(elems)
+        return Prepared([source], lambda: np.copyto(target, source), lambda _: [target])
 
 
 def make(flavour: str) -> Library:

@@ -32,18 +32,24 @@ class Gloo(Library):
         tensor = torch.zeros(elems)
         array = tensor.numpy()
         if operation == "allreduce":
-            return Prepared([array], lambda: dist.all_reduce(tensor), lambda: [array])
+            return Prepared([array], lambda: dist.all_reduce(tensor), lambda _: [array])
         if operation == "broadcast":
-            return Prepared([array], lambda: dist.broadcast(tensor, 0), lambda: [array])
-        if operation == "allgather":
-            gathered = torch.zeros(elems * self.size)
-            return Prepared([array], lambda: dist.all_gather_into_tensor(gathered, tensor), lambda: [gathered.numpy()])
-        if operation == "alltoall":
-            received = torch.zeros(elems)
-            return Prepared([array], lambda: dist.all_to_all_single(received, tensor), lambda: [received.numpy()])
-        if operation == "reducescatter":
-            share = torch.zeros(elems // self.size)
-            return Prepared([array], lambda: dist.reduce_scatter_tensor(share, tensor), lambda: [share.numpy()])
+            return Prepared([array], lambda: dist.broadcast(tensor, 0), lambda _: [array])
+        # What fills a tensor of so many elements.
+        moves = {
+            "allgather": (dist.all_gather_into_tensor, elems * self.size),
+            "alltoall": (dist.all_to_all_single, elems),
+            "reducescatter": (dist.reduce_scatter_tensor, elems // self.size),
+        }
+        if operation in moves:
+            move, length = moves[operation]
+
+            def into_new_memory() -> torch.Tensor:
+                result = torch.empty(length)
+                move(result, tensor)
+                return result
+
+            return Prepared([array], into_new_memory, lambda result: [result.numpy()])
         raise NotImplementedError(operation)
 
     def gradients(self, sizes: list[int], mode: str) -> Prepared:
@@ -51,7 +57,7 @@ class Gloo(Library):
         if mode == "separate":
             tensors = [torch.zeros(size) for size in sizes]
             arrays = [tensor.numpy() for tensor in tensors]
-            return Prepared(arrays, lambda: _reduce_all(tensors), lambda: arrays)
+            return Prepared(arrays, lambda: _reduce_all(tensors), lambda _: arrays)
         if mode not in ("copies", "views"):
             raise NotImplementedError(mode)
         groups = buckets(sizes, _BUCKET_ELEMS)
@@ -63,7 +69,7 @@ class Gloo(Library):
         ]
         if mode == "views":
             shown = [view.numpy() for view in views]
-            return Prepared(shown, lambda: _reduce_all(flats), lambda: shown)
+            return Prepared(shown, lambda: _reduce_all(flats), lambda _: shown)
         own = [torch.zeros(size) for size in sizes]
         arrays = [tensor.numpy() for tensor in own]
 
@@ -78,7 +84,7 @@ class Gloo(Library):
                 for number in group:
                     own[number].copy_(views[number])
 
-        return Prepared(arrays, with_copies, lambda: arrays)
+        return Prepared(arrays, with_copies, lambda _: arrays)
 
     def wrapped(self, model: Any, optimizer: Any) -> tuple[Any, Any]:
         """DDP with its best settings for a model on the CPU: bucket views, no broadcast of buffers."""

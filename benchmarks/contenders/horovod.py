@@ -8,11 +8,11 @@ that the ranks share; ours only). Gradient modes: "async" (each submitted as it 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 
-from contenders.library import Library, Prepared
+from contenders.library import Library, Prepared, zeros
 
 
 class Horovod(Library):
@@ -34,24 +34,21 @@ class Horovod(Library):
         """Variants: see the head of the file."""
         hvd, name = self._hvd, self._name(operation)
         tensor, array = self._tensor(elems, resident=variant == "resident")
+        # Bound once, as for the peers.
+        allreduce_, broadcast_, allgather, alltoall = hvd.allreduce_, hvd.broadcast_, hvd.allgather, hvd.alltoall
+        reducescatter, total = hvd.reducescatter, hvd.Sum
         if operation == "allreduce":
-            allreduce_, total = hvd.allreduce_, hvd.Sum
-            return Prepared([array], lambda: allreduce_(tensor, op=total, name=name), lambda: [array])
+            return Prepared([array], lambda: allreduce_(tensor, op=total, name=name), lambda _: [array])
         if operation == "broadcast":
-            return Prepared([array], lambda: hvd.broadcast_(tensor, 0, name=name), lambda: [array])
-        result: list[Any] = [None]
-
-        def run() -> None:
-            if operation == "allgather":
-                result[0] = hvd.allgather(tensor, name=name)
-            elif operation == "alltoall":
-                result[0] = hvd.alltoall(tensor, name=name)
-            else:
-                result[0] = hvd.reducescatter(tensor, op=hvd.Sum, name=name)
-
-        if operation not in ("allgather", "alltoall", "reducescatter"):
+            return Prepared([array], lambda: broadcast_(tensor, 0, name=name), lambda _: [array])
+        made: dict[str, Callable[[], Any]] = {
+            "allgather": lambda: allgather(tensor, name=name),
+            "alltoall": lambda: alltoall(tensor, name=name),
+            "reducescatter": lambda: reducescatter(tensor, op=total, name=name),
+        }
+        if operation not in made:
             raise NotImplementedError(operation)
-        return Prepared([array], run, lambda: [np.asarray(result[0])])
+        return Prepared([array], made[operation], lambda result: [np.asarray(result)])
 
     def gradients(self, sizes: list[int], mode: str) -> Prepared:
         """Modes: see the head of the file."""
@@ -68,7 +65,7 @@ class Horovod(Library):
             for handle in [submit(tensor, op=total, name=name) for tensor, name in named]:
                 wait(handle)
 
-        return Prepared(arrays, run, lambda: arrays)
+        return Prepared(arrays, run, lambda _: arrays)
 
     def wrapped(self, model: Any, optimizer: Any) -> tuple[Any, Any]:
         """DistributedOptimizer with its defaults."""
@@ -90,7 +87,7 @@ class Horovod(Library):
         if self._torch is None:
             if resident:
                 raise NotImplementedError("resident arrays")
-            array = np.zeros(elems, np.float32)
+            array = zeros(elems)
             return array, array
         tensor = self._torch.zeros(elems)
         if resident:

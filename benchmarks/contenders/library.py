@@ -13,20 +13,23 @@ from typing import Any, Callable
 
 import numpy as np
 
+_LINE = 64  # bytes of a cache line
+
 
 @dataclass(frozen=True)
 class Prepared:
     """One operation, ready to be repeated.
 
     Attributes:
-        inputs: float32 arrays over the memory that is sent, to be filled before every call.
-        call: runs the operation once and returns when the result is there.
-        outputs: gives the float32 arrays of the last call's result.
+        inputs: float32 arrays over the memory that is sent, to be filled before every call; see `zeros`.
+        call: runs the operation once and gives its result. What is not in place goes to new memory in every call,
+            allocated as users of the library do it.
+        outputs: the float32 arrays of such a result.
     """
 
     inputs: list[np.ndarray]
     call: Callable[[], Any]
-    outputs: Callable[[], list[np.ndarray]]
+    outputs: Callable[[Any], list[np.ndarray]]
 
 
 class Library:
@@ -78,6 +81,13 @@ def connect(name: str) -> Library:
     module, _, flavour = name.partition(".")
     made: Library = importlib.import_module(f"contenders.{module}").make(flavour)
     return made
+
+
+def zeros(elems: int) -> np.ndarray:
+    """float32 [elems] that begins at a cache line, as torch's tensors do: no contender's input is better placed."""
+    memory = np.zeros(4 * elems + _LINE, np.uint8)
+    begin = -memory.ctypes.data % _LINE
+    return memory[begin : begin + 4 * elems].view(np.float32)
 
 
 def buckets(sizes: list[int], limit_elems: int) -> list[list[int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from mpi4py import MPI
 
-from contenders.library import Library, Prepared, buckets
+from contenders.library import Library, Prepared, buckets, zeros
 
 _BUCKET_ELEMS = (25 << 20) // 4
 
@@ -25,39 +25,46 @@ class Mpi(Library):
     def collective(self, operation: str, elems: int, variant: str) -> Prepared:
         """No variants."""
         world, size = self._world, self.size
-        source = np.zeros(elems, np.float32)
+        source = zeros(elems)
+        # Bound once: attribute look-ups in the measured call would be ours, not MPI's.
+        allreduce, in_place, broadcast = world.Allreduce, MPI.IN_PLACE, world.Bcast
         if operation == "allreduce":
-            # Bound once: attribute look-ups in the measured call would be ours, not MPI's.
-            allreduce, in_place = world.Allreduce, MPI.IN_PLACE
-            return Prepared([source], lambda: allreduce(in_place, source), lambda: [source])
+            return Prepared([source], lambda: allreduce(in_place, source), lambda _: [source])
         if operation == "broadcast":
-            return Prepared([source], lambda: world.Bcast(source, 0), lambda: [source])
-        if operation == "allgather":
-            gathered = np.zeros(elems * size, np.float32)
-            return Prepared([source], lambda: world.Allgather(source, gathered), lambda: [gathered])
-        if operation == "alltoall":
-            received = np.zeros(elems, np.float32)
-            return Prepared([source], lambda: world.Alltoall(source, received), lambda: [received])
-        if operation == "reducescatter":
-            share = np.zeros(elems // size, np.float32)
-            return Prepared([source], lambda: world.Reduce_scatter_block(source, share), lambda: [share])
+            return Prepared([source], lambda: broadcast(source, 0), lambda _: [source])
+        # What fills a buffer of so many elements.
+        moves = {
+            "allgather": (world.Allgather, elems * size),
+            "alltoall": (world.Alltoall, elems),
+            "reducescatter": (world.Reduce_scatter_block, elems // size),
+        }
+        if operation in moves:
+            move, length = moves[operation]
+            empty, float32 = np.empty, np.float32
+
+            def into_new_memory() -> np.ndarray:
+                result = empty(length, float32)
+                move(source, result)
+                return result
+
+            return Prepared([source], into_new_memory, lambda result: [result])
         raise NotImplementedError(operation)
 
     def gradients(self, sizes: list[int], mode: str) -> Prepared:
         """Modes: separate, copies, views."""
         world = self._world
         if mode == "separate":
-            arrays = [np.zeros(size, np.float32) for size in sizes]
+            arrays = [zeros(size) for size in sizes]
 
             def one_by_one() -> None:
                 for array in arrays:
                     world.Allreduce(MPI.IN_PLACE, array)
 
-            return Prepared(arrays, one_by_one, lambda: arrays)
+            return Prepared(arrays, one_by_one, lambda _: arrays)
         if mode not in ("copies", "views"):
             raise NotImplementedError(mode)
         groups = buckets(sizes, _BUCKET_ELEMS)
-        flats = [np.zeros(sum(sizes[number] for number in group), np.float32) for group in groups]
+        flats = [zeros(sum(sizes[number] for number in group)) for group in groups]
         views: list[np.ndarray] = []
         for group, flat in zip(groups, flats):
             edges = np.cumsum([sizes[number] for number in group])[:-1]
@@ -68,8 +75,8 @@ class Mpi(Library):
                 for flat in flats:
                     world.Allreduce(MPI.IN_PLACE, flat)
 
-            return Prepared(views, by_bucket, lambda: views)
-        own = [np.zeros(size, np.float32) for size in sizes]
+            return Prepared(views, by_bucket, lambda _: views)
+        own = [zeros(size) for size in sizes]
 
         def with_copies() -> None:
             for group, flat in zip(groups, flats):
@@ -79,7 +86,7 @@ class Mpi(Library):
                 for number in group:
                     own[number][:] = views[number]
 
-        return Prepared(own, with_copies, lambda: own)
+        return Prepared(own, with_copies, lambda _: own)
 
 
 def make(flavour: str) -> Library:
