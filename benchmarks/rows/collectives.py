@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from harness.contest import Contest, Effort, Entry, Part
 from harness.plan import Plan
@@ -19,11 +19,15 @@ from rows import upstream
 
 SIZES = (4, 1 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20)
 _ALLREDUCE_SIZES = {"all": SIZES, "few": SIZES[:-1], "smoke": (4, 64 << 10, 1 << 20, 16 << 20)}
-_OTHER_SIZES = {"all": (1 << 10, 64 << 10, 1 << 20, 16 << 20), "few": (1 << 10, 1 << 20), "smoke": (64 << 10,)}
+SHARE_SIZES = SIZES[:5]
 OPERATIONS = ("allreduce", "broadcast", "allgather", "alltoall", "reducescatter")
+_IN_PLACE = ("allreduce", "broadcast")
 _PEERS = ("torch gloo", "openmpi", "mpich", "other horovod")
 CROWDED_NAMES = ("ours (torch)", *_PEERS)
 _LARGE = 16 << 20
+_NEW_MEMORY = (
+    "The result goes to new memory in every call, of every contender: numpy.empty for the MPIs, torch.empty for gloo."
+)
 
 
 def label(size_bytes: int) -> str:
@@ -106,30 +110,34 @@ def _resident_checks(row: Row) -> list[Check]:
 
 
 def other_rows(contest: Contest, plan: Plan) -> Iterator[Row]:
-    """Broadcast, allgather, alltoall and reducescatter, each rank giving that many bytes."""
-    for operation in OPERATIONS[1:]:
-        for size in _OTHER_SIZES[plan.rows]:
-            parts = [_part("ours (torch)", "ours", "ours (torch)", operation, size)]
-            parts += [_part(name, "peer", name, operation, size) for name in _PEERS if contest.knows(name)]
-            name = f"{operation} {label(size)}"
-            row = _curve_row(name, contest.measure(parts, what=name), operation, size)
-            if operation != "broadcast":
-                row.note = (
-                    "Peers write into a buffer that they keep; Horovod's interface returns a new tensor each time."
-                )
-            yield row
+    """Broadcast, allgather, alltoall and reducescatter; without targets."""
+    return _plain_rows(contest, plan, OPERATIONS[1:])
 
 
 def crowded_rows(contest: Contest, plan: Plan) -> Iterator[Row]:
-    """All five with more ranks than two, up to 16 MB; without targets."""
-    for operation in OPERATIONS:
-        for size in (4, *_OTHER_SIZES[plan.rows]) if operation == "allreduce" else _OTHER_SIZES[plan.rows]:
-            name = f"{operation} {label(size)}, {contest.ranks} ranks"
+    """All five with more ranks than two; without targets."""
+    return _plain_rows(contest, plan, OPERATIONS)
+
+
+def _plain_rows(contest: Contest, plan: Plan, operations: Sequence[str]) -> Iterator[Row]:
+    """A row per operation and size, each rank giving that many bytes."""
+    for operation in operations:
+        for size in _plain_sizes(operation, contest.ranks, plan):
+            name = f"{operation} {label(size)}" + (f", {contest.ranks} ranks" if contest.ranks > 2 else "")
             parts = [_part("ours (torch)", "ours", "ours (torch)", operation, size)]
             parts += [_part(peer, "peer", peer, operation, size) for peer in _PEERS if contest.knows(peer)]
             row = _curve_row(name, contest.measure(parts, what=name), operation, size)
             row.ranks = contest.ranks
+            if operation not in _IN_PLACE:
+                row.note = _NEW_MEMORY
             yield row
+
+
+def _plain_sizes(operation: str, ranks: int, plan: Plan) -> list[int]:
+    """What is scattered needs an element for every rank; what is slow with many ranks has no time in a short run."""
+    least = 4 * ranks if operation in ("alltoall", "reducescatter") else 4
+    most = SHARE_SIZES[-1] if plan.rows == "all" or ranks == 2 else _LARGE - 1
+    return [64 << 10] if plan.quick else [size for size in SHARE_SIZES if least <= size <= most]
 
 
 def in_core_rows(contest: Contest, plan: Plan) -> Iterator[Row]:
