@@ -18,8 +18,9 @@ from typing import Any
 
 from contenders import peers
 from harness.contest import Contest, Effort, Entry, Part
+from harness.row import size_label
+from harness.shares import ratios
 from ranks import resnet50
-from rows.collectives import label
 
 _THIS, _OTHER = "this checkout", "the other"
 _SIZES = (4, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 16 << 20)
@@ -51,7 +52,7 @@ def _orders() -> list[tuple[str, dict[str, Any]]]:
     for operation in ("allreduce", "broadcast", "allgather", "alltoall", "reducescatter"):
         for size in _SIZES if operation == "allreduce" else _SIZES[1:]:
             order = {"task": "collective", "operation": operation, "elems": size // 4, "variant": ""}
-            orders.append((f"{operation} {label(size)}", order))
+            orders.append((f"{operation} {size_label(size)}", order))
     for name, small in (("the 115 gradients of up to 64 KB", True), ("ResNet-50 gradients", False)):
         sizes = resnet50.gradient_sizes(small_only=small)
         orders.append((name, {"task": "gradients", "mode": "async", "sizes": sizes}))
@@ -63,9 +64,8 @@ def _line(name: str, this: Entry, other: Entry) -> str:
     for entry in (this, other):
         if entry.void:
             return f"| {name} | {entry.label}: {entry.void} | | | |"
-    pairs = zip(this.slices, other.slices)
-    ratios = [statistics.median(there) / statistics.median(here) for here, there in pairs]
-    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
+    found = ratios(this.slices, other.slices)
+    low, middle, high = statistics.quantiles(found, n=4, method="inclusive") if len(found) > 1 else found * 3
     return f"| {name} | {this.median * 1e6:.2f} | {other.median * 1e6:.2f} | {middle:.2f} | {low:.2f} to {high:.2f} |"
 
 

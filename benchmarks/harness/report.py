@@ -15,6 +15,7 @@ from typing import Any
 
 from harness.contest import Entry
 from harness.row import Check, Row, merged, merged_checks, middle
+from harness.shares import MEANING, Share, share, table
 
 _UNITS = {"us": 1e6, "ms": 1e3, "s": 1.0}
 
@@ -55,7 +56,10 @@ def markdown(runs: Sequence[Sequence[Row]], about: About) -> str:
     ]
     rows = merged(runs)
     lines += ["", "## Targets", "", *_target_table(rows)]
-    lines += ["", "## Rows slower than the best peer", "", *_slower(rows)]
+    shares = _shares(rows)
+    slower = [f"- {one}" for one in shares if one.slower] or ["None."]
+    lines += ["", "## Share of the best peer", "", MEANING, "", *table(shares)]
+    lines += ["", "## Rows slower than the best peer", "", *slower]
     lines += ["", "## Times", "", "Slowest rank of each iteration, median over the runs of p50 (p99; best).", ""]
     for _, same in rows:
         lines += _times(same)
@@ -64,7 +68,9 @@ def markdown(runs: Sequence[Sequence[Row]], about: About) -> str:
 
 def as_json(runs: Sequence[Sequence[Row]], about: About) -> str:
     """The same for programs; times in seconds, null where there is none."""
-    return json.dumps({**asdict(about), "runs": [[_row(row) for row in run] for run in runs]}, indent=1)
+    shares = [asdict(one) for one in _shares(merged(runs))]
+    rows = [[_row(row) for row in run] for run in runs]
+    return json.dumps({**asdict(about), "shares": shares, "runs": rows}, indent=1)
 
 
 def write(folder: Path, runs: Sequence[Sequence[Row]], about: About) -> str:
@@ -91,17 +97,8 @@ def _target_table(rows: Sequence[tuple[Row, list[Row]]]) -> list[str]:
     return lines
 
 
-def _slower(rows: Sequence[tuple[Row, list[Row]]]) -> list[str]:
-    lines = []
-    for row, same in rows:
-        leads = [one.lead() for one in same]
-        lead = middle(leads)
-        if 0 < lead < 1:  # a difference of two times may be below 0, and then it is noise
-            names = {entry.label for entry in (one.best_peer() for one in same) if entry}
-            lines.append(
-                f"- {row.name}: {lead:.2f} of the best peer's speed ({', '.join(sorted(names))}; runs: {_list(leads)})"
-            )
-    return lines or ["None."]
+def _shares(rows: Sequence[tuple[Row, list[Row]]]) -> list[Share]:
+    return [found for _, same in rows if (found := share(same))]
 
 
 def _times(same: Sequence[Row]) -> list[str]:

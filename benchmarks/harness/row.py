@@ -70,11 +70,11 @@ class Row:
 
     def best_peer(self) -> Optional[Entry]:
         """The fastest valid peer."""
-        return min(
-            (e for e in self.entries if e.kind == "peer" and not math.isnan(e.median)),
-            key=lambda e: e.median,
-            default=None,
-        )
+        return self._best("peer")
+
+    def best_ours(self) -> Optional[Entry]:
+        """Our fastest valid entry."""
+        return self._best("ours")
 
     def peer_median(self, names: Sequence[str] = ()) -> float:
         """Seconds of the fastest valid peer; nan if there is none. `names`: only peers whose label begins so."""
@@ -86,13 +86,21 @@ class Row:
         return min(valid, default=math.nan)
 
     def ours(self) -> float:
-        """Seconds of our best entry."""
-        return min((e.median for e in self.entries if e.kind == "ours" and not math.isnan(e.median)), default=math.nan)
+        """Seconds of our best entry; nan if there is none."""
+        best = self.best_ours()
+        return best.median if best else math.nan
 
-    def lead(self) -> float:
-        """Best peer / ours: above 1, we are faster; nan if either is missing."""
-        peer = self.best_peer()
-        return peer.median / self.ours() if peer else math.nan
+    def _best(self, kind: str) -> Optional[Entry]:
+        valid = [entry for entry in self.entries if entry.kind == kind and not math.isnan(entry.median)]
+        return min(valid, key=lambda entry: entry.median, default=None)
+
+
+def size_label(size_bytes: int) -> str:
+    """A size as people say it."""
+    for unit, name in ((1 << 20, "MB"), (1 << 10, "KB")):
+        if size_bytes >= unit:
+            return f"{size_bytes // unit} {name}"
+    return f"{size_bytes} B"
 
 
 MPI_NAMES = ("openmpi", "mpich")

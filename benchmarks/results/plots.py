@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import matplotlib as mpl
+from harness.row import size_label
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
-from rows.collectives import label as size_label
 
 from results.figures import Bars, Curves
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from rows.collectives import label as size_label
+from harness.row import size_label
 
 from results.figures import Bars, Curves
 

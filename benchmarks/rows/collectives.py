@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 
 from harness.contest import Contest, Effort, Entry, Part
 from harness.plan import Plan
-from harness.row import MPI_NAMES, Check, Row
+from harness.row import MPI_NAMES, Check, Row, size_label
+from harness.shares import TABLE_SIZES
 
 from rows import upstream
 
-SIZES = (4, 1 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20)
+SIZES = (*TABLE_SIZES, 64 << 20, 256 << 20)
 _ALLREDUCE_SIZES = {"all": SIZES, "few": SIZES[:-1], "smoke": (4, 64 << 10, 1 << 20, 16 << 20)}
-SHARE_SIZES = SIZES[:5]
 OPERATIONS = ("allreduce", "broadcast", "allgather", "alltoall", "reducescatter")
 _IN_PLACE = ("allreduce", "broadcast")
 _PEERS = ("torch gloo", "openmpi", "mpich", "other horovod")
@@ -28,14 +28,6 @@ _LARGE = 16 << 20
 _NEW_MEMORY = (
     "The result goes to new memory in every call, of every contender: numpy.empty for the MPIs, torch.empty for gloo."
 )
-
-
-def label(size_bytes: int) -> str:
-    """A size as people say it."""
-    for unit, name in ((1 << 20, "MB"), (1 << 10, "KB")):
-        if size_bytes >= unit:
-            return f"{size_bytes // unit} {name}"
-    return f"{size_bytes} B"
 
 
 def _part(name: str, kind: str, job: str, operation: str, size_bytes: int, variant: str = "") -> Part:
@@ -54,8 +46,8 @@ def allreduce_rows(contest: Contest, plan: Plan) -> Iterator[Row]:
             parts.append(_part("ours (numpy)", "info", "ours (numpy)", "allreduce", size))
         parts += [_part(name, "peer", name, "allreduce", size) for name in _PEERS if contest.knows(name)]
         parts.append(_part("copy limit", "limit", "copy limit", "copy", size))
-        entries = contest.measure(parts, what=f"allreduce {label(size)}")
-        name = f"allreduce {label(size)}"
+        entries = contest.measure(parts, what=f"allreduce {size_label(size)}")
+        name = f"allreduce {size_label(size)}"
         plain = _curve_row(name, [e for e in entries if e.label != "ours, resident"], "allreduce", size)
         plain.checks = _checks(plain, size, plan)
         yield plain
@@ -123,7 +115,7 @@ def _plain_rows(contest: Contest, plan: Plan, operations: Sequence[str]) -> Iter
     """A row per operation and size, each rank giving that many bytes."""
     for operation in operations:
         for size in _plain_sizes(operation, contest.ranks, plan):
-            name = f"{operation} {label(size)}" + (f", {contest.ranks} ranks" if contest.ranks > 2 else "")
+            name = f"{operation} {size_label(size)}" + (f", {contest.ranks} ranks" if contest.ranks > 2 else "")
             parts = [_part("ours (torch)", "ours", "ours (torch)", operation, size)]
             parts += [_part(peer, "peer", peer, operation, size) for peer in _PEERS if contest.knows(peer)]
             row = _curve_row(name, contest.measure(parts, what=name), operation, size)
@@ -136,8 +128,8 @@ def _plain_rows(contest: Contest, plan: Plan, operations: Sequence[str]) -> Iter
 def _plain_sizes(operation: str, ranks: int, plan: Plan) -> list[int]:
     """What is scattered needs an element for every rank; what is slow with many ranks has no time in a short run."""
     least = 4 * ranks if operation in ("alltoall", "reducescatter") else 4
-    most = SHARE_SIZES[-1] if plan.rows == "all" or ranks == 2 else _LARGE - 1
-    return [64 << 10] if plan.quick else [size for size in SHARE_SIZES if least <= size <= most]
+    most = TABLE_SIZES[-1] if plan.rows == "all" or ranks == 2 else _LARGE - 1
+    return [64 << 10] if plan.quick else [size for size in TABLE_SIZES if least <= size <= most]
 
 
 def in_core_rows(contest: Contest, plan: Plan) -> Iterator[Row]:

@@ -12,9 +12,7 @@ from collections.abc import Iterator
 from contenders import peers
 from harness.contest import Contest, Effort, Entry
 from harness.plan import Plan
-from harness.row import Check, Row
-
-from rows.collectives import label
+from harness.row import Check, Row, size_label
 
 _COUNTS = {4: 1000, 64 << 10: 300, 1 << 20: 60, 16 << 20: 6}
 
@@ -29,7 +27,7 @@ def rows(plan: Plan) -> Iterator[Row]:
             contests[n] = Contest([peers.ours(), peers.mpi("openmpi", create=False)], n, effort, plan.progress)
         for size in sizes:
             if not plan.progress.over():
-                plan.progress.show(f"{' and '.join(map(str, contests))} ranks, allreduce {label(size)}")
+                plan.progress.show(f"{' and '.join(map(str, contests))} ranks, allreduce {size_label(size)}")
                 yield from _of_size(contests, size, plan)
     finally:
         for contest in contests.values():
@@ -58,7 +56,7 @@ def _of_size(contests: dict[int, Contest], size: int, plan: Plan) -> list[Row]:
             continue
         ours, other = entries["ours (torch)", n], entries["openmpi", n]
         base = Entry(two.label, "info", two.slices, two.void)
-        row = Row(f"{n} ranks on the cores of this machine, allreduce {label(size)}", [ours, other, base])
+        row = Row(f"{n} ranks on the cores of this machine, allreduce {size_label(size)}", [ours, other, base])
         row.checks = [Check(f"time <= {n // 2} x that of 2 ranks", ours.median / two.median, n / 2, False)]
         row.note = "Back to back, per iteration; filling the buffer is part of it."
         made.append(row)

@@ -53,7 +53,8 @@ def test_buckets_keep_order_and_limit() -> None:
 
 def test_a_void_peer_is_not_the_best() -> None:
     row = Row("r", [entry("ours", "ours", 2.0), entry("a", "peer", 1.0, void="WRONG"), entry("b", "peer", 4.0)])
-    assert row.lead() == 2.0
+    best = row.best_peer()
+    assert best and best.label == "b"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_the_report_names_slow_missing_and_wrong() -> None:
     )
     text = report.markdown([[row]], report.About(["a setting"], ["a machine"], "2026-01-02", "abc"))
     assert "| allreduce 4 B | <= 1 us | 2 us | **MISSED** |" in text
-    assert "allreduce 4 B: 0.50 of the best peer's speed (a; runs: 0.5)" in text
+    assert "- allreduce 4 B: 0.50 of the best peer's speed (1 pair, too few for an interval; a)" in text
     assert "| b | missing: no wheel | | |" in text
 
 
