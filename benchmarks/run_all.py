@@ -45,8 +45,9 @@ _ALONE: dict[str, Callable[[Plan], Iterable[Row]]] = {
     "import": import_time.rows,
     "negotiation": negotiation.rows,
 }
-_WORLDS = "worlds"  # the collectives of 4 and of 8 ranks
-_WORLD_SIZES = (4, 8)
+_WORLDS = "worlds"  # the collectives of more ranks
+_WORLD_SIZES = {"all": (4, 8), "few": (4,), "smoke": (4,)}
+_LONG = "crowded"  # what a short run leaves out: total times, which say little beside those of `worlds`
 _SHARE = 0.92  # of the minutes; the rest is for what is under way when they are over, and for closing the jobs
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell says it
 
@@ -72,7 +73,7 @@ def main(words: Sequence[str]) -> int:
     """Runs what the command line asks for."""
     asked = _parser().parse_args(words)
     whole = not asked.quick and asked.minutes is None
-    names = asked.rows or [name for name in budget.GROUPS if whole or name != _WORLDS]
+    names = asked.rows or [name for name in budget.GROUPS if whole or name != _LONG]
     extent = _extent(asked, names)
     progress = Progress(sys.stderr)
     progress.show("building the programs of the core, looking for peers")
@@ -151,7 +152,7 @@ class _Runs:
         self._take(_WORLDS, plan, lambda: self._worlds(plan))
 
     def _worlds(self, plan: Plan) -> Iterable[Row]:
-        for ranks in _WORLD_SIZES:
+        for ranks in _WORLD_SIZES[plan.rows]:
             measured = collectives.CROWDED_NAMES
             contenders = [contender for contender in self._contenders if contender.name in measured]
             with Contest(contenders, ranks, plan.effort, plan.progress) as contest:

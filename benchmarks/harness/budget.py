@@ -32,16 +32,17 @@ class Extent:
         return f"{runs}, {self.rounds} slices of {self.slice_s:g} s per contender and row, {self.rows} rows"
 
 
-EVERYTHING = Extent(3, 5, 0.4, "all")
+EVERYTHING = Extent(3, 7, 0.3, "all")
 SMOKE = Extent(1, 2, 0.05, "smoke")
 # The first one that fits is taken.
 _LADDER = (
     EVERYTHING,
-    Extent(3, 5, 0.2, "all"),
-    Extent(2, 5, 0.2, "all"),
+    Extent(3, 7, 0.2, "all"),
+    Extent(2, 7, 0.2, "all"),
     Extent(1, 7, 0.2, "all"),
     Extent(1, 7, 0.2, "few"),
-    Extent(1, 5, 0.15, "few"),
+    Extent(1, 7, 0.1, "few"),
+    Extent(1, 5, 0.1, "few"),
     Extent(1, 3, 0.1, "few"),
 )
 
@@ -63,17 +64,17 @@ class Cost:
 
 START = "start"  # of the jobs
 _COSTS = {
-    START: {"all": Cost(0, 0, 20), "few": Cost(0, 0, 20)},
-    "allreduce": {"all": Cost(42, 5, 1), "few": Cost(36, 1.5, 1)},
-    "collectives": {"all": Cost(64, 1, 1), "few": Cost(32, 0, 1)},
+    START: {"all": Cost(0, 0, 8), "few": Cost(0, 0, 8)},
+    "allreduce": {"all": Cost(42, 2, 1), "few": Cost(36, 0.5, 1)},
+    "collectives": {"all": Cost(72, 0, 1), "few": Cost(72, 0, 1)},
     "gradients": {"all": Cost(21, 2, 1), "few": Cost(15, 1, 1)},
     "training": {"all": Cost(7, 3.5, 2), "few": Cost(7, 1.5, 2)},
-    "core": {"all": Cost(6, 1, 1), "few": Cost(6, 1, 1)},
+    "core": {"all": Cost(6, 0, 1), "few": Cost(6, 0, 1)},
     "idle": {"all": Cost(0, 0, 3), "few": Cost(0, 0, 3)},
     "crowded": {"all": Cost(0, 5, 25), "few": Cost(0, 1.5, 15)},
-    "import": {"all": Cost(0, 0, 120), "few": Cost(0, 0, 20)},
-    "negotiation": {"all": Cost(0, 0, 5), "few": Cost(0, 0, 5)},
-    "worlds": {"all": Cost(168, 10, 50), "few": Cost(88, 5, 50)},
+    "import": {"all": Cost(0, 0, 120), "few": Cost(0, 0, 10)},
+    "negotiation": {"all": Cost(0, 0, 8), "few": Cost(0, 0, 8)},
+    "worlds": {"all": Cost(184, 16, 40), "few": Cost(92, 0, 10)},
 }
 GROUPS = tuple(_COSTS)[1:]
 

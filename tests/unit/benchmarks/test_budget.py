@@ -10,8 +10,9 @@ from harness import budget
 from harness.budget import EVERYTHING, GROUPS, SMOKE
 from harness.contest import Contest, Effort, Part
 from harness.progress import Progress, clock_words
+from harness.shares import LEAST_PAIRS
 
-USUAL = [name for name in GROUPS if name != "worlds"]
+USUAL = [name for name in GROUPS if name != "crowded"]
 TIMED = [budget.START, *USUAL]
 
 
@@ -25,6 +26,10 @@ def test_more_time_never_means_less() -> None:
     lengths = [budget.total_s(TIMED, extent) for extent in chosen]
     assert lengths == sorted(lengths)
     assert chosen[-1] == EVERYTHING and chosen[0] != SMOKE
+
+
+def test_five_minutes_suffice_for_intervals() -> None:
+    assert min(budget.choose(0.92 * 300, TIMED).rounds, EVERYTHING.rounds) >= LEAST_PAIRS
 
 
 def test_fewer_groups_are_measured_longer() -> None:
