@@ -15,14 +15,14 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from contenders.peers import ROOT
 from results import figures
-from results.figures import Curves
+from results.figures import Bars, Curves, Shares
 from results.text import Picture, page
 
-_KEYS = {"date", "revision", "machine", "setting", "runs"}
+_KEYS = {"date", "revision", "machine", "setting", "shares", "runs"}
 
 
 def main(words: Sequence[str]) -> int:
@@ -48,7 +48,9 @@ def main(words: Sequence[str]) -> int:
 
 def pictures_of(report: dict[str, Any], cells: Optional[list[dict[str, Any]]]) -> list[Picture]:
     """All pictures that the figures suffice for."""
-    made = [Picture(f"{_file_name(curves.title)}.svg", curves) for curves in figures.curves(report)]
+    shares = figures.shares(report)
+    made = [Picture("shares.svg", shares)] if shares else []
+    made += [Picture(f"{_file_name(curves.title)}.svg", curves) for curves in figures.curves(report)]
     for name, bars in (
         ("resnet50-step", figures.step(report)),
         ("training", figures.scaling(report)),
@@ -63,9 +65,13 @@ def _draw(pictures: Sequence[Picture], folder: Path) -> None:
     from results import plots  # Matplotlib takes a second to load
 
     folder.mkdir(parents=True, exist_ok=True)
+    draws: dict[type, Callable[..., None]] = {
+        Shares: plots.draw_shares,
+        Curves: plots.draw_curves,
+        Bars: plots.draw_bars,
+    }
     for picture in pictures:
-        draw = plots.draw_curves if isinstance(picture.figure, Curves) else plots.draw_bars
-        draw(picture.figure, folder / picture.name)
+        draws[type(picture.figure)](picture.figure, folder / picture.name)
 
 
 def _read(path: Path) -> Any:

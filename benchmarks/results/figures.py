@@ -1,4 +1,4 @@
-"""From the JSON of a run to what a picture shows: curves and bars. Pure.
+"""From the JSON of a run to what a picture shows: shares, curves and bars. Pure.
 
 Used by `plots` and `text`. Of several runs the median counts, as in the report.
 """
@@ -11,9 +11,29 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from harness.shares import TABLE_SIZES, Share
+
 _STEP = "ResNet-50 gradients, one step"
 _LOOP = "training loop"
 _PLAIN, _WRAPPED = " plain", " wrapped"
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Shares of the best peer's speed, of the collectives in the report's table."""
+
+    shares: list[Share]
+
+    @property
+    def title(self) -> str:
+        return "share of the best peer"
+
+    def panels(self) -> dict[int, dict[str, list[Share]]]:
+        """Number of ranks, then operation, to the shares from small to large."""
+        made: dict[int, dict[str, list[Share]]] = {}
+        for one in sorted(self.shares, key=lambda one: (one.ranks, one.size_bytes)):
+            made.setdefault(one.ranks, {}).setdefault(one.operation, []).append(one)
+        return made
 
 
 @dataclass(frozen=True)
@@ -36,11 +56,12 @@ class Curves:
 
 @dataclass(frozen=True)
 class Bars:
-    """One value for each label, in `unit`."""
+    """One value for each label, in `unit`; `note`: what the values do not say."""
 
     title: str
     unit: str
     values: dict[str, float]
+    note: str = ""
 
 
 def median_s(report: dict[str, Any], row: str, label: str) -> Optional[float]:
@@ -54,6 +75,17 @@ def median_s(report: dict[str, Any], row: str, label: str) -> Optional[float]:
         if entry["label"] == label and entry["p50_s"] is not None
     ]
     return statistics.median(found) if found else None
+
+
+def all_shares(report: dict[str, Any]) -> list[Share]:
+    """Of every row that has one."""
+    return [Share(**one) for one in report["shares"]]
+
+
+def shares(report: dict[str, Any]) -> Optional[Shares]:
+    """Those that the report's table shows."""
+    shown = [one for one in all_shares(report) if one.operation and one.size_bytes in TABLE_SIZES]
+    return Shares(shown) if shown else None
 
 
 def curves(report: dict[str, Any]) -> list[Curves]:
@@ -106,7 +138,11 @@ def faults(cells: list[dict[str, Any]]) -> Optional[Bars]:
         # Infinity: some rank never raised. That is a broken promise and no length of a bar.
         if (seconds := cell["worst_raised_s"]) is not None and math.isfinite(seconds)
     }
-    return Bars("from a rank's death to the error on the last of the others, worst", "ms", values) if values else None
+    broken = sum(len(cell["complaints"]) for cell in cells)
+    runs = sum(cell["runs"] for cell in cells)
+    note = f"{runs} runs; broken promises: {broken or 'none'}. Launcher: until every process was gone."
+    title = "from a fault to the error on the last rank, worst"
+    return Bars(title, "ms", values, note) if values else None
 
 
 def _rows(report: dict[str, Any]) -> list[dict[str, Any]]:

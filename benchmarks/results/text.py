@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from harness.row import size_label
+from harness.shares import MEANING, table
 
-from results.figures import Bars, Curves
+from results.figures import Bars, Curves, Shares, all_shares
 
 
 @dataclass(frozen=True)
@@ -19,18 +20,18 @@ class Picture:
     """A drawn figure and the name of its file, beside the page."""
 
     name: str
-    figure: Curves | Bars
+    figure: Shares | Curves | Bars
 
     def lines(self) -> list[str]:
         """The picture, and its numbers for those who cannot see it."""
-        table = _curve_table(self.figure) if isinstance(self.figure, Curves) else _bar_table(self.figure)
-        return [f"![{self.figure.title}]({self.name})", "", *table, ""]
+        return [f"![{self.figure.title}]({self.name})", "", *_numbers(self.figure), ""]
 
 
 def page(report: dict[str, Any], pictures: Sequence[Picture]) -> str:
     """The whole page."""
     curves = [picture for picture in pictures if isinstance(picture.figure, Curves)]
-    others = [picture for picture in pictures if not isinstance(picture.figure, Curves)]
+    bars = [picture for picture in pictures if isinstance(picture.figure, Bars)]
+    slower = [f"- {one}" for one in all_shares(report) if one.slower] or ["None."]
     lines = [
         "# Results",
         "",
@@ -40,14 +41,29 @@ def page(report: dict[str, Any], pictures: Sequence[Picture]) -> str:
         "",
         *[f"- {line}" for line in (*report["machine"], *report["setting"])],
         "",
+        "## Share of the best peer",
+        "",
+        MEANING,
+        "",
+        *[line for picture in pictures if isinstance(picture.figure, Shares) for line in picture.lines()],
+        "## Rows slower than the best peer",
+        "",
+        *slower,
+        "",
     ]
     if curves:
         lines += ["## Speed against size", ""]
         lines += ["The bytes of a rank's tensor divided by the time of the slowest rank; higher is faster.", ""]
         lines += [line for picture in curves for line in picture.lines()]
-    for picture in others:
+    for picture in bars:
         lines += [f"## {picture.figure.title[0].upper()}{picture.figure.title[1:]}", "", *picture.lines()]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _numbers(figure: Shares | Curves | Bars) -> list[str]:
+    if isinstance(figure, Shares):
+        return table(figure.shares)
+    return _curve_table(figure) if isinstance(figure, Curves) else _bar_table(figure)
 
 
 def _curve_table(curves: Curves) -> list[str]:
@@ -63,7 +79,7 @@ def _curve_table(curves: Curves) -> list[str]:
 
 def _bar_table(bars: Bars) -> list[str]:
     rows = [f"| {name} | {_number(value)} |" for name, value in bars.values.items()]
-    return [f"| | {bars.unit} |", "|---|---|", *rows]
+    return [f"| | {bars.unit} |", "|---|---|", *rows, *(["", bars.note] if bars.note else [])]
 
 
 def _number(value: Optional[float]) -> str:

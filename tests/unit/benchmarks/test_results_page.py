@@ -16,7 +16,7 @@ from harness import report
 from harness.contest import Entry
 from harness.row import Row
 from results import figures
-from results.text import Picture, page
+from results.text import page
 
 needs_matplotlib = pytest.mark.skipif(not importlib.util.find_spec("matplotlib"), reason="Matplotlib is not installed.")
 
@@ -39,7 +39,7 @@ def one_run(factor: float) -> list[Row]:
         curve_row(1 << 10, 1e-5 * factor),
         resident,
         curve_row(1 << 20, 1e-3, "broadcast", 4),
-        Row("ResNet-50 gradients, one step", [entry("mpich", "peer", 0.02), entry("ours", "ours", 0.01)]),
+        Row("ResNet-50 gradients, one step", [entry("mpich", "peer", 0.02), entry("ours", "ours", 0.04)]),
         Row("training loop, ResNet-50-shaped", [entry(label, "info", seconds) for label, seconds in loop]),
     ]
 
@@ -52,9 +52,14 @@ def recorded() -> dict[str, Any]:
 
 
 CELLS = [
-    {"name": "idle rank 0", "worst_raised_s": 0.25},
-    {"name": "idle rank 1", "worst_raised_s": float("inf")},
-    {"name": "idle rank 3", "worst_raised_s": None},
+    {"name": "idle rank 0", "runs": 20, "worst_raised_s": 0.25, "complaints": []},
+    {
+        "name": "idle rank 1",
+        "runs": 20,
+        "worst_raised_s": float("inf"),
+        "complaints": ["rank 2 did not raise", "code 0"],
+    },
+    {"name": "idle rank 3", "runs": 0, "worst_raised_s": None, "complaints": ["the job hangs"]},
 ]
 
 
@@ -70,21 +75,41 @@ def test_curves_are_medians_of_the_runs(recorded: dict[str, Any]) -> None:
 
 def test_bars(recorded: dict[str, Any]) -> None:
     step, scaling, faults = figures.step(recorded), figures.scaling(recorded), figures.faults(CELLS)
-    assert step and list(step.values.items()) == [("ours", pytest.approx(10)), ("mpich", pytest.approx(20))]
+    assert step and list(step.values.items()) == [("mpich", pytest.approx(20)), ("ours", pytest.approx(40))]
     assert scaling and scaling.values == {"ours (torch)": pytest.approx(80)}  # gloo's plain loop is missing
     assert faults and faults.values == {"idle rank 0": pytest.approx(250)}
+    assert faults.note.startswith("40 runs; broken promises: 3.")
+
+
+def test_shares_are_those_of_the_table_by_ranks(recorded: dict[str, Any]) -> None:
+    shares = figures.shares(recorded)
+    assert shares
+    sizes = {
+        ranks: {operation: [one.size_bytes for one in cells] for operation, cells in lines.items()}
+        for ranks, lines in shares.panels().items()
+    }
+    assert sizes == {2: {"allreduce": [1 << 10, 1 << 24]}, 4: {"broadcast": [1 << 20]}}
 
 
 def test_a_report_without_such_rows_has_no_pictures(recorded: dict[str, Any]) -> None:
-    assert results_page.pictures_of({**recorded, "runs": [[]]}, None) == []
+    assert results_page.pictures_of({**recorded, "shares": [], "runs": [[]]}, None) == []
 
 
 def test_the_page_says_when_where_and_how(recorded: dict[str, Any]) -> None:
-    text = page(recorded, [Picture("a.svg", figures.curves(recorded)[0])])
-    for words in ("2026-01-02", "abc1234", "a machine in some state", "a setting", "![allreduce, 2 ranks](a.svg)"):
+    text = page(recorded, results_page.pictures_of(recorded, CELLS))
+    for words in (
+        "2026-01-02",
+        "abc1234",
+        "a machine in some state",
+        "a setting",
+        "![allreduce, 2 ranks](allreduce-2-ranks.svg)",
+    ):
         assert words in text
     assert "| GB/s | 1 KB | 16 MB |\n|---|---|---|\n| ours (torch) | 0.0512 | 0.419 |" in text
     assert "| ours, resident | - | 3.36 |" in text
+    assert "| | 1 KB | 16 MB | 4 ranks: 1 MB |\n|---|---|---|---|\n| allreduce | 2.00 | 2.00 |  |" in text
+    assert "- ResNet-50 gradients, one step: 0.50 of the best peer's speed (3 pairs, too few" in text
+    assert "broken promises: 3." in text
 
 
 @needs_matplotlib
@@ -103,12 +128,16 @@ def test_pictures_are_the_same_every_time(recorded: dict[str, Any], tmp_path: Pa
         "broadcast-4-ranks.svg",
         "faults.svg",
         "resnet50-step.svg",
+        "shares.svg",
         "training.svg",
     ]
     curves = drawn[0]["allreduce-2-ranks.svg"]
     words_inside = {(part.text or "").strip() for part in ElementTree.fromstring(curves).iter()}
     assert {"allreduce, 2 ranks", "ours (torch)", "openmpi", "ours, resident", "1 KB", "16 MB"} <= words_inside
     assert "mpich" not in words_inside and "date" not in curves
+    shares = ElementTree.fromstring(drawn[0]["shares.svg"])
+    words_inside = {(part.text or "").strip() for part in shares.iter()}
+    assert {"2 ranks", "4 ranks", "allreduce", "1 KB", "1 MB"} <= words_inside
 
 
 def test_matplotlib_is_loaded_only_to_draw() -> None:
