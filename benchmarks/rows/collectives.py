@@ -8,6 +8,7 @@ every rank is the limit.
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 from collections.abc import Iterator, Sequence
 
@@ -27,6 +28,11 @@ CROWDED_NAMES = ("ours (torch)", *_PEERS)
 _LARGE = 16 << 20
 _NEW_MEMORY = (
     "The result goes to new memory in every call, of every contender: numpy.empty for the MPIs, torch.empty for gloo."
+)
+
+_CROWDED = (
+    "More ranks than cores: a rank's time begins when it has a core. What it then waits for others counts, what it had "
+    "waited for the core does not."
 )
 
 
@@ -120,8 +126,9 @@ def _plain_rows(contest: Contest, plan: Plan, operations: Sequence[str]) -> Iter
             parts += [_part(peer, "peer", peer, operation, size) for peer in _PEERS if contest.knows(peer)]
             row = _curve_row(name, contest.measure(parts, what=name), operation, size)
             row.ranks = contest.ranks
-            if operation not in _IN_PLACE:
-                row.note = _NEW_MEMORY
+            crowded = contest.ranks > len(os.sched_getaffinity(0))
+            notes = {_NEW_MEMORY: operation not in _IN_PLACE, _CROWDED: crowded}
+            row.note = " ".join(note for note, holds in notes.items() if holds)
             yield row
 
 
