@@ -47,7 +47,7 @@ _ALONE: dict[str, Callable[[Plan], Iterable[Row]]] = {
 }
 _WORLDS = "worlds"  # the collectives of more ranks
 _WORLD_SIZES = {"all": (4, 8), "few": (4,), "smoke": (4,)}
-_LONG = "crowded"  # what a short run leaves out: total times, which say little beside those of `worlds`
+_LONG = "crowded"  # what a short run has no time for: it measures more ranks than cores in `worlds`
 _SHARE = 0.92  # of the minutes; the rest is for what is under way when they are over, and for closing the jobs
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell says it
 

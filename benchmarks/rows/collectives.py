@@ -29,7 +29,6 @@ _LARGE = 16 << 20
 _NEW_MEMORY = (
     "The result goes to new memory in every call, of every contender: numpy.empty for the MPIs, torch.empty for gloo."
 )
-
 _CROWDED = (
     "More ranks than cores: a rank's time begins when it has a core. What it then waits for others counts, what it had "
     "waited for the core does not."
