@@ -41,8 +41,12 @@ class Gate:
         self._turn = 0
         self._last_start = 0
 
-    def pass_through(self) -> None:
-        """Returns at the same nanosecond (give or take a tenth of a microsecond) on all ranks.
+    def pass_through(self) -> int:
+        """Returns at the same nanosecond (give or take a tenth of a microsecond) on all ranks that have a core.
+
+        Returns:
+            When it began, in nanoseconds of `time.perf_counter_ns`. In a crowd the instant agreed on: a rank that gets
+            its core later has been waiting for it since then.
 
         Raises:
             TimeoutError: a rank did not come within two minutes.
@@ -56,8 +60,9 @@ class Gate:
             words[place] = time.perf_counter_ns() + _LEAD_NS
         start = self._wait_above(place, self._last_start)
         self._last_start = start
-        while time.perf_counter_ns() < start:
+        while (now := time.perf_counter_ns()) < start:
             pass
+        return now if self._spins else start
 
     def _wait_above(self, place: int, value: int) -> int:
         words, spins, deadline = self._words, 0, 0

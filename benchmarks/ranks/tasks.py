@@ -119,8 +119,7 @@ class Tasks:
             self._iteration += 1
             last = turn == count - 1
             _fill(prepared, patterns.value(rank, iteration), patterned=last)
-            gate.pass_through()
-            begin = clock()
+            begin = gate.pass_through()
             result = call()  # the result before it goes at the same moment, for every contender
             times.append(clock() - begin)
             outputs = prepared.outputs(result)
@@ -135,8 +134,7 @@ class Tasks:
     def _steps(self, loop: Any, order: dict[str, Any]) -> dict[str, Any]:
         clock, times = time.perf_counter_ns, []
         for _ in range(order["iterations"]):
-            self._gate.pass_through()
-            begin = clock()
+            begin = self._gate.pass_through()
             loop.step()
             times.append(clock() - begin)
         # Plain loops see other pictures on every rank and drift apart.

@@ -11,6 +11,7 @@ void Dealloc(PyObject* self) {
   Py_CLEAR(entry->stamp);
   Py_CLEAR(entry->session);
   Py_CLEAR(entry->what);
+  Py_CLEAR(entry->placed);
   FreeObject(self);
 }
 
@@ -40,6 +41,9 @@ PyMemberDef members[] = {
     {"stamp", T_OBJECT_EX, offsetof(Entry, stamp), 0, "the state of the session under which this is valid"},
     {"session", T_OBJECT_EX, offsetof(Entry, session), 0, "the session"},
     {"what", T_OBJECT_EX, offsetof(Entry, what), 0, "for messages"},
+    {"placed", T_OBJECT, offsetof(Entry, placed), 0, "a tensor like the last result, if one is foreseen"},
+    {"placed_elements", T_LONGLONG, offsetof(Entry, placed_elements), 0, "of it"},
+    {"placed_bytes", T_LONGLONG, offsetof(Entry, placed_bytes), 0, "of it"},
     {"busy", T_BOOL, offsetof(Entry, busy), READONLY, "True while the lane uses it"},
     {nullptr, 0, 0, 0, nullptr},
 };

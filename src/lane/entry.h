@@ -23,6 +23,10 @@ struct Entry {
   int32_t n;          // how many
   hvd_handle* handle;
   Door door;
+  // Of a result that is not of the input's shape: a tensor like the last one, and how many elements and bytes that is;
+  // null or None: none is foreseen.
+  PyObject* placed;
+  int64_t placed_elements, placed_bytes;
   char busy;  // while the lane uses it
 };
 

@@ -9,15 +9,14 @@ namespace hvd::lane {
 namespace {
 
 PyObject* New(PyTypeObject* type, PyObject* arguments, PyObject* names) {
-  static const char* keywords[] = {"table", "session", "types",   "hides",   "empty_like",
-                                   "empty", "adapter", "flights", "slice_s", nullptr};
-  PyObject *table, *session, *types, *hides, *empty_like, *empty, *adapter, *flights;
+  static const char* keywords[] = {"table",   "session", "types",   "hides", "empty_like",
+                                   "adapter", "flights", "slice_s", nullptr};
+  PyObject *table, *session, *types, *hides, *empty_like, *adapter, *flights;
   double slice_s;
   Ref wanted = Ref::Own(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "flight_table_type"));
-  if (!wanted ||
-      !PyArg_ParseTupleAndKeywords(arguments, names, "O!O!O!OOOOO!d", const_cast<char**>(keywords), &PyDict_Type,
-                                   &table, &PyDict_Type, &session, &PyTuple_Type, &types, &hides, &empty_like, &empty,
-                                   &adapter, wanted.get(), &flights, &slice_s)) {
+  if (!wanted || !PyArg_ParseTupleAndKeywords(arguments, names, "O!O!O!OOOO!d", const_cast<char**>(keywords),
+                                              &PyDict_Type, &table, &PyDict_Type, &session, &PyTuple_Type, &types,
+                                              &hides, &empty_like, &adapter, wanted.get(), &flights, &slice_s)) {
     return nullptr;
   }
   PyObject* self = PyType_GenericAlloc(type, 0);
@@ -30,7 +29,6 @@ PyObject* New(PyTypeObject* type, PyObject* arguments, PyObject* names) {
   terms.session = Ref::Share(session);
   terms.hides = Ref::Share(hides == Py_None ? nullptr : hides);
   terms.empty_like = Ref::Share(empty_like);
-  terms.empty = Ref::Share(empty);
   terms.adapter = Ref::Share(adapter);
   terms.flights = Ref::Share(flights);
   terms.stamp_name = Ref::Own(PyUnicode_InternFromString("stamp"));

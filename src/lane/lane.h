@@ -13,7 +13,6 @@ struct Terms {
   Ref session;     // dict of the module whose "stamp" tells which entries are valid
   Ref hides;       // of a tensor: whether its memory holds other values than it has; null: it never does
   Ref empty_like;  // a tensor -> a new one of the same form
-  Ref empty;       // (tensor, shape) -> a new one of the same dtype
   Ref adapter;     // for an entry's take_other
   Ref flights;     // FlightTable
   Ref stamp_name;

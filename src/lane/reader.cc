@@ -1,6 +1,8 @@
 #include "lane/reader.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 namespace hvd::lane {
 
@@ -92,16 +94,13 @@ bool Contiguous(const DlTensor& tensor) {
   return true;
 }
 
-bool Empty(const Form& form) { return std::count(form.shape, form.shape + form.ndim, 0) > 0; }
-
 void* ByTable(const DlExchangeTable& table, PyObject* object, const Form& form) {
   DlTensor tensor;
   if (table.tensor_from_object(object, &tensor) != 0) {
     ForgetRefusal();  // a sparse tensor, say, or one of a tracer: the long way knows what to say
     return nullptr;
   }
-  if (tensor.device.type != kDlCpu || DtypeOf(tensor.dtype) != form.dtype) return nullptr;
-  if (tensor.ndim != form.ndim || !std::equal(form.shape, form.shape + form.ndim, tensor.shape)) return nullptr;
+  if (tensor.device.type != kDlCpu || !form.Fits(DtypeOf(tensor.dtype), tensor.ndim, tensor.shape)) return nullptr;
   return Contiguous(tensor) ? static_cast<char*>(tensor.data) + tensor.byte_offset : nullptr;
 }
 
@@ -111,14 +110,24 @@ void* ByBuffer(PyObject* object, const Form& form) {
     ForgetRefusal();
     return nullptr;
   }
-  const bool fits = DtypeOf(buffer.format) == form.dtype && buffer.ndim == form.ndim &&
-                    std::equal(form.shape, form.shape + form.ndim, buffer.shape);
-  void* address = fits ? buffer.buf : nullptr;
+  static_assert(sizeof(Py_ssize_t) == sizeof(int64_t));
+  const auto* shape = reinterpret_cast<const int64_t*>(buffer.shape);
+  void* address = form.Fits(DtypeOf(buffer.format), buffer.ndim, shape) ? buffer.buf : nullptr;
   PyBuffer_Release(&buffer);  // the caller holds the object until the operation is done, as with an address asked for
   return address;
 }
 
 }  // namespace
+
+bool Form::Empty() const {
+  return shape == nullptr ? elements == 0 : std::find(shape, shape + ndim, 0) != shape + ndim;
+}
+
+bool Form::Fits(int32_t found_dtype, int32_t found_ndim, const int64_t* found) const {
+  if (found_dtype != dtype) return false;
+  if (shape != nullptr) return found_ndim == ndim && std::equal(shape, shape + ndim, found);
+  return std::accumulate(found, found + found_ndim, int64_t{1}, std::multiplies<>()) == elements;
+}
 
 bool Reader::Open(PyObject* types) {
   const Py_ssize_t n = PyTuple_Size(types);
@@ -144,7 +153,7 @@ void* Reader::AddressIf(PyObject* tensor, const Form& form) const {
   const PyTypeObject* type = Py_TYPE(tensor);
   for (const Entry& entry : entries_) {
     if (entry.type != type) continue;
-    if (Empty(form)) return nullptr;
+    if (form.Empty()) return nullptr;
     return entry.table != nullptr ? ByTable(*entry.table, tensor, form) : ByBuffer(tensor, form);
   }
   return nullptr;

@@ -9,11 +9,15 @@
 
 namespace hvd::lane {
 
-// What the caller wants a tensor to be.
+// What the caller wants a tensor to be: of that shape, or of any shape of so many elements.
 struct Form {
   int32_t dtype;
   int32_t ndim;
-  const int64_t* shape;
+  const int64_t* shape;  // null: any
+  int64_t elements = 0;  // then
+
+  bool Empty() const;
+  bool Fits(int32_t found_dtype, int32_t found_ndim, const int64_t* found) const;
 };
 
 // Of objects of these exact types; what derives from them may be anything.

@@ -3,26 +3,6 @@
 
 namespace hvd::lane {
 
-namespace {
-
-constexpr int kMostDimensions = 16;
-
-// The shape that the last result had; false if none is foreseen, or with a Python error.
-bool Foreseen(PyObject* entry, Ref* shape, int64_t* extents, int32_t* ndim, int64_t* bytes) {
-  *shape = Ref::Own(PyObject_GetAttrString(entry, "placed"));
-  Ref size = Ref::Own(PyObject_GetAttrString(entry, "placed_bytes"));
-  const Py_ssize_t n = *shape && PyTuple_Check(shape->get()) ? PyTuple_Size(shape->get()) : -1;
-  const bool known = size && n >= 0 && n <= kMostDimensions;
-  if (known) {
-    for (Py_ssize_t i = 0; i < n; ++i) extents[i] = PyLong_AsLongLong(PyTuple_GetItem(shape->get(), i));
-    *ndim = static_cast<int32_t>(n);
-    *bytes = PyLong_AsLongLong(size.get());
-  }
-  return known && PyErr_Occurred() == nullptr;
-}
-
-}  // namespace
-
 PyObject* RunInPlace(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
   if (!WantArguments(2, n)) return nullptr;
   const Lane& lane = AsLane(self);
@@ -56,16 +36,15 @@ PyObject* RunPlaced(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
   const Lane& lane = AsLane(self);
   PyObject* tensor = arguments[1];
   Turn turn(lane, Find(lane.terms, arguments[0]), 1);
-  Ref shape;
-  int64_t extents[kMostDimensions];
-  int32_t ndim = 0;
-  int64_t bytes = 0;
-  if (!turn.usable() || !turn.Aim(0, tensor) || !Foreseen(turn.entry(), &shape, extents, &ndim, &bytes))
-    return Turn::Declined(Py_None);
-  Ref output = Ref::Own(PyObject_CallFunctionObjArgs(lane.terms.empty.get(), tensor, shape.get(), nullptr));
+  if (!turn.usable()) return Turn::Declined(Py_None);
+  const auto* entry = reinterpret_cast<Entry*>(turn.entry());
+  Ref prototype = Ref::Share(entry->placed);
+  const int64_t elements = entry->placed_elements, bytes = entry->placed_bytes;
+  if (!prototype || prototype.get() == Py_None || !turn.Aim(0, tensor)) return Turn::Declined(Py_None);
+  Ref output = Ref::Own(PyObject_CallFunctionObjArgs(lane.terms.empty_like.get(), prototype.get(), nullptr));
   if (!output) return nullptr;
   hvd_op& op = turn.op();
-  op.output = lane.reader.AddressIf(output.get(), {op.dtype, ndim, extents});
+  op.output = lane.reader.AddressIf(output.get(), {op.dtype, 0, nullptr, elements});
   if (op.output == nullptr) return Turn::Declined(Py_None);
   op.output_bytes = bytes;
   const hvd_status status = turn.Run();

@@ -42,11 +42,11 @@ if TYPE_CHECKING or missing:
 
         Attributes:
             stamp: the state of the session under which the call is valid.
-            session, what: see `horovod._core.operations.prepared.Prepared`.
+            session, what, placed, placed_elements, placed_bytes: see `horovod._core.operations.prepared.Prepared`.
             busy: True while a lane uses it.
         """
 
-        __slots__ = ("session", "stamp", "what")
+        __slots__ = ("placed", "placed_bytes", "placed_elements", "session", "stamp", "what")
         stamp: object
         busy = False
 

@@ -5,6 +5,7 @@ Arrays are in host memory, so nothing is staged. bfloat16 is `ml_dtypes.bfloat16
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any, Final, Optional
@@ -35,7 +36,7 @@ class NumpyAdapter:
 
     framework = "numpy"
     maker = "numpy.asarray"
-    lane_terms = LaneTerms((np.ndarray,), None, np.empty_like, lambda array, shape: np.empty(shape, array.dtype))
+    lane_terms = LaneTerms((np.ndarray,), None, np.empty_like)
 
     def owns(self, value: Any) -> bool:
         return isinstance(value, np.ndarray)
@@ -84,8 +85,10 @@ class NumpyAdapter:
     def empty_like(self, tensor: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return np.empty(tensor.shape, tensor.dtype)
 
-    def empty(self, shape: tuple[int, ...], like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        return np.empty(shape, like.dtype)
+    def prototype(self, shape: tuple[int, ...], like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        # One element with the strides of many, of which only the form is ever looked at.
+        strides = [like.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        return np.lib.stride_tricks.as_strided(np.empty(1, like.dtype), shape, strides)
 
     def contiguous(self, tensor: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         # ascontiguousarray would make a scalar one-dimensional.

@@ -51,7 +51,7 @@ class TorchAdapter:
 
     framework = "torch"
     maker = "torch.tensor"
-    lane_terms = LaneTerms(tuple(PLAIN_TYPES), torch.Tensor.is_neg, torch.empty_like, torch.Tensor.new_empty)
+    lane_terms = LaneTerms(tuple(PLAIN_TYPES), torch.Tensor.is_neg, torch.empty_like)
 
     def __init__(self) -> None:
         self._staging_told = False
@@ -108,10 +108,14 @@ class TorchAdapter:
         return NO_MATCH
 
     def empty_like(self, tensor: torch.Tensor) -> torch.Tensor:
-        return torch.empty_like(tensor) if type(tensor) in PLAIN_TYPES else self.empty(tensor.shape, tensor)
+        if type(tensor) in PLAIN_TYPES:
+            return torch.empty_like(tensor)
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
-    def empty(self, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
-        return torch.empty(shape, dtype=like.dtype, device=like.device)
+    def prototype(self, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+        made = torch.empty(shape, dtype=like.dtype, device=like.device)
+        made.untyped_storage().resize_(0)
+        return made
 
     def contiguous(self, tensor: torch.Tensor) -> torch.Tensor:
         if tensor.layout is not torch.strided:

@@ -66,6 +66,7 @@ del _autograd
 
 _lane_in_place = collectives.lane_in_place
 _allreduce_in_place = collectives.allreduce_
+_lane_placed = collectives.lane_placed
 _lane_submit = collectives.lane_submit
 _start_allreduce_in_place = collectives.allreduce_async_
 _finish_quickly = handles.finish_quickly
@@ -256,7 +257,8 @@ def allgather(
     tensor: torch.Tensor, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
     if not needs_operator((tensor,)):
-        return collectives.allgather(dense(tensor), name, process_set)  # type: ignore[no-any-return]
+        gathered = _lane_placed(("allgather", name, process_set, True, 1), tensor)  # as in `allreduce_`
+        return collectives.allgather(dense(tensor), name, process_set) if gathered is None else gathered
     rows = promised_rows(tensor.shape[0], member_count(process_set)) if tensor.dim() else -1
     return torch.ops.horovod.allgather(tensor, name, number_of(process_set), rows)  # type: ignore[no-any-return]
 
@@ -315,7 +317,9 @@ def broadcast_(
     if is_compiling():
         torch.ops.horovod.broadcast_(tensor, root_rank, name, number_of(process_set))
         return tensor
-    collectives.broadcast_(tensor, root_rank, name, process_set)
+    # As in `allreduce_`.
+    if not _lane_in_place(("broadcast", (root_rank, name, process_set)), tensor):
+        collectives.broadcast_(tensor, root_rank, name, process_set)
     increment_versions((tensor,))
     return tensor
 
@@ -340,7 +344,9 @@ def alltoall(
     process_set: ProcessSet = global_process_set,
 ) -> Union[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
     if not needs_operator((tensor,)):
-        return collectives.alltoall(dense(tensor), splits, name, process_set)  # type: ignore[no-any-return]
+        # As in `allreduce_`.
+        received = None if splits is not None else _lane_placed(("alltoall", name, process_set), tensor)
+        return collectives.alltoall(dense(tensor), splits, name, process_set) if received is None else received
     rows = promised_rows(tensor.shape[0], 1) if splits is None and tensor.dim() else -1
     sent = splits if splits is None or isinstance(splits, torch.Tensor) else torch.as_tensor(splits)
     received, received_splits = torch.ops.horovod.alltoall(tensor, sent, name, number_of(process_set), rows)
@@ -377,9 +383,15 @@ def reducescatter(
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
     if not needs_operator((tensor,)):
-        return collectives.reducescatter(  # type: ignore[no-any-return]
-            dense(tensor), name, compression, op, process_set, prescale_factor, postscale_factor
-        )
+        block = None
+        if compression is NoneCompressor:  # as in `allreduce_`
+            key = (name, None, op, prescale_factor, postscale_factor, process_set)
+            block = _lane_placed(("reducescatter", key, True, 1), tensor)
+        if block is None:
+            block = collectives.reducescatter(
+                dense(tensor), name, compression, op, process_set, prescale_factor, postscale_factor
+            )
+        return block  # type: ignore[no-any-return]
     sent, context = compression.compress(tensor)
     block = torch.ops.horovod.reducescatter(
         sent, name, int(op), prescale_factor, postscale_factor, number_of(process_set)

@@ -98,6 +98,16 @@ def test_splits() -> None:
             adapter.values_of(wrong)
 
 
+@pytest.mark.parametrize("shape", [(5,), (2, 3, 4), (1, 1), (7, 1, 2)])
+def test_prototypes_are_good_for_new_arrays(shape: tuple[int, ...]) -> None:
+    like = np.zeros((2, 2), np.float64)
+    prototype = adapter.prototype(shape, like)
+    assert not prototype.flags.owndata
+    made = adapter.empty_like(prototype)
+    assert made.shape == shape and made.dtype == like.dtype and made.flags.c_contiguous and made.flags.owndata
+    assert adapter.address(made) != adapter.address(prototype)
+
+
 def test_scalars_stay_scalars() -> None:
     assert adapter.contiguous(np.float32(1).reshape(())).shape == ()
     assert adapter.is_contiguous(np.zeros(()))

@@ -173,8 +173,8 @@ def test_results_of_a_known_size_go_into_memory_of_their_own(kind: Kind, rows: i
         made: list[Any] = []
 
         class Watched(NumpyAdapter):
-            def empty(self, shape: tuple[int, ...], like: Any) -> Any:
-                made.append(super().empty(shape, like))
+            def empty_like(self, tensor: Any) -> Any:
+                made.append(super().empty_like(tensor))
                 return made[-1]
 
         ops = Collectives(Watched())

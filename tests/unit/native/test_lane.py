@@ -50,8 +50,6 @@ class Call(lane.LaneEntry):
         self.runs: list[tuple[int, int, int]] = []
         self.said: list[tuple[Any, ...]] = []
         self.failure: Optional[BaseException] = None
-        self.placed: Optional[tuple[int, ...]] = None
-        self.placed_bytes = 0
         self.stamp, self.session, self.what = STAMP, "the session", "allreduce 'x'"
 
         def noting(op: Any, n: int, slice_s: float, handle: Any) -> int:
@@ -85,10 +83,7 @@ class Parts(types.SimpleNamespace):
 @pytest.fixture
 def numpy_lane() -> Iterator[Parts]:
     table: dict[Any, Any] = {}
-    made = lane.Lane(
-        table, SESSION, (np.ndarray,), None, np.empty_like, lambda array, shape: np.empty(shape, array.dtype), "me",
-        flight_table(), 0.5,
-    )  # fmt: skip
+    made = lane.Lane(table, SESSION, (np.ndarray,), None, np.empty_like, "me", flight_table(), 0.5)
     yield Parts(table=table, lane=made)
 
 
@@ -262,7 +257,7 @@ def test_python_goes_on_where_the_engine_has_not_ended(numpy_lane: Parts) -> Non
 def test_what_python_raises_comes_out_and_the_tensors_live_on(numpy_lane: Parts) -> None:
     numpy_lane.table["key"] = call = Call(run=lambda op, handle: 8)
     call.failure = KeyboardInterrupt()
-    call.placed, call.placed_bytes = (3,), 12
+    call.placed, call.placed_elements, call.placed_bytes = np.zeros(3, np.float32), 3, 12
     array = np.zeros(3, np.float32)
     for method in ("run_in_place", "run_alike", "run_placed"):
         with pytest.raises(KeyboardInterrupt):
@@ -303,10 +298,11 @@ def interrupt(array: Any) -> bool:
 def test_what_a_signal_handler_raises_on_the_way_comes_out(numpy_lane: Parts) -> None:
     array = np.zeros(3, np.float32)
     numpy_lane.table["key"] = call = Call()
+    call.placed, call.placed_elements, call.placed_bytes = array, 3, 12
     for method in ("run_in_place", "run_alike", "run_placed"):
         with pytest.raises(KeyboardInterrupt):
             getattr(numpy_lane.lane, method)(Interrupting("key"), array)
-        hiding = lane.Lane(numpy_lane.table, SESSION, (np.ndarray,), interrupt, None, None, None, flight_table(), 0.5)
+        hiding = lane.Lane(numpy_lane.table, SESSION, (np.ndarray,), interrupt, None, None, flight_table(), 0.5)
         with pytest.raises(KeyboardInterrupt):
             getattr(hiding, method)("key", array)
     assert not call.runs and not call.busy
@@ -319,7 +315,7 @@ def test_an_entry_that_is_disarmed_on_the_way() -> None:
         call.arm(0, 1, 0, (0, 0, 0, 0))
         return False
 
-    made = lane.Lane({"key": call}, SESSION, (np.ndarray,), disarm, None, None, None, flight_table(), 0.5)
+    made = lane.Lane({"key": call}, SESSION, (np.ndarray,), disarm, None, None, flight_table(), 0.5)
     assert made.run_in_place("key", np.zeros(3, np.float32)) is True and len(call.runs) == 1
     assert made.run_in_place("key", np.zeros(3, np.float32)) is False
 
@@ -338,10 +334,24 @@ def test_a_result_of_a_foreseen_size(numpy_lane: Parts) -> None:
     numpy_lane.table["key"] = call = Call()
     array = np.zeros(3, np.float32)
     assert numpy_lane.lane.run_placed("key", array) is None and not call.runs  # nothing is foreseen
-    call.placed, call.placed_bytes = (6,), 24
+    call.placed, call.placed_elements, call.placed_bytes = np.zeros(6, np.float32), 6, 24
     result = numpy_lane.lane.run_placed("key", array)
     assert result.shape == (6,) and call.runs == [(array.ctypes.data, result.ctypes.data, 24)]
     assert call.op.output_bytes == 0
+
+
+def test_a_result_whose_prototype_is_of_another_kind(numpy_lane: Parts) -> None:
+    numpy_lane.table["key"] = call = Call()
+    for prototype, elements in (
+        (np.zeros(6), 6),
+        (np.zeros(6, np.float32), 5),
+        (np.zeros((2, 3), np.float32, order="F"), 6),
+        (np.zeros(0, np.float32), 0),
+        (None, 6),
+    ):
+        call.placed, call.placed_elements, call.placed_bytes = prototype, elements, 24
+        assert numpy_lane.lane.run_placed("key", np.zeros(3, np.float32)) is None
+    assert not call.runs and not call.busy
 
 
 def test_a_result_of_another_size(numpy_lane: Parts) -> None:
@@ -350,7 +360,7 @@ def test_a_result_of_another_size(numpy_lane: Parts) -> None:
         return OK
 
     numpy_lane.table["key"] = call = Call(run=other)
-    call.placed, call.placed_bytes = (6,), 24
+    call.placed, call.placed_elements, call.placed_bytes = np.zeros(6, np.float32), 6, 24
     array = np.zeros(3, np.float32)
     assert numpy_lane.lane.run_placed("key", array) == "the engine's"
     assert call.said[0][:3] == ("take other", OK, array) and call.said[0][4] == "me"
@@ -368,11 +378,11 @@ def test_it_can_be_done_without() -> None:
 
 def test_wrong_terms_are_refused() -> None:
     with pytest.raises(TypeError, match="must hold types"):
-        lane.Lane({}, {}, (3,), None, None, None, None, flight_table(), 1.0)
+        lane.Lane({}, {}, (3,), None, None, None, flight_table(), 1.0)
     with pytest.raises(ValueError, match="At most 4 types"):
-        lane.Lane({}, {}, (int,) * 5, None, None, None, None, flight_table(), 1.0)
+        lane.Lane({}, {}, (int,) * 5, None, None, None, flight_table(), 1.0)
     with pytest.raises(TypeError, match="FlightTable"):
-        lane.Lane({}, {}, (int,), None, None, None, None, {}, 1.0)
+        lane.Lane({}, {}, (int,), None, None, None, {}, 1.0)
     for numbers, kind in ((3, Flight), (itertools.count(), lane.LaneFlight), (itertools.count(), int)):
         with pytest.raises(TypeError, match="An iterator of numbers and a class"):
             lane.FlightTable({}, numbers, kind, 1.0)

@@ -118,9 +118,7 @@ class Setting:
         self.calls: dict[Any, Any] = {}
         self.filed: dict[int, Any] = {}
         self.flights = lane.FlightTable(self.filed, itertools.count(1) if numbers is None else numbers, Flight, 0.5)
-        self.lane = lane.Lane(
-            self.calls, {"stamp": STAMP}, (np.ndarray,), None, np.empty_like, None, "me", self.flights, 0.5
-        )
+        self.lane = lane.Lane(self.calls, {"stamp": STAMP}, (np.ndarray,), None, np.empty_like, "me", self.flights, 0.5)
 
 
 @pytest.fixture
@@ -320,7 +318,7 @@ def test_a_result_that_nobody_can_make(setting: Setting) -> None:
         raise MemoryError
 
     setting.calls["key"] = call = Call(setting.engine, 2)
-    made = lane.Lane(setting.calls, {"stamp": STAMP}, (np.ndarray,), None, no_memory, None, None, setting.flights, 0.5)
+    made = lane.Lane(setting.calls, {"stamp": STAMP}, (np.ndarray,), None, no_memory, None, setting.flights, 0.5)
     with pytest.raises(MemoryError):
         made.start_alike("key", arrays(2), False, False, False)
     assert not setting.engine.submitted and not call.busy

@@ -94,3 +94,11 @@ def test_dense_view_refuses_gaps_and_overlaps() -> None:
     assert dense_view(torch.rand(1).expand(3)) is None
     assert dense_view(torch.rand(2, 2).to_sparse()) is None
     assert dense_view(torch._neg_view(torch.rand(3))) is None
+
+
+def test_prototypes_are_good_for_new_tensors() -> None:
+    prototype = adapter.prototype((2, 3), torch.zeros(4, dtype=torch.float16))
+    assert prototype.untyped_storage().nbytes() == 0
+    made = adapter.empty_like(prototype)
+    assert made.shape == (2, 3) and made.dtype is torch.float16 and made.is_contiguous()
+    assert made.untyped_storage().nbytes() == 12

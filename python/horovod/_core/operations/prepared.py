@@ -34,13 +34,13 @@ class Prepared(LaneEntry):
         address, n: of the op structs.
         handle: where the engine writes the handle; `handle_address` points there.
         what: for messages.
-        placed, placed_bytes: of a result that is not of the input's shape: what the caller may give memory for. None:
-            the core allocates it.
+        placed, placed_elements, placed_bytes: of a result that is not of the input's shape: a prototype of what the
+            caller may give memory for. None: the core allocates it.
     """
 
     __slots__ = (
-        "_keep", "address", "dtype", "first", "handle", "handle_address", "member_keys", "members", "n", "placed",
-        "placed_bytes", "run", "shape",
+        "_keep", "address", "dtype", "first", "handle", "handle_address", "member_keys", "members", "n", "run",
+        "shape",
     )  # fmt: skip
 
     def __init__(self, current: session.Session, what: str, members: Sequence[abi.HvdOp]) -> None:
@@ -59,8 +59,8 @@ class Prepared(LaneEntry):
         self.member_keys: list[tuple[Any, Any]] = []
         self.dtype: Any = None
         self.shape: Any = None
-        self.placed: Optional[tuple[int, ...]] = None
-        self.placed_bytes = 0
+        self.placed: Any = None
+        self.placed_elements = self.placed_bytes = 0
         self._keep = (block, members)
         self.arm(self.address, n, self.handle_address, current.engine.door)
 

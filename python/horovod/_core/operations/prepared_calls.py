@@ -68,7 +68,8 @@ class PreparedCalls:
             shape = (rows, *adapter.shape(tensors[0])[1:])
             size = dtypes.elements(shape) * dtypes.ITEM_BYTES[adapter.dtype(tensors[0])]
             if 0 < size <= _MOST_PLACED_BYTES:
-                ready.placed, ready.placed_bytes = shape, size
+                ready.placed = adapter.prototype(shape, tensors[0])
+                ready.placed_elements, ready.placed_bytes = dtypes.elements(shape), size
         self.keep(key, ready)
 
     def aim(self, ready: Prepared, tensor: Any) -> bool:
@@ -111,7 +112,7 @@ class PreparedCalls:
             self._table[key] = ready
             return None
         adapter, first = self._adapter, ready.first
-        output = adapter.empty(ready.placed, tensor)
+        output = adapter.empty_like(ready.placed)
         first.output, first.output_bytes = adapter.address(output), ready.placed_bytes
         status = ready.run_once((tensor, output))
         first.output_bytes = 0

@@ -28,6 +28,7 @@ class TensorOperations:
     Attributes:
         prepared: the calls made before, ready to go again.
         lane_in_place: the fastest way for a prepared operation in place: (key, tensor), False if there is none.
+        lane_placed: the fastest way for one whose result is probably as long as the last one: it, or None.
         lane_submit: the fastest way to submit one: a handle for users, None if there is none.
         lane_again: the same of a `Prepared` that is in no table: (prepared, tensor) -> `handles.Pending`.
     """
@@ -40,8 +41,8 @@ class TensorOperations:
         self.lane_in_place: Callable[[Hashable, Any], Any] = _no_lane if lane is None else lane.run_in_place
         self.lane_submit: Callable[[Hashable, Any], Any] = _no_lane if lane is None else lane.submit_in_place
         self.lane_again: Callable[[Any, Any], Any] = _no_lane if lane is None else lane.start_in_place
+        self.lane_placed: Callable[[Hashable, Any], Any] = _no_lane if lane is None else lane.run_placed
         self._lane_alike: Callable[[Hashable, Any], Any] = _no_lane if lane is None else lane.run_alike
-        self._lane_placed: Callable[[Hashable, Any], Any] = _no_lane if lane is None else lane.run_placed
 
     def _run_in_place(self, key: Hashable, tensor: Any) -> bool:
         """Runs an operation of one tensor in place, if it is prepared."""
@@ -54,7 +55,7 @@ class TensorOperations:
 
     def _run_placed(self, key: Hashable, tensor: Any) -> Any:
         """The result of an operation that is prepared, probably as long as the last one; or None."""
-        result = self._lane_placed(key, tensor)
+        result = self.lane_placed(key, tensor)
         return self.prepared.run_placed(key, tensor) if result is None else result
 
     def _require_movable(self, what: str, tensors: Sequence[Any]) -> None:

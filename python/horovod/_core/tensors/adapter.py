@@ -58,13 +58,11 @@ class LaneTerms(NamedTuple):
         types: tensors of exactly these types have DLPack's exchange table, or the buffer protocol.
         hides: of a contiguous tensor on the CPU: True if its memory holds other values than it has. None: never.
         empty_like: makes a new tensor of the same form; any C function is faster than a method of an adapter.
-        empty: makes one of the same dtype and device: (tensor, shape).
     """
 
     types: tuple[type, ...]
     hides: Optional[Callable[[Any], bool]]
     empty_like: Callable[[Any], Any]
-    empty: Callable[[Any, tuple[int, ...]], Any]
 
 
 class Adapter(Protocol):
@@ -137,8 +135,9 @@ class Adapter(Protocol):
         """A new contiguous tensor of the same dtype, shape and device; contents undefined."""
         ...
 
-    def empty(self, shape: tuple[int, ...], like: Any) -> Any:
-        """As `empty_like`, of another shape."""
+    def prototype(self, shape: tuple[int, ...], like: Any) -> Any:
+        """Something to call `empty_like` with, for tensors of another shape than `like`. It has no memory to speak of,
+        and must not be read or written."""
         ...
 
     def contiguous(self, tensor: Any) -> Any:

@@ -57,7 +57,7 @@ class ByteAdapter:
     def empty_like(self, tensor: bytearray) -> bytearray:
         return bytearray(len(tensor))
 
-    def empty(self, shape: tuple[int, ...], like: bytearray) -> bytearray:
+    def prototype(self, shape: tuple[int, ...], like: bytearray) -> bytearray:
         return bytearray(shape[0])
 
     def contiguous(self, tensor: bytearray) -> bytearray:
