@@ -58,6 +58,9 @@ class _DeltaAccess(GradientAccess):
         super()._add_reducer(numbers, groups)
         self._ready.update(dict.fromkeys(numbers, self._count))
 
+    def send_again(self, number: int, parameter: torch.Tensor) -> bool:
+        return False  # gradients stay here
+
     def _count(self, number: int) -> None:
         count = self._counts.get(number, 0) + 1
         if count > self.passes:

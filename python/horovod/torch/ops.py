@@ -258,7 +258,9 @@ def allgather(
 ) -> torch.Tensor:
     if not needs_operator((tensor,)):
         gathered = _lane_placed(("allgather", name, process_set, True, 1), tensor)  # as in `allreduce_`
-        return collectives.allgather(dense(tensor), name, process_set) if gathered is None else gathered
+        if gathered is None:
+            gathered = collectives.allgather(dense(tensor), name, process_set)
+        return gathered  # type: ignore[no-any-return]
     rows = promised_rows(tensor.shape[0], member_count(process_set)) if tensor.dim() else -1
     return torch.ops.horovod.allgather(tensor, name, number_of(process_set), rows)  # type: ignore[no-any-return]
 
@@ -346,7 +348,9 @@ def alltoall(
     if not needs_operator((tensor,)):
         # As in `allreduce_`.
         received = None if splits is not None else _lane_placed(("alltoall", name, process_set), tensor)
-        return collectives.alltoall(dense(tensor), splits, name, process_set) if received is None else received
+        if received is None:
+            received = collectives.alltoall(dense(tensor), splits, name, process_set)
+        return received  # type: ignore[no-any-return]
     rows = promised_rows(tensor.shape[0], 1) if splits is None and tensor.dim() else -1
     sent = splits if splits is None or isinstance(splits, torch.Tensor) else torch.as_tensor(splits)
     received, received_splits = torch.ops.horovod.alltoall(tensor, sent, name, number_of(process_set), rows)

@@ -9,6 +9,7 @@ strange strides, replaced by the user); when something is submitted, and in whic
 from __future__ import annotations
 
 import dataclasses
+import functools
 import warnings
 import weakref
 from collections.abc import Sequence
@@ -67,7 +68,8 @@ class GradientAccess:
         # One reducer for the parameters known at the start, one more for each later batch of them.
         self._reducers: list[GradientReducer] = []
         self._batches: list[list[int]] = []
-        self._reducer_of: dict[int, GradientReducer] = {}
+        self._ready: dict[int, Callable[[Any], None]] = {}
+        self._ready_again: dict[int, Callable[[Any, Any], bool]] = {}
         self._homes: dict[int, GradientHome] = {}
         self._frozen: list[int] = []
         # Numbers of parameters whose last gradient was sparse -> its sparse dimensions.
@@ -131,7 +133,7 @@ class GradientAccess:
         fresh: list[int] = []
         self._frozen = []
         for number, parameter in enumerate(self._names.parameters):
-            if number in self._reducer_of:
+            if number in self._ready:
                 continue
             if parameter.requires_grad:
                 fresh.append(number)
@@ -143,7 +145,7 @@ class GradientAccess:
                 parameter = self._names.parameters[number]
                 if self._homes_wanted and wants_home(parameter):
                     self._homes[number] = GradientHome()
-                hook = _make_hook(weakref.ref(self), number, self._homes.get(number))
+                hook = functools.partial(_on_gradient, weakref.ref(self), number, self._homes.get(number))
                 register: Any = parameter.register_post_accumulate_grad_hook
                 earlier, _hook_of[parameter] = _hook_of.get(parameter), register(hook)
                 if earlier is not None:
@@ -160,7 +162,8 @@ class GradientAccess:
         reducer = self._make_reducer(numbers, groups)
         self._reducers.append(reducer)
         self._batches.append(numbers)
-        self._reducer_of.update(dict.fromkeys(numbers, reducer))
+        self._ready.update(dict.fromkeys(numbers, reducer.ready))
+        self._ready_again.update(dict.fromkeys(numbers, reducer.ready_again))
 
     def _make_reducer(self, numbers: list[int], groups: Any) -> GradientReducer:
         names = self._names
@@ -229,6 +232,7 @@ class GradientAccess:
                 grad.detach().copy_(own)
             else:
                 parameter.grad = own.detach() if given.data_ptr() != address else given
+        return written
 
     def settle(self) -> None:
         """Ends a step that has begun: waits for what is under way. The next `synchronize` does not reduce it again."""
@@ -264,7 +268,7 @@ class GradientAccess:
         if grad is None or grad.layout is not torch.strided or not grad.is_contiguous():
             return False
         own = grad.data
-        if not self._reducer_of[number].ready_again(number, own):
+        if not self._ready_again[number](number, own):
             return False
         self._sent[number] = grad, own.data_ptr(), own, False
         return True
@@ -273,7 +277,8 @@ class GradientAccess:
         parameter = self._names.parameters[number]
         grad = parameter.grad
         if grad is None:
-            grad = parameter.grad = self._nothing(number, parameter)
+            sparse_dims = self._sparse_dims.get(number, self._expected_sparse_dims)
+            grad = parameter.grad = _nothing(parameter, sparse_dims)
         home = self._homes.get(number)
         if home is not None and grad is home.view and grad.data_ptr() == home.address:
             resident, contiguous = home.tensors
@@ -293,15 +298,6 @@ class GradientAccess:
             own = flat = own.resolve_neg().contiguous()
         self._sent[number] = grad, grad.data_ptr(), own, is_copy
         return flat
-
-    def _nothing(self, number: int, parameter: torch.Tensor) -> torch.Tensor:
-        """What a parameter contributes that has no gradient."""
-        sparse_dims = self._sparse_dims.get(number, self._expected_sparse_dims)
-        if sparse_dims is None:
-            return torch.zeros_like(parameter, requires_grad=False)
-        indices = torch.empty((sparse_dims, 0), dtype=torch.int64, device=parameter.device)
-        values = torch.empty((0, *parameter.shape[sparse_dims:]), dtype=parameter.dtype, device=parameter.device)
-        return torch.sparse_coo_tensor(indices, values, parameter.shape, check_invariants=False)
 
     def _write(self, number: int, reduced: torch.Tensor) -> None:
         parameter = self._names.parameters[number]
@@ -334,6 +330,16 @@ class GradientAccess:
         return finish
 
 
+def _nothing(parameter: torch.Tensor, sparse_dims: Optional[int]) -> torch.Tensor:
+    """What a parameter contributes that has no gradient. sparse_dims: of the gradients that it is known to have; None:
+    dense ones."""
+    if sparse_dims is None:
+        return torch.zeros_like(parameter, requires_grad=False)
+    indices = torch.empty((sparse_dims, 0), dtype=torch.int64, device=parameter.device)
+    values = torch.empty((0, *parameter.shape[sparse_dims:]), dtype=parameter.dtype, device=parameter.device)
+    return torch.sparse_coo_tensor(indices, values, parameter.shape, check_invariants=False)
+
+
 def _tell_autograd(written: Sequence[torch.Tensor]) -> None:
     """The engine has written behind its back."""
     if written:
@@ -349,33 +355,31 @@ def _warn(name: str, how: str, consequence: str) -> None:
     )
 
 
-def _make_hook(
-    reference: weakref.ref[GradientAccess], number: int, home: Optional[GradientHome]
-) -> Callable[[torch.Tensor], None]:
-    """The function that autograd calls when it has accumulated a gradient."""
+def _on_gradient(
+    reference: weakref.ref[GradientAccess], number: int, home: Optional[GradientHome], parameter: torch.Tensor
+) -> None:
+    """What autograd calls, by the last argument, when it has accumulated a gradient."""
+    # A compiled backward pass must not trace into the engine.
+    if is_compiling():
+        _on_gradient_outside_graphs(reference, number, home, parameter)
+        return
+    access = reference()
+    if access is None:
+        return
+    if access._session is not session.current:
+        access.follow_session()
+    # No variable may hold the gradient: `take_in` counts who does.
+    if home is not None and parameter.grad is not home.view and parameter.grad is not None:
+        home.take_in(parameter)
+    if home is not None or not access.send_again(number, parameter):
+        access._ready[number](number)
+    if access._watched is None:
+        access.watch(number)
 
-    def on_gradient(parameter: torch.Tensor) -> None:
-        # A compiled backward pass must not trace into the engine.
-        if is_compiling():
-            outside_graphs(parameter)
-            return
-        access = reference()
-        if access is None:
-            return
-        if access._session is not session.current:
-            access.follow_session()
-        # No variable may hold the gradient: `take_in` counts who does.
-        if home is not None and parameter.grad is not home.view and parameter.grad is not None:
-            home.take_in(parameter)
-        if home is not None or not access.send_again(number, parameter):
-            access._reducer_of[number].ready(number)
-        if access._watched is None:
-            access.watch(number)
 
-    # Not the hook itself: a disabled function takes half a microsecond longer, also where nothing is traced.
-    disable: Any = torch.compiler.disable
-    outside_graphs: Callable[[torch.Tensor], None] = disable(on_gradient)
-    return on_gradient
+# Not the hook itself: a disabled function takes half a microsecond longer, also where nothing is traced.
+_disable: Any = torch.compiler.disable
+_on_gradient_outside_graphs: Callable[..., None] = _disable(_on_gradient)
 
 
 def _source(reference: weakref.ref[GradientAccess]) -> GradientSource:

@@ -333,6 +333,40 @@ def case_replaced_gradient_is_reduced():
     assert torch.allclose(weight, torch.full((300, 300), 1.0 - mean))
 
 
+def case_autograd_is_told_that_gradients_have_changed():
+    model = make_model()
+    optimizer = distributed(model, sgd(model))
+    for x, y in own(batches()):  # the first step and later ones take different ways
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        before = [p.grad._version for p in model.parameters()]
+        optimizer.synchronize()
+        assert all(p.grad._version > count for p, count in zip(model.parameters(), before))
+        with optimizer.skip_synchronize():
+            optimizer.step()
+
+
+def case_gradients_that_are_not_like_the_ones_before():
+    weight = torch.nn.Parameter(torch.zeros(4, 6))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("weight", weight)], op=hvd.Sum)
+    values = torch.arange(24.0).reshape(4, 6) * (hvd.rank() + 1)
+    factor = hvd.size() * (hvd.size() + 1) / 2
+    forms = {
+        "plain": lambda: values.clone(),
+        "plain again": lambda: values.clone(),
+        "other strides": lambda: values.t().contiguous().t(),
+        "with gaps": lambda: torch.stack([values, values], 2)[:, :, 0],
+        "plain once more": lambda: values.clone(),
+    }
+    for name, make in forms.items():
+        for _ in range(2):
+            weight.grad = make()
+            (hook,) = weight._post_accumulate_grad_hooks.values()
+            hook(weight)
+            optimizer.synchronize()
+            assert torch.equal(weight.grad, torch.arange(24.0).reshape(4, 6) * factor), name
+
+
 def case_gradient_replaced_while_under_way_gets_the_result():
     mean = (hvd.size() + 1) / 2
     ramp = torch.arange(90000.0).view(300, 300)
