@@ -52,12 +52,23 @@ std::vector<Ranges> Places(const Batch& batch, const GatherPlan& plan, int n) {
   return places;
 }
 
-Task ExchangeRows(Steps& steps, const Batch& batch, GatherPlan& plan) {
-  std::vector<int64_t> mine;
+Ranges InputsOf(const Batch& batch) {
   Ranges inputs;
-  for (const Tensor& t : batch.tensors) {
-    mine.push_back(t.shape.empty() ? 1 : t.shape[0]);
-    inputs.Add(t.input, nullptr, t.elems * SizeOf(batch.dtype));
+  for (const Tensor& t : batch.tensors) inputs.Add(t.input, nullptr, t.elems * SizeOf(batch.dtype));
+  return inputs;
+}
+
+size_t PieceEnd(const Ranges& part, size_t c) { return std::min(part.total(), (c + 1) * kPieceBytes); }
+
+// The rows of all to all. With the own ones go the data: all of it where it is little, else the first piece.
+Task ExchangeRows(Steps& steps, const Batch& batch, const Ranges& inputs, StoreTrial& trial, GatherPlan& plan) {
+  std::vector<int64_t> mine;
+  for (const Tensor& t : batch.tensors) mine.push_back(t.shape.empty() ? 1 : t.shape[0]);
+  if (!TravelsInline(plan.header_bytes(), inputs.total())) {
+    HVD_CO_TRY(co_await AcquireStages(steps));
+    trial.Start();
+    inputs.Gather(0, PieceEnd(inputs, 0), PieceOf(steps.view(), steps.me(), 0), trial.mode());
+    trial.Pause();
   }
   co_return co_await ExchangeHeaders(steps, reinterpret_cast<const std::byte*>(mine.data()), plan.header_bytes(),
                                      inputs, plan.headers());
@@ -66,12 +77,9 @@ Task ExchangeRows(Steps& steps, const Batch& batch, GatherPlan& plan) {
 // The parts of all members, piece by piece.
 class GatherStream {
  public:
-  GatherStream(Steps& steps, const std::vector<Ranges>& places, size_t header_bytes)
-      : steps_(steps), places_(places), header_bytes_(header_bytes) {}
-  void set_stores(StoreMode shared, StoreMode results) {
-    shared_ = shared;
-    results_ = results;
-  }
+  GatherStream(Steps& steps, const std::vector<Ranges>& places, size_t header_bytes, StoreMode shared,
+               StoreMode results)
+      : steps_(steps), places_(places), header_bytes_(header_bytes), shared_(shared), results_(results) {}
 
   bool is_inline(int member) const { return TravelsInline(header_bytes_, places_[member].total()); }
   // Pieces of the longest part that does not travel inline.
@@ -82,37 +90,40 @@ class GatherStream {
     }
     return (longest + kPieceBytes - 1) / kPieceBytes;
   }
+  // What came with the rows, and the first own piece, which went with them.
   void DrainInline() {
     for (int m = 0; m < steps_.n(); ++m) {
-      if (!is_inline(m)) continue;
       if (m == steps_.me()) {
-        CopyOwn(0, places_[m].total());
-      } else {
+        CopyOwn(0);
+      } else if (is_inline(m)) {
         places_[m].Scatter(0, places_[m].total(), InlineData(steps_, m, header_bytes_));
       }
     }
   }
   void Fill(size_t c, std::byte* piece) {
-    if (is_inline(steps_.me())) return;
     const Ranges& mine = places_[steps_.me()];
-    mine.Gather(c * kPieceBytes, End(mine, c), piece, shared_);
-    CopyOwn(c * kPieceBytes, End(mine, c));
+    if (is_inline(steps_.me())) return;
+    mine.Gather(c * kPieceBytes, PieceEnd(mine, c), piece, shared_);
+    CopyOwn(c);
   }
   void Drain(size_t c) {
     for (int m = 0; m < steps_.n(); ++m) {
       if (m == steps_.me() || is_inline(m)) continue;
-      places_[m].Scatter(c * kPieceBytes, End(places_[m], c), PieceOf(steps_.view(), m, c), results_);
+      places_[m].Scatter(c * kPieceBytes, PieceEnd(places_[m], c), PieceOf(steps_.view(), m, c), results_);
     }
   }
 
  private:
-  static size_t End(const Ranges& r, size_t c) { return std::min(r.total(), (c + 1) * kPieceBytes); }
-  void CopyOwn(size_t from, size_t to) { places_[steps_.me()].CopyOver(from, to, results_); }
+  // Right after it has been read for the others: it is in the cache. What travels inline is less than a piece.
+  void CopyOwn(size_t c) {
+    const Ranges& mine = places_[steps_.me()];
+    mine.CopyOver(c * kPieceBytes, PieceEnd(mine, c), results_);
+  }
 
   Steps& steps_;
   const std::vector<Ranges>& places_;
   size_t header_bytes_;
-  StoreMode shared_ = StoreMode::kOrdinary, results_ = StoreMode::kOrdinary;
+  StoreMode shared_, results_;
 };
 
 }  // namespace
@@ -120,17 +131,17 @@ class GatherStream {
 Task Allgather(const Group& group, Batch& batch) {
   Steps steps(group, batch.seq);
   GatherPlan plan(batch, steps.n());
-  HVD_CO_TRY(co_await ExchangeRows(steps, batch, plan));
+  const Ranges inputs = InputsOf(batch);
+  StoreTrial trial(group, StoreChooser::Use::kAllgather, inputs.total());
+  HVD_CO_TRY(co_await ExchangeRows(steps, batch, inputs, trial, plan));
   HVD_CO_TRY(Allocate(batch, plan, steps.n()));
   const std::vector<Ranges> places = Places(batch, plan, steps.n());
-  GatherStream stream(steps, places, plan.header_bytes());
-  stream.DrainInline();
-  StoreTrial trial(group, StoreChooser::Use::kAllgather, stream.rounds() * kPieceBytes);  // the same on all members
   StoreTrial results(group, StoreChooser::Use::kAllgatherResults, TotalOf(places));
-  stream.set_stores(trial.mode(), results.mode());
+  GatherStream stream(steps, places, plan.header_bytes(), trial.mode(), results.mode());
   trial.Start();
   results.Start();
-  HVD_CO_TRY(co_await StreamPieces(
+  stream.DrainInline();
+  HVD_CO_TRY(co_await StreamAnnounced(
       steps, stream.rounds(), steps.n() * kPieceBytes, [&stream](size_t c, std::byte* piece) { stream.Fill(c, piece); },
       [&stream](size_t c) { stream.Drain(c); }));
   trial.Stop();

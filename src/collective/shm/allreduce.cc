@@ -178,7 +178,9 @@ Task LargeAllreduce(const Group& group, Batch& batch, size_t total) {
     std::memcpy(view.small(steps.me(), which) + sizeof header, offers.data(), offers.size() * sizeof(Offer));
   HVD_CO_TRY(co_await AcquireStages(steps));
   StoreTrial trial(group, header.staged ? StoreChooser::Use::kAllreduce : StoreChooser::Use::kResident, total);
+  trial.Start();
   if (header.staged) StageChunk(steps, all, StreamPlan(total, steps.n()), 0, trial.mode());
+  trial.Pause();
   steps.Take(1);
   view.Publish(steps.taken());
   HVD_CO_TRY(co_await view.AllReached(steps.taken()));

@@ -23,7 +23,6 @@ struct StreamPlan {
   StreamPlan(size_t total, int n);
   size_t chunk_bytes, share_bytes, chunks;
 };
-Task AcquireStages(Steps& steps);
 void StageChunk(Steps& steps, const Ranges& ranges, const StreamPlan& plan, size_t c, StoreMode mode);
 Task StreamReduce(Steps& steps, const Reduction& what, const Ranges& ranges, bool staged, Stores stores);
 

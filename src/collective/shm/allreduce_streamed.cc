@@ -73,14 +73,6 @@ StreamPlan::StreamPlan(size_t total, int n) {
   share_bytes = chunk_bytes / n;
 }
 
-Task AcquireStages(Steps& steps) {
-  for (int which = 0; which < LocalView::kStages; ++which) {
-    if (steps.FirstUse(LocalView::Buffer::kStage, which))
-      co_await steps.view().Acquire(LocalView::Buffer::kStage, which);
-  }
-  co_return Status();
-}
-
 // The shares of the others into the own stage.
 void StageChunk(Steps& steps, const Ranges& ranges, const StreamPlan& plan, size_t c, StoreMode mode) {
   std::byte* stage = steps.view().stage(steps.me(), static_cast<int>(c % LocalView::kStages));

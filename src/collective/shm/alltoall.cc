@@ -68,19 +68,9 @@ std::vector<Ranges> OwnParts(const Batch& batch, int n) {
   return parts;
 }
 
-Task ExchangeSplits(Steps& steps, const Batch& batch, SplitPlan& plan) {
+Task ExchangeSplits(Steps& steps, const Batch& batch, const Ranges& sent, SplitPlan& plan) {
   std::vector<int64_t> mine;
   for (const Tensor& t : batch.tensors) mine.insert(mine.end(), t.splits.begin(), t.splits.end());
-  Ranges sent;
-  // In the order of inline_offset: by destination, then by tensor.
-  for (int d = 0; d < steps.n(); ++d) {
-    for (const Tensor& t : batch.tensors) {
-      size_t first = 0;
-      for (int before = 0; before < d; ++before) first += static_cast<size_t>(t.splits[before]);
-      const size_t row_bytes = t.row_elems * SizeOf(batch.dtype);
-      if (d != steps.me()) sent.Add(t.input + first * row_bytes, nullptr, static_cast<size_t>(t.splits[d]) * row_bytes);
-    }
-  }
   co_return co_await ExchangeHeaders(steps, reinterpret_cast<const std::byte*>(mine.data()), plan.header_bytes(), sent,
                                      plan.headers());
 }
@@ -110,16 +100,37 @@ Result<std::vector<Ranges>> Allocate(Batch& batch, const SplitPlan& plan, int n,
 
 }  // namespace
 
+// With the splits of a rank go its data: all of them where they are few, else the first piece.
 Task Alltoall(const Group& group, Batch& batch) {
   Steps steps(group, batch.seq);
   LocalView& view = steps.view();
   const int n = steps.n(), me = steps.me();
   SplitPlan plan(batch, n);
-  HVD_CO_TRY(co_await ExchangeSplits(steps, batch, plan));
+  const std::vector<Ranges> parts = OwnParts(batch, n);
+  Ranges sent;  // in the order of inline_offset
+  for (int d = 0; d < n; ++d) {
+    if (d != me) sent.Append(parts[d]);
+  }
+  const bool streams = !TravelsInline(plan.header_bytes(), sent.total());
+  const Lanes lanes(n);
+  StoreTrial trial(group, StoreChooser::Use::kAlltoall, sent.total());
+  const auto fill = [&](size_t c, std::byte* piece) {
+    for (int d = 0; d < n && streams; ++d) {
+      const size_t total = parts[d].total();
+      if (d != me)
+        parts[d].Gather(lanes.begin(total, c), lanes.end(total, c), piece + lanes.offset(me, d), trial.mode());
+    }
+  };
+  if (streams) {
+    HVD_CO_TRY(co_await AcquireStages(steps));
+    trial.Start();
+    fill(0, PieceOf(view, me, 0));
+    trial.Pause();
+  }
+  HVD_CO_TRY(co_await ExchangeSplits(steps, batch, sent, plan));
   const Result<std::vector<Ranges>> allocated = Allocate(batch, plan, n, me);
   if (!allocated.ok()) co_return allocated.status();
   const std::vector<Ranges>& places = *allocated;
-  const std::vector<Ranges> parts = OwnParts(batch, n);
   StoreTrial results(group, StoreChooser::Use::kAlltoallResults, TotalOf(places));
   results.Start();
   places[me].CopyOver(0, places[me].total(), results.mode());
@@ -127,18 +138,6 @@ Task Alltoall(const Group& group, Batch& batch) {
     if (m == me || !plan.is_inline(m)) continue;
     places[m].Scatter(0, places[m].total(), InlineData(steps, m, plan.header_bytes()) + plan.inline_offset(m, me));
   }
-  const Lanes lanes(n);
-  const size_t rounds = lanes.rounds(plan.longest_streamed());
-  StoreTrial trial(group, StoreChooser::Use::kAlltoall, rounds * kPieceBytes);  // the same on all members
-  const StoreMode mode = trial.mode();
-  trial.Start();
-  const auto fill = [&](size_t c, std::byte* piece) {
-    for (int d = 0; d < n; ++d) {
-      if (d == me || plan.is_inline(me)) continue;
-      const size_t total = parts[d].total();
-      parts[d].Gather(lanes.begin(total, c), lanes.end(total, c), piece + lanes.offset(me, d), mode);
-    }
-  };
   const auto drain = [&](size_t c) {
     for (int m = 0; m < n; ++m) {
       if (m == me || plan.is_inline(m)) continue;
@@ -147,7 +146,8 @@ Task Alltoall(const Group& group, Batch& batch) {
                         results.mode());
     }
   };
-  HVD_CO_TRY(co_await StreamPieces(steps, rounds, 2 * kPieceBytes, fill, drain));
+  trial.Start();
+  HVD_CO_TRY(co_await StreamAnnounced(steps, lanes.rounds(plan.longest_streamed()), 2 * kPieceBytes, fill, drain));
   trial.Stop();
   results.Stop();
   view.Finish();

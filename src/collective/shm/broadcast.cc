@@ -13,33 +13,51 @@ Ranges RangesOf(const Batch& batch) {
   return ranges;
 }
 
-// Step c + 1 of the root: piece c is filled. Step c + 1 of another: piece c is drained.
+// The pieces of a broadcast: small ones for small batches, so that the copies in and out overlap.
+class Pieces {
+ public:
+  explicit Pieces(size_t total)
+      : total_(total), bytes_(std::clamp(total / 8 / kPage * kPage, kSmallest, kPieceBytes)) {}
+  size_t count() const { return (total_ + bytes_ - 1) / bytes_; }
+  size_t begin(size_t c) const { return c * bytes_; }
+  size_t end(size_t c) const { return std::min(total_, (c + 1) * bytes_); }
+  size_t slots() const { return kStageBytes / bytes_; }
+  size_t offset(size_t c) const { return c % slots() * bytes_; }  // in the stages, which are one piece of memory
+
+ private:
+  static constexpr size_t kPage = 4096, kSmallest = 32 << 10,
+                          kStageBytes = LocalView::kStages * LocalView::stage_bytes();
+  size_t total_, bytes_;
+};
+
+// Step c + 1 of the root: piece c is filled. Step 1 of another: it has come; step c + 2: piece c is drained.
 // Invariant: the root fills the memory of piece c again only when all others have drained it.
-Task SendPieces(const Group& group, Steps& steps, const Ranges& ranges) {
+// The root alone knows how it stores, but only the others feel it: in a batch that is measured it waits for them.
+Task SendPieces(const Group& group, Steps& steps, const Ranges& ranges, const Pieces& pieces) {
   LocalView& view = steps.view();
-  const StoreMode mode = UnmeasuredStores(group, ranges.total());
-  size_t c = 0;
-  for (size_t at = 0; at < ranges.total(); at += kPieceBytes, ++c) {
-    const int which = static_cast<int>(c % kPieces / (kPieces / LocalView::kStages));
-    if (steps.FirstUse(LocalView::Buffer::kStage, which)) co_await view.Acquire(LocalView::Buffer::kStage, which);
-    if (c >= kPieces) HVD_CO_TRY(co_await view.AllReached(static_cast<uint32_t>(c - kPieces + 1)));
-    const size_t end = std::min(ranges.total(), at + kPieceBytes);
-    ranges.Gather(at, end, PieceOf(view, steps.me(), c), mode);
+  StoreTrial trial(group, StoreChooser::Use::kBroadcast, ranges.total());
+  HVD_CO_TRY(co_await AcquireStages(steps));
+  if (trial.is_measured()) HVD_CO_TRY(co_await view.AllReached(1));
+  trial.Start();
+  for (size_t c = 0; c < pieces.count(); ++c) {
+    if (c >= pieces.slots()) HVD_CO_TRY(co_await view.AllReached(static_cast<uint32_t>(c - pieces.slots() + 2)));
+    ranges.Gather(pieces.begin(c), pieces.end(c), view.stage(steps.me(), 0) + pieces.offset(c), trial.mode());
     view.Publish(static_cast<uint32_t>(c + 1));
-    if (steps.Tired(end - at)) co_await Yield();
+    if (steps.Tired(pieces.end(c) - pieces.begin(c))) co_await Yield();
   }
+  if (trial.is_measured()) HVD_CO_TRY(co_await view.AllReached(static_cast<uint32_t>(pieces.count() + 1)));
+  trial.Stop();
   co_return Status();
 }
 
-Task ReceivePieces(Steps& steps, const Ranges& ranges, int root) {
+Task ReceivePieces(Steps& steps, const Ranges& ranges, const Pieces& pieces, int root) {
   LocalView& view = steps.view();
-  size_t c = 0;
-  for (size_t at = 0; at < ranges.total(); at += kPieceBytes, ++c) {
+  view.Publish(1);
+  for (size_t c = 0; c < pieces.count(); ++c) {
     HVD_CO_TRY(co_await view.Reached(root, static_cast<uint32_t>(c + 1)));
-    const size_t end = std::min(ranges.total(), at + kPieceBytes);
-    ranges.Scatter(at, end, PieceOf(view, root, c));
-    view.Publish(static_cast<uint32_t>(c + 1));
-    if (steps.Tired(end - at)) co_await Yield();
+    ranges.Scatter(pieces.begin(c), pieces.end(c), view.stage(root, 0) + pieces.offset(c));
+    view.Publish(static_cast<uint32_t>(c + 2));
+    if (steps.Tired(pieces.end(c) - pieces.begin(c))) co_await Yield();
   }
   co_return Status();
 }
@@ -64,14 +82,15 @@ Task SmallBroadcast(const Batch& batch, Steps& steps, const Ranges& ranges) {
 Task Broadcast(const Group& group, Batch& batch) {
   Steps steps(group, batch.seq);
   const Ranges ranges = RangesOf(batch);
-  if (ranges.total() / kPieceBytes >= LocalView::kFinalStep / 2) co_return TooManySteps();
+  const Pieces pieces(ranges.total());
+  if (pieces.count() >= LocalView::kFinalStep / 2) co_return TooManySteps();
   const bool root = steps.me() == batch.root;
   if (ranges.total() <= LocalView::small_bytes()) {
     HVD_CO_TRY(co_await SmallBroadcast(batch, steps, ranges));
   } else if (root) {
-    HVD_CO_TRY(co_await SendPieces(group, steps, ranges));
+    HVD_CO_TRY(co_await SendPieces(group, steps, ranges, pieces));
   } else {
-    HVD_CO_TRY(co_await ReceivePieces(steps, ranges, batch.root));
+    HVD_CO_TRY(co_await ReceivePieces(steps, ranges, pieces, batch.root));
   }
   if (root) {
     for (const Tensor& t : batch.tensors) {

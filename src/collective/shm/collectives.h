@@ -33,20 +33,20 @@ namespace hvd::collective::shm {
 Task Allreduce(const Group& group, Batch& batch);
 
 // Rows of all members one after the other; the number of rows may differ. Fills in result and received_rows. The
-// numbers of rows travel with the data when a rank's part fits its small buffer (1 synchronisation), else the data is
-// streamed: 2 per chunk, (n + 1) B moved.
+// numbers of rows travel with the data: all of it where a rank's part fits its small buffer, else the first piece of
+// 256 KB (1 synchronisation), and 1 synchronisation for each further piece. (n + 1) B moved.
 Task Allgather(const Group& group, Batch& batch);
 
-// Root stores pieces into its stages, the others copy them out, up to four pieces behind: 1 one-sided synchronisation
-// for a small batch, else 2 per piece. Root moves 2 B, the others 2 B.
+// Root stores pieces into its stages, the others copy them out, up to 1 MB behind: 1 one-sided synchronisation for a
+// small batch, else 1 per piece, and from 1 MB on another. Root moves 2 B, the others 2 B.
 Task Broadcast(const Group& group, Batch& batch);
 
-// Splits of rows to every member. Fills in result and received_rows. As allgather; each chunk has one lane per
+// Splits of rows to every member. Fills in result and received_rows. As allgather; each piece has one lane per
 // destination, so that all receivers are busy all the time. 4 B moved.
 Task Alltoall(const Group& group, Batch& batch);
 
 // Sum (Min, Max, Product) whose block of rows m stays with member m: floor(rows / n) rows, the first rows % n members
-// one more. Fills in result. Small: 1 synchronisation. Else lanes as alltoall: 2 per chunk; 3 B moved.
+// one more. Fills in result. Small: 1 synchronisation. Else lanes as alltoall: 1 per piece; 3 B moved.
 Task Reducescatter(const Group& group, Batch& batch);
 
 // 1 synchronisation.

@@ -1,4 +1,5 @@
-// Barrier and the exchange of small blobs over shared memory; see collectives.h.
+// Barrier, the exchange of small blobs over shared memory and what else is the same in several collectives; see
+// collectives.h and steps.h.
 #include <algorithm>
 #include <cstring>
 
@@ -6,6 +7,14 @@
 #include "collective/shm/steps.h"
 
 namespace hvd::collective::shm {
+
+Task AcquireStages(Steps& steps) {
+  for (int which = 0; which < LocalView::kStages; ++which) {
+    if (steps.FirstUse(LocalView::Buffer::kStage, which))
+      co_await steps.view().Acquire(LocalView::Buffer::kStage, which);
+  }
+  co_return Status();
+}
 
 // Steps: one per 64 KB. Invariant: part i goes through small buffer (seq + i) % 2 and is read before its reader
 // publishes step i + 1, which the owner awaits before it stores part i + 2 there.

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/task.h"
@@ -85,6 +86,9 @@ class Ranges {
     pieces_.push_back({input, output, total_, bytes});
     total_ += bytes;
   }
+  void Append(const Ranges& more) {
+    for (const Piece& p : more.pieces_) Add(p.input, p.output, p.bytes);
+  }
   size_t total() const { return total_; }
   // Bytes whose output is not their input: what the choice of stores for results is about.
   size_t apart() const {
@@ -150,7 +154,7 @@ inline size_t TotalOf(const std::vector<Ranges>& parts) {
 Task ExchangeBlobs(Steps& steps, const std::byte* mine, size_t bytes, std::byte* all);
 
 // The same for a header of equal size on all members, with the data of a member right behind it where both fit one
-// small buffer. 1 step.
+// small buffer. 1 step for the usual headers; the last one also announces what this rank has stored before.
 Task ExchangeHeaders(Steps& steps, const std::byte* mine, size_t bytes, const Ranges& data, std::byte* all);
 inline bool TravelsInline(size_t header_bytes, size_t data_bytes) {
   return header_bytes <= LocalView::small_bytes() / 2 && data_bytes <= LocalView::small_bytes() - header_bytes;
@@ -175,36 +179,48 @@ inline std::byte* PieceOf(LocalView& view, int member, size_t c) {
   return view.stage(member, 0) + c % kPieces * kPieceBytes;
 }
 
+// Before this batch stores into its own stages for the first time.
+Task AcquireStages(Steps& steps);
+
 // `rounds` pieces from every member to every member. fill(c, piece) stores this rank's piece c; drain(c) consumes the
-// pieces c of the others. Steps after taken(): P(-2) = 1 after piece 0 is filled, P(-1) = 2 after piece 1, P(c) = c + 3
-// after round c, which fills piece c + 2 and drains piece c. Invariant: round c begins when all members have passed P(c
-// - 2). Then pieces c are filled (they were in round c - 2), and the pieces c - 2, whose memory piece c + 2 takes, are
-// drained. A member may be one whole round ahead of another before it has to wait.
+// pieces c of the others. Piece 0 has been filled, if this rank has one, before it published step taken(): it travels
+// with whatever else that step announced. Steps from there: P(-2) = 0, P(-1) = 1 after piece 1 is filled, P(c) = c + 2
+// after round c, which fills piece c + 2 and drains piece c. Invariant: round c begins when all members have passed
+// P(c - 2). Then pieces c are filled (they were in round c - 2), and the pieces c - 2, whose memory piece c + 2 takes,
+// are drained. A member may be one whole round ahead of another before it has to wait.
 // When it returns, others may still drain the last pieces: who streams again in the same batch awaits
 // AllReached(steps.taken()) first.
 template <class Fill, class Drain>
-Task StreamPieces(Steps& steps, size_t rounds, size_t round_bytes, Fill fill, Drain drain) {
+Task StreamAnnounced(Steps& steps, size_t rounds, size_t round_bytes, Fill fill, Drain drain) {
   if (rounds == 0) co_return Status();
   if (steps.taken() + rounds >= LocalView::kFinalStep / 2) co_return TooManySteps();
   LocalView& view = steps.view();
   const uint32_t base = steps.taken();
-  for (int which = 0; which < LocalView::kStages; ++which) {
-    if (steps.FirstUse(LocalView::Buffer::kStage, which)) co_await view.Acquire(LocalView::Buffer::kStage, which);
-  }
-  for (size_t c = 0; c < 2; ++c) {
-    if (c < rounds) fill(c, PieceOf(view, steps.me(), c));
-    view.Publish(base + 1 + static_cast<uint32_t>(c));
+  if (rounds > 1) {
+    fill(1, PieceOf(view, steps.me(), 1));
+    view.Publish(base + 1);
   }
   for (size_t c = 0; c < rounds; ++c) {
     const uint32_t step = base + static_cast<uint32_t>(c);
-    HVD_CO_TRY(co_await view.AllReached(step + 1));
+    HVD_CO_TRY(co_await view.AllReached(step));
     if (c + 2 < rounds) fill(c + 2, PieceOf(view, steps.me(), c + 2));
     drain(c);
-    view.Publish(step + 3);
+    view.Publish(step + 2);
     if (steps.Tired(round_bytes)) co_await Yield();
   }
-  steps.Take(static_cast<uint32_t>(rounds + 2));
+  steps.Take(static_cast<uint32_t>(rounds + 1));
   co_return Status();
+}
+
+// The same where nothing was announced before: 1 step more.
+template <class Fill, class Drain>
+Task StreamPieces(Steps& steps, size_t rounds, size_t round_bytes, Fill fill, Drain drain) {
+  if (rounds == 0) co_return Status();
+  HVD_CO_TRY(co_await AcquireStages(steps));
+  fill(0, PieceOf(steps.view(), steps.me(), 0));
+  steps.Take(1);
+  steps.view().Publish(steps.taken());
+  co_return co_await StreamAnnounced(steps, rounds, round_bytes, std::move(fill), std::move(drain));
 }
 
 }  // namespace hvd::collective::shm

@@ -23,6 +23,10 @@ StoreChooser::Class& StoreChooser::ClassOf(Use use, size_t bytes) {
   return classes_[static_cast<int>(use)][std::bit_width(bytes) % kClasses];
 }
 
+const StoreChooser::Class& StoreChooser::ClassOf(Use use, size_t bytes) const {
+  return classes_[static_cast<int>(use)][std::bit_width(bytes) % kClasses];
+}
+
 // Results are tried when shared memory of the same batches has been: two things at once would blur each other.
 uint32_t StoreChooser::PlaceOf(const Class& c, Use use) {
   return (c.batches - 1 + (ForResults(use) ? kPeriod - kFirstTrials : 0)) % kPeriod;
@@ -44,16 +48,19 @@ StoreMode StoreChooser::Decide(Use use, size_t bytes) {
   return place < TrialsOf(c) / 2 ? StoreMode::kStreaming : StoreMode::kOrdinary;
 }
 
+bool StoreChooser::IsMeasured(Use use, size_t bytes) const {
+  if (setting_ != Setting::kMeasure || bytes < MeasuredFrom(use)) return false;
+  const Class& c = ClassOf(use, bytes);
+  return c.batches > 0 && PlaceOf(c, use) < TrialsOf(c);
+}
+
 void StoreChooser::Record(Use use, size_t bytes, StoreMode mode, double elapsed_ns) {
-  if (setting_ != Setting::kMeasure || bytes < MeasuredFrom(use) || elapsed_ns <= 0) return;
+  if (!IsMeasured(use, bytes) || elapsed_ns <= 0) return;
   Class& c = ClassOf(use, bytes);
-  if (c.batches == 0) return;
-  const uint32_t place = PlaceOf(c, use);
-  if (place >= TrialsOf(c)) return;
   double& best = c.best[static_cast<int>(mode)];
   const double cost = elapsed_ns / static_cast<double>(bytes);
   if (best == 0 || cost < best) best = cost;
-  if (place + 1 < TrialsOf(c)) return;
+  if (PlaceOf(c, use) + 1 < TrialsOf(c)) return;
   const StoreMode doubt = WhenInDoubt(use);
   const StoreMode other = doubt == StoreMode::kOrdinary ? StoreMode::kStreaming : StoreMode::kOrdinary;
   const double usual = c.best[static_cast<int>(doubt)], rival = c.best[static_cast<int>(other)];
@@ -64,8 +71,8 @@ void StoreChooser::Record(Use use, size_t bytes, StoreMode mode, double elapsed_
 StoreMode StoreChooser::Learned(size_t bytes) const {
   if (setting_ == Setting::kOrdinary) return StoreMode::kOrdinary;
   if (setting_ == Setting::kStreaming) return StoreMode::kStreaming;
-  if (bytes < kMeasuredBytes) return StoreMode::kOrdinary;
-  return classes_[static_cast<int>(Use::kAllreduce)][std::bit_width(bytes) % kClasses].chosen;
+  if (bytes < kStreamedUnmeasured) return StoreMode::kOrdinary;
+  return ClassOf(Use::kAllreduce, bytes).chosen;
 }
 
 }  // namespace hvd::collective

@@ -6,9 +6,9 @@
 // owns the clock. One per group, used by the holder of the driver role.
 //
 // Each member decides for itself. Where all count the same batches, they try the same mode at the same time; they do
-// not where a batch is not alike on all of them: results in place of their inputs on some, the results of an alltoall,
-// tensors that lie in the resident heap on some. Then one member measures while another tries the other mode, and may
-// keep the slower one until the next comparison, and nothing worse.
+// not where a batch is not alike on all of them: parts of different sizes in an allgather or alltoall, results in place
+// of their inputs on some, tensors that lie in the resident heap on some. Then one member measures while another tries
+// the other mode, and may keep the slower one until the next comparison, and nothing worse.
 #pragma once
 
 #include <array>
@@ -24,13 +24,14 @@ using kernels::StoreMode;
 class StoreChooser {
  public:
   enum class Setting { kMeasure = 0, kOrdinary = 1, kStreaming = 2 };
-  // What the stores are for; every use is measured for itself. kAllreduce to kReducescatter: shared memory.
+  // What the stores are for; every use is measured for itself. kAllreduce to kBroadcast: shared memory.
   enum class Use {
     kAllreduce,
     kResident,
     kAllgather,
     kAlltoall,
     kReducescatter,
+    kBroadcast,
     kAllreduceResults,
     kAllgatherResults,
     kAlltoallResults
@@ -41,15 +42,18 @@ class StoreChooser {
 
   // The mode of the next batch of this size; counts it.
   StoreMode Decide(Use use, size_t bytes);
-  // How long the batch that Decide was last asked about took, from the moment all members had arrived.
+  // Whether the batch that Decide was last asked about is one of a comparison.
+  bool IsMeasured(Use use, size_t bytes) const;
+  // How long that batch took, from the moment all members had arrived.
   void Record(Use use, size_t bytes, StoreMode mode, double elapsed_ns);
 
-  // What the allreduces of this size have learned, without counting a batch: for broadcast, which is one-sided, so that
-  // no rank sees what its stores cost the others.
+  // What the allreduces of this size have learned, without counting a batch: for what nobody measures.
   StoreMode Learned(size_t bytes) const;
 
-  // Smaller batches stay in the caches: always ordinary.
-  static constexpr size_t kMeasuredBytes = 256 << 10;
+  // Smaller batches take too little time to compare: always ordinary.
+  static constexpr size_t kMeasuredBytes = 32 << 10;
+  // From here on streaming stores are not far from the best anywhere: for what nobody has measured.
+  static constexpr size_t kStreamedUnmeasured = 256 << 10;
   // Smaller results are still in a cache when they are read next, which this does not measure: always ordinary.
   static constexpr size_t kMeasuredResults = 64 << 20;
   static constexpr uint32_t kFirstTrials = 12, kLaterTrials = 6, kPeriod = 300;
@@ -61,8 +65,9 @@ class StoreChooser {
     double best[2] = {0, 0};  // ns per byte by mode in the running comparison; 0: none yet
     StoreMode chosen = StoreMode::kOrdinary;
   };
-  static constexpr int kClasses = 64, kUses = 8;
+  static constexpr int kClasses = 64, kUses = 9;
   Class& ClassOf(Use use, size_t bytes);
+  const Class& ClassOf(Use use, size_t bytes) const;
   static uint32_t TrialsOf(const Class& c) { return c.settled ? kLaterTrials : kFirstTrials; }
   // Of the last batch decided, within its period.
   static uint32_t PlaceOf(const Class& c, Use use);

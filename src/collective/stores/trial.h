@@ -24,19 +24,24 @@ class StoreTrial {
   StoreTrial(const Group& group, StoreChooser::Use use, size_t bytes)
       : chooser_(*group.stores), use_(use), bytes_(bytes), mode_(chooser_.Decide(use, bytes)) {}
   StoreMode mode() const { return mode_; }
-  void Start() { begin_ = std::chrono::steady_clock::now(); }  // all members have arrived
+  // Whether this batch is measured: it may then do what makes the measurement a good one, and costs time.
+  bool is_measured() const { return chooser_.IsMeasured(use_, bytes_); }
+  // What counts: work on the data, once or in several stretches; not the wait until all members have arrived.
+  void Start() { begin_ = Clock::now(); }
+  void Pause() { elapsed_ += Clock::now() - begin_; }
   void Stop() {
-    if (bytes_ < StoreChooser::kMeasuredBytes) return;
-    const std::chrono::duration<double, std::nano> elapsed = std::chrono::steady_clock::now() - begin_;
-    chooser_.Record(use_, bytes_, mode_, elapsed.count());
+    Pause();
+    chooser_.Record(use_, bytes_, mode_, elapsed_.count());
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
   StoreChooser& chooser_;
   StoreChooser::Use use_;
   size_t bytes_;
   StoreMode mode_;
-  std::chrono::steady_clock::time_point begin_;
+  Clock::time_point begin_;
+  std::chrono::duration<double, std::nano> elapsed_{0};
 };
 
 }  // namespace hvd::collective

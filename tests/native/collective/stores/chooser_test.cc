@@ -53,6 +53,19 @@ TEST(store_chooser_streams_when_in_doubt) {
   EXPECT_EQ(Play(chooser, 50, 99, 100), 0);
 }
 
+TEST(store_chooser_says_what_is_measured) {
+  StoreChooser chooser(Setting::kMeasure), pinned(Setting::kStreaming);
+  EXPECT(!chooser.IsMeasured(Use::kBroadcast, kBytes));  // not asked yet
+  chooser.Decide(Use::kBroadcast, kBytes);
+  pinned.Decide(Use::kBroadcast, kBytes);
+  chooser.Decide(Use::kBroadcast, StoreChooser::kMeasuredBytes - 1);
+  EXPECT(chooser.IsMeasured(Use::kBroadcast, kBytes));
+  EXPECT(!pinned.IsMeasured(Use::kBroadcast, kBytes));
+  EXPECT(!chooser.IsMeasured(Use::kBroadcast, StoreChooser::kMeasuredBytes - 1));
+  Play(chooser, StoreChooser::kFirstTrials, 100, 200, Use::kBroadcast);  // one more than are tried
+  EXPECT(!chooser.IsMeasured(Use::kBroadcast, kBytes));
+}
+
 TEST(store_chooser_one_slow_batch_does_not_decide) {
   StoreChooser chooser(Setting::kMeasure);
   for (uint32_t i = 0; i < StoreChooser::kFirstTrials; ++i) {
