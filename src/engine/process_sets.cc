@@ -12,8 +12,6 @@ void ProcessSets::Add(int id, std::vector<int> ranks) {
   g.ranks = std::move(ranks);
   g.deterministic = rules_.deterministic;
   g.hierarchical = rules_.hierarchical;
-  g.stores =
-      std::make_shared<collective::StoreChooser>(static_cast<collective::StoreChooser::Setting>(rules_.store_mode));
   const Transports& t = *transports_;
   const auto mine = std::find(g.ranks.begin(), g.ranks.end(), t.rank);
   set->member = mine != g.ranks.end();
@@ -36,6 +34,9 @@ void ProcessSets::Add(int id, std::vector<int> ranks) {
       g.local = set->view.get();
     }
   }
+  g.stores = std::make_shared<collective::StoreChooser>(
+      static_cast<collective::StoreChooser::Setting>(rules_.store_mode),
+      collective::StoreChooser::kMeasuredResults / std::max<size_t>(1, g.local_members.size()));
   std::lock_guard<std::mutex> lock(mutex_);
   sets_[id] = std::move(set);
 }

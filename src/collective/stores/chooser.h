@@ -37,7 +37,7 @@ class StoreChooser {
     kAlltoallResults
   };
 
-  // results_from: kMeasuredResults, or what a test needs.
+  // results_from: the smallest results, of this member, that are measured.
   explicit StoreChooser(Setting setting, size_t results_from = kMeasuredResults);
 
   // The mode of the next batch of this size; counts it.
@@ -54,8 +54,9 @@ class StoreChooser {
   static constexpr size_t kMeasuredBytes = 32 << 10;
   // From here on streaming stores are not far from the best anywhere: for what nobody has measured.
   static constexpr size_t kStreamedUnmeasured = 256 << 10;
-  // Smaller results are still in a cache when they are read next, which this does not measure: always ordinary.
-  static constexpr size_t kMeasuredResults = 64 << 20;
+  // Of all members together, which share the last cache. Less is still there when it is read next, which this does not
+  // measure: always ordinary.
+  static constexpr size_t kMeasuredResults = 32 << 20;
   static constexpr uint32_t kFirstTrials = 12, kLaterTrials = 6, kPeriod = 300;
 
  private:

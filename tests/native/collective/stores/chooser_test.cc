@@ -94,6 +94,10 @@ TEST(store_chooser_results_are_streamed_only_where_that_wins) {
   EXPECT_EQ(Play(chooser, kTrials, 200, 100, kUse, kLarge), kTrials);  // shared memory is tried first
   EXPECT_EQ(Play(chooser, kTrials, 200, 100, kUse, kLarge), kTrials / 2);
   EXPECT_EQ(Play(chooser, 50, 200, 100, kUse, kLarge), 0);
+  StoreChooser of_four(Setting::kMeasure, kLarge / 4);  // who share the cache
+  EXPECT_EQ(Play(of_four, 100, 9, 1, kUse, kLarge / 4 - 1), 100);
+  Play(of_four, 2 * kTrials, 200, 100, kUse, kLarge / 4);
+  EXPECT_EQ(Play(of_four, 50, 200, 100, kUse, kLarge / 4), 0);
   StoreChooser other(Setting::kMeasure);
   Play(other, 2 * kTrials, 100, 99, kUse, kLarge);
   EXPECT_EQ(Play(other, 50, 100, 99, kUse, kLarge), 50);
