@@ -2,7 +2,7 @@
 
 Variants of allreduce: "" (`allreduce_` of a named tensor without gradient), "resident" (the tensor lives in memory
 that the ranks share; ours only). Gradient modes: "async" (each submitted as it comes, then waited for), "resident"
-(the same with gradients that live in shared memory).
+(the same with gradients that live in shared memory), "grouped" (one call for all).
 """
 
 from __future__ import annotations
@@ -53,13 +53,16 @@ class Horovod(Library):
     def gradients(self, sizes: list[int], mode: str) -> Prepared:
         """Modes: see the head of the file."""
         hvd = self._hvd
-        if mode not in ("async", "resident"):
+        if mode not in ("async", "resident", "grouped"):
             raise NotImplementedError(mode)
         pairs = [self._tensor(size, resident=mode == "resident" and size * 4 >= 64 << 10) for size in sizes]
         prefix = self._name("gradients")
         named = [(tensor, f"{prefix}.{number}") for number, (tensor, _) in enumerate(pairs)]
         arrays = [array for _, array in pairs]
         submit, wait, total = hvd.allreduce_async_, hvd.synchronize, hvd.Sum
+        if mode == "grouped":
+            tensors, reduce_all = [tensor for tensor, _ in pairs], hvd.grouped_allreduce_
+            return Prepared(arrays, lambda: reduce_all(tensors, op=total, name=prefix), lambda _: arrays)
 
         def run() -> None:
             for handle in [submit(tensor, op=total, name=name) for tensor, name in named]:

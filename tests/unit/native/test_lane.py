@@ -376,6 +376,35 @@ def test_it_can_be_done_without() -> None:
     assert done.stdout.strip() == "HOROVOD_LANE=0", done.stderr
 
 
+def test_an_interpreter_that_does_not_know_its_suffix_goes_without() -> None:
+    """As free-threaded CPython: ".abi3.so" is not among its suffixes, because the stable interface is not its own."""
+    code = """if True:
+        import sys
+        from importlib import machinery
+
+        suffixes = [suffix for suffix in machinery.EXTENSION_SUFFIXES if ".abi3" not in suffix]
+        assert len(suffixes) == len(machinery.EXTENSION_SUFFIXES) - 1
+        finder = machinery.FileFinder.path_hook(
+            (machinery.ExtensionFileLoader, suffixes), (machinery.SourceFileLoader, machinery.SOURCE_SUFFIXES)
+        )
+        sys.path_hooks[:] = [finder]
+        sys.path_importer_cache.clear()
+        from horovod._native import lane
+
+        assert lane.Lane is lane.FlightTable is None
+        print(lane.missing)
+        import horovod.numpy as hvd
+
+        hvd.init()
+        import numpy as np
+
+        assert hvd.synchronize(hvd.allreduce_async_(np.ones(3), name="x")).tolist() == [1, 1, 1]
+        hvd.shutdown()
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "_lane" in done.stdout, done.stderr
+
+
 def test_wrong_terms_are_refused() -> None:
     with pytest.raises(TypeError, match="must hold types"):
         lane.Lane({}, {}, (3,), None, None, None, flight_table(), 1.0)
