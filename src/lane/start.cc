@@ -24,7 +24,7 @@ bool Repeats(const Turn& turn, Py_ssize_t n) {
   for (Py_ssize_t i = 0; i < n; ++i) inputs[i] = turn.input(i);
   std::sort(inputs, inputs + n);
   const bool repeats = std::adjacent_find(inputs, inputs + n) != inputs + n;
-  PyMem_Free(inputs);
+  PyMem_Free(static_cast<void*>(inputs));
   return repeats;
 }
 

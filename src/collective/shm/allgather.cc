@@ -63,6 +63,7 @@ size_t PieceEnd(const Ranges& part, size_t c) { return std::min(part.total(), (c
 // The rows of all to all. With the own ones go the data: all of it where it is little, else the first piece.
 Task ExchangeRows(Steps& steps, const Batch& batch, const Ranges& inputs, StoreTrial& trial, GatherPlan& plan) {
   std::vector<int64_t> mine;
+  mine.reserve(batch.tensors.size());
   for (const Tensor& t : batch.tensors) mine.push_back(t.shape.empty() ? 1 : t.shape[0]);
   if (!TravelsInline(plan.header_bytes(), inputs.total())) {
     HVD_CO_TRY(co_await AcquireStages(steps));
@@ -132,7 +133,8 @@ Task Allgather(const Group& group, Batch& batch) {
   Steps steps(group, batch.seq);
   GatherPlan plan(batch, steps.n());
   const Ranges inputs = InputsOf(batch);
-  StoreTrial trial(group, StoreChooser::Use::kAllgather, inputs.total());
+  const bool streams = !TravelsInline(plan.header_bytes(), inputs.total());
+  StoreTrial trial(group, StoreChooser::Use::kAllgather, streams ? inputs.total() : 0);
   HVD_CO_TRY(co_await ExchangeRows(steps, batch, inputs, trial, plan));
   HVD_CO_TRY(Allocate(batch, plan, steps.n()));
   const std::vector<Ranges> places = Places(batch, plan, steps.n());

@@ -17,7 +17,7 @@ struct Stores {
   StoreMode shared, results;
 };
 
-// Through the stages. The first chunk may have been stored before (StageFirstChunk), so that a rank that waits for the
+// Through the stages. The first chunk may have been stored before (StageChunk 0), so that a rank that waits for the
 // others has used the time; then step taken() announced it.
 struct StreamPlan {
   StreamPlan(size_t total, int n);

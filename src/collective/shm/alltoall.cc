@@ -113,7 +113,7 @@ Task Alltoall(const Group& group, Batch& batch) {
   }
   const bool streams = !TravelsInline(plan.header_bytes(), sent.total());
   const Lanes lanes(n);
-  StoreTrial trial(group, StoreChooser::Use::kAlltoall, sent.total());
+  StoreTrial trial(group, StoreChooser::Use::kAlltoall, streams ? sent.total() : 0);
   const auto fill = [&](size_t c, std::byte* piece) {
     for (int d = 0; d < n && streams; ++d) {
       const size_t total = parts[d].total();

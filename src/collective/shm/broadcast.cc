@@ -17,7 +17,7 @@ Ranges RangesOf(const Batch& batch) {
 class Pieces {
  public:
   explicit Pieces(size_t total)
-      : total_(total), bytes_(std::clamp(total / 8 / kPage * kPage, kSmallest, kPieceBytes)) {}
+      : total_(total), bytes_(std::clamp(((total + 7) / 8 + kPage - 1) / kPage * kPage, kSmallest, kPieceBytes)) {}
   size_t count() const { return (total_ + bytes_ - 1) / bytes_; }
   size_t begin(size_t c) const { return c * bytes_; }
   size_t end(size_t c) const { return std::min(total_, (c + 1) * bytes_); }

@@ -12,8 +12,9 @@ namespace hvd::test {
 
 class ExecutorWorld {
  public:
-  ExecutorWorld(const std::vector<int>& host_of, Link link) {
-    for (size_t r = 0; r < host_of.size(); ++r) ranks_.push_back(std::make_unique<Rank>());
+  // store_mode: as in hvd_config.
+  ExecutorWorld(const std::vector<int>& host_of, Link link, int store_mode = 0) {
+    for (size_t r = 0; r < host_of.size(); ++r) ranks_.push_back(std::make_unique<Rank>(store_mode));
     for (int r = 0; r < size(); ++r) {
       engine::Transports& t = ranks_[r]->transports;
       t.rank = r;
@@ -99,8 +100,10 @@ class ExecutorWorld {
     std::shared_ptr<engine::Completion> completion = std::make_shared<engine::Completion>(1);
   };
   struct Rank {
+    explicit Rank(int store_mode) : sets(&transports, {false, -1, store_mode}) {}
+
     engine::Transports transports;
-    engine::ProcessSets sets{&transports, {}};
+    engine::ProcessSets sets;
     engine::Submissions submissions;
     engine::Timeline timeline;
     backend::Registry backends;

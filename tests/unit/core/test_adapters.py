@@ -98,6 +98,12 @@ def test_splits() -> None:
             adapter.values_of(wrong)
 
 
+def test_prototypes_of_bytes_hold_none() -> None:
+    prototype = byte_adapter.adapter.prototype((1 << 40,), bytearray(3))
+    assert len(prototype) == 1 << 40
+    assert byte_adapter.adapter.empty_like(byte_adapter.adapter.prototype((5,), bytearray(3))) == bytearray(5)
+
+
 @pytest.mark.parametrize("shape", [(5,), (2, 3, 4), (1, 1), (7, 1, 2)])
 def test_prototypes_are_good_for_new_arrays(shape: tuple[int, ...]) -> None:
     like = np.zeros((2, 2), np.float64)

@@ -132,7 +132,9 @@ def synchronize(handle: int) -> Any:
     except ShutdownError:
         _table.pop(handle, None)
         raise
-    if _table.pop(handle, None) is None:
+    if _table.pop(handle, None) is None:  # another thread was faster; what failed has failed for both
+        if status not in (OK, UNKNOWN_HANDLE):
+            raise pending.session.engine.error(status)
         return None
     return _take(pending, status)
 

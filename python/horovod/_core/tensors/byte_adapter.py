@@ -4,7 +4,7 @@ needs no framework."""
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Any, Final
 
 from horovod._core.tensors import dtypes
@@ -54,11 +54,11 @@ class ByteAdapter:
     def address_if(self, tensor: Any, dtype: Any, shape: Any) -> int:
         return self.address(tensor) if type(tensor) is dtype and len(tensor) == shape else NO_MATCH
 
-    def empty_like(self, tensor: bytearray) -> bytearray:
+    def empty_like(self, tensor: Sized) -> bytearray:
         return bytearray(len(tensor))
 
-    def prototype(self, shape: tuple[int, ...], like: bytearray) -> bytearray:
-        return bytearray(shape[0])
+    def prototype(self, shape: tuple[int, ...], like: bytearray) -> range:
+        return range(shape[0])  # `empty_like` asks for the length only
 
     def contiguous(self, tensor: bytearray) -> bytearray:
         return tensor
