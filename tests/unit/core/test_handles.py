@@ -13,7 +13,7 @@ import pytest
 from fake_engine import FakeJob
 from fake_ranks import run_ranks, session_of
 
-from horovod._core.errors import ShutdownError
+from horovod._core.errors import MismatchError, ShutdownError
 from horovod._core.life import handles, session, waiting
 from horovod._core.life.engine_port import IN_PROGRESS
 from horovod._core.life.process_sets import add_process_set, global_process_set
@@ -225,3 +225,23 @@ def test_numbers_never_repeat() -> None:
         return started
 
     assert len({*run_ranks(1, body)[0], *run_ranks(1, body)[0]}) == 6
+
+
+def test_what_failed_has_failed_for_every_thread_that_waits() -> None:
+    def body(rank: int) -> None:
+        handle = ops.allreduce_async(np.ones(3 + rank), name="x")
+        engine = session.require().engine
+        real = engine.finish
+
+        def another_thread_is_faster(number: int, timeout_s: float) -> int:
+            status = int(real(number, timeout_s))
+            if status != IN_PROGRESS:
+                handles._table.pop(handle, None)
+            return status
+
+        engine.finish = another_thread_is_faster  # type: ignore[method-assign]
+        with pytest.raises(MismatchError):
+            ops.synchronize(handle)
+        assert ops.synchronize(handle) is None
+
+    run_ranks(2, body)
