@@ -120,11 +120,18 @@ Status RunTurn(transport::Neighbours& n, const Group& group, const Turn& turn, u
   return Status();
 }
 
+// The sanitizers take twenty times as long.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int kTurns = 25;
+#else
+constexpr int kTurns = 60;
+#endif
+
 void RunSequence(int n, StoreChooser::Setting stores) {
   std::mt19937_64 random(static_cast<uint64_t>(n));
   ShmWorld world(n);
   std::vector<Turn> turns;
-  for (int i = 0; i < 60; ++i) turns.push_back(RandomTurn(random, n));
+  for (int i = 0; i < kTurns; ++i) turns.push_back(RandomTurn(random, n));
   RanksAsThreads(n, [&](int rank) {
     std::mt19937_64 pauses(static_cast<uint64_t>(100 * n + rank));
     const auto side = MakeGroup(world.rank(rank), world.all(), stores);
