@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from horovod._net.failures import ProtocolError
-from horovod._net.handshake.messages import AnyMessage, FrameReader, frame
+from horovod._net.handshake.messages import AnyMessage, Codes, FrameReader, frame
 from horovod._net.identity import peer_credentials
 
 _READ_BYTES = 16384
@@ -51,11 +51,18 @@ class Link:
         """True while queued frames have not left."""
         return bool(self._outgoing)
 
+    def protect(self, codes: Codes) -> None:
+        """From now on every frame, sent or received, carries its code."""
+        self.reader.codes = codes
+
     def send(self, message: AnyMessage, descriptors: Sequence[int] = ()) -> None:
         """Queues a message; the descriptors stay the caller's and must be open until it has left. Raises
         LinkClosedError as `flush`.
         """
-        self._outgoing.append((frame(message), descriptors))
+        data = frame(message)
+        if self.reader.codes is not None:
+            data += self.reader.codes.of_next_sent(data)
+        self._outgoing.append((data, descriptors))
         self.flush()
 
     def flush(self) -> None:

@@ -2,7 +2,7 @@
 
 ::
 
-    frame = magic "HVDN" | version u8 | kind u8 | zero u16 | body length u32 | body           (big-endian)
+    frame = magic "HVDN" | version u8 | kind u8 | zero u16 | body length u32 | body [| code]   (big-endian)
 
 A message is a dataclass whose fields are packed by its LAYOUT; some end in a text. The parser is pure: bytes in,
 messages or a `ProtocolError` out. It never buffers more than the limit of the kind, and nothing is evaluated or
@@ -15,7 +15,7 @@ import dataclasses
 import struct
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import ClassVar, Optional, TypeVar, Union
+from typing import ClassVar, Optional, Protocol, TypeVar, Union
 
 from horovod._net.failures import ProtocolError
 
@@ -193,12 +193,40 @@ class Started(_Message):
     KIND: ClassVar[int] = 10
 
 
-AnyMessage = Union[Knock, Hello, Challenge, Proof, Offer, Seen, Address, Ready, Failed, Started]
-_TYPES: tuple[type[AnyMessage], ...] = (Knock, Hello, Challenge, Proof, Offer, Seen, Address, Ready, Failed, Started)
+@dataclass(frozen=True)
+class Post(_Message):
+    """An entry of the job's board, `key=value`: from a rank that wants it there, and to all ranks once it stands."""
+
+    KIND: ClassVar[int] = 11
+    TEXT: ClassVar[bool] = True
+    text: str
+
+
+AnyMessage = Union[Knock, Hello, Challenge, Proof, Offer, Seen, Address, Ready, Failed, Started, Post]
+_TYPES: tuple[type[AnyMessage], ...] = (
+    *(Knock, Hello, Challenge, Proof),
+    *(Offer, Seen, Address, Ready, Failed, Started),
+    Post,
+)
 TYPE_OF_KIND: dict[int, type[AnyMessage]] = {kind.KIND: kind for kind in _TYPES}
 
 BEFORE_AUTHENTICATION: frozenset[int] = frozenset({Knock.KIND, Hello.KIND, Challenge.KIND, Proof.KIND})
-AFTER_AUTHENTICATION: frozenset[int] = frozenset(TYPE_OF_KIND) - BEFORE_AUTHENTICATION
+ON_A_BOARD: frozenset[int] = frozenset({Post.KIND})
+AFTER_AUTHENTICATION: frozenset[int] = frozenset(TYPE_OF_KIND) - BEFORE_AUTHENTICATION - ON_A_BOARD
+
+
+class Codes(Protocol):
+    """What protects the frames of a connection once it is authenticated; see `codes`."""
+
+    BYTES: ClassVar[int]
+
+    def of_next_sent(self, frame: bytes) -> bytes:
+        """The code of the next frame to send."""
+        ...
+
+    def check_next_received(self, frame: bytes, code: bytes) -> None:
+        """Raises ProtocolError when it is not the code of the next frame to arrive."""
+        ...
 
 
 def frame(message: AnyMessage) -> bytes:
@@ -209,11 +237,12 @@ def frame(message: AnyMessage) -> bytes:
 
 class FrameReader:
     """Cuts a byte stream into messages; only `allowed` kinds, which the owner widens once the sender is
-    authenticated.
+    authenticated. From then on each frame may be followed by its code.
     """
 
     def __init__(self, allowed: Collection[int] = BEFORE_AUTHENTICATION) -> None:
         self.allowed = allowed
+        self.codes: Optional[Codes] = None
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> None:
@@ -246,11 +275,15 @@ class FrameReader:
                 f"A {message_type.__name__} frame of {length} bytes is too long; at most "
                 f"{message_type.longest_body()} are allowed."
             )
-        if len(self._buffer) < HEADER_BYTES + length:
+        end = HEADER_BYTES + length
+        whole = end + (self.codes.BYTES if self.codes is not None else 0)
+        if len(self._buffer) < whole:
             return None
-        body = bytes(self._buffer[HEADER_BYTES : HEADER_BYTES + length])
-        del self._buffer[: HEADER_BYTES + length]
-        return message_type.decode(body)
+        data, code = bytes(self._buffer[:end]), bytes(self._buffer[end:whole])
+        del self._buffer[:whole]
+        if self.codes is not None:
+            self.codes.check_next_received(data, code)
+        return message_type.decode(data[HEADER_BYTES:])
 
     @property
     def pending_bytes(self) -> int:
