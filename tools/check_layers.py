@@ -31,7 +31,7 @@ CPP = {
 CPP_VALUE_HEADERS = {"collective/batch.h"}
 
 # Longest prefix wins. Every part of _net may know who it is, what can fail and how to say so.
-NET_COMMON = {f"horovod._net.{name}" for name in ("failures", "identity", "resources", "secret")}
+NET_COMMON = {f"horovod._net.{name}" for name in ("failures", "identity", "interfaces", "resources", "secret")}
 PYTHON = {
     "horovod._later": set(),
     "horovod._native": set(),
@@ -39,6 +39,7 @@ PYTHON = {
     "horovod._net.identity": set(),
     "horovod._net.secret": set(),
     "horovod._net.resources": {"horovod._net.failures"},
+    "horovod._net.interfaces": {"horovod._net.failures"},
     "horovod._net.clusters": NET_COMMON,
     "horovod._net.connections": {"horovod._net.clusters"},
     "horovod._net.meeting": NET_COMMON | {"horovod._net.clusters"},

@@ -6,21 +6,28 @@ memory and connect.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import secrets
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Callable, Optional
 
 from horovod._net import identity, resources
 from horovod._net.clusters.placement import Placement
 from horovod._net.connections import Connections
-from horovod._net.failures import MeetingError, PlacementError
+from horovod._net.failures import ConnectError, MeetingError, PlacementError
 from horovod._net.handshake import auth, memory
+from horovod._net.handshake.board_link import BoardLink
 from horovod._net.handshake.connect import Mesh
 from horovod._net.handshake.messages import NONCE_BYTES
 from horovod._net.handshake.pairing import OwnSide
+from horovod._net.handshake.roll_call import World, call_the_roll, one_host
+from horovod._net.interfaces import address_for_other_hosts
 from horovod._net.meeting import directory, lasting_claim, places
+from horovod._net.meeting.board import Attempt, AttemptOverError
 from horovod._net.meeting.deaths import MET, Deaths
 
 TRANSPORTS = ("auto", "tcp")
@@ -41,6 +48,7 @@ def bootstrap(
     region_bytes: int,
     timeout_s: float,
     transport: str = "auto",
+    interfaces: Sequence[str] = (),
     start: Callable[[Connections], None] = lambda connections: None,
 ) -> Connections:
     """Connects this rank with all others. Collective.
@@ -50,15 +58,16 @@ def bootstrap(
         epoch: the launcher's count of changes of the job; equal on all ranks.
         region_bytes: size of every rank's shared region (hvd_region_bytes); ignored when no memory is shared.
         timeout_s: how long to wait for the other ranks.
-        transport: "auto": shared memory on one host. "tcp": authenticated loopback sockets instead, to exercise
-            that path.
+        transport: "auto": shared memory on one host, authenticated sockets between hosts. "tcp": loopback sockets
+            instead of shared memory, to exercise that path.
+        interfaces: network interfaces for other hosts, the first that this host has; none: as the launcher says.
         start: starts this rank's engine. The others learn at once when it raises.
 
     Returns:
         The connections, owned by the caller. Without other ranks: no descriptors at all.
 
     Raises:
-        PlacementError: the job spans several hosts.
+        PlacementError: the job spans several hosts, which have no trusted way to meet, or no known address.
         MeetingError: there is no safe place to meet, or another process has claimed this rank.
         StartTimeoutError: ranks are missing; names them.
         ConnectError: a rank failed or died meanwhile; names it.
@@ -73,7 +82,7 @@ def bootstrap(
         alone = Connections(placement, number, host_of_rank=[0])
         start(alone)
         return alone
-    if not placement.one_host:
+    if not placement.one_host and (placement.meeting_directory is None or placement.secret is None):
         raise PlacementError(several_hosts(placement))
     if not os.path.isdir("/proc/self/fd"):
         raise MeetingError(
@@ -81,54 +90,83 @@ def bootstrap(
             "ranks find one another; mount it (mount -t proc proc /proc)."
         )
     allow_descriptors(placement)
-    deadline = time.monotonic() + timeout_s
-    try:
-        lasting_claim.take(placement, number)
-        base = placement.meeting_directory or places.choose_base(directory.directory_name(placement, number))
-        place = directory.Meeting(placement, number, base, own_base=placement.meeting_directory is None)
-        place.join(deadline)
+    wishes = _Wishes(region_bytes, transport == "auto", interfaces, start, time.monotonic() + timeout_s)
+    with contextlib.ExitStack() as undo:
         try:
-            connections = Connections(placement, number)
-            _connect(place, connections, region_bytes, deadline, transport == "auto", start)
-            return connections
-        finally:
-            if place.outcome() == MET:
-                _met[known] = _met.get(known, 0) + 1
-            place.leave(deadline)
-    except OSError as error:
-        raise resources.failure(f"Rank {placement.rank} of {placement.size} could not connect", error) from error
+            lasting_claim.take(placement, number)
+            place = _meeting(placement, number, wishes.deadline, undo)
+            while True:
+                with contextlib.suppress(AttemptOverError):
+                    return _take_part(place, Connections(placement, number), known, wishes)
+        except OSError as error:
+            raise resources.failure(f"Rank {placement.rank} of {placement.size} could not connect", error) from error
 
 
-def _connect(
-    place: directory.Meeting,
-    result: Connections,
-    region_bytes: int,
-    deadline: float,
-    share: bool,
-    start: Callable[[Connections], None],
-) -> None:
+@dataclass(frozen=True)
+class _Wishes:
+    """What the caller of `bootstrap` asks for."""
+
+    region_bytes: int
+    share: bool
+    interfaces: Sequence[str]
+    start: Callable[[Connections], None]
+    deadline: float
+
+
+def _take_part(
+    place: directory.Meeting, connections: Connections, known: tuple[int, str, int, int], wishes: _Wishes
+) -> Connections:
+    """One attempt to meet all others, and to connect with them.
+
+    Raises:
+        AttemptOverError: it was over before this rank came.
+    """
+    place.join(wishes.deadline)
+    try:
+        _connect(place, connections, wishes)
+        return connections
+    finally:
+        _count_if_met(place, known)
+        place.leave(wishes.deadline)
+
+
+def _meeting(placement: Placement, number: int, deadline: float, undo: contextlib.ExitStack) -> directory.Meeting:
+    """Where the ranks meet; not joined yet."""
+    name = directory.directory_name(placement, number)
+    attempt: Optional[Attempt] = None
+    if not placement.one_host:
+        board = BoardLink(str(placement.meeting_directory), deadline)
+        undo.callback(board.close)
+        attempt = Attempt(board, name)
+    base = placement.meeting_directory or places.choose_base(name)
+    return directory.Meeting(placement, number, base, own_base=placement.meeting_directory is None, attempt=attempt)
+
+
+def _count_if_met(place: directory.Meeting, known: tuple[int, str, int, int]) -> None:
+    with contextlib.suppress(ConnectError):  # the launcher is gone, and there will be no other meeting
+        if place.outcome() == MET:
+            _met[known] = _met.get(known, 0) + 1
+
+
+def _connect(place: directory.Meeting, result: Connections, wishes: _Wishes) -> None:
     """In the meeting directory: makes what this rank offers, connects and starts, and keeps or closes all of it."""
     placement = result.placement
-    result.host_of_rank = [0] * placement.size if share else list(range(placement.size))
+    world: Optional[World] = None
     mesh: Optional[Mesh] = None
     try:
-        nonce = secrets.token_bytes(NONCE_BYTES)
-        if share:
-            result.memory_fd = memory.create_region(region_bytes)
-            memory.write_nonce(result.memory_fd, nonce)
-            result.doorbell_fd = memory.create_doorbell()
-        own = OwnSide(
-            result.memory_fd, result.doorbell_fd, nonce, region_bytes if share else 0, identity.host_identity()
-        )
+        world = _find_the_others(place, placement, wishes)
+        result.host_of_rank = world.host_of_rank if wishes.share else list(range(placement.size))
         credentials = auth.Credentials(
             place.secret, auth.job_digest(placement.job_key), result.epoch, placement.rank, placement.size
         )
-        result.object_key = b"" if share else credentials.object_key()
-        mesh = Mesh(place, credentials, own, [share] * placement.size, placement)
-        mesh.run(max(0.0, deadline - time.monotonic()))
+        result.object_key = b"" if len(set(result.host_of_rank)) == 1 else credentials.object_key()
+        mesh = Mesh(place, credentials, _own_side(result, wishes.region_bytes), wishes.share, world, placement)
+        mesh.run(max(0.0, wishes.deadline - time.monotonic()))
         result.peers = mesh.take_peers()
-        start(result)
-        mesh.confirm(max(_LEAST_START_S, deadline - time.monotonic()))
+        wishes.start(result)
+        mesh.confirm(max(_LEAST_START_S, wishes.deadline - time.monotonic()))
+    except AttemptOverError:
+        raise  # there is nothing to tell, and nothing to undo
     except BaseException as error:
         if mesh is None:  # nobody is connected to this rank yet, so nobody would learn of it
             Deaths(place, placement).tell(placement.rank, str(error) or type(error).__name__)
@@ -139,16 +177,35 @@ def _connect(
     finally:
         if mesh is not None:
             mesh.close()
+        if world is not None:
+            world.close()
+
+
+def _find_the_others(place: directory.Meeting, placement: Placement, wishes: _Wishes) -> World:
+    if place.attempt is None:
+        return one_host(placement.size)
+    address = address_for_other_hosts(wishes.interfaces, placement.address)
+    return call_the_roll(place.attempt, placement, address, Deaths(place, placement), wishes.deadline)
+
+
+def _own_side(result: Connections, region_bytes: int) -> OwnSide:
+    """What this rank offers; its memory only if somebody is to share it."""
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    own_host = result.host_of_rank[result.placement.rank]
+    share = result.host_of_rank.count(own_host) > 1
+    if share:
+        result.memory_fd = memory.create_region(region_bytes)
+        memory.write_nonce(result.memory_fd, nonce)
+        result.doorbell_fd = memory.create_doorbell()
+    return OwnSide(result.memory_fd, result.doorbell_fd, nonce, region_bytes if share else 0, identity.host_identity())
 
 
 def several_hosts(placement: Placement) -> str:
     """Why a job on several hosts is refused, and what can be done."""
     return (
         f"{placement.launcher} placed {placement.local_size} of the job's {placement.size} ranks on "
-        f"{placement.hostname}; ranks on several hosts need a "
-        "trusted way to meet: horovodrun, the MPI library, a file in a shared directory, or a secret given by the "
-        "user. This version has none of the "
-        "four yet and connects the ranks of one host only: start all ranks on one host."
+        f"{placement.hostname}; ranks on several hosts need a trusted way to meet, which in this version horovodrun "
+        "alone gives them: start the job with horovodrun -H HOST:SLOTS,..., or all ranks on one host."
     )
 
 

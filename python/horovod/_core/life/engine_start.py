@@ -61,6 +61,7 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
             timeout_s=max(settings.start_timeout_s, fields["collective_timeout_s"]),
             # "shm" asks for what "auto" does on one host, and to be refused elsewhere.
             transport="auto" if settings.transport == "shm" else settings.transport,
+            interfaces=settings.network_interfaces or (),
             start=lambda connections: _start_engine(engine, connections, settings.transport, fields),
         )
     except BaseException as error:

@@ -22,6 +22,8 @@ from horovod._net.secret import SECRET_BYTES
 
 SECRET_VARIABLE = "_HOROVOD_SECRET_KEY"
 DIRECTORY_VARIABLE = "HOROVOD_RENDEZVOUS_DIR"
+ADDRESS_VARIABLE = "_HOROVOD_ADDRESS"
+_JOB_VARIABLE = "HOROVOD_JOB_ID"
 _LARGEST = 1 << 24  # ranks; anything above is a mistake, not a job
 # Slurm numbers the batch script and the interactive shell of an allocation as steps, too: from here on they are not
 # srun steps.
@@ -185,7 +187,7 @@ LAUNCHERS: tuple[Launcher, ...] = (
             ("HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE"),
         ),
         ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK"),
-        (DIRECTORY_VARIABLE, "HOROVOD_JOB_ID"),
+        (DIRECTORY_VARIABLE, _JOB_VARIABLE),
     ),
     # LOCAL_RANK is required: some platforms set RANK and WORLD_SIZE to node numbers.
     Launcher(
@@ -325,7 +327,10 @@ def detect_placement(env: Optional[MutableMapping[str, str]] = None) -> Placemen
             "does not inherit it. Such a process cannot join the job; remove the HOROVOD_ variables from its "
             "environment."
         )
-    job = [launcher.name, *(f"{name}={env.get(name, '')}" for name in launcher.job_variables)]
+    variables = launcher.job_variables
+    if secret is not None and numbers.local_size != numbers.size:
+        variables = (_JOB_VARIABLE,)  # each host has a directory of its own
+    job = [launcher.name, *(f"{name}={env.get(name, '')}" for name in variables)]
     if directory is None:
         job.append(
             identity.launching_process((name, env.get(name, "")) for name in launcher.rank_variables if name in env)
@@ -343,4 +348,5 @@ def detect_placement(env: Optional[MutableMapping[str, str]] = None) -> Placemen
         host,
         directory,
         secret,
+        address=env.get(ADDRESS_VARIABLE, "") if secret is not None else "",
     )

@@ -30,6 +30,7 @@ class Placement:
         meeting_directory: private directory made by the launcher, or None: the first rank that comes makes one.
         secret: the job's 32-byte secret when the launcher gave one, else None.
         launcher_ranks: the launcher's number of each rank, where the job was restricted to some; else empty.
+        address: by which other hosts reach this one, where the launcher knows; else empty.
     """
 
     rank: int
@@ -44,6 +45,7 @@ class Placement:
     meeting_directory: Optional[str] = None
     secret: Optional[bytes] = field(default=None, repr=False)
     launcher_ranks: tuple[int, ...] = ()
+    address: str = ""
 
     def __post_init__(self) -> None:
         for what in ("", "local_", "cross_"):

@@ -1,7 +1,8 @@
 """Connects one rank with all others of its job: the loop over the parts that do it.
 
-Each pair of ranks has one Unix connection, opened by the higher rank (which knocks at nobody; a lower rank that comes
-later knocks at the higher ones, so nobody polls the directory). Over it, once mutually authenticated, `pairing`
+Each pair of ranks has one connection, opened by the higher rank: a Unix socket on one host (the higher rank knocks at
+nobody; a lower rank that comes later knocks at the higher ones, so nobody polls the directory), TCP across hosts. Over
+it, once mutually authenticated, `pairing`
 exchanges what the two need. The parts, each of which knows only those before it::
 
     watch      what wakes this rank
@@ -18,7 +19,7 @@ Used by bootstrap. One thread, one selector; the clock is injected.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from horovod._net.clusters.placement import Placement
 from horovod._net.connections import Peer
@@ -32,6 +33,7 @@ from horovod._net.handshake.members import Members
 from horovod._net.handshake.messages import AnyMessage
 from horovod._net.handshake.pairing import OwnSide, Pair
 from horovod._net.handshake.reception import Reception
+from horovod._net.handshake.roll_call import World
 from horovod._net.handshake.strangers import Report
 from horovod._net.handshake.visits import Visits
 from horovod._net.handshake.watch import Source, Watch
@@ -46,7 +48,8 @@ class Mesh:
         meeting: Meeting,
         credentials: auth.Credentials,
         own: OwnSide,
-        same_host: Sequence[bool],
+        share: bool,
+        world: World,
         placement: Placement,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -56,12 +59,14 @@ class Mesh:
             credentials: of this rank; its `uid` is the only one that peers may have.
             own: what this rank offers.
             placement: of this rank.
-            same_host: for each rank, whether it shares memory with this one.
+            share: ranks of one host share memory.
+            world: where all ranks are; it stays the caller's.
             clock: seconds.
         """
         rank = credentials.rank
-        self.pairs = {r: Pair(r, same_host[r]) for r in range(credentials.size) if r != rank}
+        self.pairs = {r: _pair(rank, r, share, world) for r in range(credentials.size) if r != rank}
         self._meeting = meeting
+        self._world = world
         self._credentials = credentials
         self._clock = clock
         self._watch = Watch()
@@ -122,8 +127,10 @@ class Mesh:
         self._watch.close()
 
     def _start(self) -> None:
-        self._door.open(self._meeting.listener, not all(pair.same_host for pair in self.pairs.values()))
-        for rank in self._meeting.listening_ranks():
+        by_loopback = any(not pair.same_host and not pair.across for pair in self.pairs.values())
+        self._door.open(self._meeting.listener, self._world.listener, by_loopback)
+        elsewhere = [rank for rank, pair in self.pairs.items() if pair.across]
+        for rank in (*self._meeting.listening_ranks(), *elsewhere):
             self._dialler.reach(rank)
 
     def _next_wake_s(self) -> float:
@@ -175,3 +182,10 @@ class Mesh:
             raise ConnectError(f"{pair.name()} does not follow the protocol: {error}", [pair.rank]) from error
         if visit is not None:
             self._visits.refuse(visit, error)
+
+
+def _pair(own_rank: int, rank: int, share: bool, world: World) -> Pair:
+    if not world.across(own_rank, rank):
+        return Pair(rank, same_host=share)
+    card = world.cards[rank]
+    return Pair(rank, same_host=False, across=True, address=(card.address, card.port))

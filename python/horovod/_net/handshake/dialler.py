@@ -7,6 +7,7 @@ other side says to it is heard in the reception.
 from __future__ import annotations
 
 import errno
+import os
 import socket
 from collections.abc import Callable, Mapping
 
@@ -51,8 +52,12 @@ class Dialler:
         self._comebacks = Comebacks()
 
     def reach(self, rank: int) -> None:
-        """Connects to a lower rank, knocks at a higher one; does nothing when that has been done."""
+        """Connects to a lower rank, knocks at a higher one of this host; does nothing when that has been done."""
         if self._pairs[rank].meet is not None or any(v.rank == rank and not v.accepted for v in self._visits):
+            return
+        if self._pairs[rank].across:
+            if rank < self._credentials.rank:
+                self._dial(self._pairs[rank], ROLE_MEET)
             return
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         code = sock.connect_ex(self._meeting.address(f"r{rank}"))
@@ -82,11 +87,15 @@ class Dialler:
 
     def _dial(self, pair: Pair, role: int) -> None:
         host, port = pair.address
-        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        code = sock.connect_ex((host, port))
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        where = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0][4]
+        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        code = sock.connect_ex(where)
         if code not in (0, errno.EINPROGRESS):
             sock.close()
-            raise ConnectError(f"{pair.name()} cannot be reached at {host} port {port}.", [pair.rank])
+            raise ConnectError(
+                f"{pair.name()} cannot be reached at {host} port {port}: {os.strerror(code)}.", [pair.rank]
+            )
         self._greet(sock, pair.rank, role)
 
     def _greet(self, sock: socket.socket, rank: int, role: int) -> None:

@@ -15,6 +15,7 @@ from horovod._net.failures import ConnectError
 from horovod._net.handshake import auth
 from horovod._net.handshake.links import Link
 from horovod._net.handshake.messages import ROLE_CONTROL, ROLE_MEET
+from horovod._net.handshake.pairing import Pair
 from horovod._net.handshake.strangers import Report, first_to_go
 from horovod._net.handshake.visits import Visit, Visits
 from horovod._net.handshake.watch import Watch
@@ -44,21 +45,30 @@ class Door:
         self._watch = watch
         self._clock = clock
         self.tcp: Optional[socket.socket] = None
+        self._others: Optional[socket.socket] = None
 
-    def open(self, meeting: Optional[socket.socket], with_tcp: bool) -> None:
-        """Answers at the meeting's socket, which stays the caller's, and by TCP on the loopback if asked to."""
+    def open(self, meeting: Optional[socket.socket], others: Optional[socket.socket], with_loopback: bool) -> None:
+        """Answers at the meeting's socket and at the one for other hosts, which both stay the caller's, and by TCP on
+        the loopback if asked to.
+        """
         if meeting is None:
             raise ConnectError("The meeting directory was not joined.")
         self._watch.add(meeting)
-        if with_tcp:
+        self._others = others
+        if others is not None:
+            self._watch.add(others)
+        if with_loopback:
             self.tcp = socket.create_server((_LOOPBACK, 0), backlog=4096)
             self.tcp.setblocking(False)
             self._watch.add(self.tcp)
 
-    @property
-    def address(self) -> Optional[tuple[str, int]]:
-        """Where this rank listens by TCP, if it does."""
-        return None if self.tcp is None else (_LOOPBACK, self.tcp.getsockname()[1])
+    def address_for(self, pair: Pair) -> Optional[tuple[str, int]]:
+        """Where a rank finds this one by TCP, if it does."""
+        listener = self._others if pair.across else self.tcp
+        if listener is None:
+            return None
+        host, port = listener.getsockname()[:2]
+        return str(host), int(port)
 
     def accept(self, listener: socket.socket) -> Iterator[Link]:
         """Lets in who waits there, one after the other: hear each at once, as a rank has spoken already, and that
@@ -109,6 +119,6 @@ class Door:
         return min((visit.deadline for visit in self._visits), default=float("inf"))
 
     def close(self) -> None:
-        """Closes what `open` has opened. May be called twice."""
+        """Closes what `open` has opened, not what it was given. May be called twice."""
         if self.tcp is not None:
             self.tcp.close()

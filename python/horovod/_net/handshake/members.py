@@ -1,4 +1,4 @@
-"""The ranks whose Unix connection is authenticated, and what is said over it until both can work together.
+"""The ranks whose first connection is authenticated, and what is said over it until both can work together.
 
 `pairing` has the order of the messages and checks what they bring; this moves them. A peer that dies is noticed by its
 closed connection. Used by the reception, which lets ranks join, and by connect.
@@ -52,7 +52,7 @@ class Members:
         self._members[link] = pair
         self._watch.add(link)
         pair.meet = link
-        pair.pid = link.peer_process()[0]
+        pair.pid = link.peer_process()[0] if link.is_unix else 0
         pair.pidfd = link.peer_pidfd() if pair.same_host else None
         link.reader.allowed = messages.AFTER_AUTHENTICATION
         own = [self._own.memory_fd, self._own.doorbell_fd] if pair.same_host else []
@@ -78,9 +78,10 @@ class Members:
         nonce = pair.take_offer(offer, descriptors, self._own)
         if nonce:
             self.send(pair, messages.Seen(nonce))
-        elif pair.rank > self._rank and self._door.address is not None:
-            host, port = self._door.address
-            self.send(pair, messages.Address(port, host))
+        elif pair.rank > self._rank:
+            address = self._door.address_for(pair)
+            if address is not None:
+                self.send(pair, messages.Address(address[1], address[0]))
 
     def send(self, pair: Pair, message: AnyMessage) -> None:
         """Sends it to a member; one that has finished and gone needs it no more."""

@@ -170,7 +170,9 @@ class Address(_Message):
 
 @dataclass(frozen=True)
 class Ready(_Message):
-    """The sender is connected to every other rank, and its memory is clean."""
+    """The sender is connected to every other rank, and its memory is clean. From a board: all has been sent that stood
+    on it when the receiver came.
+    """
 
     KIND: ClassVar[int] = 8
 
@@ -211,8 +213,8 @@ _TYPES: tuple[type[AnyMessage], ...] = (
 TYPE_OF_KIND: dict[int, type[AnyMessage]] = {kind.KIND: kind for kind in _TYPES}
 
 BEFORE_AUTHENTICATION: frozenset[int] = frozenset({Knock.KIND, Hello.KIND, Challenge.KIND, Proof.KIND})
-ON_A_BOARD: frozenset[int] = frozenset({Post.KIND})
-AFTER_AUTHENTICATION: frozenset[int] = frozenset(TYPE_OF_KIND) - BEFORE_AUTHENTICATION - ON_A_BOARD
+ON_A_BOARD: frozenset[int] = frozenset({Post.KIND, Ready.KIND})
+AFTER_AUTHENTICATION: frozenset[int] = frozenset(TYPE_OF_KIND) - BEFORE_AUTHENTICATION - {Post.KIND}
 
 
 class Codes(Protocol):

@@ -56,7 +56,8 @@ class Pair:
     Attributes:
         rank: the other one.
         same_host: they are to share memory.
-        meet: the authenticated Unix connection, once there is one.
+        across: they are on different hosts.
+        meet: the authenticated connection of the two, once there is one: by TCP across hosts, else a Unix socket.
         offer: what the peer offered.
         seen: the peer has proven that it maps our memory.
         ready: the peer is connected to everybody.
@@ -67,6 +68,7 @@ class Pair:
 
     rank: int
     same_host: bool
+    across: bool = False
     meet: Optional[Link] = None
     offer: Optional[Offer] = None
     seen: bool = False
@@ -91,7 +93,7 @@ class Pair:
 
     @property
     def needs_socket(self) -> bool:
-        """True when the Unix connection must outlive this: one of the two has no pidfd of the other."""
+        """True when their Unix connection must outlive this: one of the two has no pidfd of the other."""
         return self.same_host and (self.pidfd is None or self.offer is None or not self.offer.has_pidfd)
 
     def name(self) -> str:

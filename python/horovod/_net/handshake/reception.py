@@ -5,11 +5,11 @@ Whoever speaks nonsense is dropped. Used by connect, which moves the messages; `
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
 
 from horovod._net.failures import AuthenticationError, ProtocolError
-from horovod._net.handshake import auth, messages
+from horovod._net.handshake import auth, messages, tcp_options
+from horovod._net.handshake.codes import FrameCodes
 from horovod._net.handshake.dialler import Dialler
 from horovod._net.handshake.links import LinkClosedError
 from horovod._net.handshake.members import Members
@@ -53,7 +53,7 @@ class Reception:
             self._admit(visit, proof.key or b"")
         elif isinstance(proof, auth.Acceptor) and isinstance(message, messages.Hello):
             challenge = proof.challenge(message)
-            if (message.role == ROLE_MEET) != visit.link.is_unix:
+            if self._comes_by_unix(message) != visit.link.is_unix:
                 raise AuthenticationError(
                     f"Rank {message.from_rank} came with a role that does not fit its connection."
                 )
@@ -66,6 +66,9 @@ class Reception:
             self._on_knock(visit, message.rank)
         else:
             raise ProtocolError(f"A {type(message).__name__} came at the wrong time.")
+
+    def _comes_by_unix(self, hello: messages.Hello) -> bool:
+        return hello.role == ROLE_MEET and not self._pairs[hello.from_rank].across
 
     def _on_knock(self, visit: Visit, rank: int) -> None:
         if not visit.link.is_unix or rank >= self._rank:
@@ -81,10 +84,13 @@ class Reception:
         if not opened_by_higher or not expected or visit.role in pair.links:
             raise AuthenticationError(f"Rank {visit.rank} connected twice, or in the wrong order or direction.")
         link = self._visits.hand_over(visit)
+        if not link.is_unix:
+            tcp_options.set_for(link.sock, visit.role)
         if visit.role == ROLE_MEET:
+            if not link.is_unix:
+                link.protect(FrameCodes(key, connector=not visit.accepted))
             self._visits.drop_knocks_at(pair.rank)
             self._members.join(pair, link)
             return
-        link.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         pair.links[visit.role] = link
         pair.key = key if visit.role == ROLE_CONTROL else pair.key

@@ -1,13 +1,14 @@
 """Ranks that end before this one has a connection to them, which no socket can tell.
 
 Three signs: a rank that gives up leaves word in the meeting directory; a rank that dies there leaves its claim,
-unlocked; the launcher's keeper writes `ended.<rank>` into the launcher's directory when a rank's process ends. Used by
-blame, which looks now and then while ranks connect; afterwards every pair of ranks has its own descriptor to
-watch.
+unlocked; the launcher's keeper writes `ended.<rank>` into the launcher's directory when a rank's process ends, and the
+launcher on the board where there are other hosts. Used by blame and the roll call, which look now and then while ranks
+connect; afterwards every pair of ranks has its own descriptor to watch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection
 from typing import Optional
@@ -36,7 +37,8 @@ class Deaths:
 
     def tell(self, culprit: int, reason: str) -> None:
         """Leaves word that this rank gives up because of `culprit`. Only the first word counts: it is the cause."""
-        self._meeting.settle(f"{self._placement.rank} {culprit}\n{reason}")
+        with contextlib.suppress(ConnectError):  # no board, no launcher: it takes the others along
+            self._meeting.settle(f"{self._placement.rank} {culprit}\n{reason}")
 
     def agree(self) -> None:
         """This rank is connected with all others, as all others are: the meeting has succeeded for all of them.
@@ -70,6 +72,11 @@ class Deaths:
         directory = self._placement.meeting_directory
         ended = {} if directory is None or not awaited else _ended(directory)
         names = {self._placement.launcher_rank(rank): rank for rank in awaited}
+        if self._meeting.attempt is not None:
+            for number in names:
+                how = self._meeting.attempt.process_ended(number)
+                if how is not None:
+                    ended.setdefault(number, how)
         for number, how in ended.items():
             if number in names:
                 rank = names[number]

@@ -8,6 +8,8 @@
         r<rank>                      the Unix socket where it listens
         outcome                      how the meeting ended: "met", or what made the first rank give up. Written once,
                                      so all ranks agree; who comes later waits until the last of them has left
+        attempt                      instead, where the job has other hosts: which of its attempts this is; how it
+                                     ended stands on the job's board
 
 The directory's own flock is a short mutex: join and leave happen under it, so that "the first comer makes the secret"
 and "the last one removes the directory" have no races. Locks die with their process, so what a crash leaves behind is
@@ -28,6 +30,7 @@ from typing import Optional
 
 from horovod._net.clusters.placement import Placement
 from horovod._net.failures import MeetingError
+from horovod._net.meeting.board import Attempt
 from horovod._net.meeting.lasting_claim import claimed_twice
 from horovod._net.meeting.places import open_private
 from horovod._net.secret import SECRET_BYTES, new_secret
@@ -38,6 +41,7 @@ _LOCK_RETRY_S = 0.0005
 _CLAIM_S = 0.05  # somebody who only looks whether a claim is live holds it for microseconds
 _SECRET_NAME = "secret"
 _OUTCOME_NAME = "outcome"
+_ATTEMPT_NAME = "attempt"
 _OUTCOME_BYTES = 4096
 _LEAVING_S = 0.005  # how often to look whether the ranks of an ended meeting have left
 _BACKLOG = 4096
@@ -99,6 +103,17 @@ def _outcome(directory: int) -> Optional[str]:
         return file.read(_OUTCOME_BYTES).decode("utf-8", "replace")
 
 
+def _attempt_number(directory: int) -> Optional[int]:
+    """The attempt that the ranks of this host take part in; None before the first of them has come."""
+    try:
+        fd = os.open(_ATTEMPT_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(fd, "rb") as file:
+        text = file.read(16)
+    return int(text) if text.isdigit() else None
+
+
 def sweep(base: str) -> int:
     """Removes the meeting directories under `base` in which no live process takes part. Returns how many."""
     swept = 0
@@ -129,13 +144,17 @@ def directory_name(placement: Placement, epoch: int) -> str:
 class Meeting:
     """One rank's membership of the meeting directory; between `join` and `leave`."""
 
-    def __init__(self, placement: Placement, epoch: int, base: str, *, own_base: bool) -> None:
+    def __init__(
+        self, placement: Placement, epoch: int, base: str, *, own_base: bool, attempt: Optional[Attempt] = None
+    ) -> None:
         """
         Args:
             placement, epoch: which job and rank.
             base: the directory under which to meet.
             own_base: True when `choose_base` made it: others' leftovers are swept and it is removed when empty.
+            attempt: to meet the ranks of other hosts too; None where there are none.
         """
+        self.attempt = attempt
         self.secret = b""
         self.listener: Optional[socket.socket] = None
         self._placement = placement
@@ -156,6 +175,7 @@ class Meeting:
             pass
         try:
             self._take_claim()
+            self._take_attempt()
             self.secret = self._placement.secret or self._first_comers_secret()
             self._listen()
         except BaseException:
@@ -197,7 +217,7 @@ class Meeting:
         if not any(_is_locked(directory, claim) for claim in _claims(directory)):
             _remove_contents(directory)  # all that an attempt which crashed as a whole left behind
             return True
-        outcome = _outcome(directory)
+        outcome = self._outcome_of(directory)
         if outcome is None:
             return True
         if time.monotonic() > deadline:
@@ -208,6 +228,24 @@ class Meeting:
         fcntl.flock(directory, fcntl.LOCK_UN)
         time.sleep(_LEAVING_S)
         return False
+
+    def _outcome_of(self, directory: int) -> Optional[str]:
+        if self.attempt is None:
+            return _outcome(directory)
+        number = _attempt_number(directory)
+        return None if number is None else self.attempt.ended(number)
+
+    def _take_attempt(self) -> None:
+        """Takes part in the attempt that the first rank of this host has chosen, or chooses it."""
+        if self.attempt is None:
+            return
+        number = _attempt_number(self._directory)
+        if number is None:
+            number = self.attempt.first_open()
+            fd = os.open(_ATTEMPT_NAME, _FILE_FLAGS | os.O_CREAT | os.O_TRUNC, 0o600, dir_fd=self._directory)
+            with os.fdopen(fd, "wb") as file:
+                file.write(str(number).encode())
+        self.attempt.number = number
 
     def _unlock(self) -> None:
         fcntl.flock(self._directory, fcntl.LOCK_UN)
@@ -306,7 +344,13 @@ class Meeting:
             return file.read(16).decode("ascii", "replace")
 
     def settle(self, text: str) -> str:
-        """Writes how the meeting has ended, unless that stands already; returns what stands, equal on all ranks."""
+        """Writes how the meeting has ended, unless that stands already; returns what stands, equal on all ranks.
+
+        Raises:
+            ConnectError: the job has other hosts, and its board is gone.
+        """
+        if self.attempt is not None:
+            return self.attempt.settle(text)
         draft = f"{_OUTCOME_NAME}.{self._placement.rank}"
         try:
             with os.fdopen(os.open(draft, _FILE_FLAGS | os.O_CREAT, 0o600, dir_fd=self._directory), "wb") as file:
@@ -323,7 +367,7 @@ class Meeting:
 
     def outcome(self) -> str:
         """How the meeting has ended, in the words of the first rank that knew; "" while it goes on."""
-        return _outcome(self._directory) or self._unwritten
+        return self._outcome_of(self._directory) or self._unwritten
 
     def leave(self, deadline: float) -> None:
         """Takes this rank's files away, and the whole directory when no live rank is left in it. May be called

@@ -1,0 +1,157 @@
+"""Where all ranks of a job on several hosts are, before any two of them are connected: each shows a card on the board.
+
+Used by bootstrap. A card is `<port> <address> <host>`: where the rank listens for other hosts, and what the launcher
+calls its own host. Ranks whose hosts have the same name met in one directory and may share memory.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+import time
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Optional
+
+from horovod._net import resources
+from horovod._net.clusters.placement import Placement
+from horovod._net.failures import ConnectError, StartTimeoutError
+from horovod._net.meeting.board import Attempt
+from horovod._net.meeting.deaths import Deaths
+
+_LOOK_S: Final = 0.1  # how often to look for ranks that end before they show a card
+_BACKLOG: Final = 4096
+_CARD: Final = re.compile(r"([0-9]{1,5}) ([0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?) (\S{1,255})")
+
+
+class Card(NamedTuple):
+    """Where a rank is."""
+
+    port: int
+    address: str
+    host: str
+
+    def text(self) -> str:
+        """As it stands on the board."""
+        return f"{self.port} {self.address} {self.host}"
+
+
+def parse_card(rank: int, text: str) -> Card:
+    """A card from the board.
+
+    Raises:
+        ConnectError: it is none.
+    """
+    match = _CARD.fullmatch(text)
+    if match is not None and 0 < int(match.group(1)) < 1 << 16:
+        try:
+            ipaddress.ip_address(match.group(2).partition("%")[0])
+            return Card(int(match.group(1)), match.group(2), match.group(3))
+        except ValueError:
+            pass
+    raise ConnectError(f"Rank {rank} shows a card that cannot be read: {text[:100]!r}.", [rank])
+
+
+@dataclass
+class World:
+    """Where the ranks of a job are, as one of them sees it.
+
+    Attributes:
+        host_of_rank: numbers of hosts, in the order of their first ranks.
+        cards: of all ranks; empty where the job has one host.
+        listener: where this rank listens for other hosts; None where there are none. Its owner closes it.
+    """
+
+    host_of_rank: list[int]
+    cards: list[Card]
+    listener: Optional[socket.socket] = None
+
+    def across(self, a: int, b: int) -> bool:
+        """The two ranks are on different hosts."""
+        return self.host_of_rank[a] != self.host_of_rank[b]
+
+    def close(self) -> None:
+        """Closes the listener. May be called twice."""
+        if self.listener is not None:
+            self.listener.close()
+            self.listener = None
+
+
+def one_host(size: int) -> World:
+    """The world of a job on one host."""
+    return World([0] * size, [])
+
+
+def listen(address: str) -> socket.socket:
+    """A listening socket at one address of this host, never at all of them.
+
+    Raises:
+        ConnectError: the address is not this host's, or nobody may listen there.
+    """
+    try:
+        family, kind, protocol, _, where = socket.getaddrinfo(
+            address, 0, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST | socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind | socket.SOCK_NONBLOCK, protocol)
+    except OSError as error:
+        raise ConnectError(f"{address!r} is not an address of a host: {error.strerror}.") from error
+    try:
+        listener.bind(where)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise resources.failure(
+            f"This rank cannot listen for other hosts at {address}, the address by which they are to reach this one",
+            error,
+        ) from error
+    return listener
+
+
+def call_the_roll(attempt: Attempt, placement: Placement, address: str, deaths: Deaths, deadline: float) -> World:
+    """Shows this rank's card, and waits for those of all others. Collective.
+
+    Args:
+        attempt: to meet; joined.
+        placement: of this rank.
+        address: of this host, for other hosts.
+        deaths: of ranks that never come.
+        deadline: monotonic seconds.
+
+    Raises:
+        ConnectError: a rank has ended or given up.
+        StartTimeoutError: ranks are missing; names them.
+    """
+    listener = listen(address)
+    try:
+        attempt.show_card(placement.rank, Card(listener.getsockname()[1], address, placement.hostname).text())
+        cards = _wait_for_all(attempt, placement, deaths, deadline)
+    except BaseException:
+        listener.close()
+        raise
+    hosts: dict[str, int] = {}
+    numbers = [hosts.setdefault(card.host, len(hosts)) for card in cards]
+    return World(numbers, cards, listener)
+
+
+def _wait_for_all(attempt: Attempt, placement: Placement, deaths: Deaths, deadline: float) -> list[Card]:
+    begun = time.monotonic()
+    cards: dict[int, Card] = {}
+    missing = list(range(placement.size))
+    while True:
+        for rank in missing:
+            text = attempt.card(rank)
+            if text is not None:
+                cards[rank] = parse_card(rank, text)
+        missing = [rank for rank in missing if rank not in cards]
+        if not missing:
+            return [cards[rank] for rank in range(placement.size)]
+        deaths.check(missing)
+        now = time.monotonic()
+        if now >= deadline:
+            raise StartTimeoutError(
+                f"Rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {placement.size} did not "
+                f"show up within {deadline - begun:.3g} s. Launcher: {placement.launcher}. Check that every rank calls "
+                "init() and that none has failed; HOROVOD_START_TIMEOUT (seconds) allows more time.",
+                missing,
+            )
+        attempt.board.wait(min(_LOOK_S, deadline - now))

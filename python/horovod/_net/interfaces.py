@@ -1,0 +1,74 @@
+"""The addresses of this host's network interfaces, by the interfaces' names; and which of them other hosts are to use.
+
+Used by bootstrap, and by whoever else listens for other hosts. It opens nothing but a datagram socket to ask the
+kernel, and /proc.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from horovod._net.failures import PlacementError
+
+_SIOCGIFADDR: Final = 0x8915
+_NAME_BYTES: Final = 15
+_ADDRESS: Final = slice(20, 24)  # of struct ifreq: family and port of a sockaddr_in come before it
+_IPV6_TABLE: Final = "/proc/net/if_inet6"
+_LINK_LOCAL: Final = "20"  # its scope in that table: needs the interface's name wherever it is used
+
+
+def ipv4_of(interface: str) -> str:
+    """The IPv4 address of an interface; empty when it has none, or there is no such interface."""
+    request = struct.pack("256s", interface.encode()[:_NAME_BYTES])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            return socket.inet_ntoa(fcntl.ioctl(sock, _SIOCGIFADDR, request)[_ADDRESS])
+        except OSError:
+            return ""
+
+
+def ipv6_of(interface: str) -> str:
+    """An IPv6 address of an interface that other hosts can use as it stands; empty when it has none."""
+    try:
+        with open(_IPV6_TABLE, encoding="ascii") as table:
+            rows = [line.split() for line in table]
+    except OSError:
+        return ""
+    for digits, _, _, scope, _, name in rows:
+        if name == interface and scope != _LINK_LOCAL:
+            return str(ipaddress.IPv6Address(int(digits, 16)))
+    return ""
+
+
+def address_for_other_hosts(interfaces: Sequence[str], told: str) -> str:
+    """The address of this host at which its ranks listen for those of other hosts.
+
+    Args:
+        interfaces: that the user has named, for all hosts; the first that has an address here counts.
+        told: the address by which the launcher reaches this host; empty when it does not say.
+
+    Raises:
+        PlacementError: none of the interfaces has an address here, or there is neither.
+    """
+    if not interfaces:
+        if told:
+            return told
+        raise PlacementError(
+            "Nothing says at which address other hosts reach this one. Name the network interface: "
+            "HOROVOD_GLOO_IFACE, or horovodrun --network-interfaces."
+        )
+    for name in interfaces:
+        address = ipv4_of(name) or ipv6_of(name)
+        if address:
+            return address
+    here = ", ".join(name for _, name in socket.if_nameindex()) or "none"
+    raise PlacementError(
+        f"None of the network interfaces {', '.join(interfaces)} has an address on this host, {socket.gethostname()}. "
+        f"Its interfaces are: {here}. Name one for each host (the first that a host has counts): HOROVOD_GLOO_IFACE, "
+        "or horovodrun --network-interfaces."
+    )

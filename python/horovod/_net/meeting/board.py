@@ -1,0 +1,125 @@
+"""What the ranks of a job on several hosts agree on before they are connected: entries that all of them see alike.
+
+A board holds `key=value` entries. The first post of a key wins, for the whole job, and everybody hears of it in the
+same words; whoever keeps the board (the launcher) is the only judge. That is all that ranks need to find one another::
+
+    m.<meeting>.<attempt>.card.<rank>   where a rank listens
+    m.<meeting>.<attempt>.outcome       how the attempt to meet has ended: "met", or what made the first rank give up
+    ended.<rank>                        how the rank's process has ended; the launcher writes it
+
+Used by directory, deaths, and the handshake's roll call. `handshake.board_link` is the board of a job that ssh started.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Optional, Protocol
+
+from horovod._net.failures import ConnectError, NetError
+
+_ANSWER_S = 10.0  # for a post to come back; the launcher has nothing else to do
+_MAX_OUTCOME = 3500  # characters; a post has at most 4,096 bytes, and those of a message are mostly ASCII
+
+
+class AttemptOverError(NetError):
+    """An attempt to meet ended before this rank came; there will be another one. Never leaves `bootstrap`."""
+
+
+class Board(Protocol):
+    """The entries, as far as they have come here."""
+
+    def post(self, key: str, value: str) -> None:
+        """Asks for an entry; it stands once `get` gives it, or another value if somebody was faster.
+
+        Raises:
+            ConnectError: the keeper of the board is gone.
+        """
+        ...
+
+    def get(self, key: str) -> Optional[str]:
+        """The entry, if it has come. Raises ConnectError as `post`."""
+        ...
+
+    def before(self, key: str, other: str) -> bool:
+        """Both entries have come, and this one stood first: the order is the same for everybody."""
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Returns when something may have come, or the time is over. Raises ConnectError as `post`."""
+        ...
+
+
+class Attempt:
+    """One attempt of all ranks of a job to meet; the numbers count on from one that has ended.
+
+    Args:
+        board: of the job.
+        meeting: which meeting; letters and digits.
+
+    Attributes:
+        number: of the attempt; -1 until `Meeting.join` has chosen it.
+    """
+
+    def __init__(self, board: Board, meeting: str) -> None:
+        self.board = board
+        self.number = -1
+        self._meeting = meeting
+
+    def first_open(self) -> int:
+        """The number of the attempt that has not ended."""
+        number = 0
+        while self.ended(number) is not None:
+            number += 1
+        return number
+
+    def ended(self, number: int) -> Optional[str]:
+        """How an attempt has ended; None while it goes on."""
+        return self.board.get(self._outcome(number))
+
+    def settle(self, text: str) -> str:
+        """Says how this attempt has ended, unless that stands already; returns what stands, equal on all ranks.
+
+        Raises:
+            ConnectError: the keeper of the board does not answer.
+        """
+        if self.ended(self.number) is None:
+            while len(text.encode("utf-8", "replace")) > _MAX_OUTCOME:
+                text = text[: len(text) * 3 // 4]
+            self.board.post(self._outcome(self.number), text)
+        return self._await(self._outcome(self.number))
+
+    def show_card(self, rank: int, text: str) -> None:
+        """Tells all ranks where this one is.
+
+        Raises:
+            AttemptOverError: the attempt had ended when the card came, so this rank has had no part in it.
+            ConnectError: the keeper of the board does not answer.
+        """
+        card = self._card(rank)
+        self.board.post(card, text)
+        self._await(card)
+        if self.board.before(self._outcome(self.number), card):
+            raise AttemptOverError(f"Attempt {self.number} has ended.")
+
+    def card(self, rank: int) -> Optional[str]:
+        """What a rank has told, if it has."""
+        return self.board.get(self._card(rank))
+
+    def process_ended(self, launcher_rank: int) -> Optional[str]:
+        """How the process of a rank, by the launcher's number, has ended; None while it runs."""
+        return self.board.get(f"ended.{launcher_rank}")
+
+    def _await(self, key: str) -> str:
+        deadline = time.monotonic() + _ANSWER_S
+        while (value := self.board.get(key)) is None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise ConnectError(f"The launcher has not answered for {_ANSWER_S:g} s.")
+            self.board.wait(left)
+        return value
+
+    def _outcome(self, number: int) -> str:
+        return f"m.{self._meeting}.{number}.outcome"
+
+    def _card(self, rank: int) -> str:
+        return f"m.{self._meeting}.{self.number}.card.{rank}"

@@ -1,0 +1,309 @@
+"""Tests of ranks on several hosts: all meet, trust one another and agree; every failure is fast, named and clean."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import random
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+from net_hosts import SECRET, Hosts
+from net_ranks import REGION_BYTES, connect_all, connected, forked, in_threads, open_descriptors
+
+from horovod._net import ConnectError, Connections, MeetingError, NetError, PlacementError, StartTimeoutError, bootstrap
+from horovod._net.handshake.codes import FrameCodes
+from horovod._net.handshake.messages import AFTER_AUTHENTICATION, FrameReader, Ready, frame
+from horovod._net.handshake.roll_call import Card, parse_card
+
+MakeHosts = Callable[..., Hosts]
+
+
+@pytest.fixture
+def hosts(tmp_path: pathlib.Path) -> Iterator[MakeHosts]:
+    """Makes a job on hosts with so many ranks each."""
+    made: list[Hosts] = []
+
+    def make(counts: Sequence[int], **fields: object) -> Hosts:
+        base = tmp_path / str(len(made))
+        base.mkdir()
+        made.append(Hosts(base, counts, **fields))
+        return made[-1]
+
+    yield make
+    for each in made:
+        with contextlib.suppress(OSError):
+            each.board.close()
+
+
+def close(results: Sequence[object]) -> None:
+    for result in results:
+        if isinstance(result, Connections):
+            result.close()
+
+
+@pytest.mark.parametrize("counts", [(1, 1), (2, 2), (3, 1), (1, 2, 3)])
+def test_ranks_share_memory_on_a_host_and_sockets_across(hosts: MakeHosts, counts: tuple[int, ...]) -> None:
+    job = hosts(counts)
+    numbers = [host for host, count in enumerate(counts) for _ in range(count)]
+    results = connected(job.placements)
+    for rank, result in enumerate(results):
+        assert result.host_of_rank == numbers
+        assert len(result.object_key) == 32
+        assert (result.memory_fd >= 0) == (counts[numbers[rank]] > 1)
+        for peer in result.peers:
+            together = numbers[peer.rank] == numbers[rank]
+            assert peer.same_host == together == (peer.memory_fd >= 0)
+            assert (peer.control_fd >= 0) == (peer.data_fd >= 0) == (not together)
+    assert len({result.object_key for result in results}) == 1
+    close(results)
+    assert job.left_behind() == []
+
+
+def test_both_ends_of_a_connection_between_hosts_are_one(hosts: MakeHosts) -> None:
+    results = connected(hosts((2, 2)).placements)
+    for result in results:
+        for peer in result.peers:
+            if not peer.same_host:
+                other = next(p for p in results[peer.rank].peers if p.rank == result.placement.rank)
+                assert peer.key == other.key != bytes(16)
+                for mine, theirs in ((peer.control_fd, other.control_fd), (peer.data_fd, other.data_fd)):
+                    with socket.socket(fileno=os.dup(mine)) as a, socket.socket(fileno=os.dup(theirs)) as b:
+                        assert a.getpeername() == b.getsockname() and b.getpeername() == a.getsockname()
+                        assert a.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    close(results)
+
+
+def test_loopback_sockets_within_a_host_do_not_disturb(hosts: MakeHosts) -> None:
+    results = connected(hosts((2, 2)).placements, transport="tcp")
+    assert all(result.host_of_rank == [0, 1, 2, 3] and result.memory_fd < 0 for result in results)
+    assert all(peer.data_fd >= 0 for result in results for peer in result.peers)
+    close(results)
+
+
+def test_ranks_meet_again_and_again(hosts: MakeHosts) -> None:
+    job = hosts((2, 1))
+    epochs = set()
+    for _ in range(3):
+        results = connected(job.placements)
+        epochs.add(tuple(result.epoch for result in results))
+        close(results)
+    assert len(epochs) == 3 and all(len(set(epoch)) == 1 for epoch in epochs)
+    assert job.left_behind() == []
+
+
+def test_ranks_meet_after_any_failures(hosts: MakeHosts) -> None:
+    job = hosts((2, 1))
+    end = time.monotonic() + 2.0
+
+    def disturbed(rank: int) -> None:
+        chance = random.Random(rank)
+
+        def start(connections: Connections) -> None:
+            if chance.random() < 0.2:
+                raise ValueError("no room")
+
+        options = {"epoch": 0, "region_bytes": REGION_BYTES, "start": start}
+        while time.monotonic() < end:
+            with contextlib.suppress(NetError, ValueError):
+                bootstrap(job.placements[rank], timeout_s=chance.choice([0.0, 0.02, 0.2]), **options).close()
+            time.sleep(chance.choice([0.0, 0.01, 0.05]))
+
+    assert in_threads([lambda rank=rank: disturbed(rank) for rank in range(3)]) == [None] * 3
+    results = connected(job.placements)
+    assert len({result.epoch for result in results}) == 1
+    close(results)
+
+
+def test_missing_ranks_are_named(hosts: MakeHosts) -> None:
+    job = hosts((2, 2))
+    results = connect_all([job.placements[0], job.placements[3]], timeout_s=0.5)
+    assert all(isinstance(result, ConnectError) and "Ranks 1, 2 of 4" in str(result) for result in results)
+    assert any(isinstance(result, StartTimeoutError) and result.ranks == (1, 2) for result in results)
+    assert all("HOROVOD_START_TIMEOUT" in str(result) for result in results)
+    assert job.left_behind() == []
+
+
+def test_a_rank_that_ends_before_it_comes_is_known_on_all_hosts(hosts: MakeHosts) -> None:
+    job = hosts((1, 1, 1))
+    timer = threading.Timer(0.2, job.board.post, ("ended.2", "was killed by SIGKILL"))
+    timer.start()
+    begin = time.monotonic()
+    results = connect_all(job.placements[:2], timeout_s=30)
+    assert time.monotonic() - begin < 5
+    assert all(isinstance(result, ConnectError) and result.ranks == (2,) for result in results)
+    assert any("Rank 2 was killed by SIGKILL" in str(result) for result in results)
+
+
+def test_a_rank_that_dies_while_connecting_is_named_on_the_other_host(hosts: MakeHosts) -> None:
+    job = hosts((1, 1))
+
+    def die(connections: Connections) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    options = {"epoch": 0, "region_bytes": REGION_BYTES, "timeout_s": 30}
+    pid = forked(lambda: bootstrap(job.placements[1], start=die, **options) and None)
+    begin = time.monotonic()
+    with pytest.raises(ConnectError, match="Rank 1 .*while the job was connecting") as raised:
+        bootstrap(job.placements[0], **options)
+    os.waitpid(pid, 0)
+    assert raised.value.ranks == (1,) and time.monotonic() - begin < 10
+
+
+def test_an_engine_that_does_not_start_is_known_on_all_hosts(hosts: MakeHosts) -> None:
+    def fail(connections: Connections) -> None:
+        raise ValueError("no room for a trace")
+
+    job = hosts((2, 1))
+    options = {"epoch": 0, "region_bytes": REGION_BYTES, "timeout_s": 60}
+    places = job.placements
+    results = in_threads(
+        [
+            lambda: bootstrap(places[0], **options),
+            lambda: bootstrap(places[1], **options),
+            lambda: bootstrap(places[2], start=fail, **options),
+        ]
+    )
+    assert isinstance(results[2], ValueError)
+    assert all(isinstance(result, ConnectError) and "no room for a trace" in str(result) for result in results[:2])
+    close(connected(places))
+
+
+def test_every_descriptor_is_accounted_for(hosts: MakeHosts) -> None:
+    job = hosts((2, 1))
+    close(connected(job.placements))
+    before = open_descriptors()
+    results = connected(job.placements)
+    close(results)
+    time.sleep(0.2)  # the keeper of the board closes its ends a moment later
+    assert len(open_descriptors() - before) == 3, "the claims of the second meeting alone"
+
+
+def test_another_secret_is_refused(hosts: MakeHosts) -> None:
+    job = hosts((1, 1))
+    liar = dataclasses.replace(job.placements[1], secret=bytes(32))
+    results = connect_all([job.placements[0], liar], timeout_s=3)
+    assert all(isinstance(result, ConnectError) for result in results)
+    assert any("secret" in str(result) for result in results)
+    close(connected(job.placements))
+
+
+def test_strangers_at_the_door_do_not_disturb(hosts: MakeHosts) -> None:
+    job = hosts((1, 1))
+    stop = threading.Event()
+
+    def knock() -> None:
+        while not stop.is_set():
+            for key, value in list(job.board.entries.items()):
+                if ".card." in key:
+                    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(value.split()[0]))):
+                        pass
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=knock, daemon=True)
+    thread.start()
+    try:
+        for _ in range(3):
+            close(connected(job.placements))
+    finally:
+        stop.set()
+        thread.join(10)
+
+
+def test_a_launcher_that_has_ended_is_told(hosts: MakeHosts) -> None:
+    job = hosts((1, 1))
+    timer = threading.Timer(0.3, job.board.close)
+    timer.start()
+    begin = time.monotonic()
+    with pytest.raises(ConnectError, match="The launcher has ended"):
+        bootstrap(job.placements[0], epoch=0, region_bytes=REGION_BYTES, timeout_s=60)
+    assert time.monotonic() - begin < 10
+    timer.join()
+    with pytest.raises(MeetingError, match="does not listen at .*/board"):
+        bootstrap(job.placements[0], epoch=0, region_bytes=REGION_BYTES, timeout_s=60)
+
+
+def test_an_address_of_another_host_is_refused(hosts: MakeHosts) -> None:
+    job = hosts((1, 1), address="192.0.2.1")
+    results = connect_all(job.placements, timeout_s=10)
+    assert any("cannot listen for other hosts at 192.0.2.1" in str(result) for result in results)
+
+
+def test_interfaces_are_looked_up_on_each_host(hosts: MakeHosts) -> None:
+    job = hosts((1, 1), address="")
+    close(connected(job.placements, interfaces=["nowhere0", "lo"]))
+    results = connect_all(job.placements, interfaces=["nowhere0"])
+    assert any(isinstance(result, PlacementError) and "nowhere0" in str(result) for result in results)
+    assert any("Its interfaces are: lo" in str(result) for result in results)
+    results = connect_all(job.placements)
+    assert any("Nothing says at which address" in str(result) for result in results)
+
+
+def test_ipv6(hosts: MakeHosts) -> None:
+    job = hosts((1, 1), address="::1")
+    close(connected(job.placements))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "1 127.0.0.1", "0 127.0.0.1 a", "70000 127.0.0.1 a", "5 1.2.3.4.5 a", "5 host a", "5 127.0.0.1 a b"],
+)
+def test_cards_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(ConnectError, match="Rank 3 shows a card"):
+        parse_card(3, text)
+
+
+@pytest.mark.parametrize("card", [Card(1, "10.0.0.1", "a"), Card(65535, "fe80::1%eth0", "node-1.example.org")])
+def test_cards_survive_the_board(card: Card) -> None:
+    assert parse_card(0, card.text()) == card
+
+
+class TestCodes:
+    """Frames between hosts."""
+
+    def test_frames_arrive(self) -> None:
+        here, there = FrameCodes(SECRET, connector=True), FrameCodes(SECRET, connector=False)
+        for _ in range(3):
+            assert _read(there, _coded(here)) == Ready()
+            assert _read(here, _coded(there)) == Ready()
+
+    @pytest.mark.parametrize("position", range(len(frame(Ready())) + 16))
+    def test_a_changed_byte_is_noticed(self, position: int) -> None:
+        data = bytearray(_coded(FrameCodes(SECRET, connector=True)))
+        data[position] ^= 1
+        with contextlib.suppress(NetError):
+            assert _read(FrameCodes(SECRET, connector=False), bytes(data)) is None, "a longer frame is waited for"
+
+    def test_a_repeated_frame_is_refused(self) -> None:
+        there = FrameCodes(SECRET, connector=False)
+        data = _coded(FrameCodes(SECRET, connector=True))
+        assert _read(there, data) == Ready()
+        with pytest.raises(NetError, match="Frame 2 does not carry the code"):
+            _read(there, data)
+
+    def test_a_reflected_frame_is_refused(self) -> None:
+        here = FrameCodes(SECRET, connector=True)
+        with pytest.raises(NetError):
+            _read(here, _coded(here))
+
+    def test_another_key_is_refused(self) -> None:
+        with pytest.raises(NetError):
+            _read(FrameCodes(bytes(16), connector=False), _coded(FrameCodes(SECRET, connector=True)))
+
+
+def _coded(codes: FrameCodes) -> bytes:
+    data = frame(Ready())
+    return data + codes.of_next_sent(data)
+
+
+def _read(codes: FrameCodes, data: bytes) -> object:
+    reader = FrameReader(AFTER_AUTHENTICATION)
+    reader.codes = codes
+    reader.feed(data)
+    return reader.next()
