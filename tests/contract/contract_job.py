@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
-from jobs import horovodrun, run
+from jobs import horovodrun, on_hosts, run
 
 HERE = Path(__file__).resolve().parent
 
@@ -15,7 +15,7 @@ DEADLINE_S = 100.0
 
 
 def run_job(
-    size: int,
+    size: Union[int, Sequence[int]],
     target: str,
     parts: Sequence[str],
     directory: Path,
@@ -25,7 +25,7 @@ def run_job(
     """Runs a script of this folder on `size` ranks; fails the test if a rank failed, is missing or was too slow.
 
     Args:
-        size: number of ranks; 0: one process without a launcher.
+        size: number of ranks; 0: one process without a launcher. Or of those on each of several hosts.
         target: framework.
         parts: of `worker.PARTS`, or the script's other arguments.
         directory: for the ranks, empty.
@@ -36,10 +36,13 @@ def run_job(
         The ranks' reports.
     """
     options = ["--target", target, "--directory", directory, "--deadline", DEADLINE_S, *parts]
-    ended = run(horovodrun(size, HERE / script, *options), environment, patience_s=DEADLINE_S + 15)
+    words = (HERE / script, *options)
+    command = horovodrun(size, *words) if isinstance(size, int) else on_hosts(size, *words)
+    ended = run(command, environment, patience_s=DEADLINE_S + 15)
     reports = ended.of("contract")
     failures = [f"rank {report['rank']}: {text}" for report in reports for text in report["failures"]]
-    missing = sorted(set(range(max(size, 1))) - {report["rank"] for report in reports})
+    expected = max(size, 1) if isinstance(size, int) else sum(size)
+    missing = sorted(set(range(expected)) - {report["rank"] for report in reports})
     assert not failures and not missing and ended.code == 0, "\n".join(
         [f"{script} {options}: no report from ranks {missing}", *failures, str(ended)]
     )

@@ -51,8 +51,7 @@ def description(env: Env) -> None:
 
 def objects_are_sealed_between_strangers(env: Env) -> None:
     """Pickled bytes carry a code where ranks share no memory, that is, where others could send some."""
-    apart = env.size > 1 and os.environ.get("HOROVOD_TRANSPORT") == "tcp"
-    env.check("sealed", session.require().seal is not None, apart)
+    env.check("sealed", session.require().seal is not None, env.apart)
 
 
 def rows_beyond_32_bits(env: Env) -> None:

@@ -16,9 +16,13 @@ from horovod._core.errors import HorovodInternalError, ShutdownError
 def questions(env: Env) -> None:
     hvd = env.hvd
     env.check("init twice", hvd.init(), None)
-    env.check("size", hvd.size(), hvd.local_size())
-    env.check("rank", hvd.rank(), hvd.local_rank())
-    env.check("cross", (hvd.cross_rank(), hvd.cross_size()), (0, 1))
+    hosts = [(host, local) for host, count in enumerate(env.hosts) for local in range(count)]
+    host, local = hosts[hvd.rank()]
+    env.check("local", (hvd.local_rank(), hvd.local_size()), (local, env.hosts[host]))
+    beside = [count for count in env.hosts if count > local]
+    earlier = [count for count in env.hosts[:host] if count > local]
+    env.check("cross", (hvd.cross_rank(), hvd.cross_size()), (len(earlier), len(beside)))
+    env.check("homogeneous", hvd.is_homogeneous(), len(set(env.hosts)) == 1)
     env.check("enabled", (hvd.mpi_enabled(), hvd.gloo_enabled(), hvd.gloo_built()), (False, True, True))
     env.raises("mpi_threads_supported", ValueError, hvd.mpi_threads_supported)
     env.raises("start_timeline", ValueError, lambda: hvd.start_timeline(os.path.join(env.directory, "trace")))
@@ -136,13 +140,16 @@ def _place(hvd: Any) -> str:
 
 def sub_worlds(env: Env) -> None:
     hvd = env.hvd
-    place, size = hvd.rank(), hvd.size()
+    place, size, hosts = hvd.rank(), hvd.size(), env.hosts
     if size < 2:
         return
     hvd.shutdown()
     mine = [r for r in range(size) if r % 2 == place % 2]
     hvd.init(comm=mine)
     env.check("sub-world", (hvd.rank(), hvd.size()), (mine.index(place), len(mine)))
+    host_of_rank = [host for host, count in enumerate(hosts) for _ in range(count)]
+    beside = [rank for rank in mine if host_of_rank[rank] == host_of_rank[place]]
+    env.check("its host", (hvd.local_rank(), hvd.local_size()), (beside.index(place), len(beside)))
     total = hvd.allreduce(env.tensor([place]), op=hvd.Sum)
     env.check("sum of the sub-world", total, np.array([sum(mine)], np.float32))
     hvd.shutdown()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Callable
 
 import ml_dtypes
@@ -19,7 +18,7 @@ def accuracy_of_16_bit(env: Env) -> None:
         # Between hosts, where partial sums travel in 16 bits, each hop rounds.
         largest = np.abs(exact)
         hops = 1
-        if os.environ.get("HOROVOD_TRANSPORT") == "tcp":
+        if env.apart:
             largest = np.sum([np.abs(array.astype(np.float64)) for array in inputs], axis=0)
             hops = env.size
         unit = 2.0 ** (np.floor(np.log2(np.maximum(largest, 1e-3))) - bits)

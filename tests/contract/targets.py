@@ -5,6 +5,7 @@ One `Target` per framework; the cases and semantics are the same for all. Also `
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable
@@ -124,6 +125,17 @@ class Env:
     def size(self) -> int:
         """Of the job."""
         return session.require().size
+
+    @property
+    def hosts(self) -> list[int]:
+        """The number of ranks on each host of the job."""
+        told = os.environ.get("HVD_TEST_HOSTS")
+        return [self.size] if told is None else [int(count) for count in told.split(",")]
+
+    @property
+    def apart(self) -> bool:
+        """Some ranks share no memory."""
+        return self.size > 1 and (len(self.hosts) > 1 or os.environ.get("HOROVOD_TRANSPORT") == "tcp")
 
     def tensor(self, values: Any, dtype: Any = np.float32) -> Any:
         """A tensor of the framework with these values."""

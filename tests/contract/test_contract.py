@@ -85,6 +85,15 @@ def test_variant(variant: str, tmp_path: Path) -> None:
     _check(run_job(size, "numpy", parts, tmp_path, environment), max(size, 1), parts)
 
 
+# (ranks of each host, adapter): of equal and unequal numbers, with hosts of one rank and without.
+ON_HOSTS = [((1, 1), "numpy"), ((2, 1), "torch"), ((2, 2), "numpy"), ((1, 2, 1), "numpy")]
+
+
+@pytest.mark.parametrize(("hosts", "target"), ON_HOSTS, ids=lambda value: str(value))
+def test_several_hosts(hosts: tuple[int, ...], target: str, tmp_path: Path) -> None:
+    _check(run_job(hosts, target, PARTS, tmp_path), sum(hosts), PARTS)
+
+
 @pytest.mark.parametrize("size", (1, 2, 3, 4))
 def test_fake_engine(size: int, tmp_path: Path) -> None:
     def body(rank: int) -> list[str]:

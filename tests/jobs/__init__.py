@@ -7,7 +7,7 @@ for a script of many small cases. `report` and `case_runner` are for the ranks.
 from __future__ import annotations
 
 from .job import PATIENCE_S, Ended, Hangs, Job, Place, run, run_well
-from .variables import ROOT, horovodrun, python
+from .variables import ROOT, horovodrun, on_hosts, python
 
 __all__ = [
     "PATIENCE_S",
@@ -17,6 +17,7 @@ __all__ = [
     "Job",
     "Place",
     "horovodrun",
+    "on_hosts",
     "python",
     "run",
     "run_well",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,6 +46,12 @@ def environment() -> dict[str, str]:
 def python(*words: object) -> list[str]:
     """The command that runs Python with these words: a script or options, and arguments."""
     return [sys.executable, *map(str, words)]
+
+
+def on_hosts(counts: Sequence[int], *words: object) -> list[str]:
+    """The command that runs Python with these words on so many ranks of each host; the hosts are on the loopback."""
+    launcher = python("-m", "jobs.hosts_on_loopback", ",".join(map(str, counts)))
+    return [*launcher, *python(*words)]
 
 
 def horovodrun(ranks: int, *words: object) -> list[str]:

@@ -11,7 +11,6 @@ import os
 import resource
 import secrets
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Callable, Optional
 
@@ -48,7 +47,6 @@ def bootstrap(
     region_bytes: int,
     timeout_s: float,
     transport: str = "auto",
-    interfaces: Sequence[str] = (),
     start: Callable[[Connections], None] = lambda connections: None,
 ) -> Connections:
     """Connects this rank with all others. Collective.
@@ -60,7 +58,6 @@ def bootstrap(
         timeout_s: how long to wait for the other ranks.
         transport: "auto": shared memory on one host, authenticated sockets between hosts. "tcp": loopback sockets
             instead of shared memory, to exercise that path.
-        interfaces: network interfaces for other hosts, the first that this host has; none: as the launcher says.
         start: starts this rank's engine. The others learn at once when it raises.
 
     Returns:
@@ -90,7 +87,7 @@ def bootstrap(
             "ranks find one another; mount it (mount -t proc proc /proc)."
         )
     allow_descriptors(placement)
-    wishes = _Wishes(region_bytes, transport == "auto", interfaces, start, time.monotonic() + timeout_s)
+    wishes = _Wishes(region_bytes, transport == "auto", start, time.monotonic() + timeout_s)
     with contextlib.ExitStack() as undo:
         try:
             lasting_claim.take(placement, number)
@@ -108,7 +105,6 @@ class _Wishes:
 
     region_bytes: int
     share: bool
-    interfaces: Sequence[str]
     start: Callable[[Connections], None]
     deadline: float
 
@@ -155,12 +151,14 @@ def _connect(place: directory.Meeting, result: Connections, wishes: _Wishes) -> 
     mesh: Optional[Mesh] = None
     try:
         world = _find_the_others(place, placement, wishes)
-        result.host_of_rank = world.host_of_rank if wishes.share else list(range(placement.size))
+        if place.attempt is not None:
+            result.placement = placement.placed(world.host_of_rank)
+        result.host_of_rank = world.host_of_rank if world.share else list(range(placement.size))
         credentials = auth.Credentials(
             place.secret, auth.job_digest(placement.job_key), result.epoch, placement.rank, placement.size
         )
         result.object_key = b"" if len(set(result.host_of_rank)) == 1 else credentials.object_key()
-        mesh = Mesh(place, credentials, _own_side(result, wishes.region_bytes), wishes.share, world, placement)
+        mesh = Mesh(place, credentials, _own_side(result, wishes.region_bytes), world, placement)
         mesh.run(max(0.0, wishes.deadline - time.monotonic()))
         result.peers = mesh.take_peers()
         wishes.start(result)
@@ -169,7 +167,7 @@ def _connect(place: directory.Meeting, result: Connections, wishes: _Wishes) -> 
         raise  # there is nothing to tell, and nothing to undo
     except BaseException as error:
         if mesh is None:  # nobody is connected to this rank yet, so nobody would learn of it
-            Deaths(place, placement).tell(placement.rank, str(error) or type(error).__name__)
+            Deaths(place, placement).tell_error(error)
         else:
             mesh.give_up(error)
         result.close()
@@ -183,9 +181,11 @@ def _connect(place: directory.Meeting, result: Connections, wishes: _Wishes) -> 
 
 def _find_the_others(place: directory.Meeting, placement: Placement, wishes: _Wishes) -> World:
     if place.attempt is None:
-        return one_host(placement.size)
-    address = address_for_other_hosts(wishes.interfaces, placement.address)
-    return call_the_roll(place.attempt, placement, address, Deaths(place, placement), wishes.deadline)
+        return one_host(placement.size, wishes.share)
+    address = address_for_other_hosts(placement.interfaces, placement.address)
+    world = call_the_roll(place.attempt, placement, address, Deaths(place, placement), wishes.deadline)
+    world.share = wishes.share
+    return world
 
 
 def _own_side(result: Connections, region_bytes: int) -> OwnSide:

@@ -32,6 +32,7 @@ from horovod._net.handshake import auth, connect, memory, reception, visits
 from horovod._net.handshake.links import Link
 from horovod._net.handshake.messages import AFTER_AUTHENTICATION, Failed, Ready, frame
 from horovod._net.handshake.pairing import OwnSide
+from horovod._net.handshake.roll_call import one_host
 from horovod._net.identity import host_identity
 from horovod._net.meeting import deaths, directory, places
 
@@ -396,7 +397,7 @@ def test_the_last_words_of_a_peer_are_heard_when_a_send_to_it_fails() -> None:
     place = directory.Meeting(jobs[0], 0, "/nowhere", own_base=False)
     credentials = auth.Credentials(bytes(32), auth.job_digest("job"), 0, 0, 4)
     own = OwnSide(-1, -1, bytes(32), REGION_BYTES, host_identity())
-    mesh = connect.Mesh(place, credentials, own, [True] * 4, jobs[0])
+    mesh = connect.Mesh(place, credentials, own, one_host(4, share=True), jobs[0])
     link = Link(ours)
     link.reader.allowed = AFTER_AUTHENTICATION
     mesh._members._members[link] = mesh.pairs[1]
@@ -443,7 +444,7 @@ def test_a_stranger_that_left_because_of_another_rank_is_not_blamed(private_base
         place.join(time.monotonic() + 5)
     credentials = auth.Credentials(mine.secret, auth.job_digest(jobs[1].job_key), 0, 1, 3)
     own = OwnSide(-1, -1, bytes(32), REGION_BYTES, host_identity())
-    mesh = connect.Mesh(mine, credentials, own, [True] * 3, jobs[1])
+    mesh = connect.Mesh(mine, credentials, own, one_host(3, share=True), jobs[1])
     left, right = socket.socketpair()
     link = Link(left)
     mesh._dialler.open(visits.Visit(link, None, 2, 1, float("inf")), Ready())

@@ -137,7 +137,7 @@ def test_a_rank_that_ends_before_it_comes_is_known_on_all_hosts(hosts: MakeHosts
     begin = time.monotonic()
     results = connect_all(job.placements[:2], timeout_s=30)
     assert time.monotonic() - begin < 5
-    assert all(isinstance(result, ConnectError) and result.ranks == (2,) for result in results)
+    assert all(isinstance(result, ConnectError) and result.ranks == (2,) for result in results), results
     assert any("Rank 2 was killed by SIGKILL" in str(result) for result in results)
 
 
@@ -236,12 +236,12 @@ def test_an_address_of_another_host_is_refused(hosts: MakeHosts) -> None:
 
 
 def test_interfaces_are_looked_up_on_each_host(hosts: MakeHosts) -> None:
-    job = hosts((1, 1), address="")
-    close(connected(job.placements, interfaces=["nowhere0", "lo"]))
-    results = connect_all(job.placements, interfaces=["nowhere0"])
+    job = hosts((1, 1), address="", interfaces=("nowhere0", "lo"))
+    close(connected(job.placements))
+    results = connect_all([dataclasses.replace(place, interfaces=("nowhere0",)) for place in job.placements])
     assert any(isinstance(result, PlacementError) and "nowhere0" in str(result) for result in results)
     assert any("Its interfaces are: lo" in str(result) for result in results)
-    results = connect_all(job.placements)
+    results = connect_all([dataclasses.replace(place, interfaces=()) for place in job.placements])
     assert any("Nothing says at which address" in str(result) for result in results)
 
 

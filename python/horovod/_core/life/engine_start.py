@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from typing import Any, Final, Optional
@@ -50,7 +51,8 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
     """
     engine: Engine[Any, Any] = Engine(library.load(), _error, ResultBlock)
     try:
-        placement = detect_placement()
+        interfaces = tuple(settings.network_interfaces or ())
+        placement = dataclasses.replace(detect_placement(), interfaces=interfaces)
         place = placement if ranks is None else placement.restricted_to(ranks)
         fields = settings.engine_fields(place.local_rank)
         connections = bootstrap(
@@ -61,7 +63,6 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
             timeout_s=max(settings.start_timeout_s, fields["collective_timeout_s"]),
             # "shm" asks for what "auto" does on one host, and to be refused elsewhere.
             transport="auto" if settings.transport == "shm" else settings.transport,
-            interfaces=settings.network_interfaces or (),
             start=lambda connections: _start_engine(engine, connections, settings.transport, fields),
         )
     except BaseException as error:

@@ -31,6 +31,9 @@ class Placement:
         secret: the job's 32-byte secret when the launcher gave one, else None.
         launcher_ranks: the launcher's number of each rank, where the job was restricted to some; else empty.
         address: by which other hosts reach this one, where the launcher knows; else empty.
+        interfaces: network interfaces that the user has named for other hosts; the first that this host has counts.
+        unplaced: the local and cross numbers are still those of the launcher's job: which of the ranks that this one
+            was restricted to are on which host is known once they have shown up.
     """
 
     rank: int
@@ -46,6 +49,8 @@ class Placement:
     secret: Optional[bytes] = field(default=None, repr=False)
     launcher_ranks: tuple[int, ...] = ()
     address: str = ""
+    interfaces: tuple[str, ...] = ()
+    unplaced: bool = False
 
     def __post_init__(self) -> None:
         for what in ("", "local_", "cross_"):
@@ -55,13 +60,27 @@ class Placement:
                     f"{self.launcher}: {what}rank {index} does not fit {what}size {count}; it must be from 0 to "
                     f"{what}size - 1. Check the variables that {self.launcher} sets for this process."
                 )
-        if self.local_size > self.size:
+        if self.local_size > self.size and not self.unplaced:
             raise PlacementError(f"{self.launcher}: local_size {self.local_size} is larger than size {self.size}.")
 
     @property
     def one_host(self) -> bool:
-        """True when all ranks of the job are on this host."""
-        return self.local_size == self.size
+        """True when all ranks of the job are on this host, as far as is known."""
+        return self.local_size == self.size and not self.unplaced
+
+    def placed(self, host_of_rank: Sequence[int]) -> Placement:
+        """The same with the local and cross numbers that follow from the hosts of all ranks."""
+        mine = host_of_rank[self.rank]
+        local_rank = host_of_rank[: self.rank].count(mine)
+        hosts = [host for host in dict.fromkeys(host_of_rank) if host_of_rank.count(host) > local_rank]
+        return dataclasses.replace(
+            self,
+            local_rank=local_rank,
+            local_size=host_of_rank.count(mine),
+            cross_rank=hosts.index(mine),
+            cross_size=len(hosts),
+            unplaced=False,
+        )
 
     def launcher_rank(self, rank: int) -> int:
         """What the launcher calls this rank."""
@@ -72,8 +91,7 @@ class Placement:
         in the list.
 
         Raises:
-            PlacementError: a rank is listed twice, does not exist, or this process is not listed; or the job
-                spans hosts.
+            PlacementError: a rank is listed twice, does not exist, or this process is not listed.
         """
         listed = [int(rank) for rank in ranks]
         unknown = sorted({rank for rank in listed if not 0 <= rank < self.size})
@@ -86,20 +104,16 @@ class Placement:
                 f"Rank {self.rank} is not among the ranks {listed} that this job was restricted to; only those may "
                 "call init with this list."
             )
-        if not self.one_host:
-            raise PlacementError("A job can be restricted to a list of ranks only when all its ranks are on one host.")
         if listed == list(range(self.size)):
             return self
         digest = hashlib.sha256(",".join(map(str, listed)).encode()).hexdigest()[:16]
         rank, size = listed.index(self.rank), len(listed)
-        return dataclasses.replace(
+        restricted = dataclasses.replace(
             self,
             rank=rank,
             size=size,
-            local_rank=rank,
-            local_size=size,
-            cross_rank=0,
-            cross_size=1,
             job_key=f"{self.job_key}/{digest}",
             launcher_ranks=tuple(self.launcher_rank(each) for each in listed),
+            unplaced=True,
         )
+        return restricted.placed([0] * size) if self.one_host or size == 1 else restricted

@@ -124,9 +124,9 @@ class Blame:
 
     def tell_others(self, error: BaseException) -> None:
         """Lets the other ranks fail at once and with the reason."""
+        self._deaths.tell_error(error)
         ranks = error.ranks if isinstance(error, ConnectError) else ()
         reason = str(error) or type(error).__name__
-        self._deaths.tell(ranks[0] if ranks else self._placement.rank, reason)
         for pair in self._pairs.values():
             if pair.meet is not None:
                 try:

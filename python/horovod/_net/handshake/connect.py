@@ -48,7 +48,6 @@ class Mesh:
         meeting: Meeting,
         credentials: auth.Credentials,
         own: OwnSide,
-        share: bool,
         world: World,
         placement: Placement,
         clock: Callable[[], float] = time.monotonic,
@@ -59,12 +58,11 @@ class Mesh:
             credentials: of this rank; its `uid` is the only one that peers may have.
             own: what this rank offers.
             placement: of this rank.
-            share: ranks of one host share memory.
             world: where all ranks are; it stays the caller's.
             clock: seconds.
         """
         rank = credentials.rank
-        self.pairs = {r: _pair(rank, r, share, world) for r in range(credentials.size) if r != rank}
+        self.pairs = {r: _pair(rank, r, world) for r in range(credentials.size) if r != rank}
         self._meeting = meeting
         self._world = world
         self._credentials = credentials
@@ -184,8 +182,8 @@ class Mesh:
             self._visits.refuse(visit, error)
 
 
-def _pair(own_rank: int, rank: int, share: bool, world: World) -> Pair:
+def _pair(own_rank: int, rank: int, world: World) -> Pair:
     if not world.across(own_rank, rank):
-        return Pair(rank, same_host=share)
+        return Pair(rank, same_host=world.share)
     card = world.cards[rank]
     return Pair(rank, same_host=False, across=True, address=(card.address, card.port))

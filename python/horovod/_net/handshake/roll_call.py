@@ -59,11 +59,13 @@ class World:
     Attributes:
         host_of_rank: numbers of hosts, in the order of their first ranks.
         cards: of all ranks; empty where the job has one host.
+        share: ranks of one host share memory.
         listener: where this rank listens for other hosts; None where there are none. Its owner closes it.
     """
 
     host_of_rank: list[int]
     cards: list[Card]
+    share: bool = True
     listener: Optional[socket.socket] = None
 
     def across(self, a: int, b: int) -> bool:
@@ -77,9 +79,9 @@ class World:
             self.listener = None
 
 
-def one_host(size: int) -> World:
+def one_host(size: int, share: bool) -> World:
     """The world of a job on one host."""
-    return World([0] * size, [])
+    return World([0] * size, [], share)
 
 
 def listen(address: str) -> socket.socket:
@@ -130,7 +132,7 @@ def call_the_roll(attempt: Attempt, placement: Placement, address: str, deaths: 
         raise
     hosts: dict[str, int] = {}
     numbers = [hosts.setdefault(card.host, len(hosts)) for card in cards]
-    return World(numbers, cards, listener)
+    return World(numbers, cards, listener=listener)
 
 
 def _wait_for_all(attempt: Attempt, placement: Placement, deaths: Deaths, deadline: float) -> list[Card]:

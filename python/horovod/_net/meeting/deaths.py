@@ -40,6 +40,11 @@ class Deaths:
         with contextlib.suppress(ConnectError):  # no board, no launcher: it takes the others along
             self._meeting.settle(f"{self._placement.rank} {culprit}\n{reason}")
 
+    def tell_error(self, error: BaseException) -> None:
+        """Leaves word that this rank gives up because of an error, which may name the rank that is to blame."""
+        ranks = error.ranks if isinstance(error, ConnectError) else ()
+        self.tell(ranks[0] if ranks else self._placement.rank, str(error) or type(error).__name__)
+
     def agree(self) -> None:
         """This rank is connected with all others, as all others are: the meeting has succeeded for all of them.
 
