@@ -70,6 +70,7 @@ void Background::Loop() {
 // Until there is nothing to do (*idle) or somebody else wants to. Returns when this thread must look again.
 double Background::DriveInRole(bool* idle) {
   driver_->InRole([&] {
+    tools_.waker->TakeSocketNews();
     tools_.progress->Look();
     *idle = Drive();
   });

@@ -28,6 +28,7 @@ void Driver::Notice(const Waker::Events& events) {
 }
 
 void Driver::LeaveRole(Leaving who) {
+  if (tools_.waker->Hear()) InRole([this] { tools_.progress->Announce(); });
   const Completion::Due due = tools_.arrivals->TakeDue();
   const bool foreground = who == Leaving::kForeground;
   Progress& progress = *tools_.progress;

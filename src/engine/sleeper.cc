@@ -25,6 +25,15 @@ Status Sleeper::Watch(int fd, Kind kind, int rank) {
 
 void Sleeper::Forget(int fd) { epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
 
+Status Sleeper::Nest(const Sleeper& other) { return Watch(other.epoll_.get(), Kind::kSockets, 0); }
+
+void Sleeper::Silence(const Sleeper& other, bool silent) {
+  epoll_event event = {};
+  if (!silent) event.events = EPOLLIN;
+  event.data.u64 = static_cast<uint64_t>(Kind::kSockets) << 32;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, other.epoll_.get(), &event);
+}
+
 bool Sleeper::Wait(double timeout_s, std::vector<Event>* events) {
   events->clear();
   int timeout_ms = -1;

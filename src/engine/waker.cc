@@ -44,6 +44,8 @@ Status Waker::Make(int rank) {
     HVD_TRY(sleeper->Open());
     HVD_TRY(sleeper->Watch(doorbell_, Sleeper::Kind::kDoorbell, rank));
   }
+  HVD_TRY(by_socket_.Open());
+  HVD_TRY(background_.Nest(by_socket_));
   HVD_TRY(Made("a timer", &timer_, timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)));
   HVD_TRY(background_.Watch(timer_.get(), Sleeper::Kind::kTimer, rank));
   HVD_TRY(Made("a doorbell for waiting threads", &nudge_, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
@@ -52,7 +54,7 @@ Status Waker::Make(int rank) {
 
 Status Waker::WatchSocket(int fd, int rank) {
   sockets_ = true;
-  HVD_TRY(background_.Watch(fd, Sleeper::Kind::kSocket, rank));
+  HVD_TRY(by_socket_.Watch(fd, Sleeper::Kind::kSocket, rank));
   return waiting_.Watch(fd, Sleeper::Kind::kSocket, rank);
 }
 
@@ -88,6 +90,31 @@ void Waker::LookSoon() {
 
 bool Waker::Sleep(double timeout_s, Events* events) {
   return sleeps_on_bell() ? neighbours_->SleepOnBell(timeout_s) : waiting_.Wait(timeout_s, events);
+}
+
+void Waker::Hush() {
+  if (!sockets_ || hushed_) return;
+  hushed_ = true;
+  background_.Silence(by_socket_, true);
+}
+
+bool Waker::Hear() {
+  if (!hushed_) return false;
+  hushed_ = false;
+  // First this: what comes from now on wakes the background thread.
+  const bool news = TakeSocketNews();
+  background_.Silence(by_socket_, false);
+  return news;
+}
+
+bool Waker::TakeSocketNews() {
+  if (!sockets_) return false;
+  bool any = false;
+  do {
+    by_socket_.Wait(0, &socket_news_);
+    any |= !socket_news_.empty();
+  } while (static_cast<int>(socket_news_.size()) == Sleeper::kMostEvents);
+  return any;
 }
 
 void Waker::Drain(const Sleeper::Event& event) {

@@ -51,6 +51,14 @@ class Waker {
   // Takes an event off its descriptor, if it is one of this rank's own.
   void Drain(const Sleeper::Event& event);
 
+  // ---- the holder of the role. What comes over sockets wakes the background thread, unless it is hushed: a waiting
+  // thread that drives sees all of it, and to wake another thread for each message costs more than the message.
+  void Hush();
+  // The end of that. True: something has come that this thread may not have read yet.
+  bool Hear();
+  // Forgets what has come over the sockets so far. For who reads all of them afterwards.
+  bool TakeSocketNews();
+
  private:
   Waker(int doorbell, transport::Neighbours* neighbours) : doorbell_(doorbell), neighbours_(neighbours) {}
   Status Make(int rank);
@@ -63,7 +71,10 @@ class Waker {
   std::atomic<bool> look_armed_{false};  // the timer runs
   Fd nudge_;                             // wakes a waiting thread that sleeps on descriptors, and nobody else
   bool sockets_ = false;
+  bool hushed_ = false;           // the holder of the role has silenced the sockets
   Sleeper background_, waiting_;  // what the background thread sleeps on, and a waiting one
+  Sleeper by_socket_;             // in the background thread's
+  Events socket_news_;
 };
 
 }  // namespace hvd::engine
