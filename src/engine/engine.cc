@@ -76,7 +76,7 @@ Engine::Engine(const hvd_config& c, Ways ways)
       express_(MakeExpress(c, *connections_)),
       driver_({&role_, waker_.get(), watch_.get(), connections_.get(), &arrivals_, &progress_}),
       waiter_(&driver_, express_.get(), &counters_, c.spin_us),
-      intake_({&submissions_, &sets_, waker_.get(), &driver_}, c.rank),
+      intake_({&submissions_, &sets_, waker_.get(), &driver_, &timeline_}, c.rank),
       short_way_({express_.get(), &submissions_, &timeline_, &executor_, connections_.get(), &verdict_, &arrivals_,
                   &driver_, &counters_},
                  AddEverybody(c.size, &sets_)),

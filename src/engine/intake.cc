@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "engine/checks.h"
+#include "engine/express/exchange.h"
 #include "negotiation/signature.h"
 
 namespace hvd::engine {
@@ -85,6 +86,9 @@ Status Intake::Submit(const hvd_op* ops, int n, uint32_t flags, Out out, const s
     tensors.back()->index = i;
     bytes += tensors.back()->tensor.elems * SizeOf(requests[0].dtype);
   }
+  // A timeline shows batches.
+  if (n == 1 && (flags & HVD_SUBMIT_WILL_WAIT) != 0 && !tools_.timeline->active())
+    requests[0].payload = PayloadOf(*ops, set->group);
   HVD_TRY(tools_.submissions->Add(std::move(tensors), std::move(requests)));
   Announce(flags, bytes);
   *out = std::move(completion);

@@ -9,6 +9,7 @@
 #include "engine/driver.h"
 #include "engine/process_sets.h"
 #include "engine/submissions.h"
+#include "engine/timeline.h"
 
 namespace hvd::engine {
 
@@ -19,6 +20,7 @@ class Intake {
     ProcessSets* sets;
     Waker* waker;
     Driver* driver;
+    const Timeline* timeline;
   };
   using Out = std::shared_ptr<Completion>*;
 

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "collective/shm/collectives.h"
+#include "engine/express/exchange.h"
 
 namespace hvd::engine {
 namespace {
@@ -32,6 +33,18 @@ void Orders::Do(negotiation::ExecuteBatch& batch) {
   if (tools_.verdict->failed()) return;
   if (tools_.timeline->mark_cycles()) tools_.timeline->Instant("CYCLE_START");
   tools_.executor->Add(batch, tools_.sets->Find(batch.process_set), tools_.submissions);
+}
+
+void Orders::Do(negotiation::Exchanged& exchanged) {
+  if (tools_.verdict->failed()) return;
+  const negotiation::Request& agreed = *exchanged.entry.request;
+  const std::shared_ptr<ProcessSets::Set> set = tools_.sets->Find(agreed.process_set);
+  std::unique_ptr<Submitted> own = tools_.submissions->Take(exchanged.entry.ticket);
+  const Status status = Combine(agreed, exchanged.payloads, set->group, own.get());
+  ++tools_.counters->batches;
+  ++tools_.counters->tensors;
+  own->completion->results[own->index] = {agreed.dtype, std::move(own->tensor)};
+  tools_.arrivals->Arrive(*own->completion, status);
 }
 
 // Of this rank: a wish, or a tensor.

@@ -34,6 +34,7 @@ class Orders {
 
  private:
   void Do(negotiation::ExecuteBatch& batch);
+  void Do(negotiation::Exchanged& exchanged);
   void Do(negotiation::EntryFailed& entry);
   void Do(negotiation::SetAdded& set);
   void Do(negotiation::SetRemoved& set);

@@ -66,7 +66,9 @@ bool ShortWay::Meet(const SmallCollective& small, uint64_t fingerprint) {
 void ShortWay::Take(const SmallCollective& small, const hvd_op& op, std::shared_ptr<Completion>* out) {
   collective::Tensor result;
   if (small.has_result()) result = Unplaced(op);
-  const Status status = small.Take(*tools_.express, &result);
+  const std::byte* places[Express::kMostRanks];
+  for (int m = 0; m < group().size(); ++m) places[m] = tools_.express->of(m);
+  const Status status = small.Take(places, &result);
   if (status.ok() && result.result == nullptr) return;
   *out = std::make_shared<Completion>(1);
   (*out)->results[0] = {static_cast<DType>(op.dtype), std::move(result)};

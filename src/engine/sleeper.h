@@ -28,8 +28,8 @@ class Sleeper {
   // Sockets are watched edge-triggered (both directions): their owner reads until nothing is left before it sleeps.
   Status Watch(int fd, Kind kind, int rank);
   void Forget(int fd);
-  // Another set, as one descriptor (Kind::kSockets): this one wakes as long as that one has an event to give. Nested, so
-  // that all of them can be silenced in one call.
+  // Another set, as one descriptor (Kind::kSockets): this one wakes as long as that one has an event to give. Nested,
+  // so that all of them can be silenced in one call.
   Status Nest(const Sleeper& other);
   void Silence(const Sleeper& other, bool silent);
   // Waits until something happens, a signal arrives or timeout_s (infinity allowed) is over. False: interrupted by a

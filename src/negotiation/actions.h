@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "negotiation/op_text.h"
+#include "negotiation/payload.h"
 #include "negotiation/request.h"
 
 namespace hvd::negotiation {
@@ -26,6 +27,11 @@ struct ExecuteBatch {
   int process_set = 0;
   std::vector<Entry> entries;
   std::vector<int> joined;  // ranks that take part without entries, ascending
+};
+// An own entry is done when its result has been made of what all members have brought.
+struct Exchanged {
+  Entry entry;
+  std::vector<Payload> payloads;  // of all members, by rank
 };
 // One own entry (or join) failed.
 struct EntryFailed {
@@ -68,8 +74,8 @@ struct LogLine {
   std::string text;
 };
 
-using Action = std::variant<ExecuteBatch, EntryFailed, SetAdded, SetRemoved, SetChangeFailed, AllJoined, RankLeft,
-                            Aborted, LogLine>;
+using Action = std::variant<ExecuteBatch, Exchanged, EntryFailed, SetAdded, SetRemoved, SetChangeFailed, AllJoined,
+                            RankLeft, Aborted, LogLine>;
 
 // The actions that the engine has not taken yet.
 class Results {

@@ -14,6 +14,8 @@ void Coordinator::Settle(double now) {
   at_.log->ObeyOwn(now);
   while (!at_.abort->over()) {
     Departures::Leaver leaver;
+    LogExchanges();
+    at_.log->ObeyOwn(now);
     if (const Tally* tally = at_.marks->NextToDecide()) {
       Decide(*tally, now);
     } else if (at_.joins->complete()) {
@@ -28,6 +30,15 @@ void Coordinator::Settle(double now) {
       return;
     }
     at_.log->ObeyOwn(now);
+  }
+}
+
+// Each by itself, and at once: it costs no batch, so nothing is gained by waiting.
+void Coordinator::LogExchanges() {
+  for (const ReadyQueue::WithPayloads& brought : at_.ready->TakeBrought()) {
+    ByteWriter w = at_.out->Down(LogRecord::kExchanged);
+    w.Varint(brought.id);
+    WritePayloads(brought.payloads, &w);
   }
 }
 

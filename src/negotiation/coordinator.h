@@ -56,6 +56,7 @@ class Coordinator {
   void FailClashes(const std::vector<Clash>& clashes, double now);
 
  private:
+  void LogExchanges();
   void Decide(const Tally& tally, double now);
   void DecideSetChange(const Request& request, const NameKey& key, double now);
   // unfinished: not all members have submitted it; what is under way of it is void.

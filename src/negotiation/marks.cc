@@ -50,6 +50,7 @@ bool Marks::TryMarkOwn(const Request& own, double now) {
   if (!SameSignature(*s.request, own)) return false;
   s.own_ticket = own.ticket;
   ++own_waiting_;
+  if (own.payload != nullptr) payloads_.Add(id, {place_.rank, *own.payload});
   Mark(id, 0, now);
   return true;
 }
@@ -118,11 +119,27 @@ void Marks::CompleteCached(uint32_t id, double now) {
   }
   s.state = CachedRequest::kComplete;
   --incomplete_;
+  if (payloads_.any() && CompleteWithPayloads(id)) return;
   if (place_.root()) {
     ready_->Agreed(s.request, static_cast<int32_t>(id), now);
   } else {
     out_->Mark(id);
   }
+}
+
+// False: not all members below have brought something.
+bool Marks::CompleteWithPayloads(uint32_t id) {
+  const RankSet members = place_.subtree.And(sets_.at(cache_.at(id).process_set).ranks);
+  std::vector<Payload> payloads = payloads_.Take(id, static_cast<size_t>(members.count()));
+  if (payloads.empty()) return false;
+  if (place_.root()) {
+    ready_->Brought(id, std::move(payloads));
+  } else {
+    ByteWriter w = out_->Up(UpRecord::kPayloads);
+    w.Varint(id);
+    WritePayloads(payloads, &w);
+  }
+  return true;
 }
 
 void Marks::Contributed(Tally* tally) {
@@ -169,6 +186,7 @@ void Marks::ResetCached(uint32_t id) {
   const CachedRequest& s = cache_.at(id);
   incomplete_ -= s.state == CachedRequest::kPartial;
   own_waiting_ -= s.own_ticket != 0;
+  payloads_.Drop(id);
   cache_.ResetMarks(id);
 }
 

@@ -14,6 +14,7 @@
 
 #include "negotiation/cache.h"
 #include "negotiation/outbox.h"
+#include "negotiation/payload.h"
 #include "negotiation/ready_queue.h"
 #include "negotiation/set_table.h"
 #include "negotiation/tally.h"
@@ -57,6 +58,8 @@ class Marks {
     AddSource(mask, source);
     if (Covers(mask, sets_.at(s.process_set).need)) CompleteCached(id, now);
   }
+  // What comes with the mark that follows.
+  void Bring(uint32_t id, std::vector<Payload> payloads) { payloads_.Add(id, std::move(payloads)); }
   // Own: the usual case, cached and nothing in the way, without a copy. False: it is something else.
   bool TryMarkOwn(const Request& own, double now);
   // Own, or why this rank refuses it; the name is not in flight.
@@ -81,6 +84,7 @@ class Marks {
 
  private:
   void CompleteCached(uint32_t id, double now);
+  bool CompleteWithPayloads(uint32_t id);
   void ResetCached(uint32_t id);
   Tally& OpenTally(NameView key, OpType type, double now);  // takes over the marks of the cached id, if any
   void FoldCached(uint32_t id, Tally* tally);
@@ -95,6 +99,7 @@ class Marks {
   Outbox* out_;
   ReadyQueue* ready_;
   Cache cache_;
+  Payloads payloads_;
   TallyTable tallies_;
   std::deque<NameKey> to_decide_;
   int incomplete_ = 0;

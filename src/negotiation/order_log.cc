@@ -50,6 +50,8 @@ Status OrderLog::ObeyOne(LogRecord record, ByteReader* r, double now) {
       return Define(r);
     case LogRecord::kBatch:
       return Batch(r);
+    case LogRecord::kExchanged:
+      return Exchange(r);
     case LogRecord::kFail:
       return Fail(r, now);
     case LogRecord::kSetAdded:
@@ -101,15 +103,39 @@ Status OrderLog::TakeEntry(ByteReader* r, Entry* entry) {
     if (!r->ok()) return {};
     entry->ticket = at_.marks->UseTally(entry->request->key());
   } else {
-    const Cache& cache = at_.marks->cache();
-    const auto id = static_cast<uint32_t>(code - 1);
-    if (code > cache.size() || !cache.at(id).request) {
-      return Wrong("it runs id " + std::to_string(code - 1) + ", which means nothing");
-    }
-    entry->request = cache.at(id).request;
-    entry->ticket = at_.marks->UseCached(id);
+    HVD_TRY(TakeCached(code - 1, entry));
   }
   at_.stall->Settled(entry->request->key());
+  return {};
+}
+
+Status OrderLog::TakeCached(uint64_t id, Entry* entry) {
+  const Cache& cache = at_.marks->cache();
+  if (id >= cache.size() || !cache.at(static_cast<uint32_t>(id)).request) {
+    return Wrong("it runs id " + std::to_string(id) + ", which means nothing");
+  }
+  entry->request = cache.at(static_cast<uint32_t>(id)).request;
+  entry->ticket = at_.marks->UseCached(static_cast<uint32_t>(id));
+  return {};
+}
+
+// What all members have brought; their marks are used up.
+Status OrderLog::Exchange(ByteReader* r) {
+  Exchanged exchanged;
+  const uint64_t id = r->Varint();
+  exchanged.payloads = ReadPayloads(r, at_.place->size);
+  if (!r->ok()) return {};
+  HVD_TRY(TakeCached(id, &exchanged.entry));
+  const Request& request = *exchanged.entry.request;
+  at_.stall->Settled(request.key());
+  const ProcessSet* set = at_.sets->FindUsable(request.process_set);
+  if (!set) return Wrong("it ends an operation of a process set that is not there");
+  RankSet from;
+  for (const Payload& p : exchanged.payloads) from.Add(p.rank);
+  if (from != set->ranks) return Wrong("it ends '" + request.name + "' without what every member has brought");
+  if (!set->own) return {};
+  if (exchanged.entry.ticket == 0) return Wrong("it ends '" + request.name + "', which this rank has not submitted");
+  at_.results->Add(std::move(exchanged));
   return {};
 }
 

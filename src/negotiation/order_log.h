@@ -48,6 +48,8 @@ class OrderLog {
   Status ObeyOne(LogRecord record, ByteReader* r, double now);
   Status Define(ByteReader* r);
   Status Batch(ByteReader* r);
+  Status Exchange(ByteReader* r);
+  Status TakeCached(uint64_t id, Entry* entry);
   Status TakeEntry(ByteReader* r, Entry* entry);
   Status Fail(ByteReader* r, double now);
   Status SetWasAdded(ByteReader* r);

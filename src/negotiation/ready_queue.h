@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "negotiation/fusion.h"
+#include "negotiation/payload.h"
 #include "negotiation/request.h"
 
 namespace hvd::negotiation {
@@ -29,6 +31,13 @@ class ReadyQueue {
   bool any() const { return !ready_.empty(); }
   double oldest() const { return ready_.front().since; }
   int64_t bytes() const { return bytes_; }
+  // All members agree on what this cached id means, and have brought what it takes: no batch is needed.
+  void Brought(uint32_t id, std::vector<Payload> payloads) { brought_.push_back({id, std::move(payloads)}); }
+  struct WithPayloads {
+    uint32_t id = 0;
+    std::vector<Payload> payloads;
+  };
+  std::vector<WithPayloads> TakeBrought() { return std::exchange(brought_, {}); }
   // Takes everything that is ready, as batches.
   std::vector<std::vector<Ready>> Take(const FusionRules& rules);
 
@@ -49,6 +58,7 @@ class ReadyQueue {
   int64_t bytes_ = 0;
   std::unordered_map<GroupKey, std::vector<Ready>, GroupHasher> groups_;
   uint64_t group_units_ = 0;
+  std::vector<WithPayloads> brought_;
 };
 
 }  // namespace hvd::negotiation

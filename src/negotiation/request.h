@@ -3,8 +3,10 @@
 // tensor itself stays in the engine and is found again by `ticket`.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -55,6 +57,8 @@ struct Request {
   int32_t group_size = 0;
   int32_t group_index = 0;
   bool transient = false;  // unnamed (counted) operation: never cached
+  // What this rank brings to the operation, to travel with its mark; null: nothing. Not part of what is compared.
+  std::shared_ptr<const std::vector<std::byte>> payload;
   // The engine's own mark for this rank's entry, not negotiated: comes back in the actions. Must not be 0.
   uint64_t ticket = 0;
 

@@ -26,6 +26,8 @@ Status Uplink::ReceiveOne(UpRecord record, int source, ByteReader* r, double now
       return at_.versions->Heard(source, r->Varint()) ? Status() : Wrong("it is ahead of or behind the log");
     case UpRecord::kMarks:
       return Marked(source, r, now);
+    case UpRecord::kPayloads:
+      return Brought(source, r, now);
     case UpRecord::kTally:
       return Contributed(source, r, now);
     case UpRecord::kJoined: {
@@ -56,27 +58,38 @@ Status Uplink::ReceiveOne(UpRecord record, int source, ByteReader* r, double now
 
 Status Uplink::Marked(int source, ByteReader* r, double now) {
   const uint32_t n = r->U32();
-  const uint64_t sent_at = at_.versions->sent_at(source);
-  Marks& marks = *at_.marks;
-  const Cache& cache = marks.cache();
   for (uint32_t i = 0; i < n; ++i) {
     const uint32_t id = r->Varint32();
     if (!r->ok()) return {};
-    if (id >= cache.size()) return Wrong("it marks id " + std::to_string(id) + ", which was never given");
-    const CachedRequest& s = cache.at(id);
-    if (s.valid_from > sent_at) continue;  // of a process set, a group or an operation that has ended
-    if (!s.request) return Wrong("it marks id " + std::to_string(id) + ", which means nothing");
-    if (!HasSource(at_.sets->at(s.process_set).members, source)) {
-      return Wrong("it marks '" + s.request->name + "' of a process set it is not in");
-    }
-    if (s.in_tally) {
-      HVD_TRY(MarkedInTally(id, source, now));
-    } else if (s.state == CachedRequest::kComplete || HasSource(cache.mask(id), source)) {
-      return Twice(s.request->name);
-    } else {
-      marks.Mark(id, source, now);
-    }
+    HVD_TRY(MarkOne(id, source, {}, now));
   }
+  return {};
+}
+
+Status Uplink::Brought(int source, ByteReader* r, double now) {
+  const uint32_t id = r->Varint32();
+  std::vector<Payload> payloads = ReadPayloads(r, at_.place->size);
+  if (!r->ok()) return {};
+  for (const Payload& p : payloads) {
+    if (!at_.place->below[source].Contains(p.rank)) return Wrong("it brings something of a rank that is not below it");
+  }
+  return MarkOne(id, source, std::move(payloads), now);
+}
+
+Status Uplink::MarkOne(uint32_t id, int source, std::vector<Payload> payloads, double now) {
+  Marks& marks = *at_.marks;
+  const Cache& cache = marks.cache();
+  if (id >= cache.size()) return Wrong("it marks id " + std::to_string(id) + ", which was never given");
+  const CachedRequest& s = cache.at(id);
+  if (s.valid_from > at_.versions->sent_at(source)) return {};  // of a set, a group or an operation that has ended
+  if (!s.request) return Wrong("it marks id " + std::to_string(id) + ", which means nothing");
+  if (!HasSource(at_.sets->at(s.process_set).members, source)) {
+    return Wrong("it marks '" + s.request->name + "' of a process set it is not in");
+  }
+  if (s.in_tally) return MarkedInTally(id, source, now);
+  if (s.state == CachedRequest::kComplete || HasSource(cache.mask(id), source)) return Twice(s.request->name);
+  if (!payloads.empty()) marks.Bring(id, std::move(payloads));
+  marks.Mark(id, source, now);
   return {};
 }
 

@@ -39,6 +39,8 @@ class Uplink {
  private:
   Status ReceiveOne(UpRecord record, int source, ByteReader* r, double now);
   Status Marked(int source, ByteReader* r, double now);
+  Status Brought(int source, ByteReader* r, double now);
+  Status MarkOne(uint32_t id, int source, std::vector<Payload> payloads, double now);
   Status MarkedInTally(uint32_t id, int source, double now);
   Status Contributed(int source, ByteReader* r, double now);
   bool IsVoid(const WireTally& tally, int source) const;

@@ -18,7 +18,7 @@
 
 namespace hvd::negotiation {
 
-inline constexpr uint8_t kWireVersion = 1;
+inline constexpr uint8_t kWireVersion = 2;
 inline constexpr size_t kFrameHeaderBytes = 18;
 
 enum class Direction : uint8_t { kUp = 0, kDown = 1 };
@@ -33,6 +33,7 @@ enum class UpRecord : uint8_t {
   kAbort,        // code, text
   kStallNotice,  // a tally below is old
   kStallReport,  // answer to kStallQuery
+  kPayloads,     // id, payloads: a mark, and what every member below the sender brings
 };
 
 enum class LogRecord : uint8_t {
@@ -46,6 +47,7 @@ enum class LogRecord : uint8_t {
   kLeft,         // rank, as in kGoodbye
   kStallQuery,   // number, names; not part of the order
   kAbort,        // code, text; not part of the order
+  kExchanged,    // id, payloads: what every member has brought; the operation needs nothing else
 };
 
 struct FrameHeader {

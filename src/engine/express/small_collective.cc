@@ -5,6 +5,7 @@
 #include "base/average.h"
 #include "collective/kernels/kernels.h"
 #include "collective/shm/collectives.h"
+#include "collective/shm/steps.h"
 
 namespace hvd::engine {
 namespace {
@@ -63,6 +64,22 @@ void SmallCollective::Bring(std::byte* place) const {
   collective::kernels::Copy(place + DataOffset(numbers(), bytes), op_.input, bytes);
 }
 
+size_t SmallCollective::brought_bytes() const {
+  if (type_ == OpType::kBroadcast && me_ != op_.root_rank) return 0;
+  return DataOffset(numbers(), bytes()) + bytes();
+}
+
+bool SmallCollective::Plausible(int member, std::span<const std::byte> brought) const {
+  if (type_ == OpType::kBroadcast && member != op_.root_rank) return true;
+  if (brought.size() < static_cast<size_t>(numbers()) * sizeof(int64_t)) return false;
+  for (int i = 0; i < numbers(); ++i) {
+    const int64_t rows = Number(brought.data(), i);
+    if (rows < 0 || (row_bytes_ > 0 && static_cast<uint64_t>(rows) > brought.size() / row_bytes_)) return false;
+  }
+  const size_t bytes = BroughtBytes(brought.data());
+  return brought.size() == DataOffset(numbers(), bytes) + bytes;
+}
+
 size_t SmallCollective::BroughtBytes(const std::byte* place) const {
   size_t rows = numbers() == 0 ? rows_ : 0;
   for (int i = 0; i < numbers(); ++i) rows += static_cast<size_t>(Number(place, i));
@@ -73,27 +90,27 @@ const std::byte* SmallCollective::DataAt(const std::byte* place) const {
   return place + DataOffset(numbers(), BroughtBytes(place));
 }
 
-Status SmallCollective::Take(const Express& express, collective::Tensor* result) const {
+Status SmallCollective::Take(Places places, collective::Tensor* result) const {
   auto* const output = static_cast<std::byte*>(op_.output);
   switch (type_) {
     case OpType::kAllreduce:
-      Combine(express, 0, rows_ * row_bytes_, output);
+      Combine(places, 0, rows_ * row_bytes_, output);
       return Status();
     case OpType::kReducescatter: {
       const collective::shm::RowBlock block = collective::shm::BlockOfMember(rows_, n_, me_);
       HVD_TRY(result->PlaceResult(block.count * row_bytes_));
       result->shape[0] = static_cast<int64_t>(block.count);
-      Combine(express, block.first * row_bytes_, block.count * row_bytes_, result->output);
+      Combine(places, block.first * row_bytes_, block.count * row_bytes_, result->output);
       return Status();
     }
     case OpType::kBroadcast:
       // The root's own may differ from its output, and is in its cache.
-      collective::kernels::Copy(output, me_ == op_.root_rank ? op_.input : DataAt(express.of(op_.root_rank)),
+      collective::kernels::Copy(output, me_ == op_.root_rank ? op_.input : DataAt(places[op_.root_rank]),
                                 rows_ * row_bytes_);
       return Status();
     case OpType::kAllgather:
     case OpType::kAlltoall:
-      return Concatenate(express, result);
+      return Concatenate(places, result);
     case OpType::kBarrier:
     case OpType::kJoin:
       return Status();
@@ -102,9 +119,9 @@ Status SmallCollective::Take(const Express& express, collective::Tensor* result)
 }
 
 // [first, first + bytes) of the sources, combined.
-void SmallCollective::Combine(const Express& express, size_t first, size_t bytes, std::byte* out) const {
-  const void* srcs[Express::kMostRanks];
-  for (int m = 0; m < n_; ++m) srcs[m] = DataAt(express.of(m)) + first;
+void SmallCollective::Combine(Places places, size_t first, size_t bytes, std::byte* out) const {
+  collective::shm::PointerList<const void*> srcs(n_);
+  for (int m = 0; m < n_; ++m) srcs[m] = DataAt(places[m]) + first;
   collective::kernels::Factors factors{op_.prescale, op_.postscale};
   auto op = static_cast<ReduceOp>(op_.reduce_op);
   if (op == ReduceOp::kAverage) {
@@ -112,22 +129,22 @@ void SmallCollective::Combine(const Express& express, size_t first, size_t bytes
     factors.post *= AverageFactor(dtype_, n_);
   }
   void* dst = out;
-  collective::kernels::Reduce({dtype_, op, factors, srcs, n_, &dst, 1, bytes / SizeOf(dtype_)});
+  collective::kernels::Reduce({dtype_, op, factors, srcs.data(), n_, &dst, 1, bytes / SizeOf(dtype_)});
 }
 
 // What all have for this rank, in rank order.
-Status SmallCollective::Concatenate(const Express& express, collective::Tensor* result) const {
+Status SmallCollective::Concatenate(Places places, collective::Tensor* result) const {
   const int mine = type_ == OpType::kAlltoall ? me_ : 0;  // of each rank's numbers
   int64_t rows = 0;
   for (int m = 0; m < n_; ++m) {
-    result->received_rows.push_back(Number(express.of(m), mine));
+    result->received_rows.push_back(Number(places[m], mine));
     rows += result->received_rows.back();
   }
   HVD_TRY(result->PlaceResult(static_cast<size_t>(rows) * row_bytes_));
   result->shape[0] = rows;
   std::byte* out = result->output;
   for (int m = 0; m < n_; ++m) {
-    const std::byte* place = express.of(m);
+    const std::byte* place = places[m];
     size_t before = 0;
     for (int i = 0; i < mine; ++i) before += static_cast<size_t>(Number(place, i));
     const size_t bytes = static_cast<size_t>(result->received_rows[m]) * row_bytes_;

@@ -1,9 +1,12 @@
-// A small collective without messages: what a rank brings to a meeting (express.h), and what it makes of what all
-// brought. Every element is combined in rank order by the kernels of the long way, so the bits are the same.
+// A small collective without messages of its own: what a rank brings, and what it makes of what all brought, be it to a
+// meeting (express.h) or with the negotiation's marks (negotiation/payload.h). Every element is combined in rank order
+// by the kernels of the long way, so the bits are the same.
 //
 // Cost: B bytes per rank; each rank stores B and loads what it needs of the others: n B (allreduce, allgather), B
 // (broadcast, alltoall, reducescatter).
 #pragma once
+
+#include <span>
 
 #include "collective/batch.h"
 #include "engine/express/express.h"
@@ -20,12 +23,16 @@ class SmallCollective {
   // better off with one).
   bool Fits(bool crowded) const;
   size_t bytes() const { return rows_ * row_bytes_; }  // of this rank's input
+  size_t brought_bytes() const;                        // that Bring stores
   void Bring(std::byte* place) const;
+  // Whether a member can have brought so many bytes that begin like this.
+  bool Plausible(int member, std::span<const std::byte> brought) const;
   // Whether it gives the caller a tensor of another shape than its input: allgather, alltoall, reducescatter.
   bool has_result() const;
   // From what all brought: the result in the operation's output or, if has_result(), in *result, whose output and room
-  // are the caller's. kInternal: no memory for it.
-  Status Take(const Express& express, collective::Tensor* result) const;
+  // are the caller's. kInternal: no memory for it. places: where it lies, by member.
+  using Places = const std::byte* const*;
+  Status Take(Places places, collective::Tensor* result) const;
 
  private:
   // Rows of a rank, or what it sends to each: numbers that may differ between the ranks, and so travel with the data.
@@ -33,8 +40,8 @@ class SmallCollective {
   int64_t OwnNumber(int i) const;
   size_t BroughtBytes(const std::byte* place) const;
   const std::byte* DataAt(const std::byte* place) const;
-  void Combine(const Express& express, size_t first, size_t bytes, std::byte* out) const;
-  Status Concatenate(const Express& express, collective::Tensor* result) const;
+  void Combine(Places places, size_t first, size_t bytes, std::byte* out) const;
+  Status Concatenate(Places places, collective::Tensor* result) const;
 
   const hvd_op& op_;
   OpType type_;

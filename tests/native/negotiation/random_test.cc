@@ -162,6 +162,9 @@ std::string Told(const ExecuteBatch& a) {
   for (const Entry& e : a.entries) text += " " + e.request->name + "/" + std::to_string((e.ticket - 1) / 8);
   return text;
 }
+std::string Told(const Exchanged& a) {
+  return std::to_string(a.entry.ticket) + " " + a.entry.request->name + " with payloads ";
+}
 std::string Told(const EntryFailed& a) { return std::to_string(a.ticket) + " " + a.name + " " + a.why.message(); }
 std::string Told(const SetAdded& a) { return std::to_string(a.ticket) + "  "; }
 std::string Told(const SetRemoved& a) { return std::to_string(a.ticket) + "  "; }
@@ -366,6 +369,7 @@ class Run {
     for (size_t i = 0; i < group.size(); ++i) {
       group[i].process_set = set;
       group[i].ticket = Ticket(k, i);
+      if (Pick(rng_, 3) > 0) group[i].payload = std::make_shared<test::Bytes>(Brought(r, k, group[i].name));
       s.pending[k].insert(group[i].name);
     }
     cluster_.nodes[r].Submit(group, cluster_.now);
@@ -414,6 +418,27 @@ class Run {
     Fails(!fresh && it->second != text, "two logs: " + it->second + " / " + text);
   }
 
+  // What a rank brings to an operation: something that no other one has.
+  static test::Bytes Brought(int rank, size_t k, const std::string& name) {
+    const std::string text = std::to_string(rank) + " " + std::to_string(k) + " " + name;
+    const auto* const first = reinterpret_cast<const std::byte*>(text.data());
+    return {first, first + (rank % 3 == 0 ? 0 : text.size())};
+  }
+  void Obey(int r, const Exchanged& a) {
+    const std::string& name = a.entry.request->name;
+    const size_t k = (a.entry.ticket - 1) / 8;
+    Fails(k >= p_.ops.size(), "payloads without an entry");
+    if (failed_) return;
+    std::vector<int> from;
+    for (const Payload& p : a.payloads) {
+      from.push_back(p.rank);
+      Fails(p.bytes != Brought(p.rank, k, name), "rank " + std::to_string(p.rank) + " brought something else");
+    }
+    Fails(from != p_.ops[k].members, "payloads of others than the members");
+    exchanges_ += r == p_.ops[k].members[0];
+    Over(r, a.entry.ticket, name, "run", Fate::kRuns);
+  }
+
   void Over(int r, uint64_t ticket, const std::string& name, const std::string& how, Fate fate) {
     const size_t k = (ticket - 1) / 8;
     State& s = states_[r];
@@ -445,6 +470,7 @@ class Run {
 
  public:
   bool failed() const { return failed_; }
+  int exchanges() const { return exchanges_; }
 
  private:
   Program p_;
@@ -457,6 +483,7 @@ class Run {
   std::map<uint64_t, std::string> log_;
   std::vector<std::map<std::string, std::string>> ended_;
   RankSet left_;
+  int exchanges_ = 0;  // operations whose payloads made a batch needless
   bool failed_ = false;
 };
 
@@ -465,14 +492,17 @@ TEST(negotiation_random_programs) {
   const char* first = std::getenv("HVD_NEGOTIATION_FIRST_SEED");
   const int n = seeds ? std::atoi(seeds) : 1500;
   const int from = first ? std::atoi(first) : 0;
+  int exchanges = 0;
   for (int seed = from; seed < from + n; ++seed) {
     Random rng(static_cast<uint32_t>(seed));
     Run run(RandomProgram(&rng), &rng);
     run.Go();
+    exchanges += run.exchanges();
     if (!run.failed()) continue;
     test::Fail(__FILE__, __LINE__, "seed " + std::to_string(seed));
     return;
   }
+  if (seeds == nullptr) EXPECT(exchanges > n / 4);
 }
 
 }  // namespace
