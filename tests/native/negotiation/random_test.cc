@@ -2,6 +2,7 @@
 // operations, in its own order, some wrong on purpose; checked: one log for all, everything comes to its expected end
 // on every rank, same error everywhere.
 #include <algorithm>
+#include <cstdio>
 #include <random>
 #include <set>
 
@@ -369,7 +370,8 @@ class Run {
     for (size_t i = 0; i < group.size(); ++i) {
       group[i].process_set = set;
       group[i].ticket = Ticket(k, i);
-      if (Pick(rng_, 3) > 0) group[i].payload = std::make_shared<test::Bytes>(Brought(r, k, group[i].name));
+      if (k % 3 > 0 || Pick(rng_, 2) > 0)
+        group[i].payload = std::make_shared<test::Bytes>(Brought(r, k, group[i].name));
       s.pending[k].insert(group[i].name);
     }
     cluster_.nodes[r].Submit(group, cluster_.now);
@@ -502,7 +504,8 @@ TEST(negotiation_random_programs) {
     test::Fail(__FILE__, __LINE__, "seed " + std::to_string(seed));
     return;
   }
-  if (seeds == nullptr) EXPECT(exchanges > n / 4);
+  if (seeds == nullptr) EXPECT(exchanges > 100);
+  std::printf("  %d operations without a batch\n", exchanges);
 }
 
 }  // namespace
