@@ -20,8 +20,8 @@ from horovod._core.settings import BY_NAME, SETTINGS
 from horovod.runner import run_task, standard_streams
 from horovod.runner.interruption import taken_signals
 from horovod.runner.job import Job, effective_settings, make_job, working_directory
-from horovod.runner.launchers.base import Outcome, Surroundings, check
-from horovod.runner.launchers.local import LocalLauncher
+from horovod.runner.launchers.base import Launcher, Outcome, Surroundings
+from horovod.runner.launchers.choose import choose
 from horovod.runner.report import culprit
 from horovod.runner.shipment import Shipment
 
@@ -110,12 +110,10 @@ def call(
     effective = effective_settings(values, "argument", os.environ)
     environ = {**os.environ, "PYTHONPATH": _python_path(os.environ.get("PYTHONPATH", ""))}
     job = make_job(effective, (executable or sys.executable, "-m", run_task.__name__), environ, working_directory())
-    launcher = LocalLauncher()
-    check(launcher, job)
-    return _collect(launcher, job, _payload((func, tuple(args), dict(kwargs))))
+    return _collect(choose(job), job, _payload((func, tuple(args), dict(kwargs))))
 
 
-def _collect(launcher: LocalLauncher, job: Job, payload: bytes) -> list[Any]:
+def _collect(launcher: Launcher, job: Job, payload: bytes) -> list[Any]:
     standard_streams.fill()
     with contextlib.closing(Shipment(payload)) as shipment, taken_signals((signal.SIGINT,)) as (fd, take):
         outcome = launcher.run(job, Surroundings(sys.stdout, sys.stderr, fd, take, shipment))

@@ -1,0 +1,200 @@
+"""The board of a job on one host: a Unix socket in the job's directory, for the ranks and nobody else.
+
+Used by `agent`. Who connects hears every entry that stands, then each new one. Who posts is answered by the entry that
+stands under that key, sooner or later: the launcher is the judge. Nothing here blocks or waits for anybody: an entry is
+kept once, however many clients still have to read it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import logging
+import os
+import socket
+from typing import Callable, Final
+
+from horovod._net.failures import ProtocolError
+from horovod._net.handshake.messages import ON_A_BOARD, FrameReader, Post, frame
+from horovod._net.identity import peer_credentials
+from horovod.runner.remote.entries import key_of
+from horovod.runner.remote.loop import Loop
+
+SOCKET: Final = "board"
+MAX_BEHIND_BYTES: Final = 1 << 20  # of new entries, for a client that does not read them
+_READ_BYTES: Final = 1 << 16
+_WRITE_BYTES: Final = 1 << 16
+_CLIENTS_PER_RANK: Final = 8
+_OTHER_CLIENTS: Final = 64
+
+_log: Final = logging.getLogger("horovod.runner")
+
+
+class Board:
+    """See the head of the file.
+
+    Args:
+        loop: that calls.
+        directory_fd: of the job's directory, where the socket `board` is made.
+        ranks: on this host; they bound the number of clients.
+        forward: takes an entry to the judge.
+        seen: is told who has come (pid, True) and gone (pid, False).
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        directory_fd: int,
+        ranks: int,
+        forward: Callable[[str], None],
+        seen: Callable[[int, bool], None],
+    ) -> None:
+        self._loop = loop
+        self._most_clients = ranks * _CLIENTS_PER_RANK + _OTHER_CLIENTS
+        self.forward = forward
+        self.seen = seen
+        self.log: list[bytes] = []
+        self.ends: list[int] = []  # bytes of the log up to and with each entry
+        self._keys: set[str] = set()
+        self._clients: set[_Client] = set()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            # By the directory's descriptor: a path may be longer than an address of a socket can be.
+            place = f"/proc/self/fd/{directory_fd}/{SOCKET}"
+            self._socket.bind(place)
+            os.chmod(place, 0o600)
+            self._socket.listen(1024)
+        except OSError:
+            self._socket.close()
+            raise
+        loop.watch(self._socket.fileno(), self._accept)
+
+    def stand(self, text: str) -> None:
+        """The judge says that this entry stands."""
+        key = key_of(text)
+        if key is None or key in self._keys:
+            return
+        self._keys.add(key)
+        data = frame(Post(text))
+        self.log.append(data)
+        self.ends.append(len(data) + (self.ends[-1] if self.ends else 0))
+        for client in list(self._clients):
+            client.look()
+
+    def knows(self, key: str) -> bool:
+        """An entry stands under this key."""
+        return key in self._keys
+
+    def hold(self, held: bool) -> None:
+        """While held, no client is listened to: the way to the judge is full."""
+        for client in list(self._clients):
+            client.hold(held)
+
+    def gone(self, client: _Client) -> None:
+        """This client has closed itself."""
+        self._clients.discard(client)
+
+    def close(self) -> None:
+        """Ends all connections; the socket's name goes with the directory."""
+        self._loop.watch(self._socket.fileno(), None)
+        self._socket.close()
+        for client in list(self._clients):
+            client.close()
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._socket.accept()
+        except OSError:
+            return  # it has left already, or there is no descriptor for it now
+        pid, uid = peer_credentials(connection)
+        if uid != os.getuid() or len(self._clients) >= self._most_clients:
+            connection.close()
+            return
+        connection.setblocking(False)
+        self._clients.add(_Client(self, self._loop, connection, pid))
+
+
+class _Client:
+    """One connection: where it is in the log, and what it has sent so far."""
+
+    def __init__(self, board: Board, loop: Loop, connection: socket.socket, pid: int) -> None:
+        self._board = board
+        self._loop = loop
+        self._connection = connection
+        self._pid = pid
+        self._reader = FrameReader(ON_A_BOARD)
+        self._sent_bytes = 0
+        self._began_behind = board.ends[-1] if board.ends else 0  # what stood before it came is not held against it
+        self._held = False
+        board.seen(pid, True)
+        self.look()
+
+    def look(self) -> None:
+        """Something new may stand."""
+        end = self._board.ends[-1] if self._board.ends else 0
+        if end - max(self._sent_bytes, self._began_behind) > MAX_BEHIND_BYTES:
+            _log.warning("A process (pid %d) does not read the job's board, and was cut off from it.", self._pid)
+            self.close()
+            return
+        self._watch(end)
+
+    def hold(self, held: bool) -> None:
+        """See `Board.hold`."""
+        self._held = held
+        self._watch(self._board.ends[-1] if self._board.ends else 0)
+
+    def close(self) -> None:
+        """Ends the connection."""
+        if self._connection.fileno() >= 0:
+            self._loop.watch(self._connection.fileno(), None)
+            self._connection.close()
+            self._board.gone(self)
+            self._board.seen(self._pid, False)
+
+    def _watch(self, end: int) -> None:
+        if self._connection.fileno() >= 0:
+            read, write = None if self._held else self._read, self._write if self._sent_bytes < end else None
+            self._loop.watch(self._connection.fileno(), read, write)
+
+    def _read(self) -> None:
+        try:
+            data = self._connection.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        try:
+            self._reader.feed(data)
+            while isinstance(message := self._reader.next(), Post):
+                self._take(message.text)
+        except ProtocolError as error:
+            _log.warning("A process (pid %d) was cut off from the job's board: %s", self._pid, error)
+            self.close()
+
+    def _take(self, text: str) -> None:
+        key = key_of(text)
+        if key is None:
+            raise ProtocolError("What it posted is not key=value.")
+        if not self._board.knows(key):  # else it has heard, or will hear, what stands there
+            self._board.forward(text)
+
+    def _write(self) -> None:
+        log, ends = self._board.log, self._board.ends
+        index = bisect.bisect_right(ends, self._sent_bytes)
+        begun = self._sent_bytes - (ends[index - 1] if index else 0)
+        data = bytearray()
+        while index < len(log) and len(data) < _WRITE_BYTES:
+            data += log[index]
+            index += 1
+        with contextlib.suppress(BlockingIOError):
+            try:
+                self._sent_bytes += self._connection.send(memoryview(data)[begun:])
+            except BlockingIOError:
+                raise
+            except OSError:
+                self.close()
+                return
+        self.look()
