@@ -1,6 +1,6 @@
 """The first process of a host of `network`: makes what a host has of its own, runs sshd, and lives as long as stdin.
 
-`python host_init.py NAME HOSTS_FILE SSH_CONFIG SSHD_CONFIG`, as pid 1 of new namespaces. When its stdin
+`python host_init.py NAME PLACE`, as pid 1 of new namespaces; PLACE has its keys and configurations. When its stdin
 ends (whoever made the host is gone, even by SIGKILL), it ends, and the kernel takes down everything with it.
 """
 
@@ -24,16 +24,19 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
 
 
 def main() -> None:
-    name, hosts_file, ssh_config, sshd_config = sys.argv[1:5]
+    name, place = sys.argv[1:3]
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     subprocess.run(["hostname", name], check=True)
     mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=512m,mode=1777")
     mount("tmpfs", "/run", "tmpfs", 0, "size=64m,mode=755")
     Path("/run/sshd").mkdir(mode=0o755)
-    mount(hosts_file, "/etc/hosts", flags=_MS_BIND)
-    mount(ssh_config, "/etc/ssh/ssh_config", flags=_MS_BIND)
-    sshd = subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", sshd_config], stdin=subprocess.DEVNULL)
+    # Keys and configurations: there, whatever is mounted over the folder for temporary files.
+    Path("/run/hosts").mkdir()
+    mount(place, "/run/hosts", flags=_MS_BIND)
+    mount("/run/hosts/hosts", "/etc/hosts", flags=_MS_BIND)
+    mount("/run/hosts/ssh_config", "/etc/ssh/ssh_config", flags=_MS_BIND)
+    sshd = subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", "/run/hosts/sshd_config"], stdin=subprocess.DEVNULL)
     print("up", flush=True)
     signal.signal(signal.SIGCHLD, lambda *_: reap(sshd.pid))
     while sys.stdin.buffer.read(1):

@@ -10,7 +10,6 @@ import itertools
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,8 +24,8 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _NEW = ("--net", "--uts", "--mount", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc")
 _SSHD = """\
 Port 22
-HostKey {place}/hostkey
-AuthorizedKeysFile {place}/authorized
+HostKey /run/hosts/hostkey
+AuthorizedKeysFile /run/hosts/authorized
 StrictModes no
 UsePAM no
 PasswordAuthentication no
@@ -37,8 +36,8 @@ MaxStartups 100
 """
 _SSH = """\
 Host *
-  IdentityFile {place}/key
-  UserKnownHostsFile {place}/known_hosts
+  IdentityFile /run/hosts/key
+  UserKnownHostsFile /run/hosts/known_hosts
   GlobalKnownHostsFile /dev/null
 """
 
@@ -72,9 +71,8 @@ class Host:
         self.name = f"host{number}"
         self.address = f"10.77.0.{10 + number}"
         self.address6 = f"fd77::{10 + number:x}"
-        files = [str(place / name) for name in ("hosts", "ssh_config", "sshd_config")]
         self.log = place / f"{self.name}.log"
-        words = ["unshare", *_NEW, sys.executable, "-I", "-S", str(INIT), self.name, *files]
+        words = ["unshare", *_NEW, sys.executable, "-I", "-S", str(INIT), self.name, str(place)]
         environ = {"PATH": _SYSTEM_PATH, "LANG": "C"}
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
@@ -87,7 +85,17 @@ class Host:
 
     def start(self, words: Sequence[str], environ: Mapping[str, str], **more: Any) -> Running:
         """Starts a command on this host."""
-        enter = ["nsenter", "-t", str(self.pid), "-n", "-u", "-m", "-i", "-p", "--wdns=" + str(more.pop("cwd", "/tmp"))]
+        enter = [
+            str(_which("nsenter")),
+            "-t",
+            str(self.pid),
+            "-n",
+            "-u",
+            "-m",
+            "-i",
+            "-p",
+            "--wdns=" + str(more.pop("cwd", "/tmp")),
+        ]
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
         return Running(subprocess.Popen([*enter, "--", *words], env=dict(environ), start_new_session=True, **pipes))
 
@@ -140,6 +148,8 @@ class Running:
     def signal(self, number: int) -> None:
         """Sends the command a signal."""
         os.kill(self.pid, number)
+        if number == signal.SIGCONT:
+            self.entered.send_signal(number)  # nsenter stops when its child does
 
     def end(self, patience_s: float = 60.0) -> subprocess.CompletedProcess[bytes]:
         """Waits for its end; kills it when it does not come."""
@@ -147,6 +157,7 @@ class Running:
             stdout, stderr = self.entered.communicate(timeout=patience_s)
         except subprocess.TimeoutExpired:
             self.signal(signal.SIGKILL)
+            self.entered.send_signal(signal.SIGCONT)
             stdout, stderr = self.entered.communicate()
             raise AssertionError(f"not over after {patience_s} s: {stdout!r} {stderr!r}") from None
         return subprocess.CompletedProcess(self.entered.args, self.entered.returncode, stdout, stderr)
@@ -210,8 +221,8 @@ class Network:
             itertools.chain(*((f"host{n}", f"host{n}-6", f"10.77.0.{10 + n}", f"fd77::{10 + n:x}") for n in numbers))
         )
         (self.place / "known_hosts").write_text(f"{names} {public}")
-        (self.place / "ssh_config").write_text(_SSH.format(place=self.place))
-        (self.place / "sshd_config").write_text(_SSHD.format(place=self.place))
+        (self.place / "ssh_config").write_text(_SSH)
+        (self.place / "sshd_config").write_text(_SSHD)
 
     def _make_switch(self) -> None:
         self._switch = subprocess.Popen(
@@ -259,6 +270,3 @@ def _await_port(host: Host) -> None:
             return
         time.sleep(0.01)
     raise RuntimeError(f"{host.name} has no sshd: {host.log.read_text()}")
-
-
-__all__ = ["Host", "Network", "Running", "socket", "why_absent"]

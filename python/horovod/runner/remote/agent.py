@@ -25,7 +25,7 @@ from horovod._net.identity import host_identity
 from horovod.runner import standard_streams
 from horovod.runner.crew import Done, Event, Exited, Refused, Started
 from horovod.runner.process import RankProcesses
-from horovod.runner.remote import addresses, frames, messages
+from horovod.runner.remote import addresses, frames, messages, orphans
 from horovod.runner.remote.board import Board
 from horovod.runner.remote.channel import Channel
 from horovod.runner.remote.loop import Loop
@@ -54,15 +54,14 @@ class Agent:
         self._processes: Optional[RankProcesses] = None
         self._rank_of_group: dict[int, int] = {}
         self._group_of_visitor: dict[int, int] = {}  # of processes that have come to the board
+        self._heard = False
         self._credit_bytes = WINDOW_BYTES
         self._held = False
         self._last_output_s: Optional[float] = None
         self._lost_keeper = False
         self._code: Optional[int] = None
         os.write(write_fd, frames.MARK)
-        self._channel = Channel(
-            self._loop, (read_fd, write_fd), frames.FROM_LAUNCHER, self._on_frame, lambda reason: self._leave(LOST)
-        )
+        self._channel = Channel(self._loop, (read_fd, write_fd), frames.FROM_LAUNCHER, self._on_frame, self._on_end)
         self._loop.tick(self._tick)
         self._send_hello()
 
@@ -87,6 +86,14 @@ class Agent:
             self._work.close()
         self._channel.close()
         self._loop.close()
+
+    def _on_end(self, reason: str) -> None:
+        if self._job is None and not self._heard:
+            reason = "its standard input has ended: what starts it does not pass the launcher's on"
+        with contextlib.suppress(OSError):  # who would read it is gone
+            sys.stderr.write(f"The agent ends its ranks: {reason or 'the launcher is gone'}.\n")
+            sys.stderr.flush()
+        self._leave(LOST)
 
     def _leave(self, code: int) -> None:
         self._code = code
@@ -120,6 +127,7 @@ class Agent:
             self._board.hold(held)
 
     def _on_frame(self, kind: int, body: bytes) -> None:
+        self._heard = True
         if kind == frames.CONTROL:
             name, fields = messages.decode(body, messages.FROM_LAUNCHER)
             getattr(self, f"_on_{name}")(**fields)
@@ -199,6 +207,8 @@ class Agent:
         elif isinstance(event, Done) and self._processes is not None:
             self._loop.watch(self._processes.fileno(), None)
             self._lost_keeper = event.lost
+            if event.lost:
+                orphans.kill_all()
             self._last_output_s = time.monotonic() + _LAST_OUTPUT_S
 
     def _say_done(self) -> None:
@@ -280,6 +290,7 @@ def main() -> int:
     """Runs an agent to its end; returns its exit code."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
+    orphans.adopt()
     read_fd, write_fd = _private_streams()
     try:
         agent = Agent(read_fd, write_fd)
