@@ -1,5 +1,5 @@
-"""Provides the launchers of others for `tests/launchers`: one venv per MPI under build/launchers, Slurm from Debian; and
-sshd for `tests/hosts`, with `--ssh` nothing else.
+"""Provides the launchers of others for `tests/launchers`: one venv per MPI under build/launchers, Slurm from Debian.
+And sshd for `tests/hosts`; with `--ssh` nothing else.
 
 A launcher that cannot be installed (no network, not root) is left out with a reason; its tests are then skipped and
 repeat the reason. Only the launchers' own programs are used: the ranks run in this project's environment.
