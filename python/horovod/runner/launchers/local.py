@@ -14,7 +14,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from horovod.runner import runtime_directory
+from horovod.runner import limits, runtime_directory
 from horovod.runner.arrivals import DirectoryArrivals
 from horovod.runner.command import executable
 from horovod.runner.cores import threads_per_rank
@@ -36,11 +36,8 @@ class LocalLauncher(Launcher):
     """See the head of the file."""
 
     def why_not(self, job: Job) -> str:
-        if not os.path.exists("/proc/self/stat"):
-            return (
-                "/proc is not mounted here. The ranks find one another by it, and the launcher finds the processes "
-                "that they leave behind; mount it (mount -t proc proc /proc)."
-            )
+        if without_proc := limits.why_without_proc():
+            return without_proc
         remote = [name for name in dict.fromkeys(slot.hostname for slot in job.slots) if not is_local(name)]
         if not remote:
             return ""

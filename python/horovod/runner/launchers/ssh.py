@@ -37,6 +37,8 @@ class SshLauncher(Launcher):
     """See the head of the file."""
 
     def why_not(self, job: Job) -> str:
+        if all(is_local(name) for name in {slot.hostname for slot in job.slots}):
+            return "all hosts are this machine."
         program = ssh_command.missing(job.environ)
         if not program:
             return ""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Optional
 
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner import runtime_directory
+from horovod.runner import limits, runtime_directory
 from horovod.runner.command import executable
 from horovod.runner.cores import threads_per_rank
 from horovod.runner.limits import allowed_descriptors
@@ -45,6 +45,8 @@ class Workplace:
         self._ranks = job["ranks"]
         self._cwd = job["cwd"]
         self._environ = joined(os.environ, job["env"])
+        if without_proc := limits.why_without_proc():
+            raise InvalidArgumentError(without_proc)
         _check_folder(self._cwd)
         _check_interfaces(job["interfaces"])
         program, words = executable(job["command"], self._environ.get("PATH"), self._cwd)
