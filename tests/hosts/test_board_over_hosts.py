@@ -19,7 +19,10 @@ def post(text):
     board.sendall(struct.pack(">4sBBHI", b"HVDN", 1, 11, 0, len(text)) + text.encode())
 def hear():
     magic, version, kind, zero, size = struct.unpack(">4sBBHI", stream.read(12))
-    assert (magic, version, kind, zero) == (b"HVDN", 1, 11, 0)
+    assert (magic, version, zero) == (b"HVDN", 1, 0)
+    if kind == 8:  # Ready
+        return hear()
+    assert kind == 11
     return stream.read(size).decode()
 """
 

@@ -1,21 +1,19 @@
 """The board of a job on one host: a Unix socket in the job's directory, for the ranks and nobody else.
 
-Used by `agent`. Who connects hears every entry that stands, then each new one. Who posts is answered by the entry that
-stands under that key, sooner or later: the launcher is the judge. Nothing here blocks or waits for anybody: an entry is
-kept once, however many clients still have to read it.
+Used by `agent`. Who connects hears every entry that stands, a Ready, then each new one. Who posts is answered by the
+entry that stands under that key, sooner or later: the launcher is the judge. Nothing here blocks or waits for anybody:
+an entry is kept once, however many clients still have to read it.
 """
 
 from __future__ import annotations
 
-import bisect
-import contextlib
 import logging
 import os
 import socket
 from typing import Callable, Final
 
 from horovod._net.failures import ProtocolError
-from horovod._net.handshake.messages import ON_A_BOARD, FrameReader, Post, frame
+from horovod._net.handshake.messages import ON_A_BOARD, FrameReader, Post, Ready, frame
 from horovod._net.identity import peer_credentials
 from horovod.runner.remote.entries import key_of
 from horovod.runner.remote.loop import Loop
@@ -54,7 +52,7 @@ class Board:
         self.forward = forward
         self.seen = seen
         self.log: list[bytes] = []
-        self.ends: list[int] = []  # bytes of the log up to and with each entry
+        self._ends = [0]  # bytes of the log before each entry, and at its end
         self._keys: set[str] = set()
         self._clients: set[_Client] = set()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -77,13 +75,17 @@ class Board:
         self._keys.add(key)
         data = frame(Post(text))
         self.log.append(data)
-        self.ends.append(len(data) + (self.ends[-1] if self.ends else 0))
+        self._ends.append(self._ends[-1] + len(data))
         for client in list(self._clients):
             client.look()
 
     def knows(self, key: str) -> bool:
         """An entry stands under this key."""
         return key in self._keys
+
+    def bytes_since(self, entry: int) -> int:
+        """How long the log is from this entry on."""
+        return self._ends[-1] - self._ends[entry]
 
     def hold(self, held: bool) -> None:
         """While held, no client is listened to: the way to the judge is full."""
@@ -123,25 +125,25 @@ class _Client:
         self._connection = connection
         self._pid = pid
         self._reader = FrameReader(ON_A_BOARD)
-        self._sent_bytes = 0
-        self._began_behind = board.ends[-1] if board.ends else 0  # what stood before it came is not held against it
+        self._pending = bytearray()  # on its way to the client
+        self._next = 0  # the entry of the log to be sent then
+        self._stood = len(board.log)  # before it came: not held against it, and followed by a Ready
         self._held = False
+        self._told_ready = False
         board.seen(pid, True)
         self.look()
 
     def look(self) -> None:
         """Something new may stand."""
-        end = self._board.ends[-1] if self._board.ends else 0
-        if end - max(self._sent_bytes, self._began_behind) > MAX_BEHIND_BYTES:
+        if self._board.bytes_since(max(self._next, self._stood)) > MAX_BEHIND_BYTES:
             _log.warning("A process (pid %d) does not read the job's board, and was cut off from it.", self._pid)
             self.close()
-            return
-        self._watch(end)
+        self._watch()
 
     def hold(self, held: bool) -> None:
         """See `Board.hold`."""
         self._held = held
-        self._watch(self._board.ends[-1] if self._board.ends else 0)
+        self._watch()
 
     def close(self) -> None:
         """Ends the connection."""
@@ -151,9 +153,10 @@ class _Client:
             self._board.gone(self)
             self._board.seen(self._pid, False)
 
-    def _watch(self, end: int) -> None:
+    def _watch(self) -> None:
         if self._connection.fileno() >= 0:
-            read, write = None if self._held else self._read, self._write if self._sent_bytes < end else None
+            more = self._pending or self._next < len(self._board.log) or not self._told_ready
+            read, write = None if self._held else self._read, self._write if more else None
             self._loop.watch(self._connection.fileno(), read, write)
 
     def _read(self) -> None:
@@ -168,8 +171,8 @@ class _Client:
             return
         try:
             self._reader.feed(data)
-            while isinstance(message := self._reader.next(), Post):
-                self._take(message.text)
+            while (message := self._reader.next()) is not None:
+                self._take(message.text if isinstance(message, Post) else "")
         except ProtocolError as error:
             _log.warning("A process (pid %d) was cut off from the job's board: %s", self._pid, error)
             self.close()
@@ -182,19 +185,23 @@ class _Client:
             self._board.forward(text)
 
     def _write(self) -> None:
-        log, ends = self._board.log, self._board.ends
-        index = bisect.bisect_right(ends, self._sent_bytes)
-        begun = self._sent_bytes - (ends[index - 1] if index else 0)
-        data = bytearray()
-        while index < len(log) and len(data) < _WRITE_BYTES:
-            data += log[index]
-            index += 1
-        with contextlib.suppress(BlockingIOError):
-            try:
-                self._sent_bytes += self._connection.send(memoryview(data)[begun:])
-            except BlockingIOError:
-                raise
-            except OSError:
-                self.close()
+        self._fill()
+        try:
+            del self._pending[: self._connection.send(self._pending)]
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()
+            return
+        self._watch()
+
+    def _fill(self) -> None:
+        while len(self._pending) < _WRITE_BYTES:
+            if self._next == self._stood and not self._told_ready:
+                self._pending += frame(Ready())
+                self._told_ready = True
+            elif self._next < len(self._board.log):
+                self._pending += self._board.log[self._next]
+                self._next += 1
+            else:
                 return
-        self.look()
