@@ -73,9 +73,9 @@ def run(
             this version.
         hosts: hosts and slots, as `-H` of horovodrun. Exclusive with `hostfile`.
         hostfile: path of a hostfile.
-        start_timeout: seconds that the other ranks have to call `hvd.init()` once a first one has.
-        ssh_port, ssh_identity_file: for other hosts; not in this version.
-        disable_cache: there is no cache; accepted for compatibility.
+        start_timeout: seconds that hosts have to answer, and the other ranks to call `hvd.init()` once a first one has.
+        ssh_port, ssh_identity_file: of other hosts, as `-p` and `-i` of horovodrun.
+        disable_cache: every start checks the hosts anew; accepted for compatibility.
         output_filename: directory that also gets each rank's output, as rank.NN/stdout and rank.NN/stderr.
         verbose: say what the launcher does.
         use_gloo: our own launcher and transport (the default). Exclusive with `use_mpi`.

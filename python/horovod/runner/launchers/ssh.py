@@ -13,7 +13,7 @@ import os
 import secrets
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Optional
 
@@ -23,6 +23,7 @@ from horovod.runner.job import Job
 from horovod.runner.launchers.base import Launcher, Outcome, Surroundings
 from horovod.runner.launchers.destinations import make_timeline_directory, output_directory, rank_streams
 from horovod.runner.launchers.places import is_local, rank_environ, with_one_name_here
+from horovod.runner.limits import allowed_descriptors
 from horovod.runner.remote import addresses, ssh_command
 from horovod.runner.remote.fleet import BoardArrivals, Fleet
 from horovod.runner.remote.gathering import Gathering
@@ -55,17 +56,24 @@ class SshLauncher(Launcher):
         base = output_directory(job)
         if is_local(job.slots[0].hostname):
             make_timeline_directory(job)
-        with contextlib.ExitStack() as undo:
-            fleet = Fleet(_ways(job))
-            undo.callback(fleet.close)
-            trouble = _assemble(fleet, job, surroundings)
-            if trouble is not None:
-                return trouble
-            streams = _streams(job, base, surroundings)
-            fleet.go()
-            supervision = Supervision(job, fleet, streams, BoardArrivals(fleet), surroundings)
-            undo.pop_all()  # from here on it is its own
-        return supervision.run()
+        ways = _ways(job)
+        # Three descriptors for each host, and two for each rank whose output goes to files.
+        with allowed_descriptors(max(len(ways), job.size // 4 if base else 0)):
+            return _run(job, ways, base, surroundings)
+
+
+def _run(job: Job, ways: Sequence[Way], base: Optional[Path], surroundings: Surroundings) -> Outcome:
+    with contextlib.ExitStack() as undo:
+        fleet = Fleet(ways)
+        undo.callback(fleet.close)
+        trouble = _assemble(fleet, job, surroundings)
+        if trouble is not None:
+            return trouble
+        streams = _streams(job, base, surroundings)
+        fleet.go()
+        supervision = Supervision(job, fleet, streams, BoardArrivals(fleet), surroundings)
+        undo.pop_all()  # from here on it is its own
+    return supervision.run()
 
 
 def _ways(job: Job) -> list[Way]:

@@ -6,6 +6,7 @@ then all go: so nothing runs anywhere before every host can take part.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from typing import Final, Optional
@@ -15,6 +16,7 @@ from horovod.runner.remote.entries import Judge
 from horovod.runner.remote.link import Link, State, Way
 from horovod.runner.remote.loop import Loop
 
+_log: Final = logging.getLogger("horovod.runner")
 _DONE_S: Final = 10.0  # for all agents to clear up after the last rank; killing takes its time
 _ENDING_S: Final = 5.0  # for the processes of all links to end, which includes what agents kill when they are alone
 
@@ -36,6 +38,7 @@ class Fleet:
         self._loop = Loop()
         self._judge = Judge(sum(len(way.slots) for way in ways))
         self._told_lost: set[Link] = set()
+        self._told_full = False
         self._finishing = False
         self._finished_s: Optional[float] = None
         self._done = False
@@ -112,6 +115,9 @@ class Fleet:
         if self._judge.post(text):
             for link in self.links:
                 link.stand(text)
+        elif self._judge.full and not self._told_full:
+            self._told_full = True
+            _log.warning("The board of the job is full; ranks that want to post more wait in vain.")
 
     def _tick(self) -> None:
         for link in self.links:
