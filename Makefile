@@ -21,6 +21,7 @@
 #   dev       the virtual environment
 #   frameworks  TensorFlow, Keras and JAX in it, for their tests
 #   launchers the launchers of others, for theirs
+#   hosts     what the tests of several hosts are made of: sshd and network namespaces
 #   clean     removes what the others made
 
 # HVD_TEST_REQUIRE=all, which CI sets, makes every test fail that would be skipped because something is not installed.
@@ -32,7 +33,7 @@ JOBS   ?= $(shell nproc)
 export PATH := $(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test test-all test-slow test-long test-tensorflows check bench bench-full bench-page docs build dev clean tidy native-test native-sanitizers native-test-aarch64 fuzz wheel wheel-test frameworks launchers
+.PHONY: demo test test-all test-slow test-long test-tensorflows check bench bench-full bench-page docs build dev clean tidy native-test native-sanitizers native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
 
 # All that building needs.
 $(VENV)/.tools: requirements-dev.txt Makefile
@@ -64,6 +65,9 @@ frameworks: $(VENV)/.frameworks
 launchers: dev
 	python tools/launcher_envs.py
 
+hosts: dev
+	python tools/launcher_envs.py --ssh
+
 build: $(VENV)/.tools
 	cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DHVD_TESTS=ON -DHVD_WERROR=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DPython3_EXECUTABLE=$(BIN)/python >/dev/null
 	cmake --build build/release --target horovod horovod_tensorflow horovod_lane -j $(JOBS)
@@ -94,7 +98,7 @@ check: dev
 
 # Installing waits for the network, compiling for nothing: side by side.
 test:
-	$(MAKE) --no-print-directory -j2 native-test frameworks check
+	$(MAKE) --no-print-directory -j2 native-test frameworks check hosts
 	python -m pytest -q -m "not slow"
 
 test-all: tidy wheel-test test-slow
