@@ -7,12 +7,14 @@
 #include <set>
 
 #include "native/negotiation/cluster.h"
+#include "native/negotiation/told.h"
 #include "negotiation/rank_set.h"
 
 namespace hvd::negotiation {
 namespace {
 
 using test::Cluster;
+using test::Told;
 using Random = std::mt19937;
 
 int Pick(Random* rng, int n) { return static_cast<int>((*rng)() % static_cast<uint32_t>(n)); }
@@ -156,24 +158,6 @@ Program RandomProgram(Random* rng) {
   }
   return p;
 }
-
-// An action, for the trace: ticket, what about, and what befell it.
-std::string Told(const ExecuteBatch& a) {
-  std::string text = "0  ";
-  for (const Entry& e : a.entries) text += " " + e.request->name + "/" + std::to_string((e.ticket - 1) / 8);
-  return text;
-}
-std::string Told(const Exchanged& a) {
-  return std::to_string(a.entry.ticket) + " " + a.entry.request->name + " with payloads ";
-}
-std::string Told(const EntryFailed& a) { return std::to_string(a.ticket) + " " + a.name + " " + a.why.message(); }
-std::string Told(const SetAdded& a) { return std::to_string(a.ticket) + "  "; }
-std::string Told(const SetRemoved& a) { return std::to_string(a.ticket) + "  "; }
-std::string Told(const SetChangeFailed& a) { return std::to_string(a.ticket) + "  " + a.why.message(); }
-std::string Told(const AllJoined& a) { return std::to_string(a.ticket) + "  "; }
-std::string Told(const RankLeft& a) { return "0 " + a.exception + " "; }
-std::string Told(const Aborted& a) { return "0  " + a.why.message(); }
-std::string Told(const LogLine& a) { return "0 " + a.text + " "; }
 
 // Runs a program. A rank goes through its epochs: add the sets, submit everything in an order of its own, join, remove
 // the sets, wait.
