@@ -104,8 +104,9 @@ def test_no_such_python_there(hosts: Hosts) -> None:
     assert f"host2 cannot be used: there is no {place}/bin/python that can be executed there; " in done.stderr.decode()
 
 
-def test_horovod_is_missing_there(hosts: Hosts) -> None:
-    _over(hosts, 2, ROOT / "python" / "horovod", None)
+def test_horovod_is_missing_there(hosts: Hosts, tmp_path: Path) -> None:
+    (tmp_path / "__init__.py").touch()  # not just an empty folder, behind which another installation would show
+    _over(hosts, 2, ROOT / "python" / "horovod", tmp_path)
     try:
         message = refused(hosts, "-np 2 -H host1:1,host2:1")
     finally:
@@ -129,10 +130,9 @@ def test_another_version_is_there(hosts: Hosts, tmp_path: Path) -> None:
     assert "host2 cannot be used: it has Horovod 0.99, this machine 1." in message
 
 
-def _over(hosts: Hosts, number: int, place: Path, source: object) -> None:
-    """On this host, something else stands at this place: a folder, or an empty one."""
-    kind = ["mount", "--bind", str(source)] if source else ["mount", "-t", "tmpfs", "tmpfs"]
-    done = hosts.network[number].start([*kind, str(place)], hosts.environ).end()
+def _over(hosts: Hosts, number: int, place: Path, source: Path) -> None:
+    """On this host, another folder stands at this place."""
+    done = hosts.network[number].start(["mount", "--bind", str(source), str(place)], hosts.environ).end()
     assert done.returncode == 0, done.stderr
 
 
