@@ -65,6 +65,7 @@ frameworks: $(VENV)/.frameworks
 launchers: dev
 	python tools/launcher_envs.py
 
+# Installs an ssh server, so only who asks for it gets it; without it the tests over hosts are skipped.
 hosts: dev
 	python tools/launcher_envs.py --ssh
 
@@ -98,7 +99,7 @@ check: dev
 
 # Installing waits for the network, compiling for nothing: side by side.
 test:
-	$(MAKE) --no-print-directory -j2 native-test frameworks check hosts
+	$(MAKE) --no-print-directory -j2 native-test frameworks check
 	python -m pytest -q -m "not slow"
 
 test-all: tidy wheel-test test-slow
