@@ -226,7 +226,11 @@ class Network:
 
     def _make_switch(self) -> None:
         self._switch = subprocess.Popen(
-            ["unshare", "--net", "sh", "-c", "echo up; read line"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            # It also removes the files, should this process be killed.
+            ["unshare", "--net", "sh", "-c", 'echo up; read line; rm -rf "$1"', "sh", str(self.place)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
         )
         assert self._switch.stdout
         self._switch.stdout.readline()
