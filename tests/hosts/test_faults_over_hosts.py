@@ -91,6 +91,18 @@ def test_ranks_of_a_stopped_launcher_end(hosts: Hosts, job: Running) -> None:
     assert hosts.end(job).code == 1
 
 
+def test_ranks_go_on_while_ctrl_z_holds_the_launcher(hosts: Hosts, job: Running) -> None:
+    job.signal(signal.SIGTSTP)
+    _until(lambda: _state(job.pid) == "T", time.monotonic())
+    time.sleep(6.0)  # longer than anybody is patient otherwise
+    assert ranks_of(hosts, 1) and ranks_of(hosts, 2)
+    job.signal(signal.SIGCONT)
+    time.sleep(2.0)
+    assert ranks_of(hosts, 1) and ranks_of(hosts, 2) and job.entered.poll() is None
+    job.signal(signal.SIGINT)
+    assert hosts.end(job).code == 130
+
+
 def test_a_killed_ssh_is_a_lost_host(hosts: Hosts, job: Running) -> None:
     ssh = [pid for pid in processes(hosts, 1, "ssh", "host3") if _is_ssh(pid)]
     os.kill(ssh[0], signal.SIGKILL)
@@ -121,6 +133,11 @@ def _until(over: Callable[[], bool], began: float) -> float:
         assert time.monotonic() - began < 20.0
         time.sleep(0.02)
     return time.monotonic() - began
+
+
+def _state(pid: int) -> str:
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        return file.read().rpartition(")")[2].split()[0]
 
 
 def test_a_launcher_that_is_killed_while_it_calls_leaves_nothing(hosts: Hosts) -> None:

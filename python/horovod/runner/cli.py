@@ -75,7 +75,7 @@ def run_job(job: Job) -> Outcome:
         InvalidArgumentError: it wants something that this machine cannot do.
     """
     launcher = choose(job)
-    with taken_signals((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)) as (fd, take):
+    with taken_signals((signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)) as (fd, take):
         return launcher.run(job, Surroundings(sys.stdout, sys.stderr, fd, take))
 
 

@@ -80,6 +80,12 @@ class Crew(Protocol):
     def signal(self, ranks: Iterable[int], number: int) -> None:
         """Sends a signal to the process groups of these ranks; those that have ended are passed over."""
 
+    def pause(self) -> None:
+        """The launcher is going to be stopped for a while; the ranks go on."""
+
+    def resume(self) -> None:
+        """The launcher is back."""
+
     def finish(self) -> None:
         """All ranks have ended: kills what they have left and removes the directories; `Done` follows."""
 

@@ -149,6 +149,12 @@ class RankProcesses:
         self._wake()
         self._say({"signal": int(number), "ranks": list(ranks)})
 
+    def pause(self) -> None:
+        """Nothing: the keeper does not mind a launcher that stands still."""
+
+    def resume(self) -> None:
+        """Nothing."""
+
     def finish(self) -> None:
         """Asks the keeper to kill what is left, remove the directory and go; `Done` follows."""
         self._wake()

@@ -240,10 +240,19 @@ class Supervision:
             self._complaint = (complaint, code)
 
     def _take_signals(self, numbers: list[int]) -> None:
+        if signal.SIGTSTP in numbers:
+            self._stand_still()
+        numbers = [number for number in numbers if number != signal.SIGTSTP]
         if not numbers:
             return
         self._signals += numbers
         self._escalation = on_signal(numbers[-1], len(self._signals), time.monotonic())
+
+    def _stand_still(self) -> None:
+        """Ctrl-Z: as the shell expects, but the ranks go on, wherever they are."""
+        self._crew.pause()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._crew.resume()
 
     def _escalate(self) -> None:
         number = self._escalation.due(time.monotonic()) if self._escalation else None

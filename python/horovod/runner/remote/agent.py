@@ -2,7 +2,8 @@
 
 It gets the job over its standard input, starts the ranks of its host by a keeper (`process`), and says over its
 standard output what they write and how they end. It decides nothing. When its input ends, or nothing is heard from the
-launcher for some seconds, the launcher is gone and it kills everything; when it is killed itself, the keeper does.
+launcher for some seconds, which has not said that it pauses, the launcher is gone and it kills everything; when it is
+killed itself, the keeper does.
 """
 
 from __future__ import annotations
@@ -93,10 +94,7 @@ class Agent:
         with contextlib.suppress(OSError):  # who would read it is gone
             sys.stderr.write(f"The agent ends its ranks: {reason or 'the launcher is gone'}.\n")
             sys.stderr.flush()
-        self._leave(LOST)
-
-    def _leave(self, code: int) -> None:
-        self._code = code
+        self._code = LOST
 
     def _say(self, message: str, **fields: Any) -> None:
         self._channel.send(frames.frame(frames.CONTROL, messages.encode(message, **fields)))
@@ -183,6 +181,9 @@ class Agent:
         else:
             self._say_done()
 
+    def _on_silence(self, expected: bool) -> None:
+        self._channel.patient = expected
+
     def _on_credit(self, bytes: int) -> None:
         self._credit_bytes = min(WINDOW_BYTES, self._credit_bytes + bytes)
         self._read_pipes()
@@ -215,7 +216,7 @@ class Agent:
         self._last_output_s = None
         self._say("done", lost=self._lost_keeper)
         self._loop.until(lambda: not self._channel.waiting or not self._channel.open, time.monotonic() + _LAST_WORD_S)
-        self._leave(0)
+        self._code = 0
 
     def _read_pipes(self) -> None:
         """Reads what ranks write for as long as the launcher takes it."""

@@ -1,22 +1,27 @@
 """One connection between launcher and agent: frames both ways, nothing that blocks, and proof that both live.
 
 Used by `link` on the launcher's side and by `agent` on the other. Each side says something at least once a second; who
-has heard nothing for `SILENCE_S` is alone: the link is cut, or the other side stands still.
+has heard nothing for `SILENCE_S` is alone: the link is cut, or the other side stands still. A side that has stood still
+itself (stopped, or a machine that slept) has heard nothing for that reason, and judges anew. The other side may also
+have said that it will be silent.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from typing import Callable, Final, Optional
 
 from horovod._net.failures import ProtocolError
 from horovod.runner.remote import frames
-from horovod.runner.remote.loop import Loop
+from horovod.runner.remote.loop import TICK_S, Loop
 
 SILENCE_S: Final = 3.5  # a tick later it is noticed, so within 5 s
+_STOOD_STILL_S: Final = 2 * TICK_S  # between two ticks
 _READ_BYTES: Final = 1 << 18
 _GATHERED_BYTES: Final = 1 << 16
 
@@ -55,6 +60,10 @@ class Channel:
         # Nobody knows how long a login takes: an agent is alive once it has said its first word.
         self._heard_s: Optional[float] = None if marked else time.monotonic()
         self.open = True
+        self.patient = False  # the other side has said that it will be silent
+        self._ticked_s = time.monotonic()
+        self._writing = threading.Lock()  # for a beat of another thread
+        self._cut_frame = False  # the first of the queue has left in part
         loop.watch(self._read_fd, self._read)
 
     @property
@@ -86,18 +95,29 @@ class Channel:
         """To be called once a second: tells the other side that this one lives, and ends when it is silent."""
         if not self.open:
             return
-        if self._heard_s is not None and time.monotonic() - self._heard_s > SILENCE_S:
+        now_s, last_s = time.monotonic(), self._ticked_s
+        self._ticked_s = now_s
+        if self._heard_s is not None and (self.patient or now_s - last_s > _STOOD_STILL_S):
+            self._heard_s = now_s
+        if self._heard_s is not None and now_s - self._heard_s > SILENCE_S:
             self._end(f"nothing was heard from it for {SILENCE_S:g} s")
         elif not self.waiting:
             self.send(frames.frame(frames.BEAT))
 
+    def beat(self) -> None:
+        """Says at once that this side lives, unless something is on its way anyway. Any thread."""
+        with self._writing, contextlib.suppress(OSError):  # full, or gone: others will notice
+            if self.open and not self._cut_frame:
+                os.write(self._write_fd, frames.frame(frames.BEAT))  # so few bytes go as a whole, or not at all
+
     def close(self) -> None:
         """Ends the connection, without a call of `on_end`."""
-        if self.open:
-            self.open = False
-            for fd in (self._read_fd, self._write_fd):
-                self._loop.watch(fd, None)
-                os.close(fd)
+        with self._writing:
+            if self.open:
+                self.open = False
+                for fd in (self._read_fd, self._write_fd):
+                    self._loop.watch(fd, None)
+                    os.close(fd)
 
     def _end(self, reason: str) -> None:
         if self.open:
@@ -132,13 +152,15 @@ class Channel:
             self._loop.watch(self._write_fd, None)
             return
         try:
-            written = os.write(self._write_fd, self._queue[0])
+            with self._writing:
+                written = os.write(self._write_fd, self._queue[0])
+                self._cut_frame = written < len(self._queue[0])
         except BlockingIOError:
             return
         except OSError as error:
             self._end(str(error.strerror))
             return
-        if written < len(self._queue[0]):
+        if self._cut_frame:
             self._queue[0] = self._queue[0][written:]
         else:
             self._queue.popleft()

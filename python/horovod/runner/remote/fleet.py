@@ -12,12 +12,14 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Optional
 
 from horovod.runner.crew import Done, Event, Exited, HostLost
+from horovod.runner.remote.beats import Beats
 from horovod.runner.remote.entries import Judge
 from horovod.runner.remote.link import Link, State, Way
 from horovod.runner.remote.loop import Loop
 
 _log: Final = logging.getLogger("horovod.runner")
 _DONE_S: Final = 10.0  # for all agents to clear up after the last rank; killing takes its time
+_PAUSING_S: Final = 1.0  # for the agents to hear of it
 _ENDING_S: Final = 5.0  # for the processes of all links to end, which includes what agents kill when they are alone
 
 
@@ -43,6 +45,7 @@ class Fleet:
         self._finished_s: Optional[float] = None
         self._done = False
         self.links: list[Link] = []
+        self._beats = Beats(self.links)
         try:
             self._loop.tick(self._tick)
             for way in ways:
@@ -96,7 +99,17 @@ class Fleet:
         for link in self.links:
             link.tell("finish")
 
+    def pause(self) -> None:
+        for link in self.links:
+            link.tell("silence", expected=True)
+        self._loop.until(lambda: not any(link.waiting for link in self.links), time.monotonic() + _PAUSING_S)
+
+    def resume(self) -> None:
+        for link in self.links:
+            link.tell("silence", expected=False)
+
     def close(self) -> None:
+        self._beats.close()
         for link in self.links:
             link.hang_up()
         deadline_s = time.monotonic() + _ENDING_S

@@ -130,6 +130,10 @@ class Link:
         """Once a second."""
         self._channel.tick()
 
+    def beat(self) -> None:
+        """Tells the agent that the launcher lives. Any thread."""
+        self._channel.beat()
+
     def tell(self, message: str, **fields: Any) -> None:
         """Sends a control message."""
         self._channel.send(frames.frame(frames.CONTROL, messages.encode(message, **fields)))

@@ -77,6 +77,7 @@ FROM_LAUNCHER: Final[Shapes] = {
     "signal": {"number": _number(1, 64), "ranks": _list_of(_rank)},
     "finish": {},
     "credit": {"bytes": _number(0, 1 << 30)},
+    "silence": {"expected": _flag},
 }
 # fmt: on
 
