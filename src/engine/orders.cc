@@ -39,12 +39,15 @@ void Orders::Do(negotiation::Exchanged& exchanged) {
   if (tools_.verdict->failed()) return;
   const negotiation::Request& agreed = *exchanged.entry.request;
   const std::shared_ptr<ProcessSets::Set> set = tools_.sets->Find(agreed.process_set);
-  std::unique_ptr<Submitted> own = tools_.submissions->Take(exchanged.entry.ticket);
-  const Status status = Combine(agreed, exchanged.payloads, set->group, own.get());
+  // Not taken before it has its result: should memory run out in between, whoever fails everything finds it.
+  Submitted* const own = Submitted::Of(exchanged.entry.ticket);
+  Status status = Combine(agreed, exchanged.payloads, set->group, own);
+  if (!status.ok())
+    status = status.Because(negotiation::Subject(own->type, own->name, 0) + " on rank " + std::to_string(tools_.rank));
   ++tools_.counters->batches;
   ++tools_.counters->tensors;
   own->completion->results[own->index] = {agreed.dtype, std::move(own->tensor)};
-  tools_.arrivals->Arrive(*own->completion, status);
+  tools_.arrivals->ArriveTaken(tools_.submissions->Take(exchanged.entry.ticket)->completion, std::move(status));
 }
 
 // Of this rank: a wish, or a tensor.

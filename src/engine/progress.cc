@@ -41,7 +41,9 @@ bool Progress::ReadLinks() {
   Decide();  // its last words may say why: they come before the end of the stream
   if (tools_.verdict->failed()) return true;
   const int rank = links.broken_rank();
-  if (tools_.watch->has_left(rank)) return moved;
+  // Without a log nobody says goodbye any more. What a batch under way needs of that rank comes, or not, by its own
+  // way.
+  if (tools_.watch->has_left(rank) || tools_.node->log_ended()) return moved;
   if (broken.code() == Code::kPeerLost) tools_.node->PeerLost(rank, broken.message(), NowS());
   tools_.verdict->Fail(broken, true);
   return true;

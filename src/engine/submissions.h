@@ -32,6 +32,8 @@ struct Submitted {
   int index = 0;  // in the group
 
   uint64_t ticket() const { return reinterpret_cast<uint64_t>(this); }
+  // Of a ticket that was not taken yet.
+  static Submitted* Of(uint64_t ticket) { return reinterpret_cast<Submitted*>(ticket); }
 };
 
 // What a thread asks of the engine: one of these. A ticket is that of a completion (AddWish), told how it ended.

@@ -44,6 +44,7 @@ Status Waker::Make(int rank) {
     HVD_TRY(sleeper->Open());
     HVD_TRY(sleeper->Watch(doorbell_, Sleeper::Kind::kDoorbell, rank));
   }
+  socket_news_.reserve(Sleeper::kMostEvents);  // Hear has nobody to tell that memory has run out
   HVD_TRY(by_socket_.Open());
   HVD_TRY(background_.Nest(by_socket_));
   HVD_TRY(Made("a timer", &timer_, timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)));

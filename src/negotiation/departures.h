@@ -34,6 +34,8 @@ class Departures {
   bool NextLeaver(Leaver* leaver);
 
   // ---- the log says that a rank has left
+  // One of them carried the log: nothing more comes, also no goodbye of others.
+  bool log_ended() const { return cut_; }
   bool EndsLog(int rank) const { return place_.size > 1 && place_.inner.Contains(rank); }
   void Obey(const Leaver& leaver);
   // Children to send the log to, in this order: who leaves is told last. It may be gone the moment it knows, and the

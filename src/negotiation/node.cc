@@ -129,5 +129,6 @@ std::vector<int> Node::SetRanks(int id) const {
   return set ? set->ranks.ToVector() : std::vector<int>();
 }
 bool Node::aborted() const { return n_->abort.over(); }
+bool Node::log_ended() const { return n_->departures.log_ended(); }
 
 }  // namespace hvd::negotiation

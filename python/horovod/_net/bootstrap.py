@@ -19,7 +19,7 @@ from horovod._net.clusters.placement import Placement
 from horovod._net.connections import Connections
 from horovod._net.failures import ConnectError, MeetingError, PlacementError
 from horovod._net.handshake import auth, memory
-from horovod._net.handshake.board_link import BoardLink
+from horovod._net.handshake.board_link import SOCKET_NAME, BoardLink
 from horovod._net.handshake.connect import Mesh
 from horovod._net.handshake.messages import NONCE_BYTES
 from horovod._net.handshake.pairing import OwnSide
@@ -130,10 +130,12 @@ def _meeting(placement: Placement, number: int, deadline: float, undo: contextli
     """Where the ranks meet; not joined yet."""
     name = directory.directory_name(placement, number)
     attempt: Optional[Attempt] = None
-    if not placement.one_host:
-        board = BoardLink(str(placement.meeting_directory), deadline)
+    told = placement.meeting_directory
+    if told is not None and (not placement.one_host or os.path.exists(os.path.join(told, SOCKET_NAME))):
+        # Also where all ranks are on one host that is not the launcher's: who comes to the board is up.
+        board = BoardLink(told, deadline)
         undo.callback(board.close)
-        attempt = Attempt(board, name)
+        attempt = None if placement.one_host else Attempt(board, name)
     base = placement.meeting_directory or places.choose_base(name)
     return directory.Meeting(placement, number, base, own_base=placement.meeting_directory is None, attempt=attempt)
 

@@ -64,6 +64,11 @@ def address_for_other_hosts(interfaces: Sequence[str], told: str) -> str:
         )
     for name in interfaces:
         address = ipv4_of(name) or ipv6_of(name)
+        if address and ipaddress.ip_address(address).is_loopback:
+            raise PlacementError(
+                f"The network interface {name} has the address {address}, which means a different machine on each "
+                "host. Name one that leads to the other hosts: HOROVOD_GLOO_IFACE, or horovodrun --network-interfaces."
+            )
         if address:
             return address
     here = ", ".join(name for _, name in socket.if_nameindex()) or "none"

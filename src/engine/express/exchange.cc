@@ -7,8 +7,11 @@
 namespace hvd::engine {
 namespace {
 
-// Of all members together: what the root sends to each of its children for one operation, beside the order itself.
+// Data of all members together: what the root sends to each of its children for one operation, beside the order itself.
 constexpr size_t kMostBytes = 4 << 10;
+// The same with the numbers that go along with an alltoall, which grow with the square of the ranks.
+constexpr size_t kMostBroughtBytes = 8 << 10;
+static_assert(kMostBroughtBytes <= negotiation::kMostPayloadBytes);
 
 }  // namespace
 
@@ -19,6 +22,7 @@ std::shared_ptr<const std::vector<std::byte>> PayloadOf(const hvd_op& op, const 
   const SmallCollective small(op, group.index, group.size());
   const auto size = static_cast<size_t>(group.size());
   if (!small.Fits(/*crowded=*/true) || small.bytes() > kMostBytes / size) return nullptr;
+  if (small.brought_bytes() > kMostBroughtBytes / size) return nullptr;
   auto payload = std::make_shared<std::vector<std::byte>>(small.brought_bytes());
   small.Bring(payload->data());
   return payload;

@@ -66,7 +66,9 @@ void SmallCollective::Bring(std::byte* place) const {
 
 size_t SmallCollective::brought_bytes() const {
   if (type_ == OpType::kBroadcast && me_ != op_.root_rank) return 0;
-  return DataOffset(numbers(), bytes()) + bytes();
+  size_t rows = numbers() == 0 ? rows_ : 0;
+  for (int i = 0; i < numbers(); ++i) rows += static_cast<size_t>(OwnNumber(i));  // of alltoall, not always all of them
+  return DataOffset(numbers(), rows * row_bytes_) + rows * row_bytes_;
 }
 
 bool SmallCollective::Plausible(int member, std::span<const std::byte> brought) const {

@@ -140,6 +140,14 @@ def test_a_rank_that_ends_before_it_comes_is_known_on_all_hosts(hosts: MakeHosts
     assert any("Rank 2 was killed by SIGKILL" in str(result) for result in results)
 
 
+def test_the_first_to_end_is_to_blame(hosts: MakeHosts) -> None:
+    job = hosts((2, 1, 1))
+    job.board.post("ended.3", "was killed by SIGKILL")
+    job.board.post("ended.1", "exited with code 1")
+    with pytest.raises(ConnectError, match="Rank 3 was killed by SIGKILL"):
+        bootstrap(job.placements[0], epoch=0, region_bytes=REGION_BYTES, timeout_s=20)
+
+
 def test_a_rank_that_dies_while_connecting_is_named_on_the_other_host(hosts: MakeHosts) -> None:
     job = hosts((1, 1))
 
@@ -236,7 +244,8 @@ def test_an_address_of_another_host_is_refused(hosts: MakeHosts) -> None:
 
 def test_interfaces_are_looked_up_on_each_host(hosts: MakeHosts) -> None:
     job = hosts((1, 1), address="", interfaces=("nowhere0", "lo"))
-    close(connected(job.placements))
+    results = connect_all(job.placements)
+    assert any("interface lo has the address 127.0.0.1, which means a different machine" in str(r) for r in results)
     results = connect_all([dataclasses.replace(place, interfaces=("nowhere0",)) for place in job.placements])
     assert any(isinstance(result, PlacementError) and "nowhere0" in str(result) for result in results)
     assert any("Its interfaces are: lo" in str(result) for result in results)

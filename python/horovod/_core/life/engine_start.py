@@ -51,7 +51,7 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
     """
     engine: Engine[Any, Any] = Engine(library.load(), _error, ResultBlock)
     try:
-        interfaces = tuple(settings.network_interfaces or ())
+        interfaces = tuple(settings.gloo_iface or ())
         placement = dataclasses.replace(detect_placement(), interfaces=interfaces)
         place = placement if ranks is None else placement.restricted_to(ranks)
         fields = settings.engine_fields(place.local_rank)

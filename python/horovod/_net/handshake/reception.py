@@ -5,6 +5,7 @@ Whoever speaks nonsense is dropped. Used by connect, which moves the messages; `
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 
 from horovod._net.failures import AuthenticationError, ProtocolError
@@ -92,5 +93,6 @@ class Reception:
             self._visits.drop_knocks_at(pair.rank)
             self._members.join(pair, link)
             return
+        link.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         pair.links[visit.role] = link
         pair.key = key if visit.role == ROLE_CONTROL else pair.key

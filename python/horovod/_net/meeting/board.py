@@ -13,6 +13,7 @@ Used by directory, deaths, and the handshake's roll call. `handshake.board_link`
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Optional, Protocol
 
 from horovod._net.failures import ConnectError, NetError
@@ -105,9 +106,14 @@ class Attempt:
         """What a rank has told, if it has."""
         return self.board.get(self._card(rank))
 
-    def process_ended(self, launcher_rank: int) -> Optional[str]:
-        """How the process of a rank, by the launcher's number, has ended; None while it runs."""
-        return self.board.get(f"ended.{launcher_rank}")
+    def first_to_end(self, launcher_ranks: Iterable[int]) -> Optional[tuple[int, str]]:
+        """Whose process has ended first, of these ranks by the launcher's numbers, and how; None while all run."""
+        first: Optional[tuple[int, str]] = None
+        for rank in launcher_ranks:
+            how = self.board.get(f"ended.{rank}")
+            if how is not None and (first is None or self.board.before(f"ended.{rank}", f"ended.{first[0]}")):
+                first = rank, how
+        return first
 
     def _await(self, key: str) -> str:
         deadline = time.monotonic() + _ANSWER_S

@@ -78,10 +78,8 @@ class Deaths:
         ended = {} if directory is None or not awaited else _ended(directory)
         names = {self._placement.launcher_rank(rank): rank for rank in awaited}
         if self._meeting.attempt is not None:
-            for number in names:
-                how = self._meeting.attempt.process_ended(number)
-                if how is not None:
-                    ended.setdefault(number, how)
+            first = self._meeting.attempt.first_to_end(names)  # it is why others of this host have ended
+            ended = {first[0]: first[1]} if first is not None else ended
         for number, how in ended.items():
             if number in names:
                 rank = names[number]

@@ -37,10 +37,14 @@ def make_timeline_directory(job: Job) -> None:
     Raises:
         InvalidArgumentError: it cannot be made.
     """
-    path = job.settings.timeline_path
+    make_timeline_folder(job.settings.timeline_path or "", job.cwd)
+
+
+def make_timeline_folder(path: str, cwd: str) -> None:
+    """The same for the value of HOROVOD_TIMELINE, on the host of rank 0."""
     if path and path.upper() != "DYNAMIC":
         try:
-            Path(job.cwd, path).parent.mkdir(parents=True, exist_ok=True)
+            Path(cwd, path).parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InvalidArgumentError(
                 f"The folder of the timeline {path} cannot be made: {error.strerror}."

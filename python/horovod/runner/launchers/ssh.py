@@ -21,7 +21,7 @@ from horovod._core.errors import InvalidArgumentError
 from horovod._net.secret import new_secret
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Launcher, Outcome, Surroundings
-from horovod.runner.launchers.destinations import make_timeline_directory, output_directory, rank_streams
+from horovod.runner.launchers.destinations import output_directory, rank_streams
 from horovod.runner.launchers.places import is_local, rank_environ, with_one_name_here
 from horovod.runner.limits import allowed_descriptors
 from horovod.runner.remote import addresses, ssh_command
@@ -54,8 +54,6 @@ class SshLauncher(Launcher):
     def run(self, job: Job, surroundings: Surroundings) -> Outcome:
         job = dataclasses.replace(job, slots=with_one_name_here(job.slots))
         base = output_directory(job)
-        if is_local(job.slots[0].hostname):
-            make_timeline_directory(job)
         ways = _ways(job)
         # Three descriptors for each host, and two for each rank whose output goes to files.
         with allowed_descriptors(max(len(ways), job.size // 4 if base else 0)):

@@ -15,6 +15,7 @@ from horovod._core.errors import InvalidArgumentError
 from horovod.runner import limits, runtime_directory
 from horovod.runner.command import executable
 from horovod.runner.cores import threads_per_rank
+from horovod.runner.launchers.destinations import make_timeline_folder
 from horovod.runner.limits import allowed_descriptors
 from horovod.runner.process import RankProcesses, RankSpec
 from horovod.runner.remote.host_variables import joined
@@ -49,6 +50,8 @@ class Workplace:
             raise InvalidArgumentError(without_proc)
         _check_folder(self._cwd)
         _check_interfaces(job["interfaces"])
+        if any(member["rank"] == 0 for member in self._ranks):
+            make_timeline_folder(self._environ.get("HOROVOD_TIMELINE", ""), self._cwd)
         program, words = executable(job["command"], self._environ.get("PATH"), self._cwd)
         self._command = (program, *words)
         with contextlib.ExitStack() as undo:
