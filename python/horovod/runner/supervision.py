@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Callable, Final, Optional, Protocol
 
 from horovod.runner.arrivals import Arrivals
+from horovod.runner.hang import HangDesk
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.limits import reason_of
@@ -61,6 +62,7 @@ class Supervision:
         streams: by the read end of each rank's pipe.
         directory: the job's directory, where ranks report that they are up.
         surroundings: of the launcher.
+        hang: where the ranks' dumps come together.
     """
 
     def __init__(
@@ -70,11 +72,13 @@ class Supervision:
         streams: Mapping[int, Stream],
         directory: Path,
         surroundings: Surroundings,
+        hang: Optional[HangDesk] = None,
     ) -> None:
         self._job = job
         self._processes = processes
         self._streams = dict(streams)
         self._surroundings = surroundings
+        self._hang = hang
         self._outlets = outlets(surroundings.stdout, surroundings.stderr)
         self._tails = {
             stream.rank: stream.tail
@@ -116,6 +120,7 @@ class Supervision:
         while not self._done and not over():
             self._turn(self._timeout_s())
             self._watch_start()
+            self._watch_hang()
             self._escalate()
 
     @property
@@ -130,13 +135,15 @@ class Supervision:
             waits.append(max(0.0, due_s - time.monotonic()))
         if self._starting and (self._progress.partly or self._arrivals.fd < 0):
             waits.append(_TICK_S)
+        if self._hang and (look_s := self._hang.next_s()) is not None:
+            waits.append(max(0.0, look_s - time.monotonic()))
         return min(waits) if waits else None
 
     def _turn(self, timeout_s: Optional[float]) -> None:
         poller = select.poll()
         if not self._done:
             poller.register(self._processes.fileno(), select.POLLIN)
-        for fd in (self._surroundings.signal_fd, self._arrivals.fd):
+        for fd in (self._surroundings.signal_fd, self._arrivals.fd, self._hang.fd if self._hang else -1):
             if fd >= 0:
                 poller.register(fd, select.POLLIN)
         for fd, stream in self._streams.items():
@@ -154,6 +161,8 @@ class Supervision:
         elif fd == self._processes.fileno():
             for event in self._processes.events():
                 self._on_event(event)
+        elif self._hang and fd == self._hang.fd:
+            self._hang.read(time.monotonic())
         elif fd == self._surroundings.signal_fd:
             self._take_signals(self._surroundings.take_signals())
         else:
@@ -226,6 +235,9 @@ class Supervision:
             self._complaint = (complaint, code)
 
     def _take_signals(self, numbers: list[int]) -> None:
+        if self._hang and self._surroundings.dump_signal in numbers:
+            self._hang.ask(time.monotonic())
+        numbers = [number for number in numbers if number != self._surroundings.dump_signal]
         if not numbers:
             return
         self._signals += numbers
@@ -236,6 +248,13 @@ class Supervision:
         if number is not None and self._left:
             self._signalled |= self._left
             self._processes.signal(self._left, number)
+
+    def _watch_hang(self) -> None:
+        if self._hang and (text := self._hang.look(self._left, time.monotonic())):
+            self._say(text)
+
+    def _say(self, text: str) -> None:
+        self._outlets["stderr"].put(f"{self._progress.clear()}{text}".encode())
 
     def _watch_start(self) -> None:
         if self._escalation:
@@ -256,7 +275,7 @@ class Supervision:
         self._arrivals.close()
         for fd in list(self._streams):
             self._read_rest(fd)
-        self._outlets["stderr"].put(self._progress.clear().encode())
+        self._say(self._hang.close(self._left) if self._hang else "")
         for outlet in self._outlets.values():
             outlet.finish_line()
         self._drain()

@@ -18,6 +18,7 @@ from horovod._core.errors import (
     error_from_status,
 )
 from horovod._core.life import session
+from horovod._core.life.call_sites import NotingEngine
 from horovod._core.life.engine_port import OP_NAMES
 from horovod._core.life.seal import Seal
 from horovod._core.settings import Settings
@@ -186,7 +187,7 @@ def _config(connections: Connections, fields: dict[str, Any]) -> Any:
 def _session(engine: Any, connections: Connections, settings: Settings, dynamic: bool) -> session.Session:
     place = connections.placement
     return session.Session(
-        engine=engine,
+        engine=NotingEngine(engine) if settings.dump_call_sites else engine,
         rank=place.rank,
         size=place.size,
         local_rank=place.local_rank,
@@ -199,4 +200,6 @@ def _session(engine: Any, connections: Connections, settings: Settings, dynamic:
         epoch=connections.epoch,
         seal=Seal(connections.object_key, place.rank) if connections.object_key else None,
         settings=settings,
+        hostname=place.hostname,
+        meeting_directory=None if place.launcher_ranks else place.meeting_directory,
     )

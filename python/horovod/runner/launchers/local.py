@@ -20,6 +20,7 @@ from horovod._core.errors import InvalidArgumentError
 from horovod.runner import runtime_directory
 from horovod.runner.command import executable
 from horovod.runner.cores import threads_per_rank
+from horovod.runner.hang import hang_desk
 from horovod.runner.hosts import Host, Slot, assign
 from horovod.runner.job import Job
 from horovod.runner.launchers import local_checks
@@ -76,11 +77,13 @@ class LocalLauncher(Launcher):
         try:
             with contextlib.ExitStack() as undo:
                 environ = _environ(job, directory)
+                hang = hang_desk(job, directory.path)
+                undo.callback(lambda: hang.close(set()) if hang else None)
                 ranks = _Ranks(job, base, surroundings.shipment)
                 undo.callback(ranks.close)
                 processes = RankProcesses(command, environ, ranks.specs, job.cwd, directory, open_files)
                 undo.callback(processes.close)
-                supervision = Supervision(job, processes, ranks.streams, directory.path, surroundings)
+                supervision = Supervision(job, processes, ranks.streams, directory.path, surroundings, hang)
                 undo.pop_all()  # from here on they are its own
             return supervision.run()
         finally:
