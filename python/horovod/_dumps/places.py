@@ -1,8 +1,8 @@
-"""Where dumps lie and who is told of them: names in a directory, files that only their user reads, two kinds of pipes.
+"""Where dumps lie and who is told of them: names in a directory, and two kinds of pipes.
 
 In the job's private directory `horovodrun` makes the pipe `dumps`, into which a rank writes its number once its dump
 is there; each rank makes the pipe `ask.N`, into which `horovodrun` writes to have one. Pipes, for nobody has to look
-for news then, and a pipe without a reader tells that its rank is gone.
+for news then, and a pipe without a reader tells that its rank is gone. Every rank imports this at its start, so it imports little.
 """
 
 from __future__ import annotations
@@ -10,12 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Optional
-
-from horovod._dumps.values import Dump, from_json
 
 NEWS: Final = "dumps"
 _ASK: Final = b"?"
@@ -60,30 +56,6 @@ def signal_number(name: str) -> int:
     return 0 if name == "none" else int(getattr(signal, name.upper()))
 
 
-def read_dumps(directory: Path, ranks: Iterable[int], since_s: float = 0.0) -> tuple[dict[int, Dump], dict[int, str]]:
-    """The dumps of these ranks, and why there is none of the others.
-
-    Args:
-        directory: where they lie.
-        ranks: whose.
-        since_s: older ones do not count; seconds since 1970.
-    """
-    dumps: dict[int, Dump] = {}
-    absent: dict[int, str] = {}
-    for rank in ranks:
-        path = dump_file(directory, rank)
-        try:
-            if path.stat().st_mtime < since_s:
-                absent[rank] = "it has written none"
-            else:
-                dumps[rank] = from_json(path.read_text("utf-8"))
-        except FileNotFoundError:
-            absent[rank] = "it has written none"
-        except (OSError, ValueError) as error:
-            absent[rank] = f"it cannot be read: {error}"
-    return dumps, absent
-
-
 def make_directory(directory: Path) -> None:
     """Makes it for this user alone, unless it is there.
 
@@ -91,23 +63,6 @@ def make_directory(directory: Path) -> None:
         OSError: it cannot be made.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
-def write(path: Path, text: str) -> None:
-    """Writes a file that only this user reads, whole or not at all.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    fd, draft = tempfile.mkstemp(prefix=".dump-", dir=path.parent)  # 0600, and never one that was there
-    try:
-        with open(fd, "w", encoding="utf-8", errors="replace") as file:
-            file.write(text)
-        os.replace(draft, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(draft)
-        raise
 
 
 def open_own_pipe(path: Path) -> int:

@@ -13,12 +13,13 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Optional
+from typing import TYPE_CHECKING, Final, Optional
 
-from horovod._dumps import places, readable, values
-from horovod._dumps.compare import compare, without_times
-from horovod._dumps.stacks import from_faulthandler
+from horovod._dumps import places
 from horovod.runner.job import Job
+
+if TYPE_CHECKING:
+    from horovod._dumps.values import Dump
 
 _ASK_S: Final = 0.3  # after the first dump, or the wish for one
 _SIGNAL_S: Final = 1.5
@@ -134,8 +135,11 @@ class HangDesk:
                     os.kill(found[1], self._number)
 
     def _finish(self, left: set[int]) -> str:
+        from horovod._dumps.compare import compare, without_times  # not before it is needed: they take milliseconds
+
         dumps, absent = self._collect(left)
-        wanted, self._wanted = self._wanted, False
+        wanted = self._wanted or any(dump.reason == "signal" for dump in dumps.values())
+        self._wanted = False
         self._begun_s = None
         self._came.clear()
         self._asked = self._signalled = False
@@ -153,8 +157,10 @@ class HangDesk:
             f"horovodrun: {line}\n" for line in [f"Where the ranks are ({where}):", *(f"  {line}" for line in lines)]
         )
 
-    def _collect(self, left: set[int]) -> tuple[dict[int, values.Dump], dict[int, str]]:
-        dumps, absent = places.read_dumps(self._directory, self._came & left)
+    def _collect(self, left: set[int]) -> tuple[dict[int, Dump], dict[int, str]]:
+        from horovod._dumps import files
+
+        dumps, absent = files.read_dumps(self._directory, self._came & left)
         for rank in self._hosts:
             if rank not in left:
                 absent[rank] = "it has ended"
@@ -162,7 +168,10 @@ class HangDesk:
                 self._collect_silent(rank, dumps, absent)
         return dumps, absent
 
-    def _collect_silent(self, rank: int, dumps: dict[int, values.Dump], absent: dict[int, str]) -> None:
+    def _collect_silent(self, rank: int, dumps: dict[int, Dump], absent: dict[int, str]) -> None:
+        from horovod._dumps.stacks import from_faulthandler
+        from horovod._dumps.values import Dump, Thread
+
         found = places.find_stacks_file(self._directory, rank)
         if found is None:
             absent[rank] = "it has not called hvd.init(), or writes no dumps"
@@ -171,7 +180,7 @@ class HangDesk:
         if _state(pid) in ("T", "t"):
             absent[rank] = "stopped by a signal or a debugger"
             return
-        threads: tuple[values.Thread, ...] = ()
+        threads: tuple[Thread, ...] = ()
         with contextlib.suppress(OSError):
             threads = from_faulthandler(path.read_text("utf-8", "replace"))
         if not threads:
@@ -179,16 +188,18 @@ class HangDesk:
             return
         now = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
         size, host = len(self._hosts), self._hosts[rank]
-        dumps[rank] = values.Dump(rank, size, host, pid, "", now, "signal", threads=threads, stacks_only=True)
+        dumps[rank] = Dump(rank, size, host, pid, "", now, "request", threads=threads, stacks_only=True)
 
-    def _write(self, lines: list[str], dumps: Mapping[int, values.Dump]) -> tuple[Optional[Path], str]:
+    def _write(self, lines: list[str], dumps: Mapping[int, Dump]) -> tuple[Optional[Path], str]:
         """The file for people, and the same for programs beside it."""
+        from horovod._dumps import files, readable, values
+
         place = self._keep_in or self._directory
         try:
             places.make_directory(place)
             ranks = [json.loads(values.to_json(dumps[rank])) for rank in sorted(dumps)]
-            places.write(place / f"{_FILE}.json", json.dumps({"lines": lines, "ranks": ranks}, indent=1))
-            places.write(place / f"{_FILE}.txt", readable.all_ranks(lines, dumps))
+            files.write(place / f"{_FILE}.json", json.dumps({"lines": lines, "ranks": ranks}, indent=1))
+            files.write(place / f"{_FILE}.txt", readable.all_ranks(lines, dumps))
         except OSError as error:
             return None, str(error)
         return place / f"{_FILE}.txt", ""

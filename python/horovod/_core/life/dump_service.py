@@ -20,12 +20,13 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Final, Optional
+from typing import TYPE_CHECKING, Final, Optional
 
-from horovod._core.life import dump_writer
 from horovod._core.life.session import Session
-from horovod._dumps import places, readable, values
-from horovod._dumps.compare import compare
+from horovod._dumps import places
+
+if TYPE_CHECKING:
+    from horovod._dumps.values import Dump
 
 _log: Final = logging.getLogger("horovod")
 _STALL: Final = 1 << 32  # as the core counts
@@ -161,10 +162,14 @@ class DumpService:
         return reason
 
     def _dump(self, reason: str) -> None:
+        # Not before they are needed, which is hardly ever: a rank that starts has no milliseconds to spare.
+        from horovod._core.life import dump_writer
+        from horovod._dumps import files, readable, values
+
         place = self._collector()
         dump = dump_writer.take(self._session, reason, self._started_in)
         if place is not None:
-            places.write(places.dump_file(place, dump.rank), values.to_json(dump))
+            files.write(places.dump_file(place, dump.rank), values.to_json(dump))
             places.tell(place, dump.rank)
         elif self._named is not None:
             self._keep(dump, self._named)
@@ -173,19 +178,22 @@ class DumpService:
         if self._stacks_fd >= 0:
             os.ftruncate(self._stacks_fd, 0)  # the dump has them
 
-    def _keep(self, dump: values.Dump, place: Path) -> None:
+    def _keep(self, dump: Dump, place: Path) -> None:
         """No launcher collects."""
+        from horovod._dumps import files, readable, values
+        from horovod._dumps.compare import compare
+
         places.make_directory(place)
         path = places.dump_file(place, dump.rank)
         since_s = time.time()
-        places.write(path, values.to_json(dump))
-        places.write(path.with_suffix(".txt"), readable.one_rank(dump))
+        files.write(path, values.to_json(dump))
+        files.write(path.with_suffix(".txt"), readable.one_rank(dump))
         if not self._told or dump.reason == "signal":
             self._told = True
             sys.stderr.write(f"[rank {dump.rank}] Its dump ({dump.reason}): {path.with_suffix('.txt')}\n")
         if dump.rank == 0 and dump.reason == "stall":
             time.sleep(_OTHERS_S)
-            dumps, absent = places.read_dumps(place, range(dump.size), since_s - _SAME_STALL_S)
+            dumps, absent = files.read_dumps(place, range(dump.size), since_s - _SAME_STALL_S)
             lines = compare(
                 dumps, {rank: f"{why}: stopped, or its host writes elsewhere" for rank, why in absent.items()}
             )

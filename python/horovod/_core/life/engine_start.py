@@ -18,7 +18,6 @@ from horovod._core.errors import (
     error_from_status,
 )
 from horovod._core.life import session
-from horovod._core.life.call_sites import NotingEngine
 from horovod._core.life.engine_port import OP_NAMES
 from horovod._core.life.seal import Seal
 from horovod._core.settings import Settings
@@ -186,8 +185,12 @@ def _config(connections: Connections, fields: dict[str, Any]) -> Any:
 
 def _session(engine: Any, connections: Connections, settings: Settings, dynamic: bool) -> session.Session:
     place = connections.placement
+    if settings.dump_call_sites:
+        from horovod._core.life.call_sites import NotingEngine
+
+        engine = NotingEngine(engine)
     return session.Session(
-        engine=NotingEngine(engine) if settings.dump_call_sites else engine,
+        engine=engine,
         rank=place.rank,
         size=place.size,
         local_rank=place.local_rank,
