@@ -79,6 +79,11 @@ def compare(dumps: Mapping[int, Dump], absent: Mapping[int, str]) -> list[str]:
     return lines
 
 
+def anybody_behind(dumps: Mapping[int, Dump]) -> bool:
+    """An operation waits for a rank that has not submitted it."""
+    return bool(_behind(dumps))
+
+
 def ranks_text(ranks: Iterable[int]) -> str:
     """ "rank 3", "ranks 0, 2-5"."""
     numbers = sorted(ranks)
@@ -146,8 +151,10 @@ def _state(dump: Dump) -> _State:
     here = users_frame(frames) or frames[-1]
     deeper = frames[frames.index(here) + 1 :]
     place = _place(dump, here)
-    if dump.pending and any(frame.owner == HOROVOD for frame in deeper):
-        return _State("waits", "wait", f"for {dump.pending[0].what} in {place}")
+    if any(frame.owner == HOROVOD for frame in deeper):
+        if dump.pending:
+            return _State("waits", "wait", f"for {dump.pending[0].what} in {place}")
+        return _State("is", "are", f"in a call of Horovod in {place}")
     inner = f" (there in {_place(dump, deeper[-1])})" if deeper else ""
     if dump.stacks_only:
         inner += ", where native code lets no Python run"

@@ -2,7 +2,8 @@
 
 In the job's private directory `horovodrun` makes the pipe `dumps`, into which a rank writes its number once its dump
 is there; each rank makes the pipe `ask.N`, into which `horovodrun` writes to have one. Pipes, for nobody has to look
-for news then, and a pipe without a reader tells that its rank is gone. Every rank imports this at its start, so it imports little.
+for news then, and a pipe without a reader tells that its rank is gone. Every rank imports this at its start, so it
+imports little.
 """
 
 from __future__ import annotations

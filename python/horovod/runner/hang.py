@@ -39,9 +39,8 @@ def hang_desk(job: Job, directory: Path) -> Optional[HangDesk]:
         return None
     keep_in = settings.dump_directory or settings.output_filename
     hosts = {slot.rank: slot.hostname for slot in job.slots}
-    return HangDesk(
-        directory, Path(job.cwd, keep_in) if keep_in else None, places.signal_number(settings.dump_signal), hosts
-    )
+    keep = Path(job.cwd, keep_in) if keep_in else None
+    return HangDesk(directory, keep, places.signal_number(settings.dump_signal), hosts, job.cwd)
 
 
 class HangDesk:
@@ -52,16 +51,20 @@ class HangDesk:
         keep_in: where the user wants the file; None: in the job's directory, until the job ends.
         number: the signal that makes a rank dump; 0: none.
         hosts: of each rank.
+        cwd: where the ranks were started.
 
     Attributes:
         fd: readable when a rank has dumped; -1 when there is no pipe.
     """
 
-    def __init__(self, directory: Path, keep_in: Optional[Path], number: int, hosts: Mapping[int, str]) -> None:
+    def __init__(
+        self, directory: Path, keep_in: Optional[Path], number: int, hosts: Mapping[int, str], cwd: str
+    ) -> None:
         self._directory = directory
         self._keep_in = keep_in
         self._number = number
         self._hosts = hosts
+        self._cwd = cwd
         self._came: set[int] = set()
         self._begun_s: Optional[float] = None
         self._asked = self._signalled = self._wanted = False
@@ -135,7 +138,11 @@ class HangDesk:
                     os.kill(found[1], self._number)
 
     def _finish(self, left: set[int]) -> str:
-        from horovod._dumps.compare import compare, without_times  # not before it is needed: they take milliseconds
+        from horovod._dumps.compare import (
+            anybody_behind,
+            compare,
+            without_times,
+        )  # not before it is needed: they take milliseconds
 
         dumps, absent = self._collect(left)
         wanted = self._wanted or any(dump.reason == "signal" for dump in dumps.values())
@@ -143,6 +150,8 @@ class HangDesk:
         self._begun_s = None
         self._came.clear()
         self._asked = self._signalled = False
+        if self._told and not wanted and not anybody_behind(dumps):
+            return ""  # it is over, or the job ends because of it
         lines = compare(dumps, absent)
         same = without_times(lines)
         # A stall is reported again and again; what has not changed need not be read again.
@@ -188,7 +197,7 @@ class HangDesk:
             return
         now = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
         size, host = len(self._hosts), self._hosts[rank]
-        dumps[rank] = Dump(rank, size, host, pid, "", now, "request", threads=threads, stacks_only=True)
+        dumps[rank] = Dump(rank, size, host, pid, self._cwd, now, "request", threads=threads, stacks_only=True)
 
     def _write(self, lines: list[str], dumps: Mapping[int, Dump]) -> tuple[Optional[Path], str]:
         """The file for people, and the same for programs beside it."""
