@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 _ASK_S: Final = 0.3  # after the first dump, or the wish for one
 _SIGNAL_S: Final = 1.5
 _ENOUGH_S: Final = 2.5
+_ANOTHER_S: Final = 5.0  # a stall is told so long after it began, at most, beside the warning time
 _FILE: Final = "hang"
+_ENDED: Final = "ended"
 
 
 def hang_desk(job: Job, directory: Path) -> Optional[HangDesk]:
@@ -69,6 +71,7 @@ class HangDesk:
         self._begun_s: Optional[float] = None
         self._asked = self._signalled = self._wanted = False
         self._told = ""
+        self._told_s = 0.0
         self.fd = -1
         with contextlib.suppress(OSError):
             self.fd = places.open_own_pipe(directory / places.NEWS)
@@ -150,8 +153,11 @@ class HangDesk:
         self._begun_s = None
         self._came.clear()
         self._asked = self._signalled = False
-        if self._told and not wanted and not anybody_behind(dumps):
-            return ""  # it is over, or the job ends because of it
+        waited_s = max((one.seconds for dump in dumps.values() for one in dump.pending), default=0.0)
+        if time.monotonic() - self._told_s > waited_s + _ANOTHER_S:
+            self._told = ""  # this is another stall
+        if self._told and not wanted and (_ENDED in absent.values() or not anybody_behind(dumps)):
+            return ""  # it is over, or the job ends because of it: what was told then says more
         lines = compare(dumps, absent)
         same = without_times(lines)
         # A stall is reported again and again; what has not changed need not be read again.
@@ -159,6 +165,7 @@ class HangDesk:
         path, problem = self._write(lines, dumps)
         if repeated:
             return ""
+        self._told_s = time.monotonic()
         where = f"all stacks: {path}" if path else f"the dumps could not be written: {problem}"
         if path and self._keep_in is None:
             where += ", until the job ends (--dump-directory keeps it)"
@@ -169,12 +176,12 @@ class HangDesk:
     def _collect(self, left: set[int]) -> tuple[dict[int, Dump], dict[int, str]]:
         from horovod._dumps import files
 
-        dumps, absent = files.read_dumps(self._directory, self._came & left)
+        dumps, absent = files.read_dumps(self._directory, self._came)
         for rank in self._hosts:
-            if rank not in left:
-                absent[rank] = "it has ended"
-            elif rank not in self._came:
+            if rank not in self._came and rank in left:
                 self._collect_silent(rank, dumps, absent)
+            elif rank not in self._came:
+                absent[rank] = _ENDED
         return dumps, absent
 
     def _collect_silent(self, rank: int, dumps: dict[int, Dump], absent: dict[int, str]) -> None:
@@ -183,7 +190,7 @@ class HangDesk:
 
         found = places.find_stacks_file(self._directory, rank)
         if found is None:
-            absent[rank] = "it has not called hvd.init(), or writes no dumps"
+            absent[rank] = "no hvd.init() yet, or dumps are off"
             return
         path, pid = found
         if _state(pid) in ("T", "t"):
@@ -193,7 +200,7 @@ class HangDesk:
         with contextlib.suppress(OSError):
             threads = from_faulthandler(path.read_text("utf-8", "replace"))
         if not threads:
-            absent[rank] = "it does not answer"
+            absent[rank] = "no answer"
             return
         now = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
         size, host = len(self._hosts), self._hosts[rank]

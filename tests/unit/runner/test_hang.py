@@ -84,7 +84,7 @@ def test_who_has_not_dumped_is_asked_and_then_given_up(desk: HangDesk, tmp_path:
     os.close(asked)
     assert now_s == pytest.approx(12.5)
     assert "rank 1 may not have called allreduce 'w'" in text
-    assert "it gave no dump (it has not called hvd.init(), or writes no dumps)" in text
+    assert "it gave no dump (no hvd.init() yet, or dumps are off)" in text
 
 
 def test_stacks_stand_in_for_a_dump(desk: HangDesk, tmp_path: Path) -> None:
@@ -99,11 +99,29 @@ def test_stacks_stand_in_for_a_dump(desk: HangDesk, tmp_path: Path) -> None:
 def test_the_end_of_the_job_ends_the_wait(desk: HangDesk, tmp_path: Path) -> None:
     tell(tmp_path, waiting(0))
     desk.read(10.0)
-    assert (
-        "rank 1 may not have called allreduce 'w' (waited for by rank 0 for 61 s); it gave no dump (it has ended)"
-        in (desk.close({0}))
+    assert "rank 1 may not have called allreduce 'w' (waited for by rank 0 for 61 s); it gave no dump (ended)" in (
+        desk.close({0})
     )
     assert desk.fd == -1
+
+
+def test_the_end_spoils_no_earlier_report(desk: HangDesk, tmp_path: Path) -> None:
+    tell(tmp_path, waiting(0))
+    tell(tmp_path, dump(1, at(57, "validate"), process_sets=TWO))
+    desk.read(10.0)
+    assert desk.look(BOTH, 10.0)
+    kept = (tmp_path / "kept" / "hang.txt").read_text()
+    tell(tmp_path, waiting(0, 121.0))
+    desk.read(70.0)
+    assert desk.close({0}) == ""
+    assert (tmp_path / "kept" / "hang.txt").read_text() == kept
+
+
+def test_a_rank_that_dumped_and_ended_counts(desk: HangDesk, tmp_path: Path) -> None:
+    tell(tmp_path, waiting(0))
+    tell(tmp_path, dump(1, at(57, "validate"), process_sets=TWO))
+    desk.read(10.0)
+    assert "it is in train.py:57, in validate()" in desk.close(set())
 
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
