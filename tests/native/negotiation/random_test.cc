@@ -172,6 +172,7 @@ std::string Told(const SetChangeFailed& a) { return std::to_string(a.ticket) + "
 std::string Told(const AllJoined& a) { return std::to_string(a.ticket) + "  "; }
 std::string Told(const RankLeft& a) { return "0 " + a.exception + " "; }
 std::string Told(const Aborted& a) { return "0  " + a.why.message(); }
+std::string Told(const Stalled&) { return "stalled"; }
 std::string Told(const LogLine& a) { return "0 " + a.text + " "; }
 
 // Runs a program. A rank goes through its epochs: add the sets, submit everything in an order of its own, join, remove
