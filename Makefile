@@ -21,6 +21,7 @@
 #   dev       the virtual environment
 #   frameworks  TensorFlow, Keras and JAX in it, for their tests
 #   launchers the launchers of others, for theirs
+#   hosts     what the tests of several hosts are made of: sshd and network namespaces
 #   clean     removes what the others made
 
 # HVD_TEST_REQUIRE=all, which CI sets, makes every test fail that would be skipped because something is not installed.
@@ -32,7 +33,7 @@ JOBS   ?= $(shell nproc)
 export PATH := $(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test test-all test-slow test-long test-tensorflows check bench bench-full bench-page docs build dev clean tidy native-test native-sanitizers native-test-aarch64 fuzz wheel wheel-test frameworks launchers
+.PHONY: demo test test-all test-slow test-long test-tensorflows check bench bench-full bench-page docs build dev clean tidy native-test native-sanitizers native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
 
 # All that building needs.
 $(VENV)/.tools: requirements-dev.txt Makefile
@@ -63,6 +64,10 @@ frameworks: $(VENV)/.frameworks
 # A launcher that cannot be installed is no failure here: its tests tell why they are skipped.
 launchers: dev
 	python tools/launcher_envs.py
+
+# Installs an ssh server, so only who asks for it gets it; without it the tests over hosts are skipped.
+hosts: dev
+	python tools/launcher_envs.py --ssh
 
 build: $(VENV)/.tools
 	cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DHVD_TESTS=ON -DHVD_WERROR=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DPython3_EXECUTABLE=$(BIN)/python >/dev/null

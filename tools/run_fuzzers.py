@@ -14,8 +14,9 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -65,6 +66,8 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
     from horovod._net.failures import NetError
     from horovod._net.handshake import messages
     from horovod.runner import config_file, hosts
+    from horovod.runner.remote import diagnosis, entries, frames
+    from horovod.runner.remote import messages as control
 
     def handshake(data: bytes) -> None:
         reader = messages.FrameReader()
@@ -72,6 +75,21 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
             reader.feed(data[i : i + 7])
             while reader.next() is not None:
                 pass
+
+    def board(data: bytes) -> None:
+        reader = messages.FrameReader(messages.ON_A_BOARD)
+        reader.feed(data)
+        while isinstance(entry := reader.next(), messages.Post):
+            entries.Judge(1).post(entry.text)
+
+    def agent(data: bytes, limits: Mapping[int, int] = frames.FROM_AGENT, shapes: Any = control.FROM_AGENT) -> None:
+        reader = frames.Reader(limits)
+        for i in range(0, len(data), 11):
+            for kind, body in reader.feed(data[i : i + 11]):
+                if kind == frames.CONTROL:
+                    control.decode(body, shapes)
+                elif kind == frames.OUTPUT:
+                    frames.output_of(body)
 
     def text(data: bytes) -> str:
         return data.decode("utf-8", "surrogateescape")
@@ -85,9 +103,20 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
     launcher = (
         b"OMPI_COMM_WORLD_RANK=1\nOMPI_COMM_WORLD_SIZE=2\nOMPI_COMM_WORLD_LOCAL_RANK=1\nOMPI_COMM_WORLD_LOCAL_SIZE=2"
     )
+    exited = frames.frame(frames.CONTROL, control.encode("exited", rank=1, status=0, age=0.5, how="x"))
+    stop = frames.frame(frames.CONTROL, control.encode("signal", number=15, ranks=[0, 1]))
+    said = b"ssh: connect to host a port 22: Connection refused\nNo module named horovod\nPermission denied"
     knobs = b"HOROVOD_CYCLE_TIME=1.5\nHOROVOD_FUSION_THRESHOLD=1024\nHOROVOD_AUTOTUNE=1\nHOROVOD_LOG_LEVEL=debug"
     return {
         "handshake messages": (handshake, [hello, b""], (NetError,)),
+        "board": (board, [messages.frame(messages.Post("address.0=10.0.0.1 4000"))], (NetError,)),
+        "an agent's frames": (agent, [exited + frames.output_frame(1, 0, b"out")], (NetError,)),
+        "a launcher's frames": (
+            lambda d: agent(d, frames.FROM_LAUNCHER, control.FROM_LAUNCHER),
+            [stop + frames.frame(frames.FUNCTION, b"f") + frames.frame(frames.BEAT)],
+            (NetError,),
+        ),
+        "words of ssh": (lambda d: diagnosis.Facts("a", "/p", None, 255, text(d), 3.0).why(), [said], ()),
         "host list": (lambda d: hosts.parse_hosts(text(d)), [b"a:2,b:4", b"[::1]:2"], (HorovodError,)),
         "host file": (lambda d: hosts.parse_hostfile(text(d)), [b"a slots=2\n# c\n\nb slots=4\n"], (HorovodError,)),
         "YAML": (

@@ -46,25 +46,38 @@ class Matching {
   std::vector<bool> tried_;
 };
 
-// Empty: out of sight. The kernel refuses a set that has no room for every core that the machine could have, which may
-// be more than cpu_set_t's 1024.
-CoreSet CoresOfOne(pid_t pid, const AskAffinity& ask) {
+// A set of cores for the kernel. Without a set: there was no memory for it.
+struct Mask {
+  static void Free(cpu_set_t* set) { CPU_FREE(set); }
+  std::unique_ptr<cpu_set_t, decltype(&Free)> set{nullptr, &Free};
+  int room = 0;  // cores
+
+  explicit Mask(int cores) : set(CPU_ALLOC(cores), &Free), room(cores) {
+    if (set != nullptr) CPU_ZERO_S(bytes(), set.get());
+  }
+  size_t bytes() const { return CPU_ALLOC_SIZE(room); }
+};
+
+// Without room: out of sight. The kernel refuses a set that has no room for every core that the machine could have,
+// which may be more than cpu_set_t's 1024.
+Mask MaskOf(pid_t pid, const AskAffinity& ask) {
   for (int room = CPU_SETSIZE; room <= kMostCores; room *= 2) {
-    const auto free_set = [](cpu_set_t* set) { CPU_FREE(set); };
-    const std::unique_ptr<cpu_set_t, decltype(free_set)> set(CPU_ALLOC(room), free_set);
-    const size_t bytes = CPU_ALLOC_SIZE(room);
-    if (set == nullptr) break;
-    CPU_ZERO_S(bytes, set.get());
-    if (ask(pid, bytes, set.get()) == 0) {
-      CoreSet cores;
-      for (int core = 0; core < room; ++core) {
-        if (CPU_ISSET_S(core, bytes, set.get())) cores.push_back(core);
-      }
-      return cores;
-    }
+    Mask mask(room);
+    if (mask.set == nullptr) break;
+    if (ask(pid, mask.bytes(), mask.set.get()) == 0) return mask;
     if (errno != EINVAL) break;
   }
-  return {};
+  return Mask(0);
+}
+
+// Empty: out of sight.
+CoreSet CoresOfOne(pid_t pid, const AskAffinity& ask) {
+  const Mask mask = MaskOf(pid, ask);
+  CoreSet cores;
+  for (int core = 0; core < mask.room; ++core) {
+    if (CPU_ISSET_S(core, mask.bytes(), mask.set.get())) cores.push_back(core);
+  }
+  return cores;
 }
 
 }  // namespace
@@ -87,6 +100,18 @@ std::vector<CoreSet> CoresOf(const std::vector<int64_t>& pids, const AskAffinity
     cores.push_back(std::move(theirs));
   }
   return cores;
+}
+
+CoreSet CoresOfThread() { return CoresOfOne(0, sched_getaffinity); }
+
+void MoveThread(int core) {
+  const Mask before = MaskOf(0, sched_getaffinity);
+  if (core >= before.room || !CPU_ISSET_S(core, before.bytes(), before.set.get())) return;
+  const Mask only(before.room);
+  if (only.set == nullptr) return;
+  CPU_SET_S(core, only.bytes(), only.set.get());
+  if (sched_setaffinity(0, only.bytes(), only.set.get()) == 0)
+    (void)sched_setaffinity(0, before.bytes(), before.set.get());
 }
 
 }  // namespace hvd::engine

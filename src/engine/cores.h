@@ -24,4 +24,10 @@ using AskAffinity = std::function<int(pid_t pid, size_t bytes, cpu_set_t* set)>;
 // namespace) counts as bound like this one.
 std::vector<CoreSet> CoresOf(const std::vector<int64_t>& pids, const AskAffinity& ask = sched_getaffinity);
 
+// The cores that the calling thread may run on now.
+CoreSet CoresOfThread();
+// Puts the calling thread on one of them. Afterwards it may run where it could before: the kernel moves it again when
+// it sees fit. Stays where it is if it may not run there.
+void MoveThread(int core);
+
 }  // namespace hvd::engine

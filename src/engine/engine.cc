@@ -73,12 +73,13 @@ Engine::Engine(const hvd_config& c, Ways ways)
       progress_({&feed_, &orders_, &node_, &executor_, connections_.get(), watch_.get(), &verdict_, &arrivals_,
                  Stamp(c.cycle_time_ms > 0)},
                 c.collective_timeout_s),
+      spread_(connections_->neighbours() ? std::make_unique<Spread>(connections_->neighbours()) : nullptr),
       express_(MakeExpress(c, *connections_)),
       driver_({&role_, waker_.get(), watch_.get(), connections_.get(), &arrivals_, &progress_}),
-      waiter_(&driver_, express_.get(), &counters_, c.spin_us),
+      waiter_(&driver_, express_.get(), spread_.get(), &counters_, c.spin_us),
       intake_({&submissions_, &sets_, waker_.get(), &driver_, &timeline_}, c.rank),
-      short_way_({express_.get(), &submissions_, &timeline_, &executor_, connections_.get(), &verdict_, &arrivals_,
-                  &driver_, &counters_},
+      short_way_({express_.get(), spread_.get(), &submissions_, &timeline_, &executor_, connections_.get(), &verdict_,
+                  &arrivals_, &driver_, &counters_},
                  AddEverybody(c.size, &sets_)),
       background_(&driver_) {
   backends_.Add(std::make_unique<backend::HostBackend>());

@@ -6,6 +6,7 @@
 //   Node, Executor, Verdict       what all ranks agree on (negotiation/), running it, and failing for good
 //   Feed, Orders, Progress        one round of work: submissions in, the log obeyed, everything moved
 //   Driver, Waiter, Background    how a thread takes the role, waits for a result, looks after the rest
+//   Spread                        ranks that share cores, evenly on all of them
 //   Intake, ShortWay              the ways in
 //
 // One thread at a time holds the *driver role* and moves everything forward. Nobody polls, so an idle job costs
@@ -110,6 +111,7 @@ class Engine {
   Feed feed_;
   Orders orders_;
   Progress progress_;
+  const std::unique_ptr<Spread> spread_;    // null: no other rank on this host
   const std::unique_ptr<Express> express_;  // null: the ranks are on several hosts, or too many
 
   // ---- any thread

@@ -12,8 +12,9 @@
 namespace hvd::engine {
 namespace {
 
-std::vector<int64_t> ResultShape(const BatchRun& run, const collective::Tensor& t) {
-  std::vector<int64_t> shape = t.shape;
+// From the input's shape to the result's, in place.
+void GiveResultShape(const BatchRun& run, collective::Tensor& t) {
+  std::vector<int64_t>& shape = t.shape;
   if (run.batch.type == OpType::kAllgather || run.batch.type == OpType::kAlltoall) {
     shape[0] = std::accumulate(t.received_rows.begin(), t.received_rows.end(), int64_t{0});
   } else if (run.batch.type == OpType::kReducescatter) {
@@ -21,7 +22,6 @@ std::vector<int64_t> ResultShape(const BatchRun& run, const collective::Tensor& 
     shape[0] = static_cast<int64_t>(
         collective::shm::BlockOfMember(static_cast<size_t>(shape[0]), group.size(), group.index).count);
   }
-  return shape;
 }
 
 }  // namespace
@@ -101,7 +101,7 @@ void Orders::Finish(BatchRun& run, const Status& status) {
     Outcome& outcome = own->completion->results[own->index];
     outcome.dtype = run.batch.dtype;
     outcome.tensor = std::move(run.batch.tensors[i]);
-    if (status.ok()) outcome.tensor.shape = ResultShape(run, outcome.tensor);
+    if (status.ok()) GiveResultShape(run, outcome.tensor);
     tools_.arrivals->Arrive(*own->completion, status);
     run.own[i].reset();
   }

@@ -60,6 +60,7 @@ bool ShortWay::Run(const hvd_op& op, std::string* counted, std::shared_ptr<Compl
 }
 
 bool ShortWay::Meet(const SmallCollective& small, uint64_t fingerprint) {
+  if (tools_.connections->crowded()) tools_.spread->BeforeWait();
   small.Bring(tools_.express->mine());
   return !tools_.executor->gave_up() && tools_.express->Meet(fingerprint, small.bytes());
 }

@@ -8,6 +8,7 @@
 #include "engine/driver.h"
 #include "engine/express/express.h"
 #include "engine/express/small_collective.h"
+#include "engine/spread.h"
 
 namespace hvd::engine {
 
@@ -15,6 +16,7 @@ class ShortWay {
  public:
   struct Tools {
     Express* express;  // null: every operation goes the long way
+    Spread* spread;
     Submissions* submissions;
     const Timeline* timeline;
     const Executor* executor;

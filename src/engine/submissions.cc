@@ -13,14 +13,15 @@ Status Submissions::Add(std::vector<std::unique_ptr<Submitted>> tensors, std::ve
       submission::Tensors());  // its place first: a name that is registered is also queued, even when memory runs out
   size_t registered = 0;
   const auto undo = [&] {
-    for (size_t k = 0; k < registered; ++k) by_name.erase(requests[k].name);
+    for (size_t k = 0; k < registered; ++k) by_name.erase(by_name.find(requests[k].name));
     queue_.pop_back();
   };
   try {
     for (; registered < tensors.size(); ++registered) {
       negotiation::Request& r = requests[registered];
       r.ticket = tensors[registered]->ticket();
-      if (by_name.try_emplace(r.name, std::move(tensors[registered])).second) continue;
+      const std::string_view name = tensors[registered]->name;
+      if (by_name.try_emplace(name, std::move(tensors[registered])).second) continue;
       undo();
       return Status(
           Code::kInvalidArgument,

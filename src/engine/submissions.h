@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <variant>
@@ -110,7 +111,7 @@ class Submissions {
 
  private:
   static constexpr size_t kOpTypes = HVD_JOIN + 1;
-  using ByName = std::unordered_map<std::string, std::unique_ptr<Submitted>>;
+  using ByName = std::unordered_map<std::string_view, std::unique_ptr<Submitted>>;  // the keys lie in the Submitted
 
   std::mutex mutex_;  // guards all but the counters and the flag
   std::vector<Submission> queue_;

@@ -46,6 +46,7 @@ Waiter::Woken Waiter::DriveFor(Completion& completion, double deadline) {
   const double spin_s = (spin_us_ >= 0 ? spin_us_ : crowded ? kCrowdedSpinUs : kSpinUs) / 1e6;
   tools_.connections->set_inline_spins(crowded ? 0 : kInlineSpins);
   tools_.waker->Hush();
+  if (crowded && spread_ != nullptr) spread_->BeforeWait();
   Woken why = Woken::kProgress;
   double spin_until = 0;
   uint64_t rounds = 0;

@@ -5,14 +5,20 @@
 #include "engine/counters.h"
 #include "engine/driver.h"
 #include "engine/express/express.h"
+#include "engine/spread.h"
 
 namespace hvd::engine {
 
 class Waiter {
  public:
-  // express: null: there is none. spin_us: before a thread sleeps; < 0: as long as suits the cores.
-  Waiter(Driver* driver, Express* express, Counters* counters, double spin_us)
-      : driver_(driver), tools_(driver->tools()), express_(express), counters_(counters), spin_us_(spin_us) {}
+  // express, spread: null: there is none. spin_us: before a thread sleeps; < 0: as long as suits the cores.
+  Waiter(Driver* driver, Express* express, Spread* spread, Counters* counters, double spin_us)
+      : driver_(driver),
+        tools_(driver->tools()),
+        express_(express),
+        spread_(spread),
+        counters_(counters),
+        spin_us_(spin_us) {}
 
   // True: done. False: the time is over, or a signal arrived.
   bool Wait(Completion& completion, double timeout_s);
@@ -25,6 +31,7 @@ class Waiter {
   Driver* const driver_;
   const Driver::Tools tools_;
   Express* const express_;
+  Spread* const spread_;
   Counters* const counters_;
   const double spin_us_;
 };

@@ -50,7 +50,7 @@ bool Marks::TryMarkOwn(const Request& own, double now) {
   if (!SameSignature(*s.request, own)) return false;
   s.own_ticket = own.ticket;
   ++own_waiting_;
-  if (own.payload != nullptr) payloads_.Add(id, {place_.rank, *own.payload});
+  if (own.payload != nullptr) Bring(id, {{place_.rank, *own.payload}});
   Mark(id, 0, now);
   return true;
 }

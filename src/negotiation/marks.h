@@ -58,8 +58,10 @@ class Marks {
     AddSource(mask, source);
     if (Covers(mask, sets_.at(s.process_set).need)) CompleteCached(id, now);
   }
-  // What comes with the mark that follows.
-  void Bring(uint32_t id, std::vector<Payload> payloads) { payloads_.Add(id, std::move(payloads)); }
+  // What comes with the mark that follows. A group runs as a whole, so nothing is brought for a part of it.
+  void Bring(uint32_t id, std::vector<Payload> payloads) {
+    if (cache_.at(id).request->group_hash == 0) payloads_.Add(id, std::move(payloads));
+  }
   // Own: the usual case, cached and nothing in the way, without a copy. False: it is something else.
   bool TryMarkOwn(const Request& own, double now);
   // Own, or why this rank refuses it; the name is not in flight.

@@ -43,8 +43,8 @@ _ABSENT: Final[dict[str, tuple[str, str]]] = {
         "leave it out; --disable-cache is accepted",
     ),
     "util.remote": (
-        "jobs on other hosts, over ssh, come in a later version",
-        "start all ranks on one host, with horovodrun",
+        "the launcher starts one agent per host, and no commands of others",
+        "start jobs on other hosts with horovodrun -H or horovod.run(hosts=...)",
     ),
 }
 

@@ -1,6 +1,6 @@
 """Which ranks have called hvd.init(): each makes a socket `r<rank>` in a sub-directory of the job's directory.
 
-Used by `supervision`. The kernel tells when something changes there (inotify); where that is not to be had, the
+Used by `launchers.local`. The kernel tells when something changes there (inotify); where that is not to be had, the
 caller's tick does. The ranks take their sockets away when all are connected, or when they have given up: either way the
 start is over then, and what follows is theirs to report.
 """
@@ -22,8 +22,8 @@ _IN_OVERFLOW: Final = 0x4000
 _IN_ISDIR: Final = 0x40000000
 
 
-class Arrivals:
-    """The ranks that have shown up in `directory`.
+class DirectoryArrivals:
+    """The ranks that have shown up in `directory`. A `crew.Arrivals`.
 
     Attributes:
         fd: readable when something has changed there; -1 when the kernel cannot tell.

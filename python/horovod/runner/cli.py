@@ -20,8 +20,8 @@ from horovod._dumps.places import signal_number
 from horovod.runner import flags, standard_streams
 from horovod.runner.interruption import taken_signals
 from horovod.runner.job import Job, effective_settings, make_job, working_directory
-from horovod.runner.launchers.base import Outcome, Surroundings, check
-from horovod.runner.launchers.local import LocalLauncher
+from horovod.runner.launchers.base import Outcome, Surroundings
+from horovod.runner.launchers.choose import choose
 
 _USAGE: Final = 2
 _LAST_WORD_S: Final = 1.0
@@ -75,10 +75,10 @@ def run_job(job: Job) -> Outcome:
         UnsupportedError: it wants something that this version cannot do.
         InvalidArgumentError: it wants something that this machine cannot do.
     """
-    launcher = LocalLauncher()
-    check(launcher, job)
+    launcher = choose(job)
     asks = signal_number(job.settings.dump_signal)
-    with taken_signals((signal.SIGINT, signal.SIGTERM, signal.SIGHUP, *([asks] if asks else []))) as (fd, take):
+    taken = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, *([asks] if asks else []))
+    with taken_signals(taken) as (fd, take):
         return launcher.run(job, Surroundings(sys.stdout, sys.stderr, fd, take, dump_signal=asks))
 
 

@@ -20,8 +20,8 @@ from horovod._core.settings import BY_NAME, SETTINGS
 from horovod.runner import run_task, standard_streams
 from horovod.runner.interruption import taken_signals
 from horovod.runner.job import Job, effective_settings, make_job, working_directory
-from horovod.runner.launchers.base import Outcome, Surroundings, check
-from horovod.runner.launchers.local import LocalLauncher
+from horovod.runner.launchers.base import Launcher, Outcome, Surroundings
+from horovod.runner.launchers.choose import choose
 from horovod.runner.report import culprit
 from horovod.runner.shipment import Shipment
 
@@ -73,9 +73,9 @@ def run(
             this version.
         hosts: hosts and slots, as `-H` of horovodrun. Exclusive with `hostfile`.
         hostfile: path of a hostfile.
-        start_timeout: seconds that the other ranks have to call `hvd.init()` once a first one has.
-        ssh_port, ssh_identity_file: for other hosts; not in this version.
-        disable_cache: there is no cache; accepted for compatibility.
+        start_timeout: seconds that hosts have to answer, and the other ranks to call `hvd.init()` once a first one has.
+        ssh_port, ssh_identity_file: of other hosts, as `-p` and `-i` of horovodrun.
+        disable_cache: every start checks the hosts anew; accepted for compatibility.
         output_filename: directory that also gets each rank's output, as rank.NN/stdout and rank.NN/stderr.
         verbose: say what the launcher does.
         use_gloo: our own launcher and transport (the default). Exclusive with `use_mpi`.
@@ -110,12 +110,10 @@ def call(
     effective = effective_settings(values, "argument", os.environ)
     environ = {**os.environ, "PYTHONPATH": _python_path(os.environ.get("PYTHONPATH", ""))}
     job = make_job(effective, (executable or sys.executable, "-m", run_task.__name__), environ, working_directory())
-    launcher = LocalLauncher()
-    check(launcher, job)
-    return _collect(launcher, job, _payload((func, tuple(args), dict(kwargs))))
+    return _collect(choose(job), job, _payload((func, tuple(args), dict(kwargs))))
 
 
-def _collect(launcher: LocalLauncher, job: Job, payload: bytes) -> list[Any]:
+def _collect(launcher: Launcher, job: Job, payload: bytes) -> list[Any]:
     standard_streams.fill()
     with contextlib.closing(Shipment(payload)) as shipment, taken_signals((signal.SIGINT,)) as (fd, take):
         outcome = launcher.run(job, Surroundings(sys.stdout, sys.stderr, fd, take, shipment))

@@ -14,7 +14,8 @@ from typing import Final, NamedTuple, Optional
 
 from horovod._core.errors import InvalidArgumentError
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
+# Not "-" first: a program that is called with the name would take it for an option.
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _BRACKETED: Final = re.compile(r"\[([^\[\]]*)\]")
 _SLOTS: Final = re.compile(r"[0-9]{1,7}")
 _MAX_FILE_BYTES: Final = 4 << 20  # 100,000 hosts
@@ -193,7 +194,8 @@ def _hostname(text: str, where: str) -> str:
         return bracketed.group(1)
     if not _NAME.fullmatch(text):
         raise InvalidArgumentError(
-            f"{where}: a host name has letters, digits, '_', '.' and '-' only. Received: {text!r}."
+            f"{where}: a host name has letters, digits, '_', '.' and '-' only, the last two not as its first. "
+            f"Received: {text!r}."
         )
     return text
 

@@ -158,8 +158,8 @@ def _refuse_allocation(environ: Mapping[str, str]) -> None:
     allocated = environ.get("LSB_HOSTS", "").split()
     if "LSB_JOBID" in environ and len(set(allocated)) > 2:  # the first is the batch host
         raise UnsupportedError(
-            f"This LSF allocation has {len(set(allocated))} hosts. Jobs on other hosts come in a later version; "
-            "use -H localhost:N to run on this host alone."
+            f"This LSF allocation has {len(set(allocated))} hosts. Learning them from LSF comes in a later version; "
+            "name them with -H, or use -H localhost:N to run on this host alone."
         )
 
 

@@ -10,8 +10,8 @@ It inherits the descriptor that holds the lock on the job's directory, so that n
 job's while the keeper is at work.
 
 Messages are lines of JSON over a socket pair. In: {"start": {...}}, {"signal": n, "ranks": [...]}, {"finish": true}.
-Out: {"started": rank, "pid": p}, {"refused": rank, "errno": n}, {"exited": rank, "status": s, "at": monotonic seconds},
-{"done": true}.
+Out: {"started": rank, "pid": p}, {"refused": rank, "errno": n}, {"exited": rank, "status": s, "at": monotonic seconds,
+"how": words}, {"done": true}.
 """
 
 from __future__ import annotations
@@ -204,13 +204,13 @@ class Keeper:
     def _report(self, pid: int, status: int) -> None:
         rank = self._rank_of_pid.pop(pid, None)
         if rank is not None:
-            self._leave_word(rank, status)
-            self._tell({"exited": rank, "status": status, "at": time.monotonic()})
+            how = f"was killed by signal {status & 0x7F}" if status & 0x7F else f"exited with code {status >> 8}"
+            self._leave_word(rank, how)
+            self._tell({"exited": rank, "status": status, "at": time.monotonic(), "how": how})
 
-    def _leave_word(self, rank: int, status: int) -> None:
+    def _leave_word(self, rank: int, how: str) -> None:
         """For ranks that wait for this one in hvd.init() and have no connection to it
         (`horovod._net.meeting.deaths`)."""
-        how = f"was killed by signal {status & 0x7F}" if status & 0x7F else f"exited with code {status >> 8}"
         draft = os.path.join(self._directory, f"draft.{rank}")
         with contextlib.suppress(OSError):  # somebody has removed the directory: nobody can wait there
             with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:

@@ -1,6 +1,6 @@
 """Limits of this user that a job may run into (`ulimit`): raised where we may, named where we may not.
 
-Used by `process` and `launchers`.
+Used by `process`, `launchers` and `remote.workplace`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,16 @@ def allowed_descriptors(ranks: int) -> Iterator[Limits]:
         yield soft, hard
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))  # horovod.run: the process is the caller's
+
+
+def why_without_proc() -> str:
+    """Why no ranks can be started here, when that is for want of /proc; else empty."""
+    if os.path.exists("/proc/self/stat"):
+        return ""
+    return (
+        "/proc is not mounted here. The ranks find one another by it, and the launcher finds the processes that they "
+        "leave behind; mount it (mount -t proc proc /proc)."
+    )
 
 
 def reason_of(number: int) -> str:

@@ -1,6 +1,6 @@
 """The launcher's side of `keeper`: starts it and the ranks, sends signals, hears how ranks end.
 
-Used by `launchers.local`. One keeper per job and host.
+Used by `launchers.local` and `remote.agent`. One keeper per job and host.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Union
+from typing import Any, Final
 
+from horovod.runner.crew import Done, Event, Exited, Refused, Started
 from horovod.runner.limits import Limits, reason_of
 from horovod.runner.runtime_directory import JobDirectory
 
@@ -61,42 +62,6 @@ class RankSpec:
         }
 
 
-@dataclass(frozen=True)
-class Started:
-    """The rank's program runs."""
-
-    rank: int
-    pid: int
-
-
-@dataclass(frozen=True)
-class Refused:
-    """The rank could not be started: there was no process for it, or its program could not be executed (`forked`)."""
-
-    rank: int
-    error: int
-    forked: bool
-
-
-@dataclass(frozen=True)
-class Exited:
-    """The rank has ended; events come in the order of deaths."""
-
-    rank: int
-    status: int
-    at_s: float
-
-
-@dataclass(frozen=True)
-class Done:
-    """All processes of the job are gone, and its directory too. `lost`: the keeper itself was killed."""
-
-    lost: bool = False
-
-
-Event = Union[Started, Refused, Exited, Done]
-
-
 def _start_keeper(control_fd: int, directory: JobDirectory, fds: Sequence[int]) -> subprocess.Popen[bytes]:
     # -I and -S: neither the user's variables nor site-packages can get in its way, and it starts in 20 ms.
     return subprocess.Popen(
@@ -110,7 +75,7 @@ def _start_keeper(control_fd: int, directory: JobDirectory, fds: Sequence[int]) 
 
 
 class RankProcesses:
-    """The processes of one job on this host.
+    """The processes of one job on this host; a crew.
 
     Args:
         command: path of the program, then its argument vector (argv[0] first).
@@ -176,10 +141,19 @@ class RankProcesses:
         *lines, self._received = (self._received + data).split(b"\n")
         return [self._event(json.loads(line)) for line in lines]
 
+    def taken(self) -> None:
+        """Nothing to do: the output is in pipes, which hold the ranks back when nobody reads them."""
+
     def signal(self, ranks: Iterable[int], number: int) -> None:
         """Sends a signal to the process groups of these ranks; those that have ended are passed over."""
         self._wake()
         self._say({"signal": int(number), "ranks": list(ranks)})
+
+    def pause(self) -> None:
+        """Nothing: the keeper does not mind a launcher that stands still."""
+
+    def resume(self) -> None:
+        """Nothing."""
 
     def finish(self) -> None:
         """Asks the keeper to kill what is left, remove the directory and go; `Done` follows."""
@@ -192,13 +166,13 @@ class RankProcesses:
         self._socket.close()
         self._keeper.wait()
 
-    def _event(self, message: dict[str, float]) -> Event:
+    def _event(self, message: dict[str, Any]) -> Event:
         if "started" in message:
             return Started(int(message["started"]), int(message["pid"]))
         if "refused" in message:
             return Refused(int(message["refused"]), int(message["errno"]), bool(message["forked"]))
         if "exited" in message:
-            return Exited(int(message["exited"]), int(message["status"]), message["at"])
+            return Exited(int(message["exited"]), int(message["status"]), message["at"], message["how"])
         return Done()
 
     def _say(self, message: dict[str, object]) -> None:

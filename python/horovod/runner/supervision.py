@@ -1,6 +1,6 @@
 """Follows the ranks of a job from their start to their end: output, signals, the first failure, the clean-up.
 
-Used by `launchers.local`. One loop over descriptors, which sleeps when nothing happens; the decisions are in `report`,
+Used by `launchers`. One loop over descriptors, which sleeps when nothing happens; the decisions are in `report`,
 `stopping` and `progress`.
 """
 
@@ -15,16 +15,14 @@ import sys
 import termios
 import time
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Callable, Final, Optional, Protocol
+from typing import Callable, Final, Optional, Protocol, Union
 
-from horovod.runner.arrivals import Arrivals
+from horovod.runner.crew import Arrivals, Crew, Done, Event, Exited, HostLost, Output, Refused, Started
 from horovod.runner.hang import HangDesk
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.limits import reason_of
 from horovod.runner.output import Outlet, RankStream, outlets
-from horovod.runner.process import Done, Event, Exited, RankProcesses, Refused, Started
 from horovod.runner.progress import StartProgress
 from horovod.runner.report import Exit
 from horovod.runner.stopping import Escalation, after_failure, at_once, on_signal
@@ -33,6 +31,10 @@ _log: Final = logging.getLogger("horovod.runner")
 _READ_BYTES: Final = 1 << 16
 _TICK_S: Final = 0.2  # only while some, but not all ranks are up
 _LAST_OUTPUT_S: Final = 1.0  # pipes that somebody outside the job still holds open are given up after that
+
+
+# Where a stream comes from: the read end of a pipe, or the rank and the name that the crew's events give.
+Source = Union[int, tuple[int, str]]
 
 
 class Stream(Protocol):
@@ -58,9 +60,9 @@ class Supervision:
 
     Args:
         job: what runs.
-        processes: the ranks, being started.
-        streams: by the read end of each rank's pipe.
-        directory: the job's directory, where ranks report that they are up.
+        crew: the ranks, being started.
+        streams: by the read end of each rank's pipe; those that the crew's events bring by rank and name.
+        arrivals: where ranks report that they are up.
         surroundings: of the launcher.
         hang: where the ranks' dumps come together.
     """
@@ -68,14 +70,14 @@ class Supervision:
     def __init__(
         self,
         job: Job,
-        processes: RankProcesses,
-        streams: Mapping[int, Stream],
-        directory: Path,
+        crew: Crew,
+        streams: Mapping[Source, Stream],
+        arrivals: Arrivals,
         surroundings: Surroundings,
         hang: Optional[HangDesk] = None,
     ) -> None:
         self._job = job
-        self._processes = processes
+        self._crew = crew
         self._streams = dict(streams)
         self._surroundings = surroundings
         self._hang = hang
@@ -97,7 +99,7 @@ class Supervision:
         self._done = False
         self._nobody_met = False
         self._last_word = -1
-        self._arrivals = Arrivals(directory)
+        self._arrivals = arrivals
         on_tty = self._outlets["stderr"].on_tty
         self._progress = StartProgress(job.size, job.settings.start_timeout_s, on_tty, self._started_s)
 
@@ -107,10 +109,10 @@ class Supervision:
             self._until(lambda: not self._left)
             self._nobody_met = self._job.size > 1 and self._arrivals.nobody()
             self._arrivals.close()
-            self._processes.finish()
+            self._crew.finish()
             self._until(lambda: False)
             deadline_s = time.monotonic() + _LAST_OUTPUT_S
-            while self._streams and time.monotonic() < deadline_s:
+            while any(isinstance(source, int) for source in self._streams) and time.monotonic() < deadline_s:
                 self._turn(deadline_s - time.monotonic())
         finally:
             self._close()
@@ -142,13 +144,15 @@ class Supervision:
     def _turn(self, timeout_s: Optional[float]) -> None:
         poller = select.poll()
         if not self._done:
-            poller.register(self._processes.fileno(), select.POLLIN)
+            poller.register(self._crew.fileno(), select.POLLIN)
         for fd in (self._surroundings.signal_fd, self._arrivals.fd, self._hang.fd if self._hang else -1):
             if fd >= 0:
                 poller.register(fd, select.POLLIN)
-        for fd, stream in self._streams.items():
-            if stream.name not in self._outlets or not self._outlets[stream.name].full:
-                poller.register(fd, select.POLLIN)
+        for source, stream in self._streams.items():
+            if isinstance(source, int) and (stream.name not in self._outlets or not self._outlets[stream.name].full):
+                poller.register(source, select.POLLIN)
+        if not any(outlet.full for outlet in self._outlets.values()):
+            self._crew.taken()
         for outlet in self._outlets.values():
             if outlet.waiting and outlet.fd is not None:
                 poller.register(outlet.fd, select.POLLOUT)
@@ -158,8 +162,8 @@ class Supervision:
     def _serve(self, fd: int) -> None:
         if fd in self._streams:
             self._read(fd)
-        elif fd == self._processes.fileno():
-            for event in self._processes.events():
+        elif fd == self._crew.fileno():
+            for event in self._crew.events():
                 self._on_event(event)
         elif self._hang and fd == self._hang.fd:
             self._hang.read(time.monotonic())
@@ -171,12 +175,14 @@ class Supervision:
                     self._write(outlet)
 
     def _read(self, fd: int) -> None:
-        stream = self._streams[fd]
-        data = os.read(fd, _READ_BYTES)
+        self._feed(fd, os.read(fd, _READ_BYTES))
+
+    def _feed(self, source: Source, data: bytes) -> None:
+        """The next bytes of a stream; none: it has ended."""
         if data:
-            self._show(stream, stream.feed(data))
+            self._show(self._streams[source], self._streams[source].feed(data))
         else:
-            self._end_stream(fd)
+            self._end_stream(source)
 
     def _read_rest(self, fd: int) -> None:
         """What lies in the pipe now, and no more: whoever holds it open outside the job may write for ever."""
@@ -185,9 +191,10 @@ class Supervision:
             self._show(self._streams[fd], self._streams[fd].feed(os.read(fd, count)))
         self._end_stream(fd)
 
-    def _end_stream(self, fd: int) -> None:
-        stream = self._streams.pop(fd)
-        os.close(fd)
+    def _end_stream(self, source: Source) -> None:
+        stream = self._streams.pop(source)
+        if isinstance(source, int):
+            os.close(source)
         self._show(stream, stream.finish())
 
     def _show(self, stream: Stream, text: bytes) -> None:
@@ -225,6 +232,13 @@ class Supervision:
             what = f"{self._job.command[0]!r} cannot be executed" if event.forked else "it cannot be started"
             self._give_up(f"rank {event.rank}: {what}: {reason_of(event.error)}.", 126 if event.forked else 1)
             self._escalation = at_once(time.monotonic())
+        elif isinstance(event, Output):
+            if (event.rank, event.stream) in self._streams:
+                self._feed((event.rank, event.stream), event.data)
+        elif isinstance(event, HostLost):
+            self._left.difference_update(event.ranks)
+            self._give_up(event.why, 1)
+            self._escalation = self._escalation or after_failure(time.monotonic())
         elif isinstance(event, Done):
             self._done = True
             if event.lost:
@@ -235,19 +249,33 @@ class Supervision:
             self._complaint = (complaint, code)
 
     def _take_signals(self, numbers: list[int]) -> None:
-        if self._hang and self._surroundings.dump_signal in numbers:
-            self._hang.ask(time.monotonic())
-        numbers = [number for number in numbers if number != self._surroundings.dump_signal]
+        if self._surroundings.dump_signal in numbers:
+            self._ask_for_dumps()
+        if signal.SIGTSTP in numbers:
+            self._stand_still()
+        numbers = [number for number in numbers if number not in (signal.SIGTSTP, self._surroundings.dump_signal)]
         if not numbers:
             return
         self._signals += numbers
         self._escalation = on_signal(numbers[-1], len(self._signals), time.monotonic())
 
+    def _ask_for_dumps(self) -> None:
+        if self._hang:
+            self._hang.ask(time.monotonic())
+        else:
+            self._say("horovodrun: dumps are collected from several ranks of this host only.\n")
+
+    def _stand_still(self) -> None:
+        """Ctrl-Z: as the shell expects, but the ranks go on, wherever they are."""
+        self._crew.pause()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._crew.resume()
+
     def _escalate(self) -> None:
         number = self._escalation.due(time.monotonic()) if self._escalation else None
         if number is not None and self._left:
             self._signalled |= self._left
-            self._processes.signal(self._left, number)
+            self._crew.signal(self._left, number)
 
     def _watch_hang(self) -> None:
         if self._hang and (text := self._hang.look(self._left, time.monotonic())):
@@ -271,10 +299,13 @@ class Supervision:
             self._escalation = on_signal(signal.SIGTERM, 1, now_s)
 
     def _close(self) -> None:
-        self._processes.close()
+        self._crew.close()
         self._arrivals.close()
-        for fd in list(self._streams):
-            self._read_rest(fd)
+        for source in list(self._streams):
+            if isinstance(source, int):
+                self._read_rest(source)
+            else:
+                self._end_stream(source)
         self._say(self._hang.close(self._left) if self._hang else "")
         for outlet in self._outlets.values():
             outlet.finish_line()

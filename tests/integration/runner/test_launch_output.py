@@ -100,10 +100,11 @@ def test_mistakes_have_code_2_and_one_line(horovodrun: Horovodrun) -> None:
     )
 
 
-def test_remote_hosts_are_refused_by_name(horovodrun: Horovodrun) -> None:
-    done = horovodrun("-np 2 -H localhost:1,no-such-host.invalid:1", ["true"])
-    assert done.returncode == 2
-    assert done.stderr.startswith(b"horovodrun: error: no-such-host.invalid is not this machine (")
+def test_unknown_hosts_are_refused_by_name(horovodrun: Horovodrun) -> None:
+    done = horovodrun("-np 2 -H localhost:1,no-such-host.invalid:1", ["echo"])
+    assert done.returncode in (1, 2)  # 2: there is no ssh here to try
+    assert done.stdout == b""
+    assert b"no-such-host.invalid" in done.stderr
 
 
 def test_hints_and_typing_mistakes_are_said_once_for_the_job(horovodrun: Horovodrun) -> None:

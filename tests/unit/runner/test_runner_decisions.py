@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from horovod.runner import stopping
-from horovod.runner.arrivals import Arrivals
+from horovod.runner.arrivals import DirectoryArrivals
 from horovod.runner.cores import cgroup_quota, usable_cores
 from horovod.runner.launchers.base import Outcome
 from horovod.runner.progress import StartProgress
@@ -170,7 +170,7 @@ def test_progress_without_a_terminal_is_said_once_and_late() -> None:
 
 
 def test_arrivals_are_sockets_in_the_meeting_directory(tmp_path: Path) -> None:
-    arrivals = Arrivals(tmp_path)
+    arrivals = DirectoryArrivals(tmp_path)
     assert arrivals.ranks() == set()
     meeting = tmp_path / "0123abcd"
     meeting.mkdir()

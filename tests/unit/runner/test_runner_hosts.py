@@ -134,3 +134,9 @@ def test_compatible_names() -> None:
     assert isinstance(slot, SlotInfo)
     assert (slot.hostname, slot.rank, slot.local_rank, slot.cross_rank) == ("h", 0, 0, 0)
     assert (slot.size, slot.local_size, slot.cross_size) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("name", ["-oProxyCommand", "-F", ".a"])
+def test_a_name_that_a_program_would_take_for_an_option_is_none(name: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="not as its first"):
+        parse_hosts(f"{name}:1")

@@ -46,7 +46,7 @@ def test_every_flag_is_itself_although_another_begins_with_it() -> None:
         ("--log-w x", "--log-w could be --log-with-timestamp or --log-without-timestamp; write more of it."),
         ("--nproc-per-node 2 x", "There is no flag --nproc-per-node. Did you mean -np?"),
         ("--nproc_per_node=2 x", "There is no flag --nproc_per_node. Did you mean -np?"),
-        ("-I key x", "There is no flag -I. Did you mean -i?"),
+        ("-P 22 x", "There is no flag -P. Did you mean -p?"),
         (
             "--epochs 3 x",
             "There is no flag --epochs. If it is meant for your program, write it after the program's name.",

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from horovod.runner import output, stopping
+from horovod.runner.arrivals import DirectoryArrivals
+from horovod.runner.crew import Done, Event, Exited
 from horovod.runner.job import Job, effective_settings, make_job
 from horovod.runner.launchers.base import Surroundings
 from horovod.runner.output import RankStream
-from horovod.runner.process import Done, Event, Exited
 from horovod.runner.shipment import ResultStream
 from horovod.runner.supervision import Supervision
 
@@ -46,6 +47,8 @@ class ScriptedProcesses:
         for rank in sorted(ranks):
             self._add(Exited(rank, number, 0.0))
 
+    def taken(self) -> None: ...
+
     def finish(self) -> None:
         self._add(Done())
 
@@ -73,7 +76,7 @@ def a_job(ranks: int) -> Job:
 def supervision(ranks: int, processes: Any, streams: Any, place: Path, **more: Any) -> Supervision:
     texts = {"stdout": io.StringIO(), "stderr": io.StringIO(), **more}
     silent = {silent_pipe(): RankStream(rank, "stderr") for rank in range(ranks)}
-    return Supervision(a_job(ranks), processes, {**silent, **streams}, place, Surroundings(**texts))
+    return Supervision(a_job(ranks), processes, {**silent, **streams}, DirectoryArrivals(place), Surroundings(**texts))
 
 
 def silent_pipe() -> int:

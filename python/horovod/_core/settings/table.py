@@ -11,7 +11,6 @@ from horovod._core.settings.setting import Flag, Setting
 
 _NO_AUTOTUNE: Final = "Autotune is not in this version; fusion adapts to the load by itself"
 _NO_ELASTIC: Final = "Elastic jobs come in a later version; start a fixed number of processes with -np"
-_NO_SSH: Final = "Jobs on other hosts (over ssh) come in a later version"
 _NO_MPI: Final = "The MPI controller comes in a later version; use --gloo, or start the ranks with mpirun yourself"
 _NO_JSRUN: Final = "Starting through jsrun comes in a later version; use --gloo, or start the ranks with jsrun yourself"
 _NO_NCCL: Final = "This version has no GPU backend that could use it"
@@ -37,10 +36,12 @@ _JOB: Final = (
             "General", "launcher", unit="processes", minimum=1, flags=_value("-n", "-np", "--num-proc", metavar="NP"),
             keyword="num_proc"),
     Setting("disable_cache", "bool", False,
-            "Do not use cached results of host checks. There is no such cache here, so this changes nothing.",
+            "Do not use cached results of host checks. Every start checks all hosts anew, by the one connection that it"
+            " needs to each, so there is no cache and this changes nothing.",
             "General", "launcher", flags=(Flag(("--disable-cache",), const=True),), keyword="disable_cache"),
     Setting("start_timeout_s", "float", 30.0,
-            "Once a first rank has called hvd.init(), the time that the others have to do so.", "General", "launcher",
+            "Time for every host to answer; and, once a first rank has called hvd.init(), for the others to do so.",
+            "General", "launcher",
             env="HOROVOD_START_TIMEOUT", unit="seconds", minimum=0, flags=_value("--start-timeout", metavar="SECONDS"),
             keyword="start_timeout"),
     Setting("network_interfaces", "names", None, "Network interfaces that traffic between hosts may use.", "General",
@@ -71,10 +72,9 @@ _JOB: Final = (
             "How the ranks are controlled, as --gloo and --mpi; the launcher sets it for the ranks.", "Controller",
             "both", env="HOROVOD_CONTROLLER", choices=("gloo", "mpi"), yaml="controller"),
     Setting("ssh_port", "int", None, "Port of the ssh server on other hosts.", "SSH", "launcher", minimum=1,
-            maximum=65535, flags=_value("-p", "--ssh-port", metavar="PORT"), keyword="ssh_port", unmet="hint",
-            reason=_NO_SSH),
-    Setting("ssh_identity_file", "text", None, "Private key for ssh.", "SSH", "launcher", flags=_value("-i",
-            "--ssh-identity-file", metavar="PATH"), keyword="ssh_identity_file", unmet="hint", reason=_NO_SSH),
+            maximum=65535, flags=_value("-p", "--ssh-port", metavar="PORT"), keyword="ssh_port"),
+    Setting("ssh_identity_file", "text", None, "Private key for ssh.", "SSH", "launcher", flags=_value("-i", "-I",
+            "--ssh-identity-file", metavar="PATH"), keyword="ssh_identity_file"),
     Setting("min_num_proc", "int", None, "Least number of processes to go on with; selects an elastic job.", "Elastic",
             "launcher", unit="processes", minimum=1, flags=_value("--min-np", "--min-num-proc", metavar="NP"),
             keyword="min_num_proc", unmet="error", reason=_NO_ELASTIC),

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from horovod._net.failures import AuthenticationError, ProtocolError
-from horovod._net.handshake import auth, messages, tcp_options
+from horovod._net.handshake import auth, messages
 from horovod._net.handshake.codes import FrameCodes
 from horovod._net.handshake.dialler import Dialler
 from horovod._net.handshake.links import LinkClosedError
 from horovod._net.handshake.members import Members
 from horovod._net.handshake.messages import ROLE_CONTROL, ROLE_MEET, AnyMessage
 from horovod._net.handshake.pairing import Pair
+from horovod._net.handshake.tcp_options import notice_cut_links
 from horovod._net.handshake.visits import Visit, Visits
 
 
@@ -84,10 +85,9 @@ class Reception:
         if not opened_by_higher or not expected or visit.role in pair.links:
             raise AuthenticationError(f"Rank {visit.rank} connected twice, or in the wrong order or direction.")
         link = self._visits.hand_over(visit)
-        if not link.is_unix:
-            tcp_options.set_for(link.sock, visit.role)
         if visit.role == ROLE_MEET:
             if not link.is_unix:
+                notice_cut_links(link.sock)
                 link.protect(FrameCodes(key, connector=not visit.accepted))
             self._visits.drop_knocks_at(pair.rank)
             self._members.join(pair, link)

@@ -1,23 +1,18 @@
 """What a launcher is: it runs a checked job to its end and says how it ended.
 
-Used by `cli`, `function`, `supervision` and `launchers.local`. Launchers for other hosts (ssh, mpirun, jsrun) will be
-further implementations.
+Used by `choose`, by `supervision` and by every launcher.
 """
 
 from __future__ import annotations
 
-import logging
 import signal
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Callable, Final, Optional, TextIO
+from typing import Callable, Optional, TextIO
 
-from horovod._core.errors import UnsupportedError
 from horovod.runner.job import Job
 from horovod.runner.report import Exit, culprit, story
 from horovod.runner.shipment import Shipment
-
-_log: Final = logging.getLogger("horovod.runner")
 
 
 @dataclass(frozen=True)
@@ -114,17 +109,3 @@ class Launcher(ABC):
     @abstractmethod
     def run(self, job: Job, surroundings: Surroundings) -> Outcome:
         """Runs the job to its end. When it returns or raises, no process, file or directory of the job is left."""
-
-
-def check(launcher: Launcher, job: Job) -> None:
-    """Refuses what cannot be run, and logs what will not do what it seems to. The ranks are told not to repeat it.
-
-    Raises:
-        UnsupportedError: this launcher cannot run the job.
-        InvalidArgumentError: something that was asked for cannot be done here.
-    """
-    reason = launcher.why_not(job)
-    if reason:
-        raise UnsupportedError(reason)
-    for text in (*job.remarks, *launcher.remarks(job)):
-        _log.warning("%s", text)

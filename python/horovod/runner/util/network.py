@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterable
 
 from horovod._core.absent import absent_names
-from horovod.runner.launchers.local import is_local
+from horovod.runner.launchers.places import is_local
 
 
 def get_local_intfs() -> set[str]:

@@ -1,0 +1,114 @@
+"""What a crew is, and what it tells: the processes of a job's ranks, on this host or on others.
+
+Used by `supervision`, which follows a crew to its end, and by those who have one: `process` for this host,
+`remote.fleet` for several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol, Union
+
+
+@dataclass(frozen=True)
+class Started:
+    """The rank's program runs."""
+
+    rank: int
+    pid: int
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The rank could not be started: there was no process for it, or its program could not be executed (`forked`)."""
+
+    rank: int
+    error: int
+    forked: bool
+
+
+@dataclass(frozen=True)
+class Exited:
+    """The rank has ended; events come in the order of deaths. `how` says it in words."""
+
+    rank: int
+    status: int
+    at_s: float
+    how: str = ""
+
+
+@dataclass(frozen=True)
+class Output:
+    """The next bytes of one stream of a rank whose pipes are on another host; none: the stream has ended."""
+
+    rank: int
+    stream: str
+    data: bytes
+
+
+@dataclass(frozen=True)
+class HostLost:
+    """A host cannot be reached any more, or its agent has died: these ranks of it are gone, or will be in a moment."""
+
+    ranks: tuple[int, ...]
+    why: str
+
+
+@dataclass(frozen=True)
+class Done:
+    """All processes of the job are gone, and its directories too. `lost`: their keeper itself was killed."""
+
+    lost: bool = False
+
+
+Event = Union[Started, Refused, Exited, Output, HostLost, Done]
+
+
+class Crew(Protocol):
+    """The processes of a job, being started or running."""
+
+    def fileno(self) -> int:
+        """Descriptor that is readable when `events` has something."""
+
+    def events(self) -> list[Event]:
+        """What has happened since. To be called when the descriptor is readable."""
+
+    def taken(self) -> None:
+        """The output that has come was taken; there is room for more."""
+
+    def signal(self, ranks: Iterable[int], number: int) -> None:
+        """Sends a signal to the process groups of these ranks; those that have ended are passed over."""
+
+    def pause(self) -> None:
+        """The launcher is going to be stopped for a while; the ranks go on."""
+
+    def resume(self) -> None:
+        """The launcher is back."""
+
+    def finish(self) -> None:
+        """All ranks have ended: kills what they have left and removes the directories; `Done` follows."""
+
+    def close(self) -> None:
+        """Ends the job at once, if it is not over yet, and waits for that."""
+
+
+class Arrivals(Protocol):
+    """Which ranks have called hvd.init()."""
+
+    @property
+    def fd(self) -> int:
+        """Readable when something has changed; -1 when only looking tells."""
+
+    @property
+    def over(self) -> bool:
+        """A rank that was there has left again: all are connected, or it has given up."""
+
+    def ranks(self) -> set[int]:
+        """Who is up, or was."""
+
+    def nobody(self) -> bool:
+        """No rank has come at all. False when that cannot be known, and after `close`."""
+
+    def close(self) -> None:
+        """Ends the watch."""

@@ -1,0 +1,60 @@
+"""Which launcher runs a job: the first of a list that can.
+
+Used by `cli` and `function`. The list has names, not classes: what runs a job on this machine does not wait until the
+parts for other hosts are loaded.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from typing import Final, NamedTuple
+
+from horovod._core.errors import UnsupportedError
+from horovod.runner.job import Job
+from horovod.runner.launchers.base import Launcher
+
+_log: Final = logging.getLogger("horovod.runner")
+
+
+class Entry(NamedTuple):
+    """One launcher.
+
+    Attributes:
+        name: in messages.
+        module, class_name: where it is.
+    """
+
+    name: str
+    module: str
+    class_name: str
+
+    def load(self) -> Launcher:
+        """The launcher itself."""
+        made: Launcher = getattr(importlib.import_module(self.module), self.class_name)()
+        return made
+
+
+ENTRIES: Final = (
+    Entry("on this machine", "horovod.runner.launchers.local", "LocalLauncher"),
+    Entry("over ssh", "horovod.runner.launchers.ssh", "SshLauncher"),
+)
+
+
+def choose(job: Job) -> Launcher:
+    """The first launcher that can run the job. Logs what will not do what it seems to; the ranks do not repeat it.
+
+    Raises:
+        UnsupportedError: there is none; the message has a reason for each.
+        InvalidArgumentError: something that was asked for cannot be done here.
+    """
+    reasons = []
+    for entry in ENTRIES:
+        launcher = entry.load()
+        reason = launcher.why_not(job)
+        if not reason:
+            for text in (*job.remarks, *launcher.remarks(job)):
+                _log.warning("%s", text)
+            return launcher
+        reasons.append(f"{entry.name}: {reason}")
+    raise UnsupportedError(f"The job cannot be started. {' '.join(reasons)}")

@@ -1,0 +1,68 @@
+"""Where the output of a job goes: the streams of its ranks, the folders of its files.
+
+Used by `local` and `ssh`.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from horovod._core.errors import InvalidArgumentError
+from horovod.runner.job import Job
+from horovod.runner.output import RankStream, rank_directory
+from horovod.runner.tracebacks import KnownTracebacks, TracebackFilter
+
+
+def output_directory(job: Job) -> Path | None:
+    """Where the ranks' output goes too; made, with a folder for each rank. None when nobody asked for it.
+
+    Raises:
+        InvalidArgumentError: it cannot be made.
+    """
+    if not job.settings.output_filename:
+        return None
+    base = Path(job.cwd, job.settings.output_filename)
+    try:
+        for slot in job.slots:
+            rank_directory(base, slot.rank, job.size).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidArgumentError(f"--output-filename {base} cannot be made: {error.strerror}.") from error
+    return base
+
+
+def make_timeline_directory(job: Job) -> None:
+    """Makes the folder of the file that rank 0 shall write.
+
+    Raises:
+        InvalidArgumentError: it cannot be made.
+    """
+    path = job.settings.timeline_path
+    if path and path.upper() != "DYNAMIC":
+        try:
+            Path(job.cwd, path).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidArgumentError(
+                f"The folder of the timeline {path} cannot be made: {error.strerror}."
+            ) from error
+
+
+def rank_streams(job: Job, base: Path | None) -> list[tuple[RankStream, RankStream]]:
+    """What reads stdout and stderr of each rank, in order of ranks.
+
+    Args:
+        job: whose ranks.
+        base: see `output_directory`.
+    """
+    known = None if job.settings.verbose else KnownTracebacks()
+    clock = time.time if job.settings.prefix_output_with_timestamp else None
+    found = []
+    for slot in job.slots:
+        place = rank_directory(base, slot.rank, job.size) if base else None
+        stdout, stderr = (
+            RankStream(slot.rank, name, place / name if place else None, clock) for name in ("stdout", "stderr")
+        )
+        if known is not None:
+            stderr.shorten_tracebacks(TracebackFilter(slot.rank, known))
+        found.append((stdout, stderr))
+    return found

@@ -1,0 +1,1 @@
+"""Ranks on other hosts: the agent that runs there, and the launcher's side of it."""

@@ -1,0 +1,207 @@
+"""The board of a job on one host: a Unix socket in the job's directory, for the ranks and nobody else.
+
+Used by `agent`. Who connects hears every entry that stands, a Ready, then each new one. Who posts is answered by the
+entry that stands under that key, sooner or later: the launcher is the judge. Nothing here blocks or waits for anybody:
+an entry is kept once, however many clients still have to read it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from typing import Callable, Final
+
+from horovod._net.failures import ProtocolError
+from horovod._net.handshake.messages import ON_A_BOARD, FrameReader, Post, Ready, frame
+from horovod._net.identity import peer_credentials
+from horovod.runner.remote.entries import key_of
+from horovod.runner.remote.loop import Loop
+
+SOCKET: Final = "board"
+MAX_BEHIND_BYTES: Final = 1 << 20  # of new entries, for a client that does not read them
+_READ_BYTES: Final = 1 << 16
+_WRITE_BYTES: Final = 1 << 16
+_CLIENTS_PER_RANK: Final = 8
+_OTHER_CLIENTS: Final = 64
+
+_log: Final = logging.getLogger("horovod.runner")
+
+
+class Board:
+    """See the head of the file.
+
+    Args:
+        loop: that calls.
+        directory_fd: of the job's directory, where the socket `board` is made.
+        ranks: on this host; they bound the number of clients.
+        forward: takes an entry to the judge.
+        seen: is told who has come (pid, True) and gone (pid, False).
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        directory_fd: int,
+        ranks: int,
+        forward: Callable[[str], None],
+        seen: Callable[[int, bool], None],
+    ) -> None:
+        self._loop = loop
+        self._most_clients = ranks * _CLIENTS_PER_RANK + _OTHER_CLIENTS
+        self.forward = forward
+        self.seen = seen
+        self.log: list[bytes] = []
+        self._ends = [0]  # bytes of the log before each entry, and at its end
+        self._keys: set[str] = set()
+        self._clients: set[_Client] = set()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            # By the directory's descriptor: a path may be longer than an address of a socket can be.
+            place = f"/proc/self/fd/{directory_fd}/{SOCKET}"
+            self._socket.bind(place)
+            os.chmod(place, 0o600)
+            self._socket.listen(1024)
+        except OSError:
+            self._socket.close()
+            raise
+        loop.watch(self._socket.fileno(), self._accept)
+
+    def stand(self, text: str) -> None:
+        """The judge says that this entry stands."""
+        key = key_of(text)
+        if key is None or key in self._keys:
+            return
+        self._keys.add(key)
+        data = frame(Post(text))
+        self.log.append(data)
+        self._ends.append(self._ends[-1] + len(data))
+        for client in list(self._clients):
+            client.look()
+
+    def knows(self, key: str) -> bool:
+        """An entry stands under this key."""
+        return key in self._keys
+
+    def bytes_since(self, entry: int) -> int:
+        """How long the log is from this entry on."""
+        return self._ends[-1] - self._ends[entry]
+
+    def hold(self, held: bool) -> None:
+        """While held, no client is listened to: the way to the judge is full."""
+        for client in list(self._clients):
+            client.hold(held)
+
+    def gone(self, client: _Client) -> None:
+        """This client has closed itself."""
+        self._clients.discard(client)
+
+    def close(self) -> None:
+        """Ends all connections; the socket's name goes with the directory."""
+        self._loop.watch(self._socket.fileno(), None)
+        self._socket.close()
+        for client in list(self._clients):
+            client.close()
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._socket.accept()
+        except OSError:
+            return  # it has left already, or there is no descriptor for it now
+        pid, uid = peer_credentials(connection)
+        if uid != os.getuid() or len(self._clients) >= self._most_clients:
+            connection.close()
+            return
+        connection.setblocking(False)
+        self._clients.add(_Client(self, self._loop, connection, pid))
+
+
+class _Client:
+    """One connection: where it is in the log, and what it has sent so far."""
+
+    def __init__(self, board: Board, loop: Loop, connection: socket.socket, pid: int) -> None:
+        self._board = board
+        self._loop = loop
+        self._connection = connection
+        self._pid = pid
+        self._reader = FrameReader(ON_A_BOARD)
+        self._pending = bytearray()  # on its way to the client
+        self._next = 0  # the entry of the log to be sent then
+        self._stood = len(board.log)  # before it came: not held against it, and followed by a Ready
+        self._held = False
+        self._told_ready = False
+        board.seen(pid, True)
+        self.look()
+
+    def look(self) -> None:
+        """Something new may stand."""
+        if self._board.bytes_since(max(self._next, self._stood)) > MAX_BEHIND_BYTES:
+            _log.warning("A process (pid %d) does not read the job's board, and was cut off from it.", self._pid)
+            self.close()
+        self._watch()
+
+    def hold(self, held: bool) -> None:
+        """See `Board.hold`."""
+        self._held = held
+        self._watch()
+
+    def close(self) -> None:
+        """Ends the connection."""
+        if self._connection.fileno() >= 0:
+            self._loop.watch(self._connection.fileno(), None)
+            self._connection.close()
+            self._board.gone(self)
+            self._board.seen(self._pid, False)
+
+    def _watch(self) -> None:
+        if self._connection.fileno() >= 0:
+            more = self._pending or self._next < len(self._board.log) or not self._told_ready
+            read, write = None if self._held else self._read, self._write if more else None
+            self._loop.watch(self._connection.fileno(), read, write)
+
+    def _read(self) -> None:
+        try:
+            data = self._connection.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        try:
+            self._reader.feed(data)
+            while (message := self._reader.next()) is not None:
+                self._take(message.text if isinstance(message, Post) else "")
+        except ProtocolError as error:
+            _log.warning("A process (pid %d) was cut off from the job's board: %s", self._pid, error)
+            self.close()
+
+    def _take(self, text: str) -> None:
+        key = key_of(text)
+        if key is None:
+            raise ProtocolError("What it posted is not key=value.")
+        if not self._board.knows(key):  # else it has heard, or will hear, what stands there
+            self._board.forward(text)
+
+    def _write(self) -> None:
+        self._fill()
+        try:
+            del self._pending[: self._connection.send(self._pending)]
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()
+            return
+        self._watch()
+
+    def _fill(self) -> None:
+        while len(self._pending) < _WRITE_BYTES:
+            if self._next == self._stood and not self._told_ready:
+                self._pending += frame(Ready())
+                self._told_ready = True
+            elif self._next < len(self._board.log):
+                self._pending += self._board.log[self._next]
+                self._next += 1
+            else:
+                return

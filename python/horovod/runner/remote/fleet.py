@@ -1,0 +1,167 @@
+"""The crew of a job on several hosts: one link for each, one loop for all, and the judge of the board.
+
+Used by `launchers.ssh`. `gathering` waits until all agents have answered, then they get the job and check it,
+then all go: so nothing runs anywhere before every host can take part.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final, Optional
+
+from horovod.runner.crew import Done, Event, Exited, HostLost
+from horovod.runner.remote.beats import Beats
+from horovod.runner.remote.entries import Judge
+from horovod.runner.remote.link import Link, State, Way
+from horovod.runner.remote.loop import Loop
+
+_log: Final = logging.getLogger("horovod.runner")
+_DONE_S: Final = 10.0  # for all agents to clear up after the last rank; killing takes its time
+_PAUSING_S: Final = 1.0  # for the agents to hear of it
+_ENDING_S: Final = 5.0  # for the processes of all links to end, which includes what agents kill when they are alone
+
+
+class Fleet:
+    """See the head of the file.
+
+    Args:
+        ways: to the hosts, each with its ranks.
+
+    Attributes:
+        links: one for each way.
+
+    Raises:
+        OSError: a process cannot be started.
+    """
+
+    def __init__(self, ways: Sequence[Way]) -> None:
+        self._loop = Loop()
+        self._judge = Judge(sum(len(way.slots) for way in ways))
+        self._told_lost: set[Link] = set()
+        self._told_full = False
+        self._finishing = False
+        self._finished_s: Optional[float] = None
+        self._done = False
+        self.links: list[Link] = []
+        self._beats = Beats(self.links)
+        try:
+            self._loop.tick(self._tick)
+            for way in ways:
+                self.links.append(Link(self._loop, way, self._post))
+        except BaseException:
+            self.close()
+            raise
+
+    def turn(self) -> None:
+        """Does what is to be done now; what has happened shows in the links."""
+        self._loop.turn(0)
+
+    def go(self) -> None:
+        """The ranks start, on all hosts."""
+        for link in self.links:
+            link.go()
+
+    def fileno(self) -> int:
+        return self._loop.fileno()
+
+    def events(self) -> list[Event]:
+        self.turn()
+        found: list[Event] = []
+        for link in self.links:
+            for event in link.events():
+                if isinstance(event, Exited):
+                    self._post(f"ended.{event.rank}={event.how}")
+                found.append(event)
+            if link.state is State.LOST and link not in self._told_lost:
+                self._told_lost.add(link)
+                found.append(self._lost(link))
+        if self._finishing and not self._done and all(link.state in (State.DONE, State.LOST) for link in self.links):
+            self._done = True
+            found.append(Done())
+        return found
+
+    def taken(self) -> None:
+        for link in self.links:
+            link.taken()
+
+    def signal(self, ranks: Iterable[int], number: int) -> None:
+        wanted = set(ranks)
+        for link in self.links:
+            theirs = sorted(wanted.intersection(link.ranks))
+            if theirs:
+                link.tell("signal", number=int(number), ranks=theirs)
+
+    def finish(self) -> None:
+        self._finishing = True
+        self._finished_s = time.monotonic()
+        for link in self.links:
+            link.tell("finish")
+
+    def pause(self) -> None:
+        for link in self.links:
+            link.tell("silence", expected=True)
+        self._loop.until(lambda: not any(link.waiting for link in self.links), time.monotonic() + _PAUSING_S)
+
+    def resume(self) -> None:
+        for link in self.links:
+            link.tell("silence", expected=False)
+
+    def close(self) -> None:
+        self._beats.close()
+        for link in self.links:
+            link.hang_up()
+        deadline_s = time.monotonic() + _ENDING_S
+        for link in self.links:
+            link.close(deadline_s)
+        self._loop.close()
+
+    def _lost(self, link: Link) -> HostLost:
+        for rank in link.ranks:
+            self._post(f"ended.{rank}=was lost with its host: {link.why}")
+        ranks = ", ".join(map(str, link.ranks[:8])) + (", ..." if len(link.ranks) > 8 else "")
+        named = f"{'rank' if len(link.ranks) == 1 else 'ranks'} {ranks}"
+        return HostLost(link.ranks, f"{link.way.host} ({named}) was lost: {link.why}.")
+
+    def _post(self, text: str) -> None:
+        if self._judge.post(text):
+            for link in self.links:
+                link.stand(text)
+        elif self._judge.full and not self._told_full:
+            self._told_full = True
+            _log.warning("The board of the job is full; ranks that want to post more wait in vain.")
+
+    def _tick(self) -> None:
+        for link in self.links:
+            link.tick()
+            if self._finished_s is not None and time.monotonic() - self._finished_s > _DONE_S:
+                link.give_up("it did not end its part of the job in time")
+
+
+class BoardArrivals:
+    """A `crew.Arrivals`: a rank is up once it has come to the board of its host.
+
+    Args:
+        fleet: of the job.
+
+    Attributes:
+        fd: the fleet's own: news of arrivals come with all else.
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self.fd = fleet.fileno()
+
+    @property
+    def over(self) -> bool:
+        return any(link.over for link in self._fleet.links)
+
+    def ranks(self) -> set[int]:
+        return set().union(*(link.up for link in self._fleet.links))
+
+    def nobody(self) -> bool:
+        return self.fd >= 0 and not self.ranks()
+
+    def close(self) -> None:
+        self.fd = -1

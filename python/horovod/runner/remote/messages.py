@@ -1,0 +1,109 @@
+"""The control messages between launcher and agent: JSON of fixed, checked shapes. Pure.
+
+Used by `agent` and `link`. A body is an object with "is", the name of the message, and exactly the fields of that name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Callable, Final
+
+from horovod._net.failures import ProtocolError
+
+Check = Callable[[Any], bool]
+Shapes = Mapping[str, Mapping[str, Check]]
+
+_MAX_RANK: Final = 1 << 24
+
+
+def _number(low: int, high: int) -> Check:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def _text(limit: int) -> Check:
+    return lambda value: isinstance(value, str) and len(value) <= limit and "\0" not in value
+
+
+def _list_of(check: Check) -> Check:
+    return lambda value: isinstance(value, list) and all(map(check, value))
+
+
+def _table_of(check: Check) -> Check:
+    return lambda value: isinstance(value, dict) and all(_name(name) and check(each) for name, each in value.items())
+
+
+def _flag(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _seconds(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e9
+
+
+def _name(value: str) -> bool:
+    return bool(value) and "=" not in value and "\0" not in value
+
+
+def _member(value: Any) -> bool:
+    return (
+        isinstance(value, dict) and set(value) == {"rank", "env"} and _rank(value["rank"]) and _variables(value["env"])
+    )
+
+
+_rank: Final = _number(0, _MAX_RANK)
+_variables: Final = _table_of(_text(1 << 24))
+_short: Final = _text(1 << 12)
+
+# fmt: off
+HELLO: Final[Shapes] = {
+    "hello": {"protocol": _number(0, 1 << 16), "version": _short, "name": _short, "ssh": _short, "own": _short,
+              "machine": _short},
+}
+FROM_AGENT: Final[Shapes] = {
+    "ready": {},
+    "refused": {"why": _text(1 << 14)},
+    "started": {"rank": _rank, "pid": _number(1, 1 << 31)},
+    "failed": {"rank": _rank, "errno": _number(0, 1 << 16), "forked": _flag},
+    "exited": {"rank": _rank, "status": _number(0, 1 << 16), "age": _seconds, "how": _short},
+    "up": {"rank": _rank},
+    "over": {"rank": _rank},
+    "done": {"lost": _flag},
+}
+FROM_LAUNCHER: Final[Shapes] = {
+    "job": {"command": _list_of(_text(1 << 24)), "cwd": _short, "env": _variables, "ranks": _list_of(_member),
+            "interfaces": _list_of(_short), "function": _flag},
+    "go": {},
+    "signal": {"number": _number(1, 64), "ranks": _list_of(_rank)},
+    "finish": {},
+    "credit": {"bytes": _number(0, 1 << 30)},
+    "silence": {"expected": _flag},
+}
+# fmt: on
+
+
+def encode(message: str, **fields: Any) -> bytes:
+    """The body of a message."""
+    return json.dumps({"is": message, **fields}).encode()
+
+
+def decode(body: bytes, shapes: Shapes) -> tuple[str, dict[str, Any]]:
+    """Name and fields of a message.
+
+    Raises:
+        ProtocolError: it is none of these shapes.
+    """
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
+        message = None
+    if not isinstance(message, dict) or not isinstance(message.get("is"), str) or message["is"] not in shapes:
+        raise ProtocolError("A control message is none that this side knows.")
+    name = message.pop("is")
+    shape = shapes[name]
+    if set(message) != set(shape):
+        raise ProtocolError(f"A message {name!r} must have the fields {sorted(shape)}.")
+    for field, check in shape.items():
+        if not check(message[field]):
+            raise ProtocolError(f"The field {field!r} of a message {name!r} has a value that cannot be.")
+    return name, message

@@ -1,0 +1,87 @@
+"""The words that start an agent on a host. Pure.
+
+Used by `launchers.ssh`. What is secret is never among them: they can be read by everybody on both hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Optional
+
+RSH_AGENT: Final = "OMPI_MCA_plm_rsh_agent"
+_AGENT: Final = "horovod.runner.remote.agent"
+# The user's configuration decides about all else. Nothing may ask a question that nobody sees, forward a port that 64
+# hosts would fight for, or print a greeting where an error is looked for; a dead connection ends within 5 s.
+_OPTIONS: Final = (
+    *("-o", "BatchMode=yes"),
+    *("-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=4"),
+    *("-o", "ClearAllForwardings=yes", "-o", "RemoteCommand=none", "-o", "LogLevel=ERROR"),
+    *("-T", "-x"),
+)
+
+
+@dataclass(frozen=True)
+class Shell:
+    """What runs a command on another host.
+
+    Attributes:
+        words: the program and its options.
+        is_ssh: it understands ssh's options; otherwise it is called as `words HOST COMMAND`.
+    """
+
+    words: tuple[str, ...]
+    is_ssh: bool
+
+    def command(self, hostname: str, line: str) -> list[str]:
+        """The words that run this shell line there."""
+        return [*self.words, *(("--",) if self.is_ssh else ()), hostname, line]
+
+
+def shell(environ: Mapping[str, str], port: Optional[int], identity: Optional[str], patience_s: float) -> Shell:
+    """What runs commands on other hosts: Open MPI's setting, as platforms of containers have it, else ssh."""
+    words = _replacement(environ)
+    if not _is_ssh(words):
+        return Shell(words, False)
+    options = [*_OPTIONS, "-o", f"ConnectTimeout={max(1, int(patience_s))}"]
+    if port is not None:
+        options += ["-p", str(port)]
+    if identity is not None:
+        options += ["-i", identity]
+    return Shell((*words, *options), True)
+
+
+def missing(environ: Mapping[str, str]) -> str:
+    """The program that would be needed and is not there; empty when it is."""
+    program = _replacement(environ)[0]
+    return "" if shutil.which(program, path=environ.get("PATH")) else program
+
+
+def own_agent(executable: str) -> list[str]:
+    """The words that start an agent on this machine."""
+    return [executable, "-m", _AGENT]
+
+
+def remote_agent(executable: str, python_path: Sequence[str]) -> str:
+    """The line, for whatever shell the user has there, that starts an agent.
+
+    Args:
+        executable: Python, at the same place on all hosts.
+        python_path: folders to find packages in, as PYTHONPATH names them here.
+    """
+    words = ["env", f"PYTHONPATH={os.pathsep.join(python_path)}"] if python_path else []
+    # From the root: a home folder may hold files that have the names of modules.
+    return f"cd / && exec {shlex.join([*words, *own_agent(executable)])}"
+
+
+def _replacement(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Open MPI's setting, of which the first alternative counts ("ssh : rsh"); else ssh."""
+    first = environ.get(RSH_AGENT, "").partition(":")[0]
+    return tuple(shlex.split(first)) or ("ssh",)
+
+
+def _is_ssh(words: Sequence[str]) -> bool:
+    return os.path.basename(words[0]) == "ssh"

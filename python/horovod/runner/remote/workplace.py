@@ -1,0 +1,104 @@
+"""What an agent finds and makes on its host before the ranks start: folder, program, limits, a directory, pipes.
+
+Used by `agent`. Everything that can be wrong with a host is found here, while nothing runs anywhere yet.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Optional
+
+from horovod._core.errors import InvalidArgumentError
+from horovod.runner import limits, runtime_directory
+from horovod.runner.command import executable
+from horovod.runner.cores import threads_per_rank
+from horovod.runner.limits import allowed_descriptors
+from horovod.runner.process import RankProcesses, RankSpec
+from horovod.runner.remote.host_variables import joined
+from horovod.runner.shipment import Shipment
+
+_PIPES_AND_CLIENTS: Final = 2  # times as many descriptors as a launcher without a board needs
+STREAMS: Final = ("stdout", "stderr", "result")  # in the order of their numbers
+
+
+class Workplace:
+    """See the head of the file.
+
+    Args:
+        job: the launcher's message.
+        function: of horovod.run, when the job has one.
+
+    Attributes:
+        pipes: (rank, number of the stream) by the read end, once the ranks are started. The agent closes them.
+        directory: the job's.
+
+    Raises:
+        InvalidArgumentError: the job cannot run on this host; says why.
+        OSError: this host has no room for it.
+    """
+
+    def __init__(self, job: Mapping[str, Any], function: Optional[bytes]) -> None:
+        self.pipes: dict[int, tuple[int, int]] = {}
+        self._ranks = job["ranks"]
+        self._cwd = job["cwd"]
+        self._environ = joined(os.environ, job["env"])
+        if without_proc := limits.why_without_proc():
+            raise InvalidArgumentError(without_proc)
+        _check_folder(self._cwd)
+        _check_interfaces(job["interfaces"])
+        program, words = executable(job["command"], self._environ.get("PATH"), self._cwd)
+        self._command = (program, *words)
+        with contextlib.ExitStack() as undo:
+            self._open_files = undo.enter_context(allowed_descriptors(_PIPES_AND_CLIENTS * len(self._ranks)))
+            self.directory = runtime_directory.create(len(self._ranks))
+            undo.callback(self.directory.remove)
+            self._shipment = Shipment(function) if function is not None else None
+            if self._shipment is not None:
+                undo.callback(self._shipment.close)
+            self._undo = undo.pop_all()
+
+    def start(self) -> RankProcesses:
+        """Starts the ranks."""
+        environ = {**self._environ, "HOROVOD_RENDEZVOUS_DIR": str(self.directory.path)}
+        environ.setdefault("OMP_NUM_THREADS", str(threads_per_rank(len(self._ranks))))
+        specs = [self._spec(member["rank"], member["env"]) for member in self._ranks]
+        return RankProcesses(self._command, environ, specs, self._cwd, self.directory, self._open_files)
+
+    def close(self) -> None:
+        """Removes what was made, once no process uses it."""
+        self._undo.close()
+
+    def _spec(self, rank: int, variables: Mapping[str, str]) -> RankSpec:
+        stdout_fd, stderr_fd = self._pipe(rank, 0), self._pipe(rank, 1)
+        if self._shipment is None:
+            return RankSpec(rank, variables, stdout_fd, stderr_fd)
+        result_fd = self._pipe(rank, 2)
+        variables = {**variables, **self._shipment.variables(result_fd)}
+        return RankSpec(rank, variables, stdout_fd, stderr_fd, self._shipment.function_fd, result_fd)
+
+    def _pipe(self, rank: int, stream: int) -> int:
+        read_fd, write_fd = os.pipe()
+        self.pipes[read_fd] = (rank, stream)
+        return write_fd
+
+
+def _check_folder(path: str) -> None:
+    if not os.path.isdir(path):
+        raise InvalidArgumentError(
+            f"The working directory {path} does not exist there. Make it, or start the job in a directory that all "
+            "hosts have."
+        )
+    if not os.access(path, os.X_OK):
+        raise InvalidArgumentError(f"The working directory {path} may not be entered there by this user.")
+
+
+def _check_interfaces(wanted: Sequence[str]) -> None:
+    """Interfaces may be called differently on each host: one of those named is enough."""
+    found = [name for _, name in socket.if_nameindex()]
+    if wanted and not set(wanted) & set(found):
+        raise InvalidArgumentError(
+            f"--network-interface {','.join(wanted)}: it has no such network interface; it has {', '.join(found)}."
+        )

@@ -1,0 +1,78 @@
+"""Ranks that use Horovod, on several hosts: they meet, they reduce, and they notice who is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import textwrap
+import time
+
+import pytest
+
+from .conftest import Hosts
+
+SUM = """
+    import horovod.numpy as hvd, numpy as np
+    hvd.init()
+    total = hvd.allreduce(np.full(1000, 1.0 + hvd.rank()), op=hvd.Sum)
+    print(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.cross_rank(), total[0])
+"""
+LOOP = """
+    import horovod.numpy as hvd, numpy as np
+    hvd.init()
+    print("ready", flush=True)
+    while True:
+        hvd.allreduce(np.ones(1000), name="w")
+"""
+
+
+def python(code: str) -> list[str]:
+    """Not isolated: Horovod and NumPy are to be found."""
+    return [sys.executable, "-c", textwrap.dedent(code)]
+
+
+def test_ranks_of_three_hosts_reduce(hosts: Hosts) -> None:
+    ended = hosts("-np 5 -H host1:2,host2:2,host3:1", python(SUM))
+    assert ended.code == 0, ended.err
+    assert sorted(ended.out) == [
+        "[0]<stdout>:0 5 0 0 15.0",
+        "[1]<stdout>:1 5 1 0 15.0",
+        "[2]<stdout>:2 5 0 1 15.0",
+        "[3]<stdout>:3 5 1 1 15.0",
+        "[4]<stdout>:4 5 0 2 15.0",
+    ]
+
+
+def test_a_rank_that_ends_before_init_is_named_by_the_others(hosts: Hosts) -> None:
+    code = "import os\nif os.environ['HOROVOD_RANK'] == '1': os._exit(0)\n" + textwrap.dedent(SUM)
+    ended = hosts("-np 2 -H host1:1,host2:1", [sys.executable, "-c", code], patience_s=20.0)
+    assert ended.code == 1
+    assert any("Rank 1 ended with code 0 and never called hvd.init()" in line for line in ended.err), ended.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_loss_in_the_middle_ends_every_rank_with_the_name(hosts: Hosts, cut: bool) -> None:
+    network = hosts.network
+    running = hosts.start("-np 4 -H host1:2,host2:2", python(LOOP))
+    assert running.entered.stdout is not None
+    for _ in range(4):
+        assert b"ready" in running.entered.stdout.readline()
+    began = time.monotonic()
+    if cut:
+        network.cut(network[2])
+    else:
+        ranks = [pid for pid, command in network[2].processes().items() if "while True" in command]
+        os.kill(min(ranks), signal.SIGKILL)
+    try:
+        done = running.end(20.0)
+        seconds = time.monotonic() - began
+    finally:
+        network.join(network[2])
+    said = done.stderr.decode()
+    assert done.returncode == (1 if cut else 137)
+    assert seconds < (8.0 if cut else 3.0)
+    assert said.count("PeerLostError: ") >= (2 if cut else 3), said
+    assert "host2 (ranks 2, 3) was lost" in said if cut else "rank 2 (host2, pid " in said
+    hosts.is_clean()

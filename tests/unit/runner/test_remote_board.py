@@ -1,0 +1,222 @@
+"""The board of a job, with clients of its own user: the first entry of a key stands, for everybody, in one order."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from horovod._net.handshake.messages import ON_A_BOARD, FrameReader, Post, Ready, frame
+from horovod.runner.remote import board
+from horovod.runner.remote.entries import Judge, key_of
+from horovod.runner.remote.loop import Loop
+
+
+class Place:
+    """Several boards, as on several hosts, with one judge."""
+
+    def __init__(self, folder: Path, hosts: int = 2, ranks: int = 4) -> None:
+        self.loop = Loop()
+        self.judge = Judge(ranks)
+        self.visits: list[tuple[int, bool]] = []
+        self.boards = []
+        self.paths = []
+        for number in range(hosts):
+            path = folder / f"host{number}"
+            path.mkdir()
+            fd = os.open(path, os.O_RDONLY)
+            self.boards.append(
+                board.Board(self.loop, fd, ranks, self.post, lambda pid, come: self.visits.append((pid, come)))
+            )
+            os.close(fd)
+            self.paths.append(path / board.SOCKET)
+
+    def post(self, text: str) -> None:
+        if self.judge.post(text):
+            for each in self.boards:
+                each.stand(text)
+
+    def turn(self, times: int = 50) -> None:
+        for _ in range(times):
+            self.loop.turn(0)
+
+    def client(self, host: int = 0) -> Client:
+        """One that has not read anything."""
+        return Client(self, self.paths[host])
+
+    def ready(self, host: int = 0) -> Client:
+        """One that has heard what stands."""
+        made = self.client(host)
+        *made.stood, last = made.heard()
+        assert last == "Ready"
+        return made
+
+
+class Client:
+    """A rank's side."""
+
+    def __init__(self, place: Place, path: Path) -> None:
+        self._place = place
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.connect(str(path))
+        self.socket.setblocking(False)
+        self._reader = FrameReader(ON_A_BOARD)
+        self.stood: list[str] = []
+
+    def post(self, *texts: str) -> None:
+        self.socket.send(b"".join(frame(Post(text)) for text in texts))
+
+    def heard(self) -> list[str]:
+        """What has come since, once nothing more comes."""
+        found = []
+        while True:
+            self._place.turn()
+            try:
+                data = self.socket.recv(1 << 20)
+            except BlockingIOError:
+                return found
+            if not data:
+                return [*found, "end"]
+            self._reader.feed(data)
+            while (message := self._reader.next()) is not None:
+                found.append(message.text if isinstance(message, Post) else type(message).__name__)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    yield made
+    for each in made.boards:
+        each.close()
+    made.loop.close()
+
+
+def test_the_socket_is_its_owner_s(place: Place) -> None:
+    assert stat.S_IMODE(place.paths[0].stat().st_mode) == 0o600
+
+
+def test_the_first_entry_of_a_key_stands_for_all_its_author_included(place: Place) -> None:
+    first, second = place.ready(0), place.ready(1)
+    first.post("a=1")
+    assert first.heard() == ["a=1"]
+    second.post("a=2", "b=2")
+    assert second.heard() == ["a=1", "b=2"]
+    assert first.heard() == ["b=2"]
+
+
+def test_who_comes_late_hears_all_that_stands(place: Place) -> None:
+    place.ready(0).post("a=1", "b=2", "c=")
+    place.turn()
+    late = place.ready(1)
+    assert late.stood == ["a=1", "b=2", "c="]
+    assert late.heard() == []
+
+
+def test_all_hear_one_order(place: Place) -> None:
+    choose = random.Random(7)
+    clients = [place.ready(number % 2) for number in range(12)]
+    heard: list[list[str]] = [[] for _ in clients]
+    for _ in range(400):
+        number = choose.randrange(len(clients))
+        clients[number].post(f"key.{choose.randrange(150)}={number}")
+        if choose.random() < 0.3:
+            heard[number] += clients[number].heard()
+    for number, client in enumerate(clients):
+        heard[number] += client.heard()
+    assert all(each == heard[0] for each in heard)
+    keys = [key_of(text) for text in heard[0]]
+    assert len(set(keys)) == len(keys) > 100
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\0" * 100,
+        frame(Post("no entry")),
+        frame(Ready()),
+        frame(Post("UPPER=1")),
+        frame(Post("=1")),
+        frame(Post("a" * 97 + "=1")),
+        frame(Post("a=1"))[:-4] + b"\xff" * 400,
+        b"HVDN\x01\x0b\x00\x00\xff\xff\xff\xff",
+        b"HVDN\x01\x02\x00\x00\x00\x00\x00\x00",
+    ],
+)
+def test_garbage_costs_its_sender_the_connection_and_nobody_else(place: Place, data: bytes) -> None:
+    good, bad = place.client(), place.client()
+    bad.socket.send(data)
+    assert bad.heard()[-1:] == ["end"]
+    good.post("b=2")
+    assert "b=2" in good.heard()
+
+
+def test_random_bytes_never_harm(place: Place) -> None:
+    choose = random.Random(3)
+    good = place.client()
+    for number in range(200):
+        bad = place.client(number % 2)
+        bad.socket.send(frame(Post("x=1"))[: choose.randrange(16)] + choose.randbytes(choose.randrange(1, 200)))
+        place.turn(5)
+        bad.socket.close()
+    good.post("still=here")
+    assert "still=here" in good.heard()
+
+
+def test_who_does_not_read_is_dropped_and_holds_nobody_up(tmp_path: Path) -> None:
+    place = Place(tmp_path, hosts=1, ranks=64)
+    slow, quick = place.client(), place.ready()
+    slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    value = "v" * 4000
+    heard = []
+    began = time.monotonic()
+    for number in range(600):
+        quick.post(f"key{number}={value}")
+        heard += quick.heard()
+    assert heard == [f"key{number}={value}" for number in range(600)]
+    assert time.monotonic() - began < 20.0
+    assert slow.heard()[-1] == "end"
+    # What stands already is not held against a client that comes now, however much it is.
+    assert len(place.ready().stood) == 600
+
+
+def test_what_stands_is_bounded() -> None:
+    judge = Judge(1)
+    stood = [judge.post(f"key{number}={'v' * 4000}") for number in range(40)]
+    assert stood == [True] * 16 + [False] * 24
+    assert judge.full
+
+
+def test_more_clients_than_there_is_room_for_are_sent_away(tmp_path: Path) -> None:
+    place = Place(tmp_path, hosts=1, ranks=1)
+    clients = []
+    for _ in range(80):
+        clients.append(place.client())
+        place.turn(2)
+    assert [client.heard() for client in clients].count(["end"]) == 8
+    clients[0].post("a=1")
+    assert clients[1].heard() == ["a=1"]
+
+
+def test_visits_are_told(place: Place) -> None:
+    client = place.client()
+    place.turn()
+    client.socket.close()
+    place.turn()
+    assert place.visits == [(os.getpid(), True), (os.getpid(), False)]
+
+
+@pytest.mark.parametrize(("text", "key"), [("a.b-c_9=x=y", "a.b-c_9"), ("a=", "a"), ("a", None), ("é=1", None)])
+def test_entries(text: str, key: str) -> None:
+    assert key_of(text) == key
+
+
+def test_an_entry_has_at_most_4096_bytes() -> None:
+    assert key_of("a=" + "é" * 2047) == "a"
+    assert key_of("a=" + "é" * 2047 + "x") is None

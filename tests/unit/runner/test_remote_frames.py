@@ -1,0 +1,136 @@
+"""The frames and messages between launcher and agent: whatever the bytes are, frames come out or a ProtocolError."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from horovod._net.failures import ProtocolError
+from horovod.runner.remote import frames, messages
+
+SEEDS = range(300)
+
+
+def read(reader: frames.Reader, data: bytes, cuts: random.Random) -> Iterator[tuple[int, bytes]]:
+    """Feeds the bytes in pieces of random length."""
+    while data:
+        size = cuts.choice((1, 2, 5, 100, 5000, 100000))
+        yield from reader.feed(data[:size])
+        data = data[size:]
+
+
+def some_frames(choose: random.Random) -> list[tuple[int, bytes]]:
+    kinds = [choose.choice(list(frames.FROM_AGENT)) for _ in range(choose.randrange(1, 30))]
+    return [(kind, choose.randbytes(choose.randrange(0, min(3000, frames.FROM_AGENT[kind]) + 1))) for kind in kinds]
+
+
+@pytest.mark.parametrize("seed", SEEDS[:100])
+def test_frames_come_out_as_they_went_in_however_they_are_cut(seed: int) -> None:
+    choose = random.Random(seed)
+    sent = some_frames(choose)
+    noise = choose.randbytes(choose.randrange(0, 5000)).replace(b"\0", b"!") + frames.MARK[: choose.randrange(5)]
+    data = noise + frames.MARK + b"".join(frames.frame(*each) for each in sent)
+    assert list(read(frames.Reader(frames.FROM_AGENT, marked=True), data, choose)) == sent
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_damaged_bytes_are_frames_or_an_error_and_are_never_hoarded(seed: int) -> None:
+    choose = random.Random(seed)
+    data = bytearray(b"".join(frames.frame(*each) for each in some_frames(choose)))
+    for _ in range(choose.randrange(1, 10)):
+        data[choose.randrange(len(data))] = choose.randrange(256)
+    reader = frames.Reader(frames.FROM_AGENT)
+    try:
+        for kind, body in read(reader, bytes(data), choose):
+            assert len(body) <= frames.FROM_AGENT[kind]
+    except ProtocolError:
+        return
+    assert len(reader._buffer) <= max(frames.FROM_AGENT.values()) + 5
+
+
+def test_a_frame_that_is_too_long_is_refused_by_its_head() -> None:
+    with pytest.raises(ProtocolError, match="too long"):
+        list(frames.Reader(frames.FROM_LAUNCHER).feed((1 << 31).to_bytes(4, "big") + bytes([frames.CONTROL])))
+
+
+def test_noise_without_end_is_refused() -> None:
+    reader = frames.Reader(frames.FROM_AGENT, marked=True)
+    with pytest.raises(ProtocolError, match="first word"):
+        for _ in range(100):
+            list(reader.feed(b"Welcome!\n" * 1000))
+
+
+def test_kinds_of_the_other_side_are_refused() -> None:
+    for kind in set(frames.FROM_LAUNCHER) ^ set(frames.FROM_AGENT):
+        limits = frames.FROM_AGENT if kind in frames.FROM_LAUNCHER else frames.FROM_LAUNCHER
+        with pytest.raises(ProtocolError, match="not expected"):
+            list(frames.Reader(limits).feed(frames.frame(kind)))
+
+
+GOOD: dict[str, dict[str, Any]] = {
+    "job": {
+        "command": ["a", "b"],
+        "cwd": "/",
+        "env": {"A": "1"},
+        "ranks": [{"rank": 1, "env": {}}],
+        "interfaces": [],
+        "function": False,
+    },
+    "go": {},
+    "signal": {"number": 15, "ranks": [0, 1]},
+    "finish": {},
+    "credit": {"bytes": 5},
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_messages_come_out_as_they_went_in(name: str) -> None:
+    assert messages.decode(messages.encode(name, **GOOD[name]), messages.FROM_LAUNCHER) == (name, GOOD[name])
+
+
+WRONG: tuple[Any, ...] = (
+    *(None, [], 1, "go", {}, {"is": None}, {"is": "stop"}, {"is": ["go"]}, {"is": "go", "more": 1}),
+    *({"is": "signal", "number": value, "ranks": []} for value in (0, 65, -1, "9", True, 1.5, None)),
+    *({"is": "signal", "number": 9, "ranks": value} for value in (None, {}, [None], [-1], [1 << 60], ["1"])),
+    *(
+        {"is": "job", **GOOD["job"], "env": value}
+        for value in (None, [], {"": "x"}, {"A=B": "x"}, {"A": 1}, {"A": "\0"})
+    ),
+    *({"is": "job", **GOOD["job"], "ranks": value} for value in (None, [1], [{"rank": 1}], [{"rank": "1", "env": {}}])),
+)
+
+
+@pytest.mark.parametrize("value", WRONG, ids=repr)
+def test_wrong_messages_are_refused(value: Any) -> None:
+    with pytest.raises(ProtocolError):
+        messages.decode(json.dumps(value).encode(), messages.FROM_LAUNCHER)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b"[" * 100000, b'{"is": "go"' + b" " * 10])
+def test_what_is_no_json_is_refused(body: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        messages.decode(body, messages.FROM_LAUNCHER)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_damaged_messages_are_good_or_refused(seed: int) -> None:
+    choose = random.Random(seed)
+    name = choose.choice(list(GOOD))
+    body = bytearray(messages.encode(name, **GOOD[name]))
+    for _ in range(choose.randrange(1, 4)):
+        body[choose.randrange(len(body))] = choose.randrange(256)
+    try:
+        name, fields = messages.decode(bytes(body), messages.FROM_LAUNCHER)
+    except ProtocolError:
+        return
+    assert set(fields) == set(GOOD[name])
+
+
+@pytest.mark.parametrize("body", [b"", b"\0\0\0\1"])
+def test_output_that_is_too_short_is_refused(body: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        frames.output_of(body)

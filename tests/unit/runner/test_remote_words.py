@@ -1,0 +1,131 @@
+"""The pure parts of a start over ssh: words, variables, addresses, and what is made of an error."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from horovod._core.errors import UnsupportedError
+from horovod.runner.hosts import Host, assign
+from horovod.runner.job import effective_settings, make_job
+from horovod.runner.launchers import places
+from horovod.runner.launchers.choose import choose
+from horovod.runner.remote import addresses, diagnosis, host_variables, ssh_command
+
+
+def test_ssh_asks_nothing_and_is_told_port_and_key() -> None:
+    words = ssh_command.shell({}, 2222, "/home/me/key file", 12.7).command("host2", "the line")
+    assert words[0] == "ssh"
+    assert words[-3:] == ["--", "host2", "the line"]
+    assert " ".join(words).count("-o BatchMode=yes") == 1
+    assert "-o ConnectTimeout=12 -p 2222 -i /home/me/key file" in " ".join(words)
+    assert not any("StrictHostKeyChecking" in word or "KnownHosts" in word for word in words)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("/etc/mpi/kubexec.sh", ["/etc/mpi/kubexec.sh", "pod-1", "line"]),
+        ("rsh -n : ssh", ["rsh", "-n", "pod-1", "line"]),
+    ],
+)
+def test_another_program_takes_ssh_s_place(value: str, words: list[str]) -> None:
+    assert ssh_command.shell({ssh_command.RSH_AGENT: value}, 22, None, 30.0).command("pod-1", "line") == words
+
+
+@pytest.mark.parametrize("value", ["", "ssh : rsh", "/usr/bin/ssh"])
+def test_ssh_by_another_name_gets_its_options(value: str) -> None:
+    shell = ssh_command.shell({ssh_command.RSH_AGENT: value}, None, None, 30.0)
+    assert shell.is_ssh and "BatchMode=yes" in shell.words
+
+
+def test_the_line_for_the_shell_there_keeps_odd_folders_whole() -> None:
+    line = ssh_command.remote_agent("/opt/my python/bin/python", ["/a b", "/c'd"])
+    assert shlex.split(line)[:6] == ["cd", "/", "&&", "exec", "env", "PYTHONPATH=/a b:/c'd"]
+    assert shlex.split(line)[6:] == ["/opt/my python/bin/python", "-m", "horovod.runner.remote.agent"]
+
+
+def test_a_missing_program_is_named() -> None:
+    assert ssh_command.missing({"PATH": "/nowhere"}) == "ssh"
+    assert ssh_command.missing({"PATH": "/nowhere", ssh_command.RSH_AGENT: "/bin/sh -x"}) == ""
+
+
+def test_what_belongs_to_a_host_stays_there() -> None:
+    given = {"PATH": "/p", "SSH_AUTH_SOCK": "/s", "DISPLAY": ":0", "CUDA_VISIBLE_DEVICES": "0", "XDG_RUNTIME_DIR": "/r"}
+    own = {"PATH": "/q", "SSH_CONNECTION": "c", "HOME": "/h", "OTHER": "x"}
+    travelling = host_variables.travelling(given)
+    assert travelling == {"PATH": "/p"}
+    assert host_variables.joined(own, travelling) == {"PATH": "/p", "SSH_CONNECTION": "c", "HOME": "/h"}
+
+
+@pytest.mark.parametrize(
+    ("connection", "client", "server"),
+    [
+        ("10.0.0.1 40000 10.0.0.2 22", "10.0.0.1", "10.0.0.2"),
+        ("fe80::1%eth0 40000 fe80::2%eth0 22", "fe80::1%eth0", "fe80::2%eth0"),
+        ("::ffff:10.0.0.1 1 ::ffff:10.0.0.2 22", "10.0.0.1", "10.0.0.2"),
+        ("UNKNOWN 65535 UNKNOWN 65535", "", ""),
+        ("", "", ""),
+        ("a b", "", ""),
+    ],
+)
+def test_addresses_of_a_connection(connection: str, client: str, server: str) -> None:
+    assert (addresses.of_client(connection), addresses.of_server(connection)) == (client, server)
+
+
+def test_own_addresses() -> None:
+    assert addresses.is_own("127.0.0.1")
+    assert not addresses.is_own("192.0.2.1")
+    assert not addresses.is_own("")
+    assert addresses.towards("127.0.0.1") == "127.0.0.1"
+    assert addresses.of_name("no-such-host.invalid") == ""
+
+
+def why(code: int | None, said: str) -> str:
+    return diagnosis.Facts("a", "/p/python", 2222, code, said, 9.0).why()
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "words"),
+    [
+        (255, "ssh: Could not resolve hostname a: Name or service not known", "its name has no address"),
+        (255, "ssh: connect to host a port 2222: Connection refused", "nothing listens there on port 2222"),
+        (255, "ssh: connect to host a port 2222: Connection timed out", "it does not answer on port 2222"),
+        (255, "ssh: connect to host a port 22: No route to host", "it does not answer on port 2222"),
+        (255, "me@a: Permission denied (publickey).", "it refuses this user's key"),
+        (255, "Host key verification failed.", "this machine does not know its host key"),
+        (255, "@ REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.", "is not the one that"),
+        (127, "sh: 1: exec: /p/python: not found", "there is no /p/python that can be executed there"),
+        (126, "Permission to run is missing", "there is no /p/python that can be executed there"),
+        (1, "/p/python: No module named horovod.runner.remote", "/p/python has no such Horovod there"),
+        (1, "ModuleNotFoundError: No module named 'horovod'", "/p/python has no such Horovod there"),
+        (3, "first\nlast\n", "ended with code 3: last"),
+        (3, "", "ended with code 3"),
+        (None, "", "it has not answered within 9 s (--start-timeout)"),
+    ],
+)
+def test_what_an_error_means(code: int | None, said: str, words: str) -> None:
+    assert words in why(code, said)
+
+
+def test_failures_are_one_line_each() -> None:
+    assert diagnosis.table({"a": "it is away"}, 3) == "a cannot be used: it is away."
+    assert diagnosis.table({"a": "away", "b": "is it up?"}, 3) == (
+        "2 of 3 hosts cannot be used:\n  a: away.\n  b: is it up?"
+    )
+
+
+def test_names_of_this_machine_become_one_host() -> None:
+    slots = tuple(assign([Host("localhost", 1), Host("elsewhere.invalid", 2), Host("127.0.0.1", 2)], 5))
+    found = places.with_one_name_here(slots)
+    assert [slot.hostname for slot in found] == ["localhost"] * 3 + ["elsewhere.invalid"] * 2
+    assert [slot.local_size for slot in found] == [3, 3, 3, 2, 2]
+
+
+def test_each_launcher_has_its_reason() -> None:
+    settings = effective_settings({"num_proc": 1, "hosts": "elsewhere.invalid"}, "argument", {})
+    with pytest.raises(UnsupportedError) as caught:
+        choose(make_job(settings, ["true"], {"PATH": "/nowhere"}, "/"))
+    assert "on this machine: elsewhere.invalid is not this machine (" in str(caught.value)
+    assert "over ssh: there is no program 'ssh' here" in str(caught.value)
