@@ -250,7 +250,10 @@ class Supervision:
 
     def _take_signals(self, numbers: list[int]) -> None:
         if self._surroundings.dump_signal in numbers:
-            self._ask_for_dumps()
+            if self._hang:
+                self._hang.ask(time.monotonic())
+            else:
+                self._say("horovodrun: dumps are collected from several ranks of this host only.\n")
         if signal.SIGTSTP in numbers:
             self._stand_still()
         numbers = [number for number in numbers if number not in (signal.SIGTSTP, self._surroundings.dump_signal)]
@@ -258,12 +261,6 @@ class Supervision:
             return
         self._signals += numbers
         self._escalation = on_signal(numbers[-1], len(self._signals), time.monotonic())
-
-    def _ask_for_dumps(self) -> None:
-        if self._hang:
-            self._hang.ask(time.monotonic())
-        else:
-            self._say("horovodrun: dumps are collected from several ranks of this host only.\n")
 
     def _stand_still(self) -> None:
         """Ctrl-Z: as the shell expects, but the ranks go on, wherever they are."""
