@@ -51,7 +51,7 @@ std::unique_ptr<Submitted> Prepare(const hvd_op& op, int set_size, const negotia
   own->type = request.type;
   own->name = request.name;
   own->dtype = request.dtype;
-  own->since = NowS();
+  own->since = Stamp(false)();  // for people: milliseconds will do
   own->tensor = TensorOf(op, set_size);
   return own;
 }

@@ -83,8 +83,8 @@ std::vector<Waiting> Submissions::ListWaiting() {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     for (const auto& [id, by_name] : entries_) {
-      for (const auto& [name, own] : by_name)
-        list.push_back({id, own->type, own->dtype, name, own->tensor.shape, own->since});
+      for (const auto& [key, own] : by_name)
+        list.push_back({id, own->type, own->dtype, own->name, own->tensor.shape, own->since});
     }
   }
   std::sort(list.begin(), list.end(), [](const Waiting& a, const Waiting& b) { return a.since < b.since; });
