@@ -164,11 +164,13 @@ def test_a_rank_whose_interpreter_runs_no_python(hang: Hang) -> None:
 
 
 def test_the_signal_asks_all_ranks(hang: Hang) -> None:
-    job = hang(SKIPS, "-np 2")
+    job = hang(SKIPS.replace("    time.sleep", "    print('at work')\n    time.sleep"), "-np 2")
+    job.until("at work")
+    # Before an operation has waited for half a second, it may be on its way.
     for _ in range(100):
-        os.kill(job.process.pid, signal.SIGUSR2)
+        job.process.send_signal(signal.SIGUSR2)
         time.sleep(0.2)
-        if f"train.py:{job.line_of('time.sleep')}, in validate()" in job.written.read_text():
+        if "has not called" in job.written.read_text():
             break
     told = job.until("rank 1 has not called allreduce 'grad.w' (waited for by rank 0 for ")
     assert f"it is in train.py:{job.line_of('time.sleep')}, in validate()" in told
