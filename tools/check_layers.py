@@ -34,6 +34,7 @@ CPP_VALUE_HEADERS = {"collective/batch.h"}
 NET_COMMON = {f"horovod._net.{name}" for name in ("failures", "identity", "interfaces", "resources", "secret")}
 PYTHON = {
     "horovod._later": set(),
+    "horovod._dumps": set(),
     "horovod._native": set(),
     "horovod._net.failures": set(),
     "horovod._net.identity": set(),
@@ -57,6 +58,7 @@ PYTHON = {
         "horovod._core.errors",
         "horovod._core.settings",
         "horovod._core.tensors",
+        "horovod._dumps",
         "horovod._native",
         "horovod._net",
     },
@@ -92,6 +94,7 @@ PYTHON = {
     "horovod.data": set(),
     "horovod.common": {"horovod._core", "horovod.runner", "horovod.data"},
     "horovod.runner": {
+        "horovod._dumps",
         "horovod._later",
         "horovod._net",
         "horovod._core.settings",

@@ -201,6 +201,21 @@ HVD_API hvd_status hvd_get_topology(hvd_topology* out);
  * closing NUL and sets *needed to the full length + 1. */
 HVD_API hvd_status hvd_describe(char* buffer, size_t n, size_t* needed);
 
+/* JSON text, for who looks at a job that hangs: pending, what has been submitted and does not run yet, the oldest
+ * first, each with operation, name, what (as messages call it), process_set, dtype, shape, seconds; untold, how many
+ * more there are; finished, the last operations that have ended, with their number from 1, the oldest first;
+ * process_sets. Any thread may call it, at any time. Buffer as for hvd_describe. */
+HVD_API hvd_status hvd_dump(char* buffer, size_t n, size_t* needed);
+
+/* An eventfd of this process that becomes readable when somebody asks for a dump: its count grows by 1 for each signal
+ * of hvd_dump_on_signal, by 2^32 whenever operations of the job have waited too long for some ranks. It is not blocking
+ * and stays the core's. -1: there is no descriptor left. */
+HVD_API int32_t hvd_dump_call_fd(void);
+
+/* From now on this signal asks for a dump, whatever the threads of the process do. HVD_UNSUPPORTED: the program handles
+ * or ignores it already. */
+HVD_API hvd_status hvd_dump_on_signal(int32_t number);
+
 /* ---- work */
 
 /* Submits n tensors (n > 1: one atomic group, all of one type and process set). Non-blocking. The caller keeps the

@@ -12,6 +12,7 @@
 #include "api/guard.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "engine/dump_call.h"
 #include "engine/engine.h"
 
 namespace {
@@ -104,6 +105,16 @@ Status HandleFor(Engine& engine, hvd_handle* out, F submit) {
   }
   engine.handles().Fill(handle, std::move(completion));
   *out = handle;
+  return Status();
+}
+
+Status Copy(const std::string& text, char* buffer, size_t n, size_t* needed) {
+  *needed = text.size() + 1;
+  if (n > 0) {
+    const size_t take = std::min(n - 1, text.size());
+    std::memcpy(buffer, text.data(), take);
+    buffer[take] = '\0';
+  }
   return Status();
 }
 
@@ -213,16 +224,17 @@ hvd_status hvd_get_topology(hvd_topology* out) {
 }
 
 hvd_status hvd_describe(char* buffer, size_t n, size_t* needed) {
-  return WithEngine([&](Engine& engine) {
-    const std::string text = engine.DescribeJson();
-    *needed = text.size() + 1;
-    if (n > 0) {
-      const size_t take = std::min(n - 1, text.size());
-      std::memcpy(buffer, text.data(), take);
-      buffer[take] = '\0';
-    }
-    return Status();
-  });
+  return WithEngine([&](Engine& engine) { return Copy(engine.DescribeJson(), buffer, n, needed); });
+}
+
+hvd_status hvd_dump(char* buffer, size_t n, size_t* needed) {
+  return WithEngine([&](Engine& engine) { return Copy(engine.DumpJson(), buffer, n, needed); });
+}
+
+int32_t hvd_dump_call_fd(void) { return hvd::engine::DumpCall::Descriptor(); }
+
+hvd_status hvd_dump_on_signal(int32_t number) {
+  return Guard([&] { return hvd::engine::DumpCall::OnSignal(number); });
 }
 
 hvd_status hvd_submit(const hvd_op* ops, int32_t n, uint32_t flags, hvd_handle* out) {

@@ -1,12 +1,16 @@
 #include "engine/describe.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
 #include "collective/kernels/kernels.h"
+#include "negotiation/op_text.h"
 
 namespace hvd::engine {
 namespace {
+
+constexpr size_t kMostTold = 1000;  // operations that wait, the oldest first
 
 std::string Quoted(const std::string& text) {
   std::string out = "\"";
@@ -17,7 +21,8 @@ std::string Quoted(const std::string& text) {
   return out + '"';
 }
 
-std::string List(const std::vector<int>& numbers) {
+template <class Number>
+std::string List(const std::vector<Number>& numbers) {
   std::string out = "[";
   for (size_t i = 0; i < numbers.size(); ++i) out += (i ? "," : "") + std::to_string(numbers[i]);
   return out + "]";
@@ -53,6 +58,35 @@ std::string Describe(const backend::Backend& backend) {
   return m.Json();
 }
 
+std::string Describe(ProcessSets& sets) {
+  Members m;
+  for (const int id : sets.Ids()) m.Add(std::to_string(id), List(sets.Ranks(id)));
+  return m.Json();
+}
+
+void AddOperation(OpType type, const std::string& name, int process_set, Members* m) {
+  m->AddText("operation", NameOf(type));
+  m->AddText("name", name);
+  m->AddText("what", negotiation::Subject(type, name, process_set));
+  m->Add("process_set", int64_t{process_set});
+}
+
+std::string Describe(const Waiting& waiting, double now) {
+  Members m;
+  AddOperation(waiting.type, waiting.name, waiting.process_set, &m);
+  m.AddText("dtype", NameOf(waiting.dtype));
+  m.Add("shape", List(waiting.shape));
+  m.Add("seconds", std::max(0.0, now - waiting.since));
+  return m.Json();
+}
+
+std::string Describe(const Finished::One& finished) {
+  Members m;
+  m.Add("number", static_cast<int64_t>(finished.number));
+  AddOperation(finished.type, finished.name, finished.process_set, &m);
+  return m.Json();
+}
+
 }  // namespace
 
 std::string DescribeSettings(const hvd_config& c) {
@@ -80,8 +114,7 @@ std::string DescribeSettings(const hvd_config& c) {
 std::string DescribeRank(const Facts& rank) {
   std::string backends;
   for (const auto& backend : rank.backends->all()) backends += (backends.empty() ? "" : ",") + Describe(*backend);
-  Members sets, counters, all;
-  for (const int id : rank.sets->Ids()) sets.Add(std::to_string(id), List(rank.sets->Ranks(id)));
+  Members counters, all;
   counters.Add("batches", static_cast<int64_t>(rank.counters->batches));
   counters.Add("tensors", static_cast<int64_t>(rank.counters->tensors));
   counters.Add("sleeps", static_cast<int64_t>(rank.counters->sleeps));
@@ -97,8 +130,21 @@ std::string DescribeRank(const Facts& rank) {
   all.AddBool("failed", rank.failed);
   all.Add("backends", '[' + backends + ']');
   all.Add("settings", rank.settings_json);
-  all.Add("process_sets", sets.Json());
+  all.Add("process_sets", Describe(*rank.sets));
   all.Add("counters", counters.Json());
+  return all.Json();
+}
+
+std::string DescribeWork(const Work& work) {
+  std::string waiting, finished;
+  const size_t told = std::min(work.waiting.size(), kMostTold);
+  for (size_t i = 0; i < told; ++i) waiting += (i ? "," : "") + Describe(work.waiting[i], work.now);
+  for (const Finished::One& one : work.finished) finished += (finished.empty() ? "" : ",") + Describe(one);
+  Members all;
+  all.Add("pending", '[' + waiting + ']');
+  all.Add("untold", static_cast<int64_t>(work.waiting.size() - told));
+  all.Add("finished", '[' + finished + ']');
+  all.Add("process_sets", Describe(*work.sets));
   return all.Json();
 }
 

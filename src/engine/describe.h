@@ -1,12 +1,14 @@
-// What hvd_describe answers, as JSON.
+// What hvd_describe and hvd_dump answer, as JSON.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "backend/backend.h"
 #include "engine/connections.h"
 #include "engine/counters.h"
 #include "engine/process_sets.h"
+#include "engine/submissions.h"
 
 namespace hvd::engine {
 
@@ -26,5 +28,14 @@ struct Facts {
   bool failed;
 };
 std::string DescribeRank(const Facts& facts);
+
+// What a rank waits for and has done last, of which it tells when a job hangs.
+struct Work {
+  std::vector<Waiting> waiting;
+  std::vector<Finished::One> finished;
+  ProcessSets* sets;
+  double now;
+};
+std::string DescribeWork(const Work& work);
 
 }  // namespace hvd::engine

@@ -139,6 +139,10 @@ std::string Engine::DescribeJson() {
                        submissions_.in_flight(), verdict_.failed()});
 }
 
+std::string Engine::DumpJson() {
+  return DescribeWork({submissions_.ListWaiting(), counters_.finished.Last(), &sets_, NowS()});
+}
+
 void Engine::DetachInChild() {
   watch_->DetachInChild();
   connections_->DetachInChild();

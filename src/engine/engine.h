@@ -71,6 +71,7 @@ class Engine {
   Timeline& timeline() { return timeline_; }
   std::shared_ptr<transport::ResidentHeap> heap() const { return connections_->heap(); }
   std::string DescribeJson();
+  std::string DumpJson();
   // In a forked child: closes the descriptors, so that the parent's death is seen by its peers, and cuts the shared
   // tensors off from the parent's. Takes no lock; nothing else may be called after.
   void DetachInChild();

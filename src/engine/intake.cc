@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "engine/checks.h"
+#include "engine/clock.h"
 #include "engine/express/exchange.h"
 #include "negotiation/signature.h"
 
@@ -49,6 +50,8 @@ std::unique_ptr<Submitted> Prepare(const hvd_op& op, int set_size, const negotia
   own->process_set = request.process_set;
   own->type = request.type;
   own->name = request.name;
+  own->dtype = request.dtype;
+  own->since = Stamp(false)();  // for people: milliseconds will do
   own->tensor = TensorOf(op, set_size);
   return own;
 }

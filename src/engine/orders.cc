@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "collective/shm/collectives.h"
+#include "engine/dump_call.h"
 #include "engine/express/exchange.h"
 
 namespace hvd::engine {
@@ -46,6 +47,7 @@ void Orders::Do(negotiation::Exchanged& exchanged) {
     status = status.Because(negotiation::Subject(own->type, own->name, 0) + " on rank " + std::to_string(tools_.rank));
   ++tools_.counters->batches;
   ++tools_.counters->tensors;
+  tools_.counters->finished.Note(own->type, own->process_set, own->name);
   own->completion->results[own->index] = {agreed.dtype, std::move(own->tensor)};
   tools_.arrivals->ArriveTaken(tools_.submissions->Take(exchanged.entry.ticket)->completion, std::move(status));
 }
@@ -82,6 +84,7 @@ void Orders::Do(negotiation::RankLeft& leaver) {
 }
 
 void Orders::Do(negotiation::Aborted& end) { tools_.verdict->Fail(end.why, false); }
+void Orders::Do(negotiation::Stalled&) { DumpCall::Stalled(); }
 void Orders::Do(negotiation::LogLine& line) { Log(line.level, line.text); }
 
 void Orders::EndWish(uint64_t ticket, int64_t value, Status status) {
@@ -97,6 +100,7 @@ void Orders::Finish(BatchRun& run, const Status& status) {
   for (size_t i = 0; i < run.own.size(); ++i) {
     Submitted* own = run.own[i].get();
     if (own == nullptr) continue;
+    tools_.counters->finished.Note(own->type, own->process_set, own->name);
     Outcome& outcome = own->completion->results[own->index];
     outcome.dtype = run.batch.dtype;
     outcome.tensor = std::move(run.batch.tensors[i]);

@@ -42,6 +42,7 @@ class Orders {
   void Do(negotiation::AllJoined& join);
   void Do(negotiation::RankLeft& leaver);
   void Do(negotiation::Aborted& end);
+  void Do(negotiation::Stalled& stalled);
   void Do(negotiation::LogLine& line);
   void EndWish(uint64_t ticket, int64_t value, Status status);
 

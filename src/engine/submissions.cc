@@ -1,5 +1,6 @@
 #include "engine/submissions.h"
 
+#include <algorithm>
 #include <new>
 
 namespace hvd::engine {
@@ -75,6 +76,19 @@ std::string Submissions::NextName(int process_set, OpType type) {
 void Submissions::CountAnew(int process_set) {
   std::lock_guard<std::mutex> lock(mutex_);
   unnamed_.erase(process_set);
+}
+
+std::vector<Waiting> Submissions::ListWaiting() {
+  std::vector<Waiting> list;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [id, by_name] : entries_) {
+      for (const auto& [key, own] : by_name)
+        list.push_back({id, own->type, own->dtype, own->name, own->tensor.shape, own->since});
+    }
+  }
+  std::sort(list.begin(), list.end(), [](const Waiting& a, const Waiting& b) { return a.since < b.since; });
+  return list;
 }
 
 bool Submissions::Take(std::vector<Submission>* out) {

@@ -30,10 +30,22 @@ struct Submitted {
   collective::Tensor tensor;
   std::shared_ptr<Completion> completion;
   int index = 0;  // in the group
+  DType dtype = DType::kFloat32;
+  double since = 0;
 
   uint64_t ticket() const { return reinterpret_cast<uint64_t>(this); }
   // Of a ticket that was not taken yet.
   static Submitted* Of(uint64_t ticket) { return reinterpret_cast<Submitted*>(ticket); }
+};
+
+// A submitted tensor that waits, for who looks from outside.
+struct Waiting {
+  int process_set = 0;
+  OpType type = OpType::kAllreduce;
+  DType dtype = DType::kFloat32;
+  std::string name;
+  std::vector<int64_t> shape;
+  double since = 0;
 };
 
 // What a thread asks of the engine: one of these. A ticket is that of a completion (AddWish), told how it ended.
@@ -84,6 +96,9 @@ class Submissions {
 
   // Whether this rank has ever refused an operation of this name: its next one must not overtake the refusal.
   bool EverRefused(const char* name);
+
+  // What has been submitted and does not run yet, the oldest first.
+  std::vector<Waiting> ListWaiting();
 
   size_t waiting() const { return waiting_.load(std::memory_order_relaxed); }
   bool any() const { return waiting_.load(std::memory_order_seq_cst) != 0; }

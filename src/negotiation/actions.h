@@ -69,13 +69,15 @@ struct RankLeft {
 struct Aborted {
   Status why;
 };
+// Something waits for ranks that have not submitted it: the moment to look what each rank does.
+struct Stalled {};
 struct LogLine {
   LogLevel level = LogLevel::kWarning;
   std::string text;
 };
 
 using Action = std::variant<ExecuteBatch, Exchanged, EntryFailed, SetAdded, SetRemoved, SetChangeFailed, AllJoined,
-                            RankLeft, Aborted, LogLine>;
+                            RankLeft, Aborted, Stalled, LogLine>;
 
 // The actions that the engine has not taken yet.
 class Results {

@@ -260,10 +260,24 @@ class LastError(threading.local):
         return status
 
 
+class FakeDumps:
+    """Nobody asks, and nothing hangs."""
+
+    def text(self) -> str:
+        return '{"pending": [], "untold": 0, "finished": [], "process_sets": {}}'
+
+    def call_fd(self) -> int:
+        return -1
+
+    def on_signal(self, number: int) -> bool:
+        return False
+
+
 class FakeEngine:
     """One rank's engine. See `EnginePort` for the methods."""
 
     door = (0, 0, 0, 0)
+    dumps = FakeDumps()
 
     def __init__(self, job: FakeJob, rank: int) -> None:
         self._job = job

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Callable, Generic, Optional, TypeVar
 
 from horovod._native import abi
+from horovod._native.dumps import Dumps, text_of
 from horovod._native.hot_path import HotPath
 
 ErrorT = TypeVar("ErrorT", bound=Exception)
@@ -39,6 +40,7 @@ class Engine(HotPath, Generic[ErrorT, ResultT]):
         self._make_error = make_error
         self._make_result = make_result
         self._log_function: Optional[Any] = None
+        self.dumps = Dumps(library, self._check)
 
     # ---- errors
 
@@ -79,13 +81,7 @@ class Engine(HotPath, Generic[ErrorT, ResultT]):
 
     def describe(self) -> str:
         """hvd_describe: JSON text."""
-        needed = ctypes.c_size_t(4096)
-        while True:
-            capacity = needed.value
-            buffer = ctypes.create_string_buffer(capacity)
-            self._check(self._library.hvd_describe(buffer, capacity, ctypes.byref(needed)))
-            if needed.value <= capacity:
-                return buffer.value.decode("utf-8", "replace")
+        return text_of(self._library.hvd_describe, self._check)
 
     # ---- results
 

@@ -16,6 +16,7 @@ from typing import Final, Optional
 import horovod
 from horovod._core.errors import HorovodError, InvalidArgumentError, UnsupportedError
 from horovod._core.settings import Settings
+from horovod._dumps.places import signal_number
 from horovod.runner import flags, standard_streams
 from horovod.runner.interruption import taken_signals
 from horovod.runner.job import Job, effective_settings, make_job, working_directory
@@ -75,8 +76,10 @@ def run_job(job: Job) -> Outcome:
         InvalidArgumentError: it wants something that this machine cannot do.
     """
     launcher = choose(job)
-    with taken_signals((signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)) as (fd, take):
-        return launcher.run(job, Surroundings(sys.stdout, sys.stderr, fd, take))
+    asks = signal_number(job.settings.dump_signal)
+    taken = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, *([asks] if asks else []))
+    with taken_signals(taken) as (fd, take):
+        return launcher.run(job, Surroundings(sys.stdout, sys.stderr, fd, take, dump_signal=asks))
 
 
 def _finish(outcome: Outcome) -> int:

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Callable, Final, Optional, Protocol, Union
 
 from horovod.runner.crew import Arrivals, Crew, Done, Event, Exited, HostLost, Output, Refused, Started
+from horovod.runner.hang import HangDesk
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.limits import reason_of
@@ -63,6 +64,7 @@ class Supervision:
         streams: by the read end of each rank's pipe; those that the crew's events bring by rank and name.
         arrivals: where ranks report that they are up.
         surroundings: of the launcher.
+        hang: where the ranks' dumps come together.
     """
 
     def __init__(
@@ -72,11 +74,13 @@ class Supervision:
         streams: Mapping[Source, Stream],
         arrivals: Arrivals,
         surroundings: Surroundings,
+        hang: Optional[HangDesk] = None,
     ) -> None:
         self._job = job
         self._crew = crew
         self._streams = dict(streams)
         self._surroundings = surroundings
+        self._hang = hang
         self._outlets = outlets(surroundings.stdout, surroundings.stderr)
         self._tails = {
             stream.rank: stream.tail
@@ -118,6 +122,7 @@ class Supervision:
         while not self._done and not over():
             self._turn(self._timeout_s())
             self._watch_start()
+            self._watch_hang()
             self._escalate()
 
     @property
@@ -132,13 +137,15 @@ class Supervision:
             waits.append(max(0.0, due_s - time.monotonic()))
         if self._starting and (self._progress.partly or self._arrivals.fd < 0):
             waits.append(_TICK_S)
+        if self._hang and (look_s := self._hang.next_s()) is not None:
+            waits.append(max(0.0, look_s - time.monotonic()))
         return min(waits) if waits else None
 
     def _turn(self, timeout_s: Optional[float]) -> None:
         poller = select.poll()
         if not self._done:
             poller.register(self._crew.fileno(), select.POLLIN)
-        for fd in (self._surroundings.signal_fd, self._arrivals.fd):
+        for fd in (self._surroundings.signal_fd, self._arrivals.fd, self._hang.fd if self._hang else -1):
             if fd >= 0:
                 poller.register(fd, select.POLLIN)
         for source, stream in self._streams.items():
@@ -158,6 +165,8 @@ class Supervision:
         elif fd == self._crew.fileno():
             for event in self._crew.events():
                 self._on_event(event)
+        elif self._hang and fd == self._hang.fd:
+            self._hang.read(time.monotonic())
         elif fd == self._surroundings.signal_fd:
             self._take_signals(self._surroundings.take_signals())
         else:
@@ -240,9 +249,14 @@ class Supervision:
             self._complaint = (complaint, code)
 
     def _take_signals(self, numbers: list[int]) -> None:
+        if self._surroundings.dump_signal in numbers:
+            if self._hang:
+                self._hang.ask(time.monotonic())
+            else:
+                self._say("horovodrun: dumps are collected from several ranks of this host only.\n")
         if signal.SIGTSTP in numbers:
             self._stand_still()
-        numbers = [number for number in numbers if number != signal.SIGTSTP]
+        numbers = [number for number in numbers if number not in (signal.SIGTSTP, self._surroundings.dump_signal)]
         if not numbers:
             return
         self._signals += numbers
@@ -259,6 +273,13 @@ class Supervision:
         if number is not None and self._left:
             self._signalled |= self._left
             self._crew.signal(self._left, number)
+
+    def _watch_hang(self) -> None:
+        if self._hang and (text := self._hang.look(self._left, time.monotonic())):
+            self._say(text)
+
+    def _say(self, text: str) -> None:
+        self._outlets["stderr"].put(f"{self._progress.clear()}{text}".encode())
 
     def _watch_start(self) -> None:
         if self._escalation:
@@ -282,7 +303,7 @@ class Supervision:
                 self._read_rest(source)
             else:
                 self._end_stream(source)
-        self._outlets["stderr"].put(self._progress.clear().encode())
+        self._say(self._hang.close(self._left) if self._hang else "")
         for outlet in self._outlets.values():
             outlet.finish_line()
         self._drain()

@@ -48,6 +48,7 @@ void StallProtocol::WatchParent(double now) {
   const std::string text = own->Text() + " waits for " + SecondsText(now - own->since) + ": rank " +
                            std::to_string(parent) + (parent == 0 ? "" : ", or a rank between it and rank 0,") +
                            " gives no answer (stopped?)";
+  at_.results->Add(Stalled{});
   at_.results->Warn(text + ".", look.over ? LogLevel::kError : LogLevel::kWarning);
   if (look.over) at_.abort->Raise({Code::kTimeout, text + "; HOROVOD_STALL_SHUTDOWN_TIME_SECONDS is over."});
 }
@@ -73,6 +74,7 @@ std::vector<StallState> StallProtocol::States(const std::vector<NameKey>& names)
 void StallProtocol::AnswerQuery(ByteReader* r) {
   const StallQuestion question = ReadStallQuestion(r);
   if (!r->ok() || question.names.empty()) return;
+  at_.results->Add(Stalled{});
   if (at_.place->root()) return query_.AnswerSelf(States(question.names));
   ByteWriter w = at_.out->Up(UpRecord::kStallReport);
   WriteStallAnswer({question.number, at_.place->rank, States(question.names)}, &w);

@@ -387,6 +387,7 @@ class Run {
   void Obey(int, const SetChangeFailed& a) { Fails(true, "unexpected: " + a.why.message()); }
   void Obey(int, const Aborted& a) { Fails(true, "unexpected: " + a.why.message()); }
   void Obey(int, const LogLine&) {}
+  void Obey(int, const Stalled&) {}
 
   void Obey(int r, const ExecuteBatch& a) {
     Fails(a.seq <= states_[r].last_seq, "sequence numbers do not rise");

@@ -74,6 +74,13 @@ TEST(negotiation_stall_names_the_missing) {
   }
 }
 
+TEST(negotiation_stall_is_told_to_every_rank) {
+  Cluster c = Make({-1, 0, 0, 1, 1, 2});
+  Submit(&c, {5}, "a");
+  Pass(&c, 62);
+  for (int r = 0; r < c.size(); ++r) EXPECT_EQ(c.Count<Stalled>(r), 1);
+}
+
 TEST(negotiation_stall_is_seen_where_only_a_leaf_has_submitted) {
   Cluster c = Make({-1, 0, 1, 2, 2});
   Submit(&c, {4}, "deep");
@@ -103,6 +110,7 @@ TEST(negotiation_stall_of_a_stopped_root_is_told_from_below) {
   EXPECT_EQ(LogOf(c),
             "[2] allreduce 'a' waits for 62 s: rank 0 gives no answer (stopped?).\n"
             "[4] allreduce 'a' waits for 62 s: rank 1, or a rank between it and rank 0, gives no answer (stopped?).\n");
+  EXPECT(c.Count<Stalled>(2) >= 1 && c.Count<Stalled>(4) >= 1);
   c.Forget();
   c.stopped[0] = false;
   Submit(&c, {0, 1, 3}, "a");

@@ -27,6 +27,7 @@ inline std::string Told(const negotiation::SetChangeFailed& a) {
 inline std::string Told(const negotiation::AllJoined& a) { return std::to_string(a.ticket) + "  "; }
 inline std::string Told(const negotiation::RankLeft& a) { return "0 " + a.exception + " "; }
 inline std::string Told(const negotiation::Aborted& a) { return "0  " + a.why.message(); }
+inline std::string Told(const negotiation::Stalled&) { return "0 stalled "; }
 inline std::string Told(const negotiation::LogLine& a) { return "0 " + a.text + " "; }
 
 }  // namespace hvd::test

@@ -71,6 +71,10 @@ hvd_status hvd_describe(char* buffer, size_t n, size_t* needed) {
   return HVD_OK;
 }
 
+hvd_status hvd_dump(char* buffer, size_t n, size_t* needed) { return hvd_describe(buffer, n, needed); }
+int32_t hvd_dump_call_fd(void) { return -1; }
+hvd_status hvd_dump_on_signal(int32_t number) { return number == 12 ? HVD_OK : HVD_UNSUPPORTED; }
+
 hvd_status hvd_submit(const hvd_op* ops, int32_t n, uint32_t flags, hvd_handle* out) {
   const hvd_op* op = &ops[n - 1];
   int at =

@@ -189,6 +189,7 @@ def test_lists_longer_than_the_first_guess_are_read_again(engine: Engine[Any, An
 
 def test_a_long_description_is_read_whole(engine: Engine[Any, Any]) -> None:
     engine.refuse(0, 0, "n" * 30000, "end")
+    assert engine.dumps.text() == engine.describe()
     assert len(engine.describe()) == 30008 and engine.describe().endswith(" end")
 
 
@@ -260,3 +261,9 @@ def test_importing_loads_nothing() -> None:
     )
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert "libhorovod" not in output
+
+
+def test_who_asks_for_dumps(engine: Any) -> None:
+    assert engine.dumps.call_fd() == -1
+    assert engine.dumps.on_signal(12)
+    assert not engine.dumps.on_signal(10)

@@ -19,7 +19,7 @@ from typing import Any, Final, Optional, Union
 from horovod._core import settings
 from horovod._core.callers import users_level
 from horovod._core.errors import HorovodError, InvalidArgumentError, NotInitializedError, UnsupportedError
-from horovod._core.life import engine_start, handles, last_words, process_sets, session
+from horovod._core.life import dump_service, engine_start, handles, last_words, process_sets, session
 from horovod._core.life.process_sets import ProcessSet
 
 __all__ = [
@@ -90,6 +90,7 @@ def init(comm: Any = None, process_sets: Union[None, str, Sequence[ProcessSet]] 
             chosen = settings.of_this_process()
             session.install(engine_start.start(chosen, _job_epoch(), _ranks_in_force, dynamic))
             last_words.watch()
+            dump_service.begin(session.require())
             _register_sets(sets)
         finally:
             _starting = False
@@ -107,6 +108,7 @@ def shutdown() -> None:
             _forget_inherited()
             return
         why = last_words.now()
+        dump_service.end()
         try:
             if why:
                 with contextlib.suppress(HorovodError):  # the others then hear that this rank ends, not why
@@ -309,6 +311,7 @@ def _register_sets(sets: Sequence[ProcessSet]) -> None:
             process_sets.register(process_set)
     except HorovodError:
         if session.current is not None:  # no signal handler has called shutdown
+            dump_service.end()
             session.current.engine.shutdown(0.0)
             session.install(None)
             process_sets.on_shutdown()
@@ -356,6 +359,7 @@ def _after_fork() -> None:
     global _lock, _starting
     # The parent's lock may have been held by another thread at the time of the fork.
     _lock, _starting = threading.RLock(), False
+    dump_service.forget()
     session.disown_after_fork()
 
 

@@ -30,15 +30,33 @@ JOIN: Final = 6
 OP_NAMES: Final = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "barrier", "join")
 
 
+class DumpPort(Protocol):
+    """What `horovod._core` asks of the engine when a job hangs. Any thread may call any method."""
+
+    def text(self) -> str:
+        """hvd_dump."""
+        ...
+
+    def call_fd(self) -> int:
+        """hvd_dump_call_fd; -1: nothing asks for dumps."""
+        ...
+
+    def on_signal(self, number: int) -> bool:
+        """hvd_dump_on_signal. False: the program uses this signal itself."""
+        ...
+
+
 class EnginePort(Protocol):
     """What `horovod._core` asks of the engine. Any thread may call any method.
 
     Attributes:
         door: where hvd_run, hvd_submit, hvd_finish and hvd_finish_all are, for callers that are no Python code; with a
             0 among them only Python may call.
+        dumps: for jobs that hang.
     """
 
     door: tuple[int, int, int, int]
+    dumps: DumpPort
 
     def run(self, ops: int, n: int, timeout_s: float, handle: int) -> int:
         """hvd_run: `ops` is the address of n hvd_op, `handle` that of an int64. A raw status."""

@@ -185,6 +185,10 @@ def _config(connections: Connections, fields: dict[str, Any]) -> Any:
 
 def _session(engine: Any, connections: Connections, settings: Settings, dynamic: bool) -> session.Session:
     place = connections.placement
+    if settings.dump_call_sites:
+        from horovod._core.life.call_sites import NotingEngine
+
+        engine = NotingEngine(engine)
     return session.Session(
         engine=engine,
         rank=place.rank,
@@ -199,4 +203,6 @@ def _session(engine: Any, connections: Connections, settings: Settings, dynamic:
         epoch=connections.epoch,
         seal=Seal(connections.object_key, place.rank) if connections.object_key else None,
         settings=settings,
+        hostname=place.hostname,
+        meeting_directory=None if place.launcher_ranks else place.meeting_directory,
     )

@@ -47,6 +47,8 @@ class Session(Place):
     epoch: int
     seal: Optional[Seal] = None  # for pickled bytes, where ranks share no memory
     settings: Settings = field(default_factory=Settings)  # as `init` has read them
+    hostname: str = ""
+    meeting_directory: Optional[str] = None  # the launcher's, where it gave one and runs this job itself
 
 
 class Stamp:

@@ -179,6 +179,23 @@ _ENGINE: Final = (
             env="HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", unit="seconds", minimum=0,
             flags=_value("--stall-check-shutdown-time-seconds", metavar="SECONDS"),
             yaml="stall_check.shutdown_time_seconds", engine_field=True),
+    Setting("dump_on_stall", "bool", True,
+            "When a stall is reported, every rank dumps what it waits for and where its threads stand; horovodrun says "
+            "which rank is behind.", "Dumps", "both", env="HOROVOD_DUMP_ON_STALL",
+            flags=_on_off("dump-on-stall", hide_negative=False), yaml="dump.on_stall"),
+    Setting("dump_signal", "choice", "sigusr2",
+            "The signal that makes a rank dump, and horovodrun ask all ranks; a program that handles it itself keeps "
+            "it.", "Dumps", "both", env="HOROVOD_DUMP_SIGNAL", choices=("none", "sigusr1", "sigusr2"),
+            aliases=(("usr1", "sigusr1"), ("usr2", "sigusr2")), flags=_value("--dump-signal", metavar="NAME"),
+            yaml="dump.signal"),
+    Setting("dump_directory", "text", None,
+            "Directory for dumps, which only this user can read. Without it horovodrun keeps them until the job ends.",
+            "Dumps", "both", env="HOROVOD_DUMP_DIR", flags=_value("--dump-directory", metavar="DIR"),
+            yaml="dump.directory"),
+    Setting("dump_call_sites", "bool", False,
+            "Dumps also name the line that submitted each asynchronous operation. Every submission then takes some "
+            "microseconds longer.", "Dumps", "both", env="HOROVOD_DUMP_CALL_SITES",
+            flags=(Flag(("--dump-call-sites",), const=True),), yaml="dump.call_sites"),
     Setting("collective_timeout_s", "float", 30.0,
             "Time to connect at hvd.init(), and time without progress inside a running collective, before it fails; 0"
             " = no deadline.", "Library", env="HOROVOD_GLOO_TIMEOUT_SECONDS", unit="seconds", minimum=0,

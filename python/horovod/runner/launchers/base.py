@@ -79,6 +79,7 @@ class Surroundings:
         stdout, stderr: where the ranks' output goes.
         signal_fd: readable when a signal has come, or -1.
         take_signals: the signals that have come since it was called last.
+        dump_signal: which of them asks for the ranks' dumps; 0: none.
         shipment: the function that the ranks are to call, and where their results go; None when they run a program.
     """
 
@@ -87,6 +88,7 @@ class Surroundings:
     signal_fd: int = -1
     take_signals: Callable[[], list[int]] = list
     shipment: Optional[Shipment] = None
+    dump_signal: int = 0
 
 
 class Launcher(ABC):

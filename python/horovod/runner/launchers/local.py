@@ -18,6 +18,7 @@ from horovod.runner import limits, runtime_directory
 from horovod.runner.arrivals import DirectoryArrivals
 from horovod.runner.command import executable
 from horovod.runner.cores import threads_per_rank
+from horovod.runner.hang import hang_desk
 from horovod.runner.job import Job
 from horovod.runner.launchers import local_checks
 from horovod.runner.launchers.base import Launcher, Outcome, Surroundings
@@ -64,13 +65,15 @@ class LocalLauncher(Launcher):
         try:
             with contextlib.ExitStack() as undo:
                 environ = _environ(job, directory)
+                hang = hang_desk(job, directory.path)
+                undo.callback(lambda: hang.close(set()) if hang else None)
                 ranks = _Ranks(job, base, surroundings.shipment)
                 undo.callback(ranks.close)
                 processes = RankProcesses(command, environ, ranks.specs, job.cwd, directory, open_files)
                 undo.callback(processes.close)
                 arrivals = DirectoryArrivals(directory.path)
                 undo.callback(arrivals.close)
-                supervision = Supervision(job, processes, ranks.streams, arrivals, surroundings)
+                supervision = Supervision(job, processes, ranks.streams, arrivals, surroundings, hang)
                 undo.pop_all()  # from here on they are its own
             return supervision.run()
         finally:

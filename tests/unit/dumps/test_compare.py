@@ -1,0 +1,106 @@
+"""Which rank is behind, and where: what the dumps of all ranks say together."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from dump_examples import READING, WAITING, allreduce, at, dump
+
+from horovod._dumps.compare import anybody_behind, compare, ranks_text, without_times
+
+
+def test_one_rank_skips_an_operation() -> None:
+    waiting = {rank: dump(rank, at(60, "step", WAITING), allreduce("grad.w")) for rank in (0, 2, 3)}
+    behind = dump(1, at(57, "validate"), finished=(allreduce("grad.b"),))
+    assert compare({**waiting, 1: behind}, {}) == [
+        "rank 1 has not called allreduce 'grad.w' (waited for by ranks 0, 2, 3 for 61 s); it is in train.py:57, in "
+        "validate(), after finishing allreduce 'grad.b'"
+    ]
+    assert anybody_behind({**waiting, 1: behind})
+
+
+def test_who_waits_for_the_next_one_has_skipped_it() -> None:
+    first = dump(0, at(60, "step", WAITING), allreduce("first", 5))
+    others = {rank: dump(rank, at(61, "step", WAITING), allreduce("second", 5)) for rank in (1, 2, 3)}
+    assert compare({0: first, **others}, {}) == [
+        "rank 0 has not called allreduce 'second' (waited for by ranks 1-3 for 5.0 s); it waits for allreduce 'first' "
+        "in train.py:60, in step()",
+        "ranks 1-3 have not called allreduce 'first' (waited for by rank 0 for 5.0 s); they wait for allreduce "
+        "'second' in train.py:61, in step()",
+    ]
+
+
+def test_a_loop_that_never_ends_is_told_before_its_victims() -> None:
+    dumps = {0: dump(0, at(60, "step", WAITING), allreduce("a")), 1: dump(1, at(60, "step", WAITING), allreduce("a"))}
+    dumps[2] = dump(2, at(62, "step", WAITING), allreduce("b"))
+    dumps[3] = dump(3, at(57, "load", READING))
+    lines = compare(dumps, {})
+    assert lines[0] == (
+        "rank 3 has not called allreduce 'a', allreduce 'b' (waited for by ranks 0-2 for 61 s); it is in "
+        "train.py:57, in load() (there in /usr/lib/python3/socket.py:706, in readinto())"
+    )
+    assert [line.split(" has")[0].split(" have")[0] for line in lines] == ["rank 3", "ranks 0, 1", "rank 2"]
+
+
+def test_ranks_that_tell_nothing() -> None:
+    dumps = {0: dump(0, at(60, "step", WAITING), allreduce("a", process_set=2), process_sets={2: (0, 1)})}
+    assert compare(dumps, {1: "stopped by a signal", 2: "it has ended", 3: "it has ended"}) == [
+        "rank 1 may not have called allreduce 'a' (waited for by rank 0 for 61 s); it gave no dump (stopped by a "
+        "signal)",
+        "ranks 2, 3 gave no dump (it has ended)",
+    ]
+
+
+def test_a_rank_whose_python_cannot_run() -> None:
+    stuck = dataclasses.replace(dump(1, at(57, "load")), stacks_only=True)
+    dumps = {rank: dump(rank, at(60, "step", WAITING), allreduce("a")) for rank in (0, 2, 3)}
+    assert compare({**dumps, 1: stuck}, {}) == [
+        "rank 1 may not have called allreduce 'a' (waited for by ranks 0, 2, 3 for 61 s); it is in train.py:57, in "
+        "load(), where native code lets no Python run"
+    ]
+
+
+def test_nobody_waits_for_anybody() -> None:
+    dumps = {rank: dump(rank, at(57, "load")) for rank in (0, 1, 3)}
+    dumps[2] = dump(2, at(60, "step", WAITING), allreduce("a", 0.01))
+    assert compare(dumps, {}) == [
+        "ranks 0, 1, 3 are in train.py:57, in load()",
+        "rank 2 waits for allreduce 'a' in train.py:60, in step()",
+    ]
+    assert not anybody_behind(dumps)
+
+
+def test_members_of_the_process_set_only() -> None:
+    sets = {0: (0, 1, 2, 3), 5: (0, 2)}
+    dumps = {0: dump(0, at(60, "step", WAITING), allreduce("a", process_set=5), process_sets=sets)}
+    dumps.update({rank: dump(rank, at(57, "load"), process_sets=sets) for rank in (1, 2, 3)})
+    (line,) = compare(dumps, {})
+    assert line.startswith("rank 2 has not called allreduce 'a' (waited for by rank 0 ")
+
+
+def test_many_operations_and_many_ranks_stay_short() -> None:
+    dumps = {0: dump(0, at(60, "step", WAITING), *(allreduce(f"g{n}", 60 - n) for n in range(9)))}
+    dumps.update({rank: dump(rank, at(rank, "load")) for rank in (1, 2, 3)})
+    line = compare(dumps, {})[0]
+    assert "has not called allreduce 'g0', allreduce 'g1', allreduce 'g2' and 6 more (waited" in line
+    everybody = {0: tuple(range(1000))}
+    many = {rank: dump(rank, at(rank, "load"), process_sets=everybody) for rank in range(1, 1000)}
+    many[0] = dump(0, at(60, "step", WAITING), allreduce("a"), process_sets=everybody)
+    assert compare(many, {})[-1] == "... and 983 more lines"
+
+
+def test_a_rank_without_a_stack() -> None:
+    dumps = {0: dump(0, at(60, "step", WAITING), allreduce("a")), 1: dump(1, ())}
+    assert compare(dumps, {})[0].endswith("it has not told the place")
+
+
+def test_numbers_of_ranks() -> None:
+    assert ranks_text([3]) == "rank 3"
+    assert ranks_text({0, 2, 3, 4, 9, 10}) == "ranks 0, 2-4, 9, 10"
+    assert ranks_text(range(0, 40, 2)).endswith("12, 14, ...")
+
+
+def test_the_same_story_later() -> None:
+    lines = [compare({0: dump(0, (), allreduce("a", s)), 1: dump(1, at(1, "f"))}, {}) for s in (2.0, 61.0)]
+    assert lines[0] != lines[1]
+    assert without_times(lines[0]) == without_times(lines[1])

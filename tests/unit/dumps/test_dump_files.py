@@ -1,0 +1,108 @@
+"""A dump as text, as files, and the stacks of a rank that can tell no more."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from dump_examples import WAITING, allreduce, at, dump
+
+from horovod._dumps import files, places, readable
+from horovod._dumps.stacks import from_faulthandler, owner, users_frame
+from horovod._dumps.values import HOROVOD, OTHER, USER, from_json, to_json
+
+
+def test_there_and_back() -> None:
+    one = dump(3, at(57, "validate", WAITING), allreduce("w"), untold=2, finished=(allreduce("v"),))
+    assert from_json(to_json(one)) == one
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"version": 2}', '{"version": 1, "pending": 3}', "null", "[" * 10**5]
+)
+def test_what_is_no_dump(text: str) -> None:
+    with pytest.raises(ValueError):
+        from_json(text)
+
+
+def test_a_part_of_a_dump_is_none() -> None:
+    whole = json.loads(to_json(dump(3, at(57, "validate"), allreduce("w"))))
+    for name in whole:
+        with pytest.raises(ValueError):
+            from_json(json.dumps({key: value for key, value in whole.items() if key != name}))
+
+
+def test_text_for_people() -> None:
+    text = readable.one_rank(dump(3, at(57, "validate", WAITING), allreduce("w"), finished=(allreduce("v"),)))
+    assert "Rank 3 of 4 (host, pid 103)" in text
+    assert "  waits for allreduce 'w' (float32 3) for 61.0 s\n" in text
+    assert "    train.py:57, in validate()\n" in text
+    assert text.index("Main thread") < text.index("Thread 'other'")
+
+
+def test_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        places.make_directory(tmp_path / "new")
+        path = places.dump_file(tmp_path / "new", 1)
+        files.write(path, "old")
+        files.write(path, to_json(dump(1, ())))
+        os.close(places.open_stacks_file(places.stacks_file(tmp_path, 1, 7)))
+        os.close(places.open_own_pipe(places.ask_pipe(tmp_path, 1)))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
+    for each in (path, places.stacks_file(tmp_path, 1, 7), places.ask_pipe(tmp_path, 1)):
+        assert stat.S_IMODE(each.stat().st_mode) == 0o600
+    assert [each.name for each in (tmp_path / "new").iterdir()] == [path.name]  # no draft is left
+    assert places.find_stacks_file(tmp_path, 1) == (places.stacks_file(tmp_path, 1, 7), 7)
+    assert places.find_stacks_file(tmp_path, 11) is None
+
+
+def test_dumps_of_all_ranks(tmp_path: Path) -> None:
+    files.write(places.dump_file(tmp_path, 0), to_json(dump(0, ())))
+    files.write(places.dump_file(tmp_path, 1), "broken")
+    files.write(places.dump_file(tmp_path, 2), to_json(dump(2, ())))
+    os.utime(places.dump_file(tmp_path, 2), (1, 1))
+    dumps, absent = files.read_dumps(tmp_path, range(4), since_s=100.0)
+    assert list(dumps) == [0]
+    assert absent[1].startswith("it cannot be read: ")
+    assert absent[2] == absent[3] == "it has written none"
+
+
+def test_pipes(tmp_path: Path) -> None:
+    assert not places.ask(tmp_path, 1)
+    fd = places.open_own_pipe(places.ask_pipe(tmp_path, 1))
+    assert places.ask(tmp_path, 1)
+    assert os.read(fd, 9) == b"?"
+    for _ in range(100_000):  # a full pipe holds nobody up
+        if not places.ask(tmp_path, 1):
+            break
+    os.close(fd)
+    assert not places.ask(tmp_path, 1)  # the rank is gone
+    assert not places.tell(tmp_path, 1)  # no launcher listens
+
+
+def test_whose_code() -> None:
+    assert owner(os.__file__) == OTHER
+    assert owner("/usr/lib/python3/site-packages/torch/optim.py") == OTHER
+    assert owner("<frozen runpy>") == OTHER
+    assert owner(places.__file__) == HOROVOD
+    assert owner("/job/train.py") == owner("train.py") == USER
+    assert users_frame(at(57, "validate", WAITING)) == at(57, "validate")[1]
+
+
+def test_stacks_from_c() -> None:
+    text = (
+        'Thread 0x00007f01 [loader] (most recent call first):\n  File "/job/data.py", line 3 in get\n\n'
+        "Current thread 0x00007f02 (most recent call first):\n"
+        '  File "/job/train.py", line 57 in validate\n  File "/job/train.py", line 90 in <module>\nrubbish\n'
+    )
+    loader, main = from_faulthandler(text)
+    assert (loader.name, loader.main, main.main) == ("loader", False, True)
+    assert [(frame.line, frame.function) for frame in main.frames] == [(90, "<module>"), (57, "validate")]
+    assert from_faulthandler("") == from_faulthandler('  File "x", line 1 in f') == ()
+    assert from_faulthandler('Thread 0x1 (most recent call first):\n  File "x", line 1 in f')[0].main

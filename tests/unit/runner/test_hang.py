@@ -1,0 +1,136 @@
+"""The launcher's desk for dumps, with ranks that the test plays and a clock of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "dumps"))
+from dump_examples import WAITING, allreduce, at, dump
+
+from horovod._dumps import files, places, values
+from horovod.runner.hang import HangDesk
+
+BOTH = {0, 1}
+TWO = {0: (0, 1)}
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> HangDesk:
+    return HangDesk(tmp_path, tmp_path / "kept", 0, {0: "here", 1: "here"}, "/job")
+
+
+def tell(place: Path, one: values.Dump) -> None:
+    files.write(places.dump_file(place, one.rank), values.to_json(one))
+    assert places.tell(place, one.rank)
+
+
+def waiting(rank: int, seconds: float = 61.0) -> values.Dump:
+    return dump(rank, at(60, "step", WAITING), allreduce("w", seconds), process_sets=TWO)
+
+
+def test_nothing_happens_until_a_rank_dumps(desk: HangDesk) -> None:
+    assert desk.next_s() is None
+    assert desk.look(BOTH, 10.0) == ""
+    assert desk.close(BOTH) == ""
+
+
+def test_told_as_soon_as_all_have_dumped(desk: HangDesk, tmp_path: Path) -> None:
+    tell(tmp_path, waiting(0))
+    desk.read(10.0)
+    assert desk.look(BOTH, 10.0) == ""
+    tell(tmp_path, dump(1, at(57, "validate"), process_sets=TWO))
+    desk.read(10.1)
+    head, line = desk.look(BOTH, 10.1).splitlines()
+    assert head == f"horovodrun: Where the ranks are (all stacks: {tmp_path}/kept/hang.txt):"
+    assert line == (
+        "horovodrun:   rank 1 has not called allreduce 'w' (waited for by rank 0 for 61 s); it is in train.py:57, in "
+        "validate()"
+    )
+    told = json.loads((tmp_path / "kept" / "hang.json").read_text())
+    assert [one["rank"] for one in told["ranks"]] == [0, 1]
+    assert desk.next_s() is None
+
+
+def test_what_has_not_changed_is_told_once_unless_asked_for(desk: HangDesk, tmp_path: Path) -> None:
+    texts = []
+    for seconds in (61.0, 121.0, 181.0):
+        if seconds == 181.0:
+            desk.ask(0.0)
+        tell(tmp_path, waiting(0, seconds))
+        tell(tmp_path, dump(1, at(57, "validate"), process_sets=TWO))
+        desk.read(0.0)
+        texts.append(bool(desk.look(BOTH, 0.0)))
+    assert texts == [True, False, True]
+
+
+def test_who_has_not_dumped_is_asked_and_then_given_up(desk: HangDesk, tmp_path: Path) -> None:
+    asked = places.open_own_pipe(places.ask_pipe(tmp_path, 1))
+    tell(tmp_path, waiting(0))
+    desk.read(10.0)
+    with pytest.raises(BlockingIOError):
+        os.read(asked, 9)
+    for _ in range(5):
+        now_s = desk.next_s()
+        assert now_s is not None
+        text = desk.look(BOTH, now_s)
+        if text:
+            break
+    assert os.read(asked, 9) == b"?"
+    os.close(asked)
+    assert now_s == pytest.approx(12.5)
+    assert "rank 1 may not have called allreduce 'w'" in text
+    assert "it gave no dump (no hvd.init() yet, or dumps are off)" in text
+
+
+def test_stacks_stand_in_for_a_dump(desk: HangDesk, tmp_path: Path) -> None:
+    fd = places.open_stacks_file(places.stacks_file(tmp_path, 1, os.getpid()))
+    os.write(fd, b'Current thread 0x1 (most recent call first):\n  File "/job/train.py", line 57 in load\n')
+    os.close(fd)
+    tell(tmp_path, waiting(0))
+    desk.read(10.0)
+    assert "it is in train.py:57, in load(), where native code lets no Python run" in desk.look(BOTH, 20.0)
+
+
+def test_the_end_of_the_job_ends_the_wait(desk: HangDesk, tmp_path: Path) -> None:
+    tell(tmp_path, waiting(0))
+    desk.read(10.0)
+    assert "rank 1 may not have called allreduce 'w' (waited for by rank 0 for 61 s); it gave no dump (ended)" in (
+        desk.close({0})
+    )
+    assert desk.fd == -1
+
+
+def test_the_end_spoils_no_earlier_report(desk: HangDesk, tmp_path: Path) -> None:
+    tell(tmp_path, waiting(0))
+    tell(tmp_path, dump(1, at(57, "validate"), process_sets=TWO))
+    desk.read(10.0)
+    assert desk.look(BOTH, 10.0)
+    kept = (tmp_path / "kept" / "hang.txt").read_text()
+    tell(tmp_path, waiting(0, 121.0))
+    desk.read(70.0)
+    assert desk.close({0}) == ""
+    assert (tmp_path / "kept" / "hang.txt").read_text() == kept
+
+
+def test_a_rank_that_dumped_and_ended_counts(desk: HangDesk, tmp_path: Path) -> None:
+    tell(tmp_path, waiting(0))
+    tell(tmp_path, dump(1, at(57, "validate"), process_sets=TWO))
+    desk.read(10.0)
+    assert "it is in train.py:57, in validate()" in desk.close(set())
+
+
+def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    desk = HangDesk(tmp_path, tmp_path / "file" / "below", 0, {0: "here", 1: "here"}, "/job")
+    tell(tmp_path, waiting(0))
+    tell(tmp_path, dump(1, at(57, "validate"), process_sets=TWO))
+    desk.read(0.0)
+    text = desk.look(BOTH, 0.0)
+    desk.close(set())
+    assert "the dumps could not be written: " in text
+    assert "rank 1 has not called" in text
