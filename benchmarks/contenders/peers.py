@@ -34,6 +34,7 @@ class Contender:
         launcher: words in front of the program; `{n}` stands for the number of ranks. Empty: the driver starts each
             rank itself.
         python: interpreter of the ranks.
+        places: words in front of each rank that the driver starts itself, where the ranks live on several hosts.
         missing: why it cannot run here; None = it can.
     """
 
@@ -44,11 +45,13 @@ class Contender:
     python: str = sys.executable
     environment: dict[str, str] = field(default_factory=dict)
     missing: Optional[str] = None
+    places: tuple[tuple[str, ...], ...] = ()
 
-    def command(self, ranks: int, arguments: Sequence[str]) -> list[str]:
+    def command(self, ranks: int, arguments: Sequence[str], rank: int = 0) -> list[str]:
         """The command line that starts all ranks, or one of them if there is no launcher."""
         words = [word.replace("{n}", str(ranks)) for word in self.launcher]
-        return [*words, self.python, _RANK, self.library, *arguments]
+        place = self.places[rank] if self.places else ()
+        return [*place, *words, self.python, _RANK, self.library, *arguments]
 
 
 def ours(flavour: str = "torch") -> Contender:
