@@ -30,6 +30,7 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from contenders import on_hosts  # noqa: E402
 from harness import line as lines  # noqa: E402
+from harness import machine_state  # noqa: E402
 from harness.contest import NO_TIME, Contest, Effort  # noqa: E402
 from harness.line import Line  # noqa: E402
 from harness.progress import Progress  # noqa: E402
@@ -75,7 +76,9 @@ def _measure(asked: argparse.Namespace, progress: Progress, rows: list[Row]) -> 
         if asked.rate != "none":
             lines.shape(network, asked.rate)
         line = lines.measure(network, asked.slice * 5)
+        others = machine_state.quiet_share()
         progress.clear()
+        print(f"Others used {100 * others:.0f} % of the cores before.")
         print(f"{asked.hosts} hosts x {asked.local_size} ranks, links of {asked.rate}; {line}.", flush=True)
         contenders = on_hosts.find(network, asked.local_size, create=True)
         effort = Effort(asked.rounds, asked.slice, least=2)
