@@ -42,8 +42,11 @@ def least_bytes(operation: str, size_bytes: int, hosts: int, local_size: int) ->
 def collective_rows(contest: Contest, operations: Sequence[str], sizes: Sequence[int]) -> Iterator[Row]:
     """A row for each operation and size."""
     for operation in operations:
-        for size in sorted({_whole_shares(operation, size, contest.ranks) for size in sizes}):
-            order = {"task": "collective", "operation": operation, "elems": size // 4, "variant": ""}
+        # What is scattered needs as many elements for every rank, and one at least.
+        share = 4 * contest.ranks if operation in _SCATTERED else 4
+        for size in sorted({max(size, share) for size in sizes}):
+            elems = size // share * share // 4
+            order = {"task": "collective", "operation": operation, "elems": elems, "variant": ""}
             parts = [Part(name, kind, name, order) for name, kind in _OURS.items() if contest.knows(name)]
             parts += [Part(name, "peer", name, order) for name in _PEERS]
             name = f"{operation} {size_label(size)}"
@@ -61,9 +64,3 @@ def gradient_rows(contest: Contest) -> Iterator[Row]:
     parts += [Part(f"{name}, {mode}", "peer", name, order(mode)) for name, modes in _PEERS.items() for mode in modes]
     name = "ResNet-50 gradients"
     yield Row(name, contest.measure(parts, what=name), operation="allreduce", size_bytes=4 * sum(sizes))
-
-
-def _whole_shares(operation: str, size_bytes: int, ranks: int) -> int:
-    """What is scattered needs as many elements for every rank, and one at least."""
-    share = 4 * ranks if operation in _SCATTERED else 4
-    return max(1, size_bytes // share) * share
