@@ -18,10 +18,14 @@ code is 1 if a result was wrong.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import math
+import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -56,7 +60,8 @@ def main(words: Sequence[str]) -> int:
     rows: list[Row] = []
     code = 0
     try:
-        _measure(asked, progress, rows)
+        with _own_files():
+            _measure(asked, progress, rows)
     except KeyboardInterrupt:
         code = _INTERRUPTED
     progress.clear()
@@ -65,6 +70,17 @@ def main(words: Sequence[str]) -> int:
         print("\nINTERRUPTED: not all rows were measured.")
     wrong = any("WRONG" in (entry.void or "") for row in rows for entry in row.entries)
     return code or int(wrong)
+
+
+@contextlib.contextmanager
+def _own_files() -> Iterator[None]:
+    """A folder for all temporary files, removed after the hosts: a launcher that is killed removes nothing itself."""
+    folder = tempfile.mkdtemp(prefix="hosts-")
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _measure(asked: argparse.Namespace, progress: Progress, rows: list[Row]) -> None:
