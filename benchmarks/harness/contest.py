@@ -19,7 +19,6 @@ from harness.job import Job, JobError, try_start
 from harness.progress import Progress
 
 _MOST_ITERATIONS = 4000
-_FIRST_ITERATIONS = 3
 NO_TIME = "left out: its time was over"
 
 
@@ -65,11 +64,13 @@ class Effort:
         rounds: slices per contender and row.
         slice_s: wanted length of a slice, with everything around the measured calls.
         pin: each rank's main thread on a core of its own.
+        least: iterations of a slice, however long one takes.
     """
 
     rounds: int
     slice_s: float
     pin: bool = False
+    least: int = 3
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ class Contest:
         if what and not self.over():
             self._show(what)
         entries = [Entry(part.label, part.kind) for part in parts]
-        iterations = [_FIRST_ITERATIONS] * len(parts)
+        iterations = [effort.least] * len(parts)
         # Two rounds more, unrecorded: the first warms up, the second finds the number of iterations.
         for turn in range(-2, effort.rounds):
             if self.over():
@@ -161,7 +162,8 @@ class Contest:
             for index, (part, entry) in enumerate(zip(parts, entries)):
                 if entry.void is None:
                     limit = effort.slice_s if turn >= 0 else min(effort.slice_s, 0.2)
-                    iterations[index] = self._slice(part, entry, iterations[index], limit, turn >= 0)
+                    fitting = self._slice(part, entry, iterations[index], limit, turn >= 0)
+                    iterations[index] = max(effort.least, fitting)
         for name in {part.job for part in parts}:
             self._release(name)
         for entry in entries:
@@ -189,7 +191,7 @@ class Contest:
             entry.slices[-1] = [time_s / count for time_s in entry.slices[-1]]
 
     def _slice(self, part: Part, entry: Entry, iterations: int, slice_s: float, record: bool) -> int:
-        """Runs one slice; the number of iterations for the next one."""
+        """Runs one slice; the number of iterations that would have filled it."""
         job = self._jobs.get(part.job)
         if job is None:
             reason = self._absent.get(part.job, "not started")
@@ -210,7 +212,7 @@ class Contest:
             entry.slices.append(slowest)
         entry.notes.update({key: answers[0][key] for key in ("checksum", "steps") if key in answers[0]})
         spent = max(answer["wall_s"] for answer in answers) / iterations
-        return max(_FIRST_ITERATIONS, min(_MOST_ITERATIONS, int(slice_s / spent)))
+        return min(_MOST_ITERATIONS, int(slice_s / spent))
 
     def _release(self, name: str) -> None:
         job = self._jobs.get(name)

@@ -117,7 +117,7 @@ class Job:
                 environment.update(BENCH_RANK=str(rank), BENCH_SIZE=str(self.ranks), BENCH_STORE=store)
             self._processes.append(
                 subprocess.Popen(
-                    self.contender.command(self.ranks, arguments),
+                    self.contender.command(self.ranks, arguments, rank),
                     env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=self._log,

@@ -83,21 +83,15 @@ class Host:
             raise RuntimeError(f"{self.name} does not come up: {self.log.read_text()}")
         self.pid = _only_child(self._process.pid)
 
+    def entry(self, cwd: str = "/tmp") -> list[str]:
+        """The words in front of a command that is to run on this host."""
+        return [str(_which("nsenter")), "-t", str(self.pid), "-n", "-u", "-m", "-i", "-p", f"--wdns={cwd}", "--"]
+
     def start(self, words: Sequence[str], environ: Mapping[str, str], **more: Any) -> Running:
         """Starts a command on this host."""
-        enter = [
-            str(_which("nsenter")),
-            "-t",
-            str(self.pid),
-            "-n",
-            "-u",
-            "-m",
-            "-i",
-            "-p",
-            "--wdns=" + str(more.pop("cwd", "/tmp")),
-        ]
+        enter = self.entry(str(more.pop("cwd", "/tmp")))
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
-        return Running(subprocess.Popen([*enter, "--", *words], env=dict(environ), start_new_session=True, **pipes))
+        return Running(subprocess.Popen([*enter, *words], env=dict(environ), start_new_session=True, **pipes))
 
     def processes(self) -> dict[int, str]:
         """What runs there, besides its first process and sshd: pid as this process sees it, and command."""
@@ -198,6 +192,13 @@ class Network:
         """Puts it back."""
         self._in_switch("ip", "link", "set", f"v{host.number}", "up")
 
+    def shape(self, *discipline: str) -> None:
+        """Gives every link this queueing discipline (words of `tc`), in both directions: a host's own end and the
+        switch's."""
+        for host in self.hosts:
+            host.enter("tc", "qdisc", "replace", "dev", "eth0", "root", *discipline)
+            self._in_switch("tc", "qdisc", "replace", "dev", f"v{host.number}", "root", *discipline)
+
     def close(self) -> None:
         """Takes everything down."""
         for host in self.hosts:
@@ -230,7 +231,7 @@ class Network:
             ["unshare", "--net", "sh", "-c", 'echo up; read line; rm -rf "$1"', "sh", str(self.place)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,
+            start_new_session=True,  # Ctrl-C is for whoever made it: the links outlive the jobs that use them
         )
         assert self._switch.stdout
         self._switch.stdout.readline()

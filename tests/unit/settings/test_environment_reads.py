@@ -23,11 +23,14 @@ MAY = {
     "runner/common/util/env.py": "an import path of other people's: what a process would inherit",
     "runner/function.py": "gives it to the table, and to the ranks",
     "runner/launch.py": "gives it to the table, and to the ranks",
+    "runner/launchers/ssh.py": "what ssh, and an agent on this host, are started with",
+    "runner/remote/agent.py": "SSH_CONNECTION, ssh's",
+    "runner/remote/workplace.py": "what a host's ranks have of their host",
     "runner/run_task.py": "what the launcher has told this rank",
     "runner/runtime_directory.py": "XDG_RUNTIME_DIR, the system's",
     "runner/usable.py": "gives it to the process that tries the core",
     "runner/util/lsf.py": "LSF's variables",
-    "tensorflow/data/compute_worker.py": "HOROVOD_HOSTNAME, which the launcher has set",
+    "tensorflow/data/compute_worker.py": "HOROVOD_HOSTNAME and the address, which the launcher has set",
 }
 
 
