@@ -44,6 +44,36 @@ def test_ranks_of_three_hosts_reduce(hosts: Hosts) -> None:
     ]
 
 
+def test_all_ranks_on_one_other_host_are_seen_to_come(hosts: Hosts) -> None:
+    ended = hosts("-np 2 -H host2:2", python(SUM))
+    assert (ended.code, ended.err) == (0, [])
+    late = "import os, time\nif os.environ['HOROVOD_RANK'] == '1': time.sleep(60)\n" + textwrap.dedent(SUM)
+    ended = hosts("--start-timeout 3 -np 2 -H host2:2", [sys.executable, "-c", late], patience_s=30.0)
+    assert ended.code == 1 and ended.seconds < 20.0
+    assert "rank 1" in ended.err[-1].lower() and "3 s" in ended.err[-1], ended.err
+
+
+def test_the_last_collective_before_shutdown_is_whole(hosts: Hosts) -> None:
+    """Rank 1 carries the log to rank 2; once it has left, nobody says goodbye any more."""
+    again = """
+        import horovod.numpy as hvd, numpy as np
+        for _ in range(40):
+            hvd.init()
+            total = hvd.allreduce(np.ones(2, np.float32), op=hvd.Sum)
+            assert total[0] == 4
+            hvd.shutdown()
+        """
+    ended = hosts("-np 4 -H host1:1,host2:2,host3:1", python(again))
+    assert (ended.code, ended.err) == (0, [])
+
+
+@pytest.mark.parametrize(("interface", "code"), [("lo", 1), ("eth0", 0)])
+def test_the_named_interface_is_the_one_that_ranks_use(hosts: Hosts, interface: str, code: int) -> None:
+    ended = hosts(f"--network-interface {interface} -np 2 -H host1:1,host2:1", python(SUM))
+    assert ended.code == code
+    assert bool(code) == any("means a different machine on each host" in line for line in ended.err)
+
+
 def test_a_rank_that_ends_before_init_is_named_by_the_others(hosts: Hosts) -> None:
     code = "import os\nif os.environ['HOROVOD_RANK'] == '1': os._exit(0)\n" + textwrap.dedent(SUM)
     ended = hosts("-np 2 -H host1:1,host2:1", [sys.executable, "-c", code], patience_s=20.0)

@@ -73,7 +73,8 @@ TEST(shm_allreduce_every_dtype_and_op) {
       for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
         for (const size_t elems : {size_t{3}, size_t{100003}}) {
           if (elems > 1000 && op != ReduceOp::kSum && n != 3) continue;
-          Run(world, groups, ++seq, {static_cast<DType>(d), op, {}, {elems}, (d + seq) % 2 == 0});
+          ++seq;
+          Run(world, groups, seq, {static_cast<DType>(d), op, {}, {elems}, (d + seq) % 2 == 0});
         }
       }
     }
