@@ -6,6 +6,8 @@ import json
 import textwrap
 from pathlib import Path
 
+import pytest
+
 from .conftest import Hosts, python
 
 # What a rank does to use the board, with nothing but the standard library.
@@ -65,6 +67,7 @@ def test_the_board_tells_how_ranks_end(hosts: Hosts) -> None:
     assert ended.code == 137
 
 
+@pytest.mark.slow
 def test_ranks_that_do_not_come_are_named(hosts: Hosts) -> None:
     late = "import os, time\nif os.environ['HOROVOD_RANK'] == '1': time.sleep(100)\n"
     ended = hosts("-np 3 -H host1:1,host2:2 --start-timeout 3", python(late + CLIENT + "time.sleep(100)"))

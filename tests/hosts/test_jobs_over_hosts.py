@@ -51,11 +51,13 @@ def test_the_launcher_s_host_need_not_take_part(hosts: Hosts) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_addresses_are_ipv6_where_hosts_are_named_by_it(hosts: Hosts) -> None:
     ranks = shown(hosts("-np 3 -H localhost:1,[fd77::c]:1,host3-6:1", python(SHOW)).out)
     assert [rank["_HOROVOD_ADDRESS"] for rank in ranks] == ["fd77::b", "fd77::c", "fd77::d"]
 
 
+@pytest.mark.slow
 def test_several_names_of_this_machine_are_one_host(hosts: Hosts) -> None:
     ranks = shown(hosts("-np 3 -H localhost:1,host2:1,127.0.0.1:1", python(SHOW)).out)
     assert [(rank["host"], rank["HOROVOD_LOCAL_SIZE"]) for rank in ranks] == [("host1", "2")] * 2 + [("host2", "1")]
@@ -84,6 +86,7 @@ def test_the_culprit_is_named_and_gives_its_code(hosts: Hosts, rank: int, code: 
     assert ended.seconds < 10.0
 
 
+@pytest.mark.slow
 def test_output_comes_whole_and_in_order(hosts: Hosts, tmp_path: Path) -> None:
     program = """
         import os, sys
@@ -103,6 +106,7 @@ def test_output_comes_whole_and_in_order(hosts: Hosts, tmp_path: Path) -> None:
         assert f"[{rank}]<stderr>:no end of line" in ended.err
 
 
+@pytest.mark.slow
 def test_a_slow_reader_slows_the_ranks_and_nothing_else(hosts: Hosts) -> None:
     program = """
         import os, sys
@@ -142,6 +146,7 @@ def test_a_signal_to_the_launcher_reaches_every_rank(hosts: Hosts, number: signa
     assert f"stopped by {number.name}; no rank is left." in ended.err[-1]
 
 
+@pytest.mark.slow
 def test_a_second_signal_kills(hosts: Hosts) -> None:
     program = """
         import signal, time

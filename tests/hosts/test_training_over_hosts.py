@@ -53,6 +53,7 @@ def test_all_ranks_on_one_other_host_are_seen_to_come(hosts: Hosts) -> None:
     assert "rank 1" in ended.err[-1].lower() and "3 s" in ended.err[-1], ended.err
 
 
+@pytest.mark.slow
 def test_the_last_collective_before_shutdown_is_whole(hosts: Hosts) -> None:
     """Rank 1 carries the log to rank 2; once it has left, nobody says goodbye any more."""
     again = """
@@ -67,6 +68,7 @@ def test_the_last_collective_before_shutdown_is_whole(hosts: Hosts) -> None:
     assert (ended.code, ended.err) == (0, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("interface", "code"), [("lo", 1), ("eth0", 0)])
 def test_the_named_interface_is_the_one_that_ranks_use(hosts: Hosts, interface: str, code: int) -> None:
     ended = hosts(f"--network-interface {interface} -np 2 -H host1:1,host2:1", python(SUM))

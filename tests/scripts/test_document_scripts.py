@@ -306,7 +306,7 @@ def test_mpirun_over_several_hosts_is_refused_with_a_remedy(tmp_path: Path) -> N
     command = "python -c 'import horovod.numpy as hvd; hvd.init()'"
     code, said = refused(command, tmp_path, **{f"OMPI_COMM_WORLD_{name}": each for name, each in variables.items()})
     assert code == 1 and "Open MPI placed 2 of the job's 4 ranks on " in said
-    assert said.rstrip().endswith("start all ranks on one host.")
+    assert said.rstrip().endswith("start the job with horovodrun -H HOST:SLOTS,..., or all ranks on one host.")
 
 
 def test_spark_is_refused_with_a_remedy(tmp_path: Path) -> None:

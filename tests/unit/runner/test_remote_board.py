@@ -188,8 +188,8 @@ def test_who_does_not_read_is_dropped_and_holds_nobody_up(tmp_path: Path) -> Non
 
 def test_what_stands_is_bounded() -> None:
     judge = Judge(1)
-    stood = [judge.post(f"key{number}={'v' * 4000}") for number in range(40)]
-    assert stood == [True] * 16 + [False] * 24
+    stood = [judge.post(f"key{number}={'v' * 4000}") for number in range(400)]
+    assert stood == [True] * 261 + [False] * 139
     assert judge.full
 
 
