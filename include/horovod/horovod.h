@@ -121,8 +121,8 @@ typedef struct hvd_peer {
   int32_t memory_fd;   /* the peer's shared region (same host), or -1 */
   int32_t doorbell_fd; /* the peer's eventfd (same host), or -1 */
   int32_t liveness_fd; /* becomes readable when the peer's process is gone (pidfd, or a socket), or -1 */
-  int32_t control_fd;  /* connected stream socket for control frames (other host), or -1 */
-  int32_t data_fd;     /* connected stream socket for data (other host), or -1 */
+  int32_t control_fd;  /* connected stream socket for control frames (other host, see hvd_tree), or -1 */
+  int32_t data_fd;     /* connected stream socket for data (other host), or -1: not yet, see wish_fd */
   int64_t pid;         /* for messages */
   uint8_t key[16];     /* per-connection key of the control frames' MAC (other host) */
 } hvd_peer;
@@ -136,13 +136,18 @@ typedef struct hvd_config {
   int32_t n_peers;
   int32_t memory_fd;   /* own region, hvd_region_bytes long, or -1 when alone on the host */
   int32_t doorbell_fd; /* own eventfd, or -1: the core makes one */
+  int32_t wish_fd;     /* a connected stream socket of the caller's other end: the core writes the number of each lower
+                          rank (int32_t, as this machine stores it) that it needs a data connection with and has none,
+                          and closes it in hvd_shutdown; see hvd_connected. Or -1: all peers are given theirs */
   const char* hostname;
   /* settings, from the one table (python/horovod/_core/settings/values.py) */
   int64_t fusion_threshold_bytes;
   double cycle_time_ms;
   int32_t cache_capacity; /* names that the negotiation remembers; < 0: as many as fit into 64 MB */
   int32_t disable_group_fusion;
-  int32_t hierarchical_allreduce; /* -1 = decide by topology, 0 = off, 1 = on */
+  int32_t hierarchical_allreduce; /* and reducescatter: -1 = decide by topology, 0 = off, 1 = on */
+  int32_t hierarchical_allgather; /* and broadcast and alltoall: likewise */
+  int32_t torus_allreduce;        /* 1: as hierarchical_allreduce = 1, whatever that says */
   int32_t deterministic; /* 1: never fuse allreduces whose algorithm's rounding depends on the make-up of the batch */
   int32_t stall_check_disable;
   double stall_warning_s;
@@ -152,6 +157,7 @@ typedef struct hvd_config {
   int32_t store_mode;          /* stores into shared stages: 0 = measure, 1 = ordinary, 2 = streaming */
   int32_t thread_affinity;     /* core of the background thread, -1 = none */
   int32_t log_level;           /* 0 trace .. 5 fatal */
+  int32_t log_hide_time;       /* 1: lines on stderr begin without the time */
   const char* timeline_path;   /* NULL or "" = off */
   int32_t timeline_mark_cycles;
   int64_t resident_bytes; /* address space for tensors that live in shared memory; 0 = none */
@@ -169,6 +175,16 @@ HVD_API int64_t hvd_region_bytes(int32_t local_size, int64_t resident_bytes);
  * Errors: HVD_INVALID_ARGUMENT (bad config; already initialised), HVD_RESOURCE (no memory, descriptor or thread),
  * HVD_INTERNAL (a descriptor that is not what it should be). */
 HVD_API hvd_status hvd_init(const hvd_config* config);
+
+/* Hands in the data connection to a rank that had none, a connected stream socket, which is the core's from now on; or,
+ * with fd -1, the reason why there will be none: what needs it then fails with that. Of two ranks the higher one
+ * connects, when the core has written the number of the lower one to wish_fd. HVD_INVALID_ARGUMENT: that rank has its
+ * connection, or is none. Errors as hvd_init. */
+HVD_API hvd_status hvd_connected(int32_t rank, int32_t fd, const char* why_not);
+
+/* parent[r] of each rank in the tree of the negotiation, -1 for rank 0: ranks of two hosts that are parent and child
+ * need a control connection, others none. host_of_rank as in hvd_config, size entries. */
+HVD_API hvd_status hvd_tree(const int32_t* host_of_rank, int32_t size, int32_t* parent);
 
 /* Why this rank is about to end ("ValueError: ..."), for hvd_shutdown to say in its goodbye: what needs this rank then
  * fails elsewhere with "rank 1 ended with ValueError: ...". At most 4096 bytes are sent. */
@@ -206,6 +222,36 @@ HVD_API hvd_status hvd_describe(char* buffer, size_t n, size_t* needed);
  * more there are; finished, the last operations that have ended, with their number from 1, the oldest first;
  * process_sets. Any thread may call it, at any time. Buffer as for hvd_describe. */
 HVD_API hvd_status hvd_dump(char* buffer, size_t n, size_t* needed);
+
+/* What may be changed while the job runs; each as in hvd_config. */
+typedef struct hvd_parameters {
+  uint32_t struct_bytes; /* sizeof(hvd_parameters), checked */
+  int32_t hierarchical_allreduce;
+  int32_t hierarchical_allgather;
+  int32_t torus_allreduce;
+  int64_t fusion_threshold_bytes;
+  double cycle_time_ms;
+} hvd_parameters;
+
+/* Those in force on this rank. Sets struct_bytes too. */
+HVD_API hvd_status hvd_get_parameters(hvd_parameters* out);
+
+/* All ranks go by these from the next batch that is decided on, at the same place in their order; what is under way
+ * goes on as it was. Called by rank 0 alone: not collective. Non-blocking. HVD_INVALID_ARGUMENT: another rank, or a
+ * value that cannot be; nothing is changed then. */
+HVD_API hvd_status hvd_set_parameters(const hvd_parameters* parameters);
+
+/* Training steps of this rank that have ended since the first call of hvd_await_steps, the bytes of its tensors in them
+ * and when the last of them ended, on CLOCK_MONOTONIC. A step ends where a tensor comes again that has come in it. */
+typedef struct hvd_steps {
+  int64_t steps;
+  int64_t bytes;
+  double at_s;
+} hvd_steps;
+
+/* Waits until n steps have ended in all; n = 0 asks. For a tuner's thread: it drives nothing. HVD_IN_PROGRESS: they
+ * have not within timeout_s. HVD_SHUTDOWN: hvd_shutdown was called. *out is set in all three cases. */
+HVD_API hvd_status hvd_await_steps(int64_t n, double timeout_s, hvd_steps* out);
 
 /* An eventfd of this process that becomes readable when somebody asks for a dump: its count grows by 1 for each signal
  * of hvd_dump_on_signal, by 2^32 whenever operations of the job have waited too long for some ranks. It is not blocking

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "engine/dump_call.h"
 #include "engine/engine.h"
+#include "negotiation/tree.h"
 
 namespace {
 
@@ -180,6 +181,22 @@ hvd_status hvd_init(const hvd_config* config) {
   });
 }
 
+hvd_status hvd_connected(int32_t rank, int32_t fd, const char* why_not) {
+  hvd::Fd connection(fd);
+  return WithEngine([&](Engine& engine) {
+    const Status why = fd >= 0 ? Status() : Status(Code::kPeerLost, why_not ? why_not : "no reason given.");
+    return engine.Connected(rank, std::move(connection), why);
+  });
+}
+
+hvd_status hvd_tree(const int32_t* host_of_rank, int32_t size, int32_t* parent) {
+  return Guard([&] {
+    const std::vector<int> tree = hvd::negotiation::BuildTree(std::vector<int>(host_of_rank, host_of_rank + size));
+    std::copy(tree.begin(), tree.end(), parent);
+    return Status();
+  });
+}
+
 hvd_status hvd_last_words(const char* why) {
   return WithEngine([&](Engine& engine) {
     std::lock_guard<std::mutex> life(Lib().life);
@@ -229,6 +246,41 @@ hvd_status hvd_describe(char* buffer, size_t n, size_t* needed) {
 
 hvd_status hvd_dump(char* buffer, size_t n, size_t* needed) {
   return WithEngine([&](Engine& engine) { return Copy(engine.DumpJson(), buffer, n, needed); });
+}
+
+hvd_status hvd_get_parameters(hvd_parameters* out) {
+  return WithEngine([&](Engine& engine) {
+    const hvd::negotiation::Parameters p = engine.parameters();
+    *out = {sizeof *out,       p.hierarchical_allreduce, p.hierarchical_allgather,
+            p.torus_allreduce, p.fusion_threshold_bytes, p.cycle_time_ms};
+    return Status();
+  });
+}
+
+hvd_status hvd_set_parameters(const hvd_parameters* parameters) {
+  return WithEngine([&](Engine& engine) {
+    if (parameters == nullptr || parameters->struct_bytes != sizeof *parameters)
+      return Status(Code::kInvalidArgument,
+                    "hvd_set_parameters: not this library's hvd_parameters; library and Python package are of "
+                    "different versions.");
+    hvd::negotiation::Parameters p;
+    p.fusion_threshold_bytes = parameters->fusion_threshold_bytes;
+    p.cycle_time_ms = parameters->cycle_time_ms;
+    p.hierarchical_allreduce = parameters->hierarchical_allreduce;
+    p.hierarchical_allgather = parameters->hierarchical_allgather;
+    p.torus_allreduce = parameters->torus_allreduce;
+    return engine.ChangeParameters(p);
+  });
+}
+
+hvd_status hvd_await_steps(int64_t n, double timeout_s, hvd_steps* out) {
+  *out = {};
+  return WithEngine([&](Engine& engine) {
+    hvd::engine::Steps::Count count;
+    Status status = engine.AwaitSteps(n, timeout_s, &count);
+    *out = {count.steps, count.bytes, count.at_s};
+    return status;
+  });
 }
 
 int32_t hvd_dump_call_fd(void) { return hvd::engine::DumpCall::Descriptor(); }

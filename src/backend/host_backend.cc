@@ -3,24 +3,41 @@
 #include "collective/batch_log.h"
 #include "collective/channels/adasum.h"
 #include "collective/channels/collectives.h"
+#include "collective/hosts/collectives.h"
 #include "collective/shm/collectives.h"
 #include "collective/solo.h"
-#include "collective/two_level.h"
 
 namespace hvd::backend {
 namespace {
 
 enum class Way { kSolo, kSharedMemory, kTwoLevel, kChannels, kAdasum };
 
-// One host: shared memory. Several hosts with several ranks each: reduce inside first (unless switched off). Otherwise
-// channels.
+// Whether the members of a host work together: for what is reduced, and for what is only moved.
+bool ByHosts(const Group& group, const Batch& batch) {
+  switch (batch.type) {
+    case OpType::kAllreduce:
+    case OpType::kReducescatter:
+      return group.hierarchical != 0 && collective::hosts::Applies(group);
+    case OpType::kBroadcast:
+      return group.hierarchical_allgather != 0 && collective::hosts::Applies(group) &&
+             collective::hosts::BroadcastPays(group, batch);
+    case OpType::kAllgather:
+    case OpType::kAlltoall:
+      return group.hierarchical_allgather != 0 && collective::hosts::Applies(group);
+    case OpType::kBarrier:
+    case OpType::kJoin:
+      break;
+  }
+  return false;
+}
+
+// One host: shared memory. Several hosts with several ranks each: in two levels (unless switched off). Otherwise
+// channels. The same on all members: it depends on nothing but what all know of group and batch.
 Way Choose(const Group& group, const Batch& batch) {
   if (group.size() == 1) return Way::kSolo;
   if (batch.type == OpType::kAllreduce && batch.op == ReduceOp::kAdasum) return Way::kAdasum;
   if (group.one_host() && group.local != nullptr) return Way::kSharedMemory;
-  if (batch.type == OpType::kAllreduce && group.hierarchical != 0 && collective::TwoLevelApplies(group))
-    return Way::kTwoLevel;
-  return Way::kChannels;
+  return ByHosts(group, batch) ? Way::kTwoLevel : Way::kChannels;
 }
 
 const char* Words(Way way) {
@@ -58,6 +75,25 @@ Task OverSharedMemory(const Group& group, Batch& batch) {
   return collective::shm::Barrier(group, batch);
 }
 
+Task InTwoLevels(const Group& group, Batch& batch) {
+  switch (batch.type) {
+    case OpType::kAllreduce:
+      return collective::hosts::Allreduce(group, batch);
+    case OpType::kAllgather:
+      return collective::hosts::Allgather(group, batch);
+    case OpType::kBroadcast:
+      return collective::hosts::Broadcast(group, batch);
+    case OpType::kAlltoall:
+      return collective::hosts::Alltoall(group, batch);
+    case OpType::kReducescatter:
+      return collective::hosts::Reducescatter(group, batch);
+    case OpType::kBarrier:
+    case OpType::kJoin:
+      break;
+  }
+  return collective::channels::Barrier(group, batch);
+}
+
 Task OverChannels(const Group& group, Batch& batch) {
   switch (batch.type) {
     case OpType::kAllreduce:
@@ -91,7 +127,7 @@ Task HostBackend::Execute(const Group& group, Batch& batch) {
     case Way::kSharedMemory:
       return OverSharedMemory(group, batch);
     case Way::kTwoLevel:
-      return collective::TwoLevelAllreduce(group, batch);
+      return InTwoLevels(group, batch);
     case Way::kAdasum:
       return collective::channels::AdasumAllreduce(group, batch);
     case Way::kChannels:

@@ -69,7 +69,9 @@ struct Group {
   transport::LocalView* local = nullptr;  // of local_members; nullptr when there is one only
   std::shared_ptr<StoreChooser> stores;   // how to store into it, and into large results; never null
   bool deterministic = false;
-  int hierarchical = -1;  // -1 decide by topology, 0 off, 1 on
+  // -1 decide by topology, 0 off, 1 on; the engine sets them between two batches.
+  int hierarchical = -1;            // what is reduced: allreduce, reducescatter
+  int hierarchical_allgather = -1;  // what is only moved: allgather, broadcast, alltoall
   // Staging of the collectives over channels (two segments); one batch runs at a time.
   mutable std::vector<std::byte> scratch;
 

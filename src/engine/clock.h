@@ -15,6 +15,7 @@ class Stamp {
  public:
   // exact: the negotiation counts milliseconds.
   explicit Stamp(bool exact) : exact_(exact) {}
+  void set_exact(bool exact) { exact_ = exact; }
   // For deadlines of many seconds the coarse clock will do, at a fifth of the price.
   double operator()() const {
     if (exact_) return NowS();

@@ -21,12 +21,20 @@ bool SharesCores(const hvd_config& c) {
   return !EachHasACore(CoresOf(pids));
 }
 
+std::vector<int> DirectLeadersOf(const hvd_config& c) {
+  std::vector<int> leaders = negotiation::DirectLeaders(std::vector<int>(c.host_of_rank, c.host_of_rank + c.size));
+  const bool few_connections = c.wish_fd >= 0;
+  if (few_connections && leaders.size() > 2) leaders.clear();
+  return leaders;
+}
+
 negotiation::NodeConfig NodeConfigFrom(const hvd_config& c) {
   negotiation::NodeConfig n;
   n.rank = c.rank;
   n.size = c.size;
   n.epoch = c.epoch;
   n.parent = negotiation::BuildTree(std::vector<int>(c.host_of_rank, c.host_of_rank + c.size));
+  n.leaders = DirectLeadersOf(c);
   n.cache_capacity = c.cache_capacity;
   n.fusion_threshold_bytes = c.fusion_threshold_bytes;
   n.disable_group_fusion = c.disable_group_fusion != 0;
@@ -40,6 +48,16 @@ negotiation::NodeConfig NodeConfigFrom(const hvd_config& c) {
   n.stall_shutdown_s = c.stall_shutdown_s;
   n.linger_s = c.cycle_time_ms / 1e3;
   return n;
+}
+
+negotiation::Parameters ParametersFrom(const hvd_config& c) {
+  negotiation::Parameters p;
+  p.fusion_threshold_bytes = c.fusion_threshold_bytes;
+  p.cycle_time_ms = c.cycle_time_ms;
+  p.hierarchical_allreduce = c.hierarchical_allreduce;
+  p.hierarchical_allgather = c.hierarchical_allgather;
+  p.torus_allreduce = c.torus_allreduce;
+  return p;
 }
 
 Status CheckConfig(const hvd_config& c) {

@@ -21,19 +21,21 @@ Result<std::shared_ptr<transport::Region>> Connections::MapArenaFromMemfd(int ra
 }
 
 Result<std::unique_ptr<Connections>> Connections::Open(const hvd_config& c, Descriptors* given, const MapArena& map) {
-  std::unique_ptr<Connections> connections(new Connections(c));
+  std::unique_ptr<Connections> connections(new Connections(c, std::move(given->wish)));
   HVD_TRY(connections->OpenDoorbell(given));
   HVD_TRY(connections->ConnectLocal(c, given, map));
   for (int i = 0; i < c.n_peers; ++i) HVD_TRY(connections->ConnectRemote(c.peers[i], &given->peers[i]));
-  HVD_TRY(connections->CheckComplete());
+  HVD_TRY(connections->Complete());
   return connections;
 }
 
-Connections::Connections(const hvd_config& c)
+Connections::Connections(const hvd_config& c, Fd wishes)
     : rank_(c.rank),
       size_(c.size),
       tree_(negotiation::BuildTree(std::vector<int>(c.host_of_rank, c.host_of_rank + c.size))),
-      sees_crowd_(SharesCores(c)) {
+      leaders_(DirectLeadersOf(c)),
+      sees_crowd_(SharesCores(c)),
+      openings_(c.rank, std::move(wishes)) {
   transports_.rank = rank_;
   transports_.host_of_rank.assign(c.host_of_rank, c.host_of_rank + size_);
   transports_.local_of_rank.assign(size_, -1);
@@ -107,16 +109,29 @@ Status Connections::ConnectRemote(const hvd_peer& p, Descriptors::Peer* given) {
   return Status();
 }
 
-Status Connections::CheckComplete() const {
+Status Connections::Complete() {
   for (int r = 0; r < size_; ++r) {
     if (r == rank_ || transports_.data[r]) continue;
+    if (openings_.expected()) {
+      transports_.data[r] = openings_.Promise(r);
+      continue;
+    }
     return Status(Code::kInvalidArgument,
                   "hvd_init: no way from rank " + std::to_string(rank_) + " to rank " + std::to_string(r) + ".");
   }
   return Status();
 }
 
-Status Connections::WatchWith(Waker* waker) const {
+Status Connections::CheckPeers(double now, const std::function<bool(int rank)>& has_left) const {
+  for (const auto& channel : transports_.data) {
+    if (channel && !has_left(channel->peer())) HVD_TRY(channel->CheckPeer(now));
+  }
+  return Status();
+}
+
+Status Connections::WatchWith(Waker* waker) {
+  waker_ = waker;
+  if (openings_.expected()) waker->ExpectSockets();
   for (const auto& channel : transports_.data) {
     if (channel && channel->fd() >= 0) HVD_TRY(waker->WatchSocket(channel->fd(), channel->peer()));
   }
@@ -128,6 +143,7 @@ void Connections::DetachInChild() {
   for (const auto& channel : transports_.data) {
     if (channel && channel->fd() >= 0) close(channel->fd());
   }
+  openings_.CloseInChild();
   links_.CloseInChild();
   if (const auto shared = heap()) shared->DetachInChild();
 }

@@ -3,12 +3,14 @@
 // tree of the negotiation. What is here is constant once open; what goes over it is for the holder of the driver role.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
 
 #include "engine/control_links.h"
 #include "engine/descriptors.h"
+#include "engine/openings.h"
 #include "engine/process_sets.h"
 #include "engine/waker.h"
 
@@ -26,6 +28,7 @@ class Connections {
 
   Transports& transports() { return transports_; }
   ControlLinks& links() { return links_; }
+  Openings& openings() { return openings_; }
   transport::Neighbours* neighbours() const { return transports_.neighbours.get(); }  // null: alone on its host
   int local_of(int rank) const { return transports_.local_of_rank[rank]; }
   bool one_host() const { return neighbours() != nullptr && neighbours()->size() == size_; }
@@ -41,32 +44,43 @@ class Connections {
   }
   int doorbell() const { return doorbell_; }   // this rank's own
   int parent() const { return tree_[rank_]; }  // in the tree of the negotiation; -1: none
+  // Whether the death of this rank is told the job by this connection's end; that of others comes through the tree.
+  bool in_tree(int rank) const { return tree_[rank] == rank_ || tree_[rank_] == rank; }
   // Ranks of this host share cores: who waits gives its core away, and does not spin. The same for all of them.
   bool crowded() const { return sees_crowd_ || (neighbours() != nullptr && neighbours()->cores_are_shared()); }
 
+  // kPeerLost: nothing gets through any more to a rank that data may be waited for from; see Channel::CheckPeer. Not
+  // asked is who has_left: its host may be gone by now.
+  Status CheckPeers(double now, const std::function<bool(int rank)>& has_left) const;
   // The sockets among them wake this rank.
-  Status WatchWith(Waker* waker) const;
+  Status WatchWith(Waker* waker);
+  // The holder of the role: uses the data connections that have been opened since. False: none.
+  bool TakeOpened() { return openings_.any() && openings_.Take(waker_); }
   // So that the parent's death is seen by its peers. Also cuts the shared tensors off from the parent's.
   void DetachInChild();
 
  private:
-  explicit Connections(const hvd_config& config);
+  Connections(const hvd_config& config, Fd wishes);
   Status OpenDoorbell(Descriptors* given);
   Status ConnectLocal(const hvd_config& config, Descriptors* given, const MapArena& map);
   Status MapNeighbours(const std::map<int, Descriptors::Peer*>& peers, Descriptors* given, const MapArena& map,
                        size_t bytes);
   Status ConnectRemote(const hvd_peer& peer, Descriptors::Peer* given);
-  Status CheckComplete() const;
-  // Only neighbours in the tree speak; the death of others comes down the tree.
-  bool Speaks(int rank) const { return tree_[rank] == rank_ || tree_[rank_] == rank; }
+  // Ways that are not there are opened when they are needed, if somebody does that.
+  Status Complete();
+  bool Speaks(int rank) const { return in_tree(rank) || (Leads(rank) && Leads(rank_)); }
+  bool Leads(int rank) const { return std::binary_search(leaders_.begin(), leaders_.end(), rank); }
 
   const int rank_, size_;
-  const std::vector<int> tree_;  // per rank: its parent
-  const bool sees_crowd_;        // as far as this rank sees
+  const std::vector<int> tree_;     // per rank: its parent
+  const std::vector<int> leaders_;  // that speak with one another
+  const bool sees_crowd_;           // as far as this rank sees
   int doorbell_ = -1;
   Fd lone_doorbell_;  // when there are no neighbours to own it
+  Openings openings_;
   Transports transports_;
   ControlLinks links_;
+  Waker* waker_ = nullptr;
 };
 
 }  // namespace hvd::engine

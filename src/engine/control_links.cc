@@ -38,13 +38,23 @@ Status ControlLinks::Send(int to_rank, std::span<const std::byte> frame) {
 Status ControlLinks::Receive(const Deliver& deliver, bool* moved) {
   for (Link& link : links_) {
     if (link.broken) continue;
-    if (Status s = ReceiveFrom(link, deliver, moved); !s.ok()) {
-      link.broken = true;
-      broken_rank_ = link.rank;
-      return s;
-    }
+    if (Status s = ReceiveFrom(link, deliver, moved); !s.ok()) return Break(&link, std::move(s));
   }
   return Status();
+}
+
+Status ControlLinks::CheckPeers(double now) {
+  for (Link& link : links_) {
+    if (link.broken) continue;
+    if (Status s = link.channel->CheckPeer(now); !s.ok()) return Break(&link, std::move(s));
+  }
+  return Status();
+}
+
+Status ControlLinks::Break(Link* link, Status why) {
+  link->broken = true;
+  broken_rank_ = link->rank;
+  return why;
 }
 
 Status ControlLinks::ReceiveFrom(Link& link, const Deliver& deliver, bool* moved) {
@@ -60,6 +70,9 @@ Status ControlLinks::ReceiveFrom(Link& link, const Deliver& deliver, bool* moved
     if (!frame->has_value()) return Status();
     *moved = true;
     HVD_TRY(deliver(link.rank, **frame));
+    // Of a socket another look is a system call. What comes later has an edge of its own; and who has moved something
+    // looks again before it sleeps.
+    if (link.ring == nullptr && link.stream->read_all()) return Status();
   }
 }
 

@@ -28,6 +28,9 @@ class ControlLinks {
   using Deliver = std::function<Status(int from_rank, std::span<const std::byte> frame)>;
   Status Receive(const Deliver& deliver, bool* moved);
   int broken_rank() const { return broken_rank_; }
+  // The same for a link whose other host answers nothing any more; see Channel::CheckPeer. The kernel's own time-out
+  // begins with what was sent after the link was cut, so it ends later.
+  Status CheckPeers(double now);
   bool AnythingToRead() const;
   bool HasUnsent() const;
   // A neighbour that has read everything need not be rung.
@@ -46,6 +49,7 @@ class ControlLinks {
     std::atomic<bool> broken{false};  // AnythingToRead looks at it without the role
   };
   Status ReceiveFrom(Link& link, const Deliver& deliver, bool* moved);
+  Status Break(Link* link, Status why);
 
   void Index(int rank);
 

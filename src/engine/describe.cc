@@ -42,6 +42,9 @@ class Members {
   }
   void AddText(const std::string& name, const std::string& value) { Add(name, Quoted(value)); }
   void AddBool(const std::string& name, bool value) { Add(name, std::string(value ? "true" : "false")); }
+  // Members of another one.
+  void Append(const std::string& text) { text_ += (text_.empty() ? "" : ",") + text; }
+  const std::string& text() const { return text_; }
   std::string Json() const { return '{' + text_ + '}'; }
 
  private:
@@ -89,13 +92,21 @@ std::string Describe(const Finished::One& finished) {
 
 }  // namespace
 
-std::string DescribeSettings(const hvd_config& c) {
+std::string DescribeSettings(const negotiation::Parameters& now, const std::string& fixed) {
   Members m;
-  m.Add("fusion_threshold_bytes", c.fusion_threshold_bytes);
-  m.Add("cycle_time_ms", c.cycle_time_ms);
+  m.Add("fusion_threshold_bytes", now.fusion_threshold_bytes);
+  m.Add("cycle_time_ms", now.cycle_time_ms);
+  m.Add("hierarchical_allreduce", int64_t{now.hierarchical_allreduce});
+  m.Add("hierarchical_allgather", int64_t{now.hierarchical_allgather});
+  m.Add("torus_allreduce", int64_t{now.torus_allreduce});
+  m.Append(fixed);
+  return m.Json();
+}
+
+std::string DescribeFixedSettings(const hvd_config& c) {
+  Members m;
   m.Add("cache_capacity", int64_t{c.cache_capacity});
   m.AddBool("disable_group_fusion", c.disable_group_fusion != 0);
-  m.Add("hierarchical_allreduce", int64_t{c.hierarchical_allreduce});
   m.AddBool("deterministic", c.deterministic != 0);
   m.AddBool("stall_check_disable", c.stall_check_disable != 0);
   m.Add("stall_warning_s", c.stall_warning_s);
@@ -105,10 +116,11 @@ std::string DescribeSettings(const hvd_config& c) {
   m.Add("store_mode", int64_t{c.store_mode});
   m.Add("thread_affinity", int64_t{c.thread_affinity});
   m.Add("log_level", int64_t{c.log_level});
+  m.AddBool("log_hide_time", c.log_hide_time != 0);
   m.AddText("timeline_path", c.timeline_path != nullptr ? c.timeline_path : "");
   m.AddBool("timeline_mark_cycles", c.timeline_mark_cycles != 0);
   m.Add("resident_bytes", c.resident_bytes);
-  return m.Json();
+  return m.text();
 }
 
 std::string DescribeRank(const Facts& rank) {

@@ -9,11 +9,14 @@
 #include "engine/counters.h"
 #include "engine/process_sets.h"
 #include "engine/submissions.h"
+#include "negotiation/parameters.h"
 
 namespace hvd::engine {
 
-// The settings of a configuration as a JSON object, by their names in hvd_config.
-std::string DescribeSettings(const hvd_config& c);
+// The settings as a JSON object, by their names in hvd_config: those that may change as they are now, and the rest of
+// the configuration, which is described at the start.
+std::string DescribeFixedSettings(const hvd_config& c);
+std::string DescribeSettings(const negotiation::Parameters& now, const std::string& fixed);
 
 // What there is to tell of a rank.
 struct Facts {

@@ -19,13 +19,14 @@ struct Descriptors {
     if (c.struct_bytes != sizeof(hvd_config)) return;
     memory.Reset(c.memory_fd);
     doorbell.Reset(c.doorbell_fd);
+    wish.Reset(c.wish_fd);
     for (int i = 0; c.peers != nullptr && i < c.n_peers; ++i) {
       const hvd_peer& p = c.peers[i];
       peers.push_back({Fd(p.memory_fd), Fd(p.doorbell_fd), Fd(p.liveness_fd), Fd(p.control_fd), Fd(p.data_fd)});
     }
   }
 
-  Fd memory, doorbell;
+  Fd memory, doorbell, wish;
   std::vector<Peer> peers;  // in the order of the configuration
 };
 

@@ -35,6 +35,7 @@ Result<Engine::Ways> Engine::Open(const hvd_config& config, const Connections::M
   Descriptors given(config);
   HVD_TRY(CheckConfig(config));
   SetLogLevel(static_cast<LogLevel>(config.log_level));
+  SetLogTime(config.log_hide_time == 0);
   SetLogPrefix("[rank " + std::to_string(config.rank) + "] ");
   auto connections = Connections::Open(config, &given, map);
   HVD_TRY(connections.status());
@@ -57,22 +58,25 @@ Result<std::unique_ptr<Engine>> Engine::Create(const hvd_config& config, const C
 Engine::Engine(const hvd_config& c, Ways ways)
     : topology_{c.rank, c.size, c.local_rank, c.local_size, c.cross_rank, c.cross_size},
       hostname_(c.hostname != nullptr ? c.hostname : ""),
-      settings_json_(DescribeSettings(c)),
+      fixed_settings_(DescribeFixedSettings(c)),
       connections_(std::move(ways.connections)),
       waker_(std::move(ways.waker)),
       watch_(std::move(ways.watch)),
-      sets_(&connections_->transports(), {c.deterministic != 0, c.hierarchical_allreduce, c.store_mode}),
+      sets_(&connections_->transports(), {c.deterministic != 0, c.store_mode}),
+      tuning_(ParametersFrom(c)),
+      stamp_(c.cycle_time_ms > 0),
       node_(NodeConfigFrom(c)),
       arrivals_(&role_),
-      executor_({&backends_, &timeline_, &connections_->transports()},
+      executor_({&backends_, &timeline_, &connections_->transports(), &tuning_},
                 {[this](BatchRun& run, const Status& status) { orders_.Finish(run, status); },
                  [this](const Status& why) { verdict_.GaveUp(why); }}),
       verdict_({&submissions_, &executor_, &node_, connections_.get(), watch_.get(), &arrivals_}),
-      feed_({&submissions_, &sets_, &timeline_, &node_, connections_.get(), &verdict_, Stamp(c.cycle_time_ms > 0)}),
-      orders_({c.rank, &submissions_, &sets_, &timeline_, &executor_, watch_.get(), &arrivals_, &verdict_, &counters_}),
-      progress_({&feed_, &orders_, &node_, &executor_, connections_.get(), watch_.get(), &verdict_, &arrivals_,
-                 Stamp(c.cycle_time_ms > 0)},
-                c.collective_timeout_s),
+      feed_({&submissions_, &sets_, &timeline_, &node_, connections_.get(), &verdict_, &stamp_}),
+      orders_({c.rank, &submissions_, &sets_, &timeline_, &executor_, watch_.get(), &arrivals_, &verdict_, &counters_,
+               &tuning_, &stamp_}),
+      progress_(
+          {&feed_, &orders_, &node_, &executor_, connections_.get(), watch_.get(), &verdict_, &arrivals_, &stamp_},
+          c.collective_timeout_s),
       spread_(connections_->neighbours() ? std::make_unique<Spread>(connections_->neighbours()) : nullptr),
       express_(MakeExpress(c, *connections_)),
       driver_({&role_, waker_.get(), watch_.get(), connections_.get(), &arrivals_, &progress_}),
@@ -86,6 +90,9 @@ Engine::Engine(const hvd_config& c, Ways ways)
 }
 
 Status Engine::Start(const hvd_config& c) {
+  // The log begins with it: each rank was given its own, and who goes another way than the others would take what lies
+  // in their stages for a result.
+  if (c.rank == 0 && !connections_->one_host()) HVD_TRY(intake_.ChangeParameters(ParametersFrom(c)));
   if (c.timeline_path != nullptr && c.timeline_path[0] != '\0')
     HVD_TRY(timeline_.Start(c.timeline_path, c.timeline_mark_cycles != 0));
   if (LogEnabled(LogLevel::kDebug)) Log(LogLevel::kDebug, "started: " + DescribeJson());
@@ -114,9 +121,16 @@ void Engine::Abort(const Status& why, bool tell_others) {
   }
 }
 
+Status Engine::Connected(int rank, Fd connection, const Status& why_not) {
+  const Status delivered = connections_->openings().Deliver(rank, std::move(connection), why_not);
+  driver_.Poll();
+  return delivered;
+}
+
 void Engine::SetLastWords(const std::string& why) { last_words_ = Shortened(why, kMostLastWords); }
 
 void Engine::Shutdown(double timeout_s) {
+  counters_.steps.Close();
   if (!background_.running()) return;
   Completion& goodbye = progress_.goodbye();
   const double deadline = NowS() + timeout_s;
@@ -135,8 +149,8 @@ void Engine::Shutdown(double timeout_s) {
 }
 
 std::string Engine::DescribeJson() {
-  return DescribeRank({topology_, hostname_, settings_json_, connections_.get(), &backends_, &sets_, &counters_,
-                       submissions_.in_flight(), verdict_.failed()});
+  return DescribeRank({topology_, hostname_, DescribeSettings(tuning_.now(), fixed_settings_), connections_.get(),
+                       &backends_, &sets_, &counters_, submissions_.in_flight(), verdict_.failed()});
 }
 
 std::string Engine::DumpJson() {

@@ -57,11 +57,17 @@ class Engine {
     return intake_.AddSet(std::move(ranks), out);
   }
   Status RemoveSet(int id, std::shared_ptr<Completion>* out) { return intake_.RemoveSet(id, out); }
+  // Rank 0, for all: see hvd_set_parameters.
+  Status ChangeParameters(const negotiation::Parameters& to) { return intake_.ChangeParameters(to); }
+  negotiation::Parameters parameters() const { return tuning_.now(); }
+  Status AwaitSteps(int64_t n, double timeout_s, Steps::Count* out) { return counters_.steps.Await(n, timeout_s, out); }
   // Submits and waits. *out: null if it is done, was successful, and its outputs are the caller's; otherwise it may be
   // unfinished after timeout_s, or a signal.
   Status Run(const hvd_op* ops, int n, double timeout_s, std::shared_ptr<Completion>* out);
   // True: done. False: the time is over, or a signal arrived.
   bool Wait(Completion& completion, double timeout_s) { return waiter_.Wait(completion, timeout_s); }
+  // The data connection to a rank that had none, or the reason why there will be none.
+  Status Connected(int rank, Fd connection, const Status& why_not);
   // One look at what can move on, without waiting.
   void Poll() { driver_.Poll(); }
 
@@ -88,7 +94,7 @@ class Engine {
   Status Start(const hvd_config& config);
 
   const hvd_topology topology_;
-  const std::string hostname_, settings_json_;
+  const std::string hostname_, fixed_settings_;
   std::string last_words_;  // for the goodbye; "": this rank ends well
 
   // ---- shared between threads
@@ -101,9 +107,11 @@ class Engine {
   ProcessSets sets_;
   Timeline timeline_;
   Counters counters_;
+  Tuning tuning_;
 
   // ---- the holder of the role only
   backend::Registry backends_;
+  Stamp stamp_;
   negotiation::Node node_;
   Arrivals arrivals_;
   Executor executor_;  // tells orders_ and verdict_ how a batch has ended: the one arrow that points down

@@ -35,6 +35,12 @@ std::string ShapeJson(const std::vector<int64_t>& shape) {
   return s + "]";
 }
 
+// Between two batches: nobody works with the group now.
+void GoBy(const negotiation::Parameters& parameters, collective::Group* group) {
+  group->hierarchical = parameters.two_level_allreduce();
+  group->hierarchical_allgather = parameters.hierarchical_allgather;
+}
+
 }  // namespace
 
 const char* TraceName(OpType type, ReduceOp op) {
@@ -51,6 +57,7 @@ void Executor::Add(const negotiation::ExecuteBatch& agreed, std::shared_ptr<Proc
   const negotiation::Request& first = *agreed.entries[0].request;
   collective::Batch& b = run.batch;
   b.seq = agreed.seq;
+  run.parameters = tools_.tuning->now();
   b.type = first.type;
   b.dtype = first.dtype;
   b.op = first.op == ReduceOp::kAverage ? ReduceOp::kSum : first.op;
@@ -78,6 +85,7 @@ void Executor::Add(const negotiation::ExecuteBatch& agreed, std::shared_ptr<Proc
 }
 
 Status Executor::Start(BatchRun& run) {
+  GoBy(run.parameters, &run.set->group);
   Result<backend::Backend*> backend = tools_.backends->Choose(run.set->group, run.batch);
   HVD_TRY(backend.status());
   if (tools_.timeline->active()) TraceStart(run, (*backend)->ActivityName(run.set->group, run.batch));

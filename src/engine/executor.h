@@ -17,6 +17,7 @@
 #include "engine/process_sets.h"
 #include "engine/submissions.h"
 #include "engine/timeline.h"
+#include "engine/tuning.h"
 #include "negotiation/actions.h"
 
 namespace hvd::engine {
@@ -28,8 +29,9 @@ struct BatchRun {
   std::vector<std::unique_ptr<Submitted>> own;                // per tensor; null: this rank has joined and stands in
   std::vector<std::unique_ptr<collective::Block>> stand_ins;  // memory behind the tensors of a joined rank
   std::vector<std::shared_ptr<const negotiation::Request>> agreed;
-  Status unable;                   // why this rank cannot take part
-  std::unique_ptr<Runner> runner;  // set once started
+  negotiation::Parameters parameters;  // in force at its place in the log
+  Status unable;                       // why this rank cannot take part
+  std::unique_ptr<Runner> runner;      // set once started
 };
 
 class Executor {
@@ -39,6 +41,7 @@ class Executor {
     backend::Registry* backends;
     Timeline* timeline;
     Transports* transports;
+    const Tuning* tuning;
   };
   // Whom it tells.
   struct Listener {
@@ -60,6 +63,7 @@ class Executor {
   size_t size() const { return runs_.size(); }
   bool running() const { return !runs_.empty() && !gave_up_; }
   bool gave_up() const { return gave_up_; }
+  uint64_t running_seq() const { return runs_.empty() ? 0 : runs_.front()->batch.seq; }
   // The rank that the running batch waits for over a channel, -1: none known.
   int waiting_for() const { return runs_.empty() ? -1 : runs_.front()->batch.waiting_for; }
   // "allreduce 'x' and 3 more", for reports.

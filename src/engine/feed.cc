@@ -7,7 +7,7 @@ namespace hvd::engine {
 
 bool Feed::PassOn() {
   if (!tools_.submissions->Take(&taken_)) return false;
-  const double now = tools_.stamp();
+  const double now = (*tools_.stamp)();
   for (Submission& submission : taken_) {
     if (tools_.verdict->failed()) break;
     std::visit([&](auto& asked) { Pass(asked, now); }, submission);
@@ -30,6 +30,8 @@ void Feed::Pass(submission::Join& join, double now) { tools_.node->Join(join.tic
 void Feed::Pass(submission::AddSet& set, double now) { tools_.node->AddSet(std::move(set.ranks), set.ticket, now); }
 
 void Feed::Pass(submission::RemoveSet& set, double now) { tools_.node->RemoveSet(set.process_set, set.ticket, now); }
+
+void Feed::Pass(submission::Change& change, double now) { tools_.node->ChangeParameters(change.to, now); }
 
 void Feed::Pass(submission::Goodbye& goodbye, double now) { tools_.node->Goodbye(now, goodbye.last_words); }
 

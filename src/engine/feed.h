@@ -21,7 +21,7 @@ class Feed {
     negotiation::Node* node;
     Connections* connections;
     Verdict* verdict;
-    Stamp stamp;
+    const Stamp* stamp;
   };
   explicit Feed(const Tools& tools) : tools_(tools) {}
 
@@ -41,6 +41,7 @@ class Feed {
   void Pass(submission::Join& join, double now);
   void Pass(submission::AddSet& set, double now);
   void Pass(submission::RemoveSet& set, double now);
+  void Pass(submission::Change& change, double now);
   void Pass(submission::Goodbye& goodbye, double now);
   void Pass(submission::Abort& abort, double now);
   void Trace(const std::vector<negotiation::Request>& group);

@@ -189,6 +189,17 @@ Status Intake::RemoveSet(int id, Out out) {
   return Status();
 }
 
+Status Intake::ChangeParameters(const negotiation::Parameters& to) {
+  if (rank_ != 0) {
+    return Status(Code::kInvalidArgument,
+                  "parameters: rank " + std::to_string(rank_) + " cannot change them for the job; let rank 0 do it.");
+  }
+  HVD_TRY(negotiation::Check(to));
+  HVD_TRY(tools_.submissions->Add(submission::Change{to}));
+  tools_.driver->Kick();
+  return Status();
+}
+
 Status Intake::Goodbye(const std::string& last_words) {
   return tools_.submissions->Add(submission::Goodbye{last_words});
 }

@@ -33,6 +33,8 @@ class Intake {
   Status Refuse(OpType type, int process_set, const std::string& name, const std::string& reason);
   Status AddSet(std::vector<int> ranks, Out out);
   Status RemoveSet(int id, Out out);
+  // kInvalidArgument: this is not rank 0, or they cannot be.
+  Status ChangeParameters(const negotiation::Parameters& to);
   Status Goodbye(const std::string& last_words);
   // *out is done when it has been obeyed. Fails when everything has failed already.
   Status Abort(const Status& why, bool tell_others, Out out);

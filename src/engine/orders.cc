@@ -24,6 +24,8 @@ void GiveResultShape(const BatchRun& run, collective::Tensor& t) {
   }
 }
 
+int64_t BytesOf(const collective::Tensor& t, DType dtype) { return static_cast<int64_t>(t.elems * SizeOf(dtype)); }
+
 }  // namespace
 
 void Orders::Obey(negotiation::Action& action) {
@@ -47,7 +49,7 @@ void Orders::Do(negotiation::Exchanged& exchanged) {
     status = status.Because(negotiation::Subject(own->type, own->name, 0) + " on rank " + std::to_string(tools_.rank));
   ++tools_.counters->batches;
   ++tools_.counters->tensors;
-  tools_.counters->finished.Note(own->type, own->process_set, own->name);
+  tools_.counters->Note(own->type, own->process_set, own->name, BytesOf(own->tensor, own->dtype));
   own->completion->results[own->index] = {agreed.dtype, std::move(own->tensor)};
   tools_.arrivals->ArriveTaken(tools_.submissions->Take(exchanged.entry.ticket)->completion, std::move(status));
 }
@@ -78,6 +80,11 @@ void Orders::Do(negotiation::AllJoined& join) {
   EndWish(join.ticket, join.last_rank, Status());
 }
 
+void Orders::Do(negotiation::ParametersChanged& change) {
+  tools_.tuning->Change(change.parameters);
+  tools_.stamp->set_exact(change.parameters.cycle_time_ms > 0);
+}
+
 void Orders::Do(negotiation::RankLeft& leaver) {
   if (leaver.rank != tools_.rank) return tools_.watch->Left(leaver.rank, /*badly=*/!leaver.exception.empty());
   left_ = true;
@@ -100,7 +107,7 @@ void Orders::Finish(BatchRun& run, const Status& status) {
   for (size_t i = 0; i < run.own.size(); ++i) {
     Submitted* own = run.own[i].get();
     if (own == nullptr) continue;
-    tools_.counters->finished.Note(own->type, own->process_set, own->name);
+    tools_.counters->Note(own->type, own->process_set, own->name, BytesOf(run.batch.tensors[i], run.batch.dtype));
     Outcome& outcome = own->completion->results[own->index];
     outcome.dtype = run.batch.dtype;
     outcome.tensor = std::move(run.batch.tensors[i]);

@@ -6,6 +6,7 @@
 #include "engine/counters.h"
 #include "engine/executor.h"
 #include "engine/timeline.h"
+#include "engine/tuning.h"
 #include "engine/verdict.h"
 #include "engine/watch.h"
 #include "negotiation/actions.h"
@@ -24,6 +25,8 @@ class Orders {
     Arrivals* arrivals;
     Verdict* verdict;
     Counters* counters;
+    Tuning* tuning;
+    Stamp* stamp;
   };
   explicit Orders(const Tools& tools) : tools_(tools) {}
 
@@ -40,6 +43,7 @@ class Orders {
   void Do(negotiation::SetRemoved& set);
   void Do(negotiation::SetChangeFailed& change);
   void Do(negotiation::AllJoined& join);
+  void Do(negotiation::ParametersChanged& change);
   void Do(negotiation::RankLeft& leaver);
   void Do(negotiation::Aborted& end);
   void Do(negotiation::Stalled& stalled);

@@ -11,7 +11,6 @@ void ProcessSets::Add(int id, std::vector<int> ranks) {
   collective::Group& g = set->group;
   g.ranks = std::move(ranks);
   g.deterministic = rules_.deterministic;
-  g.hierarchical = rules_.hierarchical;
   const Transports& t = *transports_;
   const auto mine = std::find(g.ranks.begin(), g.ranks.end(), t.rank);
   set->member = mine != g.ranks.end();

@@ -26,8 +26,7 @@ class ProcessSets {
   // How the groups go about it.
   struct Rules {
     bool deterministic = false;
-    int hierarchical = -1;  // as in Group
-    int store_mode = 0;     // as in hvd_config: 0 measure, 1 ordinary, 2 streaming
+    int store_mode = 0;  // as in hvd_config: 0 measure, 1 ordinary, 2 streaming
   };
   struct Set {
     collective::Group group;

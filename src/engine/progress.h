@@ -22,7 +22,7 @@ class Progress {
     Watch* watch;
     Verdict* verdict;
     Arrivals* arrivals;
-    Stamp stamp;
+    const Stamp* stamp;
   };
   Progress(const Tools& tools, double collective_timeout_s)
       : tools_(tools), collective_timeout_s_(collective_timeout_s) {}
@@ -44,7 +44,9 @@ class Progress {
   }
   bool AnythingSubmitted() const { return tools_.feed->any(); }  // any thread
   // Has something come that Step would take? Any thread.
-  bool AnythingReady() const { return AnythingSubmitted() || tools_.connections->links().AnythingToRead(); }
+  bool AnythingReady() const {
+    return AnythingSubmitted() || tools_.connections->links().AnythingToRead() || tools_.connections->openings().any();
+  }
 
   // A thread waits for a result: the root need not linger.
   void set_someone_waits(bool waits) { someone_waits_ = waits; }
@@ -55,8 +57,15 @@ class Progress {
 
  private:
   bool ReadLinks();
+  void LinkBroken(const Status& why);
   bool Decide();
+  bool SendOutgoing();
   void CheckMovement(double now);
+  void CheckPeers(double now);
+  bool may_wait_for_other_hosts() const {
+    return !tools_.connections->one_host() && (tools_.executor->running() || tools_.feed->any_in_flight());
+  }
+  bool HostHasMoved();
   Status TimedOut() const;
 
   const Tools tools_;
@@ -65,6 +74,8 @@ class Progress {
   std::vector<negotiation::Action> obeying_;
   bool someone_waits_ = false;
   double last_movement_s_ = 0;  // of the running batch; 0: not measured yet
+  uint64_t moves_before_ = 0;   // of the ranks of this host, when last looked
+  double next_check_s_ = 0;     // of the hosts that may be waited for
 };
 
 }  // namespace hvd::engine

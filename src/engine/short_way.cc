@@ -48,7 +48,7 @@ bool ShortWay::Run(const hvd_op& op, std::string* counted, std::shared_ptr<Compl
   }
   ++tools_.counters->batches;
   ++tools_.counters->tensors;
-  tools_.counters->finished.Note(static_cast<OpType>(op.type), 0, name);
+  tools_.counters->Note(static_cast<OpType>(op.type), 0, name, static_cast<int64_t>(small.bytes()));
   try {
     Take(small, op, out);
   } catch (const std::bad_alloc&) {  // of this rank only: the others have what they need

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/completion.h"
+#include "negotiation/parameters.h"
 #include "negotiation/request.h"
 
 namespace hvd::engine {
@@ -68,6 +69,9 @@ struct RemoveSet {
   int process_set = 0;
   uint64_t ticket = 0;
 };
+struct Change {
+  negotiation::Parameters to;
+};
 struct Goodbye {
   std::string last_words;  // empty: this rank ends well
 };
@@ -78,7 +82,7 @@ struct Abort {
 };
 }  // namespace submission
 using Submission = std::variant<submission::Tensors, submission::Refusal, submission::Join, submission::AddSet,
-                                submission::RemoveSet, submission::Goodbye, submission::Abort>;
+                                submission::RemoveSet, submission::Change, submission::Goodbye, submission::Abort>;
 
 class Submissions {
  public:

@@ -60,8 +60,9 @@ void Verdict::Lost(const Watch::Death& death, double now) {
 }
 
 bool Verdict::OthersKnowWhy(const Status& why) const {
-  // A closed data channel: its owner may only have suffered from another's death.
-  if (why.code() == Code::kPeerLost) return true;
+  // A closed data channel: its owner may only have suffered from another's death. One that falls silent says it all.
+  const auto has_left = [this](int rank) { return tools_.watch->has_left(rank); };
+  if (why.code() == Code::kPeerLost) return tools_.connections->CheckPeers(NowS(), has_left).ok();
   const transport::Neighbours* const neighbours = tools_.connections->neighbours();
   if (why.code() != Code::kInternal || neighbours == nullptr) return false;
   for (int i = 0; i < neighbours->size(); ++i) {

@@ -9,8 +9,9 @@ namespace {
 
 // A waiting thread spins this often, then gives the core away between looks: the rank that it waits for may need it.
 // With ranks that share cores that is certain (a long spin made 4 ranks on 2 cores ten times slower); with enough cores
-// other processes may be in the way.
-constexpr int kSpins = 300, kCrowdedSpins = 50;
+// other processes may be in the way. Between hosts a look costs system calls, as long as a hundred looks at memory:
+// with 300 of them, two ranks that the kernel had put on one core took 1,300 us for what takes 50 on two.
+constexpr int kSpins = 300, kCrowdedSpins = 50, kFarSpins = 16;
 // How long until it sleeps.
 constexpr double kSpinUs = 200, kCrowdedSpinUs = 500;
 // Of a step of a collective, while a waiting thread has a core of its own.
@@ -45,6 +46,8 @@ Waiter::Woken Waiter::DriveFor(Completion& completion, double deadline) {
   const bool crowded = tools_.connections->crowded();
   const double spin_s = (spin_us_ >= 0 ? spin_us_ : crowded ? kCrowdedSpinUs : kSpinUs) / 1e6;
   tools_.connections->set_inline_spins(crowded ? 0 : kInlineSpins);
+  const int near_spins = crowded ? kCrowdedSpins : kSpins;
+  const int spins = tools_.connections->one_host() ? near_spins : kFarSpins;
   tools_.waker->Hush();
   if (crowded && spread_ != nullptr) spread_->BeforeWait();
   Woken why = Woken::kProgress;
@@ -63,7 +66,7 @@ Waiter::Woken Waiter::DriveFor(Completion& completion, double deadline) {
       continue;
     }
     ++idle;
-    if (idle > (crowded ? kCrowdedSpins : kSpins)) sched_yield();
+    if (idle > spins) sched_yield();
     if (idle % 16 != 0) {
       transport::Neighbours::Pause();
       continue;

@@ -54,7 +54,7 @@ Status Waker::Make(int rank) {
 }
 
 Status Waker::WatchSocket(int fd, int rank) {
-  sockets_ = true;
+  if (!sockets_) sockets_ = true;  // once others may look, it stands
   HVD_TRY(by_socket_.Watch(fd, Sleeper::Kind::kSocket, rank));
   return waiting_.Watch(fd, Sleeper::Kind::kSocket, rank);
 }

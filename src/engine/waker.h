@@ -21,8 +21,10 @@ class Waker {
 
   // doorbell: of this rank, owned by its connections. neighbours: null if there are none.
   static Result<std::unique_ptr<Waker>> Open(int rank, int doorbell, transport::Neighbours* neighbours);
-  // Both threads that sleep on descriptors wake for it. Before either sleeps.
+  // Both threads that sleep on descriptors wake for it. Before either sleeps; later with the role, if it was expected.
   Status WatchSocket(int fd, int rank);
+  // Sockets will come while others work.
+  void ExpectSockets() { sockets_ = true; }
   Status WatchProcess(int fd, int rank);
   // A process that is gone stays gone: its descriptor is watched no longer.
   void ForgetProcess(int fd);

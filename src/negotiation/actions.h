@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "negotiation/op_text.h"
+#include "negotiation/parameters.h"
 #include "negotiation/payload.h"
 #include "negotiation/request.h"
 
@@ -59,6 +60,10 @@ struct AllJoined {
   uint64_t ticket = 0;
   int last_rank = -1;
 };
+// Every batch behind this one goes by these.
+struct ParametersChanged {
+  Parameters parameters;
+};
 // A rank said goodbye. The own rank: every batch that needs it came before; the connections may be closed once all
 // frames are out.
 struct RankLeft {
@@ -77,7 +82,7 @@ struct LogLine {
 };
 
 using Action = std::variant<ExecuteBatch, Exchanged, EntryFailed, SetAdded, SetRemoved, SetChangeFailed, AllJoined,
-                            RankLeft, Aborted, Stalled, LogLine>;
+                            ParametersChanged, RankLeft, Aborted, Stalled, LogLine>;
 
 // The actions that the engine has not taken yet.
 class Results {

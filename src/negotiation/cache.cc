@@ -32,6 +32,7 @@ void Cache::Define(uint32_t id, std::shared_ptr<const Request> request) {
     free_.pop_back();
   }
   bytes_ += Cost(*request);
+  s.turn.LogAnswered();
   s.process_set = request->process_set;
   s.request = std::move(request);
   Index(id);
@@ -80,6 +81,7 @@ void Cache::Clear(uint32_t id, uint64_t version) {
     free_.push_back(id);
   }
   ResetMarks(id);
+  s.turn.LogAnswered();
   s.in_tally = false;
   s.valid_from = version;
 }

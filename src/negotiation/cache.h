@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "negotiation/request.h"
+#include "negotiation/turn.h"
 
 namespace hvd::negotiation {
 
@@ -26,6 +27,7 @@ struct CachedRequest {
   uint64_t valid_from = 0;                 // marks sent before are void: set, group or operation has ended
   uint64_t own_ticket = 0;                 // this rank's entry, while its mark stands
   double since = 0;                        // first mark
+  Turn turn;                               // equal on all ranks at the same place of the log
   int32_t process_set = 0;
   State state = kIdle;
   bool in_tally = false;  // marks go to the full tally of the name: somebody sent something else

@@ -98,6 +98,15 @@ void Coordinator::FailClashes(const std::vector<Clash>& clashes, double now) {
   at_.log->ObeyOwn(now);
 }
 
+void Coordinator::Change(const Parameters& parameters, double now) {
+  if (!at_.place->root() || at_.abort->over()) return;
+  ByteWriter w = at_.out->Down(LogRecord::kParameters);
+  WriteParameters(parameters, &w);
+  at_.log->ObeyOwn(now);
+  pace_.fusion.threshold_bytes = parameters.fusion_threshold_bytes;
+  pace_.linger_s = parameters.cycle_time_ms / 1e3;
+}
+
 // ---- batches
 
 int32_t Coordinator::AssignId(const Request& q, double now) {

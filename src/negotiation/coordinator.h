@@ -43,8 +43,9 @@ class Coordinator {
   };
   Coordinator(const Around& around, const Pace& pace) : at_(around), pace_(pace) {}
 
-  Pace& pace() { return pace_; }
   bool wants_flush() const { return at_.place->root() && !at_.abort->over() && at_.ready->any(); }
+  // What is decided from here on goes by these.
+  void Change(const Parameters& parameters, double now);
   // Turns everything that is ready into batches, unless it is held back.
   void Flush(double now, int batches_in_flight, bool someone_waits);
   // When what lingers is due; +infinity: nothing lingers.

@@ -68,8 +68,8 @@ void Departures::ListenersTold() {
   told_last_.clear();
 }
 
-void Departures::Lost(int rank, const std::string& reason, double now) {
-  lost_.push_back({rank, reason, now + lost_grace_s_});
+void Departures::Lost(int rank, const std::string& reason, double now, double grace_s) {
+  lost_.push_back({rank, reason, now + grace_s});
   JudgeLost(now);
 }
 

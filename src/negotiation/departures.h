@@ -44,7 +44,8 @@ class Departures {
   void ListenersTold();
 
   // ---- deaths: `rank` is given time for the goodbye that may be on its way, then the job aborts
-  void Lost(int rank, const std::string& reason, double now);
+  void Lost(int rank, const std::string& reason, double now) { Lost(rank, reason, now, lost_grace_s_); }
+  void Lost(int rank, const std::string& reason, double now, double grace_s);
   void JudgeLost(double now);
   double next_judgement() const;  // +infinity: none
 

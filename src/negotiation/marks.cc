@@ -50,8 +50,39 @@ bool Marks::TryMarkOwn(const Request& own, double now) {
   if (!SameSignature(*s.request, own)) return false;
   s.own_ticket = own.ticket;
   ++own_waiting_;
-  if (own.payload != nullptr) Bring(id, {{place_.rank, *own.payload}});
+  if (own.payload != nullptr) {
+    std::vector<Payload> mine(1);
+    mine[0] = {place_.rank, *own.payload};
+    Bring(id, std::move(mine));
+  }
   Mark(id, 0, now);
+  return true;
+}
+
+void Marks::Bring(uint32_t id, std::vector<Payload> payloads) {
+  const CachedRequest& s = cache_.at(id);
+  if (s.request->group_hash != 0) return;
+  const bool of_host = place_.leads() && place_.host().Contains(payloads.front().rank);
+  payloads_.Add(id, std::move(payloads));
+  if (of_host && IsDirect(id) && HostHasBrought(id)) SendHosts(id);
+}
+
+bool Marks::MarkOfChild(uint32_t id, int source, std::vector<Payload> payloads, double now) {
+  const CachedRequest& s = cache_.at(id);
+  if (!s.in_tally) {
+    if (s.state == CachedRequest::kComplete || HasSource(cache_.mask(id), source)) return false;
+    if (!payloads.empty()) Bring(id, std::move(payloads));
+    Mark(id, source, now);
+    return true;
+  }
+  const Tally* t = tallies_.Find(s.request->key());
+  if (t->Has(source) || t->complete) return false;
+  // The leader has sent it to the others, too: they may be done by it.
+  if (place_.root() && IsDirect(id) && !payloads.empty() && !place_.host().Contains(payloads.front().rank))
+    payloads_.Add(id, std::move(payloads));
+  RankSet ranks = place_.below[source].And(sets_.at(s.process_set).ranks);
+  std::vector<Part> parts(1, {source, s.request, {}, 0, static_cast<int32_t>(id), std::move(ranks)});
+  Add(s.request->key(), t->type, std::move(parts), now);
   return true;
 }
 
@@ -129,6 +160,7 @@ void Marks::CompleteCached(uint32_t id, double now) {
 
 // False: not all members below have brought something.
 bool Marks::CompleteWithPayloads(uint32_t id) {
+  if (IsDirect(id) && place_.leads()) return CompleteDirectly(id);
   const RankSet members = place_.subtree.And(sets_.at(cache_.at(id).process_set).ranks);
   std::vector<Payload> payloads = payloads_.Take(id, static_cast<size_t>(members.count()));
   if (payloads.empty()) return false;
@@ -150,11 +182,68 @@ void Marks::CompleteTally(Tally* tally) {
   tally->complete = true;
   --incomplete_;
   if (place_.root()) {
-    to_decide_.push_back(tally->key);
+    const int32_t id = cache_.IdOf(tally->key);
+    if (id >= 0 && AllHaveBrought(static_cast<uint32_t>(id))) {
+      whole_.push_back(static_cast<uint32_t>(id));
+    } else {
+      to_decide_.push_back(tally->key);
+    }
   } else {
     ByteWriter w = out_->Up(UpRecord::kTally);
     WriteTally(*tally, &w);
   }
+}
+
+// ---- without the log
+
+bool Marks::HasBrought(uint32_t id, int rank) const {
+  const std::vector<Payload>& there = payloads_.Of(id);
+  return std::any_of(there.begin(), there.end(), [rank](const Payload& p) { return p.rank == rank; });
+}
+
+bool Marks::HostHasBrought(uint32_t id) const {
+  const std::vector<Payload>& there = payloads_.Of(id);
+  return std::count_if(there.begin(), there.end(),
+                       [this](const Payload& p) { return place_.host().Contains(p.rank); }) == place_.host().count();
+}
+
+void Marks::SendHosts(uint32_t id) {
+  ByteWriter w = out_->Beside();
+  w.Varint(id);
+  WriteTurn(cache_.at(id).turn, &w);
+  WritePayloadsOf(place_.host(), payloads_.Of(id), &w);
+}
+
+bool Marks::AllHaveBrought(uint32_t id) const {
+  return IsDirect(id) && static_cast<int>(payloads_.Of(id).size()) == place_.size;
+}
+
+void Marks::BringBeside(uint32_t id, std::vector<Payload> payloads) {
+  payloads_.Add(id, std::move(payloads));
+  if (AllHaveBrought(id) && cache_.at(id).state == CachedRequest::kComplete) whole_.push_back(id);
+}
+
+std::vector<Payload> Marks::TakePayloadsOfAll(uint32_t id) {
+  const CachedRequest& s = cache_.at(id);
+  const bool complete = s.in_tally ? tallies_.Find(s.request->key())->complete : s.state == CachedRequest::kComplete;
+  if (!complete) return {};
+  return payloads_.Take(id, static_cast<size_t>(place_.size));
+}
+
+uint64_t Marks::UseDirect(uint32_t id) {
+  ++cache_.at(id).turn.direct;
+  return UseUp(id);
+}
+
+// The leader of a host: false: its mark, or the root's decision, says that not all have brought something.
+bool Marks::CompleteDirectly(uint32_t id) {
+  const bool all = AllHaveBrought(id);
+  if (all) {
+    whole_.push_back(id);
+  } else if (place_.root()) {
+    payloads_.Drop(id);
+  }
+  return all || (!place_.root() && HostHasBrought(id));  // which has gone to the root, as to all leaders
 }
 
 // ---- from cached requests to tallies, and the end of both
@@ -178,15 +267,21 @@ void Marks::FoldCached(uint32_t id, Tally* tally) {
   }
   tally->since = std::min(tally->since, s.since);
   tally->own_ticket = s.own_ticket;
-  own_waiting_ += s.own_ticket != 0;  // ResetCached takes it back
-  ResetCached(id);
+  own_waiting_ += s.own_ticket != 0;  // ResetMarks takes it back
+  // What other leaders have sent to all lies there, too: if what opens the tally is taken back, they may all be done.
+  if (!place_.root() || !IsDirect(id)) payloads_.Drop(id);
+  ResetMarks(id);
 }
 
 void Marks::ResetCached(uint32_t id) {
+  payloads_.Drop(id);
+  ResetMarks(id);
+}
+
+void Marks::ResetMarks(uint32_t id) {
   const CachedRequest& s = cache_.at(id);
   incomplete_ -= s.state == CachedRequest::kPartial;
   own_waiting_ -= s.own_ticket != 0;
-  payloads_.Drop(id);
   cache_.ResetMarks(id);
 }
 
@@ -228,9 +323,13 @@ void Marks::Define(uint32_t id, std::shared_ptr<const Request> request) {
 }
 
 uint64_t Marks::UseCached(uint32_t id) {
+  cache_.at(id).turn.LogAnswered();
+  return UseUp(id);
+}
+
+uint64_t Marks::UseUp(uint32_t id) {
   const CachedRequest& s = cache_.at(id);
-  uint64_t ticket = s.own_ticket;
-  if (s.in_tally) ticket = UseTally(s.request->key());
+  const uint64_t ticket = s.in_tally ? UseTally(s.request->key()) : s.own_ticket;
   ResetCached(id);
   return ticket;
 }
@@ -249,6 +348,7 @@ Request Marks::Fail(NameView key, uint64_t version) {
     own.ticket = cache_.at(id).own_ticket;
     own.type = cache_.at(id).request->type;
     ResetCached(id);
+    cache_.at(id).turn.LogAnswered();
     if (version != 0) cache_.at(id).valid_from = version;
   }
   if (const Tally* t = tallies_.Find(key)) {
@@ -267,6 +367,7 @@ std::vector<Request> Marks::DropGroups(int process_set, const std::vector<uint64
     if (!s.request || s.process_set != process_set || !dropped(s.request->group_hash)) continue;
     if (s.own_ticket != 0) own.push_back(OwnEntry(s.request->type, s.request->key(), s.own_ticket));
     ResetCached(id);
+    s.turn.LogAnswered();
     s.valid_from = version;
   }
   const auto stale = [&](const Part& p) { return dropped(p.group_hash()); };

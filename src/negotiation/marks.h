@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "negotiation/cache.h"
@@ -59,17 +60,33 @@ class Marks {
     if (Covers(mask, sets_.at(s.process_set).need)) CompleteCached(id, now);
   }
   // What comes with the mark that follows. A group runs as a whole, so nothing is brought for a part of it.
-  void Bring(uint32_t id, std::vector<Payload> payloads) {
-    if (cache_.at(id).request->group_hash == 0) payloads_.Add(id, std::move(payloads));
-  }
+  void Bring(uint32_t id, std::vector<Payload> payloads);
   // Own: the usual case, cached and nothing in the way, without a copy. False: it is something else.
   bool TryMarkOwn(const Request& own, double now);
+  // The mark of a child for a cached id, and what it brings. False: it has marked it before.
+  bool MarkOfChild(uint32_t id, int source, std::vector<Payload> payloads, double now);
   // Own, or why this rank refuses it; the name is not in flight.
   void AddOwn(const Request& own, const std::optional<std::string>& refusal, double now);
   // Of one child.
   void Add(NameView key, OpType type, std::vector<Part> parts, double now);
   // Joined ranks are needed no longer.
   void RecheckGlobalSet(double now);
+  // ---- what small operations bring, where leaders exchange it directly (direct.h)
+  bool IsDirect(uint32_t id) const {
+    const CachedRequest& s = cache_.at(id);
+    return place_.direct() && s.request && s.process_set == 0 && s.request->group_hash == 0;
+  }
+  Turn TurnOf(uint32_t id) const { return id < cache_.size() ? cache_.at(id).turn : Turn(); }
+  bool HasBrought(uint32_t id, int rank) const;
+  // All that the ranks of another host bring, where it is no mark.
+  void BringBeside(uint32_t id, std::vector<Payload> payloads);
+  // Operations to which all members have brought something since the last call.
+  std::vector<uint32_t> TakeWhole() { return std::exchange(whole_, {}); }
+  // By rank; empty: the log has answered it meanwhile.
+  std::vector<Payload> TakePayloadsOfAll(uint32_t id);
+  // It is done without the log: its contributions are used up. Returns the own ticket.
+  uint64_t UseDirect(uint32_t id);
+
   // The root's next complete tally, nullptr: there is none.
   const Tally* NextToDecide();
 
@@ -87,7 +104,13 @@ class Marks {
  private:
   void CompleteCached(uint32_t id, double now);
   bool CompleteWithPayloads(uint32_t id);
+  bool CompleteDirectly(uint32_t id);
+  bool HostHasBrought(uint32_t id) const;
+  bool AllHaveBrought(uint32_t id) const;
+  void SendHosts(uint32_t id);
+  uint64_t UseUp(uint32_t id);  // the contributions of a cached id, wherever they are; returns the own ticket
   void ResetCached(uint32_t id);
+  void ResetMarks(uint32_t id);                             // all but the payloads
   Tally& OpenTally(NameView key, OpType type, double now);  // takes over the marks of the cached id, if any
   void FoldCached(uint32_t id, Tally* tally);
   void Contributed(Tally* tally);
@@ -102,6 +125,7 @@ class Marks {
   ReadyQueue* ready_;
   Cache cache_;
   Payloads payloads_;
+  std::vector<uint32_t> whole_;  // all of it is there: to be done
   TallyTable tallies_;
   std::deque<NameKey> to_decide_;
   int incomplete_ = 0;

@@ -1,5 +1,6 @@
 #include "negotiation/negotiator.h"
 
+#include <ranges>
 #include <string>
 #include <utility>
 
@@ -30,7 +31,7 @@ Pace PaceOf(const NodeConfig& c) {
 
 Node::Negotiator::Negotiator(NodeConfig c)
     : epoch(c.epoch),
-      place(FindPlace(c.rank, c.size, c.parent)),
+      place(FindPlace(c.rank, c.size, c.parent, c.leaders)),
       sets(&place),
       versions(place.sources()),
       out(static_cast<uint32_t>(c.rank), c.epoch, &versions),
@@ -44,48 +45,113 @@ Node::Negotiator::Negotiator(NodeConfig c)
       log({&place, &sets, &versions, &out, &results, &abort, &ready, &marks, &joins, &departures, &wishes, &stall}),
       coordinator({&place, &sets, &abort, &out, &results, &ready, &marks, &joins, &departures, &log}, PaceOf(c)),
       uplink({&place, &sets, &versions, &abort, &marks, &joins, &departures, &stall, &coordinator}),
-      frames_received(place.sources(), 0) {
+      direct({&place, &sets, &marks, &out, &results, &stall}),
+      inbox(place) {
   if (place.root() && c.stall_check && ShutdownIsTooEarly(c)) {
     results.Warn("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS (" + NumberText(c.stall_shutdown_s) +
                  ") is below HOROVOD_STALL_CHECK_TIME_SECONDS (" + NumberText(c.stall_warning_s) + ") and is ignored.");
   }
 }
 
+namespace {
+
+Status Refused(int from_rank, const std::string& why) {
+  return {Code::kInternal, "control frame from rank " + std::to_string(from_rank) + " refused: " + why};
+}
+
+bool SaysBeside(std::span<const std::byte> frame) {
+  return frame.size() > kFrameHeaderBytes && frame[1] == static_cast<std::byte>(Direction::kBeside);
+}
+
+}  // namespace
+
 Status Node::Negotiator::Receive(int from_rank, std::span<const std::byte> frame, double now) {
-  const auto refused = [&] { return "control frame from rank " + std::to_string(from_rank) + " refused"; };
   const bool from_parent = !place.root() && from_rank == place.parent;
-  const int source = from_parent ? 0 : place.SourceOfNeighbour(from_rank);
-  if (source < 0) {
-    const std::string self = "rank " + std::to_string(place.rank);
-    return {Code::kInternal, refused() + ": it is no neighbour of " + self + " in the tree"};
+  const Direction in_tree = from_parent ? Direction::kDown : Direction::kUp;
+  Inbox::Stream* stream = inbox.Find(from_rank, SaysBeside(frame) ? Direction::kBeside : in_tree);
+  if (stream == nullptr) {
+    return Refused(from_rank, "it is no neighbour of rank " + std::to_string(place.rank) + " in the tree");
   }
   FrameHeader header;
-  const Direction direction = from_parent ? Direction::kDown : Direction::kUp;
-  HVD_TRY(ReadHeader(frame, {direction, static_cast<uint32_t>(from_rank), epoch, 0}, &header));
-  uint32_t& expected = frames_received[source];
-  if (header.number != expected) {
-    return {Code::kInternal,
-            refused() + ": it has number " + std::to_string(header.number) + ", expected " + std::to_string(expected)};
+  HVD_TRY(ReadHeader(frame, {stream->way, static_cast<uint32_t>(from_rank), epoch, 0}, &header));
+  if (header.number != stream->received) {
+    return Refused(from_rank,
+                   "it has number " + std::to_string(header.number) + ", expected " + std::to_string(stream->received));
   }
-  ++expected;
+  ++stream->received;
   if (from_parent) stall.HeardParent(now);
   if (abort.over()) return {};
   const std::span<const std::byte> records = frame.subspan(kFrameHeaderBytes);
-  ByteReader r(records);
-  Status status = from_parent ? log.Obey(&r, now) : uplink.Receive(source, &r, now);
-  if (status.ok()) status = r.status("a record");
-  if (!status.ok()) return status.Because(refused());
-  if (from_parent && !place.children.empty()) out.ForwardDown(records);
+  HVD_TRY(stream->waits.empty() ? ReadAndKeepRest(stream, records, now) : Keep(stream, records));
   Finish(now);
   return {};
 }
 
-void Node::Negotiator::Finish(double now) {
-  if (place.root()) {
-    coordinator.Settle(now);
-  } else {
-    out.ReportVersion();
+Status Node::Negotiator::Keep(Inbox::Stream* stream, std::span<const std::byte> records) {
+  const Status status = inbox.Keep(stream, records);
+  return status.ok() ? status : Refused(stream->from, status.message());
+}
+
+// Forgets what comes behind the end of everything.
+Status Node::Negotiator::ReadAndKeepRest(Inbox::Stream* stream, std::span<const std::byte> records, double now) {
+  ByteReader r(records);
+  Status status = Read(*stream, &r, now);
+  if (status.ok()) status = r.status("a record");
+  if (!status.ok()) return Refused(stream->from, status.message());
+  const size_t read = abort.over() ? records.size() : records.size() - r.left();
+  if (stream->way == Direction::kDown && !place.children.empty()) out.ForwardDown(records.first(read));
+  return Keep(stream, records.subspan(read));
+}
+
+Status Node::Negotiator::Read(const Inbox::Stream& stream, ByteReader* r, double now) {
+  switch (stream.way) {
+    case Direction::kUp:
+      return uplink.Receive(stream.source, r, now);
+    case Direction::kDown:
+      return log.Obey(r, now);
+    case Direction::kBeside:
+      break;
   }
+  return direct.Receive(stream.from, r, now);
+}
+
+// True: some of what waited has been read. What came beside the tree first, as it was sent first: who has joined, or
+// left, has brought it before.
+bool Node::Negotiator::ReadWaiting(double now) {
+  bool any = false;
+  for (Inbox::Stream& stream : std::views::reverse(inbox.streams())) {
+    if (stream.waits.empty() || abort.over()) continue;
+    const std::vector<std::byte> records = inbox.TakeWaiting(&stream);
+    const Status status = ReadAndKeepRest(&stream, records, now);
+    if (!status.ok()) abort.Raise(status);  // as the engine does with a frame that is refused at once
+    any |= stream.waits.size() < records.size();
+  }
+  return any;
+}
+
+void Node::Negotiator::TakeBeside(const std::function<void(int, std::span<const std::byte>)>& send) {
+  if (out.has_near()) {
+    const std::span<const std::byte> frame = out.NearFrame();
+    for (const int child : place.near) {
+      if (!departures.Left(child)) send(child, frame);
+    }
+    out.ClearNear();
+  }
+  if (out.has_beside()) {
+    const std::span<const std::byte> frame = out.BesideFrame();
+    for (const int leader : place.leaders) {
+      if (leader != place.rank && !departures.Left(leader)) send(leader, frame);
+    }
+    out.ClearBeside();
+  }
+}
+
+void Node::Negotiator::Finish(double now) {
+  do {
+    direct.Settle();
+    if (place.root()) coordinator.Settle(now);
+  } while (inbox.any_waits() && ReadWaiting(now));
+  if (!place.root()) out.ReportVersion();
   if (place.children.empty()) out.ClearDown();
   stall.Observe(now);
 }

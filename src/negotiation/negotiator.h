@@ -10,15 +10,18 @@
 //   log                  obeying the order log
 //   coordinator          writing it (root)
 //   uplink               what children send
+//   direct               what small operations bring, beside the tree
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
-#include <vector>
 
 #include "negotiation/abort_state.h"
 #include "negotiation/coordinator.h"
 #include "negotiation/departures.h"
+#include "negotiation/direct.h"
+#include "negotiation/inbox.h"
 #include "negotiation/joins.h"
 #include "negotiation/marks.h"
 #include "negotiation/node.h"
@@ -38,6 +41,8 @@ struct Node::Negotiator {
   Negotiator(const Negotiator&) = delete;  // the parts know one another by address
 
   Status Receive(int from_rank, std::span<const std::byte> frame, double now);
+  // What goes beside the tree, and before all else: who gets it must not hear first what was said after it.
+  void TakeBeside(const std::function<void(int to_rank, std::span<const std::byte> frame)>& send);
   // At the end of every public call that may have changed something.
   void Finish(double now);
 
@@ -57,7 +62,14 @@ struct Node::Negotiator {
   OrderLog log;
   Coordinator coordinator;
   Uplink uplink;
-  std::vector<uint32_t> frames_received;  // per source; [0]: from the parent
+  Direct direct;
+  Inbox inbox;
+
+ private:
+  Status Keep(Inbox::Stream* stream, std::span<const std::byte> records);
+  Status Read(const Inbox::Stream& stream, ByteReader* r, double now);
+  Status ReadAndKeepRest(Inbox::Stream* stream, std::span<const std::byte> records, double now);
+  bool ReadWaiting(double now);
 };
 
 }  // namespace hvd::negotiation

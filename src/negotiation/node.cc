@@ -72,6 +72,14 @@ void Node::PeerLost(int rank, const std::string& reason, double now) {
   n_->Finish(now);
 }
 
+void Node::LinkLost(int rank, const std::string& reason, double now) {
+  constexpr double kGoodbyeS = 2;  // from the end of a connection until the log says why
+  n_->departures.Lost(rank, reason, now, kGoodbyeS);
+  n_->Finish(now);
+}
+
+bool Node::has_unread(int from_rank) const { return n_->inbox.waits_from(from_rank); }
+
 // ---- frames
 
 Status Node::Receive(int from_rank, std::span<const std::byte> frame, double now) {
@@ -79,11 +87,15 @@ Status Node::Receive(int from_rank, std::span<const std::byte> frame, double now
 }
 
 bool Node::HasOutgoing() const {
-  return (n_->out.has_up() && !n_->place.root()) || (n_->out.has_down() && !n_->place.children.empty());
+  return (n_->out.has_up() && !n_->place.root()) || (n_->out.has_down() && !n_->place.children.empty()) ||
+         n_->out.has_beside() || n_->out.has_near();
 }
+
+bool Node::brings_directly() const { return n_->out.has_beside(); }
 
 void Node::TakeOutgoing(const std::function<void(int, std::span<const std::byte>)>& send) {
   Outbox& out = n_->out;
+  n_->TakeBeside(send);
   if (out.has_up()) {
     const int parent = n_->place.parent;
     if (!n_->place.root() && !n_->departures.Left(parent)) send(parent, out.UpFrame());
@@ -120,8 +132,10 @@ void Node::Tick(double now) {
   n_->Finish(now);
 }
 
-void Node::set_fusion_threshold_bytes(int64_t bytes) { n_->coordinator.pace().fusion.threshold_bytes = bytes; }
-void Node::set_linger_s(double seconds) { n_->coordinator.pace().linger_s = seconds; }
+void Node::ChangeParameters(const Parameters& parameters, double now) {
+  n_->coordinator.Change(parameters, now);
+  n_->Finish(now);
+}
 
 std::vector<int> Node::SetIds() const { return n_->sets.Ids(); }
 std::vector<int> Node::SetRanks(int id) const {

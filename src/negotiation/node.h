@@ -27,7 +27,8 @@ struct NodeConfig {
   int size = 1;
   uint64_t epoch = 0;
   std::vector<int> parent = {-1};  // per rank: tree parent, -1 for rank 0, which is the root; parent[r] < r (tree.h)
-  int cache_capacity = -1;         // names; 0 = never cached, < 0 = as many as fit (Cache::kMostBytes)
+  std::vector<int> leaders;  // of hosts, that exchange small operations directly (DirectLeaders); empty: they do not
+  int cache_capacity = -1;   // names; 0 = never cached, < 0 = as many as fit (Cache::kMostBytes)
   int64_t fusion_threshold_bytes = 128 << 20;  // 0 = no fusion
   bool disable_group_fusion = false;           // a group is one batch of its own
   bool deterministic = false;                  // allreduces are never fused
@@ -64,12 +65,20 @@ class Node {
   // Any rank, not only neighbours; no news after its RankLeft.
   void PeerLost(int rank, const std::string& reason, double now);
 
+  // The connection to another leader that is no neighbour in the tree has ended, or to a rank of which something is
+  // unread. The same, but its goodbye may be on its way through the tree, or wait here: it is given a moment.
+  void LinkLost(int rank, const std::string& reason, double now);
+  // Frames of that rank wait here for what is on its way from others: its goodbye may be among them.
+  bool has_unread(int from_rank) const;
+
   // ---- frames. An error names the sender and what was wrong with the frame; the frame must then be taken as a broken
   // connection.
   Status Receive(int from_rank, std::span<const std::byte> frame, double now);
   bool HasOutgoing() const;
-  // Calls send(to_rank, frame) for every neighbour that has to get something: one frame each. The bytes are valid
-  // during the call.
+  // Among it is what this host brings to a small operation.
+  bool brings_directly() const;
+  // Calls send(to_rank, frame) for every neighbour, or other leader, that has to get something, in the order in which
+  // it must be sent. The bytes are valid during the call.
   void TakeOutgoing(const std::function<void(int to_rank, std::span<const std::byte> frame)>& send);
 
   // ---- the root's decisions. False on other ranks.
@@ -86,9 +95,8 @@ class Node {
   double next_deadline() const;  // +infinity when nothing is pending
   void Tick(double now);
 
-  // Tuning (autotune: root only).
-  void set_fusion_threshold_bytes(int64_t bytes);
-  void set_linger_s(double seconds);
+  // The root's: all ranks go by these (checked) from the next batch on, by ParametersChanged. Nothing on other ranks.
+  void ChangeParameters(const Parameters& parameters, double now);
 
   // ---- what is known
   std::vector<int> SetRanks(int id) const;  // empty: no such set

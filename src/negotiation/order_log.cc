@@ -38,8 +38,15 @@ void OrderLog::ObeyOwn(double now) {
 
 Status OrderLog::Obey(ByteReader* r, double now) {
   while (!r->AtEnd() && !at_.abort->over()) {
-    const Status status = ObeyOne(static_cast<LogRecord>(r->U8()), r, now);
+    const ByteReader before = *r;
+    const auto record = static_cast<LogRecord>(r->U8());
+    bool ahead = false;
+    Status status = record == LogRecord::kDone ? RootDone(r, &ahead) : ObeyOne(record, r, now);
     if (!status.ok() || !r->ok()) return status;
+    if (ahead) {
+      *r = before;
+      return {};
+    }
   }
   return {};
 }
@@ -60,6 +67,8 @@ Status OrderLog::ObeyOne(LogRecord record, ByteReader* r, double now) {
       return SetWasRemoved(r);
     case LogRecord::kJoined:
       return JoinEnded(r);
+    case LogRecord::kParameters:
+      return Change(r);
     case LogRecord::kLeft:
       return Left(r);
     case LogRecord::kStallQuery:
@@ -70,8 +79,24 @@ Status OrderLog::ObeyOne(LogRecord record, ByteReader* r, double now) {
       if (r->ok()) at_.abort->Obey(reason);
       return {};
     }
+    case LogRecord::kDone:
+      break;  // read before
   }
   return Wrong("it holds an unknown log record");
+}
+
+// The log up to here is obeyed, so this rank can only be behind in what is done without it.
+Status OrderLog::RootDone(ByteReader* r, bool* ahead) const {
+  const std::vector<DoneDirectly> done = ReadDone(r);
+  if (!r->ok()) return {};
+  for (const DoneDirectly& d : done) {
+    const Turn here = at_.marks->TurnOf(d.id);
+    if (!at_.place->direct() || d.next.answers > here.answers) {
+      return Wrong("it has done an operation directly, which cannot be");
+    }
+    *ahead |= d.next > here;
+  }
+  return {};
 }
 
 Status OrderLog::Define(ByteReader* r) {
@@ -234,6 +259,12 @@ Status OrderLog::JoinEnded(ByteReader* r) {
   if (!at_.joins->own() || last >= at_.place->size) return Wrong("it ends a join that this rank is not part of");
   at_.versions->Next();
   at_.results->Add(AllJoined{at_.joins->End(), last});
+  return {};
+}
+
+Status OrderLog::Change(ByteReader* r) {
+  const Parameters parameters = ReadParameters(r);
+  if (r->ok()) at_.results->Add(ParametersChanged{parameters});
   return {};
 }
 

@@ -39,13 +39,15 @@ class OrderLog {
   };
   explicit OrderLog(const Around& around) : at_(around) {}
 
-  // Of a frame. An error says what is wrong with it.
+  // Of a frame. An error says what is wrong with it. Stops before the news of an operation that is done directly, and
+  // not yet here: what comes behind it waits for what is on its way from others.
   Status Obey(ByteReader* r, double now);
   // What the root has written since.
   void ObeyOwn(double now);
 
  private:
   Status ObeyOne(LogRecord record, ByteReader* r, double now);
+  Status RootDone(ByteReader* r, bool* ahead) const;
   Status Define(ByteReader* r);
   Status Batch(ByteReader* r);
   Status Exchange(ByteReader* r);
@@ -55,6 +57,7 @@ class OrderLog {
   Status SetWasAdded(ByteReader* r);
   Status SetWasRemoved(ByteReader* r);
   Status JoinEnded(ByteReader* r);
+  Status Change(ByteReader* r);
   Status Left(ByteReader* r);
   void EndSet(int id, const Status& why);
 

@@ -6,12 +6,25 @@
 
 namespace hvd::negotiation {
 
+namespace {
+
+void WritePayload(const Payload& p, ByteWriter* w) {
+  w->Varint(static_cast<uint32_t>(p.rank));
+  w->Varint(p.bytes.size());
+  w->Bytes(p.bytes);
+}
+
+}  // namespace
+
 void WritePayloads(const std::vector<Payload>& payloads, ByteWriter* w) {
   w->Varint(payloads.size());
+  for (const Payload& p : payloads) WritePayload(p, w);
+}
+
+void WritePayloadsOf(const RankSet& ranks, const std::vector<Payload>& payloads, ByteWriter* w) {
+  w->Varint(static_cast<uint64_t>(ranks.count()));
   for (const Payload& p : payloads) {
-    w->Varint(static_cast<uint32_t>(p.rank));
-    w->Varint(p.bytes.size());
-    w->Bytes(p.bytes);
+    if (ranks.Contains(p.rank)) WritePayload(p, w);
   }
 }
 
@@ -32,6 +45,19 @@ std::vector<Payload> ReadPayloads(ByteReader* r, int size) {
   return payloads;
 }
 
+void Payloads::Add(uint32_t id, Payload payload) {
+  std::vector<Payload>& there = of_[id];
+  const auto behind = std::upper_bound(there.begin(), there.end(), payload.rank,
+                                       [](int rank, const Payload& p) { return rank < p.rank; });
+  there.insert(behind, std::move(payload));
+}
+
+const std::vector<Payload>& Payloads::Of(uint32_t id) const {
+  static const std::vector<Payload> kNone;
+  const auto found = of_.find(id);
+  return found == of_.end() ? kNone : found->second;
+}
+
 void Payloads::Add(uint32_t id, std::vector<Payload> payloads) {
   for (Payload& p : payloads) Add(id, std::move(p));
 }
@@ -42,7 +68,6 @@ std::vector<Payload> Payloads::Take(uint32_t id, size_t expected) {
   std::vector<Payload> payloads = std::move(found->second);
   of_.erase(found);
   if (payloads.size() != expected) return {};  // others have brought nothing: they go the usual way
-  std::sort(payloads.begin(), payloads.end(), [](const Payload& a, const Payload& b) { return a.rank < b.rank; });
   return payloads;
 }
 

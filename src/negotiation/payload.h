@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "negotiation/rank_set.h"
 
 namespace hvd::negotiation {
 
@@ -21,13 +22,17 @@ struct Payload {
 inline constexpr size_t kMostPayloadBytes = 64 << 10;
 
 void WritePayloads(const std::vector<Payload>& payloads, ByteWriter* w);
+// Those of some ranks, which must all be there.
+void WritePayloadsOf(const RankSet& ranks, const std::vector<Payload>& payloads, ByteWriter* w);
 std::vector<Payload> ReadPayloads(ByteReader* r, int size);  // 0 <= rank < size, ascending
 
 class Payloads {
  public:
-  void Add(uint32_t id, Payload payload) { of_[id].push_back(std::move(payload)); }
+  void Add(uint32_t id, Payload payload);
   void Add(uint32_t id, std::vector<Payload> payloads);
-  // All of an operation, by rank, if there are so many; they are here no longer.
+  // What is there of an operation, by rank.
+  const std::vector<Payload>& Of(uint32_t id) const;
+  // All of an operation, by rank, if there are so many; else none. They are here no longer.
   std::vector<Payload> Take(uint32_t id, size_t expected);
   void Drop(uint32_t id) {
     if (!of_.empty()) of_.erase(id);

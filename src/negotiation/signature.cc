@@ -157,11 +157,22 @@ Status CheckParameters(const TallyView& t, const std::string& subject) {
   return {};
 }
 
+// For a joined rank stands what changes nothing, and is multiplied like everything else: then it changes the result.
+bool FactorReachesStandIns(const Request& r) {
+  if (r.op == ReduceOp::kProduct) return r.prescale != 1.0;
+  return (r.op == ReduceOp::kMin || r.op == ReduceOp::kMax) && !(r.prescale > 0);
+}
+
 // What holds for each rank by itself, and joined ranks.
 Status CheckRules(const TallyView& t, const Request& r, const std::string& subject) {
   if (!t.absent.empty() && r.type != OpType::kAllreduce) {
     return {Code::kMismatch, subject + ": " + t.absent.Text() + (t.absent.count() == 1 ? " has" : " have") +
                                  " joined; only allreduce can run while a rank has joined."};
+  }
+  if (!t.absent.empty() && FactorReachesStandIns(r)) {
+    return {Code::kMismatch, subject + ": " + t.absent.Text() + (t.absent.count() == 1 ? " has" : " have") +
+                                 " joined; op " + NameOf(r.op) + " with prescale_factor " + Number(r.prescale) +
+                                 " cannot run while a rank has joined. Multiply the tensor before the call."};
   }
   const bool by_rows = FirstExtentIsFree(r.type) || r.type == OpType::kReducescatter;
   if (by_rows && r.shape.empty()) {

@@ -2,8 +2,18 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace hvd::negotiation {
+namespace {
+
+// Its place among them; -1: it is not there.
+int NumberIn(const std::vector<int>& ascending, int rank) {
+  const auto it = std::lower_bound(ascending.begin(), ascending.end(), rank);
+  return it != ascending.end() && *it == rank ? static_cast<int>(it - ascending.begin()) : -1;
+}
+
+}  // namespace
 
 std::vector<int> BuildTree(const std::vector<int>& host_of_rank, int fan_out) {
   fan_out = std::max(fan_out, 1);
@@ -25,6 +35,16 @@ std::vector<int> BuildTree(const std::vector<int>& host_of_rank, int fan_out) {
   return parent;
 }
 
+std::vector<int> DirectLeaders(const std::vector<int>& host_of_rank) {
+  std::vector<int> leaders;
+  std::unordered_set<int> hosts;
+  for (int r = 0; r < static_cast<int>(host_of_rank.size()); ++r) {
+    if (hosts.insert(host_of_rank[r]).second) leaders.push_back(r);
+  }
+  const int n = static_cast<int>(leaders.size());
+  return n >= 2 && n <= kMostDirectHosts ? leaders : std::vector<int>();
+}
+
 int TreeDepth(const std::vector<int>& parent) {
   std::vector<int> depth(parent.size(), 0);
   int deepest = 0;
@@ -36,11 +56,32 @@ int TreeDepth(const std::vector<int>& parent) {
 }
 
 int Place::SourceOfNeighbour(int child_rank) const {
-  auto it = std::lower_bound(children.begin(), children.end(), child_rank);
-  return it != children.end() && *it == child_rank ? static_cast<int>(it - children.begin()) + 1 : -1;
+  const int child = NumberIn(children, child_rank);
+  return child >= 0 ? child + 1 : -1;
 }
 
-Place FindPlace(int rank, int size, const std::vector<int>& parent) {
+namespace {
+
+void FindLeaders(const std::vector<int>& parent, const std::vector<int>& leaders, Place* p) {
+  p->leaders = leaders;
+  p->own_leader = NumberIn(leaders, p->rank);
+  p->host_of.resize(leaders.size());
+  std::vector<int> leader_of(static_cast<size_t>(p->size), 0);
+  for (int r = 0; r < p->size; ++r) {
+    const int own = NumberIn(leaders, r);
+    leader_of[r] = own >= 0 ? own : leader_of[parent[r]];  // parent[r] < r: known already
+    p->host_of[leader_of[r]].Append(r, r);
+  }
+  for (const int child : p->children) {
+    if (NumberIn(leaders, child) < 0) p->near.push_back(child);
+  }
+}
+
+}  // namespace
+
+int Place::LeaderNumber(int of_rank) const { return NumberIn(leaders, of_rank); }
+
+Place FindPlace(int rank, int size, const std::vector<int>& parent, const std::vector<int>& leaders) {
   Place p;
   p.rank = rank;
   p.size = size;
@@ -65,6 +106,7 @@ Place FindPlace(int rank, int size, const std::vector<int>& parent) {
     if (inner[r]) p.inner.Append(r, r);
   }
   for (const RankSet& b : p.below) p.subtree.AddAll(b);
+  if (!leaders.empty()) FindLeaders(parent, leaders, &p);
   return p;
 }
 

@@ -14,8 +14,15 @@ Status Twice(const std::string& name) { return Wrong("it marks '" + name + "' tw
 
 Status Uplink::Receive(int source, ByteReader* r, double now) {
   while (!r->AtEnd() && !at_.abort->over()) {
-    const Status status = ReceiveOne(static_cast<UpRecord>(r->U8()), source, r, now);
+    const ByteReader before = *r;
+    const auto record = static_cast<UpRecord>(r->U8());
+    bool ahead = false;
+    Status status = record == UpRecord::kDone ? OthersDone(source, r, &ahead) : ReceiveOne(record, source, r, now);
     if (!status.ok() || !r->ok()) return status;
+    if (ahead) {
+      *r = before;
+      return {};
+    }
   }
   return {};
 }
@@ -52,6 +59,8 @@ Status Uplink::ReceiveOne(UpRecord record, int source, ByteReader* r, double now
       return {};
     case UpRecord::kStallReport:
       return StallReport(source, r, now);
+    case UpRecord::kDone:
+      break;  // read before
   }
   return Wrong("it holds an unknown record");
 }
@@ -86,20 +95,24 @@ Status Uplink::MarkOne(uint32_t id, int source, std::vector<Payload> payloads, d
   if (!HasSource(at_.sets->at(s.process_set).members, source)) {
     return Wrong("it marks '" + s.request->name + "' of a process set it is not in");
   }
-  if (s.in_tally) return MarkedInTally(id, source, now);
-  if (s.state == CachedRequest::kComplete || HasSource(cache.mask(id), source)) return Twice(s.request->name);
-  if (!payloads.empty()) marks.Bring(id, std::move(payloads));
-  marks.Mark(id, source, now);
-  return {};
+  if (!payloads.empty() && marks.IsDirect(id) && at_.place->LeaderNumber(at_.place->rank_of(source)) >= 0) {
+    return Wrong("it brings to '" + s.request->name + "' what all leaders must get directly");
+  }
+  return marks.MarkOfChild(id, source, std::move(payloads), now) ? Status() : Twice(s.request->name);
 }
 
-Status Uplink::MarkedInTally(uint32_t id, int source, double now) {
-  const CachedRequest& s = at_.marks->cache().at(id);
-  const Tally* t = at_.marks->tallies().Find(s.request->key());
-  if (t->Has(source) || t->complete) return Twice(s.request->name);
-  RankSet ranks = at_.place->below[source].And(at_.sets->at(s.process_set).ranks);
-  std::vector<Part> parts(1, {source, s.request, {}, 0, static_cast<int32_t>(id), std::move(ranks)});
-  at_.marks->Add(s.request->key(), t->type, std::move(parts), now);
+// The root has sent the last log that its child has obeyed, so it cannot be behind that.
+Status Uplink::OthersDone(int source, ByteReader* r, bool* ahead) {
+  const std::vector<DoneDirectly> done = ReadDone(r);
+  if (!r->ok()) return {};
+  for (const DoneDirectly& d : done) {
+    const Turn here = at_.marks->TurnOf(d.id);
+    const bool leader = at_.place->LeaderNumber(at_.place->rank_of(source)) >= 0;
+    if (!at_.place->root() || !leader || d.next.answers > here.answers) {
+      return Wrong("it has done an operation directly, which cannot be");
+    }
+    *ahead |= d.next > here;
+  }
   return {};
 }
 

@@ -34,6 +34,8 @@ class Uplink {
   };
   explicit Uplink(const Around& around) : at_(around) {}
 
+  // Stops before the news of an operation that is done directly, and not yet here: what comes behind it waits for what
+  // is on its way from others.
   Status Receive(int source, ByteReader* r, double now);
 
  private:
@@ -41,7 +43,7 @@ class Uplink {
   Status Marked(int source, ByteReader* r, double now);
   Status Brought(int source, ByteReader* r, double now);
   Status MarkOne(uint32_t id, int source, std::vector<Payload> payloads, double now);
-  Status MarkedInTally(uint32_t id, int source, double now);
+  Status OthersDone(int source, ByteReader* r, bool* ahead);
   Status Contributed(int source, ByteReader* r, double now);
   bool IsVoid(const WireTally& tally, int source) const;
   Status Check(const WireTally& tally, int source) const;

@@ -137,6 +137,15 @@ RankSet ReadRanks(ByteReader* r, int size) {
   return ranks;
 }
 
+std::vector<DoneDirectly> ReadDone(ByteReader* r) {
+  std::vector<DoneDirectly> done(r->Count(3));
+  for (DoneDirectly& d : done) {
+    d.id = r->Varint32();
+    d.next = ReadTurn(r);
+  }
+  return done;
+}
+
 void WriteStatus(const Status& status, ByteWriter* w) {
   w->U8(static_cast<uint8_t>(status.code()));
   w->Text(status.message());

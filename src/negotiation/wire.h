@@ -15,13 +15,16 @@
 #include "negotiation/rank_set.h"
 #include "negotiation/request.h"
 #include "negotiation/tally.h"
+#include "negotiation/turn.h"
 
 namespace hvd::negotiation {
 
-inline constexpr uint8_t kWireVersion = 2;
+inline constexpr uint8_t kWireVersion = 3;
 inline constexpr size_t kFrameHeaderBytes = 18;
 
-enum class Direction : uint8_t { kUp = 0, kDown = 1 };
+// kBeside: what small operations bring, between the leaders of hosts and from a leader down its host. Its records have
+// no kind: id, turn, payloads (of the sender's host, or of all members).
+enum class Direction : uint8_t { kUp = 0, kDown = 1, kBeside = 2 };
 
 enum class UpRecord : uint8_t {
   kVersion = 1,  // version: the records behind were sent after the sender obeyed the log up to it
@@ -34,6 +37,7 @@ enum class UpRecord : uint8_t {
   kStallNotice,  // a tally below is old
   kStallReport,  // answer to kStallQuery
   kPayloads,     // id, payloads: a mark, and what every member below the sender brings
+  kDone,         // what comes behind was sent after these operations were done directly: count, (id, the next turn)
 };
 
 enum class LogRecord : uint8_t {
@@ -48,6 +52,8 @@ enum class LogRecord : uint8_t {
   kStallQuery,   // number, names; not part of the order
   kAbort,        // code, text; not part of the order
   kExchanged,    // id, payloads: what every member has brought; the operation needs nothing else
+  kDone,         // as above
+  kParameters,   // what the ranks go by from here on (parameters.h)
 };
 
 struct FrameHeader {
@@ -69,6 +75,13 @@ void ReadRequestBody(ByteReader* r, Request* request);
 
 void WriteRanks(const RankSet& ranks, ByteWriter* w);
 RankSet ReadRanks(ByteReader* r, int size);  // 0 <= rank < size
+
+// A kDone record, written by the outbox.
+struct DoneDirectly {
+  uint32_t id = 0;
+  Turn next;  // of the id, when that is done
+};
+std::vector<DoneDirectly> ReadDone(ByteReader* r);
 
 void WriteStatus(const Status& status, ByteWriter* w);
 Status ReadStatus(ByteReader* r);  // never ok: fails the reader instead

@@ -41,6 +41,7 @@ struct ArenaWords {
   std::atomic<uint32_t> express_sleepers{0};          // on the express word; too many when one was killed there
   alignas(64) std::atomic<uint32_t> shared_cores{0};  // 1: some rank of this host sees ranks that share cores
   std::atomic<uint32_t> express_ways{0};              // how they wait for one another then; the first rank's to change
+  alignas(64) std::atomic<uint64_t> moves{0};         // (batch << 24) | count of what has moved it, also between hosts
 };
 
 // Cursors of the byte ring from this rank to a neighbour (written) and of the ring from the neighbour to this rank

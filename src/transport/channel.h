@@ -17,6 +17,9 @@ class Channel {
   virtual Result<size_t> Write(std::span<const std::byte> bytes) = 0;
   // Gives as many bytes as are there now; 0 = nothing yet. kPeerLost when the peer closed and all its bytes were read.
   virtual Result<size_t> Read(std::span<std::byte> bytes) = 0;
+  // kPeerLost: nothing gets through to the peer's host or back any more. To be asked at least twice a second while
+  // bytes are waited for. now: in seconds.
+  virtual Status CheckPeer(double /*now*/) { return Status(); }
   // Descriptor to wait on (epoll), or -1 when a doorbell announces new bytes.
   virtual int fd() const { return -1; }
   virtual int peer() const = 0;  // global rank

@@ -114,6 +114,7 @@ Status FrameStream::Fill(size_t want) {
   if (in_.size() < target) in_.resize(std::max(target, kReadBytes));
   const Result<size_t> n = channel_->Read(std::span(in_).subspan(end_));
   if (!n.ok()) return Fail(n.status());
+  emptied_ = *n < in_.size() - end_;
   end_ += *n;
   return Status();
 }

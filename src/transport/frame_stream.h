@@ -50,6 +50,10 @@ class FrameStream {
   // arrived whole before the peer closed are delivered first; then the failure is.
   Result<std::optional<std::span<const std::byte>>> Receive();
 
+  // Whether the last look at the channel has emptied it, and everything from it is delivered: another look at once
+  // would find nothing.
+  bool read_all() const { return begin_ == end_ && emptied_; }
+
   int peer() const { return channel_->peer(); }
   Channel* channel() const { return channel_; }
 
@@ -79,6 +83,7 @@ class FrameStream {
   size_t sent_ = 0;
   std::vector<std::byte> in_;  // [begin_, end_) was read and not yet delivered
   size_t begin_ = 0, end_ = 0;
+  bool emptied_ = false;          // by the last read
   std::vector<std::byte> frame_;  // the pieces so far of one that has several
   bool delivered_ = false;        // it was whole, and has been looked at
   uint64_t sent_pieces_ = 0, received_pieces_ = 0;

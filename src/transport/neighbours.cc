@@ -24,6 +24,15 @@ Neighbours::Neighbours(std::vector<Member> members, int self) : members_(std::mo
   pending_ring_.resize(members_.size());
 }
 
+uint64_t Neighbours::Moves(uint64_t seq) const {
+  uint64_t sum = 0;
+  for (const Arena& arena : arenas_) {
+    const uint64_t moves = arena.words().moves.load(std::memory_order_relaxed);
+    if (moves >> kMoveBits == (seq << kMoveBits) >> kMoveBits) sum += moves & kMoveMask;
+  }
+  return sum;
+}
+
 void Neighbours::Publish(uint64_t value) {
   own().words().progress.store(value, std::memory_order_seq_cst);
   NotifyAll();

@@ -52,6 +52,14 @@ class Neighbours {
   void Publish(uint64_t value);
   // This rank gives up batch `seq` and all later ones: who waits for it fails instead of waiting on.
   void Abandon(uint64_t seq);
+  // Something of a batch has moved here. A rank that waits for this one sees it, also when that was between hosts.
+  void NoteMove(uint64_t seq) {
+    std::atomic<uint64_t>& moves = own().words().moves;
+    moves.store(seq << kMoveBits | ((moves.load(std::memory_order_relaxed) + 1) & kMoveMask),
+                std::memory_order_relaxed);
+  }
+  // A number that changes when a rank of this host has moved something of this batch.
+  uint64_t Moves(uint64_t seq) const;
   // Why a member abandoned the batch: it died, or failed itself.
   Status Abandoned(int local) const;
   void MarkLost(int local, Status why);
@@ -121,6 +129,9 @@ class Neighbours {
   const std::shared_ptr<ResidentHeap>& heap() const { return heap_; }
 
  private:
+  static constexpr int kMoveBits = 24;
+  static constexpr uint64_t kMoveMask = (uint64_t{1} << kMoveBits) - 1;
+
   Neighbours(std::vector<Member> members, int self);
   void Ring(int local);
 

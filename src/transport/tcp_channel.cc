@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -33,8 +34,12 @@ bool SetLiveness(int fd, TcpUse use) {
   return SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1) &&
          SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, kTcpDeadAfterS - kProbes) &&
          SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1) && SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, kProbes) &&
-         (use == TcpUse::kData || SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kTcpDeadAfterS * 1000));
+         // 0: whoever opened the connection may have set it.
+         SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, use == TcpUse::kData ? 0 : kTcpDeadAfterS * 1000);
 }
+
+// Looked at half a second before the rest, so that all of them come to the same end in time.
+constexpr double kSilentAfterS = kTcpDeadAfterS - 0.5;
 
 }  // namespace
 
@@ -73,10 +78,28 @@ Result<size_t> TcpChannel::Read(std::span<std::byte> bytes) {
   }
 }
 
-Status TcpChannel::Lost(const char* doing, size_t bytes, int error) const {
-  const bool silent = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
-  std::string text = "[tcp] rank " + std::to_string(peer_) +
-                     (silent ? " no longer answers" : " closed the connection") + " while rank " +
+Status TcpChannel::CheckPeer(double now) {
+  tcp_info info = {};
+  socklen_t n = sizeof info;
+  if (!silent_.ok() || getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &n) != 0) return silent_;  // or it is no TCP
+  const double heard_ms = std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv);
+  const Silence::Facts facts{info.tcpi_unacked > 0 || info.tcpi_probes > 0, info.tcpi_last_data_sent / 1e3,
+                             heard_ms / 1e3, info.tcpi_probes};
+  if (silence_.Judge(facts, now, kSilentAfterS))
+    silent_ = NoAnswer("nothing has come back for " + std::to_string(static_cast<int>(heard_ms / 1e3)) + " s");
+  return silent_;
+}
+
+Status TcpChannel::NoAnswer(const std::string& fact) const {
+  return Status(Code::kPeerLost, "[tcp] rank " + std::to_string(peer_) + " no longer answers rank " +
+                                     std::to_string(self_) + ": " + fact +
+                                     "; is the link between their hosts cut, or a host down?");
+}
+
+Status TcpChannel::Lost(const char* doing, size_t bytes, int error) {
+  if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH)
+    return silent_ = NoAnswer(std::strerror(error));
+  std::string text = "[tcp] rank " + std::to_string(peer_) + " closed the connection while rank " +
                      std::to_string(self_) + " was " + doing + " " + std::to_string(bytes) + " bytes";
   if (error != 0) text += std::string(": ") + std::strerror(error);
   return Status(Code::kPeerLost, text + ".");

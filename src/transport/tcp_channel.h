@@ -5,13 +5,14 @@
 // process: keepalive probes on an idle connection, and TCP_USER_TIMEOUT where bytes are under way. The latter is set on
 // control connections only: Linux (5.11 and later) also counts a peer that is alive but does not read (a stopped
 // process with a full window) as timed out, and in the data plane that must stay a CollectiveTimeoutError after the
-// user's own deadline. A dead host is therefore found by its control connection.
+// user's own deadline. There Silence (silence.h) tells the two apart, while a batch waits.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "transport/channel.h"
+#include "transport/silence.h"
 
 namespace hvd::transport {
 
@@ -30,15 +31,19 @@ class TcpChannel final : public Channel {
 
   Result<size_t> Write(std::span<const std::byte> bytes) override;
   Result<size_t> Read(std::span<std::byte> bytes) override;
+  Status CheckPeer(double now) override;
   int fd() const override { return fd_; }
   int peer() const override { return peer_; }
   const char* kind() const override { return "tcp"; }
 
  private:
   TcpChannel(int fd, int self, int peer) : fd_(fd), self_(self), peer_(peer) {}
-  Status Lost(const char* doing, size_t bytes, int error) const;
+  Status Lost(const char* doing, size_t bytes, int error);
+  Status NoAnswer(const std::string& fact) const;
 
   int fd_, self_, peer_;
+  Silence silence_;
+  Status silent_;  // how it was found that nothing gets through any more
 };
 
 }  // namespace hvd::transport

@@ -61,25 +61,28 @@ Task Allgather(const Group& group, Batch& batch) {
     for (int m = 0; m < member; ++m) rows += static_cast<size_t>(t.received_rows[m]);
     return rows;
   };
-  for (Tensor& t : batch.tensors) {
-    std::byte* own = t.output + rows_before(t, group.index) * t.row_elems * unit;
-    HVD_CO_TRY(co_await CopyOwn(own, t.input, t.elems * unit));
-  }
+  std::vector<OwnCopy> copies;
+  copies.reserve(batch.tensors.size());
+  for (Tensor& t : batch.tensors)
+    copies.push_back({t.output + rows_before(t, group.index) * t.row_elems * unit, t.input, t.elems * unit});
   std::vector<size_t> starts{0};
   PlanRun::Work work;
   for (int r = 0; r < n; ++r) {
     const int member = team.member[(team.index + r) % n];
     for (Tensor& t : batch.tensors) {
-      const size_t row_bytes = t.row_elems * unit;
-      work.output.Add(t.output + rows_before(t, member) * row_bytes,
-                      static_cast<size_t>(t.received_rows[member]) * row_bytes);
+      const size_t row_bytes = t.row_elems * unit, bytes = static_cast<size_t>(t.received_rows[member]) * row_bytes;
+      if (r == 0) {
+        work.output.Add(t.input, bytes);  // only sent
+      } else {
+        work.output.Add(t.output + rows_before(t, member) * row_bytes, bytes);
+      }
     }
     starts.push_back(work.output.bytes());
   }
-  work.plan = PlanAllgather(ShapeOf(n, team.index, work.output.bytes(), 1), starts);
+  work.plan = PlanAllgather(MovedShape(n, team.index, work.output.bytes()), starts);
   work.seq = batch.seq;
   PlanRun run(team, std::move(work), &group.scratch, &batch.waiting_for);
-  co_return co_await run.Finish();
+  co_return co_await FinishCopying(run, copies);
 }
 
 }  // namespace hvd::collective::channels

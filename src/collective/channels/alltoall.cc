@@ -54,6 +54,7 @@ Task Alltoall(const Group& group, Batch& batch) {
   HVD_CO_TRY(co_await AgreeOnRows(group, team, batch));
   const size_t unit = SizeOf(batch.dtype);
   std::vector<Range> sends, receives;
+  std::vector<OwnCopy> copies;
   PlanRun::Work work;
   for (int p = 0; p < team.size(); ++p) {
     const int member = team.member[p];
@@ -64,18 +65,18 @@ Task Alltoall(const Group& group, Batch& batch) {
       std::byte* to = t.output + RowsBefore(t.received_rows, member) * row_bytes;
       work.input.Add(from, static_cast<size_t>(t.splits[member]) * row_bytes);
       work.output.Add(to, static_cast<size_t>(t.received_rows[member]) * row_bytes);
-      if (member == group.index)
-        HVD_CO_TRY(co_await CopyOwn(to, from, static_cast<size_t>(t.splits[member]) * row_bytes));
+      if (member == group.index) copies.push_back({to, from, static_cast<size_t>(t.splits[member]) * row_bytes});
     }
     send.end = work.input.bytes();
     receive.end = work.output.bytes();
     sends.push_back(send);
     receives.push_back(receive);
   }
-  work.plan = PairwiseExchange(ShapeOf(team.size(), team.index, work.input.bytes(), 1), sends, receives);
+  work.plan =
+      PairwiseExchange(ShapeOf(team.size(), team.index, work.input.bytes(), 1, kMovedSegmentBytes), sends, receives);
   work.seq = batch.seq;
   PlanRun run(team, std::move(work), &group.scratch, &batch.waiting_for);
-  co_return co_await run.Finish();
+  co_return co_await FinishCopying(run, copies);
 }
 
 }  // namespace hvd::collective::channels

@@ -23,11 +23,11 @@ Task Broadcast(const Group& group, Batch& batch) {
   work.plan = PlanBroadcast(ShapeOf(team.size(), team.index, work.input.bytes(), 1), root, 1);
   work.seq = batch.seq;
   PlanRun run(team, std::move(work), &group.scratch, &batch.waiting_for);
-  HVD_CO_TRY(co_await run.Finish());
-  if (is_root) {
-    for (const Tensor& t : batch.tensors) HVD_CO_TRY(co_await CopyOwn(t.output, t.input, t.elems * unit));
+  std::vector<OwnCopy> copies;
+  for (const Tensor& t : batch.tensors) {
+    if (is_root) copies.push_back({t.output, t.input, t.elems * unit});
   }
-  co_return Status();
+  co_return co_await FinishCopying(run, copies);
 }
 
 // ceil(log2 n) steps of one byte. Invariant: that of Dissemination.

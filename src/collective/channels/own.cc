@@ -8,7 +8,7 @@
 
 namespace hvd::collective::channels {
 namespace {
-constexpr size_t kTurnElems = 64 << 10;
+constexpr size_t kElemsOfTurn = 64 << 10;
 constexpr size_t kTurnBytes = 512 << 10;
 }  // namespace
 
@@ -21,19 +21,32 @@ Task CopyOwn(std::byte* dst, const std::byte* src, size_t bytes) {
   co_return Status();
 }
 
+Task FinishCopying(PlanRun& run, const std::vector<OwnCopy>& copies) {
+  size_t moved = 0;
+  HVD_CO_TRY(run.Advance(&moved));
+  for (const OwnCopy& copy : copies) {
+    for (size_t at = 0; at < copy.bytes && copy.dst != copy.src; at += kTurnBytes) {
+      kernels::Copy(copy.dst + at, copy.src + at, std::min(kTurnBytes, copy.bytes - at));
+      HVD_CO_TRY(run.Advance(&moved));
+      co_await Yield();
+    }
+  }
+  co_return co_await run.Finish();
+}
+
 Task PrescaleOwn(Batch& batch) {
   if (batch.prescale == 1.0) co_return Status();
   const ReduceOp op = batch.op == ReduceOp::kAdasum ? ReduceOp::kSum : batch.op;
   const size_t unit = SizeOf(batch.dtype);
   size_t turn = 0;
   for (const Tensor& t : batch.tensors) {
-    for (size_t at = 0; at < t.elems; at += kTurnElems) {
-      const size_t n = std::min(kTurnElems, t.elems - at);
+    for (size_t at = 0; at < t.elems; at += kElemsOfTurn) {
+      const size_t n = std::min(kElemsOfTurn, t.elems - at);
       const void* src = t.input + at * unit;
       void* dst = t.output + at * unit;
       kernels::Reduce({batch.dtype, op, {batch.prescale, 1.0}, &src, 1, &dst, 1, n});
       turn += n;
-      if (turn >= kTurnElems) {
+      if (turn >= kElemsOfTurn) {
         turn = 0;
         co_await Yield();
       }

@@ -4,10 +4,18 @@
 
 #include "base/task.h"
 #include "collective/batch.h"
+#include "collective/channels/plan_run.h"
 
 namespace hvd::collective::channels {
 
 Task CopyOwn(std::byte* dst, const std::byte* src, size_t bytes);
+struct OwnCopy {
+  std::byte* dst;
+  const std::byte* src;
+  size_t bytes;
+};
+// Runs to the end; the copies, which touch nothing that the run receives into, are made while bytes are under way.
+Task FinishCopying(PlanRun& run, const std::vector<OwnCopy>& copies);
 // output = prescale * input, for all tensors; does nothing when the factor is 1. Afterwards the own operand is
 // OwnOperand(batch, t).
 Task PrescaleOwn(Batch& batch);

@@ -50,10 +50,18 @@ Team TeamOf(const Group& group, Order order) {
 PlanRun::PlanRun(const Team& team, Work work, std::vector<std::byte>* scratch, int* waiting_for)
     : team_(team), work_(std::move(work)), scratch_(scratch), waiting_for_(waiting_for) {
   size_t largest = 0;
-  for (const Transfer& t : work_.plan.sends) largest = std::max(largest, BytesOf(t));
-  for (const Transfer& t : work_.plan.receives) largest = std::max(largest, BytesOf(t));
+  for (const Transfer& t : work_.plan.sends) largest = std::max(largest, StagedBytes(t, SourceOf(t)));
+  for (const Transfer& t : work_.plan.receives)
+    largest = std::max(largest, t.action == Action::kStore ? StagedBytes(t, work_.output) : BytesOf(t));
   stage_bytes_ = (kHeaderBytes + largest + 63) / 64 * 64;
   if (scratch_->size() < 2 * stage_bytes_) scratch_->resize(2 * stage_bytes_);
+}
+
+// In place but for what shares a call with the header, where the bytes lie in one piece.
+size_t PlanRun::StagedBytes(const Transfer& t, const Pieces& where) const {
+  const size_t bytes = BytesOf(t);
+  const bool in_place = bytes > kJoinedBytes && where.Contiguous(t.range.begin * work_.unit_bytes, bytes) != nullptr;
+  return in_place ? kJoinedBytes : bytes;
 }
 
 PlanRun::Header PlanRun::HeaderOf(const Transfer& t) const {
@@ -77,24 +85,24 @@ Status PlanRun::Tell(const Status& why, const char* doing, const Transfer& t) co
 
 Status PlanRun::WriteSome(const Transfer& t, size_t* n) {
   const size_t bytes = BytesOf(t), total = kHeaderBytes + bytes;
-  const Pieces& from = t.own == Where::kInput ? work_.input : work_.output;
+  const Pieces& from = SourceOf(t);
   std::byte* stage = scratch_->data();
   if (!out_.begun) {
     const Header header = HeaderOf(t);
     std::memcpy(stage, header.data(), kHeaderBytes);
     const size_t at = t.range.begin * work_.unit_bytes;
     out_ = {true, bytes > kJoinedBytes ? from.Contiguous(at, bytes) : nullptr, 0};
-    if (out_.payload == nullptr) {
-      std::byte* to = stage + kHeaderBytes;
-      from.Visit(at, bytes, [&](const std::byte* data, size_t size) {
-        std::memcpy(to, data, size);
-        to += size;
-      });
-    }
+    // The header does not travel alone: a small packet costs as much as a large one.
+    std::byte* to = stage + kHeaderBytes;
+    from.Visit(at, out_.payload == nullptr ? bytes : kJoinedBytes, [&](const std::byte* data, size_t size) {
+      std::memcpy(to, data, size);
+      to += size;
+    });
   }
-  const bool in_place = out_.payload != nullptr && out_.moved >= kHeaderBytes;
+  constexpr size_t kJoined = kHeaderBytes + kJoinedBytes;
+  const bool in_place = out_.payload != nullptr && out_.moved >= kJoined;
   const std::byte* data = in_place ? out_.payload + (out_.moved - kHeaderBytes) : stage + out_.moved;
-  const size_t end = out_.payload != nullptr && !in_place ? kHeaderBytes : total;
+  const size_t end = out_.payload != nullptr && !in_place ? kJoined : total;
   const Result<size_t> written = team_.channels[t.peer]->Write({data, end - out_.moved});
   if (!written.ok()) return Tell(written.status(), "sends", t);
   out_.moved += *written;

@@ -68,7 +68,7 @@ class PlanRun {
 
  private:
   static constexpr size_t kHeaderBytes = 32;
-  // Up to here header and payload share one call (and one copy).
+  // So much of a payload shares one call (and one copy) with the header.
   static constexpr size_t kJoinedBytes = 8 << 10;
   using Header = std::array<std::byte, kHeaderBytes>;
 
@@ -87,6 +87,8 @@ class PlanRun {
   void Combine(const Transfer& t, std::byte* received);
   Header HeaderOf(const Transfer& t) const;
   Status Tell(const Status& why, const char* doing, const Transfer& t) const;
+  const Pieces& SourceOf(const Transfer& t) const { return t.own == Where::kInput ? work_.input : work_.output; }
+  size_t StagedBytes(const Transfer& t, const Pieces& where) const;
   size_t BytesOf(const Transfer& t) const { return t.range.size() * work_.unit_bytes; }
   void NoteWaiting() const;
 

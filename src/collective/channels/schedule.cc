@@ -185,11 +185,11 @@ Plan AllreduceRing(const Shape& s) {
   return b.Take();
 }
 
-AllreducePlan ChooseAllreduce(int n, size_t bytes) {
+AllreducePlan ChooseAllreduce(int n, size_t bytes, int flows) {
   if (bytes / n >= kRingChunkBytes) return AllreducePlan::kRing;
   const uint64_t log = FloorLog2(n), power = uint64_t{1} << log;
   const uint64_t fold = power == static_cast<uint64_t>(n) ? 0 : 2;
-  const uint64_t vector_ns = bytes * kPsPerByte / 1000;
+  const uint64_t vector_ns = bytes * kPsPerByte / 1000 * static_cast<uint64_t>(flows);
   const uint64_t doubling = (log + fold) * (kMessageNs + vector_ns);
   const uint64_t halving = (2 * log + fold) * kMessageNs + fold * vector_ns + 2 * vector_ns * (power - 1) / power;
   const uint64_t ring = uint64_t{2} * (n - 1) * kMessageNs + 2 * vector_ns * (n - 1) / n;
@@ -197,8 +197,8 @@ AllreducePlan ChooseAllreduce(int n, size_t bytes) {
   return halving <= ring ? AllreducePlan::kHalving : AllreducePlan::kRing;
 }
 
-Plan PlanAllreduce(const Shape& s, size_t unit_bytes) {
-  switch (ChooseAllreduce(s.n, s.units * unit_bytes)) {
+Plan PlanAllreduce(const Shape& s, size_t unit_bytes, int flows) {
+  switch (ChooseAllreduce(s.n, s.units * unit_bytes, flows)) {
     case AllreducePlan::kDoubling:
       return AllreduceDoubling(s);
     case AllreducePlan::kHalving:

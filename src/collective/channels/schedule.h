@@ -47,6 +47,8 @@ struct Plan {
 };
 
 inline constexpr size_t kSegmentBytes = 256 << 10;
+// Of what is neither combined nor sent on: nothing overlaps within it, so fewer headers win.
+inline constexpr size_t kMovedSegmentBytes = 1 << 20;
 
 // What a planner is told: n positions, the own one, how many units, and how many units make a segment.
 struct Shape {
@@ -54,8 +56,13 @@ struct Shape {
   size_t units = 0;
   size_t segment_units = 1;
 };
-inline Shape ShapeOf(int n, int me, size_t units, size_t unit_bytes) {
-  return {n, me, units, unit_bytes >= kSegmentBytes ? 1 : kSegmentBytes / unit_bytes};
+inline Shape ShapeOf(int n, int me, size_t units, size_t unit_bytes, size_t segment_bytes = kSegmentBytes) {
+  return {n, me, units, unit_bytes >= segment_bytes ? 1 : segment_bytes / unit_bytes};
+}
+
+// Of bytes that two members send one another, or more of them in turn.
+inline Shape MovedShape(int n, int me, size_t bytes) {
+  return ShapeOf(n, me, bytes, 1, n == 2 ? kMovedSegmentBytes : kSegmentBytes);
 }
 
 // ---- allreduce. Every element's combination tree is the same on all members, or the element is combined at one member
@@ -73,8 +80,9 @@ Plan AllreduceHalving(const Shape& s);
 Plan AllreduceRing(const Shape& s);
 
 enum class AllreducePlan { kDoubling, kHalving, kRing };
-AllreducePlan ChooseAllreduce(int n, size_t bytes);
-Plan PlanAllreduce(const Shape& s, size_t unit_bytes);
+// flows: plans of as many bytes that share each link, side by side; equal on all members.
+AllreducePlan ChooseAllreduce(int n, size_t bytes, int flows = 1);
+Plan PlanAllreduce(const Shape& s, size_t unit_bytes, int flows = 1);
 
 // ---- allgather. Blocks lie in the *rotated* order of the own position: block r is that of position (me + r) mod n, at
 // [starts[r], starts[r + 1]). Each member sends and receives every block but one once: the sum of the others' sizes.

@@ -16,14 +16,13 @@ Task AcquireStages(Steps& steps) {
   co_return Status();
 }
 
-// Steps: one per 64 KB. Invariant: part i goes through small buffer (seq + i) % 2 and is read before its reader
-// publishes step i + 1, which the owner awaits before it stores part i + 2 there.
+// Steps: one per 64 KB. Invariant: part i of the batch goes through small buffer (seq + i) % 2 and is read before its
+// reader publishes the step of part i + 1, which the owner awaits before it stores part i + 2 there.
 Task ExchangeBlobs(Steps& steps, const std::byte* mine, size_t bytes, std::byte* all) {
   LocalView& view = steps.view();
-  uint32_t turn = 0;
-  for (size_t at = 0; at < bytes; at += LocalView::small_bytes(), ++turn) {
+  for (size_t at = 0; at < bytes; at += LocalView::small_bytes()) {
     const size_t part = std::min(bytes - at, LocalView::small_bytes());
-    const int which = steps.small_buffer(turn);
+    const int which = steps.NextSmallBuffer();
     if (steps.FirstUse(LocalView::Buffer::kSmall, which)) co_await view.Acquire(LocalView::Buffer::kSmall, which);
     std::memcpy(view.small(steps.me(), which), mine + at, part);
     steps.Take(1);

@@ -39,6 +39,7 @@ class Steps {
   // The small buffers alternate with the parity of seq, and within a batch. True: this batch has not used the buffer
   // yet; Acquire it.
   int small_buffer(uint32_t turn) const { return static_cast<int>((seq_ + turn) % LocalView::kSmallBuffers); }
+  int NextSmallBuffer() { return small_buffer(small_turn_++); }
   bool FirstUse(LocalView::Buffer kind, int which) {
     const uint32_t bit = 1u << (kind == LocalView::Buffer::kSmall ? which : LocalView::kSmallBuffers + which);
     const bool first = (used_ & bit) == 0;
@@ -58,7 +59,7 @@ class Steps {
   static constexpr size_t kYieldBytes = 1 << 20;
   LocalView& view_;
   const uint64_t seq_;
-  uint32_t taken_ = 0, used_ = 0;
+  uint32_t taken_ = 0, used_ = 0, small_turn_ = 0;
   size_t worked_ = 0;
 };
 
@@ -89,6 +90,9 @@ class Ranges {
   void Append(const Ranges& more) {
     for (const Piece& p : more.pieces_) Add(p.input, p.output, p.bytes);
   }
+  void AppendPart(const Ranges& whole, size_t from, size_t to) {
+    whole.ForEach(from, to, [this](const std::byte* in, std::byte* out, size_t bytes, size_t) { Add(in, out, bytes); });
+  }
   size_t total() const { return total_; }
   // Bytes whose output is not their input: what the choice of stores for results is about.
   size_t apart() const {
@@ -103,7 +107,7 @@ class Ranges {
     for (size_t i = Find(from); i < pieces_.size() && from < to; ++i) {
       const Piece& p = pieces_[i];
       const size_t skip = from - p.at, left = p.bytes - skip, bytes = left < to - from ? left : to - from;
-      fn(p.input + skip, p.output == nullptr ? nullptr : p.output + skip, bytes, from);
+      fn(p.input == nullptr ? nullptr : p.input + skip, p.output == nullptr ? nullptr : p.output + skip, bytes, from);
       from += bytes;
     }
   }
@@ -113,10 +117,10 @@ class Ranges {
       kernels::Copy(dst + (at - from), in, bytes, mode);
     });
   }
-  // The outputs of [from, to) from bytes one after the other.
+  // The outputs of [from, to), where there are any, from bytes one after the other.
   void Scatter(size_t from, size_t to, const std::byte* src, StoreMode results = StoreMode::kOrdinary) const {
     ForEach(from, to, [&](const std::byte* in, std::byte* out, size_t bytes, size_t at) {
-      kernels::Copy(out, src + (at - from), bytes, ResultStores(in, out, results));
+      if (out != nullptr) kernels::Copy(out, src + (at - from), bytes, ResultStores(in, out, results));
     });
   }
   // The outputs of [from, to) from the inputs.
@@ -150,7 +154,7 @@ inline size_t TotalOf(const std::vector<Ranges>& parts) {
   return total;
 }
 
-// Inside a batch: all[m * bytes] = what member m passed. 1 step per 64 KB.
+// Inside a batch, any number of times: all[m * bytes] = what member m passed. 1 step per 64 KB.
 Task ExchangeBlobs(Steps& steps, const std::byte* mine, size_t bytes, std::byte* all);
 
 // The same for a header of equal size on all members, with the data of a member right behind it where both fit one

@@ -3,15 +3,19 @@
 #include <string>
 
 #include "engine/express/small_collective.h"
+#include "negotiation/tree.h"
 
 namespace hvd::engine {
 namespace {
 
-// Data of all members together: what the root sends to each of its children for one operation, beside the order itself.
-constexpr size_t kMostBytes = 4 << 10;
+// Data of all members together. Two ranks send one another what a plan over channels would send, too; with more, every
+// host gets all of it, and of many the root sends it to each of its children.
+constexpr size_t MostBytes(size_t ranks) {
+  return ranks == 2 ? 32 << 10 : ranks <= negotiation::kMostDirectHosts ? 16 << 10 : 4 << 10;
+}
 // The same with the numbers that go along with an alltoall, which grow with the square of the ranks.
-constexpr size_t kMostBroughtBytes = 8 << 10;
-static_assert(kMostBroughtBytes <= negotiation::kMostPayloadBytes);
+constexpr size_t MostBroughtBytes(size_t ranks) { return MostBytes(ranks) + (4 << 10); }
+static_assert(MostBroughtBytes(2) <= negotiation::kMostPayloadBytes);
 
 }  // namespace
 
@@ -21,8 +25,8 @@ std::shared_ptr<const std::vector<std::byte>> PayloadOf(const hvd_op& op, const 
   if (group.one_host() || group.deterministic) return nullptr;
   const SmallCollective small(op, group.index, group.size());
   const auto size = static_cast<size_t>(group.size());
-  if (!small.Fits(/*crowded=*/true) || small.bytes() > kMostBytes / size) return nullptr;
-  if (small.brought_bytes() > kMostBroughtBytes / size) return nullptr;
+  if (!small.Fits(/*crowded=*/true) || small.bytes() > MostBytes(size) / size) return nullptr;
+  if (small.brought_bytes() > MostBroughtBytes(size) / size) return nullptr;
   auto payload = std::make_shared<std::vector<std::byte>>(small.brought_bytes());
   small.Bring(payload->data());
   return payload;

@@ -21,7 +21,7 @@ constexpr int kCrowdedLooks = 4;  // before the core is given away
 constexpr int kFewYields = 4, kManyYields = 256;
 static_assert(kCrowdedLooks + kFewYields >= kLooksPerClock, "the clock runs before anybody sleeps");
 // Small meetings: above this, copying takes a good part of the time.
-constexpr size_t kSmallBytes = 4 << 10;
+constexpr size_t kSmallMeeting = 4 << 10;
 
 // What changes with every rank that comes or leaves.
 const void* LowHalf(const std::atomic<uint64_t>& word) {
@@ -59,7 +59,7 @@ bool Express::Meet(uint64_t fingerprint, size_t bytes) {
 
 // How often ranks that share cores give theirs away in this meeting before they sleep.
 int Express::Yields(size_t bytes) {
-  const int which = bytes > kSmallBytes ? 1 : 0;
+  const int which = bytes > kSmallMeeting ? 1 : 0;
   std::atomic<uint32_t>& ways = n_->arena(0).words().express_ways;
   if (n_->self() == 0) {
     const std::chrono::duration<double, std::micro> now = std::chrono::steady_clock::now().time_since_epoch();

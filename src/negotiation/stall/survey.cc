@@ -3,7 +3,7 @@
 namespace hvd::negotiation {
 namespace {
 
-StalledTally Stalled(const Request& q, double since) {
+StalledTally StalledOf(const Request& q, double since) {
   return {{q.process_set, q.name}, q.type, since, q.group_hash, q.group_size};
 }
 
@@ -19,13 +19,13 @@ std::vector<StalledTally> Incomplete(const Marks& marks) {
   std::vector<StalledTally> list;
   for (uint32_t id = 0; id < marks.cache().size(); ++id) {
     const CachedRequest& s = marks.cache().at(id);
-    if (s.state == CachedRequest::kPartial) list.push_back(Stalled(*s.request, s.since));
+    if (s.state == CachedRequest::kPartial) list.push_back(StalledOf(*s.request, s.since));
   }
   for (const auto& [key, t] : marks.tallies().all()) {
     if (t.complete) continue;
     StalledTally& stalled = list.emplace_back(StalledTally{key, t.type, t.since, 0, 0});
     for (const Part& p : t.parts) {
-      if (p.request) stalled = Stalled(*p.request, t.since);
+      if (p.request) stalled = StalledOf(*p.request, t.since);
     }
   }
   return list;

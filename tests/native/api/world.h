@@ -41,11 +41,11 @@ inline hvd_config PlainConfig(int rank, int size, const int32_t* host_of_rank) {
   c.cross_size = 1;
   c.epoch = 1;
   c.host_of_rank = host_of_rank;
-  c.memory_fd = c.doorbell_fd = -1;
+  c.memory_fd = c.doorbell_fd = c.wish_fd = -1;
   c.hostname = "here";
   c.fusion_threshold_bytes = 1 << 20;
   c.cache_capacity = 16;
-  c.hierarchical_allreduce = -1;
+  c.hierarchical_allreduce = c.hierarchical_allgather = c.torus_allreduce = -1;
   c.stall_warning_s = 60;
   c.collective_timeout_s = 30;
   c.spin_us = 20;

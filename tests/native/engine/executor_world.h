@@ -100,17 +100,18 @@ class ExecutorWorld {
     std::shared_ptr<engine::Completion> completion = std::make_shared<engine::Completion>(1);
   };
   struct Rank {
-    explicit Rank(int store_mode) : sets(&transports, {false, -1, store_mode}) {}
+    explicit Rank(int store_mode) : sets(&transports, {false, store_mode}) {}
 
     engine::Transports transports;
     engine::ProcessSets sets;
     engine::Submissions submissions;
     engine::Timeline timeline;
+    engine::Tuning tuning{{}};
     backend::Registry backends;
     std::map<uint64_t, Part> parts;  // by sequence number
     std::map<std::vector<int>, int> set_ids;
     Status why;
-    engine::Executor executor{{&backends, &timeline, &transports},
+    engine::Executor executor{{&backends, &timeline, &transports, &tuning},
                               {[](engine::BatchRun& run, const Status& status) {
                                  engine::Completion& c = *run.own[0]->completion;
                                  c.results[0].tensor = std::move(run.batch.tensors[0]);

@@ -28,7 +28,7 @@ struct Watched {
     c.size = 3;
     c.peers = peers;
     c.n_peers = 2;
-    c.memory_fd = c.doorbell_fd = -1;
+    c.memory_fd = c.doorbell_fd = c.wish_fd = -1;
     Descriptors given(c);
     waker = std::move(*Waker::Open(0, doorbell.get(), nullptr));
     watch = std::move(*Watch::Open(c, &given, waker.get()));

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/log.h"
@@ -31,6 +32,8 @@ class EngineWorld {
     double stall_warning_s = 60, stall_shutdown_s = 0;
     double spin_us = 20;  // short: ranks outnumber cores here
     int64_t resident_bytes = 16 << 20;
+    // Data connections between hosts are opened when a rank wishes for one: what comes of it.
+    std::function<void(EngineWorld& world, int rank, int peer)> on_wish;
     bool memfd = false;  // arenas in shared memory, mapped by each rank: what the heap cannot show
     // Of a peer, as a rank is told.
     std::function<int64_t(int rank, int peer)> pid = [](int, int peer) { return 1000 + peer; };
@@ -50,6 +53,8 @@ class EngineWorld {
       }
       doorbells_.push_back(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
       death_[r] = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+      wishes_.push_back({-1, -1});
+      if (options_.on_wish) socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, wishes_[r].data());
     }
     for (int a = 0; a < n; ++a) {
       for (int b = 0; b < n; ++b) {
@@ -60,12 +65,23 @@ class EngineWorld {
       }
     }
     RanksAsThreads(n, [&](int r) { Start(r); });
+    for (int r = 0; r < n && options_.on_wish; ++r) listeners_.emplace_back([this, r] { HearWishes(r); });
   }
   ~EngineWorld() {
     RanksAsThreads(n_, [&](int r) {
       if (engines_[r]) engines_[r]->Shutdown(5);
-      engines_[r].reset();
     });
+    for (int r = 0; r < n_ && options_.on_wish; ++r) shutdown(wishes_[r][0], SHUT_RDWR);
+    for (std::thread& listener : listeners_) listener.join();
+    for (int r = 0; r < n_; ++r) {
+      engines_[r].reset();
+      if (options_.on_wish) close(wishes_[r][0]);
+    }
+    for (const auto& [key, ends] : sockets_) {
+      for (const int fd : ends) {
+        if (key[2] == 1 && fd >= 0) close(fd);  // nobody has wished for it
+      }
+    }
     for (const auto& fds : {doorbells_, death_, memory_}) {
       for (const int fd : fds) close(fd);
     }
@@ -81,6 +97,14 @@ class EngineWorld {
     EXPECT_OK(region.status());
     return *region;
   }
+  // The data connection of two ranks of different hosts becomes theirs.
+  void Connect(int a, int b) {
+    std::array<int, 2>& ends = sockets_[{std::min(a, b), std::max(a, b), 1}];
+    for (int end = 0; end < 2; ++end) {
+      const int rank = end == 0 ? std::min(a, b) : std::max(a, b);
+      EXPECT_OK(engines_[rank]->Connected(a + b - rank, Fd(std::exchange(ends[end], -1)), Status()));
+    }
+  }
   // Shuts rank r down in good order.
   void Leave(int r) {
     engines_[r]->Shutdown(5);
@@ -95,11 +119,18 @@ class EngineWorld {
  private:
   bool Together(int a, int b) const { return options_.host_of_rank[a] == options_.host_of_rank[b]; }
   void Start(int r);
+  // Until that rank's engine is gone.
+  void HearWishes(int r) {
+    int32_t peer = -1;
+    while (recv(wishes_[r][0], &peer, sizeof peer, MSG_WAITALL) == sizeof peer) options_.on_wish(*this, r, peer);
+  }
 
   int n_;
   Options options_;
   std::vector<std::unique_ptr<engine::Engine>> engines_;
   std::vector<int> doorbells_, death_;
+  std::vector<std::array<int, 2>> wishes_;  // this side's end, and the engine's, which closes it
+  std::vector<std::thread> listeners_;
   std::vector<int> memory_;  // if it is not in the heap
   std::vector<std::shared_ptr<transport::Region>> regions_;
   std::map<std::array<int, 3>, std::array<int, 2>> sockets_;  // (a, b, control or data) -> both ends
@@ -124,7 +155,7 @@ inline void EngineWorld::Start(int r) {
     } else {
       const int end = r < p ? 0 : 1;
       peer.control_fd = sockets_[{std::min(r, p), std::max(r, p), 0}][end];
-      peer.data_fd = sockets_[{std::min(r, p), std::max(r, p), 1}][end];
+      if (!options_.on_wish) peer.data_fd = std::exchange(sockets_[{std::min(r, p), std::max(r, p), 1}][end], -1);
       peer.key[0] = static_cast<uint8_t>(std::min(r, p) * n_ + std::max(r, p));
     }
     peers.push_back(peer);
@@ -141,10 +172,11 @@ inline void EngineWorld::Start(int r) {
   c.n_peers = static_cast<int32_t>(peers.size());
   c.memory_fd = options_.memfd ? copy(memory_[r]) : -1;
   c.doorbell_fd = copy(doorbells_[r]);
+  c.wish_fd = wishes_[r][1];
   c.hostname = "here";
   c.fusion_threshold_bytes = options_.fusion_threshold_bytes;
   c.cache_capacity = options_.cache_capacity;
-  c.hierarchical_allreduce = -1;
+  c.hierarchical_allreduce = c.hierarchical_allgather = c.torus_allreduce = -1;
   c.stall_warning_s = options_.stall_warning_s;
   c.stall_shutdown_s = options_.stall_shutdown_s;
   c.collective_timeout_s = options_.collective_timeout_s;

@@ -15,6 +15,7 @@ namespace hvd::negotiation {
 namespace {
 
 constexpr uint64_t kEpoch = 3;
+constexpr uint8_t kBesideStep = 14;  // of 16: a frame that does not come along the tree
 
 struct Script {
   const uint8_t* at;
@@ -35,6 +36,7 @@ NodeConfig Config(int rank) {
   c.size = 6;
   c.epoch = kEpoch;
   c.parent = {-1, 0, 0, 1, 1, 3};
+  c.leaders = {0, 1};
   c.cache_capacity = 3;
   c.stall_warning_s = 2;
   c.stall_shutdown_s = 50;
@@ -48,12 +50,13 @@ Request Named(uint8_t which) {
   q.ticket = 1 + which;
   q.process_set = which % 7 == 6 ? 1 : 0;
   if (which & 0x40) q.type = OpType::kAllgather;
+  if ((which & 0x80) == 0) q.payload = std::make_shared<std::vector<std::byte>>(which % 4);
   return q;
 }
 
 void OwnStep(Node* node, uint8_t what, uint8_t which, double now) {
   const Request q = Named(which);
-  switch (what % 8) {
+  switch (what % 9) {
     case 0:
     case 1:
     case 2:
@@ -71,6 +74,13 @@ void OwnStep(Node* node, uint8_t what, uint8_t which, double now) {
     case 6:
       node->RemoveSet(which % 3, 9, now);
       break;
+    case 7: {
+      Parameters parameters;
+      parameters.fusion_threshold_bytes = which;
+      parameters.hierarchical_allreduce = which % 3 - 1;
+      node->ChangeParameters(parameters, now);
+      break;
+    }
     default:
       node->Goodbye(now);
   }
@@ -93,7 +103,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const int rank = script.Next() % 2;  // the root, or an inner node
   const std::vector<int> neighbours = rank == 0 ? std::vector<int>{1, 2} : std::vector<int>{0, 3, 4};
   Node node(Config(rank));
-  std::vector<uint32_t> numbers(6, 0);
+  std::vector<uint32_t> numbers(6, 0), numbers_beside(6, 0);
   double now = 0;
   while (script.at != script.end) {
     const uint8_t step = script.Next();
@@ -101,7 +111,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       now += step & 0x0f;
       node.Tick(now);
     } else if (step >= 0xa0) {
-      OwnStep(&node, step, script.Next(), now);
+      OwnStep(&node, static_cast<uint8_t>(step - 0xa0), script.Next(), now);
     } else {
       const int from = neighbours[step % neighbours.size()];
       std::vector<std::byte> frame(kFrameHeaderBytes);
@@ -109,8 +119,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (step % 16 == 15) {
         frame = body;  // not even a header
       } else {
-        const Direction way = from < rank ? Direction::kDown : Direction::kUp;
-        WriteHeader({way, static_cast<uint32_t>(from), kEpoch, numbers[from]++}, frame.data());
+        const bool beside = step % 16 == kBesideStep;
+        const Direction way = beside ? Direction::kBeside : from < rank ? Direction::kDown : Direction::kUp;
+        uint32_t& number = (beside ? numbers_beside : numbers)[from];
+        WriteHeader({way, static_cast<uint32_t>(from), kEpoch, number++}, frame.data());
         frame.insert(frame.end(), body.begin(), body.end());
       }
       if (!node.Receive(from, frame, now).ok()) return 0;
@@ -145,7 +157,10 @@ std::vector<std::vector<uint8_t>> FuzzSeeds() {
             const size_t body = frame.size() - kFrameHeaderBytes;
             if (r != rank || body > 255) continue;
             const int index = rank == 0 ? from - 1 : (from == 0 ? 0 : from - 2);
-            seed.push_back(static_cast<uint8_t>(index + 0x30 - 0x30 % (rank == 0 ? 2 : 3)));
+            // The other leader is neighbour 0 in both cases.
+            const uint8_t beside = rank == 0 ? kBesideStep : kBesideStep + 16;
+            const bool in_tree = frame[1] != static_cast<std::byte>(Direction::kBeside);
+            seed.push_back(in_tree ? static_cast<uint8_t>(index + 0x30) : beside);
             seed.push_back(static_cast<uint8_t>(body));
             for (size_t i = kFrameHeaderBytes; i < frame.size(); ++i) seed.push_back(static_cast<uint8_t>(frame[i]));
           }
@@ -153,7 +168,7 @@ std::vector<std::vector<uint8_t>> FuzzSeeds() {
       }
     };
     auto all = [&](uint8_t what, uint8_t which) {
-      for (int r = 0; r < 6; ++r) OwnStep(&nodes[r], what, static_cast<uint8_t>(which + (what % 8 == 3 ? r : 0)), 0);
+      for (int r = 0; r < 6; ++r) OwnStep(&nodes[r], what, static_cast<uint8_t>(which + (what % 9 == 3 ? r : 0)), 0);
       seed.push_back(static_cast<uint8_t>(0xa0 + what));
       seed.push_back(which);
       settle();
@@ -165,7 +180,9 @@ std::vector<std::vector<uint8_t>> FuzzSeeds() {
     all(6, 1);
     all(3, 1);
     all(4, 0);
-    all(7, 0);
+    all(7, 5);
+    all(0, 0);
+    all(8, 0);
   }
   return seeds;
 }

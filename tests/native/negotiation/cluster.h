@@ -136,4 +136,17 @@ inline negotiation::Request Tensor(const std::string& name, std::vector<int64_t>
   return r;
 }
 
+inline std::vector<negotiation::Request> Group(const std::vector<std::string>& names) {
+  std::vector<negotiation::Request> group;
+  for (const std::string& n : names) {
+    negotiation::Request r = Tensor(n);
+    r.group_hash = negotiation::GroupHash(names);
+    r.group_size = static_cast<int32_t>(names.size());
+    r.group_index = static_cast<int32_t>(group.size());
+    r.ticket = 10 + group.size();
+    group.push_back(r);
+  }
+  return group;
+}
+
 }  // namespace hvd::test

@@ -1,28 +1,19 @@
 // The negotiation protocol on small trees: agreement, order, caching, mismatches, refusals, groups, sets, joins,
 // goodbyes, losses.
+#include <cmath>
+
 #include "native/negotiation/cluster.h"
 
 namespace hvd::negotiation {
 namespace {
 
 using test::Cluster;
+using test::Group;
 using test::Tensor;
 
 void Submit(Cluster* c, int rank, const Request& r) { c->nodes[rank].Submit(std::span(&r, 1), c->now); }
 void SubmitAll(Cluster* c, const Request& r) {
   for (int rank = 0; rank < c->size(); ++rank) Submit(c, rank, r);
-}
-std::vector<Request> Group(const std::vector<std::string>& names) {
-  std::vector<Request> group;
-  for (const std::string& n : names) {
-    Request r = Tensor(n);
-    r.group_hash = GroupHash(names);
-    r.group_size = static_cast<int32_t>(names.size());
-    r.group_index = static_cast<int32_t>(group.size());
-    r.ticket = 10 + group.size();
-    group.push_back(r);
-  }
-  return group;
 }
 void ExpectEverywhere(const Cluster& c, const std::string& executed) {
   for (int r = 0; r < c.size(); ++r) EXPECT_EQ(c.Executed(r), executed);
@@ -319,6 +310,30 @@ TEST(negotiation_join_after_submitting_counts_as_submitted) {
     ExpectEverywhere(c, "g");
     for (int r = 0; r < 3; ++r) EXPECT_EQ(c.Count<AllJoined>(r), 1);
   }
+}
+
+// What stands for a joined rank would be multiplied, too.
+TEST(negotiation_factors_that_reach_what_stands_for_a_joined_rank_are_refused) {
+  Cluster c({-1, 0, 0});
+  c.nodes[2].Join(77, c.now);
+  const auto why = [&](ReduceOp op, double prescale) {
+    c.Forget();
+    Request q = Tensor("a");
+    q.op = op;
+    q.prescale = prescale;
+    for (int r : {0, 1}) Submit(&c, r, q);
+    c.Run();
+    return c.FailText(1);
+  };
+  EXPECT_EQ(why(ReduceOp::kProduct, 2),
+            "allreduce 'a': rank 2 has joined; op Product with prescale_factor 2 cannot run while a rank has joined. "
+            "Multiply the tensor before the call.");
+  for (ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+    for (double factor : {-1.0, 0.0, std::nan("")}) EXPECT(!why(op, factor).empty());
+    EXPECT_EQ(why(op, 0.5), "");
+  }
+  EXPECT_EQ(why(ReduceOp::kProduct, 1), "");
+  EXPECT_EQ(why(ReduceOp::kSum, -1), "");
 }
 
 TEST(negotiation_submission_of_a_joined_rank_is_refused) {

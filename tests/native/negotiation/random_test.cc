@@ -7,6 +7,7 @@
 #include <set>
 
 #include "native/negotiation/cluster.h"
+#include "native/negotiation/random_trees.h"
 #include "native/negotiation/told.h"
 #include "negotiation/rank_set.h"
 
@@ -14,10 +15,10 @@ namespace hvd::negotiation {
 namespace {
 
 using test::Cluster;
+using test::HostsTree;
+using test::Pick;
+using test::Random;
 using test::Told;
-using Random = std::mt19937;
-
-int Pick(Random* rng, int n) { return static_cast<int>((*rng)() % static_cast<uint32_t>(n)); }
 
 enum class Fate { kRuns, kFails };
 
@@ -38,13 +39,6 @@ struct Program {
   std::vector<std::vector<std::vector<int>>> added;  // per epoch: sets added at its start, removed at its end
   bool joins = false;
 };
-
-std::vector<int> RandomTree(Random* rng, int n) {
-  std::vector<int> parent(n, -1);
-  const int reach = 1 + Pick(rng, n);  // small: deep chains
-  for (int r = 1; r < n; ++r) parent[r] = std::max(0, r - 1 - Pick(rng, reach));
-  return parent;
-}
 
 Request RandomTensor(Random* rng, const std::string& name, bool allreduce) {
   Request q = test::Tensor(name, {1 + Pick(rng, 2), 2});
@@ -163,8 +157,11 @@ Program RandomProgram(Random* rng) {
 // the sets, wait.
 class Run {
  public:
-  Run(Program program, Random* rng)
-      : p_(std::move(program)), rng_(rng), cluster_(RandomTree(rng, p_.ranks), [&](NodeConfig* c) { Tweak(c); }) {
+  Run(Program program, Random* rng, bool direct)
+      : p_(std::move(program)),
+        rng_(rng),
+        tree_(direct ? test::RandomHosts(rng, p_.ranks) : HostsTree{test::RandomTree(rng, p_.ranks), {}}),
+        cluster_(tree_.parent, [&](NodeConfig* c) { Tweak(c); }) {
     states_.resize(p_.ranks);
     ended_.resize(p_.ops.size());
     for (State& s : states_) {
@@ -194,6 +191,7 @@ class Run {
     std::vector<char> submitted;
     std::vector<std::set<std::string>> pending;  // per operation: names in flight
     uint64_t last_seq = 0;
+    int64_t threshold = -1;  // of the last change
   };
 
   void Tweak(NodeConfig* c) {
@@ -202,6 +200,7 @@ class Run {
       threshold_ = std::vector<int64_t>{0, 40, 1 << 20}[Pick(rng_, 3)];
       alone_ = Pick(rng_, 2) == 0;
     }
+    c->leaders = tree_.leaders;
     c->cache_capacity = capacity_;
     c->fusion_threshold_bytes = threshold_;
     c->disable_group_fusion = alone_;
@@ -215,6 +214,8 @@ class Run {
       case 0:
         return Advance(r);
       case 1:
+        if (Pick(rng_, 8) == 0)
+          cluster_.nodes[0].ChangeParameters({.fusion_threshold_bytes = Pick(rng_, 100)}, cluster_.now);
         cluster_.nodes[0].Flush(cluster_.now, Pick(rng_, 3));
         Drain(0);
         return false;
@@ -388,11 +389,11 @@ class Run {
   void Obey(int, const Aborted& a) { Fails(true, "unexpected: " + a.why.message()); }
   void Obey(int, const LogLine&) {}
   void Obey(int, const Stalled&) {}
-
+  void Obey(int r, const ParametersChanged& a) { states_[r].threshold = a.parameters.fusion_threshold_bytes; }
   void Obey(int r, const ExecuteBatch& a) {
     Fails(a.seq <= states_[r].last_seq, "sequence numbers do not rise");
     states_[r].last_seq = a.seq;
-    std::string text = std::to_string(a.process_set) + ":";
+    std::string text = std::to_string(a.process_set) + " by " + std::to_string(states_[r].threshold) + ":";
     for (const Entry& e : a.entries) {
       text += " " + e.request->name;
       if (e.ticket == 0) {
@@ -465,6 +466,7 @@ class Run {
   int capacity_ = 0;
   int64_t threshold_ = 0;
   bool alone_ = false;
+  const HostsTree tree_;
   Cluster cluster_;
   std::vector<State> states_;
   std::map<uint64_t, std::string> log_;
@@ -474,7 +476,7 @@ class Run {
   bool failed_ = false;
 };
 
-TEST(negotiation_random_programs) {
+void RunMany(bool direct) {
   const char* seeds = std::getenv("HVD_NEGOTIATION_SEEDS");
   const char* first = std::getenv("HVD_NEGOTIATION_FIRST_SEED");
   const int n = seeds ? std::atoi(seeds) : 1500;
@@ -482,16 +484,17 @@ TEST(negotiation_random_programs) {
   int exchanges = 0;
   for (int seed = from; seed < from + n; ++seed) {
     Random rng(static_cast<uint32_t>(seed));
-    Run run(RandomProgram(&rng), &rng);
+    Run run(RandomProgram(&rng), &rng, direct);
     run.Go();
     exchanges += run.exchanges();
-    if (!run.failed()) continue;
-    test::Fail(__FILE__, __LINE__, "seed " + std::to_string(seed));
-    return;
+    if (run.failed()) return test::Fail(__FILE__, __LINE__, "seed " + std::to_string(seed));
   }
   if (seeds == nullptr) EXPECT(exchanges > 100);
   std::printf("  %d operations without a batch\n", exchanges);
 }
+
+TEST(negotiation_random_programs) { RunMany(false); }
+TEST(negotiation_random_programs_on_hosts_that_exchange_directly) { RunMany(true); }
 
 }  // namespace
 }  // namespace hvd::negotiation

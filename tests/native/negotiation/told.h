@@ -25,6 +25,9 @@ inline std::string Told(const negotiation::SetChangeFailed& a) {
   return std::to_string(a.ticket) + "  " + a.why.message();
 }
 inline std::string Told(const negotiation::AllJoined& a) { return std::to_string(a.ticket) + "  "; }
+inline std::string Told(const negotiation::ParametersChanged& a) {
+  return "0 parameters " + std::to_string(a.parameters.fusion_threshold_bytes) + " ";
+}
 inline std::string Told(const negotiation::RankLeft& a) { return "0 " + a.exception + " "; }
 inline std::string Told(const negotiation::Aborted& a) { return "0  " + a.why.message(); }
 inline std::string Told(const negotiation::Stalled&) { return "0 stalled "; }

@@ -187,6 +187,10 @@ TEST(schedule_choice_follows_size_and_number) {
   EXPECT(ChooseAllreduce(8, 500 << 10) == AllreducePlan::kHalving);
   EXPECT(ChooseAllreduce(8, 64 << 20) == AllreducePlan::kRing);
   EXPECT(ChooseAllreduce(3, 64 << 20) == AllreducePlan::kRing);
+  // Flows that share a link: fewer bytes win earlier over fewer messages.
+  EXPECT(ChooseAllreduce(64, 64 << 10) == AllreducePlan::kDoubling);
+  EXPECT(ChooseAllreduce(64, 64 << 10, 16) == AllreducePlan::kHalving);
+  EXPECT(ChooseAllreduce(64, 4, 16) == AllreducePlan::kDoubling);
 }
 
 TEST(schedule_allgather_delivers_every_block) {
