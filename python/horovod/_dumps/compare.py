@@ -19,6 +19,7 @@ _SETTLED_S: Final = 0.5  # what is younger may be on its way
 _MOST_OPERATIONS: Final = 3  # named for each rank
 _MOST_LINES: Final = 16
 _MOST_RANGES: Final = 8
+_MOST_HOSTS: Final = 4
 
 
 @dataclass
@@ -48,22 +49,28 @@ class _Story(NamedTuple):
     state: _State
     certain: bool = True  # that it was not called
 
-    def told(self, ranks: Sequence[int]) -> str:
+    def told(self, ranks: Sequence[int], hosts: Mapping[int, str]) -> str:
         many = len(ranks) > 1
+        who = ranks_text(ranks) + _hosts_text([hosts[rank] for rank in ranks if rank in hosts])
         if not self.not_called:
-            return f"{ranks_text(ranks)} {self.state.of(many)}"
+            return f"{who} {self.state.of(many)}"
         verb = "may not have" if not self.certain else "have not" if many else "has not"
-        return f"{ranks_text(ranks)} {verb} called {self.not_called}; {'they' if many else 'it'} {self.state.of(many)}"
+        return f"{who} {verb} called {self.not_called}; {'they' if many else 'it'} {self.state.of(many)}"
 
 
-def compare(dumps: Mapping[int, Dump], absent: Mapping[int, str]) -> list[str]:
+def compare(
+    dumps: Mapping[int, Dump], absent: Mapping[int, str], hosts: Optional[Mapping[int, str]] = None
+) -> list[str]:
     """One line for each rank, or ranks of the same story, that others wait for; then for those that told nothing. When
     nobody waits for anybody: where each rank is.
 
     Args:
         dumps: by rank.
         absent: why the others have given none: "stopped by a signal".
+        hosts: of the ranks; None: as the dumps say. They are named when there are several.
     """
+    names = {**{rank: dump.host for rank, dump in dumps.items()}, **(hosts or {})}
+    shown = names if len(set(names.values())) > 1 else {}
     behind = _behind(dumps)
     stories: dict[_Story, list[int]] = {}
     for rank in sorted(behind, key=lambda rank: (_waits(dumps.get(rank)), rank)):
@@ -73,7 +80,7 @@ def compare(dumps: Mapping[int, Dump], absent: Mapping[int, str]) -> list[str]:
     if not behind:
         for rank in sorted(dumps):
             stories.setdefault(_Story("", _state(dumps[rank])), []).append(rank)
-    lines = [story.told(ranks) for story, ranks in stories.items()]
+    lines = [printable(story.told(ranks, shown)) for story, ranks in stories.items()]
     if len(lines) > _MOST_LINES:
         return [*lines[:_MOST_LINES], f"... and {len(lines) - _MOST_LINES} more lines"]
     return lines
@@ -82,6 +89,11 @@ def compare(dumps: Mapping[int, Dump], absent: Mapping[int, str]) -> list[str]:
 def anybody_behind(dumps: Mapping[int, Dump]) -> bool:
     """An operation waits for a rank that has not submitted it."""
     return bool(_behind(dumps))
+
+
+def printable(line: str) -> str:
+    """Names of tensors and files may hold anything, and reach a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in line)
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
@@ -101,6 +113,14 @@ def ranks_text(ranks: Iterable[int]) -> str:
     return f"rank{'' if len(numbers) == 1 else 's'} {', '.join(texts)}"
 
 
+def _hosts_text(hosts: Iterable[str]) -> str:
+    """ " (host2)", " (host1, host2)"; nothing without hosts."""
+    names = list(dict.fromkeys(hosts))
+    if not names:
+        return ""
+    return f" ({', '.join(names[:_MOST_HOSTS])}{', ...' if len(names) > _MOST_HOSTS else ''})"
+
+
 def _behind(dumps: Mapping[int, Dump]) -> dict[int, _Behind]:
     """The ranks that others wait for."""
     have: dict[tuple[int, str], dict[int, Operation]] = {}
@@ -115,11 +135,29 @@ def _behind(dumps: Mapping[int, Dump]) -> dict[int, _Behind]:
         if seconds < _SETTLED_S:
             continue
         for rank in set(sets.get(key[0], ())) - set(by_rank):
+            if rank in dumps and any(_ended_since(key, dumps[rank], dumps[waiter]) for waiter in by_rank):
+                continue
             entry = found.setdefault(rank, _Behind())
             entry.operations[key] = next(iter(by_rank.values())).what
             entry.waiters |= set(by_rank)
             entry.seconds = max(entry.seconds, seconds)
     return found
+
+
+def _ended_since(key: tuple[int, str], there: Dump, here: Dump) -> bool:
+    """The operation that waited when the dump `here` was made had ended when that `there` was, some moments later.
+
+    Operations of a process set end in one order on all its members, so it is one that has ended there behind the last
+    one that had ended here.
+    """
+    ended = [(one.process_set, one.name) for one in there.finished if one.process_set == key[0]]
+    before = [(one.process_set, one.name) for one in here.finished if one.process_set == key[0]]
+    if not here.finished:
+        return key in ended
+    if not before or before[-1] not in ended:
+        return False
+    last = len(ended) - 1 - ended[::-1].index(before[-1])
+    return key in ended[last + 1 :]
 
 
 def _waits(dump: Optional[Dump]) -> bool:
@@ -137,7 +175,7 @@ def _story_behind(behind: _Behind, dump: Optional[Dump], why_absent: str) -> _St
     state = _state(dump)
     if dump.finished:
         state = state._replace(rest=f"{state.rest}, after finishing {dump.finished[-1].what}")
-    return _Story(what, state, certain=not dump.stacks_only)
+    return _Story(what, state, certain=not (dump.stacks_only or dump.untold))
 
 
 def _silent(why: str) -> _State:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from horovod._dumps.compare import function_text, shown_file
+from horovod._dumps.compare import function_text, printable, shown_file
 from horovod._dumps.values import Dump, Operation, Thread
 
 _LAST_FINISHED: Final = 8
@@ -20,7 +20,7 @@ def one_rank(dump: Dump) -> str:
     lines += [f"  finished {one.what} as its number {one.number}" for one in dump.finished[-_LAST_FINISHED:]]
     for thread in sorted(dump.threads, key=lambda thread: not thread.main):
         lines += _stack(thread, dump.directory)
-    return "\n".join(lines) + "\n"
+    return "".join(f"{printable(line)}\n" for line in lines)
 
 
 def all_ranks(lines: Sequence[str], dumps: Mapping[int, Dump]) -> str:

@@ -8,15 +8,34 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Optional
 
 VERSION: Final = 1
 
 USER: Final = "user"
 HOROVOD: Final = "horovod"
 OTHER: Final = "other"
+
+# What JSON must hold.
+_KINDS: Final = {
+    int: ("rank", "size", "pid", "untold"),
+    str: ("host", "directory", "time", "reason"),
+    bool: ("stacks_only",),
+}
+_OPERATION: Final = {
+    "what": str,
+    "name": str,
+    "process_set": int,
+    "dtype": str,
+    "shape": list,
+    "seconds": (int, float),
+    "call_site": str,
+    "number": int,
+}
+_FRAME: Final = {"file": str, "line": int, "function": str, "owner": str}
 
 
 @dataclass(frozen=True)
@@ -108,13 +127,14 @@ class Dump:
         return next((thread.frames for thread in self.threads if thread.main), ())
 
 
-def to_json(dump: Dump) -> str:
+def to_json(dump: Dump, indent: Optional[int] = 1) -> str:
     """Text for `from_json`."""
-    return json.dumps({"version": VERSION, **dataclasses.asdict(dump)}, indent=1)
+    # Not `asdict`, which copies every frame of every stack first.
+    return json.dumps({"version": VERSION, **vars(dump)}, default=vars, indent=indent)
 
 
 def from_json(text: str) -> Dump:
-    """The dump that a rank has written.
+    """The dump that a rank has written, maybe on another host: every value is checked.
 
     Raises:
         ValueError: it is none, or of another version of this package.
@@ -122,36 +142,55 @@ def from_json(text: str) -> Dump:
     try:
         told = json.loads(text)
         if told["version"] != VERSION:
-            raise ValueError(f"It is of version {told['version']!r}, not {VERSION}.")
+            raise ValueError(f"It is of version {str(told['version'])[:20]}, not {VERSION}.")
         told["pending"] = operations(told["pending"])
         told["finished"] = operations(told["finished"])
         told["process_sets"] = members(told["process_sets"])
-        told["threads"] = tuple(
-            Thread(str(one["name"]), bool(one["main"]), tuple(_frame(frame) for frame in one["frames"]))
-            for one in told["threads"]
-        )
-        for name in ("rank", "size", "pid", "untold"):
-            told[name] = int(told[name])
+        told["threads"] = tuple(_thread(one) for one in _of(list, told["threads"]))
+        for kind, names in _KINDS.items():
+            for name in names:
+                _of(kind, told[name])
         return Dump(**{entry.name: told[entry.name] for entry in dataclasses.fields(Dump)})
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"It is no dump: {type(error).__name__}: {error}.") from None
 
 
 def operations(told: Any) -> tuple[Operation, ...]:
-    """From JSON; what this class does not know is left out."""
-    known = {entry.name for entry in dataclasses.fields(Operation)}
-    found = []
-    for one in told:
-        values = {name: value for name, value in one.items() if name in known}
-        values["process_set"], values["seconds"] = int(one["process_set"]), float(one.get("seconds", 0))
-        found.append(Operation(**{**values, "shape": tuple(one.get("shape", ()))}))
-    return tuple(found)
+    """From JSON; what this class does not know is left out.
+
+    Raises:
+        KeyError, TypeError, AttributeError, ValueError: there are no operations in it.
+    """
+    return tuple(_operation(one) for one in _of(list, told))
 
 
 def members(told: Any) -> dict[int, tuple[int, ...]]:
-    """The process sets, from JSON."""
-    return {int(number): tuple(int(rank) for rank in ranks) for number, ranks in told.items()}
+    """The process sets, from JSON; it raises as `operations` does."""
+    return {
+        int(number): tuple(_of(int, rank) for rank in _of(list, ranks)) for number, ranks in _of(dict, told).items()
+    }
 
 
-def _frame(told: Any) -> Frame:
-    return Frame(str(told["file"]), int(told["line"]), str(told["function"]), str(told["owner"]))
+def _operation(told: Any) -> Operation:
+    values = {name: told[name] for name in _OPERATION if name in told}
+    for name, value in values.items():
+        _of(_OPERATION[name], value)
+    seconds = float(values.get("seconds", 0))
+    if not math.isfinite(seconds):
+        raise ValueError("It is no dump: an operation waits for ever.")
+    shape = tuple(_of(int, length) for length in values.get("shape", ()))
+    return Operation(**{**values, "process_set": told["process_set"], "seconds": seconds, "shape": shape})
+
+
+def _thread(told: Any) -> Thread:
+    frames = tuple(
+        Frame(*(_of(kind, frame[name]) for name, kind in _FRAME.items())) for frame in _of(list, told["frames"])
+    )
+    return Thread(_of(str, told["name"]), _of(bool, told["main"]), frames)
+
+
+def _of(kind: Any, value: Any) -> Any:
+    """The value, which is of this kind."""
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"a {type(value).__name__} where something else belongs")
+    return value

@@ -133,12 +133,15 @@ class HvdConfig(ctypes.Structure):
         ("n_peers", c_int32),
         ("memory_fd", c_int32),
         ("doorbell_fd", c_int32),
+        ("wish_fd", c_int32),
         ("hostname", c_char_p),
         ("fusion_threshold_bytes", c_int64),
         ("cycle_time_ms", c_double),
         ("cache_capacity", c_int32),
         ("disable_group_fusion", c_int32),
         ("hierarchical_allreduce", c_int32),
+        ("hierarchical_allgather", c_int32),
+        ("torus_allreduce", c_int32),
         ("deterministic", c_int32),
         ("stall_check_disable", c_int32),
         ("stall_warning_s", c_double),
@@ -148,6 +151,7 @@ class HvdConfig(ctypes.Structure):
         ("store_mode", c_int32),
         ("thread_affinity", c_int32),
         ("log_level", c_int32),
+        ("log_hide_time", c_int32),
         ("timeline_path", c_char_p),
         ("timeline_mark_cycles", c_int32),
         ("resident_bytes", c_int64),
@@ -164,6 +168,29 @@ class HvdTopology(ctypes.Structure):
         ("local_size", c_int32),
         ("cross_rank", c_int32),
         ("cross_size", c_int32),
+    ]
+
+
+class HvdParameters(ctypes.Structure):
+    """hvd_parameters: what may be changed while the job runs."""
+
+    _fields_ = [
+        ("struct_bytes", c_uint32),
+        ("hierarchical_allreduce", c_int32),
+        ("hierarchical_allgather", c_int32),
+        ("torus_allreduce", c_int32),
+        ("fusion_threshold_bytes", c_int64),
+        ("cycle_time_ms", c_double),
+    ]
+
+
+class HvdSteps(ctypes.Structure):
+    """hvd_steps: how many training steps have ended, and what they have moved."""
+
+    _fields_ = [
+        ("steps", c_int64),
+        ("bytes", c_int64),
+        ("at_s", c_double),
     ]
 
 
@@ -185,6 +212,8 @@ STRUCTURES: Final[dict[str, type[ctypes.Structure]]] = {
     "hvd_peer": HvdPeer,
     "hvd_config": HvdConfig,
     "hvd_topology": HvdTopology,
+    "hvd_parameters": HvdParameters,
+    "hvd_steps": HvdSteps,
     "hvd_result": HvdResult,
 }
 
@@ -199,12 +228,17 @@ FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "hvd_last_error": (c_char_p, ()),
     "hvd_region_bytes": (c_int64, (c_int32, c_int64)),
     "hvd_init": (c_int32, (POINTER(HvdConfig),)),
+    "hvd_connected": (c_int32, (c_int32, c_int32, c_char_p)),
+    "hvd_tree": (c_int32, (POINTER(c_int32), c_int32, POINTER(c_int32))),
     "hvd_last_words": (c_int32, (c_char_p,)),
     "hvd_shutdown": (c_int32, (c_double,)),
     "hvd_abort": (c_int32, (c_int32, c_char_p)),
     "hvd_initialized": (c_int32, ()),
     "hvd_get_topology": (c_int32, (POINTER(HvdTopology),)),
     "hvd_describe": (c_int32, (POINTER(c_char), c_size_t, POINTER(c_size_t))),
+    "hvd_get_parameters": (c_int32, (POINTER(HvdParameters),)),
+    "hvd_set_parameters": (c_int32, (POINTER(HvdParameters),)),
+    "hvd_await_steps": (c_int32, (c_int64, c_double, POINTER(HvdSteps))),
     "hvd_dump": (c_int32, (POINTER(c_char), c_size_t, POINTER(c_size_t))),
     "hvd_dump_call_fd": (c_int32, ()),
     "hvd_dump_on_signal": (c_int32, (c_int32,)),

@@ -57,3 +57,16 @@ def make_config(peers: Sequence[PeerRecord], host_of_rank: Sequence[int], **fiel
     for name, value in fields.items():
         setattr(config, name, value.encode() if isinstance(value, str) else value)
     return config
+
+
+def tree(library: ctypes.CDLL, host_of_rank: Sequence[int]) -> list[int]:
+    """hvd_tree: the parent of each rank in the negotiation, -1 for rank 0.
+
+    Raises:
+        MemoryError: there is none for it.
+    """
+    size = len(host_of_rank)
+    parents = (ctypes.c_int32 * size)()
+    if library.hvd_tree((ctypes.c_int32 * size)(*host_of_rank), size, parents) != abi.OK:
+        raise MemoryError("The tree of the negotiation needs more memory than there is.")
+    return list(parents)

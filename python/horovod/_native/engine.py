@@ -15,6 +15,7 @@ from typing import Any, Callable, Generic, Optional, TypeVar
 from horovod._native import abi
 from horovod._native.dumps import Dumps, text_of
 from horovod._native.hot_path import HotPath
+from horovod._native.tuning import Tuning
 
 ErrorT = TypeVar("ErrorT", bound=Exception)
 ResultT = TypeVar("ResultT")
@@ -41,6 +42,7 @@ class Engine(HotPath, Generic[ErrorT, ResultT]):
         self._make_result = make_result
         self._log_function: Optional[Any] = None
         self.dumps = Dumps(library, self._check)
+        self.tuning = Tuning(library, self._check)
 
     # ---- errors
 
@@ -62,6 +64,10 @@ class Engine(HotPath, Generic[ErrorT, ResultT]):
     def init(self, config: abi.HvdConfig) -> None:
         """hvd_init. Collective. The descriptors in `config` are the core's from now on, also when this raises."""
         self._check(self._library.hvd_init(ctypes.byref(config)))
+
+    def connected(self, rank: int, fd: int, why_not: str) -> None:
+        """hvd_connected: the data connection to a rank, which is the core's from now on; or -1, and the reason."""
+        self._check(self._library.hvd_connected(rank, fd, why_not.encode(errors="replace")))
 
     def last_words(self, why: str) -> None:
         """hvd_last_words: what `shutdown` tells the other ranks about why this one ends."""

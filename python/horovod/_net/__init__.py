@@ -7,41 +7,14 @@
     ... fill hvd_config from it, hvd_init, then with_engine.disown()
 
 `bootstrap` meets the other ranks, authenticates each of them, exchanges descriptors and returns when *all* pairs of
-ranks are connected, or raises on all ranks. It leaves nothing behind: no listening socket, no file. Below it:
-clusters (one plug-in per launcher, placement), meeting (the private directory, claims, signs of the dead) and handshake
-(connect, the loop over all peers, and its parts). It imports neither the core nor any other package of horovod and
-holds no policy about errors: it raises `NetError`s (failures.py), which `_core` and the launcher translate.
+ranks (of large jobs on several hosts: those that negotiate) are connected, or raises on all ranks. It leaves nothing
+behind: no file, and a listening socket only where connections come later. Where another launcher than ours has started
+ranks on several hosts, `introduction` comes first. Below them:
+clusters (one plug-in per launcher, placement), mpi (the library through which ranks are introduced), meeting (the
+private directory, claims, signs of the dead, the board) and handshake (connect, the loop over all peers, and its
+parts). The package imports neither the core nor any other package of horovod and holds no policy about errors: it
+raises `NetError`s (failures.py), which `_core` and the launcher translate.
+
+The package itself imports nothing, because importing any module of it runs this file: the launcher needs some small
+ones, and no handshake.
 """
-
-from __future__ import annotations
-
-from horovod._net.bootstrap import bootstrap
-from horovod._net.clusters.launchers import detect_placement
-from horovod._net.clusters.placement import Placement
-from horovod._net.connections import Connections, Peer
-from horovod._net.failures import (
-    AuthenticationError,
-    ConnectError,
-    MeetingError,
-    NetError,
-    PlacementError,
-    ProtocolError,
-    ResourceError,
-    StartTimeoutError,
-)
-
-__all__ = [
-    "AuthenticationError",
-    "ConnectError",
-    "Connections",
-    "MeetingError",
-    "NetError",
-    "Peer",
-    "Placement",
-    "PlacementError",
-    "ProtocolError",
-    "ResourceError",
-    "StartTimeoutError",
-    "bootstrap",
-    "detect_placement",
-]

@@ -9,17 +9,16 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-import secrets
 import time
-from dataclasses import dataclass
-from typing import Callable, Optional
+from collections.abc import Sequence
+from typing import Callable, NamedTuple, Optional
 
 from horovod._net import identity, resources
-from horovod._net.clusters.placement import Placement
-from horovod._net.connections import Connections
+from horovod._net.clusters.placement import Placement, several_hosts
+from horovod._net.connections import Connections, Peer
 from horovod._net.failures import ConnectError, MeetingError, PlacementError
 from horovod._net.handshake import auth, memory
-from horovod._net.handshake.board_link import SOCKET_NAME, BoardLink
+from horovod._net.handshake.board_link import SOCKET_NAME, BoardLink, on_this_host
 from horovod._net.handshake.connect import Mesh
 from horovod._net.handshake.messages import NONCE_BYTES
 from horovod._net.handshake.pairing import OwnSide
@@ -32,6 +31,7 @@ from horovod._net.meeting.deaths import MET, Deaths
 TRANSPORTS = ("auto", "tcp")
 _DESCRIPTORS_PER_PEER = 6
 _OTHER_DESCRIPTORS = 256
+_MOST_IN_TREE = 40  # neighbours of a rank in the tree of the negotiation, on other hosts and, with many ranks, here
 _MOST_RANKS = 1 << 16  # on one host; more is a mistake in a variable, not a job
 _LEAST_START_S = 5.0  # for the engines of the others to start, when meeting them has taken all of the time
 
@@ -40,13 +40,35 @@ _LEAST_START_S = 5.0  # for the engines of the others to start, when meeting the
 _met: dict[tuple[int, str, int, int], int] = {}
 
 
+Tree = Callable[[Sequence[int]], Sequence[int]]
+
+
+class Ways(NamedTuple):
+    """How ranks are connected.
+
+    Attributes:
+        transport: "auto": shared memory on one host, authenticated sockets between hosts. "tcp": loopback sockets
+            instead of shared memory, to exercise that path.
+        full_mesh_ranks: jobs on several hosts with more ranks begin with the connections that the negotiation needs, if
+            rank 0 has it so; a rank of theirs goes on listening (`Connections.reach`).
+        tree: of the negotiation: the parent of each rank, -1 for rank 0, by the numbers of their hosts (hvd_tree).
+            None: all are connected with all.
+        board: of a job on several hosts whose ranks have been introduced to one another; None: its launcher keeps one.
+    """
+
+    transport: str = "auto"
+    full_mesh_ranks: int = 0
+    tree: Optional[Tree] = None
+    board: Optional[BoardLink] = None
+
+
 def bootstrap(
     placement: Placement,
     *,
     epoch: int,
     region_bytes: int,
     timeout_s: float,
-    transport: str = "auto",
+    ways: Optional[Ways] = None,
     start: Callable[[Connections], None] = lambda connections: None,
 ) -> Connections:
     """Connects this rank with all others. Collective.
@@ -56,8 +78,7 @@ def bootstrap(
         epoch: the launcher's count of changes of the job; equal on all ranks.
         region_bytes: size of every rank's shared region (hvd_region_bytes); ignored when no memory is shared.
         timeout_s: how long to wait for the other ranks.
-        transport: "auto": shared memory on one host, authenticated sockets between hosts. "tcp": loopback sockets
-            instead of shared memory, to exercise that path.
+        ways: to connect ranks; None: as `Ways` says.
         start: starts this rank's engine. The others learn at once when it raises.
 
     Returns:
@@ -70,8 +91,9 @@ def bootstrap(
         ConnectError: a rank failed or died meanwhile; names it.
         ResourceError: this process lacks descriptors, memory or space; names the limit.
     """
-    if transport not in TRANSPORTS:
-        raise PlacementError(f"The transport must be one of {', '.join(TRANSPORTS)}. Received: {transport!r}.")
+    ways = ways or Ways()
+    if ways.transport not in TRANSPORTS:
+        raise PlacementError(f"The transport must be one of {', '.join(TRANSPORTS)}. Received: {ways.transport!r}.")
     known = (os.getpid(), placement.job_key, epoch, placement.rank)
     # Below the launcher's epochs there is room for re-initialisations by the program.
     number = (epoch << 20) + _met.get(known, 0)
@@ -79,19 +101,20 @@ def bootstrap(
         alone = Connections(placement, number, host_of_rank=[0])
         start(alone)
         return alone
-    if not placement.one_host and (placement.meeting_directory is None or placement.secret is None):
+    if ways.board is None and placement.lacks_a_place_to_meet:
         raise PlacementError(several_hosts(placement))
     if not os.path.isdir("/proc/self/fd"):
         raise MeetingError(
             f"Rank {placement.rank} of {placement.size} cannot meet the others: /proc is not mounted here, by which "
             "ranks find one another; mount it (mount -t proc proc /proc)."
         )
-    allow_descriptors(placement)
-    wishes = _Wishes(region_bytes, transport == "auto", start, time.monotonic() + timeout_s)
+    few = ways.tree is not None and not placement.one_host and placement.size > ways.full_mesh_ranks
+    allow_descriptors(placement, few)
+    wishes = _Wishes(region_bytes, ways.transport == "auto", few, ways.tree, start, time.monotonic() + timeout_s)
     with contextlib.ExitStack() as undo:
         try:
             lasting_claim.take(placement, number)
-            place = _meeting(placement, number, wishes.deadline, undo)
+            place = _meeting(placement, number, ways.board, wishes.deadline, undo)
             while True:
                 with contextlib.suppress(AttemptOverError):
                     return _take_part(place, Connections(placement, number), known, wishes)
@@ -99,12 +122,13 @@ def bootstrap(
             raise resources.failure(f"Rank {placement.rank} of {placement.size} could not connect", error) from error
 
 
-@dataclass(frozen=True)
-class _Wishes:
+class _Wishes(NamedTuple):
     """What the caller of `bootstrap` asks for."""
 
     region_bytes: int
     share: bool
+    few: bool  # connections, if rank 0 wants that too
+    tree: Optional[Tree]
     start: Callable[[Connections], None]
     deadline: float
 
@@ -126,16 +150,19 @@ def _take_part(
         place.leave(wishes.deadline)
 
 
-def _meeting(placement: Placement, number: int, deadline: float, undo: contextlib.ExitStack) -> directory.Meeting:
+def _meeting(
+    placement: Placement, number: int, board: Optional[BoardLink], deadline: float, undo: contextlib.ExitStack
+) -> directory.Meeting:
     """Where the ranks meet; not joined yet."""
     name = directory.directory_name(placement, number)
     attempt: Optional[Attempt] = None
     told = placement.meeting_directory
     if told is not None and (not placement.one_host or os.path.exists(os.path.join(told, SOCKET_NAME))):
         # Also where all ranks are on one host that is not the launcher's: who comes to the board is up.
-        board = BoardLink(told, deadline)
+        board = on_this_host(told, deadline)
         undo.callback(board.close)
-        attempt = None if placement.one_host else Attempt(board, name)
+    if board is not None and not placement.one_host:
+        attempt = Attempt(board, directory.jobs_name(placement), number)
     base = placement.meeting_directory or places.choose_base(name)
     return directory.Meeting(placement, number, base, own_base=placement.meeting_directory is None, attempt=attempt)
 
@@ -156,13 +183,15 @@ def _connect(place: directory.Meeting, result: Connections, wishes: _Wishes) -> 
         if place.attempt is not None:
             result.placement = placement.placed(world.host_of_rank)
         result.host_of_rank = world.host_of_rank if world.share else list(range(placement.size))
+        world.parents = wishes.tree(result.host_of_rank) if world.few and wishes.tree is not None else None
         credentials = auth.Credentials(
             place.secret, auth.job_digest(placement.job_key), result.epoch, placement.rank, placement.size
         )
         result.object_key = b"" if len(set(result.host_of_rank)) == 1 else credentials.object_key()
         mesh = Mesh(place, credentials, _own_side(result, wishes.region_bytes), world, placement)
         mesh.run(max(0.0, wishes.deadline - time.monotonic()))
-        result.peers = mesh.take_peers()
+        result.peers = _with_those_not_met(mesh.take_peers(), placement)
+        result.reach = world.take_reach(placement.rank)
         wishes.start(result)
         mesh.confirm(max(_LEAST_START_S, wishes.deadline - time.monotonic()))
     except AttemptOverError:
@@ -185,14 +214,21 @@ def _find_the_others(place: directory.Meeting, placement: Placement, wishes: _Wi
     if place.attempt is None:
         return one_host(placement.size, wishes.share)
     address = address_for_other_hosts(placement.interfaces, placement.address)
-    world = call_the_roll(place.attempt, placement, address, Deaths(place, placement), wishes.deadline)
+    deaths = Deaths(place, placement)
+    world = call_the_roll(place.attempt, placement, address, wishes.few, deaths, wishes.deadline)
     world.share = wishes.share
     return world
 
 
+def _with_those_not_met(met: list[Peer], placement: Placement) -> list[Peer]:
+    by_rank = {peer.rank: peer for peer in met}
+    others = (rank for rank in range(placement.size) if rank != placement.rank)
+    return [by_rank.get(rank) or Peer(rank, same_host=False) for rank in others]
+
+
 def _own_side(result: Connections, region_bytes: int) -> OwnSide:
     """What this rank offers; its memory only if somebody is to share it."""
-    nonce = secrets.token_bytes(NONCE_BYTES)
+    nonce = os.urandom(NONCE_BYTES)
     own_host = result.host_of_rank[result.placement.rank]
     share = result.host_of_rank.count(own_host) > 1
     if share:
@@ -202,22 +238,18 @@ def _own_side(result: Connections, region_bytes: int) -> OwnSide:
     return OwnSide(result.memory_fd, result.doorbell_fd, nonce, region_bytes if share else 0, identity.host_identity())
 
 
-def several_hosts(placement: Placement) -> str:
-    """Why a job on several hosts is refused, and what can be done."""
-    return (
-        f"{placement.launcher} placed {placement.local_size} of the job's {placement.size} ranks on "
-        f"{placement.hostname}; ranks on several hosts need a trusted way to meet, which in this version horovodrun "
-        "alone gives them: start the job with horovodrun -H HOST:SLOTS,..., or all ranks on one host."
-    )
-
-
-def allow_descriptors(placement: Placement) -> None:
+def allow_descriptors(placement: Placement, few: bool = False) -> None:
     """Raises this process's soft limit of open files when the connections would not fit into it.
+
+    Args:
+        placement: of this rank.
+        few: it is connected with some ranks of other hosts only, and perhaps later with all.
 
     Raises:
         PlacementError: the job is larger than this process, or any process, can be connected to.
     """
-    needed = placement.size * _DESCRIPTORS_PER_PEER + _OTHER_DESCRIPTORS
+    met = placement.local_size + _MOST_IN_TREE if few else placement.size
+    needed = met * _DESCRIPTORS_PER_PEER + _OTHER_DESCRIPTORS
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if placement.size > _MOST_RANKS or hard != resource.RLIM_INFINITY and needed > hard:
         raise PlacementError(
@@ -225,5 +257,7 @@ def allow_descriptors(placement: Placement) -> None:
             f"them, but {hard if placement.size <= _MOST_RANKS else _MOST_RANKS * _DESCRIPTORS_PER_PEER} is the most "
             f"that can be (ulimit -Hn). Check the variables that {placement.launcher} sets, or raise the limit."
         )
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    useful = needed + (placement.size if few else 0)
+    useful = useful if hard == resource.RLIM_INFINITY else min(useful, hard)
+    if soft != resource.RLIM_INFINITY and soft < useful:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (useful, hard))

@@ -7,7 +7,9 @@ takes them over whether it succeeds or fails) or `close`.
 from __future__ import annotations
 
 import os
+import socket
 from dataclasses import dataclass, field
+from typing import NamedTuple, Optional
 
 from horovod._net.clusters.placement import Placement
 
@@ -21,11 +23,12 @@ class Peer:
 
     Attributes:
         rank: the other rank.
-        same_host: True: memory_fd and doorbell_fd are there. False: control_fd and data_fd are.
+        same_host: True: memory_fd and doorbell_fd are there. False: control_fd and data_fd are, or come later.
         memory_fd: the peer's sealed memfd.
         doorbell_fd: the peer's eventfd.
         liveness_fd: readable once the peer's process is gone: a pidfd, or the Unix socket to it.
-        control_fd, data_fd: connected, authenticated, non-blocking stream sockets.
+        control_fd, data_fd: connected, authenticated, non-blocking stream sockets. Of ranks that are connected later
+            (`Connections.reach`) neither, or the control connection alone.
         pid: of the peer as seen from here, 0 when it is in another pid namespace; for messages.
         key: 16 bytes for the MAC of control frames, known to the two ranks only.
     """
@@ -46,6 +49,18 @@ class Peer:
         return [fd for fd in every if fd != ABSENT]
 
 
+class Reach(NamedTuple):
+    """How a rank and those of other hosts come to one another while the job runs.
+
+    Attributes:
+        listener: where this rank listens for them.
+        addresses: where they listen: (address, port) by rank.
+    """
+
+    listener: socket.socket
+    addresses: dict[int, tuple[str, int]]
+
+
 @dataclass
 class Connections:
     """Everything that one rank needs to start its engine.
@@ -58,6 +73,7 @@ class Connections:
         host_of_rank: `size` numbers; ranks with equal numbers share memory.
         peers: one per other rank, ascending.
         object_key: known to the ranks of this job and epoch only; empty when all of them share memory.
+        reach: how the data connections are opened that are not there yet; None: all are there.
     """
 
     placement: Placement
@@ -67,6 +83,12 @@ class Connections:
     host_of_rank: list[int] = field(default_factory=list)
     peers: list[Peer] = field(default_factory=list)
     object_key: bytes = field(default=b"", repr=False)
+    reach: Optional[Reach] = None
+
+    def take_reach(self) -> Optional[Reach]:
+        """The reach, whose listener is the caller's from now on."""
+        reach, self.reach = self.reach, None
+        return reach
 
     def descriptors(self) -> list[int]:
         """All descriptors owned."""
@@ -83,6 +105,9 @@ class Connections:
 
     def close(self) -> None:
         """Closes every descriptor still owned. May be called twice."""
+        reach = self.take_reach()
+        if reach is not None:
+            reach.listener.close()
         owned = self.descriptors()
         self.disown()
         for fd in owned:

@@ -12,8 +12,7 @@ import pwd
 import socket
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Optional
+from typing import NamedTuple, Optional
 
 # Programs that only ever start ranks. A Hydra that a rank of Hydra starts carries that rank's variables, which look
 # like those of the inner rank with the same number.
@@ -21,8 +20,7 @@ _STARTERS_OF_RANKS = frozenset({b"hydra_pmi_proxy"})
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
-@dataclass(frozen=True)
-class HostIdentity:
+class HostIdentity(NamedTuple):
     """Equal on two processes that may be able to share memory: a hint, to be proven by mapping.
 
     Attributes:

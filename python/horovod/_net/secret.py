@@ -6,11 +6,11 @@ Given by the launcher (`clusters`) or made in the meeting directory (`meeting`),
 
 from __future__ import annotations
 
-import secrets
+import os
 
 SECRET_BYTES = 32
 
 
 def new_secret() -> bytes:
     """A fresh secret for one job."""
-    return secrets.token_bytes(SECRET_BYTES)
+    return os.urandom(SECRET_BYTES)

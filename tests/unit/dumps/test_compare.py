@@ -70,6 +70,17 @@ def test_nobody_waits_for_anybody() -> None:
     assert not anybody_behind(dumps)
 
 
+def test_who_has_finished_an_operation_in_the_meantime_is_not_accused() -> None:
+    a, b = allreduce("a"), allreduce("b")
+    for before in ((), (a,), (b, a)):
+        waiting = {rank: dump(rank, at(60, "step", WAITING), b, finished=before) for rank in (0, 2, 3)}
+        assert not anybody_behind({**waiting, 1: dump(1, at(61, "end"), finished=(*before, b))})
+        assert anybody_behind({**waiting, 1: dump(1, at(57, "validate"), finished=before)})
+    others = allreduce("b", process_set=5)
+    waiting = {rank: dump(rank, at(60, "step", WAITING), b, finished=(a,)) for rank in (0, 2, 3)}
+    assert anybody_behind({**waiting, 1: dump(1, at(57, "validate"), finished=(a, others))})
+
+
 def test_members_of_the_process_set_only() -> None:
     sets = {0: (0, 1, 2, 3), 5: (0, 2)}
     dumps = {0: dump(0, at(60, "step", WAITING), allreduce("a", process_set=5), process_sets=sets)}
@@ -104,3 +115,26 @@ def test_the_same_story_later() -> None:
     lines = [compare({0: dump(0, (), allreduce("a", s)), 1: dump(1, at(1, "f"))}, {}) for s in (2.0, 61.0)]
     assert lines[0] != lines[1]
     assert without_times(lines[0]) == without_times(lines[1])
+
+
+def test_hosts_are_named_where_there_are_several() -> None:
+    waiting = dump(0, at(60, "step", WAITING), allreduce("a"))
+    behind = dataclasses.replace(dump(1, at(57, "validate")), host="there")
+    lines = compare({0: waiting, 1: behind}, {2: "no answer", 3: "no answer"}, {2: "there", 3: "elsewhere"})
+    assert [line.partition(" has")[0].partition(" may")[0] for line in lines] == [
+        "rank 1 (there)",
+        "ranks 2, 3 (there, elsewhere)",
+    ]
+    many = compare({}, dict.fromkeys(range(6), "no answer"), {rank: f"h{rank}" for rank in range(6)})
+    assert many == ["ranks 0-5 (h0, h1, h2, h3, ...) gave no dump (no answer)"]
+
+
+def test_who_could_not_tell_all_is_not_accused() -> None:
+    short = dump(1, at(60, "step", WAITING), allreduce("b"), untold=5)
+    line = next(line for line in compare({0: dump(0, (), allreduce("a")), 1: short}, {}) if line.startswith("rank 1"))
+    assert line.startswith("rank 1 may not have called allreduce 'a'")
+
+
+def test_a_line_stays_a_line_whatever_names_hold() -> None:
+    (line,) = compare({0: dump(0, at(1, "f\n\x1b[2J\udcff"))}, {})
+    assert line == "rank 0 is in train.py:1, in f??[2J?()"

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dump_examples import WAITING, allreduce, at, dump
 
 from horovod._dumps import files, places, readable
+from horovod._dumps.compare import compare
+from horovod._dumps.shortened import shortened
 from horovod._dumps.stacks import from_faulthandler, owner, users_frame
-from horovod._dumps.values import HOROVOD, OTHER, USER, from_json, to_json
+from horovod._dumps.values import HOROVOD, OTHER, USER, Frame, from_json, to_json
 
 
 def test_there_and_back() -> None:
@@ -33,6 +38,55 @@ def test_a_part_of_a_dump_is_none() -> None:
     for name in whole:
         with pytest.raises(ValueError):
             from_json(json.dumps({key: value for key, value in whole.items() if key != name}))
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_damaged_dumps_are_whole_or_refused(seed: int) -> None:
+    choose = random.Random(seed)
+    one = dump(3, at(57, "validate", WAITING), allreduce("w"), finished=(allreduce("v"),))
+    told: Any = json.loads(to_json(one))
+    for _ in range(choose.randrange(1, 4)):
+        place = told
+        while True:  # anywhere in it, down to a leaf
+            key = choose.choice(list(place) if isinstance(place, dict) else range(len(place)))
+            if not isinstance(place[key], (dict, list)) or not place[key] or choose.random() < 0.2:
+                break
+            place = place[key]
+        place[key] = choose.choice((None, True, -1, 1.5, float("inf"), "x", "\ud800", [], [[]], {}, {"a": 1}, 10**30))
+    try:
+        found = from_json(json.dumps(told))
+    except ValueError:
+        return
+    assert from_json(to_json(found)) == found
+    readable.all_ranks(compare({3: found}, {0: "stopped"}, {0: "a", 3: "b"}), {3: found})
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_damaged_bytes_are_a_dump_or_refused(seed: int) -> None:
+    choose = random.Random(seed)
+    data = bytearray(to_json(dump(3, at(57, "validate", WAITING), allreduce("w"))).encode())
+    for _ in range(choose.randrange(1, 4)):
+        data[choose.randrange(len(data))] = choose.randrange(256)
+    with contextlib.suppress(ValueError):
+        from_json(bytes(data).decode())
+
+
+def test_a_dump_for_a_narrow_way() -> None:
+    deep = tuple(Frame("/job/train.py", line, "again", USER) for line in range(200))
+    one = dump(3, deep, *(allreduce(f"w{number}") for number in range(100)), finished=(allreduce("v"), allreduce("u")))
+    lengths, least = [], 0
+    for limit in (1 << 17, 20000, 6000, 3000, 10):
+        text = shortened(one, limit)
+        if text is None:
+            break
+        found = from_json(text.decode())
+        assert len(text) <= limit
+        assert found.main_thread[-1] == deep[-1]
+        assert len(found.pending) + found.untold == 100
+        lengths.append((len(found.main_thread), len(found.pending)))
+        least = len(text)
+    assert lengths == [(200, 100), (20, 20), (20, 20), (20, 0)] and least > 1000
+    assert text is None
 
 
 def test_text_for_people() -> None:

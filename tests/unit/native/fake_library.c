@@ -35,14 +35,23 @@ hvd_status hvd_init(const hvd_config* c) {
     n += snprintf(text + n, sizeof text - n, "| %d %d %d %d %d %d %lld %d..%d", p->rank, p->memory_fd, p->doorbell_fd,
                   p->liveness_fd, p->control_fd, p->data_fd, (long long)p->pid, p->key[0], p->key[15]);
   }
-  n += snprintf(text + n, sizeof text - n, "| %d %d %s %lld %g %d %d %d %d %d %g %g %g %g %d %d %d %s %d %lld",
-                c->memory_fd, c->doorbell_fd, c->hostname, (long long)c->fusion_threshold_bytes, c->cycle_time_ms,
-                c->cache_capacity, c->disable_group_fusion, c->hierarchical_allreduce, c->deterministic,
-                c->stall_check_disable, c->stall_warning_s, c->stall_shutdown_s, c->collective_timeout_s, c->spin_us,
-                c->store_mode, c->thread_affinity, c->log_level, c->timeline_path ? c->timeline_path : "NULL",
+  n += snprintf(text + n, sizeof text - n, "| %d %d %d %s %lld %g %d %d %d %d %d %d %d %g %g %g %g %d %d %d %d %s %d %lld",
+                c->memory_fd, c->doorbell_fd, c->wish_fd, c->hostname, (long long)c->fusion_threshold_bytes,
+                c->cycle_time_ms, c->cache_capacity, c->disable_group_fusion, c->hierarchical_allreduce,
+                c->hierarchical_allgather, c->torus_allreduce, c->deterministic, c->stall_check_disable,
+                c->stall_warning_s, c->stall_shutdown_s, c->collective_timeout_s, c->spin_us,
+                c->store_mode, c->thread_affinity, c->log_level, c->log_hide_time, c->timeline_path ? c->timeline_path : "NULL",
                 c->timeline_mark_cycles, (long long)c->resident_bytes);
   if (log_fn) log_fn(2, "started");
   return c->rank == 99 ? fail(HVD_INTERNAL, "no thread") : HVD_OK;
+}
+hvd_status hvd_connected(int32_t rank, int32_t fd, const char* why_not) {
+  snprintf(text, sizeof text, "%d %d %s", rank, fd, why_not);
+  return rank < 7 ? HVD_OK : fail(HVD_INVALID_ARGUMENT, "no such rank");
+}
+hvd_status hvd_tree(const int32_t* host_of_rank, int32_t size, int32_t* parent) {
+  for (int i = 0; i < size; i++) parent[i] = host_of_rank[i] - 1;
+  return size < 9 ? HVD_OK : HVD_RESOURCE;
 }
 hvd_status hvd_last_words(const char* why) { return fail(HVD_OK, why); }
 hvd_status hvd_shutdown(double timeout_s) { return timeout_s == 5.5 ? HVD_OK : fail(HVD_SHUTDOWN, "timeout"); }
@@ -72,6 +81,20 @@ hvd_status hvd_describe(char* buffer, size_t n, size_t* needed) {
 }
 
 hvd_status hvd_dump(char* buffer, size_t n, size_t* needed) { return hvd_describe(buffer, n, needed); }
+hvd_status hvd_get_parameters(hvd_parameters* out) {
+  *out = (hvd_parameters){sizeof *out, -1, 0, 1, 64, 2.5};
+  return HVD_OK;
+}
+hvd_status hvd_set_parameters(const hvd_parameters* p) {
+  const int as_asked = p->struct_bytes == sizeof *p && p->hierarchical_allreduce == -1 &&
+                       p->hierarchical_allgather == 0 && p->torus_allreduce == 1 && p->fusion_threshold_bytes == 64 &&
+                       p->cycle_time_ms == 2.5;
+  return as_asked ? HVD_OK : fail(HVD_INVALID_ARGUMENT, "other parameters");
+}
+hvd_status hvd_await_steps(int64_t n, double timeout_s, hvd_steps* out) {
+  *out = (hvd_steps){n, 100 * n, 1.5};
+  return n < 5 ? HVD_OK : timeout_s < 1 ? HVD_IN_PROGRESS : fail(HVD_SHUTDOWN, "over");
+}
 int32_t hvd_dump_call_fd(void) { return -1; }
 hvd_status hvd_dump_on_signal(int32_t number) { return number == 12 ? HVD_OK : HVD_UNSUPPORTED; }
 

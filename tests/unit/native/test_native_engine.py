@@ -18,7 +18,7 @@ import pytest
 from horovod._core.errors import InvalidArgumentError, MismatchError, ShutdownError, UnsupportedError, error_from_status
 from horovod._core.tensors.adapter import ResultBlock
 from horovod._native import abi, library
-from horovod._native.config import make_config
+from horovod._native.config import make_config, tree
 from horovod._native.engine import Engine
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -94,7 +94,8 @@ def test_the_whole_configuration_arrives(engine: Engine[Any, Any]) -> None:
     engine.init(config)
     peers = f"| 1 2 3 4 5 6 {1 << 33} 100..115" * 2
     assert engine.describe() == (
-        f"10 3 12 13 14 15 {2**63 + 1}|0 1 2 {peers}| 17 18 node7 20 21 22 23 24 25 26 27 28 29 30 31 32 33 /t 35 36"
+        f"10 3 12 13 14 15 {2**63 + 1}|0 1 2 {peers}| 17 18 19 node7 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 "
+        "37 /t 39 40"
     )
 
 
@@ -162,6 +163,18 @@ def test_a_result_is_freed_once_with_its_block(engine: Engine[Any, Any]) -> None
     assert engine.result_value(3) == 1
     with pytest.raises(InvalidArgumentError, match="no such result"):
         engine.take_result(1, 1)
+
+
+def test_connections_that_come_later(engine: Engine[Any, Any], fake: ctypes.CDLL) -> None:
+    engine.connected(3, 8, "")
+    assert engine.describe() == "3 8 "
+    engine.connected(4, -1, "nobody there")
+    assert engine.describe() == "4 -1 nobody there"
+    with pytest.raises(InvalidArgumentError, match="no such rank"):
+        engine.connected(7, -1, "")
+    assert tree(fake, [0, 4, 9]) == [-1, 3, 8]
+    with pytest.raises(MemoryError):
+        tree(fake, [0] * 9)
 
 
 def test_the_remaining_calls(engine: Engine[Any, Any]) -> None:
@@ -267,3 +280,23 @@ def test_who_asks_for_dumps(engine: Any) -> None:
     assert engine.dumps.call_fd() == -1
     assert engine.dumps.on_signal(12)
     assert not engine.dumps.on_signal(10)
+
+
+def test_steps_are_awaited(engine: Any) -> None:
+    assert engine.tuning.await_steps(3, 9.0) == (3, 300, 1.5)
+    with pytest.raises(Exception, match="over"):
+        engine.tuning.await_steps(7, 9.0)
+
+
+def test_parameters_are_asked_for_and_changed(engine: Any) -> None:
+    found = engine.tuning.parameters()
+    assert found == {
+        "hierarchical_allreduce": -1,
+        "hierarchical_allgather": 0,
+        "torus_allreduce": 1,
+        "fusion_threshold_bytes": 64,
+        "cycle_time_ms": 2.5,
+    }
+    engine.tuning.set_parameters(found)
+    with pytest.raises(Exception, match="other parameters"):
+        engine.tuning.set_parameters({**found, "torus_allreduce": 0})

@@ -14,7 +14,7 @@ from typing import Any
 from jobs.board_keeper import BoardKeeper
 from net_ranks import unique_key
 
-from horovod._net import Placement
+from horovod._net.clusters.placement import Placement
 
 SECRET = bytes(range(32))
 

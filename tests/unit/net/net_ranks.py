@@ -11,7 +11,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Optional, Union
 
-from horovod._net import Connections, Placement, bootstrap
+from horovod._net.bootstrap import Ways, bootstrap
+from horovod._net.clusters.placement import Placement
+from horovod._net.connections import Connections
 
 REGION_BYTES = 1 << 16
 _numbers = itertools.count()
@@ -50,7 +52,10 @@ def in_threads(calls: Sequence[Callable[[], Any]], timeout_s: float = 60.0) -> l
 
 def connect_all(jobs: Sequence[Placement], **options: Any) -> list[Union[Connections, Exception]]:
     """`bootstrap` on all the ranks given."""
-    settings = {"epoch": 0, "region_bytes": REGION_BYTES, "timeout_s": 20.0, **options}
+    ways = Ways(
+        **{name: options.pop(name) for name in ("transport", "full_mesh_ranks", "tree", "board") if name in options}
+    )
+    settings = {"epoch": 0, "region_bytes": REGION_BYTES, "timeout_s": 20.0, "ways": ways, **options}
     return in_threads([lambda p=p: bootstrap(p, **settings) for p in jobs])
 
 

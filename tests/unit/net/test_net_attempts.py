@@ -11,7 +11,9 @@ import time
 import pytest
 from net_ranks import REGION_BYTES, connect_all, connected, in_threads, open_descriptors, placements
 
-from horovod._net import ConnectError, Connections, NetError, bootstrap
+from horovod._net.bootstrap import Ways, bootstrap
+from horovod._net.connections import Connections
+from horovod._net.failures import ConnectError, NetError
 from horovod._net.meeting import deaths
 
 
@@ -46,7 +48,7 @@ def test_an_engine_that_does_not_start_is_known_at_once_everywhere(private_base:
     connected(placements(2))[0].close()  # lets lazily opened descriptors appear
     before = open_descriptors()
     begin = time.monotonic()
-    options = {"epoch": 0, "region_bytes": REGION_BYTES, "timeout_s": 60, "transport": transport}
+    options = {"epoch": 0, "region_bytes": REGION_BYTES, "timeout_s": 60, "ways": Ways(transport)}
     results = in_threads(
         [
             lambda: bootstrap(jobs[0], **options),

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from horovod._net import AuthenticationError
+from horovod._net.failures import AuthenticationError
 from horovod._net.handshake import auth
 from horovod._net.handshake.messages import ROLE_CONTROL, ROLE_DATA, ROLE_MEET, Challenge, Proof
 
@@ -70,7 +70,7 @@ def test_a_proof_cannot_be_reflected() -> None:
 
 def test_a_proof_for_one_role_is_not_good_for_another() -> None:
     connector, acceptor = auth.Connector(credentials(2), 0, ROLE_CONTROL), auth.Acceptor(credentials(0))
-    challenge = acceptor.challenge(dataclasses.replace(connector.hello, role=ROLE_DATA))
+    challenge = acceptor.challenge(connector.hello._replace(role=ROLE_DATA))
     with pytest.raises(AuthenticationError):
         connector.answer(challenge)
 

@@ -18,16 +18,10 @@ import time
 import pytest
 from net_ranks import REGION_BYTES, connect_all, connected, forked, in_threads, open_descriptors, placements, unique_key
 
-from horovod._net import (
-    ConnectError,
-    Connections,
-    MeetingError,
-    Placement,
-    PlacementError,
-    ResourceError,
-    StartTimeoutError,
-    bootstrap,
-)
+from horovod._net.bootstrap import Ways, bootstrap
+from horovod._net.clusters.placement import Placement
+from horovod._net.connections import Connections
+from horovod._net.failures import ConnectError, MeetingError, PlacementError, ResourceError, StartTimeoutError
 from horovod._net.handshake import auth, connect, memory, reception, visits
 from horovod._net.handshake.links import Link
 from horovod._net.handshake.messages import AFTER_AUTHENTICATION, Failed, Ready, frame
@@ -210,7 +204,9 @@ def test_missing_ranks_are_named(private_base: pathlib.Path) -> None:
 
 def test_several_hosts_are_refused_with_the_remedies() -> None:
     placement = Placement(0, 4, 0, 2, 0, 2, "torchrun", "key", "node1")
-    with pytest.raises(PlacementError, match="need a trusted way to meet, which in this version horovodrun alone"):
+    with pytest.raises(
+        PlacementError, match="need a trusted way to meet, which horovodrun gives them, and mpirun, mpiexec and srun"
+    ):
         bootstrap(placement, epoch=0, region_bytes=REGION_BYTES, timeout_s=1)
 
 
@@ -219,8 +215,8 @@ def test_different_transports_are_a_clear_error(private_base: pathlib.Path) -> N
     options = {"epoch": 0, "region_bytes": REGION_BYTES, "timeout_s": 20}
     results = in_threads(
         [
-            lambda: bootstrap(jobs[0], transport="tcp", **options),
-            lambda: bootstrap(jobs[1], transport="auto", **options),
+            lambda: bootstrap(jobs[0], ways=Ways("tcp"), **options),
+            lambda: bootstrap(jobs[1], ways=Ways("auto"), **options),
         ]
     )
     assert all(
@@ -248,7 +244,9 @@ def test_a_job_that_no_host_can_hold_is_refused_at_once(size: int) -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="Not here: only root can take a file system away.")
 def test_without_proc_the_error_says_so(private_base: pathlib.Path) -> None:
     program = (
-        "from horovod._net import Placement, MeetingError, bootstrap\n"
+        "from horovod._net.bootstrap import bootstrap\n"
+        "from horovod._net.clusters.placement import Placement\n"
+        "from horovod._net.failures import MeetingError\n"
         "place = Placement(0, 2, 0, 2, 0, 1, 'test launcher', 'key', 'here')\n"
         "try: bootstrap(place, epoch=0, region_bytes=65536, timeout_s=1.0)\n"
         "except MeetingError as error: print(error)"
@@ -284,7 +282,7 @@ def test_the_others_learn_that_a_rank_has_no_memory(
 
 def test_an_unknown_transport_is_refused() -> None:
     with pytest.raises(PlacementError, match="one of auto, tcp"):
-        bootstrap(placements(2)[0], epoch=0, region_bytes=REGION_BYTES, timeout_s=1, transport="pigeon")
+        bootstrap(placements(2)[0], epoch=0, region_bytes=REGION_BYTES, timeout_s=1, ways=Ways("pigeon"))
 
 
 def test_a_peer_killed_while_connecting_is_noticed_at_once(

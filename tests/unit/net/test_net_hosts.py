@@ -12,15 +12,20 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Optional
 
 import pytest
 from net_hosts import SECRET, Hosts
 from net_ranks import REGION_BYTES, connect_all, connected, forked, in_threads, open_descriptors
 
-from horovod._net import ConnectError, Connections, MeetingError, NetError, PlacementError, StartTimeoutError, bootstrap
+from horovod._net.bootstrap import bootstrap
+from horovod._net.connections import Connections
+from horovod._net.failures import ConnectError, MeetingError, NetError, PlacementError, StartTimeoutError
+from horovod._net.handshake import strangers, tcp_options
 from horovod._net.handshake.codes import FrameCodes
 from horovod._net.handshake.messages import AFTER_AUTHENTICATION, FrameReader, Ready, frame
 from horovod._net.handshake.roll_call import Card, parse_card
+from horovod._net.meeting.board import Attempt, AttemptOverError
 
 MakeHosts = Callable[..., Hosts]
 
@@ -40,6 +45,29 @@ def hosts(tmp_path: pathlib.Path) -> Iterator[MakeHosts]:
     for each in made:
         with contextlib.suppress(OSError):
             each.board.close()
+
+
+class Heard:
+    """A board on which some entries stand, and more once somebody waits for an answer."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._keys = list(keys)
+        self.when_it_waits: list[str] = []
+
+    def post(self, key: str, value: str) -> None:
+        """Nothing comes of it."""
+
+    def get(self, key: str) -> Optional[str]:
+        return "it stands" if key in self._keys else None
+
+    def before(self, key: str, other: str) -> bool:
+        return key in self._keys and other in self._keys and self._keys.index(key) < self._keys.index(other)
+
+    def keys(self) -> list[str]:
+        return self._keys
+
+    def wait(self, seconds: float) -> None:
+        self._keys += self.when_it_waits
 
 
 def close(results: Sequence[object]) -> None:
@@ -97,6 +125,53 @@ def test_ranks_meet_again_and_again(hosts: MakeHosts) -> None:
     assert job.left_behind() == []
 
 
+def test_the_board_forgets_earlier_meetings(hosts: MakeHosts) -> None:
+    job = hosts((1, 1))
+    close(connected(job.placements))
+    once = len(job.board.entries)
+    for _ in range(4):
+        close(connected(job.placements))
+    connect_all(job.placements[:1], timeout_s=0.0)  # an attempt that fails
+    close(connected(job.placements))
+    assert len(job.board.entries) <= 2 * once
+
+
+def test_an_attempt_that_the_board_has_forgotten_is_over() -> None:
+    board = Heard(["m.us.3.0.outcome", "m.us.3.4.card.1", "m.us.3.4.outcome", "m.us.2.9.outcome", "m.us.3.5.card.0"])
+    attempt = Attempt(board, "us", 3)
+    assert [attempt.ended(number) is None for number in range(7)] == [False] * 5 + [True] * 2
+    assert attempt.first_open() == 5
+    attempt.number = 5
+    board.when_it_waits = ["m.us.3.5.outcome", "m.us.3.6.outcome"]  # and no card: the judge has forgotten it
+    with pytest.raises(AttemptOverError):
+        attempt.show_card(1, "here")
+
+
+def test_a_card_that_comes_between_two_looks_is_not_waited_for() -> None:
+    class Slow(Heard):
+        """One entry comes with each look."""
+
+        def get(self, key: str) -> Optional[str]:
+            self._keys += self.when_it_waits[:1]
+            del self.when_it_waits[:1]
+            return super().get(key)
+
+        def keys(self) -> list[str]:
+            self.get("")
+            return super().keys()
+
+        def wait(self, seconds: float) -> None:
+            assert card not in self._keys, "nothing more comes, so this would be slept through"
+
+    card = "m.us.0.0.card.1"
+    for earlier in range(4):
+        board = Slow([])
+        attempt = Attempt(board, "us", 0)
+        attempt.number = 0
+        board.when_it_waits = [*(f"other{number}" for number in range(earlier)), card]
+        attempt.show_card(1, "here")
+
+
 def test_ranks_meet_after_any_failures(hosts: MakeHosts) -> None:
     job = hosts((2, 1))
     end = time.monotonic() + 2.0
@@ -118,6 +193,63 @@ def test_ranks_meet_after_any_failures(hosts: MakeHosts) -> None:
     results = connected(job.placements)
     assert len({result.epoch for result in results}) == 1
     close(results)
+
+
+@contextlib.contextmanager
+def black_hole() -> Iterator[int]:
+    """A port of the loopback that answers nothing, as a host behind a cut link: its queue is full."""
+    with contextlib.ExitStack() as opened:
+        listener = opened.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(3):
+            waiting = opened.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield listener.getsockname()[1]
+
+
+@pytest.mark.parametrize("counts", [(1, 1), (1, 1, 2)])
+def test_a_host_that_does_not_answer_is_named_by_all(
+    hosts: MakeHosts, monkeypatch: pytest.MonkeyPatch, counts: tuple[int, ...]
+) -> None:
+    job = hosts(counts)
+    real = Attempt.show_card
+    monkeypatch.setattr(tcp_options, "_OPTIONS", (("TCP_USER_TIMEOUT", 300),))
+    with black_hole() as port:
+
+        def show_card(attempt: Attempt, rank: int, text: str) -> None:
+            real(attempt, rank, f"{port} {text.partition(' ')[2]}" if rank == 0 else text)
+
+        monkeypatch.setattr(Attempt, "show_card", show_card)
+        begun = time.monotonic()
+        results = connect_all(job.placements)
+    assert time.monotonic() - begun < 5.0
+    for rank, result in enumerate(results):
+        # Rank 0 learns who has not heard from it.
+        assert isinstance(result, ConnectError) and (result.ranks == (0,)) == (rank != 0), results
+        assert "Rank 0 (host0) does not answer rank " in str(result)
+        assert "Is the link between the two hosts cut" in str(result)
+    assert job.left_behind() == []
+
+
+def test_a_firewall_that_refuses_is_told_with_the_port(hosts: MakeHosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = hosts((1, 1))
+    real = Attempt.show_card
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # nobody listens there
+        port = closed.getsockname()[1]
+
+        def show_card(attempt: Attempt, rank: int, text: str) -> None:
+            real(attempt, rank, f"{port} {text.partition(' ')[2]}" if rank == 0 else text)
+
+        monkeypatch.setattr(Attempt, "show_card", show_card)
+        monkeypatch.setattr(strangers, "_TRIES", 2)
+        results = connect_all(job.placements)
+    told = (
+        f"Rank 0 (host0) refused this rank's connection: Connection refused at 127.0.0.1 port {port}; does a firewall"
+    )
+    assert all(isinstance(result, ConnectError) and told in str(result) for result in results), results
 
 
 def test_missing_ranks_are_named(hosts: MakeHosts) -> None:

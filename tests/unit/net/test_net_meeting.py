@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pathlib
@@ -18,7 +19,8 @@ from typing import Any
 import pytest
 from net_ranks import connected, forked, placements
 
-from horovod._net import MeetingError, Placement, ResourceError
+from horovod._net.clusters.placement import Placement
+from horovod._net.failures import MeetingError, ResourceError
 from horovod._net.meeting import directory, lasting_claim, places
 
 NOBODY = 65534
@@ -58,6 +60,25 @@ def test_everything_is_private(private_base: pathlib.Path) -> None:
     assert modes == {"secret": 0o600, "c0": 0o600, "r0": 0o600}
     assert stat.S_IMODE(os.stat(base).st_mode) == stat.S_IMODE(os.stat(place.path).st_mode) == 0o700
     leave(place)
+
+
+def test_another_job_that_takes_the_place_along_changes_no_choice(private_base: pathlib.Path) -> None:
+    """Otherwise ranks of one host would meet in two places."""
+    first = places.choose_base("0")
+    over = threading.Event()
+
+    def end_jobs() -> None:
+        while not over.is_set():
+            with contextlib.suppress(OSError):
+                os.rmdir(first)
+
+    other = threading.Thread(target=end_jobs)
+    other.start()
+    try:
+        assert {places.choose_base("0") for _ in range(2000)} == {first}
+    finally:
+        over.set()
+        other.join()
 
 
 def test_the_first_comer_makes_the_secret_and_the_last_one_removes_everything(private_base: pathlib.Path) -> None:
@@ -104,7 +125,7 @@ def test_the_launchers_secret_is_used_and_not_written(private_base: pathlib.Path
 
 
 def test_the_launchers_directory_must_exist(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(MeetingError, match="the launcher has ended"):
+    with pytest.raises(MeetingError, match=r"the launcher has ended, or somebody has removed .*loginctl enable-linger"):
         join(placements(2, secret=bytes(32))[0], str(tmp_path / "gone"), own_base=False)
 
 

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horovod._net import Placement, PlacementError, detect_placement, identity
-from horovod._net.clusters.launchers import SECRET_VARIABLE, tasks_per_node
+from horovod._net import identity
+from horovod._net.clusters.launchers import SECRET_VARIABLE, detect_placement, tasks_per_node
+from horovod._net.clusters.placement import Placement
+from horovod._net.failures import PlacementError
 
 HOROVODRUN = {"HOROVOD_RANK": "2", "HOROVOD_SIZE": "4", "HOROVOD_LOCAL_RANK": "2", "HOROVOD_LOCAL_SIZE": "4"}
 TORCHRUN = {"RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4"}
@@ -183,7 +185,7 @@ def test_job_keys_tell_restarts_and_jobs_apart() -> None:
     assert len(keys) == 4
 
 
-PRINT_KEY = "from horovod._net import detect_placement; print(detect_placement().job_key)"
+PRINT_KEY = "from horovod._net.clusters.launchers import detect_placement; print(detect_placement().job_key)"
 
 
 def test_ranks_behind_wrapper_scripts_agree_on_the_job() -> None:

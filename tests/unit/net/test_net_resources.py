@@ -12,8 +12,9 @@ from collections.abc import Iterator
 import pytest
 from net_ranks import REGION_BYTES, placements
 
-from horovod._net import ConnectError, bootstrap, resources
-from horovod._net.failures import ResourceError
+from horovod._net import resources
+from horovod._net.bootstrap import bootstrap
+from horovod._net.failures import ConnectError, ResourceError
 from horovod._net.handshake import memory
 
 

@@ -12,11 +12,11 @@ import os
 import re
 import threading
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass
-from typing import Callable, Optional
+from typing import Callable, NamedTuple, Optional
 
 from horovod._net import identity
 from horovod._net.clusters.placement import Placement
+from horovod._net.clusters.slurm_counts import in_srun_step, run_lengths
 from horovod._net.failures import PlacementError
 from horovod._net.secret import SECRET_BYTES
 
@@ -24,16 +24,15 @@ SECRET_VARIABLE = "_HOROVOD_SECRET_KEY"
 DIRECTORY_VARIABLE = "HOROVOD_RENDEZVOUS_DIR"
 ADDRESS_VARIABLE = "_HOROVOD_ADDRESS"
 _JOB_VARIABLE = "HOROVOD_JOB_ID"
+# Families of MPI libraries: whose launchers can start ranks that use whose libraries.
+OPEN_MPI = "Open MPI"
+MPICH = "MPICH"
 _LARGEST = 1 << 24  # ranks; anything above is a mistake, not a job
-# Slurm numbers the batch script and the interactive shell of an allocation as steps, too: from here on they are not
-# srun steps.
-_SLURM_FIRST_RESERVED_STEP = 0xFFFFFFF0
 
 Environment = Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Numbers:
+class Numbers(NamedTuple):
     """What a plug-in found out. `None` = the launcher does not say."""
 
     rank: int
@@ -44,15 +43,17 @@ class Numbers:
     cross_size: Optional[int] = None
 
 
-@dataclass(frozen=True)
-class Launcher:
-    """One launcher: how to recognise it, how to read its numbers, which variables tell its jobs apart."""
+class Launcher(NamedTuple):
+    """One launcher: how to recognise it, how to read its numbers, which variables tell its jobs apart; and which MPI
+    libraries it starts: of one family, any ("") or none (None).
+    """
 
     name: str
     present: Callable[[Environment], bool]
     numbers: Callable[[Environment, str], Numbers]
     rank_variables: tuple[str, ...]
     job_variables: tuple[str, ...]
+    mpi: Optional[str] = None
 
 
 def whole_number(env: Environment, name: str, launcher: str, least: int = 0) -> int:
@@ -103,23 +104,10 @@ def tasks_per_node(text: str) -> list[int]:
     Raises:
         PlacementError: not of that form.
     """
-    counts: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"([0-9]{1,7})(?:\(x([0-9]{1,7})\))?", part.strip())
-        if match is None or len(counts) + int(match.group(2) or 1) > _LARGEST:
-            raise PlacementError(f"srun: SLURM_STEP_TASKS_PER_NODE must be a list like '2(x3),1'. Received: {text!r}.")
-        counts.extend([int(match.group(1))] * int(match.group(2) or 1))
+    counts = run_lengths(text)
+    if counts is None:
+        raise PlacementError(f"srun: SLURM_STEP_TASKS_PER_NODE must be a list like '2(x3),1'. Received: {text!r}.")
     return counts
-
-
-def _in_srun_step(env: Environment) -> bool:
-    step = env.get("SLURM_STEP_ID", env.get("SLURM_STEPID", ""))
-    return (
-        re.fullmatch(r"[0-9]{1,12}", step) is not None
-        and int(step) < _SLURM_FIRST_RESERVED_STEP
-        and "SLURM_PROCID" in env
-        and "SLURM_LOCALID" in env
-    )
 
 
 def _srun_numbers(env: Environment, launcher: str) -> Numbers:
@@ -203,6 +191,7 @@ LAUNCHERS: tuple[Launcher, ...] = (
         _four(_OMPI + "RANK", _OMPI + "SIZE", _OMPI + "LOCAL_RANK", _OMPI + "LOCAL_SIZE"),
         (_OMPI + "RANK", _OMPI + "SIZE", "PMIX_NAMESPACE"),
         ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
+        OPEN_MPI,
     ),
     # Hydra, MPICH's or Intel's. Without MPI_LOCALRANKID it is srun --mpi=pmi2 or PALS, which also speak PMI.
     Launcher(
@@ -211,6 +200,7 @@ LAUNCHERS: tuple[Launcher, ...] = (
         _four("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
         ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "I_MPI_HYDRA_UUID"),
         ("I_MPI_HYDRA_UUID",),
+        MPICH,
     ),
     Launcher(
         "MPICH",
@@ -218,6 +208,7 @@ LAUNCHERS: tuple[Launcher, ...] = (
         _four("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
         ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
         (),
+        MPICH,
     ),
     Launcher(
         "MVAPICH2",
@@ -225,13 +216,15 @@ LAUNCHERS: tuple[Launcher, ...] = (
         _four(_MV2 + "RANK", _MV2 + "SIZE", _MV2 + "LOCAL_RANK", _MV2 + "LOCAL_SIZE"),
         (_MV2 + "RANK", _MV2 + "SIZE"),
         (),
+        MPICH,
     ),
     Launcher(
         "srun",
-        _in_srun_step,
+        in_srun_step,
         _srun_numbers,
         ("SLURM_PROCID", "SLURM_STEP_ID"),
         ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
+        "",
     ),
     Launcher(
         "PALS",
@@ -239,19 +232,21 @@ LAUNCHERS: tuple[Launcher, ...] = (
         _four("PALS_RANKID", "PALS_SIZE", "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"),
         ("PALS_RANKID",),
         ("PALS_APID",),
+        MPICH,
     ),
-    Launcher("Flux", _has("FLUX_TASK_RANK"), _flux_numbers, ("FLUX_TASK_RANK",), ("FLUX_JOB_ID",)),
+    Launcher("Flux", _has("FLUX_TASK_RANK"), _flux_numbers, ("FLUX_TASK_RANK",), ("FLUX_JOB_ID",), ""),
     Launcher(
         "jsrun",
         _has(_JSM + "RANK"),
         _four(_JSM + "RANK", _JSM + "SIZE", _JSM + "LOCAL_RANK", _JSM + "LOCAL_SIZE"),
         (_JSM + "RANK",),
         ("LSB_JOBID",),
+        "",
     ),
     # After all that speak PMI and say more.
-    Launcher("PMI", _has("PMI_RANK", "PMI_SIZE"), _pmi_numbers, ("PMI_RANK", "PMI_SIZE"), ("PMI_JOBID",)),
+    Launcher("PMI", _has("PMI_RANK", "PMI_SIZE"), _pmi_numbers, ("PMI_RANK", "PMI_SIZE"), ("PMI_JOBID",), MPICH),
     # Last: PMIX_RANK is also set by Open MPI, srun --mpi=pmix and PRRTE-based launchers that say more.
-    Launcher("PMIx", _has("PMIX_RANK"), _pmix_numbers, ("PMIX_RANK",), ("PMIX_NAMESPACE",)),
+    Launcher("PMIx", _has("PMIX_RANK"), _pmix_numbers, ("PMIX_RANK",), ("PMIX_NAMESPACE",), ""),
 )
 
 _secret_lock = threading.Lock()
@@ -277,8 +272,17 @@ def _take_secret(env: MutableMapping[str, str]) -> Optional[bytes]:
     return bytes.fromhex(text)
 
 
-def _cross(numbers: Numbers, launcher: str) -> tuple[int, int]:
-    """This host's number among the hosts; where the launcher does not say, ranks must be in blocks of equal size."""
+def mpi_family(launcher: str) -> Optional[str]:
+    """Which MPI libraries this launcher starts: OPEN_MPI, MPICH, any (""); None: it is none of an MPI."""
+    return next((each.mpi for each in LAUNCHERS if each.name == launcher), None)
+
+
+def _cross(numbers: Numbers, launcher: str) -> Optional[tuple[int, int]]:
+    """This host's number among the hosts; where the launcher does not say, ranks must be in blocks of equal size.
+
+    Returns:
+        None: they are not, but the ranks can tell one another through MPI.
+    """
     if numbers.local_size == numbers.size:
         return 0, 1
     if numbers.cross_rank is not None and numbers.cross_size is not None:
@@ -288,6 +292,8 @@ def _cross(numbers: Numbers, launcher: str) -> tuple[int, int]:
         or numbers.size % numbers.local_size
         or numbers.rank % numbers.local_size != numbers.local_rank
     ):
+        if mpi_family(launcher) is not None and numbers.local_size <= numbers.size:
+            return None
         raise PlacementError(
             f"{launcher}: rank {numbers.rank} of {numbers.size} with local rank {numbers.local_rank} of "
             f"{numbers.local_size} does not tell which host this "
@@ -335,18 +341,18 @@ def detect_placement(env: Optional[MutableMapping[str, str]] = None) -> Placemen
         job.append(
             identity.launching_process((name, env.get(name, "")) for name in launcher.rank_variables if name in env)
         )
-    cross_rank, cross_size = _cross(numbers, launcher.name)
+    cross = _cross(numbers, launcher.name)
     return Placement(
         numbers.rank,
         numbers.size,
         numbers.local_rank,
         numbers.local_size,
-        cross_rank,
-        cross_size,
+        *(cross or (0, 1)),
         launcher.name,
         "/".join(job),
         host,
         directory,
         secret,
         address=env.get(ADDRESS_VARIABLE, "") if secret is not None else "",
+        unplaced=cross is None,
     )

@@ -68,6 +68,11 @@ class Placement:
         """True when all ranks of the job are on this host, as far as is known."""
         return self.local_size == self.size and not self.unplaced
 
+    @property
+    def lacks_a_place_to_meet(self) -> bool:
+        """True when the job has ranks on other hosts, and its launcher has not made a place for all to meet."""
+        return not self.one_host and (self.meeting_directory is None or self.secret is None)
+
     def placed(self, host_of_rank: Sequence[int]) -> Placement:
         """The same with the local and cross numbers that follow from the hosts of all ranks."""
         mine = host_of_rank[self.rank]
@@ -117,3 +122,13 @@ class Placement:
             unplaced=True,
         )
         return restricted.placed([0] * size) if self.one_host or size == 1 else restricted
+
+
+def several_hosts(placement: Placement) -> str:
+    """Why a job on several hosts is refused, and what can be done."""
+    return (
+        f"{placement.launcher} placed {placement.local_size} of the job's {placement.size} ranks on "
+        f"{placement.hostname}; ranks on several hosts need a trusted way to meet, which horovodrun gives them, and "
+        "mpirun, mpiexec and srun by their MPI library: start the job with one of these, such as horovodrun -H "
+        "HOST:SLOTS,..., or all ranks on one host."
+    )

@@ -10,7 +10,7 @@
 The transcript is the whole Hello and nonce_a, so that a proof is good for one connection of one job, epoch, role
 and pair of ranks only: it can be neither replayed nor reflected. Nobody's payload is parsed before the other
 side's proof has been checked. Used for Unix and TCP connections alike; it does no I/O and reads no
-clock. Standard library only (hmac, hashlib, secrets): HMAC-SHA256 with a 256-bit secret.
+clock. Standard library only (hmac, hashlib, os.urandom): HMAC-SHA256 with a 256-bit secret.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-import secrets
 from dataclasses import dataclass, field
 from typing import Optional
 
 from horovod._net.failures import AuthenticationError
-from horovod._net.handshake.messages import JOB_BYTES, NONCE_BYTES, Challenge, Hello, Proof
+from horovod._net.handshake.messages import JOB_BYTES, NONCE_BYTES, Challenge, Hello, Proof, body_of
 from horovod._net.secret import SECRET_BYTES
 
 KEY_BYTES = 16
 _DOMAIN = b"horovod/1 "
-_ROLE_NAMES = {1: "meeting", 2: "control", 3: "data"}
+_ROLE_NAMES = {1: "meeting", 2: "control", 3: "data", 4: "board"}
 
 
 def job_digest(job_key: str) -> bytes:
@@ -59,11 +58,11 @@ class Credentials:
 
 
 def _transcript(hello: Hello, acceptor_nonce: bytes) -> bytes:
-    return hello.encode() + acceptor_nonce  # both of fixed length
+    return body_of(hello) + acceptor_nonce  # both of fixed length
 
 
 def _mac(secret: bytes, label: bytes, transcript: bytes) -> bytes:
-    return hmac.new(secret, _DOMAIN + label + b"\0" + transcript, hashlib.sha256).digest()
+    return hmac.digest(secret, _DOMAIN + label + b"\0" + transcript, "sha256")
 
 
 def _session_key(secret: bytes, transcript: bytes) -> bytes:
@@ -77,7 +76,7 @@ class Connector:
         self.key: Optional[bytes] = None
         self._own = own
         self._to_rank = to_rank
-        self.hello = Hello(own.job, own.epoch, role, own.size, own.rank, to_rank, secrets.token_bytes(NONCE_BYTES))
+        self.hello = Hello(own.job, own.epoch, role, own.size, own.rank, to_rank, os.urandom(NONCE_BYTES))
 
     def answer(self, challenge: Challenge) -> Proof:
         """Checks the acceptor's proof and makes ours.
@@ -103,7 +102,7 @@ class Acceptor:
         self.key: Optional[bytes] = None
         self.hello: Optional[Hello] = None
         self._own = own
-        self._nonce = secrets.token_bytes(NONCE_BYTES)
+        self._nonce = os.urandom(NONCE_BYTES)
 
     def challenge(self, hello: Hello) -> Challenge:
         """Our proof and nonce.

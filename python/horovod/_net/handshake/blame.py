@@ -74,6 +74,14 @@ class Blame:
             return told
         return self._deaths.told() or ConnectError(symptom, [rank])
 
+    def no_answer(self, rank: int, how: str) -> ConnectError:
+        """The error for a rank to whose host nothing gets through, or from there."""
+        return self.root_cause(
+            f"{self._pairs[rank].name()} does not answer rank {self._placement.rank} ({self._placement.hostname}): "
+            f"{how}. Is the link between the two hosts cut, one of them down, or does a firewall let only ssh through?",
+            rank,
+        )
+
     def require_alive(self, rank: int, how: str) -> None:
         """Of a rank whose socket is closed, or answers nobody, and that may come again.
 
@@ -94,6 +102,12 @@ class Blame:
         if now_s >= self.next_look_s:
             self.next_look_s = now_s + _LOOK_S
             self._deaths.check(self._unmet())
+            self._raise_what_was_told()
+
+    def _raise_what_was_told(self) -> None:
+        told = self._deaths.told()  # perhaps by a rank that this one is not to be connected with
+        if told is not None:
+            raise told
 
     def too_late(self, timeout_s: float) -> StartTimeoutError:
         """The error when the start timeout has passed: names the ranks that are missing, or have not finished."""

@@ -1,7 +1,8 @@
-"""The board of a job that the launcher keeps, over the Unix socket that it, or its agent on this host, listens on.
+"""The board of a job, as one of its ranks sees it over a connection to whoever keeps it.
 
 Entries come by themselves: all that stand when this rank connects, a Ready, then each new one. Used by bootstrap. The
-socket lies in the launcher's private directory, and its other end must belong to this user.
+launcher, or its agent on this host, listens at a Unix socket in its private directory, whose other end must belong to
+this user; a board that a rank keeps is reached by `board_call`.
 """
 
 from __future__ import annotations
@@ -15,39 +16,36 @@ from typing import Optional
 from horovod._net.failures import ConnectError, MeetingError, ProtocolError
 from horovod._net.handshake.links import Link, LinkClosedError
 from horovod._net.handshake.messages import ON_A_BOARD, Post
+from horovod._net.meeting.entries import Standing
 
 SOCKET_NAME = "board"
-_ENDED = "The launcher has ended."
+_LONGEST_WAIT_S = 60.0  # the kernel knows no longer one than 24 days
 
 
 class BoardLink:
     """See the head of the file, and `meeting.board.Board`.
 
     Args:
-        directory: of the launcher.
+        link: to the keeper, who may be trusted. It is this object's.
+        keeper: who that is, for messages.
         deadline: monotonic seconds, for the first entries to come.
 
     Raises:
-        MeetingError: nobody listens there, or another user does.
-        ConnectError: the launcher does not answer.
+        ConnectError: the keeper does not answer.
     """
 
-    def __init__(self, directory: str, deadline: float) -> None:
+    def __init__(self, link: Link, keeper: str, deadline: float) -> None:
         self._complete = False
+        self._keeper = keeper
+        self._number = 0
         self._order: dict[str, int] = {}
         self._entries: dict[str, str] = {}
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._link = Link(sock)
+        self._link = link
         try:
-            sock.setblocking(True)
-            _connect(sock, directory)
-            sock.setblocking(False)
-            if self._link.peer_process()[1] != os.geteuid():
-                raise MeetingError(f"Another user listens at {directory}/{SOCKET_NAME}; end that process.")
-            self._link.reader.allowed = ON_A_BOARD
+            link.reader.allowed = ON_A_BOARD
             self._read_all_that_stands(deadline)
         except BaseException:
-            sock.close()
+            link.close()
             raise
 
     def post(self, key: str, value: str) -> None:
@@ -55,7 +53,7 @@ class BoardLink:
         try:
             self._link.send(Post(f"{key}={value}"))
         except LinkClosedError as error:
-            raise ConnectError(_ENDED) from error
+            raise ConnectError(self._ended()) from error
 
     def get(self, key: str) -> Optional[str]:
         """See `Board`."""
@@ -66,23 +64,40 @@ class BoardLink:
         """See `Board`."""
         return key in self._order and other in self._order and self._order[key] < self._order[other]
 
+    def keys(self) -> list[str]:
+        """See `Board`."""
+        self._take()
+        return list(self._entries)
+
     def wait(self, seconds: float) -> None:
         """See `Board`."""
         poller = select.poll()
         poller.register(self._link, select.POLLIN | (select.POLLOUT if self._link.wants_to_write else 0))
-        poller.poll(max(0.0, seconds) * 1000)
+        poller.poll(min(max(0.0, seconds), _LONGEST_WAIT_S) * 1000)
         self._take()
+
+    def forget(self) -> None:
+        """Between two meetings, on a board that is used for several: forgets what nobody needs any more."""
+        standing = Standing()
+        for key, value in self._entries.items():
+            standing.add(f"{key}={value}")
+        kept = {text.partition("=")[0] for text in standing}
+        self._entries = {key: value for key, value in self._entries.items() if key in kept}
+        self._order = {key: number for key, number in self._order.items() if key in kept}
 
     def close(self) -> None:
         """Leaves the board. May be called twice."""
         self._link.close()
+
+    def _ended(self) -> str:
+        return f"{self._keeper} has ended."
 
     def _read_all_that_stands(self, deadline: float) -> None:
         self._take()
         while not self._complete:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise ConnectError("The launcher did not show its board within the time for the start.")
+                raise ConnectError(f"{self._keeper} did not show its board within the time for the start.")
             self.wait(left)
 
     def _take(self) -> None:
@@ -91,14 +106,40 @@ class BoardLink:
             for message in self._link.receive():
                 if isinstance(message, Post):
                     key, _, value = message.text.partition("=")
-                    self._order.setdefault(key, len(self._order))
+                    self._order.setdefault(key, self._number)
+                    self._number += 1
                     self._entries.setdefault(key, value)
                 else:
                     self._complete = True
         except LinkClosedError as error:
-            raise ConnectError(_ENDED) from error
+            raise ConnectError(self._ended()) from error
         except ProtocolError as error:
-            raise ConnectError(f"The launcher does not keep to the protocol of its board: {error}") from error
+            raise ConnectError(f"{self._keeper} does not keep to the protocol of its board: {error}") from error
+
+
+def on_this_host(directory: str, deadline: float) -> BoardLink:
+    """The board of the launcher that has made this directory.
+
+    Args:
+        directory: of the launcher.
+        deadline: monotonic seconds, for the first entries to come.
+
+    Raises:
+        MeetingError: nobody listens there, or another user does.
+        ConnectError: the launcher does not answer.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    link = Link(sock)
+    try:
+        sock.setblocking(True)
+        _connect(sock, directory)
+        sock.setblocking(False)
+        if link.peer_process()[1] != os.geteuid():
+            raise MeetingError(f"Another user listens at {directory}/{SOCKET_NAME}; end that process.")
+    except BaseException:
+        sock.close()
+        raise
+    return BoardLink(link, "The launcher", deadline)
 
 
 def _connect(sock: socket.socket, directory: str) -> None:

@@ -6,7 +6,6 @@ got from their proofs. Unix sockets need none: the kernel keeps them. Used by li
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from typing import ClassVar
 
@@ -47,4 +46,4 @@ class FrameCodes:
 
     def _code(self, direction: bytes, number: int, frame: bytes) -> bytes:
         text = direction + number.to_bytes(8, "big") + frame
-        return hmac.new(self._key, text, hashlib.sha256).digest()[: self.BYTES]
+        return hmac.digest(self._key, text, "sha256")[: self.BYTES]

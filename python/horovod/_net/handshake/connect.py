@@ -1,4 +1,5 @@
-"""Connects one rank with all others of its job: the loop over the parts that do it.
+"""Connects one rank with the others of its job, all or those that the negotiation needs: the loop over the parts that
+do it.
 
 Each pair of ranks has one connection, opened by the higher rank: a Unix socket on one host (the higher rank knocks at
 nobody; a lower rank that comes later knocks at the higher ones, so nobody polls the directory), TCP across hosts. Over
@@ -26,11 +27,12 @@ from horovod._net.connections import Peer
 from horovod._net.failures import AuthenticationError, ConnectError, ProtocolError
 from horovod._net.handshake import auth, messages
 from horovod._net.handshake.blame import Blame
+from horovod._net.handshake.consent import AlongTree, Consent, OfEverybody
 from horovod._net.handshake.dialler import Dialler
 from horovod._net.handshake.door import Door
 from horovod._net.handshake.links import Link, LinkClosedError
 from horovod._net.handshake.members import Members
-from horovod._net.handshake.messages import AnyMessage
+from horovod._net.handshake.messages import ROLE_CONTROL, AnyMessage
 from horovod._net.handshake.pairing import OwnSide, Pair
 from horovod._net.handshake.reception import Reception
 from horovod._net.handshake.roll_call import World
@@ -62,7 +64,7 @@ class Mesh:
             clock: seconds.
         """
         rank = credentials.rank
-        self.pairs = {r: _pair(rank, r, world) for r in range(credentials.size) if r != rank}
+        self.pairs = {r: _pair(rank, r, world) for r in world.neighbours(rank)}
         self._meeting = meeting
         self._world = world
         self._credentials = credentials
@@ -73,11 +75,11 @@ class Mesh:
         self._visits = Visits(self._watch, self._report, self._blame)
         self._door = Door(credentials, self._visits, self._report, self._watch, clock)
         self._dialler = Dialler(meeting, credentials, self.pairs, self._visits, self._blame, clock)
-        self._members = Members(rank, self.pairs, own, self._door, self._blame, self._watch)
+        self._members = Members(self.pairs, _consent(rank, world), own, self._door, self._blame, self._watch)
         self._reception = Reception(rank, self.pairs, self._visits, self._members, self._dialler)
 
     def run(self, timeout_s: float) -> None:
-        """Returns when every pair of ranks of the job is connected. Collective.
+        """Returns when all ranks of the job are connected with their neighbours. Collective.
 
         Raises:
             StartTimeoutError: ranks are missing.
@@ -113,7 +115,9 @@ class Mesh:
             self._blame.look_for_the_dead(self._clock())
 
     def take_peers(self) -> list[Peer]:
-        """After `run`: the descriptors, ascending by rank; the caller owns them."""
+        """After `run`: the descriptors, ascending by rank; the caller owns them. Whoever comes to the listener for
+        other hosts from now on is the caller's too: a rank whose engine runs already."""
+        self._door.leave_others()
         return self._members.take_peers()
 
     def close(self) -> None:
@@ -143,7 +147,7 @@ class Mesh:
             source.flush()
             self._read(source)
         except LinkClosedError as error:
-            self._lost(source, str(error))
+            self._lost(source, error)
         except (ProtocolError, AuthenticationError) as error:
             self._refuse(source, error)
         else:
@@ -165,7 +169,7 @@ class Mesh:
         else:
             self._members.hear(pair, message)
 
-    def _lost(self, link: Link, how: str) -> None:
+    def _lost(self, link: Link, how: LinkClosedError) -> None:
         """The other side of a connection is gone: fatal if it is a rank of ours, unless that has finished."""
         visit = self._visits.of(link)
         if visit is not None:
@@ -186,4 +190,15 @@ def _pair(own_rank: int, rank: int, world: World) -> Pair:
     if not world.across(own_rank, rank):
         return Pair(rank, same_host=world.share)
     card = world.cards[rank]
-    return Pair(rank, same_host=False, across=True, address=(card.address, card.port))
+    pair = Pair(rank, same_host=False, across=True, address=(card.address, card.port), host=card.host)
+    if world.parents is not None:
+        pair.roles = (ROLE_CONTROL,)  # data connections are opened when they are needed
+    return pair
+
+
+def _consent(rank: int, world: World) -> Consent:
+    neighbours = world.neighbours(rank)
+    if world.parents is None:
+        return OfEverybody(neighbours)
+    children = [each for each in neighbours if world.parents[each] == rank]
+    return AlongTree(world.parents[rank] if rank else None, children, neighbours)

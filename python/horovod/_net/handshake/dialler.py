@@ -15,9 +15,10 @@ from horovod._net.failures import ConnectError
 from horovod._net.handshake import auth, messages
 from horovod._net.handshake.blame import Blame
 from horovod._net.handshake.links import Link, LinkClosedError
-from horovod._net.handshake.messages import ROLE_CONTROL, ROLE_DATA, ROLE_MEET, AnyMessage
+from horovod._net.handshake.messages import ROLE_MEET, AnyMessage
 from horovod._net.handshake.pairing import Pair
 from horovod._net.handshake.strangers import Comebacks
+from horovod._net.handshake.tcp_options import notice_cut_links
 from horovod._net.handshake.visits import Visit, Visits
 from horovod._net.meeting.directory import Meeting
 
@@ -74,7 +75,7 @@ class Dialler:
             self._greet(sock, rank, ROLE_MEET)
 
     def open_tcp(self, pair: Pair, address: messages.Address) -> None:
-        """Opens the two connections to a rank that has sent its address.
+        """Opens the connections that are needed to a rank that has sent its address.
 
         Raises:
             ConnectError: it should not have.
@@ -82,20 +83,14 @@ class Dialler:
         if pair.same_host or pair.links or pair.rank > self._credentials.rank:
             raise ConnectError(f"{pair.name()} sent an address that nobody needs.", [pair.rank])
         pair.address = (address.host, address.port)
-        for role in (ROLE_CONTROL, ROLE_DATA):
+        for role in pair.roles:
             self._dial(pair, role)
 
     def _dial(self, pair: Pair, role: int) -> None:
-        host, port = pair.address
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        where = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0][4]
-        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        code = sock.connect_ex(where)
-        if code not in (0, errno.EINPROGRESS):
-            sock.close()
-            raise ConnectError(
-                f"{pair.name()} cannot be reached at {host} port {port}: {os.strerror(code)}.", [pair.rank]
-            )
+        try:
+            sock = dial(*pair.address)
+        except OSError as error:
+            raise ConnectError(unreachable(pair.name(), pair.address, error), [pair.rank]) from error
         self._greet(sock, pair.rank, role)
 
     def _greet(self, sock: socket.socket, rank: int, role: int) -> None:
@@ -110,19 +105,25 @@ class Dialler:
         try:
             self._visits.send(visit, first)
         except LinkClosedError as error:
-            self.lost(visit, str(error))
+            self.lost(visit, error)
 
-    def lost(self, visit: Visit, how: str) -> None:
+    def lost(self, visit: Visit, how: LinkClosedError) -> None:
         """The other side of a visit is gone: in a crowd, or because we are not wanted.
 
         Raises:
-            ConnectError: its process has died, or it has refused our connection too often.
+            ConnectError: its process has died, its host does not answer, or it has refused our connection too often.
         """
-        self._visits.lost(visit, how)
+        self._visits.lost(visit, str(how))
+        if how.silent and not visit.accepted:  # else it is the other side that knows whom it wants
+            raise self._blame.no_answer(visit.rank, str(how))
         # A knock shows nothing by which it could be unwanted, and without it the higher rank would never look for us.
         knocks = visit.proof is None
         if not visit.accepted and not self._comebacks.wait(visit.rank, visit.role, self._clock(), patient=knocks):
-            raise self._blame.root_cause(f"Rank {visit.rank} refused this rank's connection: {how}.", visit.rank)
+            pair = self._pairs[visit.rank]
+            remedy = (
+                " at {} port {}; does a firewall let only ssh through?".format(*pair.address) if pair.across else "."
+            )
+            raise self._blame.root_cause(f"{pair.name()} refused this rank's connection: {how}{remedy}", pair.rank)
 
     def come_again(self) -> None:
         """Opens the connections once more whose time has come."""
@@ -132,3 +133,29 @@ class Dialler:
     def next_s(self) -> float:
         """When the next one comes again; infinite when none does."""
         return self._comebacks.next_s()
+
+
+def dial(host: str, port: int) -> socket.socket:
+    """A connection that is being made; its end is heard as on one that stands.
+
+    Args:
+        host: an address, in numbers.
+        port: where a rank listens.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    where = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)[0][4]
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    notice_cut_links(sock)
+    code = sock.connect_ex(where)
+    if code not in (0, errno.EINPROGRESS):
+        sock.close()
+        raise OSError(code, os.strerror(code))
+    return sock
+
+
+def unreachable(who: str, address: tuple[str, int], error: OSError) -> str:
+    """Why a rank cannot be connected to."""
+    return f"{who} cannot be reached at {address[0]} port {address[1]}: {error.strerror}."

@@ -17,6 +17,7 @@ from horovod._net.handshake.links import Link
 from horovod._net.handshake.messages import ROLE_CONTROL, ROLE_MEET
 from horovod._net.handshake.pairing import Pair
 from horovod._net.handshake.strangers import Report, first_to_go
+from horovod._net.handshake.tcp_options import notice_cut_links
 from horovod._net.handshake.visits import Visit, Visits
 from horovod._net.handshake.watch import Watch
 
@@ -34,11 +35,23 @@ class Door:
         report: of strangers.
         watch: wakes the rank.
         clock: seconds.
+        most: connections at a time that are not authenticated; None: enough for all ranks to come at once.
+
+    Attributes:
+        rank: of this process.
     """
 
     def __init__(
-        self, credentials: auth.Credentials, visits: Visits, report: Report, watch: Watch, clock: Callable[[], float]
+        self,
+        credentials: auth.Credentials,
+        visits: Visits,
+        report: Report,
+        watch: Watch,
+        clock: Callable[[], float],
+        most: Optional[int] = None,
     ) -> None:
+        self.rank = credentials.rank
+        self._most = 2 * credentials.size + 64 if most is None else most
         self._credentials = credentials
         self._visits = visits
         self._report = report
@@ -54,13 +67,25 @@ class Door:
         if meeting is None:
             raise ConnectError("The meeting directory was not joined.")
         self._watch.add(meeting)
-        self._others = others
         if others is not None:
-            self._watch.add(others)
+            self.answer_at(others)
         if with_loopback:
             self.tcp = socket.create_server((_LOOPBACK, 0), backlog=4096)
             self.tcp.setblocking(False)
             self._watch.add(self.tcp)
+
+    def answer_at(self, others: socket.socket) -> None:
+        """Answers at the socket for other hosts, which stays the caller's."""
+        self._others = others
+        self._watch.add(others)
+
+    def leave_others(self) -> None:
+        """Answers no more at the socket for other hosts: who comes there now wants somebody else."""
+        if self._others is not None:
+            self._watch.remove(self._others)
+            self._others = None
+            for visit in [visit for visit in self._visits if visit.accepted and not visit.link.is_unix]:
+                self._visits.drop(visit)
 
     def address_for(self, pair: Pair) -> Optional[tuple[str, int]]:
         """Where a rank finds this one by TCP, if it does."""
@@ -84,6 +109,8 @@ class Door:
                     raise
                 continue
             link = Link(sock)
+            if not link.is_unix:
+                notice_cut_links(sock)
             if link.is_unix and link.peer_process()[1] != self._credentials.uid:
                 self._report.tell(
                     f"a connection of uid {link.peer_process()[1]} was refused; this job runs as uid "
@@ -91,7 +118,7 @@ class Door:
                 )
                 link.close()
                 continue
-            if sum(visit.accepted for visit in self._visits) > 2 * self._credentials.size + 64:
+            if len(self._visits) > self._most and sum(visit.accepted for visit in self._visits) > self._most:
                 self._drop_surplus()
             role = ROLE_MEET if link.is_unix else ROLE_CONTROL
             self._visits.begin(Visit(link, auth.Acceptor(self._credentials), -1, role, self._clock() + HANDSHAKE_S))

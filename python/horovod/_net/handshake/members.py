@@ -12,6 +12,7 @@ from horovod._net.connections import Peer
 from horovod._net.failures import ConnectError
 from horovod._net.handshake import memory, messages
 from horovod._net.handshake.blame import Blame
+from horovod._net.handshake.consent import Consent
 from horovod._net.handshake.door import Door
 from horovod._net.handshake.links import Link, LinkClosedError
 from horovod._net.handshake.messages import AnyMessage
@@ -25,23 +26,27 @@ class Members:
     """The pairs of this rank that talk.
 
     Args:
-        rank: of this process.
-        pairs: this rank and every other one, by rank.
+        pairs: this rank and every other one that it is to be connected with, by rank.
+        consent: how they come to know that all are ready, and that all run.
         own: what this rank offers.
         door: where it listens.
         blame: for ranks that are gone.
         watch: wakes the rank.
     """
 
-    def __init__(self, rank: int, pairs: dict[int, Pair], own: OwnSide, door: Door, blame: Blame, watch: Watch) -> None:
-        self._rank = rank
+    def __init__(
+        self, pairs: dict[int, Pair], consent: Consent, own: OwnSide, door: Door, blame: Blame, watch: Watch
+    ) -> None:
         self._pairs = pairs
+        self._consent = consent
         self._own = own
         self._door = door
         self._blame = blame
         self._watch = watch
         self._members: dict[Link, Pair] = {}
-        self._announced = self._running = False
+        self._told_ready: set[int] = set()
+        self._told_started: set[int] = set()
+        self._clean = False
 
     def of(self, link: Link) -> Optional[Pair]:
         """The pair of this connection, if it is a member's."""
@@ -78,7 +83,7 @@ class Members:
         nonce = pair.take_offer(offer, descriptors, self._own)
         if nonce:
             self.send(pair, messages.Seen(nonce))
-        elif pair.rank > self._rank:
+        elif pair.rank > self._door.rank:
             address = self._door.address_for(pair)
             if address is not None:
                 self.send(pair, messages.Address(address[1], address[0]))
@@ -89,11 +94,11 @@ class Members:
         try:
             link.send(message)
         except LinkClosedError as error:
-            self.lost(link, str(error))
+            self.lost(link, error)
         else:
             self._watch.update(link)
 
-    def lost(self, link: Link, how: str) -> None:
+    def lost(self, link: Link, how: LinkClosedError) -> None:
         """The other side of a member's connection is gone.
 
         Raises:
@@ -104,22 +109,20 @@ class Members:
             self._forget(link)
             self._blame.hear_last_words(pair, link)
             if not pair.started:
+                if how.silent:
+                    raise self._blame.no_answer(pair.rank, str(how))
                 verb = "died" if pair.process_ended(_EXIT_S) else "left"
                 raise self._blame.root_cause(f"{pair.name()} {verb} while the job was connecting: {how}.", pair.rank)
 
     def finished(self) -> bool:
-        """True when everybody has said that it is connected to everybody; says so itself when the time has come."""
-        if not self._announced and all(pair.complete for pair in self._pairs.values()):
-            if self._own.memory_fd >= 0:
-                memory.clear_nonce(self._own.memory_fd)
-            self._announced = True
-            for pair in self._pairs.values():
-                self.send(pair, messages.Ready())
-        return (
-            self._announced
-            and all(pair.ready for pair in self._pairs.values())
-            and not any(link.wants_to_write for link in self._members)
-        )
+        """True when all ranks of the job are connected as they are to be; tells others when the time has come."""
+        if not all(pair.complete for pair in self._pairs.values()):
+            return False
+        if not self._clean and self._own.memory_fd >= 0:
+            memory.clear_nonce(self._own.memory_fd)
+        self._clean = True
+        heard = {rank for rank, pair in self._pairs.items() if pair.ready}
+        return self._all_know(heard, self._told_ready, messages.Ready())
 
     def take_peers(self) -> list[Peer]:
         """When all have finished: the descriptors, ascending by rank; the caller owns them."""
@@ -129,13 +132,17 @@ class Members:
         return [self._pairs[rank].finish() for rank in sorted(self._pairs)]
 
     def started(self) -> bool:
-        """True when everybody has said that its engine runs; says so itself at the first call."""
-        talking = [pair for pair in self._pairs.values() if pair.meet is not None]
-        if not self._running:
-            self._running = True
-            for pair in talking:
-                self.send(pair, messages.Started())
-        return all(pair.started for pair in talking) and not any(link.wants_to_write for link in self._members)
+        """True when the engines of all ranks run, as this one's does; tells others when the time has come."""
+        silent = {rank for rank in self._consent.awaited() if self._pairs[rank].meet is None}
+        heard = silent.union(rank for rank, pair in self._pairs.items() if pair.started)
+        return self._all_know(heard, self._told_started, messages.Started())
+
+    def _all_know(self, heard: set[int], told: set[int], news: AnyMessage) -> bool:
+        for rank in sorted(self._consent.due(heard) - told):
+            told.add(rank)
+            if self._pairs[rank].meet is not None:
+                self.send(self._pairs[rank], news)
+        return self._consent.complete(heard) and not any(link.wants_to_write for link in self._members)
 
     def close(self) -> None:
         """Closes what was not taken. May be called twice."""

@@ -5,8 +5,8 @@
     same host:   Offer + memfd + doorbell  <->  Offer ...;  each maps the other's memory and answers Seen(nonce)
     otherwise:   Offer  <->  Offer;  the lower rank sends its Address, the higher one opens a control and a data
                  connection
-    both:        Ready  <->  Ready;  once a rank is connected to everybody
-                 Started  <->  Started;  once its engine runs
+    both:        Ready  <->  Ready;  once a rank is connected to everybody, or along a tree (`consent`)
+                 Started  <->  Started;  once its engine runs, likewise
 
 Used by members, which moves the messages. It checks and keeps; it owns no loop.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import select
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from horovod._net.connections import ABSENT, Peer
 from horovod._net.failures import ConnectError
@@ -26,8 +26,7 @@ from horovod._net.handshake.messages import ROLE_CONTROL, ROLE_DATA, Offer
 from horovod._net.identity import HostIdentity
 
 
-@dataclass(frozen=True)
-class OwnSide:
+class OwnSide(NamedTuple):
     """What this rank offers to all others.
 
     Attributes:
@@ -60,10 +59,12 @@ class Pair:
         meet: the authenticated connection of the two, once there is one: by TCP across hosts, else a Unix socket.
         offer: what the peer offered.
         seen: the peer has proven that it maps our memory.
-        ready: the peer is connected to everybody.
-        started: the peer's engine runs.
-        links: authenticated TCP connections by role.
+        ready: the peer has said that it is connected.
+        started: the peer has said that engines run.
+        roles: of the TCP connections that the two need.
+        links: those of them that are authenticated.
         address: where the peer listens for them.
+        host: what the launcher calls the peer's host, if that is another one.
     """
 
     rank: int
@@ -74,6 +75,7 @@ class Pair:
     seen: bool = False
     ready: bool = False
     started: bool = False
+    roles: tuple[int, ...] = (ROLE_CONTROL, ROLE_DATA)
     links: dict[int, Link] = field(default_factory=dict)
     key: bytes = b""
     pid: int = 0
@@ -81,6 +83,7 @@ class Pair:
     doorbell_fd: int = ABSENT
     pidfd: Optional[int] = None
     address: tuple[str, int] = ("", 0)
+    host: str = ""
 
     @property
     def complete(self) -> bool:
@@ -89,7 +92,7 @@ class Pair:
             return False
         if self.same_host:
             return self.seen
-        return ROLE_CONTROL in self.links and ROLE_DATA in self.links
+        return all(role in self.links for role in self.roles)
 
     @property
     def needs_socket(self) -> bool:
@@ -98,7 +101,8 @@ class Pair:
 
     def name(self) -> str:
         """The peer, for messages."""
-        return f"Rank {self.rank} (pid {self.pid})" if self.pid else f"Rank {self.rank}"
+        where = self.host or (f"pid {self.pid}" if self.pid else "")
+        return f"Rank {self.rank} ({where})" if where else f"Rank {self.rank}"
 
     def process_ended(self, patience_s: float) -> bool:
         """True when the peer's process is known to be gone; waits that long for it to finish dying."""
@@ -152,7 +156,8 @@ class Pair:
             peer.liveness_fd, self.pidfd = self.pidfd, None
         if not self.same_host:
             peer.control_fd = self.links.pop(ROLE_CONTROL).detach()
-            peer.data_fd = self.links.pop(ROLE_DATA).detach()
+            if ROLE_DATA in self.links:
+                peer.data_fd = self.links.pop(ROLE_DATA).detach()
             peer.key = self.key
         return peer
 

@@ -5,18 +5,15 @@ Whoever speaks nonsense is dropped. Used by connect, which moves the messages; `
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
 
 from horovod._net.failures import AuthenticationError, ProtocolError
-from horovod._net.handshake import auth, messages
+from horovod._net.handshake import auth, messages, proofs
 from horovod._net.handshake.codes import FrameCodes
 from horovod._net.handshake.dialler import Dialler
-from horovod._net.handshake.links import LinkClosedError
 from horovod._net.handshake.members import Members
 from horovod._net.handshake.messages import ROLE_CONTROL, ROLE_MEET, AnyMessage
 from horovod._net.handshake.pairing import Pair
-from horovod._net.handshake.tcp_options import notice_cut_links
 from horovod._net.handshake.visits import Visit, Visits
 
 
@@ -47,30 +44,16 @@ class Reception:
             ProtocolError, AuthenticationError: it is not what should come.
             LinkClosedError: it cannot be answered.
         """
-        proof = visit.proof
-        if isinstance(proof, auth.Connector) and isinstance(message, messages.Challenge):
-            visit.link.send(proof.answer(message))
-            if visit.link.wants_to_write:
-                raise LinkClosedError("it does not read")  # a few dozen bytes always fit
-            self._admit(visit, proof.key or b"")
-        elif isinstance(proof, auth.Acceptor) and isinstance(message, messages.Hello):
-            challenge = proof.challenge(message)
-            if self._comes_by_unix(message) != visit.link.is_unix:
-                raise AuthenticationError(
-                    f"Rank {message.from_rank} came with a role that does not fit its connection."
-                )
-            visit.rank, visit.role = message.from_rank, message.role
-            visit.link.send(challenge)
-        elif isinstance(proof, auth.Acceptor) and isinstance(message, messages.Proof):
-            proof.check(message)
-            self._admit(visit, proof.key or b"")
-        elif isinstance(proof, auth.Acceptor) and isinstance(message, messages.Knock) and proof.hello is None:
+        if isinstance(visit.proof, auth.Acceptor) and isinstance(message, messages.Knock) and visit.proof.hello is None:
             self._on_knock(visit, message.rank)
-        else:
-            raise ProtocolError(f"A {type(message).__name__} came at the wrong time.")
+            return
+        key = proofs.take(visit, message, lambda hello: self._comes_by_unix(hello) == visit.link.is_unix)
+        if key is not None:
+            self._admit(visit, key)
 
     def _comes_by_unix(self, hello: messages.Hello) -> bool:
-        return hello.role == ROLE_MEET and not self._pairs[hello.from_rank].across
+        pair = self._pairs.get(hello.from_rank)
+        return pair is not None and hello.role == ROLE_MEET and not pair.across
 
     def _on_knock(self, visit: Visit, rank: int) -> None:
         if not visit.link.is_unix or rank >= self._rank:
@@ -80,7 +63,9 @@ class Reception:
 
     def _admit(self, visit: Visit, key: bytes) -> None:
         """The connection is authenticated: it joins its pair."""
-        pair = self._pairs[visit.rank]
+        pair = self._pairs.get(visit.rank)
+        if pair is None:
+            raise AuthenticationError(f"Rank {visit.rank} came before it was needed.")
         opened_by_higher = visit.accepted == (visit.rank > self._rank)
         expected = pair.meet is None if visit.role == ROLE_MEET else not pair.same_host and pair.offer is not None
         if not opened_by_higher or not expected or visit.role in pair.links:
@@ -88,11 +73,9 @@ class Reception:
         link = self._visits.hand_over(visit)
         if visit.role == ROLE_MEET:
             if not link.is_unix:
-                notice_cut_links(link.sock)
                 link.protect(FrameCodes(key, connector=not visit.accepted))
             self._visits.drop_knocks_at(pair.rank)
             self._members.join(pair, link)
             return
-        link.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         pair.links[visit.role] = link
         pair.key = key if visit.role == ROLE_CONTROL else pair.key

@@ -1,7 +1,8 @@
 """Where all ranks of a job on several hosts are, before any two of them are connected: each shows a card on the board.
 
 Used by bootstrap. A card is `<port> <address> <host>`: where the rank listens for other hosts, and what the launcher
-calls its own host. Ranks whose hosts have the same name met in one directory and may share memory.
+calls its own host. Ranks whose hosts have the same name met in one directory and may share memory. A fourth word,
+`tree`, wants few connections; rank 0's card decides that for all.
 """
 
 from __future__ import annotations
@@ -10,18 +11,20 @@ import ipaddress
 import re
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Optional
 
 from horovod._net import resources
 from horovod._net.clusters.placement import Placement
+from horovod._net.connections import Reach
 from horovod._net.failures import ConnectError, StartTimeoutError
 from horovod._net.meeting.board import Attempt
 from horovod._net.meeting.deaths import Deaths
 
 _LOOK_S: Final = 0.1  # how often to look for ranks that end before they show a card
 _BACKLOG: Final = 4096
-_CARD: Final = re.compile(r"([0-9]{1,5}) ([0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?) (\S{1,255})")
+_CARD: Final = re.compile(r"([0-9]{1,5}) ([0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?) (\S{1,255})( tree)?")
 
 
 class Card(NamedTuple):
@@ -30,10 +33,11 @@ class Card(NamedTuple):
     port: int
     address: str
     host: str
+    few: bool = False
 
     def text(self) -> str:
         """As it stands on the board."""
-        return f"{self.port} {self.address} {self.host}"
+        return f"{self.port} {self.address} {self.host}{' tree' if self.few else ''}"
 
 
 def parse_card(rank: int, text: str) -> Card:
@@ -46,7 +50,7 @@ def parse_card(rank: int, text: str) -> Card:
     if match is not None and 0 < int(match.group(1)) < 1 << 16:
         try:
             ipaddress.ip_address(match.group(2).partition("%")[0])
-            return Card(int(match.group(1)), match.group(2), match.group(3))
+            return Card(int(match.group(1)), match.group(2), match.group(3), match.group(4) is not None)
         except ValueError:
             pass
     raise ConnectError(f"Rank {rank} shows a card that cannot be read: {text[:100]!r}.", [rank])
@@ -61,12 +65,36 @@ class World:
         cards: of all ranks; empty where the job has one host.
         share: ranks of one host share memory.
         listener: where this rank listens for other hosts; None where there are none. Its owner closes it.
+        parents: of each rank, in a tree along which ranks of different hosts are connected; None: all with all.
     """
 
     host_of_rank: list[int]
     cards: list[Card]
     share: bool = True
     listener: Optional[socket.socket] = None
+    parents: Optional[Sequence[int]] = None
+
+    def neighbours(self, rank: int) -> list[int]:
+        """The ranks that this one is to be connected with, ascending: of its host, and all others or those of the
+        tree."""
+        others = (other for other in range(len(self.host_of_rank)) if other != rank)
+        parents = self.parents
+        if parents is None:
+            return list(others)
+        return [o for o in others if not self.across(o, rank) or parents[o] == rank or parents[rank] == o]
+
+    @property
+    def few(self) -> bool:
+        """The ranks are to have few connections, as rank 0 wants it."""
+        return bool(self.cards) and self.cards[0].few
+
+    def take_reach(self, rank: int) -> Optional[Reach]:
+        """How data connections are opened later, if there are to be any; its owner closes the listener."""
+        if self.parents is None or self.listener is None:
+            return None
+        listener, self.listener = self.listener, None
+        elsewhere = {r: (card.address, card.port) for r, card in enumerate(self.cards) if self.across(r, rank)}
+        return Reach(listener, elsewhere)
 
     def across(self, a: int, b: int) -> bool:
         """The two ranks are on different hosts."""
@@ -109,13 +137,16 @@ def listen(address: str) -> socket.socket:
     return listener
 
 
-def call_the_roll(attempt: Attempt, placement: Placement, address: str, deaths: Deaths, deadline: float) -> World:
+def call_the_roll(
+    attempt: Attempt, placement: Placement, address: str, few: bool, deaths: Deaths, deadline: float
+) -> World:
     """Shows this rank's card, and waits for those of all others. Collective.
 
     Args:
         attempt: to meet; joined.
         placement: of this rank.
         address: of this host, for other hosts.
+        few: this rank would have few connections.
         deaths: of ranks that never come.
         deadline: monotonic seconds.
 
@@ -125,7 +156,7 @@ def call_the_roll(attempt: Attempt, placement: Placement, address: str, deaths: 
     """
     listener = listen(address)
     try:
-        attempt.show_card(placement.rank, Card(listener.getsockname()[1], address, placement.hostname).text())
+        attempt.show_card(placement.rank, Card(listener.getsockname()[1], address, placement.hostname, few).text())
         cards = _wait_for_all(attempt, placement, deaths, deadline)
     except BaseException:
         listener.close()

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Optional, Protocol, TypeVar
+from typing import NamedTuple, Optional, Protocol, TypeVar
 
 _SHOWN = 3  # lines of the log; whoever can connect could fill it otherwise
 _FIRST_S = 0.005
@@ -71,8 +70,7 @@ class Report:
             self._untold = 0
 
 
-@dataclass(frozen=True)
-class _Wait:
+class _Wait(NamedTuple):
     tries: int
     until_s: float
 

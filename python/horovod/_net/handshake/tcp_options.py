@@ -1,7 +1,8 @@
 """A cut link sends nothing, so the kernel must ask whether the other host is there.
 
-It does so on the connection over which two ranks of different hosts meet: while nothing is said, and when what was said
-is not acknowledged. The core sets the like on the connections that it takes over. Used by reception.
+It does so on every connection between ranks of different hosts, from the first packet on: while nothing is said, and
+when what was said is not acknowledged. The core sets its own on the connections that it takes over. Used by dialler and
+door.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ _OPTIONS: Final = (
 
 
 def notice_cut_links(sock: socket.socket) -> None:
-    """Has the connection break within seconds when the other host is gone; and small messages leave at once."""
+    """Has the connection break within seconds when the other host is gone, or never comes to answer; and small messages
+    leave at once.
+    """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _OPTIONS:

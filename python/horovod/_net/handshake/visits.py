@@ -53,10 +53,10 @@ class Visits:
     Args:
         watch: wakes the rank.
         report: of strangers.
-        blame: for ranks whose process has died.
+        blame: for ranks whose process has died; None: nobody comes by a Unix socket.
     """
 
-    def __init__(self, watch: Watch, report: Report, blame: Blame) -> None:
+    def __init__(self, watch: Watch, report: Report, blame: Optional[Blame]) -> None:
         self._watch = watch
         self._report = report
         self._blame = blame
@@ -64,6 +64,9 @@ class Visits:
 
     def __iter__(self) -> Iterator[Visit]:
         return iter(self._visits.values())
+
+    def __len__(self) -> int:
+        return len(self._visits)
 
     def of(self, link: Link) -> Optional[Visit]:
         """The visit of this connection, if it is one."""
@@ -105,7 +108,7 @@ class Visits:
         self.drop(visit)
         if not visit.named:
             self._report.tell("a connection was closed before it said who it is")
-        elif visit.link.is_unix:
+        elif visit.link.is_unix and self._blame is not None:
             self._blame.require_alive(visit.rank, how)  # by TCP a stranger may have used its name
 
     def refuse(self, visit: Visit, error: Exception) -> None:

@@ -141,6 +141,11 @@ def directory_name(placement: Placement, epoch: int) -> str:
     return hashlib.sha256(f"{placement.job_key}/{epoch}".encode()).hexdigest()[:24]
 
 
+def jobs_name(placement: Placement) -> str:
+    """Name of the ranks that meet, the same at each of their meetings."""
+    return hashlib.sha256(placement.job_key.encode()).hexdigest()[:24]
+
+
 class Meeting:
     """One rank's membership of the meeting directory; between `join` and `leave`."""
 
@@ -193,7 +198,12 @@ class Meeting:
             directory = open_private(self.path, make=True)
         except FileNotFoundError:
             if not self._own_base and not os.path.exists(self._base):
-                raise MeetingError(f"The launcher's directory {self._base} is gone: the launcher has ended.") from None
+                raise MeetingError(
+                    f"The launcher's directory {self._base} is gone: the launcher has ended, or somebody has removed "
+                    "the directory, as the end of a login session does (in XDG_RUNTIME_DIR; in /dev/shm with "
+                    "RemoveIPC). Let the user's services outlive it (loginctl enable-linger), or point XDG_RUNTIME_DIR "
+                    "to a place that stays."
+                ) from None
             return False
         try:
             _lock(directory, deadline)

@@ -11,7 +11,6 @@ import errno
 import logging
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from typing import Optional
@@ -23,6 +22,7 @@ _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ROOM_BYTES = 65536  # for the small files of the ranks
 _MAKING_S = 1.0  # between making a directory and giving it its mode lie microseconds
 _RETRY_S = 0.0005
+_TAKEN_ALONG_S = 5.0  # as long may jobs that end take along what is made here; each does it once
 _SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 log = logging.getLogger("horovod")
@@ -36,6 +36,8 @@ def candidate_bases(env: Optional[dict[str, str]] = None) -> Iterable[tuple[str,
     if os.path.isabs(runtime):
         yield runtime, "horovod"
     yield "/dev/shm", f"horovod-{uid}"
+    import tempfile  # brings 4 ms of other modules along, and nobody needs it where there is /dev/shm
+
     try:
         temporary = tempfile.gettempdir()
     except FileNotFoundError:
@@ -143,8 +145,22 @@ def _bases(meeting: str, env: Optional[dict[str, str]]) -> Iterator[str]:
 
 
 def _require_usable(base: str) -> None:
-    os.close(open_private(base, make=True))
-    free = os.statvfs(base)
+    deadline = time.monotonic() + _TAKEN_ALONG_S
+    while True:
+        try:
+            return _make_usable(base)
+        except FileNotFoundError:
+            # Another job of this user has ended just now, and has taken the directory along.
+            if not os.path.isdir(os.path.dirname(base)) or time.monotonic() > deadline:
+                raise
+
+
+def _make_usable(base: str) -> None:
+    fd = open_private(base, make=True)
+    try:
+        free = os.fstatvfs(fd)
+    finally:
+        os.close(fd)
     if free.f_blocks and free.f_bavail * free.f_frsize < _ROOM_BYTES:
         with contextlib.suppress(OSError):
             os.rmdir(base)  # unless another job meets in it

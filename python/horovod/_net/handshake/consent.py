@@ -1,0 +1,75 @@
+"""How all ranks come to know that all of them have come so far, by what each tells those it is connected with. Pure.
+
+With everybody connected to everybody, each tells all others. Along a tree, a rank tells its parent once its children
+have told it; the root then knows, and the news come down. Used by members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Optional, Protocol
+
+
+class Consent(Protocol):
+    """What one rank has to tell and to hear; it has come so far itself."""
+
+    def due(self, heard: Collection[int]) -> frozenset[int]:
+        """Whom this rank tells, those included that it has told before, once these have told it."""
+        ...
+
+    def complete(self, heard: Collection[int]) -> bool:
+        """What these have told means that all ranks have come so far."""
+        ...
+
+    def awaited(self) -> frozenset[int]:
+        """Who may have to tell something before it is complete."""
+        ...
+
+
+class OfEverybody:
+    """Every rank tells every other one.
+
+    Args:
+        others: all ranks but this one.
+    """
+
+    def __init__(self, others: Iterable[int]) -> None:
+        self._others = frozenset(others)
+
+    def due(self, heard: Collection[int]) -> frozenset[int]:
+        return self._others
+
+    def complete(self, heard: Collection[int]) -> bool:
+        return self._others.issubset(heard)
+
+    def awaited(self) -> frozenset[int]:
+        return self._others
+
+
+class AlongTree:
+    """Up to the root, and down again to everybody that a rank is connected with: who is not a child speaks only when it
+    knows of all.
+
+    Args:
+        parent: None: this rank is the root.
+        children: of this rank.
+        connected: with this rank, these included.
+    """
+
+    def __init__(self, parent: Optional[int], children: Iterable[int], connected: Iterable[int]) -> None:
+        self._up = frozenset() if parent is None else frozenset({parent})
+        self._children = frozenset(children)
+        self._connected = frozenset(connected)
+
+    def due(self, heard: Collection[int]) -> frozenset[int]:
+        if self.complete(heard):
+            return self._connected
+        return self._up if self._children.issubset(heard) else frozenset()
+
+    def complete(self, heard: Collection[int]) -> bool:
+        if not self._up:
+            return self._children.issubset(heard)
+        return not self._children.issuperset(heard)
+
+    def awaited(self) -> frozenset[int]:
+        return self._up | self._children

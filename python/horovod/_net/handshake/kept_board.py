@@ -1,0 +1,173 @@
+"""The board that a rank keeps for its job, where no launcher does: a thread that sleeps until somebody posts.
+
+Every rank, this one too, opens a connection and proves the job's secret; from then on each frame carries its code. The
+connections stay as long as the processes live, so that the job may initialise again: the end of one tells that its rank
+has ended. Once all ranks have come nobody listens any more. What a board is: `meeting.board`. Used by introduction;
+ranks come by `board_call`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from horovod._net.failures import AuthenticationError, ProtocolError
+from horovod._net.handshake import auth, messages, proofs
+from horovod._net.handshake.codes import FrameCodes
+from horovod._net.handshake.door import Door
+from horovod._net.handshake.links import Link, LinkClosedError
+from horovod._net.handshake.messages import ROLE_BOARD
+from horovod._net.handshake.strangers import Report
+from horovod._net.handshake.visits import Visit, Visits
+from horovod._net.handshake.watch import Watch
+from horovod._net.meeting.deaths import ENDED_PREFIX
+from horovod._net.meeting.entries import Standing, key_of
+
+_LONGEST_SLEEP_S: Final = 3600.0
+_POSTS: Final = frozenset({messages.FORMS[messages.Post].kind})
+
+log = logging.getLogger("horovod")
+
+
+def credentials_of(secret: bytes, job_key: str, rank: int, size: int) -> auth.Credentials:
+    """Of a rank on its way to the board, whose keeper counts as one rank more.
+
+    Args:
+        secret, job_key: of the job.
+        rank: of the process; the keeper's is `size`.
+        size: of the job.
+    """
+    return auth.Credentials(secret, auth.job_digest(f"{job_key}/board"), 0, rank, size + 1)
+
+
+class KeptBoard:
+    """See the head of the file.
+
+    Args:
+        credentials: of the keeper, by `credentials_of`.
+        listener: where the ranks come; it is this object's.
+        names: what the launcher calls each rank.
+    """
+
+    def __init__(self, credentials: auth.Credentials, listener: socket.socket, names: Sequence[int]) -> None:
+        self._names = names
+        self._listener = listener
+        self._standing = Standing()
+        self._ranks: dict[Link, int] = {}
+        self._come: set[int] = set()
+        self._watch = Watch()
+        self._report = Report(credentials.rank)
+        self._visits = Visits(self._watch, self._report, None)
+        self._door = Door(credentials, self._visits, self._report, self._watch, time.monotonic)
+        self._thread = threading.Thread(target=self._serve, name="horovod-board", daemon=True)
+        os.register_at_fork(after_in_child=self.forget)
+
+    def start(self) -> None:
+        """Begins to listen."""
+        self._door.answer_at(self._listener)
+        self._thread.start()
+
+    def forget(self) -> None:
+        """In a forked child, which has no such thread: its copies would keep the connections open."""
+        for link in (*self._ranks, *(visit.link for visit in self._visits)):
+            link.close()
+        self._listener.close()
+        self._watch.close()
+
+    def _serve(self) -> None:
+        try:
+            while self._ranks or len(self._come) < len(self._names):
+                self._turn()
+        except Exception:  # nobody waits for this thread: the ranks then see that their board is gone
+            log.exception("the board of this job can be kept no more")
+        self.forget()
+
+    def _turn(self) -> None:
+        for source in self._watch.wait(min(max(0.0, self._door.next_s() - time.monotonic()), _LONGEST_SLEEP_S)):
+            if not isinstance(source, Link):
+                for link in self._door.accept(source):
+                    self._hear(link)
+            elif source in self._ranks:
+                self._hear_rank(source)
+            else:
+                self._hear(source)
+        self._door.drop_slow_strangers()
+
+    # ---- who comes
+
+    def _hear(self, link: Link) -> None:
+        visit = self._visits.of(link)
+        if visit is None:
+            return  # dropped by what came before
+        try:
+            link.flush()
+            for message in link.receive():
+                key = proofs.take(visit, message, self._is_expected)
+                if key is not None:
+                    self._welcome(visit, key)
+                    self._hear_rank(link)
+                    return
+            self._watch.update(link)
+        except LinkClosedError as error:
+            self._visits.lost(visit, str(error))
+        except (ProtocolError, AuthenticationError) as error:
+            self._visits.refuse(visit, error)
+
+    def _is_expected(self, hello: messages.Hello) -> bool:
+        return hello.role == ROLE_BOARD and hello.from_rank not in self._come
+
+    def _welcome(self, visit: Visit, key: bytes) -> None:
+        link = self._visits.hand_over(visit)
+        link.protect(FrameCodes(key, connector=False))
+        link.reader.allowed = _POSTS
+        self._ranks[link] = visit.rank
+        self._come.add(visit.rank)
+        self._watch.add(link)
+        for text in self._standing:
+            self._send(link, messages.Post(text))
+        self._send(link, messages.Ready())
+        if len(self._come) == len(self._names):
+            self._door.leave_others()
+            self._listener.close()
+
+    # ---- who is here
+
+    def _hear_rank(self, link: Link) -> None:
+        try:
+            link.flush()
+            for message in link.receive():
+                self._take(message)
+            self._watch.update(link)
+        except LinkClosedError:
+            self._lost(link)
+        except ProtocolError as error:
+            log.warning("rank %d was cut off from the job's board: %s", self._ranks[link], error)
+            self._lost(link)
+
+    def _take(self, message: messages.AnyMessage) -> None:
+        if not isinstance(message, messages.Post) or key_of(message.text) is None:
+            raise ProtocolError("What it posted is not key=value.")
+        self._stand(message.text)
+
+    def _stand(self, text: str) -> None:
+        if self._standing.add(text):
+            for link in list(self._ranks):
+                self._send(link, messages.Post(text))
+
+    def _send(self, link: Link, message: messages.AnyMessage) -> None:
+        try:
+            link.send(message)
+            self._watch.update(link)
+        except LinkClosedError:
+            return  # its end is about to be heard
+
+    def _lost(self, link: Link) -> None:
+        rank = self._ranks.pop(link)
+        self._watch.remove(link)
+        link.close()
+        self._stand(f"{ENDED_PREFIX}{self._names[rank]}=ended")

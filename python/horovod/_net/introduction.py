@@ -1,0 +1,198 @@
+"""How the ranks of a job on several hosts come to know of one another where their launcher has made no place to meet.
+
+mpirun, mpiexec and srun give each rank its numbers, and an MPI library that joins the ranks: through that, once, each
+tells where it is, and rank 0 gives all the job's secret and the address of a board that it keeps. From then on the job
+is one like those that horovodrun starts: authenticated connections, shared memory, and no more MPI. See
+docs/design/0010 and 0014. Used by `horovod._core.life.engine_start`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import re
+import time
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Optional
+
+from horovod._net import identity, interfaces
+from horovod._net.clusters.launchers import mpi_family
+from horovod._net.clusters.placement import Placement, several_hosts
+from horovod._net.failures import ConnectError, MeetingError, PlacementError
+from horovod._net.handshake.board_call import call
+from horovod._net.handshake.board_link import BoardLink
+from horovod._net.handshake.kept_board import KeptBoard, credentials_of
+from horovod._net.handshake.roll_call import listen
+from horovod._net.meeting import lasting_claim, places
+from horovod._net.meeting.deaths import ENDED_PREFIX
+from horovod._net.mpi import facts, session
+from horovod._net.mpi.facts import Facts
+from horovod._net.secret import SECRET_BYTES, new_secret
+
+log = logging.getLogger("horovod")
+
+_TOKEN_BYTES: Final = 16
+_PORT_BYTES: Final = 2
+_INTERFACES_OF_MPI: Final = ("OMPI_MCA_btl_tcp_if_include", "UCX_NET_DEVICES", "MPICH_NETWORK_IFACE")
+
+
+class Introduced(NamedTuple):
+    """This rank in a job whose ranks know of one another.
+
+    Attributes:
+        placement: with the hosts as they are, and the job's secret.
+        board: of the job; None: all ranks are on this host, and need none.
+    """
+
+    placement: Placement
+    board: Optional[BoardLink]
+
+
+class _Known(NamedTuple):
+    pid: int
+    introduced: Introduced
+
+
+# What this process knows already, by the launcher's ranks: a job that initialises again needs no second introduction.
+_known: dict[tuple[int, ...], _Known] = {}
+
+
+def introduce(world: Placement, placement: Placement, wanted: session.Wanted, timeout_s: float) -> Introduced:
+    """Makes the ranks of a job known to one another through MPI. Collective over those of `placement`.
+
+    Args:
+        world: this rank among all that the launcher has started.
+        placement: among those that the job is made of.
+        wanted: how MPI is to be used; its family is filled in here.
+        timeout_s: for all of it.
+
+    Raises:
+        PlacementError: the launcher is none of an MPI, or the library is of another MPI than it.
+        MeetingError: there is no library, it fails, or there is no address.
+        StartTimeoutError: ranks do not come.
+        ConnectError: rank 0 cannot be reached.
+    """
+    ranks = placement.launcher_ranks
+    known = _known.get(ranks)
+    if known is not None and known.pid == os.getpid():
+        if known.introduced.board is not None:
+            known.introduced.board.forget()
+        return known.introduced
+    family = mpi_family(world.launcher)
+    if family is None:
+        raise PlacementError(several_hosts(placement))
+    # A program that a rank starts inherits its variables, and must not come near MPI as the same rank.
+    lasting_claim.take(placement, 0)
+    deadline = time.monotonic() + timeout_s
+    mpi = session.of_this_process(wanted._replace(family=family))
+    _check_world(world, mpi, timeout_s)
+    own = _facts_of_this_rank(placement)
+    told, said = mpi.gather(
+        ranks or None, placement.rank, own.packed(), _Answer(placement), max(0.0, deadline - time.monotonic())
+    )
+    introduced = _join(placement, [facts.unpacked(rank, each) for rank, each in enumerate(told)], said, deadline)
+    log.info("rank %d met the others through %s", placement.rank, mpi.library.described())
+    _known[ranks] = _Known(os.getpid(), introduced)
+    return introduced
+
+
+def a_rank_has_ended() -> bool:
+    """One of those that this process has been introduced to has ended, well or not."""
+    boards = [known.introduced.board for known in _known.values() if known.pid == os.getpid()]
+    try:
+        keys = [key for board in boards if board is not None for key in (*board.keys(),)]
+        return any(key.startswith(ENDED_PREFIX) for key in keys)
+    except ConnectError:
+        return True  # rank 0
+
+
+def interfaces_of_mpi(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The network interfaces that the user has named for MPI, which are then good for us too."""
+    text = next((environ[name] for name in _INTERFACES_OF_MPI if environ.get(name)), "")
+    names = [name.partition(":")[0].strip() for name in text.split(",")]
+    return tuple(name for name in names if re.fullmatch(r"[A-Za-z][A-Za-z0-9_.@-]*", name) and name != "all")
+
+
+class _Answer:
+    """Rank 0's answer to what all ranks have told: the secret of the job, a name for it, and where its board is.
+
+    Args:
+        placement: of rank 0.
+    """
+
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+
+    def __call__(self, told: list[bytes]) -> bytes:
+        every = [facts.unpacked(rank, each) for rank, each in enumerate(told)]
+        secret, token = new_secret(), os.urandom(_TOKEN_BYTES)
+        port = 0
+        if len(set(facts.hosts_of(every))) > 1:
+            address = _require_addresses(every)[0]
+            listener = listen(address)
+            port = int(listener.getsockname()[1])
+            size = self._placement.size
+            keeper = credentials_of(secret, token.hex(), size, size)
+            names = [self._placement.launcher_rank(rank) for rank in range(size)]
+            KeptBoard(keeper, listener, names).start()
+        return secret + token + port.to_bytes(_PORT_BYTES, "big")
+
+
+def _check_world(world: Placement, mpi: session.Session, timeout_s: float) -> None:
+    """The library must have been started by the launcher: else it takes each process for a job of its own."""
+    found = mpi.world(timeout_s)
+    if found == (world.rank, world.size):
+        return
+    raise PlacementError(
+        f"{world.launcher} says that this is rank {world.rank} of {world.size}, but {mpi.library.described()} says "
+        f"rank {found.rank} of {found.size}: the ranks were started by one MPI and use the library of another, or by a "
+        "launcher that does not know of it (srun needs --mpi=pmix or --mpi=pmi2, whichever the library speaks). Set "
+        "HOROVOD_MPI_LIBRARY to the libmpi.so of the launcher's MPI, or start the job with horovodrun -H HOST:SLOTS,..."
+    )
+
+
+def _facts_of_this_rank(placement: Placement) -> Facts:
+    host = identity.host_identity()
+    # Ranks that meet in one directory see the same one, and the directory's parent is there before and after the job.
+    base = places.choose_base("introduction")
+    parent = os.stat(os.path.dirname(base))
+    with contextlib.suppress(OSError):  # another job meets in it
+        os.rmdir(base)
+    place = f"{host.boot_id}.{host.ipc_namespace}.{os.geteuid()}.{parent.st_dev}.{parent.st_ino}"
+    named = placement.interfaces or _there(interfaces_of_mpi(os.environ))
+    return Facts(placement.hostname, place, interfaces.networks_of_this_host(named))
+
+
+def _there(names: tuple[str, ...]) -> tuple[str, ...]:
+    """MPI's own devices may be no interfaces."""
+    return tuple(name for name in names if interfaces.ipv4_of(name) or interfaces.ipv6_of(name))
+
+
+def _require_addresses(every: list[Facts]) -> list[str]:
+    addresses = facts.addresses_of(every)
+    for rank, address in enumerate(addresses):
+        if not address:
+            raise MeetingError(
+                f"Host {every[rank].host} of rank {rank} has no network interface that is up and has an address by "
+                "which other hosts could reach it."
+            )
+    return addresses
+
+
+def _join(placement: Placement, every: list[Facts], said: bytes, deadline: float) -> Introduced:
+    secret, rest = said[:SECRET_BYTES], said[SECRET_BYTES:]
+    token, port = rest[:_TOKEN_BYTES].hex(), int.from_bytes(rest[_TOKEN_BYTES:], "big")
+    met = dataclasses.replace(
+        placement.placed(facts.hosts_of(every)),
+        job_key=f"{placement.launcher}/{token}",
+        hostname=facts.names_of(every)[placement.rank],
+        secret=secret,
+    )
+    if not port:
+        return Introduced(met, None)
+    addresses = _require_addresses(every)
+    board = call(credentials_of(secret, token, met.rank, met.size), addresses[0], port, deadline)
+    os.register_at_fork(after_in_child=board.close)  # its copy would hide that this rank has ended
+    return Introduced(dataclasses.replace(met, address=addresses[met.rank], interfaces=()), board)

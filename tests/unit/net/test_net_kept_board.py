@@ -1,0 +1,209 @@
+"""A job on several hosts whose board rank 0 keeps: as on one of the launcher's, and nobody else gets near it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from net_ranks import connect_all, in_threads, unique_key
+
+from horovod._net.clusters.placement import Placement
+from horovod._net.failures import ConnectError
+from horovod._net.handshake.board_call import call
+from horovod._net.handshake.board_link import BoardLink
+from horovod._net.handshake.kept_board import KeptBoard, credentials_of
+from horovod._net.handshake.roll_call import listen
+
+SECRET = bytes(range(32))
+PATIENCE_S = 20.0
+
+
+class Job:
+    """The board of a job of so many ranks, which may come."""
+
+    def __init__(self, size: int) -> None:
+        self.key, self.size = unique_key(), size
+        listener = listen("127.0.0.1")
+        self.port = listener.getsockname()[1]
+        KeptBoard(credentials_of(SECRET, self.key, size, size), listener, range(size)).start()
+        self.links: dict[int, BoardLink] = {}
+
+    def come(self, rank: int, secret: bytes = SECRET, patience_s: float = PATIENCE_S) -> BoardLink:
+        credentials = credentials_of(secret, self.key, rank, self.size)
+        self.links[rank] = call(credentials, "127.0.0.1", self.port, time.monotonic() + patience_s)
+        return self.links[rank]
+
+    def all_come(self) -> list[BoardLink]:
+        results = in_threads([lambda r=r: self.come(r) for r in range(self.size)])
+        assert all(isinstance(each, BoardLink) for each in results), results
+        return results
+
+    def close(self) -> None:
+        for link in self.links.values():
+            link.close()
+
+
+@pytest.fixture
+def jobs() -> Iterator[Any]:
+    made: list[Job] = []
+
+    def make(size: int) -> Job:
+        made.append(Job(size))
+        return made[-1]
+
+    yield make
+    for job in made:
+        job.close()
+
+
+def until(board: BoardLink, key: str) -> str:
+    deadline = time.monotonic() + PATIENCE_S
+    while (value := board.get(key)) is None:
+        assert time.monotonic() < deadline, board.keys()
+        board.wait(0.1)
+    return value
+
+
+def refuses(port: int) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_the_first_post_of_a_key_wins_for_all(jobs: Any) -> None:
+    boards = jobs(3).all_come()
+    for number, board in enumerate(boards):
+        board.post("who", str(number))
+    assert len({until(board, "who") for board in boards}) == 1
+    boards[0].post("later", "x")
+    assert [until(board, "later") for board in boards] == ["x"] * 3
+    assert all(board.before("who", "later") for board in boards)
+
+
+def test_who_comes_later_hears_what_stands(jobs: Any) -> None:
+    job = jobs(2)
+    job.come(1).post("where", "here")
+    until(job.links[1], "where")
+    assert job.come(0).get("where") == "here"
+
+
+def test_nobody_listens_once_all_have_come(jobs: Any) -> None:
+    job = jobs(2)
+    assert not refuses(job.port)
+    job.all_come()
+    deadline = time.monotonic() + PATIENCE_S
+    while not refuses(job.port):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_the_end_of_a_rank_is_told(jobs: Any) -> None:
+    boards = jobs(3).all_come()
+    boards[2].close()
+    assert until(boards[0], "ended.2") == until(boards[1], "ended.2") == "ended"
+
+
+def test_who_lacks_the_secret_finds_no_board_and_disturbs_nobody(jobs: Any, caplog: pytest.LogCaptureFixture) -> None:
+    job = jobs(2)
+    with pytest.raises(ConnectError, match="does not hold this job's secret"):
+        job.come(0, secret=bytes(32))
+    boards = job.all_come()
+    boards[0].post("all", "well")
+    assert until(boards[1], "all") == "well"
+
+
+def test_a_rank_cannot_come_twice(jobs: Any) -> None:
+    job = jobs(2)
+    job.come(1)
+    with pytest.raises(ConnectError, match="cannot be reached at 127.0.0.1"):
+        call(credentials_of(SECRET, job.key, 1, 2), "127.0.0.1", job.port, time.monotonic() + 0.3)
+    job.come(0).post("still", "well")
+    assert until(job.links[1], "still") == "well"
+
+
+def test_strangers_that_talk_nonsense_are_dropped(jobs: Any) -> None:
+    job = jobs(2)
+    for _ in range(50):
+        with socket.create_connection(("127.0.0.1", job.port)) as sock:
+            sock.sendall(os.urandom(100))
+    job.all_come()[0].post("all", "well")
+    assert until(job.links[1], "all") == "well"
+
+
+def test_what_is_no_entry_ends_the_connection_and_nothing_else(jobs: Any) -> None:
+    boards = jobs(3).all_come()
+    boards[1].post("NOT A KEY", "x")
+    assert until(boards[0], "ended.1") == "ended"
+    boards[2].post("all", "well")
+    assert until(boards[0], "all") == "well"
+
+
+def test_a_board_that_is_not_there_is_named_with_a_remedy(jobs: Any) -> None:
+    with listen("127.0.0.1") as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(ConnectError, match=r"where it keeps the board of this job: .* HOROVOD_GLOO_IFACE") as caught:
+        call(credentials_of(SECRET, "job", 1, 2), "127.0.0.1", port, time.monotonic() + 0.2)
+    assert caught.value.ranks == (0,)
+
+
+def test_the_death_of_the_keeper_is_told(jobs: Any) -> None:
+    job = jobs(1)
+    board = job.come(0)
+    board._link.sock.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(ConnectError, match="Rank 0, which keeps the board of this job, has ended"):
+        until(board, "nothing")
+
+
+def test_meetings_that_are_over_are_forgotten_between_two(jobs: Any) -> None:
+    board = jobs(1).all_come()[0]
+    for meeting in range(3):
+        board.post(f"m.ab.{meeting}.0.card.0", "4000 127.0.0.1 host")
+        board.post(f"m.ab.{meeting}.0.outcome", "met")
+        until(board, f"m.ab.{meeting}.0.outcome")
+    assert len(board.keys()) == 6
+    board.forget()
+    assert board.keys() == ["m.ab.2.0.card.0", "m.ab.2.0.outcome"]
+    board.post("m.ab.3.0.outcome", "met")
+    until(board, "m.ab.3.0.outcome")
+    assert board.before("m.ab.2.0.outcome", "m.ab.3.0.outcome")
+
+
+def places(job: Job, hosts: list[int]) -> list[Placement]:
+    """The ranks of a job, as they are once they know of one another."""
+    fields: dict[str, Any] = {"secret": SECRET, "address": "127.0.0.1"}
+    size = len(hosts)
+    plain = [
+        Placement(rank, size, 0, 1, 0, 1, "Open MPI", job.key, f"host{host}", unplaced=True, **fields)
+        for rank, host in enumerate(hosts)
+    ]
+    return [dataclasses.replace(each.placed(hosts), unplaced=False) for each in plain]
+
+
+@pytest.mark.parametrize("hosts", [[0, 1], [0, 1, 0], [0, 0, 1, 2]])
+def test_ranks_meet_by_it_again_and_again(jobs: Any, private_base: pathlib.Path, hosts: list[int]) -> None:
+    job = jobs(len(hosts))
+    boards = job.all_come()
+    for _ in range(3):
+        results = in_threads(
+            [lambda p=p, b=b: connect_all([p], board=b)[0] for p, b in zip(places(job, hosts), boards)]
+        )
+        assert not any(isinstance(each, Exception) for each in results), results
+        assert all(each.host_of_rank == hosts for each in results)
+        assert results[0].placement.local_size == hosts.count(0)
+        for each in results:
+            each.close()
+    assert list(private_base.iterdir()) == []
+
+
+def test_a_rank_that_ends_before_it_has_met_the_others_is_named(jobs: Any, private_base: pathlib.Path) -> None:
+    job = jobs(2)
+    boards = job.all_come()
+    boards[1].close()
+    result = connect_all([places(job, [0, 1])[0]], board=boards[0])[0]
+    assert isinstance(result, ConnectError) and "Rank 1 ended before it was connected" in str(result)
+    assert result.ranks == (1,)
