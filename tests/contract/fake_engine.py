@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
@@ -142,6 +142,13 @@ class FakeJob:
         self.wishes: dict[str, dict[int, tuple[Any, Ticket]]] = {"add": {}, "remove": {}}
         self.left: set[int] = set()
         self.last_words: dict[int, str] = {}
+        self.parameters: dict[str, float] = {
+            "fusion_threshold_bytes": 128 << 20,
+            "cycle_time_ms": 0.0,
+            "hierarchical_allreduce": -1,
+            "hierarchical_allgather": -1,
+            "torus_allreduce": -1,
+        }
 
     def contribute(self, group: list[tuple[tuple[int, str], Contribution]]) -> None:
         for key, contribution in group:
@@ -273,6 +280,27 @@ class FakeDumps:
         return False
 
 
+class FakeTuning:
+    """One rank's; what rank 0 changes is in force at once."""
+
+    def __init__(self, job: FakeJob, rank: int) -> None:
+        self._job = job
+        self._rank = rank
+
+    def parameters(self) -> dict[str, float]:
+        return dict(self._job.parameters)
+
+    def await_steps(self, steps: int, timeout_s: float) -> tuple[int, int, float]:
+        raise InvalidArgumentError("await_steps: this engine counts no steps.")
+
+    def set_parameters(self, values: Mapping[str, float]) -> None:
+        if self._rank != 0:
+            raise InvalidArgumentError(f"parameters: rank {self._rank} cannot change them; let rank 0 do it.")
+        if not 0 <= values["cycle_time_ms"] < 1e7 or values["fusion_threshold_bytes"] < 0:
+            raise InvalidArgumentError(f"parameters: {values} cannot be.")
+        self._job.parameters = dict(values)
+
+
 class FakeEngine:
     """One rank's engine. See `EnginePort` for the methods."""
 
@@ -282,6 +310,7 @@ class FakeEngine:
     def __init__(self, job: FakeJob, rank: int) -> None:
         self._job = job
         self._rank = rank
+        self.tuning = FakeTuning(job, rank)
         self._tickets = Tickets()
         self._names = Names(job)
         self._last = LastError()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from typing import Any, Callable
 
 import numpy as np
 from targets import Env
 
 from horovod._core.errors import HorovodError
-from horovod._core.life import session
+from horovod._core.life import parameters, session
 from horovod._native import abi
 
 # Key -> type, as include/horovod/horovod.h promises of hvd_describe.
@@ -38,7 +39,7 @@ def description(env: Env) -> None:
     env.check("place", (told["rank"], told["size"], told["abi"]), (env.rank, env.size, abi.ABI_VERSION))
     env.check("the set of all ranks", told["process_sets"]["0"], list(range(env.size)))
     names = [name for name, *_ in abi.HvdConfig._fields_]
-    env.check("settings", list(told["settings"]), names[names.index("hostname") + 1 :])
+    env.check("settings", sorted(told["settings"]), sorted(names[names.index("hostname") + 1 :]))
     given = {
         "cache_capacity": int(os.environ.get("HOROVOD_CACHE_CAPACITY", -1)),
         "cycle_time_ms": float(os.environ.get("HOROVOD_CYCLE_TIME", 0)),
@@ -93,8 +94,38 @@ def refusals_can_be_caught(env: Env) -> None:
     env.still_usable("refusals")
 
 
+def parameters_change_at_one_place(env: Env) -> None:
+    """Rank 0 changes them in the middle of a stream of operations; the others may not, and see them change."""
+    before = parameters.in_force()
+    if env.rank != 0:
+        text = env.raises("not rank 0", ValueError, lambda: parameters.change(before))
+        env.check_true(f"the remedy is told: {text!r}", "rank 0" in text)
+    else:
+        env.raises("no time", ValueError, lambda: parameters.change(replace(before, cycle_time_ms=-1.0)))
+        env.raises("no size", ValueError, lambda: parameters.change(replace(before, fusion_threshold_bytes=-1)))
+    data = np.arange(300_000, dtype=np.float32)
+    for turn, way in enumerate((True, False, None)):
+        asked = replace(before, hierarchical_allreduce=way, fusion_threshold_bytes=turn << 20)
+        handles = [env.hvd.allreduce_async(env.tensor(data), op=env.hvd.Sum, name=f"early.{i}") for i in range(4)]
+        if env.rank == 0:
+            parameters.change(asked)
+        handles += [env.hvd.allreduce_async(env.tensor(data), op=env.hvd.Sum, name=f"late.{i}") for i in range(4)]
+        for handle in handles:
+            env.check("sum", env.hvd.synchronize(handle), data * env.size)
+        env.hvd.barrier()  # decided after the change: whoever is through it has seen that
+        env.check("in force", parameters.in_force(), asked)
+        told = json.loads(session.require().engine.describe())["settings"]
+        if env.engine == "real":
+            env.check("described", told["hierarchical_allreduce"], -1 if way is None else int(way))
+        env.hvd.barrier()
+    if env.rank == 0:
+        parameters.change(before)
+    env.still_usable("parameters")
+
+
 ENGINE: tuple[Callable[[Env], None], ...] = (
     description,
+    parameters_change_at_one_place,
     objects_are_sealed_between_strangers,
     leftover_rows_again_and_again,
     rows_beyond_32_bits,

@@ -61,8 +61,8 @@ def _check(reports: list[dict[str, Any]], size: int, parts: tuple[str, ...]) -> 
 
 @pytest.mark.parametrize(
     ("target", "size"),
-    [*((target, n) for target in ("numpy", "torch") for n in (1, 2, 3)), ("numpy", 4)]
-    + [pytest.param("numpy", 7, marks=pytest.mark.slow)],
+    [("numpy", 1), ("numpy", 2), ("numpy", 3), ("numpy", 4), ("torch", 1), ("torch", 2)]
+    + [pytest.param(target, n, marks=pytest.mark.slow) for target, n in (("torch", 3), ("numpy", 7))],
 )
 def test_adapter(target: str, size: int, tmp_path: Path) -> None:
     _check(run_job(size, target, PARTS, tmp_path), size, PARTS)
@@ -85,13 +85,23 @@ def test_variant(variant: str, tmp_path: Path) -> None:
     _check(run_job(size, "numpy", parts, tmp_path, environment), max(size, 1), parts)
 
 
-# (ranks of each host, adapter): of equal and unequal numbers, with hosts of one rank and without.
-ON_HOSTS = [((1, 1), "numpy"), ((2, 1), "torch"), ((2, 2), "numpy"), ((1, 2, 1), "numpy")]
+ALL_CONNECTED, FEW_CONNECTED = "32", "0"  # connected when the job starts; others when they need it
+# (ranks of each host, adapter, how connected): of equal and unequal numbers, with hosts of one rank and without.
+ON_HOSTS = [
+    ((1, 1), "numpy", FEW_CONNECTED),
+    ((2, 1), "torch", ALL_CONNECTED),
+    ((2, 2), "numpy", ALL_CONNECTED),
+    ((1, 2, 1), "numpy", FEW_CONNECTED),
+    pytest.param((1, 1), "numpy", ALL_CONNECTED, marks=pytest.mark.slow),
+    pytest.param((2, 1), "torch", FEW_CONNECTED, marks=pytest.mark.slow),
+    pytest.param((2, 2), "numpy", FEW_CONNECTED, marks=pytest.mark.slow),
+]
 
 
-@pytest.mark.parametrize(("hosts", "target"), ON_HOSTS, ids=lambda value: str(value))
-def test_several_hosts(hosts: tuple[int, ...], target: str, tmp_path: Path) -> None:
-    _check(run_job(hosts, target, PARTS, tmp_path), sum(hosts), PARTS)
+@pytest.mark.parametrize(("hosts", "target", "full_mesh"), ON_HOSTS, ids=lambda value: str(value))
+def test_several_hosts(hosts: tuple[int, ...], target: str, full_mesh: str, tmp_path: Path) -> None:
+    environment = {"HOROVOD_FULL_MESH_RANKS": full_mesh}
+    _check(run_job(hosts, target, PARTS, tmp_path, environment), sum(hosts), PARTS)
 
 
 @pytest.mark.parametrize("size", (1, 2, 3, 4))
@@ -126,6 +136,14 @@ def test_stress(size: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [2, 4, 7])
 def test_long_stress(size: int, seed: int, tmp_path: Path) -> None:
     _stress(size, seed, iterations=60, tmp_path=tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hosts", [(2, 2), (1, 2, 1), (3, 2)], ids=str)
+def test_long_stress_on_hosts(hosts: tuple[int, ...], tmp_path: Path) -> None:
+    arguments = ("--seed", str(sum(hosts)), "--iterations", "20")
+    for report in run_job(hosts, "numpy", arguments, tmp_path, script="stress.py"):
+        assert report["counts"]["stress"]["run"] == 20
 
 
 @pytest.mark.slow

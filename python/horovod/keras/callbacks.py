@@ -18,7 +18,7 @@ from horovod._core.life import context
 from horovod._core.operations.objects import allgather_object
 from horovod._core.training.schedules import momentum_correction as corrected_momentum
 from horovod._core.training.schedules import multiplier_function, scheduled_rate, warmup_multiplier
-from horovod.keras import variables
+from horovod.keras import parameter_check, variables
 from horovod.keras.flavour import flavour
 from horovod.keras.installed import keras
 
@@ -31,6 +31,8 @@ __all__ = [
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc,unused-ignore]
     """Makes all variables of model and optimizer the root's after the first batch, when all of them exist. Collective:
     all ranks must have it in `model.fit`.
+
+    With --check-parameters it also compares the trainable variables after the batches that follow.
 
     With TensorFlow on a GPU it also turns `jit_compile` off, which Keras turns on there by itself: XLA cannot hold
     Horovod's collectives on a GPU.
@@ -81,6 +83,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     def on_train_batch_end(self, batch: int, logs: Optional[dict[str, Any]] = None) -> None:
         """Broadcasts after the first batch."""
         if self.broadcast_done:
+            parameter_check.after_batch(self, self._local)
             return
         model = self.model
         local = {id(variable) for variable in self._local}

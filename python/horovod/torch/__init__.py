@@ -24,6 +24,7 @@ from horovod.torch.functions import (
 )
 from horovod.torch.ops import *  # noqa: F403
 from horovod.torch.optimizer import DistributedOptimizer
+from horovod.torch.parameter_check import watch_plain_optimizers as _watch_plain_optimizers
 from horovod.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
@@ -44,3 +45,4 @@ _problem = _library_problem()
 if _problem is not None:
     _warnings.warn(f"horovod.torch cannot run collectives in this process. {_problem}", RuntimeWarning, stacklevel=2)
 del _problem
+_watch_plain_optimizers()

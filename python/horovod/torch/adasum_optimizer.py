@@ -14,8 +14,10 @@ import torch
 
 from horovod._core.training.reducer import ReductionOptions
 from horovod.torch.distributed_methods import DistributedMethods
+from horovod.torch.graphs import outside_graphs
 from horovod.torch.layout import dense_view
 from horovod.torch.optimizer_names import OptimizerNames
+from horovod.torch.parameter_check import after_step
 from horovod.torch.reducer import GradientAccess, Groups
 
 __all__ = ["AdasumMethods"]
@@ -102,7 +104,7 @@ class AdasumMethods(DistributedMethods):
         )
         yield
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+    @outside_graphs
     def step(self, closure: Optional[Callable[[], Any]] = None, *args: Any, **kwargs: Any) -> Any:
         """Steps with this rank's gradients, then combines the ranks' steps with Adasum.
 
@@ -122,6 +124,7 @@ class AdasumMethods(DistributedMethods):
         before = access.values()
         result = self._plain_step(closure, *args, **kwargs)
         access.exchange(before)
+        after_step(self)
         return result
 
-    step.hooked = True
+    step.hooked = True  # type: ignore[attr-defined]

@@ -15,6 +15,7 @@ from torch.compiler import is_compiling
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life.process_sets import ProcessSet
 from horovod.torch.adapter import PLAIN_TYPES, adapter
+from horovod.torch.graphs import constant_in_graphs, outside_graphs
 from horovod.torch.operators import collectives
 from horovod.torch.versions import increment_versions
 
@@ -54,7 +55,7 @@ def dense(tensor: Any) -> Any:
     return tensor
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator,unused-ignore]
+@constant_in_graphs
 def _sizes_may_be_unknown() -> bool:
     import torch._dynamo.config as dynamo_config
 
@@ -79,6 +80,5 @@ def _start_and_tell_autograd(tensor: torch.Tensor, *arguments: Any) -> int:
 
 # torch.compile breaks its graph instead of looking inside these. The functions that time matters for ask first whether
 # they are traced: a disabled function costs a microsecond also where nothing is compiled.
-_disable: Any = torch.compiler.disable
-start_outside_graphs: Callable[..., int] = _disable(_start_and_tell_autograd)
-wait_outside_graphs: Callable[[int], Any] = _disable(collectives.synchronize)
+start_outside_graphs: Callable[..., int] = outside_graphs(_start_and_tell_autograd)
+wait_outside_graphs: Callable[[int], Any] = outside_graphs(collectives.synchronize)

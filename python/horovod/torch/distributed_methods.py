@@ -20,8 +20,10 @@ from horovod._core.callers import users_level
 from horovod._core.life.process_sets import ProcessSet
 from horovod._core.tensors.compression import Compressor
 from horovod._core.training.reducer import ReductionOptions
+from horovod.torch.graphs import outside_graphs
 from horovod.torch.ops import allreduce_
 from horovod.torch.optimizer_names import OptimizerNames, Scope
+from horovod.torch.parameter_check import after_step
 from horovod.torch.reducer import GradientAccess, Groups
 
 __all__ = ["DistributedMethods"]
@@ -132,7 +134,7 @@ class DistributedMethods(torch.optim.Optimizer):
 
     # ---- work
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+    @outside_graphs
     def synchronize(self) -> None:
         """Waits until all gradients are reduced. Collective. Called by `step`; call it yourself to look at or clip the
         gradients before, and then `step` within `skip_synchronize`. A parameter without a gradient on this rank
@@ -161,7 +163,7 @@ class DistributedMethods(torch.optim.Optimizer):
         finally:
             self._should_synchronize = True
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+    @outside_graphs
     def step(self, closure: Optional[Callable[[], Any]] = None, *args: Any, **kwargs: Any) -> Any:
         """Synchronizes the gradients (but see `skip_synchronize`), then steps as the user's class does.
 
@@ -194,10 +196,12 @@ class DistributedMethods(torch.optim.Optimizer):
                 "Call optimizer.synchronize() before, or step() without skip_synchronize()."
             )
         self._synchronized = False
-        return self._plain_step(closure, *args, **kwargs)
+        result = self._plain_step(closure, *args, **kwargs)
+        after_step(self)
+        return result
 
     # Optimizer.__setstate__ would wrap a class's step for its profile and hooks; the user's class has that already.
-    step.hooked = True
+    step.hooked = True  # type: ignore[attr-defined]
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """As the user's class does it (`set_to_none=True` by default).
@@ -245,6 +249,11 @@ class DistributedMethods(torch.optim.Optimizer):
             return loss
 
         return run
+
+    # ---- for parameter_check
+
+    def _hvd_named_parameters(self) -> list[tuple[str, torch.Tensor]]:
+        return [(self._names.name(number), parameter) for number, parameter in enumerate(self._names.parameters)]
 
     # ---- for broadcast_optimizer_state
 

@@ -29,6 +29,7 @@ from horovod.torch.dispatch import (
     start_outside_graphs,
     wait_outside_graphs,
 )
+from horovod.torch.graphs import outside_graphs
 from horovod.torch.operators import collectives
 from horovod.torch.sparse import sparse_allreduce_async
 from horovod.torch.versions import increment_versions
@@ -110,7 +111,7 @@ def allreduce(
     return compression.decompress(reduced, context)  # type: ignore[no-any-return]
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+@outside_graphs
 @_described(collectives.allreduce_async)
 def allreduce_async(
     tensor: torch.Tensor,
@@ -190,7 +191,7 @@ def grouped_allreduce(
     return [compression.decompress(result, pair[1]) for result, pair in zip(reduced, pairs)]
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+@outside_graphs
 @_described(collectives.grouped_allreduce_async)
 def grouped_allreduce_async(
     tensors: Sequence[torch.Tensor],
@@ -228,7 +229,7 @@ def grouped_allreduce_(
     return tensors
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+@outside_graphs
 @_described(collectives.grouped_allreduce_async_)
 def grouped_allreduce_async_(
     tensors: Sequence[torch.Tensor],
@@ -265,7 +266,7 @@ def allgather(
     return torch.ops.horovod.allgather(tensor, name, number_of(process_set), rows)  # type: ignore[no-any-return]
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+@outside_graphs
 @_described(collectives.allgather_async)
 def allgather_async(
     tensor: torch.Tensor, name: Optional[str] = None, process_set: ProcessSet = global_process_set
@@ -285,7 +286,7 @@ def grouped_allgather(
     return list(torch.ops.horovod.grouped_allgather(tensors, name, number_of(process_set), rows))
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+@outside_graphs
 @_described(collectives.grouped_allgather_async)
 def grouped_allgather_async(
     tensors: Sequence[torch.Tensor], name: Optional[str] = None, process_set: ProcessSet = global_process_set
@@ -304,7 +305,7 @@ def broadcast(
     return torch.ops.horovod.broadcast(tensor, root_rank, name, number_of(process_set))  # type: ignore[no-any-return]
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+@outside_graphs
 @_described(collectives.broadcast_async)
 def broadcast_async(
     tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
@@ -326,7 +327,7 @@ def broadcast_(
     return tensor
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+@outside_graphs
 @_described(collectives.broadcast_async_)
 def broadcast_async_(
     tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
@@ -357,7 +358,7 @@ def alltoall(
     return received if splits is None else (received, received_splits)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+@outside_graphs
 @_described(collectives.alltoall_async)
 def alltoall_async(
     tensor: torch.Tensor,
@@ -403,7 +404,7 @@ def reducescatter(
     return compression.decompress(block, context)  # type: ignore[no-any-return]
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+@outside_graphs
 @_described(collectives.reducescatter_async)
 def reducescatter_async(
     tensor: torch.Tensor,
@@ -439,7 +440,7 @@ def grouped_reducescatter(
     return [compression.decompress(block, pair[1]) for block, pair in zip(blocks, pairs)]
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+@outside_graphs
 @_described(collectives.grouped_reducescatter_async)
 def grouped_reducescatter_async(
     tensors: Sequence[torch.Tensor],
@@ -456,7 +457,7 @@ def grouped_reducescatter_async(
 # ---- handles, no data
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+@outside_graphs
 @_described(collectives.poll)
 def poll(handle: int) -> bool:
     return collectives.poll(handle)
@@ -470,13 +471,13 @@ def synchronize(handle: int) -> Any:
     return _wait_for(handle) if result is None else result
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+@outside_graphs
 @_described(collectives.join)
 def join(device: int = -1) -> int:
     return collectives.join(device)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+@outside_graphs
 @_described(collectives.barrier)
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     collectives.barrier(process_set)

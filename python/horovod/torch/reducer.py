@@ -25,6 +25,7 @@ from horovod._core.life import session
 from horovod._core.life.process_sets import ProcessSet
 from horovod._core.tensors.compression import Compressor, NoneCompressor, kind_of
 from horovod._core.training.reducer import GradientReducer, GradientSource, ReductionOptions
+from horovod.torch.graphs import outside_graphs
 from horovod.torch.layout import dense_view
 from horovod.torch.operators import collectives
 from horovod.torch.optimizer_names import OptimizerNames
@@ -378,8 +379,7 @@ def _on_gradient(
 
 
 # Not the hook itself: a disabled function takes half a microsecond longer, also where nothing is traced.
-_disable: Any = torch.compiler.disable
-_on_gradient_outside_graphs: Callable[..., None] = _disable(_on_gradient)
+_on_gradient_outside_graphs: Callable[..., None] = outside_graphs(_on_gradient)
 
 
 def _source(reference: weakref.ref[GradientAccess]) -> GradientSource:

@@ -14,12 +14,13 @@ import torch
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod._core.operations.sparse import start_sparse_allreduce
+from horovod.torch.graphs import outside_graphs
 from horovod.torch.operators import collectives
 
 __all__ = ["sparse_allreduce_async"]
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+@outside_graphs
 def sparse_allreduce_async(
     tensor: torch.Tensor, name: str, op: int, process_set: ProcessSet = global_process_set
 ) -> Callable[[], torch.Tensor]:

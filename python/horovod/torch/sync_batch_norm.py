@@ -16,6 +16,7 @@ from horovod._core.absent import absent_names
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import session
 from horovod._core.operations.reduce_ops import Sum
+from horovod.torch.graphs import outside_graphs
 from horovod.torch.ops import allgather, allreduce_
 
 __all__ = ["SyncBatchNorm"]
@@ -88,7 +89,7 @@ class SyncBatchNorm(_BatchNorm):
         return result
 
     # Compiled models run this part as it is: the number of values, on which an error depends, is data.
-    @torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+    @outside_graphs
     def _over_ranks(self, input: torch.Tensor) -> torch.Tensor:
         if self._session is not session.current:
             self._name, self._session = _next_name(), session.current

@@ -4,6 +4,7 @@ one."""
 from __future__ import annotations
 
 import os
+import pathlib
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -21,9 +22,8 @@ from horovod._core.errors import (
     InvalidArgumentError,
     NotInitializedError,
     PeerLostError,
-    UnsupportedError,
 )
-from horovod._core.life import context, engine_start, process_sets, session
+from horovod._core.life import communicators, context, engine_start, process_sets, session
 
 
 class Starts:
@@ -173,15 +173,48 @@ def test_bad_comm(comm: Any) -> None:
     assert not hvd.is_initialized()
 
 
-def test_an_mpi_communicator_comes_later() -> None:
-    class Comm:
-        def Get_rank(self) -> int:  # noqa: N802
-            return 0
+class Comm:
+    """A communicator of this process alone, in the form of mpi4py's."""
 
-    with pytest.raises(NotImplementedError, match="MPI backend"):
-        hvd.init(comm=Comm())
-    with pytest.raises(UnsupportedError, match="MPI backend"):
-        hvd.ProcessSet(Comm())
+    def Get_rank(self) -> int:  # noqa: N802
+        return 0
+
+    def Get_size(self) -> int:  # noqa: N802
+        return 1
+
+    def Iallgather(self, mine: Any, every: Any) -> Any:  # noqa: N802
+        every[:] = mine
+        return self
+
+    def Test(self) -> bool:  # noqa: N802
+        return True
+
+
+def test_a_communicator_is_the_list_of_its_ranks(starts: Starts) -> None:
+    hvd.init(comm=Comm())
+    assert starts.calls[-1][1] == [0]
+
+
+def test_a_set_by_a_communicator_needs_one_in_init() -> None:
+    process_set = hvd.ProcessSet(Comm())
+    assert process_set.ranks is None and process_set.mpi_comm is not None
+    with pytest.raises(NotImplementedError, match=r"needs hvd.init\(comm=...\) with one, too"):
+        hvd.init(process_sets=[process_set])
+    assert not hvd.is_initialized()
+
+
+def test_sets_by_communicators_are_those_that_the_ranks_give() -> None:
+    split = [(0, 2), (1, 2), (0, 2), (1, 2)]
+    assert communicators.grouped(split, 1) == ([[0, 2], [1, 3]], [1, 3])
+    with_null = [(-1, 0), (1, 2), (1, 2)]
+    assert communicators.grouped(with_null, -1) == ([[1, 2]], [1, 2])
+    assert communicators.grouped([(-1, 0), (1, 1), (2, 1)], -1) == ([[1], [2]], None)
+
+
+@pytest.mark.parametrize("told", [[(0, 3), (0, 3)], [(0, 2), (0, 1)], [(-1, 0), (-1, 0)]])
+def test_communicators_that_do_not_fit_together_are_refused(told: list[tuple[int, int]]) -> None:
+    with pytest.raises(InvalidArgumentError, match="process set"):
+        communicators.grouped(told, 0)
 
 
 @pytest.mark.parametrize("word", ["dynamic", "Dynamic", "DYNAMIC"])
@@ -222,7 +255,7 @@ def test_every_module_exports_all_of_it() -> None:
 
 
 def test_abilities() -> None:
-    assert (hvd.nccl_built(), hvd.cuda_built(), hvd.mpi_built(), hvd.gloo_built()) == (0, False, False, True)
+    assert (hvd.nccl_built(), hvd.cuda_built(), hvd.gloo_built()) == (0, False, True)
     hvd.init()
     assert (hvd.mpi_enabled(), hvd.gloo_enabled()) == (False, True)
     assert (hvd.ddl_built(), hvd.ccl_built(), hvd.rocm_built()) == (False, False, False)
@@ -230,10 +263,21 @@ def test_abilities() -> None:
         hvd.mpi_threads_supported()
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_mpi_can_be_used_where_its_library_is(
+    there: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = tmp_path / "libmpi.so.40"
+    monkeypatch.setenv("HOROVOD_MPI_LIBRARY", str(library))
+    if there:
+        library.touch()
+    assert hvd.mpi_built() is there
+
+
 def test_what_a_backend_is_good_for(monkeypatch: pytest.MonkeyPatch) -> None:
     text = '{"backends": [{"name": "host", "usable": true}, {"name": "nccl", "usable": true, "version": 22304}]}'
     monkeypatch.setattr(engine_start, "describe", lambda: text)
-    assert (hvd.nccl_built(), hvd.cuda_built(), hvd.mpi_built()) == (22304, True, False)
+    assert (hvd.nccl_built(), hvd.cuda_built()) == (22304, True)
     monkeypatch.setattr(engine_start, "describe", lambda: text.replace('true, "version"', 'false, "version"'))
     assert (hvd.nccl_built(), hvd.cuda_built()) == (0, False)
     monkeypatch.setattr(engine_start, "describe", lambda: None)

@@ -118,6 +118,7 @@ def test_text_is_the_inverse_of_parse(setting: table.Setting, data: st.DataObjec
         "choice": st.sampled_from(setting.choices or ("",)),
         "cores": st.lists(st.integers(0, 99), min_size=1).map(tuple),
         "names": st.just(("eth0", "eth1")),
+        "ranks": st.sets(st.integers(0, 99), min_size=1).map(lambda ranks: tuple(sorted(ranks))),
     }
     value = data.draw(values[setting.kind])
     assert setting.parse(setting.text(value), "x") == value

@@ -31,6 +31,7 @@ def test_engine_fields_are_plain_numbers_and_texts() -> None:
             "HOROVOD_LOG_LEVEL": "debug",
             "HOROVOD_STORE_MODE": "streaming",
             "HOROVOD_HIERARCHICAL_ALLREDUCE": "0",
+            "HOROVOD_HIERARCHICAL_ALLGATHER": "1",
             "HOROVOD_TIMELINE": "/tmp/t.json",
             "HOROVOD_RESIDENT_BYTES": "3000000",
         }
@@ -38,6 +39,7 @@ def test_engine_fields_are_plain_numbers_and_texts() -> None:
     assert fields["log_level"] == 1
     assert fields["store_mode"] == 2
     assert fields["hierarchical_allreduce"] == 0
+    assert fields["hierarchical_allgather"] == 1
     assert fields["timeline_path"] == "/tmp/t.json"
     assert fields["resident_bytes"] == 2 << 20
     assert from_environ({}).engine_fields()["hierarchical_allreduce"] == -1
@@ -90,8 +92,10 @@ def test_to_environ_carries_what_was_given_and_has_a_meaning() -> None:
         "num_proc": 4,
         "autotune_warmup_samples": 9,
         "timeline_mark_cycles": True,
+        "start_timeout_s": 90.0,  # the launcher and the ranks must wait equally long
     }
     assert Settings([("flag", given)]).to_environ() == {
+        "HOROVOD_START_TIMEOUT": "90",
         "HOROVOD_FUSION_THRESHOLD": "1048576",
         "HOROVOD_STALL_CHECK_DISABLE": "1",
     }
@@ -128,7 +132,8 @@ def test_other_ranks_say_nothing(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("environ", "notice"),
     [
-        ({"HOROVOD_AUTOTUNE": "1"}, "HOROVOD_AUTOTUNE has no effect. Autotune is not in this version"),
+        ({"HOROVOD_AUTOTUNE": "1"}, ""),
+        ({"HOROVOD_ELASTIC_TIMEOUT": "9"}, "HOROVOD_ELASTIC_TIMEOUT has no effect."),
         ({"HOROVOD_NUM_NCCL_STREAMS": "4"}, "HOROVOD_NUM_NCCL_STREAMS has no effect."),
         ({"HOROVOD_NUM_NCCL_STREAMS": "1"}, ""),
         ({"HOROVOD_TORUS_ALLREDUCE": "0"}, ""),

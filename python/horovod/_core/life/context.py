@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import operator
 import os
 import threading
@@ -18,8 +17,19 @@ from typing import Any, Final, Optional, Union
 
 from horovod._core import settings
 from horovod._core.callers import users_level
-from horovod._core.errors import HorovodError, InvalidArgumentError, NotInitializedError, UnsupportedError
-from horovod._core.life import dump_service, engine_start, handles, last_words, process_sets, session
+from horovod._core.errors import HorovodError, InvalidArgumentError, NotInitializedError
+from horovod._core.life import (
+    autotune,
+    communicators,
+    connecting,
+    dump_service,
+    engine_start,
+    handles,
+    introducing,
+    last_words,
+    process_sets,
+    session,
+)
 from horovod._core.life.process_sets import ProcessSet
 
 __all__ = [
@@ -63,14 +73,14 @@ def init(comm: Any = None, process_sets: Union[None, str, Sequence[ProcessSet]] 
     Collective over all ranks of the job (with `comm`: over the listed ones).
 
     Args:
-        comm: None: all processes that the launcher started; or a list of their ranks, which become ranks 0, 1, ... of a
-            job of their own.
+        comm: None: all processes that the launcher started; or a list of their ranks, or a communicator of mpi4py,
+            which become ranks 0, 1, ... of a job of their own.
         process_sets: sets to register, in the same order on all ranks; or "dynamic", to allow `add_process_set` and
             `remove_process_set` later.
 
     Raises:
         InvalidArgumentError: a bad argument, or a setting that cannot be read.
-        UnsupportedError: an MPI communicator.
+        UnsupportedError: process sets by communicators, without one in `comm`.
         HorovodInternalError: a rank is missing or failed while the job connected; ResourceError: this process lacks
             memory, descriptors or threads.
     """
@@ -87,11 +97,12 @@ def init(comm: Any = None, process_sets: Union[None, str, Sequence[ProcessSet]] 
         try:
             _ranks_in_force = _ranks_of(comm)
             sets, dynamic = _sets_of(process_sets)
+            communicators.note(comm if communicators.is_one(comm) else None)
             chosen = settings.of_this_process()
             session.install(engine_start.start(chosen, _job_epoch(), _ranks_in_force, dynamic))
             last_words.watch()
             dump_service.begin(session.require())
-            _register_sets(sets)
+            _begin_with(sets)
         finally:
             _starting = False
 
@@ -115,6 +126,8 @@ def shutdown() -> None:
                     current.engine.last_words(why)
             current.engine.shutdown(_GOODBYE_S)
         finally:
+            connecting.end()
+            autotune.end()
             if session.current is current:  # no signal handler was faster
                 session.install(None)
                 handles.forget_all()
@@ -126,6 +139,7 @@ def stop_engine() -> None:
     with _lock:
         if session.current is not None:
             session.current.engine.shutdown(_GOODBYE_S)
+            connecting.end()
 
 
 def is_initialized() -> bool:
@@ -204,8 +218,8 @@ def stop_timeline() -> None:
 
 
 def mpi_enabled() -> bool:
-    """False: the MPI controller comes with the MPI backend."""
-    return False
+    """True if the ranks of this job have met through MPI. Never raises."""
+    return session.place() is not None and introducing.in_use()
 
 
 def gloo_enabled() -> bool:
@@ -217,10 +231,12 @@ def mpi_threads_supported() -> bool:
     """Whether MPI was initialised with full multithreading.
 
     Raises:
-        InvalidArgumentError: always, since MPI is not in use.
+        InvalidArgumentError: MPI is not in use.
         NotInitializedError: `init` has not been called.
     """
     session.require()
+    if introducing.in_use():
+        return introducing.thread_multiple()
     raise InvalidArgumentError("mpi_threads_supported needs MPI, which is not in use in this job; see mpi_enabled().")
 
 
@@ -230,8 +246,8 @@ def gloo_built() -> bool:
 
 
 def mpi_built() -> bool:
-    """True if MPI is usable on this machine."""
-    return _backend_usable("mpi")
+    """True if there is an MPI library on this machine, through which ranks on several hosts can meet."""
+    return introducing.installed(settings.of_this_process())
 
 
 def nccl_built() -> int:
@@ -262,15 +278,14 @@ def rocm_built() -> bool:
 def _ranks_of(comm: Any) -> Optional[list[int]]:
     if comm is None:
         return None
-    if hasattr(comm, "Get_rank"):
-        raise UnsupportedError(
-            "init(comm=...) with an MPI communicator needs the MPI backend, which comes later. Give a list of ranks, "
-            "or nothing for all ranks."
-        )
+    if communicators.is_one(comm):
+        return communicators.launcher_ranks(comm)
     try:
         return [operator.index(rank) for rank in comm] or None
     except TypeError:
-        raise InvalidArgumentError(f"comm must be a list of ranks (integers). Received: {comm!r}.") from None
+        raise InvalidArgumentError(
+            f"comm must be a list of ranks (integers), or a communicator of mpi4py. Received: {comm!r}."
+        ) from None
 
 
 def _sets_of(given: Any) -> tuple[list[ProcessSet], bool]:
@@ -288,7 +303,7 @@ def _sets_of(given: Any) -> tuple[list[ProcessSet], bool]:
 
 def _warn_of_other(comm: Any, given: Any) -> None:
     """Of arguments of a second `init` that ask for something else than what is in force."""
-    wanted, now = None if hasattr(comm, "Get_rank") else _ranks_of(comm), session.require()
+    wanted, now = None if communicators.is_one(comm) else _ranks_of(comm), session.require()
     in_force = _ranks_in_force or list(range(now.size))
     ignored = [] if wanted is None or wanted == in_force else [f"comm={wanted}"]
     if isinstance(given, str) and not now.dynamic_process_sets:
@@ -303,16 +318,21 @@ def _warn_of_other(comm: Any, given: Any) -> None:
         )
 
 
-def _register_sets(sets: Sequence[ProcessSet]) -> None:
+def _begin_with(sets: Sequence[ProcessSet]) -> None:
+    """What follows the engine's start, and ends it when it fails."""
     try:
+        autotune.begin(session.require())
         process_sets.on_init(session.require().size)
         for process_set in sets:
             # An object that was registered in an earlier session keeps no id, so that it may be given again.
             process_sets.register(process_set)
-    except HorovodError:
+    except HorovodError as error:
         if session.current is not None:  # no signal handler has called shutdown
             dump_service.end()
+            with contextlib.suppress(HorovodError):
+                session.current.engine.last_words(f"{type(error).__name__}: {error}")
             session.current.engine.shutdown(0.0)
+            autotune.end()
             session.install(None)
             process_sets.on_shutdown()
         raise
@@ -333,6 +353,8 @@ def _backends() -> dict[str, Any]:
         return {}
     if text is None:
         return {}
+    import json  # few programs ask
+
     return {backend["name"]: backend for backend in json.loads(text).get("backends", [])}
 
 
@@ -352,7 +374,9 @@ def _forget_inherited() -> None:
 
 def _at_exit() -> None:
     # A forked child has no session: `disown_after_fork` took it away.
+    failed = bool(last_words.now())
     shutdown()
+    introducing.end(failed)
 
 
 def _after_fork() -> None:
@@ -360,6 +384,8 @@ def _after_fork() -> None:
     # The parent's lock may have been held by another thread at the time of the fork.
     _lock, _starting = threading.RLock(), False
     dump_service.forget()
+    autotune.forget()
+    connecting.forget()
     session.disown_after_fork()
 
 

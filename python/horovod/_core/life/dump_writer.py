@@ -32,7 +32,7 @@ def take(session: Session, reason: str, directory: str) -> values.Dump:
     """
     told = json.loads(session.engine.dumps.text())
     pending = values.operations(
-        {**one, "call_site": call_sites.of(one["process_set"], one["name"])} for one in told["pending"]
+        [{**one, "call_site": call_sites.of(one["process_set"], one["name"])} for one in told["pending"]]
     )
     return values.Dump(
         rank=session.rank,

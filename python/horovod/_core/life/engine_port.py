@@ -8,7 +8,7 @@ include/horovod/horovod.h that go with it, no logic.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from horovod._core.errors import HorovodError
@@ -46,6 +46,22 @@ class DumpPort(Protocol):
         ...
 
 
+class TuningPort(Protocol):
+    """What `horovod._core` asks of the engine about what may be changed while the job runs."""
+
+    def parameters(self) -> dict[str, float]:
+        """hvd_get_parameters."""
+        ...
+
+    def await_steps(self, steps: int, timeout_s: float) -> tuple[int, int, float]:
+        """hvd_await_steps."""
+        ...
+
+    def set_parameters(self, values: Mapping[str, float]) -> None:
+        """hvd_set_parameters."""
+        ...
+
+
 class EnginePort(Protocol):
     """What `horovod._core` asks of the engine. Any thread may call any method.
 
@@ -53,10 +69,12 @@ class EnginePort(Protocol):
         door: where hvd_run, hvd_submit, hvd_finish and hvd_finish_all are, for callers that are no Python code; with a
             0 among them only Python may call.
         dumps: for jobs that hang.
+        tuning: what may be changed while the job runs.
     """
 
     door: tuple[int, int, int, int]
     dumps: DumpPort
+    tuning: TuningPort
 
     def run(self, ops: int, n: int, timeout_s: float, handle: int) -> int:
         """hvd_run: `ops` is the address of n hvd_op, `handle` that of an int64. A raw status."""

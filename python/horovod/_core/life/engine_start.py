@@ -17,17 +17,18 @@ from horovod._core.errors import (
     ResourceError,
     error_from_status,
 )
-from horovod._core.life import session
+from horovod._core.life import connecting, introducing, session
 from horovod._core.life.engine_port import OP_NAMES
 from horovod._core.life.seal import Seal
 from horovod._core.settings import Settings
 from horovod._core.tensors.adapter import ResultBlock
 from horovod._native import library
-from horovod._native.config import make_config
+from horovod._native.config import make_config, tree
 from horovod._native.engine import Engine
 from horovod._net import failures
-from horovod._net.bootstrap import bootstrap
+from horovod._net.bootstrap import Ways, bootstrap
 from horovod._net.clusters.launchers import detect_placement
+from horovod._net.clusters.promises import refuse_other_job
 from horovod._net.connections import Connections
 
 __all__ = ["describe", "library_problem", "library_usable", "start"]
@@ -53,21 +54,34 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
     try:
         interfaces = tuple(settings.gloo_iface or ())
         placement = dataclasses.replace(detect_placement(), interfaces=interfaces)
+        # Before the ranks have met through MPI, how many hosts there are is a guess.
+        hosts = None if placement.lacks_a_place_to_meet else settings.expected_hosts
+        refuse_other_job(placement, settings.expected_size, hosts)
         place = placement if ranks is None else placement.restricted_to(ranks)
+        # HOROVOD_START_TIMEOUT and HOROVOD_GLOO_TIMEOUT_SECONDS both promise time to connect: the longer is kept.
+        timeout_s = max(settings.start_timeout_s, settings.engine_fields()["collective_timeout_s"])
+        place, board = introducing.introduced(settings, placement, place, timeout_s)
+        if board is not None and ranks is None:
+            refuse_other_job(place, settings.expected_size, settings.expected_hosts)
         fields = settings.engine_fields(place.local_rank)
         connections = bootstrap(
             place,
             epoch=epoch,
             region_bytes=engine.region_bytes(place.local_size, fields["resident_bytes"]),
-            # HOROVOD_START_TIMEOUT and HOROVOD_GLOO_TIMEOUT_SECONDS both promise time to connect: the longer is kept.
-            timeout_s=max(settings.start_timeout_s, fields["collective_timeout_s"]),
+            timeout_s=timeout_s,
             # "shm" asks for what "auto" does on one host, and to be refused elsewhere.
-            transport="auto" if settings.transport == "shm" else settings.transport,
+            ways=Ways(
+                "auto" if settings.transport == "shm" else settings.transport,
+                settings.full_mesh_ranks,
+                lambda hosts: tree(library.load(), hosts),
+                board,
+            ),
             start=lambda connections: _start_engine(engine, connections, settings.transport, fields),
         )
     except BaseException as error:
         if engine.initialized():  # another rank's has failed to start
             engine.shutdown(0.0)
+        connecting.end()
         if isinstance(error, failures.NetError):
             raise _translated(error) from None  # it says the same, in words that a user can catch
         raise
@@ -76,10 +90,11 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
 
 def _start_engine(engine: Engine[Any, Any], connections: Connections, transport: str, fields: dict[str, Any]) -> None:
     _require_shared_memory(connections, transport)
-    config = _config(connections, fields)
+    config = _config(connections, {**fields, "wish_fd": connecting.begin(connections, engine)})
     # Whatever hvd_init answers, the descriptors are the core's now.
     connections.disown()
     engine.init(config)
+    connecting.serve()
 
 
 def _require_shared_memory(connections: Connections, transport: str) -> None:

@@ -7,11 +7,11 @@ job. Membership and ids live in the engine; an id here is valid between `init` a
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Optional, Union
 
-from horovod._core.errors import InvalidArgumentError, UnsupportedError
-from horovod._core.life import session, waiting
+from horovod._core.errors import InvalidArgumentError
+from horovod._core.life import communicators, session, waiting
 
 __all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_process_set"]
 
@@ -20,28 +20,26 @@ class ProcessSet:
     """A subset of the job's ranks.
 
     Args:
-        ranks_or_comm: global ranks (any iterable of integers; sorted here).
+        ranks_or_comm: global ranks (any iterable of integers; sorted here). Or a communicator of mpi4py, where `init`
+            is given one too: each rank gives its own, as from a `Split`, and means the set of those in it.
 
     Attributes:
         process_set_id: the engine's number of the set; None while unregistered.
-        ranks: members in ascending order; None for the global set before `init`.
-        mpi_comm: always None (communicators come with the MPI backend).
+        ranks: members in ascending order; None for the global set, and for one by a communicator, before `init`.
+        mpi_comm: the communicator, if it was made from one.
 
     Raises:
         InvalidArgumentError: something other than integers, a negative rank, or a rank twice.
-        UnsupportedError: an MPI communicator.
     """
 
     process_set_id: Optional[int] = None
     ranks: Optional[list[int]] = None
-    mpi_comm: None = None
+    mpi_comm: Any = None
 
-    def __init__(self, ranks_or_comm: Iterable[int]) -> None:
-        if hasattr(ranks_or_comm, "Get_rank"):
-            raise UnsupportedError(
-                "A process set from an MPI communicator needs the MPI backend, which comes later. Give a list of "
-                "global ranks."
-            )
+    def __init__(self, ranks_or_comm: Any) -> None:
+        if communicators.is_one(ranks_or_comm):
+            self.mpi_comm = ranks_or_comm
+            return
         try:
             ranks = sorted(operator.index(rank) for rank in ranks_or_comm)
         except TypeError:
@@ -122,7 +120,7 @@ def add_process_set(process_set: Union[ProcessSet, Sequence[int]]) -> ProcessSet
         InvalidArgumentError: dynamic process sets are not enabled, the same ranks are registered already, or a rank
             does not exist.
         NotInitializedError: `init` has not been called.
-        UnsupportedError: an MPI communicator.
+        UnsupportedError: a communicator, where `init` was given none.
         MismatchError: the ranks of the job asked for different sets.
     """
     _require_dynamic("add_process_set")
@@ -158,11 +156,28 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 
 def register(process_set: ProcessSet) -> None:
-    """Registers a set with the engine and fills in its id. Collective over all ranks of the job; used by `init` too."""
-    current = session.require()
-    ranks = process_set.ranks
+    """Registers a set with the engine and fills in its id. Collective over all ranks of the job; used by `init` too.
+
+    A set by communicators is as many as those are that the ranks give: all ranks register each, and the object becomes
+    the one that is meant here.
+    """
     if process_set.process_set_id is not None:
         raise InvalidArgumentError(f"This process set is registered already (id {process_set.process_set_id}).")
+    if process_set.mpi_comm is None:
+        _register_ranks(process_set)
+        return
+    every, own = communicators.sets_of(process_set.mpi_comm)
+    for ranks in every:
+        if ranks == own:
+            process_set.ranks = ranks
+            _register_ranks(process_set)
+        else:
+            _register_ranks(ProcessSet(ranks))
+
+
+def _register_ranks(process_set: ProcessSet) -> None:
+    current = session.require()
+    ranks = process_set.ranks
     if not ranks or ranks[-1] >= current.size:
         raise InvalidArgumentError(
             f"A process set needs one or more ranks from 0 to {current.size - 1}. Received: {ranks or 'none'}."
@@ -208,6 +223,9 @@ def on_shutdown() -> None:
     """Unregisters all objects: their ids mean nothing any more."""
     for process_set in _registered:
         process_set.process_set_id = None
+        if process_set.mpi_comm is not None:
+            process_set.ranks = None
+    communicators.note(None)
     _registered.clear()
     global_process_set.ranks = None
 
@@ -229,7 +247,7 @@ def check_static_list(process_sets: Any) -> list[ProcessSet]:
     for entry in process_sets:
         if not isinstance(entry, ProcessSet):
             raise InvalidArgumentError(f"process_sets must hold hvd.ProcessSet objects. Received: {entry!r}.")
-        if entry.ranks in seen:
+        if entry.mpi_comm is None and entry.ranks in seen:
             raise InvalidArgumentError(
                 f"process_sets holds the ranks {entry.ranks} twice; each set must be given once."
             )

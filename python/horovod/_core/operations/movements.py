@@ -165,6 +165,9 @@ class Movements(MovementCalls):
         """Says that this rank has no more data: from here on it stands in for itself in the allreduces of the others,
         with the value that changes nothing (0 for Sum and Average), until all ranks have joined.
 
+        Meanwhile a Product takes no prescale_factor, and Min and Max no negative one or 0: that value would be
+        multiplied, too.
+
         Collective over all ranks. Average still divides by the number of all ranks. Operations other than allreduce
         fail on the ranks that have not joined yet.
 

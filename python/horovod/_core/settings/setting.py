@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 import re
 import reprlib
-from dataclasses import dataclass
-from typing import Any, Final, Optional, Union
+from typing import Any, Final, NamedTuple, Optional, Union
 
 from horovod._core.errors import InvalidArgumentError
 
@@ -19,10 +18,11 @@ _FALSE: Final = frozenset({"false", "no", "off"})
 _short: Final = reprlib.Repr()
 _short.maxstring = _short.maxother = 200
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_RANKS: Final = re.compile(r"\s*([0-9]{1,7})\s*(?:-\s*([0-9]{1,7})\s*)?")
+_MOST_RANKS: Final = 1 << 16
 
 
-@dataclass(frozen=True)
-class Flag:
+class Flag(NamedTuple):
     """A command-line spelling of a setting.
 
     Args:
@@ -42,14 +42,13 @@ class Flag:
     group: str = ""
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """One row of the table.
 
     Args:
         name: the Python name, with its unit; for an engine field, the name in `hvd_config`.
         kind: bool, tristate (None = decide), int, int_or_auto, float, text, choice, cores (comma list of
-            integers), names (comma list), or int_pair.
+            integers), ranks (comma list of integers and ranges), names (comma list), or int_pair.
         default: the value when nobody says anything; None = not given.
         help: one or two sentences for --help and docs/settings.md.
         section: heading in --help and docs/settings.md.
@@ -66,7 +65,8 @@ class Setting:
         coarse_factor: how many of `unit` one `coarse_unit` is.
         engine_field: is passed to the core in hvd_config under `name`.
         keyword: keyword of `horovod.run`, or empty.
-        unmet: "" when honoured; "hint" (inert: warn once) or "error" (refuse) when this version cannot honour it.
+        unmet: "" when honoured; "hint" (inert: warn once) or "error" (refuse; warn of a variable) when this version
+            cannot honour it.
         reason: for an unmet setting, the fact and the remedy.
         requires: name of the boolean setting without which this one has no meaning.
     """
@@ -122,6 +122,8 @@ class Setting:
             return "one of " + ", ".join(self.choices)
         if self.kind == "cores":
             return "a comma-separated list of core numbers >= 0"
+        if self.kind == "ranks":
+            return "a comma-separated list of ranks and of ranges, such as 0,3-5"
         if self.kind == "names":
             return "a comma-separated list of names"
         if self.kind == "int_pair":
@@ -135,7 +137,7 @@ class Setting:
         if unit:
             words = f"{words} of {unit}" if self.kind == "float" else f"{words} number of {unit}"
         if self.minimum is not None and self.maximum is not None:
-            return f"{words} from {self.minimum:g} to {self.maximum:g}"
+            return f"{words} from {self.minimum:.12g} to {self.maximum:.12g}"
         if self.minimum is not None:
             return f"{words} >= {self.minimum:g}"
         return words
@@ -216,6 +218,20 @@ class Setting:
         cores = [self._parse_int(piece.strip() if isinstance(piece, str) else piece) for piece in pieces]
         found = tuple(core for core in cores if core is not None)
         return found if found and len(found) == len(pieces) else None
+
+    def _parse_ranks(self, value: object) -> Optional[tuple[int, ...]]:
+        pieces = value if isinstance(value, (list, tuple)) else str(value).split(",")
+        found: set[int] = set()
+        for piece in pieces:
+            match = _RANKS.fullmatch(str(piece))
+            if match is None:
+                return None
+            low = int(match.group(1))
+            high = int(match.group(2) or low)
+            if high < low or high - low >= _MOST_RANKS:
+                return None
+            found.update(range(low, high + 1))
+        return tuple(sorted(found)) or None
 
     def _parse_names(self, value: object) -> Optional[tuple[str, ...]]:
         if isinstance(value, (list, tuple, set, frozenset)):

@@ -9,11 +9,13 @@ from typing import Final
 
 from horovod._core.settings.setting import Flag, Setting
 
-_NO_AUTOTUNE: Final = "Autotune is not in this version; fusion adapts to the load by itself"
 _NO_ELASTIC: Final = "Elastic jobs come in a later version; start a fixed number of processes with -np"
-_NO_MPI: Final = "The MPI controller comes in a later version; use --gloo, or start the ranks with mpirun yourself"
-_NO_JSRUN: Final = "Starting through jsrun comes in a later version; use --gloo, or start the ranks with jsrun yourself"
-_NO_NCCL: Final = "This version has no GPU backend that could use it"
+_NO_JSRUN: Final = (
+    "It would have to write jsrun an explicit resource file, a format that could neither be confirmed from its"
+    " documentation nor be tried; start the ranks with jsrun yourself, or leave --jsrun out: horovodrun takes LSF's"
+    " hosts by itself"
+)
+_NO_NCCL: Final = "This version has no GPU backend that could use it; leave it out"
 _HOST_ONLY: Final = "This version moves data with its own shared-memory and TCP backend only"
 _LOG_LEVELS: Final = ("trace", "debug", "info", "warning", "error", "fatal")
 
@@ -32,7 +34,8 @@ def _value(*names: str, metavar: str = "N", group: str = "") -> tuple[Flag, ...]
 # fmt: off
 _JOB: Final = (
     Setting("num_proc", "int_or_auto", None,
-            "Number of processes to start; auto = the slots of the hosts given, else one per GPU, else one per core.",
+            "Number of processes to start; auto = the slots of the hosts given, else one per GPU, else one per core. In"
+            " an allocation of Slurm, LSF, PBS or Flux it may be left out: all of its slots are taken.",
             "General", "launcher", unit="processes", minimum=1, flags=_value("-n", "-np", "--num-proc", metavar="NP"),
             keyword="num_proc"),
     Setting("disable_cache", "bool", False,
@@ -41,7 +44,7 @@ _JOB: Final = (
             "General", "launcher", flags=(Flag(("--disable-cache",), const=True),), keyword="disable_cache"),
     Setting("start_timeout_s", "float", 30.0,
             "Time for every host to answer; and, once a first rank has called hvd.init(), for the others to do so.",
-            "General", "launcher",
+            "General", "both",
             env="HOROVOD_START_TIMEOUT", unit="seconds", minimum=0, flags=_value("--start-timeout", metavar="SECONDS"),
             keyword="start_timeout"),
     Setting("network_interfaces", "names", None, "Network interfaces that traffic between hosts may use.", "General",
@@ -50,13 +53,30 @@ _JOB: Final = (
     Setting("output_filename", "text", None,
             "Directory that also gets each rank's output, as rank.NN/stdout and rank.NN/stderr.", "General", "launcher",
             flags=_value("--output-filename", metavar="DIR"), keyword="output_filename"),
+    Setting("shown_ranks", "ranks", None,
+            "Show the output of these ranks alone, such as 0,3-5. The files of --output-filename get everybody's, and"
+            " of a rank that fails the last lines are shown in any case.", "General", "launcher",
+            flags=_value("--ranks", metavar="RANKS")),
+    Setting("stdin_rank", "int", None,
+            "This rank reads the standard input of horovodrun, which must be on its machine: for input() and debuggers "
+            "such as pdb. The others read nothing.", "General", "launcher", minimum=0,
+            flags=_value("--stdin-rank", metavar="RANK")),
+    Setting("max_restarts", "int", 0,
+            "Start the whole job again when it fails, at most so many times. The ranks find in HOROVOD_RESTART_COUNT"
+            " which start it is, 0 at first; what they do not save themselves is lost.", "General", "launcher",
+            unit="restarts", minimum=0, maximum=1000000, flags=_value("--max-restarts")),
+    Setting("dry_run", "bool", False,
+            "Say what would be started where, with which variables, and start nothing.", "General", "launcher",
+            flags=(Flag(("--dry-run",), const=True),)),
     Setting("verbose", "bool", False, "Say what the launcher does.", "General", "launcher", flags=(Flag(("--verbose",),
             const=True),), keyword="verbose"),
     Setting("config_file", "text", None,
             "YAML file of settings; a flag wins over it, and it wins over the environment.", "General", "launcher",
             flags=_value("--config-file", metavar="PATH")),
-    Setting("hosts", "text", None, "Hosts and their slots, e.g. host1:2,[fe80::2]:4; slots default to 1.", "Hosts",
-            "launcher", flags=_value("-H", "--hosts", metavar="HOST:SLOTS,...", group="hosts"), keyword="hosts"),
+    Setting("hosts", "text", None,
+            "Hosts and their slots, e.g. host1:2,[fe80::2]:4; slots default to 1. Wins over a scheduler's allocation.",
+            "Hosts", "launcher", flags=_value("-H", "--hosts", metavar="HOST:SLOTS,...", group="hosts"),
+            keyword="hosts"),
     Setting("hostfile", "text", None, "File with one 'name slots=N' per line; '#' begins a comment.", "Hosts",
             "launcher", flags=_value("-hostfile", "--hostfile", metavar="PATH", group="hosts"), keyword="hostfile"),
     Setting("host_discovery_script", "text", None, "Executable that prints the current hosts.", "Hosts", "launcher",
@@ -64,8 +84,8 @@ _JOB: Final = (
             unmet="error", reason=_NO_ELASTIC),
     Setting("use_gloo", "bool", False, "Start and connect the ranks with our own launcher (the default).", "Controller",
             "launcher", flags=(Flag(("--gloo",), const=True, group="controller"),), keyword="use_gloo"),
-    Setting("use_mpi", "bool", False, "Start the ranks with mpirun.", "Controller", "launcher", flags=(Flag(("--mpi",),
-            const=True, group="controller"),), keyword="use_mpi", unmet="error", reason=_NO_MPI),
+    Setting("use_mpi", "bool", False, "Start the ranks with the mpirun of PATH.", "Controller", "launcher",
+            flags=(Flag(("--mpi",), const=True, group="controller"),), keyword="use_mpi"),
     Setting("use_jsrun", "bool", False, "Start the ranks with jsrun.", "Controller", "launcher",
             flags=(Flag(("--jsrun",), const=True, group="controller"),), unmet="error", reason=_NO_JSRUN),
     Setting("controller", "choice", None,
@@ -110,16 +130,19 @@ _ENGINE: Final = (
             "Tuneable parameters", env="HOROVOD_CACHE_CAPACITY", unit="names", minimum=-1,
             flags=_value("--cache-capacity"), yaml="params.cache_capacity", engine_field=True),
     Setting("hierarchical_allreduce", "tristate", None,
-            "Reduce inside each host first, then between hosts. Not given: decided by topology.", "Tuneable parameters",
-            env="HOROVOD_HIERARCHICAL_ALLREDUCE", flags=_on_off("hierarchical-allreduce"),
-            yaml="params.hierarchical_allreduce", engine_field=True),
-    Setting("hierarchical_allgather", "tristate", None, "Gather inside each host first.", "Tuneable parameters",
-            env="HOROVOD_HIERARCHICAL_ALLGATHER", flags=_on_off("hierarchical-allgather"),
-            yaml="params.hierarchical_allgather", unmet="hint",
-            reason="The way of an allgather follows from the topology in this version"),
-    Setting("torus_allreduce", "tristate", None, "Two-dimensional ring allreduce.", "Tuneable parameters",
-            env="HOROVOD_TORUS_ALLREDUCE", flags=_on_off("torus-allreduce"), yaml="params.torus_allreduce",
-            unmet="hint", reason="The way of an allreduce follows from the topology in this version"),
+            "Reduce inside each host first, then between hosts: allreduce and reducescatter. Not given: decided by"
+            " topology. Rank 0's value counts.", "Tuneable parameters", env="HOROVOD_HIERARCHICAL_ALLREDUCE",
+            flags=_on_off("hierarchical-allreduce"), yaml="params.hierarchical_allreduce", engine_field=True),
+    Setting("hierarchical_allgather", "tristate", None,
+            "Send each byte between two hosts once and share it inside: allgather, broadcast and alltoall. Not given:"
+            " decided by topology. Rank 0's value counts.", "Tuneable parameters", env="HOROVOD_HIERARCHICAL_ALLGATHER",
+            flags=_on_off("hierarchical-allgather"), yaml="params.hierarchical_allgather", engine_field=True),
+    Setting("torus_allreduce", "tristate", None,
+            "Reduce in two dimensions: inside each host, and each part between the hosts. The way of"
+            " hierarchical_allreduce under another name: on is as that on; off leaves it as that says. Rank 0's value"
+            " counts.",
+            "Tuneable parameters", env="HOROVOD_TORUS_ALLREDUCE", flags=_on_off("torus-allreduce"),
+            yaml="params.torus_allreduce", engine_field=True),
     Setting("disable_group_fusion", "bool", False, "Never fuse a grouped operation with others.", "Tuneable parameters",
             env="HOROVOD_DISABLE_GROUP_FUSION", engine_field=True),
     Setting("deterministic", "bool", False,
@@ -141,21 +164,32 @@ _ENGINE: Final = (
     Setting("transport", "choice", "auto",
             "How ranks exchange data; shm = refuse unless memory is shared, tcp = sockets even inside a host.",
             "Tuneable parameters", env="HOROVOD_TRANSPORT", choices=("auto", "shm", "tcp")),
-    Setting("autotune", "bool", False, "Tune fusion and cycle time while training.", "Autotune", env="HOROVOD_AUTOTUNE",
-            flags=_on_off("autotune", hide_negative=True), yaml="autotune.enabled", unmet="hint", reason=_NO_AUTOTUNE),
-    Setting("autotune_log", "text", None, "CSV file of the tuning steps.", "Autotune", env="HOROVOD_AUTOTUNE_LOG",
-            flags=_value("--autotune-log-file", metavar="PATH"), yaml="autotune.log_file", requires="autotune"),
-    Setting("autotune_warmup_samples", "int", 3, "Samples to discard first.", "Autotune",
+    Setting("full_mesh_ranks", "int", 32,
+            "Up to so many ranks, a job on several hosts connects each with each when it starts. Of a larger one, only"
+            " those of a host and neighbours in the negotiation; other connections are opened when they are needed."
+            " Rank 0's value counts.",
+            "Tuneable parameters", env="HOROVOD_FULL_MESH_RANKS", unit="ranks", minimum=0),
+    Setting("autotune", "bool", False,
+            "Search, while the job trains, for the fusion threshold, the cycle time and the ways between hosts with"
+            " which most bytes are moved per second, and keep them. What is set otherwise stays. Needs scikit-learn.",
+            "Autotune", env="HOROVOD_AUTOTUNE", flags=_on_off("autotune", hide_negative=True),
+            yaml="autotune.enabled"),
+    Setting("autotune_log", "text", None, "CSV file of the samples, which rank 0 writes.", "Autotune",
+            env="HOROVOD_AUTOTUNE_LOG", flags=_value("--autotune-log-file", metavar="PATH"), yaml="autotune.log_file",
+            requires="autotune"),
+    Setting("autotune_warmup_samples", "int", 3, "Samples at the start that do not count.", "Autotune",
             env="HOROVOD_AUTOTUNE_WARMUP_SAMPLES", unit="samples", minimum=0, flags=_value("--autotune-warmup-samples"),
             yaml="autotune.warmup_samples", requires="autotune"),
-    Setting("autotune_steps_per_sample", "int", 10, "Steps per sample.", "Autotune",
+    Setting("autotune_steps_per_sample", "int", 10, "Training steps per sample; 0 is as 1.", "Autotune",
             env="HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", unit="steps", minimum=0,
             flags=_value("--autotune-steps-per-sample"), yaml="autotune.steps_per_sample", requires="autotune"),
-    Setting("autotune_bayes_opt_max_samples", "int", 20, "Most samples of the search.", "Autotune",
+    Setting("autotune_bayes_opt_max_samples", "int", 20,
+            "Most samples of the search, before the run-off; 0 = do not search.", "Autotune",
             env="HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", unit="samples", minimum=0,
             flags=_value("--autotune-bayes-opt-max-samples"), yaml="autotune.bayes_opt_max_samples",
             requires="autotune"),
-    Setting("autotune_gaussian_process_noise", "float", 0.8, "Noise of the search's model.", "Autotune",
+    Setting("autotune_gaussian_process_noise", "float", 0.8,
+            "Noise of a sample: its variance as a share of that of all samples.", "Autotune",
             env="HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", minimum=0, maximum=1,
             flags=_value("--autotune-gaussian-process-noise", metavar="X"), yaml="autotune.gaussian_process_noise",
             requires="autotune"),
@@ -196,6 +230,10 @@ _ENGINE: Final = (
             "Dumps also name the line that submitted each asynchronous operation. Every submission then takes some "
             "microseconds longer.", "Dumps", "both", env="HOROVOD_DUMP_CALL_SITES",
             flags=(Flag(("--dump-call-sites",), const=True),), yaml="dump.call_sites"),
+    Setting("check_parameters", "int", 0,
+            "Compare the parameters of all ranks after so many first steps of each optimizer, and fail if they differ;"
+            " 0 = do not. All ranks must make the same steps.", "Library", "both", env="HOROVOD_CHECK_PARAMETERS",
+            unit="steps", minimum=0, flags=_value("--check-parameters"), yaml="library_options.check_parameters"),
     Setting("collective_timeout_s", "float", 30.0,
             "Time to connect at hvd.init(), and time without progress inside a running collective, before it fails; 0"
             " = no deadline.", "Library", env="HOROVOD_GLOO_TIMEOUT_SECONDS", unit="seconds", minimum=0,
@@ -205,10 +243,18 @@ _ENGINE: Final = (
             "Core of the background thread: one per local rank, or one number to count up from.", "Library",
             env="HOROVOD_THREAD_AFFINITY", unit="cores", minimum=0, flags=_value("--thread-affinity",
             metavar="CORE,..."), yaml="library_options.thread_affinity", engine_field=True),
+    Setting("expected_size", "int", None,
+            "Number of ranks that the job must have: otherwise hvd.init() stops. For launchers that may start another"
+            " number, or each rank as a job of its own; horovodrun's own ranks need no such promise.", "Library",
+            env="HOROVOD_EXPECTED_SIZE", unit="ranks", minimum=1),
+    Setting("expected_hosts", "int", None,
+            "Number of hosts that the job must have: otherwise hvd.init() stops. For platforms that ignore a list of"
+            " hosts, so that all ranks end up on one of them.", "Library", env="HOROVOD_EXPECTED_HOSTS", unit="hosts",
+            minimum=1),
     Setting("dynamic_process_sets", "bool", False, "Process sets may be added and removed after hvd.init().", "Library",
             env="HOROVOD_DYNAMIC_PROCESS_SETS"),
     Setting("num_nccl_streams", "int", 1, "NCCL streams.", "Library", env="HOROVOD_NUM_NCCL_STREAMS", unit="streams",
-            minimum=0, flags=_value("--num-nccl-streams"), yaml="library_options.num_nccl_streams", unmet="hint",
+            minimum=0, flags=_value("--num-nccl-streams"), yaml="library_options.num_nccl_streams", unmet="error",
             reason=_NO_NCCL),
     Setting("batch_d2d_memcopies", "bool", True, "Batch the GPU copies into the fusion buffer.", "Library",
             env="HOROVOD_BATCH_D2D_MEMCOPIES", unmet="hint", reason=_NO_NCCL),
@@ -221,25 +267,30 @@ _ENGINE: Final = (
     Setting("cpu_operations", "choice", None, "Who moves tensors on CPUs.", "Library", env="HOROVOD_CPU_OPERATIONS",
             choices=("gloo", "mpi", "ccl"), unmet="hint", reason=_HOST_ONLY),
     Setting("gloo_iface", "names", None, "Network interface between hosts.", "Library", env="HOROVOD_GLOO_IFACE"),
-    Setting("mpi_threads_disable", "bool", False, "Ask MPI for a single thread.", "Library",
-            env="HOROVOD_MPI_THREADS_DISABLE", flags=_on_off("mpi-threads-disable", hide_negative=True),
-            yaml="library_options.mpi_threads_disable", unmet="hint", reason=_HOST_ONLY),
+    Setting("mpi_threads_disable", "bool", False, "Ask MPI for a single thread, where the ranks meet through it.",
+            "Library", env="HOROVOD_MPI_THREADS_DISABLE", flags=_on_off("mpi-threads-disable", hide_negative=True),
+            yaml="library_options.mpi_threads_disable"),
+    Setting("mpi_library", "text", None,
+            "The MPI library through which ranks on several hosts meet under mpirun, mpiexec or srun. Not given: that "
+            "which the process has loaded, or that of the launcher.", "Library", env="HOROVOD_MPI_LIBRARY"),
     Setting("adasum_mpi_chunk_size_bytes", "int", 1 << 30, "Bytes per message of Adasum over MPI.", "Library",
             env="HOROVOD_ADASUM_MPI_CHUNK_SIZE", unit="bytes", minimum=0, unmet="hint", reason=_HOST_ONLY),
     Setting("ccl_cache", "bool", False, "oneCCL's cache.", "Library", env="HOROVOD_CCL_CACHE", unmet="hint",
             reason=_HOST_ONLY),
     Setting("mpi_args", "text", None, "Further words for mpirun.", "Library", "launcher", flags=_value("--mpi-args",
-            metavar="WORDS"), keyword="mpi_args", unmet="error", reason=_NO_MPI),
+            metavar="WORDS"), keyword="mpi_args", requires="use_mpi"),
     Setting("tcp", "bool", False,
-            "Keep NCCL off InfiniBand: sets NCCL_IB_DISABLE=1 for the ranks. They still share memory on one host.",
+            "Keep NCCL off InfiniBand: sets NCCL_IB_DISABLE=1 for the ranks. They still share memory on one host. With"
+            " --mpi, Spectrum MPI keeps to TCP too.",
             "Library", "launcher", flags=(Flag(("--tcp",), const=True),)),
-    Setting("binding_args", "text", None, "Replaces the process binding words for mpirun or jsrun.", "Library",
-            "launcher", flags=_value("--binding-args", metavar="WORDS"), unmet="error", reason=_NO_MPI),
+    Setting("binding_args", "text", None, "Replaces the words by which mpirun is told to bind processes.",
+            "Library", "launcher", flags=_value("--binding-args", metavar="WORDS"), requires="use_mpi"),
     Setting("log_level", "choice", "warning", "Least severe message that is shown.", "Logging", "both",
             env="HOROVOD_LOG_LEVEL", choices=_LOG_LEVELS,
             aliases=(("warn", "warning"), *((str(number), word) for number, word in enumerate(_LOG_LEVELS))),
             flags=_value("--log-level", metavar="LEVEL"), yaml="logging.level", engine_field=True),
-    Setting("log_hide_time", "bool", False, "Leave the time out of log lines.", "Logging", "both",
+    Setting("log_hide_time", "bool", False, "Leave the time out of the launcher's and the ranks' log lines.", "Logging",
+            "both", engine_field=True,
             env="HOROVOD_LOG_HIDE_TIME", flags=(Flag(("--log-without-timestamp",), const=True, group="timestamp"),
             Flag(("--log-with-timestamp",), const=False, hidden=True, group="timestamp"),
             Flag(("--log-hide-timestamp",), const=True, hidden=True, deprecated="--log-without-timestamp",

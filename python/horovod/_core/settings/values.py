@@ -8,7 +8,6 @@ core. Which rank a process is, and where it meets the others, is not a setting: 
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -44,7 +43,7 @@ IDENTITY_VARIABLES: Final[tuple[str, ...]] = (
     "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK",
     "HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME", "HOROVOD_RENDEZVOUS_DIR", "HOROVOD_RENDEZVOUS_ADDR",
     "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT", "HOROVOD_JOB_ID", "HOROVOD_SECRET_KEY",
-    "HOROVOD_EPOCH",
+    "HOROVOD_EPOCH", "HOROVOD_RESTART_COUNT",
 )  # fmt: skip
 
 # Read by other parts (Spark, backends) or, in upstream, at build time. Recipes set them everywhere, so they are not
@@ -247,7 +246,7 @@ def notices(settings: Settings) -> list[str]:
         setting = BY_NAME[name]
         if value == setting.default or _asks_for_nothing(setting, value):
             continue
-        if setting.unmet == "hint":
+        if setting.unmet:  # what is refused by flag, file or keyword may stand in the environment of a whole cluster
             texts.append(f"{_label(settings, name)} has no effect. {setting.reason}.")
         elif setting.requires and not getattr(settings, setting.requires):
             # The remedy is spelled as the user has spelled the rest.
@@ -265,6 +264,8 @@ def _label(settings: Settings, name: str) -> str:
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """ " Did you mean X?" or an empty text."""
+    import difflib  # not before somebody has mistyped
+
     # What all names begin with says nothing about likeness.
     words = {word.removeprefix("HOROVOD_").lstrip("-"): word for word in known}
     close = difflib.get_close_matches(name.removeprefix("HOROVOD_").lstrip("-"), words, n=1, cutoff=0.7)

@@ -10,6 +10,7 @@ import torch
 
 from horovod._core.training.reducer import count_pass
 from horovod.keras.reducer import ListReducer, Reducer, ReductionSettings
+from horovod.torch.graphs import outside_graphs
 from horovod.torch.operators import collectives
 
 __all__ = ["TorchReducer"]
@@ -35,7 +36,7 @@ class TorchReducer(Reducer):
         optimizer.__dict__["apply"] = disable(optimizer.apply)
 
     # For those who call it past `apply`.
-    @torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+    @outside_graphs
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         results = list(gradients)
         if not self.takes_part:
@@ -50,7 +51,7 @@ class TorchReducer(Reducer):
             results[index] = reduced
         return results
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator,unused-ignore]
+    @outside_graphs
     def run(self, gradients: Sequence[Any], variables: Sequence[Any], apply: Callable[[list[Any]], None]) -> None:
         passes = self.settings.options.backward_passes_per_step
         if passes == 1:

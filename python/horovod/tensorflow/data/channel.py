@@ -103,7 +103,10 @@ class Channel:
         if not hmac.compare_digest(code, self._code(self._incoming, self._received, body)):
             raise StrangerError("a frame whose code is wrong")
         self._received += 1
-        message = json.loads(body)
+        try:
+            message = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise StrangerError("a message that is no JSON") from error
         if not isinstance(message, dict):
             raise StrangerError("a message that is no object")
         return message

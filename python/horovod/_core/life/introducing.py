@@ -1,0 +1,80 @@
+"""Meeting through MPI, as `init` and the end of the process need it. Jobs that do without never import what it takes.
+
+Used by `engine_start` and `context`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Optional
+
+from horovod._core.settings import Settings
+from horovod._net.clusters.placement import Placement
+
+if TYPE_CHECKING:
+    from horovod._net.handshake.board_link import BoardLink
+    from horovod._net.mpi import session as mpi
+
+
+def introduced(
+    settings: Settings, world: Placement, place: Placement, timeout_s: float
+) -> tuple[Placement, Optional[BoardLink]]:
+    """Has the ranks of a job learn of one another through MPI, if their launcher has made no place to meet.
+
+    Args:
+        settings: of this process.
+        world: this rank among all that the launcher has started.
+        place: among those that the job is made of.
+        timeout_s: how long to wait for the others.
+
+    Returns:
+        This rank's place, as far as it is known then, and the job's board, if it needs one.
+
+    Raises:
+        NetError: as `introduction.introduce`.
+    """
+    if not place.lacks_a_place_to_meet:
+        return place, None
+    from horovod._net import introduction
+    from horovod._net.mpi.session import Wanted
+
+    wanted = Wanted(settings.mpi_library, threads=not settings.mpi_threads_disable)
+    return introduction.introduce(world, place, wanted, timeout_s)
+
+
+def in_use() -> bool:
+    """MPI has been used to meet, in this process."""
+    return _session() is not None
+
+
+def thread_multiple() -> bool:
+    """Whether MPI was initialised with full multithreading; False where it is not in use."""
+    session = _session()
+    return session is not None and session.thread_multiple()
+
+
+def installed(settings: Settings) -> bool:
+    """There is an MPI library that could be used."""
+    from horovod._net.mpi.finding import is_installed
+
+    return is_installed(os.environ, settings.mpi_library)
+
+
+def end(failed: bool) -> None:
+    """At the end of the process: ends MPI, if it was started here, with all other ranks.
+
+    Args:
+        failed: an exception ends this rank. The others may never come so far, and the launcher is to hear of it at
+            once.
+    """
+    session = _session()
+    if session is not None and not failed:
+        from horovod._net.introduction import a_rank_has_ended
+
+        session.finalize(a_rank_has_ended)
+
+
+def _session() -> Optional[mpi.Session]:
+    module = sys.modules.get("horovod._net.mpi.session")
+    return None if module is None else module.current()

@@ -1,0 +1,168 @@
+"""Every setting has a test of its effect, and every name that users know from upstream is a setting's, or refused.
+
+The lists of names are facts about upstream's command line; what each does here is shown by the tests that `EFFECTS`
+names.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from horovod._core.settings import SETTINGS, unknown_variables
+from horovod.runner import flags
+
+TESTS = Path(__file__).resolve().parents[2]
+_OPTIONS = "integration/test_option_effects.py"
+_TUNING = "integration/test_autotune.py"
+_TUNER = "unit/core/test_tuning.py"
+_MPI = "unit/runner/test_mpi_lines.py"
+_MANNERS = "integration/runner/test_launch_manners.py"
+_SSH = "integration/runner/test_launch_ssh_options.py"
+_HANGS = "integration/runner/test_launch_hangs.py"
+_OUTPUT = "integration/runner/test_launch_output.py"
+_COMMANDS = "integration/runner/test_launch_commands.py"
+_CONTRACT = "contract/test_contract.py::test_variant"
+_TORCH = "integration/torch/test_torch_optimizer.py"
+
+# Setting -> the test that shows what it does.
+EFFECTS = {
+    "num_proc": "integration/runner/test_launch_processes.py::test_eight_ranks_know_their_places",
+    "disable_cache": f"{_SSH}::test_hosts_and_hostfile_name_the_same_hosts",  # every start asks all hosts
+    "start_timeout_s": "integration/runner/test_launch_processes.py::test_ranks_that_never_come_up_are_named",
+    "network_interfaces": "hosts/test_training_over_hosts.py::test_the_named_interface_is_the_one_that_ranks_use",
+    "output_filename": f"{_OUTPUT}::test_output_files",
+    "shown_ranks": f"{_MANNERS}::test_only_chosen_ranks_are_shown_and_all_are_kept",
+    "stdin_rank": f"{_MANNERS}::test_one_rank_reads_what_is_typed_and_the_others_nothing",
+    "max_restarts": f"{_MANNERS}::test_a_job_is_started_again_until_it_ends_well",
+    "dry_run": f"{_MANNERS}::test_a_dry_run_starts_nothing",
+    "verbose": f"{_OUTPUT}::test_verbose_says_the_settings_and_their_sources",
+    "config_file": f"{_OPTIONS}::test_a_flag_wins_over_the_file_and_the_file_over_the_environment",
+    "hosts": f"{_SSH}::test_hosts_and_hostfile_name_the_same_hosts",
+    "hostfile": f"{_SSH}::test_hosts_and_hostfile_name_the_same_hosts",
+    "use_gloo": "integration/runner/test_launch_function.py::test_results_are_in_order_of_ranks",
+    "ssh_port": f"{_SSH}::test_port_key_and_patience_reach_ssh",
+    "ssh_identity_file": f"{_SSH}::test_port_key_and_patience_reach_ssh",
+    "elastic": "unit/core/test_elastic.py",
+    "fusion_threshold_bytes": f"{_OPTIONS}::test_fusion_threshold_bounds_a_batch",
+    "cycle_time_ms": f"{_OPTIONS}::test_cycle_time_lingers",
+    "cache_capacity": _CONTRACT,
+    "hierarchical_allreduce": f"{_OPTIONS}::test_the_ways_between_hosts",
+    "hierarchical_allgather": f"{_OPTIONS}::test_the_ways_between_hosts",
+    "torus_allreduce": f"{_OPTIONS}::test_the_ways_between_hosts",
+    "disable_group_fusion": _CONTRACT,
+    "deterministic": _CONTRACT,
+    "spin_us": f"{_OPTIONS}::test_a_waiting_thread_spins_as_long_as_it_may",
+    "store_mode": _CONTRACT,
+    "resident_gradients": f"{_TORCH}::test_training_of_three_ranks_without_resident_gradients",
+    "resident_bytes": f"{_TORCH}::test_training_of_three_ranks_without_resident_gradients",
+    "transport": _CONTRACT,
+    "full_mesh_ranks": "integration/test_few_connections.py::test_descriptors_of_eight_hosts_of_four",
+    "autotune": f"{_TUNING}::test_two_ranks_switch_and_stay_equal",
+    "autotune_log": f"{_TUNING}::test_two_ranks_switch_and_stay_equal",
+    "autotune_warmup_samples": f"{_TUNING}::test_two_ranks_switch_and_stay_equal",
+    "autotune_steps_per_sample": f"{_TUNING}::test_steps_per_sample_are_counted",
+    "autotune_bayes_opt_max_samples": f"{_TUNING}::test_two_ranks_switch_and_stay_equal",
+    "autotune_gaussian_process_noise": f"{_TUNER}::test_noise_decides_how_far_one_lucky_score_is_believed",
+    "timeline_path": "integration/runner/test_launch_commands.py::test_the_folder_of_a_timeline_is_made",
+    "timeline_mark_cycles": f"{_OPTIONS}::test_cycle_marks_stand_in_the_timeline",
+    "stall_check_disable": f"{_OPTIONS}::test_the_stall_check_can_be_left_out_and_its_time_chosen",
+    "stall_warning_s": f"{_OPTIONS}::test_the_stall_check_can_be_left_out_and_its_time_chosen",
+    "stall_shutdown_s": "integration/runner/test_launch_by_agent.py::test_a_job_that_hangs_tells_where",
+    "dump_on_stall": f"{_HANGS}::test_without_dumps_the_stall_is_reported_alone",
+    "dump_signal": f"{_HANGS}::test_the_signal_asks_all_ranks",
+    "dump_directory": f"{_HANGS}::test_under_another_launcher_rank_0_compares",
+    "dump_call_sites": f"{_HANGS}::test_a_rank_that_skips_an_operation",
+    "check_parameters": f"{_TORCH}::test_parameters_are_compared_after_the_first_steps",
+    "collective_timeout_s": f"{_OPTIONS}::test_gloo_timeout_fails_a_collective_without_progress",
+    "thread_affinity": f"{_OPTIONS}::test_thread_affinity_keeps_the_background_thread_on_its_core",
+    "dynamic_process_sets": "unit/core/test_context.py",
+    "gloo_iface": "hosts/test_training_over_hosts.py::test_the_named_interface_is_the_one_that_ranks_use",
+    "log_level": "integration/runner/test_launch_logging.py::test_trace_says_the_way_of_every_batch",
+    "log_hide_time": f"{_OPTIONS}::test_log_lines_have_the_time_unless_it_is_hidden",
+    "prefix_output_with_timestamp": f"{_OUTPUT}::test_timestamps",
+    "use_mpi": "launchers/test_horovodrun_mpi.py::test_ranks_work",
+    "controller": f"{_MPI}::test_mpi_is_chosen_by_its_flag_or_the_file_alone",
+    "mpi_args": f"{_MPI}::test_words_of_the_user_replace_the_binding_or_come_last",
+    "binding_args": f"{_MPI}::test_words_of_the_user_replace_the_binding_or_come_last",
+    "tcp": f"{_MPI}::test_tcp_is_a_word_of_spectrum_mpi_only",
+    "mpi_threads_disable": "hosts/test_mpi_over_hosts.py::test_one_thread_is_enough",
+    "mpi_library": "hosts/test_mpi_over_hosts.py::test_the_standard_abi_does_as_well",
+    "expected_size": "launchers/test_slurm.py::test_a_step_of_another_size_than_promised_stops_in_init",
+    "expected_hosts": "unit/net/test_net_promises.py::test_all_ranks_on_one_host_are_not_two_hosts",
+}
+FLAGS = """
+-v --version -np --num-proc -cb --check-build --disable-cache --start-timeout --network-interfaces --network-interface
+--output-filename --verbose --config-file -p --ssh-port -i --ssh-identity-file --fusion-threshold-mb --cycle-time-ms
+--cache-capacity --hierarchical-allreduce --no-hierarchical-allreduce --hierarchical-allgather
+--no-hierarchical-allgather --torus-allreduce --no-torus-allreduce --autotune --no-autotune --autotune-log-file
+--autotune-warmup-samples --autotune-steps-per-sample --autotune-bayes-opt-max-samples
+--autotune-gaussian-process-noise --min-np --min-num-proc --max-np --max-num-proc --slots-per-host --elastic-timeout
+--reset-limit --blacklist-cooldown-range --host-discovery-script --timeline-filename --timeline-mark-cycles
+--no-timeline-mark-cycles --no-stall-check --stall-check --stall-check-warning-time-seconds
+--stall-check-shutdown-time-seconds --mpi-threads-disable --no-mpi-threads-disable --mpi-args --tcp --binding-args
+--num-nccl-streams --thread-affinity --gloo-timeout-seconds --log-level --log-with-timestamp --log-without-timestamp
+--log-hide-timestamp --no-log-hide-timestamp -prefix-timestamp --prefix-output-with-timestamp -H --hosts -hostfile
+--hostfile --gloo --mpi --jsrun -I
+"""
+VARIABLES = """
+RANK SIZE LOCAL_RANK LOCAL_SIZE CROSS_RANK CROSS_SIZE HOSTNAME GLOO_RENDEZVOUS_ADDR GLOO_RENDEZVOUS_PORT CONTROLLER
+CPU_OPERATIONS GLOO_IFACE ELASTIC FUSION_THRESHOLD CYCLE_TIME CACHE_CAPACITY HIERARCHICAL_ALLREDUCE
+HIERARCHICAL_ALLGATHER TORUS_ALLREDUCE BATCH_D2D_MEMCOPIES NUM_NCCL_STREAMS DISABLE_GROUP_FUSION
+ENABLE_ASYNC_COMPLETION DISABLE_NVTX_RANGES ENABLE_XLA_OPS DYNAMIC_PROCESS_SETS THREAD_AFFINITY MPI_THREADS_DISABLE
+ADASUM_MPI_CHUNK_SIZE CCL_CACHE GLOO_TIMEOUT_SECONDS TIMELINE TIMELINE_MARK_CYCLES STALL_CHECK_DISABLE
+STALL_CHECK_TIME_SECONDS STALL_SHUTDOWN_TIME_SECONDS AUTOTUNE AUTOTUNE_LOG AUTOTUNE_WARMUP_SAMPLES
+AUTOTUNE_STEPS_PER_SAMPLE AUTOTUNE_BAYES_OPT_MAX_SAMPLES AUTOTUNE_GAUSSIAN_PROCESS_NOISE LOG_LEVEL LOG_HIDE_TIME
+START_TIMEOUT ELASTIC_TIMEOUT SPARK_START_TIMEOUT SPARK_USE_LOCAL_RANK_GPU_INDEX SPARK_PYTHONPATH SPARK_WORK_DIR
+WITH_MPI WITHOUT_GLOO GPU_OPERATIONS GPU_ALLREDUCE BUILD_ARCH_FLAGS CMAKE DEBUG NCCL_HOME CUDA_HOME
+"""
+KEYS = """
+params.fusion_threshold_mb params.cycle_time_ms params.cache_capacity params.hierarchical_allreduce
+params.hierarchical_allgather params.torus_allreduce autotune.enabled autotune.log_file autotune.warmup_samples
+autotune.steps_per_sample autotune.bayes_opt_max_samples autotune.gaussian_process_noise timeline.filename
+timeline.mark_cycles stall_check.enabled stall_check.warning_time_seconds stall_check.shutdown_time_seconds
+library_options.mpi_threads_disable library_options.num_nccl_streams library_options.thread_affinity
+library_options.gloo_timeout_seconds logging.level logging.with_timestamp controller
+"""
+KEYWORDS = """
+num_proc min_num_proc max_num_proc slots reset_limit cooldown_range hosts hostfile host_discovery_script start_timeout
+ssh_port ssh_identity_file disable_cache output_filename verbose use_gloo use_mpi mpi_args network_interfaces
+"""
+
+
+@cache
+def functions_in(path: Path) -> frozenset[str]:
+    return frozenset(node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef))
+
+
+def test_every_setting_is_shown_at_work_or_refused() -> None:
+    assert set(EFFECTS) == {setting.name for setting in SETTINGS if not setting.unmet}
+
+
+@pytest.mark.parametrize("name", EFFECTS)
+def test_the_test_that_shows_it_is_there(name: str) -> None:
+    file, _, function = EFFECTS[name].partition("::")
+    assert not function or function in functions_in(TESTS / file)
+    assert (TESTS / file).is_file()
+
+
+def test_what_is_unmet_says_why() -> None:
+    for setting in SETTINGS:
+        assert bool(setting.unmet) == bool(setting.reason), setting.name
+
+
+def test_all_flags_of_upstream_are_known() -> None:
+    known = {name for action in flags.parser()._actions for name in action.option_strings}
+    assert set(FLAGS.split()) <= known
+
+
+def test_all_variables_of_upstream_are_known() -> None:
+    assert unknown_variables({f"HOROVOD_{name}": "1" for name in VARIABLES.split()}) == []
+
+
+def test_all_keys_and_keywords_of_upstream_are_known() -> None:
+    assert set(KEYS.split()) <= {setting.yaml for setting in SETTINGS}
+    assert set(KEYWORDS.split()) <= {setting.keyword for setting in SETTINGS}
