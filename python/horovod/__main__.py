@@ -1,6 +1,7 @@
 """`python -m horovod`: the version, this machine, and what can be used on it.
 
-Exit code 1 when the core library cannot be used. `horovodrun --check-build` answers like upstream's; both ask
+`python -m horovod doctor [--json]` says more, as `horovodrun doctor` does. Exit code 1 when the core library cannot be
+used, 2 for other arguments, of which there are none. `horovodrun --check-build` answers like upstream's; both ask
 `horovod.runner.usable`.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Sequence
 
 import horovod
 from horovod.runner import usable
@@ -37,12 +39,30 @@ def report(core: usable.Core) -> str:
     return "\n".join(text)
 
 
-def main() -> int:
-    """Prints the report."""
+def main(words: Sequence[str] = ()) -> int:
+    """Prints the report; or says that the words after the program's name were meant for another one."""
+    if words[:1] == ["doctor"]:
+        return _doctor(words[1:])
+    if words:
+        sys.stderr.write(
+            f"python -m horovod takes no arguments but doctor, and says what can be used on this machine. Received: "
+            f"{words[0]}. Jobs are started by horovodrun, or by python -m horovod.runner, which is the same.\n"
+        )
+        return 2
     core = usable.core()
     sys.stdout.write(report(core) + "\n")
     return 1 if core.why_not else 0
 
 
+def _doctor(words: Sequence[str]) -> int:
+    from horovod.runner.doctor import command  # a good deal more than the short report needs
+
+    try:
+        return command.main(words)
+    except ValueError as error:  # a word that it does not know
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

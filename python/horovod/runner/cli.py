@@ -6,6 +6,7 @@ Used by `__main__`, the console script. What the words mean is in `flags` and `j
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import signal
@@ -15,17 +16,15 @@ from typing import Final, Optional
 
 import horovod
 from horovod._core.errors import HorovodError, InvalidArgumentError, UnsupportedError
-from horovod._core.settings import Settings
 from horovod._dumps.places import signal_number
-from horovod.runner import flags, standard_streams
+from horovod.runner import flags, standard_streams, telling
 from horovod.runner.interruption import taken_signals
 from horovod.runner.job import Job, effective_settings, make_job, working_directory
-from horovod.runner.launchers.base import Outcome, Surroundings
+from horovod.runner.launchers.base import Launcher, Outcome, Surroundings
 from horovod.runner.launchers.choose import choose
 
 _USAGE: Final = 2
 _LAST_WORD_S: Final = 1.0
-_LEVELS: Final = {"trace": 5, "debug": 10, "info": 20, "warning": 30, "error": 40, "fatal": 50}
 _log: Final = logging.getLogger("horovod.runner")
 
 
@@ -59,43 +58,63 @@ def _main(words: Sequence[str]) -> int:
 
         sys.stdout.write(checks.report(verbose=bool(line.values.get("verbose"))) + "\n")
         return 0
+    if line.command[:1] == ("doctor",) and "num_proc" not in line.values:  # with -np it is a program of that name
+        from horovod.runner.doctor.command import main as doctor
+
+        return doctor(line.command[1:], line.values)
     effective = effective_settings(line.values, "flag", os.environ)
-    _start_logging(effective.settings)
+    telling.start(effective.settings)
     for text in line.deprecations:
         _log.warning("%s", text)
     job = make_job(effective, line.command, os.environ, working_directory())
-    _log.info("%d ranks of %s with:\n%s", job.size, job.command, effective.settings.describe(only_given=True))
-    return _finish(run_job(job))
+    telling.of_job(job)
+    from horovod.runner import orphans  # only who starts a job needs ctypes
+
+    orphans.adopt()
+    return _finish(run_job(job), job.settings.verbose)
 
 
 def run_job(job: Job) -> Outcome:
-    """Runs a job to its end, on this process's own streams.
+    """Runs a job to its end, on this process's own streams, as often as it may be started; or says what it would do.
 
     Raises:
         UnsupportedError: it wants something that this version cannot do.
         InvalidArgumentError: it wants something that this machine cannot do.
     """
     launcher = choose(job)
+    if job.settings.dry_run:
+        from horovod.runner.plan import plan
+
+        sys.stdout.write(plan(job, launcher.stations(job), os.environ) + "\n")
+        return Outcome(())
+    if not job.settings.max_restarts:
+        return _run_once(launcher, job)
+    from horovod.runner.restarts import run_with_restarts
+
+    asks = signal_number(job.settings.dump_signal)
+    with taken_signals([asks] if asks else []):  # between two starts nobody can dump, which is no reason to die of it
+        return run_with_restarts(job, functools.partial(_run_once, launcher), _say)
+
+
+def _run_once(launcher: Launcher, job: Job) -> Outcome:
     asks = signal_number(job.settings.dump_signal)
     taken = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, *([asks] if asks else []))
     with taken_signals(taken) as (fd, take):
-        return launcher.run(job, Surroundings(sys.stdout, sys.stderr, fd, take, dump_signal=asks))
+        outcome = launcher.run(job, Surroundings(sys.stdout, sys.stderr, fd, take, dump_signal=asks))
+        late = [number for number in take() if number not in (signal.SIGTSTP, asks)]
+    return outcome.ended_for_good(late) if job.settings.max_restarts else outcome
 
 
-def _finish(outcome: Outcome) -> int:
-    for ended in outcome.exits:
-        after_s = ended.at_s - ended.started_s
-        _log.info("rank %d (pid %d) ended with code %d after %.1f s", ended.rank, ended.pid, ended.code, after_s)
+def _finish(outcome: Outcome, verbose: bool) -> int:
+    telling.of_ends(outcome.exits)
     # Who stops the launcher does not want to wait for a reader that does not read.
     if outcome.closing_words and (not outcome.interrupted or standard_streams.is_read(sys.stderr, _LAST_WORD_S)):
         _say(outcome.closing_words)
+    elif outcome.exits and not outcome.closing_words and (verbose or sys.stderr.isatty()):
+        from horovod.runner.summary import summary
+
+        _say(summary(outcome.exits))
     return outcome.exit_code
-
-
-def _start_logging(settings: Settings) -> None:
-    level = min(_LEVELS[settings.log_level], logging.INFO) if settings.verbose else _LEVELS[settings.log_level]
-    time_format = "" if settings.log_hide_time else "%(asctime)s "
-    logging.basicConfig(level=level, format=f"{time_format}horovodrun: %(levelname)s: %(message)s", stream=sys.stderr)
 
 
 def _say(text: str) -> None:
@@ -103,4 +122,4 @@ def _say(text: str) -> None:
         sys.stderr.write(f"horovodrun: {text}\n")
         sys.stderr.flush()
     except OSError:  # nobody reads it; the exit code says the rest, unless the interpreter's last flush fails again
-        sys.stderr = None
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - as long as the process: a restart may follow

@@ -6,14 +6,16 @@ Used by `launchers.local`. It looks for files, and opens a script to see its fir
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Sequence
-from typing import Optional
+from typing import Final, Optional
 
 from horovod._core.errors import InvalidArgumentError
+
+_HEAD_BYTES: Final = 4096
 
 
 def executable(command: Sequence[str], path: Optional[str], cwd: str) -> tuple[str, tuple[str, ...]]:
@@ -42,8 +44,39 @@ def resolve(program: str, path: Optional[str], cwd: str) -> Optional[str]:
     """Where the program is, as a shell would find it; None when it is not there or not executable."""
     if os.sep in program:
         found = os.path.join(cwd, program)
-        return found if os.access(found, os.X_OK) and not os.path.isdir(found) else None
-    return shutil.which(program, path=path)
+        return found if _is_executable(found) else None
+    places = os.defpath if path is None else path
+    fitting = (os.path.join(place, program) for place in (places.split(os.pathsep) if places else ()))
+    return next(filter(_is_executable, fitting), None)
+
+
+def why_not_executed(program: str, path: Optional[str], cwd: str, error: int) -> str:
+    """What the kernel's refusal of a program that is there comes from, and what to do; empty when that is not known.
+
+    Args:
+        program, path, cwd: as for `resolve`.
+        error: the error number.
+    """
+    found = resolve(program, path, cwd)
+    try:
+        with open(found or "", "rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return ""
+    if error == errno.ENOEXEC and not head.startswith(b"#!") and b"\0" not in head:
+        return "it has no #! line; write what runs it before it"
+    if error == errno.ENOENT and head.startswith(b"#!"):
+        line = head[2:].partition(b"\n")[0].decode("utf-8", "replace")
+        if line.endswith("\r"):
+            return f"its first line, {'#!' + line!r}, ends with a carriage return; store it with Unix line ends"
+        interpreter = (line.split() or [""])[0]
+        if not os.path.exists(os.path.join(cwd, interpreter)):
+            return f"its first line wants {interpreter!r}, which does not exist; write what runs it before it"
+    return ""
+
+
+def _is_executable(path: str) -> bool:
+    return os.access(path, os.X_OK) and not os.path.isdir(path)
 
 
 def _why_not(program: str, cwd: str) -> str:

@@ -7,20 +7,17 @@ Used by `supervision`, which follows a crew to its end, and by those who have on
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Protocol, Union
+from typing import NamedTuple, Protocol, Union
 
 
-@dataclass(frozen=True)
-class Started:
+class Started(NamedTuple):
     """The rank's program runs."""
 
     rank: int
     pid: int
 
 
-@dataclass(frozen=True)
-class Refused:
+class Refused(NamedTuple):
     """The rank could not be started: there was no process for it, or its program could not be executed (`forked`)."""
 
     rank: int
@@ -28,18 +25,18 @@ class Refused:
     forked: bool
 
 
-@dataclass(frozen=True)
-class Exited:
-    """The rank has ended; events come in the order of deaths. `how` says it in words."""
+class Exited(NamedTuple):
+    """The rank has ended; events come in the order of deaths. `how` says it in words; `peak_bytes` is the most memory
+    that its largest process has had, 0 when that is not known."""
 
     rank: int
     status: int
     at_s: float
     how: str = ""
+    peak_bytes: int = 0
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     """The next bytes of one stream of a rank whose pipes are on another host; none: the stream has ended."""
 
     rank: int
@@ -47,16 +44,14 @@ class Output:
     data: bytes
 
 
-@dataclass(frozen=True)
-class HostLost:
+class HostLost(NamedTuple):
     """A host cannot be reached any more, or its agent has died: these ranks of it are gone, or will be in a moment."""
 
     ranks: tuple[int, ...]
     why: str
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(NamedTuple):
     """All processes of the job are gone, and its directories too. `lost`: their keeper itself was killed."""
 
     lost: bool = False

@@ -11,18 +11,19 @@ import pickle
 import signal
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, Final, Optional, Union
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import BY_NAME, SETTINGS
-from horovod.runner import run_task, standard_streams
+from horovod.runner import run_task, standard_streams, telling
 from horovod.runner.interruption import taken_signals
-from horovod.runner.job import Job, effective_settings, make_job, working_directory
-from horovod.runner.launchers.base import Launcher, Outcome, Surroundings
+from horovod.runner.job import Effective, Job, effective_settings, make_job, working_directory
+from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.launchers.choose import choose
-from horovod.runner.report import culprit
+from horovod.runner.report import Exit, culprit
+from horovod.runner.restarts import run_with_restarts
 from horovod.runner.shipment import Shipment
 
 _DEPRECATED: Final = {
@@ -79,7 +80,7 @@ def run(
         output_filename: directory that also gets each rank's output, as rank.NN/stdout and rank.NN/stderr.
         verbose: say what the launcher does.
         use_gloo: our own launcher and transport (the default). Exclusive with `use_mpi`.
-        use_mpi, mpi_args: start with mpirun; not in this version.
+        use_mpi, mpi_args: start with mpirun, on this machine; further words for it.
         network_interfaces: names of the interfaces for traffic between hosts.
         executable: Python interpreter of the ranks; default: this one.
         np, min_np, max_np, network_interface: deprecated names of the above.
@@ -108,16 +109,38 @@ def call(
 ) -> list[Any]:
     """`run` with its options as values of settings; see there."""
     effective = effective_settings(values, "argument", os.environ)
+    with telling.for_a_while(effective.settings, "horovod.run"):
+        return _call(effective, (func, tuple(args), dict(kwargs)), executable)
+
+
+def _call(effective: Effective, what: tuple[Any, ...], executable: Optional[str]) -> list[Any]:
     environ = {**os.environ, "PYTHONPATH": _python_path(os.environ.get("PYTHONPATH", ""))}
     job = make_job(effective, (executable or sys.executable, "-m", run_task.__name__), environ, working_directory())
-    return _collect(choose(job), job, _payload((func, tuple(args), dict(kwargs))))
+    if job.settings.dry_run:
+        raise InvalidArgumentError("A function cannot be run dry: its results are wanted. Leave dry_run out.")
+    telling.of_job(job)
+    launcher, payload = choose(job), _payload(what)
+    answers: dict[int, memoryview] = {}
 
+    def run_once(job: Job) -> Outcome:
+        answers.clear()
+        with contextlib.closing(Shipment(payload)) as shipment, taken_signals((signal.SIGINT,)) as (fd, take):
+            outcome = launcher.run(job, Surroundings(sys.stdout, sys.stderr, fd, take, shipment))
+            outcome = outcome.ended_for_good(take()) if job.settings.max_restarts else outcome
+        telling.of_ends(outcome.exits)
+        answers.update(shipment.results())
+        return outcome
 
-def _collect(launcher: Launcher, job: Job, payload: bytes) -> list[Any]:
     standard_streams.fill()
-    with contextlib.closing(Shipment(payload)) as shipment, taken_signals((signal.SIGINT,)) as (fd, take):
-        outcome = launcher.run(job, Surroundings(sys.stdout, sys.stderr, fd, take, shipment))
-    answers = shipment.results()
+    return _results(job, run_with_restarts(job, run_once, _tell), answers)
+
+
+def _tell(text: str) -> None:
+    with contextlib.suppress(OSError):  # nobody reads it, which is no reason to give the job up
+        sys.stderr.write(f"horovod.run: {text}\n")
+
+
+def _results(job: Job, outcome: Outcome, answers: Mapping[int, memoryview]) -> list[Any]:
     if outcome.interrupted:
         raise KeyboardInterrupt
     if outcome.exit_code:
@@ -133,12 +156,24 @@ def _collect(launcher: Launcher, job: Job, payload: bytes) -> list[Any]:
 def _failure(outcome: Outcome, answers: Mapping[int, memoryview]) -> str:
     found = culprit(outcome.exits)
     text = f"horovod.run: {outcome.message}"
-    if found is not None and found.rank in answers and not outcome.complaint:
+    if found is None:  # mpirun does not tell how each rank has ended
+        found = culprit(list(_failed(answers)))
+    elif outcome.complaint:
+        return text
+    if found is not None and found.rank in answers:
         succeeded, traceback_text = _unpickled(answers[found.rank], found.rank)
         if not succeeded:
             head = text.partition(" Last lines of ")[0]
             return f"{head} The exception of rank {found.rank}:\n{traceback_text}"
     return text
+
+
+def _failed(answers: Mapping[int, memoryview]) -> Iterator[Exit]:
+    """The ranks on which the function has raised, as if each had ended with its traceback."""
+    for rank in sorted(answers):
+        succeeded, text = _unpickled(answers[rank], rank)
+        if not succeeded:
+            yield Exit(rank, "", 0, 1 << 8, 0.0, tail=tuple(text.encode().splitlines()[-1:]))
 
 
 def _unpickled(answer: memoryview, rank: int) -> tuple[bool, Any]:

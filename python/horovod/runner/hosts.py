@@ -9,7 +9,6 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Optional
 
 from horovod._core.errors import InvalidArgumentError
@@ -22,8 +21,7 @@ _MAX_FILE_BYTES: Final = 4 << 20  # 100,000 hosts
 _FILE_SLOTS: Final = re.compile(r"slots\s*=\s*(\S+)")
 
 
-@dataclass(frozen=True)
-class Host:
+class Host(NamedTuple):
     """A host and the number of ranks that it may take."""
 
     hostname: str
@@ -114,19 +112,22 @@ def parse_hostfile(text: str, path: str = "hostfile") -> list[Host]:
         match = _FILE_SLOTS.fullmatch(rest[0])
         if not match:
             raise InvalidArgumentError(f"{where}: expected 'name slots=N'. Received: {line!r}.")
-        hosts.append(Host(_hostname(name, where), _slots(match.group(1), where)))
+        hosts.append(Host(host_name(name, where), _slots(match.group(1), where)))
     if not hosts:
         raise InvalidArgumentError(f"{path} names no host; write one 'name slots=N' per line.")
     return _merged(hosts)
 
 
-def assign(hosts: Sequence[Host], min_num_proc: int, max_num_proc: Optional[int] = None) -> list[Slot]:
+def assign(
+    hosts: Sequence[Host], min_num_proc: int, max_num_proc: Optional[int] = None, called: str = "-np"
+) -> list[Slot]:
     """Places ranks: hosts are filled in the given order, so the ranks of a host are consecutive.
 
     Args:
         hosts: each host once.
         min_num_proc: ranks that must find a slot.
         max_num_proc: ranks to place at most; None = as many as there are slots.
+        called: how the user has given their number.
 
     Returns:
         One slot per rank, in order of ranks. The cross rank of a rank is the index of its host among those hosts that
@@ -140,7 +141,7 @@ def assign(hosts: Sequence[Host], min_num_proc: int, max_num_proc: Optional[int]
         listed = ", ".join(host.to_string() for host in hosts)
         raise InvalidArgumentError(
             f"{min_num_proc} processes need {min_num_proc} slots, but the hosts have {total} ({listed}). "
-            "Name more slots or lower -np."
+            f"Name more slots or lower {called}."
         )
     size = total if max_num_proc is None else min(total, max_num_proc)
     counts: list[tuple[str, int]] = []
@@ -174,17 +175,22 @@ def _host(text: str, where: str) -> Host:
         name, colon, rest = text.partition(":")
         rest = colon + rest
     if not rest:
-        return Host(_hostname(name, where), 1)
+        return Host(host_name(name, where), 1)
     if rest.count(":") > 1:
         raise InvalidArgumentError(
             f"{where}: write an IPv6 address in brackets, as [fe80::1]:SLOTS. Received: {text!r}."
         )
     if not rest.startswith(":"):
         raise InvalidArgumentError(f"{where}: expected name:slots. Received: {text!r}.")
-    return Host(_hostname(name, where), _slots(rest[1:], where))
+    return Host(host_name(name, where), _slots(rest[1:], where))
 
 
-def _hostname(text: str, where: str) -> str:
+def host_name(text: str, where: str) -> str:
+    """The name of a host, without the brackets of an IPv6 address.
+
+    Raises:
+        InvalidArgumentError: it cannot be one.
+    """
     bracketed = _BRACKETED.fullmatch(text)
     if bracketed:
         try:
@@ -192,6 +198,12 @@ def _hostname(text: str, where: str) -> str:
         except ValueError as error:
             raise InvalidArgumentError(f"{where}: {bracketed.group(1)!r} is not an IPv6 address: {error}.") from error
         return bracketed.group(1)
+    user, at, name = text.partition("@")
+    if at and _NAME.fullmatch(name):
+        raise InvalidArgumentError(
+            f"{where}: a host is named without a user. ssh takes it from your configuration: write 'Host {name}' and "
+            f"'User {user}' into ~/.ssh/config. Received: {text!r}."
+        )
     if not _NAME.fullmatch(text):
         raise InvalidArgumentError(
             f"{where}: a host name has letters, digits, '_', '.' and '-' only, the last two not as its first. "

@@ -5,11 +5,12 @@ Used by `cli` and `function`, which make it, and by `launchers`, which run it. I
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
 from horovod._core.settings import (
@@ -21,11 +22,16 @@ from horovod._core.settings import (
     notices,
     unknown_variables,
 )
-from horovod.runner import config_file, cores, flags, hosts
+from horovod.runner import config_file, flags, hosts
+from horovod.runner.hosts_of_job import Hosts
+
+RESTART_VARIABLE: Final = "HOROVOD_RESTART_COUNT"
+_OF_OTHERS: Final = ("OLDPWD", "HOROVOD_ELASTIC", "HOROVOD_EXPECTED_SIZE", "HOROVOD_EXPECTED_HOSTS")
+
+_log: Final = logging.getLogger("horovod.runner")
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """See the head of the file.
 
     Attributes:
@@ -35,6 +41,7 @@ class Job:
         environ: variables of all ranks, without those that differ from rank to rank.
         cwd: working directory of the ranks.
         remarks: one sentence per setting, key or variable that has no effect.
+        restart: how often it has been started before.
     """
 
     settings: Settings
@@ -43,11 +50,17 @@ class Job:
     environ: Mapping[str, str]
     cwd: str
     remarks: tuple[str, ...] = ()
+    restart: int = 0
 
     @property
     def size(self) -> int:
         """Number of ranks."""
         return len(self.slots)
+
+    def on_host(self, rank: int) -> str:
+        """ " on host2", in a job of several hosts; else nothing."""
+        name = self.slots[rank].hostname
+        return f" on {name}" if any(slot.hostname != name for slot in self.slots) else ""
 
 
 class Effective(NamedTuple):
@@ -67,13 +80,16 @@ def effective_settings(given: Mapping[str, Any], source: str, environ: Mapping[s
     from_env = from_environ({**environ, NOTICED_VARIABLE: "1"}).given()
     path = given.get("config_file")
     from_file, remarks = config_file.read(path) if path else config_file.Contents({}, [])
-    if "use_gloo" in given:
-        from_file.pop("controller", None)
+    controller = from_file.pop("controller", None)
+    if "use_gloo" not in given and "use_mpi" not in given and controller == "mpi":
+        from_file["use_mpi"] = True
     # The controller is chosen by flag or file only; what a surrounding job has set for its ranks is not meant.
     from_env.pop("controller", None)
-    from_env.pop("elastic", None)
+    # As are the promises that a surrounding job was started with.
+    for name in ("elastic", "expected_size", "expected_hosts"):
+        from_env.pop(name, None)
     _refuse_unmet(from_file, f"{path}: ")
-    _refuse_unmet(given, "")
+    _refuse_unmet(given, "horovod.run: " if source == "argument" else "", keywords=source == "argument")
     return Effective(
         Settings([("environment", from_env), (f"file {path}", from_file), (source, given)]), tuple(remarks)
     )
@@ -97,28 +113,35 @@ def make_job(effective: Effective, command: Sequence[str], environ: Mapping[str,
     """Checks the whole and places the ranks.
 
     Raises:
-        InvalidArgumentError: no number of processes, no command, bad hosts, or too few slots.
-        UnsupportedError: inside an LSF allocation of several hosts.
+        InvalidArgumentError: no number of processes, no command, bad hosts, too few slots, or a rank was named that the
+            job has not; or a scheduler's allocation that cannot be understood, where neither hosts nor a hostfile are
+            given.
     """
     settings = effective.settings
     if not command:
         raise InvalidArgumentError("There is no command to run; write it last, as in: horovodrun -np 2 python train.py")
     if settings.hosts and settings.hostfile:
         raise InvalidArgumentError("Hosts and a hostfile were given; give one of them.")
-    if settings.num_proc is None:
-        raise InvalidArgumentError(_number_is_missing(command, environ))
-    if not settings.hosts and not settings.hostfile:
-        _refuse_allocation(environ)
-    placed = _place(settings, environ)
-    remarks = [*unknown_variables(environ), *effective.remarks, *notices(settings)]
+    given = Hosts.of(settings, environ)
+    if settings.num_proc is None and given.allocation is None:
+        raise InvalidArgumentError(_number_is_missing(command))
+    called = "num_proc" if settings.source("num_proc") == "argument" else "-np"
+    placed = given.place(settings.num_proc, environ, called)
+    _refuse_missing_ranks("--ranks", settings.shown_ranks or (), len(placed))
+    _refuse_missing_ranks("--stdin-rank", () if settings.stdin_rank is None else (settings.stdin_rank,), len(placed))
+    remarks = [*unknown_variables(environ), *effective.remarks, *notices(settings), *given.remarks(len(placed))]
+    if given.allocation is not None:
+        _log.info("%d ranks by %s", len(placed), given.allocation.words())
     return Job(settings, tuple(command), tuple(placed), _rank_environ(settings, environ), cwd, tuple(remarks))
 
 
-def _number_is_missing(command: Sequence[str], environ: Mapping[str, str]) -> str:
-    if "LSB_JOBID" in environ:
-        return "The number of processes is missing; give it with -np N. Learning it from LSF comes in a later version."
+def _number_is_missing(command: Sequence[str]) -> str:
+    if command[:2] == (sys.executable, "-m"):
+        command = command[1:]  # as -m of horovodrun has it
     index = flags.processes_in(command)
-    if index is None:
+    if index is None and command[0].isdecimal() and len(command) > 1:
+        words = ("-np", *command)
+    elif index is None:
         words = ("-np", "2", *command)
     else:
         words = (*command[index : index + 2], *command[:index], *command[index + 2 :])
@@ -128,48 +151,31 @@ def _number_is_missing(command: Sequence[str], environ: Mapping[str, str]) -> st
     )
 
 
-def _place(settings: Settings, environ: Mapping[str, str]) -> list[hosts.Slot]:
-    count, named = settings.num_proc, _hosts_named(settings)
-    if count == "auto":
-        count = sum(host.slots for host in named) if named else cores.automatic_ranks(environ)
-    return hosts.assign(named or [hosts.Host("localhost", count)], count, count)
+def _refuse_missing_ranks(flag: str, named: Sequence[int], size: int) -> None:
+    missing = [rank for rank in named if rank >= size]
+    if missing:
+        raise InvalidArgumentError(f"{flag} names rank {missing[0]}, but the job has the ranks 0 to {size - 1}.")
 
 
-def _hosts_named(settings: Settings) -> list[hosts.Host]:
-    if settings.hosts:
-        return hosts.parse_hosts(settings.hosts)
-    if settings.hostfile:
-        return hosts.read_hostfile(settings.hostfile)
-    return []
-
-
-def _refuse_unmet(values: Mapping[str, Any], where: str) -> None:
-    if values.get("controller") == "mpi":
-        raise UnsupportedError(f"{where}controller mpi cannot be honoured. {BY_NAME['use_mpi'].reason}.")
+def _refuse_unmet(values: Mapping[str, Any], where: str, keywords: bool = False) -> None:
     for name, value in values.items():
         setting = BY_NAME[name]
         if setting.unmet == "error" and value is not None and value is not False:
-            label = setting.flags[0].names[-1] if setting.flags else setting.env
+            flag = setting.flags[0].names[-1] if setting.flags else setting.env
+            label = setting.keyword if keywords and setting.keyword else flag
             raise UnsupportedError(f"{where}{label} cannot be honoured. {setting.reason}.")
-
-
-def _refuse_allocation(environ: Mapping[str, str]) -> None:
-    # Running everything here although the allocation has more hosts would look like success.
-    allocated = environ.get("LSB_HOSTS", "").split()
-    if "LSB_JOBID" in environ and len(set(allocated)) > 2:  # the first is the batch host
-        raise UnsupportedError(
-            f"This LSF allocation has {len(set(allocated))} hosts. Learning them from LSF comes in a later version; "
-            "name them with -H, or use -H localhost:N to run on this host alone."
-        )
 
 
 def _rank_environ(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
     inherited = {name: value for name, value in environ.items() if not _stays_behind(name)}
     inherited.update(settings.to_environ())
-    # What does the work here goes by the name Gloo; wrappers read which it is.
-    inherited["HOROVOD_CONTROLLER"] = "gloo"
-    inherited["HOROVOD_CPU_OPERATIONS"] = "gloo"
+    # Wrappers read which it is. What does the work when mpirun does not start the ranks goes by the name Gloo.
+    inherited["HOROVOD_CONTROLLER"] = "mpi" if settings.use_mpi else "gloo"
+    if not settings.use_mpi:
+        inherited["HOROVOD_CPU_OPERATIONS"] = "gloo"
+    inherited[RESTART_VARIABLE] = "0"
     inherited["PYTHONUNBUFFERED"] = "1"
+    inherited.setdefault("PYTHONFAULTHANDLER", "1")  # a rank that dies of SIGSEGV tells its Python stacks
     inherited[NOTICED_VARIABLE] = "1"
     if settings.network_interfaces:
         joined = ",".join(settings.network_interfaces)
@@ -182,4 +188,4 @@ def _rank_environ(settings: Settings, environ: Mapping[str, str]) -> dict[str, s
 
 def _stays_behind(name: str) -> bool:
     # Exported bash functions, and what a surrounding job has told its rank about itself.
-    return name.startswith(("_HOROVOD_", "BASH_FUNC_")) or name in (*IDENTITY_VARIABLES, "OLDPWD", "HOROVOD_ELASTIC")
+    return name.startswith(("_HOROVOD_", "BASH_FUNC_")) or name in (*IDENTITY_VARIABLES, *_OF_OTHERS)

@@ -1,61 +1,89 @@
 """A small process between the launcher and the ranks of one host: starts them, says how they end, leaves nothing.
 
 Started by `process` as a script of its own (`python -I -S keeper.py CONTROL_FD LAUNCHER_PID DIRECTORY`), so it imports
-the standard library only. It has one thread, because the parent-death signal that it gives the ranks follows the parent
-*thread*; it is a child subreaper, so that what a rank starts and abandons stays its descendant and can be found. When
-the launcher is gone, even by SIGKILL, it kills every descendant and removes the job's directory. It decides nothing
-else: when to send which signal is the launcher's business.
+the standard library only, and of that what takes no time: the ranks wait for it. It has one thread, because the
+parent-death signal that it gives the ranks follows the parent *thread*; it is a child subreaper, so that what a rank
+starts and abandons stays its descendant and can be found. When the launcher is gone, even by SIGKILL, it kills every
+descendant and removes the job's directory. So it does when an agent, which beats, stands still: its launcher has given
+it up. It decides nothing else: when to send which signal is the launcher's business.
 
 It inherits the descriptor that holds the lock on the job's directory, so that nobody takes the directory for a dead
 job's while the keeper is at work.
 
-Messages are lines of JSON over a socket pair. In: {"start": {...}}, {"signal": n, "ranks": [...]}, {"finish": true}.
+Messages go over a socket pair (`packed`). In: {"start": {...}}, {"signal": n, "ranks": [...]}, {"alive": true} (from
+the first on, one is expected every second), {"finish": true}.
 Out: {"started": rank, "pid": p}, {"refused": rank, "errno": n}, {"exited": rank, "status": s, "at": monotonic seconds,
-"how": words}, {"done": true}.
+"how": words, "peak": bytes of memory}, {"done": true}.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
-import json
+import marshal
 import os
 import resource
 import select
-import signal
-import socket
 import sys
 import time
-from typing import Any
 
+TYPE_CHECKING = False  # typing would be imported for it alone
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Container
+    from typing import Any, Callable, Optional
+else:
+    import _signal as signal  # the same without its enums
+
+_LENGTH_BYTES = 4
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LEFTOVER_GRACE_S = 0.4  # for helpers of the ranks that clean up when their rank is gone
 _CLEANER_GRACE_S = 2.0  # for those that clean up when everybody else is gone
 _KILL_PATIENCE_S = 5.0
+_TICK_S = 1.0
+_SILENCE_S = 5.0  # of an agent: longer than the launcher waits for one
 # What these know nobody else does: the names of a dead rank's semaphores and shared memory. They remove them and go as
 # soon as no process is left that holds a pipe or a connection to them, such as a loader's worker.
 # A keeper of a job that a rank has started cleans up after that job's ranks.
 _CLEANERS = (b"multiprocessing.resource_tracker", b"torch_shm_manager", b"/horovod/runner/keeper.py")
 
 
+def packed(message: dict[str, Any]) -> bytes:
+    """A message as bytes: its length, and how Python itself writes values. Both ends are the same Python, and nobody
+    else holds the sockets. JSON would take the keeper as long to import as all the rest."""
+    data = marshal.dumps(message)
+    return len(data).to_bytes(_LENGTH_BYTES, "big") + data
+
+
+def unpacked(received: bytearray) -> list[dict[str, Any]]:
+    """Takes the messages that are complete off what was received."""
+    found = []
+    while len(received) >= _LENGTH_BYTES:
+        end = _LENGTH_BYTES + int.from_bytes(received[:_LENGTH_BYTES], "big")
+        if len(received) < end:
+            break
+        found.append(marshal.loads(received[_LENGTH_BYTES:end]))
+        del received[:end]
+    return found
+
+
 class Keeper:
     """See the head of the file.
 
     Args:
-        control: connected socket to the launcher.
+        control: descriptor of the socket to the launcher.
         launcher_pid: whose end means the end of the job.
         directory: of the job, to be removed in the end.
     """
 
-    def __init__(self, control: socket.socket, launcher_pid: int, directory: str) -> None:
+    def __init__(self, control: int, launcher_pid: int, directory: str) -> None:
         self._control = control
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._poller = select.epoll()
-        self._poller.register(control.fileno(), select.EPOLLIN)
+        self._poller.register(control, select.EPOLLIN)
         self._wake_fd, write_fd = os.pipe()
         os.set_blocking(self._wake_fd, False)
         os.set_blocking(write_fd, False)
@@ -69,14 +97,16 @@ class Keeper:
         self._rank_of_pid: dict[int, int] = {}
         self._pid_of_pidfd: dict[int, int] = {}
         self._directory = directory
-        self._received = b""
+        self._received = bytearray()
+        self._heard_s: Optional[float] = None  # when an agent was last alive
+        self._turned_s = time.monotonic()
 
     def serve(self) -> None:
         """Runs until the launcher says "finish" or is gone."""
         going_on = os.getppid() == self._launcher_pid
         while going_on:
             # epoll reports descriptors in the order in which they became ready: the order in which ranks died.
-            events = [fd for fd, _ in self._poller.poll()]
+            events = [fd for fd, _ in self._poller.poll(None if self._heard_s is None else _TICK_S)]
             for fd in events:
                 if fd in self._pid_of_pidfd:
                     self._reap_rank(fd)
@@ -84,24 +114,38 @@ class Keeper:
                 self._reap_others()
             if self._launcher_fd in events:
                 going_on = False
-            if self._control.fileno() in events:
+            if self._control in events:
                 going_on = self._take_commands() and going_on
+            if self._is_alone():
+                self._end()
+                if os.getppid() == self._launcher_pid:
+                    os.kill(self._launcher_pid, signal.SIGKILL)  # it would stand there for ever, with nothing to do
+                return
         self._end()
+
+    def _is_alone(self) -> bool:
+        """The agent stands still: it was stopped."""
+        now_s, turned_s = time.monotonic(), self._turned_s
+        self._turned_s = now_s
+        if self._heard_s is not None and now_s - turned_s > 2 * _TICK_S:
+            self._heard_s = now_s  # this process has stood still itself, and judges anew
+        return self._heard_s is not None and now_s - self._heard_s > _SILENCE_S
 
     def _take_commands(self) -> bool:
         try:
-            data = self._control.recv(1 << 20)
+            data = os.read(self._control, 1 << 20)
         except OSError:
             data = b""
         if not data:
             return False
-        *lines, self._received = (self._received + data).split(b"\n")
-        for line in lines:
-            message = json.loads(line)
+        self._received += data
+        for message in unpacked(self._received):
             if "start" in message:
                 self._start(message["start"])
             elif "signal" in message:
                 self._signal(message["signal"], set(message["ranks"]))
+            elif "alive" in message:
+                self._heard_s = time.monotonic()
             else:
                 return False
         return True
@@ -109,7 +153,7 @@ class Keeper:
     def _start(self, job: dict[str, Any]) -> None:
         os.set_inheritable(job["lock"], False)
         for rank in job["ranks"]:
-            for fd in (rank["stdout"], rank["stderr"], *rank["inherited"]):
+            for fd in (*rank["closed"], *rank["inherited"]):
                 os.set_inheritable(fd, False)
             rank["env"] = {**job["env"], **rank["env"]}
         for rank in job["ranks"]:
@@ -117,7 +161,7 @@ class Keeper:
                 pid, error = self._fork(rank, job)
             except OSError as failure:  # no further process, or no further descriptor
                 pid, error = 0, failure.errno or errno.EIO
-            for fd in {rank["stdout"], rank["stderr"], *rank["closed"]}:
+            for fd in rank["closed"]:
                 os.close(fd)
             if error:
                 if pid:
@@ -154,7 +198,7 @@ class Keeper:
                 for number in (*_IGNORED, signal.SIGCHLD, signal.SIGXFSZ):  # Python itself ignores the last one
                     signal.signal(number, signal.SIG_DFL)
                 signal.pthread_sigmask(signal.SIG_SETMASK, [])
-                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+                os.dup2(os.open(os.devnull, os.O_RDONLY) if rank["stdin"] < 0 else rank["stdin"], 0)
                 os.dup2(rank["stdout"], 1)
                 os.dup2(rank["stderr"], 2)
                 for fd in rank["inherited"]:
@@ -174,15 +218,18 @@ class Keeper:
     def _signal(self, number: int, ranks: set[int]) -> None:
         for pid, rank in self._rank_of_pid.items():
             if rank in ranks:
-                with contextlib.suppress(OSError):  # it ended a moment ago; its exit is on its way
+                try:
                     os.killpg(pid, number)
+                    if number == signal.SIGTERM:
+                        os.killpg(pid, signal.SIGCONT)  # who is stopped hears nothing
+                except OSError:
+                    pass  # it ended a moment ago; its exit is on its way
 
     def _reap_rank(self, pidfd: int) -> None:
         pid = self._pid_of_pidfd.pop(pidfd)
         self._poller.unregister(pidfd)
         os.close(pidfd)
-        _, status = os.waitpid(pid, 0)
-        self._report(pid, status)
+        self._report(*os.wait4(pid, 0))
 
     def _reap_others(self) -> None:
         try:
@@ -198,48 +245,47 @@ class Keeper:
                 return
             if info is None or info.si_pid in watched:
                 return  # a watched rank's own descriptor will report it, in the order of deaths
-            pid, status = os.waitpid(info.si_pid, 0)
-            self._report(pid, status)
+            self._report(*os.wait4(info.si_pid, 0))
 
-    def _report(self, pid: int, status: int) -> None:
+    def _report(self, pid: int, status: int, used: resource.struct_rusage) -> None:
         rank = self._rank_of_pid.pop(pid, None)
         if rank is not None:
             how = f"was killed by signal {status & 0x7F}" if status & 0x7F else f"exited with code {status >> 8}"
             self._leave_word(rank, how)
-            self._tell({"exited": rank, "status": status, "at": time.monotonic(), "how": how})
+            peak = used.ru_maxrss << 10  # of its largest process; Linux counts in KiB
+            self._tell({"exited": rank, "status": status, "at": time.monotonic(), "how": how, "peak": peak})
 
     def _leave_word(self, rank: int, how: str) -> None:
         """For ranks that wait for this one in hvd.init() and have no connection to it
         (`horovod._net.meeting.deaths`)."""
         draft = os.path.join(self._directory, f"draft.{rank}")
-        with contextlib.suppress(OSError):  # somebody has removed the directory: nobody can wait there
+        try:
             with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
                 file.write(how)
             os.rename(draft, os.path.join(self._directory, f"ended.{rank}"))
+        except OSError:
+            pass  # somebody has removed the directory: nobody can wait there
 
     def _tell(self, message: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):  # the launcher is gone; the loop will see that
-            self._control.sendall(json.dumps(message).encode() + b"\n")
+        data = packed(message)
+        try:
+            while data:
+                data = data[os.write(self._control, data) :]
+        except OSError:
+            pass  # the launcher is gone; the loop will see that
 
     def _end(self) -> None:
         for pid in list(self._rank_of_pid):
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+            _kill(pid)
         deadline = time.monotonic() + _LEFTOVER_GRACE_S
         while _reap_all() and time.monotonic() < deadline:
             select.select([self._wake_fd], [], [], 0.02)
-        spared_until = time.monotonic() + _CLEANER_GRACE_S
-        deadline = time.monotonic() + _KILL_PATIENCE_S
-        while _reap_all() and time.monotonic() < deadline:
-            for pid in _descendants(os.getpid()):
-                if time.monotonic() < spared_until and _is_cleaner(pid):
-                    continue
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.005)
-        _remove(self._directory)
-        with contextlib.suppress(OSError):  # other jobs of this user are in it
+        kill_in_order(lambda: descendants(os.getpid()) if _reap_all() else [], _KILL_PATIENCE_S)
+        remove(self._directory)
+        try:
             os.rmdir(os.path.dirname(self._directory))
+        except OSError:
+            pass  # other jobs of this user are in it
         self._tell({"done": True})
 
 
@@ -248,6 +294,13 @@ def _pidfd(pid: int) -> int:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
         return -1  # an old kernel: SIGCHLD and the control socket still tell, without the order of deaths
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        pass  # it has ended
 
 
 def _reap_all() -> bool:
@@ -260,7 +313,20 @@ def _reap_all() -> bool:
     return True
 
 
-def _descendants(root: int) -> list[int]:
+def kill_in_order(find: Callable[[], list[int]], patience_s: float) -> None:
+    """Kills who is found until nobody is; those that clean up get time for it when everybody else is gone."""
+    spared_until = time.monotonic() + _CLEANER_GRACE_S
+    deadline = time.monotonic() + patience_s
+    while (found := find()) and time.monotonic() < deadline:
+        for pid in found:
+            if time.monotonic() < spared_until and _is_cleaner(pid):
+                continue
+            _kill(pid)
+        time.sleep(0.005)
+
+
+def descendants(root: int, spared: Container[int] = ()) -> list[int]:
+    """The processes below this one, without the spared and what is below those."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdecimal():
@@ -269,7 +335,8 @@ def _descendants(root: int) -> list[int]:
                     parent = int(file.read().rpartition(b")")[2].split()[1])
             except (OSError, IndexError, ValueError):
                 continue
-            children.setdefault(parent, []).append(int(name))
+            if int(name) not in spared:
+                children.setdefault(parent, []).append(int(name))
     found = [root]
     for pid in found:
         found += children.get(pid, [])
@@ -285,24 +352,33 @@ def _is_cleaner(pid: int) -> bool:
     return any(cleaner in words for cleaner in _CLEANERS)
 
 
-def _remove(directory: str) -> None:
+def remove(directory: str) -> None:
+    """Removes a directory and all below it as far as that is possible, also while somebody else removes it too."""
     try:
-        for entry in os.scandir(directory):
+        entries = list(os.scandir(directory))
+    except OSError:
+        return  # somebody else removed it, or the file system is gone: nothing more to be done from here
+    for entry in entries:
+        try:
             if entry.is_dir(follow_symlinks=False):
-                _remove(entry.path)
+                remove(entry.path)
             else:
                 os.unlink(entry.path)
+        except OSError:
+            pass  # somebody else was faster; what is in the way otherwise keeps the directory
+    try:
         os.rmdir(directory)
     except OSError:
-        pass  # somebody else removed it, or the file system is gone: nothing more to be done from here
+        pass
 
 
 def main() -> None:
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
-    control = socket.socket(fileno=int(sys.argv[1]))
-    control.set_inheritable(False)
+    control = int(sys.argv[1])
+    os.set_inheritable(control, False)
     Keeper(control, int(sys.argv[2]), sys.argv[3]).serve()
+    os._exit(0)  # the launcher waits for it
 
 
 if __name__ == "__main__":

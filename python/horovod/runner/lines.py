@@ -23,9 +23,13 @@ class LineSplitter:
     Both bytes never occur inside a UTF-8 character, so a character is never cut, except where a line is longer than
     64 KiB; there the cut is moved to a character boundary. An unfinished line waits for its end, unless a carriage
     return is in it: then each of its states is a piece, at once. "\\r\\n" is one end of line.
+
+    Args:
+        prompts: no line waits: each state of every line is a piece.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prompts: bool = False) -> None:
+        self._prompts = prompts
         self._rest = b""  # of the unfinished line; with a carriage return in front when there was one
         self._shown = b""  # what stands there for now
 
@@ -40,7 +44,7 @@ class LineSplitter:
                 pieces += self._news(before)
                 pieces.append(Piece(last, True))
                 self._shown = b""
-        if b"\r" in self._rest:
+        if b"\r" in self._rest or (self._prompts and self._rest):
             states = _states(self._rest)
             pieces += self._news(states)
             self._rest = b"\r" + states[-1] + self._rest[-1:] * self._rest.endswith(b"\r")

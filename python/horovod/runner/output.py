@@ -11,21 +11,27 @@ import collections
 import contextlib
 import errno
 import os
+import select
 import stat
+import termios
 import time
 from io import FileIO
 from pathlib import Path
-from typing import Callable, Final, Optional, TextIO
+from typing import Final, Optional, TextIO
 
 from horovod._core.errors import InvalidArgumentError
 from horovod.runner.lines import LineSplitter, Piece
+from horovod.runner.look import Look
+from horovod.runner.screen import WIPE, WRAP, Screen
 from horovod.runner.tracebacks import Shortened, TracebackFilter
 
 _TAIL_LINES: Final = 20
 _TAIL_LINE_BYTES: Final = 500
 _CHUNK_BYTES: Final = 4096  # PIPE_BUF: a pipe that is ready for writing takes this much without blocking
 _HIGH_WATER_BYTES: Final = 1 << 20
-_WIPE: Final = b"\x1b[K"  # what a terminal takes for: empty from here to the end of the line
+_FULL_S: Final = 0.01
+_PLAIN_LOOK: Final = Look()
+_USUAL_ROWS: Final = 24
 
 
 class OutputFile:
@@ -33,13 +39,20 @@ class OutputFile:
 
     Attributes:
         problem: why it has ended, in words; empty while all is well.
+
+    Args:
+        path: of the file.
+        more: what is there already stays, of an earlier start of the job.
+
+    Raises:
+        InvalidArgumentError: it cannot be written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, more: bool = False) -> None:
         self._path = path
         self.problem = ""
         try:
-            self._file: Optional[FileIO] = FileIO(path, "w", opener=_open_now)
+            self._file: Optional[FileIO] = FileIO(path, "a" if more else "w", opener=_open_now)
         except OSError as error:
             raise InvalidArgumentError(f"--output-filename {path} cannot be written: {error.strerror}.") from error
 
@@ -76,19 +89,16 @@ class RankStream:
     Args:
         rank: whose.
         name: "stdout" or "stderr".
-        path: file that gets the bytes as they are, or None.
-        clock: seconds since the epoch, to put the time before each line; None = no time.
+        file: gets the bytes as they are; None: nothing does.
+        look: of what is written to the launcher's own streams.
     """
 
-    def __init__(
-        self, rank: int, name: str, path: Optional[Path] = None, clock: Optional[Callable[[], float]] = None
-    ) -> None:
+    def __init__(self, rank: int, name: str, file: Optional[OutputFile] = None, look: Look = _PLAIN_LOOK) -> None:
         self.rank = rank
         self.name = name
-        self._prefix = f"[{rank}]<{name}>:".encode()
-        self._splitter = LineSplitter()
-        self._file = OutputFile(path) if path else None
-        self._clock = clock
+        self._splitter = LineSplitter(look.prompts)
+        self._file = file
+        self._look = look
         self._tracebacks: Optional[TracebackFilter] = None
         self._in_place = False
         self.tail: collections.deque[bytes] = collections.deque(maxlen=_TAIL_LINES)
@@ -139,11 +149,9 @@ class RankStream:
         self.tail.extend(line[:_TAIL_LINE_BYTES] for line in lines[-_TAIL_LINES:])
 
     def _prefixed(self, pieces: list[Piece]) -> bytes:
-        if not pieces:
+        if not pieces or not self._look.shown:
             return b""
-        prefix = self._prefix
-        if self._clock:
-            prefix = time.asctime(time.localtime(self._clock())).encode() + prefix
+        prefix = self._look.prefix(self.rank, self.name)
         words = []
         for text, ended in pieces:
             words += [b"\r" * self._in_place, prefix, text, b"\n" * ended]
@@ -157,13 +165,14 @@ class Outlet:
     Args:
         stream: where the text goes at the end. When it has no descriptor (a notebook), it is written at once.
         name: of the stream, for messages.
+        typing: a person answers on this terminal, whose lines must stay where they are.
 
     Attributes:
         problem: why output was lost, in words; empty while all is well.
         on_tty: the text goes to a terminal.
     """
 
-    def __init__(self, stream: TextIO, name: str = "") -> None:
+    def __init__(self, stream: TextIO, name: str = "", typing: bool = False) -> None:
         self._stream = stream
         self._name = name
         self.problem = ""
@@ -172,6 +181,9 @@ class Outlet:
         self._owner: object = None
         self.fd: Optional[int] = _descriptor(stream)
         self.on_tty = self.fd is not None and os.isatty(self.fd)
+        self._screen = Screen() if self.on_tty and not typing else None
+        # A terminal that is ready takes one byte, or more: in blocking mode a write would wait for the rest (Ctrl-S).
+        self._own_fd = _opened_anew(self.fd) if self.fd is not None and self.on_tty else None
         self._chunk_bytes = _CHUNK_BYTES
         if self.fd is not None:
             with contextlib.suppress(OSError):  # no reader, a full disk: the first write will tell
@@ -194,27 +206,63 @@ class Outlet:
 
         Args:
             data: see `RankStream.feed`.
-            owner: whose they are. Only who has left a line unfinished overwrites it; for others it is wiped off a
-                terminal, and ended elsewhere.
+            owner: whose they are. Only who has left a line unfinished overwrites it. For others it makes room on a
+                terminal, and is ended elsewhere.
         """
         if not data:
+            return
+        if self._screen:
+            self._queue(self._screen.put(data, owner, self._rows()))
             return
         unfinished = data[data.rfind(b"\n") + 1 :]
         if not self._line:
             data = data[owner is not None and data.startswith(b"\r") :]
         elif owner != self._owner or not data.startswith(b"\r"):
-            data = (b"\r" + _WIPE if self.on_tty else b"\n") + data.removeprefix(b"\r")
+            data = (b"\r" + WIPE if self.on_tty else b"\n") + data.removeprefix(b"\r")
         elif data.startswith(b"\r" + self._line):
             data = data[1 + len(self._line) :]  # the same, and on
-        self._line = unfinished[unfinished.rfind(b"\r") + 1 :].removeprefix(_WIPE)
+        self._line = unfinished[unfinished.rfind(b"\r") + 1 :].removeprefix(WIPE)
         self._owner = owner
         self._queue(data)
 
     def finish_line(self) -> None:
         """Ends an unfinished line: what comes next is not for this outlet to order."""
+        if self._screen:
+            self._queue(self._screen.finish())
         if self._line:
             self._line = b""
             self._queue(b"\n")
+
+    def close(self) -> None:
+        """Ends the use of the stream, which stays open. May be called twice."""
+        if self._own_fd is not None:
+            os.close(self._own_fd)
+            self._own_fd = None
+
+    def settle(self, patience_s: float) -> None:
+        """Before others write to the terminal, as a shell does while this process is stopped: the lines under way end,
+        and what is queued is written, as far as that goes in this time."""
+        if self._screen is None or self.fd is None:
+            return
+        self.finish_line()
+        deadline_s = time.monotonic() + patience_s
+        while self._pending and _takes_more(self.fd, deadline_s - time.monotonic()):
+            self.write_some()
+
+    def give_up(self) -> None:
+        """What is queued is not written any more. A terminal may have got half of it: it wraps lines again."""
+        if self._screen is None or self.fd is None or not self._pending:
+            return
+        self._pending.clear()
+        with contextlib.suppress(termios.error, OSError):
+            termios.tcflush(self.fd, termios.TCOFLUSH)
+            if _takes_more(self.fd, 0):
+                os.write(self.fd, WRAP + b"\n")
+
+    def _rows(self) -> int:
+        with contextlib.suppress(OSError):
+            return os.get_terminal_size(self.fd or 0).lines or _USUAL_ROWS
+        return _USUAL_ROWS
 
     def _queue(self, data: bytes) -> None:
         if self.fd is None:
@@ -228,10 +276,11 @@ class Outlet:
         if self.fd is None or not self._pending:
             return
         try:
-            written = os.write(self.fd, self._pending[: self._chunk_bytes])
+            written = os.write(self.fd if self._own_fd is None else self._own_fd, self._pending[: self._chunk_bytes])
             del self._pending[:written]
         except BlockingIOError:
-            pass  # somebody else made the descriptor non-blocking, and it filled up in between
+            # It filled up in between, or a terminal has room for one byte, where the end of a line takes two.
+            time.sleep(_FULL_S)
         except OSError as error:
             # The job goes on without it, as it does when a log collector dies. When the reader is gone (say, `| head`)
             # that is nothing to talk about.
@@ -240,17 +289,34 @@ class Outlet:
                 self.problem = f"{self._name} cannot be written: {error.strerror}. Output is lost; the job goes on."
 
 
-def outlets(stdout: TextIO, stderr: TextIO) -> dict[str, Outlet]:
+def outlets(stdout: TextIO, stderr: TextIO, typing: bool = False) -> dict[str, Outlet]:
     """The launcher's two streams, by name. When both lead to the same place (`2>&1`) they share one outlet.
 
     Two buffers in front of one file would cut into one another's lines.
+
+    Args:
+        stdout, stderr: the streams.
+        typing: see `Outlet`.
     """
-    out, err = Outlet(stdout, "standard output"), Outlet(stderr, "standard error")
+    out, err = Outlet(stdout, "standard output", typing), Outlet(stderr, "standard error", typing)
     if out.fd is not None and err.fd is not None:
         one, two = os.fstat(out.fd), os.fstat(err.fd)
         if (one.st_dev, one.st_ino) == (two.st_dev, two.st_ino):
             err = out
     return {"stdout": out, "stderr": err}
+
+
+def _opened_anew(fd: int) -> Optional[int]:
+    """The same terminal, with a mode of its own: others, such as the shell, have this one open too."""
+    with contextlib.suppress(OSError):  # it belongs to another user (su), or somebody has it for himself
+        return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    return None
+
+
+def _takes_more(fd: int, patience_s: float) -> bool:
+    poller = select.poll()
+    poller.register(fd, select.POLLOUT)
+    return bool(poller.poll(max(0.0, patience_s) * 1000))
 
 
 def _descriptor(stream: TextIO) -> Optional[int]:

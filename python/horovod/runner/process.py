@@ -6,7 +6,6 @@ Used by `launchers.local` and `remote.agent`. One keeper per job and host.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -14,25 +13,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from horovod.runner import keeper, orphans
 from horovod.runner.crew import Done, Event, Exited, Refused, Started
 from horovod.runner.limits import Limits, reason_of
 from horovod.runner.runtime_directory import JobDirectory
 
-_KEEPER: Final = Path(__file__).with_name("keeper.py")
-_ORPHANS_S: Final = 0.5  # how long to kill what goes on forking
+_STOPPING_S: Final = 0.5  # for a signal to stop a rank
 
 
-@dataclass(frozen=True)
-class RankSpec:
-    """What one rank gets of its own: its number, its variables and the pipes of its output.
+class RankSpec(NamedTuple):
+    """What one rank gets of its own: its number, its variables, the pipes of its output, and perhaps an input.
 
     Attributes:
         shared_fd: a descriptor that all ranks inherit under its number, or -1. It stays the caller's.
         own_fd: one that this rank alone inherits under its number, or -1.
+        stdin_fd: its standard input, or -1: it has none.
     """
 
     rank: int
@@ -41,10 +39,11 @@ class RankSpec:
     stderr_fd: int
     shared_fd: int = -1
     own_fd: int = -1
+    stdin_fd: int = -1
 
     def own_fds(self) -> list[int]:
         """The descriptors that belong to the keeper."""
-        return [fd for fd in (self.stdout_fd, self.stderr_fd, self.own_fd) if fd >= 0]
+        return [fd for fd in (self.stdin_fd, self.stdout_fd, self.stderr_fd, self.own_fd) if fd >= 0]
 
     def inherited_fds(self) -> list[int]:
         """The descriptors that the rank's program finds under the same numbers."""
@@ -54,7 +53,8 @@ class RankSpec:
         """For the keeper."""
         return {
             "rank": self.rank,
-            "env": dict(self.env),
+            "env": {str(name): str(value) for name, value in self.env.items()},
+            "stdin": self.stdin_fd,
             "stdout": self.stdout_fd,
             "stderr": self.stderr_fd,
             "inherited": self.inherited_fds(),
@@ -63,9 +63,9 @@ class RankSpec:
 
 
 def _start_keeper(control_fd: int, directory: JobDirectory, fds: Sequence[int]) -> subprocess.Popen[bytes]:
-    # -I and -S: neither the user's variables nor site-packages can get in its way, and it starts in 20 ms.
+    # -I and -S: neither the user's variables nor site-packages can get in its way, and it starts in 15 ms.
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", str(_KEEPER), str(control_fd), str(os.getpid()), str(directory.path)],
+        [sys.executable, "-I", "-S", keeper.__file__, str(control_fd), str(os.getpid()), str(directory.path)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         pass_fds=[control_fd, directory.lock_fd, *fds],
@@ -100,10 +100,13 @@ class RankProcesses:
     ) -> None:
         pipe_fds = [fd for spec in specs for fd in spec.own_fds()]
         shared_fds = {spec.shared_fd for spec in specs} - {-1}
+        # Ranks that read a terminal, and their processes.
+        self._readers = {spec.rank: 0 for spec in specs if spec.stdin_fd >= 0 and os.isatty(spec.stdin_fd)}
         try:
             self._socket, theirs = socket.socketpair()
             with theirs, contextlib.ExitStack() as undo:
                 undo.callback(self._socket.close)
+                self._others = orphans.children()
                 self._keeper = _start_keeper(theirs.fileno(), directory, [*pipe_fds, *shared_fds])
                 undo.pop_all()
         except OSError as error:
@@ -111,12 +114,12 @@ class RankProcesses:
         finally:
             for fd in pipe_fds:
                 os.close(fd)
-        self._received = b""
+        self._received = bytearray()
         self._say(
             {
                 "start": {
-                    "command": list(command),
-                    "env": dict(env),
+                    "command": [str(word) for word in command],  # a word may be of a class of its own
+                    "env": {str(name): str(value) for name, value in env.items()},
                     "cwd": cwd,
                     "lock": directory.lock_fd,
                     "open_files": open_files,
@@ -136,10 +139,11 @@ class RankProcesses:
         except ConnectionError:
             data = b""
         if not data:
-            self._kill_orphans()
+            # The ranks get SIGKILL by their parent-death signal; what they have left behind gets it from here.
+            orphans.end_all(self._keeper.pid, self._others)
             return [Done(lost=True)]
-        *lines, self._received = (self._received + data).split(b"\n")
-        return [self._event(json.loads(line)) for line in lines]
+        self._received += data
+        return [self._event(message) for message in keeper.unpacked(self._received)]
 
     def taken(self) -> None:
         """Nothing to do: the output is in pipes, which hold the ranks back when nobody reads them."""
@@ -149,11 +153,27 @@ class RankProcesses:
         self._wake()
         self._say({"signal": int(number), "ranks": list(ranks)})
 
+    def beat(self) -> None:
+        """Tells the keeper that this process lives: from the first time on, it expects that every second."""
+        with contextlib.suppress(OSError):  # a keeper that is stopped reads nothing
+            self._socket.send(keeper.packed({"alive": True}), socket.MSG_DONTWAIT)
+
     def pause(self) -> None:
-        """Nothing: the keeper does not mind a launcher that stands still."""
+        """The keeper does not mind a launcher that stands still. But a rank that reads the terminal stands still, too:
+        what is typed there now is for the shell."""
+        if self._readers:
+            self.signal(self._readers, signal.SIGSTOP)
+            deadline_s = time.monotonic() + _STOPPING_S
+            while not all(map(_stands_still, self._readers.values())) and time.monotonic() < deadline_s:
+                time.sleep(0.001)
 
     def resume(self) -> None:
-        """Nothing."""
+        """See `pause`."""
+        if self._readers:
+            from horovod.runner import keyboard  # few jobs need it
+
+            keyboard.come_to_front(0)
+            self.signal(self._readers, signal.SIGCONT)
 
     def finish(self) -> None:
         """Asks the keeper to kill what is left, remove the directory and go; `Done` follows."""
@@ -168,38 +188,30 @@ class RankProcesses:
 
     def _event(self, message: dict[str, Any]) -> Event:
         if "started" in message:
-            return Started(int(message["started"]), int(message["pid"]))
+            rank, pid = int(message["started"]), int(message["pid"])
+            if rank in self._readers:
+                self._readers[rank] = pid
+            return Started(rank, pid)
         if "refused" in message:
             return Refused(int(message["refused"]), int(message["errno"]), bool(message["forked"]))
         if "exited" in message:
-            return Exited(int(message["exited"]), int(message["status"]), message["at"], message["how"])
+            rank, status, peak = (int(message[key]) for key in ("exited", "status", "peak"))
+            return Exited(rank, status, message["at"], message["how"], peak)
         return Done()
 
     def _say(self, message: dict[str, object]) -> None:
         with contextlib.suppress(OSError):  # the keeper is gone; `events` will say so
-            self._socket.sendall(json.dumps(message).encode() + b"\n")
+            self._socket.sendall(keeper.packed(message))
 
     def _wake(self) -> None:
         # Somebody may have stopped the keeper (SIGSTOP): it is the only one that may reap the ranks, so it must go on.
         # It is our child and not yet waited for, so its pid is its own.
         self._keeper.send_signal(signal.SIGCONT)
 
-    def _kill_orphans(self) -> None:
-        # Without a keeper the ranks get SIGKILL by their parent-death signal; what they have left behind gets it from
-        # here. It is in the keeper's session, whose number is taken until the keeper is waited for.
-        deadline = time.monotonic() + _ORPHANS_S
-        while (orphans := _living_of_session(self._keeper.pid)) and time.monotonic() < deadline:
-            for pid in orphans:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.005)
 
-
-def _living_of_session(session: int) -> list[int]:
-    found = []
-    for name in filter(str.isdecimal, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            state, _, _, number = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()[:4]
-            if int(number) == session and state not in b"ZX":
-                found.append(int(name))
-    return found
+def _stands_still(pid: int) -> bool:
+    """It is stopped, or gone."""
+    try:
+        return Path("/proc", str(pid), "stat").read_bytes().rpartition(b")")[2].split()[0] not in b"RSDW"
+    except OSError:
+        return True

@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Optional
+from typing import Final, NamedTuple, Optional
 
 # A rank that ends this long after the first failure may still be its cause: a Python process needs that long to unwind.
 _SAME_MOMENT_S: Final = 1.0
@@ -19,8 +18,7 @@ _VICTIM: Final = re.compile(rb"^[\w.]*\b(PeerLostError|ShutdownError)\b")
 _RANK: Final = re.compile(rb"\b[Rr]ank ([0-9]{1,7})\b")
 
 
-@dataclass(frozen=True)
-class Exit:
+class Exit(NamedTuple):
     """How one rank ended.
 
     Attributes:
@@ -30,6 +28,7 @@ class Exit:
         started_s: when the job started.
         stopped_by_us: the launcher had sent it a signal before.
         tail: last lines of its stderr.
+        peak_bytes: the most memory that its largest process has had; 0: not known.
     """
 
     rank: int
@@ -40,6 +39,7 @@ class Exit:
     started_s: float = 0.0
     stopped_by_us: bool = False
     tail: tuple[bytes, ...] = ()
+    peak_bytes: int = 0
 
     @property
     def signal_number(self) -> int:
@@ -139,13 +139,26 @@ def _after(ended: Exit) -> str:
 
 def _others(exits: Sequence[Exit], ended: Exit) -> str:
     """What became of those that did not come to a good end either."""
-    stopped = sum(other is not ended and other.code != 0 for other in exits)
-    if not stopped:
-        return ""
-    all_others = stopped == len(exits) - 1
-    if stopped == 1:
-        return f"; {'the other rank' if all_others else '1 other rank'} was then stopped"
-    return f"; {f'the other {stopped} ranks' if all_others else f'{stopped} other ranks'} were then stopped"
+    bad = [other for other in exits if other is not ended and other.code != 0]
+    stopped = sum(other.stopped_by_us for other in bad)
+    failed = len(bad) - stopped
+    if failed and stopped:
+        return f"; {_count(failed, False)} failed too, and {_count(stopped, False)} {_was(stopped)} then stopped"
+    if failed:
+        return f"; {_count(failed, failed == len(exits) - 1)} failed too"
+    if stopped:
+        return f"; {_count(stopped, stopped == len(exits) - 1)} {_was(stopped)} then stopped"
+    return ""
+
+
+def _count(ranks: int, all_others: bool) -> str:
+    if ranks == 1:
+        return "the other rank" if all_others else "1 other rank"
+    return f"the other {ranks} ranks" if all_others else f"{ranks} other ranks"
+
+
+def _was(ranks: int) -> str:
+    return "was" if ranks == 1 else "were"
 
 
 def _how(ended: Exit) -> str:

@@ -10,14 +10,17 @@ import os
 import pickle
 import sys
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING, Any, Union
 
-from horovod.runner.shipment import Desk
+from horovod.runner.shipment import VARIABLE, Desk
+
+if TYPE_CHECKING:
+    from horovod.runner.mpi.parcels import FileDesk
 
 
 def main() -> int:
     """Returns the exit code: 0, or 1 when the function raised."""
-    desk = Desk(os.environ)
+    desk = _desk()
     try:
         value = _call(desk.function)
     except BaseException as error:
@@ -28,6 +31,16 @@ def main() -> int:
             raise
     desk.answer(_dumps((True, value)))
     return 0
+
+
+def _desk() -> Union[Desk, FileDesk]:
+    """Where the function comes from: descriptors, or the directory that ranks of mpirun are told."""
+    told = os.environ[VARIABLE]
+    if os.sep not in told:
+        return Desk(os.environ)
+    from horovod.runner.mpi.parcels import FileDesk  # few jobs need it
+
+    return FileDesk(os.environ.pop(VARIABLE), os.environ)
 
 
 def _call(data: bytes) -> Any:

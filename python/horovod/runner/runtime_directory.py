@@ -7,32 +7,31 @@ long as one of them lives; a later launcher sweeps what is not locked any more. 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
-import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from horovod._net.identity import user
+from horovod.runner import keeper
 
 _PREFIX: Final = "launch-"
 _KERNEL: Final = "kernel"  # file with the id of the kernel that the launcher runs under
 _YOUNG_S: Final = 60.0  # a directory without that file may be one that is being made just now
 _ATTEMPTS: Final = 100  # to make a directory in a home that others take along just then
 _RANK_BYTES: Final = 16384  # room for the small files of one rank
+_NOT_OURS: Final = (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST)  # gone with another job, or other jobs are in it
 _FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _log: Final = logging.getLogger("horovod.runner")
 
 
-@dataclass(frozen=True)
-class JobDirectory:
+class JobDirectory(NamedTuple):
     """The directory and its lock.
 
     Attributes:
@@ -45,9 +44,14 @@ class JobDirectory:
 
     def remove(self) -> None:
         """Removes the directory, and the user's one when it was the last."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            self.path.parent.rmdir()  # unless other jobs of this user are in it
+        keeper.remove(str(self.path))  # mostly gone: the keeper removes it too
+        try:
+            self.path.parent.rmdir()
+        except OSError as error:
+            if error.errno not in _NOT_OURS:
+                _log.warning("%s cannot be removed: %s", self.path.parent, error.strerror)
+        if os.path.lexists(self.path):
+            _log.warning("%s cannot be removed; remove it by hand.", self.path)
         os.close(self.lock_fd)
 
 
@@ -111,8 +115,7 @@ def _try_below(base: Path, ranks: int) -> JobDirectory:
 
 def _locked_directory(home: Path) -> JobDirectory:
     while True:
-        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=home))
-        path.chmod(0o700)
+        path = _new_directory(home, _PREFIX)
         fd = os.open(path, _FLAGS)
         job = JobDirectory(path, fd)
         try:
@@ -140,8 +143,18 @@ def _remove_abandoned(directory: Path) -> bool:
         return True
     if not kernel or kernel != _kernel():
         return False
-    shutil.rmtree(directory, ignore_errors=True)
+    keeper.remove(str(directory))
     return True
+
+
+def _new_directory(parent: Path, prefix: str) -> Path:
+    """One for this user alone, under a name that nobody can guess."""
+    while True:
+        path = parent / (prefix + os.urandom(8).hex())
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+            path.chmod(0o700)  # whatever the umask has taken away
+            return path
 
 
 def _kernel() -> str:
@@ -156,6 +169,8 @@ def _bases() -> Iterator[Path]:
         if os.path.isabs(place):  # a relative one would be looked for elsewhere by the keeper and the ranks
             yield Path(place)
     # Not before it is needed: it writes a file, and raises when there is no place for one.
+    import tempfile
+
     with contextlib.suppress(FileNotFoundError):
         yield Path(tempfile.gettempdir())
 
@@ -178,8 +193,7 @@ def _private_home(base: Path) -> Path:
     why_not = _why_not_private(home)
     if not why_not:
         return home
-    other = Path(tempfile.mkdtemp(prefix=home.name + "-", dir=base))
-    other.chmod(0o700)
+    other = _new_directory(base, home.name + "-")
     _log.warning("%s %s; the job meets in %s instead.", home, why_not, other)
     return other
 

@@ -92,18 +92,23 @@ class Desk:
     def __init__(self, environ: MutableMapping[str, str]) -> None:
         function_fd, self._result_fd = map(int, environ.pop(VARIABLE).split(","))
         os.set_inheritable(self._result_fd, False)
-        with open(function_fd, "rb", buffering=0) as file:
-            # The ranks also share the position in the file, so it is left alone.
-            self.function = _read_all(file.fileno(), os.fstat(function_fd).st_size)
+        with open(function_fd, "rb", buffering=0):
+            self.function = function_in(function_fd)
 
     def answer(self, result: bytes) -> None:
         """Gives the result to the launcher."""
         with open(self._result_fd, "wb") as file:
-            file.write(_LENGTH.pack(len(result)))
-            file.write(result)
+            file.write(framed(result))
 
 
-def _read_all(fd: int, size: int) -> bytes:
+def framed(result: bytes) -> bytes:
+    """A result as it travels: its length first, so that nobody takes a part of it for the whole."""
+    return _LENGTH.pack(len(result)) + result
+
+
+def function_in(fd: int) -> bytes:
+    """All of the memory that the function lies in. The ranks share the position in it, so that is left alone."""
+    size = os.fstat(fd).st_size
     data = bytearray(size)
     view = memoryview(data)
     at = 0

@@ -24,6 +24,21 @@ _ELSEWHERE: Final = {
     "--timeout": "--start-timeout",
 }
 
+# Upstream has none of these, so a beginning that fits one of its flags alone still means that flag.
+_NEW: Final = (
+    "--check-parameters",
+    "--dry-run",
+    "--dump-call-sites",
+    "--dump-directory",
+    "--dump-on-stall",
+    "--dump-signal",
+    "--max-restarts",
+    "--module",
+    "--no-dump-on-stall",
+    "--ranks",
+    "--stdin-rank",
+)
+
 
 def spelled_out(word: str, widths: Mapping[str, int]) -> list[str]:
     """The flag's full name, and its value when that is part of the word: `--log-l` or `-np4`.
@@ -49,6 +64,9 @@ def spelled_out(word: str, widths: Mapping[str, int]) -> list[str]:
     if len(name) < 3:
         return [word]
     fitting = sorted(flag for flag in widths if flag.startswith(name))
+    upstreams = [flag for flag in fitting if flag not in _NEW]
+    if len(upstreams) == 1:
+        fitting = upstreams
     if len(fitting) > 1:
         raise InvalidArgumentError(f"{name} could be {', '.join(fitting[:-1])} or {fitting[-1]}; write more of it.")
     return [fitting[0] + equals + value] if fitting else [word]

@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping
 from typing import Callable, Final, Optional, Protocol, Union
 
+from horovod.runner.command import why_not_executed
 from horovod.runner.crew import Arrivals, Crew, Done, Event, Exited, HostLost, Output, Refused, Started
 from horovod.runner.hang import HangDesk
 from horovod.runner.job import Job
@@ -30,6 +31,7 @@ from horovod.runner.stopping import Escalation, after_failure, at_once, on_signa
 _log: Final = logging.getLogger("horovod.runner")
 _READ_BYTES: Final = 1 << 16
 _TICK_S: Final = 0.2  # only while some, but not all ranks are up
+_SETTLING_S: Final = 0.2  # for a terminal to take what is queued, before the shell has it
 _LAST_OUTPUT_S: Final = 1.0  # pipes that somebody outside the job still holds open are given up after that
 
 
@@ -81,7 +83,7 @@ class Supervision:
         self._streams = dict(streams)
         self._surroundings = surroundings
         self._hang = hang
-        self._outlets = outlets(surroundings.stdout, surroundings.stderr)
+        self._outlets = outlets(surroundings.stdout, surroundings.stderr, job.settings.stdin_rank is not None)
         self._tails = {
             stream.rank: stream.tail
             for stream in streams.values()
@@ -220,7 +222,7 @@ class Supervision:
     def _on_event(self, event: Event) -> None:
         if isinstance(event, Started):
             self._pids[event.rank] = event.pid
-            _log.info("rank %d started with pid %d", event.rank, event.pid)
+            _log.info("rank %d started with pid %d%s", event.rank, event.pid, self._job.on_host(event.rank))
         elif isinstance(event, Exited):
             stopped = event.rank in self._signalled
             self._exited.append((event, stopped))
@@ -229,8 +231,7 @@ class Supervision:
                 self._escalation = after_failure(time.monotonic())
         elif isinstance(event, Refused):
             self._left.discard(event.rank)
-            what = f"{self._job.command[0]!r} cannot be executed" if event.forked else "it cannot be started"
-            self._give_up(f"rank {event.rank}: {what}: {reason_of(event.error)}.", 126 if event.forked else 1)
+            self._give_up(f"rank {event.rank}: {_refusal(event, self._job)}.", 126 if event.forked else 1)
             self._escalation = at_once(time.monotonic())
         elif isinstance(event, Output):
             if (event.rank, event.stream) in self._streams:
@@ -253,7 +254,7 @@ class Supervision:
             if self._hang:
                 self._hang.ask(time.monotonic())
             else:
-                self._say("horovodrun: dumps are collected from several ranks of this host only.\n")
+                self._say("horovodrun: dumps are collected from several ranks only, which it has started itself.\n")
         if signal.SIGTSTP in numbers:
             self._stand_still()
         numbers = [number for number in numbers if number not in (signal.SIGTSTP, self._surroundings.dump_signal)]
@@ -264,6 +265,8 @@ class Supervision:
 
     def _stand_still(self) -> None:
         """Ctrl-Z: as the shell expects, but the ranks go on, wherever they are."""
+        for outlet in self._outlets.values():
+            outlet.settle(_SETTLING_S)
         self._crew.pause()
         os.kill(os.getpid(), signal.SIGSTOP)
         self._crew.resume()
@@ -307,6 +310,8 @@ class Supervision:
         for outlet in self._outlets.values():
             outlet.finish_line()
         self._drain()
+        for outlet in self._outlets.values():
+            outlet.close()
 
     def _drain(self) -> None:
         """Writes what is left, however slow the reader is. A second signal ends the wait for one that never reads."""
@@ -325,6 +330,8 @@ class Supervision:
                 if fd in waiting:
                     self._write(waiting[fd])
             self._take_signals(self._surroundings.take_signals())
+        for outlet in self._outlets.values():
+            outlet.give_up()
 
     def _outcome(self) -> Outcome:
         exits = tuple(
@@ -336,9 +343,18 @@ class Supervision:
                 at_s=event.at_s,
                 started_s=self._started_s,
                 stopped_by_us=stopped,
-                tail=tuple(self._tails[event.rank]),
+                peak_bytes=event.peak_bytes,
+                tail=tuple(self._tails.get(event.rank, ())),
             )
             for event, stopped in self._exited
         )
         interrupted = self._signals[0] if self._signals else 0
         return Outcome(exits, interrupted, *self._complaint, self._nobody_met, self._last_word)
+
+
+def _refusal(event: Refused, job: Job) -> str:
+    reason = reason_of(event.error)
+    if not event.forked:
+        return f"it cannot be started: {reason}"
+    why = why_not_executed(job.command[0], job.environ.get("PATH"), job.cwd, event.error)
+    return f"{job.command[0]!r} cannot be executed: {reason}{why and ': '}{why}"

@@ -6,7 +6,6 @@ Used by `output`, unless --verbose is given. Pure. Everything else passes throug
 
 from __future__ import annotations
 
-import hashlib
 import re
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -33,6 +32,8 @@ class KnownTracebacks:
 
     def first_rank(self, lines: list[bytes], rank: int) -> int:
         """The rank that has written these lines before; `rank` when it is the first."""
+        import hashlib  # not before a rank fails
+
         digest = hashlib.sha256(_ADDRESS.sub(b"", b"\n".join(lines))).digest()
         if len(self._first) >= _MAX_KNOWN:
             return self._first.get(digest, rank)
@@ -84,7 +85,8 @@ def _without_own_frames(block: list[bytes]) -> list[bytes]:
         if line.startswith(b"  File"):
             inside = line.startswith(_OWN_FRAME)
             if not inside and hidden:
-                found.append(b"  ... %d frames of Horovod itself; --verbose shows them" % hidden)
+                count, them = (b"1 frame", b"it") if hidden == 1 else (b"%d frames" % hidden, b"them")
+                found.append(b"  ... %s of Horovod itself; --verbose shows %s" % (count, them))
                 hidden = 0
             hidden += inside
         if not inside:

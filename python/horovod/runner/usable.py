@@ -13,7 +13,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from horovod._later import MISSING
@@ -37,7 +37,9 @@ library.load()
 context.init()
 facts = json.loads(engine_start.describe())
 context.shutdown()
-print(json.dumps({"path": library.candidate_paths()[0], "abi": facts["abi"], "kernels": facts["simd"]}))
+backends = [[backend["name"], backend["why_not"]] for backend in facts["backends"]]
+path = library.candidate_paths()[0]
+print(json.dumps({"path": path, "abi": facts["abi"], "kernels": facts["simd"], "backends": backends}))
 """
 _ALONE: Final = {
     f"HOROVOD_{name}": value
@@ -56,7 +58,8 @@ class Framework(NamedTuple):
 
 
 class Core(NamedTuple):
-    """The core library: where it is, its version of the C interface and the kernels that this machine runs.
+    """The core library: where it is, its version of the C interface, the kernels that this machine runs, and the
+    backends with why each cannot be used.
 
     They are empty when `why_not` says why it cannot be used.
     """
@@ -65,11 +68,17 @@ class Core(NamedTuple):
     abi: int
     kernels: str
     why_not: str
+    backends: Sequence[tuple[str, str]] = ()
 
 
 def frameworks() -> list[Framework]:
     """All that Horovod knows."""
     return [Framework(name, _version(package), _why_not(package)) for name, package in _FRAMEWORKS]
+
+
+def package_of(framework: str) -> str:
+    """The package of one of `frameworks`, by its name there."""
+    return dict(_FRAMEWORKS)[framework]
 
 
 def core() -> Core:

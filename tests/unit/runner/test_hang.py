@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -13,7 +14,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "dumps"))
 from dump_examples import WAITING, allreduce, at, dump
 
 from horovod._dumps import files, places, values
+from horovod.runner.collecting import Collecting
 from horovod.runner.hang import HangDesk
+from horovod.runner.hang_file import HangFile
 
 BOTH = {0, 1}
 TWO = {0: (0, 1)}
@@ -21,7 +24,12 @@ TWO = {0: (0, 1)}
 
 @pytest.fixture
 def desk(tmp_path: Path) -> HangDesk:
-    return HangDesk(tmp_path, tmp_path / "kept", 0, {0: "here", 1: "here"}, "/job")
+    return desk_at(tmp_path, tmp_path / "kept")
+
+
+def desk_at(place: Path, keep_in: Path) -> HangDesk:
+    hosts = {0: "here", 1: "here"}
+    return HangDesk(Collecting(place, 0, hosts, 2, "/job"), HangFile(keep_in), hosts)
 
 
 def tell(place: Path, one: values.Dump) -> None:
@@ -84,7 +92,7 @@ def test_who_has_not_dumped_is_asked_and_then_given_up(desk: HangDesk, tmp_path:
     os.close(asked)
     assert now_s == pytest.approx(12.5)
     assert "rank 1 may not have called allreduce 'w'" in text
-    assert "it gave no dump (no hvd.init() yet, or dumps are off)" in text
+    assert "it gave no dump (no hvd.init() yet, dumps are off, or it handles the signal itself)" in text
 
 
 def test_stacks_stand_in_for_a_dump(desk: HangDesk, tmp_path: Path) -> None:
@@ -124,13 +132,20 @@ def test_a_rank_that_dumped_and_ended_counts(desk: HangDesk, tmp_path: Path) -> 
     assert "it is in train.py:57, in validate()" in desk.close(set())
 
 
-def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+def test_dumps_are_not_lost_with_a_directory_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     (tmp_path / "file").write_text("")
-    desk = HangDesk(tmp_path, tmp_path / "file" / "below", 0, {0: "here", 1: "here"}, "/job")
+    desk = desk_at(tmp_path, tmp_path / "file" / "below")
     tell(tmp_path, waiting(0))
     tell(tmp_path, dump(1, at(57, "validate"), process_sets=TWO))
     desk.read(0.0)
     text = desk.look(BOTH, 0.0)
+    found = re.search(
+        r"all stacks: (.*), until the job ends \((.*)/file/below cannot be written: Not a directory\)\):", text
+    )
+    assert found, text
+    assert "rank 1 has not called" in Path(found[1]).read_text()
     desk.close(set())
-    assert "the dumps could not be written: " in text
-    assert "rank 1 has not called" in text
+    assert not Path(found[1]).exists()

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from horovod._net.handshake.messages import ON_A_BOARD, FrameReader, Post, Ready, frame
+from horovod._net.meeting.entries import Judge, Standing, key_of
 from horovod.runner.remote import board
-from horovod.runner.remote.entries import Judge, key_of
 from horovod.runner.remote.loop import Loop
 
 
@@ -191,6 +191,47 @@ def test_what_stands_is_bounded() -> None:
     stood = [judge.post(f"key{number}={'v' * 4000}") for number in range(400)]
     assert stood == [True] * 261 + [False] * 139
     assert judge.full
+
+
+def attempt(meeting: int, number: int, who: str = "us") -> list[str]:
+    """What two ranks post to meet."""
+    return [f"m.{who}.{meeting}.{number}.{what}" for what in ("card.0=here", "card.1=there", "outcome=met")]
+
+
+def test_an_attempt_is_forgotten_once_a_later_one_has_ended() -> None:
+    standing = Standing()
+    first, second, third = attempt(0, 0), attempt(0, 1), attempt(1, 0)
+    kept = ["ended.1=was killed", *attempt(0, 0, "others")]
+    for text in (*kept, *first, *second[:2]):
+        assert standing.add(text)
+    assert list(standing) == [*kept, *first, *second[:2]], "nothing, while the later one goes on"
+    assert standing.add(second[2])
+    assert list(standing) == [*kept, *second]
+    assert [standing.add(text) for text in third] == [True] * 3
+    assert list(standing) == [*kept, *third]
+    assert standing.bytes == sum(map(len, (*kept, *third)))
+    # What was forgotten never stands again, also in other words.
+    assert not any(standing.add(text + "?") for text in (*first, *second))
+    assert standing.add("m.us.1.0.card.2=late"), "the last to have ended is not forgotten"
+
+
+def test_ranks_meet_for_ever_on_one_board() -> None:
+    judge = Judge(1)
+    for number in range(20000):
+        assert all(judge.post(text) for text in attempt(number, 0))
+    assert not judge.full
+
+
+def test_who_was_there_hears_what_is_forgotten_and_who_comes_then_does_not(place: Place) -> None:
+    there = place.client()
+    first, second = attempt(0, 0), attempt(0, 1)
+    author = place.ready(1)
+    author.post(*first, *second)
+    assert author.heard() == [*first, *second]
+    author.post(*first)
+    assert author.heard() == []
+    assert there.heard() == ["Ready", *first, *second]
+    assert place.ready().stood == second
 
 
 def test_more_clients_than_there_is_room_for_are_sent_away(tmp_path: Path) -> None:

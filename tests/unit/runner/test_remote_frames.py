@@ -79,11 +79,21 @@ GOOD: dict[str, dict[str, Any]] = {
         "ranks": [{"rank": 1, "env": {}}],
         "interfaces": [],
         "function": False,
+        "affinity": [0, 5],
+        "dumps": True,
+        "dump_signal": 12,
     },
     "go": {},
     "signal": {"number": 15, "ranks": [0, 1]},
     "finish": {},
     "credit": {"bytes": 5},
+    "dump": {"round": 3},
+}
+OF_AGENTS: dict[str, dict[str, Any]] = {
+    "ready": {"summary": "2 ranks", "remarks": ["too many"]},
+    "exited": {"rank": 1, "status": 9, "age": 0.5, "how": "was killed", "peak": 1 << 30},
+    "silent": {"rank": 1, "why": "stopped"},
+    "collected": {"round": 0},
 }
 
 
@@ -92,9 +102,15 @@ def test_messages_come_out_as_they_went_in(name: str) -> None:
     assert messages.decode(messages.encode(name, **GOOD[name]), messages.FROM_LAUNCHER) == (name, GOOD[name])
 
 
+@pytest.mark.parametrize("name", OF_AGENTS)
+def test_messages_of_agents_come_out_as_they_went_in(name: str) -> None:
+    assert messages.decode(messages.encode(name, **OF_AGENTS[name]), messages.FROM_AGENT) == (name, OF_AGENTS[name])
+
+
 WRONG: tuple[Any, ...] = (
     *(None, [], 1, "go", {}, {"is": None}, {"is": "stop"}, {"is": ["go"]}, {"is": "go", "more": 1}),
     *({"is": "signal", "number": value, "ranks": []} for value in (0, 65, -1, "9", True, 1.5, None)),
+    *({"is": "dump", "round": value} for value in (-1, True, "1", 1 << 40)),
     *({"is": "signal", "number": 9, "ranks": value} for value in (None, {}, [None], [-1], [1 << 60], ["1"])),
     *(
         {"is": "job", **GOOD["job"], "env": value}
@@ -119,18 +135,28 @@ def test_what_is_no_json_is_refused(body: bytes) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_damaged_messages_are_good_or_refused(seed: int) -> None:
     choose = random.Random(seed)
-    name = choose.choice(list(GOOD))
-    body = bytearray(messages.encode(name, **GOOD[name]))
+    known, shapes = choose.choice(((GOOD, messages.FROM_LAUNCHER), (OF_AGENTS, messages.FROM_AGENT)))
+    name = choose.choice(list(known))
+    body = bytearray(messages.encode(name, **known[name]))
     for _ in range(choose.randrange(1, 4)):
         body[choose.randrange(len(body))] = choose.randrange(256)
     try:
-        name, fields = messages.decode(bytes(body), messages.FROM_LAUNCHER)
+        name, fields = messages.decode(bytes(body), shapes)
     except ProtocolError:
         return
-    assert set(fields) == set(GOOD[name])
+    assert set(fields) == set(known[name])
 
 
 @pytest.mark.parametrize("body", [b"", b"\0\0\0\1"])
 def test_output_that_is_too_short_is_refused(body: bytes) -> None:
     with pytest.raises(ProtocolError):
         frames.output_of(body)
+
+
+def test_dumps_of_a_rank() -> None:
+    (kind, body) = next(frames.Reader(frames.FROM_AGENT).feed(frames.dump_frame(7, b"{}")))
+    assert (kind, frames.dump_of(body)) == (frames.DUMP, (7, b"{}"))
+    with pytest.raises(ProtocolError, match="3 bytes"):
+        frames.dump_of(b"\0\0\0")
+    with pytest.raises(ProtocolError, match="too long"):
+        list(frames.Reader(frames.FROM_AGENT).feed(frames.dump_frame(7, bytes(frames.MAX_DUMP_BYTES + 1))))

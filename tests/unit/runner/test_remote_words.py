@@ -116,6 +116,12 @@ def test_failures_are_one_line_each() -> None:
     )
 
 
+def test_a_rank_is_said_to_be_on_its_host_where_there_are_several() -> None:
+    for hosts, words in (("a:1,b:1", " on b"), ("a:2", "")):
+        job = make_job(effective_settings({"num_proc": 2, "hosts": hosts}, "argument", {}), ["true"], {}, "/")
+        assert job.on_host(1) == words
+
+
 def test_names_of_this_machine_become_one_host() -> None:
     slots = tuple(assign([Host("localhost", 1), Host("elsewhere.invalid", 2), Host("127.0.0.1", 2)], 5))
     found = places.with_one_name_here(slots)

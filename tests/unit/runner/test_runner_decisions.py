@@ -66,10 +66,17 @@ def test_the_others_are_counted_in_words() -> None:
         return story([first, *others], first).partition(" s")[2].partition(".")[0]
 
     assert words() == words(ended(0, 0, 2.0)) == ""
-    assert words(ended(0, 15, 2.0)) == "; the other rank was then stopped"
-    assert words(ended(0, 15, 2.0), ended(2, 15, 2.0)) == "; the other 2 ranks were then stopped"
-    assert words(ended(0, 0, 0.5), ended(2, 15, 2.0)) == "; 1 other rank was then stopped"
-    assert words(ended(0, 0, 0.5), ended(2, 15, 2.0), ended(3, 15, 2.0)) == "; 2 other ranks were then stopped"
+    stopped, stopped_too, failed = ended(0, 15, 2.0, (), True), ended(2, 1 << 8, 2.0, (), True), ended(3, 1 << 8, 1.1)
+    assert words(stopped) == "; the other rank was then stopped"
+    assert words(stopped, stopped_too) == "; the other 2 ranks were then stopped"
+    assert words(ended(4, 0, 0.5), stopped) == "; 1 other rank was then stopped"
+    assert words(ended(4, 0, 0.5), stopped, stopped_too) == "; 2 other ranks were then stopped"
+    assert words(failed) == "; the other rank failed too"
+    assert words(failed, ended(4, 9, 1.2)) == "; the other 2 ranks failed too"
+    assert words(ended(4, 0, 0.5), failed) == "; 1 other rank failed too"
+    both = "; 1 other rank failed too, and 1 other rank was then stopped"
+    assert words(failed, stopped) == words(ended(4, 0, 0.5), failed, stopped) == both
+    assert words(failed, stopped, stopped_too) == "; 1 other rank failed too, and 2 other ranks were then stopped"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +109,7 @@ def test_last_lines_are_not_repeated_to_who_has_just_read_them() -> None:
     exits = (ended(0, 1 << 8, 1.0, OWN), ended(1, 1 << 8, 1.1, LOST))
     assert Outcome(exits, last_word=1).closing_words == Outcome(exits).message
     assert Outcome(exits, last_word=0).closing_words == (
-        "rank 0 (node7, pid 4000) exited with code 1 after 1.0 s; the other rank was then stopped. "
+        "rank 0 (node7, pid 4000) exited with code 1 after 1.0 s; the other rank failed too. "
         "Its last lines stand above."
     )
     assert Outcome(exits, last_word=0, complaint="x").closing_words == "x"

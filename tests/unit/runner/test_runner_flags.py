@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,9 @@ def test_the_command_begins_at_the_first_positional() -> None:
         ("--network-interface a --network-interface b", {"network_interfaces": ("a", "b")}),
         ("--blacklist-cooldown-range 10 100", {"blacklist_cooldown_range": (10, 100)}),
         ("--gloo", {"use_gloo": True}),
+        ("--max-restarts 3 --dry-run --stdin-rank 1", {"max_restarts": 3, "dry_run": True, "stdin_rank": 1}),
+        ("--ranks 3", {"shown_ranks": (3,)}),
+        ("--ranks 0,3-5,4", {"shown_ranks": (0, 3, 4, 5)}),
         ("--start-timeout 5 --disable-cache --tcp", {"start_timeout_s": 5.0, "disable_cache": True, "tcp": True}),
     ],
 )
@@ -84,13 +88,28 @@ def test_flags(line: str, expected: dict[str, Any]) -> None:
         ("--autotune --no-autotune", "not allowed with argument"),
         ("--fusion-treshold-mb 3", "There is no flag --fusion-treshold-mb. Did you mean --fusion-threshold-mb?"),
         ("--cycle-time-ms", "Argument --cycle-time-ms: a value must follow it. See horovodrun --help."),
+        *(
+            (f"--ranks {text}", "--ranks must be a comma-separated list of ranks and of ranges, such as 0,3-5.")
+            for text in ("", "x", "3-", "-3", "5-3", "1,,2", "0-99999")
+        ),
+        ("--max-restarts -1", "--max-restarts must be an integer number of restarts from 0 to 1000000."),
+        ("-np 2 -m", "-m must be followed by a module"),
+        ("-np 2 --module=", "--module must be followed by a module"),
         ("--blacklist-cooldown-range 100 10", "the first >= 1 and not above the second"),
     ],
 )
 def test_bad_flags(line: str, message: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
-        flags.parse(line.split())
+        flags.parse(line.split(" "))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("line", ["-np 2 -m pack.mod -m -np 3", "-np 2 --module pack.mod -m -np 3",
+                                  "-np 2 --module=pack.mod -m -np 3"])  # fmt: skip
+def test_a_module_is_run_with_this_python(line: str) -> None:
+    found = flags.parse(line.split())
+    assert found.command == (sys.executable, "-m", "pack.mod", "-m", "-np", "3")
+    assert found.values == {"num_proc": 2}
 
 
 def test_deprecated_flags_are_named() -> None:
@@ -107,6 +126,7 @@ def test_help_shows_every_flag_but_the_hidden_ones() -> None:
         for flag in setting.flags:
             shown = any(f"{name} " in text or f"{name}\n" in text for name in flag.names)
             assert shown != flag.hidden, flag.names
+    assert "--no-dump-on-stall    Opposite of --dump-on-stall." in text
 
 
 @given(st.lists(st.text(max_size=12) | st.sampled_from(["-np", "2", "-H", "--", "--gloo", "-p", "x"]), max_size=6))
@@ -254,7 +274,6 @@ def test_precedence_flag_file_environment_default(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "--mpi",
         "--jsrun",
         "--min-np 2",
         "--max-np 2",
@@ -263,8 +282,6 @@ def test_precedence_flag_file_environment_default(tmp_path: Path) -> None:
         "--reset-limit 1",
         "--blacklist-cooldown-range 1 2",
         "--host-discovery-script x",
-        "--mpi-args=x",
-        "--binding-args=x",
     ],
 )
 def test_flags_without_meaning_here_are_refused(line: str) -> None:
@@ -272,12 +289,16 @@ def test_flags_without_meaning_here_are_refused(line: str) -> None:
         effective_settings(values(line), "flag", {})
 
 
+def test_a_keyword_without_meaning_here_is_refused_by_its_name() -> None:
+    with pytest.raises(UnsupportedError, match=r"^horovod.run: slots cannot be honoured"):
+        effective_settings({"slots_per_host": 2}, "argument", {})
+
+
 def test_controller_of_the_file_yields_to_the_flag(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text("controller: mpi\n")
-    with pytest.raises(UnsupportedError, match="controller mpi cannot be honoured"):
-        effective_settings({"config_file": str(path)}, "flag", {})
-    effective_settings({"config_file": str(path), "use_gloo": True}, "flag", {})
+    assert effective_settings({"config_file": str(path)}, "flag", {}).settings.use_mpi
+    assert not effective_settings({"config_file": str(path), "use_gloo": True}, "flag", {}).settings.use_mpi
 
 
 def job(line: str, environ: dict[str, str]) -> Any:
@@ -307,9 +328,13 @@ def test_job_environment() -> None:
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": "gloo",
         "PYTHONUNBUFFERED": "1",
+        "PYTHONFAULTHANDLER": "1",
+        "HOROVOD_RESTART_COUNT": "0",
         "NCCL_IB_DISABLE": "1",
     }
     assert [slot.hostname for slot in made.slots] == ["localhost", "localhost"]
+    for chosen in ("", "0", "1"):
+        assert job("-np 2 x", {"PYTHONFAULTHANDLER": chosen}).environ["PYTHONFAULTHANDLER"] == chosen
 
 
 @pytest.mark.parametrize(
@@ -317,9 +342,16 @@ def test_job_environment() -> None:
     [
         ("-np 2", {}, "There is no command to run"),
         ("x", {}, "The number of processes is missing; give it with -np N"),
-        ("x", {"LSB_JOBID": "7"}, "Learning it from LSF comes in a later version."),
-        ("-np 2 x", {"LSB_JOBID": "7", "LSB_HOSTS": "b n1 n1 n2"}, "This LSF allocation has 3 hosts."),
-        ("-np 3 -H a:1,b:1 x", {}, "3 processes need 3 slots, but the hosts have 2"),
+        ("x", {"LSB_JOBID": "7"}, "The number of processes is missing; give it with -np N"),
+        ("-H a:2 x", {"LSB_JOBID": "7", "LSB_HOSTS": "b n1"}, "The number of processes is missing; give it with -np N"),
+        ("-np 4 x", {"LSB_JOBID": "7", "LSB_HOSTS": "a b b"}, "the hosts have 3 (a:1, b:2)"),
+        ("-np 2 --stdin-rank 2 x", {}, "--stdin-rank names rank 2, but the job has the ranks 0 to 1."),
+        ("-np 2 --ranks 1,2 x", {}, "--ranks names rank 2, but the job has the ranks 0 to 1."),
+        (
+            "-np 3 -H a:1,b:1 x",
+            {},
+            "slots, but the hosts have 2 (a:1, b:1). Name more slots or lower -np.",
+        ),
         ("-np 2 --hostfile /no/such/file x", {}, "The hostfile /no/such/file cannot be read"),
         ("-np 2 --config-file /no/such/file x", {}, "--config-file /no/such/file cannot be read"),
     ],

@@ -36,6 +36,8 @@ def test_hosts_option(text: str, hosts: list[Host]) -> None:
         ("h1:two", "must be an integer >= 1. Received: 'two'"),
         ("h1:99999999", "must be an integer >= 1"),
         ("h;rm -rf:1", "a host name has letters"),
+        ("me@h1:2", "write 'Host h1' and 'User me' into ~/.ssh/config"),
+        ("me@:2", "a host name has letters"),
         ("fe80::1:2", "write an IPv6 address in brackets"),
         ("[fe80::zz]:2", "is not an IPv6 address"),
         ("[fe80::1:2", "a host name has letters"),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import re
+import select
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,9 @@ from hypothesis import strategies as st
 
 from horovod._core.errors import InvalidArgumentError
 from horovod.runner.lines import LineSplitter, Piece
+from horovod.runner.look import Look, takes_colors
 from horovod.runner.output import Outlet, OutputFile, RankStream, outlets, rank_directory
+from horovod.runner.screen import Screen
 
 
 def pieces(*chunks: bytes) -> list[Piece]:
@@ -96,7 +101,7 @@ def test_what_overwrites_a_line_may_be_as_long_as_any(chunks: list[bytes]) -> No
 
 
 def test_prefix_tail_and_file(tmp_path: Path) -> None:
-    stream = RankStream(3, "stderr", tmp_path / "f")
+    stream = RankStream(3, "stderr", OutputFile(tmp_path / "f"))
     assert stream.feed(b"one\ntw") == b"[3]<stderr>:one\n"
     assert stream.feed(b"o\rthree") == b"[3]<stderr>:two\r[3]<stderr>:three"
     assert stream.finish() == b"\r[3]<stderr>:three\n"
@@ -105,11 +110,40 @@ def test_prefix_tail_and_file(tmp_path: Path) -> None:
 
 
 def test_timestamp() -> None:
-    stream = RankStream(0, "stdout", clock=lambda: 86400.0 * 365)
+    stream = RankStream(0, "stdout", look=Look(clock=lambda: 86400.0 * 365))
     prefix, _, rest = stream.feed(b"x\n").partition(b"[0]<stdout>:")
     assert rest == b"x\n"
     assert prefix.startswith((b"Fri Jan  1", b"Thu Dec 31"))
     assert prefix.endswith((b"1971", b"1970"))
+
+
+def test_what_is_not_shown_is_kept(tmp_path: Path) -> None:
+    stream = RankStream(3, "stderr", OutputFile(tmp_path / "f"), Look(shown=False))
+    assert stream.feed(b"one\rtwo\nthree") + stream.finish() == b""
+    assert list(stream.tail) == [b"two", b"three"]
+    assert (tmp_path / "f").read_bytes() == b"one\rtwo\nthree"
+
+
+def test_each_rank_has_its_color() -> None:
+    line = {rank: RankStream(rank, "stdout", look=Look(colored=True)).feed(b"x\n") for rank in range(10)}
+    assert line[0] == b"\x1b[36m[0]<stdout>:\x1b[0mx\n"
+    assert len({text.partition(b"[" + str(rank).encode() + b"]")[0] for rank, text in line.items()}) == 10
+    assert RankStream(10, "stdout", look=Look(colored=True)).feed(b"x\n").startswith(b"\x1b[36m")
+
+
+@pytest.mark.parametrize(
+    ("environ", "on_terminal", "colored"),
+    [
+        ({"TERM": "xterm"}, True, True),
+        ({"TERM": "xterm", "NO_COLOR": ""}, True, True),
+        ({"TERM": "xterm", "NO_COLOR": "0"}, True, False),
+        ({"TERM": "xterm"}, False, False),
+        ({"TERM": "dumb"}, True, False),
+        ({}, True, False),
+    ],
+)
+def test_where_colors_are_written(environ: dict[str, str], on_terminal: bool, colored: bool) -> None:
+    assert takes_colors(environ, on_terminal) is colored
 
 
 def test_the_tail_is_bounded() -> None:
@@ -169,16 +203,72 @@ def test_a_line_is_overwritten_by_its_owner_and_ended_before_others_speak() -> N
     assert shown((b"0:a", 0), (b"horovodrun: x\n", None)) == "0:a\nhorovodrun: x\n"
 
 
-def test_on_a_terminal_others_wipe_the_line_away() -> None:
+def on_a_terminal(typing: bool, *texts: tuple[bytes, object]) -> bytes:
     master, slave = os.openpty()
     with os.fdopen(slave, "w") as stream:
-        outlet = Outlet(stream)
-        for text, owner in ((b"0:10%", 0), (b"1:x\n", 1), (b"\r0:20%", 0), (b"\r\x1b[K", None)):
+        outlet = Outlet(stream, typing=typing)
+        for text, owner in texts:
             outlet.put(text, owner)
         outlet.finish_line()
         outlet.write_some()
-    assert os.read(master, 100) == b"0:10%\r\x1b[K1:x\r\n0:20%\r\x1b[K\x1b[K"
-    os.close(master)
+    try:
+        return os.read(master, 1000)
+    finally:
+        os.close(master)
+
+
+def test_where_a_person_types_others_wipe_the_line_away() -> None:
+    texts = ((b"0:10%", 0), (b"1:x\n", 1), (b"\r0:20%", 0), (b"\r\x1b[K", None))
+    assert on_a_terminal(True, *texts) == b"0:10%\r\x1b[K1:x\r\n0:20%\r\x1b[K\x1b[K"
+
+
+def test_on_a_terminal_each_line_under_way_keeps_its_place() -> None:
+    written = on_a_terminal(
+        False, (b"0:10%", (0, "o")), (b"1:5%", (1, "o")), (b"hello\n", None), (b"\r0:20%", (0, "o"))
+    )
+    assert screen_of(written) == ["hello", "0:20%", "1:5%"]
+
+
+def screen_of(written: bytes) -> list[str]:
+    """What a terminal shows after these bytes: the movements that `Screen` makes, and no others."""
+    lines, row, column = [""], 0, 0
+    for part in re.findall(rb"\x1b\[[?0-9]*[a-zA-Z]|\r\n|[\r\n]|[^\x1b\r\n]+", written):
+        if part in (b"\n", b"\r\n"):
+            row, column = row + 1, 0
+            lines += [""] * (row + 1 - len(lines))
+        elif part == b"\r":
+            column = 0
+        elif part.endswith(b"A"):
+            row -= int(part[2:-1])
+        elif part == b"\x1b[J":
+            lines[row:] = [lines[row][:column]]
+        elif not part.startswith(b"\x1b"):
+            lines[row] = lines[row][:column] + part.decode() + lines[row][column + len(part) :]
+            column += len(part)
+    return [line for line in lines if line]
+
+
+def test_progress_bars_stay_one_line_per_rank() -> None:
+    screen = Screen()
+    streams = [RankStream(rank, "stderr") for rank in range(3)]
+    written = b""
+    for step in range(1, 5):
+        for rank in (2, 0, 1):
+            written += screen.put(streams[rank].feed(b"\r%d/4 " % step), (rank, "stderr"), 24)
+        written += screen.put(b"[0]<stdout>:epoch %d\n" % step, (0, "stdout"), 24)
+    bars = [f"[{rank}]<stderr>:4/4 " for rank in range(3)]
+    epochs = [f"[0]<stdout>:epoch {step}" for step in range(1, 5)]
+    assert screen_of(written) == [*epochs, *bars]
+    written += screen.put(streams[1].feed(b"\ndone\n"), (1, "stderr"), 24) + screen.finish()
+    assert screen_of(written) == [*epochs, bars[1], "[1]<stderr>:done", bars[0], bars[2]]
+
+
+def test_lines_under_way_leave_room_and_do_not_move_the_cursor() -> None:
+    screen = Screen()
+    for rank in range(30):
+        written = screen.put(b"%02d" % rank, (rank, "stderr"), 10)
+    assert written.count(b"\n") == 8
+    assert b"\x1b[2A" not in Screen().put(b"inner\x1b[2A", (0, "stderr"), 24)
 
 
 def test_a_slow_reader_makes_the_outlet_full() -> None:
@@ -210,3 +300,48 @@ def test_a_fifo_that_nobody_reads_is_refused(tmp_path: Path) -> None:
     assert os.read(reader, 10) == b"text"
     file.close()
     os.close(reader)
+
+
+@pytest.mark.parametrize("read_s", [0.0, 5.0], ids=["that nobody reads", "that is slow"])
+def test_a_terminal_that_others_get_wraps_its_lines(read_s: float) -> None:
+    master, slave = os.openpty()
+    got = b""
+
+    def read() -> None:
+        nonlocal got
+        while select.select([master], [], [], 0.3)[0]:
+            got += os.read(master, 1 << 12)
+
+    with open(slave, "w") as stream:
+        outlet = Outlet(stream)
+        outlet.put(b"\r" + b"#" * 100_000, (0, "stderr"))
+        outlet.write_some()
+        assert outlet.waiting
+        if read_s:
+            reader = threading.Thread(target=read)
+            reader.start()
+            outlet.settle(read_s)
+            reader.join()
+            assert not outlet.waiting and got.count(b"#") == 100_000
+        else:
+            outlet.give_up()
+            read()
+        assert got.endswith(b"\x1b[?7h\r\n")
+    os.close(master)
+
+
+def test_a_terminal_that_nobody_reads_holds_nobody_up() -> None:
+    master, slave = os.openpty()
+    with open(slave, "w") as stream:
+        outlet = Outlet(stream)
+        outlet.put(b"x" * 99 + b"\n" + b"y" * 500_000 + b"\n")
+        writer = threading.Thread(target=lambda: [outlet.write_some() for _ in range(50)], daemon=True)
+        writer.start()
+        writer.join(20)
+        held_up = writer.is_alive()
+        while select.select([master], [], [], 0.3)[0]:
+            os.read(master, 1 << 16)
+        writer.join()
+        assert outlet.waiting and not held_up
+        outlet.close()
+    os.close(master)

@@ -39,6 +39,11 @@ def test_every_flag_is_itself_although_another_begins_with_it() -> None:
                 assert flags.split([name])[0][0] == name
 
 
+@pytest.mark.parametrize(("word", "flag"), [("--check", "--check-build"), ("--reset", "--reset-limit")])
+def test_a_beginning_of_upstream_s_flag_means_that_one(word: str, flag: str) -> None:
+    assert flags.split([word, "1"])[0][0] == flag
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -68,6 +73,9 @@ def test_mistakes_are_answered_with_what_was_meant(line: str, message: str) -> N
         ("python mine.py -np 4 --epochs 3", "Write: horovodrun -np 4 python mine.py --epochs 3"),
         ("mine.py -n 2", "Write: horovodrun -n 2 mine.py"),
         ("python mine.py -n many", "Write: horovodrun -np 2 python mine.py -n many"),
+        ("2 python mine.py", "Write: horovodrun -np 2 python mine.py"),
+        ("-m mine --epochs 3", "Write: horovodrun -np 2 -m mine --epochs 3"),
+        ("-m mine -np 4", "Write: horovodrun -np 4 -m mine"),
     ],
 )
 def test_a_missing_number_of_processes_is_answered_with_the_line_to_write(line: str, remedy: str) -> None:

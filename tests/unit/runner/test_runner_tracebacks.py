@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 
 import horovod
+from horovod.runner.job import effective_settings, make_job
+from horovod.runner.launchers.base import Surroundings
+from horovod.runner.launchers.destinations import rank_streams
 from horovod.runner.output import RankStream
 from horovod.runner.tracebacks import KnownTracebacks, TracebackFilter
 
@@ -56,6 +60,11 @@ def test_frames_of_horovod_are_left_out_of_its_own_errors(chunk: int) -> None:
     assert written(KnownTracebacks(), 0, LOST, chunk) == LOST_SHORT
 
 
+def test_one_frame_is_one() -> None:
+    whole = LOST.replace(f'  File "{OWN}/_core/life/waiting.py", line 7, in run\n    raise error\n', "")
+    assert "\n  ... 1 frame of Horovod itself; --verbose shows it\n" in written(KnownTracebacks(), 0, whole)
+
+
 def test_frames_of_horovod_stay_where_the_error_is_not_its_own() -> None:
     text = LOST.replace("horovod._core.errors.PeerLostError: rank 1 (pid 7) died", "KeyError: 'a bug'")
     assert written(KnownTracebacks(), 0, text) == text
@@ -84,6 +93,14 @@ def test_the_last_words_of_a_rank_keep_the_whole() -> None:
 def test_what_is_no_whole_traceback_is_shown_as_it_is(text: str) -> None:
     whole = text if text.endswith("\n") else text + "\n"
     assert written(KnownTracebacks(), 0, text) == whole
+
+
+def test_a_rank_that_is_not_shown_has_short_last_words_that_nobody_is_referred_to() -> None:
+    job = make_job(effective_settings({"num_proc": 2, "shown_ranks": (1,)}, "flag", {}), ("x",), {}, "/")
+    (_, hidden), (_, shown) = rank_streams(job, None, Surroundings(io.StringIO(), io.StringIO()))
+    assert hidden.feed(LOST.encode()) == b""
+    assert b"\n".join(hidden.tail).decode() == LOST_SHORT.rstrip()
+    assert b"the same traceback" not in shown.feed(LOST.encode())
 
 
 def test_a_chain_of_exceptions() -> None:

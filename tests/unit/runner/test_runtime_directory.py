@@ -7,12 +7,13 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from horovod.runner import runtime_directory
+from horovod.runner import keeper, runtime_directory
 
 NOBODY = 65534
 HOME = f"horovodrun-{os.getuid()}"
@@ -186,3 +187,26 @@ def test_a_relative_place_is_passed_over(base: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("XDG_RUNTIME_DIR", "run")
     (base / "run").mkdir(mode=0o700)
     assert all(place.is_absolute() for place in runtime_directory._bases())
+
+
+def test_two_may_remove_a_directory_at_once(base: Path) -> None:
+    for _ in range(20):
+        mine = runtime_directory.create()
+        for number in range(30):
+            (mine.path / str(number)).mkdir()
+            (mine.path / str(number) / "file").touch()
+        other = threading.Thread(target=keeper.remove, args=[str(mine.path)])
+        other.start()
+        mine.remove()
+        other.join()
+        assert os.listdir(base) == []
+
+
+def test_a_directory_that_stays_is_told(
+    base: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = runtime_directory.create()
+    monkeypatch.setattr(keeper, "remove", lambda directory: None)
+    mine.remove()
+    assert caplog.messages == [f"{mine.path} cannot be removed; remove it by hand."]
+    assert mine.path.exists()

@@ -69,6 +69,14 @@ def test_no_framework_is_imported() -> None:
     assert done.stdout == "[]\n"
 
 
+def test_words_for_another_program_are_not_swallowed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "horovod", "-np", "2", "true"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Received: -np. Jobs are started by horovodrun" in done.stderr
+
+
 def test_tensorflow_has_a_version_under_any_of_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
     def version(name: str) -> str:
         if name != "tensorflow-cpu":
@@ -77,3 +85,13 @@ def test_tensorflow_has_a_version_under_any_of_its_names(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(importlib.metadata, "version", version)
     assert {f.name: f.version for f in usable.frameworks()}["TensorFlow"] == "2.99"
+
+
+def test_check_build_names_a_missing_core() -> None:
+    environ = {**os.environ, "HOROVOD_LIBRARY": "/nowhere.so"}
+    words = [sys.executable, "-m", "horovod.runner", "--check-build"]
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.startswith(f"Horovod v{horovod.__version__}:\n\nAvailable Frameworks:\n    [")
+    assert done.stdout.count("    [ ] Gloo\n") == 2
+    (host,) = [line for line in done.stdout.splitlines() if line.startswith("    [ ] host")]
+    assert "/nowhere.so: no such file" in host

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import signal
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Callable, Optional, TextIO
+from collections.abc import Sequence
+from typing import Callable, NamedTuple, Optional, TextIO
 
 from horovod.runner.job import Job
 from horovod.runner.report import Exit, culprit, story
 from horovod.runner.shipment import Shipment
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """How a job ended.
 
     Attributes:
@@ -70,9 +69,13 @@ class Outcome:
             return self.message
         return story(self.exits, found, with_last_lines=self.last_word != found.rank)
 
+    def ended_for_good(self, signals: Sequence[int]) -> Outcome:
+        """The same, for a job that would be started again: whoever sent one of these signals while it was cleared up
+        wants it to end."""
+        return self._replace(interrupted=signals[0]) if signals and self.exit_code else self
 
-@dataclass(frozen=True)
-class Surroundings:
+
+class Surroundings(NamedTuple):
     """What a launcher needs of the process it runs in.
 
     Attributes:
@@ -91,6 +94,22 @@ class Surroundings:
     dump_signal: int = 0
 
 
+class Station(NamedTuple):
+    """Ranks of one host as they would be started.
+
+    Attributes:
+        host: its name.
+        ranks: on it.
+        way: how they are started there, in words.
+        here: the launcher starts them itself.
+    """
+
+    host: str
+    ranks: tuple[int, ...]
+    way: str
+    here: bool
+
+
 class Launcher(ABC):
     """Runs jobs of one kind."""
 
@@ -104,6 +123,14 @@ class Launcher(ABC):
 
         Raises:
             InvalidArgumentError: something that was asked for cannot be done here.
+        """
+
+    @abstractmethod
+    def stations(self, job: Job) -> list[Station]:
+        """Where the ranks would be started, and how. Starts nothing.
+
+        Raises:
+            InvalidArgumentError: they could not be started, as far as this machine can tell.
         """
 
     @abstractmethod

@@ -23,11 +23,13 @@ class Entry(NamedTuple):
     Attributes:
         name: in messages.
         module, class_name: where it is.
+        asked_by: the setting without which it is not considered, and with which no other is; empty: none.
     """
 
     name: str
     module: str
     class_name: str
+    asked_by: str = ""
 
     def load(self) -> Launcher:
         """The launcher itself."""
@@ -36,6 +38,7 @@ class Entry(NamedTuple):
 
 
 ENTRIES: Final = (
+    Entry("by mpirun", "horovod.runner.launchers.mpirun", "MpirunLauncher", "use_mpi"),
     Entry("on this machine", "horovod.runner.launchers.local", "LocalLauncher"),
     Entry("over ssh", "horovod.runner.launchers.ssh", "SshLauncher"),
 )
@@ -49,7 +52,8 @@ def choose(job: Job) -> Launcher:
         InvalidArgumentError: something that was asked for cannot be done here.
     """
     reasons = []
-    for entry in ENTRIES:
+    asked = [entry for entry in ENTRIES if entry.asked_by and getattr(job.settings, entry.asked_by)]
+    for entry in asked or (entry for entry in ENTRIES if not entry.asked_by):
         launcher = entry.load()
         reason = launcher.why_not(job)
         if not reason:

@@ -5,12 +5,16 @@ Used by `local` and `ssh`.
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
+from typing import TextIO
 
 from horovod._core.errors import InvalidArgumentError
 from horovod.runner.job import Job
-from horovod.runner.output import RankStream, rank_directory
+from horovod.runner.launchers.base import Surroundings
+from horovod.runner.look import Look, takes_colors
+from horovod.runner.output import OutputFile, RankStream, rank_directory
 from horovod.runner.tracebacks import KnownTracebacks, TracebackFilter
 
 
@@ -51,22 +55,41 @@ def make_timeline_folder(path: str, cwd: str) -> None:
             ) from error
 
 
-def rank_streams(job: Job, base: Path | None) -> list[tuple[RankStream, RankStream]]:
+def rank_streams(job: Job, base: Path | None, surroundings: Surroundings) -> list[tuple[RankStream, RankStream]]:
     """What reads stdout and stderr of each rank, in order of ranks.
 
     Args:
         job: whose ranks.
         base: see `output_directory`.
+        surroundings: where the output is shown.
     """
     known = None if job.settings.verbose else KnownTracebacks()
     clock = time.time if job.settings.prefix_output_with_timestamp else None
+    ways = {"stdout": surroundings.stdout, "stderr": surroundings.stderr}
+    colored = {name: takes_colors(job.environ, _is_terminal(way)) for name, way in ways.items()}
+    chosen = job.settings.shown_ranks
     found = []
     for slot in job.slots:
         place = rank_directory(base, slot.rank, job.size) if base else None
+        shown = chosen is None or slot.rank in (*chosen, job.settings.stdin_rank)
         stdout, stderr = (
-            RankStream(slot.rank, name, place / name if place else None, clock) for name in ("stdout", "stderr")
+            RankStream(
+                slot.rank,
+                name,
+                OutputFile(place / name, more=job.restart > 0) if place else None,
+                Look(shown, colored[name], slot.rank == job.settings.stdin_rank, clock),
+            )
+            for name in ways
         )
+        # Nobody can be referred to a traceback that is not shown.
         if known is not None:
-            stderr.shorten_tracebacks(TracebackFilter(slot.rank, known))
+            stderr.shorten_tracebacks(TracebackFilter(slot.rank, known if shown else KnownTracebacks()))
         found.append((stdout, stderr))
     return found
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    try:
+        return os.isatty(stream.fileno())
+    except (OSError, ValueError, AttributeError):
+        return False

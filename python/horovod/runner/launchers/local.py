@@ -7,27 +7,27 @@ and gives each rank its variables; `supervision` then follows the ranks to their
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
 
+from horovod._dumps.places import signal_number
 from horovod.runner import limits, runtime_directory
 from horovod.runner.arrivals import DirectoryArrivals
+from horovod.runner.collecting import Collecting
 from horovod.runner.command import executable
 from horovod.runner.cores import threads_per_rank
-from horovod.runner.hang import hang_desk
+from horovod.runner.hang import HangDesk, hang_desk, hosts_of, wanted
 from horovod.runner.job import Job
 from horovod.runner.launchers import local_checks
-from horovod.runner.launchers.base import Launcher, Outcome, Surroundings
+from horovod.runner.launchers.base import Launcher, Outcome, Station, Surroundings
 from horovod.runner.launchers.destinations import make_timeline_directory, output_directory, rank_streams
 from horovod.runner.launchers.places import is_local, rank_environ, with_one_name_here
 from horovod.runner.limits import Limits, allowed_descriptors
 from horovod.runner.process import RankProcesses, RankSpec
 from horovod.runner.runtime_directory import JobDirectory
-from horovod.runner.shipment import Shipment
 from horovod.runner.supervision import Source, Stream, Supervision
 
 _log = logging.getLogger("horovod.runner")
@@ -49,13 +49,18 @@ class LocalLauncher(Launcher):
         local_checks.refuse_impossible(job)
         return local_checks.remarks(job)
 
+    def stations(self, job: Job) -> list[Station]:
+        program, _ = executable(job.command, job.environ.get("PATH"), job.cwd)
+        ranks = tuple(range(job.size))
+        return [Station(with_one_name_here(job.slots)[0].hostname, ranks, f"on this machine, by {program}", True)]
+
     def run(self, job: Job, surroundings: Surroundings) -> Outcome:
         program, words = executable(job.command, job.environ.get("PATH"), job.cwd)
-        job = dataclasses.replace(job, command=words, slots=with_one_name_here(job.slots))
+        job = job._replace(command=words, slots=with_one_name_here(job.slots))
         base = output_directory(job)
         make_timeline_directory(job)
         _log.info("%s", local_checks.summary(job))
-        with allowed_descriptors(job.size) as open_files:
+        with allowed_descriptors(job.size) as open_files, _keyboard(job):
             return self._run_here(job, (program, *words), base, open_files, surroundings)
 
     def _run_here(
@@ -65,9 +70,9 @@ class LocalLauncher(Launcher):
         try:
             with contextlib.ExitStack() as undo:
                 environ = _environ(job, directory)
-                hang = hang_desk(job, directory.path)
+                hang = _hang_desk(job, directory.path)
                 undo.callback(lambda: hang.close(set()) if hang else None)
-                ranks = _Ranks(job, base, surroundings.shipment)
+                ranks = _Ranks(job, base, surroundings)
                 undo.callback(ranks.close)
                 processes = RankProcesses(command, environ, ranks.specs, job.cwd, directory, open_files)
                 undo.callback(processes.close)
@@ -78,6 +83,24 @@ class LocalLauncher(Launcher):
             return supervision.run()
         finally:
             directory.remove()
+
+
+def _keyboard(job: Job) -> contextlib.AbstractContextManager[None]:
+    """A terminal that a rank may read."""
+    if job.settings.stdin_rank is None:
+        return contextlib.nullcontext()
+
+    from horovod.runner import keyboard  # other jobs start without it
+
+    return keyboard.lent(0)
+
+
+def _hang_desk(job: Job, directory: Path) -> HangDesk | None:
+    """Where dumps come together; None where nothing could come to it."""
+    if not wanted(job):
+        return None
+    number = signal_number(job.settings.dump_signal)
+    return hang_desk(job, Collecting(directory, number, hosts_of(job), job.size, job.cwd), directory)
 
 
 def _environ(job: Job, directory: JobDirectory) -> dict[str, str]:
@@ -96,25 +119,33 @@ class _Ranks:
         streams: by the read end of each pipe.
     """
 
-    def __init__(self, job: Job, base: Path | None, shipment: Shipment | None) -> None:
+    def __init__(self, job: Job, base: Path | None, surroundings: Surroundings) -> None:
+        shipment = surroundings.shipment
         self.specs: list[RankSpec] = []
         self.streams: dict[Source, Stream] = {}
         self._read_fds: list[int] = []
         with contextlib.ExitStack() as self._undo:
-            for slot, streams in zip(job.slots, rank_streams(job, base)):
+            for slot, streams in zip(job.slots, rank_streams(job, base, surroundings)):
                 stdout_fd, stderr_fd = map(self._pipe, streams)
+                stdin_fd = self._copy(0) if slot.rank == job.settings.stdin_rank else -1
                 variables = rank_environ(slot)
                 function_fd = result_fd = -1
                 if shipment is not None:
                     function_fd, result_fd = shipment.function_fd, self._pipe(shipment.expect(slot.rank))
                     variables.update(shipment.variables(result_fd))
-                self.specs.append(RankSpec(slot.rank, variables, stdout_fd, stderr_fd, function_fd, result_fd))
+                fds = (stdout_fd, stderr_fd, function_fd, result_fd, stdin_fd)
+                self.specs.append(RankSpec(slot.rank, variables, *fds))
             self._undo.pop_all()
 
     def close(self) -> None:
         """Closes the read ends, when nobody is to read them after all."""
         for fd in self._read_fds:
             os.close(fd)
+
+    def _copy(self, fd: int) -> int:
+        copied = os.dup(fd)
+        self._undo.callback(os.close, copied)
+        return copied
 
     def _pipe(self, stream: Stream) -> int:
         read_fd, write_fd = os.pipe()

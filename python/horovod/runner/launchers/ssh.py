@@ -7,10 +7,11 @@ has said that it can; `supervision` then follows them to their end.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
+import logging
 import os
 import secrets
+import shlex
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
@@ -18,9 +19,11 @@ from pathlib import Path
 from typing import Any, Final, Optional
 
 from horovod._core.errors import InvalidArgumentError
+from horovod._dumps.places import signal_number
 from horovod._net.secret import new_secret
+from horovod.runner.hang import hang_desk, wanted
 from horovod.runner.job import Job
-from horovod.runner.launchers.base import Launcher, Outcome, Surroundings
+from horovod.runner.launchers.base import Launcher, Outcome, Station, Surroundings
 from horovod.runner.launchers.destinations import output_directory, rank_streams
 from horovod.runner.launchers.places import is_local, rank_environ, with_one_name_here
 from horovod.runner.limits import allowed_descriptors
@@ -28,10 +31,13 @@ from horovod.runner.remote import addresses, ssh_command
 from horovod.runner.remote.fleet import BoardArrivals, Fleet
 from horovod.runner.remote.gathering import Gathering
 from horovod.runner.remote.host_variables import travelling
+from horovod.runner.remote.hosts_dumps import HostsDumps
 from horovod.runner.remote.link import Link, State, Way
 from horovod.runner.supervision import Source, Stream, Supervision
 
 _LEAST_PATIENCE_S: Final = 1.0
+
+_log: Final = logging.getLogger("horovod.runner")
 
 
 class SshLauncher(Launcher):
@@ -49,10 +55,22 @@ class SshLauncher(Launcher):
         identity = job.settings.ssh_identity_file
         if identity and not os.path.exists(identity):
             raise InvalidArgumentError(f"--ssh-identity-file {identity} does not exist.")
+        if job.settings.stdin_rank is not None:
+            raise InvalidArgumentError(
+                "--stdin-rank works when all ranks are on this machine: nothing carries what you type to other hosts. "
+                "Debug there with one that listens on a port, such as debugpy."
+            )
         return []
 
+    def stations(self, job: Job) -> list[Station]:
+        ways = _ways(job._replace(slots=with_one_name_here(job.slots)))
+        return [
+            Station(way.host, tuple(slot.rank for slot in way.slots), f"by {shlex.join(way.words)}", is_local(way.host))
+            for way in ways
+        ]
+
     def run(self, job: Job, surroundings: Surroundings) -> Outcome:
-        job = dataclasses.replace(job, slots=with_one_name_here(job.slots))
+        job = job._replace(slots=with_one_name_here(job.slots))
         base = output_directory(job)
         ways = _ways(job)
         # Three descriptors for each host, and two for each rank whose output goes to files.
@@ -68,10 +86,20 @@ def _run(job: Job, ways: Sequence[Way], base: Optional[Path], surroundings: Surr
         if trouble is not None:
             return trouble
         streams = _streams(job, base, surroundings)
+        _tell_of_hosts(fleet)
+        hang = hang_desk(job, HostsDumps(fleet.links)) if wanted(job) else None
         fleet.go()
-        supervision = Supervision(job, fleet, streams, BoardArrivals(fleet), surroundings)
+        supervision = Supervision(job, fleet, streams, BoardArrivals(fleet), surroundings, hang)
         undo.pop_all()  # from here on it is its own
     return supervision.run()
+
+
+def _tell_of_hosts(fleet: Fleet) -> None:
+    """What the agents have found, before the ranks start."""
+    for link in fleet.links:
+        _log.info("%s: %s", link.way.host, link.ready["summary"])
+        for text in link.ready["remarks"]:
+            _log.warning("%s: %s", link.way.host, text)
 
 
 def _ways(job: Job) -> list[Way]:
@@ -128,6 +156,9 @@ def _part(job: Job, link: Link, common: Mapping[str, str], address: str, functio
         "ranks": [{"rank": slot.rank, "env": rank_environ(slot)} for slot in link.way.slots],
         "interfaces": list(job.settings.network_interfaces or ()),
         "function": function,
+        "affinity": list(job.settings.thread_affinity or ()),
+        "dumps": wanted(job),
+        "dump_signal": signal_number(job.settings.dump_signal),
     }
 
 
@@ -163,7 +194,7 @@ def _addresses(fleet: Fleet) -> dict[Link, str]:
 def _streams(job: Job, base: Optional[Path], surroundings: Surroundings) -> dict[Source, Stream]:
     """What the output of each rank is fed to."""
     found: dict[Source, Stream] = {}
-    for pair in rank_streams(job, base):
+    for pair in rank_streams(job, base, surroundings):
         for stream in pair:
             found[stream.rank, stream.name] = stream
     if surroundings.shipment is not None:

@@ -3,19 +3,16 @@
 It gets the job over its standard input, starts the ranks of its host by a keeper (`process`), and says over its
 standard output what they write and how they end. It decides nothing. When its input ends, or nothing is heard from the
 launcher for some seconds, which has not said that it pauses, the launcher is gone and it kills everything; when it is
-killed itself, the keeper does.
+killed itself, or stopped for some seconds, the keeper does.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import functools
 import os
 import signal
 import socket
 import sys
-import termios
 import time
 from typing import Any, Final, Optional
 
@@ -23,16 +20,17 @@ import horovod
 from horovod._core.errors import HorovodError
 from horovod._net.failures import ProtocolError
 from horovod._net.identity import host_identity
-from horovod.runner import standard_streams
+from horovod.runner import orphans, standard_streams
 from horovod.runner.crew import Done, Event, Exited, Refused, Started
 from horovod.runner.process import RankProcesses
-from horovod.runner.remote import addresses, frames, messages, orphans
+from horovod.runner.remote import addresses, frames, messages
 from horovod.runner.remote.board import Board
 from horovod.runner.remote.channel import Channel
+from horovod.runner.remote.dump_post import DumpPost
 from horovod.runner.remote.loop import Loop
+from horovod.runner.remote.outflow import Outflow
 from horovod.runner.remote.workplace import Workplace
 
-WINDOW_BYTES: Final = 1 << 18  # of output that the launcher has not taken yet
 _LAST_OUTPUT_S: Final = 1.0  # pipes that somebody outside the job still holds open are given up after that
 _LAST_WORD_S: Final = 5.0
 _BUSY_BYTES: Final = 1 << 20  # queued for the launcher: then no rank may post more
@@ -56,7 +54,8 @@ class Agent:
         self._rank_of_group: dict[int, int] = {}
         self._group_of_visitor: dict[int, int] = {}  # of processes that have come to the board
         self._heard = False
-        self._credit_bytes = WINDOW_BYTES
+        self._outflow: Optional[Outflow] = None
+        self._dumps: Optional[DumpPost] = None
         self._held = False
         self._last_output_s: Optional[float] = None
         self._lost_keeper = False
@@ -69,10 +68,13 @@ class Agent:
     def run(self) -> int:
         """Returns the exit code when the job is over."""
         while self._code is None:
-            left_s = None if self._last_output_s is None else max(0.0, self._last_output_s - time.monotonic())
-            self._loop.turn(left_s)
-            if left_s == 0.0:
-                self._read_rests()
+            dues_s = (self._last_output_s, self._dumps.next_s() if self._dumps else None)
+            due_s = min((each for each in dues_s if each is not None), default=None)
+            self._loop.turn(None if due_s is None else max(0.0, due_s - time.monotonic()))
+            if self._dumps is not None:
+                self._dumps.look()
+            if self._last_output_s is not None and time.monotonic() >= self._last_output_s and self._outflow:
+                self._outflow.end()
             if self._last_output_s is not None and not (self._work and self._work.pipes):
                 self._say_done()
         return self._code
@@ -81,12 +83,23 @@ class Agent:
         """Ends every process of the job and removes what was made for it."""
         if self._processes is not None:
             self._processes.close()
+        if self._dumps is not None:
+            self._dumps.close()
         if self._board is not None:
             self._board.close()
         if self._work is not None:
             self._work.close()
         self._channel.close()
         self._loop.close()
+
+    def terminate(self) -> None:
+        """On SIGTERM. Before there is a keeper, nobody else would remove what was made here: the loop ends, at the next
+        tick at the latest. Afterwards the keeper does it, and sees to it that no rank holds that up."""
+        if self._processes is None:
+            self._code = 128 + signal.SIGTERM
+            return
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def _on_end(self, reason: str) -> None:
         if self._job is None and not self._heard:
@@ -115,6 +128,8 @@ class Agent:
 
     def _tick(self) -> None:
         self._channel.tick()
+        if self._processes is not None:
+            self._processes.beat()
         self._hold()
 
     def _hold(self) -> None:
@@ -155,10 +170,14 @@ class Agent:
             self._function = None
             count = len(job["ranks"])
             self._board = Board(self._loop, self._work.directory.lock_fd, count, self._forward, self._seen)
+            self._outflow = Outflow(self._loop, self._channel.send, self._work.pipes)
+            if job["dumps"]:
+                ranks = {member["rank"] for member in job["ranks"]}
+                self._dumps = DumpPost(self._loop, self._channel, self._work.collecting(), ranks)
         except (HorovodError, OSError) as error:
             self._say("refused", why=str(error)[: 1 << 13])
         else:
-            self._say("ready")
+            self._say("ready", **self._work.sharing())
 
     def _on_go(self) -> None:
         if self._work is None or self._board is None or self._processes is not None:
@@ -168,8 +187,10 @@ class Agent:
         except OSError as error:
             self._say("refused", why=str(error)[: 1 << 13])
             return
+        self._processes.beat()  # from here on its keeper watches over this process
         self._loop.watch(self._processes.fileno(), self._on_events)
-        self._read_pipes()
+        if self._outflow is not None:
+            self._outflow.watch()
 
     def _on_signal(self, number: int, ranks: list[int]) -> None:
         if self._processes is not None:
@@ -185,8 +206,12 @@ class Agent:
         self._channel.patient = expected
 
     def _on_credit(self, bytes: int) -> None:
-        self._credit_bytes = min(WINDOW_BYTES, self._credit_bytes + bytes)
-        self._read_pipes()
+        if self._outflow is not None:
+            self._outflow.credit(bytes)
+
+    def _on_dump(self, round: int) -> None:
+        if self._dumps is not None:
+            self._dumps.ask(round)
 
     def _on_events(self) -> None:
         if self._processes is not None:
@@ -204,12 +229,12 @@ class Agent:
         elif isinstance(event, Exited):
             # Clocks of hosts differ; how long ago it was does not.
             age_s = max(0.0, time.monotonic() - event.at_s)
-            self._say("exited", rank=event.rank, status=event.status, age=age_s, how=event.how)
+            self._say("exited", rank=event.rank, status=event.status, age=age_s, how=event.how, peak=event.peak_bytes)
+            if self._dumps is not None:
+                self._dumps.ended(event.rank)
         elif isinstance(event, Done) and self._processes is not None:
             self._loop.watch(self._processes.fileno(), None)
             self._lost_keeper = event.lost
-            if event.lost:
-                orphans.kill_all()
             self._last_output_s = time.monotonic() + _LAST_OUTPUT_S
 
     def _say_done(self) -> None:
@@ -217,40 +242,6 @@ class Agent:
         self._say("done", lost=self._lost_keeper)
         self._loop.until(lambda: not self._channel.waiting or not self._channel.open, time.monotonic() + _LAST_WORD_S)
         self._code = 0
-
-    def _read_pipes(self) -> None:
-        """Reads what ranks write for as long as the launcher takes it."""
-        for fd in list(self._work.pipes) if self._work is not None else ():
-            self._loop.watch(fd, functools.partial(self._read, fd) if self._credit_bytes > 0 else None)
-
-    def _read(self, fd: int) -> None:
-        if self._work is None or fd not in self._work.pipes or self._credit_bytes <= 0:
-            return
-        data = os.read(fd, frames.MAX_OUTPUT_BYTES)
-        self._pass_on(fd, data)
-        if self._credit_bytes <= 0:
-            self._read_pipes()
-
-    def _read_rests(self) -> None:
-        """What lies in the pipes now, and no more: whoever holds them open outside the job may write for ever."""
-        for fd in list(self._work.pipes) if self._work is not None else ():
-            count = int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
-            while count > 0:
-                data = os.read(fd, min(count, frames.MAX_OUTPUT_BYTES))
-                self._pass_on(fd, data)
-                count -= len(data)
-            self._pass_on(fd, b"")
-
-    def _pass_on(self, fd: int, data: bytes) -> None:
-        if self._work is None:
-            return
-        rank, stream = self._work.pipes[fd]
-        self._channel.send(frames.output_frame(rank, stream, data))
-        self._credit_bytes -= len(data)
-        if not data:
-            self._loop.watch(fd, None)
-            del self._work.pipes[fd]
-            os.close(fd)
 
     def _forward(self, text: str) -> None:
         self._channel.send(frames.frame(frames.POST, text.encode()))
@@ -298,6 +289,7 @@ def main() -> int:
     except PermissionError:
         sys.stderr.write("The agent's standard input is a file: what starts it does not pass the launcher's on.\n")
         return 1
+    signal.signal(signal.SIGTERM, lambda *_: agent.terminate())
     try:
         return agent.run()
     finally:

@@ -2,7 +2,8 @@
 
 Used by `agent`. Who connects hears every entry that stands, a Ready, then each new one. Who posts is answered by the
 entry that stands under that key, sooner or later: the launcher is the judge. Nothing here blocks or waits for anybody:
-an entry is kept once, however many clients still have to read it.
+an entry is kept once, however many clients still have to read it. An entry that is forgotten meanwhile is still read by
+those who were there before.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from collections import deque
 from typing import Callable, Final
 
 from horovod._net.failures import ProtocolError
 from horovod._net.handshake.messages import ON_A_BOARD, FrameReader, Post, Ready, frame
 from horovod._net.identity import peer_credentials
-from horovod.runner.remote.entries import key_of
+from horovod._net.meeting.entries import Standing, key_of, size_of
 from horovod.runner.remote.loop import Loop
 
 SOCKET: Final = "board"
@@ -51,9 +53,7 @@ class Board:
         self._most_clients = ranks * _CLIENTS_PER_RANK + _OTHER_CLIENTS
         self.forward = forward
         self.seen = seen
-        self.log: list[bytes] = []
-        self._ends = [0]  # bytes of the log before each entry, and at its end
-        self._keys: set[str] = set()
+        self.standing = Standing()
         self._clients: set[_Client] = set()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
@@ -69,23 +69,9 @@ class Board:
 
     def stand(self, text: str) -> None:
         """The judge says that this entry stands."""
-        key = key_of(text)
-        if key is None or key in self._keys:
-            return
-        self._keys.add(key)
-        data = frame(Post(text))
-        self.log.append(data)
-        self._ends.append(self._ends[-1] + len(data))
-        for client in list(self._clients):
-            client.look()
-
-    def knows(self, key: str) -> bool:
-        """An entry stands under this key."""
-        return key in self._keys
-
-    def bytes_since(self, entry: int) -> int:
-        """How long the log is from this entry on."""
-        return self._ends[-1] - self._ends[entry]
+        if self.standing.add(text):
+            for client in list(self._clients):
+                client.tell(text)
 
     def hold(self, held: bool) -> None:
         """While held, no client is listened to: the way to the judge is full."""
@@ -117,7 +103,7 @@ class Board:
 
 
 class _Client:
-    """One connection: where it is in the log, and what it has sent so far."""
+    """One connection: what it still has to read, and what it has sent so far."""
 
     def __init__(self, board: Board, loop: Loop, connection: socket.socket, pid: int) -> None:
         self._board = board
@@ -126,16 +112,19 @@ class _Client:
         self._pid = pid
         self._reader = FrameReader(ON_A_BOARD)
         self._pending = bytearray()  # on its way to the client
-        self._next = 0  # the entry of the log to be sent then
-        self._stood = len(board.log)  # before it came: not held against it, and followed by a Ready
+        self._stood = deque(board.standing)  # before it came: not held against it, and followed by a Ready
+        self._news: deque[str] = deque()
+        self._behind_bytes = 0  # of the news
         self._held = False
         self._told_ready = False
         board.seen(pid, True)
-        self.look()
+        self._watch()
 
-    def look(self) -> None:
-        """Something new may stand."""
-        if self._board.bytes_since(max(self._next, self._stood)) > MAX_BEHIND_BYTES:
+    def tell(self, text: str) -> None:
+        """An entry stands now."""
+        self._news.append(text)
+        self._behind_bytes += size_of(text)
+        if self._behind_bytes > MAX_BEHIND_BYTES:
             _log.warning("A process (pid %d) does not read the job's board, and was cut off from it.", self._pid)
             self.close()
         self._watch()
@@ -155,7 +144,7 @@ class _Client:
 
     def _watch(self) -> None:
         if self._connection.fileno() >= 0:
-            more = self._pending or self._next < len(self._board.log) or not self._told_ready
+            more = self._pending or self._news or not self._told_ready
             read, write = None if self._held else self._read, self._write if more else None
             self._loop.watch(self._connection.fileno(), read, write)
 
@@ -181,7 +170,7 @@ class _Client:
         key = key_of(text)
         if key is None:
             raise ProtocolError("What it posted is not key=value.")
-        if not self._board.knows(key):  # else it has heard, or will hear, what stands there
+        if self._board.standing.takes(key):  # else it has heard, or will hear, what stands there
             self._board.forward(text)
 
     def _write(self) -> None:
@@ -197,11 +186,14 @@ class _Client:
 
     def _fill(self) -> None:
         while len(self._pending) < _WRITE_BYTES:
-            if self._next == self._stood and not self._told_ready:
+            if self._stood:
+                self._pending += frame(Post(self._stood.popleft()))
+            elif not self._told_ready:
                 self._pending += frame(Ready())
                 self._told_ready = True
-            elif self._next < len(self._board.log):
-                self._pending += self._board.log[self._next]
-                self._next += 1
+            elif self._news:
+                text = self._news.popleft()
+                self._behind_bytes -= size_of(text)
+                self._pending += frame(Post(text))
             else:
                 return

@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final, Optional
 
+from horovod._net.meeting.entries import Judge
 from horovod.runner.crew import Done, Event, Exited, HostLost
 from horovod.runner.remote.beats import Beats
-from horovod.runner.remote.entries import Judge
 from horovod.runner.remote.link import Link, State, Way
 from horovod.runner.remote.loop import Loop
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from horovod._net.failures import ProtocolError
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 MARK: Final = b"\x00horovod-agent\x00"
 MAX_NOISE_BYTES: Final = 1 << 16  # what may come before the mark
 
@@ -27,11 +27,21 @@ OUTPUT: Final = 3  # of the agent: rank u32, stream u8, bytes; none: the stream 
 FUNCTION: Final = 4  # of the launcher: a piece of the function of horovod.run
 POST: Final = 5  # an entry for the board, or one that stands there
 BEAT: Final = 6  # I am alive
+DUMP: Final = 7  # of the agent: rank u32, its dump as JSON
 
 MAX_OUTPUT_BYTES: Final = 1 << 16
 MAX_FUNCTION_BYTES: Final = 1 << 18
+MAX_DUMP_BYTES: Final = 1 << 17
 _OUTPUT: Final = struct.Struct(">IB")
-FROM_AGENT: Final = {HELLO: 1 << 12, CONTROL: 1 << 16, OUTPUT: MAX_OUTPUT_BYTES + _OUTPUT.size, POST: 4096, BEAT: 0}
+_DUMP: Final = struct.Struct(">I")
+FROM_AGENT: Final = {
+    HELLO: 1 << 12,
+    CONTROL: 1 << 16,
+    OUTPUT: MAX_OUTPUT_BYTES + _OUTPUT.size,
+    POST: 4096,
+    BEAT: 0,
+    DUMP: MAX_DUMP_BYTES + _DUMP.size,
+}
 FROM_LAUNCHER: Final = {CONTROL: 1 << 24, FUNCTION: MAX_FUNCTION_BYTES, POST: 4096, BEAT: 0}
 
 _HEADER: Final = struct.Struct(">IB")
@@ -57,6 +67,22 @@ def output_of(body: bytes) -> tuple[int, int, bytes]:
         raise ProtocolError(f"An output frame of {len(body)} bytes cannot be.")
     rank, stream = _OUTPUT.unpack_from(body)
     return rank, stream, body[_OUTPUT.size :]
+
+
+def dump_frame(rank: int, text: bytes) -> bytes:
+    """The dump of a rank."""
+    return frame(DUMP, _DUMP.pack(rank) + text)
+
+
+def dump_of(body: bytes) -> tuple[int, bytes]:
+    """Rank and text of a DUMP frame.
+
+    Raises:
+        ProtocolError: it is too short.
+    """
+    if len(body) < _DUMP.size:
+        raise ProtocolError(f"A dump frame of {len(body)} bytes cannot be.")
+    return _DUMP.unpack_from(body)[0], body[_DUMP.size :]
 
 
 class Reader:

@@ -74,7 +74,9 @@ class Gathering:
             if fd == self._fleet.fileno():
                 self._fleet.turn()
             else:
-                self._signals += self._surroundings.take_signals()
+                # Nothing runs yet whose dumps could be wanted.
+                numbers = self._surroundings.take_signals()
+                self._signals += [number for number in numbers if number != self._surroundings.dump_signal]
 
     def _say(self, waiting: list[str]) -> None:
         """One line, once, when it takes long."""

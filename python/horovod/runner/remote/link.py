@@ -21,6 +21,7 @@ from horovod.runner.hosts import Slot
 from horovod.runner.remote import frames, messages
 from horovod.runner.remote.channel import Channel
 from horovod.runner.remote.diagnosis import Facts
+from horovod.runner.remote.dump_inbox import DumpInbox
 from horovod.runner.remote.loop import Loop
 from horovod.runner.remote.workplace import STREAMS
 
@@ -72,6 +73,8 @@ class Link:
         state: see `State`.
         hello: the agent's first words, once it is greeted.
         why: of a lost agent, in words.
+        ready: how the ranks share the host, once the agent is ready: "summary" in a line, "remarks" for the user.
+        dumps: of its ranks, as they come.
         up: ranks that have called hvd.init().
         over: one of them has left again.
 
@@ -85,6 +88,8 @@ class Link:
         self.state = State.CALLED
         self.hello: dict[str, Any] = {}
         self.why = ""
+        self.ready: dict[str, Any] = {}
+        self.dumps = DumpInbox(self.ranks)
         self.up: set[int] = set()
         self.over = False
         self._loop = loop
@@ -213,6 +218,8 @@ class Link:
                 raise ProtocolError("Output of a rank or stream that is not there.")
             self._taken_bytes += len(data)
             self._events.append(Output(rank, STREAMS[stream], data))
+        elif kind == frames.DUMP:
+            self.dumps.dump(*frames.dump_of(body))
         elif kind == frames.POST:
             self._post(body.decode("utf-8", "replace"))
 
@@ -226,7 +233,7 @@ class Link:
         if rank not in self.ranks:
             raise ProtocolError(f"Rank {rank} is not on this host.")
         if name == "ready":
-            self.state = State.READY
+            self.state, self.ready = State.READY, dict(fields)
         elif name == "refused":
             self._lose(fields["why"])
         elif name == "started":
@@ -235,11 +242,15 @@ class Link:
             self._events.append(Refused(rank, fields["errno"], fields["forked"]))
         elif name == "exited":
             at_s = time.monotonic() - fields["age"]
-            self._events.append(Exited(rank, fields["status"], at_s, fields["how"]))
+            self._events.append(Exited(rank, fields["status"], at_s, fields["how"], fields["peak"]))
         elif name == "up":
             self.up.add(rank)
         elif name == "over":
             self.over = True
+        elif name == "silent":
+            self.dumps.silent(rank, fields["why"])
+        elif name == "collected":
+            self.dumps.collected(fields["round"])
         elif fields["lost"]:
             self._lose("the process that keeps its ranks has died, so they were stopped")
         else:

@@ -54,6 +54,7 @@ def _member(value: Any) -> bool:
 _rank: Final = _number(0, _MAX_RANK)
 _variables: Final = _table_of(_text(1 << 24))
 _short: Final = _text(1 << 12)
+_round: Final = _number(0, 1 << 31)
 
 # fmt: off
 HELLO: Final[Shapes] = {
@@ -61,23 +62,28 @@ HELLO: Final[Shapes] = {
               "machine": _short},
 }
 FROM_AGENT: Final[Shapes] = {
-    "ready": {},
+    "ready": {"summary": _short, "remarks": _list_of(_short)},
     "refused": {"why": _text(1 << 14)},
     "started": {"rank": _rank, "pid": _number(1, 1 << 31)},
     "failed": {"rank": _rank, "errno": _number(0, 1 << 16), "forked": _flag},
-    "exited": {"rank": _rank, "status": _number(0, 1 << 16), "age": _seconds, "how": _short},
+    "exited": {"rank": _rank, "status": _number(0, 1 << 16), "age": _seconds, "how": _short,
+               "peak": _number(0, 1 << 60)},
     "up": {"rank": _rank},
     "over": {"rank": _rank},
+    "silent": {"rank": _rank, "why": _short},
+    "collected": {"round": _round},
     "done": {"lost": _flag},
 }
 FROM_LAUNCHER: Final[Shapes] = {
     "job": {"command": _list_of(_text(1 << 24)), "cwd": _short, "env": _variables, "ranks": _list_of(_member),
-            "interfaces": _list_of(_short), "function": _flag},
+            "interfaces": _list_of(_short), "function": _flag, "affinity": _list_of(_number(0, 1 << 20)),
+            "dumps": _flag, "dump_signal": _number(0, 64)},
     "go": {},
     "signal": {"number": _number(1, 64), "ranks": _list_of(_rank)},
     "finish": {},
     "credit": {"bytes": _number(0, 1 << 30)},
     "silence": {"expected": _flag},
+    "dump": {"round": _round},
 }
 # fmt: on
 

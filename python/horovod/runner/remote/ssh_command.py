@@ -14,6 +14,7 @@ from typing import Final, Optional
 
 RSH_AGENT: Final = "OMPI_MCA_plm_rsh_agent"
 _AGENT: Final = "horovod.runner.remote.agent"
+_VERSION: Final = "import horovod; print(horovod.__version__)"
 # The user's configuration decides about all else. Nothing may ask a question that nobody sees, forward a port that 64
 # hosts would fight for, or print a greeting where an error is looked for; a dead connection ends within 5 s.
 _OPTIONS: Final = (
@@ -72,9 +73,18 @@ def remote_agent(executable: str, python_path: Sequence[str]) -> str:
         executable: Python, at the same place on all hosts.
         python_path: folders to find packages in, as PYTHONPATH names them here.
     """
-    words = ["env", f"PYTHONPATH={os.pathsep.join(python_path)}"] if python_path else []
+    return _line(own_agent(executable), python_path)
+
+
+def version_probe(executable: str, python_path: Sequence[str]) -> str:
+    """The line that prints Horovod's version there; arguments as above."""
+    return _line([executable, "-c", _VERSION], python_path)
+
+
+def _line(words: Sequence[str], python_path: Sequence[str]) -> str:
+    before = ["env", f"PYTHONPATH={os.pathsep.join(python_path)}"] if python_path else []
     # From the root: a home folder may hold files that have the names of modules.
-    return f"cd / && exec {shlex.join([*words, *own_agent(executable)])}"
+    return f"cd / && exec {shlex.join([*before, *words])}"
 
 
 def _replacement(environ: Mapping[str, str]) -> tuple[str, ...]:

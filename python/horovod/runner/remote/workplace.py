@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Optional
 
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner import limits, runtime_directory
+from horovod.runner import limits, runtime_directory, sharing
+from horovod.runner.collecting import Collecting
 from horovod.runner.command import executable
-from horovod.runner.cores import threads_per_rank
+from horovod.runner.cores import threads_per_rank, usable_cores
 from horovod.runner.launchers.destinations import make_timeline_folder
 from horovod.runner.limits import allowed_descriptors
 from horovod.runner.process import RankProcesses, RankSpec
@@ -43,6 +44,7 @@ class Workplace:
 
     def __init__(self, job: Mapping[str, Any], function: Optional[bytes]) -> None:
         self.pipes: dict[int, tuple[int, int]] = {}
+        self._dump_signal = job["dump_signal"]
         self._ranks = job["ranks"]
         self._cwd = job["cwd"]
         self._environ = joined(os.environ, job["env"])
@@ -50,6 +52,7 @@ class Workplace:
             raise InvalidArgumentError(without_proc)
         _check_folder(self._cwd)
         _check_interfaces(job["interfaces"])
+        sharing.refuse_missing_cores(job["affinity"], len(self._ranks))
         if any(member["rank"] == 0 for member in self._ranks):
             make_timeline_folder(self._environ.get("HOROVOD_TIMELINE", ""), self._cwd)
         program, words = executable(job["command"], self._environ.get("PATH"), self._cwd)
@@ -62,6 +65,23 @@ class Workplace:
             if self._shipment is not None:
                 undo.callback(self._shipment.close)
             self._undo = undo.pop_all()
+
+    def sharing(self) -> dict[str, Any]:
+        """How the ranks will share this host, for the launcher's message."""
+        count = len(self._ranks)
+        cores = sharing.cores_text(count, self._environ.get("OMP_NUM_THREADS", ""))
+        crowd = sharing.crowding(count)
+        remedy = f"{crowd} Give it {usable_cores()} slots, so that each rank has a core." if crowd else ""
+        return {
+            "summary": f"{count} {'rank' if count == 1 else 'ranks'}; {cores}",
+            "remarks": [remedy] if remedy else [],
+        }
+
+    def collecting(self) -> Collecting:
+        """Collects the dumps of these ranks; they do not dump where nobody does."""
+        hosts = {member["rank"]: member["env"].get("HOROVOD_HOSTNAME", "") for member in self._ranks}
+        size = int(self._ranks[0]["env"].get("HOROVOD_SIZE", "0"))
+        return Collecting(self.directory.path, self._dump_signal, hosts, size, self._cwd)
 
     def start(self) -> RankProcesses:
         """Starts the ranks."""

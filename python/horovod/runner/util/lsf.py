@@ -1,4 +1,7 @@
-"""Kept for import paths that other people use: what LSF says in the environment. Starting through jsrun comes later."""
+"""Kept for import paths that other people use: what LSF says in the environment.
+
+The launcher itself reads LSF's hosts in `horovod.runner.allocations.lsf`.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Hosts and slots that a cluster's scheduler has given to the job in which horovodrun runs; one plug-in each."""

@@ -1,0 +1,2 @@
+"""`horovodrun doctor`: one page about this machine. `findings` are values, `page` renders them, `examination` asks the
+probes with deadlines, `command` reads the words; the probes are in `machine`, `software`, `network` and `choices`."""

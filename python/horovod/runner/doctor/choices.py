@@ -1,0 +1,46 @@
+"""Probes of what was chosen: the settings with where each came from, and what this process is to its launcher."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from horovod._core.settings import BY_NAME, Settings, notices, unknown_variables
+from horovod._net.clusters.launchers import detect_placement
+from horovod._net.failures import PlacementError
+from horovod.runner.doctor.findings import ABSENT, FACT, FAULT, WORKS, Finding
+
+
+def effective(settings: Settings, remarks: Sequence[str], environ: Mapping[str, str]) -> list[Finding]:
+    """Every setting that somebody gave, where it came from, and what of it has no effect.
+
+    Args:
+        settings: effective.
+        remarks: on the keys of the file.
+        environ: of this process.
+    """
+    found = []
+    for name, value in settings.given().items():
+        setting, source = BY_NAME[name], settings.source(name)
+        origin = f"environment {setting.env}" if source == "environment" else source
+        unit = f" {setting.unit}" if setting.unit and setting.kind != "cores" else ""
+        found.append(Finding(name, FACT, f"{setting.text(value)}{unit} ({origin})"))
+    found = found or [Finding("defaults", WORKS, "nothing was given (docs/settings.md has the defaults)")]
+    without_effect = [*unknown_variables(environ), *remarks, *notices(settings)]
+    return found + [Finding("without effect", FAULT, text) for text in without_effect]
+
+
+def unreadable(why: str) -> list[Finding]:
+    """Of settings of which one cannot be read, so that the others are unknown."""
+    return [Finding("settings", FAULT, why, "hvd.init() and horovodrun refuse it as well.")]
+
+
+def launcher(environ: Mapping[str, str]) -> list[Finding]:
+    """Who would tell `hvd.init()` here which rank it is."""
+    try:
+        place = detect_placement(dict(environ))  # a copy: the secret is taken out of it
+    except PlacementError as error:
+        remedy = "hvd.init() refuses that; start this shell anew, or the job with its launcher."
+        return [Finding("rank", FAULT, str(error), remedy)]
+    if place.size == 1:
+        return [Finding("launcher", ABSENT, "this shell belongs to no job: hvd.init() is rank 0 of 1")]
+    return [Finding(place.launcher, FACT, f"rank {place.rank} of {place.size}, local rank {place.local_rank}")]

@@ -1,0 +1,167 @@
+"""Probes of the machine: system, processor, limits, shared memory, GPUs. Files are read through `root`, so that tests
+need no other machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Optional
+
+from horovod.runner import cores, limits, usable
+from horovod.runner.doctor.examination import child
+from horovod.runner.doctor.findings import ABSENT, FACT, FAULT, WORKS, Finding, size_text
+
+_LEAST_FILES: Final = 256  # a rank of a job of 32 on one host holds about 110, a launcher of 32 ranks 320
+_LEAST_PROCESSES: Final = 256
+_LEAST_LOCKED: Final = 64 << 20
+_FULL: Final = 0.95
+_GPU_S: Final = 10.0
+_NVIDIA_SMI: Final = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
+_CUDA: Final = (
+    "import ctypes; d = ctypes.CDLL('libcuda.so.1'); n = ctypes.c_int(); "
+    "c = d.cuInit(0) or d.cuDeviceGetCount(ctypes.byref(n)); print(c, n.value)"
+)
+_NCCL: Final = (
+    "import ctypes; n = ctypes.c_int(); c = ctypes.CDLL('libnccl.so.2').ncclGetVersion(ctypes.byref(n)); print(n.value)"
+)
+
+
+def system() -> list[Finding]:
+    """Python, the kernel, the C library."""
+    libc = " ".join(platform.libc_ver()) or "unknown C library"
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    found = [
+        Finding(python, WORKS, sys.executable),
+        Finding(f"{platform.system()} {platform.release()} on {platform.machine()}", WORKS, libc),
+    ]
+    without_proc = limits.why_without_proc()
+    if without_proc:
+        found.append(Finding("/proc", FAULT, without_proc))
+    return found
+
+
+def processor(environ: Mapping[str, str], root: str = "/") -> list[Finding]:
+    """Cores that a job may use here, and who has said how many threads each rank starts."""
+    present, usable_here = os.cpu_count() or 1, cores.usable_cores(root)
+    allowed, quota = len(os.sched_getaffinity(0)), cores.cgroup_quota(Path(root))
+    fact = f"of {present}"
+    if allowed < present:
+        fact += f"; this process is kept on {allowed}"
+    if quota is not None:
+        fact += f"; its control group grants {quota:g}"
+    threads = environ.get("OMP_NUM_THREADS")
+    said = "not set; horovodrun sets it to the cores per rank" if threads is None else threads
+    return [Finding(f"{usable_here} usable cores", FACT, fact), Finding("OMP_NUM_THREADS", FACT, said)]
+
+
+def user_limits(root: str = "/") -> list[Finding]:
+    """What this user may open, start and lock, and what the control group adds to that."""
+    found = [
+        _limit("open files", resource.RLIMIT_NOFILE, "ulimit -n", _LEAST_FILES),
+        _limit("processes and threads", resource.RLIMIT_NPROC, "ulimit -u", _LEAST_PROCESSES),
+        _locked_memory(),
+        _limit("address space", resource.RLIMIT_AS, "ulimit -v", 64 << 30, in_bytes=True),
+        _limit("size of files", resource.RLIMIT_FSIZE, "ulimit -f", 1 << 30, in_bytes=True),
+    ]
+    for name, files in (("processes of the control group", ("pids.max", "pids/pids.max")),
+                        ("memory of the control group", ("memory.max", "memory/memory.limit_in_bytes"))):  # fmt: skip
+        number = _first_number(Path(root, "sys/fs/cgroup"), files)
+        if number is not None:
+            found.append(Finding(name, FACT, size_text(number) if "memory" in name else str(number)))
+    return found
+
+
+def shared_memory(root: str = "/") -> list[Finding]:
+    """What ranks of this host exchange data through, and what their data loaders do."""
+    why_not = usable.shared_memory_why_not()
+    remedy = "Without it ranks of this host exchange data through sockets; allow memfd_create (seccomp)."
+    found = [Finding("memfd", FAULT if why_not else WORKS, why_not or "ranks of this host share memory", remedy)]
+    place = Path(root, "dev/shm")
+    try:
+        about = os.statvfs(place)
+    except OSError as error:
+        return [*found, Finding("/dev/shm", FAULT, error.strerror or str(error), "PyTorch's data loaders need it.")]
+    size, free = about.f_blocks * about.f_frsize, about.f_bavail * about.f_frsize
+    fact = f"{size_text(size)}, {size_text(size - free)} of it used"
+    full = size > 0 and size - free > _FULL * size
+    remedy = (
+        "Horovod does without it, but worker processes of data loaders die (Bus error): remove what is left there, or "
+        "give the container more (docker run --shm-size)."
+    )
+    return [*found, Finding("/dev/shm", FAULT if full else WORKS, f"full: {fact}" if full else fact, remedy)]
+
+
+def gpus(environ: Mapping[str, str], root: str = "/") -> list[Finding]:
+    """Whether there are any, by whom they were found, and what a backend would need."""
+    devices = sorted(path.name for path in Path(root, "dev").glob("nvidia[0-9]*"))
+    kfd = Path(root, "dev/kfd").exists()
+    found = [
+        Finding("NVIDIA devices in /dev", FACT if devices else ABSENT, ", ".join(devices) or "none"),
+        _by_smi(bool(devices), environ),
+        _by_library("CUDA driver (libcuda.so.1)", _CUDA, bool(devices), environ),
+        _by_library("NCCL (libnccl.so.2)", _NCCL, False, environ),
+        Finding("AMD devices (/dev/kfd)", FACT if kfd else ABSENT, "there" if kfd else "none"),
+    ]
+    if "CUDA_VISIBLE_DEVICES" in environ:
+        found.append(Finding("CUDA_VISIBLE_DEVICES", FACT, environ["CUDA_VISIBLE_DEVICES"] or "empty: none is used"))
+    return found
+
+
+def _limit(name: str, kind: int, command: str, least: int, in_bytes: bool = False) -> Finding:
+    soft, hard = (None if value == resource.RLIM_INFINITY else value for value in resource.getrlimit(kind))
+    text = [("unlimited" if value is None else size_text(value) if in_bytes else str(value)) for value in (soft, hard)]
+    fact = f"{text[0]} ({command})" if soft == hard else f"{text[0]}, at most {text[1]} ({command})"
+    if soft is None or soft >= least:
+        return Finding(name, WORKS, fact)
+    enough = size_text(least) if in_bytes else str(least)
+    return Finding(name, FAULT, fact, f"Jobs of several ranks need {enough} or more: raise it before horovodrun.")
+
+
+def _locked_memory() -> Finding:
+    found = _limit("locked memory", resource.RLIMIT_MEMLOCK, "ulimit -l", _LEAST_LOCKED, in_bytes=True)
+    # Nothing of ours locks memory; InfiniBand's verbs, under MPI and NCCL, do.
+    return found if found.state == WORKS else Finding(found.name, FACT, f"{found.fact}; InfiniBand wants it unlimited")
+
+
+def _first_number(place: Path, names: tuple[str, ...]) -> Optional[int]:
+    for name in names:
+        try:
+            word = (place / name).read_text().strip()
+        except OSError:
+            continue
+        # Version 1 says "no limit" as the largest number of pages.
+        return int(word) if word.isdecimal() and int(word) < 1 << 62 else None
+    return None
+
+
+def _by_smi(expected: bool, environ: Mapping[str, str]) -> Finding:
+    name, state = "nvidia-smi", FAULT if expected else ABSENT
+    remedy = "Install the driver's tools, or look whether the driver runs (dmesg)."
+    try:
+        answer = child(_NVIDIA_SMI, _GPU_S, environ)
+    except OSError as error:
+        return Finding(name, state, error.strerror or str(error), remedy)
+    if answer.code is None:
+        return Finding(name, FAULT, f"no answer within {_GPU_S:g} s", remedy)
+    if answer.code:
+        return Finding(name, state, answer.out.strip().replace("\n", " ") or answer.last_word, remedy)
+    return Finding(name, WORKS, "; ".join(answer.out.strip().splitlines()))
+
+
+def _by_library(name: str, code: str, expected: bool, environ: Mapping[str, str]) -> Finding:
+    answer = child([sys.executable, "-c", code], _GPU_S, environ)
+    state = FAULT if expected or answer.code is None else ABSENT
+    if answer.code is None:
+        return Finding(name, state, f"no answer within {_GPU_S:g} s", "The driver hangs; look at dmesg.")
+    if answer.code:
+        return Finding(name, state, answer.last_word, "Install it where the loader looks (LD_LIBRARY_PATH).")
+    if code is _NCCL:
+        return Finding(name, WORKS, f"version {answer.out.strip()}; this version of Horovod does not use it")
+    status, _, count = answer.out.strip().partition(" ")
+    if status != "0":
+        return Finding(name, state, f"error {status}", "Driver and library do not fit; look at dmesg.")
+    return Finding(name, WORKS, f"{count} devices; tensors on them are staged through main memory")

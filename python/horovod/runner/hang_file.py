@@ -1,0 +1,71 @@
+"""The file with the dumps of all ranks: where it goes, and what is in it.
+
+Used by `hang`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Optional
+
+from horovod._dumps import places
+from horovod.runner import runtime_directory
+
+if TYPE_CHECKING:
+    from horovod._dumps.values import Dump
+
+_FILE: Final = "hang"
+
+
+class HangFile:
+    """See the head of the file.
+
+    Args:
+        keep_in: where the user wants it; None: in a private directory, until the job ends.
+        private: that directory; None: one is made when it is needed.
+    """
+
+    def __init__(self, keep_in: Optional[Path], private: Optional[Path] = None) -> None:
+        self._keep_in = keep_in
+        self._private = private
+        self._made: Optional[runtime_directory.JobDirectory] = None
+
+    def write(self, lines: Sequence[str], dumps: Mapping[int, Dump]) -> str:
+        """Writes it for people, and the same for programs beside it. Says where: among the job's private files where
+        the user's directory cannot be written, so that the job need not hang once more."""
+        why = "--dump-directory keeps it"
+        if self._keep_in:
+            try:
+                places.make_directory(self._keep_in)
+                return f"all stacks: {_written(self._keep_in, lines, dumps)}"
+            except OSError as error:
+                why = f"{self._keep_in} cannot be written: {error.strerror or error}"
+        try:
+            return f"all stacks: {_written(self._own_place(), lines, dumps)}, until the job ends ({why})"
+        except OSError as error:
+            return f"the dumps could not be written: {error}"
+
+    def close(self) -> None:
+        """Removes the directory that was made. May be called twice."""
+        made, self._made = self._made, None
+        if made is not None:
+            made.remove()
+
+    def _own_place(self) -> Path:
+        if self._private:
+            return self._private
+        self._made = self._made or runtime_directory.create()
+        return self._made.path
+
+
+def _written(place: Path, lines: Sequence[str], dumps: Mapping[int, Dump]) -> Path:
+    """The file for people, after both have been written."""
+    from horovod._dumps import files, readable, values
+
+    ranks = ",\n".join(values.to_json(dumps[rank], indent=None) for rank in sorted(dumps))
+    files.write(place / f"{_FILE}.json", f'{{"lines": {json.dumps(lines)}, "ranks": [\n{ranks}\n]}}\n')
+    text = place / f"{_FILE}.txt"
+    files.write(text, readable.all_ranks(lines, dumps))
+    return text

