@@ -41,10 +41,12 @@ from harness.progress import Progress  # noqa: E402
 from harness.row import Row, size_label  # noqa: E402
 from harness.shares import share  # noqa: E402
 from hosts.network import Network, why_absent  # noqa: E402
+from ranks import networks  # noqa: E402
 from rows import between_hosts  # noqa: E402
 
 _LARGE = 16 << 20  # what a link lets pass as a burst, 128 KB, is less than 1 % of it
 _INTERRUPTED, _MISSING = 130, 3
+_NETWORKS = tuple(networks.all_networks())
 _UNITS = {"KB": 1 << 10, "MB": 1 << 20, "B": 1}
 
 
@@ -114,7 +116,7 @@ def _rows(contest: Contest, asked: argparse.Namespace) -> Iterator[Row]:
     found = between_hosts.collective_rows(contest, operations, asked.sizes)
     if between_hosts.GRADIENTS not in asked.rows:
         return found
-    return itertools.chain(found, between_hosts.gradient_rows(contest))
+    return itertools.chain(found, between_hosts.gradient_rows(contest, asked.networks))
 
 
 HEAD = "| | ours, us | best peer, us | | share of the best peer | share of the line | flat, us |\n" + "|---" * 7 + "|"
@@ -169,6 +171,14 @@ def _parser() -> argparse.ArgumentParser:
     all_rows = [*between_hosts.OPERATIONS, between_hosts.GRADIENTS]
     made.add_argument("--rows", nargs="+", choices=all_rows, default=all_rows, metavar="ROW", help=", ".join(all_rows))
     sizes = ", ".join(map(size_label, between_hosts.SIZES))
+    made.add_argument(
+        "--networks",
+        nargs="+",
+        choices=_NETWORKS,
+        default=_NETWORKS[:1],
+        metavar="NAME",
+        help=f"whose gradients; of {', '.join(_NETWORKS)}, the first",
+    )
     made.add_argument("--sizes", nargs="+", type=_size, default=between_hosts.SIZES, metavar="SIZE", help=sizes)
     made.add_argument("--minutes", type=float, default=6.0, help="what does not fit into them is left out; 6")
     made.add_argument("--rounds", type=int, default=7, help="recorded slices per contender and row; 7")

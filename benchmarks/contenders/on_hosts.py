@@ -17,6 +17,7 @@ from contenders.peers import Contender
 
 OURS, FLAT = "ours (numpy)", "ours, flat"
 _INTERFACE = "eth0"
+_FLAT = ("--no-hierarchical-allreduce", "--no-hierarchical-allgather")
 
 
 def find(network: Network, local_size: int, create: bool) -> list[Contender]:
@@ -30,7 +31,7 @@ def find(network: Network, local_size: int, create: bool) -> list[Contender]:
     names = ",".join(f"{host.name}:{local_size}" for host in network.hosts)
     found = [_ours(network, names, OURS)]
     if local_size > 1:
-        found.append(_ours(network, names, FLAT, "--no-hierarchical-allreduce"))
+        found.append(_ours(network, names, FLAT, *_FLAT))
     return [*found, _open_mpi(network, names, local_size, create), _gloo(network, local_size)]
 
 

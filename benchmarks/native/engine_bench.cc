@@ -95,9 +95,10 @@ int RunRank(int rank, int n, const std::vector<int>& memory, const std::vector<i
   c.n_peers = n - 1;
   c.memory_fd = memory[rank];
   c.doorbell_fd = bells[rank];
+  c.wish_fd = -1;
   c.fusion_threshold_bytes = 128 << 20;
   c.cache_capacity = 1024;
-  c.hierarchical_allreduce = -1;
+  c.hierarchical_allreduce = c.hierarchical_allgather = c.torus_allreduce = -1;
   c.stall_warning_s = 60;
   c.collective_timeout_s = 60;
   c.spin_us = -1;

@@ -7,29 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-# (width, blocks, stride) of the four stages.
-STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))
-_EXPANSION = 4
-CLASSES = 1000
+from ranks import networks
+from ranks.networks import CLASSES, EXPANSION, STAGE_WIDTHS
+
+_BLOCKS = (3, 4, 6, 3)
 
 
 def parameter_sizes() -> list[int]:
     """Elements of each parameter, in the order of `model.parameters()`."""
-    sizes = [64 * 3 * 7 * 7, 64, 64]
-    inputs = 64
-    for width, blocks, _ in STAGES:
-        outputs = width * _EXPANSION
-        for block in range(blocks):
-            for weight, channels in (
-                (width * inputs, width),
-                (width * width * 9, width),
-                (outputs * width, outputs),
-            ):
-                sizes += [weight, channels, channels]
-            if block == 0:
-                sizes += [outputs * inputs, outputs, outputs]
-            inputs = outputs
-    return [*sizes, CLASSES * inputs, CLASSES]
+    return [tensor.elements for tensor in networks.resnet(*_BLOCKS)]
 
 
 def gradient_sizes(small_only: bool = False) -> list[int]:
@@ -44,7 +30,7 @@ def model() -> Any:
     class Bottleneck(nn.Module):
         def __init__(self, inputs: int, width: int, stride: int, shortcut: bool) -> None:
             super().__init__()
-            outputs = width * _EXPANSION
+            outputs = width * EXPANSION
             self.conv1, self.bn1 = nn.Conv2d(inputs, width, 1, bias=False), nn.BatchNorm2d(width)
             self.conv2 = nn.Conv2d(width, width, 3, stride=stride, padding=1, bias=False)
             self.bn2 = nn.BatchNorm2d(width)
@@ -68,8 +54,8 @@ def model() -> Any:
         nn.MaxPool2d(3, stride=2, padding=1),
     ]
     inputs = 64
-    for width, blocks, stride in STAGES:
+    for (width, stride), blocks in zip(STAGE_WIDTHS, _BLOCKS):
         for block in range(blocks):
             layers.append(Bottleneck(inputs, width, stride if block == 0 else 1, shortcut=block == 0))
-            inputs = width * _EXPANSION
+            inputs = width * EXPANSION
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, CLASSES))

@@ -6,12 +6,11 @@ Used by `over_hosts`. The size of a row is that of a rank's input, rounded down 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from contenders import on_hosts
 from harness.contest import Contest, Part
 from harness.row import Row, size_label
-from ranks import resnet50
+from ranks import networks
 
 OPERATIONS = ("allreduce", "broadcast", "allgather", "reducescatter", "alltoall")
 GRADIENTS = "gradients"
@@ -53,14 +52,14 @@ def collective_rows(contest: Contest, operations: Sequence[str], sizes: Sequence
             yield Row(name, contest.measure(parts, what=name), operation=operation, size_bytes=size)
 
 
-def gradient_rows(contest: Contest) -> Iterator[Row]:
-    """The 161 gradients of ResNet-50, one step; ours as they come."""
-    sizes = resnet50.gradient_sizes()
-
-    def order(mode: str) -> dict[str, Any]:
-        return {"task": "gradients", "mode": mode, "sizes": sizes}
-
-    parts = [Part(name, kind, name, order("async")) for name, kind in _OURS.items() if contest.knows(name)]
-    parts += [Part(f"{name}, {mode}", "peer", name, order(mode)) for name, modes in _PEERS.items() for mode in modes]
-    name = "ResNet-50 gradients"
-    yield Row(name, contest.measure(parts, what=name), operation="allreduce", size_bytes=4 * sum(sizes))
+def gradient_rows(contest: Contest, names: Sequence[str]) -> Iterator[Row]:
+    """The gradients of these networks, one step of each; ours as they come."""
+    for network in names:
+        sizes = networks.gradient_sizes(networks.all_networks()[network])
+        orders = {mode: {"task": "gradients", "mode": mode, "sizes": sizes} for mode in ("async", "views", "separate")}
+        parts = [Part(name, kind, name, orders["async"]) for name, kind in _OURS.items() if contest.knows(name)]
+        parts += [
+            Part(f"{name}, {mode}", "peer", name, orders[mode]) for name, modes in _PEERS.items() for mode in modes
+        ]
+        name = f"{network} gradients"
+        yield Row(name, contest.measure(parts, what=name), operation="allreduce", size_bytes=4 * sum(sizes))

@@ -1,4 +1,5 @@
-"""Rows of gradient sets: the 161 gradients of ResNet-50 (102.2 MB) in one step, and the 115 small ones of them alone.
+"""Rows of gradient sets: the 161 gradients of ResNet-50 (102.2 MB) in one step, and the 115 small ones of them alone;
+where all rows are measured, also those of ResNet-101, Inception V3 and VGG-16.
 
 Used by `run_all`. Ours are submitted as they come, each under its name, and then waited for; peers do what suits them
 best: a call for each, 25 MB buckets with copies, buckets whose views the gradients are. Values change before every
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from harness.contest import Contest, Part
 from harness.plan import Plan
 from harness.row import MPI_NAMES, Check, Row
-from ranks import resnet50
+from ranks import networks, resnet50
 
 from rows import upstream
 
@@ -23,14 +24,28 @@ _PEER_MODES = {
     "mpich": ("copies", "views", "separate"),
     "other horovod": ("async",),
 }
+_MAIN = "ResNet-50"
 # Of the modes of a peer; copies are never its best.
 _SKIPPED_MODES = {"all": 0, "few": 1, "smoke": 2}
 
 
 def rows(contest: Contest, plan: Plan) -> Iterator[Row]:
-    """Both sets."""
+    """All sets that the plan asks for."""
     yield _whole_set(contest, plan)
     yield _small_ones(contest, plan)
+    if plan.rows == "all":
+        for name, tensors in networks.all_networks().items():
+            if name != _MAIN:
+                yield _other_set(contest, plan, name, networks.gradient_sizes(tensors))
+
+
+def _other_set(contest: Contest, plan: Plan, network: str, sizes: list[int]) -> Row:
+    parts = [_part("ours, as they come", "ours", "ours (torch)", "async", sizes), *_peer_parts(contest, plan, sizes)]
+    name = f"{network} gradients, one step"
+    row = Row(name, contest.measure(parts, what=name), unit="ms")
+    row.note = f"{len(sizes)} tensors, {4 * sum(sizes) / 1e6:.1f} MB."
+    row.checks = [Check(">= 1.0 x the fastest peer", row.peer_median() / row.median(parts[0].label), 1.0, True)]
+    return row
 
 
 def _part(name: str, kind: str, job: str, mode: str, sizes: list[int]) -> Part:
@@ -42,7 +57,7 @@ def _whole_set(contest: Contest, plan: Plan) -> Row:
     parts = [_part("ours, as they come", "ours", "ours (torch)", "async", sizes)]
     parts.append(_part("ours, resident", "info", "ours (torch)", "resident", sizes))
     parts += _peer_parts(contest, plan, sizes)
-    name = "ResNet-50 gradients, one step"
+    name = f"{_MAIN} gradients, one step"
     row = Row(name, contest.measure(parts, what=name), unit="ms")
     ours = row.median("ours, as they come")
     guess = upstream.gradient_set_s(row.median("openmpi, separate"))

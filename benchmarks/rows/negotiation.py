@@ -1,38 +1,38 @@
 """The row of negotiation: 1,000 cached tensors a step with 64 and 1,024 simulated ranks, in the simulator
-(benchmarks/native/negotiation_sim).
+(benchmarks/native/simulate).
 
-Used by `run_all`. The simulator prints a line per number of ranks: ranks, tensors and bursts, a bar, then the CPU time
-of the busiest rank per step in microseconds, which is read here; the whole output goes into the report.
+Used by `run_all`. The simulator answers with a line of JSON per number of ranks, which goes into the report whole.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import subprocess
+from pathlib import Path
 
 from harness.contest import Entry
 from harness.plan import Plan
 from harness.row import Check, Row
 
 _LIMIT_MS = 1.0
+_LOCALS = 16
 
 
 def rows(plan: Plan) -> list[Row]:
     """One row."""
     row = Row("negotiation of 1,000 cached tensors, per step", unit="ms")
     plan.progress.show("negotiation")
-    program = plan.native("negotiation_sim")
+    program = plan.native("simulate")
     own: dict[int, float] = {}
     if program is None:
-        row.note = f"Not measured: {plan.native_missing or 'negotiation_sim was not built'}."
+        row.note = f"Not measured: {plan.native_missing or 'simulate was not built'}."
     else:
         try:
-            done = subprocess.run(
-                [str(program), "1000", "1", "20", "64", "1024"], capture_output=True, text=True, timeout=300, check=True
-            )
+            said = {hosts * _LOCALS: _simulated(program, hosts) for hosts in (4, 64)}
             row.note = "CPU time of the busiest simulated rank, its own submissions included."
-            row.note += "\n\n```\n" + done.stdout.strip() + "\n```"
-            own = _parsed(done.stdout)
+            row.note += "\n\n```\n" + "".join(f"{ranks} ranks: {text}" for ranks, text in said.items()) + "```"
+            own = {ranks: json.loads(text)["busiest_s"] * 1e3 for ranks, text in said.items()}
         except (OSError, subprocess.SubprocessError) as error:
             row.note = f"The simulator failed: {error}"
     row.entries = [Entry(f"{ranks} ranks", "info", [[time_ms / 1e3]]) for ranks, time_ms in own.items()]
@@ -45,11 +45,7 @@ def rows(plan: Plan) -> list[Row]:
     return [row]
 
 
-def _parsed(output: str) -> dict[int, float]:
-    """Milliseconds by number of ranks."""
-    found = {}
-    for line in output.splitlines():
-        left, _, rest = line.partition("|")
-        if left.split() and left.split()[0].isdigit():
-            found[int(left.split()[0])] = float(rest.split()[0]) / 1e3
-    return found
+def _simulated(program: Path, hosts: int) -> str:
+    """What the simulator says of so many hosts."""
+    command = [str(program), f"{hosts}x{_LOCALS}", "negotiation", "1000"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout

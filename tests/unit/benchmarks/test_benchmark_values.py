@@ -11,7 +11,7 @@ from contenders.library import buckets
 from harness import report
 from harness.contest import Entry
 from harness.row import Check, Row, merged_checks
-from ranks import patterns, resnet50
+from ranks import networks, patterns, resnet50
 from ranks.gate import Gate
 from rows import upstream
 
@@ -24,6 +24,19 @@ def test_resnet50_has_161_tensors_of_which_115_are_small() -> None:
     sizes = resnet50.gradient_sizes()
     assert (len(sizes), sum(sizes) * 4) == (161, 102_228_128)
     assert len(resnet50.gradient_sizes(small_only=True)) == 115
+
+
+@pytest.mark.parametrize(
+    ("name", "tensors", "parameters", "billions"),
+    [("ResNet-50", 161, 25_557_032, 4.09), ("ResNet-101", 314, 44_549_160, 7.80), ("VGG-16", 32, 138_357_544, 15.47)]
+    + [("Inception V3", 284, 23_834_568, 5.71)],
+)
+def test_networks_have_the_published_sizes(name: str, tensors: int, parameters: int, billions: float) -> None:
+    made = networks.all_networks()[name]
+    assert (len(made), sum(networks.gradient_sizes(made))) == (tensors, parameters)
+    assert sum(tensor.multiplications for tensor in made) / 1e9 == pytest.approx(billions, abs=0.01)
+    parts = networks.ready_parts(made)
+    assert parts == sorted(parts) and parts[0] == 1 / 3 and parts[-1] == pytest.approx(1)
 
 
 def test_resnet50_model_has_these_parameters() -> None:

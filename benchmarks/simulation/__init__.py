@@ -1,0 +1,1 @@
+"""What a job of many hosts would cost: the simulator (benchmarks/native/simulate), and tables of its answers."""

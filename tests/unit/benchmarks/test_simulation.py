@@ -1,0 +1,62 @@
+"""The tables of the simulator: what they ask, and what they make of the answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rows import between_hosts
+from simulation import against, tables
+from simulation.tool import GOODPUT, Machines, Simulator
+
+TWO = Machines(2, 1, 1.0)
+
+
+class Answers(Simulator):
+    """A simulator that says the same of every question of a kind, and keeps what it was asked."""
+
+    def __init__(self, **answers: dict[str, Any]) -> None:
+        self.answers = answers
+        self.asked: list[tuple[Any, ...]] = []
+
+    def ask(self, machines: Machines, *question: object, text: str = "") -> dict[str, Any]:
+        self.asked.append((*question, text))
+        return self.answers[str(question[0])]
+
+
+def test_a_link_carries_less_than_its_rate() -> None:
+    assert Machines(2, 4, 10.0).bytes_per_s == pytest.approx(1.25e9 * GOODPUT)
+    assert Machines(2, 4, 10.0, {"bytes_per_s": 5.0}).bytes_per_s == 5.0
+
+
+def test_measured_rows_of_ours_are_compared() -> None:
+    simulator = Answers(allreduce={"seconds": 0.0018}, broadcast={"seconds": 0.0005})
+    report = [
+        "| | contender | p50, us | p99 | best | samples |",
+        "| allreduce 1 MB | ours (numpy) | 2,000 | 3,000 | 1,900 | 40 |",
+        "| allreduce 1 MB | openmpi | 1,000 | 3,000 | 900 | 40 |",
+        "| broadcast 64 KB | ours, flat | 1,000.0 | 3,000 | 900.0 | 40 |",
+    ]
+    told = list(against.compare(simulator, TWO, report))
+    assert simulator.asked == [("allreduce", 1 << 20, ""), ("broadcast", 64 << 10, "flat", "")]
+    assert "| allreduce 1 MB, ours (numpy) | 2,000 us | 1,800 us | 0.90 |" in told
+    assert told[-1].strip() == "1 of 2 rows are within 20 %."
+
+
+def test_a_share_is_the_bound_by_the_time() -> None:
+    needed_s = between_hosts.least_bytes("allreduce", 1 << 20, 2, 1) / TWO.bytes_per_s
+    answer = {"seconds": 4 * needed_s, "messages": 7, "link_bytes": 1 << 20, "connections": 1}
+    simulator = Answers(**dict.fromkeys(between_hosts.OPERATIONS, answer))
+    rows = [line for line in tables.collectives(simulator, TWO, [1 << 20]) if line.startswith("| allreduce")]
+    assert len(rows) == 1 and "| 0.250 | 7 | 1.000 | 1 |" in rows[0]
+
+
+def test_gradients_are_told_in_the_order_of_the_backward_pass() -> None:
+    simulator = Answers(step={"seconds": 0.5, "batches": 3})
+    speeds = dict.fromkeys(tables.PICTURES_PER_S, tables.BATCH / 0.25)
+    lines = list(tables.scaling(simulator, TWO, speeds))
+    assert sum("| 0.500 |" in line for line in lines) == 4
+    for question in simulator.asked:
+        times, sizes = zip(*(map(float, line.split()) for line in question[-1].splitlines()))
+        assert list(times) == sorted(times) and times[0] >= 0.25 / 3 and times[-1] == pytest.approx(0.25)
+        assert question[:2] == ("step", 0.25) and sizes[0] == 4 * 1000  # the bias of the last layer
