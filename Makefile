@@ -8,7 +8,7 @@
 #   test-long the same with every combination of the fault matrix and of the stress
 #   test-tensorflows  the contract suite and Keras on the oldest TensorFlow that is supported and the first with Keras 3;
 #             by itself, because their environments take 3 GB
-#   fuzz      every parser of bytes, FUZZ_SECONDS each
+#   fuzz      every parser of bytes, FUZZ_SECONDS of a processor each
 #   check     linters, types, architecture checks
 #   bench     benchmarks against the peers that can be installed, as much as fits into five minutes
 #   bench-full  the same at length: every row and every number of ranks, three times, for published tables
@@ -33,7 +33,7 @@ JOBS   ?= $(shell nproc)
 export PATH := $(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test test-all test-slow test-long test-tensorflows check bench bench-full bench-page docs build dev clean tidy native-test native-sanitizers native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
+.PHONY: demo test test-all test-slow test-long test-tensorflows check bench bench-full bench-page docs build dev clean tidy native-test native-sanitizers asan-build asan-test tsan-build native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
 
 # All that building needs.
 $(VENV)/.tools: requirements-dev.txt Makefile
@@ -70,7 +70,7 @@ hosts: dev
 	python tools/launcher_envs.py --ssh
 
 build: $(VENV)/.tools
-	cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DHVD_TESTS=ON -DHVD_WERROR=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DPython3_EXECUTABLE=$(BIN)/python >/dev/null
+	cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DHVD_TESTS=ON -DHVD_WERROR=ON -DPython3_EXECUTABLE=$(BIN)/python >/dev/null
 	cmake --build build/release --target horovod horovod_tensorflow horovod_lane -j $(JOBS)
 	for library in libhorovod.so libhorovod_tensorflow.so _lane.abi3.so; do \
 	  cp build/release/$$library python/horovod/_native/$$library.new && \
@@ -103,8 +103,8 @@ test:
 	python -m pytest -q -m "not slow"
 
 test-all: tidy wheel-test test-slow
-	$(MAKE) fuzz FUZZ_SECONDS=10
 	$(MAKE) native-sanitizers
+	$(MAKE) fuzz FUZZ_SECONDS=10
 
 # What fails is run once more and named: these suites kill, stop and time processes on machines with two cores. A test
 # that fails and then passes is a defect all the same, to be looked into.
@@ -115,24 +115,34 @@ test-slow: build frameworks launchers
 test-long: build frameworks launchers
 	python -m pytest -q -m slow
 
-tidy: build
-	find src -name '*.cc' | grep -v -e neon -e shim | xargs -P $(JOBS) -n 4 clang-tidy -p build/release --quiet --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-deprecated-declarations
+tidy: $(VENV)/.tools
+	cmake -S . -B build/tidy -G Ninja -DHVD_UNITY=OFF -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DPython3_EXECUTABLE=$(BIN)/python >/dev/null
+	find src -name '*.cc' | grep -v -e neon -e shim | xargs -P $(JOBS) -n 4 clang-tidy -p build/tidy --quiet --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-deprecated-declarations
 
 # The contract and Keras on older versions of TensorFlow, each in an environment of its own.
 test-tensorflows: build
 	python tools/tensorflow_envs.py
 
-# The core under the address and undefined-behaviour sanitizers, then under the thread sanitizer; no suppressions.
+# The core under the address and undefined-behaviour sanitizers, then under the thread sanitizer; no suppressions. The
+# tests wait more than they compute, so the next compilation goes on beside them.
 native-sanitizers: dev
-	cmake -S . -B build/asan -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DHVD_TESTS=ON -DHVD_SANITIZE=address,undefined >/dev/null
-	cmake --build build/asan --target hvd_tests -j $(JOBS)
-	UBSAN_OPTIONS=halt_on_error=1 build/asan/hvd_tests
-	cmake -S . -B build/tsan -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DHVD_TESTS=ON -DHVD_SANITIZE=thread >/dev/null
-	cmake --build build/tsan --target hvd_tests -j $(JOBS)
+	$(MAKE) --no-print-directory -j2 asan-test tsan-build
 	TSAN_OPTIONS=halt_on_error=1 build/tsan/hvd_tests
 
+# The fuzz targets are made of the same objects.
+asan-build: dev
+	cmake -S . -B build/asan -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DHVD_TESTS=ON -DHVD_FUZZ=ON -DHVD_SANITIZE=address,undefined >/dev/null
+	cmake --build build/asan --target hvd_tests fuzzers -j $(JOBS)
+
+asan-test: asan-build
+	UBSAN_OPTIONS=halt_on_error=1 build/asan/hvd_tests
+
+tsan-build: dev
+	cmake -S . -B build/tsan -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DHVD_TESTS=ON -DHVD_SANITIZE=thread >/dev/null
+	cmake --build build/tsan --target hvd_tests -j $(JOBS)
+
 FUZZ_SECONDS ?= 300
-fuzz: dev
+fuzz: asan-build
 	python tools/run_fuzzers.py --seconds $(FUZZ_SECONDS)
 
 native-test-aarch64: $(VENV)/.wheels

@@ -43,6 +43,8 @@ TYPES: dict[str, tuple[Any, ...]] = {
     "hvd_peer*": (ctypes.POINTER(abi.HvdPeer),),
     "hvd_config*": (ctypes.POINTER(abi.HvdConfig),),
     "hvd_topology*": (ctypes.POINTER(abi.HvdTopology),),
+    "hvd_parameters*": (ctypes.POINTER(abi.HvdParameters),),
+    "hvd_steps*": (ctypes.POINTER(abi.HvdSteps),),
     "hvd_result*": (ctypes.POINTER(abi.HvdResult),),
     "hvd_done_fn": (abi.DoneFunction,),
     "hvd_log_fn": (abi.LogFunction,),

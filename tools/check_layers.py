@@ -43,6 +43,7 @@ PYTHON = {
     "horovod._net.interfaces": {"horovod._net.failures"},
     "horovod._net.clusters": NET_COMMON,
     "horovod._net.connections": {"horovod._net.clusters"},
+    "horovod._net.mpi": NET_COMMON | {"horovod._net.clusters"},
     "horovod._net.meeting": NET_COMMON | {"horovod._net.clusters"},
     "horovod._net.handshake": NET_COMMON
     | {"horovod._net.clusters", "horovod._net.connections", "horovod._net.meeting"},
@@ -53,11 +54,13 @@ PYTHON = {
     "horovod._core.frameworks": set(),
     "horovod._core.settings": {"horovod._core.errors"},
     "horovod._core.tensors": {"horovod._core.errors"},
+    "horovod._core.tuning": {"horovod._core.errors", "horovod._core.settings"},
     "horovod._core.life": {
         "horovod._core.callers",
         "horovod._core.errors",
         "horovod._core.settings",
         "horovod._core.tensors",
+        "horovod._core.tuning",
         "horovod._dumps",
         "horovod._native",
         "horovod._net",

@@ -25,8 +25,10 @@ empty variable counts as absent. What nobody reads is reported, with the name th
 `horovodrun`, by every rank under other launchers. All engine settings are read once, at `hvd.init()`.
 
 Flags may be shortened as long as they stay unambiguous (`--verb`), and a number may follow at once (`-np4`).
-`horovodrun` also sets `OMP_NUM_THREADS` for the ranks, to the usable cores divided by the ranks and at least 1, unless
-it is set already.
+`horovodrun` also sets `OMP_NUM_THREADS` for the ranks, to the usable cores of their host divided by its ranks and at
+least 1, and `PYTHONFAULTHANDLER=1`, unless they are set already; and `PYTHONUNBUFFERED=1` always, so that what a rank
+prints is shown at once. `HOROVOD_RESTART_COUNT` says how often `--max-restarts` has started the job before.
+`-v` (`--version`), `-cb` (`--check-build`) and `-m` (`--module`) are flags alone, and no settings.
 """
 
 
@@ -43,7 +45,7 @@ def text() -> str:
 
 
 def _row(setting: Setting) -> str:
-    shown = [flag.names[-1] for flag in setting.flags if not flag.hidden]
+    shown = [name for flag in setting.flags if not flag.hidden for name in flag.names]
     words = [
         f"`{setting.name}`",
         _code(setting.env),
@@ -58,11 +60,10 @@ def _row(setting: Setting) -> str:
         meaning += f" In {setting.unit}"
         meaning += f" (flag and YAML: in {setting.coarse_unit})." if setting.coarse_unit else "."
     if setting.unmet == "error":
-        meaning += f" **Refused in this version:** {setting.reason}."
+        variable = f" (as {setting.env}: remarked upon, no effect)" if setting.env else ""
+        meaning += f" **Refused in this version{variable}:** {setting.reason}."
     elif setting.unmet == "hint":
         meaning += f" **No effect in this version:** {setting.reason}."
-    elif setting.requires == "autotune":
-        meaning += " **No effect in this version.**"
     default = "-" if setting.default is None else setting.text(setting.default)
     return "| " + " | ".join([*words, default, meaning.replace("|", "\\|")]) + " |\n"
 

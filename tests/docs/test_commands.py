@@ -19,6 +19,7 @@ from horovod._core.settings import SETTINGS
 from horovod.runner import flags
 
 _PROGRAMS = ("horovodrun", "make", "pip", "python")
+_MODULES_OF_OTHERS = ("mpi4py",)
 _VARIABLES = {name for setting in SETTINGS for name in [setting.env] if name}
 
 
@@ -55,13 +56,14 @@ def _pip(words: Sequence[str]) -> list[str]:
 
 
 def _module(name: str) -> Path:
-    """The file that `python -m name` runs."""
-    place = Path("python", *name.split("."))
+    """The file that `python -m name` runs; of the tests' own modules too."""
+    parts = name.split(".")
+    place = Path("tests" if (ROOT / "tests" / parts[0]).is_dir() else "python", *parts)
     return place / "__main__.py" if (ROOT / place).is_dir() else place.with_suffix(".py")
 
 
 def _python(words: Sequence[str]) -> list[str]:
-    if not words or words[0] == "-c":
+    if not words or words[0] == "-c" or (words[0] == "-m" and words[1] in _MODULES_OF_OTHERS):
         return []
     if words[:2] == ["-m", "pytest"]:
         return [f"{word} does not exist" for word in words[2:] if "/" in word and not (ROOT / word).exists()]

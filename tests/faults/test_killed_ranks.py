@@ -71,6 +71,7 @@ def test_a_rank_dies_when_ranks_talk_over_sockets(fault: Fault) -> None:
     check(run(fault, environ={"HOROVOD_TRANSPORT": "tcp"}), fault)
 
 
+@pytest.mark.slow
 def test_a_rank_dies_with_loader_processes_alive() -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed.")
     fault = Fault("loader", 0)

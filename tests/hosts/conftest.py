@@ -51,8 +51,15 @@ class Hosts:
 
     def start(self, options: str, command: Sequence[str], **more: Any) -> Running:
         """Starts horovodrun with these options."""
-        environ = {**self.environ, **more.pop("environ", {})}
         words = [more.pop("executable", sys.executable), "-m", "horovod.runner", *options.split(), *command]
+        return self._start(words, **more)
+
+    def start_program(self, words: Sequence[str], **more: Any) -> Running:
+        """Starts a program that starts jobs itself, or a launcher of others."""
+        return self._start(words, **more)
+
+    def _start(self, words: Sequence[str], **more: Any) -> Running:
+        environ = {**self.environ, **more.pop("environ", {})}
         return self.network[more.pop("on", 1)].start(words, environ, **more)
 
     def __call__(self, options: str, command: Sequence[str], **more: Any) -> Ended:
@@ -61,11 +68,21 @@ class Hosts:
         patience_s = more.pop("patience_s", 60.0)
         return self.end(self.start(options, command, **more), began_s, patience_s)
 
+    def program(self, words: Sequence[str], **more: Any) -> Ended:
+        """Runs a program that starts jobs itself, and checks that nothing is left of it on any host."""
+        began_s = time.monotonic()
+        return self.end(self._start(words, **more), began_s)
+
     def end(self, running: Running, began_s: float = 0.0, patience_s: float = 60.0) -> Ended:
         """Waits for the end of a job, and checks that nothing is left of it on any host."""
+        ended = self.ended(running, began_s, patience_s)
+        self.is_clean()
+        return ended
+
+    def ended(self, running: Running, began_s: float = 0.0, patience_s: float = 60.0) -> Ended:
+        """Waits for the end of a job; others may go on."""
         done = running.end(patience_s)
         seconds = time.monotonic() - began_s
-        self.is_clean()
         out, err = (text.decode().splitlines() for text in (done.stdout, done.stderr))
         return Ended(done.returncode, out, err, seconds)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 INIT = Path(__file__).with_name("host_init.py")
+WIRE = Path(__file__).with_name("wire.py")
 _PATIENCE_S = 20.0
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _NEW = ("--net", "--uts", "--mount", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -66,9 +67,9 @@ class Host:
         pid: of its first process, as this process sees it.
     """
 
-    def __init__(self, number: int, place: Path) -> None:
+    def __init__(self, number: int, place: Path, name: str) -> None:
         self.number = number
-        self.name = f"host{number}"
+        self.name = name
         self.address = f"10.77.0.{10 + number}"
         self.address6 = f"fd77::{10 + number:x}"
         self.log = place / f"{self.name}.log"
@@ -111,6 +112,16 @@ class Host:
     def files(self) -> list[str]:
         """What lies in its shared memory."""
         return sorted(os.listdir(f"/proc/{self.pid}/root/dev/shm"))
+
+    def sockets(self) -> list[str]:
+        """Its Unix sockets that have names, and its listening TCP sockets, but for sshd's."""
+        found = []
+        for line in Path(f"/proc/{self.pid}/net/unix").read_text().splitlines()[1:]:
+            found += line.split()[7:]
+        for table in ("tcp", "tcp6"):
+            lines = Path(f"/proc/{self.pid}/net/{table}").read_text().splitlines()[1:]
+            found += [f"tcp {each[1]}" for each in map(str.split, lines) if each[3] == "0A" and each[1][-5:] != ":0016"]
+        return sorted(found)
 
     def enter(self, *words: str) -> None:
         """Runs a command in its network, with this process's files."""
@@ -161,18 +172,22 @@ class Network:
     """Hosts with a switch between them, up when made.
 
     Args:
-        count: of hosts, host1 and on.
+        count: of hosts.
+        names: of them; host1 and on where none are given.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, names: Sequence[str] = ()) -> None:
+        self._names = names or [f"host{number}" for number in range(1, count + 1)]
         self.place = Path(tempfile.mkdtemp(prefix="hvdhosts"))
         self.hosts: list[Host] = []
         self._switch: Optional[subprocess.Popen[bytes]] = None
+        self._dropped: list[tuple[Host, Host]] = []
+        self._wires: dict[int, subprocess.Popen[bytes]] = {}
         try:
             self._write_files(count)
             self._make_switch()
             for number in range(1, count + 1):
-                self.hosts.append(Host(number, self.place))
+                self.hosts.append(Host(number, self.place, self._names[number - 1]))
                 self._connect(self.hosts[-1])
             for host in self.hosts:
                 _await_port(host)
@@ -192,6 +207,48 @@ class Network:
         """Puts it back."""
         self._in_switch("ip", "link", "set", f"v{host.number}", "up")
 
+    def drop(self, source: Host, target: Host) -> None:
+        """From now on nothing that one host sends to another one comes there; nobody is told. The switch knows no host
+        with the address of hardware that the target has from now on.
+        """
+        self._dropped.append((source, target))
+        words = ("neigh", "replace", target.address, "lladdr", "02:00:00:00:00:77", "dev", "eth0", "nud", "permanent")
+        source.enter("ip", *words)
+
+    def pass_all(self) -> None:
+        """What was dropped passes again."""
+        for source, target in self._dropped:
+            source.enter("ip", "neigh", "del", target.address, "dev", "eth0")
+        self._dropped.clear()
+
+    def wire(self, host: Host, delay_s: float = 0.0, loss: float = 0.0, change: Sequence[str] = ()) -> None:
+        """Puts a wire between a host and the switch, on which every packet takes so long, each way, is lost or changed.
+
+        Args:
+            host: whose.
+            delay_s: one way.
+            loss: which part of the packets, those that kernels have joined counted as one.
+            change: two equally long words; the second takes the place of the first wherever it comes by.
+        """
+        end, near, far = (f"{letter}{host.number}" for letter in "vnf")
+        self._in_switch("ip", "link", "add", near, "type", "veth", "peer", "name", far)
+        self._in_switch("ip", "link", "set", near, "up")
+        words = [sys.executable, "-I", "-S", str(WIRE), end, near, f"{delay_s:g}", f"{loss:g}", *change]
+        assert self._switch is not None
+        enter = [str(_which("nsenter")), "-t", str(self._switch.pid), "-n", *words]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        wire = self._wires[host.number] = subprocess.Popen(enter, start_new_session=True, **pipes)
+        assert wire.stdout
+        wire.stdout.readline()
+        self._in_switch("ip", "link", "set", end, "nomaster")
+        self._in_switch("ip", "link", "set", far, "master", "br0", "up")
+
+    def unwire(self, host: Host) -> None:
+        """Takes the wire away."""
+        self._wires.pop(host.number).communicate()
+        self._in_switch("ip", "link", "del", f"n{host.number}")
+        self._in_switch("ip", "link", "set", f"v{host.number}", "master", "br0")
+
     def shape(self, *discipline: str) -> None:
         """Gives every link this queueing discipline (words of `tc`), in both directions: a host's own end and the
         switch's."""
@@ -199,8 +256,16 @@ class Network:
             host.enter("tc", "qdisc", "replace", "dev", "eth0", "root", *discipline)
             self._in_switch("tc", "qdisc", "replace", "dev", f"v{host.number}", "root", *discipline)
 
+    def unshape(self) -> None:
+        """Takes the disciplines away."""
+        for host in self.hosts:
+            host.enter("tc", "qdisc", "del", "dev", "eth0", "root")
+            self._in_switch("tc", "qdisc", "del", "dev", f"v{host.number}", "root")
+
     def close(self) -> None:
         """Takes everything down."""
+        for wire in self._wires.values():
+            wire.communicate()
         for host in self.hosts:
             host.end()
         if self._switch is not None:
@@ -213,14 +278,13 @@ class Network:
         for name in ("key", "otherkey", "hostkey"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.place / name)], check=True)
         shutil.copy(self.place / "key.pub", self.place / "authorized")
-        numbers = range(1, count + 1)
-        lines = [f"10.77.0.{10 + n} host{n}\nfd77::{10 + n:x} host{n}-6" for n in numbers]
+        called = {number: self._names[number - 1] for number in range(1, count + 1)}
+        lines = [f"10.77.0.{10 + n} {name}\nfd77::{10 + n:x} {name}-6" for n, name in called.items()]
         (self.place / "hosts").write_text("127.0.0.1 localhost\n" + "\n".join(lines) + "\n")
         public = (self.place / "hostkey.pub").read_text()
         # The ranges of both networks, whatever form of a name is used.
-        names = ",".join(
-            itertools.chain(*((f"host{n}", f"host{n}-6", f"10.77.0.{10 + n}", f"fd77::{10 + n:x}") for n in numbers))
-        )
+        forms = ((name, f"{name}-6", f"10.77.0.{10 + n}", f"fd77::{10 + n:x}") for n, name in called.items())
+        names = ",".join(itertools.chain(*forms))
         (self.place / "known_hosts").write_text(f"{names} {public}")
         (self.place / "ssh_config").write_text(_SSH)
         (self.place / "sshd_config").write_text(_SSHD)

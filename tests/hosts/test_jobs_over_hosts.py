@@ -185,3 +185,27 @@ def test_a_function_goes_to_all_hosts_and_results_come_back(hosts: Hosts, tmp_pa
     assert lines[0] == "[('host1', 0), ('host2', 10), ('host3', 20)] True", done.stderr.decode()
     assert lines[1].startswith("horovod.run: rank 1 (host2, pid ")
     assert "KeyError: 'what'" in lines
+
+
+@pytest.mark.slow
+def test_a_failed_job_starts_again_on_all_hosts(hosts: Hosts, tmp_path: Path) -> None:
+    program = """
+        import ctypes, os
+        count, rank = os.environ["HOROVOD_RESTART_COUNT"], os.environ["HOROVOD_RANK"]
+        print("start", count, os.environ["_HOROVOD_SECRET_KEY"], flush=True)
+        if (count, rank) == ("0", "1"):
+            ctypes.string_at(0)
+    """
+    folder = tmp_path / "out"
+    options = f"-np 3 -H host1:1,host2:1,host3:1 --max-restarts 1 --ranks 0,2 --output-filename {folder}"
+    ended = hosts(options, [word for word in python(program) if word != "-I"])  # it hears of no variable with -I
+    assert ended.code == 0
+    starts = {rank: (folder / f"rank.{rank}/stdout").read_text().splitlines() for rank in range(3)}
+    assert [line.split()[1] for line in starts[1]] == ["0", "1"]
+    assert len({line.split()[2] for lines in starts.values() for line in lines}) == 2
+    assert not any(line.startswith("[1]") for line in ended.out + ended.err)
+    story = "\n".join(ended.err)
+    assert "horovodrun: rank 1 (host2, pid " in story
+    assert "was killed by signal 11 (SIGSEGV)" in story
+    assert "  Fatal Python error: Segmentation fault" in story  # its last lines, though it is not shown
+    assert "horovodrun: all ranks are started again (restart 1 of 1)." in ended.err

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Sequence
 
 from horovod._net.handshake.messages import ON_A_BOARD, FrameReader, Post, Ready, frame
+from horovod._net.meeting.entries import Standing
 
 
 class BoardKeeper:
@@ -24,7 +25,7 @@ class BoardKeeper:
     """
 
     def __init__(self, directories: Sequence[pathlib.Path]) -> None:
-        self.entries: dict[str, str] = {}
+        self._standing = Standing()
         self._listeners = [_listen(directory) for directory in directories]
         self._readers: dict[socket.socket, FrameReader] = {}
         self._lock = threading.Lock()
@@ -32,14 +33,21 @@ class BoardKeeper:
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
+    @property
+    def entries(self) -> dict[str, str]:
+        """What stands, by key."""
+        with self._lock:
+            return {key: value for key, _, value in (text.partition("=") for text in self._standing)}
+
     def post(self, key: str, value: str) -> None:
         """An entry of the launcher's own."""
+        self._post(f"{key}={value}")
+
+    def _post(self, text: str) -> None:
         with self._lock:
-            if key in self.entries:
-                return
-            self.entries[key] = value
-            for client in self._readers:
-                _send(client, key, value)
+            if self._standing.add(text):
+                for client in self._readers:
+                    _send(client, text)
 
     def close(self) -> None:
         """As if the launcher had died."""
@@ -61,8 +69,8 @@ class BoardKeeper:
         client, _ = listener.accept()
         with self._lock:
             self._readers[client] = FrameReader(ON_A_BOARD)
-            for key, value in self.entries.items():
-                _send(client, key, value)
+            for text in self._standing:
+                _send(client, text)
             with contextlib.suppress(ConnectionError):
                 client.sendall(frame(Ready()))
 
@@ -80,13 +88,12 @@ class BoardKeeper:
         reader.feed(data)
         while (message := reader.next()) is not None:
             assert isinstance(message, Post)
-            key, _, value = message.text.partition("=")
-            self.post(key, value)
+            self._post(message.text)
 
 
-def _send(client: socket.socket, key: str, value: str) -> None:
+def _send(client: socket.socket, text: str) -> None:
     with contextlib.suppress(ConnectionError):  # it has left, which its next read tells
-        client.sendall(frame(Post(f"{key}={value}")))
+        client.sendall(frame(Post(text)))
 
 
 def _listen(directory: pathlib.Path) -> socket.socket:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 
 import pytest
 from jobs import Place
@@ -67,3 +68,64 @@ def test_torchrun_in_a_step_of_one_task_is_torchrun(
     job = job_of(starter, place, environ=cluster.environ)
     job.start(["srun", "-n", "1", *starter.command(2, worker("work"))])
     assert_worked(job.end(), 2, "torchrun")
+
+
+def allocated(words: list[str], part: str = "work") -> list[str]:
+    """horovodrun, as it is called in an allocation."""
+    return [sys.executable, "-m", "horovod.runner", "--verbose", *words, *worker(part)]
+
+
+@pytest.mark.parametrize(("words", "size"), [([], 3), (["-np", "2"], 2), (["-np", "1", "-H", "localhost"], 1)])
+def test_horovodrun_in_an_interactive_allocation_takes_it(
+    words: list[str], size: int, cluster: Cluster, place: Place
+) -> None:
+    job = Job(place, environ=cluster.environ)
+    job.start(["salloc", "-n", "3", *allocated(words)])
+    ended = job.end()
+    assert_worked(ended, size, "horovodrun")
+    assert (f"{size} ranks by Slurm's allocation" in ended.stderr) == ("-H" not in words), str(ended)
+
+
+def test_horovodrun_in_a_batch_script_takes_the_allocation(cluster: Cluster, place: Place) -> None:
+    job = Job(place, environ=cluster.environ)
+    batch = job.reports / "batch"
+    job.start(["sbatch", "--wait", "-N", "1", "-n", "2", "-o", str(batch), "--wrap", shlex.join(allocated([]))])
+    ended = job.end()
+    assert_worked(ended, 2, "horovodrun")
+    assert "2 ranks by Slurm's allocation" in batch.read_text(), batch.read_text()
+
+
+def test_several_horovodruns_of_one_step_are_refused(cluster: Cluster, place: Place) -> None:
+    job = Job(place, environ=cluster.environ)
+    job.start(["srun", "-n", "2", *allocated([])])
+    ended = job.end()
+    assert ended.code == 2, str(ended)
+    assert "srun has started horovodrun 2 times, once per task" in ended.stderr, str(ended)
+    assert ended.of("worked") == [], str(ended)
+
+
+def test_a_step_of_another_size_than_promised_stops_in_init(cluster: Cluster, place: Place) -> None:
+    job = Job(place, environ={**cluster.environ, "HOROVOD_EXPECTED_SIZE": "4"})
+    job.start(["srun", "-n", "2", *worker("work")])
+    ended = job.end()
+    assert ended.code != 0, str(ended)
+    assert "HOROVOD_EXPECTED_SIZE=4 was promised, but srun has started 2 ranks on 1 host" in ended.stderr, str(ended)
+    assert ended.of("worked") == [], str(ended)
+
+
+@pytest.mark.parametrize("name", ["openmpi5", "openmpi4", "mpich", "intel"])
+def test_horovodrun_takes_the_allocation_for_mpirun_too(
+    name: str, cluster: Cluster, place: Place, request: pytest.FixtureRequest
+) -> None:
+    starter = present(name, request)
+    job = job_of(starter, place, environ=cluster.environ)
+    job.start(["salloc", "-n", "2", *allocated(["--mpi"])])
+    assert_worked(job.end(), 2, starter.name)
+
+
+def test_an_interactive_step_takes_more_ranks_than_its_task(cluster: Cluster, place: Place) -> None:
+    job = Job(place, environ=cluster.environ)
+    job.start(["srun", "-n", "1", *allocated(["-np", "2"])])
+    ended = job.end()
+    assert_worked(ended, 2, "horovodrun")
+    assert "2 ranks share Slurm's allocation of 1 slot on " in ended.stderr, str(ended)

@@ -12,76 +12,28 @@ import os
 import pathlib
 import re
 import socket
-import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from attacks import GARBAGE, Onlooker, attacked, dial, listening_tcp_sockets
 from net_ranks import REGION_BYTES, connected, in_threads, placements
 
 from horovod import _net
-from horovod._net import ConnectError, Connections, Placement, bootstrap
+from horovod._net.bootstrap import Ways, bootstrap
+from horovod._net.clusters.placement import Placement
+from horovod._net.connections import Connections
+from horovod._net.failures import ConnectError, ProtocolError
 from horovod._net.handshake import auth, connect, door, messages, reception, visits
 from horovod._net.handshake.links import Link
 from horovod._net.handshake.messages import frame
 from horovod._net.meeting import lasting_claim
 
 SOURCES = pathlib.Path(_net.__file__).parent
-
-
-def listening_tcp_sockets() -> list[str]:
-    """The local addresses on which this process listens by TCP."""
-    own = set()
-    for fd in os.listdir("/proc/self/fd"):
-        try:
-            own.add(os.readlink(f"/proc/self/fd/{fd}"))
-        except OSError:
-            continue
-    found = []
-    for table in ("/proc/self/net/tcp", "/proc/self/net/tcp6"):
-        with open(table, encoding="ascii") as lines:
-            for fields in (line.split() for line in list(lines)[1:]):
-                if fields[3] == "0A" and f"socket:[{fields[9]}]" in own:
-                    found.append(fields[1])
-    return found
-
-
-class Onlooker:
-    """Runs something once, before rank 0 of a job has accepted anybody: strangers are in its queue with, or before,
-    the ranks.
-    """
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, look: Callable[[connect.Mesh], Any]) -> None:
-        self.seen: list[Any] = []
-        real = connect.Mesh._start
-
-        def start(mesh: connect.Mesh) -> None:
-            real(mesh)
-            if mesh._credentials.rank == 0:
-                self.seen.append(look(mesh))
-
-        monkeypatch.setattr(connect.Mesh, "_start", start)
-
-
-def attacked(monkeypatch: pytest.MonkeyPatch, attack: Callable[[connect.Mesh], Any], **options: Any) -> Any:
-    """Connects three ranks while `attack` happens to rank 0; the job must not notice. What `attack` returned."""
-    onlooker = Onlooker(monkeypatch, attack)
-    for result in connected(placements(3), **options):
-        assert len(result.peers) == 2
-        result.close()
-    assert len(onlooker.seen) == 1
-    return onlooker.seen[0]
-
-
-def dial(mesh: connect.Mesh) -> socket.socket:
-    """A stranger's connection to rank 0."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.connect(mesh._meeting.address("r0"))
-    return sock
 
 
 # ---- 1. nothing needless listens
@@ -105,7 +57,8 @@ def test_sockets_on_request_listen_on_loopback_only_and_not_after(
 
 def test_children_of_a_rank_do_not_inherit_the_secret() -> None:
     program = (
-        "import os, subprocess; from horovod._net import detect_placement; assert len(detect_placement().secret) == 32;"
+        "import os, subprocess; from horovod._net.clusters.launchers import detect_placement;"
+        "assert len(detect_placement().secret) == 32;"
         "print(subprocess.run(['env'], capture_output=True, text=True).stdout)"
     )
     names = {"RANK": "0", "SIZE": "2", "LOCAL_RANK": "0", "LOCAL_SIZE": "2", "RENDEZVOUS_DIR": "/run/none"}
@@ -191,21 +144,6 @@ def test_nothing_that_evaluates_bytes_is_imported() -> None:
 
 # ---- 8. malformed input kills no job
 
-HEADER = struct.Struct(">4sBBHI")
-GARBAGE = {
-    "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-    "zeros": bytes(4096),
-    "megabyte": os.urandom(64) * 16384,
-    "oversized": HEADER.pack(b"HVDN", 1, messages.Hello.KIND, 0, 2**32 - 1) + bytes(100),
-    "truncated": frame(messages.Proof(bytes(32)))[:20],
-    "wrong time": frame(messages.Proof(bytes(32))),
-    "too early": frame(messages.Failed(0, "I am your leader, stop")),
-    "other version": HEADER.pack(b"HVDN", 9, 2, 0, 0),
-    "knock from nowhere": frame(messages.Knock(77)),
-    "knock of itself": frame(messages.Knock(0)),
-    "nothing": b"",
-}
-
 
 @pytest.mark.parametrize("transport", ["auto", "tcp"])
 @pytest.mark.parametrize("name", sorted(GARBAGE))
@@ -229,7 +167,7 @@ def test_a_stranger_cannot_pass_for_a_rank_that_has_not_come(
     gone = threading.Event()
     real = visits.Visits.drop
     zero, one = placements(2)
-    options: dict[str, Any] = {"epoch": 0, "region_bytes": REGION_BYTES, "timeout_s": 20, "transport": "tcp"}
+    options: dict[str, Any] = {"epoch": 0, "region_bytes": REGION_BYTES, "timeout_s": 20, "ways": Ways("tcp")}
 
     def drop(everybody: visits.Visits, visit: visits.Visit) -> None:
         real(everybody, visit)
@@ -255,7 +193,7 @@ def test_a_stranger_cannot_pass_for_a_rank_that_has_not_come(
 
 def test_a_stream_of_garbage_is_not_collected() -> None:
     reader = messages.FrameReader()
-    with pytest.raises(_net.ProtocolError):
+    with pytest.raises(ProtocolError):
         reader.feed(GARBAGE["megabyte"][:16384])
         reader.next()
 
@@ -396,7 +334,8 @@ def test_strangers_cannot_fill_the_log(
 def test_two_users_of_the_same_variables_are_told_apart() -> None:
     """Fork-free version of 'a rank is claimed twice': an unrelated process with all the rank's variables."""
     program = (
-        "import json, sys; from horovod._net import Placement, MeetingError\n"
+        "import json, sys; from horovod._net.clusters.placement import Placement\n"
+        "from horovod._net.failures import MeetingError\n"
         "from horovod._net.meeting import lasting_claim\n"
         "try: lasting_claim.take(Placement(**json.loads(sys.argv[1])), 0)\n"
         "except MeetingError as error: print(error)"

@@ -40,10 +40,10 @@ def _variables_of(backend: str) -> dict[str, str]:
     return {} if INSTALLED == ["legacy"] else {"TF_USE_LEGACY_KERAS": "1"}
 
 
-def job(script: str, backend: str, only: Sequence[str] = ()) -> CaseJob:
-    """A worker script on a backend. `only`: these cases, not all."""
+def job(script: str, backend: str, only: Sequence[str] = (), **variables: str) -> CaseJob:
+    """A worker script on a backend, with more environment variables. `only`: these cases, not all."""
     chosen = [case for case in cases(script, backend) if not only or case in only]
-    return CaseJob(WORKERS / script, 2, {**_variables_of(backend), **QUIET}, chosen, TIMEOUT_S)
+    return CaseJob(WORKERS / script, 2, {**_variables_of(backend), **QUIET, **variables}, chosen, TIMEOUT_S)
 
 
 def cases(script: str, backend: str) -> list[str]:

@@ -26,7 +26,7 @@ def fitted(ranks: int, backend: str, *options: str) -> dict[str, list[float]]:
 @pytest.mark.parametrize(
     "backend",
     [
-        pytest.param("tensorflow", marks=needs("tensorflow")),
+        pytest.param("tensorflow", marks=[needs("tensorflow"), pytest.mark.slow]),
         pytest.param("torch", marks=[needs("torch"), pytest.mark.slow]),
         pytest.param("jax", marks=[needs("jax"), pytest.mark.slow]),
     ],

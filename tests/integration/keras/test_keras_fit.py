@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from keras_backends import BACKENDS, TIMEOUT_S, cases_everywhere, job, needs
 
-SCRIPTS = ("fit_worker.py", "surface_worker.py", "legacy_worker.py", "legacy_graph_worker.py", "once_worker.py")
-JOBS = {(script, backend): job(script, backend) for script in SCRIPTS for backend in BACKENDS}
+NAMES = ("fit_worker.py", "surface_worker.py", "legacy_worker.py", "legacy_graph_worker.py", "once_worker.py")
+# Of each script, the environment variables that its jobs have besides.
+SCRIPTS = {**{name: {} for name in NAMES}, "parameter_check_worker.py": {"HOROVOD_CHECK_PARAMETERS": "2"}}
+JOBS = {(script, backend): job(script, backend, **SCRIPTS[script]) for script in SCRIPTS for backend in BACKENDS}
 QUICK = ["case_training_is_that_of_one_process", "case_broadcast_callback", "case_local_variables"]
 SHORT_JOB = job("fit_worker.py", "legacy", only=QUICK)
 

@@ -36,8 +36,9 @@ class Horovodrun:
 
     def __call__(self, options: str, command: Sequence[str], **more: Any) -> subprocess.CompletedProcess[bytes]:
         """Runs it to its end, and checks that it has left nothing in its place."""
+        typed = more.pop("input", None)
         process = self.start(options.split(), command, **more)
-        stdout, stderr = process.communicate(timeout=PATIENCE_S)
+        stdout, stderr = process.communicate(typed, timeout=PATIENCE_S)
         assert list(self.place.iterdir()) == []
         return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
@@ -80,3 +81,13 @@ def horovodrun() -> Iterator[Horovodrun]:
     place = Path(tempfile.mkdtemp(prefix="hvd", dir="/tmp"))
     yield Horovodrun(place)
     shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture
+def by_agent(horovodrun: Horovodrun, tmp_path: Path) -> Horovodrun:
+    """A launcher whose other hosts are all this one: agents start the ranks, by a program in ssh's place."""
+    program = tmp_path / "stay"
+    program.write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
+    program.chmod(0o755)
+    horovodrun.environ["OMPI_MCA_plm_rsh_agent"] = str(program)
+    return horovodrun

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from .conftest import Horovodrun, python, wait_for_end
+from horovod.runner.cores import usable_cores
+from horovod.runner.remote import frames, messages
+
+from .conftest import Horovodrun, alive, python, wait_for_end
 
 HOST = "-np 2 -H elsewhere.invalid:2"
 
 
-@pytest.fixture
-def launch(horovodrun: Horovodrun, tmp_path: Path) -> Horovodrun:
-    """A launcher whose other hosts are all this one."""
-    program = tmp_path / "stay"
-    program.write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
-    program.chmod(0o755)
-    horovodrun.environ["OMPI_MCA_plm_rsh_agent"] = str(program)
-    return horovodrun
-
-
-def test_output_and_exit_code(launch: Horovodrun) -> None:
-    done = launch.python(
+def test_output_and_exit_code(by_agent: Horovodrun) -> None:
+    done = by_agent.python(
         HOST,
         """
         import os, sys
@@ -40,27 +37,118 @@ def test_output_and_exit_code(launch: Horovodrun) -> None:
     assert b"rank 1 (elsewhere.invalid, pid " in done.stderr
 
 
-def test_what_a_rank_s_child_writes_last_is_shown(launch: Horovodrun) -> None:
+def test_what_a_rank_s_child_writes_last_is_shown(by_agent: Horovodrun) -> None:
     # The child outlives its rank and holds the pipe: it is killed with the job, and what it has written is kept.
     code = "import os, time\nif os.fork() == 0:\n    print('child', flush=True)\n    time.sleep(100)\ntime.sleep(0.3)"
-    done = launch(HOST, python(code))
+    done = by_agent(HOST, python(code))
     assert done.returncode == 0
     assert sorted(done.stdout.splitlines()) == [b"[0]<stdout>:child", b"[1]<stdout>:child"]
 
 
-@pytest.mark.parametrize("victim", ["launcher", "agent"])
-def test_nothing_outlives_its_master(launch: Horovodrun, victim: str) -> None:
-    process = launch.start(
+def test_a_job_that_hangs_tells_where(by_agent: Horovodrun, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import time\nimport numpy as np\nimport horovod.numpy as hvd\nhvd.init()\n"
+        "if hvd.rank() == 1: time.sleep(1000)\nhvd.allreduce(np.ones(3), name='w')\n"
+    )
+    stalls = "--stall-check-warning-time-seconds 1 --stall-check-shutdown-time-seconds 2 --dump-directory dumps"
+    done = by_agent(f"{HOST} {stalls}", [sys.executable, "train.py"], cwd=tmp_path)
+    told = done.stderr.decode()
+    assert "horovodrun:   rank 1 has not called allreduce 'w' (waited for by rank 0 for " in told
+    assert "it is in train.py:5, in <module>" in told
+    assert [rank["host"] for rank in json.loads((tmp_path / "dumps" / "hang.json").read_text())["ranks"]] == (
+        ["elsewhere.invalid"] * 2
+    )
+
+
+def test_cores_are_looked_for_on_the_host(by_agent: Horovodrun) -> None:
+    done = by_agent(f"{HOST} --thread-affinity 1048576", ["true"])
+    assert done.returncode == 1
+    assert b"elsewhere.invalid cannot be used: --thread-affinity: no thread may run on core 1048576; " in done.stderr
+    crowd = 4 * usable_cores() + 1
+    done = by_agent(f"-np {crowd} -H elsewhere.invalid:{crowd} --verbose", ["true"])
+    assert done.returncode == 0
+    assert f"elsewhere.invalid: {crowd} ranks; {usable_cores()} usable core".encode() in done.stderr
+    assert f"elsewhere.invalid: {crowd} ranks share {usable_cores()} core".encode() in done.stderr
+
+
+def started(by_agent: Horovodrun) -> tuple[subprocess.Popen[bytes], tuple[int, int, int, int]]:
+    """A launcher, and its processes: two ranks, keeper, agent."""
+    process = by_agent.start(
         HOST.split(), python("import os, time; print(os.getpid(), os.getppid(), flush=True); time.sleep(300)")
     )
     assert process.stdout is not None
     lines = [process.stdout.readline().rpartition(b":")[2].split() for _ in range(2)]
     ranks, keeper = [int(rank) for rank, _ in lines], int(lines[0][1])
     agent = int(Path(f"/proc/{keeper}/stat").read_text().rpartition(")")[2].split()[1])
+    return process, (ranks[0], ranks[1], keeper, agent)
+
+
+@pytest.mark.slow
+def test_a_stopped_agent_is_given_up_on_both_sides(by_agent: Horovodrun) -> None:
+    process, (*ranks, keeper, agent) = started(by_agent)
+    os.kill(agent, signal.SIGSTOP)
+    for pid in (*ranks, keeper, agent):  # nobody lets it go on
+        wait_for_end(pid)
+    _, stderr = process.communicate(timeout=20)
+    assert b"elsewhere.invalid (ranks 0, 1) was lost: nothing was heard from it for 3.5 s" in stderr
+    assert list(by_agent.place.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_stopped_keeper_is_no_dead_agent(by_agent: Horovodrun) -> None:
+    process, (*ranks, keeper, _) = started(by_agent)
+    os.kill(keeper, signal.SIGSTOP)
+    time.sleep(7.0)  # longer than a keeper waits for its agent
+    os.kill(keeper, signal.SIGCONT)
+    time.sleep(2.0)
+    assert process.poll() is None and all(map(alive, ranks))
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 128 + signal.SIGTERM
+    process.communicate()
+    assert list(by_agent.place.iterdir()) == []
+
+
+@pytest.mark.parametrize("victim", ["launcher", "agent"])
+def test_nothing_outlives_its_master(by_agent: Horovodrun, victim: str) -> None:
+    process, (*ranks, keeper, agent) = started(by_agent)
     os.kill(process.pid if victim == "launcher" else agent, signal.SIGKILL)
     for pid in (*ranks, keeper, agent):
         wait_for_end(pid)
     _, stderr = process.communicate(timeout=20)
-    assert list(launch.place.iterdir()) == []
+    assert list(by_agent.place.iterdir()) == []
     if victim == "agent":
         assert b"elsewhere.invalid (ranks 0, 1) was lost: the connection to it has ended" in stderr
+
+
+def test_a_killed_keeper_leaves_neither_processes_nor_shared_memory(by_agent: Horovodrun) -> None:
+    code = """
+        import multiprocessing.shared_memory, os, subprocess, time
+        memory = multiprocessing.shared_memory.SharedMemory(create=True, size=4096)
+        print(memory.name, subprocess.Popen(["sleep", "1000"], start_new_session=True).pid, flush=True)
+        os.kill(os.getppid(), 9)
+        time.sleep(1000)
+    """
+    done = by_agent.python("-np 1 -H elsewhere.invalid:1", code)
+    assert b"the process that keeps its ranks has died" in done.stderr
+    name, daemon = done.stdout.decode().rpartition(":")[2].split()
+    assert not alive(int(daemon)) and name not in os.listdir("/dev/shm")
+
+
+def test_an_agent_that_is_terminated_before_its_ranks_start_takes_its_directory_along(horovodrun: Horovodrun) -> None:
+    words = [sys.executable, "-m", "horovod.runner.remote.agent"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": horovodrun.environ}
+    ranks = [{"rank": 0, "env": {"HOROVOD_SIZE": "1"}}]
+    lists = {"interfaces": [], "affinity": []}
+    job = messages.encode(
+        "job", command=["true"], cwd="/", env={}, ranks=ranks, function=False, dumps=False, dump_signal=0, **lists
+    )
+    with subprocess.Popen(words, **pipes) as agent:
+        agent.stdin.write(frames.frame(frames.CONTROL, job))
+        agent.stdin.flush()
+        reader, seen = frames.Reader(frames.FROM_AGENT, marked=True), b""
+        while b'"ready"' not in seen and (data := os.read(agent.stdout.fileno(), 1 << 16)):
+            seen += b"".join(body for _, body in reader.feed(data))
+        assert b'"ready"' in seen and list(horovodrun.place.glob("*/*")) != []
+        agent.terminate()
+        assert agent.wait(20) == 128 + signal.SIGTERM
+    assert list(horovodrun.place.iterdir()) == []

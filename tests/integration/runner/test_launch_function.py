@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -119,6 +121,22 @@ def test_an_interrupt_stops_the_ranks_and_is_raised(horovodrun: Horovodrun) -> N
     assert list(horovodrun.place.iterdir()) == []
 
 
+def test_a_killed_keeper_leaves_no_shared_memory(tmp_path: Path) -> None:
+    def work() -> None:
+        import os
+        import time
+        from multiprocessing import shared_memory
+
+        memory = shared_memory.SharedMemory(create=True, size=4096)
+        (tmp_path / "name").write_text(memory.name)
+        os.kill(os.getppid(), 9)
+        time.sleep(1000)
+
+    with pytest.raises(RuntimeError, match="the process that keeps the ranks has died"):
+        horovod.run(work)
+    assert (tmp_path / "name").read_text() not in os.listdir("/dev/shm")
+
+
 def test_nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/tmp")
     seen = horovod.run(lambda: __import__("os").environ["HOROVOD_RENDEZVOUS_DIR"])[0]
@@ -131,7 +149,6 @@ def test_nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     [
         ({"hosts": "a:1", "hostfile": "f"}, ValueError, "hosts and hostfile exclude each other"),
         ({"use_gloo": True, "use_mpi": True}, ValueError, "use_gloo and use_mpi exclude each other"),
-        ({"use_mpi": True}, UnsupportedError, "MPI controller comes in a later version"),
         ({"min_num_proc": 1}, UnsupportedError, "Elastic jobs come in a later version"),
         ({"host_discovery_script": "x"}, NotImplementedError, "Elastic jobs come in a later version"),
         ({"cooldown_range": (1, 2)}, UnsupportedError, "Elastic jobs come in a later version"),
@@ -140,7 +157,11 @@ def test_nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
             ValueError,
             "horovod.run: num_proc must be an integer number of processes >= 1, or auto. Received: 0.",
         ),
-        ({"num_proc": 2, "hosts": "localhost:1"}, ValueError, "2 processes need 2 slots"),
+        (
+            {"num_proc": 2, "hosts": "localhost:1"},
+            ValueError,
+            "2 slots, but the hosts have 1 (localhost:1). Name more slots or lower num_proc.",
+        ),
         ({"hosts": "no-such-host.invalid:1"}, RuntimeError, "no-such-host.invalid"),
     ],
 )
@@ -148,6 +169,33 @@ def test_refused_arguments(arguments: dict[str, Any], error: type[Exception], me
     with pytest.raises(error) as caught:
         horovod.run(int, **arguments)
     assert message in str(caught.value)
+
+
+def test_verbose_says_what_the_launcher_does(capfd: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("horovod.runner")
+    handlers, logger.handlers = logger.handlers, []
+    root_handlers, logger.root.handlers = logger.root.handlers, []  # as in a program that sets up no logging
+    before = logger.level, logger.propagate
+    try:
+        horovod.run(int, num_proc=2, verbose=True)
+        told = capfd.readouterr().err
+        assert re.search(r"horovod\.run: INFO: 2 ranks of .* with:\n.*num_proc = 2", told, re.DOTALL)
+        assert re.search(r"horovod\.run: INFO: rank 1 started with pid \d+\n", told)
+        assert re.search(r"horovod\.run: INFO: rank 1 \(localhost, pid \d+\) ended with code 0 after", told)
+        assert (logger.handlers, logger.level, logger.propagate) == ([], *before)
+        horovod.run(int)
+        assert capfd.readouterr().err == ""
+    finally:
+        logger.handlers, logger.root.handlers = handlers, root_handlers
+
+
+def test_verbose_leaves_it_to_the_users_logging(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    horovod.run(int, verbose=True)
+    assert "rank 0 started with pid" in caplog.text
+    assert "horovod.run: INFO" not in capfd.readouterr().err
 
 
 def test_deprecated_arguments_warn_and_work() -> None:

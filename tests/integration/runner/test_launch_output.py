@@ -108,19 +108,19 @@ def test_unknown_hosts_are_refused_by_name(horovodrun: Horovodrun) -> None:
 
 
 def test_hints_and_typing_mistakes_are_said_once_for_the_job(horovodrun: Horovodrun) -> None:
-    horovodrun.environ["HOROVOD_CYCLE_TIMES"] = "3"
+    horovodrun.environ.update(HOROVOD_CYCLE_TIMES="3", HOROVOD_NUM_NCCL_STREAMS="4")
     code = """
         import os, sys
         sys.path.insert(0, os.environ["PYTHONPATH"])
         from horovod._core.settings import from_environ
         from_environ(os.environ)
     """
-    done = horovodrun.python("-np 2 --num-nccl-streams 4", code)
+    done = horovodrun.python("-np 2", code)
     assert done.returncode == 0
     *lines, _ = done.stderr.decode().splitlines()
     assert len(lines) == 2
     assert lines[0].endswith("has no effect. Did you mean HOROVOD_CYCLE_TIME?")
-    assert "--num-nccl-streams has no effect." in lines[1]
+    assert "HOROVOD_NUM_NCCL_STREAMS has no effect." in lines[1]
 
 
 def test_version_and_check_build(horovodrun: Horovodrun) -> None:
@@ -142,7 +142,7 @@ def test_verbose_says_the_settings_and_their_sources(horovodrun: Horovodrun) -> 
     summary = rb"2 ranks on this machine, over shared memory; \d+ usable cores?, [\d.]+ for each; OMP_NUM_THREADS=\d+\n"
     assert re.search(summary, done.stderr)
     assert re.search(rb"rank 1 started with pid \d+\n", done.stderr)
-    assert re.search(rb"rank 1 \(pid \d+\) ended with code 0 after \d+\.\d s\n", done.stderr)
+    assert re.search(rb"rank 1 \(localhost, pid \d+\) ended with code 0 after \d+\.\d s\n", done.stderr)
 
 
 def test_nothing_is_printed_for_programs_that_are_silent(horovodrun: Horovodrun) -> None:

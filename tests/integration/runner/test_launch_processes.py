@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -117,7 +116,7 @@ def test_the_exit_code_is_the_culprits_and_the_others_may_clean_up(horovodrun: H
     last = done.stderr.decode().splitlines()[-1:]
     assert last[0].startswith("horovodrun: rank 1 (localhost, pid ")
     assert " exited with code 7 after 0." in last[0]
-    assert last[0].endswith("; the other rank was then stopped. Its last lines stand above.")
+    assert last[0].endswith("; the other rank failed too. Its last lines stand above.")
 
 
 def test_a_crash_is_the_culprit_though_the_others_fail_at_the_same_moment(
@@ -160,7 +159,14 @@ def test_ranks_that_do_not_stop_are_stopped(horovodrun: Horovodrun) -> None:
     # Rank 0 does not notice; it gets 2 s and then SIGTERM.
     done = horovodrun("-np 2", ["sh", "-c", "if [ $HOROVOD_RANK = 1 ]; then exit 5; fi; exec sleep 1000"])
     assert done.returncode == 5
-    assert b"rank 1 (" in done.stderr
+    assert b"rank 1 (" in done.stderr and b"; the other rank was then stopped." in done.stderr
+
+
+def test_a_stopped_rank_hears_that_it_shall_end(horovodrun: Horovodrun) -> None:
+    began = time.monotonic()
+    done = horovodrun("-np 2", ["sh", "-c", "if [ $HOROVOD_RANK = 1 ]; then sleep 0.3; exit 5; fi; kill -STOP $$"])
+    assert done.returncode == 5
+    assert time.monotonic() - began < 5.0, "SIGTERM after 2 s ends it; SIGKILL would come after 7 s"
 
 
 def test_a_command_that_is_not_there(horovodrun: Horovodrun) -> None:
@@ -176,6 +182,30 @@ def test_a_command_that_cannot_be_executed(horovodrun: Horovodrun, tmp_path: Pat
     done = horovodrun("-np 2", [str(program)])
     assert done.returncode == 126
     assert b"cannot be executed: Exec format error" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("echo hello\n", b"Exec format error: it has no #! line; write what runs it before it.\n"),
+        (
+            "#!/no/such/python -u\n",
+            b"No such file or directory: its first line wants '/no/such/python', which does not exist; "
+            b"write what runs it before it.\n",
+        ),
+        (
+            "#!/bin/sh\r\necho\r\n",
+            b"No such file or directory: its first line, '#!/bin/sh\\r', ends with a carriage return; "
+            b"store it with Unix line ends.\n",
+        ),
+    ],
+)
+def test_a_script_that_nothing_can_run(text: str, told: bytes, horovodrun: Horovodrun, tmp_path: Path) -> None:
+    (tmp_path / "script").write_bytes(text.encode())
+    (tmp_path / "script").chmod(0o755)
+    done = horovodrun("-np 1", ["./script"], cwd=tmp_path)
+    assert done.returncode == 126
+    assert done.stderr == b"horovodrun: rank 0: './script' cannot be executed: " + told
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -230,16 +260,26 @@ def test_ranks_ignore_no_signal(horovodrun: Horovodrun) -> None:
 def test_a_killed_keeper_ends_the_job(horovodrun: Horovodrun) -> None:
     process = horovodrun.start(["-np", "2"], python(WAIT))
     pids = pids_of(process, 2)
-    keeper, ranks = pids[0], [pids[1], pids[5]]
-    os.kill(keeper, signal.SIGKILL)
+    os.kill(pids[0], signal.SIGKILL)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 1
     assert b"the process that keeps the ranks has died" in stderr
-    for rank in ranks:
-        wait_for_end(rank)
     assert list(horovodrun.place.iterdir()) == []
-    for daemon in (pids[3], pids[7]):
-        os.kill(daemon, signal.SIGKILL)  # it left the session of the ranks, and there was no keeper to look for it
+    assert [pid for pid in pids if alive(pid)] == [], "neither ranks, nor their children, nor what left their session"
+
+
+def test_a_killed_keeper_does_not_take_along_what_the_launcher_had_before(horovodrun: Horovodrun) -> None:
+    launcher = f"exec {sys.executable} -m horovod.runner -np 1 sh -c 'echo $PPID; sleep 60'"
+    words = ["sh", "-c", f"(sleep 50 & sleep 60) & echo $!; {launcher}"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "env": horovodrun.environ}
+    with subprocess.Popen(words, start_new_session=True, **pipes) as process:
+        try:
+            other, keeper = (int(process.stdout.readline().split(b":")[-1]) for _ in range(2))
+            os.kill(keeper, signal.SIGKILL)
+            assert process.wait(20) == 1
+            assert alive(other)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_a_killed_keeper_takes_along_what_ended_ranks_have_left(horovodrun: Horovodrun) -> None:
@@ -326,32 +366,47 @@ def test_two_jobs_do_not_disturb_one_another(horovodrun: Horovodrun) -> None:
     assert list(horovodrun.place.iterdir()) == []
 
 
+SHARES = """
+import multiprocessing, multiprocessing.shared_memory, os, sys, time
+
+def work(lock):
+    time.sleep(1000)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    lock = context.Lock()
+    memory = multiprocessing.shared_memory.SharedMemory(create=True, size=4096)
+    worker = context.Process(target=work, args=(lock,))
+    worker.start()
+    print(lock._semlock.name, memory.name, flush=True)
+    os.kill(os.getppid() if sys.argv[2:] else os.getpid(), 9)
+    time.sleep(1000)
+"""
+
+
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_what_the_helpers_of_a_killed_rank_clean_up_is_cleaned_up(
     method: str, horovodrun: Horovodrun, tmp_path: Path
 ) -> None:
     """A worker holds the pipe that the resource tracker waits for: it must end before the tracker can do its work."""
     program = tmp_path / "rank.py"
-    program.write_text(
-        textwrap.dedent("""
-        import multiprocessing, multiprocessing.shared_memory, os, sys, time
-
-        def work(lock):
-            time.sleep(1000)
-
-        if __name__ == "__main__":
-            context = multiprocessing.get_context(sys.argv[1])
-            lock = context.Lock()
-            memory = multiprocessing.shared_memory.SharedMemory(create=True, size=4096)
-            worker = context.Process(target=work, args=(lock,))
-            worker.start()
-            print(lock._semlock.name, memory.name, flush=True)
-            os.kill(os.getpid(), 9)
-        """)
-    )
+    program.write_text(SHARES)
     done = horovodrun("-np 2", [sys.executable, str(program), method])
     assert done.returncode == 128 + 9
-    names = [name for line in done.stdout.splitlines() for name in line.decode().partition(":")[2].split()]
+    assert kept(done.stdout) == []
+
+
+def kept(stdout: bytes) -> list[str]:
+    """What is left of the things whose names SHARES has printed."""
+    names = [name for line in stdout.splitlines() for name in line.decode().partition(":")[2].split()]
     assert len(names) >= 2
     there = os.listdir("/dev/shm")
-    assert [name for name in names if name in there or f"sem.{name.strip('/')}" in there] == []
+    return [name for name in names if name in there or f"sem.{name.strip('/')}" in there]
+
+
+def test_a_killed_keeper_leaves_no_shared_memory(horovodrun: Horovodrun, tmp_path: Path) -> None:
+    program = tmp_path / "rank.py"
+    program.write_text(SHARES)
+    done = horovodrun("-np 1", [sys.executable, str(program), "spawn", "the keeper"])
+    assert b"the process that keeps the ranks has died" in done.stderr
+    assert kept(done.stdout) == []

@@ -157,7 +157,7 @@ def test_a_limit_of_processes_is_named(horovodrun: Horovodrun, processes: int) -
     last = done.stderr.splitlines()[-1].decode()
     assert "Resource temporarily unavailable" in last
     assert f"this user may have {1 + processes} processes and threads; raise that limit (ulimit -u)" in last
-    assert list(horovodrun.place.iterdir()) == []
+    assert list(horovodrun.place.rglob("*")) == [], done.stderr
 
 
 def test_a_low_soft_limit_of_open_files_is_raised_for_the_launcher_only(horovodrun: Horovodrun) -> None:

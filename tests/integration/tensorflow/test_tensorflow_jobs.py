@@ -56,11 +56,18 @@ def test_aggregation(legacy: bool) -> None:
 
 
 @pytest.mark.slow
+def test_parameters_are_compared_after_the_first_steps() -> None:
+    output = job(2, WORKERS / "parameter_check_worker.py", HOROVOD_CHECK_PARAMETERS="2")
+    assert output.count("passed") == 3 * 2
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 4])
 def test_random_order(n: int) -> None:
     assert job(n, WORKERS / "random_order_worker.py", 200).count("passed 200 steps") == n
 
 
+@pytest.mark.slow
 def test_a_rank_that_dies_aborts_the_others() -> None:
     output = job(3, WORKERS / "killed_worker.py", code=137)
     assert len(re.findall(r"rank [02] got AbortedError after \d\.\d s: .*rank 1", output)) == 2, output

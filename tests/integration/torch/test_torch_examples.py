@@ -11,6 +11,7 @@ from jobs import ROOT, horovodrun, python, run_well
 EXAMPLES = ROOT / "examples"
 
 
+@pytest.mark.slow  # `make demo` runs it too
 def test_digits_trains_alone() -> None:
     output = run_well(python(EXAMPLES / "pytorch_digits.py", "--epochs", "2"))
     results = [json.loads(line.partition(" ")[2]) for line in output.splitlines() if line.startswith("RESULT")]

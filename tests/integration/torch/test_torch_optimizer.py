@@ -11,6 +11,7 @@ WORKERS = Path(__file__).parent / "workers"
 TRAINING = CaseJob(WORKERS / "optimizer_worker.py")
 USES = CaseJob(WORKERS / "optimizer_uses_worker.py")
 NAMES = CaseJob(WORKERS / "optimizer_names_worker.py")
+CHECKED = CaseJob(WORKERS / "parameter_check_worker.py", environ={"HOROVOD_CHECK_PARAMETERS": "2"})
 SPARSE = CaseJob(WORKERS / "sparse_worker.py")
 PRIVATE = CaseJob(WORKERS / "optimizer_worker.py", ranks=3, environ={"HOROVOD_RESIDENT_GRADIENTS": "0"})
 PRIVATE_USES = CaseJob(WORKERS / "optimizer_uses_worker.py", ranks=3, environ={"HOROVOD_RESIDENT_GRADIENTS": "0"})
@@ -34,6 +35,11 @@ def test_names(case: str) -> None:
 @pytest.mark.parametrize("case", SPARSE.cases)
 def test_sparse_gradients(case: str) -> None:
     SPARSE.check(case)
+
+
+@pytest.mark.parametrize("case", CHECKED.cases)
+def test_parameters_are_compared_after_the_first_steps(case: str) -> None:
+    CHECKED.check(case)
 
 
 @pytest.mark.slow

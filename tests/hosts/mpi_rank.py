@@ -1,0 +1,116 @@
+"""The program of a rank in a job on several hosts that an mpirun started: `mpi_rank.py PART`. Not a test itself.
+
+Each rank prints one line of JSON. Run by `test_mpi_over_hosts.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+import horovod.numpy as hvd
+from horovod._net.clusters.launchers import detect_placement
+from horovod._net.handshake.connect import Mesh
+
+VICTIM = 1
+PLACE = detect_placement()
+
+
+def say(**what: Any) -> None:
+    """One whole line, whoever else writes."""
+    os.write(1, (json.dumps({"rank": PLACE.rank, **what}) + "\n").encode())
+
+
+def sums() -> list[float]:
+    """A small and a large allreduce, each by its first and last element."""
+    found = []
+    for elems in (3, 1 << 18):
+        total = hvd.allreduce(np.full(elems, hvd.rank() + 1.0, np.float32), op=hvd.Sum, name=f"of {elems}")
+        found += [float(total[0]), float(total[-1])]
+    return found
+
+
+def work() -> None:
+    """A healthy rank, with a second life."""
+    hvd.init()
+    names = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
+    place = {f"hvd_{name}": getattr(hvd, name)() for name in names}
+    first = sums()
+    began_s = time.process_time()
+    time.sleep(1)
+    idle_s = time.process_time() - began_s
+    hvd.shutdown()
+    hvd.init()
+    say(
+        launcher=PLACE.launcher,
+        first=first,
+        second=sums(),
+        idle_s=idle_s,
+        mpi=hvd.mpi_enabled(),
+        threads=hvd.mpi_threads_supported(),
+        **place,
+    )
+
+
+def work_beside_mpi4py() -> None:
+    """The script has imported mpi4py first, and goes on using it."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    hvd.init()
+    first = sums()
+    hvd.shutdown()
+    say(first=first, world=[world.Get_rank(), world.Get_size()], gathered=world.allgather(hvd.mpi_enabled()))
+
+
+def fail() -> None:
+    """One rank is killed while the ranks connect; the others say what they saw."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if PLACE.rank == VICTIM:
+        setattr(Mesh, "run", lambda *_: os.kill(os.getpid(), signal.SIGKILL))  # noqa: B010
+    began_s = time.monotonic()
+    try:
+        hvd.init()
+    except hvd.HorovodInternalError as error:
+        say(seconds=time.monotonic() - began_s, error=str(error))
+        sys.exit(3)
+
+
+def stay_away() -> None:
+    """One rank never calls init."""
+    if PLACE.rank == VICTIM:
+        time.sleep(10)
+        return
+    try:
+        hvd.init()
+    except hvd.HorovodInternalError as error:
+        say(error=str(error))
+        sys.exit(3)
+
+
+def refused() -> None:
+    """`init` is refused."""
+    try:
+        hvd.init()
+    except (hvd.HorovodInternalError, ValueError) as error:
+        say(error=str(error))
+        sys.exit(3)
+
+
+def throw() -> None:
+    """One rank ends with an exception, the others in good order, and none waits for ever for the end of MPI."""
+    hvd.init()
+    hvd.barrier()
+    if hvd.rank() == VICTIM:
+        raise ValueError("bad batch")
+    time.sleep(4)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

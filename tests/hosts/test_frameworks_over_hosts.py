@@ -1,0 +1,59 @@
+"""Whole trainings over hosts: PyTorch, TensorFlow, Keras, and the data service on hosts of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .conftest import Hosts
+from .network import Network, why_absent
+from .trainings import KERAS, NODES, PYTORCH, TENSORFLOW, Training, serve_and_train
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def shown(hosts: Hosts, training: Training) -> list[str]:
+    """What a training shows in the end."""
+    if not importlib.util.find_spec(training.module):
+        pytest.skip(f"{training.module} is not installed.")
+    ended = training.run(hosts)
+    assert ended.code == 0, ended
+    return [line for line in ended.out if training.shows in line]
+
+
+def test_pytorch(hosts: Hosts) -> None:
+    results = [json.loads(line.partition("RESULT ")[2]) for line in shown(hosts, PYTORCH)]
+    assert len(results) == 2 and results[1]["loss"] < results[0]["loss"]
+    assert all(len(result["hashes"]) == 2 and len(set(result["hashes"])) == 1 for result in results)
+
+
+def test_tensorflow(hosts: Hosts) -> None:
+    assert "2 ranks" in shown(hosts, TENSORFLOW)[0]
+
+
+def test_keras(hosts: Hosts) -> None:
+    assert "tensorflow: 2 rank(s)" in shown(hosts, KERAS)[0]
+
+
+@pytest.fixture
+def nodes() -> Iterator[Network]:
+    """The document's hosts."""
+    reason = why_absent()
+    if reason is not None:
+        pytest.skip(reason)
+    made = Network(len(NODES), NODES)
+    yield made
+    made.close()
+
+
+def test_the_data_service_runs_on_hosts_of_its_own(nodes: Network, tmp_path: Path) -> None:
+    if not importlib.util.find_spec("tensorflow"):
+        pytest.skip("TensorFlow is not installed.")
+    jobs = serve_and_train(nodes, tmp_path)
+    assert (jobs.trained.code, jobs.served.code) == (0, 0), jobs
+    assert any("equal on all ranks: True" in line for line in jobs.trained.out)
+    assert not (tmp_path / "compute.json").exists()

@@ -1,0 +1,55 @@
+"""`horovodrun --mpi` over several hosts: the ranks are mpirun's, and meet through its library."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from .conftest import Ended, Hosts
+from .mpis import BY_ID, MPIS, Mpi
+from .test_mpi_over_hosts import remove_files_of_mpi
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+RANK = Path(__file__).with_name("mpi_rank.py")
+# How each is told to find hosts by ssh, and which network to take, where it does not by itself.
+_OWN_WORDS = {"openmpi4": "--mca btl_tcp_if_include eth0", "openmpi5": "--mca btl_tcp_if_include eth0"}
+
+
+def run(hosts: Hosts, mpi: Mpi, options: str, part: str = "work") -> Ended:
+    """A job of horovodrun, with this MPI's programs before all others."""
+    if why := mpi.why_absent():
+        pytest.skip(why)
+    environ = {"PATH": f"{mpi.folder / 'bin'}:{hosts.environ['PATH']}"}
+    options += f" --mpi --mpi-args '{_OWN_WORDS[mpi.id]}'" if mpi.id in _OWN_WORDS else " --mpi"
+    words = [sys.executable, "-m", "horovod.runner", *shlex.split(options), sys.executable, str(RANK), part]
+    began_s = time.monotonic()
+    ended = hosts.ended(hosts.start_program(words, environ=environ), began_s)
+    remove_files_of_mpi(hosts)
+    return ended
+
+
+def said(ended: Ended) -> list[dict[str, object]]:
+    """What the ranks have printed, without what mpirun writes before it."""
+    found = [json.loads(line[line.index("{") :]) for line in ended.out if "{" in line]
+    return sorted(found, key=lambda each: int(each["rank"]))
+
+
+@pytest.mark.parametrize("mpi", MPIS, ids=lambda mpi: mpi.id)
+def test_the_ranks_of_two_hosts_meet(hosts: Hosts, mpi: Mpi) -> None:
+    ended = run(hosts, mpi, "-np 3 -H host1:2,host2:1")
+    assert ended.code == 0, "\n".join(ended.err)
+    assert [each["first"] for each in said(ended)] == [[6.0] * 4] * 3
+    assert [each["hvd_local_size"] for each in said(ended)] == [2, 2, 1]
+    hosts.is_clean()
+
+
+def test_a_host_that_is_not_there_is_told(hosts: Hosts) -> None:
+    ended = run(hosts, BY_ID["openmpi5"], "-np 2 -H host1:1,nowhere.invalid:1")
+    assert ended.code != 0 and "nowhere.invalid" in "".join(ended.err), ended.err
+    hosts.is_clean()
