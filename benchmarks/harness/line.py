@@ -53,14 +53,24 @@ def shape(network: Network, rate: str) -> None:
 def measure(network: Network, seconds: float) -> Line:
     """Streams between the first two hosts."""
     one, other = network.hosts[:2]
-    one_way = max(_streams((one, other), ("send", "receive"), seconds))
-    return Line(one_way, min(_streams((one, other), ("both", "both"), seconds)))
+    one_way = max(streams((one, other), ("send", "receive"), seconds))
+    return Line(one_way, min(streams((one, other), ("both", "both"), seconds)))
 
 
-def _streams(pair: tuple[Host, Host], ways: Sequence[str], seconds: float) -> list[float]:
+def streams(
+    pair: tuple[Host, Host], ways: Sequence[str], seconds: float, more: Sequence[str] = ()
+) -> list[float]:
+    """Bits per second that each of the two has received.
+
+    Args:
+        pair: the hosts.
+        ways: what each does: "send", "receive" or "both".
+        seconds: how long.
+        more: further words of `ranks/stream.py`: how many sockets, and whether without a copy.
+    """
     ends = []
     for here, there, way in zip(pair, reversed(pair), ways):
-        words = [sys.executable, "-S", _STREAM, here.address, there.address, way, str(seconds)]
+        words = [sys.executable, "-S", _STREAM, here.address, there.address, way, str(seconds), *more]
         ends.append(here.start(words, os.environ, stdin=subprocess.PIPE))
     for end in ends:
         end.entered.stdout.readline()  # it listens
