@@ -24,7 +24,9 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-constexpr size_t kMostWithMarks = 4 << 10;  // of all members together (engine/express/exchange.cc)
+// Of all members together (engine/express/exchange.cc). Up to so many hosts their leaders exchange it at once.
+constexpr int kDirectHosts = 8;
+constexpr size_t kMostOfTwo = 32 << 10, kMostOfFew = 16 << 10, kMostWithMarks = 4 << 10;
 
 int Refuse(const std::string& why) {
   std::fprintf(stderr, "simulate: %s\n", why.c_str());
@@ -36,6 +38,18 @@ Outcome RunCollective(const std::string& operation, size_t bytes, bool two_level
   std::vector<Program> programs;
   for (int r = 0; r < layout.size(); ++r) programs.push_back(ProgramOf(operation, bytes, layout, r, two_level, costs));
   return World(layout, costs, std::move(programs)).Run();
+}
+
+bool GoesWithMarks(size_t bytes, const Layout& layout) {
+  const size_t most = layout.size() == 2 ? kMostOfTwo : layout.size() <= kDirectHosts ? kMostOfFew : kMostWithMarks;
+  return layout.hosts > 1 && bytes * static_cast<size_t>(layout.size()) <= most;
+}
+
+// What goes with the marks: from leader to leader, or up the tree and down again.
+double MarksSeconds(const Layout& layout, const Costs& costs) {
+  if (layout.hosts > kDirectHosts) return AgreementSeconds(layout, costs);
+  const double inside_s = layout.locals > 1 ? 2 * (costs.local_s + (layout.locals - 1) * costs.node_s) : 0;
+  return inside_s + (layout.hosts - 1) * costs.message_s + costs.hop_s;
 }
 
 int Agreement(const Layout& layout, const Costs& costs) {
@@ -69,10 +83,10 @@ int Collective(const Layout& layout, const Costs& costs, const Words& words) {
   if (words.size() < 2) return Refuse("an operation needs a number of bytes");
   const auto bytes = static_cast<size_t>(std::atoll(words[1].c_str()));
   const bool two_level = layout.hosts > 1 && layout.locals > 1 && !(words.size() > 2 && words[2] == "flat");
-  const double agreement_s = AgreementSeconds(layout, costs);
-  Outcome outcome;
   // What is small travels with the marks, when a thread waits for it.
-  const bool with_marks = layout.hosts > 1 && bytes * static_cast<size_t>(layout.size()) <= kMostWithMarks;
+  const bool with_marks = GoesWithMarks(bytes, layout);
+  const double agreement_s = with_marks ? MarksSeconds(layout, costs) : AgreementSeconds(layout, costs);
+  Outcome outcome;
   if (!with_marks) outcome = RunCollective(words[0], bytes, two_level, layout, costs);
   if (!outcome.wrong.empty()) return Refuse(outcome.wrong);
   std::printf(

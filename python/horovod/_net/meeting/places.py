@@ -71,9 +71,7 @@ def open_private(path: str, make: bool) -> int:
         OSError: it cannot be made or opened.
     """
     if make:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(path, 0o700)
-            os.chmod(path, 0o700)  # whatever the umask has taken away
+        _make_private(path)
     deadline = time.monotonic() + _MAKING_S
     while _is_being_made(path) and time.monotonic() < deadline:
         time.sleep(_RETRY_S)
@@ -87,6 +85,14 @@ def open_private(path: str, make: bool) -> int:
         os.close(fd)
         raise
     return fd
+
+
+def _make_private(path: str) -> None:
+    """Makes a private directory unless it is there; who comes later may have taken it along again."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+        with contextlib.suppress(FileNotFoundError):
+            os.chmod(path, 0o700)  # whatever the umask has taken away
 
 
 def _is_being_made(path: str) -> bool:
@@ -147,16 +153,17 @@ def _bases(meeting: str, env: Optional[dict[str, str]]) -> Iterator[str]:
 def _require_usable(base: str) -> None:
     deadline = time.monotonic() + _TAKEN_ALONG_S
     while True:
+        _make_private(base)  # no such file: there is no such parent, now and later
         try:
-            return _make_usable(base)
+            return _require_room(base)
         except FileNotFoundError:
             # Another job of this user has ended just now, and has taken the directory along.
-            if not os.path.isdir(os.path.dirname(base)) or time.monotonic() > deadline:
+            if time.monotonic() > deadline:
                 raise
 
 
-def _make_usable(base: str) -> None:
-    fd = open_private(base, make=True)
+def _require_room(base: str) -> None:
+    fd = open_private(base, make=False)
     try:
         free = os.fstatvfs(fd)
     finally:
