@@ -131,12 +131,12 @@ void Reducescatter(size_t bytes, const Place& place, Builder& to) {
 // From rank 0.
 void Broadcast(size_t bytes, const Place& place, Builder& to) {
   const int owners = std::clamp(OwnersFor(bytes), 1, place.layout.locals);
-  const size_t slices = SlicesFor(bytes / static_cast<size_t>(owners));
+  const size_t slices = collective::SlicesOfChain(bytes / static_cast<size_t>(owners), place.layout.hosts);
   const bool on_roots_host = place.host == 0, has_it = on_roots_host && place.me == 0 && slices == 1;
   const auto begin = [&](size_t b) {
     to.Begin(1, [=] {
       const size_t part = PartOf(Slice(bytes, slices, b), owners, place.me).size();
-      return PlanBroadcast(place.ShapeFor(part, 1), 0, 1);
+      return PlanBroadcast(place.ShapeFor(part, 1), 0, 1, owners);
     });
   };
   if (has_it) begin(0);

@@ -273,12 +273,26 @@ Plan BroadcastChain(const Shape& s, int root) {
   return b.Take();
 }
 
-Plan PlanBroadcast(const Shape& s, int root, size_t unit_bytes) {
-  const uint64_t vector_ns = s.units * unit_bytes * kPsPerByte / 1000;
-  const uint64_t segment_ns = std::min<uint64_t>(vector_ns, kSegmentBytes * kPsPerByte / 1000);
-  const uint64_t tree = CeilLog2(s.n) * (kMessageNs + vector_ns);
-  const uint64_t chain = (s.n - 1) * kMessageNs + vector_ns + (s.n > 2 ? s.n - 2 : 0) * segment_ns;
-  return tree <= chain ? BroadcastTree(s, root) : BroadcastChain(s, root);
+// The last of a chain waits for n - 2 segments more than the vector has: with pieces of a 1/8n of it, for an eighth of
+// its time. Smaller than this, a message costs more than its bytes.
+Shape ChainShape(const Shape& s, size_t unit_bytes) {
+  constexpr size_t kSmallest = 16 << 10;
+  const size_t piece = s.units * unit_bytes / (8 * static_cast<size_t>(s.n));
+  Shape chain = s;
+  chain.segment_units = std::clamp(piece, kSmallest, kSegmentBytes) / unit_bytes;
+  return chain;
+}
+
+Plan PlanBroadcast(const Shape& s, int root, size_t unit_bytes, int flows) {
+  if (s.n <= 2) return BroadcastTree(s, root);
+  const Shape chain = ChainShape(s, unit_bytes);
+  const auto ns_of = [&](size_t units) {
+    return units * unit_bytes * kPsPerByte / 1000 * static_cast<uint64_t>(flows);
+  };
+  const uint64_t by_tree = CeilLog2(s.n) * (kMessageNs + ns_of(s.units));
+  const uint64_t by_chain = (s.n - 1) * kMessageNs + ns_of(s.units) +
+                            static_cast<uint64_t>(s.n - 2) * ns_of(std::min(s.units, chain.segment_units));
+  return by_tree <= by_chain ? BroadcastTree(s, root) : BroadcastChain(chain, root);
 }
 
 Plan PairwiseExchange(const Shape& s, const std::vector<Range>& sends, const std::vector<Range>& receives) {

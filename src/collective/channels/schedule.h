@@ -101,7 +101,8 @@ Plan BroadcastTree(const Shape& s, int root);
 // Chain, pipelined by segments: every member receives and sends the vector once; n - 2 + segments steps. Where the
 // positions of a host are consecutive, each host boundary is crossed once.
 Plan BroadcastChain(const Shape& s, int root);
-Plan PlanBroadcast(const Shape& s, int root, size_t unit_bytes);
+// A long chain gets smaller segments than those of `s`. flows: as for PlanAllreduce.
+Plan PlanBroadcast(const Shape& s, int root, size_t unit_bytes, int flows = 1);
 
 // ---- pairwise exchange: in step k to position me + k and from position me - k; n-1 steps, nothing waits for anything.
 

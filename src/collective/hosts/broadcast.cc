@@ -17,7 +17,7 @@ class BroadcastWork {
         between_(group, batch),
         inside_(group, batch, roles_, between_, ranges_.total()) {
     roles_.Limit(OwnersFor(ranges_.total()));
-    slices_ = SlicesFor(ranges_.total() / roles_.owners);
+    slices_ = SlicesOfChain(ranges_.total() / roles_.owners, roles_.hosts());
     while (root_local() == roles_.locals_of(root_host_)) ++root_host_;
   }
 
@@ -71,7 +71,8 @@ class BroadcastWork {
       work.input.Add(is_root_ ? in : out, bytes);
       if (roles_.host != root_host_) work.output.Add(out, bytes);
     });
-    work.plan = channels::PlanBroadcast(channels::ShapeOf(roles_.hosts(), roles_.host, part.total(), 1), root_host_, 1);
+    work.plan = channels::PlanBroadcast(channels::ShapeOf(roles_.hosts(), roles_.host, part.total(), 1), root_host_, 1,
+                                        roles_.owners);
     between_.Start(roles_.across, std::move(work));
   }
 

@@ -246,6 +246,30 @@ TEST(schedule_broadcast_reaches_all_once) {
   }
 }
 
+// The last position must not wait for much more than the bytes of the vector; latency decides over small ones.
+TEST(schedule_long_chains_have_short_segments) {
+  const auto plan_of = [](int n, int me, size_t bytes) { return PlanBroadcast(ShapeOf(n, me, bytes, 1), 0, 1, 16); };
+  const Plan large = plan_of(64, 63, 4 << 20);
+  EXPECT_EQ(large.sends.size(), size_t{0});
+  for (const Transfer& t : large.receives) {
+    EXPECT_EQ(t.peer, 62);
+    EXPECT(t.range.size() <= (4 << 20) / (4 * 64));
+  }
+  EXPECT_EQ(plan_of(64, 0, 4 << 20).sends.back().peer, 1);
+  EXPECT_EQ(plan_of(64, 0, 4 << 10).sends.size(), size_t{6});
+  EXPECT_EQ(plan_of(3, 0, 64 << 20).sends.front().range.size(), kSegmentBytes);
+  std::vector<Side> sides(9);
+  for (int r = 0; r < 9; ++r) {
+    sides[r].plan = PlanBroadcast(ShapeOf(9, r, 300, 1024), 2, 1024);
+    sides[r].input.assign(300, r == 2 ? "x" : "?");
+    sides[r].output.assign(300, "?");
+  }
+  EXPECT(Simulate(&sides));
+  for (int r = 0; r < 9; ++r) {
+    if (r != 2) EXPECT(sides[r].output == Vector(300, "x"));
+  }
+}
+
 TEST(schedule_pairwise_exchange_and_dissemination) {
   for (int n = 2; n <= 9; ++n) {
     std::vector<Side> sides(n), barrier(n);
