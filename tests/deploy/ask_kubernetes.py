@@ -1,6 +1,6 @@
 """Prints what is wrong with the manifests on standard input, a line for each offence; nothing is wrong: nothing.
 
-Run by `tools.validate` with the Python that has kubernetes-validate. Not a test itself.
+Run with the Python that has kubernetes-validate. Not a test itself.
 """
 
 from __future__ import annotations
@@ -35,5 +35,5 @@ def offences(manifest: dict[str, Any]) -> Iterator[str]:
 
 if __name__ == "__main__":
     for each in yaml.safe_load_all(sys.stdin):
-        if each:
-            print(*offences(each), sep="\n", end="\n" * any(True for _ in offences(each)))
+        for offence in offences(each or {}):
+            print(offence)

@@ -1,4 +1,4 @@
-"""Lints or renders a Helm chart: `chart.py lint|render CHART VALUES`, VALUES in JSON; prints JSON.
+"""Lints or renders a Helm chart: `ask_helm.py lint|render CHART VALUES`, VALUES in JSON; prints JSON.
 
 What `helm lint --strict` and `helm template` do, by the same Go code, bound to Python by helm-python-sdk, whose Python
 runs this. Not a test itself.
