@@ -49,11 +49,12 @@ def shell(environ: Mapping[str, str], port: Optional[int], identity: Optional[st
     words = _replacement(environ)
     if not _is_ssh(words):
         return Shell(words, False)
-    options = [*_OPTIONS, "-o", f"ConnectTimeout={max(1, int(patience_s))}", *shlex.split(environ.get(RSH_ARGS, ""))]
+    options = [*_OPTIONS, "-o", f"ConnectTimeout={max(1, int(patience_s))}"]
     if port is not None:
         options += ["-p", str(port)]
     if identity is not None:
         options += ["-i", identity]
+    options += shlex.split(environ.get(RSH_ARGS, ""))
     return Shell((*words, *options), True)
 
 
