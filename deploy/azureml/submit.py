@@ -1,6 +1,6 @@
 """The pipeline of pipeline.yml in Python: pip install azure-ai-ml, then
 
-    python submit.py SUBSCRIPTION RESOURCE_GROUP WORKSPACE
+python submit.py SUBSCRIPTION RESOURCE_GROUP WORKSPACE
 """
 
 import sys

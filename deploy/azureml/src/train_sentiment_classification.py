@@ -46,9 +46,7 @@ def main():
     model.compile(optimizer, "binary_crossentropy", metrics=["accuracy"])
     callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
     told = 2 if hvd.rank() == 0 else 0
-    model.fit(
-        tokens[mine], labels[mine], args.batch_size, epochs=args.epochs, callbacks=callbacks, verbose=told
-    )
+    model.fit(tokens[mine], labels[mine], args.batch_size, epochs=args.epochs, callbacks=callbacks, verbose=told)
     loss, accuracy = model.evaluate(tokens, labels, verbose=0)
     if hvd.rank() == 0:
         args.trained_model.mkdir(parents=True, exist_ok=True)
