@@ -1,6 +1,6 @@
 """Provides the launchers of others for `tests/launchers`: one venv per MPI under build/launchers, Slurm from Debian.
-And what checks `deploy/` (`tests/deploy`): a venv with the schemas of Kubernetes, Helm's engine, hadolint and Azure ML's
-client. And sshd for `tests/hosts`; with `--ssh` nothing else.
+And a venv of what checks `deploy/` (`tests/deploy`): schemas of Kubernetes, Helm's engine, hadolint, Azure ML's client.
+And sshd for `tests/hosts`; with `--ssh` nothing else.
 
 A launcher that cannot be installed (no network, not root) is left out with a reason; its tests are then skipped and
 repeat the reason. Only the launchers' own programs are used: the ranks run in this project's environment.

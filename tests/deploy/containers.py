@@ -1,4 +1,4 @@
-"""The ssh configuration of the image, with a key for one job, where no image is: for these tests and those of several hosts."""
+"""The image's ssh configuration, with a key for one job, where no image is; for tests/hosts too."""
 
 from __future__ import annotations
 

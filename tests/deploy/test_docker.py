@@ -1,11 +1,13 @@
-"""The image's recipe by hadolint, and the trust between its containers, by its own configuration and a real ssh server."""
+"""The recipes by hadolint, and the trust between containers, by the image's configuration and a real ssh server."""
 
 from __future__ import annotations
 
+import getpass
 import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +17,12 @@ import pytest
 from .containers import SSHD, Container
 from .tools import DEPLOY, checker
 
-RECIPES = (DEPLOY / "docker" / "Dockerfile", DEPLOY / "azureml" / "environment" / "Dockerfile")
+RECIPES = [DEPLOY / name / "Dockerfile" for name in ("docker", "azureml/environment", "sagemaker")]
 _PATIENCE_S = 20.0
+# Where this test is root, the server is not: it sees an account like the image's.
+_USER = "horovod" if os.geteuid() == 0 else getpass.getuser()
+_ACCOUNT = "horovod:x:1000:1000::{home}:/bin/sh\n"
+_AS_USER = 'mount --bind "$0" /etc/passwd && exec setpriv --reuid 1000 --regid 1000 --clear-groups "$@"'
 
 
 @pytest.mark.slow
@@ -58,8 +64,8 @@ def free_port() -> int:
 
 
 def call(client: Container, *options: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command over there, with this client's configuration and key."""
-    words = ["ssh", "-F", str(client.ssh_config), "-o", "BatchMode=yes", *options, "127.0.0.1", "echo inside"]
+    """Asks for the user over there, with this client's configuration and key."""
+    words = ["ssh", "-F", str(client.ssh_config), "-o", "BatchMode=yes", "-l", _USER, *options, "127.0.0.1", "id -u"]
     return subprocess.run(words, capture_output=True, text=True, timeout=_PATIENCE_S)
 
 
@@ -68,19 +74,27 @@ def port() -> int:
     return free_port()
 
 
-@pytest.fixture
-def worker(tmp_path: Path, port: int) -> Iterator[Container]:
-    """A container whose server runs."""
+@pytest.fixture(params=["docker", "kubernetes"])
+def worker(port: int, request: pytest.FixtureRequest) -> Iterator[Container]:
+    """A container whose server runs, not as root; the key's files are its user's, or root's as in a mounted Secret."""
     if not os.access(SSHD, os.X_OK) or not shutil.which("ssh"):
         pytest.skip("sshd or ssh is not installed; `make hosts` installs them.")
-    if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # Debian's folder, which a server of root wants
-    made = Container(tmp_path / "worker", port)
-    with (tmp_path / "log").open("w+") as log:
-        server = subprocess.Popen([*made.server, "-o", "ListenAddress=127.0.0.1"], stdin=subprocess.DEVNULL, stderr=log)
+    with tempfile.TemporaryDirectory(prefix="hvddeploy") as folder, Path(folder, "log").open("w") as log:
+        os.chmod(folder, 0o755)  # pytest's own folders are closed to other users
+        made = Container(Path(folder, "worker"), port)
+        words = [*made.server, "-o", "ListenAddress=127.0.0.1"]
+        if os.geteuid() == 0:
+            (Path(folder) / "passwd").write_text(_ACCOUNT.format(home=folder) + Path("/etc/passwd").read_text())
+            for path in (made.key.parent, *made.key.parent.iterdir()):
+                if request.param == "docker":
+                    os.chown(path, 1000, 1000)
+                else:
+                    path.chmod(0o1777 if path.is_dir() else 0o644)
+            words = ["unshare", "--mount", "sh", "-c", _AS_USER, f"{folder}/passwd", *words]
+        server = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=log)
         deadline = time.monotonic() + _PATIENCE_S
         while not listens(port):
-            assert server.poll() is None and time.monotonic() < deadline, (tmp_path / "log").read_text()
+            assert server.poll() is None and time.monotonic() < deadline, Path(folder, "log").read_text()
             time.sleep(0.02)
         yield made
         server.terminate()
@@ -92,9 +106,11 @@ def listens(port: int) -> bool:
         return tried.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_who_has_the_job_s_key_comes_in_and_knows_the_server(worker: Container) -> None:
-    done = call(worker)
-    assert (done.returncode, done.stdout) == (0, "inside\n"), done.stderr
+def test_who_has_the_job_s_key_comes_in_and_knows_the_server(worker: Container, tmp_path: Path) -> None:
+    key = shutil.copy(worker.key, tmp_path)  # the client wants it closed to others
+    os.chmod(key, 0o600)
+    done = call(worker, "-i", key)
+    assert (done.returncode, done.stdout) == (0, f"{os.geteuid() or 1000}\n"), done.stderr
 
 
 def test_another_job_s_server_is_refused(worker: Container, port: int, tmp_path: Path) -> None:

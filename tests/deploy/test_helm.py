@@ -1,4 +1,4 @@
-"""The chart, by Helm's own engine: `helm lint --strict` is content, `helm template` makes valid MPIJobs of all values."""
+"""The chart, by Helm's own engine: `helm lint --strict` is content, `helm template` makes valid jobs of any values."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def rendered(values: dict[str, Any]) -> str:
     return str(json.loads(done.stdout)["horovod/templates/mpijob.yaml"])
 
 
-@pytest.mark.parametrize("values", [{}, EVERYTHING, {**EVERYTHING, "launcher": "mpirun"}], ids=["none", "all", "mpirun"])
+@pytest.mark.parametrize(
+    "values", [{}, EVERYTHING, {**EVERYTHING, "launcher": "mpirun"}], ids=["none", "all", "mpirun"]
+)
 def test_lint_and_template_are_content(values: dict[str, Any]) -> None:
     assert lint(values) == []
     assert complaints(rendered(values)) == []

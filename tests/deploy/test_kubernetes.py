@@ -62,4 +62,3 @@ def test_what_is_wrong_with_a_manifest_is_found(old: str, new: str, why: str) ->
     text = (DEPLOY / "kubernetes" / "mpijob.yaml").read_text()
     assert old in text
     assert why in "\n".join(complaints(text.replace(old, new)))
-

@@ -1,4 +1,4 @@
-"""What the tests of `deploy/` share: where it is, and the programs that check it, from a venv of `tools/launcher_envs.py`."""
+"""What the tests of `deploy/` share: where it is, and what checks it, from a venv of `tools/launcher_envs.py`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ def checker(program: str, *words: str, text: str = "") -> subprocess.CompletedPr
         reason = _VENV.with_suffix(".reason")
         why = reason.read_text() if reason.is_file() else "`make launchers` installs it"
         pytest.skip(f"What checks deploy/ is not installed: {why}.")
-    name = [str(_VENV / "bin" / "python"), str(_HERE / program)] if program.endswith(".py") else [str(_VENV / "bin" / program)]
+    name = (
+        [str(_VENV / "bin" / "python"), str(_HERE / program)]
+        if program.endswith(".py")
+        else [str(_VENV / "bin" / program)]
+    )
     environ = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run([*name, *words], input=text, capture_output=True, text=True, env=environ, timeout=60)
 

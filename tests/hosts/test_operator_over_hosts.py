@@ -1,5 +1,5 @@
-"""Jobs as Kubeflow's MPI operator runs them: its hostfile and variables in the launcher, the image's ssh server in workers,
-the lines of deploy/kubernetes. The pods are namespaces, with the names that the operator gives.
+"""Jobs as Kubeflow's MPI operator runs them: its hostfile and variables in the launcher, the image's ssh server in the
+workers, the lines of deploy/kubernetes. The pods are namespaces, with the names that the operator gives.
 """
 
 from __future__ import annotations
