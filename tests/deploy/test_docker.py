@@ -56,13 +56,6 @@ def test_what_is_copied_into_the_image_is_there() -> None:
             assert all((DEPLOY.parent / source).is_file() for source in sources), line
 
 
-def free_port() -> int:
-    """A port that nobody listens at."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 def call(client: Container, *options: str) -> subprocess.CompletedProcess[str]:
     """Asks for the user over there, with this client's configuration and key."""
     words = ["ssh", "-F", str(client.ssh_config), "-o", "BatchMode=yes", "-l", _USER, *options, "127.0.0.1", "id -u"]
@@ -71,7 +64,10 @@ def call(client: Container, *options: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def port() -> int:
-    return free_port()
+    """At which nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 @pytest.fixture(params=["docker", "kubernetes"])
@@ -92,13 +88,15 @@ def worker(port: int, request: pytest.FixtureRequest) -> Iterator[Container]:
                     path.chmod(0o1777 if path.is_dir() else 0o644)
             words = ["unshare", "--mount", "sh", "-c", _AS_USER, f"{folder}/passwd", *words]
         server = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=log)
-        deadline = time.monotonic() + _PATIENCE_S
-        while not listens(port):
-            assert server.poll() is None and time.monotonic() < deadline, Path(folder, "log").read_text()
-            time.sleep(0.02)
-        yield made
-        server.terminate()
-        server.wait(_PATIENCE_S)
+        try:
+            deadline = time.monotonic() + _PATIENCE_S
+            while not listens(port):
+                assert server.poll() is None and time.monotonic() < deadline, Path(folder, "log").read_text()
+                time.sleep(0.02)
+            yield made
+        finally:
+            server.terminate()
+            server.wait(_PATIENCE_S)
 
 
 def listens(port: int) -> bool:
