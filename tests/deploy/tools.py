@@ -14,6 +14,7 @@ from jobs import ROOT
 DEPLOY = ROOT / "deploy"
 _VENV = ROOT / "build" / "launchers" / "deploy"
 _HERE = Path(__file__).resolve().parent
+_PATIENCE_S = 100.0
 
 
 def checker(program: str, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
@@ -28,7 +29,7 @@ def checker(program: str, *words: str, text: str = "") -> subprocess.CompletedPr
         else [str(_VENV / "bin" / program)]
     )
     environ = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run([*name, *words], input=text, capture_output=True, text=True, env=environ, timeout=60)
+    return subprocess.run([*name, *words], input=text, capture_output=True, text=True, env=environ, timeout=_PATIENCE_S)
 
 
 def complaints(manifest: str) -> list[str]:
