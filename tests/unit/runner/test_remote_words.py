@@ -40,6 +40,15 @@ def test_ssh_by_another_name_gets_its_options(value: str) -> None:
     assert shell.is_ssh and "BatchMode=yes" in shell.words
 
 
+def test_ssh_gets_the_options_of_the_mpi_operator() -> None:
+    environ = {ssh_command.RSH_ARGS: "-o ConnectionAttempts=10"}
+    words = ssh_command.shell(environ, None, None, 30.0).command("pod-1", "line")
+    assert "-o ConnectionAttempts=10 -- pod-1 line" in " ".join(words)
+    assert "ConnectionAttempts" not in " ".join(
+        ssh_command.shell({**environ, ssh_command.RSH_AGENT: "rsh"}, None, None, 30.0).words
+    )
+
+
 def test_the_line_for_the_shell_there_keeps_odd_folders_whole() -> None:
     line = ssh_command.remote_agent("/opt/my python/bin/python", ["/a b", "/c'd"])
     assert shlex.split(line)[:6] == ["cd", "/", "&&", "exec", "env", "PYTHONPATH=/a b:/c'd"]

@@ -41,10 +41,21 @@ def interfaces(settings: Settings, root: str = "/") -> list[Finding]:
             found.append(
                 Finding(name, FAULT, "named by --network-interfaces or HOROVOD_GLOO_IFACE, and absent", remedy)
             )
-    verbs = sorted(path.name for path in Path(root, "sys/class/infiniband").glob("*"))
-    fact = f"{', '.join(verbs)}: Horovod's own data plane is TCP, and does not use their verbs" if verbs else "none"
-    found.append(Finding("InfiniBand or RoCE devices", FACT if verbs else ABSENT, fact))
-    return found
+    return [*found, *verbs_devices(Path(root, "sys/class/infiniband"))]
+
+
+def verbs_devices(place: Path) -> list[Finding]:
+    """The InfiniBand and RoCE devices, with what becomes of them.
+
+    Args:
+        place: /sys/class/infiniband, or what stands for it.
+    """
+    devices = sorted(place.glob("*"))
+    if not devices:
+        return [Finding("InfiniBand or RoCE devices", ABSENT, "none")]
+    names = ", ".join(device.name for device in devices)
+    fact = f"{names}: Horovod's own data plane is TCP, and does not use their verbs (docs/infiniband.md)"
+    return [Finding("InfiniBand or RoCE devices", FACT, fact), *map(_verbs_device, devices)]
 
 
 def ssh(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
@@ -85,6 +96,17 @@ def _interface(name: str, place: Path) -> Finding:
         facts.append(f"{speed} Mbit/s")
     mtu = _word(place / "mtu")
     return Finding(name, FACT, ", ".join([*facts, *([f"MTU {mtu}"] if mtu else [])]))
+
+
+def _verbs_device(device: Path) -> Finding:
+    facts = []
+    for port in sorted(device.glob("ports/*")):
+        kind = {"InfiniBand": "InfiniBand", "Ethernet": "RoCE"}.get(_word(port / "link_layer"), "unknown link")
+        state = _word(port / "state").rpartition(" ")[2].lower() or "unknown state"  # "4: ACTIVE"
+        facts.append(", ".join(filter(None, (f"port {port.name}: {kind}", state, _word(port / "rate")))))
+    over = sorted(path.name for path in device.glob("device/net/*"))
+    facts.append(f"TCP over {', '.join(over)} (--network-interfaces)" if over else "no TCP over it")
+    return Finding(device.name, FACT, "; ".join(facts))
 
 
 def _word(path: Path) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Optional
 
 RSH_AGENT: Final = "OMPI_MCA_plm_rsh_agent"
+RSH_ARGS: Final = "OMPI_MCA_plm_rsh_args"
 _AGENT: Final = "horovod.runner.remote.agent"
 _VERSION: Final = "import horovod; print(horovod.__version__)"
 # The user's configuration decides about all else. Nothing may ask a question that nobody sees, forward a port that 64
@@ -43,7 +44,8 @@ class Shell:
 
 
 def shell(environ: Mapping[str, str], port: Optional[int], identity: Optional[str], patience_s: float) -> Shell:
-    """What runs commands on other hosts: Open MPI's setting, as platforms of containers have it, else ssh."""
+    """What runs commands on other hosts: Open MPI's settings, as platforms of containers have them, else ssh. Options
+    that they give ssh add to ours, which ssh reads first; a port or a key that the user gives wins over theirs."""
     words = _replacement(environ)
     if not _is_ssh(words):
         return Shell(words, False)
@@ -52,6 +54,7 @@ def shell(environ: Mapping[str, str], port: Optional[int], identity: Optional[st
         options += ["-p", str(port)]
     if identity is not None:
         options += ["-i", identity]
+    options += shlex.split(environ.get(RSH_ARGS, ""))
     return Shell((*words, *options), True)
 
 
