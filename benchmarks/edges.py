@@ -45,7 +45,8 @@ def main(words: Sequence[str]) -> int:
         rates = _measure(network, asked.rounds, asked.seconds)
     finally:
         network.close()
-    print(f"Links: {asked.rate}. Gbit/s of payload, median of {asked.rounds}.\n\n| | Gbit/s | to one socket |\n|---|---|---|")
+    print(f"Links: {asked.rate}. Gbit/s of payload, median of {asked.rounds}.\n")
+    print("| | Gbit/s | to one socket |\n|---|---|---|")
     for direction in _DIRECTIONS:
         plain = rates[direction, "one socket"]
         for way in _WAYS:

@@ -57,9 +57,7 @@ def measure(network: Network, seconds: float) -> Line:
     return Line(one_way, min(streams((one, other), ("both", "both"), seconds)))
 
 
-def streams(
-    pair: tuple[Host, Host], ways: Sequence[str], seconds: float, more: Sequence[str] = ()
-) -> list[float]:
+def streams(pair: tuple[Host, Host], ways: Sequence[str], seconds: float, more: Sequence[str] = ()) -> list[float]:
     """Bits per second that each of the two has received.
 
     Args:

@@ -15,8 +15,8 @@ inline size_t SlicesFor(size_t owner_bytes) {
   return std::max<size_t>(1, (owner_bytes + slice - 1) / slice);
 }
 
-// The same for a vector that goes from host to host in a chain (schedule.h): each slice has to fill all of it before its
-// last host has anything, so a slice must be worth it.
+// The same for a vector that goes from host to host in a chain (schedule.h): each slice has to fill all of it before
+// its last host has anything, so a slice must be worth it.
 inline size_t SlicesOfChain(size_t owner_bytes, int hosts) {
   constexpr size_t kPerHost = 128 << 10;
   if (hosts <= 2) return SlicesFor(owner_bytes);
