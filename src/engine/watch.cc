@@ -54,7 +54,7 @@ std::optional<Watch::Death> Watch::Judge(double now) {
     if (peer.suspected_at == 0 || now < peer.suspected_at + kGraceS) continue;
     peer.suspected_at = 0;
     --suspects_;
-    if (peer.left) continue;
+    if (has_left(rank)) continue;
     return Death{rank, Status(Code::kPeerLost, "rank " + std::to_string(rank) + " (pid " + std::to_string(peer.pid) +
                                                    ") died without shutting down; every operation that needs it "
                                                    "fails. Its last output and its launcher's messages say why.")};
@@ -71,15 +71,8 @@ double Watch::NextJudgement() const {
 }
 
 void Watch::Left(int rank, bool badly) {
-  const auto peer = peers_.find(rank);
-  if (peer == peers_.end()) return;
-  peer->second.left = true;
-  peer->second.ended_badly = badly;
-}
-
-bool Watch::has_left(int rank) const {
-  const auto peer = peers_.find(rank);
-  return peer != peers_.end() && peer->second.left;
+  left_.insert(rank);
+  if (const auto peer = peers_.find(rank); peer != peers_.end()) peer->second.ended_badly = badly;
 }
 
 bool Watch::Lives(int rank) const {

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "engine/descriptors.h"
@@ -40,7 +41,7 @@ class Watch {
   double next_deadline() const { return suspects_ == 0 ? kNever : NextJudgement(); }  // infinity: nobody is suspected
   // Its goodbye is in the log. badly: with a reason.
   void Left(int rank, bool badly);
-  bool has_left(int rank) const;
+  bool has_left(int rank) const { return left_.contains(rank); }
   // Is its process there, as far as can be seen?
   bool Lives(int rank) const;
 
@@ -54,8 +55,7 @@ class Watch {
     int64_t pid = 0;
     Fd alive;                  // invalid: out of sight
     double suspected_at = 0;   // its process is gone; 0: not
-    bool left = false;         // it said goodbye
-    bool ended_badly = false;  // with a reason
+    bool ended_badly = false;  // it said goodbye with a reason
   };
 
   static constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -66,6 +66,7 @@ class Watch {
   Waker* const waker_;
   std::map<int, Peer> peers_;  // by rank; who they are and their descriptors are constant after Open
   int suspects_ = 0;           // peers with suspected_at set
+  std::set<int> left_;         // ranks that said goodbye, also those out of sight
   std::mutex mutex_;           // guards noticed_
   std::vector<int> noticed_;   // ranks, for whoever has the role
   std::atomic<bool> any_noticed_{false};

@@ -77,6 +77,15 @@ TEST(watch_goodbye_is_not_a_death) {
   EXPECT(!w.watch->Judge(NowS() + kLater));
 }
 
+// Jobs of few connections are not told of all ranks; a data connection to one of the others may be open, though.
+TEST(watch_hears_the_goodbye_of_who_is_out_of_sight) {
+  Watched w;
+  EXPECT(!w.watch->has_left(7));
+  w.watch->Left(7, /*badly=*/true);
+  EXPECT(w.watch->has_left(7));
+  w.watch->AwaitCulprits(0);
+}
+
 TEST(watch_sees_who_lives) {
   Watched w;
   EXPECT(w.watch->Lives(1));

@@ -18,7 +18,9 @@ from horovod._net.failures import ConnectError
 from horovod._net.handshake.board_call import call
 from horovod._net.handshake.board_link import BoardLink
 from horovod._net.handshake.kept_board import KeptBoard, credentials_of
+from horovod._net.handshake.links import Link
 from horovod._net.handshake.roll_call import listen
+from horovod._net.handshake.watch import Source, Watch
 
 SECRET = bytes(range(32))
 PATIENCE_S = 20.0
@@ -133,6 +135,21 @@ def test_strangers_that_talk_nonsense_are_dropped(jobs: Any) -> None:
             sock.sendall(os.urandom(100))
     job.all_come()[0].post("all", "well")
     assert until(job.links[1], "all") == "well"
+
+
+def test_a_stranger_in_the_moment_in_which_the_last_rank_comes_ends_nothing(
+    jobs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = Watch.wait
+
+    def with_a_stranger(watch: Watch, seconds: float) -> list[Source]:
+        sources = heard(watch, seconds)
+        return sources + [each for each in watch._events if not isinstance(each, Link) and each not in sources]
+
+    monkeypatch.setattr(Watch, "wait", with_a_stranger)
+    boards = jobs(2).all_come()
+    boards[0].post("all", "well")
+    assert until(boards[1], "all") == "well"
 
 
 def test_what_is_no_entry_ends_the_connection_and_nothing_else(jobs: Any) -> None:

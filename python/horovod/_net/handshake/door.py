@@ -100,6 +100,8 @@ class Door:
         tells it from a crowd that says nothing.
         """
         for _ in range(_ACCEPTED_AT_ONCE):
+            if listener.fileno() < 0:
+                return  # closed by what came in the same moment: nobody else is expected there
             try:
                 sock, _ = listener.accept()
             except (BlockingIOError, ConnectionAbortedError):
