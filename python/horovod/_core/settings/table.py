@@ -273,6 +273,15 @@ _ENGINE: Final = (
     Setting("mpi_library", "text", None,
             "The MPI library through which ranks on several hosts meet under mpirun, mpiexec or srun. Not given: that "
             "which the process has loaded, or that of the launcher.", "Library", env="HOROVOD_MPI_LIBRARY"),
+    Setting("secret_file", "text", None,
+            "File with the secret by which ranks on several hosts trust one another where their launcher gives none: 64"
+            " hexadecimal digits, the same on every host, readable by this user alone. They then meet at an address,"
+            " not through MPI.",
+            "Library", env="HOROVOD_SECRET_FILE"),
+    Setting("meeting_address", "text", None,
+            "HOST:PORT on the host of rank 0 where ranks that have a secret file meet. Without it: MASTER_ADDR, or the"
+            " first host of srun or jsrun, and a port that follows from the name of the job.",
+            "Library", env="HOROVOD_MEETING_ADDRESS"),
     Setting("adasum_mpi_chunk_size_bytes", "int", 1 << 30, "Bytes per message of Adasum over MPI.", "Library",
             env="HOROVOD_ADASUM_MPI_CHUNK_SIZE", unit="bytes", minimum=0, unmet="hint", reason=_HOST_ONLY),
     Setting("ccl_cache", "bool", False, "oneCCL's cache.", "Library", env="HOROVOD_CCL_CACHE", unmet="hint",
