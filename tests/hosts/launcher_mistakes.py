@@ -71,7 +71,7 @@ def _wrong_key(hosts: Hosts, way: Way, order: Order) -> Iterator[Order]:
             yield order
     else:
         with wrong_key(hosts, order.folder) as setting:
-            ours = ["-i", str(setting.keywords["ssh_identity_file"])] if kind(way) == "ssh" else []
+            ours = ["--ssh-identity-file", str(setting.keywords["ssh_identity_file"])] if kind(way) == "ssh" else []
             yield dataclasses.replace(order, options=[*order.options, *ours])
 
 

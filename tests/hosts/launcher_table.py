@@ -57,8 +57,9 @@ def order(at: Place, way: Way, counts: Sequence[int], part: str = "work") -> Ord
     environ = dict(at.slurm) if way.needs_cluster else {}
     if way is SRUN_PMI2:  # srun does not say which library its PMI is for
         environ["HOROVOD_MPI_LIBRARY"] = str(MPIS["mpich"].folder / MPIS["mpich"].library)
-    secret = write_secret(at.folder) if way.needs_secret else None
-    return Order(counts, [sys.executable, str(RANK), part], environ=environ, folder=at.folder, secret=secret)
+    folder = Path(tempfile.mkdtemp(dir=at.folder))
+    secret = write_secret(folder) if way.needs_secret else None
+    return Order(counts, [sys.executable, str(RANK), part], environ=environ, folder=folder, secret=secret)
 
 
 def said(ended: Ended) -> list[dict[str, Any]]:
@@ -86,8 +87,12 @@ def complaints(way: Way, counts: Sequence[int], ended: Ended) -> list[str]:
 
 def works(at: Place, way: Way, counts: Sequence[int]) -> tuple[Ended, list[str]]:
     """Runs a job, and says what is wrong with it."""
-    ended = way.run(at.hosts, order(at, way, counts))
-    remove_files_of_mpi(at.hosts)
+    try:
+        ended = way.run(at.hosts, order(at, way, counts))
+    except AssertionError as error:  # it was still running
+        return Ended(-1, [], [], 0.0), [str(error)]
+    finally:
+        remove_files_of_mpi(at.hosts)
     return ended, complaints(way, counts, ended)
 
 
@@ -160,8 +165,8 @@ def _print_mistakes(at: Place, ways: Sequence[Way]) -> int:
 
 def _plain(line: str, at: Place) -> str:
     """Without what belongs to this machine and run, and short."""
+    line = re.sub(rf"{re.escape(str(at.folder))}/[^/ ]+", "/shared", line)
     for text, word in (
-        (str(at.folder), "/shared"),
         (sys.prefix, "/venv"),
         (str(ROOT), "/checkout"),
         ("|", "/"),

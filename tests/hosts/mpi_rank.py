@@ -1,4 +1,4 @@
-"""The program of a rank in a job on several hosts that a launcher of others started: `mpi_rank.py PART`. No test itself.
+"""The program of a rank in a job on several hosts, whoever started it: `mpi_rank.py PART`. Not a test itself.
 
 Each rank prints one line of JSON. Run by `test_mpi_over_hosts.py` and by all `ways`.
 """

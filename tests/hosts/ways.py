@@ -1,4 +1,4 @@
-"""Every way to start a job of ranks on several hosts: launchers, and the MPIs that they start. Facts, and one call each.
+"""Every way to start a job on several hosts: launchers, and the MPIs that they belong to. Facts, and one call each.
 
 Used by the tests over torchrun and Slurm, and by `launcher_table`, which runs all of them.
 """
@@ -21,7 +21,15 @@ from .network import Running
 
 Words = list[str]
 _WITHIN_S = 60.0
-RUN = "import horovod, sys\nprint(horovod.run({function}, num_proc={size}, hosts={hosts!r}))\n"
+# The same program, in the processes that `horovod.run` starts.
+RUN = """
+import runpy, sys
+import horovod
+def work(program, *words):
+    sys.argv = [program, *words]
+    runpy.run_path(program, run_name="__main__")
+horovod.run(work, {words!r}, num_proc={size}, hosts={hosts!r}, **{options!r})
+"""
 
 
 @dataclass
@@ -113,10 +121,8 @@ def _ssh(hosts: Hosts, order: Order) -> list[Running]:
 
 
 def _function(hosts: Hosts, order: Order) -> list[Running]:
-    """`horovod.run` of a function that runs the same program in the process that it is given."""
-    program, *words = order.rank[1:]
-    function = f"lambda: (setattr(sys, 'argv', {[program, *words]!r}), __import__('runpy').run_path({program!r}, run_name='__main__'))[0]"
-    code = RUN.format(function=function, size=order.size, hosts=order.slots())
+    options = dict(zip((word.lstrip("-").replace("-", "_") for word in order.options[::2]), order.options[1::2]))
+    code = RUN.format(words=tuple(order.rank[1:]), size=order.size, hosts=order.slots(), options=options)
     return [hosts.start_program([order.rank[0], "-c", code], environ=order.environ)]
 
 

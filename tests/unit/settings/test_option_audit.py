@@ -84,6 +84,7 @@ EFFECTS = {
     "log_level": "integration/runner/test_launch_logging.py::test_trace_says_the_way_of_every_batch",
     "log_hide_time": f"{_OPTIONS}::test_log_lines_have_the_time_unless_it_is_hidden",
     "prefix_output_with_timestamp": f"{_OUTPUT}::test_timestamps",
+    "use_jsrun": "integration/runner/test_launch_jsrun.py::test_ranks_are_placed_by_the_file_and_work",
     "use_mpi": "launchers/test_horovodrun_mpi.py::test_ranks_work",
     "controller": f"{_MPI}::test_mpi_is_chosen_by_its_flag_or_the_file_alone",
     "mpi_args": f"{_MPI}::test_words_of_the_user_replace_the_binding_or_come_last",
@@ -91,6 +92,8 @@ EFFECTS = {
     "tcp": f"{_MPI}::test_tcp_is_a_word_of_spectrum_mpi_only",
     "mpi_threads_disable": "hosts/test_mpi_over_hosts.py::test_one_thread_is_enough",
     "mpi_library": "hosts/test_mpi_over_hosts.py::test_the_standard_abi_does_as_well",
+    "secret_file": "hosts/test_ways_over_hosts.py::test_ranks_meet_and_work_and_meet_again",
+    "meeting_address": "hosts/test_ways_over_hosts.py::test_a_mistake_is_told",
     "expected_size": "launchers/test_slurm.py::test_a_step_of_another_size_than_promised_stops_in_init",
     "expected_hosts": "unit/net/test_net_promises.py::test_all_ranks_on_one_host_are_not_two_hosts",
 }
