@@ -56,7 +56,8 @@ def run(servers: Hosts, name: str, line: str, folder: Path) -> Ended:
     places = [str(ROOT / "python"), *site.getsitepackages()]
     (folder / "train.py").write_text(textwrap.dedent(TRAIN).format(places=places))
     environ = {
-        "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "LD_LIBRARY_PATH": str(mpi.folder / "lib"),
         "PATH": f"{Path(sys.executable).parent}:{mpi.folder / 'bin'}:/usr/bin:/bin",
     }

@@ -5,6 +5,7 @@ Used by `cli`; its sections are those that users know from upstream. `usable` ha
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 import horovod
@@ -28,7 +29,7 @@ def report(verbose: bool = False) -> str:
     core = usable.core().why_not
     sections = {
         "Available Frameworks": [Line(f.name, f.why_not) for f in usable.frameworks()],
-        "Available Controllers": [Line("MPI", usable.LATER), Line("Gloo", core)],
+        "Available Controllers": [Line("MPI", usable.mpi_why_not(os.environ)), Line("Gloo", core)],
         "Available Tensor Operations": [
             Line("NCCL", usable.LATER),
             Line("DDL", usable.LATER),
@@ -41,9 +42,10 @@ def report(verbose: bool = False) -> str:
             Line("nccl", usable.LATER),
             Line("mpi", usable.LATER),
         ],
+        "Launchers": [Line(f"{name} ({what})", why_not) for name, what, why_not in usable.launchers(os.environ)],
     }
     text = [f"Horovod v{horovod.__version__}:"]
     for title, lines in sections.items():
-        always = verbose or title == "Backends"
+        always = verbose or title in ("Backends", "Launchers")
         text += ["", f"{title}:", *(line.text(always) for line in lines)]
     return "\n".join(text)
