@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Callable, Optional
 
-from .conftest import Ended, Hosts
+from .conftest import Hosts
 from .mistakes import blocked_port, instead, no_python, other_version, wrong_key
 from .ways import SRUN_PMI2, Order, Way, write_secret
 
@@ -42,10 +42,10 @@ class Mistake:
         """What must be said; None: this mistake cannot be made there."""
         return self.said.get(way.name, self.said.get(kind(way)))
 
-    def line(self, way: Way, ended: Ended) -> str:
+    def line(self, way: Way, said: str) -> str:
         """The line that says it, among all that was printed; empty when none does."""
-        found = (line for line in ended.err + ended.out if re.search(self.pattern(way) or "", line))
-        return next(found, "").strip()
+        pattern = self.pattern(way) or ""
+        return next((line.strip() for line in said.splitlines() if re.search(pattern, line)), "")
 
 
 def kind(way: Way) -> str:
@@ -113,7 +113,12 @@ MISTAKES = (
     Mistake(
         "wrong key",
         _wrong_key,
-        {"ssh": "host2 cannot be used: it refuses this user's key", "mpi": "Permission denied", "secret": "secret"},
+        {
+            "ssh": "host2 cannot be used: it refuses this user's key",
+            "mpi": "Permission denied",
+            "Intel MPI": "bstrap|bootstrap|proxies",
+            "secret": "does not hold this job's secret",
+        },
     ),
     Mistake(
         "no Python there",

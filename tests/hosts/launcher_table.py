@@ -8,10 +8,12 @@ see `network`, and the launchers of `make launchers`; PYTHONPATH must hold pytho
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +30,7 @@ from .ways import SRUN_PMI2, WAYS, Order, Way, nodes, write_secret
 RANK = Path(__file__).with_name("mpi_rank.py")
 COUNTS: tuple[tuple[int, ...], ...] = ((2,), (2, 2), (2, 1, 1))
 _SHOWN = 230
+_LOOK_S = 0.05
 
 
 class Place(NamedTuple):
@@ -96,15 +99,40 @@ def works(at: Place, way: Way, counts: Sequence[int]) -> tuple[Ended, list[str]]
     return ended, complaints(way, counts, ended)
 
 
-def told(at: Place, way: Way, mistake: Mistake) -> tuple[float, str]:
-    """Runs a job with a mistake: seconds, and the line that tells of it, or an empty one."""
+class Told(NamedTuple):
+    """What became of a job with a mistake.
+
+    Attributes:
+        line: that tells of it; empty when none did.
+        after_s: until it came.
+        over_s: until the job was over.
+    """
+
+    line: str
+    after_s: float
+    over_s: float
+
+
+def told(at: Place, way: Way, mistake: Mistake) -> Told:
+    """Runs a job with a mistake."""
     with mistake.made(at.hosts, way, order(at, way, (1, 1))) as wrong:
-        try:
-            ended = way.run(at.hosts, wrong)
-        except AssertionError:  # it was still running
-            return wrong.within_s, ""
+        path = wrong.folder / "said"
+        with path.open("wb") as file:
+            began_s = time.monotonic()
+            started = way.start(at.hosts, dataclasses.replace(wrong, streams={"stdout": file, "stderr": file}))
+            after_s, line = wrong.within_s, ""
+            while True:
+                over = all(running.entered.poll() is not None for running in started)
+                now_s = time.monotonic() - began_s
+                if not line and (line := mistake.line(way, path.read_text(errors="replace"))):
+                    after_s = now_s
+                if over or now_s > wrong.within_s:
+                    break
+                time.sleep(_LOOK_S)
+            for running in started:
+                running.kill()
     remove_files_of_mpi(at.hosts)
-    return ended.seconds, mistake.line(way, ended) if ended.code else ""
+    return Told(line, after_s, now_s)
 
 
 def main() -> int:
@@ -151,15 +179,16 @@ def _print_jobs(at: Place, ways: Sequence[Way]) -> int:
 def _print_mistakes(at: Place, ways: Sequence[Way]) -> int:
     failed = 0
     print()
-    _row("mistake", "launcher", "seconds", "message")
-    _row(*["---"] * 4)
+    _row("mistake", "launcher", "said after", "over after", "message")
+    _row(*["---"] * 5)
     for mistake in MISTAKES:
         for way in ways:
             if (mistake.name, way.name) in IMPOSSIBLE:
                 continue
-            seconds, line = told(at, way, mistake)
-            failed += not line
-            _row(mistake.name, way.name, f"{seconds:.1f}", f"`{_plain(line, at)}`" if line else "nothing was said")
+            found = told(at, way, mistake)
+            failed += not found.line
+            message = f"`{_plain(found.line, at)}`" if found.line else "nothing was said"
+            _row(mistake.name, way.name, f"{found.after_s:.1f}", f"{found.over_s:.1f}", message)
     return failed
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
 from launchers import slurm
 
@@ -45,6 +45,7 @@ class Order:
         secret: the file with the user's secret, where there is one.
         options: further words for the launcher.
         within_s: the launcher must have ended.
+        streams: where its output goes; empty: it is kept.
     """
 
     counts: Sequence[int]
@@ -55,6 +56,7 @@ class Order:
     secret: Optional[Path] = None
     options: Words = field(default_factory=list)
     within_s: float = _WITHIN_S
+    streams: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -117,19 +119,19 @@ def nodes(hosts: Hosts) -> list[slurm.Node]:
 
 def _ssh(hosts: Hosts, order: Order) -> list[Running]:
     options = " ".join(["-np", str(order.size), "-H", order.slots(), *order.options])
-    return [hosts.start(options, order.rank, environ=order.environ)]
+    return [hosts.start(options, order.rank, environ=order.environ, **order.streams)]
 
 
 def _function(hosts: Hosts, order: Order) -> list[Running]:
     options = dict(zip((word.lstrip("-").replace("-", "_") for word in order.options[::2]), order.options[1::2]))
     code = RUN.format(words=tuple(order.rank[1:]), size=order.size, hosts=order.slots(), options=options)
-    return [hosts.start_program([order.rank[0], "-c", code], environ=order.environ)]
+    return [hosts.start_program([order.rank[0], "-c", code], environ=order.environ, **order.streams)]
 
 
 def _mpi(name: str) -> Callable[[Hosts, Order], list[Running]]:
     def start(hosts: Hosts, order: Order) -> list[Running]:
         words = MPIS[name].command(order.counts, order.rank, order.variables(), order.names)
-        return [hosts.start_program(words, environ=order.environ)]
+        return [hosts.start_program(words, environ=order.environ, **order.streams)]
 
     return start
 
@@ -141,7 +143,7 @@ def _srun(pmi: str) -> Callable[[Hosts, Order], list[Running]]:
         listed.write_text("".join(f"{name}\n" * count for name, count in zip(order.names, order.counts)))
         environ = {**order.variables(), "SLURM_HOSTFILE": str(listed)}
         words = ["srun", f"--mpi={pmi}", "--distribution=arbitrary", "-n", str(order.size), *order.options, *order.rank]
-        return [hosts.start_program(words, environ=environ)]
+        return [hosts.start_program(words, environ=environ, **order.streams)]
 
     return start
 
@@ -153,7 +155,7 @@ def _torchrun(hosts: Hosts, order: Order) -> list[Running]:
         words = [f"--nnodes={len(order.counts)}", f"--node-rank={node}", f"--nproc-per-node={count}"]
         words += [f"--master-addr={order.names[0]}", "--master-port=29511", "--no-python", *order.options, *order.rank]
         environ = {"OMP_NUM_THREADS": "1", **order.variables()}
-        started.append(hosts.start_program([*torchrun, *words], environ=environ, on=node + 1))
+        started.append(hosts.start_program([*torchrun, *words], environ=environ, on=node + 1, **order.streams))
     return started
 
 

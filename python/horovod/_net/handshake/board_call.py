@@ -75,7 +75,14 @@ def _try(credentials: auth.Credentials, address: str, port: int, deadline: float
     except LinkClosedError as error:
         link.close()
         return error
-    except (ProtocolError, AuthenticationError) as error:
+    except AuthenticationError as error:
+        link.close()
+        raise ConnectError(
+            f"Whoever listens at {address} port {port}, where rank 0 keeps the board of this job, does not hold this "
+            "job's secret: it is another program, or the hosts have different secrets.",
+            [0],
+        ) from error
+    except ProtocolError as error:
         link.close()
         raise ConnectError(f"{_KEEPER} cannot be trusted: {error}", [0]) from error
     if key is None:
