@@ -5,7 +5,6 @@ Used by `cli`; its sections are those that users know from upstream. `usable` ha
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 import horovod
@@ -29,7 +28,7 @@ def report(verbose: bool = False) -> str:
     core = usable.core().why_not
     sections = {
         "Available Frameworks": [Line(f.name, f.why_not) for f in usable.frameworks()],
-        "Available Controllers": [Line("MPI", usable.mpi_why_not(os.environ)), Line("Gloo", core)],
+        "Available Controllers": [Line("MPI", usable.mpi_why_not()), Line("Gloo", core)],
         "Available Tensor Operations": [
             Line("NCCL", usable.LATER),
             Line("DDL", usable.LATER),
@@ -42,7 +41,7 @@ def report(verbose: bool = False) -> str:
             Line("nccl", usable.LATER),
             Line("mpi", usable.LATER),
         ],
-        "Launchers": [Line(f"{name} ({what})", why_not) for name, what, why_not in usable.launchers(os.environ)],
+        "Launchers": [Line(f"{name} ({what})", why_not) for name, what, why_not in usable.launchers()],
     }
     text = [f"Horovod v{horovod.__version__}:"]
     for title, lines in sections.items():

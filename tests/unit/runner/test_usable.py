@@ -102,9 +102,10 @@ def test_check_build_names_launchers_and_mpi_as_they_are_here(tmp_path: Path, mo
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = {name: why_not for name, _, why_not in usable.launchers(os.environ)}
+    found = {name: why_not for name, _, why_not in usable.launchers()}
     assert (found["ssh"], found["mpirun"]) == ("", "")
     assert found["jsrun"] == "no jsrun in PATH; it comes with LSF's Job Step Manager"
     library = tmp_path / "libmpi.so.40"
     library.touch()
-    assert usable.mpi_why_not({"HOROVOD_MPI_LIBRARY": str(library)}) == ""
+    monkeypatch.setenv("HOROVOD_MPI_LIBRARY", str(library))
+    assert usable.mpi_why_not() == ""
