@@ -15,7 +15,7 @@ from typing import Callable, Optional
 
 from .conftest import Hosts
 from .mistakes import blocked_port, instead, no_python, other_version, wrong_key
-from .ways import SRUN_PMI2, Order, Way, write_secret
+from .ways import SRUN, SRUN_PMI2, Order, Way, write_secret
 
 _PORT = 24123
 _SHORT = {"HOROVOD_START_TIMEOUT": "4", "HOROVOD_GLOO_TIMEOUT_SECONDS": "4"}
@@ -108,7 +108,12 @@ MISTAKES = (
     Mistake(
         "host unknown",
         _unknown_host,
-        {"ssh": "nosuchhost cannot be used: its name has no address", "mpi": "nosuchhost", "secret": "nosuchhost"},
+        {
+            "ssh": "nosuchhost cannot be used: its name has no address",
+            "mpi": "nosuchhost",
+            "secret": "nosuchhost",
+            **{way.name: "srun: error: .*[Nn]ode" for way in (SRUN, SRUN_PMI2)},
+        },
     ),
     Mistake(
         "wrong key",
@@ -123,7 +128,7 @@ MISTAKES = (
     Mistake(
         "no Python there",
         _no_python,
-        {"ssh": "no .*/own/bin/python", "mpi": "own/bin/python", "secret": "own/bin/python"},
+        {"ssh": "host2 cannot be used: .*/own/bin/python", "mpi": "own/bin/python", "secret": "own/bin/python"},
     ),
     Mistake(
         "other version there",
