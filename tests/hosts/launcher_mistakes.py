@@ -15,7 +15,7 @@ from typing import Callable, Optional
 
 from .conftest import Hosts
 from .mistakes import blocked_port, instead, no_python, other_version, wrong_key
-from .ways import SRUN, SRUN_PMI2, Order, Way, write_secret
+from .ways import BY_MPI, SRUN, SRUN_PMI2, Order, Way, write_secret
 
 _PORT = 24123
 _SHORT = {"HOROVOD_START_TIMEOUT": "4", "HOROVOD_GLOO_TIMEOUT_SECONDS": "4"}
@@ -144,10 +144,12 @@ MISTAKES = (
         _blocked_port,
         {
             "ssh": "does a firewall let ssh through",
-            "mpi": ".",
+            "mpi": "timed out|refused|unreachable",
             "secret": f"port {_PORT}.*does a firewall let the port through",
         },
     ),
 )
+# Launchers of others that wait for a host longer than we do for them, without a word.
+SILENT = {("port blocked", way.name) for way in (*BY_MPI, SRUN_PMI2)}
 # The key of a Slurm is munge's, which is the cluster's.
 IMPOSSIBLE = {("wrong key", SRUN_PMI2.name)}

@@ -51,6 +51,7 @@ KillWait=2
 JobAcctGatherType=jobacct_gather/none
 MpiDefault=none
 ReturnToService=2
+SlurmdTimeout=0
 {nodes}
 PartitionName=all Nodes=ALL Default=YES State=UP
 """
