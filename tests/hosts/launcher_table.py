@@ -113,8 +113,8 @@ class Told(NamedTuple):
     over_s: float
 
 
-def told(at: Place, way: Way, mistake: Mistake) -> Told:
-    """Runs a job with a mistake."""
+def told(at: Place, way: Way, mistake: Mistake, until_over: bool = True) -> Told:
+    """Runs a job with a mistake: until it is over, or ends it once that has been told."""
     with mistake.made(at.hosts, way, order(at, way, (1, 1))) as wrong:
         path = wrong.folder / "said"
         with path.open("wb") as file:
@@ -126,7 +126,7 @@ def told(at: Place, way: Way, mistake: Mistake) -> Told:
                 now_s = time.monotonic() - began_s
                 if not line and (line := mistake.line(way, path.read_text(errors="replace"))):
                     after_s = now_s
-                if over or now_s > wrong.within_s:
+                if over or now_s > wrong.within_s or (line and not until_over):
                     break
                 time.sleep(_LOOK_S)
             for running in started:
