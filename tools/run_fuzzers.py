@@ -71,8 +71,7 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
     from horovod._net.failures import NetError
     from horovod._net.handshake import messages
     from horovod._net.handshake.roll_call import parse_card
-    from horovod._net.meeting import entries
-    from horovod._net.mpi import facts
+    from horovod._net.meeting import entries, facts
     from horovod.runner import config_file, hosts
     from horovod.runner.allocations.base import Sources
     from horovod.runner.allocations.choose import allocation
@@ -163,7 +162,7 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
             [b"4000 10.0.0.1 host1", b"1 fe80::1%eth0 h"],
             (NetError,),
         ),
-        "facts through MPI": (lambda d: facts.unpacked(3, d), [b'["node7","boot.1.0",["10.0.0.7/24"]]'], (NetError,)),
+        "facts of a rank": (lambda d: facts.unpacked(3, d), [b'["node7","boot.1",["10.0.0.7/24"],"1.0"]'], (NetError,)),
         "sealed objects": (
             lambda d: seal.open("broadcast_object 'a'", d, 1),
             [bytes(Seal(bytes(32), 1).close("broadcast_object 'a'", bytearray(b"object")))],

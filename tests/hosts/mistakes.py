@@ -110,7 +110,7 @@ def _nothing_listens(hosts: Hosts, place: Path) -> Iterator[Setting]:
 
 
 @contextlib.contextmanager
-def _wrong_key(hosts: Hosts, place: Path) -> Iterator[Setting]:
+def wrong_key(hosts: Hosts, place: Path) -> Iterator[Setting]:
     key = hosts.network.place / "key"
     hidden = key.with_suffix(".hidden")
     os.rename(key, hidden)
@@ -121,7 +121,7 @@ def _wrong_key(hosts: Hosts, place: Path) -> Iterator[Setting]:
 
 
 @contextlib.contextmanager
-def _instead(hosts: Hosts, source: Path, target: Path) -> Iterator[None]:
+def instead(hosts: Hosts, source: Path, target: Path) -> Iterator[None]:
     """On the second host, another folder stands there."""
     done = hosts.network[2].start(["mount", "--bind", str(source), str(target)], hosts.environ).end()
     assert done.returncode == 0, done.stderr
@@ -132,36 +132,36 @@ def _instead(hosts: Hosts, source: Path, target: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _no_python(hosts: Hosts, place: Path) -> Iterator[Setting]:
+def no_python(hosts: Hosts, place: Path) -> Iterator[Setting]:
     own, nothing = place / "own", place / "nothing"
     nothing.mkdir()
     venv.create(own, system_site_packages=True)
-    with _instead(hosts, nothing, own):
+    with instead(hosts, nothing, own):
         yield Setting({"hosts": HOSTS}, f"{own}/bin/python")
 
 
 @contextlib.contextmanager
-def _instead_of_horovod(hosts: Hosts, source: Path) -> Iterator[Setting]:
-    with _instead(hosts, source, PACKAGE):
+def instead_of_horovod(hosts: Hosts, source: Path) -> Iterator[Setting]:
+    with instead(hosts, source, PACKAGE):
         yield Setting({"hosts": HOSTS})
 
 
 def _no_horovod(hosts: Hosts, place: Path) -> contextlib.AbstractContextManager[Setting]:
     (place / "__init__.py").touch()  # not just an empty folder, behind which another installation would show
-    return _instead_of_horovod(hosts, place)
+    return instead_of_horovod(hosts, place)
 
 
-def _other_version(hosts: Hosts, place: Path) -> contextlib.AbstractContextManager[Setting]:
+def other_version(hosts: Hosts, place: Path) -> contextlib.AbstractContextManager[Setting]:
     copy = place / "horovod"
-    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     text = (copy / "__init__.py").read_text()
     version = next(line for line in text.splitlines() if line.startswith("__version__"))
     (copy / "__init__.py").write_text(text.replace(version, '__version__ = "0.99"'))
-    return _instead_of_horovod(hosts, copy)
+    return instead_of_horovod(hosts, copy)
 
 
 @contextlib.contextmanager
-def _blocked_port(hosts: Hosts, place: Path) -> Iterator[Setting]:
+def blocked_port(hosts: Hosts, place: Path) -> Iterator[Setting]:
     host = hosts.network[2]
     route = ("blackhole", hosts.network[1].address)
     host.enter("ip", "route", "add", *route)
@@ -199,12 +199,12 @@ MISTAKES = (
     ),
     Mistake(
         "wrong key",
-        _wrong_key,
+        wrong_key,
         ("host2 cannot be used: it refuses this user's key; put the public key into",),
     ),
     Mistake(
         "no Python there",
-        _no_python,
+        no_python,
         ("host2 cannot be used: there is no ", "/own/bin/python that can be executed there; "),
     ),
     Mistake(
@@ -214,7 +214,7 @@ MISTAKES = (
     ),
     Mistake(
         "another version there",
-        _other_version,
+        other_version,
         ("host2 cannot be used: it has Horovod 0.99, this machine 1.",),
     ),
     Mistake(
@@ -224,7 +224,7 @@ MISTAKES = (
     ),
     Mistake(
         "port blocked (--start-timeout 2)",
-        _blocked_port,
+        blocked_port,
         ("host2 cannot be used: it ", "does a firewall let ssh through?"),
         3.5,
     ),

@@ -1,6 +1,6 @@
-"""The program of a rank in a job on several hosts that an mpirun started: `mpi_rank.py PART`. Not a test itself.
+"""The program of a rank in a job on several hosts, whoever started it: `mpi_rank.py PART`. Not a test itself.
 
-Each rank prints one line of JSON. Run by `test_mpi_over_hosts.py`.
+Each rank prints one line of JSON. Run by `test_mpi_over_hosts.py` and by all `ways`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def work() -> None:
         second=sums(),
         idle_s=idle_s,
         mpi=hvd.mpi_enabled(),
-        threads=hvd.mpi_threads_supported(),
+        threads=hvd.mpi_enabled() and hvd.mpi_threads_supported(),
         **place,
     )
 

@@ -25,7 +25,7 @@ class Mpi:
         name: what `detect_placement` calls it.
         library: below the venv.
         program: its launcher.
-        counts: the words for so many ranks on each host.
+        counts: the words for so many ranks on each of these hosts.
         variable: the words that give the ranks a variable.
     """
 
@@ -33,7 +33,7 @@ class Mpi:
     name: str
     library: str
     program: str
-    counts: Callable[[Sequence[int]], Words]
+    counts: Callable[[Sequence[int], Sequence[str]], Words]
     variable: Callable[[str, str], Words]
 
     @property
@@ -49,10 +49,16 @@ class Mpi:
         why = reason.read_text() if reason.is_file() else "`make launchers` installs it"
         return f"{self.id} is not installed: {why}."
 
-    def command(self, counts: Sequence[int], rank: Words, variables: Mapping[str, str]) -> Words:
-        """The command line for so many ranks on host1, host2 and so on."""
+    def command(
+        self,
+        counts: Sequence[int],
+        rank: Words,
+        variables: Mapping[str, str],
+        names: Sequence[str] = ("host1", "host2", "host3"),
+    ) -> Words:
+        """The command line for so many ranks on each of these hosts."""
         given = [word for name, value in variables.items() for word in self.variable(name, value)]
-        return [str(self.folder / "bin" / self.program), *self.counts(counts), *given, *rank]
+        return [str(self.folder / "bin" / self.program), *self.counts(counts, names), *given, *rank]
 
 
 def site_packages(folder: Path) -> str:
@@ -60,12 +66,12 @@ def site_packages(folder: Path) -> str:
     return str(next(iter((folder / "lib").glob("python3*/site-packages")), folder))
 
 
-def _slots(counts: Sequence[int]) -> str:
-    return ",".join(f"host{number}:{count}" for number, count in enumerate(counts, 1))
+def _slots(counts: Sequence[int], names: Sequence[str]) -> str:
+    return ",".join(f"{name}:{count}" for name, count in zip(names, counts))
 
 
-def _each_host(counts: Sequence[int]) -> str:
-    return ",".join(f"host{number}" for number, count in enumerate(counts, 1) for _ in range(count))
+def _each_host(counts: Sequence[int], names: Sequence[str]) -> str:
+    return ",".join(name for name, count in zip(names, counts) for _ in range(count))
 
 
 def _total(counts: Sequence[int]) -> Words:
@@ -88,7 +94,7 @@ MPIS = (
         "Open MPI",
         "lib/libmpi.so.40",
         "mpirun",
-        lambda counts: [*_ROOT_MAY, "--oversubscribe", "-H", _slots(counts), *_total(counts)],
+        lambda counts, names: [*_ROOT_MAY, "--oversubscribe", "-H", _slots(counts, names), *_total(counts)],
         _x,
     ),
     Mpi(
@@ -96,7 +102,14 @@ MPIS = (
         "Open MPI",
         "lib/libmpi.so.40",
         "mpirun",
-        lambda counts: [*_ROOT_MAY, "--map-by", "slot:OVERSUBSCRIBE", "-H", _slots(counts), *_total(counts)],
+        lambda counts, names: [
+            *_ROOT_MAY,
+            "--map-by",
+            "slot:OVERSUBSCRIBE",
+            "-H",
+            _slots(counts, names),
+            *_total(counts),
+        ],
         _x,
     ),
     Mpi(
@@ -104,7 +117,7 @@ MPIS = (
         "MPICH",
         "lib/libmpi.so.12",
         "mpiexec",
-        lambda counts: ["-launcher", "ssh", "-hosts", _slots(counts), *_total(counts)],
+        lambda counts, names: ["-launcher", "ssh", "-hosts", _slots(counts, names), *_total(counts)],
         _genv,
     ),
     # One rank for each word: -ppn would want as many on every host.
@@ -113,7 +126,7 @@ MPIS = (
         "Intel MPI",
         "lib/libmpi.so.12",
         "mpiexec.hydra",
-        lambda counts: ["-bootstrap", "ssh", "-ppn", "1", "-hosts", _each_host(counts), *_total(counts)],
+        lambda counts, names: ["-bootstrap", "ssh", "-ppn", "1", "-hosts", _each_host(counts, names), *_total(counts)],
         _genv,
     ),
 )

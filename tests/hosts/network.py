@@ -6,6 +6,7 @@ the namespace of the switch, which go with it.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -155,6 +156,15 @@ class Running:
         os.kill(self.pid, number)
         if number == signal.SIGCONT:
             self.entered.send_signal(number)  # nsenter stops when its child does
+
+    def kill(self) -> None:
+        """Ends it, unless it has ended."""
+        for number in (signal.SIGTERM, signal.SIGKILL):  # launchers of others take their ranks along
+            with contextlib.suppress(RuntimeError, ProcessLookupError, FileNotFoundError):
+                if self.entered.poll() is None:
+                    self.signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.entered.wait(_PATIENCE_S / 2)
 
     def end(self, patience_s: float = 60.0) -> subprocess.CompletedProcess[bytes]:
         """Waits for its end; kills it when it does not come."""

@@ -98,6 +98,7 @@ def test_the_standard_abi_does_as_well(hosts: Hosts, name: str) -> None:
 def test_one_thread_is_enough(hosts: Hosts, mpi: Mpi) -> None:
     ended, said = run(hosts, mpi, (1, 1), "work", {"HOROVOD_MPI_THREADS_DISABLE": "1"})
     assert ended.code == 0 and [each["first"] for each in said] == [[3.0] * 4] * 2, ended.err
+    assert not any(each["threads"] for each in said)
 
 
 @pytest.mark.parametrize("name", ["openmpi4", "openmpi5", "mpich"])

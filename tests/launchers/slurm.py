@@ -1,4 +1,4 @@
-"""A Slurm of one node for the tests: munged, slurmctld and slurmd with own ports, sockets and files in one folder.
+"""A Slurm for the tests: munged, slurmctld and a slurmd per node, with own ports, sockets and files in one folder.
 
 It neither reads nor writes a Slurm that is configured on the machine. Needs Debian's slurm-wlm and munge, and root,
 because it runs the daemons as root.
@@ -14,8 +14,9 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Callable, NamedTuple, Optional
 
 from .starters import BY_ID, SYSTEM_PATH
 
@@ -26,7 +27,7 @@ _CPUS = 8  # pretended, so that two jobs of four ranks run at the same time
 
 _CONFIGURATION = """\
 ClusterName=launchers
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={controller}
 SlurmctldPort={controller_port}
 SlurmdPort={node_port}
 SlurmUser=root
@@ -35,7 +36,8 @@ AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket
 CredType=cred/munge
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool/%n
+SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.pid
 ProctrackType=proctrack/linuxproc
@@ -49,7 +51,8 @@ KillWait=2
 JobAcctGatherType=jobacct_gather/none
 MpiDefault=none
 ReturnToService=2
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} State=UNKNOWN
+SlurmdTimeout=0
+{nodes}
 PartitionName=all Nodes=ALL Default=YES State=UP
 """
 
@@ -62,8 +65,34 @@ def why_absent() -> Optional[str]:
     return missing
 
 
+class Node(NamedTuple):
+    """Where a slurmd runs.
+
+    Attributes:
+        name: of the host.
+        address: of it.
+        entry: the words in front of a command that is to run there.
+    """
+
+    name: str
+    address: str
+    entry: Sequence[str] = ()
+
+
+def this_machine() -> Node:
+    """The only node of a Slurm that needs no network."""
+    return Node(socket.gethostname().split(".")[0], "127.0.0.1")
+
+
 class Cluster:
-    """A running Slurm; `environ` lets srun, salloc and sbatch find it."""
+    """A running Slurm; `environ` lets srun, salloc and sbatch find it.
+
+    Args:
+        nodes: the first of them has the controller too.
+    """
+
+    def __init__(self, nodes: Sequence[Node] = ()) -> None:
+        self._nodes = list(nodes) or [this_machine()]
 
     def __enter__(self) -> Cluster:
         self._folder = Path(tempfile.mkdtemp(prefix="hvdslurm"))
@@ -96,9 +125,11 @@ class Cluster:
             two.bind(("127.0.0.1", 0))
             ports = one.getsockname()[1], two.getsockname()[1]
         text = _CONFIGURATION.format(
-            host=socket.gethostname().split(".")[0],
+            controller=f"{self._nodes[0].name}({self._nodes[0].address})",
             folder=self._folder,
-            cpus=_CPUS,
+            nodes="\n".join(
+                f"NodeName={node.name} NodeAddr={node.address} CPUs={_CPUS} State=UNKNOWN" for node in self._nodes
+            ),
             controller_port=ports[0],
             node_port=ports[1],
         )
@@ -111,26 +142,40 @@ class Cluster:
         at = self._folder
         files = [f"--key-file={at}/munge.key", f"--socket={at}/munge.socket", f"--pid-file={at}/munge.pid"]
         # Force: it would refuse to work below /tmp, which others may write to.
+        here = Node("", "")
         self._start(
-            "munged", "--foreground", "--force", *files, f"--log-file={at}/munge.log", f"--seed-file={at}/munge.seed"
+            here,
+            "munged",
+            "--foreground",
+            "--force",
+            *files,
+            f"--log-file={at}/munge.log",
+            f"--seed-file={at}/munge.seed",
         )
         self._until("munged to listen", lambda: (at / "munge.socket").is_socket())
-        self._start("slurmctld", "-D")
-        self._start("slurmd", "-D")
-        self._until("an idle node", lambda: self._ask("sinfo", "--noheader", "--format=%T") == "idle")
+        self._start(self._nodes[0], "slurmctld", "-D")
+        for node in self._nodes:
+            self._start(node, "slurmd", "-D", "-N", node.name)
+        self._until(
+            "idle nodes", lambda: self._ask("sinfo", "--noheader", "--format=%D %T") == f"{len(self._nodes)} idle"
+        )
 
-    def _start(self, program: str, *words: str) -> None:
+    def _start(self, node: Node, program: str, *words: str) -> None:
         found = shutil.which(program, path=SYSTEM_PATH)
         if found is None:
             raise FileNotFoundError(f"{program} is not installed")
-        with (self._folder / f"{program}.out").open("wb") as out:
+        with (self._folder / f"{program}{node.name}.out").open("wb") as out:
             environ = {"PATH": SYSTEM_PATH, **self.environ}
-            daemon = subprocess.Popen([found, *words], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environ)
+            daemon = subprocess.Popen(
+                [*node.entry, found, *words], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environ
+            )
         self._daemons.append((program, daemon))
 
     def _ask(self, program: str, *words: str) -> str:
         environ = {"PATH": SYSTEM_PATH, **self.environ}
-        done = subprocess.run([program, *words], capture_output=True, text=True, env=environ, timeout=_START_S)
+        done = subprocess.run(
+            [*self._nodes[0].entry, program, *words], capture_output=True, text=True, env=environ, timeout=_START_S
+        )
         return done.stdout.strip()
 
     def _until(self, what: str, condition: Callable[[], bool]) -> None:

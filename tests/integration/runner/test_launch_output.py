@@ -129,7 +129,13 @@ def test_version_and_check_build(horovodrun: Horovodrun) -> None:
     assert done.returncode == 0
     text = done.stdout.decode()
     assert text.startswith(f"Horovod v{horovod.__version__}:\n")
-    for title in ("Available Frameworks:", "Available Controllers:", "Available Tensor Operations:", "Backends:"):
+    for title in (
+        "Available Frameworks:",
+        "Available Controllers:",
+        "Available Tensor Operations:",
+        "Backends:",
+        "Launchers:",
+    ):
         assert f"\n{title}\n    [" in text
     assert "    [ ] MXNet\n" in text
 

@@ -275,6 +275,17 @@ def test_fault_in_the_settings_is_named_with_its_source() -> None:
     assert wrong.state == FAULT and "HOROVOD_CYCLE_TIME must be a number" in wrong.fact
 
 
+def test_fault_in_the_secret_others_can_read_it(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("0badcafe" * 8)
+    (tmp_path / "secret").chmod(0o644)
+    environ = {"HOROVOD_SECRET_FILE": str(tmp_path / "secret")}
+    found = command.probes({}, environ)[-1].look()[-1]
+    assert found.state == FAULT and "has mode 0644, so others can read or change it" in found.fact
+    (tmp_path / "secret").chmod(0o600)
+    found = command.probes({}, environ)[-1].look()[-1]
+    assert found.state == WORKS and "0badcafe" not in found.fact
+
+
 def test_fault_in_the_launcher_half_a_rank() -> None:
     (found,) = choices.launcher({"OMPI_COMM_WORLD_RANK": "1"})
     assert found.state == FAULT and "OMPI_COMM_WORLD_SIZE is not set" in found.fact

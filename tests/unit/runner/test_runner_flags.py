@@ -274,7 +274,6 @@ def test_precedence_flag_file_environment_default(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "--jsrun",
         "--min-np 2",
         "--max-np 2",
         "--slots-per-host 2",

@@ -95,3 +95,17 @@ def test_check_build_names_a_missing_core() -> None:
     assert done.stdout.count("    [ ] Gloo\n") == 2
     (host,) = [line for line in done.stdout.splitlines() if line.startswith("    [ ] host")]
     assert "/nowhere.so: no such file" in host
+
+
+def test_check_build_names_launchers_and_mpi_as_they_are_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ssh", "mpirun"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = {name: why_not for name, _, why_not in usable.launchers()}
+    assert (found["ssh"], found["mpirun"]) == ("", "")
+    assert found["jsrun"] == "no jsrun in PATH; it comes with LSF's Job Step Manager"
+    library = tmp_path / "libmpi.so.40"
+    library.touch()
+    monkeypatch.setenv("HOROVOD_MPI_LIBRARY", str(library))
+    assert usable.mpi_why_not() == ""

@@ -1,4 +1,5 @@
-"""Meeting through MPI, as `init` and the end of the process need it. Jobs that do without never import what it takes.
+"""Meeting through MPI or at an address, as `init` and the end of the process need it. Jobs that do without never import
+what it takes.
 
 Used by `engine_start` and `context`.
 """
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def introduced(
     settings: Settings, world: Placement, place: Placement, timeout_s: float
 ) -> tuple[Placement, Optional[BoardLink]]:
-    """Has the ranks of a job learn of one another through MPI, if their launcher has made no place to meet.
+    """Has the ranks of a job learn of one another, if their launcher has made no place to meet.
 
     Args:
         settings: of this process.
@@ -36,11 +37,12 @@ def introduced(
     """
     if not place.lacks_a_place_to_meet:
         return place, None
-    from horovod._net import introduction
+    from horovod._net.introduction import Means, introduce
     from horovod._net.mpi.session import Wanted
 
     wanted = Wanted(settings.mpi_library, threads=not settings.mpi_threads_disable)
-    return introduction.introduce(world, place, wanted, timeout_s)
+    version = str(getattr(sys.modules["horovod"], "__version__", ""))
+    return introduce(world, place, Means(wanted, settings.secret_file, settings.meeting_address, version), timeout_s)
 
 
 def in_use() -> bool:

@@ -68,7 +68,8 @@ class Setting(NamedTuple):
         unmet: "" when honoured; "hint" (inert: warn once) or "error" (refuse; warn of a variable) when this version
             cannot honour it.
         reason: for an unmet setting, the fact and the remedy.
-        requires: name of the boolean setting without which this one has no meaning.
+        requires: name of the boolean setting without which this one has no meaning; of several, with | between them,
+            one is enough.
     """
 
     name: str

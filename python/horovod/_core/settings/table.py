@@ -10,11 +10,6 @@ from typing import Final
 from horovod._core.settings.setting import Flag, Setting
 
 _NO_ELASTIC: Final = "Elastic jobs come in a later version; start a fixed number of processes with -np"
-_NO_JSRUN: Final = (
-    "It would have to write jsrun an explicit resource file, a format that could neither be confirmed from its"
-    " documentation nor be tried; start the ranks with jsrun yourself, or leave --jsrun out: horovodrun takes LSF's"
-    " hosts by itself"
-)
 _NO_NCCL: Final = "This version has no GPU backend that could use it; leave it out"
 _HOST_ONLY: Final = "This version moves data with its own shared-memory and TCP backend only"
 _LOG_LEVELS: Final = ("trace", "debug", "info", "warning", "error", "fatal")
@@ -86,8 +81,8 @@ _JOB: Final = (
             "launcher", flags=(Flag(("--gloo",), const=True, group="controller"),), keyword="use_gloo"),
     Setting("use_mpi", "bool", False, "Start the ranks with the mpirun of PATH.", "Controller", "launcher",
             flags=(Flag(("--mpi",), const=True, group="controller"),), keyword="use_mpi"),
-    Setting("use_jsrun", "bool", False, "Start the ranks with jsrun.", "Controller", "launcher",
-            flags=(Flag(("--jsrun",), const=True, group="controller"),), unmet="error", reason=_NO_JSRUN),
+    Setting("use_jsrun", "bool", False, "Start the ranks with the jsrun of PATH, in a job of LSF.", "Controller",
+            "launcher", flags=(Flag(("--jsrun",), const=True, group="controller"),)),
     Setting("controller", "choice", None,
             "How the ranks are controlled, as --gloo and --mpi; the launcher sets it for the ranks.", "Controller",
             "both", env="HOROVOD_CONTROLLER", choices=("gloo", "mpi"), yaml="controller"),
@@ -273,18 +268,28 @@ _ENGINE: Final = (
     Setting("mpi_library", "text", None,
             "The MPI library through which ranks on several hosts meet under mpirun, mpiexec or srun. Not given: that "
             "which the process has loaded, or that of the launcher.", "Library", env="HOROVOD_MPI_LIBRARY"),
+    Setting("secret_file", "text", None,
+            "File with the secret by which ranks on several hosts trust one another where their launcher gives none: 64"
+            " hexadecimal digits, the same on every host, readable by this user alone. They then meet at an address,"
+            " not through MPI.",
+            "Library", env="HOROVOD_SECRET_FILE"),
+    Setting("meeting_address", "text", None,
+            "HOST:PORT on the host of rank 0 where ranks that have a secret file meet. Without it: MASTER_ADDR, or the"
+            " first host of srun or jsrun, and a port that follows from the name of the job.",
+            "Library", env="HOROVOD_MEETING_ADDRESS"),
     Setting("adasum_mpi_chunk_size_bytes", "int", 1 << 30, "Bytes per message of Adasum over MPI.", "Library",
             env="HOROVOD_ADASUM_MPI_CHUNK_SIZE", unit="bytes", minimum=0, unmet="hint", reason=_HOST_ONLY),
     Setting("ccl_cache", "bool", False, "oneCCL's cache.", "Library", env="HOROVOD_CCL_CACHE", unmet="hint",
             reason=_HOST_ONLY),
-    Setting("mpi_args", "text", None, "Further words for mpirun.", "Library", "launcher", flags=_value("--mpi-args",
-            metavar="WORDS"), keyword="mpi_args", requires="use_mpi"),
+    Setting("mpi_args", "text", None, "Further words for mpirun, or for the MPI of jsrun.", "Library", "launcher",
+            flags=_value("--mpi-args", metavar="WORDS"), keyword="mpi_args", requires="use_mpi|use_jsrun"),
     Setting("tcp", "bool", False,
             "Keep NCCL off InfiniBand: sets NCCL_IB_DISABLE=1 for the ranks. They still share memory on one host. With"
-            " --mpi, Spectrum MPI keeps to TCP too.",
+            " --mpi or --jsrun, Spectrum MPI keeps to TCP too.",
             "Library", "launcher", flags=(Flag(("--tcp",), const=True),)),
-    Setting("binding_args", "text", None, "Replaces the words by which mpirun is told to bind processes.",
-            "Library", "launcher", flags=_value("--binding-args", metavar="WORDS"), requires="use_mpi"),
+    Setting("binding_args", "text", None, "Replaces the words by which mpirun is told to bind processes; with"
+            " --jsrun, those that say where ranks run.",
+            "Library", "launcher", flags=_value("--binding-args", metavar="WORDS"), requires="use_mpi|use_jsrun"),
     Setting("log_level", "choice", "warning", "Least severe message that is shown.", "Logging", "both",
             env="HOROVOD_LOG_LEVEL", choices=_LOG_LEVELS,
             aliases=(("warn", "warning"), *((str(number), word) for number, word in enumerate(_LOG_LEVELS))),

@@ -138,7 +138,7 @@ class Settings:
             setting = BY_NAME[name]
             if not setting.env or setting.scope == "launcher" or item.value is None:
                 continue
-            if setting.requires and not getattr(self, setting.requires):
+            if not _has_meaning(setting, self):
                 continue
             environ[setting.env] = setting.text(item.value)
         return environ
@@ -248,12 +248,16 @@ def notices(settings: Settings) -> list[str]:
             continue
         if setting.unmet:  # what is refused by flag, file or keyword may stand in the environment of a whole cluster
             texts.append(f"{_label(settings, name)} has no effect. {setting.reason}.")
-        elif setting.requires and not getattr(settings, setting.requires):
+        elif not _has_meaning(setting, settings):
             # The remedy is spelled as the user has spelled the rest.
-            remedy = BY_NAME[setting.requires]
+            remedy = BY_NAME[setting.requires.partition("|")[0]]
             spelled = remedy.env if _label(settings, name) == setting.env else remedy.flags[0].names[-1]
             texts.append(f"{_label(settings, name)} has no effect without {spelled}.")
     return texts
+
+
+def _has_meaning(setting: Setting, settings: Settings) -> bool:
+    return not setting.requires or any(getattr(settings, name) for name in setting.requires.split("|"))
 
 
 def _label(settings: Settings, name: str) -> str:

@@ -17,6 +17,7 @@ from typing import Callable, NamedTuple, Optional
 from horovod._net import identity
 from horovod._net.clusters.placement import Placement
 from horovod._net.clusters.slurm_counts import in_srun_step, run_lengths
+from horovod._net.clusters.users_secret import SECRET_VARIABLE as USERS_SECRET
 from horovod._net.failures import PlacementError
 from horovod._net.secret import SECRET_BYTES
 
@@ -129,18 +130,22 @@ def _pmix_numbers(env: Environment, launcher: str) -> Numbers:
     if "HOROVOD_SIZE" not in env:
         raise PlacementError(
             f"PMIx: PMIX_RANK={env['PMIX_RANK']!r} is set, but nothing tells the number of ranks, which PMIx keeps "
-            "out of the environment. Start with "
-            "horovodrun, mpirun or srun, or set HOROVOD_SIZE to the number of ranks (all on one host)."
+            "out of the environment. Start with horovodrun, mpirun or srun, or set HOROVOD_SIZE to the number of "
+            f"ranks: all on one host, or with {USERS_SECRET} on several."
         )
-    rank, size = whole_number(env, "PMIX_RANK", launcher), whole_number(env, "HOROVOD_SIZE", launcher, 1)
-    return Numbers(rank, size, rank, size)
+    return _without_hosts(env, whole_number(env, "PMIX_RANK", launcher), whole_number(env, "HOROVOD_SIZE", launcher, 1))
 
 
 def _pmi_numbers(env: Environment, launcher: str) -> Numbers:
     # Plain PMI (mpiexec.gforker) starts ranks on one host. Were there several, the ranks would miss one another in
     # init; taking each for a job of its own would "succeed".
-    rank, size = whole_number(env, "PMI_RANK", launcher), whole_number(env, "PMI_SIZE", launcher, 1)
-    return Numbers(rank, size, rank, size)
+    return _without_hosts(env, whole_number(env, "PMI_RANK", launcher), whole_number(env, "PMI_SIZE", launcher, 1))
+
+
+def _without_hosts(env: Environment, rank: int, size: int) -> Numbers:
+    """Of a launcher that tells nothing of hosts: there is one, unless the user has given a secret to meet across hosts.
+    Then each rank may have one to itself, until they have met."""
+    return Numbers(rank, size, 0, 1) if env.get(USERS_SECRET) else Numbers(rank, size, rank, size)
 
 
 def _flux_numbers(env: Environment, launcher: str) -> Numbers:
@@ -148,11 +153,9 @@ def _flux_numbers(env: Environment, launcher: str) -> Numbers:
     nodes = _optional(env, "FLUX_JOB_NNODES", launcher, 1) or 1
     if nodes == 1:
         return Numbers(rank, size, whole_number(env, "FLUX_TASK_LOCAL_ID", launcher), size)
-    if size % nodes:
-        raise PlacementError(
-            f"{launcher}: {size} tasks on {nodes} nodes cannot be told apart by node; start with horovodrun."
-        )
-    return Numbers(rank, size, whole_number(env, "FLUX_TASK_LOCAL_ID", launcher), size // nodes)
+    local_rank = whole_number(env, "FLUX_TASK_LOCAL_ID", launcher)
+    # Unequal numbers on the nodes: how many are here shows when the ranks meet.
+    return Numbers(rank, size, local_rank, size // nodes if size % nodes == 0 else local_rank + 1)
 
 
 def _has(*names: str) -> Callable[[Environment], bool]:

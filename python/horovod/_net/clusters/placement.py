@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
+from horovod._net.clusters.users_secret import HOW_TO_MAKE, SECRET_VARIABLE
 from horovod._net.failures import PlacementError
 
 
@@ -128,7 +129,7 @@ def several_hosts(placement: Placement) -> str:
     """Why a job on several hosts is refused, and what can be done."""
     return (
         f"{placement.launcher} placed {placement.local_size} of the job's {placement.size} ranks on "
-        f"{placement.hostname}; ranks on several hosts need a trusted way to meet, which horovodrun gives them, and "
-        "mpirun, mpiexec and srun by their MPI library: start the job with one of these, such as horovodrun -H "
-        "HOST:SLOTS,..., or all ranks on one host."
+        f"{placement.hostname}. Ranks on several hosts need a secret to trust one another, and {placement.launcher} "
+        f"gives them none. Make one, {HOW_TO_MAKE}, that every host can read, and set {SECRET_VARIABLE}=FILE for all "
+        "ranks; or start the job with horovodrun -H HOST:SLOTS,..., which makes its own."
     )

@@ -35,3 +35,9 @@ def in_srun_step(env: Mapping[str, str]) -> bool:
         and "SLURM_PROCID" in env
         and "SLURM_LOCALID" in env
     )
+
+
+def first_host(text: str) -> str:
+    """The first name of a list like `node[01-03,7],login`; empty when there is none."""
+    first = re.match(r"(?:[^\[\],\s]|\[[^\[\]]*\])*", text.strip())
+    return re.sub(r"\[([0-9]+)[^\]]*\]", r"\1", first.group()) if first else ""

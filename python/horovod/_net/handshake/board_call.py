@@ -1,4 +1,5 @@
-"""The connection of a rank to the board that another rank keeps (`kept_board`). Used by introduction."""
+"""The connection of a rank to the board that another rank keeps (`kept_board`). Used by introduction and
+meeting_at_address."""
 
 from __future__ import annotations
 
@@ -18,15 +19,28 @@ from horovod._net.handshake.visits import Visit
 
 _LOOK_S: Final = 1.0
 _KEEPER: Final = "Rank 0, which keeps the board of this job,"
+_REMEDY: Final = (
+    "Does a firewall let only ssh and MPI through, or is that network not the one that joins the hosts? Name the "
+    "interface: HOROVOD_GLOO_IFACE."
+)
 
 
-def call(credentials: auth.Credentials, address: str, port: int, deadline: float) -> BoardLink:
+def call(
+    credentials: auth.Credentials,
+    address: str,
+    port: int,
+    deadline: float,
+    patient: bool = False,
+    remedy: str = _REMEDY,
+) -> BoardLink:
     """Connects this rank with the board of its job; it may have to come again, if strangers crowd there.
 
     Args:
         credentials: of this rank, by `kept_board.credentials_of`.
         address, port: where the keeper listens.
         deadline: monotonic seconds.
+        patient: the keeper may still have to come: calls until the deadline.
+        remedy: for a keeper that cannot be reached.
 
     Raises:
         ConnectError: the keeper cannot be reached, or does not hold the secret.
@@ -37,11 +51,10 @@ def call(credentials: auth.Credentials, address: str, port: int, deadline: float
         if isinstance(why, Link):
             return BoardLink(why, _KEEPER, deadline)
         now = time.monotonic()
-        if now >= deadline or not comebacks.wait(0, ROLE_BOARD, now, patient=False):
+        if now >= deadline or not comebacks.wait(0, ROLE_BOARD, now, patient):
             raise ConnectError(
-                f"Rank 0 cannot be reached at {address} port {port}, where it keeps the board of this job: {why}. Does "
-                "a firewall let only ssh and MPI through, or is that network not the one that joins the hosts? Name "
-                "the interface: HOROVOD_GLOO_IFACE.",
+                f"Rank 0 cannot be reached at {address} port {port}, where it keeps the board of this job: {why}. "
+                f"{remedy}",
                 [0],
             )
         time.sleep(max(0.0, min(comebacks.next_s(), deadline) - now))
@@ -62,7 +75,14 @@ def _try(credentials: auth.Credentials, address: str, port: int, deadline: float
     except LinkClosedError as error:
         link.close()
         return error
-    except (ProtocolError, AuthenticationError) as error:
+    except AuthenticationError as error:
+        link.close()
+        raise ConnectError(
+            f"Whoever listens at {address} port {port}, where rank 0 keeps the board of this job, does not hold this "
+            "job's secret: it is another program, or the hosts have different secrets.",
+            [0],
+        ) from error
+    except ProtocolError as error:
         link.close()
         raise ConnectError(f"{_KEEPER} cannot be trusted: {error}", [0]) from error
     if key is None:

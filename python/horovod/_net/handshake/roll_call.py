@@ -112,26 +112,33 @@ def one_host(size: int, share: bool) -> World:
     return World([0] * size, [], share)
 
 
-def listen(address: str) -> socket.socket:
+def listen(address: str, port: int = 0) -> socket.socket:
     """A listening socket at one address of this host, never at all of them.
+
+    Args:
+        address: in numbers.
+        port: there; 0: one that is free.
 
     Raises:
         ConnectError: the address is not this host's, or nobody may listen there.
     """
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(
-            address, 0, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST | socket.AI_PASSIVE
+            address, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST | socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind | socket.SOCK_NONBLOCK, protocol)
     except OSError as error:
         raise ConnectError(f"{address!r} is not an address of a host: {error.strerror}.") from error
     try:
+        if port:  # connections of an earlier job to it may not have been forgotten yet
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(where)
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
+        where_to = f"{address} port {port}" if port else address
         raise resources.failure(
-            f"This rank cannot listen for other hosts at {address}, the address by which they are to reach this one",
+            f"This rank cannot listen for other hosts at {where_to}, the address by which they are to reach this one",
             error,
         ) from error
     return listener

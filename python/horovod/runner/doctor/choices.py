@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Optional
 
 from horovod._core.settings import BY_NAME, Settings, notices, unknown_variables
+from horovod._net.clusters import users_secret
 from horovod._net.clusters.launchers import detect_placement
 from horovod._net.failures import PlacementError
 from horovod.runner.doctor.findings import ABSENT, FACT, FAULT, WORKS, Finding
@@ -26,7 +28,16 @@ def effective(settings: Settings, remarks: Sequence[str], environ: Mapping[str, 
         found.append(Finding(name, FACT, f"{setting.text(value)}{unit} ({origin})"))
     found = found or [Finding("defaults", WORKS, "nothing was given (docs/settings.md has the defaults)")]
     without_effect = [*unknown_variables(environ), *remarks, *notices(settings)]
-    return found + [Finding("without effect", FAULT, text) for text in without_effect]
+    found += [Finding("without effect", FAULT, text) for text in without_effect]
+    return found + _secret(settings.secret_file)
+
+
+def _secret(path: Optional[str]) -> list[Finding]:
+    """Whether ranks of several hosts could use the secret that the user has given."""
+    try:
+        return [Finding("secret", WORKS, f"{path} can be used here")] if path and users_secret.read(path) else []
+    except PlacementError as error:
+        return [Finding("secret", FAULT, str(error))]
 
 
 def unreadable(why: str) -> list[Finding]:

@@ -1,38 +1,30 @@
 """Runs the ranks of a job with mpirun (`--mpi`).
 
-An entry of `choose`. It finds out which mpirun there is, builds its line, and follows it to its end like a rank that is
-alone: mpirun itself starts, binds and ends the ranks, and brings their output.
+An entry of `choose`. It finds out which mpirun there is, builds its line, and follows it to its end (`following`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import os
 import shlex
-from pathlib import Path
-from typing import Callable, Final, NamedTuple, Optional
+from typing import Final, NamedTuple
 
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
 from horovod.runner import runtime_directory
 from horovod.runner.answers import answer_of
-from horovod.runner.arrivals import DirectoryArrivals
 from horovod.runner.command import executable, resolve
 from horovod.runner.cores import threads_per_rank
-from horovod.runner.crew import Event, Exited, Started
-from horovod.runner.hosts import Host, Slot
+from horovod.runner.hosts import Host
 from horovod.runner.job import Job
+from horovod.runner.launchers import following
 from horovod.runner.launchers.base import Launcher, Outcome, Station, Surroundings
 from horovod.runner.launchers.destinations import make_timeline_directory
 from horovod.runner.launchers.places import is_local, with_one_name_here
-from horovod.runner.limits import allowed_descriptors, why_without_proc
+from horovod.runner.limits import why_without_proc
 from horovod.runner.mpi import kinds, limits, lines, parcels
-from horovod.runner.mpi.relay import Relay
-from horovod.runner.process import RankProcesses, RankSpec
 from horovod.runner.remote.host_variables import travelling
-from horovod.runner.runtime_directory import JobDirectory
-from horovod.runner.supervision import Source, Stream, Supervision
 
 _HOST_FILE: Final = "hosts"
 
@@ -81,10 +73,14 @@ class MpirunLauncher(Launcher):
                 file.write_text(lines.host_file(_hosts(job)))
             words = _line(job, found, str(file))
             _log.info("%s: %s", found.mpi, shlex.join(words))
-            environ = _environ(job)
+            environ, at_end = _environ(job), None
             if shipment is not None:
                 environ.update(parcels.lay_out(shipment, directory.path))
-            return _ended(_follow(_Line(words, environ), job, directory, surroundings), found)
+                at_end = functools.partial(parcels.collect, shipment, directory.path, job.size)
+            line = following.Line(words, environ)
+            return following.ended(
+                following.follow(line, job, directory, surroundings, at_end), f"mpirun ({found.mpi})"
+            )
         finally:
             directory.remove()
 
@@ -152,60 +148,3 @@ def _environ(job: Job) -> dict[str, str]:
     if len(hosts) == 1 and is_local(hosts[0].hostname):
         environ.setdefault("OMP_NUM_THREADS", str(threads_per_rank(job.size)))
     return environ
-
-
-class _Processes(RankProcesses):
-    """The crew whose only member is mpirun; the ranks are its own.
-
-    Attributes:
-        at_end: called when mpirun has ended, while the job's directory is still there.
-    """
-
-    at_end: Optional[Callable[[], None]] = None
-
-    def events(self) -> list[Event]:
-        found: list[Event] = [event for event in super().events() if not isinstance(event, Started)]
-        if self.at_end is not None and any(isinstance(event, Exited) for event in found):
-            self.at_end()
-        return found
-
-
-class _Line(NamedTuple):
-    """mpirun and its words, and the variables that it gets."""
-
-    words: list[str]
-    environ: dict[str, str]
-
-
-def _follow(line: _Line, job: Job, directory: JobDirectory, surroundings: Surroundings) -> Outcome:
-    """Runs mpirun to its end, with what it has started."""
-    alone = job._replace(slots=(Slot("localhost", 0, 0, 0, 1, 1, 1),))
-    streams: dict[Source, Stream] = {}
-    with allowed_descriptors(1) as open_files, contextlib.ExitStack() as undo:
-        ends = []
-        for name in ("stdout", "stderr"):
-            read_fd, write_fd = os.pipe()
-            undo.callback(os.close, read_fd)
-            streams[read_fd] = Relay(name)
-            ends.append(write_fd)
-        spec = RankSpec(0, {}, *ends)
-        crew = _Processes([line.words[0], *line.words], line.environ, [spec], job.cwd, directory, open_files)
-        undo.callback(crew.close)
-        shipment = surroundings.shipment
-        if shipment is not None:
-            crew.at_end = functools.partial(parcels.collect, shipment, directory.path, job.size)
-        arrivals = DirectoryArrivals(Path(directory.path))
-        undo.callback(arrivals.close)
-        supervision = Supervision(alone, crew, streams, arrivals, surroundings)
-        undo.pop_all()  # from here on they are its own
-    return supervision.run()
-
-
-def _ended(outcome: Outcome, found: _Mpirun) -> Outcome:
-    """How the job has ended: as mpirun has. It has said itself which rank was the cause."""
-    code = outcome.exit_code
-    if outcome.interrupted or outcome.complaint or not code:
-        return outcome._replace(exits=())
-    after_s = outcome.exits[0].at_s - outcome.exits[0].started_s
-    story = f"mpirun ({found.mpi}) ended with code {code} after {after_s:.1f} s; what it says of its ranks is above."
-    return outcome._replace(exits=(), complaint=story, complaint_code=code)

@@ -1,4 +1,4 @@
-"""What follows from what the ranks tell of themselves through MPI: hosts, their names, their addresses."""
+"""What follows from what the ranks tell of themselves: hosts, their names, their addresses."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from horovod._net import interfaces, introduction
 from horovod._net.failures import MeetingError
 from horovod._net.interfaces import networks_of_this_host
+from horovod._net.meeting.facts import Facts, addresses_of, hosts_of, names_of, unpacked
 from horovod._net.mpi import gathering
-from horovod._net.mpi.facts import Facts, addresses_of, hosts_of, names_of, unpacked
 
 
 def facts(place: str, *networks: str, host: str = "node") -> Facts:
@@ -18,12 +18,12 @@ def facts(place: str, *networks: str, host: str = "node") -> Facts:
 
 
 def test_facts_survive_the_trip() -> None:
-    told = Facts("node7", "boot.1.0.5", ("10.0.0.7/24", "fd00::7/64"))
+    told = Facts("node7", "boot.1.0.5", ("10.0.0.7/24", "fd00::7/64"), "1.0")
     assert unpacked(0, told.packed()) == told
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"{}", b"[1,2,3]", b'["a","b",["10.0.0.300/24"]]', b'["a","b"]', b"\xff", b"[" * 9]
+    "data", [b"", b"{}", b"[1,2,3]", b'["a","b",["10.0.0.300/24"],"1"]', b'["a","b"]', b"\xff", b"[" * 9]
 )
 def test_other_bytes_are_a_clear_error(data: bytes) -> None:
     with pytest.raises(MeetingError, match="Rank 3 does not tell who it is in a form"):
@@ -109,5 +109,5 @@ def test_the_same_directory_is_the_same_place(private_base: pathlib.Path) -> Non
     from horovod._net.clusters.placement import Placement
 
     here = Placement(0, 4, 0, 2, 0, 2, "MPICH", "key", "node1")
-    assert introduction._facts_of_this_rank(here) == introduction._facts_of_this_rank(here)
+    assert introduction._facts_of_this_rank(here, "1.0") == introduction._facts_of_this_rank(here, "1.0")
     assert list(private_base.iterdir()) == []

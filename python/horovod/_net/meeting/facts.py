@@ -1,4 +1,4 @@
-"""What each rank tells the others about itself through MPI, and what follows from all of it. Pure.
+"""What each rank tells the others about itself when they are introduced, and what follows from all of it. Pure.
 
 Which ranks share a host, what each host is called, and at which address each is reached by the others, follow from the
 same facts by the same rules on every rank: nobody need be asked. Used by introduction.
@@ -24,15 +24,17 @@ class Facts(NamedTuple):
         host: its name, for messages.
         place: equal on two ranks that can meet in one private directory and may share memory.
         networks: "address/length" of each interface, the likeliest to lead to the other hosts first.
+        version: of Horovod there.
     """
 
     host: str
     place: str
     networks: tuple[str, ...]
+    version: str = ""
 
     def packed(self) -> bytes:
-        """As bytes, not more than a block of `gathering` holds."""
-        parts = [self.host[:_MOST_NAME], self.place[:_MOST_NAME], list(self.networks[:_MOST_NETWORKS])]
+        """As bytes, not more than a block of `mpi.gathering` or an entry of a board holds."""
+        parts = [self.host[:_MOST_NAME], self.place[:_MOST_NAME], list(self.networks[:_MOST_NETWORKS]), self.version]
         return json.dumps(parts, ensure_ascii=True, separators=(",", ":")).encode()
 
 
@@ -43,17 +45,31 @@ def unpacked(rank: int, data: bytes) -> Facts:
         MeetingError: they are none.
     """
     try:
-        host, place, networks = json.loads(data)
+        host, place, networks, version = json.loads(data)
         for each in networks:
             ipaddress.ip_interface(each)
-        if isinstance(host, str) and isinstance(place, str) and isinstance(networks, list):
-            return Facts(host, place, tuple(networks))
+        if all(isinstance(each, str) for each in (host, place, version)) and isinstance(networks, list):
+            return Facts(host, place, tuple(networks), version)
     except (ValueError, TypeError, RecursionError):
         pass
     raise MeetingError(
         f"Rank {rank} does not tell who it is in a form that this one can read ({data[:60]!r}): all ranks must run the "
         "same Horovod."
     )
+
+
+def refuse_other_versions(facts: Sequence[Facts]) -> None:
+    """Does nothing if all ranks run the same Horovod as rank 0.
+
+    Raises:
+        MeetingError: one does not; says which, on which host.
+    """
+    for rank, each in enumerate(facts):
+        if each.version != facts[0].version:
+            raise MeetingError(
+                f"Rank {rank} on {each.host} has Horovod {each.version}, rank 0 on {facts[0].host} has "
+                f"{facts[0].version}; install the same version on all hosts."
+            )
 
 
 def hosts_of(facts: Sequence[Facts]) -> list[int]:
