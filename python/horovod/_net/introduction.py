@@ -87,7 +87,7 @@ def introduce(world: Placement, placement: Placement, wanted: session.Wanted, ti
     lasting_claim.take(placement, 0)
     deadline = time.monotonic() + timeout_s
     mpi = session.of_this_process(wanted._replace(family=family))
-    _check_world(world, mpi, timeout_s)
+    check_world(world, mpi, timeout_s)
     own = _facts_of_this_rank(placement)
     told, said = mpi.gather(
         ranks or None, placement.rank, own.packed(), _Answer(placement), max(0.0, deadline - time.monotonic())
@@ -140,8 +140,13 @@ class _Answer:
         return secret + token + port.to_bytes(_PORT_BYTES, "big")
 
 
-def _check_world(world: Placement, mpi: session.Session, timeout_s: float) -> None:
-    """The library must have been started by the launcher: else it takes each process for a job of its own."""
+def check_world(world: Placement, mpi: session.Session, timeout_s: float) -> None:
+    """The library must have been started by the launcher: else it takes each process for a job of its own.
+
+    Raises:
+        PlacementError: it was not.
+        StartTimeoutError, MeetingError: as `Session.world`, which starts MPI.
+    """
     found = mpi.world(timeout_s)
     if found == (world.rank, world.size):
         return

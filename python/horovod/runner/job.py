@@ -171,7 +171,7 @@ def _rank_environ(settings: Settings, environ: Mapping[str, str]) -> dict[str, s
     inherited.update(settings.to_environ())
     # Wrappers read which it is. What does the work when mpirun does not start the ranks goes by the name Gloo.
     inherited["HOROVOD_CONTROLLER"] = "mpi" if settings.use_mpi else "gloo"
-    if not settings.use_mpi:
+    if not settings.use_mpi and settings.cpu_operations is None:
         inherited["HOROVOD_CPU_OPERATIONS"] = "gloo"
     inherited[RESTART_VARIABLE] = "0"
     inherited["PYTHONUNBUFFERED"] = "1"

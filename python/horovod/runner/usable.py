@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from horovod._later import MISSING
+from horovod._net.mpi.finding import SETTING, is_installed
 
 LATER: Final = "not in this version"
 _FRAMEWORKS: Final = (
@@ -99,6 +100,14 @@ def core() -> Core:
         return Core(**json.loads(child.stdout.splitlines()[-1]), why_not="")
     lines = child.stderr.strip().splitlines()
     return Core("", 0, "", lines[-1] if lines else f"loading the core ended with code {child.returncode}")
+
+
+def mpi_why_not(environ: Mapping[str, str]) -> str:
+    """Why ranks could neither meet through MPI nor have it move tensors; empty if they could. Opens no library."""
+    named = environ.get(SETTING) or None
+    if is_installed(environ, named):
+        return ""
+    return f"{named}: no such file" if named else f"no MPI library was found; {SETTING} names one"
 
 
 def shared_memory_why_not() -> str:

@@ -1,4 +1,4 @@
-"""Meeting through MPI, as `init` and the end of the process need it. Jobs that do without never import what it takes.
+"""MPI in this process, as `init` and the end of the process need it. Jobs that do without never import what it takes.
 
 Used by `engine_start` and `context`.
 """
@@ -36,22 +36,22 @@ def introduced(
     """
     if not place.lacks_a_place_to_meet:
         return place, None
+    from horovod._core.life import mpi_plane
     from horovod._net import introduction
-    from horovod._net.mpi.session import Wanted
 
-    wanted = Wanted(settings.mpi_library, threads=not settings.mpi_threads_disable)
-    return introduction.introduce(world, place, wanted, timeout_s)
+    return introduction.introduce(world, place, mpi_plane.wanted(settings), timeout_s)
 
 
 def in_use() -> bool:
-    """MPI has been used to meet, in this process."""
-    return _session() is not None
+    """The ranks have met through MPI, or it moves their tensors."""
+    session = _session()
+    return session is not None and session.serves
 
 
 def thread_multiple() -> bool:
     """Whether MPI was initialised with full multithreading; False where it is not in use."""
     session = _session()
-    return session is not None and session.thread_multiple()
+    return session is not None and session.serves and session.thread_multiple()
 
 
 def installed(settings: Settings) -> bool:
@@ -70,9 +70,11 @@ def end(failed: bool) -> None:
     """
     session = _session()
     if session is not None and not failed:
+        from horovod._core.life import mpi_plane
         from horovod._net.introduction import a_rank_has_ended
 
-        session.finalize(a_rank_has_ended)
+        if not mpi_plane.left():
+            session.finalize(lambda: mpi_plane.a_member_has_ended() or a_rank_has_ended())
 
 
 def _session() -> Optional[mpi.Session]:
