@@ -89,6 +89,7 @@ EFFECTS = {
     "mpi_args": f"{_MPI}::test_words_of_the_user_replace_the_binding_or_come_last",
     "binding_args": f"{_MPI}::test_words_of_the_user_replace_the_binding_or_come_last",
     "tcp": f"{_MPI}::test_tcp_is_a_word_of_spectrum_mpi_only",
+    "cpu_operations": "launchers/test_mpi_plane.py::test_mpi_moves_tensors_in_two_lives_and_an_idle_rank_costs_nothing",
     "mpi_threads_disable": "hosts/test_mpi_over_hosts.py::test_one_thread_is_enough",
     "mpi_library": "hosts/test_mpi_over_hosts.py::test_the_standard_abi_does_as_well",
     "expected_size": "launchers/test_slurm.py::test_a_step_of_another_size_than_promised_stops_in_init",
