@@ -64,6 +64,7 @@ def _row(setting: Setting) -> str:
         meaning += f" **Refused in this version{variable}:** {setting.reason}."
     elif setting.unmet == "hint":
         meaning += f" **No effect in this version:** {setting.reason}."
+    meaning += "".join(f" **{word} has no effect:** {reason}." for word, reason in setting.unmet_choices)
     default = "-" if setting.default is None else setting.text(setting.default)
     return "| " + " | ".join([*words, default, meaning.replace("|", "\\|")]) + " |\n"
 

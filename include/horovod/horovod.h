@@ -8,7 +8,8 @@
  *   - Functions are safe to call from any thread, unless a comment says otherwise.
  *   - "Collective": every member of the process set must make the matching call.
  *
- * Nothing in this file names Python, a deep-learning framework, MPI, CUDA or a socket address.
+ * Nothing in this file names Python, a deep-learning framework, CUDA or a socket address; and nothing of MPI but where
+ * its library is.
  */
 #ifndef HOROVOD_HOROVOD_H_
 #define HOROVOD_HOROVOD_H_
@@ -185,6 +186,34 @@ HVD_API hvd_status hvd_connected(int32_t rank, int32_t fd, const char* why_not);
 /* parent[r] of each rank in the tree of the negotiation, -1 for rank 0: ranks of two hosts that are parent and child
  * need a control connection, others none. host_of_rank as in hvd_config, size entries. */
 HVD_API hvd_status hvd_tree(const int32_t* host_of_rank, int32_t size, int32_t* parent);
+
+/* The three ways in which MPI libraries name their objects. */
+typedef enum hvd_mpi_style {
+  HVD_MPI_OPEN_MPI = 0, /* addresses of objects that the library exports */
+  HVD_MPI_MPICH = 1,    /* numbers of 32 bits; also Intel MPI, MVAPICH, Cray MPICH */
+  HVD_MPI_STANDARD = 2, /* small numbers in pointers, MPI 5.0 */
+} hvd_mpi_style;
+
+/* An MPI library that the caller has opened and initialised, at least with MPI_THREAD_SERIALIZED; with
+ * MPI_THREAD_MULTIPLE where others use it, too. */
+typedef struct hvd_mpi {
+  uint32_t struct_bytes; /* sizeof(hvd_mpi), checked */
+  int32_t style;         /* hvd_mpi_style */
+  const char* library;   /* its path, as it was opened */
+  uint64_t communicator; /* handle of one whose ranks are the job's, in their order, and which returns errors; the
+                            core's from now on, for as long as the process lives. 0: it is only seen whether the library
+                            could be used */
+  const char* why_not;   /* not NULL or "": MPI is not used, for this reason, which hvd_describe tells */
+} hvd_mpi;
+
+/* From now on MPI moves the tensors. Not collective, but all ranks must call this alike, with one library, after
+ * hvd_init and before any has submitted anything. HVD_BACKEND_UNAVAILABLE: the library cannot be opened, lacks a
+ * function, or has been left by ranks of an earlier job in the middle of an operation. */
+HVD_API hvd_status hvd_use_mpi(const hvd_mpi* mpi);
+
+/* Why the ranks of this process's jobs cannot end MPI together, so that MPI_Finalize would wait for ever; "": they can.
+ * Any thread, also after hvd_shutdown. Valid until the next call of the same thread. */
+HVD_API const char* hvd_mpi_left(void);
 
 /* Why this rank is about to end ("ValueError: ..."), for hvd_shutdown to say in its goodbye: what needs this rank then
  * fails elsewhere with "rank 1 ended with ValueError: ...". At most 4096 bytes are sent. */

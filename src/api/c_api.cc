@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "api/guard.h"
+#include "backend/mpi/job.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "engine/dump_call.h"
@@ -238,6 +239,21 @@ hvd_status hvd_get_topology(hvd_topology* out) {
     *out = engine.topology();
     return Status();
   });
+}
+
+hvd_status hvd_use_mpi(const hvd_mpi* mpi) {
+  return WithEngine([&](Engine& engine) {
+    if (mpi == nullptr || mpi->struct_bytes != sizeof *mpi)
+      return Status(Code::kInvalidArgument,
+                    "hvd_use_mpi: not this library's hvd_mpi; library and Python package are of different versions.");
+    return engine.UseMpi(*mpi);
+  });
+}
+
+const char* hvd_mpi_left(void) {
+  static thread_local std::string why;
+  why = hvd::backend::mpi::Job::AnyOutOfUse();
+  return why.c_str();
 }
 
 hvd_status hvd_describe(char* buffer, size_t n, size_t* needed) {

@@ -137,9 +137,7 @@ Task HostBackend::Execute(const Group& group, Batch& batch) {
 }
 
 std::string HostBackend::ActivityName(const Group&, const Batch& batch) const {
-  static const char* const kNames[] = {"ALLREDUCE",     "ALLGATHER", "BCAST", "ALLTOALL",
-                                       "REDUCESCATTER", "BARRIER",   "JOIN"};
-  return std::string("GLOO_") + kNames[static_cast<int>(batch.type)];
+  return std::string("GLOO_") + ActivityOf(batch.type);
 }
 
 }  // namespace hvd::backend

@@ -2,12 +2,20 @@
 
 namespace hvd::backend {
 
+const char* ActivityOf(OpType type) {
+  static const char* const kNames[] = {"ALLREDUCE",     "ALLGATHER", "BCAST", "ALLTOALL",
+                                       "REDUCESCATTER", "BARRIER",   "JOIN"};
+  return kNames[static_cast<int>(type)];
+}
+
 Result<Backend*> Registry::Choose(const Group& group, const Batch& batch) const {
+  for (const auto& backend : backends_) {
+    if (backend->usable() && backend->Unsupported(group, batch).empty()) return backend.get();
+  }
   std::string reasons;
   for (const auto& backend : backends_) {
     std::string why = backend->why_not();
     if (why.empty()) why = backend->Unsupported(group, batch);
-    if (why.empty()) return backend.get();
     reasons += std::string(" ") + backend->name() + ": " + why;
   }
   return Status(Code::kBackendUnavailable, std::string("No backend can run ") + NameOf(batch.type) + "." + reasons);

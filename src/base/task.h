@@ -5,6 +5,7 @@
 #pragma once
 
 #include <coroutine>
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -16,6 +17,8 @@ namespace hvd {
 class Condition {
  public:
   virtual bool Ready() = 0;
+  // When it must be asked again at the latest; infinity: what makes it ready wakes this rank (base/polled.h).
+  virtual double LookAgainInS() const { return std::numeric_limits<double>::infinity(); }
 
  protected:
   ~Condition() = default;
@@ -90,6 +93,7 @@ class Runner {
     return ran;
   }
   bool done() const { return task_.handle_.done(); }
+  double LookAgainInS() const { return waiting_ != nullptr ? waiting_->LookAgainInS() : 0; }
   const Status& result() const { return task_.handle_.promise().result; }
 
  private:

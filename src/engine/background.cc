@@ -95,7 +95,7 @@ bool Background::Drive() {
       continue;
     }
     if (!progress.Busy()) return true;
-    if (++idle <= kYields) {
+    if (++idle <= kYields || progress.must_look_at_once()) {
       sched_yield();
       continue;
     }

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "backend/host_backend.h"
+#include "backend/mpi/mpi_backend.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "engine/config.h"
@@ -81,11 +82,14 @@ Engine::Engine(const hvd_config& c, Ways ways)
       express_(MakeExpress(c, *connections_)),
       driver_({&role_, waker_.get(), watch_.get(), connections_.get(), &arrivals_, &progress_}),
       waiter_(&driver_, express_.get(), spread_.get(), &counters_, c.spin_us),
-      intake_({&submissions_, &sets_, waker_.get(), &driver_, &timeline_}, c.rank),
+      intake_({&submissions_, &sets_, waker_.get(), &driver_, &timeline_, &backends_}, c.rank),
       short_way_({express_.get(), spread_.get(), &submissions_, &timeline_, &executor_, connections_.get(), &verdict_,
-                  &arrivals_, &driver_, &counters_},
+                  &arrivals_, &driver_, &counters_, &backends_},
                  AddEverybody(c.size, &sets_)),
       background_(&driver_) {
+  auto by_mpi = std::make_unique<backend::mpi::MpiBackend>();
+  mpi_ = by_mpi.get();
+  backends_.Add(std::move(by_mpi));
   backends_.Add(std::make_unique<backend::HostBackend>());
 }
 
@@ -127,11 +131,30 @@ Status Engine::Connected(int rank, Fd connection, const Status& why_not) {
   return delivered;
 }
 
+// Called before this rank's first batch: there is none that all ranks have agreed upon.
+Status Engine::UseMpi(const hvd_mpi& mpi) {
+  if (mpi.why_not != nullptr && mpi.why_not[0] != '\0') {
+    mpi_->Refuse(mpi.why_not);
+    return Status();
+  }
+  auto job = backend::mpi::Job::Of(mpi.library, static_cast<backend::mpi::Style>(mpi.style), mpi.communicator);
+  HVD_TRY(job.status());
+  if (mpi.communicator == 0) return Status();
+  if (!(*job)->usable()) return Status(Code::kBackendUnavailable, (*job)->out_of_use());
+  std::vector<int> everybody(topology_.size);
+  std::iota(everybody.begin(), everybody.end(), 0);
+  (*job)->Keep(everybody, (*job)->everybody());
+  mpi_->Use(*job);
+  backends_.SetBatchesOnly();
+  return Status();
+}
+
 void Engine::SetLastWords(const std::string& why) { last_words_ = Shortened(why, kMostLastWords); }
 
 void Engine::Shutdown(double timeout_s) {
   counters_.steps.Close();
   if (!background_.running()) return;
+  if (verdict_.failed()) mpi_->GiveUp("the ranks of the job did not end it together.");
   Completion& goodbye = progress_.goodbye();
   const double deadline = NowS() + timeout_s;
   if (!verdict_.failed() && intake_.Goodbye(last_words_).ok()) {

@@ -26,6 +26,10 @@
 #include "engine/short_way.h"
 #include "engine/waiter.h"
 
+namespace hvd::backend::mpi {
+class MpiBackend;
+}
+
 namespace hvd::engine {
 
 class Engine {
@@ -37,6 +41,8 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
+  // See hvd_use_mpi.
+  Status UseMpi(const hvd_mpi& mpi);
   // Why this rank is about to end, for its goodbye. By the thread that calls Shutdown.
   void SetLastWords(const std::string& why);
   // Says goodbye and waits at most timeout_s for what is under way; then aborts the rest. Ends within timeout_s, what
@@ -111,6 +117,7 @@ class Engine {
 
   // ---- the holder of the role only
   backend::Registry backends_;
+  backend::mpi::MpiBackend* mpi_ = nullptr;  // among them
   Stamp stamp_;
   negotiation::Node node_;
   Arrivals arrivals_;

@@ -1,5 +1,6 @@
 #include "engine/executor.h"
 
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -129,6 +130,11 @@ bool Executor::Advance() {
     moved = true;
   }
   return moved;
+}
+
+double Executor::LookAgainInS() const {
+  if (!running() || runs_.front()->runner == nullptr) return std::numeric_limits<double>::infinity();
+  return runs_.front()->runner->LookAgainInS();
 }
 
 // Of the neighbours, who waits for this rank in a batch that it has not finished, now or later, fails.

@@ -66,6 +66,8 @@ class Executor {
   uint64_t running_seq() const { return runs_.empty() ? 0 : runs_.front()->batch.seq; }
   // The rank that the running batch waits for over a channel, -1: none known.
   int waiting_for() const { return runs_.empty() ? -1 : runs_.front()->batch.waiting_for; }
+  // When the running batch must be looked at again although nothing wakes this rank; infinity: it need not be.
+  double LookAgainInS() const;
   // "allreduce 'x' and 3 more", for reports.
   std::string Describe() const;
 

@@ -90,8 +90,8 @@ Status Intake::Submit(const hvd_op* ops, int n, uint32_t flags, Out out, const s
     bytes += tensors.back()->tensor.elems * SizeOf(requests[0].dtype);
   }
   // A timeline shows batches.
-  if (n == 1 && (flags & HVD_SUBMIT_WILL_WAIT) != 0 && !tools_.timeline->active())
-    requests[0].payload = PayloadOf(*ops, set->group);
+  const bool batches_only = tools_.timeline->active() || tools_.backends->batches_only();
+  if (n == 1 && (flags & HVD_SUBMIT_WILL_WAIT) != 0 && !batches_only) requests[0].payload = PayloadOf(*ops, set->group);
   HVD_TRY(tools_.submissions->Add(std::move(tensors), std::move(requests)));
   Announce(flags, bytes);
   *out = std::move(completion);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/backend.h"
 #include "engine/driver.h"
 #include "engine/process_sets.h"
 #include "engine/submissions.h"
@@ -21,6 +22,7 @@ class Intake {
     Waker* waker;
     Driver* driver;
     const Timeline* timeline;
+    const backend::Registry* backends;
   };
   using Out = std::shared_ptr<Completion>*;
 

@@ -150,6 +150,7 @@ double Progress::NextDeadline() const {
   double at = std::min({tools_.node->next_deadline(), tools_.verdict->deadline(), tools_.watch->next_deadline()});
   if (tools_.executor->running()) {
     at = std::min(at, (last_movement_s_ == 0 ? NowS() : last_movement_s_) + collective_timeout_s_);
+    at = std::min(at, NowS() + tools_.executor->LookAgainInS());
   }
   if (may_wait_for_other_hosts()) at = std::min(at, next_check_s_);
   return at;

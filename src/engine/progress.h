@@ -3,6 +3,7 @@
 // the holder of the role only.
 #pragma once
 
+#include <limits>
 #include <vector>
 
 #include "engine/clock.h"
@@ -38,6 +39,9 @@ class Progress {
   // Deadlines: the negotiation's own, the collective time-out, suspected deaths. True: one was due.
   bool CheckClock();
   double NextDeadline() const;
+  // The running batch moves only while it is looked at (base/polled.h): at once, or after a pause.
+  bool must_look_at_once() const { return tools_.executor->LookAgainInS() == 0; }
+  bool must_look_again() const { return tools_.executor->LookAgainInS() < std::numeric_limits<double>::infinity(); }
   // Does the running batch, or what this rank has asked for, need more rounds?
   bool Busy() const {
     return tools_.feed->any_in_flight() || tools_.executor->size() > 0 || tools_.connections->links().HasUnsent();

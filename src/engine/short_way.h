@@ -25,6 +25,7 @@ class ShortWay {
     Arrivals* arrivals;
     Driver* driver;
     Counters* counters;
+    const backend::Registry* backends;
   };
   // everybody: process set 0.
   ShortWay(const Tools& tools, std::shared_ptr<ProcessSets::Set> everybody)

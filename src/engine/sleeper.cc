@@ -1,5 +1,6 @@
 #include "engine/sleeper.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -37,7 +38,14 @@ void Sleeper::Silence(const Sleeper& other, bool silent) {
 bool Sleeper::Wait(double timeout_s, std::vector<Event>* events) {
   events->clear();
   int timeout_ms = -1;
-  if (std::isfinite(timeout_s)) timeout_ms = static_cast<int>(std::ceil(std::clamp(timeout_s, 0.0, 1e6) * 1e3));
+  if (timeout_s > 0 && timeout_s < 1e-3) {  // epoll_wait knows milliseconds only
+    pollfd all = {epoll_.get(), POLLIN, 0};
+    const timespec pause = {0, static_cast<long>(timeout_s * 1e9)};
+    if (ppoll(&all, 1, &pause, nullptr) < 0) return errno != EINTR;
+    timeout_ms = 0;
+  } else if (std::isfinite(timeout_s)) {
+    timeout_ms = static_cast<int>(std::ceil(std::clamp(timeout_s, 0.0, 1e6) * 1e3));
+  }
   epoll_event ready[kMostEvents];
   const int n = epoll_wait(epoll_.get(), ready, kMostEvents, timeout_ms);
   for (int i = 0; i < n; ++i) {

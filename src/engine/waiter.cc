@@ -73,9 +73,10 @@ Waiter::Woken Waiter::DriveFor(Completion& completion, double deadline) {
     }
     const double now = NowS();
     if (spin_until == 0) spin_until = now + spin_s;
-    if (now < spin_until) continue;
+    if (now < spin_until || tools_.progress->must_look_at_once()) continue;
     why = SleepInRole(deadline);
     if (why != Woken::kProgress) break;
+    if (tools_.progress->must_look_again()) continue;  // a look between two pauses; to spin again would be no pause
     idle = 0;
     spin_until = 0;
   }

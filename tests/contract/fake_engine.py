@@ -483,16 +483,16 @@ class FakeEngine:
         """Nothing is written."""
 
     def describe(self) -> str:
-        backend = {"name": "host", "usable": True, "why_not": "", "version": 0}
+        reasons = {"mpi": "there is none", "host": ""}
+        backends = [{"name": n, "usable": not why, "why_not": why, "version": 0} for n, why in reasons.items()]
         place = {"abi": abi.ABI_VERSION, "rank": self._rank, "size": self._job.size, "hostname": "here", "simd": "none"}
-        state = {"shared_memory_ranks": self._job.size, "cores_are_shared": False, "failed": False}
+        place |= {"shared_memory_ranks": self._job.size, "cores_are_shared": False, "failed": False}
         settings = {name: 0 for name, *_ in abi.HvdConfig._fields_[_SETTINGS_AFTER:]}
         counters = {"batches": 0, "tensors": 0, "sleeps": 0, "in_flight": 0}
         return json.dumps(
             {
                 **place,
-                **state,
-                "backends": [backend],
+                "backends": backends,
                 "settings": settings,
                 "process_sets": {str(number): ranks for number, ranks in self._job.sets.items()},
                 "counters": counters,

@@ -68,6 +68,7 @@ ENUMS: Final[dict[str, dict[str, int]]] = {
         "UINT32": 11,
         "UINT64": 12,
     },
+    "hvd_mpi_style": {"MPI_OPEN_MPI": 0, "MPI_MPICH": 1, "MPI_STANDARD": 2},
     "": {"SUBMIT_WILL_WAIT": SUBMIT_WILL_WAIT, "SUBMIT_AT_ONCE": SUBMIT_AT_ONCE},
 }
 
@@ -184,6 +185,18 @@ class HvdParameters(ctypes.Structure):
     ]
 
 
+class HvdMpi(ctypes.Structure):
+    """hvd_mpi: an MPI library that moves tensors, or why it does not."""
+
+    _fields_ = [
+        ("struct_bytes", c_uint32),
+        ("style", c_int32),
+        ("library", c_char_p),
+        ("communicator", c_uint64),
+        ("why_not", c_char_p),
+    ]
+
+
 class HvdSteps(ctypes.Structure):
     """hvd_steps: how many training steps have ended, and what they have moved."""
 
@@ -213,6 +226,7 @@ STRUCTURES: Final[dict[str, type[ctypes.Structure]]] = {
     "hvd_config": HvdConfig,
     "hvd_topology": HvdTopology,
     "hvd_parameters": HvdParameters,
+    "hvd_mpi": HvdMpi,
     "hvd_steps": HvdSteps,
     "hvd_result": HvdResult,
 }
@@ -230,6 +244,8 @@ FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "hvd_init": (c_int32, (POINTER(HvdConfig),)),
     "hvd_connected": (c_int32, (c_int32, c_int32, c_char_p)),
     "hvd_tree": (c_int32, (POINTER(c_int32), c_int32, POINTER(c_int32))),
+    "hvd_use_mpi": (c_int32, (POINTER(HvdMpi),)),
+    "hvd_mpi_left": (c_char_p, ()),
     "hvd_last_words": (c_int32, (c_char_p,)),
     "hvd_shutdown": (c_int32, (c_double,)),
     "hvd_abort": (c_int32, (c_int32, c_char_p)),

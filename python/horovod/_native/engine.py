@@ -15,6 +15,7 @@ from typing import Any, Callable, Generic, Optional, TypeVar
 from horovod._native import abi
 from horovod._native.dumps import Dumps, text_of
 from horovod._native.hot_path import HotPath
+from horovod._native.mpi import Mpi
 from horovod._native.tuning import Tuning
 
 ErrorT = TypeVar("ErrorT", bound=Exception)
@@ -43,6 +44,7 @@ class Engine(HotPath, Generic[ErrorT, ResultT]):
         self._log_function: Optional[Any] = None
         self.dumps = Dumps(library, self._check)
         self.tuning = Tuning(library, self._check)
+        self.mpi = Mpi(library, self._check)
 
     # ---- errors
 

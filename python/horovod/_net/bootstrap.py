@@ -54,12 +54,14 @@ class Ways(NamedTuple):
         tree: of the negotiation: the parent of each rank, -1 for rank 0, by the numbers of their hosts (hvd_tree).
             None: all are connected with all.
         board: of a job on several hosts whose ranks have been introduced to one another; None: its launcher keeps one.
+        by_mpi: MPI is to move tensors once the ranks are connected; ranks that differ in this do not connect.
     """
 
     transport: str = "auto"
     full_mesh_ranks: int = 0
     tree: Optional[Tree] = None
     board: Optional[BoardLink] = None
+    by_mpi: bool = False
 
 
 def bootstrap(
@@ -110,7 +112,8 @@ def bootstrap(
         )
     few = ways.tree is not None and not placement.one_host and placement.size > ways.full_mesh_ranks
     allow_descriptors(placement, few)
-    wishes = _Wishes(region_bytes, ways.transport == "auto", few, ways.tree, start, time.monotonic() + timeout_s)
+    deadline = time.monotonic() + timeout_s
+    wishes = _Wishes(region_bytes, ways.transport == "auto", few, ways.tree, start, deadline, ways.by_mpi)
     with contextlib.ExitStack() as undo:
         try:
             lasting_claim.take(placement, number)
@@ -131,6 +134,7 @@ class _Wishes(NamedTuple):
     tree: Optional[Tree]
     start: Callable[[Connections], None]
     deadline: float
+    by_mpi: bool
 
 
 def _take_part(
@@ -188,7 +192,7 @@ def _connect(place: directory.Meeting, result: Connections, wishes: _Wishes) -> 
             place.secret, auth.job_digest(placement.job_key), result.epoch, placement.rank, placement.size
         )
         result.object_key = b"" if len(set(result.host_of_rank)) == 1 else credentials.object_key()
-        mesh = Mesh(place, credentials, _own_side(result, wishes.region_bytes), world, placement)
+        mesh = Mesh(place, credentials, _own_side(result, wishes), world, placement)
         mesh.run(max(0.0, wishes.deadline - time.monotonic()))
         result.peers = _with_those_not_met(mesh.take_peers(), placement)
         result.reach = world.take_reach(placement.rank)
@@ -226,16 +230,17 @@ def _with_those_not_met(met: list[Peer], placement: Placement) -> list[Peer]:
     return [by_rank.get(rank) or Peer(rank, same_host=False) for rank in others]
 
 
-def _own_side(result: Connections, region_bytes: int) -> OwnSide:
+def _own_side(result: Connections, wishes: _Wishes) -> OwnSide:
     """What this rank offers; its memory only if somebody is to share it."""
     nonce = os.urandom(NONCE_BYTES)
     own_host = result.host_of_rank[result.placement.rank]
     share = result.host_of_rank.count(own_host) > 1
     if share:
-        result.memory_fd = memory.create_region(region_bytes)
+        result.memory_fd = memory.create_region(wishes.region_bytes)
         memory.write_nonce(result.memory_fd, nonce)
         result.doorbell_fd = memory.create_doorbell()
-    return OwnSide(result.memory_fd, result.doorbell_fd, nonce, region_bytes if share else 0, identity.host_identity())
+    shared = wishes.region_bytes if share else 0
+    return OwnSide(result.memory_fd, result.doorbell_fd, nonce, shared, identity.host_identity(), wishes.by_mpi)
 
 
 def allow_descriptors(placement: Placement, few: bool = False) -> None:

@@ -147,7 +147,7 @@ def _by_address(placement: Placement, point: addresses.MeetingPoint, means: Mean
 def _by_mpi(world: Placement, placement: Placement, means: Means, deadline: float) -> Introduced:
     timeout_s = max(0.0, deadline - time.monotonic())
     mpi = session.of_this_process(means.mpi._replace(family=mpi_family(world.launcher) or ""))
-    _check_world(world, mpi, timeout_s)
+    check_world(world, mpi, timeout_s)
     own = _facts_of_this_rank(placement, means.version)
     told, said = mpi.gather(
         placement.launcher_ranks or None,
@@ -203,8 +203,13 @@ class _Answer:
         return secret + token + port.to_bytes(_PORT_BYTES, "big")
 
 
-def _check_world(world: Placement, mpi: session.Session, timeout_s: float) -> None:
-    """The library must have been started by the launcher: else it takes each process for a job of its own."""
+def check_world(world: Placement, mpi: session.Session, timeout_s: float) -> None:
+    """The library must have been started by the launcher: else it takes each process for a job of its own.
+
+    Raises:
+        PlacementError: it was not.
+        StartTimeoutError, MeetingError: as `Session.world`, which starts MPI.
+    """
     found = mpi.world(timeout_s)
     if found == (world.rank, world.size):
         return

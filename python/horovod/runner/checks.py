@@ -5,6 +5,7 @@ Used by `cli`; its sections are those that users know from upstream. `usable` ha
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 import horovod
@@ -26,20 +27,21 @@ class Line(NamedTuple):
 def report(verbose: bool = False) -> str:
     """The whole text."""
     core = usable.core().why_not
+    by_mpi = core or usable.mpi_why_not(os.environ)
     sections = {
         "Available Frameworks": [Line(f.name, f.why_not) for f in usable.frameworks()],
-        "Available Controllers": [Line("MPI", usable.mpi_why_not()), Line("Gloo", core)],
+        "Available Controllers": [Line("MPI", by_mpi), Line("Gloo", core)],
         "Available Tensor Operations": [
             Line("NCCL", usable.LATER),
             Line("DDL", usable.LATER),
             Line("CCL", usable.LATER),
-            Line("MPI", usable.LATER),
+            Line("MPI", by_mpi),
             Line("Gloo", core),
         ],
         "Backends": [
             Line("host (shared memory and TCP; 'Gloo' above)", core),
             Line("nccl", usable.LATER),
-            Line("mpi", usable.LATER),
+            Line("mpi (where HOROVOD_CPU_OPERATIONS=mpi)", by_mpi),
         ],
         "Launchers": [Line(f"{name} ({what})", why_not) for name, what, why_not in usable.launchers()],
     }

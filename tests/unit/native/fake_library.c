@@ -53,6 +53,13 @@ hvd_status hvd_tree(const int32_t* host_of_rank, int32_t size, int32_t* parent) 
   for (int i = 0; i < size; i++) parent[i] = host_of_rank[i] - 1;
   return size < 9 ? HVD_OK : HVD_RESOURCE;
 }
+hvd_status hvd_use_mpi(const hvd_mpi* mpi) {
+  if (mpi->struct_bytes != sizeof *mpi) return fail(HVD_INVALID_ARGUMENT, "struct_bytes");
+  if (mpi->why_not[0] != 0) return strcmp(mpi->why_not, "no such library") ? fail(HVD_INTERNAL, mpi->why_not) : HVD_OK;
+  if (mpi->style != HVD_MPI_STANDARD || mpi->communicator != 0xfedcba9876543210) return fail(HVD_INTERNAL, "fields");
+  return fail(HVD_BACKEND_UNAVAILABLE, mpi->library);
+}
+const char* hvd_mpi_left(void) { return "a rank has died"; }
 hvd_status hvd_last_words(const char* why) { return fail(HVD_OK, why); }
 hvd_status hvd_shutdown(double timeout_s) { return timeout_s == 5.5 ? HVD_OK : fail(HVD_SHUTDOWN, "timeout"); }
 hvd_status hvd_abort(hvd_status code, const char* reason) {

@@ -15,7 +15,14 @@ from typing import Any
 
 import pytest
 
-from horovod._core.errors import InvalidArgumentError, MismatchError, ShutdownError, UnsupportedError, error_from_status
+from horovod._core.errors import (
+    BackendUnavailableError,
+    InvalidArgumentError,
+    MismatchError,
+    ShutdownError,
+    UnsupportedError,
+    error_from_status,
+)
 from horovod._core.tensors.adapter import ResultBlock
 from horovod._native import abi, library
 from horovod._native.config import make_config, tree
@@ -97,6 +104,12 @@ def test_the_whole_configuration_arrives(engine: Engine[Any, Any]) -> None:
         f"10 3 12 13 14 15 {2**63 + 1}|0 1 2 {peers}| 17 18 19 node7 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 "
         "37 /t 39 40"
     )
+
+
+def test_an_mpi_library_arrives_or_why_there_is_none(engine: Engine[Any, Any]) -> None:
+    with pytest.raises(BackendUnavailableError, match=r"^/lib/libmpi_abi\.so"):
+        engine.mpi.use(2, "/lib/libmpi_abi.so", 0xFEDCBA9876543210)
+    engine.mpi.refuse("no such library")
 
 
 def test_a_configuration_must_be_complete_and_known() -> None:

@@ -225,6 +225,18 @@ def test_different_transports_are_a_clear_error(private_base: pathlib.Path) -> N
     assert os.listdir(private_base) == []
 
 
+def test_ranks_that_differ_in_who_moves_tensors_are_a_clear_error(private_base: pathlib.Path) -> None:
+    jobs = placements(3)
+    calls = [
+        lambda n=n: bootstrap(jobs[n], epoch=0, region_bytes=REGION_BYTES, timeout_s=20, ways=Ways(by_mpi=n != 1))
+        for n in range(3)
+    ]
+    results = in_threads(calls)
+    assert all(isinstance(result, ConnectError) for result in results), results
+    assert any("HOROVOD_CPU_OPERATIONS must be the same on all ranks" in str(result) for result in results), results
+    assert os.listdir(private_base) == []
+
+
 def test_different_region_sizes_are_a_clear_error(private_base: pathlib.Path) -> None:
     jobs = placements(2)
     calls = [lambda n=n: bootstrap(jobs[n], epoch=0, region_bytes=REGION_BYTES << n, timeout_s=20) for n in range(2)]

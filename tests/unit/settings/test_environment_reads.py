@@ -17,6 +17,7 @@ MAY = {
     "_native/lane.py": "HOROVOD_LANE, as soon as the package is imported",
     "_native/library.py": "HOROVOD_LIBRARY, before there is anything that could parse settings",
     "_net/clusters/launchers.py": "the variables by which launchers tell a process its rank",
+    "runner/checks.py": "where an MPI library may lie, the system's variables",
     "_core/life/introducing.py": "where an MPI library may lie, the system's variables",
     "_net/introduction.py": "the network interfaces that an MPI was given, its own variables",
     "_net/meeting/places.py": "XDG_RUNTIME_DIR, the system's",

@@ -90,6 +90,7 @@ EFFECTS = {
     "mpi_args": "launchers/test_horovodrun_mpi.py::test_words_of_the_user_reach_mpirun",
     "binding_args": "launchers/test_horovodrun_mpi.py::test_binding_words_bind_the_ranks",
     "tcp": f"{_MPI}::test_tcp_is_a_word_of_spectrum_mpi_only",
+    "cpu_operations": "launchers/test_mpi_plane.py::test_mpi_moves_tensors_in_two_lives_and_an_idle_rank_costs_nothing",
     "mpi_threads_disable": "hosts/test_mpi_over_hosts.py::test_one_thread_is_enough",
     "mpi_library": "hosts/test_mpi_over_hosts.py::test_the_standard_abi_does_as_well",
     "secret_file": "hosts/test_ways_over_hosts.py::test_ranks_meet_and_work_and_meet_again",

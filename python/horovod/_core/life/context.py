@@ -218,7 +218,7 @@ def stop_timeline() -> None:
 
 
 def mpi_enabled() -> bool:
-    """True if the ranks of this job have met through MPI. Never raises."""
+    """True if the ranks of this job have met through MPI, or MPI moves their tensors. Never raises."""
     return session.place() is not None and introducing.in_use()
 
 
@@ -246,7 +246,8 @@ def gloo_built() -> bool:
 
 
 def mpi_built() -> bool:
-    """True if there is an MPI library on this machine, through which ranks on several hosts can meet."""
+    """True if there is an MPI library on this machine, through which ranks on several hosts can meet and which can move
+    tensors."""
     return introducing.installed(settings.of_this_process())
 
 

@@ -75,9 +75,15 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
                 settings.full_mesh_ranks,
                 lambda hosts: tree(library.load(), hosts),
                 board,
+                by_mpi=settings.cpu_operations == "mpi",
             ),
             start=lambda connections: _start_engine(engine, connections, settings.transport, fields),
         )
+        if settings.cpu_operations == "mpi":
+            from horovod._core.life import mpi_plane  # most jobs do without
+
+            pids = tuple(peer.pid for peer in connections.peers if peer.same_host and peer.pid)
+            mpi_plane.begin(settings, mpi_plane.Members(placement, connections.placement, pids), engine, timeout_s)
     except BaseException as error:
         if engine.initialized():  # another rank's has failed to start
             engine.shutdown(0.0)

@@ -1,5 +1,5 @@
-"""Meeting through MPI or at an address, as `init` and the end of the process need it. Jobs that do without never import
-what it takes.
+"""Meeting through MPI or at an address, and MPI in this process, as `init` and the end of the process need them. Jobs
+that do without never import what it takes.
 
 Used by `engine_start` and `context`.
 """
@@ -37,23 +37,24 @@ def introduced(
     """
     if not place.lacks_a_place_to_meet:
         return place, None
+    from horovod._core.life import mpi_plane
     from horovod._net.introduction import Means, introduce
-    from horovod._net.mpi.session import Wanted
 
-    wanted = Wanted(settings.mpi_library, threads=not settings.mpi_threads_disable)
     version = str(getattr(sys.modules["horovod"], "__version__", ""))
-    return introduce(world, place, Means(wanted, settings.secret_file, settings.meeting_address, version), timeout_s)
+    means = Means(mpi_plane.wanted(settings), settings.secret_file, settings.meeting_address, version)
+    return introduce(world, place, means, timeout_s)
 
 
 def in_use() -> bool:
-    """MPI has been used to meet, in this process."""
-    return _session() is not None
+    """The ranks have met through MPI, or it moves their tensors."""
+    session = _session()
+    return session is not None and session.serves
 
 
 def thread_multiple() -> bool:
     """Whether MPI was initialised with full multithreading; False where it is not in use."""
     session = _session()
-    return session is not None and session.thread_multiple()
+    return session is not None and session.serves and session.thread_multiple()
 
 
 def installed(settings: Settings) -> bool:
@@ -72,9 +73,11 @@ def end(failed: bool) -> None:
     """
     session = _session()
     if session is not None and not failed:
+        from horovod._core.life import mpi_plane
         from horovod._net.introduction import a_rank_has_ended
 
-        session.finalize(a_rank_has_ended)
+        if not mpi_plane.left():
+            session.finalize(lambda: mpi_plane.a_member_has_ended() or a_rank_has_ended())
 
 
 def _session() -> Optional[mpi.Session]:

@@ -68,6 +68,7 @@ class Setting(NamedTuple):
         unmet: "" when honoured; "hint" (inert: warn once) or "error" (refuse; warn of a variable) when this version
             cannot honour it.
         reason: for an unmet setting, the fact and the remedy.
+        unmet_choices: (choice, fact and remedy) pairs: what of `choices` has no effect in this version; warn once.
         requires: name of the boolean setting without which this one has no meaning; of several, with | between them,
             one is enough.
     """
@@ -93,6 +94,7 @@ class Setting(NamedTuple):
     keyword: str = ""
     unmet: str = ""
     reason: str = ""
+    unmet_choices: tuple[tuple[str, str], ...] = ()
     requires: str = ""
 
     def parse(self, value: object, label: str, coarse: bool = False) -> Any:

@@ -11,6 +11,10 @@ from horovod._core.settings.setting import Flag, Setting
 
 _NO_ELASTIC: Final = "Elastic jobs come in a later version; start a fixed number of processes with -np"
 _NO_NCCL: Final = "This version has no GPU backend that could use it; leave it out"
+_NO_CCL: Final = (
+    "This version has no oneCCL backend: our own shared memory and connections move the tensors. Say gloo, or mpi for"
+    " an MPI library"
+)
 _HOST_ONLY: Final = "This version moves data with its own shared-memory and TCP backend only"
 _LOG_LEVELS: Final = ("trace", "debug", "info", "warning", "error", "fatal")
 
@@ -259,15 +263,22 @@ _ENGINE: Final = (
             unmet="hint", reason="This version makes no NVTX ranges"),
     Setting("enable_xla_ops", "bool", False, "XLA custom calls for GPU allreduce.", "Library",
             env="HOROVOD_ENABLE_XLA_OPS", unmet="hint", reason=_NO_NCCL),
-    Setting("cpu_operations", "choice", None, "Who moves tensors on CPUs.", "Library", env="HOROVOD_CPU_OPERATIONS",
-            choices=("gloo", "mpi", "ccl"), unmet="hint", reason=_HOST_ONLY),
+    Setting("cpu_operations", "choice", None,
+            "Who moves tensors in main memory. gloo: our own shared memory and connections, also when nothing is said,"
+            " because it is the faster. mpi: the MPI library of the mpirun, mpiexec or srun that has started the ranks,"
+            " if all of them can use it (docs/mpi.md).",
+            "Library", env="HOROVOD_CPU_OPERATIONS", choices=("gloo", "mpi", "ccl"),
+            unmet_choices=(("ccl", _NO_CCL),)),
     Setting("gloo_iface", "names", None, "Network interface between hosts.", "Library", env="HOROVOD_GLOO_IFACE"),
-    Setting("mpi_threads_disable", "bool", False, "Ask MPI for a single thread, where the ranks meet through it.",
+    Setting("mpi_threads_disable", "bool", False,
+            "Do not ask MPI for full multithreading: one thread where the ranks only meet through it, one at a time"
+            " where it moves tensors. A program that uses MPI too then must not do so while Horovod works.",
             "Library", env="HOROVOD_MPI_THREADS_DISABLE", flags=_on_off("mpi-threads-disable", hide_negative=True),
             yaml="library_options.mpi_threads_disable"),
     Setting("mpi_library", "text", None,
-            "The MPI library through which ranks on several hosts meet under mpirun, mpiexec or srun. Not given: that "
-            "which the process has loaded, or that of the launcher.", "Library", env="HOROVOD_MPI_LIBRARY"),
+            "The MPI library through which ranks on several hosts meet under mpirun, mpiexec or srun, and which moves"
+            " tensors where HOROVOD_CPU_OPERATIONS=mpi. Not given: that which the process has loaded, or that of the"
+            " launcher.", "Library", env="HOROVOD_MPI_LIBRARY"),
     Setting("secret_file", "text", None,
             "File with the secret by which ranks on several hosts trust one another where their launcher gives none: 64"
             " hexadecimal digits, the same on every host, readable by this user alone. They then meet at an address,"

@@ -248,6 +248,9 @@ def notices(settings: Settings) -> list[str]:
             continue
         if setting.unmet:  # what is refused by flag, file or keyword may stand in the environment of a whole cluster
             texts.append(f"{_label(settings, name)} has no effect. {setting.reason}.")
+        elif value in dict(setting.unmet_choices):
+            reason = dict(setting.unmet_choices)[value]
+            texts.append(f"{_label(settings, name)}={setting.text(value)} has no effect. {reason}.")
         elif not _has_meaning(setting, settings):
             # The remedy is spelled as the user has spelled the rest.
             remedy = BY_NAME[setting.requires.partition("|")[0]]
@@ -277,8 +280,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def _asks_for_nothing(setting: Setting, value: Any) -> bool:
-    # Switching off what is off anyway, and naming the backend that there is.
-    return (setting.kind == "tristate" and value is False) or (setting.name == "cpu_operations" and value == "gloo")
+    return setting.kind == "tristate" and value is False  # switching off what is off anyway
 
 
 def _engine_value(setting: Setting, value: Any) -> Any:

@@ -73,11 +73,12 @@ class Offer(NamedTuple):
     """How the sender can be reached. With `shares_memory` its memfd and doorbell travel with the frame.
 
     Without `has_pidfd` the sender watches the connection itself to notice the receiver's end, so the receiver must
-    keep it open.
+    keep it open. With `by_mpi` the sender wants MPI to move tensors.
     """
 
     shares_memory: bool
     has_pidfd: bool
+    by_mpi: bool
     region_bytes: int
     ipc_namespace: int
     boot_id: bytes
@@ -136,7 +137,7 @@ FORMS: dict[type[AnyMessage], Form] = {
     Hello: Form(2, struct.Struct(f">{JOB_BYTES}sQBIII{NONCE_BYTES}s")),
     Challenge: Form(3, struct.Struct(f">{NONCE_BYTES}s{PROOF_BYTES}s")),
     Proof: Form(4, struct.Struct(f">{PROOF_BYTES}s")),
-    Offer: Form(5, struct.Struct(">??QQ36s")),
+    Offer: Form(5, struct.Struct(">???QQ36s")),
     Seen: Form(6, struct.Struct(f">{NONCE_BYTES}s")),
     Address: Form(7, struct.Struct(">H"), text=True),
     Ready: Form(8, struct.Struct(">")),

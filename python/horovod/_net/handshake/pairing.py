@@ -34,6 +34,7 @@ class OwnSide(NamedTuple):
         nonce: what stands at the beginning of the own memory until everybody has seen it.
         region_bytes: length of every region.
         host: identity of this host.
+        by_mpi: this rank wants MPI to move tensors.
     """
 
     memory_fd: int
@@ -41,11 +42,12 @@ class OwnSide(NamedTuple):
     nonce: bytes
     region_bytes: int
     host: HostIdentity
+    by_mpi: bool = False
 
     def offer(self, same_host: bool, has_pidfd: bool) -> Offer:
         """The Offer for a peer."""
         boot_id = self.host.boot_id.encode("ascii", "replace")
-        return Offer(same_host, has_pidfd, self.region_bytes, self.host.ipc_namespace, boot_id)
+        return Offer(same_host, has_pidfd, self.by_mpi, self.region_bytes, self.host.ipc_namespace, boot_id)
 
 
 @dataclass
@@ -130,6 +132,13 @@ class Pair:
             raise ConnectError(
                 f"{self.name()} wants to use {ways[offer.shares_memory]}, this rank {ways[self.same_host]}; the "
                 "setting of the transport must be the same on all ranks.",
+                [self.rank],
+            )
+        if offer.by_mpi != own.by_mpi:
+            ways = ["our own connections", "MPI"]
+            raise ConnectError(
+                f"{self.name()} wants {ways[offer.by_mpi]} to move tensors, this rank {ways[own.by_mpi]}; "
+                "HOROVOD_CPU_OPERATIONS must be the same on all ranks.",
                 [self.rank],
             )
         self.offer = offer

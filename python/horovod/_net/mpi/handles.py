@@ -48,8 +48,11 @@ class Handles(NamedTuple):
     threads: Threads = _USUAL
 
 
-_MPICH: Final = Handles("MPICH ABI", ctypes.c_int, 0x44000000, 0x4C00010D, 0x54000001)
-_STANDARD: Final = Handles("MPI 5 standard ABI", ctypes.c_void_p, 0x101, 0x247, 0x143, Threads(0, 2048, 4096))
+OPEN_MPI_STYLE: Final = "Open MPI"
+MPICH_STYLE: Final = "MPICH ABI"
+STANDARD_STYLE: Final = "MPI 5 standard ABI"
+_MPICH: Final = Handles(MPICH_STYLE, ctypes.c_int, 0x44000000, 0x4C00010D, 0x54000001)
+_STANDARD: Final = Handles(STANDARD_STYLE, ctypes.c_void_p, 0x101, 0x247, 0x143, Threads(0, 2048, 4096))
 
 # By argument: H a handle, h where one is put, i a number, o where one is put, b bytes.
 _FUNCTIONS: Final = {
@@ -93,7 +96,7 @@ def handles_of(library: ctypes.CDLL, path: str) -> Handles:
     if hasattr(library, "ompi_mpi_comm_world"):
         names = ("ompi_mpi_comm_world", "ompi_mpi_byte", "ompi_mpi_errors_return")
         world, byte, errors = (ctypes.addressof(ctypes.c_char.in_dll(library, name)) for name in names)
-        return Handles("Open MPI", ctypes.c_void_p, world, byte, errors)
+        return Handles(OPEN_MPI_STYLE, ctypes.c_void_p, world, byte, errors)
     return _MPICH
 
 

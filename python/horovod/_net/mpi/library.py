@@ -79,6 +79,11 @@ class Library:
         return ""
 
     @property
+    def style(self) -> str:
+        """The name of its binary interface, as in `handles`."""
+        return self._handles.style
+
+    @property
     def threads(self) -> Threads:
         """The levels of threads, as this library numbers them."""
         return self._handles.threads

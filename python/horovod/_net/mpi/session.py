@@ -2,7 +2,8 @@
 
 All our calls are made by one thread of our own, which sleeps otherwise: so whoever waits for ranks that do not come has
 a deadline, Ctrl-C works, and a library that allows one thread only is happy. Where somebody else has initialised the
-library for one thread only, the calls are made by the thread that did. Used by introduction; `_core.life` ends it.
+library for one thread only, the calls are made by the thread that did. Once the core moves tensors by MPI, nobody calls
+it here until the process ends. Used by introduction and `_core.life`, which ends it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import queue
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, Final, NamedTuple, Optional
@@ -30,12 +32,13 @@ class Wanted(NamedTuple):
 
     Attributes:
         library: that the user names; None: it is looked for.
-        threads: ask for full multithreading, so that the program may use MPI too.
+        threads: what to ask for, by its name in `Threads`: "multiple", so that the program may use MPI too;
+            "serialized": several threads, one at a time; "single".
         family: of the launcher's MPI; empty where every library will do.
     """
 
     library: Optional[str] = None
-    threads: bool = True
+    threads: str = "multiple"
     family: str = ""
 
 
@@ -64,9 +67,12 @@ class Session:
         if self.library.warning():
             log.warning("%s", self.library.warning())
         self.stage = ""
+        self.serves = False  # the ranks have met through it, or it moves their tensors
         self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
         self._pending: dict[Optional[tuple[int, ...]], _Task] = {}
+        self._begun: list[_Task] = []  # for which others are waited, and nobody here any more
+        self._communicators: dict[tuple[int, ...], int] = {}
 
     def gather(self, ranks: Optional[Sequence[int]], rank: int, own: bytes, answer: Answer, timeout_s: float) -> Any:
         """As `gathering.gather`, once per process and ranks: a call whose time was over is taken up by the next one.
@@ -86,16 +92,36 @@ class Session:
                 "hvd.init() and that none has failed; HOROVOD_START_TIMEOUT (seconds) allows more time."
             )
         del self._pending[key]
+        self.serves = True
         return task.result()
 
     def world(self, timeout_s: float) -> World:
         """This process among those that MPI has started. Blocks as MPI_Init does; raises as `gather`."""
-        task = _Task(lambda: self._started().world())
-        self._perform(task)
-        if not task.over.wait(timeout_s):
-            raise StartTimeoutError(f"MPI did not start within {timeout_s:g} s. {self.stage}")
-        world: World = task.result()
+        world: World = self._collective(lambda: self._started().world(), timeout_s)
         return world
+
+    def communicator(self, ranks: Sequence[int], timeout_s: float) -> int:
+        """A communicator of these ranks of MPI's world, in this order, as a number; one for all calls of this process.
+
+        Collective over them, and raises as `gather`.
+        """
+        key = tuple(ranks)
+        if key not in self._communicators:
+            made = self._collective(lambda: self._started().communicator(key), timeout_s)
+            self._communicators[key] = int.from_bytes(bytes(made), sys.byteorder)
+        return self._communicators[key]
+
+    def why_not_by_turns(self) -> str:
+        """Why threads of ours may not call the library one after the other; empty: they may."""
+        level, threads = self.library.thread_level(), self.library.threads
+        if level >= threads.multiple or level >= threads.serialized and not self._is_foreign:
+            return ""
+        if self._is_foreign:
+            return (
+                f"{self.library.described()} was initialised by the program, with less than MPI_THREAD_MULTIPLE: it "
+                "would be called by two at a time. Initialise it with that, or call hvd.init() first"
+            )
+        return f"{self.library.described()} grants less than MPI_THREAD_SERIALIZED"
 
     def thread_multiple(self) -> bool:
         """Whether MPI was initialised with full multithreading."""
@@ -108,7 +134,7 @@ class Session:
         Args:
             is_in_vain: a rank has ended, perhaps without having come so far.
         """
-        stuck = any(not task.over.is_set() for task in self._pending.values())
+        stuck = any(not task.over.is_set() for task in (*self._pending.values(), *self._begun))
         if self._is_ours and not stuck and os.getpid() == self.pid and not self.library.finalized():
             self._is_ours = False
             task = _Task(self.library.finalize)
@@ -122,10 +148,19 @@ class Session:
         library = self.library
         if not library.initialized():
             self.stage = f"MPI_Init of {library.described()} {_OTHERS_CALL}."
-            library.init(library.threads.multiple if self._wanted.threads else library.threads.single)
+            library.init(getattr(library.threads, self._wanted.threads))
             self._is_ours = True
-        self.stage = f"An allgather of {library.described()} {_OTHERS_CALL}."
+        self.stage = f"A collective of {library.described()} {_OTHERS_CALL}."
         return library
+
+    def _collective(self, work: Callable[[], Any], timeout_s: float) -> Any:
+        task = _Task(work)
+        self._begun.append(task)
+        self._perform(task)
+        if not task.over.wait(timeout_s):
+            raise StartTimeoutError(f"MPI did not come so far within {timeout_s:g} s. {self.stage}")
+        self._begun.remove(task)
+        return task.result()
 
     def _perform(self, task: _Task) -> None:
         if self._is_foreign and self.library.thread_level() < self.library.threads.serialized:
