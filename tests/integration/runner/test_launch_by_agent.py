@@ -120,6 +120,24 @@ def test_nothing_outlives_its_master(by_agent: Horovodrun, victim: str) -> None:
         assert b"elsewhere.invalid (ranks 0, 1) was lost: the connection to it has ended" in stderr
 
 
+def test_ctrl_z_while_hosts_are_called_stops_the_launcher_and_no_more(by_agent: Horovodrun, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    slow = tmp_path / "slow"
+    slow.write_text(f'#!/bin/sh\nread word <{go}\nshift\nexec sh -c "$*"\n')
+    slow.chmod(0o755)
+    by_agent.environ["OMPI_MCA_plm_rsh_agent"] = str(slow)
+    process = by_agent.start([*HOST.split(), "--start-timeout", "2"], python("print('ran')"))
+    with go.open("w") as pipe:  # opened when the host is being called
+        process.send_signal(signal.SIGTSTP)
+        assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+        time.sleep(2.5)  # longer than a host has to answer
+        process.send_signal(signal.SIGCONT)
+        pipe.write("go\n")
+    stdout, stderr = process.communicate(timeout=20)
+    assert (process.returncode, stdout.count(b"ran")) == (0, 2), stderr
+
+
 def test_a_killed_keeper_leaves_neither_processes_nor_shared_memory(by_agent: Horovodrun) -> None:
     code = """
         import multiprocessing.shared_memory, os, subprocess, time
