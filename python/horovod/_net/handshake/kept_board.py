@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from horovod._net import resources
 from horovod._net.failures import AuthenticationError, ProtocolError
 from horovod._net.handshake import auth, messages, proofs
 from horovod._net.handshake.codes import FrameCodes
@@ -30,6 +31,8 @@ from horovod._net.meeting.deaths import ENDED_PREFIX
 from horovod._net.meeting.entries import Standing, key_of
 
 _LONGEST_SLEEP_S: Final = 3600.0
+_REST_S: Final = 0.25
+_OTHER_DESCRIPTORS: Final = 320
 _POSTS: Final = frozenset({messages.FORMS[messages.Post].kind})
 
 log = logging.getLogger("horovod")
@@ -72,6 +75,8 @@ class KeptBoard:
 
     def start(self) -> None:
         """Begins to listen."""
+        # A connection for each rank, for as many strangers as the door lets in, and what the program has open.
+        resources.make_room_for(3 * len(self._names) + _OTHER_DESCRIPTORS)
         self._door.answer_at(self._listener)
         self._thread.start()
 
@@ -103,8 +108,7 @@ class KeptBoard:
             if source is self._stopped:
                 return False
             if not isinstance(source, Link):
-                for link in self._door.accept(source):
-                    self._hear(link)
+                self._let_in(source)
             elif source in self._ranks:
                 self._hear_rank(source)
             else:
@@ -113,6 +117,14 @@ class KeptBoard:
         return True
 
     # ---- who comes
+
+    def _let_in(self, listener: socket.socket) -> None:
+        try:
+            for link in self._door.accept(listener):
+                self._hear(link)
+        except OSError as error:  # no descriptor or no memory at the moment: who comes waits in the listener's queue
+            self._report.tell(f"the board of this job can let nobody in: {error.strerror}; tried again every {_REST_S:g} s")
+            time.sleep(_REST_S)
 
     def _hear(self, link: Link) -> None:
         visit = self._visits.of(link)
