@@ -123,7 +123,9 @@ class KeptBoard:
             for link in self._door.accept(listener):
                 self._hear(link)
         except OSError as error:  # no descriptor or no memory at the moment: who comes waits in the listener's queue
-            self._report.tell(f"the board of this job can let nobody in: {error.strerror}; tried again every {_REST_S:g} s")
+            self._report.tell(
+                f"the board of this job can let nobody in: {error.strerror}; tried again every {_REST_S:g} s"
+            )
             time.sleep(_REST_S)
 
     def _hear(self, link: Link) -> None:
