@@ -169,21 +169,41 @@ def test_a_killed_keeper_leaves_neither_processes_nor_shared_memory(by_agent: Ho
     assert not alive(int(daemon)) and name not in os.listdir("/dev/shm")
 
 
-def test_an_agent_that_is_terminated_before_its_ranks_start_takes_its_directory_along(horovodrun: Horovodrun) -> None:
-    words = [sys.executable, "-m", "horovod.runner.remote.agent"]
+def an_agent_that_is_ready(horovodrun: Horovodrun, *before: str) -> subprocess.Popen[bytes]:
+    """One that has checked its job, and was not told to go; behind these words."""
+    words = [*before, sys.executable, "-m", "horovod.runner.remote.agent"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": horovodrun.environ}
     ranks = [{"rank": 0, "env": {"HOROVOD_SIZE": "1"}}]
     lists = {"interfaces": [], "affinity": []}
     job = messages.encode(
         "job", command=["true"], cwd="/", env={}, ranks=ranks, function=False, dumps=False, dump_signal=0, **lists
     )
-    with subprocess.Popen(words, **pipes) as agent:
-        agent.stdin.write(frames.frame(frames.CONTROL, job))
-        agent.stdin.flush()
-        reader, seen = frames.Reader(frames.FROM_AGENT, marked=True), b""
-        while b'"ready"' not in seen and (data := os.read(agent.stdout.fileno(), 1 << 16)):
-            seen += b"".join(body for _, body in reader.feed(data))
-        assert b'"ready"' in seen and list(horovodrun.place.glob("*/*")) != []
+    agent = subprocess.Popen(words, **pipes)
+    agent.stdin.write(frames.frame(frames.CONTROL, job))
+    agent.stdin.flush()
+    reader, seen = frames.Reader(frames.FROM_AGENT, marked=True), b""
+    while b'"ready"' not in seen and (data := os.read(agent.stdout.fileno(), 1 << 16)):
+        seen += b"".join(body for _, body in reader.feed(data))
+    assert b'"ready"' in seen and list(horovodrun.place.glob("*/*")) != []
+    return agent
+
+
+def test_an_agent_that_is_terminated_before_its_ranks_start_takes_its_directory_along(horovodrun: Horovodrun) -> None:
+    with an_agent_that_is_ready(horovodrun) as agent:
         agent.terminate()
         assert agent.wait(20) == 128 + signal.SIGTERM
+    assert list(horovodrun.place.iterdir()) == []
+
+
+def test_an_agent_that_is_stopped_before_its_ranks_start_ends_with_its_connection(horovodrun: Horovodrun) -> None:
+    # The shell is in sshd's place, which ends with the connection.
+    with an_agent_that_is_ready(horovodrun, "sh", "-c", '"$@"; true', "sh") as shell:
+        agent = int(Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text())
+        os.kill(agent, signal.SIGSTOP)
+        shell.kill()
+    try:
+        wait_for_end(agent)
+    finally:
+        if alive(agent):
+            os.kill(agent, signal.SIGKILL)
     assert list(horovodrun.place.iterdir()) == []
