@@ -1,8 +1,8 @@
 """What the system refuses for want of something, as an error that names the limit and who can raise it; and the one
 limit that we raise ourselves.
 
-Used by memory and bootstrap, where a system call of theirs fails, by the keeper of a board, and by the launcher. Decides
-from the error number alone.
+Used by memory and bootstrap, where a system call of theirs fails, by the keeper of a board, and by the launcher. It
+decides from the error number alone.
 """
 
 from __future__ import annotations
