@@ -255,14 +255,11 @@ def allow_descriptors(placement: Placement, few: bool = False) -> None:
     """
     met = placement.local_size + _MOST_IN_TREE if few else placement.size
     needed = met * _DESCRIPTORS_PER_PEER + _OTHER_DESCRIPTORS
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if placement.size > _MOST_RANKS or hard != resource.RLIM_INFINITY and needed > hard:
         raise PlacementError(
             f"{placement.launcher}: a job of {placement.size} ranks on one host needs {needed} open files in each of "
             f"them, but {hard if placement.size <= _MOST_RANKS else _MOST_RANKS * _DESCRIPTORS_PER_PEER} is the most "
             f"that can be (ulimit -Hn). Check the variables that {placement.launcher} sets, or raise the limit."
         )
-    useful = needed + (placement.size if few else 0)
-    useful = useful if hard == resource.RLIM_INFINITY else min(useful, hard)
-    if soft != resource.RLIM_INFINITY and soft < useful:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (useful, hard))
+    resources.make_room_for(needed + (placement.size if few else 0))

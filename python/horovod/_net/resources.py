@@ -1,7 +1,8 @@
-"""What the system refuses for want of something, as an error that names the limit and who can raise it.
+"""What the system refuses for want of something, as an error that names the limit and who can raise it; and the one
+limit that we raise ourselves.
 
-Used by memory and bootstrap, where a system call of theirs fails, and by the launcher. Decides from the error number
-alone.
+Used by memory and bootstrap, where a system call of theirs fails, by the keeper of a board, and by the launcher. It
+decides from the error number alone.
 """
 
 from __future__ import annotations
@@ -44,6 +45,14 @@ def remedy_of(number: int) -> str:
     """The limit that this error number speaks of, with its present value, and who can raise it; empty if none."""
     text = _REMEDIES.get(number, "")
     return text.format(files=_soft_limit(resource.RLIMIT_NOFILE), processes=_soft_limit(resource.RLIMIT_NPROC))
+
+
+def make_room_for(descriptors: int) -> None:
+    """Raises this process's soft limit of open files to so many, or as far as the hard one lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    useful = descriptors if hard == resource.RLIM_INFINITY else min(descriptors, hard)
+    if soft != resource.RLIM_INFINITY and soft < useful:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (useful, hard))
 
 
 def _soft_limit(kind: int) -> str:

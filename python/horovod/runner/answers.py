@@ -5,6 +5,9 @@ Used by `allocations` and `launchers.mpirun`.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from typing import Final
@@ -27,17 +30,33 @@ def answer_of(command: Sequence[str], consequence: str) -> str:
     """
     line = " ".join(command)
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE_S)
+        code, out, err = _run(command)
     except subprocess.TimeoutExpired as error:
         raise InvalidArgumentError(f"{line} has not answered for {_PATIENCE_S:.0f} s, so {consequence}") from error
     except OSError as error:
         raise InvalidArgumentError(f"{line} cannot be run ({error.strerror}), so {consequence}") from error
-    if done.returncode:
-        said = " ".join(done.stderr.decode("utf-8", "replace").split())[:200]
+    if code:
+        said = " ".join(err.decode("utf-8", "replace").split())[:200]
         raise InvalidArgumentError(
-            f"{line} failed with code {done.returncode}{' (' + said + ')' if said else ''}, so {consequence}"
+            f"{line} failed with code {code}{' (' + said + ')' if said else ''}, so {consequence}"
         )
-    return text_of(done.stdout[:MAX_BYTES], f"The answer of {line}")
+    return text_of(out[:MAX_BYTES], f"The answer of {line}")
+
+
+def _run(command: Sequence[str]) -> tuple[int, bytes, bytes]:
+    """Exit code and both outputs. Without an answer, the command ends with all that it has started, such as what a
+    script around the program waits for."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=_PATIENCE_S)
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+        return process.returncode, out, err
 
 
 def text_of(data: bytes, where: str) -> str:

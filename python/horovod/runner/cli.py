@@ -85,7 +85,7 @@ def run_job(job: Job) -> Outcome:
     if job.settings.dry_run:
         from horovod.runner.plan import plan
 
-        sys.stdout.write(plan(job, launcher.stations(job), os.environ) + "\n")
+        standard_streams.write(sys.stdout, plan(job, launcher.stations(job), os.environ) + "\n")
         return Outcome(())
     if not job.settings.max_restarts:
         return _run_once(launcher, job)

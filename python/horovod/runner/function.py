@@ -173,7 +173,7 @@ def _failed(answers: Mapping[int, memoryview]) -> Iterator[Exit]:
     for rank in sorted(answers):
         succeeded, text = _unpickled(answers[rank], rank)
         if not succeeded:
-            yield Exit(rank, "", 0, 1 << 8, 0.0, tail=tuple(text.encode().splitlines()[-1:]))
+            yield Exit(rank, "", 0, 1 << 8, 0.0, tail=tuple(text.encode(errors="replace").splitlines()[-1:]))
 
 
 def _unpickled(answer: memoryview, rank: int) -> tuple[bool, Any]:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final, Optional
 
 from horovod._dumps import places
 from horovod.runner import runtime_directory
+from horovod.runner.limits import allowed_descriptors
+from horovod.runner.process import RankProcesses
 
 if TYPE_CHECKING:
     from horovod._dumps.values import Dump
@@ -31,6 +33,7 @@ class HangFile:
         self._keep_in = keep_in
         self._private = private
         self._made: Optional[runtime_directory.JobDirectory] = None
+        self._keeper: Optional[RankProcesses] = None  # without ranks: removes the directory if this process is killed
 
     def write(self, lines: Sequence[str], dumps: Mapping[int, Dump]) -> str:
         """Writes it for people, and the same for programs beside it. Says where: among the job's private files where
@@ -49,6 +52,9 @@ class HangFile:
 
     def close(self) -> None:
         """Removes the directory that was made. May be called twice."""
+        if self._keeper is not None:
+            self._keeper.close()
+            self._keeper = None
         made, self._made = self._made, None
         if made is not None:
             made.remove()
@@ -56,7 +62,10 @@ class HangFile:
     def _own_place(self) -> Path:
         if self._private:
             return self._private
-        self._made = self._made or runtime_directory.create()
+        if self._made is None:
+            self._made = runtime_directory.create()
+            with allowed_descriptors(0) as open_files:
+                self._keeper = RankProcesses(["true"], {}, [], "/", self._made, open_files)
         return self._made.path
 
 

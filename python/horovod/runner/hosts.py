@@ -6,6 +6,7 @@ file; no name server is asked.
 
 from __future__ import annotations
 
+import collections
 import ipaddress
 import re
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _BRACKETED: Final = re.compile(r"\[([^\[\]]*)\]")
 _SLOTS: Final = re.compile(r"[0-9]{1,7}")
 _MAX_FILE_BYTES: Final = 4 << 20  # 100,000 hosts
+_MOST_RANKS: Final = 1 << 20
 _FILE_SLOTS: Final = re.compile(r"slots\s*=\s*(\S+)")
 
 
@@ -134,7 +136,7 @@ def assign(
         have this local rank.
 
     Raises:
-        InvalidArgumentError: there are fewer slots than `min_num_proc`.
+        InvalidArgumentError: there are fewer slots than `min_num_proc`, or far more ranks than a job can have.
     """
     total = sum(host.slots for host in hosts)
     if total < min_num_proc:
@@ -144,6 +146,8 @@ def assign(
             f"Name more slots or lower {called}."
         )
     size = total if max_num_proc is None else min(total, max_num_proc)
+    if size > _MOST_RANKS:
+        raise InvalidArgumentError(f"A job has at most {_MOST_RANKS} processes; lower {called}. Received: {size}.")
     counts: list[tuple[str, int]] = []
     left = size
     for host in hosts:
@@ -151,12 +155,14 @@ def assign(
         if taken:
             counts.append((host.hostname, taken))
         left -= taken
+    cross_sizes = collections.Counter(local_rank for _, count in counts for local_rank in range(count))
+    before = collections.Counter[int]()  # hosts so far, by the local ranks that they have
     slots: list[Slot] = []
-    for index, (hostname, count) in enumerate(counts):
+    for hostname, count in counts:
         for local_rank in range(count):
-            cross_rank = sum(other > local_rank for _, other in counts[:index])
-            cross_size = sum(other > local_rank for _, other in counts)
+            cross_rank, cross_size = before[local_rank], cross_sizes[local_rank]
             slots.append(Slot(hostname, len(slots), local_rank, cross_rank, size, count, cross_size))
+            before[local_rank] += 1
     return slots
 
 

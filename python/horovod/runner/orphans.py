@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import signal
 import time
 from collections.abc import Container
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Final
 
 from horovod.runner import keeper
 
+_PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _GRACE_S: Final = 0.4  # as the keeper gives; a cleaner that has just been forked is not yet known as one
 _PATIENCE_S: Final = 2.6  # an agent says nothing meanwhile, and is lost to the launcher after 3.5 s
@@ -27,6 +29,11 @@ def adopt() -> None:
     """From here on orphans among this process's descendants become its children."""
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0:
         _adopting.append(True)
+
+
+def wake_at_parents_end() -> None:
+    """Has the kernel let this process go on, if it was stopped, when its parent ends: so it sees that it is alone."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGCONT), 0, 0, 0)
 
 
 def children() -> frozenset[int]:

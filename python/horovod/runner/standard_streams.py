@@ -1,6 +1,7 @@
-"""The launcher's own standard streams when they are closed (`>&-`, some service managers), or when nobody reads them.
+"""The launcher's own standard streams when they are closed (`>&-`, some service managers), when nobody reads them, or
+when they cannot show a text.
 
-Used by `cli` and `function`.
+Used by `cli`, `doctor` and `function`.
 """
 
 from __future__ import annotations
@@ -32,3 +33,10 @@ def is_read(stream: TextIO, patience_s: float) -> bool:
     except (OSError, ValueError):
         return True
     return bool(poller.poll(patience_s * 1000))
+
+
+def write(stream: TextIO, text: str) -> None:
+    """Writes a text; what the stream's encoding does not know is escaped, such as bytes of a file's name that are no
+    UTF-8."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"  # what stands in for a stream may know of none
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))

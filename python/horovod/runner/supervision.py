@@ -217,7 +217,7 @@ class Supervision:
         """Says it once for each subject."""
         if subject not in self._warned:
             self._warned.add(subject)
-            outlet.put(f"horovodrun: warning: {text}\n".encode())
+            outlet.put(_bytes(f"horovodrun: warning: {text}\n"))
 
     def _on_event(self, event: Event) -> None:
         if isinstance(event, Started):
@@ -282,7 +282,7 @@ class Supervision:
             self._say(text)
 
     def _say(self, text: str) -> None:
-        self._outlets["stderr"].put(f"{self._progress.clear()}{text}".encode())
+        self._outlets["stderr"].put(_bytes(f"{self._progress.clear()}{text}"))
 
     def _watch_start(self) -> None:
         if self._escalation:
@@ -350,6 +350,11 @@ class Supervision:
         )
         interrupted = self._signals[0] if self._signals else 0
         return Outcome(exits, interrupted, *self._complaint, self._nobody_met, self._last_word)
+
+
+def _bytes(text: str) -> bytes:
+    """Of words of the launcher's own: a name of a file in them need not be UTF-8."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def _refusal(event: Refused, job: Job) -> str:

@@ -60,6 +60,24 @@ def test_a_job_that_hangs_tells_where(by_agent: Horovodrun, tmp_path: Path) -> N
     )
 
 
+def test_the_dumps_of_a_killed_launcher_go_with_it(by_agent: Horovodrun, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import time\nimport numpy as np\nimport horovod.numpy as hvd\nhvd.init()\n"
+        "if hvd.rank() == 1: time.sleep(1000)\nhvd.allreduce(np.ones(3), name='w')\n"
+    )
+    words = [*HOST.split(), "--stall-check-warning-time-seconds", "1"]
+    process = by_agent.start(words, [sys.executable, "train.py"], cwd=tmp_path)
+    assert process.stderr is not None
+    told = next(line for line in process.stderr if b"Where the ranks are" in line)
+    assert Path(told.split(b"all stacks: ")[1].partition(b",")[0].decode()).exists()
+    process.kill()
+    process.communicate(timeout=20)
+    deadline_s = time.monotonic() + 10.0
+    while list(by_agent.place.iterdir()) and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    assert list(by_agent.place.iterdir()) == []
+
+
 def test_cores_are_looked_for_on_the_host(by_agent: Horovodrun) -> None:
     done = by_agent(f"{HOST} --thread-affinity 1048576", ["true"])
     assert done.returncode == 1
@@ -120,6 +138,23 @@ def test_nothing_outlives_its_master(by_agent: Horovodrun, victim: str) -> None:
         assert b"elsewhere.invalid (ranks 0, 1) was lost: the connection to it has ended" in stderr
 
 
+def test_ctrl_z_while_hosts_are_called_stops_the_launcher_and_no_more(by_agent: Horovodrun, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    slow = tmp_path / "slow"
+    slow.write_text(f'#!/bin/sh\nread word <{go}\nshift\nexec sh -c "$*"\n')
+    slow.chmod(0o755)
+    by_agent.environ["OMPI_MCA_plm_rsh_agent"] = str(slow)
+    process = by_agent.start(HOST.split(), python("print('ran')"))
+    with go.open("w") as pipe:  # opened when the host is being called
+        process.send_signal(signal.SIGTSTP)
+        assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+        process.send_signal(signal.SIGCONT)
+        pipe.write("go\n")
+    stdout, stderr = process.communicate(timeout=20)
+    assert (process.returncode, stdout.count(b"ran")) == (0, 2), stderr
+
+
 def test_a_killed_keeper_leaves_neither_processes_nor_shared_memory(by_agent: Horovodrun) -> None:
     code = """
         import multiprocessing.shared_memory, os, subprocess, time
@@ -134,21 +169,41 @@ def test_a_killed_keeper_leaves_neither_processes_nor_shared_memory(by_agent: Ho
     assert not alive(int(daemon)) and name not in os.listdir("/dev/shm")
 
 
-def test_an_agent_that_is_terminated_before_its_ranks_start_takes_its_directory_along(horovodrun: Horovodrun) -> None:
-    words = [sys.executable, "-m", "horovod.runner.remote.agent"]
+def an_agent_that_is_ready(horovodrun: Horovodrun, *before: str) -> subprocess.Popen[bytes]:
+    """One that has checked its job, and was not told to go; behind these words."""
+    words = [*before, sys.executable, "-m", "horovod.runner.remote.agent"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": horovodrun.environ}
     ranks = [{"rank": 0, "env": {"HOROVOD_SIZE": "1"}}]
     lists = {"interfaces": [], "affinity": []}
     job = messages.encode(
         "job", command=["true"], cwd="/", env={}, ranks=ranks, function=False, dumps=False, dump_signal=0, **lists
     )
-    with subprocess.Popen(words, **pipes) as agent:
-        agent.stdin.write(frames.frame(frames.CONTROL, job))
-        agent.stdin.flush()
-        reader, seen = frames.Reader(frames.FROM_AGENT, marked=True), b""
-        while b'"ready"' not in seen and (data := os.read(agent.stdout.fileno(), 1 << 16)):
-            seen += b"".join(body for _, body in reader.feed(data))
-        assert b'"ready"' in seen and list(horovodrun.place.glob("*/*")) != []
+    agent = subprocess.Popen(words, **pipes)
+    agent.stdin.write(frames.frame(frames.CONTROL, job))
+    agent.stdin.flush()
+    reader, seen = frames.Reader(frames.FROM_AGENT, marked=True), b""
+    while b'"ready"' not in seen and (data := os.read(agent.stdout.fileno(), 1 << 16)):
+        seen += b"".join(body for _, body in reader.feed(data))
+    assert b'"ready"' in seen and list(horovodrun.place.glob("*/*")) != []
+    return agent
+
+
+def test_an_agent_that_is_terminated_before_its_ranks_start_takes_its_directory_along(horovodrun: Horovodrun) -> None:
+    with an_agent_that_is_ready(horovodrun) as agent:
         agent.terminate()
         assert agent.wait(20) == 128 + signal.SIGTERM
+    assert list(horovodrun.place.iterdir()) == []
+
+
+def test_an_agent_that_is_stopped_before_its_ranks_start_ends_with_its_connection(horovodrun: Horovodrun) -> None:
+    # The shell is in sshd's place, which ends with the connection.
+    with an_agent_that_is_ready(horovodrun, "sh", "-c", '"$@"; true', "sh") as shell:
+        agent = int(Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text())
+        os.kill(agent, signal.SIGSTOP)
+        shell.kill()
+    try:
+        wait_for_end(agent)
+    finally:
+        if alive(agent):
+            os.kill(agent, signal.SIGKILL)
     assert list(horovodrun.place.iterdir()) == []

@@ -161,6 +161,13 @@ def test_a_dry_run_tells_what_cannot_be_run(horovodrun: Horovodrun) -> None:
     assert b"The command 'no-such-program' is not found." in done.stderr
 
 
+def test_a_dry_run_escapes_what_its_output_cannot_show(horovodrun: Horovodrun) -> None:
+    horovodrun.environ["PYTHONIOENCODING"] = "utf-8:strict"
+    done = horovodrun("-np 1 --dry-run", [b"echo", b"\xff"])
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"command: echo '\\udcff'\n")
+
+
 def test_one_rank_reads_what_is_typed_and_the_others_nothing(horovodrun: Horovodrun) -> None:
     code = "import os, sys; print(os.environ['HOROVOD_RANK'], sys.stdin.read().split())"
     done = horovodrun.python("-np 3 --stdin-rank 1", code, stdin=subprocess.PIPE, input=b"a b\n")

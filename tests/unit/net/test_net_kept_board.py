@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 import pathlib
+import resource
 import socket
 import time
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from horovod._net.clusters.placement import Placement
 from horovod._net.failures import ConnectError
 from horovod._net.handshake.board_call import call
 from horovod._net.handshake.board_link import BoardLink
+from horovod._net.handshake.door import Door
 from horovod._net.handshake.kept_board import KeptBoard, credentials_of
 from horovod._net.handshake.links import Link
 from horovod._net.handshake.roll_call import listen
@@ -115,6 +118,33 @@ def test_who_lacks_the_secret_finds_no_board_and_disturbs_nobody(jobs: Any, capl
     with pytest.raises(ConnectError, match="does not hold this job's secret"):
         job.come(0, secret=bytes(32))
     boards = job.all_come()
+    boards[0].post("all", "well")
+    assert until(boards[1], "all") == "well"
+
+
+def test_a_keeper_makes_room_for_all_ranks(jobs: Any) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        size = 200
+        jobs(size)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 2 * size
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_who_finds_no_descriptor_waits_until_there_is_one(jobs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    accept, refused = Door.accept, []
+
+    def accept_later(door: Door, listener: socket.socket) -> Iterator[Link]:
+        if not refused:
+            refused.append(door)
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        yield from accept(door, listener)
+
+    monkeypatch.setattr(Door, "accept", accept_later)
+    boards = jobs(2).all_come()
+    assert refused
     boards[0].post("all", "well")
     assert until(boards[1], "all") == "well"
 

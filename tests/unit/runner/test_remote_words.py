@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from horovod._core.errors import UnsupportedError
+from horovod._core.errors import InvalidArgumentError, UnsupportedError
 from horovod.runner.hosts import Host, assign
 from horovod.runner.job import effective_settings, make_job
 from horovod.runner.launchers import places
@@ -47,6 +47,17 @@ def test_ssh_gets_the_options_of_the_mpi_operator() -> None:
     assert "ConnectionAttempts" not in " ".join(
         ssh_command.shell({**environ, ssh_command.RSH_AGENT: "rsh"}, None, None, 30.0).words
     )
+
+
+@pytest.mark.parametrize("name", [ssh_command.RSH_AGENT, ssh_command.RSH_ARGS])
+def test_a_quotation_that_does_not_end_is_a_clear_error(name: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"{name} cannot be cut into words: No closing quotation"):
+        ssh_command.shell({name: "ssh 'x"}, None, None, 30.0)
+
+
+@pytest.mark.parametrize(("patience_s", "told"), [(0.2, "1"), (30.9, "30"), (1e308, "86400")])
+def test_ssh_is_patient_for_a_time_that_it_knows(patience_s: float, told: str) -> None:
+    assert f"ConnectTimeout={told}" in ssh_command.shell({}, None, None, patience_s).words
 
 
 def test_the_line_for_the_shell_there_keeps_odd_folders_whole() -> None:

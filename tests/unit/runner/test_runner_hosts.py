@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,6 +117,18 @@ def test_assignment_takes_what_there_is_without_a_maximum() -> None:
 def test_too_few_slots_are_an_error() -> None:
     with pytest.raises(InvalidArgumentError, match=r"4 processes need 4 slots, but the hosts have 3 \(a:1, b:2\)"):
         assign([Host("a", 1), Host("b", 2)], 4)
+
+
+def test_more_ranks_than_a_job_can_have_are_an_error_at_once() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"at most 1048576 processes; lower -np. Received: 99999999999"):
+        assign([Host("localhost", 99_999_999_999)], 99_999_999_999, 99_999_999_999)
+
+
+def test_many_hosts_are_assigned_soon() -> None:
+    began = time.process_time()
+    slots = assign([Host(f"h{number}", 4) for number in range(1 << 14)], 1)
+    assert (slots[-1].cross_rank, slots[-1].cross_size, slots[-1].rank) == ((1 << 14) - 1, 1 << 14, (1 << 16) - 1)
+    assert time.process_time() - began < 5.0, "it took minutes when each rank looked at all hosts"
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=6), st.data())

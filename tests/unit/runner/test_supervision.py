@@ -17,7 +17,7 @@ from horovod.runner.arrivals import DirectoryArrivals
 from horovod.runner.crew import Done, Event, Exited
 from horovod.runner.job import Job, effective_settings, make_job
 from horovod.runner.launchers.base import Surroundings
-from horovod.runner.output import RankStream
+from horovod.runner.output import OutputFile, RankStream
 from horovod.runner.shipment import ResultStream
 from horovod.runner.supervision import Supervision
 
@@ -121,6 +121,17 @@ def test_a_stream_that_knows_no_terminal_will_do(pipe: tuple[int, int], tmp_path
     streams = {pipe[0]: RankStream(0, "stderr")}
     supervision(1, ScriptedProcesses(Exited(0, 0, 0.0)), streams, tmp_path, stderr=tee).run()
     assert tee.text == "[0]<stderr>:word\n"
+
+
+def test_a_file_whose_name_is_no_utf8_may_be_on_a_full_disk(pipe: tuple[int, int], tmp_path: Path) -> None:
+    os.write(pipe[1], b"word\n")
+    path = tmp_path / "o\udcff"
+    path.symlink_to("/dev/full")
+    stdout, stderr = io.StringIO(), io.StringIO()
+    streams = {pipe[0]: RankStream(0, "stdout", OutputFile(path))}
+    supervision(1, ScriptedProcesses(Exited(0, 0, 0.0)), streams, tmp_path, stdout=stdout, stderr=stderr).run()
+    assert stdout.getvalue() == "[0]<stdout>:word\n"
+    assert "/o\\udcff cannot be written: No space left on device." in stderr.getvalue()
 
 
 def test_a_stopping_job_is_waited_for_asleep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

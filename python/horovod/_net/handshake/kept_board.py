@@ -2,13 +2,12 @@
 
 Every rank, this one too, opens a connection and proves the job's secret; from then on each frame carries its code. The
 connections stay as long as the processes live, so that the job may initialise again: the end of one tells that its rank
-has ended. Once all ranks have come nobody listens any more. What a board is: `meeting.board`. Used by introduction and
-meeting_at_address; ranks come by `board_call`.
+has ended. Once all ranks have come nobody listens any more. What a board is: `meeting.board`. Used by introduction;
+ranks come by `board_call`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import socket
@@ -17,6 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from horovod._net import resources
 from horovod._net.failures import AuthenticationError, ProtocolError
 from horovod._net.handshake import auth, messages, proofs
 from horovod._net.handshake.codes import FrameCodes
@@ -30,6 +30,8 @@ from horovod._net.meeting.deaths import ENDED_PREFIX
 from horovod._net.meeting.entries import Standing, key_of
 
 _LONGEST_SLEEP_S: Final = 3600.0
+_REST_S: Final = 0.25
+_OTHER_DESCRIPTORS: Final = 320
 _POSTS: Final = frozenset({messages.FORMS[messages.Post].kind})
 
 log = logging.getLogger("horovod")
@@ -65,54 +67,50 @@ class KeptBoard:
         self._report = Report(credentials.rank)
         self._visits = Visits(self._watch, self._report, None)
         self._door = Door(credentials, self._visits, self._report, self._watch, time.monotonic)
-        self._stopped, self._stop = socket.socketpair()
-        self._watch.add(self._stopped)
         self._thread = threading.Thread(target=self._serve, name="horovod-board", daemon=True)
         os.register_at_fork(after_in_child=self.forget)
 
     def start(self) -> None:
         """Begins to listen."""
+        # A connection for each rank, for as many strangers as the door lets in, and what the program has open.
+        resources.make_room_for(3 * len(self._names) + _OTHER_DESCRIPTORS)
         self._door.answer_at(self._listener)
         self._thread.start()
-
-    def stop(self) -> None:
-        """Ends it: the ranks that have come see that their board is gone. Returns when nobody listens any more."""
-        with contextlib.suppress(OSError):  # it has ended by itself
-            self._stop.send(b"\0")
-        self._thread.join()
 
     def forget(self) -> None:
         """In a forked child, which has no such thread: its copies would keep the connections open."""
         for link in (*self._ranks, *(visit.link for visit in self._visits)):
             link.close()
-        for sock in (self._listener, self._stopped, self._stop):
-            sock.close()
+        self._listener.close()
         self._watch.close()
 
     def _serve(self) -> None:
         try:
-            while self._turn() and (self._ranks or len(self._come) < len(self._names)):
-                pass
+            while self._ranks or len(self._come) < len(self._names):
+                self._turn()
         except Exception:  # nobody waits for this thread: the ranks then see that their board is gone
             log.exception("the board of this job can be kept no more")
         self.forget()
 
-    def _turn(self) -> bool:
-        """Takes what comes next; False when this is the end."""
+    def _turn(self) -> None:
         for source in self._watch.wait(min(max(0.0, self._door.next_s() - time.monotonic()), _LONGEST_SLEEP_S)):
-            if source is self._stopped:
-                return False
             if not isinstance(source, Link):
-                for link in self._door.accept(source):
-                    self._hear(link)
+                self._let_in(source)
             elif source in self._ranks:
                 self._hear_rank(source)
             else:
                 self._hear(source)
         self._door.drop_slow_strangers()
-        return True
 
     # ---- who comes
+
+    def _let_in(self, listener: socket.socket) -> None:
+        try:
+            for link in self._door.accept(listener):
+                self._hear(link)
+        except OSError as error:  # no descriptor or no memory at the moment: who comes waits in the listener's queue
+            self._report.tell(f"nobody can be let in to the board: {error.strerror}; tried again every {_REST_S:g} s")
+            time.sleep(_REST_S)
 
     def _hear(self, link: Link) -> None:
         visit = self._visits.of(link)

@@ -15,6 +15,7 @@ from typing import Any, Final, Optional
 import horovod
 from horovod._core.errors import HorovodError, InvalidArgumentError
 from horovod._core.settings import Settings
+from horovod.runner import standard_streams
 from horovod.runner.doctor import choices, machine, network, page, software
 from horovod.runner.doctor.examination import examine
 from horovod.runner.doctor.findings import Probe
@@ -46,7 +47,7 @@ def main(words: Sequence[str], given: Optional[Mapping[str, Any]] = None) -> int
     when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     sections = examine(probes(given or {}, os.environ))
     render = page.as_json if words else page.text
-    sys.stdout.write(render(horovod.__version__, when, sections) + "\n")
+    standard_streams.write(sys.stdout, render(horovod.__version__, when, sections) + "\n")
     return 1 if page.faults(sections) else 0
 
 

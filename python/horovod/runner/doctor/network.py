@@ -75,7 +75,7 @@ def ssh(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
         told = "none (SSH_AUTH_SOCK is not set)" if not agent else agent if os.path.exists(agent) else f"{agent}: gone"
         found.append(Finding("agent", FACT if agent else ABSENT, told))
     else:
-        found.append(Finding("replaced by", FACT, f"{' '.join(shell.words)} ({ssh_command.RSH_AGENT})"))
+        found.append(Finding("replaced by", FACT, f"{shell.words[0]} ({ssh_command.RSH_AGENT})"))
     if not others:
         return [*found, Finding("other hosts", ABSENT, "none was named; name them to have them tried: -H server1:2")]
     with ThreadPoolExecutor(min(_SIDE_BY_SIDE, len(others))) as pool:

@@ -283,6 +283,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     orphans.adopt()
+    orphans.wake_at_parents_end()  # before there is a keeper, nobody else would end an agent that somebody has stopped
     read_fd, write_fd = _private_streams()
     try:
         agent = Agent(read_fd, write_fd)

@@ -6,7 +6,9 @@ Used by `launchers.ssh`.
 from __future__ import annotations
 
 import contextlib
+import os
 import select
+import signal
 import time
 from typing import Final, Optional
 
@@ -51,7 +53,7 @@ class Gathering:
                 deadline_s = max(deadline_s, now_s + self._patience_s) if state is State.READY else deadline_s
             if not waiting or now_s >= deadline_s:
                 break
-            self._turn(min(_TICK_S, deadline_s - now_s))
+            deadline_s += self._turn(min(_TICK_S, deadline_s - now_s))
             self._say(self._waiting(state))
         if self._signals:
             return Outcome((), self._signals[0])
@@ -65,7 +67,9 @@ class Gathering:
     def _waiting(self, state: State) -> list[str]:
         return [link.way.host for link in self._fleet.links if link.state is not state and not link.failed]
 
-    def _turn(self, timeout_s: float) -> None:
+    def _turn(self, timeout_s: float) -> float:
+        """Hears what comes meanwhile; gives the seconds that this process was stopped by Ctrl-Z, which do not count."""
+        stopped_s = 0.0
         poller = select.poll()
         poller.register(self._fleet.fileno(), select.POLLIN)
         if self._surroundings.signal_fd >= 0:
@@ -74,9 +78,20 @@ class Gathering:
             if fd == self._fleet.fileno():
                 self._fleet.turn()
             else:
-                # Nothing runs yet whose dumps could be wanted.
                 numbers = self._surroundings.take_signals()
-                self._signals += [number for number in numbers if number != self._surroundings.dump_signal]
+                if signal.SIGTSTP in numbers:
+                    stopped_s = self._stand_still()
+                # Nothing runs yet whose dumps could be wanted.
+                passed_over = (signal.SIGTSTP, self._surroundings.dump_signal)
+                self._signals += [number for number in numbers if number not in passed_over]
+        return stopped_s
+
+    def _stand_still(self) -> float:
+        began_s = time.monotonic()
+        self._fleet.pause()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._fleet.resume()
+        return time.monotonic() - began_s
 
     def _say(self, waiting: list[str]) -> None:
         """One line, once, when it takes long."""

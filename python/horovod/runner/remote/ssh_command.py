@@ -12,9 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Optional
 
+from horovod._core.errors import InvalidArgumentError
+
 RSH_AGENT: Final = "OMPI_MCA_plm_rsh_agent"
 RSH_ARGS: Final = "OMPI_MCA_plm_rsh_args"
 _AGENT: Final = "horovod.runner.remote.agent"
+_LONGEST_S: Final = 86400.0  # ssh refuses what fits into no int
 _VERSION: Final = "import horovod; print(horovod.__version__)"
 # The user's configuration decides about all else. Nothing may ask a question that nobody sees, forward a port that 64
 # hosts would fight for, or print a greeting where an error is looked for; a dead connection ends within 5 s.
@@ -45,21 +48,25 @@ class Shell:
 
 def shell(environ: Mapping[str, str], port: Optional[int], identity: Optional[str], patience_s: float) -> Shell:
     """What runs commands on other hosts: Open MPI's settings, as platforms of containers have them, else ssh. Options
-    that they give ssh add to ours, which ssh reads first; a port or a key that the user gives wins over theirs."""
+    that they give ssh add to ours, which ssh reads first; a port or a key that the user gives wins over theirs.
+
+    Raises:
+        InvalidArgumentError: a quotation in one of the settings does not end.
+    """
     words = _replacement(environ)
     if not _is_ssh(words):
         return Shell(words, False)
-    options = [*_OPTIONS, "-o", f"ConnectTimeout={max(1, int(patience_s))}"]
+    options = [*_OPTIONS, "-o", f"ConnectTimeout={int(min(max(1.0, patience_s), _LONGEST_S))}"]
     if port is not None:
         options += ["-p", str(port)]
     if identity is not None:
         options += ["-i", identity]
-    options += shlex.split(environ.get(RSH_ARGS, ""))
+    options += _words(RSH_ARGS, environ.get(RSH_ARGS, ""))
     return Shell((*words, *options), True)
 
 
 def missing(environ: Mapping[str, str]) -> str:
-    """The program that would be needed and is not there; empty when it is."""
+    """The program that would be needed and is not there; empty when it is. Raises as `shell` does."""
     program = _replacement(environ)[0]
     return "" if shutil.which(program, path=environ.get("PATH")) else program
 
@@ -92,8 +99,14 @@ def _line(words: Sequence[str], python_path: Sequence[str]) -> str:
 
 def _replacement(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Open MPI's setting, of which the first alternative counts ("ssh : rsh"); else ssh."""
-    first = environ.get(RSH_AGENT, "").partition(":")[0]
-    return tuple(shlex.split(first)) or ("ssh",)
+    return tuple(_words(RSH_AGENT, environ.get(RSH_AGENT, "").partition(":")[0])) or ("ssh",)
+
+
+def _words(variable: str, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise InvalidArgumentError(f"{variable} cannot be cut into words: {error}. Received: {text!r}.") from error
 
 
 def _is_ssh(words: Sequence[str]) -> bool:
