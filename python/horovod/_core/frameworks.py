@@ -1,5 +1,5 @@
 """What an adapter's package asks for first: that its framework is installed. Used by `horovod.torch`,
-`horovod.tensorflow` and `horovod.keras`.
+`horovod.tensorflow`, `horovod.keras` and `horovod.numpy`.
 """
 
 from __future__ import annotations

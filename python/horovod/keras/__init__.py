@@ -6,6 +6,7 @@ framework that Keras runs on is imported. `horovod.tensorflow.keras` is the same
 
 from __future__ import annotations
 
+import horovod.keras.installed as _installed  # noqa: F401 - first: what follows needs the framework
 from horovod._core import public as _public
 from horovod._core.public import *  # noqa: F403
 from horovod.keras import callbacks, elastic

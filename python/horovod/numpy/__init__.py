@@ -7,6 +7,7 @@ nothing is differentiated.
 
 from __future__ import annotations
 
+import horovod.numpy.installed as _installed  # noqa: F401 - first: what follows needs the framework
 from horovod._core import public as _public
 from horovod._core.operations.objects import allgather_object, broadcast_object
 from horovod._core.public import *  # noqa: F403

@@ -160,7 +160,7 @@ def _refuse_missing_ranks(flag: str, named: Sequence[int], size: int) -> None:
 def _refuse_unmet(values: Mapping[str, Any], where: str, keywords: bool = False) -> None:
     for name, value in values.items():
         setting = BY_NAME[name]
-        if setting.unmet == "error" and value is not None and value is not False:
+        if setting.unmet == "error" and value is not None and value != setting.default:
             flag = setting.flags[0].names[-1] if setting.flags else setting.env
             label = setting.keyword if keywords and setting.keyword else flag
             raise UnsupportedError(f"{where}{label} cannot be honoured. {setting.reason}.")

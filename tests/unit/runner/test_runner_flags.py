@@ -288,6 +288,14 @@ def test_flags_without_meaning_here_are_refused(line: str) -> None:
         effective_settings(values(line), "flag", {})
 
 
+def test_what_asks_for_the_default_asks_for_nothing(tmp_path: Path) -> None:
+    """Files that were written for upstream spell its defaults out."""
+    path = tmp_path / "job.yaml"
+    path.write_text("library_options: {num_nccl_streams: 1}")
+    settings = effective_settings(values(f"--elastic-timeout 600 --config-file {path}"), "flag", {}).settings
+    assert (settings.elastic_timeout_s, settings.num_nccl_streams) == (600, 1)
+
+
 def test_a_keyword_without_meaning_here_is_refused_by_its_name() -> None:
     with pytest.raises(UnsupportedError, match=r"^horovod.run: slots cannot be honoured"):
         effective_settings({"slots_per_host": 2}, "argument", {})

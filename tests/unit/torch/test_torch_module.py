@@ -205,11 +205,12 @@ def test_average_becomes_an_operation() -> None:
         ("horovod.torch", "torch", "PyTorch"),
         ("horovod.tensorflow", "tensorflow", "TensorFlow"),
         ("horovod.keras", "keras", "Keras"),
+        ("horovod.numpy", "numpy", "NumPy"),
     ],
 )
 def test_a_framework_that_is_missing_is_named(module: str, package: str, title: str) -> None:
     done = run(
-        f"import sys\nsys.modules[{package!r}] = None\n"
+        f"import sys\nsys.modules[{package!r}] = sys.modules['numpy'] = None\n"
         f"try:\n    import {module}\nexcept ModuleNotFoundError as error:\n"
         "    print(error.name, error, error.__suppress_context__ or error.__context__ is None)\n"
     )

@@ -2,12 +2,13 @@
 
 Every rank, this one too, opens a connection and proves the job's secret; from then on each frame carries its code. The
 connections stay as long as the processes live, so that the job may initialise again: the end of one tells that its rank
-has ended. Once all ranks have come nobody listens any more. What a board is: `meeting.board`. Used by introduction;
-ranks come by `board_call`.
+has ended. Once all ranks have come nobody listens any more. What a board is: `meeting.board`. Used by introduction and
+meeting_at_address; ranks come by `board_call`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -67,6 +68,8 @@ class KeptBoard:
         self._report = Report(credentials.rank)
         self._visits = Visits(self._watch, self._report, None)
         self._door = Door(credentials, self._visits, self._report, self._watch, time.monotonic)
+        self._stopped, self._stop = socket.socketpair()
+        self._watch.add(self._stopped)
         self._thread = threading.Thread(target=self._serve, name="horovod-board", daemon=True)
         os.register_at_fork(after_in_child=self.forget)
 
@@ -77,23 +80,33 @@ class KeptBoard:
         self._door.answer_at(self._listener)
         self._thread.start()
 
+    def stop(self) -> None:
+        """Ends it: the ranks that have come see that their board is gone. Returns when nobody listens any more."""
+        with contextlib.suppress(OSError):  # it has ended by itself
+            self._stop.send(b"\0")
+        self._thread.join()
+
     def forget(self) -> None:
         """In a forked child, which has no such thread: its copies would keep the connections open."""
         for link in (*self._ranks, *(visit.link for visit in self._visits)):
             link.close()
-        self._listener.close()
+        for sock in (self._listener, self._stopped, self._stop):
+            sock.close()
         self._watch.close()
 
     def _serve(self) -> None:
         try:
-            while self._ranks or len(self._come) < len(self._names):
-                self._turn()
+            while self._turn() and (self._ranks or len(self._come) < len(self._names)):
+                pass
         except Exception:  # nobody waits for this thread: the ranks then see that their board is gone
             log.exception("the board of this job can be kept no more")
         self.forget()
 
-    def _turn(self) -> None:
+    def _turn(self) -> bool:
+        """Takes what comes next; False when this is the end."""
         for source in self._watch.wait(min(max(0.0, self._door.next_s() - time.monotonic()), _LONGEST_SLEEP_S)):
+            if source is self._stopped:
+                return False
             if not isinstance(source, Link):
                 self._let_in(source)
             elif source in self._ranks:
@@ -101,6 +114,7 @@ class KeptBoard:
             else:
                 self._hear(source)
         self._door.drop_slow_strangers()
+        return True
 
     # ---- who comes
 
