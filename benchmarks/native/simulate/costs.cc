@@ -10,7 +10,6 @@ bool Costs::Set(const std::string& word) {
   if (equals == std::string::npos) return false;
   const std::pair<const char*, double*> members[] = {
       {"bytes_per_s", &bytes_per_s},
-      {"burst_bytes", &burst_bytes},
       {"hop_s", &hop_s},
       {"message_s", &message_s},
       {"copy_s_per_byte", &copy_s_per_byte},

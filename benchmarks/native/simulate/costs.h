@@ -16,7 +16,6 @@ struct Layout {
 
 struct Costs {
   double bytes_per_s = 1.25e9 * 0.941;  // of a host's link, each direction, shared by its ranks: what TCP leaves of it
-  double burst_bytes = 0;               // that a shaped link lets pass at once after a pause
   double hop_s = 20e-6;                 // from a sender's call until a sleeping receiver reads the first byte
   double message_s = 3e-6;              // of a processor, at each end of a message
   double copy_s_per_byte = 0.15e-9;     // through a socket, at each end

@@ -1,7 +1,6 @@
 // Nics: the links of the hosts. A message takes its turn behind the others that leave its host, and then behind those
 // that come to the other one; between the two lies the hop. Messages are segments of at most 256 KB, so that the flows
-// of a host share its link evenly enough. A link that a shaper makes slow lets a burst pass after a pause, as its token
-// bucket is full then.
+// of a host share its link evenly enough.
 #pragma once
 
 #include <algorithm>
@@ -12,19 +11,14 @@ namespace hvd::simulate {
 
 class Nics {
  public:
-  Nics(int hosts, double bytes_per_s, double burst_bytes)
-      : bytes_per_s_(bytes_per_s), burst_s_(burst_bytes / bytes_per_s), out_(hosts), in_(hosts) {}
+  Nics(int hosts, double bytes_per_s) : bytes_per_s_(bytes_per_s), out_(hosts), in_(hosts) {}
 
   // When its first byte leaves.
-  double Leave(int host, double now, double bytes) {
-    Direction& way = out_[host];
-    const double begin = std::max(now, way.free_at - burst_s_);
-    way.Take(now, bytes / bytes_per_s_, bytes);
-    return begin;
-  }
+  double Leave(int host, double now, double bytes) { return out_[host].Take(now, bytes / bytes_per_s_, bytes); }
   // When its last byte has arrived, of which the first one comes now.
   double Arrive(int host, double now, double bytes) {
-    return std::max(now, in_[host].Take(now, bytes / bytes_per_s_, bytes) - burst_s_);
+    const double seconds = bytes / bytes_per_s_;
+    return in_[host].Take(now, seconds, bytes) + seconds;
   }
   // Of the busiest direction of a link.
   double MostBytes() const {
@@ -38,14 +32,14 @@ class Nics {
  private:
   struct Direction {
     double free_at = 0, bytes = 0;
-    // When all of it is through, at the link's rate.
     double Take(double now, double seconds, double size) {
-      free_at = std::max(now, free_at) + seconds;
+      const double begin = std::max(now, free_at);
+      free_at = begin + seconds;
       bytes += size;
-      return free_at;
+      return begin;
     }
   };
-  double bytes_per_s_, burst_s_;
+  double bytes_per_s_;
   std::vector<Direction> out_, in_;
 };
 

@@ -14,10 +14,7 @@ constexpr double kInsideTurnS = 50e-6;    // of work inside the host between two
 }  // namespace
 
 World::World(const Layout& layout, const Costs& costs, std::vector<Program> programs)
-    : layout_(layout),
-      costs_(costs),
-      nics_(layout.hosts, costs.bytes_per_s, costs.burst_bytes),
-      insides_done_(layout.hosts) {
+    : layout_(layout), costs_(costs), nics_(layout.hosts, costs.bytes_per_s), insides_done_(layout.hosts) {
   for (Program& program : programs) ranks_.emplace_back().program = std::move(program);
 }
 
