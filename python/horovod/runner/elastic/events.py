@@ -71,7 +71,7 @@ class Place(NamedTuple):
 
 
 class Dismiss(NamedTuple):
-    """A worker that waits has no place any more, and ends with code 0."""
+    """There is no place for a worker: it ends with code 0 once it has asked for one, and is ended before that."""
 
     worker: int
     why: str

@@ -211,7 +211,7 @@ def _done(state: State, decision: Decision, now_s: float) -> State:
     if isinstance(decision, Dismiss):
         return state.with_worker(state.workers[decision.worker]._replace(phase=LEAVING))
     if isinstance(decision, Announce):
-        return state._replace(announced=state.announced | decision.kind)
+        return state._replace(announced=state.announced | decision.kind, news=(*state.news, decision.why))
     if isinstance(decision, Place):
         return _placed(state, decision, now_s)
     if isinstance(decision, Kill):
@@ -270,9 +270,12 @@ def _end_if_alone(state: State, now_s: float) -> Iterator[Decision]:
 
 
 def _dismiss(state: State, now_s: float) -> Iterator[Decision]:
-    """Who waits without a prospect of a place goes."""
-    for number in _surplus(state, now_s):
-        if state.workers[number].phase == WAITING and number not in state.members:
+    """Who has no prospect of a place goes, whether it has asked for one yet or not. Before the first epoch a rank that
+    has ended has met nobody, and says nothing of the others: they may not need one another."""
+    if state.epoch < 0 and state.finishing:
+        return
+    for number in sorted(_surplus(state, now_s)):
+        if state.workers[number].phase != PLACED and number not in state.members:
             why = "the training has finished" if state.finishing else "there is no slot for it any more"
             yield Dismiss(number, why)
 
@@ -409,7 +412,7 @@ def _reason(state: State) -> str:
         return "; ".join(state.news)
     if state.epoch < 0:
         return "all ranks are up"
-    return "hosts have changed" if state.announced else "collectives have failed, though all ranks live"
+    return "collectives have failed, though all ranks live"
 
 
 def _count(number: int, noun: str) -> str:

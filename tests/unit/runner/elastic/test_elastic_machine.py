@@ -277,8 +277,8 @@ def test_the_same_failure_again_and_again_is_not_one_of_processes() -> None:
 def test_a_rank_that_has_finished_ends_growth_but_not_the_others() -> None:
     story = running()
     story.tell(Found((Host("a", 5),)))
-    story.die(0, WELL)
-    assert kinds(story.ask(4)) == [Dismiss]
+    assert kinds(story.die(0, WELL)) == [Dismiss]
+    assert story.ask(4) == []
     story.die(1)
     story.die(2)
     assert Place in kinds(story.ask(3))
