@@ -326,8 +326,11 @@ def _form(state: State, now_s: float) -> Iterator[Decision]:
 
 
 def _start(state: State, now_s: float) -> Iterator[Decision]:
-    """A worker for every free slot, up to the most."""
-    if state.finishing:
+    """A worker for every free slot, up to the most. While survivors of a failure come together, the machine is theirs:
+    a start takes seconds of a core."""
+    living = [number for number in state.members if number in state.workers]
+    recovering = len(living) < len(state.members) and len(living) >= state.limits.least
+    if state.finishing or recovering:
         return
     surplus = _surplus(state, now_s)
     staying = [worker for worker in state.workers.values() if worker.phase != LEAVING and worker.number not in surplus]

@@ -104,9 +104,11 @@ def test_an_epoch_begins_when_all_have_come() -> None:
 
 def test_survivors_go_on_at_once_and_the_slot_is_filled_later_without_a_rollback() -> None:
     story = running()
-    assert kinds(story.die(1)) == [Start]
+    assert story.die(1) == []
     assert story.ask(0, 3) == []  # rank 2 is still in the epoch
-    place = place_in(story.ask(2))
+    decided = story.ask(2)
+    assert kinds(decided) == [Place, Start]
+    place = place_in(decided)
     assert story.ranks == [0, 2, 3]
     assert "rank 1 was killed by signal 9" in place.why
     assert not place.sync  # equal commits
