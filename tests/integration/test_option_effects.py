@@ -187,29 +187,9 @@ hvd.shutdown()
     assert (waiting["slept"] > 0) is sleeps, str(ended)
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ("--num-nccl-streams 2", "--num-nccl-streams cannot be honoured. This version has no GPU backend"),
-        *(
-            (f"{flag}", f"{flag.split()[0]} cannot be honoured. Elastic jobs come in a later version")
-            for flag in (
-                "--min-np 1",
-                "--max-np 4",
-                "--slots-per-host 2",
-                "--elastic-timeout 9",
-                "--reset-limit 3",
-                "--blacklist-cooldown-range 1 2",
-                "--host-discovery-script x",
-            )
-        ),
-    ],
-)
-def test_what_needs_a_gpu_or_an_elastic_job_is_refused_by_name(options: str, reason: str) -> None:
-    ended = run([*python("-m", "horovod.runner", "-np", 2), *options.split(), "true"])
-    word = {"--min-np": "--min-num-proc", "--max-np": "--max-num-proc"}
-    for short, long in word.items():
-        reason = reason.replace(short, long)
+def test_what_needs_a_gpu_is_refused_by_name() -> None:
+    ended = run([*python("-m", "horovod.runner", "-np", 2), "--num-nccl-streams", "2", "true"])
+    reason = "--num-nccl-streams cannot be honoured. This version has no GPU backend"
     assert ended.code == 2 and reason in ended.stderr, str(ended)
 
 
@@ -219,4 +199,4 @@ def test_a_file_that_asks_for_a_gpu_is_refused_and_a_variable_remarked_upon(tmp_
     assert ended.code == 2 and "--num-nccl-streams cannot be honoured" in ended.stderr
     for name, value in (("HOROVOD_NUM_NCCL_STREAMS", "3"), ("HOROVOD_ELASTIC_TIMEOUT", "9")):
         ended = run([*python("-m", "horovod.runner", "-np", 1), "true"], {name: value})
-        assert ended.code == 0 and f"{name} has no effect." in ended.stderr, str(ended)
+        assert ended.code == 0 and f"{name} has no effect" in ended.stderr, str(ended)

@@ -25,10 +25,10 @@ _ABSENT: Final[dict[str, tuple[str, str]]] = {
         "give settings to horovod.run() as keywords, or to horovodrun as flags (docs/settings.md)",
     ),
     "driver": (_NO_SERVICES, _START_JOBS),
-    "elastic": (
-        "elastic jobs come in a later version",
-        "start a fixed number of ranks with horovodrun -np; scripts with hvd.elastic run there",
-    ),
+    **{
+        f"elastic.{name}": ("workers ask the launcher over a socket of its own", "use horovodrun --min-np")
+        for name in ("constants", "registration", "rendezvous", "settings", "worker")
+    },
     "gloo_run": (_NO_CONTROLLER, _START_JOBS),
     "http": (
         "ranks of one host meet without a server",

@@ -6,8 +6,10 @@ Used by `supervision`, which follows a crew to its end, and by those who have on
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple, Protocol, Union
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Optional, Protocol, Union
+
+from horovod.runner.streams import Source, Stream
 
 
 class Started(NamedTuple):
@@ -57,7 +59,38 @@ class Done(NamedTuple):
     lost: bool = False
 
 
-Event = Union[Started, Refused, Exited, Output, HostLost, Done]
+class Joined(NamedTuple):
+    """One more rank is being started, in a job that grows; its streams are to be read."""
+
+    rank: int
+    streams: Mapping[Source, Stream]
+
+
+class Survived(NamedTuple):
+    """The rank has ended, and the job goes on without it."""
+
+    rank: int
+
+
+class Renumbered(NamedTuple):
+    """From here on these ranks are known to the user by other numbers than those under which they were started."""
+
+    numbers: Mapping[int, int]
+
+
+class Said(NamedTuple):
+    """What the user should know of the job's course."""
+
+    text: str
+
+
+class GivenUp(NamedTuple):
+    """The job cannot go on; its ranks are to be ended."""
+
+    why: str
+
+
+Event = Union[Started, Refused, Exited, Output, HostLost, Joined, Survived, Renumbered, Said, GivenUp, Done]
 
 
 class Crew(Protocol):
@@ -67,7 +100,10 @@ class Crew(Protocol):
         """Descriptor that is readable when `events` has something."""
 
     def events(self) -> list[Event]:
-        """What has happened since. To be called when the descriptor is readable."""
+        """What has happened since. To be called when the descriptor is readable, or `next_s` is over."""
+
+    def next_s(self) -> Optional[float]:
+        """When `events` is to be called though the descriptor is not readable, on the monotonic clock; None: never."""
 
     def taken(self) -> None:
         """The output that has come was taken; there is room for more."""

@@ -70,8 +70,10 @@ def run(
         func: shipped by cloudpickle, so it may be a lambda or come from a notebook.
         args, kwargs: its arguments, shipped too.
         num_proc: number of ranks, or "auto": the slots of the hosts given, else one per GPU, else one per core.
-        min_num_proc, max_num_proc, slots, reset_limit, cooldown_range, host_discovery_script: of an elastic job; not in
-            this version.
+        min_num_proc, host_discovery_script: least number of ranks to go on with, and an executable that prints the
+            hosts. Either makes the job elastic, on this machine.
+        max_num_proc, slots, reset_limit, cooldown_range: of an elastic job: most ranks, slots of hosts that are printed
+            without a number, most resets, and bounds in seconds of the time for which a failed host is given up.
         hosts: hosts and slots, as `-H` of horovodrun. Exclusive with `hostfile`.
         hostfile: path of a hostfile.
         start_timeout: seconds that hosts have to answer, and the other ranks to call `hvd.init()` once a first one has.
@@ -86,7 +88,7 @@ def run(
         np, min_np, max_np, network_interface: deprecated names of the above.
 
     Returns:
-        The return values, by rank.
+        The return values, by rank; of an elastic job those of the first `min_num_proc` ranks of its last epoch.
 
     Raises:
         InvalidArgumentError: (also ValueError) arguments exclude one another or have a bad value.
@@ -145,12 +147,15 @@ def _results(job: Job, outcome: Outcome, answers: Mapping[int, memoryview]) -> l
         raise KeyboardInterrupt
     if outcome.exit_code:
         raise RuntimeError(_failure(outcome, answers))
-    missing = [rank for rank in range(job.size) if rank not in answers]
+    wanted = list(range(job.size))
+    if outcome.results is not None:
+        wanted = [rank for rank in outcome.results if rank in answers][: job.settings.min_num_proc] or wanted[:1]
+    missing = [rank for rank in wanted if rank not in answers]
     if missing:
         raise RuntimeError(
             f"horovod.run: rank {missing[0]} ended with code 0 before the function returned (os._exit?)."
         )
-    return [_unpickled(answers[rank], rank)[1] for rank in range(job.size)]
+    return [_unpickled(answers[rank], rank)[1] for rank in wanted]
 
 
 def _failure(outcome: Outcome, answers: Mapping[int, memoryview]) -> str:

@@ -34,11 +34,17 @@ class Hosts(NamedTuple):
         Raises:
             InvalidArgumentError: what was named cannot be understood, or the allocation.
         """
+        if settings.host_discovery_script:
+            return Hosts((), None)  # it has not been asked yet
         if settings.hosts:
             return Hosts(tuple(hosts.parse_hosts(settings.hosts)), None)
         if settings.hostfile:
             return Hosts(tuple(hosts.read_hostfile(settings.hostfile)), None)
         return Hosts((), choose.allocation(environ))
+
+    def known(self) -> tuple[hosts.Host, ...]:
+        """All of them, whether they get ranks or not; nothing where none were named or given."""
+        return self.named or (tuple(self.allocation.hosts) if self.allocation else ())
 
     def place(self, number: Union[int, str, None], environ: Mapping[str, str], called: str) -> list[hosts.Slot]:
         """The places of the ranks, in the order of the hosts.
@@ -51,7 +57,7 @@ class Hosts(NamedTuple):
         Raises:
             InvalidArgumentError: there are too few slots.
         """
-        known = self.named or (self.allocation.hosts if self.allocation else ())
+        known = self.known()
         if number is None or number == "auto":
             count = sum(host.slots for host in known) if known else cores.automatic_ranks(environ)
         else:

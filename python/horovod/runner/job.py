@@ -23,6 +23,7 @@ from horovod._core.settings import (
     unknown_variables,
 )
 from horovod.runner import config_file, flags, hosts
+from horovod.runner.elastic import wishes
 from horovod.runner.hosts_of_job import Hosts
 
 RESTART_VARIABLE: Final = "HOROVOD_RESTART_COUNT"
@@ -42,6 +43,7 @@ class Job(NamedTuple):
         cwd: working directory of the ranks.
         remarks: one sentence per setting, key or variable that has no effect.
         restart: how often it has been started before.
+        hosts: of an elastic job: where ranks may be, until a discovery script says otherwise.
     """
 
     settings: Settings
@@ -51,15 +53,20 @@ class Job(NamedTuple):
     cwd: str
     remarks: tuple[str, ...] = ()
     restart: int = 0
+    hosts: tuple[hosts.Host, ...] = ()
 
     @property
     def size(self) -> int:
         """Number of ranks."""
         return len(self.slots)
 
+    def host_of(self, rank: int) -> str:
+        """Where a rank was started; of one that came later, the first host."""
+        return self.slots[rank if rank < self.size else 0].hostname
+
     def on_host(self, rank: int) -> str:
         """ " on host2", in a job of several hosts; else nothing."""
-        name = self.slots[rank].hostname
+        name = self.host_of(rank)
         return f" on {name}" if any(slot.hostname != name for slot in self.slots) else ""
 
 
@@ -122,6 +129,7 @@ def make_job(effective: Effective, command: Sequence[str], environ: Mapping[str,
         raise InvalidArgumentError("There is no command to run; write it last, as in: horovodrun -np 2 python train.py")
     if settings.hosts and settings.hostfile:
         raise InvalidArgumentError("Hosts and a hostfile were given; give one of them.")
+    elastic = wishes.are_elastic(settings)
     given = Hosts.of(settings, environ)
     if settings.num_proc is None and given.allocation is None:
         raise InvalidArgumentError(_number_is_missing(command))
@@ -129,10 +137,16 @@ def make_job(effective: Effective, command: Sequence[str], environ: Mapping[str,
     placed = given.place(settings.num_proc, environ, called)
     _refuse_missing_ranks("--ranks", settings.shown_ranks or (), len(placed))
     _refuse_missing_ranks("--stdin-rank", () if settings.stdin_rank is None else (settings.stdin_rank,), len(placed))
+    known: tuple[hosts.Host, ...] = ()
+    if elastic:
+        settings = wishes.checked(settings, len(placed))
+        known = given.known() or (hosts.Host(placed[0].hostname, len(placed)),)
     remarks = [*unknown_variables(environ), *effective.remarks, *notices(settings), *given.remarks(len(placed))]
     if given.allocation is not None:
         _log.info("%d ranks by %s", len(placed), given.allocation.words())
-    return Job(settings, tuple(command), tuple(placed), _rank_environ(settings, environ), cwd, tuple(remarks))
+    return Job(
+        settings, tuple(command), tuple(placed), _rank_environ(settings, environ), cwd, tuple(remarks), hosts=known
+    )
 
 
 def _number_is_missing(command: Sequence[str]) -> str:

@@ -10,14 +10,16 @@ it up. It decides nothing else: when to send which signal is the launcher's busi
 It inherits the descriptor that holds the lock on the job's directory, so that nobody takes the directory for a dead
 job's while the keeper is at work.
 
-Messages go over a socket pair (`packed`). In: {"start": {...}}, {"signal": n, "ranks": [...]}, {"alive": true} (from
-the first on, one is expected every second), {"finish": true}.
+Messages go over a socket pair (`packed`). In: {"start": {...}}, {"further": {...}} (one more rank of a job that grows;
+its descriptors come along), {"signal": n, "ranks": [...]}, {"alive": true} (from the first on, one is expected every
+second), {"finish": true}.
 Out: {"started": rank, "pid": p}, {"refused": rank, "errno": n}, {"exited": rank, "status": s, "at": monotonic seconds,
 "how": words, "peak": bytes of memory}, {"done": true}.
 """
 
 from __future__ import annotations
 
+import _socket  # the same without its enums
 import ctypes
 import errno
 import marshal
@@ -36,6 +38,7 @@ else:
     import _signal as signal  # the same without its enums
 
 _LENGTH_BYTES = 4
+_PASSED_BYTES = 1024  # descriptors that come along with one message
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -80,6 +83,9 @@ class Keeper:
 
     def __init__(self, control: int, launcher_pid: int, directory: str) -> None:
         self._control = control
+        self._socket = _socket.socket(fileno=control)
+        self._passed: list[int] = []  # descriptors that no message has claimed yet
+        self._job: dict[str, Any] = {}
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         self._poller = select.epoll()
@@ -133,15 +139,19 @@ class Keeper:
 
     def _take_commands(self) -> bool:
         try:
-            data = os.read(self._control, 1 << 20)
+            data, along, _, _ = self._socket.recvmsg(1 << 20, _PASSED_BYTES)
         except OSError:
-            data = b""
+            data, along = b"", []
+        for _, _, fds in along:
+            self._passed += memoryview(fds).cast("i")
         if not data:
             return False
         self._received += data
         for message in unpacked(self._received):
             if "start" in message:
                 self._start(message["start"])
+            elif "further" in message:
+                self._start_further(message["further"])
             elif "signal" in message:
                 self._signal(message["signal"], set(message["ranks"]))
             elif "alive" in message:
@@ -156,24 +166,38 @@ class Keeper:
             for fd in (*rank["closed"], *rank["inherited"]):
                 os.set_inheritable(fd, False)
             rank["env"] = {**job["env"], **rank["env"]}
+        self._job = job
         for rank in job["ranks"]:
-            try:
-                pid, error = self._fork(rank, job)
-            except OSError as failure:  # no further process, or no further descriptor
-                pid, error = 0, failure.errno or errno.EIO
-            for fd in rank["closed"]:
-                os.close(fd)
-            if error:
-                if pid:
-                    os.waitpid(pid, 0)
-                self._tell({"refused": rank["rank"], "errno": error, "forked": bool(pid)})
-                continue
-            self._rank_of_pid[pid] = rank["rank"]
-            self._tell({"started": rank["rank"], "pid": pid})
-            pidfd = _pidfd(pid)
-            if pidfd >= 0:
-                self._pid_of_pidfd[pidfd] = pid
-                self._poller.register(pidfd, select.EPOLLIN)
+            self._start_rank(rank)
+
+    def _start_further(self, rank: dict[str, Any]) -> None:
+        """One more: its own descriptors have come under other numbers than the launcher has them under."""
+        received = {theirs: self._passed.pop(0) for theirs in rank["closed"]}
+        rank["env"] = {**self._job["env"], **rank["env"]}
+        rank["stdout"], rank["stderr"] = received[rank["stdout"]], received[rank["stderr"]]
+        rank["moved"] = [(received[fd], fd) for fd in rank["inherited"] if fd in received]
+        rank["inherited"] = [fd for fd in rank["inherited"] if fd not in received]
+        rank["closed"] = list(received.values())
+        self._start_rank(rank)
+
+    def _start_rank(self, rank: dict[str, Any]) -> None:
+        try:
+            pid, error = self._fork(rank, self._job)
+        except OSError as failure:  # no further process, or no further descriptor
+            pid, error = 0, failure.errno or errno.EIO
+        for fd in rank["closed"]:
+            os.close(fd)
+        if error:
+            if pid:
+                os.waitpid(pid, 0)
+            self._tell({"refused": rank["rank"], "errno": error, "forked": bool(pid)})
+            return
+        self._rank_of_pid[pid] = rank["rank"]
+        self._tell({"started": rank["rank"], "pid": pid})
+        pidfd = _pidfd(pid)
+        if pidfd >= 0:
+            self._pid_of_pidfd[pidfd] = pid
+            self._poller.register(pidfd, select.EPOLLIN)
 
     def _fork(self, rank: dict[str, Any], job: dict[str, Any]) -> tuple[int, int]:
         """Forks and executes; returns when the program runs or is known not to. Gives the pid and the errno, or 0."""
@@ -203,6 +227,10 @@ class Keeper:
                 os.dup2(rank["stderr"], 2)
                 for fd in rank["inherited"]:
                     os.set_inheritable(fd, True)
+                for fd, number in rank.get("moved", ()):
+                    if number == write_fd:
+                        write_fd = os.dup(write_fd)
+                    os.dup2(fd, number)
                 resource.setrlimit(resource.RLIMIT_NOFILE, tuple(job["open_files"]))
                 os.chdir(job["cwd"])
                 os.execve(job["command"][0], job["command"][1:], rank["env"])

@@ -122,7 +122,7 @@ __getattr__ = absent_names(
     "horovod.runner.launch",
     {
         "_launch_job": _START,
-        "_run_elastic": "horovodrun -np with a fixed number of ranks; elastic jobs come in a later version",
+        "_run_elastic": "_run(args) of this module, or horovod.run(min_num_proc=...)",
         "_run_static": "_run(args) of this module, or horovod.run()",
         "check_build": "horovodrun --check-build",
         "is_gloo_used": _START,

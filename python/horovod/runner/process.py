@@ -128,6 +128,23 @@ class RankProcesses:
             }
         )
 
+    def add(self, spec: RankSpec) -> None:
+        """Starts one more rank, whose pipe ends belong to the keeper afterwards and are closed here. It must not have a
+        standard input."""
+        self._wake()
+        message = keeper.packed({"further": spec.message()})
+        try:
+            sent = socket.send_fds(self._socket, [message], spec.own_fds())
+            self._socket.sendall(message[sent:])
+        except OSError:
+            pass  # the keeper is gone; `events` will say so
+        finally:
+            for fd in spec.own_fds():
+                os.close(fd)
+
+    def next_s(self) -> None:
+        """Nothing happens by time alone."""
+
     def fileno(self) -> int:
         """Descriptor that is readable when `events` has something."""
         return self._socket.fileno()

@@ -12,8 +12,8 @@ from typing import Callable, Final
 
 from horovod.runner.job import RESTART_VARIABLE, Job
 from horovod.runner.launchers.base import Outcome
+from horovod.runner.pauses import pause_before
 
-_LONGEST_PAUSE_S: Final = 30.0
 _CANNOT_BE_EXECUTED: Final = 126
 
 
@@ -50,16 +50,10 @@ def run_with_restarts(
 def again(job: Job, count: int) -> Job:
     """The job as it is started for the `count`th time after the first."""
     environ = {**job.environ, RESTART_VARIABLE: str(count)}
-    return Job(job.settings, job.command, job.slots, environ, job.cwd, job.remarks, restart=count)
+    return job._replace(environ=environ, restart=count)
 
 
 def worth_another(outcome: Outcome) -> bool:
     """It has failed, nobody wanted that, and it need not fail the same way again."""
     cannot_run = bool(outcome.complaint) and outcome.complaint_code == _CANNOT_BE_EXECUTED
     return outcome.exit_code != 0 and not outcome.interrupted and not cannot_run
-
-
-def pause_before(restart: int) -> float:
-    """Seconds before this restart, counted from 1: none before the first, then longer, for what was in the way to go
-    away (a host that starts again, a file system)."""
-    return float(min(2 ** min(restart - 1, 10) - 1, _LONGEST_PAUSE_S))

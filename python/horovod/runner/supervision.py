@@ -6,6 +6,7 @@ Used by `launchers`. One loop over descriptors, which sleeps when nothing happen
 
 from __future__ import annotations
 
+import collections
 import fcntl
 import logging
 import os
@@ -15,10 +16,25 @@ import sys
 import termios
 import time
 from collections.abc import Mapping
-from typing import Callable, Final, Optional, Protocol, Union
+from typing import Callable, Final, Optional, Union
 
 from horovod.runner.command import why_not_executed
-from horovod.runner.crew import Arrivals, Crew, Done, Event, Exited, HostLost, Output, Refused, Started
+from horovod.runner.crew import (
+    Arrivals,
+    Crew,
+    Done,
+    Event,
+    Exited,
+    GivenUp,
+    HostLost,
+    Joined,
+    Output,
+    Refused,
+    Renumbered,
+    Said,
+    Started,
+    Survived,
+)
 from horovod.runner.hang import HangDesk
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Outcome, Surroundings
@@ -27,34 +43,13 @@ from horovod.runner.output import Outlet, RankStream, outlets
 from horovod.runner.progress import StartProgress
 from horovod.runner.report import Exit
 from horovod.runner.stopping import Escalation, after_failure, at_once, on_signal
+from horovod.runner.streams import Source, Stream
 
 _log: Final = logging.getLogger("horovod.runner")
 _READ_BYTES: Final = 1 << 16
 _TICK_S: Final = 0.2  # only while some, but not all ranks are up
 _SETTLING_S: Final = 0.2  # for a terminal to take what is queued, before the shell has it
 _LAST_OUTPUT_S: Final = 1.0  # pipes that somebody outside the job still holds open are given up after that
-
-
-# Where a stream comes from: the read end of a pipe, or the rank and the name that the crew's events give.
-Source = Union[int, tuple[int, str]]
-
-
-class Stream(Protocol):
-    """What the bytes of one pipe are fed to: `RankStream`, or the result of a function."""
-
-    @property
-    def rank(self) -> int: ...
-
-    @property
-    def name(self) -> str:
-        """Of the outlet that its text goes to."""
-
-    @property
-    def problem(self) -> str: ...
-
-    def feed(self, data: bytes) -> bytes: ...
-
-    def finish(self) -> bytes: ...
 
 
 class Supervision:
@@ -84,11 +79,8 @@ class Supervision:
         self._surroundings = surroundings
         self._hang = hang
         self._outlets = outlets(surroundings.stdout, surroundings.stderr, job.settings.stdin_rank is not None)
-        self._tails = {
-            stream.rank: stream.tail
-            for stream in streams.values()
-            if isinstance(stream, RankStream) and stream.name == "stderr"
-        }
+        self._tails = _tails(streams)
+        self._numbers: dict[int, int] = {}  # by which the user knows ranks, where they were started under others
         self._started_s = time.monotonic()
         self._pids: dict[int, int] = {}
         self._left = set(range(job.size))
@@ -139,8 +131,9 @@ class Supervision:
             waits.append(max(0.0, due_s - time.monotonic()))
         if self._starting and (self._progress.partly or self._arrivals.fd < 0):
             waits.append(_TICK_S)
-        if self._hang and (look_s := self._hang.next_s()) is not None:
-            waits.append(max(0.0, look_s - time.monotonic()))
+        for next_s in (self._hang.next_s() if self._hang else None, self._crew.next_s()):
+            if next_s is not None:
+                waits.append(max(0.0, next_s - time.monotonic()))
         return min(waits) if waits else None
 
     def _turn(self, timeout_s: Optional[float]) -> None:
@@ -158,12 +151,15 @@ class Supervision:
         for outlet in self._outlets.values():
             if outlet.waiting and outlet.fd is not None:
                 poller.register(outlet.fd, select.POLLOUT)
-        for fd, _ in poller.poll(None if timeout_s is None else int(timeout_s * 1000) + 1):
+        ready = [fd for fd, _ in poller.poll(None if timeout_s is None else int(timeout_s * 1000) + 1)]
+        if not self._done and (due_s := self._crew.next_s()) is not None and due_s <= time.monotonic():
+            ready = list(dict.fromkeys([*ready, self._crew.fileno()]))
+        for fd in ready:
             self._serve(fd)
 
     def _serve(self, fd: int) -> None:
         if fd in self._streams:
-            self._read(fd)
+            self._feed(fd, os.read(fd, _READ_BYTES))
         elif fd == self._crew.fileno():
             for event in self._crew.events():
                 self._on_event(event)
@@ -175,9 +171,6 @@ class Supervision:
             for outlet in set(self._outlets.values()):
                 if outlet.fd == fd:
                     self._write(outlet)
-
-    def _read(self, fd: int) -> None:
-        self._feed(fd, os.read(fd, _READ_BYTES))
 
     def _feed(self, source: Source, data: bytes) -> None:
         """The next bytes of a stream; none: it has ended."""
@@ -238,16 +231,33 @@ class Supervision:
                 self._feed((event.rank, event.stream), event.data)
         elif isinstance(event, HostLost):
             self._left.difference_update(event.ranks)
-            self._give_up(event.why, 1)
-            self._escalation = self._escalation or after_failure(time.monotonic())
+            self._give_up(event.why, 1, after_failure(time.monotonic()))
         elif isinstance(event, Done):
             self._done = True
             if event.lost:
                 self._give_up("the process that keeps the ranks has died, so all ranks were stopped.", 1)
+        else:
+            self._on_change(event)
 
-    def _give_up(self, complaint: str, code: int) -> None:
+    def _on_change(self, event: Union[Joined, Survived, Renumbered, Said, GivenUp]) -> None:
+        """Of a job whose ranks change."""
+        if isinstance(event, Joined):
+            self._left.add(event.rank)
+            self._streams.update(event.streams)
+            self._tails.update(_tails(event.streams))
+        elif isinstance(event, Survived):
+            self._left.discard(event.rank)
+        elif isinstance(event, Renumbered):
+            self._numbers.update(event.numbers)
+        elif isinstance(event, Said):
+            self._say(f"horovodrun: {event.text}\n")
+        else:
+            self._give_up(event.why, 1, after_failure(time.monotonic()))
+
+    def _give_up(self, complaint: str, code: int, escalation: Optional[Escalation] = None) -> None:
         if not self._complaint[0]:
             self._complaint = (complaint, code)
+        self._escalation = self._escalation or escalation
 
     def _take_signals(self, numbers: list[int]) -> None:
         if self._surroundings.dump_signal in numbers:
@@ -336,8 +346,8 @@ class Supervision:
     def _outcome(self) -> Outcome:
         exits = tuple(
             Exit(
-                rank=event.rank,
-                hostname=self._job.slots[event.rank].hostname,
+                rank=self._numbers.get(event.rank, event.rank),
+                hostname=self._job.host_of(event.rank),
                 pid=self._pids.get(event.rank, 0),
                 status=event.status,
                 at_s=event.at_s,
@@ -355,6 +365,15 @@ class Supervision:
 def _bytes(text: str) -> bytes:
     """Of words of the launcher's own: a name of a file in them need not be UTF-8."""
     return text.encode("utf-8", "backslashreplace")
+
+
+def _tails(streams: Mapping[Source, Stream]) -> dict[int, collections.deque[bytes]]:
+    """The last lines of each rank's stderr, as they come."""
+    return {
+        stream.rank: stream.tail
+        for stream in streams.values()
+        if isinstance(stream, RankStream) and stream.name == "stderr"
+    }
 
 
 def _refusal(event: Refused, job: Job) -> str:

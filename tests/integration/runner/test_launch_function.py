@@ -149,9 +149,8 @@ def test_nothing_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     [
         ({"hosts": "a:1", "hostfile": "f"}, ValueError, "hosts and hostfile exclude each other"),
         ({"use_gloo": True, "use_mpi": True}, ValueError, "use_gloo and use_mpi exclude each other"),
-        ({"min_num_proc": 1}, UnsupportedError, "Elastic jobs come in a later version"),
-        ({"host_discovery_script": "x"}, NotImplementedError, "Elastic jobs come in a later version"),
-        ({"cooldown_range": (1, 2)}, UnsupportedError, "Elastic jobs come in a later version"),
+        ({"min_num_proc": 2}, ValueError, "--min-np is 2, more than the 1 processes to begin with"),
+        ({"min_num_proc": 1, "use_mpi": True}, UnsupportedError, "Elastic jobs cannot be started by mpirun"),
         (
             {"num_proc": 0},
             ValueError,

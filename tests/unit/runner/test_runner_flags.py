@@ -271,21 +271,9 @@ def test_precedence_flag_file_environment_default(tmp_path: Path) -> None:
     assert settings.source("stall_warning_s") == "default"
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "--min-np 2",
-        "--max-np 2",
-        "--slots-per-host 2",
-        "--elastic-timeout 3",
-        "--reset-limit 1",
-        "--blacklist-cooldown-range 1 2",
-        "--host-discovery-script x",
-    ],
-)
-def test_flags_without_meaning_here_are_refused(line: str) -> None:
-    with pytest.raises(UnsupportedError, match=f"{line.split()[0].partition('=')[0][:5]}.* cannot be honoured"):
-        effective_settings(values(line), "flag", {})
+def test_flags_without_meaning_here_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="--num-nccl-streams cannot be honoured"):
+        effective_settings(values("--num-nccl-streams 2"), "flag", {})
 
 
 def test_what_asks_for_the_default_asks_for_nothing(tmp_path: Path) -> None:
@@ -297,8 +285,28 @@ def test_what_asks_for_the_default_asks_for_nothing(tmp_path: Path) -> None:
 
 
 def test_a_keyword_without_meaning_here_is_refused_by_its_name() -> None:
-    with pytest.raises(UnsupportedError, match=r"^horovod.run: slots cannot be honoured"):
-        effective_settings({"slots_per_host": 2}, "argument", {})
+    with pytest.raises(UnsupportedError, match=r"^horovod.run: --num-nccl-streams cannot be honoured"):
+        effective_settings({"num_nccl_streams": 2}, "argument", {})
+
+
+@pytest.mark.parametrize(
+    ("line", "notice"),
+    [
+        ("-np 2 --max-np 2 x", "--max-num-proc has no effect without --min-num-proc."),
+        ("-np 2 --min-np 1 --max-np 2 --reset-limit 3 --elastic-timeout 5 x", ""),
+        ("-np 2 --min-np 1 --slots-per-host 3 x", "--slots-per-host has no effect without --host-discovery-script."),
+    ],
+)
+def test_flags_of_elastic_jobs_alone_are_remarked_upon(line: str, notice: str) -> None:
+    assert list(job(line, {}).remarks) == ([notice] if notice else [])
+
+
+def test_an_elastic_job_knows_all_slots_and_begins_with_some() -> None:
+    made = job("-np 2 --min-np 1 -H a:3,b:4 x", {"HOROVOD_ELASTIC": "0"})
+    assert [slot.hostname for slot in made.slots] == ["a", "a"]
+    assert [host.to_string() for host in made.hosts] == ["a:3", "b:4"]
+    assert made.environ["HOROVOD_ELASTIC"] == "1"
+    assert "HOROVOD_ELASTIC" not in job("-np 2 x", {"HOROVOD_ELASTIC": "1"}).environ
 
 
 def test_controller_of_the_file_yields_to_the_flag(tmp_path: Path) -> None:

@@ -40,7 +40,8 @@ def _no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     "name",
     [
         *("task_fn", "util.cache", "util.remote", "common.util.network", "common.util.settings"),
-        *("gloo_run", "mpi_run", "js_run", "http", "driver", "task", "common.service", "elastic"),
+        *("gloo_run", "mpi_run", "js_run", "http", "driver", "task", "common.service"),
+        *(f"elastic.{name}" for name in ("constants", "registration", "rendezvous", "settings", "worker")),
     ],
 )
 def test_what_is_not_there_says_what_to_use(name: str) -> None:

@@ -49,6 +49,8 @@ class ScriptedProcesses:
 
     def taken(self) -> None: ...
 
+    def next_s(self) -> None: ...
+
     def finish(self) -> None:
         self._add(Done())
 

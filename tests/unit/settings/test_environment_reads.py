@@ -13,6 +13,7 @@ PACKAGE = Path(horovod.__file__).parent
 MAY = {
     "_core/settings/values.py": "reads the settings, for everybody",
     "_core/life/context.py": "HOROVOD_EPOCH, the launcher's count of changes of the job",
+    "_core/life/membership.py": "the number that the launcher has given this worker, and its directory",
     "_core/compat/legacy.py": "`env` sets variables for the length of a block",
     "_native/lane.py": "HOROVOD_LANE, as soon as the package is imported",
     "_native/library.py": "HOROVOD_LIBRARY, before there is anything that could parse settings",

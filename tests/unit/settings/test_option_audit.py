@@ -27,6 +27,7 @@ _OUTPUT = "integration/runner/test_launch_output.py"
 _COMMANDS = "integration/runner/test_launch_commands.py"
 _CONTRACT = "contract/test_contract.py::test_variant"
 _TORCH = "integration/torch/test_torch_optimizer.py"
+_ELASTIC = "integration/elastic/test_elastic_jobs.py"
 
 # Setting -> the test that shows what it does.
 EFFECTS = {
@@ -47,6 +48,14 @@ EFFECTS = {
     "ssh_port": f"{_SSH}::test_port_key_and_patience_reach_ssh",
     "ssh_identity_file": f"{_SSH}::test_port_key_and_patience_reach_ssh",
     "elastic": "unit/core/test_elastic.py",
+    "host_discovery_script": f"{_ELASTIC}::test_ranks_come_and_go_with_the_hosts_and_nothing_is_done_twice",
+    "min_num_proc": f"{_ELASTIC}::test_a_job_that_may_not_go_on_says_why",
+    "max_num_proc": f"{_ELASTIC}::test_ranks_come_and_go_with_the_hosts_and_nothing_is_done_twice",
+    "slots_per_host": f"{_ELASTIC}::test_one_that_never_names_enough",
+    "elastic_timeout_s": f"{_ELASTIC}::test_a_job_that_may_not_go_on_says_why",
+    "reset_limit": f"{_ELASTIC}::test_a_job_that_may_not_go_on_says_why",
+    "blacklist_cooldown_range": f"{_ELASTIC}::test_a_job_that_may_not_go_on_says_why",
+    "elastic_log": f"{_ELASTIC}::test_ranks_are_killed_one_after_the_other_and_replaced",
     "fusion_threshold_bytes": f"{_OPTIONS}::test_fusion_threshold_bounds_a_batch",
     "cycle_time_ms": f"{_OPTIONS}::test_cycle_time_lingers",
     "cache_capacity": _CONTRACT,

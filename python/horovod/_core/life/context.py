@@ -17,7 +17,13 @@ from typing import Any, Final, Optional, Union
 
 from horovod._core import settings
 from horovod._core.callers import users_level
-from horovod._core.errors import HorovodError, InvalidArgumentError, NotInitializedError
+from horovod._core.errors import (
+    CollectiveTimeoutError,
+    HorovodError,
+    InvalidArgumentError,
+    NotInitializedError,
+    PeerLostError,
+)
 from horovod._core.life import (
     autotune,
     communicators,
@@ -27,6 +33,7 @@ from horovod._core.life import (
     handles,
     introducing,
     last_words,
+    membership,
     process_sets,
     session,
 )
@@ -99,7 +106,7 @@ def init(comm: Any = None, process_sets: Union[None, str, Sequence[ProcessSet]] 
             sets, dynamic = _sets_of(process_sets)
             communicators.note(comm if communicators.is_one(comm) else None)
             chosen = settings.of_this_process()
-            session.install(engine_start.start(chosen, _job_epoch(), _ranks_in_force, dynamic))
+            session.install(_start(chosen, dynamic))
             last_words.watch()
             dump_service.begin(session.require())
             _begin_with(sets)
@@ -140,6 +147,11 @@ def stop_engine() -> None:
         if session.current is not None:
             session.current.engine.shutdown(_GOODBYE_S)
             connecting.end()
+
+
+def process_sets_are_dynamic() -> bool:
+    """Process sets may be added and removed now."""
+    return session.current is not None and session.current.dynamic_process_sets
 
 
 def is_initialized() -> bool:
@@ -302,6 +314,20 @@ def _sets_of(given: Any) -> tuple[list[ProcessSet], bool]:
     return process_sets.check_static_list(given), False
 
 
+def _start(chosen: settings.Settings, dynamic: bool) -> session.Session:
+    """Starts the engine with the ranks that there are: in an elastic job with those of the next epoch, as often as one
+    is lost meanwhile."""
+    while True:
+        membership.take_place()
+        if membership.is_member() and _ranks_in_force is not None:
+            raise InvalidArgumentError("hvd.init(comm=...) names ranks, which change in an elastic job; leave it out.")
+        try:
+            return engine_start.start(chosen, _job_epoch(), _ranks_in_force, dynamic)
+        except (PeerLostError, CollectiveTimeoutError):
+            if not membership.is_member():
+                raise
+
+
 def _warn_of_other(comm: Any, given: Any) -> None:
     """Of arguments of a second `init` that ask for something else than what is in force."""
     wanted, now = None if communicators.is_one(comm) else _ranks_of(comm), session.require()
@@ -341,6 +367,9 @@ def _begin_with(sets: Sequence[ProcessSet]) -> None:
 
 def _job_epoch() -> int:
     """The launcher's count of changes of the job; 0 for a job that does not change."""
+    told = membership.epoch()
+    if told is not None:
+        return told
     text = os.environ.get(_EPOCH_VARIABLE, "") or "0"
     if not text.isdecimal():
         raise InvalidArgumentError(f"{_EPOCH_VARIABLE} must be an integer >= 0. Received: {text!r}.")
@@ -387,6 +416,7 @@ def _after_fork() -> None:
     dump_service.forget()
     autotune.forget()
     connecting.forget()
+    membership.forget()
     session.disown_after_fork()
 
 

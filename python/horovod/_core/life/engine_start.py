@@ -17,7 +17,7 @@ from horovod._core.errors import (
     ResourceError,
     error_from_status,
 )
-from horovod._core.life import connecting, introducing, session
+from horovod._core.life import connecting, introducing, membership, session
 from horovod._core.life.engine_port import OP_NAMES
 from horovod._core.life.seal import Seal
 from horovod._core.settings import Settings
@@ -53,7 +53,7 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
     engine: Engine[Any, Any] = Engine(library.load(), _error, ResultBlock)
     try:
         interfaces = tuple(settings.gloo_iface or ())
-        placement = dataclasses.replace(detect_placement(), interfaces=interfaces)
+        placement = dataclasses.replace(membership.placed(detect_placement()), interfaces=interfaces)
         # Before the ranks have met through MPI, how many hosts there are is a guess.
         hosts = None if placement.lacks_a_place_to_meet else settings.expected_hosts
         refuse_other_job(placement, settings.expected_size, hosts)

@@ -11,12 +11,13 @@ import inspect
 import sys
 import traceback
 from types import TracebackType
-from typing import Final, Optional
+from typing import Final, Optional, Union
 
-from horovod._core.errors import HorovodInternalError
-from horovod._core.life import session
+from horovod._core.errors import CollectiveTimeoutError, HorovodInternalError, PeerLostError, ShutdownError
+from horovod._core.life import membership, session
 
 _MOST_CHARACTERS: Final = 1000
+_LOSSES: Final = (CollectiveTimeoutError, PeerLostError, ShutdownError)
 
 _uncaught = ""
 _watching = False
@@ -35,6 +36,8 @@ def watch() -> None:
         # A forked child is no rank, and an interactive interpreter goes on after an error.
         if session.current is not None and not hasattr(sys, "ps1"):
             _uncaught = told(error)
+            if _chain_has(error, _LOSSES):
+                membership.say_lost()
         before(kind, error, trace)
 
     sys.excepthook = note
@@ -69,10 +72,14 @@ def told(error: Optional[BaseException]) -> str:
 
 
 def _came_from_another_rank(error: BaseException) -> bool:
+    return _chain_has(error, HorovodInternalError)
+
+
+def _chain_has(error: BaseException, kinds: Union[type[BaseException], tuple[type[BaseException], ...]]) -> bool:
     seen: set[int] = set()
     link: Optional[BaseException] = error
     while link is not None and id(link) not in seen:
-        if isinstance(link, HorovodInternalError):
+        if isinstance(link, kinds):
             return True
         seen.add(id(link))
         link = link.__cause__ or link.__context__

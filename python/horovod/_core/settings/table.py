@@ -9,7 +9,6 @@ from typing import Final
 
 from horovod._core.settings.setting import Flag, Setting
 
-_NO_ELASTIC: Final = "Elastic jobs come in a later version; start a fixed number of processes with -np"
 _NO_NCCL: Final = "This version has no GPU backend that could use it; leave it out"
 _NO_CCL: Final = (
     "This version has no oneCCL backend: our own shared memory and connections move the tensors. Say gloo, or mpi for"
@@ -78,9 +77,10 @@ _JOB: Final = (
             keyword="hosts"),
     Setting("hostfile", "text", None, "File with one 'name slots=N' per line; '#' begins a comment.", "Hosts",
             "launcher", flags=_value("-hostfile", "--hostfile", metavar="PATH", group="hosts"), keyword="hostfile"),
-    Setting("host_discovery_script", "text", None, "Executable that prints the current hosts.", "Hosts", "launcher",
-            flags=_value("--host-discovery-script", metavar="PATH", group="hosts"), keyword="host_discovery_script",
-            unmet="error", reason=_NO_ELASTIC),
+    Setting("host_discovery_script", "text", None,
+            "Executable that prints the current hosts, one 'host' or 'host:slots' per line; run every second. Selects"
+            " an elastic job.", "Hosts", "launcher",
+            flags=_value("--host-discovery-script", metavar="PATH", group="hosts"), keyword="host_discovery_script"),
     Setting("use_gloo", "bool", False, "Start and connect the ranks with our own launcher (the default).", "Controller",
             "launcher", flags=(Flag(("--gloo",), const=True, group="controller"),), keyword="use_gloo"),
     Setting("use_mpi", "bool", False, "Start the ranks with the mpirun of PATH.", "Controller", "launcher",
@@ -94,23 +94,32 @@ _JOB: Final = (
             maximum=65535, flags=_value("-p", "--ssh-port", metavar="PORT"), keyword="ssh_port"),
     Setting("ssh_identity_file", "text", None, "Private key for ssh.", "SSH", "launcher", flags=_value("-i", "-I",
             "--ssh-identity-file", metavar="PATH"), keyword="ssh_identity_file"),
-    Setting("min_num_proc", "int", None, "Least number of processes to go on with; selects an elastic job.", "Elastic",
-            "launcher", unit="processes", minimum=1, flags=_value("--min-np", "--min-num-proc", metavar="NP"),
-            keyword="min_num_proc", unmet="error", reason=_NO_ELASTIC),
-    Setting("max_num_proc", "int", None, "Greatest number of processes of an elastic job.", "Elastic", "launcher",
-            unit="processes", minimum=1, flags=_value("--max-np", "--max-num-proc", metavar="NP"),
-            keyword="max_num_proc", unmet="error", reason=_NO_ELASTIC),
+    Setting("min_num_proc", "int", None,
+            "Least number of processes to go on with; selects an elastic job. Without it: as many as it began with.",
+            "Elastic", "launcher", unit="processes", minimum=1,
+            flags=_value("--min-np", "--min-num-proc", metavar="NP"), keyword="min_num_proc"),
+    Setting("max_num_proc", "int", None, "Greatest number of processes of an elastic job; not given: all slots.",
+            "Elastic", "launcher", unit="processes", minimum=1,
+            flags=_value("--max-np", "--max-num-proc", metavar="NP"), keyword="max_num_proc", requires="min_num_proc"),
     Setting("slots_per_host", "int", None, "Slots of hosts that the discovery script prints without a number.",
             "Elastic", "launcher", unit="slots", minimum=1, flags=_value("--slots-per-host"), keyword="slots",
-            unmet="error", reason=_NO_ELASTIC),
-    Setting("elastic_timeout_s", "float", 600.0, "Time to wait for enough slots after hosts have changed.", "Elastic",
-            "launcher", env="HOROVOD_ELASTIC_TIMEOUT", unit="seconds", minimum=0, flags=_value("--elastic-timeout",
-            metavar="SECONDS"), unmet="error", reason=_NO_ELASTIC),
-    Setting("reset_limit", "int", None, "Most resets of an elastic job.", "Elastic", "launcher", unit="resets",
-            minimum=0, flags=_value("--reset-limit"), keyword="reset_limit", unmet="error", reason=_NO_ELASTIC),
-    Setting("blacklist_cooldown_range", "int_pair", None, "Bounds of the delay before a failed host may return.",
+            requires="host_discovery_script"),
+    Setting("elastic_timeout_s", "float", 600.0,
+            "Time to wait for enough slots at the start of an elastic job, and for enough ranks to go on with.",
+            "Elastic", "launcher", env="HOROVOD_ELASTIC_TIMEOUT", unit="seconds", minimum=0,
+            flags=_value("--elastic-timeout", metavar="SECONDS"), requires="min_num_proc"),
+    Setting("reset_limit", "int", None, "Most times that an elastic job begins anew with other ranks.", "Elastic",
+            "launcher", unit="resets", minimum=0, flags=_value("--reset-limit"), keyword="reset_limit",
+            requires="min_num_proc"),
+    Setting("blacklist_cooldown_range", "int_pair", None,
+            "Bounds of the time for which a host on which a rank has failed gets no ranks; it doubles with every"
+            " failure. Not given: for good, but for the only host.",
             "Elastic", "launcher", unit="seconds", flags=(Flag(("--blacklist-cooldown-range",), metavar=("MIN",
-            "MAX")),), keyword="cooldown_range", unmet="error", reason=_NO_ELASTIC),
+            "MAX")),), keyword="cooldown_range", requires="min_num_proc"),
+    Setting("elastic_log", "text", None,
+            "File of an elastic job: a line of JSON for everything that happens to it, and for everything that is"
+            " decided, with the reason.", "Elastic", "launcher", flags=_value("--elastic-log", metavar="PATH"),
+            requires="min_num_proc"),
     Setting("elastic", "bool", False, "This rank belongs to an elastic job; set by the launcher.", "Elastic", "both",
             env="HOROVOD_ELASTIC"),
 )

@@ -254,7 +254,8 @@ def notices(settings: Settings) -> list[str]:
         elif not _has_meaning(setting, settings):
             # The remedy is spelled as the user has spelled the rest.
             remedy = BY_NAME[setting.requires.partition("|")[0]]
-            spelled = remedy.env if _label(settings, name) == setting.env else remedy.flags[0].names[-1]
+            in_environ = remedy.env and _label(settings, name) == setting.env
+            spelled = remedy.env if in_environ else remedy.flags[0].names[-1]
             texts.append(f"{_label(settings, name)} has no effect without {spelled}.")
     return texts
 

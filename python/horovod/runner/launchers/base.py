@@ -25,6 +25,7 @@ class Outcome(NamedTuple):
         complaint_code: the exit code that goes with it.
         nobody_met: there were several ranks, and none called hvd.init().
         last_word: the rank that was the last to write to stderr; -1 = none did.
+        results: the ranks, as they were started, whose results count, in this order; None: all.
     """
 
     exits: tuple[Exit, ...]
@@ -33,6 +34,7 @@ class Outcome(NamedTuple):
     complaint_code: int = 1
     nobody_met: bool = False
     last_word: int = -1
+    results: Optional[tuple[int, ...]] = None
 
     @property
     def exit_code(self) -> int:

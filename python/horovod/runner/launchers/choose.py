@@ -40,6 +40,7 @@ class Entry(NamedTuple):
 ENTRIES: Final = (
     Entry("by mpirun", "horovod.runner.launchers.mpirun", "MpirunLauncher", "use_mpi"),
     Entry("by jsrun", "horovod.runner.launchers.jsrun", "JsrunLauncher", "use_jsrun"),
+    Entry("elastic", "horovod.runner.launchers.elastic", "ElasticLauncher", "elastic"),
     Entry("on this machine", "horovod.runner.launchers.local", "LocalLauncher"),
     Entry("over ssh", "horovod.runner.launchers.ssh", "SshLauncher"),
 )

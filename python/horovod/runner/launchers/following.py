@@ -20,7 +20,8 @@ from horovod.runner.limits import allowed_descriptors
 from horovod.runner.mpi.relay import Relay
 from horovod.runner.process import RankProcesses, RankSpec
 from horovod.runner.runtime_directory import JobDirectory
-from horovod.runner.supervision import Source, Stream, Supervision
+from horovod.runner.streams import Source, Stream
+from horovod.runner.supervision import Supervision
 
 
 class Line(NamedTuple):

@@ -24,11 +24,12 @@ from horovod.runner.job import Job
 from horovod.runner.launchers import local_checks
 from horovod.runner.launchers.base import Launcher, Outcome, Station, Surroundings
 from horovod.runner.launchers.destinations import make_timeline_directory, output_directory, rank_streams
+from horovod.runner.launchers.pipes import Pipes
 from horovod.runner.launchers.places import is_local, rank_environ, with_one_name_here
 from horovod.runner.limits import Limits, allowed_descriptors
-from horovod.runner.process import RankProcesses, RankSpec
+from horovod.runner.process import RankProcesses
 from horovod.runner.runtime_directory import JobDirectory
-from horovod.runner.supervision import Source, Stream, Supervision
+from horovod.runner.supervision import Supervision
 
 _log = logging.getLogger("horovod.runner")
 
@@ -69,11 +70,14 @@ class LocalLauncher(Launcher):
         directory = runtime_directory.create(job.size)
         try:
             with contextlib.ExitStack() as undo:
-                environ = _environ(job, directory)
+                environ = environ_of(job, directory)
                 hang = _hang_desk(job, directory.path)
                 undo.callback(lambda: hang.close(set()) if hang else None)
-                ranks = _Ranks(job, base, surroundings)
+                ranks = Pipes(job, surroundings)
                 undo.callback(ranks.close)
+                for slot, streams in zip(job.slots, rank_streams(job, base, surroundings)):
+                    ranks.add(slot, streams, rank_environ(slot))
+                ranks.started()  # whatever becomes of it, the keeper's ends are no longer this process's
                 processes = RankProcesses(command, environ, ranks.specs, job.cwd, directory, open_files)
                 undo.callback(processes.close)
                 arrivals = DirectoryArrivals(directory.path)
@@ -103,54 +107,10 @@ def _hang_desk(job: Job, directory: Path) -> HangDesk | None:
     return hang_desk(job, Collecting(directory, number, hosts_of(job), job.size, job.cwd), directory)
 
 
-def _environ(job: Job, directory: JobDirectory) -> dict[str, str]:
+def environ_of(job: Job, directory: JobDirectory) -> dict[str, str]:
+    """The variables of all ranks of a job that meets in this directory."""
     environ = dict(job.environ)
     environ["HOROVOD_RENDEZVOUS_DIR"] = str(directory.path)
     environ["_HOROVOD_SECRET_KEY"] = os.urandom(32).hex()
     environ.setdefault("OMP_NUM_THREADS", str(threads_per_rank(job.size)))
     return environ
-
-
-class _Ranks:
-    """What each rank of the job is started with, and what reads its pipes.
-
-    Attributes:
-        specs: for the keeper.
-        streams: by the read end of each pipe.
-    """
-
-    def __init__(self, job: Job, base: Path | None, surroundings: Surroundings) -> None:
-        shipment = surroundings.shipment
-        self.specs: list[RankSpec] = []
-        self.streams: dict[Source, Stream] = {}
-        self._read_fds: list[int] = []
-        with contextlib.ExitStack() as self._undo:
-            for slot, streams in zip(job.slots, rank_streams(job, base, surroundings)):
-                stdout_fd, stderr_fd = map(self._pipe, streams)
-                stdin_fd = self._copy(0) if slot.rank == job.settings.stdin_rank else -1
-                variables = rank_environ(slot)
-                function_fd = result_fd = -1
-                if shipment is not None:
-                    function_fd, result_fd = shipment.function_fd, self._pipe(shipment.expect(slot.rank))
-                    variables.update(shipment.variables(result_fd))
-                fds = (stdout_fd, stderr_fd, function_fd, result_fd, stdin_fd)
-                self.specs.append(RankSpec(slot.rank, variables, *fds))
-            self._undo.pop_all()
-
-    def close(self) -> None:
-        """Closes the read ends, when nobody is to read them after all."""
-        for fd in self._read_fds:
-            os.close(fd)
-
-    def _copy(self, fd: int) -> int:
-        copied = os.dup(fd)
-        self._undo.callback(os.close, copied)
-        return copied
-
-    def _pipe(self, stream: Stream) -> int:
-        read_fd, write_fd = os.pipe()
-        for fd in (read_fd, write_fd):
-            self._undo.callback(os.close, fd)
-        self.streams[read_fd] = stream
-        self._read_fds.append(read_fd)
-        return write_fd

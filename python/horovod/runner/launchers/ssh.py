@@ -33,7 +33,8 @@ from horovod.runner.remote.gathering import Gathering
 from horovod.runner.remote.host_variables import travelling
 from horovod.runner.remote.hosts_dumps import HostsDumps
 from horovod.runner.remote.link import Link, State, Way
-from horovod.runner.supervision import Source, Stream, Supervision
+from horovod.runner.streams import Source, Stream
+from horovod.runner.supervision import Supervision
 
 _LEAST_PATIENCE_S: Final = 1.0
 

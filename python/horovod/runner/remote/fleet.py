@@ -66,6 +66,9 @@ class Fleet:
     def fileno(self) -> int:
         return self._loop.fileno()
 
+    def next_s(self) -> None:
+        """Nothing happens by time alone."""
+
     def events(self) -> list[Event]:
         self.turn()
         found: list[Event] = []

@@ -188,6 +188,9 @@ class TorchState(ObjectState):
             handler.sync()
         super().sync()
 
+    def _keepers(self) -> list[Any]:
+        return [self, *self._handlers.values()]
+
     def reset(self) -> None:
         super().reset()
         for handler in self._handlers.values():

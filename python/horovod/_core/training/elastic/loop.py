@@ -17,7 +17,7 @@ from horovod._core.errors import (
     NotInitializedError,
     ResourceError,
 )
-from horovod._core.life import context
+from horovod._core.life import context, membership
 from horovod._core.training.elastic.notification import notification_manager
 from horovod._core.training.elastic.state import State
 
@@ -39,12 +39,16 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
         notification_manager.register_listener(state)
-        skip_sync = False
+        skip_sync = anew = False
         try:
             while True:
                 try:
-                    if not skip_sync:
-                        state.sync()
+                    if anew:
+                        state.on_reset()
+                    if not skip_sync or membership.states_differ():
+                        with state.whole_or_not():
+                            state.sync()
+                    membership.synchronized()
                     return func(state, *args, **kwargs)
                 except (MismatchError, NotInitializedError, ResourceError):
                     raise
@@ -53,9 +57,12 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                     state.restore()
                     skip_sync = False
                 except HostsUpdatedInterrupt as news:
+                    # Should a rank be lost while the others come together, nothing that was done is undone.
+                    state.save()
+                    membership.committed()
                     skip_sync = news.skip_sync
                 reset()
-                state.on_reset()
+                anew = True
         finally:
             notification_manager.remove_listener(state)
 
@@ -63,6 +70,11 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
 
 
 def reset_engine() -> None:
-    """Leaves the job and joins it again. Collective."""
+    """Leaves the job and joins it again, with the ranks that there are then. Collective.
+
+    Raises:
+        SystemExit: with code 0: an elastic job has no place for this rank any more.
+    """
+    dynamic = context.process_sets_are_dynamic()
     context.shutdown()
-    context.init()
+    context.init(process_sets="dynamic" if dynamic else None)

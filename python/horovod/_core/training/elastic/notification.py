@@ -1,13 +1,15 @@
 """News of hosts on their way from the launcher to the training loop: `NotificationManager`.
 
-The launcher's elastic driver (or any other source) calls `handle_hosts_updated`, on any thread; states that listen are
-told. A job that was not started in elastic mode has no source, and then nothing ever comes.
+In an elastic job the launcher tells its ranks; `collect` looks whether it has, without a thread of its own. Any other
+source calls `handle_hosts_updated`, on any thread. States that listen are told.
 """
 
 from __future__ import annotations
 
 import threading
 from typing import Final, Protocol
+
+from horovod._core.life import membership
 
 __all__ = ["HostUpdateResult", "NotificationManager", "notification_manager"]
 
@@ -42,7 +44,7 @@ class NotificationManager:
         self._listeners: list[Listener] = []
 
     def init(self) -> None:
-        """Begins to listen. Nothing has to be opened for it: whoever has news calls `handle_hosts_updated`."""
+        """Begins to listen. Nothing has to be opened for it: `collect` uses the connection that `hvd.init` has made."""
 
     def register_listener(self, listener: Listener) -> None:
         """Tells `listener` of all later updates; registering twice changes nothing."""
@@ -55,6 +57,11 @@ class NotificationManager:
         with self._lock:
             if listener in self._listeners:
                 self._listeners.remove(listener)
+
+    def collect(self) -> None:
+        """Tells all listeners what the launcher has told since the last call. Costs one look at a socket."""
+        for news in membership.news():
+            self.handle_hosts_updated(news.at_s, news.kind)
 
     def handle_hosts_updated(self, timestamp: float, update_res: int) -> None:
         """Tells all listeners."""

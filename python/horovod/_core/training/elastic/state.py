@@ -6,13 +6,15 @@ runs no loop.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import queue
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Callable
 
 from horovod._core.errors import HostsUpdatedInterrupt
-from horovod._core.training.elastic.notification import HostUpdateResult
+from horovod._core.life import membership
+from horovod._core.training.elastic.notification import HostUpdateResult, notification_manager
 
 __all__ = ["ObjectState", "State", "forget_passes"]
 
@@ -53,6 +55,7 @@ class State:
         Saving costs time and memory: commit as often as the work that may be lost is worth.
         """
         self.save()
+        membership.committed()
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
@@ -61,6 +64,7 @@ class State:
         Raises:
             HostsUpdatedInterrupt: hosts have changed.
         """
+        notification_manager.collect()
         previous = latest = self._last_updated_timestamp
         update_res: int = HostUpdateResult.no_update
         while not self._host_messages.empty():
@@ -87,6 +91,22 @@ class State:
 
     def reset(self) -> None:
         """Adapts to a new set of ranks; called by `on_reset`."""
+
+    @contextlib.contextmanager
+    def whole_or_not(self) -> Iterator[None]:
+        """Around `sync`: if a rank is lost in it, what was saved before stays saved, and not a part of each."""
+        keepers = self._keepers()
+        before = [dict(vars(keeper)) for keeper in keepers]
+        try:
+            yield
+        except BaseException:
+            for keeper, values in zip(keepers, before):
+                vars(keeper).update(values)
+            raise
+
+    def _keepers(self) -> list[Any]:
+        """The objects whose attributes hold what is saved. `save` gives them new values, and changes none in place."""
+        return [self]
 
 
 class ObjectState(State):

@@ -1,0 +1,52 @@
+"""Who becomes which rank of an epoch. Pure.
+
+Used by `machine`. Survivors keep their order, and newcomers follow; rank 0 is the first of the survivors that have
+the newest commit, because the others take the state from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from horovod.runner.hosts import Slot
+
+# Of a state: the epoch in which it was made equal on all ranks the last time, and the commits since. Two ranks with
+# equal versions hold equal states; the greater version is the newer state.
+Version = tuple[int, int]
+NO_STATE: Version = (-1, 0)
+
+
+class Seat(NamedTuple):
+    """A worker's place in an epoch: its rank, and all that goes with it."""
+
+    worker: int
+    slot: Slot
+
+
+def order(survivors: Sequence[int], versions: Mapping[int, Version], newcomers: Sequence[int]) -> list[int]:
+    """The workers by their new ranks.
+
+    Args:
+        survivors: of the epoch before, by rank.
+        versions: of their states.
+        newcomers: who has never had a place.
+    """
+    if not survivors:
+        return list(newcomers)
+    newest = max(versions[worker] for worker in survivors)
+    first = next(worker for worker in survivors if versions[worker] == newest)
+    return [first, *(worker for worker in survivors if worker != first), *newcomers]
+
+
+def seats(workers: Sequence[int], host_of: Mapping[int, str]) -> tuple[Seat, ...]:
+    """The places of these workers, by rank. Ranks of a host need not be consecutive."""
+    hosts = [host_of[worker] for worker in workers]
+    counts = {host: hosts.count(host) for host in dict.fromkeys(hosts)}
+    found = []
+    for rank, (worker, host) in enumerate(zip(workers, hosts)):
+        local_rank = hosts[:rank].count(host)
+        peers = [name for name, count in counts.items() if count > local_rank]
+        numbers = (rank, local_rank, peers.index(host), len(workers), counts[host], len(peers))
+        found.append(Seat(worker, Slot(host, *numbers)))
+    return tuple(found)

@@ -1,0 +1,58 @@
+"""What a host discovery script has printed, as hosts. Pure.
+
+Used by `driver`. A script prints one `host` or `host:slots` per line; `#` begins a comment, as in a hostfile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Optional
+
+from horovod._core.errors import InvalidArgumentError
+from horovod.runner.hosts import Host, host_name
+
+_MOST_HOSTS = 1 << 16
+
+
+def parse(text: str, script: str, default_slots: Optional[int]) -> tuple[Host, ...]:
+    """The hosts, in the order in which they were printed; one that is printed twice has the slots of both lines.
+
+    Args:
+        text: all that the script has printed.
+        script: its name, for messages.
+        default_slots: of a host without a number; None: it must have one.
+
+    Raises:
+        InvalidArgumentError: a line is no host; the message has the line. There are far too many.
+    """
+    slots: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split("#", 1)[0].strip()
+        if words:
+            host = _host(words, f"{script}, line {number}", default_slots)
+            slots[host.hostname] = slots.get(host.hostname, 0) + host.slots
+        if len(slots) > _MOST_HOSTS:
+            raise InvalidArgumentError(f"{script} prints more than {_MOST_HOSTS} hosts; is it the right script?")
+    return tuple(Host(name, number) for name, number in slots.items())
+
+
+def in_stable_order(known: Sequence[Host], found: Sequence[Host]) -> tuple[Host, ...]:
+    """The found hosts: those that were known keep their order, new ones follow in that of the script."""
+    slots = {host.hostname: host.slots for host in found}
+    names = [host.hostname for host in known if host.hostname in slots]
+    names += [name for name in slots if name not in names]
+    return tuple(Host(name, slots[name]) for name in names)
+
+
+def _host(words: str, where: str, default_slots: Optional[int]) -> Host:
+    bare = ":" not in words or words.endswith("]")
+    if not bare:
+        try:
+            return Host.from_string(words)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{where}: {error}") from None
+    if default_slots is None:
+        raise InvalidArgumentError(
+            f"{where}: {words!r} has no number of slots; print 'host:slots', or give one for all with --slots-per-host."
+        )
+    return Host(host_name(words, where), default_slots)

@@ -1,0 +1,33 @@
+"""What the user of an elastic job reads of its course. Pure.
+
+Used by `driver`.
+"""
+
+from __future__ import annotations
+
+from horovod.runner.elastic.events import Place
+from horovod.runner.elastic.machine import WAITING, State
+
+
+def status(place: Place, state: State, now_s: float) -> str:
+    """One line on an epoch that begins: its number, its size, its hosts, why, and which hosts are given up."""
+    hosts = dict.fromkeys(seat.slot.hostname for seat in place.seats)
+    where = ", ".join(f"{host}:{sum(seat.slot.hostname == host for seat in place.seats)}" for host in hosts)
+    text = f"epoch {place.epoch}: {_ranks(len(place.seats))} on {where}, since {place.why}."
+    for entry in state.blacklist.entries:
+        if entry.drains and entry.holds(now_s):
+            until = "for good" if entry.until_s is None else f"for {entry.until_s - now_s:.0f} s"
+            text += f" {entry.host} is given up {until}: {entry.why}."
+    return text
+
+
+def waiting(state: State) -> str:
+    """One line on a job that has too few workers to go on."""
+    needed = state.limits.first if state.epoch < 0 else state.limits.least
+    there = len(state.in_phase(WAITING))
+    why = f" ({'; '.join(state.news)})" if state.news else ""
+    return f"{_ranks(there)} of the {needed} needed, waiting up to {state.limits.patience_s:g} s for more{why}."
+
+
+def _ranks(number: int) -> str:
+    return "1 rank" if number == 1 else f"{number} ranks"

@@ -1,0 +1,216 @@
+"""Elastic jobs on one machine: ranks die, come and go, and the training ends with the state of one that had no
+faults."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import Ended, Job, Place, python
+
+import horovod
+
+TRAINING = Path(__file__).parent / "workers" / "training.py"
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    with Place() as found:
+        yield found
+
+
+def start(place: Place, options: str, faults: Sequence[Any] = (), **variables: object) -> Job:
+    told = {f"TEST_{name.upper()}": str(value) for name, value in variables.items()}
+    job = Job(place, {"TEST_FAULTS": json.dumps(faults), **told})
+    job.start([*python("-m", "horovod.runner"), *options.split(), *python(TRAINING)])
+    return job
+
+
+def check_end(ended: Ended, size: int) -> None:
+    """All ranks that were there at the end hold the state of a training without faults."""
+    assert ended.code == 0, str(ended)
+    last = ended.of("end")
+    assert [event["size"] for event in last] == [size] * size, str(ended)
+    assert sorted(event["rank"] for event in last) == list(range(size)), str(ended)
+    assert all(event["right"] for event in last), str(ended)
+    assert len({event["hash"] for event in last}) == 1, str(ended)
+
+
+def journal(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_ranks_are_killed_one_after_the_other_and_replaced(place: Place, tmp_path: Path) -> None:
+    faults = [[3, "first", "kill"], [9, "last", "kill"], [14, "middle", "kill"]]
+    log = tmp_path / "log"
+    job = start(place, f"-np 4 --min-np 1 --elastic-log {log}", faults, until_size=4, steps=40)
+    ended = job.end(leftovers=True)
+    assert len(ended.of("fault")) == 3, str(ended)
+    check_end(ended, ended.of("end")[0]["size"])
+    assert ended.leftovers == []
+    # Survivors are the same processes, and repeat no step that was committed.
+    survivors = {event["pid"] for event in ended.of("epoch") if event["epoch"] == 0}
+    assert len(survivors & {event["pid"] for event in ended.of("epoch") if event["epoch"] == 1}) == 3, str(ended)
+    again = [event for event in ended.of("epoch") if event["epoch"] == 1]
+    assert {event["step"] for event in again} == {3}, str(ended)
+    places = [line for line in journal(log) if line["event"] == "place"]
+    assert [line["epoch"] for line in places] == list(range(len(places)))
+    assert "rank 0 was killed by signal 9" in places[1]["why"]
+    assert "horovodrun: epoch 1: 3 ranks on localhost:3, since rank 0 was killed by signal 9." in ended.stderr
+
+
+def test_ranks_come_and_go_with_the_hosts_and_nothing_is_done_twice(place: Place, tmp_path: Path) -> None:
+    hosts, script = tmp_path / "hosts", tmp_path / "find.sh"
+    hosts.write_text("localhost:2\n")
+    script.write_text(f"#!/bin/sh\ncat {hosts}\n")
+    script.chmod(0o755)
+    job = start(place, f"-np 2 --min-np 1 --max-np 3 --host-discovery-script {script}", steps=10, until_size=99)
+    job.await_events("step", 4)
+    hosts.write_text("localhost:8\n")
+    job.until(lambda: [event for event in job.events("step") if event["size"] == 3], 3)
+    hosts.write_text("localhost:1\n")
+    job.until(lambda: [event for event in job.events("step") if event["size"] == 1], 3)
+    hosts.write_text("this is no host\n")
+    job.await_text("prints what is no list of hosts")
+    steps = [event["step"] for event in job.events("step") if event["rank"] == 0]
+    assert steps == sorted(set(steps)), "a graceful change needs no rollback"
+    job.process.send_signal(signal.SIGTERM)
+    ended = job.end(leftovers=True)
+    assert ended.code == 128 + signal.SIGTERM
+    assert ended.leftovers == []
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "words"),
+    [
+        ("raise", 1, "ValueError: a mistake of the program"),
+        ("mismatch", 1, "MismatchError"),
+        ("exit", 3, "exited with code 3"),
+    ],
+)
+def test_a_mistake_of_the_program_ends_the_job(place: Place, what: str, code: int, words: str) -> None:
+    ended = start(place, "-np 2 --min-np 1", [[3, "last", what]]).end(leftovers=True)
+    assert ended.code == code, str(ended)
+    assert words in ended.output, str(ended)
+    assert max(event["epoch"] for event in ended.of("epoch")) == 0, str(ended)
+    assert ended.leftovers == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            "--min-np 2 --blacklist-cooldown-range 60 60 --elastic-timeout 1",
+            "2 ranks are needed, and after 1 s (--elastic-timeout) only 1 are there: rank 1 was killed by signal 9",
+        ),
+        ("--min-np 1 --reset-limit 0", "begun anew 0 times, which is the limit (--reset-limit): rank 1 was killed"),
+    ],
+)
+def test_a_job_that_may_not_go_on_says_why(place: Place, options: str, words: str) -> None:
+    ended = start(place, f"-np 2 {options}", [[3, "last", "kill"]]).end(leftovers=True)
+    assert ended.code == 1, str(ended)
+    assert words in ended.stderr, str(ended)
+    assert ended.leftovers == []
+
+
+def test_nobody_is_left_when_the_launcher_is_killed(place: Place) -> None:
+    job = start(place, "-np 2 --min-np 1", [[3, "last", "kill"]], until_size=99)
+    job.until(lambda: [event for event in job.events("epoch") if event["epoch"] == 2], 1)
+    job.process.kill()
+    assert job.end(leftovers=True).leftovers == []
+
+
+def elastic_rank() -> tuple[int, int, str]:
+    import horovod.numpy as hvd
+
+    hvd.init()
+    return hvd.rank(), hvd.size(), os.environ["HOROVOD_ELASTIC"]
+
+
+def test_a_function_gives_the_results_of_the_least_ranks() -> None:
+    assert horovod.run(elastic_rank, num_proc=3, min_num_proc=2) == [(0, 3, "1"), (1, 3, "1")]
+
+
+@pytest.mark.slow
+def test_a_rank_that_stops_is_killed_and_replaced(place: Place) -> None:
+    faults = [[5, "middle", "stop"]]
+    stalls = "--stall-check-warning-time-seconds 1 --stall-check-shutdown-time-seconds 2"
+    options = f"-np 3 --min-np 2 --start-timeout 5 --gloo-timeout-seconds 5 {stalls}"
+    ended = start(place, options, faults, steps=60).end(leftovers=True)
+    check_end(ended, ended.of("end")[0]["size"])
+    assert "did not leave epoch 0 within 5 s of the others" in ended.stderr, str(ended)
+    assert ended.leftovers == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("who", ["first", "middle", "last"])
+def test_a_second_failure_during_the_recovery(place: Place, who: str) -> None:
+    faults = [[5, "middle", "kill"], ["reset", who, "kill"]]
+    ended = start(place, "-np 4 --min-np 1", faults, steps=30).end(leftovers=True)
+    assert len(ended.of("fault")) == 2, str(ended)
+    check_end(ended, ended.of("end")[0]["size"])
+
+
+@pytest.mark.slow
+def test_below_the_least_and_back(place: Place) -> None:
+    ended = start(place, "-np 2 --min-np 2", [[5, "first", "kill"]]).end(leftovers=True)
+    check_end(ended, 2)
+    assert "1 rank of the 2 needed, waiting up to 600 s for more (rank 0 was killed by signal 9)." in ended.stderr
+
+
+@pytest.mark.slow
+def test_all_ranks_at_once_end_the_job(place: Place) -> None:
+    faults = [[5, "first", "kill"], [5, "last", "kill"]]
+    ended = start(place, "-np 2 --min-np 1", faults).end(leftovers=True)
+    assert ended.code == 1, str(ended)
+    assert "no rank of epoch 0 is left, and with them the state is lost" in ended.stderr, str(ended)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("exit 7", "failed with code 7: it printed nothing"),
+        ("echo localhost", "has no number of slots"),
+    ],
+)
+def test_a_discovery_script_that_fails_at_the_start(place: Place, tmp_path: Path, text: str, words: str) -> None:
+    script = tmp_path / "find.sh"
+    script.write_text(f"#!/bin/sh\n{text}\n")
+    script.chmod(0o755)
+    ended = start(place, f"-np 1 --host-discovery-script {script}").end()
+    assert ended.code == 2, str(ended)
+    assert words in ended.stderr, str(ended)
+
+
+def test_one_that_never_names_enough(place: Place, tmp_path: Path) -> None:
+    script = tmp_path / "find.sh"
+    script.write_text("#!/bin/sh\necho localhost\n")
+    script.chmod(0o755)
+    before = time.monotonic()
+    options = f"-np 2 --slots-per-host 1 --elastic-timeout 1 --host-discovery-script {script}"
+    ended = start(place, options).end()
+    assert ended.code == 1, str(ended)
+    assert "has not named so many on this machine within 1 s (--elastic-timeout)" in ended.stderr
+    assert ended.ended_s - before > 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("-np 2 --min-np 3", "--min-np is 3, more than the 2 processes to begin with"),
+        ("-np 2 --min-np 1 --max-np 1", "--max-np is 1, less than the 2 processes"),
+        ("-np 2 --min-np 1 --blacklist-cooldown-range 1 4000", "from 1 to 3600"),
+        ("-np 2 --min-np 1 --mpi", "Elastic jobs cannot be started by mpirun"),
+        ("-np 2 --min-np 1 -H no-such-host.invalid:2", "elastic jobs run on one machine in this version"),
+    ],
+)
+def test_what_cannot_be_is_refused(place: Place, options: str, words: str) -> None:
+    ended = start(place, options).end()
+    assert ended.code == 2, str(ended)
+    assert words in ended.stderr, str(ended)

@@ -1,0 +1,92 @@
+"""A training whose result tells whether a step was lost or done twice; it fails where it is told to.
+
+TEST_FAULTS is a list of [step, which rank, what]: the first, the middle or the last rank kills or stops itself, raises,
+or asks for what the others do not. Each happens once per job. TEST_STEPS are done, TEST_PAUSE_S apart; with
+TEST_UNTIL_SIZE further ones until so many ranks have taken part.
+"""
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from jobs.report import VARIABLE, report
+
+import horovod.numpy as hvd
+from horovod._core.life import membership
+
+FAULTS = json.loads(os.environ.get("TEST_FAULTS", "[]"))
+STEPS = int(os.environ.get("TEST_STEPS", "20"))
+PAUSE_S = float(os.environ.get("TEST_PAUSE_S", "0.01"))
+UNTIL_SIZE = int(os.environ.get("TEST_UNTIL_SIZE", "0"))
+
+
+def which() -> list[str]:
+    """What this rank is called by TEST_FAULTS."""
+    names = {"first": 0, "middle": hvd.size() // 2, "last": hvd.size() - 1}
+    return [name for name, rank in names.items() if rank == hvd.rank()]
+
+
+def fail_if_told(step: object) -> None:
+    for number, (at, who, what) in enumerate(FAULTS):
+        if at == step and who in which() and once(number):
+            report("fault", what=what, rank=hvd.rank(), pid=os.getpid(), step=step)
+            if what == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif what == "stop":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            elif what == "raise":
+                raise ValueError("a mistake of the program")
+            elif what == "mismatch":
+                hvd.allreduce(np.ones(7), name="gradient")
+            elif what == "exit":
+                sys.exit(3)
+
+
+def once(number: int) -> bool:
+    try:
+        Path(os.environ[VARIABLE], f"fault-{number}").open("x").close()
+    except FileExistsError:
+        return False
+    return True
+
+
+def finished(state: hvd.elastic.ObjectState) -> bool:
+    return state.step >= STEPS and state.largest >= UNTIL_SIZE
+
+
+@hvd.elastic.run
+def train(state: hvd.elastic.ObjectState) -> None:
+    report("epoch", epoch=membership.epoch(), rank=hvd.rank(), size=hvd.size(), step=state.step, pid=os.getpid())
+    while not finished(state):
+        fail_if_told(state.step)
+        state.weights += hvd.allreduce(np.full(8, state.step + 1.0), name="gradient")
+        state.step += 1
+        state.largest = max(state.largest, hvd.size())
+        report("step", step=state.step, epoch=membership.epoch(), rank=hvd.rank(), size=hvd.size())
+        time.sleep(PAUSE_S)
+        state.commit()
+
+
+def main() -> None:
+    hvd.init()
+    state = hvd.elastic.ObjectState(weights=np.zeros(8), step=0, largest=0)
+    state.register_reset_callbacks([lambda: fail_if_told("reset")])
+    train(state)
+    total = state.step * (state.step + 1) / 2
+    report(
+        "end",
+        rank=hvd.rank(),
+        size=hvd.size(),
+        step=state.step,
+        right=bool((state.weights == total).all()),
+        hash=hashlib.sha256(state.weights.tobytes()).hexdigest(),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""The roster of an elastic job from both sides, and those who have no business there."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from horovod._net.failures import ConnectError, ProtocolError
+from horovod._net.roster import SOCKET_NAME, Dismissal, Lines, News, Roster, Seat, heard, packed
+from horovod.runner.elastic.assignment import seats
+from horovod.runner.elastic.events import Asked
+from horovod.runner.elastic.roster_keeper import Lost, RosterKeeper
+
+
+class Kept:
+    """A roster that is served when a test says so."""
+
+    def __init__(self, directory: Path) -> None:
+        self.poller = select.epoll()
+        self.keeper = RosterKeeper(directory, self.poller)
+
+    def hear(self, count: int = 1) -> list[Asked | Lost]:
+        """Serves until so many messages have come."""
+        found: list[Asked | Lost] = []
+        while len(found) < count:
+            found += self.turn(10.0)
+        return found
+
+    def turn(self, patience_s: float) -> list[Asked | Lost]:
+        ready = [fd for fd, _ in self.poller.poll(patience_s)]
+        assert ready, "nothing has come"
+        return [each for fd in ready if self.keeper.owns(fd) for each in self.keeper.serve(fd)]
+
+    def close(self) -> None:
+        self.keeper.close()
+        self.poller.close()
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Kept]:
+    found = Kept(tmp_path)
+    yield found
+    found.close()
+
+
+def asking(roster: Roster, version: tuple[int, int]) -> tuple[threading.Thread, list[Seat | Dismissal]]:
+    answers: list[Seat | Dismissal] = []
+    thread = threading.Thread(target=lambda: answers.append(roster.ask(version)), daemon=True)
+    thread.start()
+    return thread, answers
+
+
+def test_a_worker_asks_and_gets_its_place(kept: Kept, tmp_path: Path) -> None:
+    roster = Roster(str(tmp_path), 7)
+    thread, answers = asking(roster, (3, 12))
+    assert kept.hear() == [Asked(7, (3, 12))]
+    kept.keeper.announce(7, 1, 5.5)  # of the epoch that it has left
+    (_, seat) = seats([4, 7], {4: "a", 7: "a"})
+    kept.keeper.place(seat, (4, 7), 9, sync=True)
+    thread.join(10)
+    assert answers == [Seat(9, 1, 2, 1, 2, 0, 1, (4, 7), True)]
+    assert roster.news() == []
+    kept.keeper.announce(7, 2, 6.5)
+    assert roster.news() == [News(2, 6.5)]
+    roster.say_lost()
+    assert kept.hear() == [Lost(7)]
+    roster.close()
+
+
+def test_a_worker_without_a_place(kept: Kept, tmp_path: Path) -> None:
+    roster = Roster(str(tmp_path), 0)
+    thread, answers = asking(roster, (-1, 0))
+    kept.hear()
+    kept.keeper.dismiss(0, "no slot")
+    thread.join(10)
+    assert answers == [Dismissal("no slot")]
+    roster.close()
+
+
+def test_a_process_that_a_worker_has_started_is_not_the_worker(kept: Kept, tmp_path: Path) -> None:
+    first, second = Roster(str(tmp_path), 0), Roster(str(tmp_path), 0)
+    asking(first, (-1, 0))
+    kept.hear()
+    second.say_lost()
+    assert kept.turn(10.0) == []
+    with pytest.raises(ConnectError, match="the launcher of this elastic job does not answer"):
+        second.ask((-1, 0))
+    kept.keeper.dismiss(0, "still there")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"GET / HTTP/1.1\r\n\r\n", b'{"ask": "x"}\n', b"[]\n", b"\xff\xfe\n", b"x" * 5000, b'{"lost": []}\n', b"{}\n"],
+)
+def test_rubbish_is_dropped_and_the_roster_goes_on(kept: Kept, tmp_path: Path, data: bytes) -> None:
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.connect(str(tmp_path / SOCKET_NAME))
+        stranger.sendall(data)
+        stranger.settimeout(10)
+        while kept.turn(10.0) == [] and len(kept.keeper._clients) == 0:
+            pass
+        while kept.keeper._clients:
+            assert kept.turn(10.0) == []
+        with contextlib.suppress(ConnectionResetError):
+            assert stranger.recv(1) == b""
+    roster = Roster(str(tmp_path), 1)
+    asking(roster, (0, 0))
+    assert kept.hear() == [Asked(1, (0, 0))]
+    kept.keeper.dismiss(1, "done")
+
+
+def test_a_worker_without_a_launcher_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConnectError, match="Worker 3 cannot ask for its place"):
+        Roster(str(tmp_path), 3)
+
+
+def test_a_launcher_that_dies_is_an_error_for_who_waits(kept: Kept, tmp_path: Path) -> None:
+    roster = Roster(str(tmp_path), 0)
+    failures: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            roster.ask((-1, 0))
+        except ConnectError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    kept.hear()
+    kept.keeper.close()
+    thread.join(10)
+    assert len(failures) == 1
+
+
+@pytest.mark.parametrize("message", [{}, {"place": {}}, {"place": 3}, {"news": "x", "at": 1}, {"news": 1}])
+def test_what_no_launcher_says(message: dict[str, object]) -> None:
+    with pytest.raises(ProtocolError):
+        heard(message)
+
+
+def test_messages_come_in_any_pieces() -> None:
+    data = packed({"ask": 1}) + packed({"ask": 2})
+    lines = Lines()
+    found = [message for index in range(len(data)) for message in lines.feed(data[index : index + 1])]
+    assert found == [{"ask": 1}, {"ask": 2}]
