@@ -71,6 +71,15 @@ def test_mpi_moves_tensors_in_two_lives_and_an_idle_rank_costs_nothing(run: Run)
     assert max(event["idle_s"] for event in worked) < 0.02, str(ended)
 
 
+def test_where_nothing_is_said_the_log_says_who_moves_tensors_and_why(place: Place, run_mpich: Run) -> None:
+    job = job_of(run_mpich.starter, place, environ={"HOROVOD_LOG_LEVEL": "info"})
+    program = "import horovod.numpy as hvd; hvd.init(); hvd.barrier()"
+    job.start(run_mpich.starter.command(2, [sys.executable, "-c", program]))
+    ended = job.end()
+    assert ended.code == 0, str(ended)
+    assert ended.output.count("our own shared memory and connections move the tensors: the faster") == 1, str(ended)
+
+
 def test_one_thread_at_a_time_is_enough(run: Run) -> None:
     ended = run.job(2, "work", {"HOROVOD_MPI_THREADS_DISABLE": "1"})
     assert ended.code == 0, str(ended)

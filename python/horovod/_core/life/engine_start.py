@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
 from collections.abc import Sequence
 from typing import Any, Final, Optional
@@ -27,11 +28,13 @@ from horovod._native.config import make_config, tree
 from horovod._native.engine import Engine
 from horovod._net import failures
 from horovod._net.bootstrap import Ways, bootstrap
-from horovod._net.clusters.launchers import detect_placement
+from horovod._net.clusters.launchers import detect_placement, mpi_family
 from horovod._net.clusters.promises import refuse_other_job
 from horovod._net.connections import Connections
 
 __all__ = ["describe", "library_problem", "library_usable", "start"]
+
+log = logging.getLogger("horovod")
 
 # The engine's names begin with the operation, which its messages tell already.
 _ENGINE_NAME: Final = re.compile(rf"\b({'|'.join(OP_NAMES)}) '\1\.")
@@ -84,6 +87,11 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
 
             pids = tuple(peer.pid for peer in connections.peers if peer.same_host and peer.pid)
             mpi_plane.begin(settings, mpi_plane.Members(placement, connections.placement, pids), engine, timeout_s)
+        elif settings.cpu_operations is None and placement.rank == 0 and mpi_family(placement.launcher) is not None:
+            log.info(
+                "our own shared memory and connections move the tensors: the faster where both were measured "
+                "(docs/mpi.md). HOROVOD_CPU_OPERATIONS=mpi has the MPI library move them."
+            )
     except BaseException as error:
         if engine.initialized():  # another rank's has failed to start
             engine.shutdown(0.0)
