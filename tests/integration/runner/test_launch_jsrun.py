@@ -32,7 +32,8 @@ sys.exit(max(each.wait() for each in started))
 RANK = """
 import horovod.numpy as hvd, numpy as np, sys
 hvd.init()
-print("sum", hvd.allreduce(np.ones(3), op=hvd.Sum, name="x")[0], "of", hvd.size(), flush=True)
+total = hvd.allreduce(np.ones(3), op=hvd.Sum, name="x")[0]
+print(f"sum {total} of {hvd.size()}", flush=True)  # one piece, so that no other rank's words come between
 sys.exit(int(sys.argv[1]))
 """
 
