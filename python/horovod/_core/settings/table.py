@@ -14,7 +14,7 @@ _NO_CCL: Final = (
     "This version has no oneCCL backend: our own shared memory and connections move the tensors. Say gloo, or mpi for"
     " an MPI library"
 )
-_HOST_ONLY: Final = "This version moves data with its own shared-memory and TCP backend only"
+_OWN_ADASUM: Final = "Our own shared memory and connections move the tensors of Adasum, whoever moves the others"
 _LOG_LEVELS: Final = ("trace", "debug", "info", "warning", "error", "fatal")
 
 
@@ -298,9 +298,9 @@ _ENGINE: Final = (
             " first host of srun or jsrun, and a port that follows from the name of the job.",
             "Library", env="HOROVOD_MEETING_ADDRESS"),
     Setting("adasum_mpi_chunk_size_bytes", "int", 1 << 30, "Bytes per message of Adasum over MPI.", "Library",
-            env="HOROVOD_ADASUM_MPI_CHUNK_SIZE", unit="bytes", minimum=0, unmet="hint", reason=_HOST_ONLY),
+            env="HOROVOD_ADASUM_MPI_CHUNK_SIZE", unit="bytes", minimum=0, unmet="hint", reason=_OWN_ADASUM),
     Setting("ccl_cache", "bool", False, "oneCCL's cache.", "Library", env="HOROVOD_CCL_CACHE", unmet="hint",
-            reason=_HOST_ONLY),
+            reason=_NO_CCL),
     Setting("mpi_args", "text", None, "Further words for mpirun, or for the MPI of jsrun.", "Library", "launcher",
             flags=_value("--mpi-args", metavar="WORDS"), keyword="mpi_args", requires="use_mpi|use_jsrun"),
     Setting("tcp", "bool", False,

@@ -110,12 +110,15 @@ class Here:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self.elsewhere: tuple[str, ...] = ()
+        self._told: set[str] = set()
 
     def of(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
         """This machine with all its slots; nothing when it is not among them."""
         here = [host for host in hosts if is_local(host.hostname)]
-        self.elsewhere = tuple(host.hostname for host in hosts if host not in here)
+        for name in (host.hostname for host in hosts if host not in here):
+            if name not in self._told:
+                self._told.add(name)
+                _log.warning("%s is passed over: in this version an elastic job runs on this machine alone.", name)
         slots = sum(host.slots for host in here)
         return (Host(self._name, slots),) if slots else ()
 
