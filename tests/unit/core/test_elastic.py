@@ -193,6 +193,29 @@ def test_reset_callbacks_and_old_news() -> None:
     one.commit()
 
 
+def test_a_state_of_the_programs_own_class_need_not_derive_from_ours() -> None:
+    log: list[str] = []
+
+    class Own:
+        __slots__ = ()
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            return lambda *args: log.append(name)
+
+    events = [HorovodInternalError("x"), 42]
+
+    def train(state: Own) -> Any:
+        event = events.pop(0)
+        if isinstance(event, BaseException):
+            raise event
+        return event
+
+    assert run_fn(train, lambda: log.append("reset"))(Own()) == 42
+    assert log == ["sync", "restore", "reset", "on_reset", "sync"]
+
+
 def test_listeners_hear_only_while_they_run() -> None:
     script = Script(1)
     heard: list[float] = []

@@ -19,7 +19,7 @@ from horovod._core.errors import (
 )
 from horovod._core.life import context, membership
 from horovod._core.training.elastic.notification import notification_manager
-from horovod._core.training.elastic.state import State
+from horovod._core.training.elastic.state import State, whole_or_not
 
 __all__ = ["reset_engine", "run_fn"]
 
@@ -46,7 +46,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                     if anew:
                         state.on_reset()
                     if not skip_sync or membership.states_differ():
-                        with state.whole_or_not():
+                        with whole_or_not(state):
                             state.sync()
                     membership.synchronized()
                     return func(state, *args, **kwargs)

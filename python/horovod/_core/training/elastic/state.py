@@ -16,7 +16,7 @@ from horovod._core.errors import HostsUpdatedInterrupt
 from horovod._core.life import membership
 from horovod._core.training.elastic.notification import HostUpdateResult, notification_manager
 
-__all__ = ["ObjectState", "State", "forget_passes"]
+__all__ = ["ObjectState", "State", "forget_passes", "whole_or_not"]
 
 
 class State:
@@ -92,18 +92,6 @@ class State:
     def reset(self) -> None:
         """Adapts to a new set of ranks; called by `on_reset`."""
 
-    @contextlib.contextmanager
-    def whole_or_not(self) -> Iterator[None]:
-        """Around `sync`: if a rank is lost in it, what was saved before stays saved, and not a part of each."""
-        keepers = self._keepers()
-        before = [dict(vars(keeper)) for keeper in keepers]
-        try:
-            yield
-        except BaseException:
-            for keeper, values in zip(keepers, before):
-                vars(keeper).update(values)
-            raise
-
     def _keepers(self) -> list[Any]:
         """The objects whose attributes hold what is saved. `save` gives them new values, and changes none in place."""
         return [self]
@@ -141,6 +129,22 @@ class ObjectState(State):
     def _set_attributes(self, values: dict[str, Any]) -> None:
         for name, value in values.items():
             setattr(self, name, value)
+
+
+@contextlib.contextmanager
+def whole_or_not(state: Any) -> Iterator[None]:
+    """Around `state.sync()`: if a rank is lost in it, what was saved before stays saved, and not a part of each.
+
+    A program's own class need not derive from `State`; what such a one saves is its own affair.
+    """
+    keepers = state._keepers() if isinstance(state, State) else []
+    before = [dict(vars(keeper)) for keeper in keepers]
+    try:
+        yield
+    except BaseException:
+        for keeper, values in zip(keepers, before):
+            vars(keeper).update(values)
+        raise
 
 
 def forget_passes(optimizer: Any) -> None:
