@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jobs.board_keeper import BoardKeeper
@@ -53,3 +53,6 @@ class Hosts:
     def left_behind(self) -> list[str]:
         """What lies in the directories but the sockets of the board."""
         return [name for directory in self.directories for name in os.listdir(directory) if name != "board"]
+
+
+MakeHosts = Callable[..., Hosts]

@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import pathlib
 import random
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
 import pytest
-from net_hosts import SECRET, Hosts
+from net_hosts import SECRET, MakeHosts
 from net_ranks import REGION_BYTES, connect_all, connected, forked, in_threads, open_descriptors
 
 from horovod._net.bootstrap import bootstrap
@@ -26,25 +25,6 @@ from horovod._net.handshake.codes import FrameCodes
 from horovod._net.handshake.messages import AFTER_AUTHENTICATION, FrameReader, Ready, frame
 from horovod._net.handshake.roll_call import Card, parse_card
 from horovod._net.meeting.board import Attempt, AttemptOverError
-
-MakeHosts = Callable[..., Hosts]
-
-
-@pytest.fixture
-def hosts(tmp_path: pathlib.Path) -> Iterator[MakeHosts]:
-    """Makes a job on hosts with so many ranks each."""
-    made: list[Hosts] = []
-
-    def make(counts: Sequence[int], **fields: object) -> Hosts:
-        base = tmp_path / str(len(made))
-        base.mkdir()
-        made.append(Hosts(base, counts, **fields))
-        return made[-1]
-
-    yield make
-    for each in made:
-        with contextlib.suppress(OSError):
-            each.board.close()
 
 
 class Heard:

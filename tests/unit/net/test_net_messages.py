@@ -96,8 +96,8 @@ def test_a_truncated_frame_waits() -> None:
 
 def test_another_version_is_refused_and_named() -> None:
     data = bytearray(frame(messages.Knock(1)))
-    data[4] = 2
-    with pytest.raises(ProtocolError, match="version 2, this side speaks 1"):
+    data[4] = messages.VERSION + 1
+    with pytest.raises(ProtocolError, match=f"version {messages.VERSION + 1}, this side speaks {messages.VERSION}"):
         read_all(FrameReader(), bytes(data))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import pathlib
 import random
 import select
 import signal
@@ -13,11 +12,11 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Optional
 
 import pytest
-from net_hosts import Hosts
+from net_hosts import Hosts, MakeHosts
 from net_ranks import REGION_BYTES, connect_all, connected, forked, in_threads, open_descriptors
 
 from horovod._native import library
@@ -32,8 +31,6 @@ from horovod._net.handshake.links import Link
 from horovod._net.handshake.on_demand import OnDemand
 from horovod._net.handshake.roll_call import World
 
-MakeHosts = Callable[..., Hosts]
-
 
 def tree(hosts: Sequence[int]) -> list[int]:
     """The ranks of a host under its first one, those under one another in a chain."""
@@ -47,19 +44,6 @@ def tree(hosts: Sequence[int]) -> list[int]:
 
 
 SPARSE = Ways(full_mesh_ranks=0, tree=tree)
-
-
-@pytest.fixture
-def hosts(tmp_path: pathlib.Path) -> Iterator[MakeHosts]:
-    made: list[Hosts] = []
-
-    def make(counts: Sequence[int]) -> Hosts:
-        made.append(Hosts(tmp_path, counts))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.board.close()
 
 
 class TestConsent:

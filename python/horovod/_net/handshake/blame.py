@@ -113,13 +113,15 @@ class Blame:
         """The error when the start timeout has passed: names the ranks that are missing, or have not finished."""
         size = self._placement.size
         missing = self._unmet()
+        absent = [r for r in missing if not self._pairs[r].by_leader or not self._meeting.claim_is_live(r)]
+        missing = absent or missing  # who is there and waits for an introduction, as this rank does, is not to blame
         if missing:
             names = ", ".join(map(str, missing))
             plural = "s" if len(missing) > 1 else ""
             fact = f"Rank{plural} {names} of {size} did not connect to rank {self._placement.rank}"
         else:
-            missing = [rank for rank, pair in self._pairs.items() if not pair.ready]
-            missing = missing or [rank for rank, pair in self._pairs.items() if not pair.started]
+            met = [(rank, pair) for rank, pair in self._pairs.items() if not pair.introduced]
+            missing = [rank for rank, pair in met if not pair.ready] or [rank for rank, pair in met if not pair.started]
             fact = f"Ranks {', '.join(map(str, missing))} of {size} did not finish connecting"
         return StartTimeoutError(
             f"{fact} within {timeout_s:g} s. Launcher: {self._placement.launcher}. Check that every rank calls init() "
@@ -128,7 +130,7 @@ class Blame:
         )
 
     def _unmet(self) -> list[int]:
-        return [rank for rank, pair in self._pairs.items() if pair.meet is None and not pair.ready]
+        return [rank for rank, pair in self._pairs.items() if not pair.met]
 
     # ---- telling
 

@@ -1,10 +1,10 @@
 """Connects one rank with the others of its job, all or those that the negotiation needs: the loop over the parts that
 do it.
 
-Each pair of ranks has one connection, opened by the higher rank: a Unix socket on one host (the higher rank knocks at
+A pair of ranks has one connection, opened by the higher rank: a Unix socket on one host (the higher rank knocks at
 nobody; a lower rank that comes later knocks at the higher ones, so nobody polls the directory), TCP across hosts. Over
-it, once mutually authenticated, `pairing`
-exchanges what the two need. The parts, each of which knows only those before it::
+it, once mutually authenticated, `pairing` exchanges what the two need. Ranks of one host need none but to its leader,
+who introduces them to one another. The parts, each of which knows only those before it::
 
     watch      what wakes this rank
     blame      who is at fault, and telling the others
@@ -12,6 +12,7 @@ exchanges what the two need. The parts, each of which knows only those before it
     door       where others come in; strangers go out again
     dialler    the connections that this rank opens
     members    the ranks that are authenticated
+    introductions  what the leader of a host gives the ranks there of one another
     reception  what visits say until they join the members
 
 Used by bootstrap. One thread, one selector; the clock is injected.
@@ -30,6 +31,7 @@ from horovod._net.handshake.blame import Blame
 from horovod._net.handshake.consent import AlongTree, Consent, OfEverybody
 from horovod._net.handshake.dialler import Dialler
 from horovod._net.handshake.door import Door
+from horovod._net.handshake.introductions import Introductions
 from horovod._net.handshake.links import Link, LinkClosedError
 from horovod._net.handshake.members import Members
 from horovod._net.handshake.messages import ROLE_CONTROL, AnyMessage
@@ -76,6 +78,9 @@ class Mesh:
         self._door = Door(credentials, self._visits, self._report, self._watch, clock)
         self._dialler = Dialler(meeting, credentials, self.pairs, self._visits, self._blame, clock)
         self._members = Members(self.pairs, _consent(rank, world), own, self._door, self._blame, self._watch)
+        self._introductions = Introductions(
+            rank, world.leader(rank), self.pairs, self._members, own.region_bytes, self._dialler.reach
+        )
         self._reception = Reception(rank, self.pairs, self._visits, self._members, self._dialler)
 
     def run(self, timeout_s: float) -> None:
@@ -86,7 +91,7 @@ class Mesh:
             ConnectError: a rank failed.
         """
         self._start()
-        self._work_until(self._members.finished, timeout_s)
+        self._work_until(lambda: self._introductions.over() and self._members.finished(), timeout_s)
         self._blame.agree()
 
     def confirm(self, timeout_s: float) -> None:
@@ -131,8 +136,9 @@ class Mesh:
     def _start(self) -> None:
         by_loopback = any(not pair.same_host and not pair.across for pair in self.pairs.values())
         self._door.open(self._meeting.listener, self._world.listener, by_loopback)
+        here = [rank for rank in self._meeting.listening_ranks() if not self.pairs[rank].by_leader]
         elsewhere = [rank for rank, pair in self.pairs.items() if pair.across]
-        for rank in (*self._meeting.listening_ranks(), *elsewhere):
+        for rank in (*here, *elsewhere):
             self._dialler.reach(rank)
 
     def _next_wake_s(self) -> float:
@@ -166,6 +172,8 @@ class Mesh:
     def _on_member(self, pair: Pair, message: AnyMessage) -> None:
         if isinstance(message, messages.Address):
             self._dialler.open_tcp(pair, message)
+        elif isinstance(message, (messages.Introduction, messages.Taken, messages.Mingle)):
+            self._introductions.hear(pair, message)
         else:
             self._members.hear(pair, message)
 
@@ -188,7 +196,7 @@ class Mesh:
 
 def _pair(own_rank: int, rank: int, world: World) -> Pair:
     if not world.across(own_rank, rank):
-        return Pair(rank, same_host=world.share)
+        return Pair(rank, same_host=world.share, by_leader=world.share and world.leader(rank) not in (own_rank, rank))
     card = world.cards[rank]
     pair = Pair(rank, same_host=False, across=True, address=(card.address, card.port), host=card.host)
     if world.parents is not None:
@@ -198,7 +206,7 @@ def _pair(own_rank: int, rank: int, world: World) -> Pair:
 
 def _consent(rank: int, world: World) -> Consent:
     neighbours = world.neighbours(rank)
-    if world.parents is None:
+    if world.parents is None and not world.introduces:
         return OfEverybody(neighbours)
-    children = [each for each in neighbours if world.parents[each] == rank]
-    return AlongTree(world.parents[rank] if rank else None, children, neighbours)
+    children = [each for each in neighbours if world.above(each) == rank]
+    return AlongTree(world.above(rank), children, neighbours)

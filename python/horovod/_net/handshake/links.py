@@ -19,9 +19,7 @@ from horovod._net.handshake.messages import AnyMessage, Codes, FrameReader, fram
 from horovod._net.identity import peer_credentials
 
 _READ_BYTES = 16384
-_MAX_DESCRIPTORS = 2  # of one message: memory and doorbell
-_MAX_HELD_DESCRIPTORS = 4
-_ANCILLARY_BYTES = socket.CMSG_SPACE(_MAX_DESCRIPTORS * 4)
+_DESCRIPTORS = 2  # of one message: memory and doorbell
 # As plain numbers: arithmetic on enumerations was a twentieth of connecting 64 ranks.
 _CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC)
 _TRUNCATED = int(socket.MSG_CTRUNC)
@@ -47,6 +45,7 @@ class Link:
 
     Attributes:
         is_unix: True for a Unix socket, which knows its peer's process.
+        most_descriptors: that one message may bring.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -54,6 +53,7 @@ class Link:
         self.sock = sock
         self.is_unix = sock.family == socket.AF_UNIX
         self.reader = FrameReader()
+        self.most_descriptors = _DESCRIPTORS
         self.exact = False  # reads nothing beyond a message: what follows is somebody else's
         self._outgoing: deque[tuple[bytes, Sequence[int]]] = deque()
         self._received: deque[int] = deque()
@@ -108,16 +108,17 @@ class Link:
             LinkClosedError: end of the stream.
             ProtocolError: bytes that are no frames, or more descriptors than any message has.
         """
+        room = socket.CMSG_SPACE(self.most_descriptors * 4)
         while True:
             try:
                 most = self.reader.missing_bytes if self.exact else _READ_BYTES
-                data, ancillary, flags, _ = self.sock.recvmsg(most, _ANCILLARY_BYTES, _CLOSE_ON_EXEC)
+                data, ancillary, flags, _ = self.sock.recvmsg(most, room, _CLOSE_ON_EXEC)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
                 raise _broken(error) from error
             self._keep_descriptors(ancillary)
-            if flags & _TRUNCATED or len(self._received) > _MAX_HELD_DESCRIPTORS:
+            if flags & _TRUNCATED or len(self._received) > 2 * self.most_descriptors:
                 raise ProtocolError("More descriptors arrived than any message carries.")
             if not data:
                 raise LinkClosedError("it closed the connection")

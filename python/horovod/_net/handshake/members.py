@@ -6,6 +6,7 @@ closed connection. Used by the reception, which lets ranks join, and by connect.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Optional
 
 from horovod._net.connections import Peer
@@ -60,6 +61,8 @@ class Members:
         pair.pid = link.peer_process()[0] if link.is_unix else 0
         pair.pidfd = link.peer_pidfd() if pair.same_host else None
         link.reader.allowed = messages.AFTER_AUTHENTICATION
+        if pair.same_host:
+            link.most_descriptors = messages.DESCRIPTORS_EACH * messages.MOST_INTRODUCED
         own = [self._own.memory_fd, self._own.doorbell_fd] if pair.same_host else []
         link.send(self._own.offer(pair.same_host, pair.pidfd is not None), own)
 
@@ -79,7 +82,7 @@ class Members:
             self._blame.hear(pair, message)
 
     def _take_offer(self, pair: Pair, offer: messages.Offer) -> None:
-        descriptors = _meet(pair).take_descriptors(2 if offer.shares_memory else 0)
+        descriptors = self.take_descriptors(pair, 2 if offer.shares_memory else 0)
         nonce = pair.take_offer(offer, descriptors, self._own)
         if nonce:
             self.send(pair, messages.Seen(nonce))
@@ -88,11 +91,15 @@ class Members:
             if address is not None:
                 self.send(pair, messages.Address(address[1], address[0]))
 
-    def send(self, pair: Pair, message: AnyMessage) -> None:
-        """Sends it to a member; one that has finished and gone needs it no more."""
+    def take_descriptors(self, pair: Pair, n: int) -> list[int]:
+        """The next n that a member has sent; the caller owns them. Raises ProtocolError: there are fewer."""
+        return _meet(pair).take_descriptors(n)
+
+    def send(self, pair: Pair, message: AnyMessage, descriptors: Sequence[int] = ()) -> None:
+        """Sends it to a member; one that has finished and gone needs it no more. As `Link.send`."""
         link = _meet(pair)
         try:
-            link.send(message)
+            link.send(message, descriptors)
         except LinkClosedError as error:
             self.lost(link, error)
         else:

@@ -19,12 +19,16 @@ from typing import Any, ClassVar, NamedTuple, Optional, Protocol, Union
 from horovod._net.failures import ProtocolError
 
 MAGIC = b"HVDN"
-VERSION = 1
+VERSION = 2
 NONCE_BYTES = 32
 PROOF_BYTES = 32
 JOB_BYTES = 32
 MAX_TEXT_BYTES = 4096
 MAX_RANKS = 1 << 24
+
+# Of an Introduction: memory, doorbell and pidfd of each rank; the kernel passes 253 descriptors with one message.
+DESCRIPTORS_EACH = 3
+MOST_INTRODUCED = 80
 
 # Roles of a connection, bound into the proof.
 ROLE_MEET = 1
@@ -120,7 +124,25 @@ class Post(NamedTuple):
     text: str
 
 
-AnyMessage = Union[Knock, Hello, Challenge, Proof, Offer, Seen, Address, Ready, Failed, Started, Post]
+class Introduction(NamedTuple):
+    """From the leader of a host: ranks there that the receiver shares memory with, as `<rank> <pid>` a line. Memory,
+    doorbell and pidfd of each travel with the frame.
+    """
+
+    text: str
+
+
+class Taken(NamedTuple):
+    """The sender has the descriptors of the last Introduction."""
+
+
+class Mingle(NamedTuple):
+    """From the leader of a host instead: the receiver shall connect with the other ranks there itself."""
+
+
+AnyMessage = Union[
+    Knock, Hello, Challenge, Proof, Offer, Seen, Address, Ready, Failed, Started, Post, Introduction, Taken, Mingle
+]
 
 
 class Form(NamedTuple):
@@ -144,6 +166,9 @@ FORMS: dict[type[AnyMessage], Form] = {
     Failed: Form(9, struct.Struct(">i"), text=True),
     Started: Form(10, struct.Struct(">")),
     Post: Form(11, struct.Struct(">"), text=True),
+    Introduction: Form(12, struct.Struct(">"), text=True),
+    Taken: Form(13, struct.Struct(">")),
+    Mingle: Form(14, struct.Struct(">")),
 }
 TYPE_OF_KIND: dict[int, type[AnyMessage]] = {form.kind: kind for kind, form in FORMS.items()}
 

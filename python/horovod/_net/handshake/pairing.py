@@ -5,7 +5,8 @@
     same host:   Offer + memfd + doorbell  <->  Offer ...;  each maps the other's memory and answers Seen(nonce)
     otherwise:   Offer  <->  Offer;  the lower rank sends its Address, the higher one opens a control and a data
                  connection
-    both:        Ready  <->  Ready;  once a rank is connected to everybody, or along a tree (`consent`)
+    introduced:  the leader of their host has given this rank the descriptors of the other one: nothing is said
+    all:         Ready  <->  Ready;  once a rank is connected to everybody, or along a tree (`consent`)
                  Started  <->  Started;  once its engine runs, likewise
 
 Used by members, which moves the messages. It checks and keeps; it owns no loop.
@@ -58,6 +59,8 @@ class Pair:
         rank: the other one.
         same_host: they are to share memory.
         across: they are on different hosts.
+        by_leader: the leader of their host is to introduce them to one another; they do not connect.
+        introduced: it has.
         meet: the authenticated connection of the two, once there is one: by TCP across hosts, else a Unix socket.
         offer: what the peer offered.
         seen: the peer has proven that it maps our memory.
@@ -72,6 +75,8 @@ class Pair:
     rank: int
     same_host: bool
     across: bool = False
+    by_leader: bool = False
+    introduced: bool = False
     meet: Optional[Link] = None
     offer: Optional[Offer] = None
     seen: bool = False
@@ -90,6 +95,8 @@ class Pair:
     @property
     def complete(self) -> bool:
         """True when the two ranks can work together."""
+        if self.introduced:
+            return True
         if self.offer is None:
             return False
         if self.same_host:
@@ -97,8 +104,15 @@ class Pair:
         return all(role in self.links for role in self.roles)
 
     @property
+    def met(self) -> bool:
+        """True when this rank would learn of the peer's end, or need not any more."""
+        return self.meet is not None or self.introduced or self.ready
+
+    @property
     def needs_socket(self) -> bool:
         """True when their Unix connection must outlive this: one of the two has no pidfd of the other."""
+        if self.introduced:
+            return False
         return self.same_host and (self.pidfd is None or self.offer is None or not self.offer.has_pidfd)
 
     def name(self) -> str:
@@ -153,6 +167,25 @@ class Pair:
             )
         memory.check_region(self.memory_fd, own.region_bytes, self.rank)
         return memory.read_nonce(self.memory_fd, self.rank)
+
+    def introduce(self, pid: int, descriptors: list[int], region_bytes: int) -> None:
+        """Keeps what the leader of the host has brought: memory, doorbell and pidfd. Owns them from now on.
+
+        Raises:
+            ConnectError: it was not expected, or the memory is not what it should be.
+        """
+        if not self.by_leader or self.introduced or self.meet is not None:
+            for fd in descriptors:
+                os.close(fd)
+            raise ConnectError(f"{self.name()} was introduced to this rank though that was not due.", [self.rank])
+        self.memory_fd, self.doorbell_fd, self.pidfd = descriptors
+        self.pid = pid
+        memory.check_region(self.memory_fd, region_bytes, self.rank)
+        self.introduced = True
+
+    def descriptors(self) -> list[int]:
+        """Memory, doorbell and pidfd of a peer that shares memory, to introduce it; they stay the pair's."""
+        return [self.memory_fd, self.doorbell_fd, ABSENT if self.pidfd is None else self.pidfd]
 
     def finish(self) -> Peer:
         """Hands over the descriptors that the engine needs. The Unix connection stays, to say whether engines start,

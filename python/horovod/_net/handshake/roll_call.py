@@ -11,6 +11,7 @@ import ipaddress
 import re
 import socket
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Optional
@@ -75,8 +76,7 @@ class World:
     parents: Optional[Sequence[int]] = None
 
     def neighbours(self, rank: int) -> list[int]:
-        """The ranks that this one is to be connected with, ascending: of its host, and all others or those of the
-        tree."""
+        """The ranks that this one is to know, ascending: of its host, and all others or those of the tree."""
         others = (other for other in range(len(self.host_of_rank)) if other != rank)
         parents = self.parents
         if parents is None:
@@ -95,6 +95,24 @@ class World:
         listener, self.listener = self.listener, None
         elsewhere = {r: (card.address, card.port) for r, card in enumerate(self.cards) if self.across(r, rank)}
         return Reach(listener, elsewhere)
+
+    def leader(self, rank: int) -> int:
+        """The lowest rank of this one's host."""
+        return self.host_of_rank.index(self.host_of_rank[rank])
+
+    @property
+    def introduces(self) -> bool:
+        """On some host a leader introduces its ranks to one another: more than two share memory there."""
+        return self.share and any(count > 2 for count in Counter(self.host_of_rank).values())
+
+    def above(self, rank: int) -> Optional[int]:
+        """The rank that this one tells when it has come so far; None for rank 0. Each is connected with it."""
+        leader = self.leader(rank)
+        if rank != leader:
+            return leader
+        if rank == 0:
+            return None
+        return self.parents[rank] if self.parents is not None else 0
 
     def across(self, a: int, b: int) -> bool:
         """The two ranks are on different hosts."""

@@ -1,0 +1,250 @@
+"""Tests of horovod._net.handshake.introductions: the ranks of a host come to know one another by its leader."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import select
+import threading
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from net_hosts import MakeHosts
+from net_ranks import REGION_BYTES, connect_all, connected, forked, in_threads, open_descriptors, placements
+
+from horovod._native import library
+from horovod._native.config import tree as core_tree
+from horovod._net.bootstrap import bootstrap
+from horovod._net.clusters.placement import Placement
+from horovod._net.failures import ConnectError, ProtocolError
+from horovod._net.handshake import introductions, links, members, messages, reception, visits
+from horovod._net.handshake.introductions import Known, lines_of, parse_lines
+from horovod._net.handshake.pairing import Pair
+from horovod._net.handshake.roll_call import World, one_host
+
+KNOWN = st.builds(Known, st.integers(0, messages.MAX_RANKS - 1), st.integers(0, (1 << 22)))
+
+
+def in_children(jobs: list[Placement], timeout_s: float = 60.0) -> list[int]:
+    """`bootstrap` in a process each; the status of every one."""
+    pids = [
+        forked(lambda p=p: bootstrap(p, epoch=0, region_bytes=REGION_BYTES, timeout_s=timeout_s) and None) for p in jobs
+    ]
+    return [os.waitpid(pid, 0)[1] for pid in pids]
+
+
+@given(st.lists(KNOWN, min_size=1, max_size=messages.MOST_INTRODUCED))
+def test_what_is_said_is_read(known: list[Known]) -> None:
+    text = lines_of(known)
+    assert parse_lines(text) == known
+    assert len(text) <= messages.MAX_TEXT_BYTES
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_an_introduction_or_a_protocol_error(text: str) -> None:
+    with contextlib.suppress(ProtocolError):
+        assert 0 < len(parse_lines(text)) <= messages.MOST_INTRODUCED
+
+
+def test_too_many_at_once_are_refused() -> None:
+    with pytest.raises(ProtocolError):
+        parse_lines(lines_of([Known(1, 1)] * (messages.MOST_INTRODUCED + 1)))
+
+
+def test_everybody_is_connected_with_the_one_it_tells() -> None:
+    numbers = [rank // 24 for rank in range(96)]
+    for parents in (None, core_tree(library.load(), numbers)):
+        world = World(numbers, [], parents=parents)
+        for rank in range(96):
+            above = world.above(rank)
+            assert above is None if rank == 0 else above in world.neighbours(rank) and above < rank
+            assert above is None or world.across(rank, above) or above == world.leader(rank)
+    assert one_host(3, share=True).introduces and not one_host(3, share=False).introduces
+    assert not one_host(2, share=True).introduces
+
+
+@pytest.mark.parametrize("size", [3, 4, 9])
+def test_a_host_needs_a_handshake_per_rank(
+    private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    admitted: list[int] = []
+    real = reception.Reception._admit
+
+    def counting(self: reception.Reception, visit: visits.Visit, key: bytes) -> None:
+        admitted.append(visit.rank)
+        real(self, visit, key)
+
+    monkeypatch.setattr(reception.Reception, "_admit", counting)
+    results = connected(placements(size))
+    assert len(admitted) == 2 * (size - 1)  # both ends
+    for rank, result in enumerate(results):
+        for peer in result.peers:
+            other = results[peer.rank]
+            assert os.fstat(peer.memory_fd).st_ino == os.fstat(other.memory_fd).st_ino
+            assert peer.memory_fd != other.memory_fd
+            os.pwrite(peer.memory_fd, bytes([rank]), 4096 + rank)
+            os.write(peer.doorbell_fd, (1).to_bytes(8, "little"))
+        assert os.pread(result.memory_fd, 64, 0) == bytes(64)
+    for rank, result in enumerate(results):
+        told = os.pread(result.memory_fd, size, 4096)
+        assert told == bytes(0 if other == rank else other for other in range(size))
+        assert int.from_bytes(os.read(result.doorbell_fd, 8), "little") == size - 1
+        result.close()
+    assert os.listdir(private_base) == []
+
+
+def test_the_end_of_an_introduced_process_is_seen(private_base: pathlib.Path) -> None:
+    jobs = placements(3)
+    go, told = os.pipe()
+
+    def child() -> None:
+        bootstrap(jobs[2], epoch=0, region_bytes=REGION_BYTES, timeout_s=20)
+        os.close(told)
+        os.read(go, 1)
+
+    pid = forked(child)
+    os.close(go)
+    results: Any = in_threads(
+        [lambda p=p: bootstrap(p, epoch=0, region_bytes=REGION_BYTES, timeout_s=20) for p in jobs[:2]]
+    )
+    peer = results[1].peers[1]
+    assert peer.rank == 2 and peer.pid == pid
+    assert select.select([peer.liveness_fd], [], [], 0)[0] == []
+    os.close(told)
+    assert select.select([peer.liveness_fd], [], [], 10)[0] == [peer.liveness_fd]
+    os.waitpid(pid, 0)
+    for result in results:
+        result.close()
+
+
+@pytest.mark.parametrize("blind", [0, 2])
+def test_where_an_end_cannot_be_seen_by_a_pidfd_ranks_connect_themselves(
+    private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch, blind: int
+) -> None:
+    real = links.Link.peer_pidfd
+    me = threading.local()
+    monkeypatch.setattr(links.Link, "peer_pidfd", lambda self: None if me.rank == blind else real(self))
+
+    def run(place: Placement) -> Any:
+        me.rank = place.rank
+        return bootstrap(place, epoch=0, region_bytes=REGION_BYTES, timeout_s=20)
+
+    before = open_descriptors()
+    results = in_threads([lambda p=p: run(p) for p in placements(4)])
+    assert not [result for result in results if isinstance(result, Exception)], results
+    new = open_descriptors() - before
+    assert len(new) == sum(len(result.descriptors()) for result in results) + len(results)  # and the claims
+    for rank, result in enumerate(results):
+        for peer in result.peers:
+            link = os.readlink(f"/proc/self/fd/{peer.liveness_fd}")
+            assert ("socket:" in link) == (blind in (rank, peer.rank))
+        result.close()
+    assert os.listdir(private_base) == []
+
+
+def test_forty_ranks_connect_by_few_descriptors_at_a_time(
+    private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(introductions, "MOST_INTRODUCED", 16)
+    most = [0]
+    real = introductions.Introductions._send_more
+
+    def watched(self: introductions.Introductions) -> None:
+        real(self)
+        most[0] = max(most[0], sum(self._under_way.values()))
+
+    monkeypatch.setattr(introductions.Introductions, "_send_more", watched)
+    results = connected(placements(40))
+    assert 0 < most[0] <= introductions._MOST_UNDER_WAY
+    for rank, result in enumerate(results):
+        assert [peer.rank for peer in result.peers] == [other for other in range(40) if other != rank]
+        assert all(peer.memory_fd >= 0 and peer.liveness_fd >= 0 for peer in result.peers)
+        result.close()
+    assert os.listdir(private_base) == []
+
+
+def test_a_leader_that_dies_between_two_introductions_is_named_by_all(private_base: pathlib.Path) -> None:
+    jobs = placements(4)
+
+    def dying() -> None:
+        real = members.Members.send
+
+        def send(self: Any, pair: Pair, message: Any, descriptors: Any = ()) -> None:
+            real(self, pair, message, descriptors)
+            if isinstance(message, messages.Introduction):
+                os._exit(7)
+
+        members.Members.send = send  # type: ignore[method-assign]
+        bootstrap(jobs[0], epoch=0, region_bytes=REGION_BYTES, timeout_s=60)
+
+    before = open_descriptors()
+    pid = forked(dying)
+    started = time.monotonic()
+    results = connect_all(jobs[1:], timeout_s=60.0)
+    assert os.waitpid(pid, 0)[1] >> 8 == 7
+    for result in results:
+        assert isinstance(result, ConnectError) and result.ranks == (0,), result
+        assert f"Rank 0 (pid {pid}) died" in str(result)
+    assert time.monotonic() - started < 30
+    assert len(open_descriptors() - before) == len(results)  # their claims
+    assert os.listdir(private_base) == []
+
+
+def test_a_rank_that_dies_before_its_introduction_is_named_by_all(private_base: pathlib.Path) -> None:
+    jobs = placements(4)
+
+    def dying() -> None:
+        introductions.Introductions._take = lambda *_: os._exit(7)  # type: ignore[method-assign]
+        bootstrap(jobs[2], epoch=0, region_bytes=REGION_BYTES, timeout_s=60)
+
+    pid = forked(dying)
+    results = connect_all([jobs[0], jobs[1], jobs[3]], timeout_s=60.0)
+    assert os.waitpid(pid, 0)[1] >> 8 == 7
+    for result in results:
+        assert isinstance(result, ConnectError) and result.ranks == (2,), result
+    assert os.listdir(private_base) == []
+
+
+@pytest.mark.parametrize(
+    "message", [messages.Taken(), messages.Mingle(), messages.Introduction("1 7"), messages.Introduction("?")]
+)
+def test_only_a_leader_introduces_and_only_when_it_is_due(message: Any) -> None:
+    pairs = {0: Pair(0, True), 1: Pair(1, True), 3: Pair(3, True, by_leader=True)}
+    said: list[Any] = []
+
+    class Taking:
+        def take_descriptors(self, pair: Pair, n: int) -> list[int]:
+            return [os.open("/dev/null", os.O_RDONLY) for _ in range(n)]
+
+        def send(self, pair: Pair, message: Any, descriptors: Any = ()) -> None:
+            said.append(message)
+
+    table: Any = Taking()
+    mine = introductions.Introductions(2, 0, pairs, table, REGION_BYTES, lambda rank: None)
+    before = open_descriptors()
+    with pytest.raises(ProtocolError):
+        mine.hear(pairs[1], message)
+    if not isinstance(message, messages.Mingle):
+        with pytest.raises((ProtocolError, ConnectError)):
+            mine.hear(pairs[0], message)  # rank 1 is connected with this one, and needs none
+    assert said == [] and open_descriptors() == before
+
+
+def test_two_hosts_of_several_ranks(hosts: MakeHosts) -> None:
+    for counts in ((3, 4), (1, 5, 3)):
+        numbers = [host for host, count in enumerate(counts) for _ in range(count)]
+        results = connected(hosts(counts).placements)
+        for rank, result in enumerate(results):
+            for peer in result.peers:
+                assert (peer.memory_fd >= 0) == peer.same_host == (numbers[peer.rank] == numbers[rank])
+                assert (peer.control_fd >= 0) == (peer.data_fd >= 0) == (not peer.same_host)
+            result.close()
+
+
+def test_children_of_their_own_connect_64_at_once(private_base: pathlib.Path) -> None:
+    assert set(in_children(placements(64))) == {0}
+    assert os.listdir(private_base) == []
