@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -41,9 +42,13 @@ def main(words: Sequence[str]) -> int:
         print(f"results_page.py: {asked.report} holds nothing to draw.", file=sys.stderr)
         return 1
     _draw(pictures, asked.output)
-    (asked.output / "README.md").write_text(page(report, pictures))
+    (asked.output / "README.md").write_text(page(report, pictures, _way_to_docs(asked.output)))
     print(f"{asked.output / 'README.md'}: {len(pictures)} pictures")
     return 0
+
+
+def _way_to_docs(output: Path) -> str:
+    return os.path.relpath(ROOT / "docs", output) if output.resolve().is_relative_to(ROOT / "docs") else ".."
 
 
 def pictures_of(report: dict[str, Any], cells: Optional[list[dict[str, Any]]]) -> list[Picture]:

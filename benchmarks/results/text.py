@@ -27,8 +27,8 @@ class Picture:
         return [f"![{self.figure.title}]({self.name})", "", *_numbers(self.figure), ""]
 
 
-def page(report: dict[str, Any], pictures: Sequence[Picture]) -> str:
-    """The whole page."""
+def page(report: dict[str, Any], pictures: Sequence[Picture], docs: str = "..") -> str:
+    """The whole page. `docs`: the way from its folder to that of the documents."""
     curves = [picture for picture in pictures if isinstance(picture.figure, Curves)]
     bars = [picture for picture in pictures if isinstance(picture.figure, Bars)]
     slower = [f"- {one}" for one in all_shares(report) if one.slower] or ["None."]
@@ -36,8 +36,8 @@ def page(report: dict[str, Any], pictures: Sequence[Picture]) -> str:
         "# Results",
         "",
         f"Measured on {report['date']} at revision {report['revision']} by `make bench` or `make bench-full`, drawn by "
-        "`make bench-page`; [benchmarks](../benchmarks.md) says how it is measured. Only figures of one run can be "
-        "compared with each other.",
+        f"`make bench-page`; [benchmarks]({docs}/benchmarks.md) says how it is measured. Only figures of one run can "
+        "be compared with each other.",
         "",
         *[f"- {line}" for line in (*report["machine"], *report["setting"])],
         "",
