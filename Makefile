@@ -30,8 +30,9 @@ PYTHON ?= python3
 VENV   := $(CURDIR)/.venv
 BIN    := $(VENV)/bin
 JOBS   ?= $(shell nproc)
+# A file of tests runs in one process. Most wait more than they compute, so files run side by side.
+PYTEST := python -m pytest -q -n $(JOBS) --dist loadfile
 export PATH := $(BIN):$(PATH)
-export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: demo test test-all test-slow test-long test-tensorflows check bench bench-full bench-page docs build dev clean tidy native-test native-sanitizers asan-build asan-test tsan-build native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
 
@@ -100,7 +101,7 @@ check: dev
 # Installing waits for the network, compiling for nothing: side by side.
 test:
 	$(MAKE) --no-print-directory -j2 native-test frameworks check
-	python -m pytest -q -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: tidy wheel-test test-slow
 	$(MAKE) native-sanitizers
@@ -109,11 +110,11 @@ test-all: tidy wheel-test test-slow
 # What fails is run once more and named: these suites kill, stop and time processes on machines with two cores. A test
 # that fails and then passes is a defect all the same, to be looked into.
 test-slow: build frameworks launchers
-	python -m pytest -q -m "slow and not exhaustive" || { echo "FAILED ONCE: the tests named above. Once more:"; \
+	$(PYTEST) -m "slow and not exhaustive" || { echo "FAILED ONCE: the tests named above. Once more:"; \
 	  python -m pytest -v -m "slow and not exhaustive" --last-failed --last-failed-no-failures none; }
 
 test-long: build frameworks launchers
-	python -m pytest -q -m slow
+	$(PYTEST) -m slow
 
 tidy: $(VENV)/.tools
 	cmake -S . -B build/tidy -G Ninja -DHVD_UNITY=OFF -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DPython3_EXECUTABLE=$(BIN)/python >/dev/null
