@@ -20,11 +20,12 @@ from horovod._native import library
 from horovod._native.config import tree as core_tree
 from horovod._net.bootstrap import bootstrap
 from horovod._net.clusters.placement import Placement
-from horovod._net.failures import ConnectError, ProtocolError
+from horovod._net.failures import ConnectError, ProtocolError, StartTimeoutError
 from horovod._net.handshake import introductions, links, members, messages, reception, visits
 from horovod._net.handshake.introductions import Known, lines_of, parse_lines
 from horovod._net.handshake.pairing import Pair
 from horovod._net.handshake.roll_call import World, one_host
+from horovod._net.meeting import directory, places
 
 KNOWN = st.builds(Known, st.integers(0, messages.MAX_RANKS - 1), st.integers(0, (1 << 22)))
 
@@ -248,3 +249,24 @@ def test_two_hosts_of_several_ranks(hosts: MakeHosts) -> None:
 def test_children_of_their_own_connect_64_at_once(private_base: pathlib.Path) -> None:
     assert set(in_children(placements(64))) == {0}
     assert os.listdir(private_base) == []
+
+
+def test_a_rank_that_came_and_does_not_go_on_is_told_from_those_that_never_came(private_base: pathlib.Path) -> None:
+    jobs = placements(4)
+    stuck = directory.Meeting(jobs[3], 0, places.choose_base("0"), own_base=True)
+    stuck.join(time.monotonic() + 5)  # nobody serves its socket
+    try:
+        results = connect_all(jobs[:3], timeout_s=0.5)
+        first = next(r for r in results if isinstance(r, StartTimeoutError))
+        assert 3 in first.ranks
+        for result in results[1:]:
+            if isinstance(result, StartTimeoutError):
+                assert "came to the meeting of this host and were not introduced" in str(result)
+    finally:
+        stuck.leave(time.monotonic() + 5)
+
+
+def test_an_absent_leader_is_named(private_base: pathlib.Path) -> None:
+    results = connect_all(placements(4)[1:], timeout_s=0.5)
+    assert any(isinstance(r, StartTimeoutError) and r.ranks == (0,) for r in results), results
+    assert all("Rank 0 of 4 did not connect" in str(result) for result in results), results

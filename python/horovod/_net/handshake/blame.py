@@ -111,14 +111,18 @@ class Blame:
 
     def too_late(self, timeout_s: float) -> StartTimeoutError:
         """The error when the start timeout has passed: names the ranks that are missing, or have not finished."""
-        size = self._placement.size
+        own, size = self._placement.rank, self._placement.size
         missing = self._unmet()
         absent = [r for r in missing if not self._pairs[r].by_leader or not self._meeting.claim_is_live(r)]
         missing = absent or missing  # who is there and waits for an introduction, as this rank does, is not to blame
-        if missing:
-            names = ", ".join(map(str, missing))
-            plural = "s" if len(missing) > 1 else ""
-            fact = f"Rank{plural} {names} of {size} did not connect to rank {self._placement.rank}"
+        names = f"Rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {size}"
+        if absent:
+            fact = f"{names} did not connect to rank {own}"
+        elif missing:
+            fact = (
+                f"{names} came to the meeting of this host and were not introduced to rank {own}: one of them, or the "
+                "lowest rank of the host, which introduces them, did not go on"
+            )
         else:
             met = [(rank, pair) for rank, pair in self._pairs.items() if not pair.introduced]
             missing = [rank for rank, pair in met if not pair.ready] or [rank for rank, pair in met if not pair.started]
