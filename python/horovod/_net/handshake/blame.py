@@ -109,11 +109,14 @@ class Blame:
         if told is not None:
             raise told
 
-    def too_late(self, timeout_s: float) -> StartTimeoutError:
+    def too_late(self, timeout_s: float) -> ConnectError:
         """The error when the start timeout has passed: names the ranks that are missing, or have not finished."""
         own, size = self._placement.rank, self._placement.size
         missing = self._unmet()
         absent = [r for r in missing if not self._pairs[r].by_leader or not self._meeting.claim_is_live(r)]
+        told = self._deaths.told() if any(self._pairs[rank].by_leader for rank in missing) else None
+        if told is not None:
+            return told  # by a rank that has left since, and may look as if it had never come
         missing = absent or missing  # who is there and waits for an introduction, as this rank does, is not to blame
         names = f"Rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {size}"
         if absent:
