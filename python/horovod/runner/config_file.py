@@ -7,11 +7,11 @@ the key that was probably meant: files that were written for other versions have
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import SETTINGS, Setting, suggestion
+from horovod.runner import named_files
 
 _MAX_BYTES: Final = 1 << 16  # that is 65 times all keys with their values
 _BY_PATH: Final[dict[str, Setting]] = {setting.yaml: setting for setting in SETTINGS if setting.yaml}
@@ -37,8 +37,7 @@ def read(path: str) -> Contents:
         InvalidArgumentError: the file cannot be read, is not YAML, or has a value that its setting cannot take.
     """
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(_MAX_BYTES + 1)
+        data = named_files.read(path, _MAX_BYTES)
     except OSError as error:
         raise InvalidArgumentError(f"--config-file {path} cannot be read: {error.strerror}.") from error
     if len(data) > _MAX_BYTES:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Optional
 
 from horovod._core.errors import InvalidArgumentError
+from horovod.runner import named_files
 
 # Not "-" first: a program that is called with the name would take it for an option.
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -77,8 +78,7 @@ def read_hostfile(path: str) -> list[Host]:
         InvalidArgumentError: it cannot be read, is no text, or a line is wrong.
     """
     try:
-        with open(path, "rb") as file:
-            data = file.read(_MAX_FILE_BYTES + 1)
+        data = named_files.read(path, _MAX_FILE_BYTES)
         text = data.decode("utf-8")
     except OSError as error:
         raise InvalidArgumentError(f"The hostfile {path} cannot be read: {error.strerror}.") from error

@@ -306,6 +306,17 @@ def _cross(numbers: Numbers, launcher: str) -> Optional[tuple[int, int]]:
     return numbers.rank // numbers.local_size, numbers.size // numbers.local_size
 
 
+def _refuse_size_without_rank(env: Environment) -> None:
+    size = env.get("HOROVOD_SIZE", "").strip()
+    if size not in ("", "1"):
+        raise PlacementError(
+            f"HOROVOD_SIZE={size} is set, but HOROVOD_RANK is not, nor is any rank variable of another launcher: which "
+            "of the ranks this process is cannot be told, and alone it would train on its own. Start it with "
+            "horovodrun, mpirun, srun or torchrun; set HOROVOD_RANK, HOROVOD_LOCAL_RANK and HOROVOD_LOCAL_SIZE too; or "
+            "unset HOROVOD_SIZE to run a single process."
+        )
+
+
 def detect_placement(env: Optional[MutableMapping[str, str]] = None) -> Placement:
     """Finds out from the launcher's variables which rank this process is.
 
@@ -316,13 +327,15 @@ def detect_placement(env: Optional[MutableMapping[str, str]] = None) -> Placemen
         The placement; size 1 when no launcher is recognised.
 
     Raises:
-        PlacementError: variables of a launcher are there but missing, malformed or contradictory.
+        PlacementError: variables of a launcher are there but missing, malformed or contradictory; or a size is told,
+            and no rank.
     """
     env = os.environ if env is None else env
     secret = _take_secret(env)
     launcher = next((launcher for launcher in LAUNCHERS if launcher.present(env)), None)
     host = env.get("HOROVOD_HOSTNAME") or identity.hostname()
     if launcher is None:
+        _refuse_size_without_rank(env)
         return Placement(0, 1, 0, 1, 0, 1, "single process", f"single process/{os.getpid()}", host)
     numbers = launcher.numbers(env, launcher.name)
     directory = env.get(DIRECTORY_VARIABLE) or None

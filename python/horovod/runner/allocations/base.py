@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Callable, Final, NamedTuple
 
 from horovod._core.errors import InvalidArgumentError
+from horovod.runner import named_files
 from horovod.runner.answers import MAX_BYTES, answer_of, text_of
 from horovod.runner.hosts import Host, host_name
 
@@ -107,8 +108,7 @@ def read_file(path: str) -> str:
         InvalidArgumentError: it cannot be read, is too large, or is no text.
     """
     try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        data = named_files.read(path, MAX_BYTES)
     except OSError as error:
         raise InvalidArgumentError(
             f"The scheduler's list of hosts {path} cannot be read: {error.strerror}. Name the hosts yourself with -H."

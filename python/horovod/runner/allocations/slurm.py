@@ -49,7 +49,10 @@ def read(environ: Environment, sources: Sources) -> Allocation:
             f"{_TASKS} has numbers for {len(counts)} nodes, but {_HOSTS} names {len(names)}: in a step, srun tells the "
             "tasks of this step alone. Start horovodrun from the batch script or from salloc, or name hosts with -H."
         )
-    hosts = checked(dict(zip(names, counts)), f"{_HOSTS} with {_TASKS}")
+    slots: dict[str, int] = {}
+    for name, count in zip(names, counts):
+        slots[name] = slots.get(name, 0) + count
+    hosts = checked(slots, f"{_HOSTS} with {_TASKS}")
     return Allocation("Slurm", environ["SLURM_JOB_ID"], hosts, f"{_HOSTS} and {_TASKS}")
 
 

@@ -17,7 +17,7 @@ from horovod.runner import hosts
 from horovod.runner.doctor.examination import child
 from horovod.runner.doctor.findings import ABSENT, FACT, FAULT, WORKS, Finding
 from horovod.runner.launchers.places import is_local
-from horovod.runner.remote import ssh_command
+from horovod.runner.remote import host_keys, ssh_command
 from horovod.runner.remote.diagnosis import Facts
 
 _UNKNOWN_SPEED: Final = ("", "-1")
@@ -76,6 +76,8 @@ def ssh(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
         found.append(Finding("agent", FACT if agent else ABSENT, told))
     else:
         found.append(Finding("replaced by", FACT, f"{shell.words[0]} ({ssh_command.RSH_AGENT})"))
+    relaxed = host_keys.warnings(environ, (ssh_command.RSH_AGENT, ssh_command.RSH_ARGS))
+    found += [Finding("host keys", FACT, text) for text in relaxed]
     if not others:
         return [*found, Finding("other hosts", ABSENT, "none was named; name them to have them tried: -H server1:2")]
     with ThreadPoolExecutor(min(_SIDE_BY_SIDE, len(others))) as pool:

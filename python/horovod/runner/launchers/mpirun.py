@@ -24,6 +24,7 @@ from horovod.runner.launchers.destinations import make_timeline_directory
 from horovod.runner.launchers.places import is_local, with_one_name_here
 from horovod.runner.limits import why_without_proc
 from horovod.runner.mpi import kinds, limits, lines, parcels
+from horovod.runner.remote import host_keys
 from horovod.runner.remote.host_variables import travelling
 
 _HOST_FILE: Final = "hosts"
@@ -48,7 +49,11 @@ class MpirunLauncher(Launcher):
         mpi = _find(job).mpi
         limits.refuse_unmet(job.settings, mpi)
         limits.refuse_addresses(_hosts(job))
-        return limits.remarks(mpi)
+        found = limits.remarks(mpi)
+        if any(not is_local(host.hostname) for host in _hosts(job)):
+            given = {**job.environ, "--mpi-args": job.settings.mpi_args or ""}
+            found += host_keys.warnings(given, ("--mpi-args", *host_keys.OF_MPI))
+        return found
 
     def stations(self, job: Job) -> list[Station]:
         found = _find(job)

@@ -27,7 +27,7 @@ from horovod.runner.launchers.base import Launcher, Outcome, Station, Surroundin
 from horovod.runner.launchers.destinations import output_directory, rank_streams
 from horovod.runner.launchers.places import is_local, rank_environ, with_one_name_here
 from horovod.runner.limits import allowed_descriptors
-from horovod.runner.remote import addresses, ssh_command
+from horovod.runner.remote import addresses, host_keys, ssh_command
 from horovod.runner.remote.fleet import BoardArrivals, Fleet
 from horovod.runner.remote.gathering import Gathering
 from horovod.runner.remote.host_variables import travelling
@@ -61,7 +61,7 @@ class SshLauncher(Launcher):
                 "--stdin-rank works when all ranks are on this machine: nothing carries what you type to other hosts. "
                 "Debug there with one that listens on a port, such as debugpy."
             )
-        return []
+        return host_keys.warnings(job.environ, (ssh_command.RSH_AGENT, ssh_command.RSH_ARGS))
 
     def stations(self, job: Job) -> list[Station]:
         ways = _ways(job._replace(slots=with_one_name_here(job.slots)))

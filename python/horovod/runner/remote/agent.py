@@ -130,6 +130,8 @@ class Agent:
         self._channel.tick()
         if self._processes is not None:
             self._processes.beat()
+        if self._board is not None:
+            self._board.look_again()
         self._hold()
 
     def _hold(self) -> None:

@@ -8,6 +8,7 @@ those who were there before.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -26,6 +27,7 @@ _READ_BYTES: Final = 1 << 16
 _WRITE_BYTES: Final = 1 << 16
 _CLIENTS_PER_RANK: Final = 8
 _OTHER_CLIENTS: Final = 64
+_NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 _log: Final = logging.getLogger("horovod.runner")
 
@@ -55,6 +57,7 @@ class Board:
         self.seen = seen
         self.standing = Standing()
         self._clients: set[_Client] = set()
+        self._resting = self._told_full = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             # By the directory's descriptor: a path may be longer than an address of a socket can be.
@@ -82,6 +85,12 @@ class Board:
         """This client has closed itself."""
         self._clients.discard(client)
 
+    def look_again(self) -> None:
+        """Once a second: lets clients in again, if there was no room for another one."""
+        if self._resting:
+            self._resting = False
+            self._loop.watch(self._socket.fileno(), self._accept)
+
     def close(self) -> None:
         """Ends all connections; the socket's name goes with the directory."""
         self._loop.watch(self._socket.fileno(), None)
@@ -89,11 +98,21 @@ class Board:
         for client in list(self._clients):
             client.close()
 
+    def _rest(self, error: OSError) -> None:
+        # Who waits in the socket's queue would wake the loop all the time.
+        self._resting = True
+        self._loop.watch(self._socket.fileno(), None)
+        if not self._told_full:
+            self._told_full = True
+            _log.warning("No rank can be let in to the job's board: %s. Tried again every second.", error.strerror)
+
     def _accept(self) -> None:
         try:
             connection, _ = self._socket.accept()
-        except OSError:
-            return  # it has left already, or there is no descriptor for it now
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                self._rest(error)
+            return  # else it has left already
         pid, uid = peer_credentials(connection)
         if uid != os.getuid() or len(self._clients) >= self._most_clients:
             connection.close()
