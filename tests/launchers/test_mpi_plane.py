@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -78,6 +79,17 @@ def test_where_nothing_is_said_the_log_says_who_moves_tensors_and_why(place: Pla
     ended = job.end()
     assert ended.code == 0, str(ended)
     assert ended.output.count("our own shared memory and connections move the tensors: the faster") == 1, str(ended)
+
+
+def test_the_level_info_is_enough_to_hear_who_moves_tensors(place: Place, run_mpich: Run) -> None:
+    job = job_of(run_mpich.starter, place)
+    program = "import horovod.numpy as hvd; hvd.init(); hvd.barrier()"
+    words = ["--mpi", "-np", "2", "--log-level", "info", sys.executable, "-c", program]
+    job.start([sys.executable, "-m", "horovod.runner", *words])
+    ended = job.end()
+    assert ended.code == 0, str(ended)
+    told = ",[0-9]{3} \\[rank 0\\] our own shared memory and connections move the tensors: the faster"
+    assert len(re.findall(told, ended.output)) == 1, str(ended)
 
 
 def test_one_thread_at_a_time_is_enough(run: Run) -> None:

@@ -12,11 +12,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from horovod._core.settings import Settings
+from horovod._core.settings import PYTHON_LEVELS, Settings
 from horovod.runner.job import Job
 from horovod.runner.report import Exit
 
-_LEVELS: Final = {"trace": 5, "debug": 10, "info": 20, "warning": 30, "error": 40, "fatal": 50}
 _log: Final = logging.getLogger("horovod.runner")
 
 
@@ -60,7 +59,7 @@ def of_ends(exits: Sequence[Exit]) -> None:
 
 
 def _level(settings: Settings) -> int:
-    level = _LEVELS[settings.log_level]
+    level = PYTHON_LEVELS[settings.log_level]
     return min(level, logging.INFO) if settings.verbose else level
 
 

@@ -102,6 +102,7 @@ def test_pmi_without_local_rank_is_left_to_srun() -> None:
         ({"HOROVOD_SIZE": "0"}, "HOROVOD_SIZE must be a whole number from 1"),
         ({"HOROVOD_SIZE": "99999999999999"}, "HOROVOD_SIZE must be"),
         ({"HOROVOD_SIZE": None}, "HOROVOD_SIZE is not set"),
+        ({"HOROVOD_RANK": None}, "HOROVOD_SIZE=4 is set, but HOROVOD_RANK is not, nor is any rank variable"),
         ({"HOROVOD_LOCAL_RANK": None}, "HOROVOD_LOCAL_RANK is not set"),
         ({"HOROVOD_LOCAL_RANK": "4"}, "local_rank 4 does not fit local_size 4"),
         ({"HOROVOD_LOCAL_SIZE": "8"}, "8"),
@@ -112,6 +113,11 @@ def test_contradictions_are_refused(change: dict[str, str | None], message: str)
     env = {name: value for name, value in {**HOROVODRUN, **change}.items() if value is not None}
     with pytest.raises(PlacementError, match=message):
         detect_placement(env)
+
+
+def test_a_size_of_one_needs_no_rank() -> None:
+    assert detect_placement({"HOROVOD_SIZE": " 1 "}).size == 1
+    assert detect_placement({"HOROVOD_SIZE": ""}).size == 1
 
 
 def test_whatever_strip_takes_off_a_number_int_need_not() -> None:

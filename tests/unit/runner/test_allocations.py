@@ -153,6 +153,11 @@ def test_an_allocation_of_slurm_that_cannot_be_taken(environ: dict[str, str], me
     assert places("-np 1 -H localhost:2 x", {**SLURM, **environ}) == ["localhost"]
 
 
+def test_a_name_that_stands_twice_in_slurms_list_keeps_all_its_slots() -> None:
+    doubled = {**SLURM, "SLURM_JOB_NODELIST": "n1,n2,n1", "SLURM_TASKS_PER_NODE": "2,3,4"}
+    assert hosts(doubled) == ["n1:6", "n2:3"]
+
+
 def test_slurm_without_a_number_of_tasks() -> None:
     with pytest.raises(InvalidArgumentError, match="SLURM_TASKS_PER_NODE is not, so the slots are not known"):
         allocation({name: text for name, text in SLURM.items() if "TASKS" not in name}, NO_SOURCES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import socket
 import stat
 import time
@@ -243,6 +244,34 @@ def test_more_clients_than_there_is_room_for_are_sent_away(tmp_path: Path) -> No
     assert [client.heard() for client in clients].count(["end"]) == 8
     clients[0].post("a=1")
     assert clients[1].heard() == ["a=1"]
+
+
+def test_without_a_descriptor_nobody_is_let_in_and_the_loop_sleeps(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    there = place.ready()
+    waits = [place.client(), place.client()]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+    try:
+        began_s = time.monotonic()
+        for _ in range(5):
+            place.loop.turn(0.1)
+        slept_s = time.monotonic() - began_s
+        there.post("a=1")
+        assert there.heard() == ["a=1"], "who is there goes on"
+        place.boards[0].look_again()
+        place.turn()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert slept_s > 0.35, "who waits to be let in keeps waking the loop"
+    assert len([record for record in caplog.records if "Too many open files" in record.message]) == 1
+    place.turn()
+    assert place.visits == [(os.getpid(), True)], "not before the next look"
+    place.boards[0].look_again()
+    assert [client.heard() for client in waits] == [["a=1", "Ready"]] * 2
 
 
 def test_visits_are_told(place: Place) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 
 import pytest
@@ -11,7 +12,7 @@ from horovod.runner.hosts import Host, assign
 from horovod.runner.job import effective_settings, make_job
 from horovod.runner.launchers import places
 from horovod.runner.launchers.choose import choose
-from horovod.runner.remote import addresses, diagnosis, host_variables, ssh_command
+from horovod.runner.remote import addresses, diagnosis, host_keys, host_variables, ssh_command
 
 
 def test_ssh_asks_nothing_and_is_told_port_and_key() -> None:
@@ -53,6 +54,39 @@ def test_ssh_gets_the_options_of_the_mpi_operator() -> None:
 def test_a_quotation_that_does_not_end_is_a_clear_error(name: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"{name} cannot be cut into words: No closing quotation"):
         ssh_command.shell({name: "ssh 'x"}, None, None, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("-o StrictHostKeyChecking=no", ["StrictHostKeyChecking=no"]),
+        ("-q -oStrictHostKeyChecking=accept-new -p 22", ["StrictHostKeyChecking=accept-new"]),
+        ("-o 'stricthostkeychecking OFF'", ["StrictHostKeyChecking=OFF"]),
+        (
+            "-o UserKnownHostsFile=/dev/null -o StrictHostKeyChecking=no",
+            ["UserKnownHostsFile=/dev/null", "StrictHostKeyChecking=no"],
+        ),
+        ("sshpass -e ssh -o StrictHostKeyChecking=false", ["StrictHostKeyChecking=false"]),
+        ("-o NoHostAuthenticationForLocalhost=yes", ["NoHostAuthenticationForLocalhost=yes"]),
+        ("-o StrictHostKeyChecking=yes -o StrictHostKeyChecking=no", []),  # ssh takes the first
+        ("-o UserKnownHostsFile=/home/me/hosts -o ConnectionAttempts=10 -o CheckHostIP=no", []),
+        ("", []),
+    ],
+)
+def test_options_by_which_ssh_takes_any_host_s_word(words: str, found: list[str]) -> None:
+    assert host_keys.relaxed(words) == found
+
+
+@pytest.mark.parametrize("name", [ssh_command.RSH_AGENT, ssh_command.RSH_ARGS])
+def test_a_relaxed_check_of_host_keys_is_warned_of(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    program = {ssh_command.RSH_AGENT: "ssh -o StrictHostKeyChecking=no", ssh_command.RSH_ARGS: "-oStrictHostKeyChecking=no"}
+    environ = {"PATH": os.environ["PATH"], name: program[name]}
+    if ssh_command.missing(environ):
+        pytest.skip("there is no ssh")
+    effective = effective_settings({"num_proc": 2, "hosts": "host1:1,host2:1"}, "flag", environ)
+    choose(make_job(effective, ["true"], environ, "/"))
+    (warning,) = (record.message for record in caplog.records if "known_hosts" in record.message)
+    assert warning.startswith(f"{name} has StrictHostKeyChecking=no: ssh then takes whoever answers")
 
 
 @pytest.mark.parametrize(("patience_s", "told"), [(0.2, "1"), (30.9, "30"), (1e308, "86400")])

@@ -18,7 +18,7 @@ from horovod._core.errors import (
     ResourceError,
     error_from_status,
 )
-from horovod._core.life import connecting, introducing, membership, session
+from horovod._core.life import connecting, introducing, logs, membership, session
 from horovod._core.life.engine_port import OP_NAMES
 from horovod._core.life.seal import Seal
 from horovod._core.settings import Settings
@@ -57,6 +57,7 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
     try:
         interfaces = tuple(settings.gloo_iface or ())
         placement = dataclasses.replace(membership.placed(detect_placement()), interfaces=interfaces)
+        logs.follow(settings, placement.rank)
         # Before the ranks have met through MPI, how many hosts there are is a guess.
         hosts = None if placement.lacks_a_place_to_meet else settings.expected_hosts
         refuse_other_job(placement, settings.expected_size, hosts)

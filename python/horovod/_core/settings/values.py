@@ -23,6 +23,7 @@ __all__ = [
     "Flag",
     "IDENTITY_VARIABLES",
     "NOTICED_VARIABLE",
+    "PYTHON_LEVELS",
     "SETTINGS",
     "Setting",
     "Settings",
@@ -58,6 +59,9 @@ _OTHER_VARIABLES: Final[tuple[str, ...]] = (
 _OTHER_PREFIXES: Final[tuple[str, ...]] = (
     "HOROVOD_WITH_", "HOROVOD_WITHOUT_", "HOROVOD_GPU_", "HOROVOD_BUILD_", "HOROVOD_TEST_",
 )  # fmt: skip
+
+# What Python's logging calls the levels of `log_level`, which knows none below "debug".
+PYTHON_LEVELS: Final = {"trace": 5, "debug": 10, "info": 20, "warning": 30, "error": 40, "fatal": 50}
 
 # Set by our launcher for the ranks after it has said what there is to say about the settings, so that it is said once
 # per job.
