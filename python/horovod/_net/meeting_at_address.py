@@ -17,15 +17,19 @@ from horovod._net.clusters.placement import Placement
 from horovod._net.failures import ConnectError, NetError, PlacementError, StartTimeoutError
 from horovod._net.handshake.board_call import call
 from horovod._net.handshake.board_link import BoardLink
-from horovod._net.handshake.kept_board import KeptBoard, credentials_of
+from horovod._net.handshake.kept_board import DOUBT_PREFIX, KeptBoard, credentials_of
 from horovod._net.handshake.roll_call import listen
+from horovod._net.meeting import long_list
 from horovod._net.meeting.deaths import ENDED_PREFIX
 
 _TOKEN_BYTES: Final = 16
+# What stands on the board. The facts of all come back from rank 0 as one list: R entries for one reader and a few for
+# all, instead of R for each of R.
 _TOKEN: Final = "introduction.token"
-_FACTS: Final = "introduction.facts."
+_HERE: Final = "introduction.here."
+_LIST: Final = "introduction.list"
+_FACTS: Final = "only.{}.introduction.facts."  # the first number is of the rank that keeps the board
 _LOOK_S: Final = 1.0
-
 
 class Told(NamedTuple):
     """What the ranks have told one another.
@@ -56,21 +60,27 @@ def gather(point: MeetingPoint, placement: Placement, secret: bytes, own: bytes,
         StartTimeoutError: ranks do not come; names them.
         ConnectError: rank 0 cannot be reached, does not hold the secret, or a rank has ended.
     """
-    keeps = _keeps_the_board(placement)
+    keeper = _keeper(placement)
+    facts = _FACTS.format(keeper)
     address = _address_of(point, placement)
     job = "/".join([point.job, str(placement.size), ",".join(map(str, placement.launcher_ranks))])
     kept: Optional[KeptBoard] = None
     board: Optional[BoardLink] = None
     try:
-        if keeps:
+        if placement.rank == keeper:
             kept = _keep(point, address, job, placement, secret)
         credentials = credentials_of(secret, job, placement.rank, placement.size)
         board = call(credentials, address, point.port, deadline, patient=True, remedy=_remedy(point))
         os.register_at_fork(after_in_child=board.close)  # its copy would hide that this rank has ended
-        board.post(f"{_FACTS}{placement.rank}", own.decode())
-        if keeps:
+        board.post(f"{facts}{placement.rank}", own.decode())
+        board.post(f"{_HERE}{placement.rank}", "")
+        if placement.rank == keeper:
+            every = [f"{facts}{rank}" for rank in range(placement.size)]
+            _await(every, board, placement, deadline)
+            long_list.post(board, _LIST, [board.get(key) or "" for key in every])
             board.post(_TOKEN, os.urandom(_TOKEN_BYTES).hex())
-        return _await_all(board, placement, deadline)
+        _await([_TOKEN], board, placement, deadline)  # the last that is posted
+        return _told(board, placement.size)
     except BaseException:
         if board is not None:
             board.close()
@@ -79,14 +89,15 @@ def gather(point: MeetingPoint, placement: Placement, secret: bytes, own: bytes,
         raise
 
 
-def _keeps_the_board(placement: Placement) -> bool:
+def _keeper(placement: Placement) -> int:
+    """The rank that keeps the board."""
     if placement.launcher_ranks and 0 not in placement.launcher_ranks:
         raise PlacementError(
             f"The ranks {list(placement.launcher_ranks)} cannot meet by themselves: rank 0 of {placement.launcher} "
             "keeps the board at the address where all meet, and is not among them. Give init() a list with rank 0, or "
             "use process sets."
         )
-    return placement.launcher_rank(placement.rank) == 0
+    return placement.launcher_ranks.index(0) if placement.launcher_ranks else 0
 
 
 def _address_of(point: MeetingPoint, placement: Placement) -> str:
@@ -133,29 +144,48 @@ def _remedy(point: MeetingPoint) -> str:
     )
 
 
-def _await_all(board: BoardLink, placement: Placement, deadline: float) -> Told:
+def _told(board: BoardLink, size: int) -> Told:
+    by_rank = long_list.take(board, _LIST)
+    if len(by_rank) != size:
+        raise ConnectError(f"Rank 0 tells of {len(by_rank)} ranks instead of {size}.", [0])
+    return Told([each.encode() for each in by_rank], board.get(_TOKEN) or "", board)
+
+
+def _await(keys: Sequence[str], board: BoardLink, placement: Placement, deadline: float) -> None:
+    """Waits until entries of these keys stand.
+
+    Raises:
+        StartTimeoutError, ConnectError: as `gather`.
+    """
     begun = time.monotonic()
     while True:
-        told = [board.get(f"{_FACTS}{rank}") for rank in range(placement.size)]
-        token = board.get(_TOKEN)
-        by_rank = [each.encode() for each in told if each is not None]
-        if token and len(by_rank) == placement.size:
-            return Told(by_rank, token, board)
-        missing = [rank for rank, each in enumerate(told) if each is None]
-        _refuse_ended(board, placement)
+        standing = frozenset(board.keys())
+        if standing.issuperset(keys):
+            return
+        for rank in range(placement.size):
+            if f"{ENDED_PREFIX}{placement.launcher_rank(rank)}" in standing:
+                raise ConnectError(f"Rank {rank} ended, or gave up, before all ranks had met.", [rank])
         left = deadline - time.monotonic()
         if left <= 0:
-            raise StartTimeoutError(
-                f"Rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {placement.size} did not "
-                f"come to the meeting within {time.monotonic() - begun:.3g} s. Launcher: {placement.launcher}. Check "
-                "that every rank calls init(), that none has failed and that all have the same secret; "
-                "HOROVOD_START_TIMEOUT (seconds) allows more time.",
-                missing,
-            )
+            raise _late(board, placement, time.monotonic() - begun)
         board.wait(min(_LOOK_S, left))
 
 
-def _refuse_ended(board: BoardLink, placement: Placement) -> None:
-    for rank in range(placement.size):
-        if board.get(f"{ENDED_PREFIX}{placement.launcher_rank(rank)}") is not None:
-            raise ConnectError(f"Rank {rank} ended, or gave up, before all ranks had met.", [rank])
+def _late(board: BoardLink, placement: Placement, waited_s: float) -> StartTimeoutError:
+    missing = [rank for rank in range(placement.size) if board.get(f"{_HERE}{rank}") is None]
+    if not missing:
+        return StartTimeoutError(f"Rank 0 has not told where the ranks are within {waited_s:.3g} s.", [0])
+    doubted = {rank: board.get(f"{DOUBT_PREFIX}{rank}") for rank in missing}
+    doubts = "".join(
+        f" A process at {where} said that it was rank {rank} and left when it had seen a proof of the secret: it holds "
+        "another one."
+        for rank, where in doubted.items()
+        if where is not None
+    )
+    return StartTimeoutError(
+        f"Rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {placement.size} did not "
+        f"come to the meeting within {waited_s:.3g} s.{doubts} Launcher: {placement.launcher}. Check "
+        "that every rank calls init(), that none has failed and that all have the same secret; "
+        "HOROVOD_START_TIMEOUT (seconds) allows more time.",
+        missing,
+    )

@@ -198,6 +198,7 @@ def test_who_lacks_the_secret_is_told_at_once() -> None:
     kept, refused = job.all_come(lambda: job.come(0, patience_s=2), lambda: job.come(1, secret=bytes(32)))
     assert isinstance(refused, ConnectError) and "does not hold this job's secret" in str(refused)
     assert isinstance(kept, StartTimeoutError) and kept.ranks == (1,) and "the same secret" in str(kept)
+    assert "A process at 127.0.0.1 said that it was rank 1 and left when it had seen a proof of the secret" in str(kept)
     assert time.monotonic() - began_s < 5
 
 

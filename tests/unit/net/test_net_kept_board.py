@@ -17,13 +17,15 @@ from net_ranks import connect_all, in_threads, unique_key
 
 from horovod._net.clusters.placement import Placement
 from horovod._net.failures import ConnectError
+from horovod._net.handshake import messages
 from horovod._net.handshake.board_call import call
-from horovod._net.handshake.board_link import BoardLink
+from horovod._net.handshake.board_link import BoardLink, _entries_in
 from horovod._net.handshake.door import Door
 from horovod._net.handshake.kept_board import KeptBoard, credentials_of
 from horovod._net.handshake.links import Link
 from horovod._net.handshake.roll_call import listen
 from horovod._net.handshake.watch import Source, Watch
+from horovod._net.meeting import long_list
 
 SECRET = bytes(range(32))
 PATIENCE_S = 20.0
@@ -261,3 +263,75 @@ def test_a_rank_that_ends_before_it_has_met_the_others_is_named(jobs: Any, priva
     result = connect_all([places(job, [0, 1])[0]], board=boards[0])[0]
     assert isinstance(result, ConnectError) and "Rank 1 ended before it was connected" in str(result)
     assert result.ranks == (1,)
+
+
+def test_what_is_for_one_rank_is_sent_to_that_one_alone(jobs: Any) -> None:
+    job = jobs(3)
+    early = job.come(1)
+    early.post("only.2.fact.1", "one")
+    early.post("all", "told")
+    until(early, "all")
+    job.come(2)
+    job.come(0).post("only.2.fact.0", "null")
+    assert (until(job.links[2], "only.2.fact.0"), job.links[2].get("only.2.fact.1")) == ("null", "one")
+    job.links[2].post("later", "x")
+    for rank in (0, 1):
+        until(job.links[rank], "later")
+        assert not [key for key in job.links[rank].keys() if key.startswith("only.")]
+
+
+def test_a_board_of_many_ranks_sends_far_less_than_each_entry_to_each(
+    jobs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size, sent = 60, []
+    send = KeptBoard._send
+    monkeypatch.setattr(KeptBoard, "_send", lambda self, link, *every: (sent.extend(every), send(self, link, *every)))
+    boards = jobs(size).all_come()
+    for rank, board in enumerate(boards):
+        board.post(f"only.0.fact.{rank}", "f" * 300)
+    for rank in range(size):
+        until(boards[0], f"only.0.fact.{rank}")
+    assert sum("fact" in getattr(message, "text", "") for message in sent) == size
+    sent.clear()
+    for rank, board in enumerate(boards):
+        board.post(f"card.{rank}", "4000 127.0.0.1 host")
+    for board in boards:
+        for rank in range(size):
+            assert until(board, f"card.{rank}") == "4000 127.0.0.1 host"
+        assert board.before(board.keys()[-2], board.keys()[-1])
+    assert len({tuple(key for key in board.keys() if key.startswith("card.")) for board in boards}) == 1, "one order"
+    assert len(sent) < size * size / 4
+
+
+def test_who_leaves_at_the_proof_is_told_of_and_ends_nothing(jobs: Any, caplog: pytest.LogCaptureFixture) -> None:
+    job = jobs(2)
+    there = job.come(0)
+    with pytest.raises(ConnectError, match="does not hold this job's secret"):
+        job.come(1, secret=bytes(32))
+    assert until(there, "doubt.1") == "127.0.0.1"
+    assert "a process at 127.0.0.1 says that it is rank 1 of this job, and left when it had seen" in caplog.text
+    job.come(1).post("still", "well")
+    assert until(there, "still") == "well"
+
+
+def test_a_long_list_takes_few_entries(jobs: Any) -> None:
+    boards = jobs(2).all_come()
+    texts = [f'["host{number // 8}","{number:064x}",["10.0.{number // 8}.7/16"],"1.0"]' for number in range(1000)]
+    long_list.post(boards[0], "list", texts)
+    until(boards[1], "list")
+    assert long_list.take(boards[1], "list") == texts
+    assert len(boards[1].keys()) < 20
+    boards[0].post("bad.0", "no list")
+    boards[0].post("bad", "1")
+    until(boards[1], "bad")
+    for key in ("bad", "absent"):
+        with pytest.raises(ConnectError, match=f"The list {key} on the job's board cannot be read"):
+            long_list.take(boards[1], key)
+
+
+def test_entries_go_together_as_far_as_a_message_holds_them() -> None:
+    texts = [f"key{number}={'v' * 90}" for number in range(100)]
+    made = list(messages.together([*texts, "odd=a\0b", "last="]))
+    assert [each for message in made for each in _entries_in(message)] == [*texts, "odd=a\0b", "last="]
+    assert len(made) == 5 and all(len(messages.body_of(each)) <= messages.MAX_TEXT_BYTES for each in made)
+    assert list(messages.together([])) == []

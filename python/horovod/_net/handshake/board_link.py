@@ -15,7 +15,7 @@ from typing import Optional
 
 from horovod._net.failures import ConnectError, MeetingError, ProtocolError
 from horovod._net.handshake.links import Link, LinkClosedError
-from horovod._net.handshake.messages import ON_A_BOARD, Post
+from horovod._net.handshake.messages import ON_A_BOARD, AnyMessage, Post, Posts, Ready
 from horovod._net.meeting.entries import Standing
 
 SOCKET_NAME = "board"
@@ -104,17 +104,22 @@ class BoardLink:
         try:
             self._link.flush()
             for message in self._link.receive():
-                if isinstance(message, Post):
-                    key, _, value = message.text.partition("=")
+                for text in _entries_in(message):
+                    key, _, value = text.partition("=")
                     self._order.setdefault(key, self._number)
                     self._number += 1
                     self._entries.setdefault(key, value)
-                else:
-                    self._complete = True
+                self._complete = self._complete or isinstance(message, Ready)
         except LinkClosedError as error:
             raise ConnectError(self._ended()) from error
         except ProtocolError as error:
             raise ConnectError(f"{self._keeper} does not keep to the protocol of its board: {error}") from error
+
+
+def _entries_in(message: AnyMessage) -> list[str]:
+    if isinstance(message, Posts):
+        return message.entries()
+    return [message.text] if isinstance(message, Post) else []
 
 
 def on_this_host(directory: str, deadline: float) -> BoardLink:

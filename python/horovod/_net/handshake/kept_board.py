@@ -28,12 +28,18 @@ from horovod._net.handshake.strangers import Report
 from horovod._net.handshake.visits import Visit, Visits
 from horovod._net.handshake.watch import Watch
 from horovod._net.meeting.deaths import ENDED_PREFIX
-from horovod._net.meeting.entries import Standing, key_of
+from horovod._net.meeting.entries import Standing, key_of, reader_of
 
 _LONGEST_SLEEP_S: Final = 3600.0
 _REST_S: Final = 0.25
 _OTHER_DESCRIPTORS: Final = 320
+# What stands is told to all at once, and so rarely that telling so many takes a small part of this thread's time.
+_QUIET_S_PER_RANK: Final = 0.0001
+_LONGEST_QUIET_S: Final = 0.25
 _POSTS: Final = frozenset({messages.FORMS[messages.Post].kind})
+
+# An entry of this board: a process said that it was this rank, and did not prove it; from where.
+DOUBT_PREFIX: Final = "doubt."
 
 log = logging.getLogger("horovod")
 
@@ -62,6 +68,8 @@ class KeptBoard:
         self._names = names
         self._listener = listener
         self._standing = Standing()
+        self._news: list[str] = []  # stands, and has not been told yet
+        self._quiet_until_s = 0.0
         self._ranks: dict[Link, int] = {}
         self._come: set[int] = set()
         self._watch = Watch()
@@ -104,7 +112,8 @@ class KeptBoard:
 
     def _turn(self) -> bool:
         """Takes what comes next; False when this is the end."""
-        for source in self._watch.wait(min(max(0.0, self._door.next_s() - time.monotonic()), _LONGEST_SLEEP_S)):
+        next_s = min(self._door.next_s(), self._quiet_until_s if self._news else float("inf"))
+        for source in self._watch.wait(min(max(0.0, next_s - time.monotonic()), _LONGEST_SLEEP_S)):
             if source is self._stopped:
                 return False
             if not isinstance(source, Link):
@@ -114,6 +123,7 @@ class KeptBoard:
             else:
                 self._hear(source)
         self._door.drop_slow_strangers()
+        self._tell_news()
         return True
 
     # ---- who comes
@@ -140,12 +150,27 @@ class KeptBoard:
                     return
             self._watch.update(link)
         except LinkClosedError as error:
+            self._doubt(visit)
             self._visits.lost(visit, str(error))
         except (ProtocolError, AuthenticationError) as error:
             self._visits.refuse(visit, error)
 
     def _is_expected(self, hello: messages.Hello) -> bool:
         return hello.role == ROLE_BOARD and hello.from_rank not in self._come
+
+    def _doubt(self, visit: Visit) -> None:
+        """Who has said which rank it is, has seen this side's proof and leaves, may hold another secret. Anybody can do
+        so: it ends nothing, and is told."""
+        if not visit.named or visit.rank in self._come or not 0 <= visit.rank < len(self._names):
+            return
+        where = "an unknown address"
+        with contextlib.suppress(OSError):
+            where = str(visit.link.sock.getpeername()[0])
+        self._report.tell(
+            f"a process at {where} says that it is rank {visit.rank} of this job, and left when it had seen a proof of "
+            "the secret here: it holds another one"
+        )
+        self._stand(f"{DOUBT_PREFIX}{visit.rank}={where}")
 
     def _welcome(self, visit: Visit, key: bytes) -> None:
         link = self._visits.hand_over(visit)
@@ -154,9 +179,8 @@ class KeptBoard:
         self._ranks[link] = visit.rank
         self._come.add(visit.rank)
         self._watch.add(link)
-        for text in self._standing:
-            self._send(link, messages.Post(text))
-        self._send(link, messages.Ready())
+        heard = (text for text in self._standing if reader_of(text) in (None, visit.rank))
+        self._send(link, *messages.together(heard), messages.Ready())
         if len(self._come) == len(self._names):
             self._door.leave_others()
             self._listener.close()
@@ -181,13 +205,27 @@ class KeptBoard:
         self._stand(message.text)
 
     def _stand(self, text: str) -> None:
-        if self._standing.add(text):
-            for link in list(self._ranks):
-                self._send(link, messages.Post(text))
+        if not self._standing.add(text):
+            return
+        reader = reader_of(text)
+        if reader is None:
+            self._news.append(text)
+        for link in [link for link, rank in self._ranks.items() if rank == reader]:
+            self._send(link, messages.Post(text))
 
-    def _send(self, link: Link, message: messages.AnyMessage) -> None:
+    def _tell_news(self) -> None:
+        if not self._news or time.monotonic() < self._quiet_until_s:
+            return
+        told = list(messages.together(self._news))
+        self._news.clear()
+        for link in list(self._ranks):
+            self._send(link, *told)
+        self._quiet_until_s = time.monotonic() + min(_QUIET_S_PER_RANK * len(self._names), _LONGEST_QUIET_S)
+
+    def _send(self, link: Link, *every: messages.AnyMessage) -> None:
         try:
-            link.send(message)
+            for message in every:
+                link.send(message)
             self._watch.update(link)
         except LinkClosedError:
             return  # its end is about to be heard

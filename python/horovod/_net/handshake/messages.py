@@ -13,7 +13,7 @@ everything in this folder.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, ClassVar, NamedTuple, Optional, Protocol, Union
 
 from horovod._net.failures import ProtocolError
@@ -140,8 +140,32 @@ class Mingle(NamedTuple):
     """From the leader of a host instead: the receiver shall connect with the other ranks there itself."""
 
 
+class Posts(NamedTuple):
+    """Several entries that stand, in their order, with NULs between them."""
+
+    text: str
+
+    def entries(self) -> list[str]:
+        """One by one."""
+        return self.text.split("\0")
+
+
 AnyMessage = Union[
-    Knock, Hello, Challenge, Proof, Offer, Seen, Address, Ready, Failed, Started, Post, Introduction, Taken, Mingle
+    Knock,
+    Hello,
+    Challenge,
+    Proof,
+    Offer,
+    Seen,
+    Address,
+    Ready,
+    Failed,
+    Started,
+    Post,
+    Introduction,
+    Taken,
+    Mingle,
+    Posts,
 ]
 
 
@@ -169,12 +193,35 @@ FORMS: dict[type[AnyMessage], Form] = {
     Introduction: Form(12, struct.Struct(">"), text=True),
     Taken: Form(13, struct.Struct(">")),
     Mingle: Form(14, struct.Struct(">")),
+    Posts: Form(15, struct.Struct(">"), text=True),
 }
 TYPE_OF_KIND: dict[int, type[AnyMessage]] = {form.kind: kind for kind, form in FORMS.items()}
 
 BEFORE_AUTHENTICATION: frozenset[int] = frozenset(FORMS[kind].kind for kind in (Knock, Hello, Challenge, Proof))
-ON_A_BOARD: frozenset[int] = frozenset(FORMS[kind].kind for kind in (Post, Ready))
-AFTER_AUTHENTICATION: frozenset[int] = frozenset(TYPE_OF_KIND) - BEFORE_AUTHENTICATION - {FORMS[Post].kind}
+_POSTS: frozenset[int] = frozenset(FORMS[kind].kind for kind in (Post, Posts))
+ON_A_BOARD: frozenset[int] = _POSTS | {FORMS[Ready].kind}
+AFTER_AUTHENTICATION: frozenset[int] = frozenset(TYPE_OF_KIND) - BEFORE_AUTHENTICATION - _POSTS
+
+
+def together(entries: Iterable[str]) -> Iterator[Union[Post, Posts]]:
+    """Entries of a board in as few messages as they fit into, in their order."""
+    kept: list[str] = []
+    kept_bytes = 0
+    for text in entries:
+        size = len(text.encode("utf-8", "replace")) + 1
+        if kept and kept_bytes + size > MAX_TEXT_BYTES:
+            yield Posts("\0".join(kept))
+            kept, kept_bytes = [], 0
+        if "\0" in text:
+            if kept:
+                yield Posts("\0".join(kept))
+            yield Post(text)
+            kept, kept_bytes = [], 0
+        else:
+            kept.append(text)
+            kept_bytes += size
+    if kept:
+        yield Posts("\0".join(kept))
 
 
 class Codes(Protocol):

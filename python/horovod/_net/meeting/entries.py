@@ -18,6 +18,7 @@ from typing import Final, Optional
 MAX_ENTRY_BYTES: Final = 4096
 _ENTRY: Final = re.compile(r"([a-z0-9._-]{1,96})=(.*)", re.DOTALL)
 _OF_AN_ATTEMPT: Final = re.compile(r"m\.([a-z0-9]+)\.([0-9]{1,20})\.([0-9]{1,20})\.(.+)")
+_FOR_ONE: Final = re.compile(r"only\.([0-9]{1,8})\.")
 _BYTES_PER_RANK: Final = 1 << 20  # two attempts to meet take about 150 of them
 
 
@@ -25,6 +26,13 @@ def key_of(text: str) -> Optional[str]:
     """The key of an entry; None when the text is none."""
     match = _ENTRY.fullmatch(text)
     return match.group(1) if match and size_of(text) <= MAX_ENTRY_BYTES else None
+
+
+def reader_of(text: str) -> Optional[int]:
+    """The one rank that is to hear of an entry `only.<rank>.<...>=<...>`; None: all are. Boards that a rank keeps obey
+    it, so that what one rank collects of all is sent once by each."""
+    match = _FOR_ONE.match(text)
+    return int(match.group(1)) if match else None
 
 
 def size_of(text: str) -> int:
