@@ -108,7 +108,7 @@ def _until(boards: Sequence[BoardLink], keys: Sequence[str]) -> None:
             if frozenset(waiting[fd].keys()).issuperset(keys):
                 poller.unregister(fd)
                 del waiting[fd]
-        ready = [fd for fd, _ in poller.poll(1000)]
+        ready = [fd for fd, _ in poller.poll(1000)] if waiting else []
 
 
 

@@ -13,21 +13,26 @@ from horovod._core.life import logs
 from horovod._core.settings import PYTHON_LEVELS, Settings, from_environ
 
 LOGGER = logging.getLogger("horovod")
+Capture = pytest.CaptureFixture[str]
 TIMED = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2},[0-9]{3} \[rank 3\] ")
 
 
 @pytest.fixture(autouse=True)
-def stderr(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """What comes to stderr, in a process whose program has configured nothing."""
-    root, level, handlers = logging.getLogger(), LOGGER.level, LOGGER.handlers[:]
-    monkeypatch.setattr(root, "handlers", [])
+def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A logger that the program has not configured."""
+    level, handlers = LOGGER.level, LOGGER.handlers[:]
+    monkeypatch.setattr(LOGGER, "propagate", False)
     monkeypatch.setattr(logs, "_set_level", logging.NOTSET)
     LOGGER.setLevel(logging.NOTSET)
-    text = io.StringIO()
-    monkeypatch.setattr("sys.stderr", text)
-    yield text
+    yield
     LOGGER.setLevel(level)
     LOGGER.handlers[:] = handlers
+
+
+def follow(settings: Settings, rank: int) -> None:
+    """In a process without pytest, whose handlers are the program's here."""
+    logs.follow(settings, rank)
+    LOGGER.handlers[:] = [logs._handler]
 
 
 def say_all() -> None:
@@ -35,47 +40,45 @@ def say_all() -> None:
         logging.getLogger("horovod.part").log(level, "it is %s", name)
 
 
-def lines(stderr: io.StringIO) -> list[str]:
-    return stderr.getvalue().splitlines()
+def lines(capsys: Capture) -> list[str]:
+    return capsys.readouterr().err.splitlines()
 
 
 @pytest.mark.parametrize("level", PYTHON_LEVELS)
-def test_each_level_shows_itself_and_what_is_worse(level: str, stderr: io.StringIO) -> None:
-    logs.follow(from_environ({"HOROVOD_LOG_LEVEL": level, "HOROVOD_LOG_HIDE_TIME": "1"}), 3)
+def test_each_level_shows_itself_and_what_is_worse(level: str, capsys: Capture) -> None:
+    follow(from_environ({"HOROVOD_LOG_LEVEL": level, "HOROVOD_LOG_HIDE_TIME": "1"}), 3)
     say_all()
     names = list(PYTHON_LEVELS)
-    assert lines(stderr) == [f"[rank 3] it is {name}" for name in names[names.index(level) :]]
+    assert lines(capsys) == [f"[rank 3] it is {name}" for name in names[names.index(level) :]]
 
 
-def test_lines_have_the_time_unless_it_is_hidden(stderr: io.StringIO) -> None:
-    logs.follow(Settings(), 3)
+def test_lines_have_the_time_unless_it_is_hidden(capsys: Capture) -> None:
+    follow(Settings(), 3)
     LOGGER.warning("one")
-    (line,) = lines(stderr)
+    (line,) = lines(capsys)
     assert TIMED.sub("", line) == "one"
 
 
-def test_a_level_that_nobody_gives_is_the_program_s(stderr: io.StringIO) -> None:
-    logs.follow(Settings(), 0)
+def test_a_level_that_nobody_gives_is_the_program_s(capsys: Capture) -> None:
+    follow(Settings(), 0)
     say_all()
-    assert [line.rpartition(" ")[2] for line in lines(stderr)] == ["warning", "error", "fatal"]
-    logs.follow(from_environ({"HOROVOD_LOG_LEVEL": "fatal"}), 0)
+    assert [line.rpartition(" ")[2] for line in lines(capsys)] == ["warning", "error", "fatal"]
+    follow(from_environ({"HOROVOD_LOG_LEVEL": "fatal"}), 0)
     assert LOGGER.level == logging.CRITICAL
-    logs.follow(Settings(), 0)
+    follow(Settings(), 0)
     assert LOGGER.level == logging.NOTSET, "of an earlier life"
     LOGGER.setLevel(logging.ERROR)
-    logs.follow(from_environ({"HOROVOD_LOG_LEVEL": "trace"}), 0)
+    follow(from_environ({"HOROVOD_LOG_LEVEL": "trace"}), 0)
     assert LOGGER.level == logging.ERROR
 
 
-def test_what_the_program_shows_is_not_shown_twice(stderr: io.StringIO) -> None:
-    logs.follow(from_environ({"HOROVOD_LOG_LEVEL": "info"}), 0)
+def test_what_the_program_shows_is_not_shown_twice(capsys: Capture) -> None:
+    follow(from_environ({"HOROVOD_LOG_LEVEL": "info"}), 0)
     own = io.StringIO()
     handler = logging.StreamHandler(own)
-    logging.getLogger().addHandler(handler)
-    try:
-        LOGGER.info("once")
-    finally:
-        logging.getLogger().removeHandler(handler)
-    assert (own.getvalue(), stderr.getvalue()) == ("once\n", "")
+    LOGGER.addHandler(handler)
+    logging.getLogger("horovod.part").info("once")
+    LOGGER.removeHandler(handler)
+    assert (own.getvalue(), lines(capsys)) == ("once\n", [])
     LOGGER.info("again")
-    assert "again" in stderr.getvalue()
+    assert len(lines(capsys)) == 1
