@@ -83,11 +83,11 @@ def test_the_contract(plane: Plane, counts: tuple[int, ...], tmp_path: Path) -> 
     folder = tmp_path / "contract"
     folder.mkdir()
     words = [str(CONTRACT), "--target", "numpy", "--directory", str(folder), "--deadline", "140", *PARTS]
-    ended, events = plane.job(counts, words)
+    ended, events = plane.job(counts, words, {"HVD_TEST_HOSTS": ",".join(map(str, counts))})
     reports = of(events, "contract")
-    assert ended.code == 0 and [event["rank"] for event in reports] == list(range(sum(counts))), ended
-    assert [event["failures"] for event in reports] == [[]] * sum(counts), ended
-    assert all(set(event["counts"]) == set(PARTS) for event in reports), ended
+    assert [event["rank"] for event in reports] == list(range(sum(counts))), ended
+    assert [event["failures"] for event in reports] == [[]] * sum(counts), reports
+    assert ended.code == 0 and all(set(event["counts"]) == set(PARTS) for event in reports), ended
 
 
 def test_a_killed_rank_ends_the_job_and_is_named(plane: Plane) -> None:
