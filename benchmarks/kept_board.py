@@ -1,11 +1,11 @@
-"""What the board that rank 0 keeps costs it (docs/design/0010, 0014, 0016): ranks by TCP over the loopback, in one process.
+"""What the board that rank 0 keeps costs it (docs/design/0014, 0016): ranks by TCP over the loopback, in one process.
 
     kept_board.py [--ranks 64,256,1024] [--facts 300]
 
 Each rank comes, proves the secret, tells its facts, hears those of all, shows a card as it does to meet, and hears the
 cards of all. Prints a Markdown table: the seconds that the ranks' side took (of all ranks, in one thread, with the
-keeper's in another), the processor time of the keeper's thread, and what it has sent. A real job divides the ranks' side
-among its hosts; the keeper's is one thread in any case.
+keeper's in another), the processor time of the keeper's thread, and what it has sent. A real job divides the ranks'
+side among its hosts; the keeper's is one thread in any case.
 """
 
 from __future__ import annotations
