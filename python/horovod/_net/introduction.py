@@ -22,7 +22,7 @@ from horovod._net import identity, interfaces, meeting_at_address
 from horovod._net.clusters import addresses, users_secret
 from horovod._net.clusters.launchers import mpi_family
 from horovod._net.clusters.placement import Placement, several_hosts
-from horovod._net.failures import ConnectError, MeetingError, PlacementError
+from horovod._net.failures import ConnectError, MeetingError, PlacementError, StartTimeoutError
 from horovod._net.handshake.board_call import call
 from horovod._net.handshake.board_link import BoardLink
 from horovod._net.handshake.kept_board import KeptBoard, credentials_of
@@ -38,6 +38,8 @@ log = logging.getLogger("horovod")
 _TOKEN_BYTES: Final = 16
 _PORT_BYTES: Final = 2
 _INTERFACES_OF_MPI: Final = ("OMPI_MCA_btl_tcp_if_include", "UCX_NET_DEVICES", "MPICH_NETWORK_IFACE")
+
+_HOSTS_OF_LAUNCHERS: Final = ("SLURM_STEP_NODELIST", "LSB_MCPU_HOSTS")
 
 
 class Introduced(NamedTuple):
@@ -147,18 +149,33 @@ def _by_address(placement: Placement, point: addresses.MeetingPoint, means: Mean
 def _by_mpi(world: Placement, placement: Placement, means: Means, deadline: float) -> Introduced:
     timeout_s = max(0.0, deadline - time.monotonic())
     mpi = session.of_this_process(means.mpi._replace(family=mpi_family(world.launcher) or ""))
-    check_world(world, mpi, timeout_s)
     own = _facts_of_this_rank(placement, means.version)
-    told, said = mpi.gather(
-        placement.launcher_ranks or None,
-        placement.rank,
-        own.packed(),
-        _Answer(placement),
-        max(0.0, deadline - time.monotonic()),
-    )
+    try:
+        check_world(world, mpi, timeout_s)
+        told, said = mpi.gather(
+            placement.launcher_ranks or None,
+            placement.rank,
+            own.packed(),
+            _Answer(placement),
+            max(0.0, deadline - time.monotonic()),
+        )
+    except StartTimeoutError as error:
+        raise StartTimeoutError(f"{error} {_who_is_missing(world, os.environ)}") from None
     introduced = _join(placement, _all_facts(told), said, deadline)
     log.info("rank %d met the others through %s", placement.rank, mpi.library.described())
     return introduced
+
+
+def _who_is_missing(world: Placement, environ: Mapping[str, str]) -> str:
+    """What a rank can tell of the others that MPI waits for: it has heard of none of them."""
+    elsewhere = world.size - world.local_size
+    told = next((f" ({name}={environ[name]})" for name in _HOSTS_OF_LAUNCHERS if environ.get(name)), "")
+    return (
+        f"This is rank {world.rank} of {world.size} on {world.hostname}, where {world.local_size} of them "
+        f"{'are' if world.local_size > 1 else 'is'}; of the {elsewhere} on other hosts{told} some have not come, or "
+        "cannot be reached from here. Has the launcher started them there, and does a firewall between the hosts let "
+        "pass what the launcher (ssh) and MPI connect by?"
+    )
 
 
 def a_rank_has_ended() -> bool:
