@@ -15,11 +15,20 @@ from typing import Callable, Optional
 
 from .conftest import Hosts
 from .mistakes import blocked_port, instead, no_python, other_version, wrong_key
-from .ways import BY_MPI, SRUN, SRUN_PMI2, Order, Way, write_secret
+from .mpi_rank import FIREWALL_RULES
+from .ways import SRUN, SRUN_PMI2, Order, Way, write_secret
 
 _PORT = 24123
 _SHORT = {"HOROVOD_START_TIMEOUT": "4", "HOROVOD_GLOO_TIMEOUT_SECONDS": "4"}
 _LIMIT_S = 40.0
+# By which an MPI has its ssh give up; else the kernel does, after two minutes.
+_CONNECT = "-o ConnectTimeout=4"
+SSH_ENDS = {
+    "Open MPI 4": {"OMPI_MCA_plm_rsh_args": _CONNECT},
+    "Open MPI 5": {"PRTE_MCA_plm_ssh_args": _CONNECT},
+    "MPICH 5": {"HYDRA_LAUNCHER_EXTRA_ARGS": _CONNECT},
+    "Intel MPI": {"I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS": _CONNECT},
+}
 
 Made = contextlib.AbstractContextManager[Order]
 
@@ -88,6 +97,19 @@ def _other_version(hosts: Hosts, way: Way, order: Order) -> Iterator[Order]:
 
 
 @contextlib.contextmanager
+def _firewall(hosts: Hosts, way: Way, order: Order) -> Iterator[Order]:
+    """The ranks of the second host close it themselves, once they run."""
+    try:
+        # `order` has the command of a rank, of which the last word is the part that it plays.
+        yield dataclasses.replace(
+            order, rank=[*order.rank[:-1], "behind_a_firewall"], environ={**order.environ, **_SHORT}, within_s=_LIMIT_S
+        )
+    finally:
+        rules = f"for rule in $(seq {FIREWALL_RULES.start} {FIREWALL_RULES[-1]}); do ip rule del pref $rule; done; true"
+        hosts.network[2].enter("sh", "-c", f"({rules}) 2>/dev/null")
+
+
+@contextlib.contextmanager
 def _blocked_port(hosts: Hosts, way: Way, order: Order) -> Iterator[Order]:
     if way.needs_secret:
         rule = ("ipproto", "tcp", "sport", str(_PORT), "blackhole")
@@ -101,7 +123,8 @@ def _blocked_port(hosts: Hosts, way: Way, order: Order) -> Iterator[Order]:
     else:
         with blocked_port(hosts, Path(order.folder)):
             ours = ["--start-timeout", "2"] if kind(way) == "ssh" else []
-            yield dataclasses.replace(order, options=[*order.options, *ours], within_s=_LIMIT_S)
+            environ = {**order.environ, **(_SHORT if kind(way) == "mpi" else {}), **SSH_ENDS.get(way.name, {})}
+            yield dataclasses.replace(order, options=[*order.options, *ours], environ=environ, within_s=_LIMIT_S)
 
 
 MISTAKES = (
@@ -144,12 +167,21 @@ MISTAKES = (
         _blocked_port,
         {
             "ssh": "does a firewall let ssh through",
-            "mpi": "timed out|refused|unreachable",
+            "mpi": "port 22: Connection timed out",
+            "Intel MPI": "Unable to run bstrap_proxy on host2",
+            SRUN_PMI2.name: r"This is rank 0 of 2 on host1.* some have not come, or cannot be reached",
             "secret": f"port {_PORT}.*does a firewall let the port through",
         },
     ),
+    Mistake(
+        "firewall between ranks",
+        _firewall,
+        {
+            "ssh": r"Rank [01].*(cannot be reached|did not (show up|connect|come)|does not answer|not connected)",
+            "mpi": r"Rank 0 cannot be reached|This is rank \d of 2 on host\d.* some have not come, or cannot be reached",
+            "secret": r"Rank 0 cannot be reached|Rank 1 of 2 did not come",
+        },
+    ),
 )
-# Launchers of others that wait for a host longer than we do for them, without a word.
-SILENT = {("port blocked", way.name) for way in (*BY_MPI, SRUN_PMI2)}
 # The key of a Slurm is munge's, which is the cluster's.
 IMPOSSIBLE = {("wrong key", SRUN_PMI2.name)}

@@ -5,9 +5,11 @@ Each rank prints one line of JSON. Run by `test_mpi_over_hosts.py` and by all `w
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from typing import Any
@@ -19,6 +21,9 @@ from horovod._net.clusters.launchers import detect_placement
 from horovod._net.handshake.connect import Mesh
 
 VICTIM = 1
+FIRST_HOST = "10.77.0.11"
+FIREWALL_TABLE = 77
+FIREWALL_RULES = range(100, 200)
 PLACE = detect_placement()
 
 
@@ -101,6 +106,29 @@ def refused() -> None:
     except (hvd.HorovodInternalError, ValueError) as error:
         say(error=str(error))
         sys.exit(3)
+
+
+def behind_a_firewall() -> None:
+    """Between the hosts of the other ranks and rank 0's, only what their launcher has opened already gets through; what
+    else is sent there vanishes. The hosts stay so; see `launcher_mistakes`."""
+    if os.uname().nodename != "host1":
+        _close_firewall()
+    refused()
+
+
+def _close_firewall() -> None:
+    number = itertools.count(FIREWALL_RULES.start)
+    with open("/proc/net/tcp") as table:
+        established = [line.split()[1:3] for line in table.readlines()[1:] if line.split()[3] == "01"]
+    for own, other in established:
+        ports = ["sport", str(int(own[-4:], 16)), "dport", str(int(other[-4:], 16))]
+        _ip("rule", "add", "pref", str(next(number)), "ipproto", "tcp", *ports, "lookup", "main")
+    _ip("route", "replace", "default", "dev", "lo", "table", str(FIREWALL_TABLE))  # where nobody takes it
+    _ip("rule", "add", "pref", str(FIREWALL_RULES[-1]), "to", FIRST_HOST, "lookup", str(FIREWALL_TABLE))
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
 
 
 def throw() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from .conftest import Hosts
-from .launcher_mistakes import IMPOSSIBLE, MISTAKES, SILENT, Mistake
+from .launcher_mistakes import IMPOSSIBLE, MISTAKES, Mistake
 from .launcher_table import Place, order, place, said, told, works
 from .network import Network
 from .ways import BY_MPI, SRUN, SRUN_PMI2, SSH, TORCHRUN, WAYS, Way
@@ -60,7 +60,7 @@ def rest() -> Iterator[tuple[Way, Mistake]]:
             if (
                 way.launcher != SSH.launcher
                 and (way, mistake) not in cases()
-                and (mistake.name, way.name) not in IMPOSSIBLE | SILENT
+                and (mistake.name, way.name) not in IMPOSSIBLE
             ):
                 yield way, mistake
 

@@ -142,7 +142,9 @@ def _srun(pmi: str) -> Callable[[Hosts, Order], list[Running]]:
         listed = order.folder / "slurm.hosts"
         listed.write_text("".join(f"{name}\n" * count for name, count in zip(order.names, order.counts)))
         environ = {**order.variables(), "SLURM_HOSTFILE": str(listed)}
-        words = ["srun", f"--mpi={pmi}", "--distribution=arbitrary", "-n", str(order.size), *order.options, *order.rank]
+        # Else srun waits for the other tasks when one has failed.
+        words = ["srun", f"--mpi={pmi}", "--kill-on-bad-exit=1", "--distribution=arbitrary", "-n", str(order.size)]
+        words += [*order.options, *order.rank]
         return [hosts.start_program(words, environ=environ, **order.streams)]
 
     return start
@@ -176,13 +178,18 @@ SRUN = Way(
     "srun --mpi=none",
     "srun",
     _srun("none"),
-    "srun --mpi=none -n 4 ...",
+    "srun --mpi=none --kill-on-bad-exit=1 -n 4 ...",
     _no_slurm,
     needs_secret=True,
     needs_cluster=True,
 )
 SRUN_PMI2 = Way(
-    "srun --mpi=pmi2, MPICH 5", "srun", _srun("pmi2"), "srun --mpi=pmi2 -n 4 ...", _no_slurm, needs_cluster=True
+    "srun --mpi=pmi2, MPICH 5",
+    "srun",
+    _srun("pmi2"),
+    "srun --mpi=pmi2 --kill-on-bad-exit=1 -n 4 ...",
+    _no_slurm,
+    needs_cluster=True,
 )
 _OPEN_MPI = "mpirun -np 4 -H host1:2,host2:2 ..."
 _HYDRA = "mpiexec -np 4 -hosts host1:2,host2:2 ..."
