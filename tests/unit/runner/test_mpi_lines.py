@@ -21,7 +21,7 @@ from horovod.runner.launchers.choose import choose
 from horovod.runner.launchers.mpirun import MpirunLauncher
 from horovod.runner.mpi import kinds, limits, lines
 from horovod.runner.mpi.kinds import Implementation, implementation
-from horovod.runner.mpi.lines import Wanted, exported, host_file, line
+from horovod.runner.mpi.lines import Wanted, exported, host_file, line, ssh_options
 from horovod.runner.plan import plan
 
 OPEN_4, OPEN_5 = Implementation(kinds.OPEN_MPI, (4, 1, 8)), Implementation(kinds.OPEN_MPI, (5, 0, 11))
@@ -133,6 +133,22 @@ def test_ssh_is_called_with_port_and_key() -> None:
     given = {"ssh_port": 2222, "ssh_identity_file": "/my key"}
     assert """ --mca plm_rsh_args '-p 2222 -i '"'"'/my key'"'"'' """ in of(OPEN_4, TWO, **given)
     assert " --prtemca plm_ssh_args " in of(OPEN_5, TWO, **given)
+
+
+@pytest.mark.parametrize(
+    ("environ", "options"),
+    [
+        ({}, "-o ConnectTimeout=12"),
+        ({"OMPI_MCA_plm_rsh_args": "-o 'ConnectionAttempts 9'"}, "-o ConnectionAttempts 9 -o ConnectTimeout=12"),
+        ({"PRTE_MCA_plm_ssh_args": "-q", "OMPI_MCA_plm_rsh_agent": "/usr/bin/ssh -x"}, "-q -o ConnectTimeout=12"),
+        ({"OMPI_MCA_plm_rsh_agent": "/etc/mpi/kubexec.sh", "OMPI_MCA_plm_rsh_args": "-q"}, ""),
+    ],
+)
+def test_ssh_is_not_patient_for_ever(environ: dict[str, str], options: str) -> None:
+    found = ssh_options(environ, 12.9)
+    assert " ".join(found) == options
+    words = line(Wanted("mpirun", TWO, ("x",), ssh=found), Settings([("flag", {"ssh_port": 7})]), OPEN_5)
+    assert words[words.index("plm_ssh_args") + 1] == shlex.join(["-p", "7", *found])
 
 
 def test_network_interfaces() -> None:

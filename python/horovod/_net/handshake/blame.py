@@ -130,9 +130,12 @@ class Blame:
             met = [(rank, pair) for rank, pair in self._pairs.items() if not pair.introduced]
             missing = [rank for rank, pair in met if not pair.ready] or [rank for rank, pair in met if not pair.started]
             fact = f"Ranks {', '.join(map(str, missing))} of {size} did not finish connecting"
+        # Where ranks of other hosts listen this one knows from themselves.
+        far = any(self._pairs[rank].across for rank in absent)
+        firewall = ", and that no firewall between the hosts stops connections to ports that the kernel picks" * far
         return StartTimeoutError(
             f"{fact} within {timeout_s:g} s. Launcher: {self._placement.launcher}. Check that every rank calls init() "
-            "and that none has failed; HOROVOD_START_TIMEOUT (seconds) allows more time.",
+            f"and that none has failed{firewall}; HOROVOD_START_TIMEOUT (seconds) allows more time.",
             missing,
         )
 

@@ -138,7 +138,8 @@ def _line(job: Job, found: _Mpirun, host_file: str) -> list[str]:
     variables = lines.exported(travelling(_environ(job))) if far else ()
     # Its path: mpirun looks for programs in places of its own first.
     command = (program, *words[1:])
-    wanted = lines.Wanted(found.program, hosts, command, variables, host_file, os.geteuid() == 0)
+    ssh = lines.ssh_options(job.environ, float(job.settings.start_timeout_s)) if far else ()
+    wanted = lines.Wanted(found.program, hosts, command, variables, host_file, os.geteuid() == 0, ssh)
     return lines.line(wanted, job.settings, found.mpi)
 
 

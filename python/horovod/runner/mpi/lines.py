@@ -7,9 +7,10 @@ mpirun's own environment, and by its own connections to other hosts. Facts: the 
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Optional
 
 from horovod._core.errors import InvalidArgumentError
@@ -22,6 +23,8 @@ from horovod.runner.mpi.kinds import Implementation
 _MANY_HOSTS: Final = 64
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OF_MPI: Final = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "HYDRA_", "MPIR_", "I_MPI_")
+_SSH_AGENTS: Final = ("OMPI_MCA_plm_rsh_agent", "OMPI_MCA_plm_ssh_agent", "PRTE_MCA_plm_ssh_agent")
+_SSH_ARGS: Final = ("OMPI_MCA_plm_rsh_args", "OMPI_MCA_plm_ssh_args", "PRTE_MCA_plm_ssh_args")
 _OF_SHELL: Final = ("_", "PWD", "OLDPWD", "SHLVL")
 
 
@@ -35,6 +38,7 @@ class Wanted(NamedTuple):
         variables: names of those that ranks on other hosts get; those of this one inherit all.
         host_file: where `host_file` stands, for implementations that read their hosts from a file.
         as_root: mpirun runs as root.
+        ssh: further options of the ssh by which it starts ranks on other hosts, behind those that the user has given.
     """
 
     program: str
@@ -43,6 +47,7 @@ class Wanted(NamedTuple):
     variables: tuple[str, ...] = ()
     host_file: str = ""
     as_root: bool = False
+    ssh: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:
@@ -69,6 +74,18 @@ def host_file(hosts: Iterable[Host]) -> str:
 def wants_host_file(mpi: Implementation) -> bool:
     """This implementation reads its hosts from a file: no list on its line gives each a number."""
     return mpi.kind in (kinds.MPICH, kinds.INTEL_MPI)
+
+
+def ssh_options(environ: Mapping[str, str], patience_s: float) -> tuple[str, ...]:
+    """What the ssh of Open MPI is told besides port and key: what the environment gives it, which ours on the line would
+    replace, and for how long a host may be silent, which the kernel bears for two minutes. Nothing where another program
+    takes its place.
+    """
+    agents = (environ.get(name, "").split() for name in _SSH_AGENTS)
+    if any(words and os.path.basename(words[0]) != "ssh" for words in agents):
+        return ()
+    variable = next((name for name in _SSH_ARGS if environ.get(name)), _SSH_ARGS[0])
+    return (*split(environ.get(variable), variable), "-o", f"ConnectTimeout={max(1, int(min(patience_s, 86400.0)))}")
 
 
 def exported(names: Iterable[str]) -> tuple[str, ...]:
@@ -107,7 +124,7 @@ def _open_mpi(wanted: Wanted, settings: Settings, mpi: Implementation) -> list[s
         words += ["--mca", "btl_tcp_if_include", joined]
         if len(wanted.hosts) > 1:
             words += [parameter, "prte_if_include" if prrte else "oob_tcp_if_include", joined]
-    ssh = _ssh_words(settings)
+    ssh = [*_ssh_words(settings), *wanted.ssh]
     if ssh:
         words += [parameter, f"{start}_args", shlex.join(ssh)]
     if len(wanted.hosts) >= _MANY_HOSTS:
