@@ -111,6 +111,5 @@ def _until(boards: Sequence[BoardLink], keys: Sequence[str]) -> None:
         ready = [fd for fd, _ in poller.poll(1000)] if waiting else []
 
 
-
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -178,7 +178,7 @@ MISTAKES = (
         _firewall,
         {
             "ssh": r"Rank [01].*(cannot be reached|did not (show up|connect|come)|does not answer|not connected)",
-            "mpi": r"Rank 0 cannot be reached|This is rank \d of 2 on host\d.* some have not come, or cannot be reached",
+            "mpi": r"Rank 0 cannot be reached|This is rank \d of 2 on host\d.* some have not come, or cannot be",
             "secret": r"Rank 0 cannot be reached|Rank 1 of 2 did not come",
         },
     ),

@@ -94,7 +94,7 @@ def test_a_killed_rank_ends_the_job_and_is_named(plane: Plane) -> None:
     ended, events = plane.job((1, 1, 1), [str(WORKER), "die"])
     died_s = next(event["at"] for event in events if event["event"] == "fault")
     assert ended.code != 0, ended
-    if plane.mpi.name == "Open MPI":  # Hydra kills all ranks of a program that has initialised MPI, and says which ended
+    if plane.mpi.name == "Open MPI":  # Hydra kills all ranks of a program that has initialised MPI, and says why
         raised = of(events, "raised")
         told = [(event["rank"], event["kind"]) for event in raised]
         assert told == [(0, "PeerLostError"), (2, "PeerLostError")], (ended, raised)

@@ -31,6 +31,7 @@ _LIST: Final = "introduction.list"
 _FACTS: Final = "only.{}.introduction.facts."  # the first number is of the rank that keeps the board
 _LOOK_S: Final = 1.0
 
+
 class Told(NamedTuple):
     """What the ranks have told one another.
 

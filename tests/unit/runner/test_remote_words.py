@@ -79,7 +79,10 @@ def test_options_by_which_ssh_takes_any_host_s_word(words: str, found: list[str]
 
 @pytest.mark.parametrize("name", [ssh_command.RSH_AGENT, ssh_command.RSH_ARGS])
 def test_a_relaxed_check_of_host_keys_is_warned_of(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    program = {ssh_command.RSH_AGENT: "ssh -o StrictHostKeyChecking=no", ssh_command.RSH_ARGS: "-oStrictHostKeyChecking=no"}
+    program = {
+        ssh_command.RSH_AGENT: "ssh -o StrictHostKeyChecking=no",
+        ssh_command.RSH_ARGS: "-oStrictHostKeyChecking=no",
+    }
     environ = {"PATH": os.environ["PATH"], name: program[name]}
     if ssh_command.missing(environ):
         pytest.skip("there is no ssh")
