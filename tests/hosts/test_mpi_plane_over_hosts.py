@@ -96,8 +96,9 @@ def test_a_killed_rank_ends_the_job_and_is_named(plane: Plane) -> None:
     assert ended.code != 0, ended
     if plane.mpi.name == "Open MPI":  # Hydra kills all ranks of a program that has initialised MPI, and says why
         raised = of(events, "raised")
-        told = [(event["rank"], event["kind"]) for event in raised]
-        assert told == [(0, "PeerLostError"), (2, "PeerLostError")], (ended, raised)
+        # Their launcher kills them a second after it has told them to end: on a busy machine one may not have spoken.
+        assert raised and {event["rank"] for event in raised} <= {0, 2}, (ended, raised)
+        assert {event["kind"] for event in raised} == {"PeerLostError"}, (ended, raised)
         assert all("rank 1" in event["message"] for event in raised), raised
         assert max(event["at"] for event in raised) - died_s < DETECTION_S, (died_s, raised)
     else:
