@@ -13,6 +13,7 @@ import numpy as np
 
 import horovod.numpy as hvd
 from horovod._core.life import membership
+from horovod._net.handshake.connect import Mesh
 
 KILLS = os.environ["BENCH_KILL"] == "1"
 STEPS = 40 if KILLS else 3000
@@ -24,12 +25,25 @@ def tell(what: str, **more: float) -> None:
     LOG.write(json.dumps({"what": what, "at": time.monotonic(), **more}) + "\n")
 
 
+def tell_after(owner: Any, name: str, what: str) -> None:
+    """Tells when this function of the library has returned."""
+    function = getattr(owner, name)
+
+    def told(*words: Any) -> Any:
+        result = function(*words)
+        tell(what)
+        return result
+
+    setattr(owner, name, told)
+
+
 class Noting(hvd.elastic.ObjectState):
     """Tells when a rank has noticed a failure, and when the first collective after it has ended."""
 
     def restore(self) -> None:
         tell("noticed")
         super().restore()
+        tell("restored")
 
     def sync(self) -> None:
         hvd.allreduce(np.ones(1), name="first")
@@ -53,5 +67,8 @@ def train(state: Any) -> None:
     tell("end", steps_per_s=STEPS / (time.monotonic() - began))
 
 
+tell_after(membership, "take_place", "placed")
+tell_after(Mesh, "run", "connected")
+tell_after(Mesh, "confirm", "running")
 hvd.init()
 train(Noting(step=0, weights=np.zeros(int(float(os.environ["BENCH_MEGABYTES"]) * 131072))))

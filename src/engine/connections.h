@@ -42,6 +42,13 @@ class Connections {
   void FlushRings() {
     if (neighbours() != nullptr) neighbours()->FlushRings();
   }
+  // Nothing that this rank has to say waits here any more, and no more comes.
+  void SayLast() {
+    if (neighbours() != nullptr && !links_.HasUnsent()) neighbours()->SayLast();
+  }
+  bool has_said_last(int rank) const {
+    return neighbours() != nullptr && local_of(rank) >= 0 && neighbours()->has_said_last(local_of(rank));
+  }
   int doorbell() const { return doorbell_; }   // this rank's own
   int parent() const { return tree_[rank_]; }  // in the tree of the negotiation; -1: none
   // Whether the death of this rank is told the job by this connection's end; that of others comes through the tree.

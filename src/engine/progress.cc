@@ -30,6 +30,7 @@ bool Progress::Step() {
   // A goodbye is complete when everything before it in the log is done and said.
   if (tools_.orders->own_goodbye_said() && tools_.executor->size() == 0 && !tools_.connections->links().HasUnsent() &&
       !goodbye_.done()) {
+    tools_.connections->SayLast();
     tools_.arrivals->Arrive(goodbye_, Status());
   }
   return moved;
@@ -91,7 +92,11 @@ bool Progress::SendOutgoing() {
 }
 
 void Progress::Look() {
-  tools_.watch->TakeNoticed();
+  if (tools_.watch->TakeNoticed()) {
+    while (ReadLinks()) {  // a goodbye, or why the others give up: it was there before the end
+    }
+    Decide();
+  }
   CheckClock();
 }
 

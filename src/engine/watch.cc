@@ -10,13 +10,14 @@
 namespace hvd::engine {
 namespace {
 
-// For a goodbye to arrive from another rank.
-constexpr double kGraceS = 0.1;
+// For the goodbye of a rank that has said its last to arrive through others. They are there, or their own end is
+// noticed: this is for what nobody has thought of.
+constexpr double kGoodbyeS = 10;
 
 }  // namespace
 
-Result<std::unique_ptr<Watch>> Watch::Open(const hvd_config& c, Descriptors* given, Waker* waker) {
-  std::unique_ptr<Watch> watch(new Watch(waker));
+Result<std::unique_ptr<Watch>> Watch::Open(const hvd_config& c, Descriptors* given, Waker* waker, SaidLast said_last) {
+  std::unique_ptr<Watch> watch(new Watch(waker, std::move(said_last)));
   watch->noticed_.reserve(c.n_peers);
   for (int i = 0; i < c.n_peers; ++i) {
     const int rank = c.peers[i].rank;
@@ -35,26 +36,29 @@ void Watch::NoticeGone(int rank) {
   any_noticed_.store(true, std::memory_order_seq_cst);
 }
 
-void Watch::TakeNoticed() {
-  if (!any_noticed()) return;
+bool Watch::TakeNoticed() {
+  if (!any_noticed()) return false;
   std::lock_guard<std::mutex> lock(mutex_);
   any_noticed_.store(false, std::memory_order_seq_cst);
   for (const int rank : noticed_) {
     Peer& peer = peers_.at(rank);
-    if (peer.suspected_at != 0) continue;
-    peer.suspected_at = NowS();
+    if (peer.judged_at != 0) continue;
+    // Its process is gone, so it says nothing any more: what it has not said by now, it never will.
+    peer.judged_at = NowS() + (said_last_(rank) ? kGoodbyeS : 0);
     ++suspects_;
   }
   noticed_.clear();
+  return true;
 }
 
 std::optional<Watch::Death> Watch::Judge(double now) {
   if (suspects_ == 0) return std::nullopt;
   for (auto& [rank, peer] : peers_) {
-    if (peer.suspected_at == 0 || now < peer.suspected_at + kGraceS) continue;
-    peer.suspected_at = 0;
+    const bool left = has_left(rank);
+    if (peer.judged_at == 0 || (now < peer.judged_at && !left)) continue;
+    peer.judged_at = 0;
     --suspects_;
-    if (has_left(rank)) continue;
+    if (left) continue;
     return Death{rank, Status(Code::kPeerLost, "rank " + std::to_string(rank) + " (pid " + std::to_string(peer.pid) +
                                                    ") died without shutting down; every operation that needs it "
                                                    "fails. Its last output and its launcher's messages say why.")};
@@ -65,7 +69,7 @@ std::optional<Watch::Death> Watch::Judge(double now) {
 double Watch::NextJudgement() const {
   double at = kNever;
   for (const auto& [rank, peer] : peers_) {
-    if (peer.suspected_at != 0) at = std::min(at, peer.suspected_at + kGraceS);
+    if (peer.judged_at != 0) at = std::min(at, peer.judged_at);
   }
   return at;
 }

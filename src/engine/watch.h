@@ -1,17 +1,19 @@
 // Watch: what this rank knows of the lives of the others: which processes are gone, who said goodbye, who is suspected.
 //
-// A process that is gone without its goodbye in the log is dead; the goodbye may still be on its way from another rank,
-// so it is only a suspect for a moment. Who sleeps on the descriptors (any thread) notices that a process is gone; the
-// rest is for the holder of the driver role.
+// A process that is gone is dead, and that is believed at once, unless it ended in order: then it has said so where its
+// neighbours see it, before its end, and its goodbye is in the log or on its way there. Who sleeps on the descriptors
+// (any thread) notices that a process is gone; the rest is for the holder of the driver role.
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "engine/descriptors.h"
@@ -26,17 +28,22 @@ class Watch {
     Status why;
   };
 
+  // Has that rank said its last?
+  using SaidLast = std::function<bool(int rank)>;
+
   // Takes the liveness descriptors out of *given; `waker` wakes this rank for them.
-  static Result<std::unique_ptr<Watch>> Open(const hvd_config& config, Descriptors* given, Waker* waker);
+  static Result<std::unique_ptr<Watch>> Open(const hvd_config& config, Descriptors* given, Waker* waker,
+                                             SaidLast said_last);
 
   // ---- any thread
   void NoticeGone(int rank);
   bool any_noticed() const { return any_noticed_.load(std::memory_order_seq_cst); }
 
   // ---- the holder of the role
-  // What was noticed is suspected from now on.
-  void TakeNoticed();
-  // A suspect whose time is over, once each; those that said goodbye are no longer suspects. Empty: none.
+  // What was noticed is suspected from now on. False: nothing was. Otherwise the holder reads what has come from others
+  // before it judges: it may say more.
+  bool TakeNoticed();
+  // A suspect that is dead, once each; those that said goodbye are no longer suspects. Empty: none.
   std::optional<Death> Judge(double now);
   double next_deadline() const { return suspects_ == 0 ? kNever : NextJudgement(); }  // infinity: nobody is suspected
   // Its goodbye is in the log. badly: with a reason.
@@ -54,18 +61,19 @@ class Watch {
   struct Peer {
     int64_t pid = 0;
     Fd alive;                  // invalid: out of sight
-    double suspected_at = 0;   // its process is gone; 0: not
+    double judged_at = 0;      // its process is gone: when to judge it; 0: it is there, or was judged
     bool ended_badly = false;  // it said goodbye with a reason
   };
 
   static constexpr double kNever = std::numeric_limits<double>::infinity();
 
-  explicit Watch(Waker* waker) : waker_(waker) {}
+  Watch(Waker* waker, SaidLast said_last) : waker_(waker), said_last_(std::move(said_last)) {}
   double NextJudgement() const;
 
   Waker* const waker_;
+  const SaidLast said_last_;
   std::map<int, Peer> peers_;  // by rank; who they are and their descriptors are constant after Open
-  int suspects_ = 0;           // peers with suspected_at set
+  int suspects_ = 0;           // peers with judged_at set
   std::set<int> left_;         // ranks that said goodbye, also those out of sight
   std::mutex mutex_;           // guards noticed_
   std::vector<int> noticed_;   // ranks, for whoever has the role

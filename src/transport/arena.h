@@ -42,6 +42,7 @@ struct ArenaWords {
   alignas(64) std::atomic<uint32_t> shared_cores{0};  // 1: some rank of this host sees ranks that share cores
   std::atomic<uint32_t> express_ways{0};              // how they wait for one another then; the first rank's to change
   alignas(64) std::atomic<uint64_t> moves{0};         // (batch << 24) | count of what has moved it, also between hosts
+  std::atomic<uint32_t> last_said{0};                 // 1: this rank has said its last, where the others read it
 };
 
 // Cursors of the byte ring from this rank to a neighbour (written) and of the ring from the neighbour to this rank

@@ -1,4 +1,5 @@
 // The whole engine, ranks as threads: what one rank alone cannot show is here; the algorithms have tests of their own.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <numeric>
@@ -248,6 +249,50 @@ TEST(engine_goodbye_is_not_a_death) {
     EXPECT_OK(RunOp(world[r], op.op));
     EXPECT(RunOp(world[r], Allreduce("all", &data).op).code() == Code::kShutdown);
   });
+}
+
+// The end of a process that leaves in order races with its goodbye, which reaches the others through rank 0 or a rank
+// that leads others: whoever sees the end first must not take it for a death.
+TEST(engine_end_of_who_leaves_is_never_taken_for_a_death) {
+  for (int round = 0; round < 100; ++round) {
+    const int n = 2 + round % 3;
+    EngineWorld world(n);
+    const int leaver = round % n;
+    std::vector<std::shared_ptr<Completion>> pending(n);
+    std::vector<std::vector<float>> data(n, Filled(3, 1.0f));
+    RanksAsThreads(n, [&](int r) {
+      EXPECT_OK(RunOp(world[r], Allreduce("all", &data[r]).op));
+      if (r == leaver) {
+        world[r].Shutdown(5);
+        return world.Die(r);
+      }
+      const Op op = Allreduce("without", &data[r]);
+      EXPECT_OK(world[r].Submit(&op.op, 1, 0, &pending[r]));
+      EXPECT(world[r].Wait(*pending[r], 60));
+      EXPECT(pending[r]->status().code() == Code::kShutdown);
+    });
+  }
+}
+
+// And who dies is believed dead at once, whatever the others are doing.
+TEST(engine_death_is_noticed_at_once) {
+  std::vector<double> took;
+  for (int round = 0; round < 100; ++round) {
+    EngineWorld world(3);
+    std::atomic<double> died{0};
+    RanksAsThreads(3, [&](int r) {
+      std::vector<float> data = Filled(3, 1.0f);
+      for (int k = 0; k < round % 4; ++k) EXPECT_OK(RunOp(world[r], Allreduce("all", &data).op));
+      if (r == 2) {
+        died = NowS();
+        return world.Die(2);
+      }
+      EXPECT(RunOp(world[r], Allreduce("without", &data).op).code() == Code::kPeerLost);
+    });
+    took.push_back(NowS() - died);
+  }
+  std::sort(took.begin(), took.end());
+  EXPECT(took[took.size() / 2] < 0.05);
 }
 
 TEST(engine_across_hosts) {

@@ -1,4 +1,4 @@
-// Watch: a process that is gone is a suspect for a moment, and dead unless it has said goodbye.
+// Watch: a process that is gone is dead at once, unless it has said its last before: then its goodbye comes.
 #include "engine/watch.h"
 
 #include <sys/eventfd.h>
@@ -11,7 +11,8 @@ namespace {
 
 using namespace hvd::engine;
 
-constexpr double kLater = 1;  // seconds; more than a suspect is given
+constexpr double kLater = 1;     // seconds
+constexpr double kMuchLater = 60;  // more than a goodbye is waited for
 
 // What rank 0 knows of ranks 1 and 2. A process is an eventfd, and gone when it is readable.
 struct Watched {
@@ -31,50 +32,74 @@ struct Watched {
     c.memory_fd = c.doorbell_fd = c.wish_fd = -1;
     Descriptors given(c);
     waker = std::move(*Waker::Open(0, doorbell.get(), nullptr));
-    watch = std::move(*Watch::Open(c, &given, waker.get()));
+    watch = std::move(*Watch::Open(c, &given, waker.get(), [this](int rank) { return said_last == rank; }));
   }
   void End(int rank) { EXPECT_EQ(eventfd_write(process[rank - 1], 1), 0); }
   // What a thread does that sleeps on the descriptors, and then the holder of the role.
-  void Look() {
+  bool Look() {
     Waker::Events events;
     waker->SleepInBackground(0, &events);
     for (const Sleeper::Event& e : events) watch->NoticeGone(e.rank);
-    watch->TakeNoticed();
+    return watch->TakeNoticed();
   }
 
   hvd_peer peers[2];
   int process[2];
+  int said_last = -1;  // that rank
   Fd doorbell{eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
   std::unique_ptr<Waker> waker;
   std::unique_ptr<Watch> watch;
 };
 
-TEST(watch_suspects_before_it_judges) {
+TEST(watch_believes_a_death_at_once) {
   Watched w;
-  EXPECT(!w.watch->Judge(NowS() + kLater));
+  EXPECT(!w.Look() && !w.watch->Judge(NowS() + kLater));
   w.End(2);
-  w.Look();
-  const double now = NowS();
-  EXPECT(!w.watch->Judge(now));
-  EXPECT(w.watch->next_deadline() > now && w.watch->next_deadline() < now + kLater);
-  const auto death = w.watch->Judge(now + kLater);
+  EXPECT(w.Look());
+  const auto death = w.watch->Judge(NowS());
   EXPECT(death && death->rank == 2 && death->why.code() == Code::kPeerLost);
   EXPECT(death && death->why.message().find("pid 1002") != std::string::npos);
-  EXPECT(!w.watch->Judge(now + 2 * kLater));  // told once
-  w.Look();                                   // and watched no longer
-  EXPECT(!w.watch->any_noticed() && !w.watch->Judge(now + 3 * kLater));
+  EXPECT(!w.watch->Judge(NowS() + kLater));  // told once
+  EXPECT(!w.Look());                         // and watched no longer
+  EXPECT(!w.watch->any_noticed() && w.watch->next_deadline() > NowS() + kMuchLater);
 }
 
 TEST(watch_goodbye_is_not_a_death) {
   Watched w;
   w.End(1);
   w.End(2);
-  w.Look();
-  w.watch->Left(1, /*badly=*/false);  // before it is judged
+  w.watch->Left(1, /*badly=*/false);  // read after the end was noticed, and before it is judged
+  EXPECT(w.Look());
   EXPECT(w.watch->has_left(1) && !w.watch->has_left(2));
-  const auto death = w.watch->Judge(NowS() + kLater);
+  const auto death = w.watch->Judge(NowS());
   EXPECT(death && death->rank == 2);
-  EXPECT(!w.watch->Judge(NowS() + kLater));
+  EXPECT(!w.watch->Judge(NowS() + kMuchLater));
+}
+
+// Its goodbye may be on its way through a rank that is slow.
+TEST(watch_waits_for_the_goodbye_of_who_has_said_its_last) {
+  Watched w;
+  w.said_last = 1;
+  w.End(1);
+  w.End(2);
+  EXPECT(w.Look());
+  const double now = NowS();
+  auto death = w.watch->Judge(now);
+  EXPECT(death && death->rank == 2);
+  EXPECT(!w.watch->Judge(now + kLater));
+  EXPECT(w.watch->next_deadline() > now + kLater && w.watch->next_deadline() < now + kMuchLater);
+  w.watch->Left(1, /*badly=*/false);
+  EXPECT(!w.watch->Judge(now + kLater));
+  EXPECT(w.watch->next_deadline() > now + kMuchLater);  // no longer a suspect
+}
+
+TEST(watch_waits_for_no_goodbye_without_end) {
+  Watched w;
+  w.said_last = 1;
+  w.End(1);
+  EXPECT(w.Look());
+  const auto death = w.watch->Judge(NowS() + kMuchLater);
+  EXPECT(death && death->rank == 1);
 }
 
 // Jobs of few connections are not told of all ranks; a data connection to one of the others may be open, though.
