@@ -8,6 +8,7 @@
 #   test-long the same with every combination of the fault matrix and of the stress
 #   test-tensorflows  the contract suite and Keras on the oldest TensorFlow that is supported and the first with Keras 3;
 #             by itself, because their environments take 3 GB
+#   chaos     elastic jobs that lose ranks and regain them until FAULTS have happened; SEED repeats them
 #   fuzz      every parser of bytes, FUZZ_SECONDS of a processor each
 #   check     linters, types, architecture checks
 #   bench     benchmarks against the peers that can be installed, as much as fits into five minutes
@@ -34,7 +35,7 @@ JOBS   ?= $(shell nproc)
 PYTEST := python -m pytest -q -n $(JOBS) --dist loadfile
 export PATH := $(BIN):$(PATH)
 
-.PHONY: demo test test-all test-slow test-long test-tensorflows check bench bench-full bench-page docs build dev clean tidy native-test native-sanitizers asan-build asan-test tsan-build native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
+.PHONY: demo test test-all test-slow test-long test-tensorflows check bench bench-full bench-page docs build dev clean tidy chaos native-test native-sanitizers asan-build asan-test tsan-build native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
 
 # All that building needs.
 $(VENV)/.tools: requirements-dev.txt Makefile
@@ -115,6 +116,11 @@ test-slow: build frameworks launchers
 
 test-long: build frameworks launchers
 	$(PYTEST) -m slow
+
+FAULTS ?= 1000
+SEED ?= 1
+chaos: dev build
+	PYTHONPATH=python:tests python -m chaos.marathon --faults $(FAULTS) --seed $(SEED)
 
 tidy: $(VENV)/.tools
 	cmake -S . -B build/tidy -G Ninja -DHVD_UNITY=OFF -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DPython3_EXECUTABLE=$(BIN)/python >/dev/null

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import random
 
-from .faults import Fault
+from .faults import OF_STEPS, Fault
 
-_LONGEST_STEPS = 12  # from the beginning of an epoch to its fault
+_LONGEST_STEPS = 12  # from the beginning of a round to its faults
+ROUND_STEPS = 2 * _LONGEST_STEPS
 COMMIT_EVERY = 3
 
 # Weights of the phases of the first fault of an epoch, and of those that meet the recovery from another.
@@ -20,13 +21,19 @@ _WHAT = {"KILL": 60, "SEGV": 8, "ABRT": 8, "PAUSE": 10, "SLOW": 12, "STOP": 2}
 _DIES_ON_ARRIVAL = 0.05
 
 
-def faults_of_epoch(seed: str, epoch: int, size: int) -> list[Fault]:
-    """Of the epoch with this number and size; `when` of a step counts from where the epoch begins."""
-    rng = random.Random(f"{seed}/{epoch}/{size}")
+def faults_of_epoch(seed: str, epoch: int, size: int, rounds: int) -> list[Fault]:
+    """Of the epoch with this number and size; `when` of a step counts from where the round begins.
+
+    Args:
+        rounds: of ROUND_STEPS that the epoch has gone through, because nothing has ended it.
+    """
+    rng = random.Random(f"{seed}/{epoch}/{size}/{rounds}")
     number = min(rng.choice((1, 1, 1, 1, 1, 1, 2, 2, 3)), size)
     found = []
     for nth, rank in enumerate(rng.sample(range(size), number)):
         phase = _one_of(rng, _FURTHER if nth else _FIRST)
+        if rounds and not nth and phase not in OF_STEPS:
+            phase = "between"  # the others do not come again
         what = _one_of(rng, _WHAT)
         if nth == size - 1 or (what == "STOP" and phase not in ("between", "save")):
             what = "SLOW"  # the last one stays; and who is stopped elsewhere costs the others long time-outs

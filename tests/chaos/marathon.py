@@ -22,7 +22,7 @@ from .case_run import Case, run
 from .promises import broken, recoveries
 from .table import made_up
 
-_PER_JOB = {"numpy": 100}  # faults
+_PER_JOB = {"numpy": 50}  # faults
 _FEW_PER_JOB = 20  # where a process takes seconds to start
 _BROKEN = Path("chaos-broken.txt")
 

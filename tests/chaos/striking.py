@@ -16,7 +16,7 @@ from jobs.report import report
 from horovod._core.life import membership
 from horovod._net.handshake.connect import Mesh
 
-from .draw import dies_on_arrival, faults_of_epoch
+from .draw import ROUND_STEPS, dies_on_arrival, faults_of_epoch
 from .faults import OF_STEPS, Fault, Orders, strike_once
 
 _LARGE: Final = 1 << 20  # elements, for a fault that is to happen inside a collective
@@ -35,6 +35,7 @@ class Striking:
         self._seed = told.seed
         self._faults = [(str(number), fault) for number, fault in enumerate(told.faults)]
         self._drawn: list[tuple[str, Fault]] = []
+        self._began = self._rounds = 0
         self._worker = int(os.environ[membership.WORKER_VARIABLE])
         self._own = {"RAISE": _raise, "EXIT": lambda: sys.exit(3)}
         self._install()
@@ -55,10 +56,16 @@ class Striking:
 
     def begin(self, step: int) -> None:
         """The training begins in an epoch: what was drawn for its steps counts from this one."""
-        self._drawn = [
-            (key, fault._replace(when=fault.when + step) if fault.phase in OF_STEPS else fault)
-            for key, fault in self._drawn
-        ]
+        self._began, self._rounds = step, 0
+        self._drawn = _counted_from(step, self._drawn)
+
+    def step(self, step: int) -> None:
+        """A step begins. An epoch that nothing has ended gets further faults."""
+        rounds = (step - self._began) // ROUND_STEPS
+        if self._seed and rounds > self._rounds:
+            self._rounds = rounds
+            self._drawn = _counted_from(step, self._draw(rounds))
+        self.at("between", step)
 
     def at(self, phase: str, when: Optional[int]) -> None:
         """This rank has come to a phase."""
@@ -96,10 +103,7 @@ class Striking:
         def asks() -> None:
             self.at("ask", membership.epoch())
             take_place()
-            epoch, seat = membership.epoch(), _seat()
-            if self._seed and epoch is not None and seat is not None:
-                faults = faults_of_epoch(self._seed, epoch, seat[1])
-                self._drawn = [(f"{epoch}-{number}", fault) for number, fault in enumerate(faults)]
+            self._drawn = self._draw(0)
 
         def meets(mesh: Mesh, *words: Any) -> None:
             self.at("meet", membership.epoch())
@@ -110,6 +114,13 @@ class Striking:
             confirm(mesh, *words)
 
         membership.take_place, Mesh.run, Mesh.confirm = asks, meets, starts
+
+    def _draw(self, rounds: int) -> list[tuple[str, Fault]]:
+        epoch, seat = membership.epoch(), _seat()
+        if not self._seed or epoch is None or seat is None:
+            return []
+        faults = faults_of_epoch(self._seed, epoch, seat[1], rounds)
+        return [(f"{epoch}.{rounds}-{number}", fault) for number, fault in enumerate(faults)]
 
     def _due(self, phase: str, when: Optional[int]) -> list[tuple[str, Fault]]:
         rank, size = _seat() or (self._worker, 0)
@@ -135,6 +146,10 @@ class Striking:
         else:
             os.kill(os.getpid(), getattr(signal, f"SIG{fault.what}"))
             time.sleep(60)  # the signal may find another thread first
+
+
+def _counted_from(step: int, drawn: list[tuple[str, Fault]]) -> list[tuple[str, Fault]]:
+    return [(key, f._replace(when=f.when + step) if f.phase in OF_STEPS else f) for key, f in drawn]
 
 
 def _raise() -> None:

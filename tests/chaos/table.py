@@ -90,6 +90,7 @@ LONG = (
             (Fault(phase, 6, who, "STOP"),),
             _IMPATIENT,
             orders=Orders(size=3),
+            says=("did not leave epoch 0 within 3 s of the others (--start-timeout)",),
             recovery_s=20,
         )
         for phase in ("between", "save", "reduce")

@@ -74,7 +74,7 @@ def train(state: Any) -> None:
     striking.begin(step)
     enough = False
     while not enough:
-        striking.at("between", state.step)
+        striking.step(state.step)
         striking.reduce(state.step, numpy_hvd)
         total = bound.reduce(share(state.step, hvd.rank(), hvd.size()))
         bound.put(state, follow(bound.get(state), total))
