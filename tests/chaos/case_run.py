@@ -98,8 +98,8 @@ def run(case: Case, where: Optional[Where] = None) -> Story:
         job = where.start(place, {CASE_VARIABLE: _told(case).as_text()}, _words(case, where, log, script))
         _act(case, job, script, where)
         ended = job.end(case.seconds, leftovers=True)
-        lines = log.read_text().splitlines() if log.exists() else []
-        return Story(case, ended, [json.loads(line) for line in lines])
+        lines = log.read_text().splitlines(keepends=True) if log.exists() else []
+        return Story(case, ended, [json.loads(line) for line in lines if line.endswith("\n")])
 
 
 def _told(case: Case) -> Orders:

@@ -20,10 +20,11 @@ from jobs import Hangs
 
 from .case_run import Case, run
 from .promises import broken, recoveries
-from .table import made_up
+from .table import made_up, without_launcher
 
 _PER_JOB = {"numpy": 50}  # faults
 _FEW_PER_JOB = 20  # where a process takes seconds to start
+_LAUNCHERS = ("KILL", "TERM", "INT")  # in turn, at the end of every third job
 _BROKEN = Path("chaos-broken.txt")
 
 
@@ -72,7 +73,9 @@ def jobs_of(seed: str, faults: int, sizes: list[int], bindings: list[str]) -> li
         if faults <= 0:
             return found
         number = min(faults, _PER_JOB.get(binding, _FEW_PER_JOB))
-        found.append(made_up(f"{seed}.{len(found)}", size, number, binding))
+        case = made_up(f"{seed}.{len(found)}", size, number, binding)
+        turn, stays = divmod(len(found), 3)
+        found.append(case if stays < 2 else without_launcher(case, _LAUNCHERS[turn % len(_LAUNCHERS)]))
         faults -= number
     return found
 
@@ -82,8 +85,10 @@ def _run(number: int, case: Case) -> Told:
     try:
         story = run(case)
         complaints, text = broken(story), str(story)
+        faults = Counter((event["phase"], event["what"]) for event in story.of("fault"))
+        faults.update(("launcher", act.what) for act in case.acts)
         told = Told(
-            Counter((event["phase"], event["what"]) for event in story.of("fault")),
+            faults,
             [seconds for _, seconds in recoveries(story)],
             bool(complaints),
         )

@@ -160,4 +160,15 @@ def made_up(seed: str, size: int, number: int, binding: str = "numpy") -> Case:
     )
 
 
+def without_launcher(case: Case, what: str) -> Case:
+    """The same, but for its end: when so many faults have happened, the launcher gets this signal in their midst."""
+    number = signal.Signals[f"SIG{what}"]
+    return case._replace(
+        name=f"{case.name}, until the launcher gets SIG{what}",
+        acts=(Act(case.orders.number, what),),
+        orders=case.orders._replace(number=1 << 30),
+        code=-number if what == "KILL" else 128 + number,
+    )
+
+
 assert all(fault.phase in PHASES for case in (*SHORT, *LONG) for fault in case.faults)

@@ -6,7 +6,7 @@ import pytest
 
 from .case_run import Case, run
 from .promises import broken
-from .table import LONG, SHORT, made_up
+from .table import LONG, SHORT, made_up, without_launcher
 
 
 def check(case: Case) -> None:
@@ -30,3 +30,9 @@ def test_the_job_does_what_is_promised(case: Case) -> None:
 @pytest.mark.parametrize("size", [3, 5])
 def test_faults_that_a_seed_makes_up(size: int) -> None:
     check(made_up("tests", size, 15))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["KILL", "TERM"])
+def test_nothing_is_left_when_the_launcher_goes_in_the_middle_of_them(what: str) -> None:
+    check(without_launcher(made_up("launcher", 4, 6), what))
