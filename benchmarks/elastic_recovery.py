@@ -66,7 +66,8 @@ def recovery(size: int, megabytes: float) -> dict[str, float]:
     survivors = set(at["noticed"])
     at = {what: {pid: when for pid, when in times.items() if pid in survivors} for what, times in at.items()}
     found = {part: 1000 * (max(at[part].values()) - killed) for part in PARTS if at.get(part)}
-    found = {**dict.fromkeys(PARTS, found["placed"]), **found}  # a rank that is left alone connects with nobody
+    if size == 2:  # who is left alone connects with nobody, before a replacement has come
+        found.update(connected=found["placed"], running=found["placed"])
     found["restore"] = 1000 * max(at["restored"][pid] - at["noticed"][pid] for pid in survivors)
     found["sync"] = 1000 * (max(at["synced"].values()) - max(at["collective"].values()))
     return found
