@@ -43,11 +43,12 @@ class Connections {
     if (neighbours() != nullptr) neighbours()->FlushRings();
   }
   // Nothing that this rank has to say waits here any more, and no more comes.
-  void SayLast() {
-    if (neighbours() != nullptr && !links_.HasUnsent()) neighbours()->SayLast();
+  void SetLastWord(transport::LastWord word) {
+    if (neighbours() != nullptr && !links_.HasUnsent()) neighbours()->SetLastWord(word);
   }
-  bool has_said_last(int rank) const {
-    return neighbours() != nullptr && local_of(rank) >= 0 && neighbours()->has_said_last(local_of(rank));
+  transport::LastWord last_word(int rank) const {
+    const bool here = neighbours() != nullptr && local_of(rank) >= 0;
+    return here ? neighbours()->last_word(local_of(rank)) : transport::LastWord::kNone;
   }
   int doorbell() const { return doorbell_; }   // this rank's own
   int parent() const { return tree_[rank_]; }  // in the tree of the negotiation; -1: none

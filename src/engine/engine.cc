@@ -42,9 +42,8 @@ Result<Engine::Ways> Engine::Open(const hvd_config& config, const Connections::M
   HVD_TRY(connections.status());
   auto waker = Waker::Open(config.rank, (*connections)->doorbell(), (*connections)->neighbours());
   HVD_TRY(waker.status());
-  auto watch = Watch::Open(config, &given, waker->get(), [ways = connections->get()](int rank) {
-    return ways->has_said_last(rank);
-  });
+  auto watch = Watch::Open(config, &given, waker->get(),
+                           [ways = connections->get()](int rank) { return ways->last_word(rank); });
   HVD_TRY(watch.status());
   HVD_TRY((*connections)->WatchWith(waker->get()));
   return Ways{std::move(*connections), std::move(*waker), std::move(*watch)};

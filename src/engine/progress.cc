@@ -30,7 +30,7 @@ bool Progress::Step() {
   // A goodbye is complete when everything before it in the log is done and said.
   if (tools_.orders->own_goodbye_said() && tools_.executor->size() == 0 && !tools_.connections->links().HasUnsent() &&
       !goodbye_.done()) {
-    tools_.connections->SayLast();
+    tools_.connections->SetLastWord(transport::LastWord::kGoodbye);
     tools_.arrivals->Arrive(goodbye_, Status());
   }
   return moved;

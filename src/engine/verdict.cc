@@ -32,7 +32,7 @@ void Verdict::Fail(const Status& why, bool tell_others) noexcept {
         [&](int to, std::span<const std::byte> frame) { (void)connections.links().Send(to, frame); });
   }
   connections.FlushRings();
-  connections.SayLast();
+  connections.SetLastWord(transport::LastWord::kReason);
   CutOffSharedTensors();  // before the owners of the tensors are told that they may store into them
   for (auto& run : runs) {
     for (auto& own : run->own) {

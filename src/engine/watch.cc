@@ -10,14 +10,29 @@
 namespace hvd::engine {
 namespace {
 
-// For the goodbye of a rank that has said its last to arrive through others. They are there, or their own end is
-// noticed: this is for what nobody has thought of.
+// For a goodbye in the log to arrive through others. They are there, or their own end is noticed: this is for what
+// nobody has thought of.
 constexpr double kGoodbyeS = 10;
+// For the reason of a rank that gave up. Without it the others fail all the same.
+constexpr double kReasonS = 0.1;
+
+double PatienceFor(transport::LastWord word) {
+  switch (word) {
+    case transport::LastWord::kGoodbye:
+      return kGoodbyeS;
+    case transport::LastWord::kReason:
+      return kReasonS;
+    case transport::LastWord::kNone:
+      break;
+  }
+  return 0;
+}
 
 }  // namespace
 
-Result<std::unique_ptr<Watch>> Watch::Open(const hvd_config& c, Descriptors* given, Waker* waker, SaidLast said_last) {
-  std::unique_ptr<Watch> watch(new Watch(waker, std::move(said_last)));
+Result<std::unique_ptr<Watch>> Watch::Open(const hvd_config& c, Descriptors* given, Waker* waker,
+                                           LastWordOf last_word) {
+  std::unique_ptr<Watch> watch(new Watch(waker, std::move(last_word)));
   watch->noticed_.reserve(c.n_peers);
   for (int i = 0; i < c.n_peers; ++i) {
     const int rank = c.peers[i].rank;
@@ -44,7 +59,7 @@ bool Watch::TakeNoticed() {
     Peer& peer = peers_.at(rank);
     if (peer.judged_at != 0) continue;
     // Its process is gone, so it says nothing any more: what it has not said by now, it never will.
-    peer.judged_at = NowS() + (said_last_(rank) ? kGoodbyeS : 0);
+    peer.judged_at = NowS() + PatienceFor(last_word_(rank));
     ++suspects_;
   }
   noticed_.clear();

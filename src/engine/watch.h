@@ -1,8 +1,9 @@
 // Watch: what this rank knows of the lives of the others: which processes are gone, who said goodbye, who is suspected.
 //
 // A process that is gone is dead, and that is believed at once, unless it ended in order: then it has said so where its
-// neighbours see it, before its end, and its goodbye is in the log or on its way there. Who sleeps on the descriptors
-// (any thread) notices that a process is gone; the rest is for the holder of the driver role.
+// neighbours see it, before its end, and its goodbye is in the log. One that gave up before has told why, which is
+// given a moment to arrive. Who sleeps on the descriptors (any thread) notices that a process is gone; the rest is for
+// the holder of the driver role.
 #pragma once
 
 #include <atomic>
@@ -28,12 +29,11 @@ class Watch {
     Status why;
   };
 
-  // Has that rank said its last?
-  using SaidLast = std::function<bool(int rank)>;
+  using LastWordOf = std::function<transport::LastWord(int rank)>;
 
   // Takes the liveness descriptors out of *given; `waker` wakes this rank for them.
   static Result<std::unique_ptr<Watch>> Open(const hvd_config& config, Descriptors* given, Waker* waker,
-                                             SaidLast said_last);
+                                             LastWordOf last_word);
 
   // ---- any thread
   void NoticeGone(int rank);
@@ -67,11 +67,11 @@ class Watch {
 
   static constexpr double kNever = std::numeric_limits<double>::infinity();
 
-  Watch(Waker* waker, SaidLast said_last) : waker_(waker), said_last_(std::move(said_last)) {}
+  Watch(Waker* waker, LastWordOf last_word) : waker_(waker), last_word_(std::move(last_word)) {}
   double NextJudgement() const;
 
   Waker* const waker_;
-  const SaidLast said_last_;
+  const LastWordOf last_word_;
   std::map<int, Peer> peers_;  // by rank; who they are and their descriptors are constant after Open
   int suspects_ = 0;           // peers with judged_at set
   std::set<int> left_;         // ranks that said goodbye, also those out of sight

@@ -32,6 +32,9 @@ inline constexpr size_t kDataRingBytes = 256 << 10;
 // kWaiting: a waiting thread sleeps on the bell word itself (a futex), so that the background thread is left in peace.
 enum class BellState : uint32_t { kAwake = 0, kIdle = 1, kBlocked = 2, kWaiting = 3 };
 
+// What a rank has said last, where the others read it: its goodbye, or why it gives up.
+enum class LastWord : uint32_t { kNone = 0, kReason = 1, kGoodbye = 2 };
+
 struct ArenaWords {
   alignas(64) std::atomic<uint64_t> progress{0};  // (batch << 24) | step
   std::atomic<uint64_t> failed{0};                // first abandoned batch; same cache line as progress
@@ -42,7 +45,7 @@ struct ArenaWords {
   alignas(64) std::atomic<uint32_t> shared_cores{0};  // 1: some rank of this host sees ranks that share cores
   std::atomic<uint32_t> express_ways{0};              // how they wait for one another then; the first rank's to change
   alignas(64) std::atomic<uint64_t> moves{0};         // (batch << 24) | count of what has moved it, also between hosts
-  std::atomic<uint32_t> last_said{0};                 // 1: this rank has said its last, where the others read it
+  std::atomic<uint32_t> last_word{0};                 // a LastWord
 };
 
 // Cursors of the byte ring from this rank to a neighbour (written) and of the ring from the neighbour to this rank

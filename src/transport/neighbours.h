@@ -66,10 +66,14 @@ class Neighbours {
   bool lost(int local) const { return lost_[local].has_value(); }
   LastUse& last_use(int buffer) { return last_use_[buffer]; }
 
-  // ---- the end. A rank that ends in order says so after its last frames: whoever then sees its process gone finds them,
-  // and who sees it gone without has nothing to wait for.
-  void SayLast() { own().words().last_said.store(1, std::memory_order_seq_cst); }
-  bool has_said_last(int local) const { return arenas_[local].words().last_said.load(std::memory_order_seq_cst) != 0; }
+  // ---- the end. A rank that ends in order says so after its last frames: whoever then sees its process gone finds
+  // them, and who sees it gone without has nothing to wait for.
+  void SetLastWord(LastWord word) {
+    if (last_word(self_) < word) own().words().last_word.store(static_cast<uint32_t>(word), std::memory_order_seq_cst);
+  }
+  LastWord last_word(int local) const {
+    return static_cast<LastWord>(arenas_[local].words().last_word.load(std::memory_order_seq_cst));
+  }
 
   // ---- cores
   // Do ranks of this host share cores? One verdict for all of them, so that they wait alike: what each sees may differ

@@ -11,7 +11,7 @@ namespace {
 
 using namespace hvd::engine;
 
-constexpr double kLater = 1;     // seconds
+constexpr double kLater = 1;       // seconds
 constexpr double kMuchLater = 60;  // more than a goodbye is waited for
 
 // What rank 0 knows of ranks 1 and 2. A process is an eventfd, and gone when it is readable.
@@ -32,7 +32,7 @@ struct Watched {
     c.memory_fd = c.doorbell_fd = c.wish_fd = -1;
     Descriptors given(c);
     waker = std::move(*Waker::Open(0, doorbell.get(), nullptr));
-    watch = std::move(*Watch::Open(c, &given, waker.get(), [this](int rank) { return said_last == rank; }));
+    watch = std::move(*Watch::Open(c, &given, waker.get(), [this](int rank) { return last_words[rank]; }));
   }
   void End(int rank) { EXPECT_EQ(eventfd_write(process[rank - 1], 1), 0); }
   // What a thread does that sleeps on the descriptors, and then the holder of the role.
@@ -45,7 +45,7 @@ struct Watched {
 
   hvd_peer peers[2];
   int process[2];
-  int said_last = -1;  // that rank
+  transport::LastWord last_words[3] = {};
   Fd doorbell{eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
   std::unique_ptr<Waker> waker;
   std::unique_ptr<Watch> watch;
@@ -79,7 +79,7 @@ TEST(watch_goodbye_is_not_a_death) {
 // Its goodbye may be on its way through a rank that is slow.
 TEST(watch_waits_for_the_goodbye_of_who_has_said_its_last) {
   Watched w;
-  w.said_last = 1;
+  w.last_words[1] = transport::LastWord::kGoodbye;
   w.End(1);
   w.End(2);
   EXPECT(w.Look());
@@ -93,9 +93,20 @@ TEST(watch_waits_for_the_goodbye_of_who_has_said_its_last) {
   EXPECT(w.watch->next_deadline() > now + kMuchLater);  // no longer a suspect
 }
 
+TEST(watch_gives_the_reason_of_who_gave_up_a_moment) {
+  Watched w;
+  w.last_words[2] = transport::LastWord::kReason;
+  w.End(2);
+  EXPECT(w.Look());
+  const double now = NowS();
+  EXPECT(!w.watch->Judge(now));
+  const auto death = w.watch->Judge(now + kLater);
+  EXPECT(death && death->rank == 2);
+}
+
 TEST(watch_waits_for_no_goodbye_without_end) {
   Watched w;
-  w.said_last = 1;
+  w.last_words[1] = transport::LastWord::kGoodbye;
   w.End(1);
   EXPECT(w.Look());
   const auto death = w.watch->Judge(NowS() + kMuchLater);
