@@ -20,7 +20,7 @@ class Act(NamedTuple):
     Attributes:
         after: so many faults of ranks, and acts.
         what: a signal's name for the launcher itself, or the body of its discovery script from here on.
-        says: what the launcher then says; the act is over when it has.
+        says: what the launcher then says. The act is over when it has, and the body has begun to run.
     """
 
     after: int
@@ -115,7 +115,7 @@ def _words(case: Case, where: Where, log: Path, script: Path) -> list[str]:
         words += ["--min-np", "1"]
     bodies = [act for act in case.acts if not _is_signal(act)]
     if bodies:
-        _write(script, where, bodies[0].what)
+        _write(script, where, bodies[0].what, 0)
         words += ["--host-discovery-script", str(script)]
     else:
         words += where.options(case.size)
@@ -130,7 +130,8 @@ def _act(case: Case, job: Job, script: Path, where: Where) -> None:
             job.signal(job.process.pid, getattr(signal, f"SIG{act.what}"))
             continue
         if bodies:
-            _write(script, where, act.what)
+            ran = _write(script, where, act.what, bodies)
+            job.until(lambda path=ran: [path] if path.exists() else [])
             if act.says:
                 job.await_text(act.says)
             note_act(job.reports, bodies)
@@ -141,11 +142,13 @@ def _is_signal(act: Act) -> bool:
     return hasattr(signal, f"SIG{act.what}")
 
 
-def _write(script: Path, where: Where, body: str) -> None:
-    """The script in one step: the launcher may be about to run it. "{3}" in it is where three slots are."""
+def _write(script: Path, where: Where, body: str, number: int) -> Path:
+    """The script in one step: the launcher may be about to run it. "{3}" in it is where three slots are. A file that
+    is there once it runs."""
     for slots in range(33):
         body = body.replace(f"{{{slots}}}", where.hosts(slots))
     new = script.with_suffix(".new")
-    new.write_text(f"#!/bin/sh\n{body}\n")
+    new.write_text(f'#!/bin/sh\ntouch "$0.{number}"\n{body}\n')
     new.chmod(0o755)
     new.replace(script)
+    return script.with_name(f"{script.name}.{number}")

@@ -166,9 +166,9 @@ class Driver:
     def close(self) -> None:
         self._hands.crew.close()
         self._hands.roster.close()
-        self._hands.poller.close()
         if self._around.script is not None:
-            self._around.script.close()
+            self._around.script.close()  # which the poller watches
+        self._hands.poller.close()
         self._around.journal.close()
 
     def asked(self) -> set[int]:
