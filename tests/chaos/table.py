@@ -99,9 +99,9 @@ LONG = (
     *(
         Case(
             f"with {name}",
-            3,
+            4,
             (Fault("between", 4, "first"), Fault("sync", 1, "last"), Fault("reduce", 7, "last")),
-            orders=Orders(size=3, binding=name),
+            orders=Orders(binding=name),
             seconds=100,
         )
         for name in ("torch", "tensorflow")

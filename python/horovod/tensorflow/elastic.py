@@ -3,7 +3,8 @@ models."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from functools import wraps
 from typing import Any, Callable, Optional
 
@@ -31,19 +32,26 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(func)
     def translated(*args: Any, **kwargs: Any) -> Any:
-        try:
+        with _failures_told():
             return func(*args, **kwargs)
-        except _COLLECTIVE_FAILURES as cause:
-            if "Horovod: " not in str(cause):
-                raise
-            raise HorovodInternalError(str(cause)) from cause
-        except tf.errors.InternalError as cause:  # from XLA, whatever has failed
-            failure = failure_told_by(cause)
-            if failure is None:
-                raise
-            raise failure from cause
 
-    return run_fn(translated, reset_engine)
+    return run_fn(translated, reset_engine, _failures_told)
+
+
+@contextlib.contextmanager
+def _failures_told() -> Iterator[None]:
+    """Turns TensorFlow's errors of our collectives into Horovod's."""
+    try:
+        yield
+    except _COLLECTIVE_FAILURES as cause:
+        if "Horovod: " not in str(cause):
+            raise
+        raise HorovodInternalError(str(cause)) from cause
+    except tf.errors.InternalError as cause:  # from XLA, whatever has failed
+        failure = failure_told_by(cause)
+        if failure is None:
+            raise
+        raise failure from cause
 
 
 class TensorFlowState(state.ObjectState):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -191,6 +193,23 @@ def test_reset_callbacks_and_old_news() -> None:
     one.on_reset()
     assert called == [1, 2]
     one.commit()
+
+
+def test_a_frameworks_own_error_in_sync_is_told_as_ours() -> None:
+    script = Script(42)
+    failures = [OSError("of a framework")]
+
+    @contextlib.contextmanager
+    def told() -> Iterator[None]:
+        try:
+            yield
+            if failures:
+                raise failures.pop()
+        except OSError as error:
+            raise HorovodInternalError(str(error)) from error
+
+    assert run_fn(script.train, lambda: script.log.append("reset"), told)(script.state, "done:") == "done: 42"
+    assert script.log == ["sync", "restore", "restore", "reset", "on_reset", "sync", "restore", "train"]
 
 
 def test_a_state_of_the_programs_own_class_need_not_derive_from_ours() -> None:

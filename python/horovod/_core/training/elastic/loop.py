@@ -7,6 +7,7 @@ are its callers'.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any, Callable
 
@@ -24,12 +25,17 @@ from horovod._core.training.elastic.state import State, whole_or_not
 __all__ = ["reset_engine", "run_fn"]
 
 
-def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
+def run_fn(
+    func: Callable[..., Any],
+    reset: Callable[[], None],
+    told: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+) -> Callable[..., Any]:
     """Wraps a training function so that it survives failures and changes of hosts.
 
     Args:
         func: called as func(state, *args, **kwargs), again and again until it returns.
         reset: re-initialises the engine with the ranks that are there; collective.
+        told: around what is collective in `state.sync()`: turns failures of a framework's own classes into Horovod's.
 
     Returns:
         A function of the same signature. A mistake of the program (MismatchError, NotInitializedError) and a lack that
@@ -46,7 +52,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                     if anew:
                         state.on_reset()
                     if not skip_sync or membership.states_differ():
-                        with whole_or_not(state):
+                        with told(), whole_or_not(state):
                             state.sync()
                     membership.synchronized()
                     return func(state, *args, **kwargs)
