@@ -25,7 +25,7 @@ from .table import made_up, without_launcher
 _PER_JOB = {"numpy": 50}  # faults
 _FEW_PER_JOB = 20  # where a process takes seconds to start
 _LAUNCHERS = ("KILL", "TERM", "INT")  # in turn, at the end of every third job
-_BROKEN = Path("chaos-broken.txt")
+_BROKEN = Path("build", "chaos-broken.txt")
 
 
 class Told(NamedTuple):
@@ -100,6 +100,7 @@ def _run(number: int, case: Case) -> Told:
     for complaint in complaints[:10]:
         print(f"    {complaint[:600]}", flush=True)
     if complaints:
+        _BROKEN.parent.mkdir(exist_ok=True)
         with _BROKEN.open("a") as file:
             file.write(f"job {number} ({case})\n" + "\n".join(complaints) + f"\n{text}\n\n")
         print(f"    more in {_BROKEN}", flush=True)
