@@ -1,0 +1,99 @@
+"""Train on scikit-learn's handwritten digits while ranks die and come (pip install scikit-learn).
+
+    horovodrun -np 2 --min-np 1 python examples/elastic/pytorch_digits.py
+
+Kill a rank meanwhile, whichever you like: the others go on from the last commit, and another one takes its place.
+"""
+
+import argparse
+import hashlib
+import json
+
+import torch
+import torch.nn.functional as F
+from sklearn.datasets import load_digits
+from torch.utils.data import DataLoader, TensorDataset
+
+import horovod.torch as hvd
+
+
+def load_data(test_count=360):
+    digits = load_digits()
+    images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
+    labels = torch.tensor(digits.target)
+    train = TensorDataset(images[test_count:], labels[test_count:])
+    return train, (images[:test_count], labels[:test_count])
+
+
+def make_model():
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(1, 16, 3, padding=1), torch.nn.BatchNorm2d(16), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+        torch.nn.Flatten(), torch.nn.Linear(16 * 4 * 4, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10),
+    )  # fmt: skip
+
+
+def accuracy(model, images, labels):
+    model.eval()
+    with torch.no_grad():
+        share = (model(images).argmax(1) == labels).double().mean().item()
+    model.train()
+    return share
+
+
+def hash_of(model):
+    return hashlib.sha256(b"".join(value.numpy().tobytes() for value in model.state_dict().values())).hexdigest()
+
+
+@hvd.elastic.run
+def train(state, loader, test, args):
+    while state.epoch < args.epochs:
+        for images, labels in loader:
+            state.optimizer.zero_grad()
+            loss = F.cross_entropy(state.model(images), labels)
+            loss.backward()
+            state.optimizer.step()
+            state.sampler.record_batch(state.batch, len(labels))
+            state.batch += 1
+            if state.batch % args.batches_per_commit == 0:
+                state.commit()
+        state.epoch, state.batch = state.epoch + 1, 0
+        state.sampler.set_epoch(state.epoch)  # for the next one: a failure does not begin this one again
+        state.commit()
+        if hvd.rank() == 0:
+            share = accuracy(state.model, *test)
+            print(f"epoch {state.epoch}  {hvd.size()} rank(s)  loss {loss.item():.4f}  accuracy {share:.2%}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--batch-size", type=int, default=16, help="of each rank")
+    parser.add_argument("--lr", type=float, default=0.01, help="for one rank")
+    parser.add_argument("--batches-per-commit", type=int, default=4)
+    parser.add_argument("--workers", type=int, default=0, help="processes that load data, of each rank")
+    args = parser.parse_args()
+    hvd.init()
+    torch.manual_seed(hvd.rank())  # different on purpose: the state makes the ranks equal
+    data, test = load_data()
+    sampler = hvd.elastic.ElasticSampler(data)
+    loader = DataLoader(data, args.batch_size, sampler=sampler, num_workers=args.workers,
+                        persistent_workers=args.workers > 0)  # fmt: skip
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr * hvd.size(), momentum=0.9)
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    state = hvd.elastic.TorchState(model, optimizer, sampler=sampler, epoch=0, batch=0)
+
+    def scale_rate():
+        for group in optimizer.param_groups:
+            group["lr"] = args.lr * hvd.size()
+
+    state.register_reset_callbacks([scale_rate])
+    train(state, loader, test, args)
+    hashes = hvd.allgather_object(hash_of(model))
+    if hvd.rank() == 0:
+        result = {"accuracy": accuracy(model, *test), "size": hvd.size(), "equal": len(set(hashes)) == 1}
+        print("RESULT", json.dumps({**result, "lr": optimizer.param_groups[0]["lr"]}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""The elastic examples, one for each kind of training: as they are, and with rank 0 killed in the middle of a step and
+replaced. They end as well as the undisturbed ones, with equal weights on all ranks."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import ROOT, Ended, Job, Place, python
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed.")
+
+DISTURBED = Path(__file__).parent / "workers" / "disturbed.py"
+EXAMPLES = ROOT / "examples" / "elastic"
+SIZE = 2
+PATIENCE_S = 200.0
+
+
+def needs(*modules: str) -> pytest.MarkDecorator:
+    missing = [module for module in modules if not importlib.util.find_spec(module)]
+    return pytest.mark.skipif(bool(missing), reason=f"{' and '.join(missing)} is not installed.")
+
+
+def train(environ: Mapping[str, str], *command: object) -> tuple[Ended, dict[str, Any]]:
+    """Runs a script with two ranks; how it went, and what it says of itself."""
+    told = {"TEST_SIZE": str(SIZE), "TF_CPP_MIN_LOG_LEVEL": "3", **environ}
+    with Place() as place:
+        job = Job(place, told)
+        job.start([*python("-m", "horovod.runner"), "-np", str(SIZE), "--min-np", "1", *python(DISTURBED, *command)])
+        ended = job.end(PATIENCE_S, leftovers=True)
+    assert ended.code == 0, str(ended)
+    assert ended.leftovers == [], str(ended)
+    result: dict[str, Any] = json.loads(ended.stdout.partition("RESULT ")[2].splitlines()[0])
+    return ended, result
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * PATIENCE_S + 20)
+@pytest.mark.parametrize(
+    ("script", "arguments", "environ"),
+    [
+        pytest.param("pytorch_digits.py", ("--workers", 2), {}, marks=needs("torch"), id="torch"),
+        *(
+            pytest.param(
+                "tensorflow2_tape.py", ("--step", step), {}, marks=needs("tensorflow"), id=f"tensorflow-{step}"
+            )
+            for step in ("function", "eager", "jit")
+        ),
+        *(
+            pytest.param(
+                "keras_fit.py", (), {"KERAS_BACKEND": backend}, marks=needs("keras", backend), id=f"keras-{backend}"
+            )
+            for backend in ("tensorflow", "torch", "jax")
+        ),
+    ],
+)
+def test_rank_0_is_killed_and_replaced(
+    script: str, arguments: tuple[object, ...], environ: dict[str, str], record_property: Any
+) -> None:
+    command = (EXAMPLES / script, *arguments)
+    calm, undisturbed = train(environ, *command)
+    torn, disturbed = train({**environ, "TEST_KILL_AT": "7"}, *command)
+    record_property("undisturbed", undisturbed)
+    record_property("disturbed", disturbed)
+    print(f"{script} {' '.join(map(str, arguments))} {environ}: {undisturbed}, with the loss of rank 0 {disturbed}")
+
+    assert [event["size"] for event in calm.of("epoch")] == [SIZE] * SIZE, str(calm)
+    assert len(torn.of("killed")) == 1, str(torn)
+    sizes = {event["epoch"]: event["size"] for event in torn.of("epoch")}
+    assert list(sizes.values())[:3] == [SIZE, 1, SIZE], str(torn)
+    # The survivor is the same process throughout, and rank 0 from then on.
+    survivors = {event["pid"] for event in torn.of("epoch") if event["rank"] == 0 and event["epoch"] > 0}
+    assert survivors == {event["pid"] for event in torn.of("epoch") if (event["rank"], event["epoch"]) == (1, 0)}
+
+    for result in (undisturbed, disturbed):
+        assert result["equal"] and result["size"] == SIZE, result
+        assert result["accuracy"] > 0.85, result
+    assert abs(disturbed["accuracy"] - undisturbed["accuracy"]) < 0.05
+    # The learning rate follows the number of ranks, where the script scales it.
+    assert disturbed.get("lr") == pytest.approx(undisturbed.get("lr"))
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_example_is_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) < 100

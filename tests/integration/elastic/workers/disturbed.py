@@ -1,0 +1,63 @@
+"""Runs a training script as it is, but for one fault: `disturbed.py SCRIPT ARGUMENTS...`.
+
+Rank 0 is killed some milliseconds after its commit number TEST_KILL_AT, in the middle of whatever it does then. The
+others make ALONE commits without it, then wait until they are as many again, so that the rest of the training has grown
+back. Every rank tells of each epoch that it takes part in. Without TEST_KILL_AT nothing happens.
+"""
+
+import os
+import runpy
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+from jobs.report import report
+
+from horovod._core.life import context, membership
+from horovod._core.training.elastic.state import State
+
+KILL_AT = int(os.environ.get("TEST_KILL_AT", "0"))
+KILL_AFTER_S = 0.005
+SIZE = int(os.environ["TEST_SIZE"])
+ALONE = 3
+PATIENCE_S = 100
+
+commit = State.commit
+commits: Counter = Counter()  # by epoch
+
+
+def kill() -> None:
+    report("killed", rank=context.rank(), commits=commits[0])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def disturbed(state: State) -> None:
+    epoch = membership.epoch() or 0
+    commits[epoch] += 1
+    if commits[epoch] == 1:
+        report("epoch", epoch=epoch, rank=context.rank(), size=context.size())
+    if KILL_AT and epoch and commits[epoch] >= ALONE and context.size() < SIZE:
+        wait_for_others(state)
+    commit(state)
+    if KILL_AT and epoch == 0 and commits[0] == KILL_AT and context.rank() == 0:
+        threading.Timer(KILL_AFTER_S, kill).start()
+
+
+def wait_for_others(state: State) -> None:
+    """Commits, and looks for news until there are some, on all ranks together."""
+    commit(state)
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        time.sleep(0.05)
+        state.check_host_updates()
+
+
+if __name__ == "__main__":
+    State.commit = disturbed
+    script = Path(sys.argv[1])
+    sys.argv = sys.argv[1:]
+    sys.path[0] = str(script.parent)
+    runpy.run_path(str(script), run_name="__main__")
