@@ -75,6 +75,7 @@ PYTHON = {
     "horovod._core.training": {
         "horovod._core.callers",
         "horovod._core.errors",
+        "horovod._core.settings",
         "horovod._core.tensors",
         "horovod._core.life",
         "horovod._core.operations",

@@ -41,7 +41,7 @@ def accuracy(model, images, labels):
 
 
 def hash_of(model):
-    return hashlib.sha256(b"".join(value.numpy().tobytes() for value in model.state_dict().values())).hexdigest()
+    return hashlib.sha256(b"".join(value.detach().numpy().tobytes() for value in model.parameters())).hexdigest()
 
 
 @hvd.elastic.run

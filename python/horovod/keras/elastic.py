@@ -11,6 +11,7 @@ from horovod._core.life import context
 from horovod._core.operations.objects import broadcast_object
 from horovod._core.training.elastic import state as core_state
 from horovod._core.training.elastic.loop import reset_engine, run_fn
+from horovod._core.training.elastic.snapshot import Snapshot
 from horovod.keras import variables
 from horovod.keras.flavour import flavour
 from horovod.keras.installed import keras
@@ -72,18 +73,17 @@ class KerasState(core_state.ObjectState):
         self.optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)
         if self.optimizer is not None:
             flavour.build(self.optimizer, model.trainable_variables)
-        self._values: list[Any] = variables.read(self._variables())
+        self._values = Snapshot(self._values_now())
         super().__init__(bcast_object=broadcast_object, get_rank=context.rank, **kwargs)
 
     def save(self) -> None:
         """Keeps the values in memory."""
-        variables.synced(self.model)
-        self._values = variables.read(self._variables())
+        self._keep_values()
         super().save()
 
     def restore(self) -> None:
         """Back to the values kept last."""
-        variables.assign(self._variables(), self._values)
+        variables.assign(self._variables(), self._values.value)
         core_state.forget_passes(self.optimizer)
         super().restore()
 
@@ -91,14 +91,28 @@ class KerasState(core_state.ObjectState):
         """Rank 0's values everywhere. Collective."""
         variables.synced(self.model)
         variables.broadcast(self._variables(), 0)
-        self._values = variables.read(self._variables())
-        super().sync()
+        self._keep_values()
+        self._sync_attributes()
 
     def reset(self) -> None:
         """Begins a whole step; has JAX compile it anew: numbers of ranks and process sets stand in it."""
         core_state.forget_passes(self.optimizer)
         if keras.backend.backend() == "jax":
             self.model.train_function = None
+
+    def _to_write(self) -> dict[str, Snapshot]:
+        return {**super()._to_write(), "variables": self._values}
+
+    def _take_over(self, parts: dict[str, Any]) -> None:
+        super()._take_over(parts)
+        self._values = Snapshot.holding(parts["variables"])
+
+    def _keep_values(self) -> None:
+        self._values = Snapshot(self._values_now(), self._values)
+
+    def _values_now(self) -> list[Any]:
+        variables.synced(self.model)
+        return variables.values_now(self._variables())
 
     def _variables(self) -> list[Any]:
         return variables.all_variables(self.model, self.optimizer)

@@ -12,7 +12,7 @@ from horovod.keras.flavour import flavour
 from horovod.keras.installed import keras
 from horovod.numpy import adapter
 
-__all__ = ["all_variables", "assign", "broadcast", "read", "synced", "velocities"]
+__all__ = ["all_variables", "assign", "broadcast", "read", "synced", "values_now", "velocities"]
 
 _collectives = Collectives(adapter.adapter)
 
@@ -46,6 +46,27 @@ def velocities(optimizer: Any) -> list[Any]:
 def read(variables: Sequence[Any]) -> list[Any]:
     """The values, as NumPy arrays of their own."""
     return [np.array(flavour.to_numpy(variable), order="C") for variable in variables]
+
+
+def values_now(variables: Sequence[Any]) -> list[Any]:
+    """The values as a `Snapshot` takes them, which then holds for this moment: tensors of TensorFlow or PyTorch, or
+    arrays, which JAX's next step may overwrite. Before one is made from them, nothing may change the variables."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        from horovod.tensorflow.elastic_copies import value_now
+        from horovod.tensorflow.ops import tensorflow_variable
+
+        if tf.executing_eagerly():
+            return [value_now(tensorflow_variable(variable)) for variable in variables]
+    elif backend == "torch":
+        from horovod.torch.elastic.copies import held
+
+        return [held(variable.value) for variable in variables]
+    import horovod.numpy.elastic  # noqa: F401 - says how arrays are copied
+
+    return [flavour.to_numpy(variable) for variable in variables]
 
 
 def assign(variables: Sequence[Any], values: Sequence[Any]) -> None:

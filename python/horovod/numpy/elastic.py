@@ -3,11 +3,13 @@ module's operations."""
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any, Callable, Optional
+
+import numpy as np
 
 from horovod._core.life import context
 from horovod._core.operations.objects import broadcast_object
-from horovod._core.training.elastic import state
+from horovod._core.training.elastic import snapshot, state
 from horovod._core.training.elastic.loop import reset_engine, run_fn
 
 __all__ = ["ObjectState", "run"]
@@ -28,3 +30,16 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator of a training function whose first argument is a state: runs it again after a failure or a change of
     hosts."""
     return run_fn(func, reset_engine)
+
+
+def _copied(array: np.ndarray[Any, Any], old: Any) -> Optional[tuple[Any, None]]:
+    """At once: NumPy has no copy on write. See `snapshot.register`."""
+    if array.dtype.hasobject:
+        return None
+    fits = isinstance(old, np.ndarray) and (old.shape, old.dtype) == (array.shape, array.dtype)
+    kept = old if fits else np.empty_like(array)
+    np.copyto(kept, array)
+    return kept, None
+
+
+snapshot.register(np.ndarray, _copied)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from functools import wraps
 from typing import Any, Callable, Optional
 
-import numpy as np
 import tensorflow as tf
 
 from horovod._core.errors import HorovodInternalError, InvalidArgumentError
@@ -17,7 +16,9 @@ from horovod._core.operations.described_call import failure_told_by
 from horovod._core.operations.objects import broadcast_object
 from horovod._core.training.elastic import state
 from horovod._core.training.elastic.loop import reset_engine, run_fn
+from horovod._core.training.elastic.snapshot import Snapshot
 from horovod.tensorflow import ops
+from horovod.tensorflow.elastic_copies import value_now
 from horovod.tensorflow.functions import broadcast_variables, build_optimizer, optimizer_variables
 
 __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
@@ -77,17 +78,17 @@ class TensorFlowState(state.ObjectState):
             )
         self.variables = list(tf.compat.v1.global_variables() if variables is None else variables)
         self.session = session
-        self._values: list[Any] = []
+        self._values = Snapshot([])
         super().__init__(bcast_object=broadcast_object, get_rank=context.rank, **kwargs)
 
     def save(self) -> None:
         """Keeps the values in memory."""
-        self._values = [self._read(variable) for variable in self.variables]
+        self._keep_values()
         super().save()
 
     def restore(self) -> None:
         """Back to the values kept last."""
-        for variable, value in zip(self.variables, self._values):
+        for variable, value in zip(self.variables, self._values.value):
             self._write(variable, value)
         super().restore()
 
@@ -99,14 +100,22 @@ class TensorFlowState(state.ObjectState):
             values = broadcast_object([self._read(variable) for variable in self.variables], 0)
             for variable, value in zip(self.variables, values):
                 self._write(variable, value)
-        self._values = [self._read(variable) for variable in self.variables]
-        super().sync()  # saves only if there are attributes
+        self._keep_values()
+        self._sync_attributes()
+
+    def _keep_values(self) -> None:
+        self._values = Snapshot([self._read(variable) for variable in self.variables], self._values)
+
+    def _to_write(self) -> dict[str, Snapshot]:
+        return {**super()._to_write(), "variables": self._values}
+
+    def _take_over(self, parts: dict[str, Any]) -> None:
+        super()._take_over(parts)
+        self._values = Snapshot.holding(parts["variables"])
 
     def _read(self, variable: Any) -> Any:
         variable = ops.tensorflow_variable(variable)
-        if tf.executing_eagerly():
-            return np.array(variable)
-        return self._current_session().run(variable)
+        return value_now(variable) if tf.executing_eagerly() else self._current_session().run(variable)
 
     def _write(self, variable: Any, value: Any) -> None:
         if tf.executing_eagerly():

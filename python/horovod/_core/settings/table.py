@@ -120,6 +120,22 @@ _JOB: Final = (
             "File of an elastic job: a line of JSON for everything that happens to it, and for everything that is"
             " decided, with the reason.", "Elastic", "launcher", flags=_value("--elastic-log", metavar="PATH"),
             requires="min_num_proc"),
+    Setting("elastic_commit_dir", "text", None,
+            "Folder, or URL for fsspec, to which rank 0 writes a commit of hvd.elastic.run every so often, and from"
+            " which a job that begins takes the newest whole one: so even the loss of all ranks loses little. Whoever"
+            " can write there can run programs in the job, unless there is a key.", "Elastic", "both",
+            env="HOROVOD_ELASTIC_COMMIT_DIR", flags=_value("--elastic-commit-dir", metavar="DIR")),
+    Setting("elastic_commit_interval_s", "float", 60.0,
+            "Least time between two commits that are written.", "Elastic", "both",
+            env="HOROVOD_ELASTIC_COMMIT_INTERVAL", unit="seconds", minimum=0,
+            flags=_value("--elastic-commit-interval", metavar="SECONDS"), requires="elastic_commit_dir"),
+    Setting("elastic_commit_keep", "int", 2, "So many written commits are kept.", "Elastic", "both",
+            env="HOROVOD_ELASTIC_COMMIT_KEEP", unit="commits", minimum=1, flags=_value("--elastic-commit-keep"),
+            requires="elastic_commit_dir"),
+    Setting("elastic_commit_key_file", "text", None,
+            "File with a secret, readable by its owner alone, for a MAC of written commits: others are not read."
+            " Needed for a URL.", "Elastic", "both", env="HOROVOD_ELASTIC_COMMIT_KEY_FILE",
+            flags=_value("--elastic-commit-key-file", metavar="PATH"), requires="elastic_commit_dir"),
     Setting("elastic", "bool", False, "This rank belongs to an elastic job; set by the launcher.", "Elastic", "both",
             env="HOROVOD_ELASTIC"),
 )

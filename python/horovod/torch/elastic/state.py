@@ -13,7 +13,9 @@ from typing import Any, Callable, Generic, Optional, TypeVar
 import torch
 
 from horovod._core.life import context
+from horovod._core.training.elastic.snapshot import Snapshot, leaves, settle
 from horovod._core.training.elastic.state import ObjectState
+from horovod.torch.elastic.copies import held, overwritten
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
 
@@ -57,19 +59,49 @@ class StateHandler(Generic[T]):
         self.value = value
         self.save()
 
+    def _to_write(self) -> Snapshot:
+        """What was saved last, for a durable commit: of a handler of the user's, its attributes."""
+        return Snapshot({name: value for name, value in vars(self).items() if name != "value"})
 
-class ModelStateHandler(StateHandler[torch.nn.Module]):
-    """Parameters and buffers of a module; rank 0 has the truth."""
+    def _take_over(self, saved: Any) -> None:
+        """Keeps what a durable commit has of it as saved last."""
+        vars(self).update(saved)
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__(model)
-        self._saved_model_state: dict[str, Any] = copy.deepcopy(self.value.state_dict())
+
+class _SnapshotHandler(StateHandler[T]):
+    """A handler that saves a snapshot of `_state`."""
+
+    def __init__(self, value: T) -> None:
+        super().__init__(value)
+        self._saved = Snapshot(self._state())
 
     def save(self) -> None:
-        self._saved_model_state = copy.deepcopy(self.value.state_dict())
+        self._saved = Snapshot(self._state(), self._saved)
+
+    def _state(self) -> Any:
+        state: Any = self.value
+        return state.state_dict()
+
+    def _to_write(self) -> Snapshot:
+        return self._saved
+
+    def _take_over(self, saved: Any) -> None:
+        self._saved = Snapshot.holding(saved)
+
+
+class ModelStateHandler(_SnapshotHandler[torch.nn.Module]):
+    """Parameters and buffers of a module; rank 0 has the truth."""
+
+    def _state(self) -> Any:
+        try:
+            state = self.value.state_dict(keep_vars=True)
+        except TypeError:  # a model may have a state_dict of its own
+            state = self.value.state_dict()
+        state.update({name: held(value) for name, value in state.items()})
+        return state
 
     def restore(self) -> None:
-        self.value.load_state_dict(self._saved_model_state)
+        self.value.load_state_dict(self._saved.lent())
 
     def sync(self) -> None:
         state = self.value.state_dict()
@@ -79,19 +111,21 @@ class ModelStateHandler(StateHandler[torch.nn.Module]):
         self.save()
 
 
-class OptimizerStateHandler(StateHandler[torch.optim.Optimizer]):
+class OptimizerStateHandler(_SnapshotHandler[torch.optim.Optimizer]):
     """State and settings of an optimizer; rank 0 has the truth."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        super().__init__(optimizer)
-        self._saved_state: dict[str, Any] = copy.deepcopy(self.value.state_dict())
+    _steps_of: Any = None
 
     def save(self) -> None:
-        self._saved_state = copy.deepcopy(self.value.state_dict())
+        self._wait_before_steps()
+        super().save()
 
     def restore(self) -> None:
-        # load_state_dict may keep the tensors it is given, so that training on would change what was saved.
-        self.value.load_state_dict(copy.deepcopy(self._saved_state))
+        # load_state_dict may keep the tensors it is given, so that training on would change what was saved: it gets the
+        # optimizer's own, with the saved values, and copies only of those that it has not.
+        saved, own = self._saved.value, dict(leaves(self.value.state_dict()))
+        given = {id(kept): own[path] for path, kept in leaves(saved) if overwritten(own.get(path), kept)}
+        self.value.load_state_dict(copy.deepcopy(saved, given))
         # Those of the step that failed must not be added to the next one's.
         self.value.zero_grad()
 
@@ -99,20 +133,20 @@ class OptimizerStateHandler(StateHandler[torch.optim.Optimizer]):
         broadcast_optimizer_state(self.value, root_rank=0)
         self.save()
 
+    def _wait_before_steps(self) -> None:
+        """A step changes everything in place; what is not copied yet would be copied by it, into new memory."""
+        register = getattr(self.value, "register_step_pre_hook", None)
+        if self._steps_of is not self.value and register is not None:
+            self._steps_of = self.value
+            register(lambda *_: settle())
 
-class SamplerStateHandler(StateHandler[ElasticSampler]):
+
+class SamplerStateHandler(_SnapshotHandler[ElasticSampler]):
     """Epoch and progress of an `ElasticSampler`; rank 0 has the truth, as it has for the model that the samples went
     into."""
 
-    def __init__(self, sampler: ElasticSampler) -> None:
-        super().__init__(sampler)
-        self._saved_state: dict[str, Any] = sampler.state_dict()
-
-    def save(self) -> None:
-        self._saved_state = self.value.state_dict()
-
     def restore(self) -> None:
-        self.value.load_state_dict(self._saved_state)
+        self.value.load_state_dict(self._saved.value)
 
     def sync(self) -> None:
         self.value.load_state_dict(broadcast_object(self.value.state_dict(), root_rank=0, name="elastic.sampler"))
@@ -186,10 +220,19 @@ class TorchState(ObjectState):
     def sync(self) -> None:
         for handler in self._handlers.values():
             handler.sync()
-        super().sync()
+        self._sync_attributes()
 
     def _keepers(self) -> list[Any]:
         return [self, *self._handlers.values()]
+
+    def _to_write(self) -> dict[str, Snapshot]:
+        parts = {f"handler {name}": handler._to_write() for name, handler in self._handlers.items()}
+        return {**super()._to_write(), **parts}
+
+    def _take_over(self, parts: dict[str, Any]) -> None:
+        super()._take_over(parts)
+        for name, handler in self._handlers.items():
+            handler._take_over(parts[f"handler {name}"])
 
     def reset(self) -> None:
         super().reset()

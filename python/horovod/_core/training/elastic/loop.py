@@ -19,6 +19,7 @@ from horovod._core.errors import (
     ResourceError,
 )
 from horovod._core.life import context, membership
+from horovod._core.training.elastic import durable as durable_commits
 from horovod._core.training.elastic.notification import notification_manager
 from horovod._core.training.elastic.state import State, whole_or_not
 
@@ -46,7 +47,10 @@ def run_fn(
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
         notification_manager.register_listener(state)
         skip_sync = anew = False
+        durable = durable_commits.of_next_training()
         try:
+            if isinstance(state, State):
+                state.begin_durable(durable)
             while True:
                 try:
                     if anew:
@@ -71,6 +75,8 @@ def run_fn(
                 anew = True
         finally:
             notification_manager.remove_listener(state)
+            if durable is not None:
+                durable.close()
 
     return wrapper
 

@@ -10,11 +10,13 @@ import contextlib
 import copy
 import queue
 from collections.abc import Iterator, Sequence
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
-from horovod._core.errors import HostsUpdatedInterrupt
+from horovod._core.errors import HostsUpdatedInterrupt, InvalidArgumentError, UnsupportedError
 from horovod._core.life import membership
+from horovod._core.training.elastic.durable import DurableCommits
 from horovod._core.training.elastic.notification import HostUpdateResult, notification_manager
+from horovod._core.training.elastic.snapshot import Snapshot
 
 __all__ = ["ObjectState", "State", "forget_passes", "whole_or_not"]
 
@@ -33,6 +35,7 @@ class State:
         self._host_messages: queue.SimpleQueue[tuple[float, int]] = queue.SimpleQueue()
         self._last_updated_timestamp = 0.0
         self._reset_callbacks: list[Callable[[], None]] = []
+        self._durable: Optional[DurableCommits] = None
 
     def register_reset_callbacks(self, callbacks: Sequence[Callable[[], None]]) -> None:
         """Functions to call, in this order, after each re-initialisation (to scale the learning rate, say)."""
@@ -56,7 +59,34 @@ class State:
         """
         self.save()
         membership.committed()
+        if self._durable is not None and self._rank() == 0 and self._durable.is_due():
+            self._durable.write(self._to_write())
         self.check_host_updates()
+
+    def begin_durable(self, durable: Optional[DurableCommits]) -> None:
+        """From now on commits are written there too; the newest one that was is taken over, if this is rank 0.
+
+        Args:
+            durable: where to; None: nowhere.
+
+        Raises:
+            InvalidArgumentError: what was written may not be read, or is of no state like this one.
+            UnsupportedError: a state of this kind cannot be written.
+        """
+        self._durable = durable
+        content = durable.newest() if durable is not None and self._rank() == 0 else None
+        if durable is not None:
+            self._to_write()  # raises where that is impossible
+        if content is None:
+            return
+        try:
+            self._take_over(content)
+            self.restore()
+        except Exception as error:
+            raise InvalidArgumentError(
+                "The durable commit does not fit the state of this script, which keeps other things: "
+                f"{type(error).__name__}: {error}. Give another folder, or the script that has written it."
+            ) from error
 
     def check_host_updates(self) -> None:
         """Raises on all ranks together if hosts have changed; rank 0's view counts. Collective.
@@ -92,6 +122,17 @@ class State:
     def reset(self) -> None:
         """Adapts to a new set of ranks; called by `on_reset`."""
 
+    def _to_write(self) -> dict[str, Snapshot]:
+        """What was saved last, in parts, for a durable commit."""
+        raise UnsupportedError(
+            f"HOROVOD_ELASTIC_COMMIT_DIR is set, but nothing is known of how to write a {type(self).__name__} to a "
+            "file. Derive it from ObjectState or a framework's state, or leave the variable out."
+        )
+
+    def _take_over(self, parts: dict[str, Any]) -> None:
+        """Keeps the parts of a durable commit as what was saved last."""
+        raise NotImplementedError
+
     def _keepers(self) -> list[Any]:
         """The objects whose attributes hold what is saved. `save` gives them new values, and changes none in place."""
         return [self]
@@ -100,7 +141,7 @@ class State:
 class ObjectState(State):
     """Picklable values as attributes.
 
-    `save` makes a deep copy, so that changes inside a list or dictionary are rolled back too.
+    `save` makes a deep copy, so that changes inside a list, a dictionary or an array are rolled back too.
 
     Args:
         bcast_object, get_rank: as of `State`.
@@ -109,22 +150,39 @@ class ObjectState(State):
 
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int], **kwargs: Any) -> None:
         super().__init__(bcast_object, get_rank)
-        self._saved_state: dict[str, Any] = kwargs
+        self._names = tuple(kwargs)
         self._set_attributes(kwargs)
-        self._saved_state = copy.deepcopy(kwargs)
+        self._saved_state = Snapshot(kwargs)
 
     def save(self) -> None:
-        self._saved_state = copy.deepcopy({name: getattr(self, name) for name in self._saved_state})
+        self._saved_state = Snapshot(self._attributes(), self._saved_state)
 
     def restore(self) -> None:
         # A copy, so that what was saved can be restored again.
-        self._set_attributes(copy.deepcopy(self._saved_state))
+        self._set_attributes(copy.deepcopy(self._saved_state.value))
 
     def sync(self) -> None:
-        if self._saved_state:
+        if self._names:
+            # Classes derived from this one may have saved and restored more.
             self.save()
-            self._saved_state = self._bcast_object(self._saved_state)
+            self._saved_state = Snapshot.holding(self._bcast_object(self._saved_state.value))
             self.restore()
+
+    def _to_write(self) -> dict[str, Snapshot]:
+        return {"attributes": self._saved_state}
+
+    def _take_over(self, parts: dict[str, Any]) -> None:
+        # A script that has got a new attribute meanwhile begins it anew.
+        self._saved_state = Snapshot.holding({**self._attributes(), **parts["attributes"]})
+
+    def _sync_attributes(self) -> None:
+        """Rank 0's attributes everywhere, saved; what derived classes keep besides is theirs. Collective."""
+        if self._names:
+            self._set_attributes(self._bcast_object(self._attributes()))
+            ObjectState.save(self)
+
+    def _attributes(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._names}
 
     def _set_attributes(self, values: dict[str, Any]) -> None:
         for name, value in values.items():
@@ -139,12 +197,18 @@ def whole_or_not(state: Any) -> Iterator[None]:
     """
     keepers = state._keepers() if isinstance(state, State) else []
     before = [dict(vars(keeper)) for keeper in keepers]
+    saved = [value for values in before for value in values.values() if isinstance(value, Snapshot)]
+    for snapshot in saved:
+        snapshot.pin()
     try:
         yield
     except BaseException:
         for keeper, values in zip(keepers, before):
             vars(keeper).update(values)
         raise
+    finally:
+        for snapshot in saved:
+            snapshot.pin(-1)
 
 
 def forget_passes(optimizer: Any) -> None:

@@ -1,0 +1,122 @@
+"""The bytes of a durable commit: made by `written`, taken apart by `read`.
+
+Magic, the identity of the key, the lengths of the parts, the parts, and a BLAKE2b digest of all that stands before it;
+with a key it is a MAC. The first part is a pickle without the arrays, which are the others. Nothing is looked at, least
+of all unpickled, before the digest is right. Who may have written it is the business of the caller, unless there is a
+key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import io
+import pickle
+import struct
+from collections.abc import Iterator
+from typing import Any, Callable, Final, Optional, Union
+
+__all__ = ["NotWholeError", "OtherKeyError", "read", "register", "written"]
+
+_MAGIC: Final = b"horovod commit 1\n"
+_KEY_ID_BYTES: Final = 8
+_DIGEST_BYTES: Final = 32
+_COUNT: Final = struct.Struct("<Q")
+_PERSON: Final = b"hvd commit"
+
+_reducers: Final[dict[type, Callable[[Any], Any]]] = {}
+
+
+class NotWholeError(Exception):
+    """These bytes are not, or not all of, what was written."""
+
+
+class OtherKeyError(Exception):
+    """These bytes were written with another key, or with none."""
+
+
+def register(kind: type, reducer: Callable[[Any], Any]) -> None:
+    """Says how values of exactly this type are pickled: as `__reduce__` does, with `pickle.PickleBuffer`s for bytes
+    that shall stand by themselves; NotImplemented: as pickle does it."""
+    _reducers[kind] = reducer
+
+
+def written(content: Any, key: Optional[bytes]) -> Iterator[Union[bytes, memoryview]]:
+    """The pieces of a file, in order.
+
+    Args:
+        content: picklable, also with what the script defines itself.
+        key: of the MAC; None: a checksum.
+    """
+    arrays: list[pickle.PickleBuffer] = []
+    parts = [memoryview(_pickled(content, arrays)), *(array.raw() for array in arrays)]
+    lengths = b"".join(_COUNT.pack(part.nbytes) for part in parts)
+    digest = _digest(key)
+    for piece in (_MAGIC, _key_id(key), _COUNT.pack(len(parts)), lengths, *parts):
+        digest.update(piece)
+        yield piece
+    yield digest.digest()
+
+
+def read(data: bytearray, key: Optional[bytes]) -> Any:
+    """What was written.
+
+    Raises:
+        NotWholeError: something is missing or was changed.
+        OtherKeyError: it was written with another key, or with none.
+    """
+    view = memoryview(data)
+    if len(data) < len(_MAGIC) + _KEY_ID_BYTES + _COUNT.size + _DIGEST_BYTES or not data.startswith(_MAGIC):
+        raise NotWholeError("it does not begin as a commit, or is too short for one")
+    start = len(_MAGIC)
+    if not hmac.compare_digest(bytes(view[start : start + _KEY_ID_BYTES]), _key_id(key)):
+        raise OtherKeyError
+    digest = _digest(key)
+    digest.update(view[:-_DIGEST_BYTES])
+    if not hmac.compare_digest(digest.digest(), bytes(view[-_DIGEST_BYTES:])):
+        raise NotWholeError("its checksum is wrong: it was written in part, or changed")
+    start += _KEY_ID_BYTES
+    (count,) = _COUNT.unpack_from(view, start)
+    start += _COUNT.size
+    lengths = [length for (length,) in _COUNT.iter_unpack(view[start : start + count * _COUNT.size])]
+    start += count * _COUNT.size
+    parts = []
+    for length in lengths:
+        parts.append(view[start : start + length])
+        start += length
+    return pickle.loads(parts[0], buffers=parts[1:])
+
+
+def _pickled(content: Any, arrays: list[pickle.PickleBuffer]) -> bytes:
+    import cloudpickle  # type: ignore[import-untyped,unused-ignore]
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc,unused-ignore]
+        def reducer_override(self, obj: Any) -> Any:
+            reducer = _reducers.get(type(obj))
+            reduced = NotImplemented if reducer is None else reducer(obj)
+            return super().reducer_override(obj) if reduced is NotImplemented else reduced
+
+    stream = io.BytesIO()
+    # An array whose elements do not follow one another cannot stand by itself.
+    Pickler(stream, protocol=5, buffer_callback=lambda array: not _stands_alone(array, arrays)).dump(content)
+    return stream.getvalue()
+
+
+def _stands_alone(array: pickle.PickleBuffer, arrays: list[pickle.PickleBuffer]) -> bool:
+    try:
+        array.raw()
+    except BufferError:
+        return False
+    arrays.append(array)
+    return True
+
+
+def _digest(key: Optional[bytes]) -> Any:
+    return hashlib.blake2b(digest_size=_DIGEST_BYTES, key=key or b"", person=_PERSON)
+
+
+def _key_id(key: Optional[bytes]) -> bytes:
+    """Tells keys apart, and nothing about them."""
+    if key is None:
+        return bytes(_KEY_ID_BYTES)
+    return hashlib.blake2b(b"which key", digest_size=_KEY_ID_BYTES, key=key, person=_PERSON).digest()

@@ -1,0 +1,191 @@
+"""Where durable commits lie: a `Folder` of this machine, or a place that fsspec can reach, `Remote`.
+
+Both list, read, write and remove files by name. A file appears under its name when it is whole: it is written aside and
+renamed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterable
+from typing import Any, Final, Protocol, Union
+
+from horovod._core.errors import InvalidArgumentError, UnsupportedError
+
+__all__ = ["Folder", "Place", "Remote", "StrangersError", "place"]
+
+Pieces = Iterable[Union[bytes, memoryview]]
+PART: Final = ".part"
+_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+
+
+class StrangersError(Exception):
+    """Somebody else may have written here."""
+
+
+class Place(Protocol):
+    """A place for files."""
+
+    def names(self) -> list[str]:
+        """Of all files, those that are being written too."""
+        ...
+
+    def read(self, name: str, strangers: bool) -> bytearray:
+        """The content of a file.
+
+        Args:
+            strangers: also if others than this user can have written it.
+
+        Raises:
+            StrangersError: others can.
+            OSError: it cannot be read.
+        """
+        ...
+
+    def write(self, name: str, pieces: Pieces) -> None:
+        """Writes a file; nobody sees a part of it under this name.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        ...
+
+    def remove(self, name: str) -> None:
+        """Removes a file that may be gone already."""
+        ...
+
+
+def place(where: str) -> Place:
+    """The place of a path or a URL.
+
+    Raises:
+        UnsupportedError: a URL, and fsspec is not installed.
+        InvalidArgumentError: the folder cannot be made, or the URL is of no kind that fsspec knows.
+    """
+    if "://" in where:
+        return Remote(where)
+    return Folder(where)
+
+
+class Folder:
+    """A folder of this machine, or one that is mounted on it. Made if it is not there, for this user alone.
+
+    Raises:
+        InvalidArgumentError: it cannot be made.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = os.path.abspath(path)
+        try:
+            os.makedirs(self._path, 0o700, exist_ok=True)
+        except OSError as error:
+            raise InvalidArgumentError(
+                f"HOROVOD_ELASTIC_COMMIT_DIR: {self._path} is no folder and cannot be made: {error.strerror}."
+            ) from None
+
+    def names(self) -> list[str]:
+        return os.listdir(self._path)
+
+    def read(self, name: str, strangers: bool) -> bytearray:
+        # No link: it may lead to what somebody else has written.
+        fd = os.open(os.path.join(self._path, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb", buffering=0) as file:
+            found = os.fstat(fd)
+            if not strangers:
+                _require_own(self._path, os.stat(self._path))
+                _require_own(os.path.join(self._path, name), found)
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError(f"{name} is no file")
+            return _all_of(file, found.st_size)
+
+    def write(self, name: str, pieces: Pieces) -> None:
+        aside = os.path.join(self._path, f".{name}.{os.getpid()}{PART}")
+        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(fd, "wb", buffering=0) as file:
+                for piece in pieces:
+                    _write_all(file, memoryview(piece))
+                os.fsync(fd)
+            os.rename(aside, os.path.join(self._path, name))
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(aside)
+            raise
+        folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self._path, name))
+
+
+class Remote:
+    """A place behind a URL. Who can write there is not known here.
+
+    Raises:
+        UnsupportedError: fsspec is not installed.
+        InvalidArgumentError: it does not know this kind of URL.
+    """
+
+    def __init__(self, url: str) -> None:
+        try:
+            import fsspec  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        except ImportError:
+            raise UnsupportedError(
+                f"HOROVOD_ELASTIC_COMMIT_DIR is the URL {url}, and fsspec, which reaches it, is not installed. "
+                "Install it (pip install fsspec), or name a folder."
+            ) from None
+        try:
+            self._files, self._path = fsspec.core.url_to_fs(url)
+            self._files.makedirs(self._path, exist_ok=True)
+        except (ValueError, ImportError) as error:
+            raise InvalidArgumentError(f"HOROVOD_ELASTIC_COMMIT_DIR: {url} cannot be reached: {error}.") from None
+
+    def names(self) -> list[str]:
+        self._files.invalidate_cache(self._path)
+        return [entry["name"].rpartition("/")[2] for entry in self._files.ls(self._path, detail=True)]
+
+    def read(self, name: str, strangers: bool) -> bytearray:
+        if not strangers:
+            raise StrangersError("who can write behind a URL is not known")
+        return bytearray(self._files.cat_file(f"{self._path}/{name}"))
+
+    def write(self, name: str, pieces: Pieces) -> None:
+        aside = f"{self._path}/.{name}.{os.getpid()}{PART}"
+        with self._files.open(aside, "wb") as file:
+            for piece in pieces:
+                file.write(piece)
+        self._files.mv(aside, f"{self._path}/{name}")
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._files.rm_file(f"{self._path}/{name}")
+
+
+def _require_own(path: str, found: os.stat_result) -> None:
+    if found.st_uid not in (os.geteuid(), 0) or found.st_mode & _OTHERS_WRITE:
+        mode = stat.filemode(found.st_mode)
+        raise StrangersError(f"{path} ({mode}, of user {found.st_uid}) can be written by others than this user")
+
+
+def _all_of(file: Any, size: int) -> bytearray:
+    data = bytearray(size)
+    view = memoryview(data)
+    done = 0
+    while done < size:
+        count = file.readinto(view[done:])
+        if not count:
+            raise OSError("the file has become shorter")
+        done += count
+    return data
+
+
+def _write_all(file: Any, piece: memoryview) -> None:
+    piece = piece.cast("B")
+    while piece:
+        piece = piece[file.write(piece) :]

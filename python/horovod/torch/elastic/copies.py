@@ -1,0 +1,120 @@
+"""How a commit copies a PyTorch tensor.
+
+On the CPU torch's own copy on write (`_lazy_clone`) keeps the values of the moment, and a thread copies them into the
+commit's memory meanwhile: whoever changes the tensor before, through `.data` too, gets new memory for it. At once are
+copied: small tensors; those whose memory something else has in hand, another tensor or a NumPy array that could be
+written through past torch; those whose memory is not of the usual kind (shared with other processes, NumPy's, mapped
+from a file); all of them where torch lacks what this needs; and those of a GPU, whose stream has them copied before
+what is submitted later.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from typing import Any, Callable, Final, NamedTuple, Optional
+
+import torch
+
+from horovod._core.training.elastic import commit_file, snapshot
+
+__all__ = ["held", "overwritten"]
+
+_lazy_clone: Final[Optional[Callable[[torch.Tensor], torch.Tensor]]] = getattr(torch, "_lazy_clone", None)
+# Smaller ones are copied in less time than it takes to begin.
+_LAZY_BYTES: Final = 32 << 10
+_storage_use_count: Final[Optional[Callable[[int], int]]] = getattr(torch._C, "_storage_Use_Count", None)
+
+
+class _Parameter(NamedTuple):
+    """A type of its own: a parameter that the user keeps in a state as such shall stay one."""
+
+    parameter: torch.Tensor
+
+
+def held(tensor: torch.Tensor) -> Any:
+    """A parameter as a `Snapshot` takes it, which is then a plain tensor; other values as they are. A view of it, even
+    for a moment, would look like something else that has its memory in hand."""
+    return _Parameter(tensor) if isinstance(tensor, torch.nn.Parameter) else tensor
+
+
+def overwritten(tensor: Any, kept: torch.Tensor) -> bool:
+    """Gives a tensor the values of a commit, in place; False if there is none that is like it."""
+    fits = type(tensor) is torch.Tensor and _alike(tensor, kept)
+    if fits:
+        with torch.no_grad():
+            tensor.copy_(kept)
+    return fits
+
+
+def _copied(tensor: torch.Tensor, old: Any) -> Optional[tuple[torch.Tensor, Optional[snapshot.Later]]]:
+    """See `snapshot.register`."""
+    return None if tensor.requires_grad or not _plain(tensor) else _begun(tensor, old)
+
+
+def _parameter_copied(value: _Parameter, old: Any) -> tuple[torch.Tensor, Optional[snapshot.Later]]:
+    """See `snapshot.register`."""
+    tensor = value.parameter
+    return _begun(tensor, old) if _plain(tensor) else (tensor.detach().clone(), None)
+
+
+def _plain(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided and not tensor.is_meta and not tensor.is_quantized
+
+
+def _begun(tensor: torch.Tensor, old: Any) -> tuple[torch.Tensor, Optional[snapshot.Later]]:
+    with torch.no_grad():
+        kept = old if isinstance(old, torch.Tensor) and _alike(old, tensor) else torch.empty_like(tensor, requires_grad=False)
+        source = _frozen(tensor)
+        if source is None:
+            kept.copy_(tensor, non_blocking=True)
+            return kept, None
+    return kept, functools.partial(_copy, kept, source)
+
+
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.dtype is other.dtype and one.shape == other.shape and one.device == other.device
+
+
+def _frozen(tensor: torch.Tensor) -> Optional[torch.Tensor]:
+    """A tensor that shares the memory until one of both is changed; None if it must be copied now."""
+    if _lazy_clone is None or not tensor.is_cpu or tensor.numel() * tensor.element_size() < _LAZY_BYTES:
+        return None
+    if _users(tensor) != _USERS_OF_ONE:
+        return None
+    try:
+        return _lazy_clone(tensor.detach())
+    except RuntimeError:  # memory that it cannot take over
+        return None
+
+
+def _users(tensor: torch.Tensor) -> int:
+    """How many have a tensor's memory in hand, this function among them; -1 if that cannot be known."""
+    return -1 if _storage_use_count is None else _storage_use_count(tensor.untyped_storage()._cdata)
+
+
+def _copy(kept: torch.Tensor, source: torch.Tensor) -> None:
+    with torch.no_grad():
+        kept.copy_(source)
+
+
+def _reduced(tensor: torch.Tensor) -> Any:
+    """See `commit_file.register`: the bytes stand by themselves."""
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        return NotImplemented
+    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return _from_bytes, (pickle.PickleBuffer(flat.numpy()), tensor.dtype, tuple(tensor.shape))
+
+
+def _from_bytes(data: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    """Part of the format of durable commits."""
+    flat = torch.frombuffer(bytearray(data), dtype=dtype) if len(data) else torch.empty(0, dtype=dtype)
+    return flat.reshape(shape)
+
+
+# That of a tensor which nobody else has; 0, which is never, where it cannot be known.
+_USERS_OF_ONE: Final = max(_users(torch.empty(1)), 0)
+
+snapshot.register(torch.Tensor, _copied)
+snapshot.register(_Parameter, _parameter_copied)
+commit_file.register(torch.Tensor, _reduced)
