@@ -51,7 +51,7 @@ def make_step(model, optimizer, kind):
 
 
 def batches(images, labels, epoch, batch_size):
-    """This rank's share of every batch of the epoch, which all ranks shuffle alike; what does not divide is left out."""
+    """This rank's share of every batch. All ranks shuffle alike; what does not divide is left out."""
     order = np.random.default_rng(epoch).permutation(len(images))
     for start in range(0, len(order) - batch_size + 1, batch_size):
         own = order[start : start + batch_size][hvd.rank() :: hvd.size()]

@@ -131,6 +131,21 @@ def test_a_function_gives_the_results_of_the_least_ranks() -> None:
     assert horovod.run(elastic_rank, num_proc=3, min_num_proc=2) == [(0, 3, "1"), (1, 3, "1")]
 
 
+def test_what_was_written_outlives_all_ranks(place: Place, tmp_path: Path) -> None:
+    faults = [[15, "first", "kill"], [15, "last", "kill"]]
+    key = tmp_path / "key"
+    key.write_text("a secret of the test")
+    key.chmod(0o600)
+    folder = tmp_path / "commits"
+    kept = f"--elastic-commit-interval 0.05 --elastic-commit-keep 3 --elastic-commit-key-file {key}"
+    ended = start(place, f"-np 2 --min-np 1 --max-restarts 1 --elastic-commit-dir {folder} {kept}", faults).end()
+    check_end(ended, 2)
+    assert len(ended.of("fault")) == 2, str(ended)
+    begun = [event["step"] for event in ended.of("epoch")]
+    assert begun[:2] == [0, 0] and 0 < begun[2] == begun[3] <= 15, str(ended)
+    assert 1 <= len(list(folder.iterdir())) <= 3
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

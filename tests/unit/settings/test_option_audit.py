@@ -105,6 +105,10 @@ EFFECTS = {
     "secret_file": "hosts/test_ways_over_hosts.py::test_ranks_meet_and_work_and_meet_again",
     "meeting_address": "hosts/test_ways_over_hosts.py::test_a_mistake_is_told",
     "expected_size": "launchers/test_slurm.py::test_a_step_of_another_size_than_promised_stops_in_init",
+    "elastic_commit_dir": f"{_ELASTIC}::test_what_was_written_outlives_all_ranks",
+    "elastic_commit_interval_s": f"{_ELASTIC}::test_what_was_written_outlives_all_ranks",
+    "elastic_commit_keep": f"{_ELASTIC}::test_what_was_written_outlives_all_ranks",
+    "elastic_commit_key_file": f"{_ELASTIC}::test_what_was_written_outlives_all_ranks",
     "expected_hosts": "unit/net/test_net_promises.py::test_all_ranks_on_one_host_are_not_two_hosts",
 }
 FLAGS = """

@@ -64,7 +64,11 @@ def _plain(tensor: torch.Tensor) -> bool:
 
 def _begun(tensor: torch.Tensor, old: Any) -> tuple[torch.Tensor, Optional[snapshot.Later]]:
     with torch.no_grad():
-        kept = old if isinstance(old, torch.Tensor) and _alike(old, tensor) else torch.empty_like(tensor, requires_grad=False)
+        kept = (
+            old
+            if isinstance(old, torch.Tensor) and _alike(old, tensor)
+            else torch.empty_like(tensor, requires_grad=False)
+        )
         source = _frozen(tensor)
         if source is None:
             kept.copy_(tensor, non_blocking=True)

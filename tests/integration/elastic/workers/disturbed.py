@@ -2,7 +2,8 @@
 
 Rank 0 is killed some milliseconds after its commit number TEST_KILL_AT, in the middle of whatever it does then. The
 others make ALONE commits without it, then wait until they are as many again, so that the rest of the training has grown
-back. Every rank tells of each epoch that it takes part in. Without TEST_KILL_AT nothing happens.
+back. With TEST_KILL_ALL all ranks are killed there, in the job's first life. Every rank tells of each epoch that it
+takes part in, and how far the training is. Without TEST_KILL_AT nothing happens.
 """
 
 import os
@@ -20,6 +21,8 @@ from horovod._core.life import context, membership
 from horovod._core.training.elastic.state import State
 
 KILL_AT = int(os.environ.get("TEST_KILL_AT", "0"))
+KILL_ALL = "TEST_KILL_ALL" in os.environ
+FIRST_LIFE = os.environ.get("HOROVOD_RESTART_COUNT", "0") == "0"
 KILL_AFTER_S = 0.005
 SIZE = int(os.environ["TEST_SIZE"])
 ALONE = 3
@@ -38,11 +41,11 @@ def disturbed(state: State) -> None:
     epoch = membership.epoch() or 0
     commits[epoch] += 1
     if commits[epoch] == 1:
-        report("epoch", epoch=epoch, rank=context.rank(), size=context.size())
+        report("epoch", epoch=epoch, rank=context.rank(), size=context.size(), done=[state.epoch, state.batch])
     if KILL_AT and epoch and commits[epoch] >= ALONE and context.size() < SIZE:
         wait_for_others(state)
     commit(state)
-    if KILL_AT and epoch == 0 and commits[0] == KILL_AT and context.rank() == 0:
+    if FIRST_LIFE and epoch == 0 and commits[0] == KILL_AT and (KILL_ALL or context.rank() == 0):
         threading.Timer(KILL_AFTER_S, kill).start()
 
 

@@ -1,5 +1,7 @@
 """Cases of elastic training with Keras on one host: failures and host news are raised by the cases themselves."""
 
+from types import SimpleNamespace
+
 import numpy as np
 from keras_cases import (
     X,
@@ -17,6 +19,7 @@ from keras_cases import (
 import horovod.keras as hvd
 from horovod._core.errors import HorovodInternalError, HostsUpdatedInterrupt
 from horovod._core.life import session
+from horovod._core.training.elastic import snapshot
 from horovod._native.abi import INTERNAL
 from horovod.keras import reducer
 from horovod.keras.installed import keras
@@ -208,6 +211,32 @@ def case_state_saves_restores_and_syncs():
     assert state.note == 0
     unbuilt = keras.Sequential([keras.layers.Dense(1)])
     expect_raises(ValueError, lambda: hvd.elastic.KerasState(unbuilt), "built")
+
+
+def case_a_commit_is_of_its_moment_although_training_goes_on():
+    """The background copies when the next steps have been made; where it has nothing to do, all was copied at once."""
+    model = compiled(hvd.DistributedOptimizer(keras.optimizers.Adam(0.1)))
+    state = hvd.elastic.KerasState(model, note=1)
+    listed = model.variables + model.optimizer.variables
+    work, background = [], snapshot._background
+    for _ in range(3):
+        kept = arrays(listed)
+        snapshot._background = lambda: SimpleNamespace(put=work.append)
+        try:
+            state.save()
+            fit(model, epochs=1)
+            for variable in model.trainable_variables:
+                variable.assign(variable * 3)
+        finally:
+            snapshot._background = background
+        later = len(work)
+        while work:
+            work.pop()()
+        assert later == (keras.backend.backend() == "tensorflow")
+        state.restore()
+        for one, two in zip(kept, arrays(listed)):
+            np.testing.assert_array_equal(one, two)
+        fit(model, epochs=1)
 
 
 def case_tensorflow_both_states_of_a_model_keep_everything():

@@ -162,8 +162,8 @@ def _key_in(path: str) -> bytes:
         raise InvalidArgumentError(f"HOROVOD_ELASTIC_COMMIT_KEY_FILE: {path}: {error.strerror}.") from None
     if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise InvalidArgumentError(
-            f"HOROVOD_ELASTIC_COMMIT_KEY_FILE: {path} can be read by others than its owner. Its rights must be those of "
-            f"chmod 600. Received: {stat.filemode(found.st_mode)}."
+            f"HOROVOD_ELASTIC_COMMIT_KEY_FILE: {path} can be read by others than its owner. Use chmod 600. "
+            f"Received: {stat.filemode(found.st_mode)}."
         )
     if len(text) < _KEY_BYTES:
         raise InvalidArgumentError(

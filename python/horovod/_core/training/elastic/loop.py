@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any, Callable
+import logging
+from typing import Any, Callable, Final
 
 from horovod._core.errors import (
     HorovodInternalError,
@@ -24,6 +25,8 @@ from horovod._core.training.elastic.notification import notification_manager
 from horovod._core.training.elastic.state import State, whole_or_not
 
 __all__ = ["reset_engine", "run_fn"]
+
+_log: Final = logging.getLogger("horovod")
 
 
 def run_fn(
@@ -46,18 +49,24 @@ def run_fn(
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
         notification_manager.register_listener(state)
-        skip_sync = anew = False
+        skip_sync = anew = shared = False
         durable = durable_commits.of_next_training()
         try:
             if isinstance(state, State):
                 state.begin_durable(durable)
+            elif durable is not None:
+                _log.warning("a state of the class %s is not written to a folder.", type(state).__name__)
             while True:
                 try:
                     if anew:
                         state.on_reset()
                     if not skip_sync or membership.states_differ():
                         with told(), whole_or_not(state):
+                            # As long as nobody has a state: rank 0 may have died while it gave it away.
+                            if not shared and isinstance(state, State):
+                                state.take_durable()
                             state.sync()
+                        shared = True
                     membership.synchronized()
                     return func(state, *args, **kwargs)
                 except (MismatchError, NotInitializedError, ResourceError):

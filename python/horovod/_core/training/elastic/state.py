@@ -18,7 +18,7 @@ from horovod._core.training.elastic.durable import DurableCommits
 from horovod._core.training.elastic.notification import HostUpdateResult, notification_manager
 from horovod._core.training.elastic.snapshot import Snapshot
 
-__all__ = ["ObjectState", "State", "forget_passes", "whole_or_not"]
+__all__ = ["ObjectState", "State", "fitting", "forget_passes", "whole_or_not"]
 
 
 class State:
@@ -64,19 +64,25 @@ class State:
         self.check_host_updates()
 
     def begin_durable(self, durable: Optional[DurableCommits]) -> None:
-        """From now on commits are written there too; the newest one that was is taken over, if this is rank 0.
+        """From now on commits are written there too.
 
         Args:
-            durable: where to; None: nowhere.
+            durable: None: nowhere.
 
         Raises:
-            InvalidArgumentError: what was written may not be read, or is of no state like this one.
             UnsupportedError: a state of this kind cannot be written.
         """
         self._durable = durable
-        content = durable.newest() if durable is not None and self._rank() == 0 else None
         if durable is not None:
             self._to_write()  # raises where that is impossible
+
+    def take_durable(self) -> None:
+        """Takes the newest commit that was written, if this is rank 0: before the first `sync`, which gives it to all.
+
+        Raises:
+            InvalidArgumentError: it may not be read, or is of no state like this one.
+        """
+        content = self._durable.newest() if self._durable is not None and self._rank() == 0 else None
         if content is None:
             return
         try:
@@ -209,6 +215,20 @@ def whole_or_not(state: Any) -> Iterator[None]:
     finally:
         for snapshot in saved:
             snapshot.pin(-1)
+
+
+def fitting(values: list[Any], own: list[Any]) -> Snapshot:
+    """The arrays of a durable commit as what was saved last.
+
+    Raises:
+        InvalidArgumentError: they are others than those of this state.
+    """
+    shapes, wanted = ([getattr(value, "shape", ()) for value in each] for each in (values, own))
+    if [tuple(shape) for shape in shapes] != [tuple(shape) for shape in wanted]:
+        raise InvalidArgumentError(
+            f"it has {len(values)} variables, this state has {len(own)}, or they have other shapes"
+        )
+    return Snapshot.holding(values)
 
 
 def forget_passes(optimizer: Any) -> None:

@@ -1,0 +1,308 @@
+"""Durable commits: what is written is read again or not at all, whatever happened to the file meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import pickle
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+
+from horovod._core.errors import InvalidArgumentError, UnsupportedError
+from horovod._core.training.elastic import commit_file, commit_places, durable
+from horovod._core.training.elastic.commit_places import Folder
+from horovod._core.training.elastic.durable import DurableCommits
+from horovod._core.training.elastic.loop import run_fn
+from horovod._core.training.elastic.snapshot import Snapshot
+from horovod._core.training.elastic.state import ObjectState, State
+
+KEY = bytes(range(32))
+
+
+class Own:
+    """A class of the script."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+@pytest.fixture(autouse=True)
+def first_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durable, "_trainings", itertools.count())
+
+
+def commits(folder: Path, key: Optional[bytes] = None, keep: int = 2, training: int = 0) -> DurableCommits:
+    return DurableCommits(Folder(str(folder)), key, training, 0, keep)
+
+
+def write(to: DurableCommits, value: Any) -> None:
+    to.write({"attributes": Snapshot(value)})
+    to.close()
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir())
+
+
+def state(**values: Any) -> ObjectState:
+    return ObjectState(lambda value: value, lambda: 0, **values)
+
+
+@pytest.mark.parametrize("key", [None, KEY])
+def test_what_is_written_is_read(tmp_path: Path, key: Optional[bytes]) -> None:
+    numpy = pytest.importorskip("numpy")
+    array = numpy.arange(100_000.0)
+    value = {"epoch": 3, "array": array, "columns": array.reshape(100, 1000)[:, ::2], "own": Own(7)}
+    write(commits(tmp_path, key), value)
+    read = commits(tmp_path, key).newest()
+    assert read is not None
+    attributes = read["attributes"]
+    assert attributes["epoch"] == 3 and attributes["own"].number == 7
+    assert (attributes["array"] == array).all() and (attributes["columns"] == value["columns"]).all()
+    attributes["array"][0] = 5  # it may be written to
+
+
+def test_the_newest_of_those_that_are_kept(tmp_path: Path) -> None:
+    made = commits(tmp_path, keep=3)
+    assert made.newest() is None
+    for number in range(5):
+        write(made, number)
+    assert [path.name for path in files(tmp_path)] == [f"commit-0-{n:012d}.hvd" for n in (3, 4, 5)]
+    assert commits(tmp_path).newest() == {"attributes": 4}
+    assert {path.stat().st_mode & 0o777 for path in files(tmp_path)} == {0o600}
+    # Another training of the same script has its own.
+    assert commits(tmp_path, training=1).newest() is None
+    write(commits(tmp_path, training=1), "other")
+    assert commits(tmp_path).newest() == {"attributes": 4}
+
+
+def spoilt(data: bytes) -> Iterator[tuple[str, bytes]]:
+    for length in (0, 1, 16, 40, 60, len(data) // 2, len(data) - 1):
+        yield f"cut to {length}", data[:length]
+    for place in (0, 20, 30, 40, 60, len(data) // 2, len(data) - 1):
+        yield f"a bit of byte {place}", data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
+    yield "more behind it", data + b"x"
+    yield "zeros", bytes(len(data))
+
+
+@pytest.mark.parametrize("key", [None, KEY])
+def test_no_file_that_was_cut_or_changed_is_taken(
+    tmp_path: Path, key: Optional[bytes], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = commits(tmp_path, key)
+    write(made, ["older"])
+    write(made, ["newer", "x" * 1000])
+    newest = files(tmp_path)[-1]
+    data = newest.read_bytes()
+    unpickled = []
+    loads = pickle.loads
+    monkeypatch.setattr(pickle, "loads", lambda *args, **more: unpickled.append(1) or loads(*args, **more))
+    for what, changed in spoilt(data):
+        newest.write_bytes(changed)
+        caplog.clear()
+        unpickled.clear()
+        if what == "a bit of byte 20":  # which key it was
+            with pytest.raises(InvalidArgumentError, match="another key"):
+                made.newest()
+            assert unpickled == []
+            continue
+        assert made.newest() == {"attributes": ["older"]}, what
+        assert len(unpickled) == 1, what
+        assert f"{newest.name} is passed over" in caplog.text, what
+
+
+def test_a_file_that_was_not_finished_is_told_and_removed_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = commits(tmp_path)
+    write(made, 1)
+    (tmp_path / ".commit-0-000000000002.hvd.4711.part").write_bytes(files(tmp_path)[0].read_bytes()[:100])
+    assert made.newest() == {"attributes": 1}
+    assert "commit-0-000000000002.hvd.4711.part is passed over: it was never finished" in caplog.text
+    write(made, 2)
+    assert [path.name for path in files(tmp_path)] == [f"commit-0-{n:012d}.hvd" for n in (1, 2)]
+
+
+def test_only_the_right_key_reads(tmp_path: Path) -> None:
+    write(commits(tmp_path, KEY), 1)
+    for key in (None, KEY[::-1]):
+        with pytest.raises(InvalidArgumentError, match="another key"):
+            commits(tmp_path, key).newest()
+    # A stranger without the key makes a file with the identity of the key.
+    path = files(tmp_path)[0]
+    forged = bytearray(b"".join(commit_file.written(2, KEY[::-1])))
+    forged[:25] = path.read_bytes()[:25]
+    path.write_bytes(forged)
+    assert commits(tmp_path, KEY).newest() is None
+
+
+def test_what_others_may_have_written_is_not_read_without_a_key(tmp_path: Path) -> None:
+    folder = tmp_path / "commits"
+    for key in (None, KEY):
+        write(commits(folder, key), 1)
+        path = files(folder)[0]
+        for changed, mode in ((folder, 0o777), (folder, 0o720), (path, 0o602), (path, 0o660)):
+            before = changed.stat().st_mode & 0o777
+            changed.chmod(mode)
+            if key is None:
+                with pytest.raises(InvalidArgumentError, match="can be written by others"):
+                    commits(folder).newest()
+            else:
+                assert commits(folder, key).newest() == {"attributes": 1}
+            changed.chmod(before)
+        path.unlink()
+
+
+def test_a_link_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(commits(tmp_path / "elsewhere"), 1)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "commit-0-000000000001.hvd").symlink_to(files(tmp_path / "elsewhere")[0])
+    assert commits(tmp_path / "here").newest() is None
+    assert "passed over" in caplog.text
+
+
+def test_what_cannot_be_written_costs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Private:
+        def __deepcopy__(self, memo: Any) -> Any:
+            return self
+
+        def __reduce__(self) -> Any:
+            raise TypeError("I am nobody's")
+
+    made = commits(tmp_path)
+    write(made, Private())
+    assert "cannot be written: TypeError: I am nobody's. Training goes on." in caplog.text
+    write(made, lambda: 5)  # which pickle alone could not
+    newest = made.newest()
+    assert newest is not None and newest["attributes"]() == 5
+
+
+def test_a_full_disk_leaves_nothing_half(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: Any, piece: memoryview) -> None:
+        file.write(piece[:1])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(commit_places, "_write_all", full)
+    write(commits(tmp_path), 1)
+    assert "cannot be written: OSError: [Errno 28] No space left on device. Training goes on" in caplog.text
+    assert files(tmp_path) == []
+
+
+def test_it_is_due_every_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    made = DurableCommits(Folder(str(tmp_path)), None, 0, 60, 2)
+    assert not made.is_due()
+    now[0] = 60
+    assert made.is_due()
+    write(made, 1)
+    assert not made.is_due()
+    now[0] = 121
+    assert made.is_due()
+
+
+def job(monkeypatch: pytest.MonkeyPatch, folder: object, **more: object) -> None:
+    told = {"DIR": folder, "INTERVAL": 0, **more}
+    for name, value in told.items():
+        monkeypatch.setenv(f"HOROVOD_ELASTIC_COMMIT_{name}", str(value))
+
+
+def test_a_training_goes_on_where_all_ranks_were_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job(monkeypatch, tmp_path / "made" / "here")
+
+    def train(state: Any, until: int) -> int:
+        begun = int(state.step)
+        while state.step < until:
+            state.step += 1
+            state.losses.append(state.step)
+            state.commit()
+            state._durable.close()
+            if state.step == 3 and begun == 0:
+                state.losses.append("not committed")
+                raise KeyboardInterrupt
+        return begun
+
+    with pytest.raises(KeyboardInterrupt):
+        run_fn(train, lambda: None)(state(step=0, losses=[]), 5)
+    monkeypatch.setattr(durable, "_trainings", itertools.count())  # a process that has just begun
+    again = state(step=0, losses=[], new=1)
+    assert run_fn(train, lambda: None)(again, 5) == 3
+    assert again.losses == [1, 2, 3, 4, 5] and again.new == 1
+
+
+def test_other_ranks_neither_read_nor_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job(monkeypatch, tmp_path)
+    write(commits(tmp_path), {"step": 9})
+    other = ObjectState(lambda value: value, lambda: 1, step=0)
+
+    def train(state: Any) -> None:
+        assert state.step == 0
+        state.commit()
+
+    run_fn(train, lambda: None)(other)
+    assert len(files(tmp_path)) == 1
+
+
+def test_what_cannot_work_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin(kept: Any) -> None:
+        run_fn(lambda state: pytest.fail("trained"), lambda: None)(kept)
+
+    job(monkeypatch, "memory://commits")
+    with pytest.raises(InvalidArgumentError, match="HOROVOD_ELASTIC_COMMIT_KEY_FILE"):
+        begin(state())
+    (tmp_path / "file").write_text("x")
+    job(monkeypatch, tmp_path / "file" / "folder")
+    with pytest.raises(InvalidArgumentError, match="cannot be made: Not a directory"):
+        begin(state())
+    job(monkeypatch, tmp_path)
+    with pytest.raises(UnsupportedError, match="nothing is known of how to write a State"):
+        begin(State(lambda value: value, lambda: 0))
+    for text, mode, words in (("short", 0o600, "16 bytes"), ("long enough a secret", 0o640, "chmod 600")):
+        key = tmp_path / "key"
+        key.write_text(text)
+        key.chmod(mode)
+        job(monkeypatch, tmp_path, KEY_FILE=key)
+        with pytest.raises(InvalidArgumentError, match=words):
+            begin(state())
+
+
+def test_a_commit_of_another_script_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job(monkeypatch, tmp_path)
+    made = commits(tmp_path)
+    made.write({"variables": Snapshot([1])})
+    made.close()
+    with pytest.raises(InvalidArgumentError, match="does not fit the state of this script"):
+        run_fn(lambda state: pytest.fail("trained"), lambda: None)(state(step=0))
+
+
+def test_behind_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("fsspec", reason="fsspec is not installed.")
+    caplog.set_level(logging.WARNING)
+    url = f"memory://{tmp_path.name}/commits"
+    made = DurableCommits(commit_places.place(url), KEY, 0, 0, 2)
+    assert made.newest() is None
+    for number in range(4):
+        write(made, number)
+    again = commit_places.place(url)
+    assert sorted(again.names()) == [f"commit-0-{n:012d}.hvd" for n in (3, 4)]
+    assert made.newest() == {"attributes": 3}
+    again.write("commit-0-000000000009.hvd", [b"half"])
+    assert made.newest() == {"attributes": 3}
+    assert "commit-0-000000000009.hvd is passed over" in caplog.text
+    with pytest.raises(InvalidArgumentError, match="is not known"):
+        DurableCommits(again, None, 0, 0, 2).newest()
+    again.remove("never there")
+
+
+def test_a_url_without_fsspec_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(UnsupportedError, match="pip install fsspec"):
+        commit_places.place("s3://bucket/folder")

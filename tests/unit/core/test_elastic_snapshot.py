@@ -1,0 +1,153 @@
+"""What a commit keeps: deep copies in memory that is used again, finished in the background."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable
+
+import pytest
+
+from horovod._core.training.elastic import snapshot
+from horovod._core.training.elastic.snapshot import Snapshot
+from horovod._core.training.elastic.state import ObjectState, whole_or_not
+
+
+class Block:
+    """A tensor of the tests; its copies are finished in the background."""
+
+    def __init__(self, *numbers: int) -> None:
+        self.numbers = list(numbers)
+
+
+class Held:
+    """The background, which does its work when the test says so."""
+
+    def __init__(self) -> None:
+        self.work: list[Callable[[], None]] = []
+
+    def put(self, work: Callable[[], None]) -> None:
+        self.work.append(work)
+
+    def do(self) -> None:
+        while self.work:
+            self.work.pop(0)()
+
+
+def copied(block: Block, old: Any) -> tuple[Block, Callable[[], None]]:
+    frozen = list(block.numbers)
+    kept = old if isinstance(old, Block) else Block()
+
+    def later() -> None:
+        if 666 in frozen:
+            raise MemoryError("no room")
+        kept.numbers = frozen
+
+    return kept, later
+
+
+@pytest.fixture(autouse=True)
+def blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(snapshot._copiers, Block, copied)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Held:
+    background = Held()
+    monkeypatch.setattr(snapshot, "_background", lambda: background)
+    return background
+
+
+def test_it_is_of_the_moment_although_it_is_finished_later(held: Held) -> None:
+    block, losses = Block(1, 2), [1.0]
+    taken = Snapshot({"deep": [{"block": block}], "losses": losses})
+    block.numbers[0] = 9
+    losses.append(2.0)
+    assert len(held.work) == 1
+    held.do()
+    assert taken.value["deep"][0]["block"].numbers == [1, 2]
+    assert taken.value["losses"] == [1.0]
+
+
+def test_the_thread_finishes_it() -> None:
+    assert Snapshot([Block(1)]).value[0].numbers == [1]
+    # Again by the same thread.
+    assert Snapshot([Block(2)]).value[0].numbers == [2]
+
+
+def test_two_memories_take_turns() -> None:
+    block = Block(0)
+    taken = [Snapshot({"block": block})]
+    for number in range(1, 6):
+        block.numbers[0] = number
+        taken.append(Snapshot({"block": block}, taken[-1]))
+        # The one before stays as it is until the next one.
+        assert [each.value["block"].numbers for each in taken[-2:]] == [[number - 1], [number]]
+    memories = [id(each._value["block"]) for each in taken]
+    assert memories[0::2] == memories[:1] * 3 and memories[1::2] == memories[1:2] * 3
+    assert memories[0] != memories[1]
+
+
+def test_what_is_pinned_stays() -> None:
+    first = Snapshot([Block(1)])
+    first.pin()
+    second = Snapshot([Block(2)], first)
+    third = Snapshot([Block(3)], second)
+    assert [each.value[0].numbers for each in (first, second, third)] == [[1], [2], [3]]
+    first.pin(-1)
+
+
+def test_a_value_that_stands_twice_is_copied_once() -> None:
+    block = Block(1)
+    value = Snapshot({"a": block, "b": [block]}).value
+    assert value["a"] is value["b"][0] is not block
+
+
+def test_what_the_background_meets_is_raised_where_it_is_waited_for() -> None:
+    taken = Snapshot([Block(666)])
+    for _ in range(2):
+        with pytest.raises(MemoryError, match="no room"):
+            taken.wait()
+    with pytest.raises(MemoryError):
+        Snapshot([Block(1)], taken)
+    snapshot.settle()
+
+
+def test_lent_tensors_are_not_copied_and_the_rest_is() -> None:
+    taken = Snapshot({"block": Block(1), "list": [1]})
+    lent = taken.lent()
+    lent["list"].append(2)
+    assert lent["block"] is taken.value["block"] and taken.value["list"] == [1]
+
+
+def test_a_forked_child_has_a_thread_of_its_own() -> None:
+    Snapshot([Block(1)]).wait()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            code = 0 if Snapshot([Block(2)]).value[0].numbers == [2] else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_sync_that_fails_leaves_what_was_saved_however_often_it_saves() -> None:
+    block = Block(0)
+    state = ObjectState(lambda value: value, lambda: 0, block=block)
+    for number in (1, 2):
+        state.block.numbers = [number]
+        state.save()
+    with pytest.raises(RuntimeError), whole_or_not(state):
+        for number in (7, 8, 9):
+            state.block.numbers = [number]
+            state.save()
+        raise RuntimeError("a rank is lost")
+    assert state._saved_state.value["block"].numbers == [2]
+    state.restore()
+    assert state.block.numbers == [2]
+    # And it goes on from there.
+    state.block.numbers = [3]
+    state.save()
+    state.block.numbers = [4]
+    state.restore()
+    assert state.block.numbers == [3]

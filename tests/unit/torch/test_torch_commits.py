@@ -1,0 +1,235 @@
+"""Commits of PyTorch tensors: of the values of their moment, whoever changes them while the background copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from horovod._core.training.elastic import snapshot  # noqa: E402
+from horovod._core.training.elastic.snapshot import Snapshot, settle  # noqa: E402
+from horovod.torch.elastic import copies  # noqa: E402
+from horovod.torch.elastic.state import ModelStateHandler, OptimizerStateHandler, TorchState  # noqa: E402
+
+COPIES_LATER = pytest.mark.skipif(
+    not hasattr(torch, "_lazy_clone"), reason="Not here: this PyTorch has no copy on write."
+)
+
+
+class Held:
+    """The background, which does its work when the test says so, or waits for it."""
+
+    def __init__(self) -> None:
+        self.work: list[Callable[[], None]] = []
+
+    def put(self, work: Callable[[], None]) -> None:
+        self.work.append(work)
+
+    def do(self) -> int:
+        done = len(self.work)
+        while self.work:
+            self.work.pop(0)()
+        return done
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    background = Held()
+    monkeypatch.setattr(snapshot, "_background", lambda: background)
+    yield background
+    background.do()
+
+
+def model() -> Any:
+    torch.manual_seed(3)
+    return torch.nn.Sequential(torch.nn.Linear(200, 200), torch.nn.BatchNorm1d(200), torch.nn.Linear(200, 200))
+
+
+def values(module: Any) -> dict[str, Any]:
+    return {name: value.detach().clone() for name, value in module.state_dict().items()}
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def trained(module: Any, optimizer: Any) -> None:
+    optimizer.zero_grad()
+    module(torch.randn(8, 200)).square().mean().backward()
+    optimizer.step()
+
+
+def zeroed(module: Any) -> None:
+    with torch.no_grad():
+        for value in module.state_dict().values():
+            value.zero_()
+
+
+def through_data(module: Any) -> None:
+    for parameter in module.parameters():
+        parameter.data.mul_(3).clamp_(-1, 1)
+
+
+def through_numpy(module: Any) -> None:
+    for parameter in module.parameters():
+        parameter.detach().numpy()[:] = 5
+
+
+def replaced(module: Any) -> None:
+    for parameter in module.parameters():
+        parameter.data = torch.zeros_like(parameter)
+
+
+def loaded(module: Any) -> None:
+    module.load_state_dict(values(torch.nn.Sequential(*[type(part)(200, 200) for part in module[:1]], *module[1:])))
+
+
+def by_a_step(module: Any) -> None:
+    trained(module, torch.optim.Adam(module.parameters(), lr=0.1, foreach=True))
+
+
+@COPIES_LATER
+@pytest.mark.parametrize("change", [zeroed, through_data, through_numpy, replaced, loaded, by_a_step])
+def test_a_model_that_is_changed_meanwhile(change: Callable[[Any], None], held: Held) -> None:
+    module = model()
+    handler = ModelStateHandler(module)
+    held.do()
+    for _ in range(3):
+        before = values(module)
+        handler.save()
+        change(module)
+        assert not same(values(module), before)
+        assert held.do() == 1, "nothing was left to do in the background"
+        assert same(handler._saved.value, before)
+        handler.restore()
+        assert same(values(module), before)
+        through_data(module)
+
+
+@COPIES_LATER
+def test_an_array_that_shares_memory_makes_it_a_copy_at_once(held: Held) -> None:
+    weights = torch.zeros(300, 300)
+    array = weights.numpy()
+    taken = Snapshot({"weights": weights})
+    array[:] = 1
+    assert held.work == [] and not taken.value["weights"].any() and weights.all()
+    shared = torch.zeros(300, 300).share_memory_()
+    view = shared.view(-1)
+    taken = Snapshot([shared, torch.from_numpy(array), torch.nn.Parameter(weights)])
+    view.fill_(2)
+    array[:] = 2
+    assert held.work == [] and not taken.value[0].any() and (taken.value[1] == 1).all()
+    assert isinstance(taken.value[2], torch.nn.Parameter)
+
+
+@COPIES_LATER
+def test_a_step_waits_for_the_copy_and_so_nothing_gets_new_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = model()
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.1)
+    trained(module, optimizer)
+    state = TorchState(module, optimizer)
+    copy_now = copies._copy
+    copied = []
+    monkeypatch.setattr(copies, "_copy", lambda *both: copied.append(1) or copy_now(*both))
+    large = 6  # two weights and their two moments each; what is small is copied at once
+    places = [value.data_ptr() for value in optimizer.state[module[0].weight].values()]
+    for step in range(1, 4):
+        state.save()
+        optimizer.zero_grad()
+        module(torch.randn(8, 200)).square().mean().backward()
+        kept = []
+        optimizer.register_step_pre_hook(lambda *_, kept=kept: kept.append(len(copied)))
+        optimizer.step()
+        assert kept[0] == large * step
+    assert [value.data_ptr() for value in optimizer.state[module[0].weight].values()] == places
+    settle()
+
+
+def test_an_optimizer_is_restored_in_its_own_memory() -> None:
+    module = model()
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.1)
+    trained(module, optimizer)
+    handler = OptimizerStateHandler(optimizer)
+    first = module[0].weight
+    kept = {name: value.clone() for name, value in optimizer.state[first].items()}
+    places = {name: value.data_ptr() for name, value in optimizer.state[first].items()}
+    for _ in range(2):
+        trained(module, optimizer)
+        optimizer.param_groups[0]["lr"] = 7.0
+        handler.restore()
+        assert same(optimizer.state[first], kept) and optimizer.param_groups[0]["lr"] == 0.1
+        assert {name: value.data_ptr() for name, value in optimizer.state[first].items()} == places
+    # Nor is what was saved the optimizer's now, where that had none.
+    fresh = OptimizerStateHandler(torch.optim.Adam(module.parameters(), lr=0.1))
+    fresh._saved = handler._saved
+    fresh.restore()
+    trained(module, fresh.value)
+    handler.restore()
+    assert same(optimizer.state[first], kept)
+
+
+def test_commits_use_two_memories_and_no_more() -> None:
+    module = model()
+    handler = ModelStateHandler(module)
+    places = []
+    for _ in range(6):
+        through_data(module)
+        handler.save()
+        places.append(handler._saved.value["0.weight"].data_ptr())
+    assert len(set(places)) == 2 and len({parameter.data_ptr() for parameter in module.parameters()}) == 6
+
+
+def test_tensors_of_every_kind() -> None:
+    kinds = {
+        "whole": torch.arange(40_000).reshape(200, 200),
+        "turned": torch.randn(200, 300).t(),
+        "part": torch.randn(400, 400)[::2, 5:205],
+        "one for many": torch.ones(1, 200).expand(200, 200),
+        "half": torch.randn(200, 200).to(torch.bfloat16),
+        "yes or no": torch.rand(300, 300) > 0.5,
+        "complex": torch.randn(200, 200, dtype=torch.complex64),
+        "one": torch.tensor(3.5),
+        "none": torch.empty(0, 5),
+        "sparse": torch.eye(5).to_sparse(),
+    }
+    taken = Snapshot(kinds).value
+    for name, tensor in kinds.items():
+        dense, kept = (each.to_dense() if name == "sparse" else each for each in (tensor, taken[name]))
+        assert kept.dtype is dense.dtype and torch.equal(kept, dense), name
+
+
+def test_a_durable_commit_has_every_kind() -> None:
+    from horovod._core.training.elastic import commit_file
+
+    kinds = [torch.randn(3, 4).t(), torch.randn(200, 200).to(torch.bfloat16), torch.tensor(True), torch.empty(0, 5)]
+    data = bytearray(b"".join(commit_file.written({"kinds": kinds, "sparse": torch.eye(5).to_sparse()}, None)))
+    read = commit_file.read(data, None)
+    assert all(one.dtype is two.dtype and torch.equal(one, two) for one, two in zip(kinds, read["kinds"]))
+    assert torch.equal(read["sparse"].to_dense(), torch.eye(5))
+
+
+def test_a_state_goes_on_from_what_another_process_has_written() -> None:
+    from horovod._core.training.elastic import commit_file
+
+    module = model()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+    state = TorchState(module, optimizer, epoch=1)
+    trained(module, optimizer)
+    state.epoch = 4
+    state.save()
+    parts = {name: part.value for name, part in state._to_write().items()}
+    data = bytearray(b"".join(commit_file.written(parts, None)))
+    before = values(module)
+    other = model()
+    through_data(other)
+    rebuilt = TorchState(other, torch.optim.SGD(other.parameters(), lr=0.5, momentum=0.9), epoch=0)
+    rebuilt._take_over(commit_file.read(data, None))
+    rebuilt.restore()
+    assert same(values(other), before) and rebuilt.epoch == 4
+    assert rebuilt.optimizer.param_groups[0]["lr"] == 0.1
+    momentum = rebuilt.optimizer.state[other[0].weight]["momentum_buffer"]
+    assert torch.equal(momentum, optimizer.state[module[0].weight]["momentum_buffer"])
+    assert TorchState(epoch=0)._to_write().keys() == {"attributes"}
