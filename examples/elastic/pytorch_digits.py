@@ -19,10 +19,8 @@ import horovod.torch as hvd
 
 def load_data(test_count=360):
     digits = load_digits()
-    images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
-    labels = torch.tensor(digits.target)
-    train = TensorDataset(images[test_count:], labels[test_count:])
-    return train, (images[:test_count], labels[:test_count])
+    images, labels = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16, torch.tensor(digits.target)
+    return TensorDataset(images[test_count:], labels[test_count:]), (images[:test_count], labels[:test_count])
 
 
 def make_model():
@@ -41,7 +39,7 @@ def accuracy(model, images, labels):
 
 
 def hash_of(model):
-    return hashlib.sha256(b"".join(value.detach().numpy().tobytes() for value in model.parameters())).hexdigest()
+    return hashlib.sha256(b"".join(each.detach().numpy().tobytes() for each in model.parameters())).hexdigest()
 
 
 @hvd.elastic.run
@@ -78,8 +76,8 @@ def main():
     torch.manual_seed(hvd.rank())  # different on purpose: the state makes the ranks equal
     data, test = load_data()
     sampler = hvd.elastic.ElasticSampler(data)
-    loader = DataLoader(data, args.batch_size, sampler=sampler, num_workers=args.workers,
-                        persistent_workers=args.workers > 0)  # fmt: skip
+    more = {"num_workers": args.workers, "persistent_workers": args.workers > 0}
+    loader = DataLoader(data, args.batch_size, sampler=sampler, **more)
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr * hvd.size(), momentum=0.9)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
@@ -91,9 +89,9 @@ def main():
 
     state.register_reset_callbacks([scale_rate])
     train(state, loader, test, args)
-    hashes = hvd.allgather_object(hash_of(model))
+    equal = len(set(hvd.allgather_object(hash_of(model)))) == 1
     if hvd.rank() == 0:
-        result = {"accuracy": accuracy(model, *test), "size": hvd.size(), "equal": len(set(hashes)) == 1}
+        result = {"accuracy": accuracy(model, *test), "size": hvd.size(), "equal": equal}
         print("RESULT", json.dumps({**result, "lr": optimizer.param_groups[0]["lr"]}), flush=True)
 
 

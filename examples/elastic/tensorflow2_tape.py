@@ -2,9 +2,8 @@
 
     horovodrun -np 2 --min-np 1 python examples/elastic/tensorflow2_tape.py [--step function|eager|jit]
 
-Kill a rank meanwhile, whichever you like: the others go on from the last commit, and another one takes its place.
-
-Needs scikit-learn, for its data: pip install scikit-learn.
+Kill a rank meanwhile, whichever you like: the others go on from the last commit, and another one takes its place. Needs
+scikit-learn, for its data: pip install scikit-learn.
 """
 
 import argparse
@@ -21,8 +20,7 @@ import horovod.tensorflow as hvd
 
 def load_data(test_count=360):
     digits = load_digits()
-    images = digits.images[..., None].astype("float32") / 16
-    labels = digits.target.astype("int64")
+    images, labels = digits.images[..., None].astype("float32") / 16, digits.target.astype("int64")
     return (images[test_count:], labels[test_count:]), (images[:test_count], labels[:test_count])
 
 
@@ -91,9 +89,9 @@ def main():
     state = hvd.elastic.TensorFlowKerasState(model, optimizer, epoch=0, batch=0)
     train(state, make_step(model, optimizer, args.step), data, test, args)
     weights = b"".join(np.asarray(variable).tobytes() for variable in model.variables)
-    hashes = hvd.allgather_object(hashlib.sha256(weights).hexdigest())
+    equal = len(set(hvd.allgather_object(hashlib.sha256(weights).hexdigest()))) == 1
     if hvd.rank() == 0:
-        result = {"accuracy": accuracy(model, *test), "size": hvd.size(), "equal": len(set(hashes)) == 1}
+        result = {"accuracy": accuracy(model, *test), "size": hvd.size(), "equal": equal}
         print("RESULT", json.dumps(result), flush=True)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Callable, Optional
 
 import torch
 
+from horovod._core.training.elastic.snapshot import settle
 from horovod._core.training.reducer import count_pass
 from horovod.keras.reducer import ListReducer, Reducer, ReductionSettings
 from horovod.torch.graphs import outside_graphs
@@ -55,7 +56,9 @@ class TorchReducer(Reducer):
     def run(self, gradients: Sequence[Any], variables: Sequence[Any], apply: Callable[[list[Any]], None]) -> None:
         passes = self.settings.options.backward_passes_per_step
         if passes == 1:
-            apply(self.reduce(gradients, variables))
+            reduced = self.reduce(gradients, variables)
+            settle()  # what a commit still copies would get new memory
+            apply(reduced)
             return
         key = tuple(map(id, variables))
         begun = self._begun.setdefault(key, _Begun(list(variables), [None] * len(gradients)))
@@ -67,7 +70,9 @@ class TorchReducer(Reducer):
         sums = begun.sums
         if self.settings.average_passes:
             sums = [None if total is None else total / passes for total in sums]
-        apply(self.reduce(sums, variables))
+        reduced = self.reduce(sums, variables)
+        settle()
+        apply(reduced)
 
 
 @dataclass

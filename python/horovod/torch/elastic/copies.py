@@ -64,11 +64,8 @@ def _plain(tensor: torch.Tensor) -> bool:
 
 def _begun(tensor: torch.Tensor, old: Any) -> tuple[torch.Tensor, Optional[snapshot.Later]]:
     with torch.no_grad():
-        kept = (
-            old
-            if isinstance(old, torch.Tensor) and _alike(old, tensor)
-            else torch.empty_like(tensor, requires_grad=False)
-        )
+        fits = isinstance(old, torch.Tensor) and _alike(old, tensor)
+        kept = old if fits else torch.empty_like(tensor, requires_grad=False)
         source = _frozen(tensor)
         if source is None:
             kept.copy_(tensor, non_blocking=True)
@@ -106,8 +103,8 @@ def _reduced(tensor: torch.Tensor) -> Any:
     """See `commit_file.register`: the bytes stand by themselves."""
     if tensor.layout is not torch.strided or tensor.is_quantized:
         return NotImplemented
-    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return _from_bytes, (pickle.PickleBuffer(flat.numpy()), tensor.dtype, tuple(tensor.shape))
+    flat: Any = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return _from_bytes, (pickle.PickleBuffer(flat), tensor.dtype, tuple(tensor.shape))
 
 
 def _from_bytes(data: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:

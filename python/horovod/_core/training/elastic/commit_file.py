@@ -52,7 +52,8 @@ def written(content: Any, key: Optional[bytes]) -> Iterator[Union[bytes, memoryv
     parts = [memoryview(_pickled(content, arrays)), *(array.raw() for array in arrays)]
     lengths = b"".join(_COUNT.pack(part.nbytes) for part in parts)
     digest = _digest(key)
-    for piece in (_MAGIC, _key_id(key), _COUNT.pack(len(parts)), lengths, *parts):
+    pieces: list[Union[bytes, memoryview]] = [_MAGIC, _key_id(key), _COUNT.pack(len(parts)), lengths, *parts]
+    for piece in pieces:
         digest.update(piece)
         yield piece
     yield digest.digest()

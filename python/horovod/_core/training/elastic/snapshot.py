@@ -159,7 +159,8 @@ def _background() -> queue.SimpleQueue[Later]:
     """What is put there is done by a thread, which is started the first time: a start costs what a copy does."""
     global _work
     if _work is None:
-        _work = work = queue.SimpleQueue()
+        work: queue.SimpleQueue[Later] = queue.SimpleQueue()
+        _work = work
         threading.Thread(target=_do, args=(work,), name="horovod-commit", daemon=True).start()
     return _work
 
