@@ -66,6 +66,7 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
     from horovod._core import settings
     from horovod._core.errors import HorovodError
     from horovod._core.life.seal import Seal
+    from horovod._core.training.elastic import commit_file
     from horovod._dumps import values as dumps
     from horovod._net.clusters.launchers import detect_placement
     from horovod._net.failures import NetError
@@ -167,6 +168,11 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
             lambda d: seal.open("broadcast_object 'a'", d, 1),
             [bytes(Seal(bytes(32), 1).close("broadcast_object 'a'", bytearray(b"object")))],
             (HorovodError,),
+        ),
+        "durable commit": (
+            lambda d: commit_file.read(bytearray(d), bytes(32)),
+            [b"".join(commit_file.written({"a": 1}, bytes(32))), b"".join(commit_file.written([], None))],
+            (commit_file.NotWholeError, commit_file.OtherKeyError),
         ),
         "a rank's dump": (lambda d: dumps.from_json(text(d)), [dump.encode()], (ValueError,)),
         "compute config": (compute_config, [config + b'{"a": [["10.0.0.1", 4000]]}}'], (HorovodError,)),

@@ -105,7 +105,7 @@ class KerasState(core_state.ObjectState):
 
     def _take_over(self, parts: dict[str, Any]) -> None:
         super()._take_over(parts)
-        self._values = core_state.fitting(parts["variables"], self._values.value)
+        self._values = core_state.fitting(parts["variables"], self._variables())
 
     def _keep_values(self) -> None:
         self._values = Snapshot(self._values_now(), self._values)

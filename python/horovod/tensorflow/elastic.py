@@ -111,7 +111,7 @@ class TensorFlowState(state.ObjectState):
 
     def _take_over(self, parts: dict[str, Any]) -> None:
         super()._take_over(parts)
-        self._values = state.fitting(parts["variables"], self._values.value)
+        self._values = state.fitting(parts["variables"], self.variables)
 
     def _read(self, variable: Any) -> Any:
         variable = ops.tensorflow_variable(variable)

@@ -103,6 +103,8 @@ def _reduced(tensor: torch.Tensor) -> Any:
     """See `commit_file.register`: the bytes stand by themselves."""
     if tensor.layout is not torch.strided or tensor.is_quantized:
         return NotImplemented
+    if tensor.is_cuda:
+        torch.cuda.synchronize(tensor.device)  # whichever stream has copied it
     flat: Any = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
     return _from_bytes, (pickle.PickleBuffer(flat), tensor.dtype, tuple(tensor.shape))
 

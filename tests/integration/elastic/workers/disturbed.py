@@ -3,7 +3,7 @@
 Rank 0 is killed some milliseconds after its commit number TEST_KILL_AT, in the middle of whatever it does then. The
 others make ALONE commits without it, then wait until they are as many again, so that the rest of the training has grown
 back. With TEST_KILL_ALL all ranks are killed there, in the job's first life. Every rank tells of each epoch that it
-takes part in, and how far the training is. Without TEST_KILL_AT nothing happens.
+takes part in, and how far the durable commit is that it begins with. Without TEST_KILL_AT nothing happens.
 """
 
 import os
@@ -28,7 +28,7 @@ SIZE = int(os.environ["TEST_SIZE"])
 ALONE = 3
 PATIENCE_S = 100
 
-commit = State.commit
+commit, take_durable = State.commit, State.take_durable
 commits: Counter = Counter()  # by epoch
 
 
@@ -41,12 +41,17 @@ def disturbed(state: State) -> None:
     epoch = membership.epoch() or 0
     commits[epoch] += 1
     if commits[epoch] == 1:
-        report("epoch", epoch=epoch, rank=context.rank(), size=context.size(), done=[state.epoch, state.batch])
+        report("epoch", epoch=epoch, rank=context.rank(), size=context.size())
     if KILL_AT and epoch and commits[epoch] >= ALONE and context.size() < SIZE:
         wait_for_others(state)
     commit(state)
     if FIRST_LIFE and epoch == 0 and commits[0] == KILL_AT and (KILL_ALL or context.rank() == 0):
         threading.Timer(KILL_AFTER_S, kill).start()
+
+
+def taking(state: State) -> None:
+    take_durable(state)
+    report("taken", rank=context.rank(), done=[state.epoch, state.batch])
 
 
 def wait_for_others(state: State) -> None:
@@ -59,7 +64,7 @@ def wait_for_others(state: State) -> None:
 
 
 if __name__ == "__main__":
-    State.commit = disturbed
+    State.commit, State.take_durable = disturbed, taking
     script = Path(sys.argv[1])
     sys.argv = sys.argv[1:]
     sys.path[0] = str(script.parent)

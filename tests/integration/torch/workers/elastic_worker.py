@@ -7,6 +7,8 @@ from cases import expect_raises, run_cases
 
 import horovod.torch as hvd
 from horovod._core.errors import HostsUpdatedInterrupt
+from horovod._core.training.elastic.snapshot import Snapshot, leaves
+from horovod._core.training.elastic.state import whole_or_not
 
 F = torch.nn.functional
 
@@ -193,6 +195,38 @@ def case_sync_reaches_state_that_is_no_tensor():
     model.count = hvd.rank() + 3
     hvd.elastic.TorchState(model).sync()
     assert model.count == 3
+
+
+def case_a_reset_copies_nothing_twice_and_allocates_nothing():
+    model, optimizer = make(hvd.rank())
+    train_step(model, optimizer, 0)
+    state = hvd.elastic.TorchState(model, optimizer, step=0)
+    state.sync()
+    state.save()
+    momentum = optimizer.state[model.weight]["momentum_buffer"]
+
+    def places():
+        live = [model.weight, momentum, optimizer.state[model.weight]["momentum_buffer"]]
+        return [tensor.data_ptr() for tensor in live]
+
+    kept = [state._handlers[name]._saved for name in ("model", "optimizer")]
+    memories = [{tensor.data_ptr() for _, tensor in leaves(each.value)} for each in kept]
+    memories = [one | {t.data_ptr() for _, t in leaves(each._before.value)} for one, each in zip(memories, kept)]
+    before = places()
+    made, begin = [], Snapshot.__init__
+    Snapshot.__init__ = lambda self, *args: made.append(self) or begin(self, *args)
+    try:
+        train_step(model, optimizer, 1)
+        state.restore()
+        state.on_reset()
+        with whole_or_not(state):
+            state.sync()
+    finally:
+        Snapshot.__init__ = begin
+    assert len(made) == 3, "one of the model, one of the optimizer, one of the attributes"
+    assert places() == before
+    for name, memory in zip(("model", "optimizer"), memories):
+        assert {tensor.data_ptr() for _, tensor in leaves(state._handlers[name]._saved.value)} <= memory, name
 
 
 def case_own_handler_and_replaced_model():

@@ -217,16 +217,16 @@ def whole_or_not(state: Any) -> Iterator[None]:
             snapshot.pin(-1)
 
 
-def fitting(values: list[Any], own: list[Any]) -> Snapshot:
-    """The arrays of a durable commit as what was saved last.
+def fitting(values: list[Any], variables: list[Any]) -> Snapshot:
+    """The values of a durable commit as what was saved last of a state with these variables.
 
     Raises:
-        InvalidArgumentError: they are others than those of this state.
+        InvalidArgumentError: they are those of others.
     """
-    shapes, wanted = ([getattr(value, "shape", ()) for value in each] for each in (values, own))
-    if [tuple(shape) for shape in shapes] != [tuple(shape) for shape in wanted]:
+    shapes, wanted = ([tuple(getattr(each, "shape", ())) for each in several] for several in (values, variables))
+    if shapes != wanted:
         raise InvalidArgumentError(
-            f"it has {len(values)} variables, this state has {len(own)}, or they have other shapes"
+            f"it has {len(values)} variables, this state has {len(variables)}, or they have other shapes"
         )
     return Snapshot.holding(values)
 
