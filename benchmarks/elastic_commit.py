@@ -1,6 +1,6 @@
 """What a commit costs the training thread, beside a plain deep copy of the same, for 100 MB of weights and momentum.
 
-`python benchmarks/elastic_commit.py [--frameworks torch,tensorflow,keras-jax,numpy] [--megabytes 100] [--rounds 40]`.
+`python benchmarks/elastic_commit.py [--frameworks torch,tensorflow,keras-jax,numpy] [--megabytes 100] [--rounds 20]`.
 One process each. Training steps follow one another; before each comes, in an order drawn anew every round, nothing, a
 deep copy, or `state.commit()`. Shown are the milliseconds of the call (median), and by how much that step was longer
 than the round's step without any (mean, and the 95 % interval of the difference): a copy in the background takes some
@@ -24,7 +24,7 @@ from typing import Any, Callable, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 BACKENDS = {"keras-jax": "jax", "keras-torch": "torch", "keras-tensorflow": "tensorflow"}
 WIDTH = 1024
-BATCH = 256
+BATCH = 64
 WARM = 3
 
 
@@ -64,7 +64,6 @@ def torch_case(megabytes: float) -> Case:
 
 
 def tensorflow_case(megabytes: float) -> Case:
-    import numpy as np
     import tensorflow as tf
 
     import horovod.tensorflow as hvd
@@ -87,7 +86,7 @@ def tensorflow_case(megabytes: float) -> Case:
             weight.assign_sub(1e-4 * momentum)
 
     state = hvd.elastic.TensorFlowState(weights + momenta, step=0)
-    return Case(state, lambda: step() and None, lambda: [np.array(variable) for variable in state.variables])
+    return Case(state, lambda: step() and None, lambda: [variable.numpy() for variable in state.variables])
 
 
 def keras_case(megabytes: float) -> Case:
@@ -169,7 +168,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--frameworks", default="torch,tensorflow,keras-jax,numpy")
     parser.add_argument("--megabytes", type=float, default=100)
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--alone", help=argparse.SUPPRESS)  # the framework of this process
     args = parser.parse_args()
     if args.alone:
