@@ -2,16 +2,15 @@
 
 `python benchmarks/elastic_commit.py [--frameworks torch,tensorflow,keras-jax,numpy] [--megabytes 100] [--rounds 20]`.
 One process each. Training steps follow one another; before each comes, in an order drawn anew every round, nothing, a
-deep copy, or `state.commit()`. Shown are the milliseconds of the call (median), and by how much that step was longer
-than the round's step without any (mean, and the 95 % interval of the difference): a copy in the background takes some
-of the step's processor and memory, and the step waits for it before it changes the weights.
+deep copy, or `state.commit()`. Shown are the milliseconds of the call (median), and by how much call and step were
+longer than the round's step without any (median and its 95 % interval): a copy in the background takes some of the
+step's processor and memory, and the step waits for it before it changes the weights.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import math
 import os
 import random
 import statistics
@@ -20,6 +19,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
+
+from harness.differences import difference
 
 ROOT = Path(__file__).resolve().parent.parent
 BACKENDS = {"keras-jax": "jax", "keras-torch": "torch", "keras-tensorflow": "tensorflow"}
@@ -155,11 +156,9 @@ def line(name: str, times: dict[str, list[float]]) -> str:
     """A row of the table."""
     cells = [f"{name:>16}", f"{statistics.median(times['nothing all']):10.1f}"]
     for action in ("copy", "commit"):
-        differences = [one - other for one, other in zip(times[f"{action} all"], times["nothing all"])]
-        middle = statistics.mean(differences)
-        half = 1.96 * statistics.stdev(differences) / math.sqrt(len(differences))
+        middle, low, high = difference(times[f"{action} all"], times["nothing all"])
         cells.append(f"{statistics.median(times[f'{action} call']):14.2f}")
-        cells.append(f"{f'{middle:.1f} [{middle - half:.1f}, {middle + half:.1f}]':>24}")
+        cells.append(f"{f'{middle:.1f} [{low:.1f}, {high:.1f}]':>24}")
     return "".join(cells)
 
 

@@ -1,15 +1,14 @@
 """What it costs to be elastic when nothing fails: the step time of the same training, elastic and not, in alternation.
 
-`python benchmarks/elastic_overhead.py [--ranks 2] [--rounds 60] [--steps 20] [--steps-per-commit 10]`. Three jobs of
+`python benchmarks/elastic_overhead.py [--ranks 2] [--rounds 200] [--steps 10] [--steps-per-commit 10]`. Three jobs of
 PyTorch are started side by side: a plain one, one with `hvd.elastic.run` and commits under a launcher that is not
 elastic, and the same under `--min-np`. One trains at a time, for some steps, in an order drawn anew every round; the
-others wait at a socket. Shown are the mean step time and the 95 % interval of the differences within a round.
+others wait at a socket. Shown are the step times and the median difference within a round with its 95 % interval.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import random
 import socket
@@ -19,6 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import TextIO
+
+from harness.differences import difference
 
 ROOT = Path(__file__).resolve().parent.parent
 RANK = Path(__file__).parent / "ranks" / "overhead_rank.py"
@@ -76,8 +77,8 @@ def main() -> int:
     """Prints a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--steps", type=int, default=20, help="of a job at a time")
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=10, help="of a job at a time")
     parser.add_argument("--steps-per-commit", type=int, default=10)
     args = parser.parse_args()
     times: dict[str, list[float]] = {name: [] for name in JOBS}
@@ -94,19 +95,13 @@ def main() -> int:
         f"rounds of {args.steps} steps"
     )
     for name, values in times.items():
-        print(f"{name:>10}: {statistics.mean(values):8.3f} ms a step, median {statistics.median(values):8.3f}")
-    for name, base in (("elastic", "commits"), ("elastic", "plain")):
-        print(f"{name} - {base}: {difference(times[name], times[base])}")
+        print(f"{name:>10}: {statistics.median(values):8.3f} ms a step, at best {min(values):8.3f}")
+    for name, base in (("elastic", "commits"), ("elastic", "plain"), ("commits", "plain")):
+        middle, low, high = difference(times[name], times[base])
+        share = [100 * bound / statistics.median(times[base]) for bound in (middle, low, high)]
+        print(f"{name} - {base}: {middle:.3f} ms [{low:.3f}, {high:.3f}]", end=", ")
+        print(f"{share[0]:.2f} % of the step [{share[1]:.2f}, {share[2]:.2f}]")
     return 0
-
-
-def difference(values: list[float], base: list[float]) -> str:
-    """The mean of the differences and its 95 % interval, absolute and in per cent of the base."""
-    differences = [one - other for one, other in zip(values, base)]
-    middle = statistics.mean(differences)
-    half = 1.96 * statistics.stdev(differences) / math.sqrt(len(differences))
-    low, high = (100 * (middle + sign * half) / statistics.mean(base) for sign in (-1, 1))
-    return f"{middle:.3f} ms [{middle - half:.3f}, {middle + half:.3f}], in per cent [{low:.2f}, {high:.2f}]"
 
 
 if __name__ == "__main__":
