@@ -83,6 +83,8 @@ def test_rank_0_is_killed_and_replaced(
         assert result["accuracy"] > 0.85, result
     assert abs(disturbed["accuracy"] - undisturbed["accuracy"]) < 0.05
     # The learning rate follows the number of ranks, where the script scales it.
+    rates = {event["size"]: event["lr"] for event in torn.of("epoch")}
+    assert rates[SIZE] == pytest.approx(rates[1] * (SIZE if "lr" in undisturbed else 1))
     assert disturbed.get("lr") == pytest.approx(undisturbed.get("lr"))
 
 

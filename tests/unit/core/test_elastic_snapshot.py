@@ -151,3 +151,25 @@ def test_a_sync_that_fails_leaves_what_was_saved_however_often_it_saves() -> Non
     state.block.numbers = [4]
     state.restore()
     assert state.block.numbers == [3]
+
+
+def test_arrays_in_attributes() -> None:
+    numpy = pytest.importorskip("numpy")
+    from horovod.numpy.elastic import ObjectState as NumpyState
+
+    columns = numpy.arange(12.0).reshape(3, 4)[:, 1:3]
+    state = NumpyState(weights={"a": [numpy.zeros(5)]}, columns=columns, names=numpy.array([["x"], None], dtype=object))
+    places = []
+    for number in range(1, 5):
+        state.weights["a"][0] += 1
+        state.columns[0, 0] = number
+        state.names[0].append("y")
+        state.save()
+        places.append(id(state._saved_state.value["weights"]["a"][0]))
+        state.weights["a"][0][:] = 99
+        state.columns[:] = 99
+        state.names[0].clear()
+        state.restore()
+        assert (state.weights["a"][0] == number).all() and state.columns[0, 0] == number and state.columns[1, 1] == 6
+        assert state.names.tolist() == [["x"] + ["y"] * number, None]
+    assert len(set(places)) == 2

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 from horovod._core.training.elastic import snapshot  # noqa: E402
 from horovod._core.training.elastic.snapshot import Snapshot, settle  # noqa: E402
 from horovod.torch.elastic import copies  # noqa: E402
+from horovod.torch.elastic import state as elastic_state  # noqa: E402
 from horovod.torch.elastic.state import ModelStateHandler, OptimizerStateHandler, TorchState  # noqa: E402
 
 COPIES_LATER = pytest.mark.skipif(
@@ -91,8 +92,12 @@ def by_a_step(module: Any) -> None:
     trained(module, torch.optim.Adam(module.parameters(), lr=0.1, foreach=True))
 
 
+def by_a_fused_step(module: Any) -> None:
+    trained(module, torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9, fused=True))
+
+
 @COPIES_LATER
-@pytest.mark.parametrize("change", [zeroed, through_data, through_numpy, replaced, loaded, by_a_step])
+@pytest.mark.parametrize("change", [zeroed, through_data, through_numpy, replaced, loaded, by_a_step, by_a_fused_step])
 def test_a_model_that_is_changed_meanwhile(change: Callable[[Any], None], held: Held) -> None:
     module = model()
     handler = ModelStateHandler(module)
@@ -233,3 +238,28 @@ def test_a_state_goes_on_from_what_another_process_has_written() -> None:
     momentum = rebuilt.optimizer.state[other[0].weight]["momentum_buffer"]
     assert torch.equal(momentum, optimizer.state[module[0].weight]["momentum_buffer"])
     assert TorchState(epoch=0)._to_write().keys() == {"attributes"}
+
+
+def test_a_handler_of_the_users_is_written_by_its_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Counter:
+        count = 0
+
+    class CounterHandler(elastic_state.StateHandler[Any]):
+        def save(self) -> None:
+            self.kept = [self.value.count]
+
+        def restore(self) -> None:
+            self.value.count = self.kept[0]
+
+    registry = [*elastic_state.get_handler_registry(), (Counter, CounterHandler)]
+    monkeypatch.setattr(elastic_state, "_handler_registry", registry)
+    counter, other = Counter(), Counter()
+    state, rebuilt = TorchState(counter=counter), TorchState(counter=other)
+    counter.count = 3
+    state.save()
+    parts = {name: part.value for name, part in state._to_write().items()}
+    counter.count = 4
+    state.save()
+    rebuilt._take_over(parts)
+    rebuilt.restore()
+    assert other.count == 3

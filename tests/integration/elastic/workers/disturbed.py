@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from jobs.report import report
 
@@ -41,12 +42,19 @@ def disturbed(state: State) -> None:
     epoch = membership.epoch() or 0
     commits[epoch] += 1
     if commits[epoch] == 1:
-        report("epoch", epoch=epoch, rank=context.rank(), size=context.size())
+        report("epoch", epoch=epoch, rank=context.rank(), size=context.size(), lr=rate(state))
     if KILL_AT and epoch and commits[epoch] >= ALONE and context.size() < SIZE:
         wait_for_others(state)
     commit(state)
     if FIRST_LIFE and epoch == 0 and commits[0] == KILL_AT and (KILL_ALL or context.rank() == 0):
         threading.Timer(KILL_AFTER_S, kill).start()
+
+
+def rate(state: Any) -> float:
+    if hasattr(state.model, "jax_state_sync"):
+        state.model.jax_state_sync()  # in a step of JAX the variables are elsewhere
+    groups = getattr(state.optimizer, "param_groups", None)
+    return float(groups[0]["lr"] if groups else state.optimizer.learning_rate)
 
 
 def taking(state: State) -> None:
