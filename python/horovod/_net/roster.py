@@ -10,7 +10,8 @@ Messages are lines of JSON with fixed keys::
     {"leave": why}                              there is no place for it: it ends
     {"news": kind, "at": seconds}               hosts have changed: leave the epoch at the next commit
 
-The directory is this user's alone, and the kernel says whose process is at the other end.
+The directory is this user's alone, and the kernel says whose process is at the other end. On another host an agent of
+the launcher keeps the socket, and passes on what is said (`horovod.runner.remote.roster_post`).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Seat(NamedTuple):
         rank, size, local_rank, local_size, cross_rank, cross_size: in it.
         workers: all of them, by rank.
         sync: they do not hold equal states.
+        address: by which ranks on other hosts reach this one; empty: as its launcher has said at the start.
     """
 
     epoch: int
@@ -48,6 +50,7 @@ class Seat(NamedTuple):
     cross_size: int
     workers: tuple[int, ...]
     sync: bool
+    address: str = ""
 
 
 class Dismissal(NamedTuple):
@@ -89,6 +92,15 @@ def packed(message: dict[str, Any]) -> bytes:
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
+def words(said: Union[Seat, Dismissal, News]) -> dict[str, Any]:
+    """What the launcher says, as a message."""
+    if isinstance(said, Seat):
+        return {"place": said._asdict()}
+    if isinstance(said, Dismissal):
+        return {"leave": said.why}
+    return {"news": said.kind, "at": said.at_s}
+
+
 def heard(message: dict[str, Any]) -> Union[Seat, Dismissal, News]:
     """What the launcher has said.
 
@@ -98,8 +110,9 @@ def heard(message: dict[str, Any]) -> Union[Seat, Dismissal, News]:
     try:
         if "place" in message:
             told = message["place"]
-            numbers = {name: int(told[name]) for name in Seat._fields if name not in ("workers", "sync")}
-            return Seat(**numbers, workers=tuple(map(int, told["workers"])), sync=bool(told["sync"]))
+            numbers = {name: int(told[name]) for name in Seat._fields if name not in ("workers", "sync", "address")}
+            workers = tuple(map(int, told["workers"]))
+            return Seat(**numbers, workers=workers, sync=bool(told["sync"]), address=str(told["address"]))
         if "leave" in message:
             return Dismissal(str(message["leave"]))
         return News(int(message["news"]), float(message["at"]))

@@ -47,10 +47,12 @@ class Output(NamedTuple):
 
 
 class HostLost(NamedTuple):
-    """A host cannot be reached any more, or its agent has died: these ranks of it are gone, or will be in a moment."""
+    """A host cannot be reached any more, or its agent has died: these ranks of it are gone, or will be in a moment.
+    `why` is a sentence with its name."""
 
     ranks: tuple[int, ...]
     why: str
+    host: str = ""
 
 
 class Done(NamedTuple):
@@ -68,6 +70,20 @@ class Joined(NamedTuple):
 
 class Survived(NamedTuple):
     """The rank has ended, and the job goes on without it."""
+
+    rank: int
+
+
+class Asks(NamedTuple):
+    """The program of this rank, by the number under which it was started, has left its epoch, or comes for the first
+    time, and asks for its next place; `version` says how new its state is."""
+
+    rank: int
+    version: tuple[int, int]
+
+
+class Bereft(NamedTuple):
+    """The program of this rank ends because another rank was lost, and not by a mistake of its own."""
 
     rank: int
 
@@ -90,7 +106,9 @@ class GivenUp(NamedTuple):
     why: str
 
 
-Event = Union[Started, Refused, Exited, Output, HostLost, Joined, Survived, Renumbered, Said, GivenUp, Done]
+# Of a job whose ranks change; what ranks ask is for who decides on their places alone.
+Change = Union[Joined, Survived, Asks, Bereft, Renumbered, Said, GivenUp]
+Event = Union[Started, Refused, Exited, Output, HostLost, Change, Done]
 
 
 class Crew(Protocol):

@@ -16,11 +16,12 @@ import sys
 import termios
 import time
 from collections.abc import Mapping
-from typing import Callable, Final, Optional, Union
+from typing import Callable, Final, Optional
 
 from horovod.runner.command import why_not_executed
 from horovod.runner.crew import (
     Arrivals,
+    Change,
     Crew,
     Done,
     Event,
@@ -239,7 +240,7 @@ class Supervision:
         else:
             self._on_change(event)
 
-    def _on_change(self, event: Union[Joined, Survived, Renumbered, Said, GivenUp]) -> None:
+    def _on_change(self, event: Change) -> None:
         """Of a job whose ranks change."""
         if isinstance(event, Joined):
             self._left.add(event.rank)
@@ -251,7 +252,7 @@ class Supervision:
             self._numbers.update(event.numbers)
         elif isinstance(event, Said):
             self._say(f"horovodrun: {event.text}\n")
-        else:
+        elif isinstance(event, GivenUp):
             self._give_up(event.why, 1, after_failure(time.monotonic()))
 
     def _give_up(self, complaint: str, code: int, escalation: Optional[Escalation] = None) -> None:

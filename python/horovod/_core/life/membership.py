@@ -82,6 +82,7 @@ def placed(placement: Placement) -> Placement:
         local_size=seat.local_size,
         cross_rank=seat.cross_rank,
         cross_size=seat.cross_size,
+        address=seat.address or placement.address,
         # One for the whole life of the job, on however many hosts it is.
         job_key=f"elastic/{os.environ.get(_JOB_VARIABLE, '')}",
         launcher_ranks=seat.workers,

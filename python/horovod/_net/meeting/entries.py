@@ -95,6 +95,14 @@ class Judge:
         self._standing = Standing()
         self.full = False
 
+    def expect(self, ranks: int) -> None:
+        """The job has so many more ranks."""
+        self._room += ranks * _BYTES_PER_RANK
+
+    def standing(self) -> list[str]:
+        """The entries that stand, in their order."""
+        return list(self._standing)
+
     def post(self, text: str) -> bool:
         """Whether this entry stands from now on: it is one, its key is new, and there is room."""
         if self._standing.bytes + size_of(text) > self._room:

@@ -1,7 +1,8 @@
-"""Drives an elastic job on this machine: hears of deaths, questions and hosts, has `machine` decide, and does it.
+"""Drives an elastic job: hears of deaths, questions and hosts, has `machine` decide, and does it.
 
 It has the face of a crew (`runner.crew`), so that `supervision` follows an elastic job as any other: the deaths that
-the job survives, and the ranks that join, are events of their own. Everything that waits here is one poller.
+the job survives, and the ranks that join, are events of their own. Where the workers are, its own crew knows.
+Everything that waits here is one poller.
 """
 
 from __future__ import annotations
@@ -14,19 +15,22 @@ import time
 from collections.abc import Iterable
 from typing import Callable, Final, NamedTuple, Optional
 
+from horovod._net.roster import Dismissal, News, Seat, words
 from horovod.runner.crew import (
-    Crew,
+    Asks,
+    Bereft,
     Event,
     Exited,
     GivenUp,
-    Joined,
+    HostLost,
     Refused,
     Renumbered,
     Said,
     Survived,
 )
 from horovod.runner.elastic import events as elastic_events
-from horovod.runner.elastic import machine, words
+from horovod.runner.elastic import machine, stories
+from horovod.runner.elastic.crew import ElasticCrew
 from horovod.runner.elastic.events import (
     ERROR,
     FAULT,
@@ -38,14 +42,15 @@ from horovod.runner.elastic.events import (
     Ended,
     Fail,
     Found,
+    HostGone,
     Kill,
     Passed,
     Place,
+    Release,
     Start,
 )
 from horovod.runner.elastic.journal import Journal
 from horovod.runner.elastic.machine import LEAVING, State
-from horovod.runner.elastic.roster_keeper import Lost, RosterKeeper
 from horovod.runner.elastic.script import Script
 from horovod.runner.hosts import Host
 from horovod.runner.limits import reason_of
@@ -53,24 +58,6 @@ from horovod.runner.limits import reason_of
 _SIGNALS: Final = range(128 + 1, 128 + 32)  # exit codes of shells, for programs that a signal has ended
 
 _log: Final = logging.getLogger("horovod.runner")
-
-
-class Hands(NamedTuple):
-    """What the driver acts by.
-
-    Attributes:
-        crew: the processes of this machine.
-        start: starts a further worker on a host, by its number; what is to be read from it.
-        renumber: output of a worker is shown under its rank from here on.
-        roster: where workers ask.
-        poller: what roster and script wake.
-    """
-
-    crew: Crew
-    start: Callable[[int, str], Joined]
-    renumber: Callable[[int, int], None]
-    roster: RosterKeeper
-    poller: select.epoll
 
 
 class Around(NamedTuple):
@@ -92,16 +79,17 @@ class Driver:
 
     Args:
         state: of the job, whose first workers have been started.
-        hands: what it acts by; its own from here on.
+        crew: of the job; its own from here on.
         around: what is around the job; its own too.
 
     Attributes:
         state: the present one.
     """
 
-    def __init__(self, state: State, hands: Hands, around: Around) -> None:
+    def __init__(self, state: State, crew: ElasticCrew, around: Around) -> None:
         self.state = state
-        self._hands = hands
+        self._crew = crew
+        self._poller = select.epoll()
         self._around = around
         self._first = state.next_number
         self._asked: set[int] = set()
@@ -111,31 +99,24 @@ class Driver:
         self._found: tuple[Host, ...] = ()  # as the script has printed them last
         self._due_s = machine.next_s(state, time.monotonic())
         self._told: list[Event] = []
-        hands.poller.register(hands.crew.fileno(), select.EPOLLIN)
+        self._poller.register(crew.fileno(), select.EPOLLIN)
         if around.script is not None:
-            around.script.wake(hands.poller)
+            around.script.wake(self._poller)
 
     # ---- a crew
 
     def fileno(self) -> int:
-        return self._hands.poller.fileno()
+        return self._poller.fileno()
 
     def next_s(self) -> Optional[float]:
         script = self._around.script
-        times = [self._due_s]
+        times = [self._due_s, self._crew.next_s()]
         times += [script.next_s()] if script is not None and not self.state.over else []
         return min((each for each in times if each is not None), default=None)
 
     def events(self) -> list[Event]:
-        hands = self._hands
-        ready = [fd for fd, _ in hands.poller.poll(0)]
-        # What a worker has said before it ended comes before its end.
-        for fd in ready:
-            if hands.roster.owns(fd):
-                for heard in hands.roster.serve(fd):
-                    self._hear(heard)
-        if hands.crew.fileno() in ready:
-            for event in hands.crew.events():
+        if self._crew.fileno() in [fd for fd, _ in self._poller.poll(0)]:
+            for event in self._crew.events():
                 self._on_crew(event)
         if self._around.script is not None and not self.state.over:
             self._look(self._around.script)
@@ -144,31 +125,30 @@ class Driver:
         return told
 
     def taken(self) -> None:
-        self._hands.crew.taken()
+        self._crew.taken()
 
     def signal(self, ranks: Iterable[int], number: int) -> None:
         """The job is being ended: nobody is started any more."""
         if not self.state.over:
             self._around.journal.note({"event": "stopped", "signal": number})
             self.state = self.state._replace(over=True)
-        self._hands.crew.signal(ranks, number)
+        self._crew.signal(ranks, number)
 
     def pause(self) -> None:
-        self._hands.crew.pause()
+        self._crew.pause()
 
     def resume(self) -> None:
-        self._hands.crew.resume()
+        self._crew.resume()
 
     def finish(self) -> None:
         self.state = self.state._replace(over=True)
-        self._hands.crew.finish()
+        self._crew.finish()
 
     def close(self) -> None:
-        self._hands.crew.close()
-        self._hands.roster.close()
+        self._crew.close()
         if self._around.script is not None:
             self._around.script.close()  # which the poller watches
-        self._hands.poller.close()
+        self._poller.close()
         self._around.journal.close()
 
     def asked(self) -> set[int]:
@@ -177,24 +157,28 @@ class Driver:
 
     # ---- what happens
 
-    def _hear(self, heard: Asked | Lost) -> None:
-        if isinstance(heard, Lost):
-            self._lost.add(heard.worker)
-        else:
-            self._asked.add(heard.worker)
-            worker = self.state.workers.get(heard.worker)
-            if worker is not None and worker.phase == LEAVING:  # it has made light of the signal
-                self._hands.roster.dismiss(heard.worker, "there is no place for it any more")
-            self._step(heard)
-
     def _on_crew(self, event: Event) -> None:
-        if isinstance(event, Exited):
+        if isinstance(event, Asks):
+            self._on_question(event)
+        elif isinstance(event, Bereft):
+            self._lost.add(event.rank)
+        elif isinstance(event, Exited):
             self._on_exit(event)
+        elif isinstance(event, HostLost):
+            self._told += [Survived(rank) for rank in event.ranks]
+            self._step(HostGone(event.host, event.why.rstrip("."), random.random()))
         elif isinstance(event, Refused) and event.rank >= self._first:
             self._told.append(Survived(event.rank))
             self._step(Ended(event.rank, FAULT, f"could not be started: {reason_of(event.error)}", random.random()))
         else:
             self._told.append(event)
+
+    def _on_question(self, event: Asks) -> None:
+        self._asked.add(event.rank)
+        worker = self.state.workers.get(event.rank)
+        if worker is not None and worker.phase == LEAVING:  # it has made light of the signal
+            self._crew.tell(event.rank, words(Dismissal("there is no place for it any more")))
+        self._step(Asked(event.rank, event.version))
 
     def _on_exit(self, event: Exited) -> None:
         worker = self.state.workers.get(event.rank)
@@ -228,7 +212,7 @@ class Driver:
         if self.state is not before and not isinstance(event, Passed):
             self._around.journal.write(event)
         if before.short_s is None and self.state.short_s is not None and not self.state.over:
-            self._say(words.waiting(self.state))
+            self._say(stories.waiting(self.state))
         for decision in decided:
             self._around.journal.write(decision)
             self._do(decision)
@@ -236,30 +220,39 @@ class Driver:
     # ---- what is done
 
     def _do(self, decision: Decision) -> None:
-        hands = self._hands
+        crew = self._crew
         if isinstance(decision, Start):
-            self._told.append(hands.start(decision.worker, decision.host))
+            self._told.append(crew.begin(decision.worker, decision.host))
         elif isinstance(decision, Place):
-            workers = tuple(seat.worker for seat in decision.seats)
-            for seat in decision.seats:
-                hands.roster.place(seat, workers, decision.epoch, decision.sync)
-                hands.renumber(seat.worker, seat.slot.rank)
-            self._told.append(Renumbered({worker: rank for rank, worker in enumerate(workers)}))
-            if decision.epoch:
-                self._say(words.status(decision, self.state, time.monotonic()))
+            self._place(decision)
         elif isinstance(decision, Dismiss):
-            hands.roster.dismiss(decision.worker, decision.why)
+            crew.tell(decision.worker, words(Dismissal(decision.why)))
             if decision.worker not in self._asked:
-                hands.crew.signal([decision.worker], signal.SIGTERM)
+                crew.signal([decision.worker], signal.SIGTERM)
         elif isinstance(decision, Announce):
             at_s = time.time()
             for worker in self.state.members:
-                hands.roster.announce(worker, decision.kind, at_s)
+                crew.tell(worker, words(News(decision.kind, at_s)))
         elif isinstance(decision, Kill):
             self._killed[decision.worker] = decision.why
-            hands.crew.signal([decision.worker], signal.SIGKILL)
+            crew.signal([decision.worker], signal.SIGKILL)
+        elif isinstance(decision, Release):
+            crew.release(decision.host)
         elif isinstance(decision, Fail):
             self._told.append(GivenUp(decision.why))
+
+    def _place(self, decision: Place) -> None:
+        workers = tuple(seat.worker for seat in decision.seats)
+        addresses = {host: self._crew.address(host) for host in {seat.slot.hostname for seat in decision.seats}}
+        for seat in decision.seats:
+            numbers = seat.slot._asdict()
+            address = addresses[numbers.pop("hostname")]
+            place = Seat(**numbers, epoch=decision.epoch, workers=workers, sync=decision.sync, address=address)
+            self._crew.tell(seat.worker, words(place))
+            self._crew.renumber(seat.worker, seat.slot.rank)
+        self._told.append(Renumbered({worker: rank for rank, worker in enumerate(workers)}))
+        if decision.epoch:
+            self._say(stories.status(decision, self.state, time.monotonic()))
 
     def _say(self, text: str) -> None:
         self._told.append(Said(text))

@@ -42,11 +42,20 @@ class Found(NamedTuple):
     hosts: tuple[Host, ...]
 
 
+class HostGone(NamedTuple):
+    """A host is lost, or cannot be used: all workers there are dead. `how` in words, with the host's name; `chance` as
+    above."""
+
+    host: str
+    how: str
+    chance: float = 0.0
+
+
 class Passed(NamedTuple):
     """Time has passed; nothing else has happened."""
 
 
-Event = Union[Asked, Ended, Found, Passed]
+Event = Union[Asked, Ended, Found, HostGone, Passed]
 
 
 class Start(NamedTuple):
@@ -91,13 +100,20 @@ class Kill(NamedTuple):
     why: str
 
 
+class Release(NamedTuple):
+    """A host has no workers any more and gets none: nothing of the job shall stay there."""
+
+    host: str
+    why: str
+
+
 class Fail(NamedTuple):
     """The job cannot go on."""
 
     why: str
 
 
-Decision = Union[Start, Place, Dismiss, Announce, Kill, Fail]
+Decision = Union[Start, Place, Dismiss, Announce, Kill, Release, Fail]
 
 
 def as_json(happened: Union[Event, Decision]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ happens in whatever order (tests/unit/runner/elastic/test_elastic_machine.py tri
 - An epoch begins when every worker of the one before has asked for a place or is dead: never two at once.
 - The ranks of an epoch are dense, all alive and waiting; rank 0 is a survivor with the newest commit.
 - Whoever waits, waits for a living worker, or until a time that is known.
+- A host without workers that gets none either is released.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ from horovod.runner.elastic.events import (
     Event,
     Fail,
     Found,
+    HostGone,
     Kill,
     Place,
+    Release,
     Start,
 )
 from horovod.runner.hosts import Host
@@ -87,6 +90,7 @@ class State(NamedTuple):
         broken_s: when the first member has left the present epoch.
         short_s: since when there are too few.
         fruitless: epochs in a row that have failed without a commit or a change.
+        used: hosts where workers were started, and that are not released.
         news: what has happened since the epoch began, for explanations.
         finishing: a member's program is done.
         over: nothing more is decided.
@@ -103,6 +107,7 @@ class State(NamedTuple):
     broken_s: Optional[float] = None
     short_s: Optional[float] = None
     fruitless: int = 0
+    used: tuple[str, ...] = ()
     news: tuple[str, ...] = ()
     finishing: bool = False
     over: bool = False
@@ -135,6 +140,8 @@ def step(state: State, event: Event, now_s: float) -> Outcome:
         state = state._replace(hosts=in_stable_order(state.hosts, event.hosts))
     elif isinstance(event, Ended):
         state = _ended(state, event, now_s)
+    elif isinstance(event, HostGone):
+        state = _host_gone(state, event, now_s)
     return _settled(state, now_s)
 
 
@@ -172,8 +179,22 @@ def _ended(state: State, event: Ended, now_s: float) -> State:
     # A newcomer whose program cannot begin is the fault of its host: the others could.
     if event.fate == ERROR and (state.epoch < 0 or worker.number in state.members):
         return state._replace(over=True)
-    alone = len(state.hosts) == 1
-    blacklist = state.blacklist.after_failure(worker.host, told, alone, now_s, event.chance)
+    return _held_against(state, worker.host, told, now_s, event.chance)
+
+
+def _host_gone(state: State, event: HostGone, now_s: float) -> State:
+    left = {number: each for number, each in state.workers.items() if each.host != event.host}
+    used = tuple(host for host in state.used if host != event.host)
+    if len(left) == len(state.workers):
+        return state._replace(used=used)  # nobody is lost with it
+    return _held_against(state._replace(workers=left, used=used), event.host, event.how, now_s, event.chance)
+
+
+def _held_against(state: State, host: str, told: str, now_s: float, chance: float) -> State:
+    """A failure is the fault of its host, which is given up, unless the job has no other one."""
+    others = [each.hostname for each in state.hosts if each.hostname != host]
+    alone = all(state.blacklist.drains(name, now_s) for name in others)
+    blacklist = state.blacklist.after_failure(host, told, alone, now_s, chance)
     return state._replace(blacklist=blacklist, news=(*state.news, told))
 
 
@@ -187,7 +208,7 @@ def _called(state: State, number: int) -> str:
 def _settled(state: State, now_s: float) -> Outcome:
     """Applies the rules, in their order, until none has anything to do."""
     decided: list[Decision] = []
-    rules = (_end_if_alone, _dismiss, _kill_silent, _form, _start, _announce, _lose_patience)
+    rules = (_end_if_alone, _dismiss, _kill_silent, _form, _start, _announce, _release, _lose_patience)
     going_on = True
     while going_on and not state.over:
         going_on = False
@@ -207,13 +228,16 @@ def _done(state: State, decision: Decision, now_s: float) -> State:
     """The state after a decision is carried out."""
     if isinstance(decision, Start):
         worker = Worker(decision.worker, decision.host, since_s=now_s)
-        return state.with_worker(worker)._replace(next_number=decision.worker + 1)
+        used = tuple(dict.fromkeys((*state.used, decision.host)))
+        return state.with_worker(worker)._replace(next_number=decision.worker + 1, used=used)
     if isinstance(decision, Dismiss):
         return state.with_worker(state.workers[decision.worker]._replace(phase=LEAVING))
     if isinstance(decision, Announce):
         return state._replace(announced=state.announced | decision.kind, news=(*state.news, decision.why))
     if isinstance(decision, Place):
         return _placed(state, decision, now_s)
+    if isinstance(decision, Release):
+        return state._replace(used=tuple(host for host in state.used if host != decision.host))
     if isinstance(decision, Kill):
         host = state.workers[decision.worker].host
         state = _ended(state, Ended(decision.worker, FAULT, decision.why), now_s)
@@ -360,6 +384,16 @@ def _announce(state: State, now_s: float) -> Iterator[Decision]:
     staying = len([number for number in state.members if number in state.workers]) - len(gone) + len(come)
     if gone and not state.announced & REMOVED and staying >= state.limits.least:
         yield Announce(REMOVED, f"{_count(len(gone), 'rank')} must leave: {_why_gone(state, now_s)}")
+
+
+def _release(state: State, now_s: float) -> Iterator[Decision]:
+    """What is kept on a host for further workers goes with the host. Where only a slot pauses, it stays."""
+    named = {host.hostname for host in state.hosts}
+    inhabited = {worker.host for worker in state.workers.values()}
+    for host in state.used:
+        given_up = state.blacklist.drains(host, now_s)
+        if host not in inhabited and (host not in named or given_up):
+            yield Release(host, f"{host} is given up after a failure" if given_up else f"{host} is no longer named")
 
 
 def _lose_patience(state: State, now_s: float) -> Iterator[Decision]:

@@ -1,36 +1,33 @@
-"""Keeps the roster of an elastic job: takes in its workers' messages, and sends them theirs.
+"""Keeps the roster of an elastic job on one host: takes in its workers' messages, and sends them theirs.
 
-Used by `driver`. What the messages are is in `horovod._net.roster`. A connection belongs to the worker that asks over
-it first; a second one for the same worker, of a process that it has started, is dropped, as is whoever talks rubbish.
+Used by the crew of an elastic job on this machine, and by `remote.agent` on another one. What the messages are is in
+`horovod._net.roster`. A connection belongs to the worker that asks over it first; a second one for the same worker, of
+a process that it has started, is dropped, as is whoever talks rubbish.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
-import select
 import socket
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Optional, Union
+from typing import Any, Final, Optional, Union
 
 from horovod._net.failures import ProtocolError
 from horovod._net.identity import peer_credentials
 from horovod._net.roster import SOCKET_NAME, Lines, packed
-from horovod.runner.elastic.assignment import Seat
-from horovod.runner.elastic.events import Asked
+from horovod.runner.crew import Asks, Bereft
+from horovod.runner.remote.loop import Loop
 
+MOST_COMMITS: Final = 1 << 53  # and epochs
 _BACKLOG: Final = 4096
 _MOST_BYTES: Final = 4096  # of a worker's message
 _CHUNK_BYTES: Final = 1 << 16
 
 _log: Final = logging.getLogger("horovod.runner")
-
-
-class Lost(NamedTuple):
-    """The worker's program ends because another rank was lost."""
-
-    worker: int
 
 
 class _Client:
@@ -48,13 +45,13 @@ class RosterKeeper:
 
     Args:
         directory: of the job, this user's alone.
-        poller: gets the descriptors that `read` is to be called for.
     """
 
-    def __init__(self, directory: Path, poller: select.epoll) -> None:
-        self._poller = poller
-        self._clients: dict[int, _Client] = {}
+    def __init__(self, directory: Path) -> None:
+        self._loop = Loop()
+        self._clients: set[_Client] = set()
         self._of_worker: dict[int, _Client] = {}
+        self._heard: list[Union[Asks, Bereft]] = []
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -62,53 +59,32 @@ class RosterKeeper:
             self._listener.listen(_BACKLOG)
         finally:
             os.close(folder)
-        poller.register(self._listener, select.EPOLLIN)
+        self._loop.watch(self._listener.fileno(), self._accept)
 
-    def owns(self, fd: int) -> bool:
-        """This descriptor is one of the roster's."""
-        return fd == self._listener.fileno() or fd in self._clients
+    def fileno(self) -> int:
+        """Readable when `serve` has something to do."""
+        return self._loop.fileno()
 
-    def serve(self, fd: int) -> list[Union[Asked, Lost]]:
-        """What has come over this descriptor, which is ready."""
-        if fd == self._listener.fileno():
-            self._accept()
-            return []
-        client = self._clients[fd]
-        self._flush(client)
-        try:
-            data = client.sock.recv(_CHUNK_BYTES)
-            if not data:
-                self._drop(client)
-                return []
-            return [self._heard(client, message) for message in client.lines.feed(data)]
-        except BlockingIOError:
-            return []
-        except OSError:  # it has ended with news unread
-            self._drop(client)
-            return []
-        except ProtocolError as error:
-            _log.warning("a connection to the roster was dropped: %s", error)
-            self._drop(client)
-            return []
+    def serve(self) -> list[Union[Asks, Bereft]]:
+        """What workers have said since. Does not wait."""
+        self._loop.turn(0)
+        heard, self._heard = self._heard, []
+        return heard
 
-    def place(self, seat: Seat, workers: tuple[int, ...], epoch: int, sync: bool) -> None:
-        """Gives a worker its place."""
-        numbers = {name: value for name, value in seat.slot._asdict().items() if name != "hostname"}
-        self._say(seat.worker, {"place": {**numbers, "epoch": epoch, "workers": workers, "sync": sync}})
-
-    def dismiss(self, worker: int, why: str) -> None:
-        """Tells a worker that there is no place for it."""
-        self._say(worker, {"leave": why})
-
-    def announce(self, worker: int, kind: int, at_s: float) -> None:
-        """Tells a worker of a change of hosts."""
-        self._say(worker, {"news": kind, "at": at_s})
+    def say(self, worker: int, message: Mapping[str, Any]) -> None:
+        """Tells a worker something; nothing where it has died, which the keeper of its process tells."""
+        client = self._of_worker.get(worker)
+        if client is not None:
+            client.pending += packed(dict(message))
+            self._flush(client)
 
     def close(self) -> None:
-        """Ends all connections."""
-        for client in list(self._clients.values()):
+        """Ends all connections. May be called twice."""
+        for client in list(self._clients):
             self._drop(client)
-        self._listener.close()
+        if self._listener.fileno() >= 0:
+            self._listener.close()
+            self._loop.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -117,28 +93,41 @@ class RosterKeeper:
                 sock.close()
                 return
             sock.setblocking(False)
-            self._clients[sock.fileno()] = _Client(sock)
-            self._poller.register(sock, select.EPOLLIN)
+            client = _Client(sock)
+            self._clients.add(client)
+            self._watch(client)
 
-    def _heard(self, client: _Client, message: dict[str, Any]) -> Union[Asked, Lost]:
+    def _read(self, client: _Client) -> None:
         try:
-            heard: Union[Asked, Lost]
-            if "ask" in message:
-                heard = Asked(int(message["ask"]), (int(message["epoch"]), int(message["commits"])))
+            data = client.sock.recv(_CHUNK_BYTES)
+            if data:
+                self._heard += [self._understood(client, message) for message in client.lines.feed(data)]
             else:
-                heard = Lost(int(message["lost"]))
+                self._drop(client)
+        except BlockingIOError:
+            return
+        except OSError:  # it has ended with news unread
+            self._drop(client)
+        except ProtocolError as error:
+            _log.warning("a connection to the roster was dropped: %s", error)
+            self._drop(client)
+
+    def _understood(self, client: _Client, message: dict[str, Any]) -> Union[Asks, Bereft]:
+        try:
+            heard: Union[Asks, Bereft]
+            if "ask" in message:
+                version = int(message["epoch"]), int(message["commits"])
+                heard = Asks(int(message["ask"]), version)
+                if not (-1 <= version[0] < MOST_COMMITS and 0 <= version[1] < MOST_COMMITS):
+                    raise ValueError("no job lasts so long")
+            else:
+                heard = Bereft(int(message["lost"]))
         except (KeyError, TypeError, ValueError):
             raise ProtocolError("no message of a worker") from None
-        if self._of_worker.setdefault(heard.worker, client) is not client:
-            raise ProtocolError(f"worker {heard.worker} is connected already; this is a process that it has started")
-        client.worker = heard.worker
+        if self._of_worker.setdefault(heard.rank, client) is not client:
+            raise ProtocolError(f"worker {heard.rank} is connected already; this is a process that it has started")
+        client.worker = heard.rank
         return heard
-
-    def _say(self, worker: int, message: dict[str, Any]) -> None:
-        client = self._of_worker.get(worker)
-        if client is not None:  # else it has died, which the keeper tells
-            client.pending += packed(message)
-            self._flush(client)
 
     def _flush(self, client: _Client) -> None:
         try:
@@ -148,14 +137,16 @@ class RosterKeeper:
             pass
         except OSError:
             client.pending.clear()  # its end of stream follows
-        wanted = select.EPOLLIN | (select.EPOLLOUT if client.pending else 0)
-        with contextlib.suppress(OSError):
-            self._poller.modify(client.sock, wanted)
+        self._watch(client)
+
+    def _watch(self, client: _Client) -> None:
+        writable = functools.partial(self._flush, client) if client.pending else None
+        self._loop.watch(client.sock.fileno(), functools.partial(self._read, client), writable)
 
     def _drop(self, client: _Client) -> None:
-        with contextlib.suppress(OSError):
-            self._poller.unregister(client.sock)
-        self._clients.pop(client.sock.fileno(), None)
+        self._clients.discard(client)
         if client.worker is not None and self._of_worker.get(client.worker) is client:
             del self._of_worker[client.worker]
-        client.sock.close()
+        if client.sock.fileno() >= 0:
+            self._loop.watch(client.sock.fileno(), None)
+            client.sock.close()

@@ -29,6 +29,7 @@ from horovod.runner.remote.channel import Channel
 from horovod.runner.remote.dump_post import DumpPost
 from horovod.runner.remote.loop import Loop
 from horovod.runner.remote.outflow import Outflow
+from horovod.runner.remote.roster_post import RosterPost
 from horovod.runner.remote.workplace import Workplace
 
 _LAST_OUTPUT_S: Final = 1.0  # pipes that somebody outside the job still holds open are given up after that
@@ -50,6 +51,7 @@ class Agent:
         self._job: Optional[dict[str, Any]] = None
         self._work: Optional[Workplace] = None
         self._board: Optional[Board] = None
+        self._roster: Optional[RosterPost] = None  # of an elastic job
         self._processes: Optional[RankProcesses] = None
         self._rank_of_group: dict[int, int] = {}
         self._group_of_visitor: dict[int, int] = {}  # of processes that have come to the board
@@ -87,6 +89,8 @@ class Agent:
             self._dumps.close()
         if self._board is not None:
             self._board.close()
+        if self._roster is not None:
+            self._roster.close()
         if self._work is not None:
             self._work.close()
         self._channel.close()
@@ -173,6 +177,8 @@ class Agent:
             count = len(job["ranks"])
             self._board = Board(self._loop, self._work.directory.lock_fd, count, self._forward, self._seen)
             self._outflow = Outflow(self._loop, self._channel.send, self._work.pipes)
+            if job["elastic"]:
+                self._roster = RosterPost(self._loop, self._work.directory.path, self._say)
             if job["dumps"]:
                 ranks = {member["rank"] for member in job["ranks"]}
                 self._dumps = DumpPost(self._loop, self._channel, self._work.collecting(), ranks)
@@ -193,6 +199,22 @@ class Agent:
         self._loop.watch(self._processes.fileno(), self._on_events)
         if self._outflow is not None:
             self._outflow.watch()
+
+    def _on_further(self, rank: int, env: dict[str, str]) -> None:
+        if self._work is None or self._board is None or self._processes is None or self._outflow is None:
+            raise ProtocolError("Further ranks come once the first ones run.")
+        self._board.expect(1)
+        try:
+            spec = self._work.spec(rank, env)
+        except OSError as error:
+            self._say("failed", rank=rank, errno=error.errno or 0, forked=False)
+        else:
+            self._processes.add(spec)
+            self._outflow.watch()
+
+    def _on_roster(self, rank: int, words: dict[str, Any]) -> None:
+        if self._roster is not None:
+            self._roster.deliver(rank, words)
 
     def _on_signal(self, number: int, ranks: list[int]) -> None:
         if self._processes is not None:
@@ -216,6 +238,8 @@ class Agent:
             self._dumps.ask(round)
 
     def _on_events(self) -> None:
+        if self._roster is not None:
+            self._roster.pass_on()  # what a rank has said before it ended comes before its end
         if self._processes is not None:
             for event in self._processes.events():
                 self._on_event(event)

@@ -76,6 +76,10 @@ class Board:
             for client in list(self._clients):
                 client.tell(text)
 
+    def expect(self, ranks: int) -> None:
+        """So many more ranks come to this host."""
+        self._most_clients += ranks * _CLIENTS_PER_RANK
+
     def hold(self, held: bool) -> None:
         """While held, no client is listened to: the way to the judge is full."""
         for client in list(self._clients):

@@ -49,10 +49,16 @@ class Fleet:
         try:
             self._loop.tick(self._tick)
             for way in ways:
-                self.links.append(Link(self._loop, way, self._post))
+                self.call(way)
         except BaseException:
             self.close()
             raise
+
+    def call(self, way: Way) -> Link:
+        """Calls a host. Raises OSError as above."""
+        link = Link(self._loop, way, self._post)
+        self.links.append(link)
+        return link
 
     def turn(self) -> None:
         """Does what is to be done now; what has happened shows in the links."""
@@ -61,13 +67,19 @@ class Fleet:
     def go(self) -> None:
         """The ranks start, on all hosts."""
         for link in self.links:
-            link.go()
+            self.go_on(link)
+
+    def go_on(self, link: Link) -> None:
+        """The ranks start on this host, whose board has what stands on those of the others, in the same order."""
+        for text in self._judge.standing():
+            link.stand(text)
+        link.go()
 
     def fileno(self) -> int:
         return self._loop.fileno()
 
-    def next_s(self) -> None:
-        """Nothing happens by time alone."""
+    def next_s(self) -> Optional[float]:
+        return None
 
     def events(self) -> list[Event]:
         self.turn()
@@ -79,7 +91,7 @@ class Fleet:
                 found.append(event)
             if link.state is State.LOST and link not in self._told_lost:
                 self._told_lost.add(link)
-                found.append(self._lost(link))
+                found += self._lost(link)
         if self._finishing and not self._done and all(link.state in (State.DONE, State.LOST) for link in self.links):
             self._done = True
             found.append(Done())
@@ -120,17 +132,20 @@ class Fleet:
             link.close(deadline_s)
         self._loop.close()
 
-    def _lost(self, link: Link) -> HostLost:
-        for rank in link.ranks:
+    def _lost(self, link: Link) -> list[Event]:
+        self._post_ends(link)
+        return [HostLost(link.ranks, f"{lost_words(link.way.host, link.ranks)}: {link.why}.", link.way.host)]
+
+    def _post_ends(self, link: Link) -> None:
+        """Tells all ranks that these have ended."""
+        for rank in sorted(link.living):
             self._post(f"ended.{rank}=was lost with its host: {link.why}")
-        ranks = ", ".join(map(str, link.ranks[:8])) + (", ..." if len(link.ranks) > 8 else "")
-        named = f"{'rank' if len(link.ranks) == 1 else 'ranks'} {ranks}"
-        return HostLost(link.ranks, f"{link.way.host} ({named}) was lost: {link.why}.")
 
     def _post(self, text: str) -> None:
         if self._judge.post(text):
             for link in self.links:
-                link.stand(text)
+                if link.state is State.RUNNING:  # others get all of it, in order, when they are
+                    link.stand(text)
         elif self._judge.full and not self._told_full:
             self._told_full = True
             _log.warning("The board of the job is full; ranks that want to post more wait in vain.")
@@ -140,6 +155,12 @@ class Fleet:
             link.tick()
             if self._finished_s is not None and time.monotonic() - self._finished_s > _DONE_S:
                 link.give_up("it did not end its part of the job in time")
+
+
+def lost_words(host: str, ranks: Sequence[int]) -> str:
+    """ "host2 (ranks 2, 3) was lost"."""
+    named = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
+    return f"{host} ({'rank' if len(ranks) == 1 else 'ranks'} {named}) was lost"
 
 
 class BoardArrivals:

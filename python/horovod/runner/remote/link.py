@@ -16,7 +16,7 @@ from typing import Any, Callable, Final, Optional
 
 import horovod
 from horovod._net.failures import ProtocolError
-from horovod.runner.crew import Event, Exited, Output, Refused, Started
+from horovod.runner.crew import Asks, Bereft, Event, Exited, Output, Refused, Started
 from horovod.runner.hosts import Slot
 from horovod.runner.remote import frames, messages
 from horovod.runner.remote.channel import Channel
@@ -70,6 +70,8 @@ class Link:
         post: takes an entry of the board from the host's ranks.
 
     Attributes:
+        ranks: of this host, those that have ended too.
+        living: those that have not.
         state: see `State`.
         hello: the agent's first words, once it is greeted.
         why: of a lost agent, in words.
@@ -85,6 +87,7 @@ class Link:
     def __init__(self, loop: Loop, way: Way, post: Callable[[str], None]) -> None:
         self.way = way
         self.ranks = tuple(slot.rank for slot in way.slots)
+        self.living = set(self.ranks)
         self.state = State.CALLED
         self.hello: dict[str, Any] = {}
         self.why = ""
@@ -143,6 +146,11 @@ class Link:
         """Sends a control message."""
         self._channel.send(frames.frame(frames.CONTROL, messages.encode(message, **fields)))
 
+    def expect(self, rank: int) -> None:
+        """One more rank, of a job that grows, is or will be started on this host."""
+        self.ranks += (rank,)
+        self.living.add(rank)
+
     def give(self, function_fd: int) -> None:
         """Sends the function of horovod.run, piece by piece."""
         self._channel.send_all(_pieces(function_fd))
@@ -171,6 +179,14 @@ class Link:
     def hang_up(self) -> None:
         """Ends the connection: the agent ends what it still has, and itself."""
         self._channel.close()
+
+    def is_cleared(self, deadline_s: float) -> bool:
+        """Of a link that is hung up: its process has ended. Does not wait: a process that leads nowhere, or should have
+        ended by this time, is killed."""
+        if self._process.poll() is None and not self._hopeless and time.monotonic() < deadline_s:
+            return False
+        self.close(deadline_s)
+        return True
 
     def close(self, deadline_s: float) -> None:
         """Waits for the process until this time, and kills it then; one that leads nowhere at once."""
@@ -239,10 +255,16 @@ class Link:
         elif name == "started":
             self._events.append(Started(rank, fields["pid"]))
         elif name == "failed":
+            self.living.discard(rank)
             self._events.append(Refused(rank, fields["errno"], fields["forked"]))
         elif name == "exited":
             at_s = time.monotonic() - fields["age"]
+            self.living.discard(rank)
             self._events.append(Exited(rank, fields["status"], at_s, fields["how"], fields["peak"]))
+        elif name == "asks":
+            self._events.append(Asks(rank, (fields["epoch"], fields["commits"])))
+        elif name == "bereft":
+            self._events.append(Bereft(rank))
         elif name == "up":
             self.up.add(rank)
         elif name == "over":

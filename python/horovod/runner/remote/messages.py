@@ -55,6 +55,12 @@ _rank: Final = _number(0, _MAX_RANK)
 _variables: Final = _table_of(_text(1 << 24))
 _short: Final = _text(1 << 12)
 _round: Final = _number(0, 1 << 31)
+_counted: Final = _number(-1, 1 << 53)  # epochs and commits of an elastic job
+
+
+def _words_of_a_roster(value: Any) -> bool:
+    return isinstance(value, dict) and len(value) <= 2  # the worker itself reads them, and refuses nonsense
+
 
 # fmt: off
 HELLO: Final[Shapes] = {
@@ -73,12 +79,16 @@ FROM_AGENT: Final[Shapes] = {
     "silent": {"rank": _rank, "why": _short},
     "collected": {"round": _round},
     "done": {"lost": _flag},
+    "asks": {"rank": _rank, "epoch": _counted, "commits": _counted},
+    "bereft": {"rank": _rank},
 }
 FROM_LAUNCHER: Final[Shapes] = {
     "job": {"command": _list_of(_text(1 << 24)), "cwd": _short, "env": _variables, "ranks": _list_of(_member),
             "interfaces": _list_of(_short), "function": _flag, "affinity": _list_of(_number(0, 1 << 20)),
-            "dumps": _flag, "dump_signal": _number(0, 64)},
+            "dumps": _flag, "dump_signal": _number(0, 64), "elastic": _flag},
     "go": {},
+    "further": {"rank": _rank, "env": _variables},
+    "roster": {"rank": _rank, "words": _words_of_a_roster},
     "signal": {"number": _number(1, 64), "ranks": _list_of(_rank)},
     "finish": {},
     "credit": {"bytes": _number(0, 1 << 30)},

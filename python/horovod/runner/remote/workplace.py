@@ -23,6 +23,7 @@ from horovod.runner.remote.host_variables import joined
 from horovod.runner.shipment import Shipment
 
 _PIPES_AND_CLIENTS: Final = 2  # times as many descriptors as a launcher without a board needs
+GROWTH: Final = 4  # times its first size, an elastic job may grow without running out of descriptors
 STREAMS: Final = ("stdout", "stderr", "result")  # in the order of their numbers
 
 
@@ -53,12 +54,13 @@ class Workplace:
         _check_folder(self._cwd)
         _check_interfaces(job["interfaces"])
         sharing.refuse_missing_cores(job["affinity"], len(self._ranks))
-        if any(member["rank"] == 0 for member in self._ranks):
+        if job["elastic"] or any(member["rank"] == 0 for member in self._ranks):  # rank 0 may come here later
             make_timeline_folder(self._environ.get("HOROVOD_TIMELINE", ""), self._cwd)
         program, words = executable(job["command"], self._environ.get("PATH"), self._cwd)
         self._command = (program, *words)
         with contextlib.ExitStack() as undo:
-            self._open_files = undo.enter_context(allowed_descriptors(_PIPES_AND_CLIENTS * len(self._ranks)))
+            room = _PIPES_AND_CLIENTS * len(self._ranks) * (GROWTH if job["elastic"] else 1)
+            self._open_files = undo.enter_context(allowed_descriptors(room))
             self.directory = runtime_directory.create(len(self._ranks))
             undo.callback(self.directory.remove)
             self._shipment = Shipment(function) if function is not None else None
@@ -87,14 +89,15 @@ class Workplace:
         """Starts the ranks."""
         environ = {**self._environ, "HOROVOD_RENDEZVOUS_DIR": str(self.directory.path)}
         environ.setdefault("OMP_NUM_THREADS", str(threads_per_rank(len(self._ranks))))
-        specs = [self._spec(member["rank"], member["env"]) for member in self._ranks]
+        specs = [self.spec(member["rank"], member["env"]) for member in self._ranks]
         return RankProcesses(self._command, environ, specs, self._cwd, self.directory, self._open_files)
 
     def close(self) -> None:
         """Removes what was made, once no process uses it."""
         self._undo.close()
 
-    def _spec(self, rank: int, variables: Mapping[str, str]) -> RankSpec:
+    def spec(self, rank: int, variables: Mapping[str, str]) -> RankSpec:
+        """Makes the pipes of a rank. Raises OSError when there are no more descriptors."""
         stdout_fd, stderr_fd = self._pipe(rank, 0), self._pipe(rank, 1)
         if self._shipment is None:
             return RankSpec(rank, variables, stdout_fd, stderr_fd)

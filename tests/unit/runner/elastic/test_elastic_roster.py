@@ -12,34 +12,31 @@ from pathlib import Path
 import pytest
 
 from horovod._net.failures import ConnectError, ProtocolError
-from horovod._net.roster import SOCKET_NAME, Dismissal, Lines, News, Roster, Seat, heard, packed
-from horovod.runner.elastic.assignment import seats
-from horovod.runner.elastic.events import Asked
-from horovod.runner.elastic.roster_keeper import Lost, RosterKeeper
+from horovod._net.roster import SOCKET_NAME, Dismissal, Lines, News, Roster, Seat, heard, packed, words
+from horovod.runner.crew import Asks, Bereft
+from horovod.runner.elastic.roster_keeper import RosterKeeper
 
 
 class Kept:
     """A roster that is served when a test says so."""
 
     def __init__(self, directory: Path) -> None:
-        self.poller = select.epoll()
-        self.keeper = RosterKeeper(directory, self.poller)
+        self.keeper = RosterKeeper(directory)
 
-    def hear(self, count: int = 1) -> list[Asked | Lost]:
+    def hear(self, count: int = 1) -> list[Asks | Bereft]:
         """Serves until so many messages have come."""
-        found: list[Asked | Lost] = []
+        found: list[Asks | Bereft] = []
         while len(found) < count:
             found += self.turn(10.0)
         return found
 
-    def turn(self, patience_s: float) -> list[Asked | Lost]:
-        ready = [fd for fd, _ in self.poller.poll(patience_s)]
+    def turn(self, patience_s: float) -> list[Asks | Bereft]:
+        ready, _, _ = select.select([self.keeper], [], [], patience_s)
         assert ready, "nothing has come"
-        return [each for fd in ready if self.keeper.owns(fd) for each in self.keeper.serve(fd)]
+        return self.keeper.serve()
 
     def close(self) -> None:
         self.keeper.close()
-        self.poller.close()
 
 
 @pytest.fixture
@@ -59,17 +56,17 @@ def asking(roster: Roster, version: tuple[int, int]) -> tuple[threading.Thread, 
 def test_a_worker_asks_and_gets_its_place(kept: Kept, tmp_path: Path) -> None:
     roster = Roster(str(tmp_path), 7)
     thread, answers = asking(roster, (3, 12))
-    assert kept.hear() == [Asked(7, (3, 12))]
-    kept.keeper.announce(7, 1, 5.5)  # of the epoch that it has left
-    (_, seat) = seats([4, 7], {4: "a", 7: "a"})
-    kept.keeper.place(seat, (4, 7), 9, sync=True)
+    assert kept.hear() == [Asks(7, (3, 12))]
+    kept.keeper.say(7, words(News(1, 5.5)))  # of the epoch that it has left
+    seat = Seat(9, 1, 2, 1, 2, 0, 1, (4, 7), True, "10.0.0.7")
+    kept.keeper.say(7, words(seat))
     thread.join(10)
-    assert answers == [Seat(9, 1, 2, 1, 2, 0, 1, (4, 7), True)]
+    assert answers == [seat]
     assert roster.news() == []
-    kept.keeper.announce(7, 2, 6.5)
+    kept.keeper.say(7, words(News(2, 6.5)))
     assert roster.news() == [News(2, 6.5)]
     roster.say_lost()
-    assert kept.hear() == [Lost(7)]
+    assert kept.hear() == [Bereft(7)]
     roster.close()
 
 
@@ -77,7 +74,7 @@ def test_a_worker_without_a_place(kept: Kept, tmp_path: Path) -> None:
     roster = Roster(str(tmp_path), 0)
     thread, answers = asking(roster, (-1, 0))
     kept.hear()
-    kept.keeper.dismiss(0, "no slot")
+    kept.keeper.say(0, words(Dismissal("no slot")))
     thread.join(10)
     assert answers == [Dismissal("no slot")]
     roster.close()
@@ -91,12 +88,21 @@ def test_a_process_that_a_worker_has_started_is_not_the_worker(kept: Kept, tmp_p
     assert kept.turn(10.0) == []
     with pytest.raises(ConnectError, match="the launcher of this elastic job does not answer"):
         second.ask((-1, 0))
-    kept.keeper.dismiss(0, "still there")
+    kept.keeper.say(0, words(Dismissal("still there")))
 
 
 @pytest.mark.parametrize(
     "data",
-    [b"GET / HTTP/1.1\r\n\r\n", b'{"ask": "x"}\n', b"[]\n", b"\xff\xfe\n", b"x" * 5000, b'{"lost": []}\n', b"{}\n"],
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b'{"ask": "x"}\n',
+        b"[]\n",
+        b"\xff\xfe\n",
+        b"x" * 5000,
+        b'{"lost": []}\n',
+        b"{}\n",
+        b'{"ask": 1, "epoch": 0, "commits": 99999999999999999999}\n',
+    ],
 )
 def test_rubbish_is_dropped_and_the_roster_goes_on(kept: Kept, tmp_path: Path, data: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as stranger:
@@ -111,8 +117,8 @@ def test_rubbish_is_dropped_and_the_roster_goes_on(kept: Kept, tmp_path: Path, d
             assert stranger.recv(1) == b""
     roster = Roster(str(tmp_path), 1)
     asking(roster, (0, 0))
-    assert kept.hear() == [Asked(1, (0, 0))]
-    kept.keeper.dismiss(1, "done")
+    assert kept.hear() == [Asks(1, (0, 0))]
+    kept.keeper.say(1, words(Dismissal("done")))
 
 
 def test_a_worker_without_a_launcher_is_told(tmp_path: Path) -> None:

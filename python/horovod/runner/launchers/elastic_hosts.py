@@ -1,0 +1,121 @@
+"""The hosts of an elastic job as its launcher knows them: this machine under one name, and enough slots to begin with.
+
+Used by `elastic` and `elastic_over_hosts`.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import time
+from collections.abc import Iterable
+from signal import SIGTSTP
+from typing import Final, Optional, Union
+
+from horovod._core.errors import InvalidArgumentError
+from horovod.runner.elastic.script import Script
+from horovod.runner.hosts import Host
+from horovod.runner.job import Job
+from horovod.runner.launchers.base import Outcome, Surroundings
+from horovod.runner.launchers.places import is_local
+
+_AGAIN_S: Final = 30.0  # after that a host that could not be used is tried again
+
+_log: Final = logging.getLogger("horovod.runner")
+
+
+class Names:
+    """Hosts by the names that the job has for them: different names of this machine are one host, with the slots of all
+    of them, under the name by which it was called first."""
+
+    def __init__(self) -> None:
+        self._here: Optional[str] = None
+
+    def of(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
+        """The hosts, in their order."""
+        slots: dict[str, int] = {}
+        for host in hosts:
+            name = host.hostname
+            if is_local(name):
+                name = self._here = self._here or name
+            slots[name] = slots.get(name, 0) + host.slots
+        return tuple(Host(name, count) for name, count in slots.items())
+
+
+class Discovery:
+    """The time before an elastic job begins: until its script names slots enough.
+
+    Args:
+        script: of the job.
+        names: of hosts.
+        job: that is to begin.
+        surroundings: where signals come from.
+    """
+
+    def __init__(self, script: Script, names: Names, job: Job, surroundings: Surroundings) -> None:
+        self._script = script
+        self._names = names
+        self._job = job
+        self._surroundings = surroundings
+        self._seen = False
+        self._told = False
+        self._unusable: dict[str, float] = {}  # until when
+        self._deadline_s = time.monotonic() + job.settings.elastic_timeout_s
+
+    def pass_over(self, hosts: Iterable[str]) -> None:
+        """These cannot be used, for now."""
+        self._unusable.update(dict.fromkeys(hosts, time.monotonic() + _AGAIN_S))
+
+    def hosts(self) -> Union[tuple[Host, ...], Outcome]:
+        """The hosts, once there are slots enough; or how the job ends before it has begun.
+
+        Raises:
+            InvalidArgumentError: the script fails in its first run.
+        """
+        script, needed = self._script, len(self._job.slots)
+        while True:
+            signals = self._wait()
+            if signals:
+                return Outcome((), interrupted=signals[0])
+            found = script.serve()
+            if script.problem and not self._seen:
+                raise InvalidArgumentError(f"{script.problem[:1].upper()}{script.problem[1:]}.")
+            if found is not None:
+                self._seen = True
+                usable = self._usable(self._names.of(found))
+                slots = sum(host.slots for host in usable)
+                if slots >= needed:
+                    return usable
+                self._tell(needed, slots)
+            if time.monotonic() >= self._deadline_s:
+                settings = self._job.settings
+                return Outcome(
+                    (),
+                    complaint=f"{needed} slots are needed to start, and {settings.host_discovery_script} has not named "
+                    f"so many that can be used within {settings.elastic_timeout_s:g} s (--elastic-timeout).",
+                )
+
+    def _usable(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
+        now_s = time.monotonic()
+        return tuple(host for host in hosts if self._unusable.get(host.hostname, 0.0) <= now_s)
+
+    def _tell(self, needed: int, slots: int) -> None:
+        if not self._told:
+            self._told = True
+            _log.warning(
+                "%d slots are needed, and %s names %d that can be used; waiting for more.",
+                needed, self._job.settings.host_discovery_script, slots,
+            )  # fmt: skip
+
+    def _wait(self) -> list[int]:
+        """Until the script or the time has something to do; the signals that have come and that end a job."""
+        script, surroundings = self._script, self._surroundings
+        poller = select.poll()
+        for fd in (script.fd, surroundings.signal_fd):
+            if fd >= 0:
+                poller.register(fd, select.POLLIN)
+        left_s = min(script.next_s(), self._deadline_s) - time.monotonic()
+        if surroundings.signal_fd not in [fd for fd, _ in poller.poll(max(0.0, left_s) * 1000)]:
+            return []
+        passed_over = (SIGTSTP, surroundings.dump_signal)
+        return [number for number in surroundings.take_signals() if number not in passed_over]

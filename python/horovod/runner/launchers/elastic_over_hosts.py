@@ -1,0 +1,212 @@
+"""The crew of an elastic job on several hosts: agents, of which some come and others go. Used by `elastic`.
+
+The first hosts are called together, as for a job whose ranks stay. A host that comes later is called when a worker is
+to start there, and its agent ends when it has no workers any more and gets none. A host that is lost, or that cannot
+be used, is one event; nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Optional
+
+from horovod.runner.crew import Event, Exited, HostLost, Joined, Output
+from horovod.runner.hosts import Slot
+from horovod.runner.job import Job
+from horovod.runner.launchers.agents import Agents, addresses_of, same_machine, tell_of_host
+from horovod.runner.launchers.base import Surroundings
+from horovod.runner.launchers.elastic_streams import WorkerStreams, preliminary, worker_environ
+from horovod.runner.remote.fleet import Fleet, lost_words
+from horovod.runner.remote.link import Link, State
+from horovod.runner.remote.workplace import STREAMS
+from horovod.runner.streams import Source, Stream
+
+_ENDING_S: Final = 5.0  # for an agent that has nothing left to do
+
+
+class _Arrival:
+    """An agent that was called and does not run yet.
+
+    Attributes:
+        slots: workers that it has not been told of.
+        told: it has been told the job.
+        until_s: it may take so long for its next step.
+    """
+
+    def __init__(self, slot: Slot, until_s: float) -> None:
+        self.slots = [slot]
+        self.told = False
+        self.until_s = until_s
+
+
+class CrewOverHosts(Fleet):
+    """See the head of the file; an `elastic.crew.ElasticCrew`.
+
+    Args:
+        job: with the first workers as its ranks.
+        surroundings: where output goes.
+
+    Attributes:
+        agents: of the job.
+        streams: of the first workers.
+
+    Raises:
+        OSError: a process cannot be started.
+    """
+
+    def __init__(self, job: Job, surroundings: Surroundings) -> None:
+        self.agents = Agents(job, surroundings.shipment, worker_environ, elastic=True)
+        self._shipment = surroundings.shipment
+        self._worker_streams = WorkerStreams(job, surroundings)
+        self._coming: dict[Link, _Arrival] = {}
+        self._going: dict[Link, float] = {}  # lost, or without workers: until when their processes may take
+        self._pending: list[Event] = []
+        self.streams: dict[Source, Stream] = {}
+        for slot in job.slots:
+            self.streams.update(self._streams_of(slot))
+        super().__init__(self.agents.ways())
+
+    # ---- of any crew
+
+    def next_s(self) -> Optional[float]:
+        return time.monotonic() if self._pending else None
+
+    def events(self) -> list[Event]:
+        found = super().events()
+        for link, arrival in list(self._coming.items()):
+            self._lead(link, arrival)
+        pending, self._pending = self._pending, []
+        return found + pending
+
+    def signal(self, ranks: Iterable[int], number: int) -> None:
+        wanted = set(ranks)
+        for link in list(self._coming):
+            if wanted >= link.living:  # nobody is to be started there any more
+                now_s = time.monotonic()
+                self._pending += self._ends(link.living)
+                self._pending += [Exited(rank, int(number), now_s, "was not started") for rank in sorted(link.living)]
+                self._part_with(link)
+        super().signal(wanted, number)
+
+    def finish(self) -> None:
+        for link in list(self._coming):
+            self._part_with(link)
+        super().finish()
+
+    # ---- of a crew that changes
+
+    def begin(self, worker: int, host: str) -> Joined:
+        """See `ElasticCrew`."""
+        slot, link = preliminary(host, worker), self._link(host)
+        self._judge.expect(1)
+        if link is None:
+            self._call(host, slot)
+        elif link.state is State.RUNNING:
+            link.expect(worker)
+            self.agents.tell_further(link, slot)
+        else:
+            link.expect(worker)
+            self._coming[link].slots.append(slot)
+        return Joined(worker, self._streams_of(slot))
+
+    def tell(self, worker: int, message: Mapping[str, Any]) -> None:
+        """See `ElasticCrew`."""
+        for link in self.links:
+            if worker in link.living:
+                link.tell("roster", rank=worker, words=dict(message))
+
+    def renumber(self, worker: int, rank: int) -> None:
+        """See `ElasticCrew`."""
+        self._worker_streams.renumber(worker, rank)
+
+    def address(self, host: str) -> str:
+        """See `ElasticCrew`: that of this machine depends on where the others are."""
+        running = [link for link in self.links if link.state is State.RUNNING]
+        return {link.way.host: address for link, address in addresses_of(running).items()}.get(host, "")
+
+    def release(self, host: str) -> None:
+        """See `ElasticCrew`."""
+        link = self._link(host)
+        if link is not None and link.state is State.RUNNING:
+            link.tell("finish")
+            self._going[link] = time.monotonic() + _ENDING_S
+        elif link is not None:
+            self._part_with(link)
+
+    # ---- one host
+
+    def _link(self, host: str) -> Optional[Link]:
+        """The agent of a host that runs, or is going to."""
+        links = (link for link in self.links if link.way.host == host and link not in self._going)
+        return next((link for link in links if link.state not in (State.DONE, State.LOST)), None)
+
+    def _call(self, host: str, slot: Slot) -> None:
+        try:
+            link = self.call(self.agents.way(host, (slot,)))
+        except OSError as error:
+            why = f"{host} cannot be used: the launcher cannot start a process: {error.strerror}."
+            self._pending += [*self._ends((slot.rank,)), HostLost((slot.rank,), why, host)]
+        else:
+            self._coming[link] = _Arrival(slot, time.monotonic() + self.agents.patience_s)
+
+    def _lead(self, link: Link, arrival: _Arrival) -> None:
+        """Does the next step of an agent's start, when it is ready for it."""
+        if link.state is State.GREETED and not arrival.told:
+            others = [other for other in self.links if other.state is State.RUNNING and other not in self._going]
+            if twin := same_machine(link, others):
+                link.give_up(f"it is the same machine as {twin}; give it one name, with all slots")
+                return
+            self.agents.tell(link, arrival.slots, addresses_of([*others, link])[link])
+            arrival.told, arrival.slots = True, []
+            arrival.until_s = time.monotonic() + self.agents.patience_s
+        elif link.state is State.READY:
+            del self._coming[link]
+            tell_of_host(link)
+            self.go_on(link)
+            for slot in arrival.slots:
+                self.agents.tell_further(link, slot)
+
+    def _lost(self, link: Link) -> list[Event]:
+        if link in self._going:
+            return []  # it had nobody any more
+        host, workers = link.way.host, tuple(sorted(link.living))
+        never_ran = self._coming.pop(link, None) is not None
+        ranks = sorted(map(self._worker_streams.rank_of, workers))
+        why = f"{host} cannot be used" if never_ran else lost_words(host, ranks)
+        self._post_ends(link)
+        self._part_with(link)
+        return [*self._ends(workers), HostLost(workers, f"{why}: {link.why}.", host)]
+
+    def _part_with(self, link: Link) -> None:
+        """Nothing more is heard of it."""
+        self._coming.pop(link, None)
+        self._told_lost.add(link)
+        self._going[link] = 0.0
+        link.give_up("it is not wanted any more")
+        link.hang_up()
+        link.living.clear()
+
+    def _tick(self) -> None:
+        super()._tick()
+        now_s = time.monotonic()
+        for link, arrival in self._coming.items():
+            if now_s > arrival.until_s and not link.waiting:
+                link.give_up()
+        for link, until_s in list(self._going.items()):
+            if link.state in (State.DONE, State.LOST) or now_s > until_s:
+                link.hang_up()
+                if link.is_cleared(until_s):
+                    del self._going[link]
+                    self._told_lost.discard(link)
+                    self.links.remove(link)
+
+    def _streams_of(self, slot: Slot) -> dict[Source, Stream]:
+        found: dict[Source, Stream] = {(slot.rank, each.name): each for each in self._worker_streams.of(slot)}
+        if self._shipment is not None:
+            found[slot.rank, "result"] = self._shipment.expect(slot.rank)
+        return found
+
+    def _ends(self, workers: Iterable[int]) -> list[Event]:
+        """Nothing more comes of what they write."""
+        return [Output(worker, stream, b"") for worker in sorted(workers) for stream in STREAMS]
