@@ -82,8 +82,11 @@ GOOD: dict[str, dict[str, Any]] = {
         "affinity": [0, 5],
         "dumps": True,
         "dump_signal": 12,
+        "elastic": False,
     },
     "go": {},
+    "further": {"rank": 7, "env": {"A": "1"}},
+    "roster": {"rank": 7, "words": {"leave": "there is no slot"}},
     "signal": {"number": 15, "ranks": [0, 1]},
     "finish": {},
     "credit": {"bytes": 5},
@@ -94,6 +97,8 @@ OF_AGENTS: dict[str, dict[str, Any]] = {
     "exited": {"rank": 1, "status": 9, "age": 0.5, "how": "was killed", "peak": 1 << 30},
     "silent": {"rank": 1, "why": "stopped"},
     "collected": {"round": 0},
+    "asks": {"rank": 7, "epoch": -1, "commits": 0},
+    "bereft": {"rank": 7},
 }
 
 
@@ -110,6 +115,7 @@ def test_messages_of_agents_come_out_as_they_went_in(name: str) -> None:
 WRONG: tuple[Any, ...] = (
     *(None, [], 1, "go", {}, {"is": None}, {"is": "stop"}, {"is": ["go"]}, {"is": "go", "more": 1}),
     *({"is": "signal", "number": value, "ranks": []} for value in (0, 65, -1, "9", True, 1.5, None)),
+    *({"is": "roster", "rank": 1, "words": value} for value in (None, [], "leave", {"a": 1, "b": 2, "c": 3})),
     *({"is": "dump", "round": value} for value in (-1, True, "1", 1 << 40)),
     *({"is": "signal", "number": 9, "ranks": value} for value in (None, {}, [None], [-1], [1 << 60], ["1"])),
     *(

@@ -23,6 +23,7 @@ FAULTS = json.loads(os.environ.get("TEST_FAULTS", "[]"))
 STEPS = int(os.environ.get("TEST_STEPS", "20"))
 PAUSE_S = float(os.environ.get("TEST_PAUSE_S", "0.01"))
 UNTIL_SIZE = int(os.environ.get("TEST_UNTIL_SIZE", "0"))
+HOST = os.environ.get("HOROVOD_HOSTNAME", "")
 
 
 def which() -> list[str]:
@@ -61,7 +62,8 @@ def finished(state: hvd.elastic.ObjectState) -> bool:
 
 @hvd.elastic.run
 def train(state: hvd.elastic.ObjectState) -> None:
-    report("epoch", epoch=membership.epoch(), rank=hvd.rank(), size=hvd.size(), step=state.step, pid=os.getpid())
+    place = {"epoch": membership.epoch(), "rank": hvd.rank(), "size": hvd.size()}
+    report("epoch", **place, step=state.step, pid=os.getpid(), host=HOST)
     while not finished(state):
         fail_if_told(state.step)
         state.weights += hvd.allreduce(np.full(8, state.step + 1.0), name="gradient")
@@ -82,6 +84,7 @@ def main() -> None:
         "end",
         rank=hvd.rank(),
         size=hvd.size(),
+        host=HOST,
         step=state.step,
         right=bool((state.weights == total).all()),
         hash=hashlib.sha256(state.weights.tobytes()).hexdigest(),
