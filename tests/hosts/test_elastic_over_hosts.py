@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import signal
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,3 +35,217 @@ def test_a_rank_is_killed(hosts: Hosts, options: str, who: str, size: int) -> No
         # Survivors are the same processes, and repeat no step that was committed.
         again = [event for event in job.events("epoch") if event["epoch"] == 1]
         assert {event["step"] for event in again} == {5}, job.story()
+
+
+@pytest.mark.parametrize(("how", "lost"), [("cut", 2), ("agent", 2), ("host", 2), ("agent", 1)])
+def test_a_host_is_lost_and_the_others_go_on(hosts: Hosts, how: str, lost: int) -> None:
+    """Also that of rank 0."""
+    order = "host2:2,host1:2" if lost == 2 else "host1:2,host2:2"
+    options = f"-np 5 -H {order},host3:1 --min-np 2 --gloo-timeout-seconds 30"
+    with ElasticJob(hosts, options, steps=10, until_size=99) as job:
+        job.until(lambda: job.steps(epoch=0, step=5))
+        began_s = time.monotonic()
+        undo = lose(hosts, lost, how)
+        try:
+            job.until(lambda: len(job.steps(epoch=1)) >= 3)
+            seconds = min(event["at"] for event in job.steps(epoch=1)) - began_s
+            job.until(lambda: not ranks_on(hosts, lost), 8.0)
+        finally:
+            undo()
+        assert seconds < 5.0
+        assert {event["host"] for event in job.events("epoch") if event["epoch"] == 1} == {
+            name for name in ("host1", "host2", "host3") if name != f"host{lost}"
+        }
+        assert [event["size"] for event in job.steps(epoch=1)][0] == 3
+        (gone,) = [line for line in job.journal() if line["event"] == "hostgone"]
+        assert f"host{lost} (ranks " in gone["how"] and " was lost: " in gone["how"]
+        job.running.signal(signal.SIGTERM)
+        ended = job.end()
+        assert ended.code == 128 + signal.SIGTERM
+        assert any("epoch 1: 3 ranks on " in line and "was lost: " in line for line in ended.err), ended.err
+
+
+def lose(hosts: Hosts, number: int, how: str) -> Callable[[], None]:
+    """Loses a host; what puts it back."""
+    network, host = hosts.network, hosts.network[number]
+    if how == "cut":
+        network.cut(host)
+        return lambda: network.join(host)
+    if how == "agent":
+        os.kill(agent_on(hosts, number), signal.SIGKILL)
+        return lambda: None
+    network.cut(host)  # a host that dies sends nothing more, either
+    for pid in host.processes():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+    def put_back() -> None:
+        for name in host.files():  # its memory was lost with it
+            shutil.rmtree(f"/proc/{host.pid}/root/dev/shm/{name}")
+        network.join(host)
+
+    return put_back
+
+
+def agent_on(hosts: Hosts, number: int) -> int:
+    """The agent's process, not ssh's or a shell's."""
+    found = hosts.network[number].processes()
+    (pid,) = [pid for pid, words in found.items() if "-m horovod.runner.remote.agent" in words and "ssh" not in words]
+    return pid
+
+
+def ranks_on(hosts: Hosts, number: int) -> list[int]:
+    """The ranks' processes there."""
+    found = hosts.network[number].processes()
+    return [pid for pid, words in found.items() if "training.py" in words and "horovod.runner" not in words]
+
+
+def test_a_host_that_was_lost_comes_back_after_its_cooldown(hosts: Hosts) -> None:
+    options = "-np 2 -H host1:1,host2:1 --min-np 1 --blacklist-cooldown-range 2 2"
+    with ElasticJob(hosts, options, steps=10, until_size=99) as job:
+        job.until(lambda: job.steps(epoch=0, step=5))
+        os.kill(agent_on(hosts, 2), signal.SIGKILL)
+        job.until(lambda: job.steps(epoch=1, size=1))
+        job.until(lambda: job.steps(epoch=2, size=2))
+        steps = [event["step"] for event in job.steps(rank=0)]
+        assert steps == sorted(steps), "a graceful change needs no rollback"
+        job.running.signal(signal.SIGTERM)
+        job.end()
+
+
+def test_a_rank_that_stops_on_another_host_is_killed(hosts: Hosts) -> None:
+    stalls = "--stall-check-warning-time-seconds 1 --stall-check-shutdown-time-seconds 2"
+    options = f"-np 3 -H host1:1,host2:1,host3:1 --min-np 2 --start-timeout 4 --gloo-timeout-seconds 4 {stalls}"
+    with ElasticJob(hosts, options, [[5, "last", "stop"]], steps=40) as job:
+        ended = job.end()
+        job.check_end(ended, 2)
+        assert any("did not leave epoch 0 within 4 s of the others" in line for line in ended.err), ended.err
+
+
+def test_hosts_come_and_go_with_the_script(hosts: Hosts, tmp_path: Path) -> None:
+    named, script = tmp_path / "hosts", tmp_path / "find.sh"
+    named.write_text("host1:1\nhost2:1\n")
+    script.write_text(f"#!/bin/sh\ncat {named}\n")
+    script.chmod(0o755)
+    options = f"-np 2 --min-np 1 --host-discovery-script {script}"
+    with ElasticJob(hosts, options, steps=10, until_size=3) as job:
+        job.until(lambda: job.steps(size=2, step=4))
+        named.write_text("host1:1\nhost3:1\n")  # one goes, another one comes
+        job.until(lambda: [event for event in job.events("epoch") if event["host"] == "host3"])
+        job.until(lambda: not hosts.network[2].processes(), 10.0)
+        named.write_text("host3:1\n")  # that of rank 0
+        job.until(lambda: {each["host"] for each in job.events("epoch")[-1:]} == {"host3"} and job.steps(size=1))
+        named.write_text("host3:1\nhost2:2\n")
+        job.until(lambda: job.steps(size=3))
+        ended = job.end()
+        job.check_end(ended, 3)
+        ends = [line for line in job.journal() if line["event"] == "ended"]
+        assert all(line["fate"] == "well" for line in ends), job.story()
+        steps = [event["step"] for event in job.events("step") if event["rank"] == 0]
+        assert steps == sorted(set(steps)), "a graceful change needs no rollback"
+
+
+def test_a_host_that_cannot_be_used_is_given_up(hosts: Hosts, tmp_path: Path) -> None:
+    named, script = tmp_path / "hosts", tmp_path / "find.sh"
+    named.write_text("host1:1\nno-such-host.invalid:1\nhost2:1\n")
+    script.write_text(f"#!/bin/sh\ncat {named}\n")
+    script.chmod(0o755)
+    with ElasticJob(hosts, f"-np 2 --host-discovery-script {script}", steps=10) as job:
+        ended = job.end()
+        job.check_end(ended, 2)
+        assert any("no-such-host.invalid cannot be used: its name has no address" in line for line in ended.err)
+    with ElasticJob(hosts, "-np 2 -H host1:1,no-such-host.invalid:1 --min-np 1", steps=10) as job:
+        ended = job.end()
+        assert ended.code == 1
+        assert "no-such-host.invalid cannot be used: its name has no address" in "\n".join(ended.err)
+
+
+@pytest.mark.parametrize("what", ["kill", "stop"])
+def test_nothing_is_left_of_a_job_without_its_launcher(hosts: Hosts, what: str) -> None:
+    with ElasticJob(hosts, "-np 3 -H host1:1,host2:1,host3:1 --min-np 1", steps=10, until_size=99) as job:
+        job.until(lambda: job.steps(step=5))
+        os.kill(ranks_on(hosts, 2)[0], signal.SIGKILL)
+        job.until(lambda: job.steps(epoch=1))
+        if what == "kill":
+            job.running.signal(signal.SIGKILL)
+            job.running.end()
+        else:
+            job.running.signal(signal.SIGSTOP)
+            deadline_s = time.monotonic() + 8.0
+            while any(ranks_on(hosts, number) for number in (1, 2, 3)):
+                assert time.monotonic() < deadline_s
+                time.sleep(0.02)
+            job.running.signal(signal.SIGCONT)
+            assert job.running.end().returncode == 1
+        hosts.is_clean()
+
+
+def test_a_job_that_begins_on_one_host_grows_to_others(hosts: Hosts, tmp_path: Path) -> None:
+    """Those of the first host are reached by another address then."""
+    named, script = tmp_path / "hosts", tmp_path / "find.sh"
+    named.write_text("localhost:2\n")
+    script.write_text(f"#!/bin/sh\ncat {named}\n")
+    script.chmod(0o755)
+    with ElasticJob(hosts, f"-np 2 --min-np 1 --host-discovery-script {script}", steps=10, until_size=4) as job:
+        job.until(lambda: job.steps(size=2, step=4))
+        named.write_text("localhost:2\nhost2:1\nhost3:1\n")
+        ended = job.end()
+        job.check_end(ended, 4)
+        assert any("epoch 1: 4 ranks on localhost:2, host2:1, host3:1, since" in line for line in ended.err), ended.err
+
+
+@pytest.mark.parametrize("who", ["first", "middle", "last"])
+def test_a_second_failure_during_the_recovery(hosts: Hosts, who: str) -> None:
+    """With one slot in three lost for a second each time, all are there again at the end."""
+    options = "-np 4 -H host1:2,host2:1,host3:1 --min-np 1 --blacklist-cooldown-range 1 1"
+    with ElasticJob(hosts, options, [[5, "last", "kill"], ["reset", who, "kill"]], steps=20, until_size=4) as job:
+        ended = job.end()
+        assert len(job.events("fault")) == 2, job.story()
+        job.check_end(ended, job.events("end")[0]["size"])
+
+
+def test_both_hosts_fail_and_the_last_one_is_not_given_up(hosts: Hosts) -> None:
+    faults = [[5, "last", "kill"], [12, "last", "kill"]]
+    with ElasticJob(hosts, "-np 4 -H host1:2,host2:2 --min-np 1", faults, steps=200) as job:
+        ended = job.end()
+        assert len(job.events("fault")) == 2, job.story()
+        job.check_end(ended, 2)
+        assert {event["host"] for event in job.events("end")} == {"host1"}
+
+
+FUNCTION = """
+import os, signal, horovod, horovod.numpy as hvd, numpy as np
+
+def train(folder):
+    hvd.init()
+    state = hvd.elastic.ObjectState(step=0)
+
+    @hvd.elastic.run
+    def steps(state):
+        while state.step < 20:
+            if state.step == 5 and hvd.rank() == 2 and not os.path.exists(folder + "/once"):
+                open(folder + "/once", "x").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+            hvd.allreduce(np.ones(1), name="step")
+            state.step += 1
+            state.commit()
+        return hvd.rank(), state.step
+
+    return steps(state)
+
+found = horovod.run(train, (FOLDER,), num_proc=3, min_num_proc=1, MORE)
+print("results", found)
+"""
+
+
+@pytest.mark.parametrize("way", ["hosts", "script"])
+def test_a_function_on_elastic_hosts(hosts: Hosts, tmp_path: Path, way: str) -> None:
+    script = tmp_path / "find.sh"
+    script.write_text("#!/bin/sh\necho host2:1; echo host1:1; echo host3:1\n")
+    script.chmod(0o755)
+    more = f"host_discovery_script={str(script)!r}" if way == "script" else "hosts='host2:1,host1:1,host3:1'"
+    program = FUNCTION.replace("FOLDER", repr(str(tmp_path))).replace("MORE", more)
+    ended = hosts.program([sys.executable, "-c", program])
+    assert ended.code == 0, ended.err
+    assert ended.out[-1] == "results [(0, 20)]", ended
+    assert (tmp_path / "once").exists()
