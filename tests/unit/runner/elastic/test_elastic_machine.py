@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any, Optional
-
 import pytest
+from elastic_story import Story, kinds, place_in, running
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from horovod.runner.elastic import machine
-from horovod.runner.elastic.assignment import NO_STATE, Version
-from horovod.runner.elastic.blacklist import Blacklist
 from horovod.runner.elastic.events import (
     ADDED,
     ERROR,
@@ -26,68 +22,15 @@ from horovod.runner.elastic.events import (
     Event,
     Fail,
     Found,
+    HostGone,
     Kill,
     Passed,
     Place,
+    Release,
     Start,
-    as_json,
 )
-from horovod.runner.elastic.machine import LEAVING, PLACED, STARTING, WAITING, Limits
+from horovod.runner.elastic.machine import LEAVING, PLACED, STARTING, WAITING
 from horovod.runner.hosts import Host
-
-
-class Story:
-    """A job that is told what happens; the newest decisions are in `decided`."""
-
-    def __init__(self, hosts: str = "a:4", cooldown: Optional[tuple[int, int]] = None, **limits: Any) -> None:
-        self.now_s = 0.0
-        self.log: list[Decision] = []
-        found = tuple(Host.from_string(each) for each in hosts.split(","))
-        chosen = Limits(**{"first": 4, "least": 2, **limits})
-        self._take(machine.begin(chosen, found, Blacklist(cooldown=cooldown), 0.0))
-
-    def tell(self, event: Event, after_s: float = 0.0) -> list[Decision]:
-        self.now_s += after_s
-        return self._take(machine.step(self.state, event, self.now_s))
-
-    def ask(self, *workers: int, version: Optional[Version] = None) -> list[Decision]:
-        decided: list[Decision] = []
-        for worker in workers:
-            known = worker in self.state.members
-            decided += self.tell(Asked(worker, version or ((self.state.epoch, 1) if known else NO_STATE)))
-        return decided
-
-    def die(self, worker: int, fate: str = FAULT) -> list[Decision]:
-        return self.tell(Ended(worker, fate, "was killed by signal 9"))
-
-    def wait(self, seconds: float) -> list[Decision]:
-        return self.tell(Passed(), seconds)
-
-    @property
-    def ranks(self) -> list[int]:
-        return list(self.state.members)
-
-    def _take(self, outcome: machine.Outcome) -> list[Decision]:
-        self.state, decided = outcome
-        self.log += decided
-        for each in decided:
-            json.dumps(as_json(each))
-        return list(decided)
-
-
-def running(hosts: str = "a:4", **more: Any) -> Story:
-    story = Story(hosts, **more)
-    story.ask(*story.state.workers)
-    assert story.state.epoch == 0
-    return story
-
-
-def kinds(decided: list[Decision]) -> list[type[Any]]:
-    return [type(each) for each in decided]
-
-
-def place_in(decided: list[Decision]) -> Place:
-    return next(each for each in decided if isinstance(each, Place))
 
 
 def test_an_epoch_begins_when_all_have_come() -> None:
@@ -294,7 +237,8 @@ def test_a_program_that_does_not_call_init() -> None:
 
 ACTIONS = st.lists(
     st.tuples(
-        st.sampled_from(["come", "come", "die", "leave", "leave", "hosts", "wait", "commit"]), st.integers(0, 99)
+        st.sampled_from(["come", "come", "die", "leave", "leave", "hosts", "wait", "commit", "lose"]),
+        st.integers(0, 99),
     ),
     min_size=10,
     max_size=50,
@@ -320,6 +264,8 @@ class Life:
         elif action == "hosts":
             hosts = [Host(name, 1 + (number >> shift) % 3) for shift, name in enumerate("abc") if number >> shift & 1]
             self.tell(Found(tuple(hosts)))
+        elif action == "lose":  # of its living workers none is left, and none shall have a place
+            self.tell(HostGone("abc"[number % 3], "was lost", number / 100))
         elif workers:
             phase = {"come": STARTING, "leave": PLACED, "commit": PLACED}.get(action)
             able = [each for each in workers if phase in (None, state.workers[each].phase)]
@@ -346,7 +292,14 @@ class Life:
             assert decision.why
             if isinstance(decision, Place):
                 self.check_place(decision, before)
+            if isinstance(decision, Release):
+                assert decision.host not in {worker.host for worker in state.workers.values()}
         assert not (before.over and decided)
+        if not state.over:
+            named = {host.hostname for host in state.hosts}
+            usable = {name for name in named if not state.blacklist.drains(name, self.story.now_s)}
+            assert {worker.host for worker in state.workers.values()} <= set(state.used)
+            assert set(state.used) <= usable | {worker.host for worker in state.workers.values()}
         if state.over or not state.workers:
             return
         moving = state.in_phase(PLACED, STARTING, LEAVING)
