@@ -249,3 +249,20 @@ def test_a_function_on_elastic_hosts(hosts: Hosts, tmp_path: Path, way: str) -> 
     assert ended.code == 0, ended.err
     assert ended.out[-1] == "results [(0, 20)]", ended
     assert (tmp_path / "once").exists()
+
+
+def test_hosts_that_cannot_reach_one_another_end_the_job(hosts: Hosts) -> None:
+    """The launcher reaches both, so neither is lost; what fails is no process, and the job says so."""
+    network = hosts.network
+    with ElasticJob(hosts, "-np 3 -H host1:1,host2:1,host3:1 --min-np 1", steps=10, until_size=99) as job:
+        job.until(lambda: job.steps(step=5))
+        network.drop(network[2], network[3])
+        network.drop(network[3], network[2])
+        try:
+            ended = job.end()
+        finally:
+            network.pass_all()
+        assert ended.code == 1
+        assert "3 epochs of the same ranks have failed one after the other" in ended.err[-1], ended.err
+        assert "could not meet the others: Rank " in ended.err[-1], ended.err
+        assert "(host2) does not answer rank 2 (host3)" in ended.err[-1], ended.err

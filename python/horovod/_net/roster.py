@@ -3,8 +3,9 @@
 The launcher keeps it (`horovod.runner.elastic.roster_keeper`); ranks use it through `horovod._core.life.membership`.
 Messages are lines of JSON with fixed keys::
 
-    {"ask": worker, "epoch": e, "commits": n}   by a worker: it has left its epoch, or has just come; how new its state
-                                                is
+    {"ask": worker, "epoch": e, "commits": n, "why": text}
+                                                by a worker: it has left its epoch, or has just come; how new its state
+                                                is; why it could not meet the others, if so
     {"lost": worker}                            its program ends, because another rank was lost
     {"place": {...}}                            to it: a Seat
     {"leave": why}                              there is no place for it: it ends
@@ -28,6 +29,7 @@ from horovod._net.failures import ConnectError, ProtocolError
 SOCKET_NAME: Final = "roster"
 MOST_BYTES: Final = 1 << 20  # of one message: the workers of a large job
 _CHUNK_BYTES: Final = 1 << 16
+_MOST_OF_A_REASON: Final = 500  # characters, of which JSON makes six bytes at most
 
 
 class Seat(NamedTuple):
@@ -148,16 +150,17 @@ class Roster:
             if folder >= 0:
                 os.close(folder)
 
-    def ask(self, version: tuple[int, int]) -> Union[Seat, Dismissal]:
+    def ask(self, version: tuple[int, int], why: str = "") -> Union[Seat, Dismissal]:
         """Asks for the next place, and waits for it: as long as the launcher does, whose deadline is --elastic-timeout.
 
         Args:
             version: of this worker's state; see `horovod._core.life.membership`.
+            why: it could not meet the other workers of its epoch; empty: it has, or there was none.
 
         Raises:
             ConnectError: the launcher is gone.
         """
-        self._send({"ask": self._worker, "epoch": version[0], "commits": version[1]})
+        self._send({"ask": self._worker, "epoch": version[0], "commits": version[1], "why": why[:_MOST_OF_A_REASON]})
         while True:
             for answer in self._receive(block=True):
                 if not isinstance(answer, News):  # else of the epoch that this worker has left

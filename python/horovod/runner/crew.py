@@ -76,10 +76,12 @@ class Survived(NamedTuple):
 
 class Asks(NamedTuple):
     """The program of this rank, by the number under which it was started, has left its epoch, or comes for the first
-    time, and asks for its next place; `version` says how new its state is."""
+    time, and asks for its next place; `version` says how new its state is, `why` what kept it from meeting the others
+    of its epoch."""
 
     rank: int
     version: tuple[int, int]
+    why: str = ""
 
 
 class Bereft(NamedTuple):

@@ -71,7 +71,7 @@ def run(
         args, kwargs: its arguments, shipped too.
         num_proc: number of ranks, or "auto": the slots of the hosts given, else one per GPU, else one per core.
         min_num_proc, host_discovery_script: least number of ranks to go on with, and an executable that prints the
-            hosts. Either makes the job elastic, on this machine.
+            hosts. Either makes the job elastic.
         max_num_proc, slots, reset_limit, cooldown_range: of an elastic job: most ranks, slots of hosts that are printed
             without a number, most resets, and bounds in seconds of the time for which a failed host is given up.
         hosts: hosts and slots, as `-H` of horovodrun. Exclusive with `hostfile`.

@@ -97,7 +97,7 @@ OF_AGENTS: dict[str, dict[str, Any]] = {
     "exited": {"rank": 1, "status": 9, "age": 0.5, "how": "was killed", "peak": 1 << 30},
     "silent": {"rank": 1, "why": "stopped"},
     "collected": {"round": 0},
-    "asks": {"rank": 7, "epoch": -1, "commits": 0},
+    "asks": {"rank": 7, "epoch": -1, "commits": 0, "why": ""},
     "bereft": {"rank": 7},
 }
 

@@ -317,15 +317,17 @@ def _sets_of(given: Any) -> tuple[list[ProcessSet], bool]:
 def _start(chosen: settings.Settings, dynamic: bool) -> session.Session:
     """Starts the engine with the ranks that there are: in an elastic job with those of the next epoch, as often as one
     is lost meanwhile."""
+    why = ""
     while True:
-        membership.take_place()
+        membership.take_place(why)
         if membership.is_member() and _ranks_in_force is not None:
             raise InvalidArgumentError("hvd.init(comm=...) names ranks, which change in an elastic job; leave it out.")
         try:
             return engine_start.start(chosen, _job_epoch(), _ranks_in_force, dynamic)
-        except (PeerLostError, CollectiveTimeoutError):
+        except (PeerLostError, CollectiveTimeoutError) as error:
             if not membership.is_member():
                 raise
+            why = str(error)
 
 
 def _warn_of_other(comm: Any, given: Any) -> None:

@@ -42,8 +42,11 @@ class _Member:
 _member: Optional[_Member] = None
 
 
-def take_place() -> None:
+def take_place(why: str = "") -> None:
     """Waits for this process's place in the next epoch. Does nothing where the job is not elastic.
+
+    Args:
+        why: this rank could not meet those of its epoch, in words; empty: it has, or had no place yet.
 
     Raises:
         PeerLostError: the launcher is gone.
@@ -55,7 +58,7 @@ def take_place() -> None:
     from horovod._net.roster import Dismissal  # other jobs do without
 
     try:
-        answer = member.roster.ask(member.version)
+        answer = member.roster.ask(member.version, why)
     except NetError as error:
         raise PeerLostError(str(error)) from None
     if isinstance(answer, Dismissal):

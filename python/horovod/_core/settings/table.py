@@ -112,8 +112,8 @@ _JOB: Final = (
             "launcher", unit="resets", minimum=0, flags=_value("--reset-limit"), keyword="reset_limit",
             requires="min_num_proc"),
     Setting("blacklist_cooldown_range", "int_pair", None,
-            "Bounds of the time for which a host on which a rank has failed gets no ranks; it doubles with every"
-            " failure. Not given: for good, but for the only host.",
+            "Bounds of the time for which a host that was lost, or on which a rank has failed, gets no ranks; it"
+            " doubles with every failure. Not given: for good, but for the last host that is left.",
             "Elastic", "launcher", unit="seconds", flags=(Flag(("--blacklist-cooldown-range",), metavar=("MIN",
             "MAX")),), keyword="cooldown_range", requires="min_num_proc"),
     Setting("elastic_log", "text", None,

@@ -178,7 +178,7 @@ class Driver:
         worker = self.state.workers.get(event.rank)
         if worker is not None and worker.phase == LEAVING:  # it has made light of the signal
             self._crew.tell(event.rank, words(Dismissal("there is no place for it any more")))
-        self._step(Asked(event.rank, event.version))
+        self._step(Asked(event.rank, event.version, event.why))
 
     def _on_exit(self, event: Exited) -> None:
         worker = self.state.workers.get(event.rank)

@@ -21,10 +21,12 @@ NOTHING, REMOVED, ADDED = 0, 1, 2
 
 
 class Asked(NamedTuple):
-    """A worker has left its epoch, or comes for the first time, and asks for its next place."""
+    """A worker has left its epoch, or comes for the first time, and asks for its next place. `why`: it could not meet
+    the others of its epoch."""
 
     worker: int
     version: Version = NO_STATE
+    why: str = ""
 
 
 class Ended(NamedTuple):

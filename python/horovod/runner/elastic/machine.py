@@ -92,6 +92,7 @@ class State(NamedTuple):
         fruitless: epochs in a row that have failed without a commit or a change.
         used: hosts where workers were started, and that are not released.
         news: what has happened since the epoch began, for explanations.
+        complaint: the first member that could not meet the others has said why.
         finishing: a member's program is done.
         over: nothing more is decided.
     """
@@ -109,6 +110,7 @@ class State(NamedTuple):
     fruitless: int = 0
     used: tuple[str, ...] = ()
     news: tuple[str, ...] = ()
+    complaint: str = ""
     finishing: bool = False
     over: bool = False
 
@@ -162,6 +164,8 @@ def _asked(state: State, event: Asked, now_s: float) -> State:
         return state  # it is dead, or asks twice
     if worker.phase == PLACED and state.broken_s is None:
         state = state._replace(broken_s=now_s)
+    if event.why and not state.complaint:
+        state = state._replace(complaint=f"{_called(state, worker.number)} could not meet the others: {event.why}")
     return state.with_worker(worker._replace(phase=WAITING, since_s=now_s, version=event.version))
 
 
@@ -259,6 +263,7 @@ def _placed(state: State, decision: Place, now_s: float) -> State:
         broken_s=None,
         short_s=None,
         news=(),
+        complaint="",
     )
 
 
@@ -336,7 +341,7 @@ def _form(state: State, now_s: float) -> Iterator[Decision]:
     if state.fruitless >= _FRUITLESS - 1 and _went_in_vain(state, (*survivors, *newcomers)):
         yield Fail(
             f"{_FRUITLESS} epochs of the same ranks have failed one after the other, and nothing was committed in "
-            "between: the failure is not one of hosts or processes. The ranks' messages say what it is."
+            f"between, so it is no failure of one host or process: {_reason(state)}."
         )
         return
     for number in state.members:
@@ -449,7 +454,7 @@ def _reason(state: State) -> str:
         return "; ".join(state.news)
     if state.epoch < 0:
         return "all ranks are up"
-    return "collectives have failed, though all ranks live"
+    return state.complaint.rstrip(".") or "collectives have failed, though all ranks live"
 
 
 def _count(number: int, noun: str) -> str:

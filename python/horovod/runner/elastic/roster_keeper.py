@@ -23,6 +23,7 @@ from horovod.runner.crew import Asks, Bereft
 from horovod.runner.remote.loop import Loop
 
 MOST_COMMITS: Final = 1 << 53  # and epochs
+MOST_OF_A_REASON: Final = 1000  # characters
 _BACKLOG: Final = 4096
 _MOST_BYTES: Final = 4096  # of a worker's message
 _CHUNK_BYTES: Final = 1 << 16
@@ -117,7 +118,7 @@ class RosterKeeper:
             heard: Union[Asks, Bereft]
             if "ask" in message:
                 version = int(message["epoch"]), int(message["commits"])
-                heard = Asks(int(message["ask"]), version)
+                heard = Asks(int(message["ask"]), version, str(message["why"]).replace("\0", " ")[:MOST_OF_A_REASON])
                 if not (-1 <= version[0] < MOST_COMMITS and 0 <= version[1] < MOST_COMMITS):
                     raise ValueError("no job lasts so long")
             else:

@@ -23,7 +23,7 @@ from horovod.runner.hosts import Slot
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.launchers.places import is_local, rank_environ
-from horovod.runner.remote import addresses, ssh_command
+from horovod.runner.remote import addresses, host_keys, ssh_command
 from horovod.runner.remote.fleet import Fleet
 from horovod.runner.remote.gathering import Gathering
 from horovod.runner.remote.host_variables import travelling
@@ -127,11 +127,13 @@ def why_no_ssh(job: Job) -> str:
     )
 
 
-def refuse_missing_key(job: Job) -> None:
-    """Raises InvalidArgumentError when the file of --ssh-identity-file does not exist."""
+def ssh_remarks(job: Job) -> list[str]:
+    """What there is to say of the way to other hosts. Raises InvalidArgumentError when the file of --ssh-identity-file
+    does not exist."""
     identity = job.settings.ssh_identity_file
     if identity and not os.path.exists(identity):
         raise InvalidArgumentError(f"--ssh-identity-file {identity} does not exist.")
+    return host_keys.warnings(job.environ, (ssh_command.RSH_AGENT, ssh_command.RSH_ARGS))
 
 
 def tell_of_host(link: Link) -> None:

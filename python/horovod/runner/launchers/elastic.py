@@ -25,7 +25,7 @@ from horovod.runner.elastic.script import Script
 from horovod.runner.hosts import Host
 from horovod.runner.job import Job
 from horovod.runner.launchers import local_checks, ssh
-from horovod.runner.launchers.agents import refuse_missing_key, why_no_ssh
+from horovod.runner.launchers.agents import ssh_remarks, why_no_ssh
 from horovod.runner.launchers.base import Launcher, Outcome, Station, Surroundings
 from horovod.runner.launchers.elastic_here import CrewHere
 from horovod.runner.launchers.elastic_hosts import Discovery, Names
@@ -50,8 +50,7 @@ class ElasticLauncher(Launcher):
         if job.settings.stdin_rank is not None:
             raise UnsupportedError("--stdin-rank is for jobs whose ranks stay; leave it or --min-np out.")
         if _over_hosts(job):
-            refuse_missing_key(job)
-            return []
+            return ssh_remarks(job)
         local_checks.refuse_impossible(job)
         return local_checks.remarks(job)
 

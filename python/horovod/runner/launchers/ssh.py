@@ -14,7 +14,7 @@ from typing import Optional
 from horovod._core.errors import InvalidArgumentError
 from horovod.runner.hang import hang_desk, wanted
 from horovod.runner.job import Job
-from horovod.runner.launchers.agents import Agents, refuse_missing_key, why_no_ssh
+from horovod.runner.launchers.agents import Agents, ssh_remarks, why_no_ssh
 from horovod.runner.launchers.base import Launcher, Outcome, Station, Surroundings
 from horovod.runner.launchers.destinations import output_directory, rank_streams
 from horovod.runner.launchers.places import is_local, with_one_name_here
@@ -34,13 +34,13 @@ class SshLauncher(Launcher):
         return why_no_ssh(job)
 
     def remarks(self, job: Job) -> list[str]:
-        refuse_missing_key(job)
+        texts = ssh_remarks(job)
         if job.settings.stdin_rank is not None:
             raise InvalidArgumentError(
                 "--stdin-rank works when all ranks are on this machine: nothing carries what you type to other hosts. "
                 "Debug there with one that listens on a port, such as debugpy."
             )
-        return []
+        return texts
 
     def stations(self, job: Job) -> list[Station]:
         return stations(job._replace(slots=with_one_name_here(job.slots)))

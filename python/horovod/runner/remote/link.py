@@ -262,7 +262,7 @@ class Link:
             self.living.discard(rank)
             self._events.append(Exited(rank, fields["status"], at_s, fields["how"], fields["peak"]))
         elif name == "asks":
-            self._events.append(Asks(rank, (fields["epoch"], fields["commits"])))
+            self._events.append(Asks(rank, (fields["epoch"], fields["commits"]), fields["why"]))
         elif name == "bereft":
             self._events.append(Bereft(rank))
         elif name == "up":

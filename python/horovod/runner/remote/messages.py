@@ -79,7 +79,7 @@ FROM_AGENT: Final[Shapes] = {
     "silent": {"rank": _rank, "why": _short},
     "collected": {"round": _round},
     "done": {"lost": _flag},
-    "asks": {"rank": _rank, "epoch": _counted, "commits": _counted},
+    "asks": {"rank": _rank, "epoch": _counted, "commits": _counted, "why": _short},
     "bereft": {"rank": _rank},
 }
 FROM_LAUNCHER: Final[Shapes] = {

@@ -39,7 +39,7 @@ class RosterPost:
         """Passes on what workers have said since."""
         for heard in self._keeper.serve():
             if isinstance(heard, Asks):
-                self._say("asks", rank=heard.rank, epoch=heard.version[0], commits=heard.version[1])
+                self._say("asks", rank=heard.rank, epoch=heard.version[0], commits=heard.version[1], why=heard.why)
             else:
                 self._say("bereft", rank=heard.rank)
 

@@ -214,9 +214,23 @@ def test_the_same_failure_again_and_again_is_not_one_of_processes() -> None:
     story = running()
     for _ in range(2):
         assert Place in kinds(story.ask(0, 1, 2, 3, version=(story.state.epoch, 0)))
-    (fail,) = story.ask(0, 1, 2, 3, version=(story.state.epoch, 0))
+    story.ask(0, 1, version=(story.state.epoch, 0))
+    assert story.tell(Asked(2, (story.state.epoch, 0), "Rank 3 (b) does not answer.")) == []
+    (fail,) = story.ask(3, version=(story.state.epoch, 0))
     assert isinstance(fail, Fail)
     assert "nothing was committed" in fail.why
+    assert fail.why.endswith(": rank 2 could not meet the others: Rank 3 (b) does not answer.")
+
+
+def test_why_an_epoch_could_not_begin_is_told_once() -> None:
+    story = running()
+    story.ask(0, 1, 2, version=(0, 3))
+    assert "collectives have failed" in place_in(story.ask(3, version=(0, 3))).why
+    story.tell(Asked(0, (0, 3), "Rank 1 gave up"))
+    story.tell(Asked(1, (0, 3), "Rank 2 gave up"))
+    assert place_in(story.ask(2, 3, version=(0, 3))).why == "rank 0 could not meet the others: Rank 1 gave up"
+    story.ask(0, 1, 2, version=(2, 1))
+    assert "could not meet" not in place_in(story.ask(3, version=(2, 1))).why
 
 
 def test_a_rank_that_has_finished_ends_growth_but_not_the_others() -> None:

@@ -46,17 +46,17 @@ def kept(tmp_path: Path) -> Iterator[Kept]:
     found.close()
 
 
-def asking(roster: Roster, version: tuple[int, int]) -> tuple[threading.Thread, list[Seat | Dismissal]]:
+def asking(roster: Roster, version: tuple[int, int], why: str = "") -> tuple[threading.Thread, list[Seat | Dismissal]]:
     answers: list[Seat | Dismissal] = []
-    thread = threading.Thread(target=lambda: answers.append(roster.ask(version)), daemon=True)
+    thread = threading.Thread(target=lambda: answers.append(roster.ask(version, why)), daemon=True)
     thread.start()
     return thread, answers
 
 
 def test_a_worker_asks_and_gets_its_place(kept: Kept, tmp_path: Path) -> None:
     roster = Roster(str(tmp_path), 7)
-    thread, answers = asking(roster, (3, 12))
-    assert kept.hear() == [Asks(7, (3, 12))]
+    thread, answers = asking(roster, (3, 12), "Rank 1 does not answer")
+    assert kept.hear() == [Asks(7, (3, 12), "Rank 1 does not answer")]
     kept.keeper.say(7, words(News(1, 5.5)))  # of the epoch that it has left
     seat = Seat(9, 1, 2, 1, 2, 0, 1, (4, 7), True, "10.0.0.7")
     kept.keeper.say(7, words(seat))
