@@ -154,6 +154,18 @@ def test_a_host_that_cannot_be_used_is_given_up(hosts: Hosts, tmp_path: Path) ->
         ended = job.end()
         job.check_end(ended, 2)
         assert any("no-such-host.invalid cannot be used: its name has no address" in line for line in ended.err)
+    named.write_text("host1:1\nhost2:1\n")
+    options = f"-np 2 --min-np 1 --blacklist-cooldown-range 1 1 --host-discovery-script {script}"
+    with ElasticJob(hosts, options, steps=10, until_size=3) as job:
+        job.until(lambda: job.steps(step=5))
+        named.write_text("host1:1\nno-such-host.invalid:1\n127.0.0.1:1\nhost2:1\n10.77.0.12:1\n")
+        ended = job.end()
+        job.check_end(ended, 3)  # 127.0.0.1 is host1
+        told = [line for line in ended.err if "cannot be used" in line and not line.startswith("horovodrun: epoch")]
+        assert sorted(line.split(";")[0] for line in told) == [
+            "horovodrun: 10.77.0.12 cannot be used: it is the same machine as host2",
+            "horovodrun: no-such-host.invalid cannot be used: its name has no address",
+        ]
     with ElasticJob(hosts, "-np 2 -H host1:1,no-such-host.invalid:1 --min-np 1", steps=10) as job:
         ended = job.end()
         assert ended.code == 1

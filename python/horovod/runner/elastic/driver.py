@@ -96,6 +96,7 @@ class Driver:
         self._lost: set[int] = set()
         self._killed: dict[int, str] = {}
         self._problem = ""  # of the script, as it was told
+        self._unusable: dict[str, str] = {}  # hosts, with what was told of them
         self._found: tuple[Host, ...] = ()  # as the script has printed them last
         self._due_s = machine.next_s(state, time.monotonic())
         self._told: list[Event] = []
@@ -166,6 +167,9 @@ class Driver:
             self._on_exit(event)
         elif isinstance(event, HostLost):
             self._told += [Survived(rank) for rank in event.ranks]
+            if not set(event.ranks) & set(self.state.members) and self._unusable.get(event.host) != event.why:
+                self._unusable[event.host] = event.why  # no epoch ends by it, whose line would tell
+                self._say(event.why)
             self._step(HostGone(event.host, event.why.rstrip("."), random.random()))
         elif isinstance(event, Refused) and event.rank >= self._first:
             self._told.append(Survived(event.rank))
