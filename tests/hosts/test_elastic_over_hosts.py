@@ -218,11 +218,13 @@ def test_a_second_failure_during_the_recovery(hosts: Hosts, who: str) -> None:
 
 def test_both_hosts_fail_and_the_last_one_is_not_given_up(hosts: Hosts) -> None:
     faults = [[5, "last", "kill"], [12, "last", "kill"]]
-    with ElasticJob(hosts, "-np 4 -H host1:2,host2:2 --min-np 1", faults, steps=200) as job:
-        ended = job.end()
+    with ElasticJob(hosts, "-np 4 -H host1:2,host2:2 --min-np 1", faults, steps=10, until_size=99) as job:
+        job.until(lambda: job.steps(epoch=2, size=1))
+        job.until(lambda: len(job.steps(epoch=3, size=2)) > 1)
+        assert {event["host"] for event in job.events("epoch") if event["epoch"] == 3} == {"host1"}, job.story()
         assert len(job.events("fault")) == 2, job.story()
-        job.check_end(ended, 2)
-        assert {event["host"] for event in job.events("end")} == {"host1"}
+        job.running.signal(signal.SIGTERM)
+        job.end()
 
 
 FUNCTION = """

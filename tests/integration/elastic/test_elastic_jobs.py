@@ -162,6 +162,15 @@ def test_a_discovery_script_that_fails_at_the_start(place: Place, tmp_path: Path
     assert words in ended.stderr, str(ended)
 
 
+def test_a_job_that_ends_while_the_script_runs(place: Place, tmp_path: Path) -> None:
+    script = tmp_path / "find.sh"
+    script.write_text(f"#!/bin/sh\ntest -e {tmp_path}/ran && sleep 60\ntouch {tmp_path}/ran\necho localhost:1\n")
+    script.chmod(0o755)
+    ended = start(place, f"-np 1 --host-discovery-script {script}", steps=200).end(leftovers=True)
+    check_end(ended, 1)
+    assert (ended.stderr, ended.leftovers) == ("", [])
+
+
 def test_one_that_never_names_enough(place: Place, tmp_path: Path) -> None:
     script = tmp_path / "find.sh"
     script.write_text("#!/bin/sh\necho localhost\n")

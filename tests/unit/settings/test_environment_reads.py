@@ -30,7 +30,7 @@ MAY = {
     "runner/doctor/command.py": "gives it to the table, and to the probes",
     "runner/function.py": "gives it to the table, and to the ranks",
     "runner/launch.py": "gives it to the table, and to the ranks",
-    "runner/launchers/ssh.py": "what ssh, and an agent on this host, are started with",
+    "runner/launchers/agents.py": "what ssh, and an agent on this host, are started with",
     "runner/remote/agent.py": "SSH_CONNECTION, ssh's",
     "runner/remote/workplace.py": "what a host's ranks have of their host",
     "runner/run_task.py": "what the launcher has told this rank",
