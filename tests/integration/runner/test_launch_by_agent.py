@@ -174,10 +174,8 @@ def an_agent_that_is_ready(horovodrun: Horovodrun, *before: str) -> subprocess.P
     words = [*before, sys.executable, "-m", "horovod.runner.remote.agent"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": horovodrun.environ}
     ranks = [{"rank": 0, "env": {"HOROVOD_SIZE": "1"}}]
-    lists = {"interfaces": [], "affinity": []}
-    job = messages.encode(
-        "job", command=["true"], cwd="/", env={}, ranks=ranks, function=False, dumps=False, dump_signal=0, **lists
-    )
+    rest = {"interfaces": [], "affinity": [], "dump_signal": 0, "elastic": False}
+    job = messages.encode("job", command=["true"], cwd="/", env={}, ranks=ranks, function=False, dumps=False, **rest)
     agent = subprocess.Popen(words, **pipes)
     agent.stdin.write(frames.frame(frames.CONTROL, job))
     agent.stdin.flush()
