@@ -280,3 +280,24 @@ def test_hosts_that_cannot_reach_one_another_end_the_job(hosts: Hosts) -> None:
         assert "3 epochs of the same ranks have failed one after the other" in ended.err[-1], ended.err
         assert "could not meet the others: Rank " in ended.err[-1], ended.err
         assert "(host2) does not answer rank 2 (host3)" in ended.err[-1], ended.err
+
+
+def test_a_job_does_not_wait_for_a_host_that_is_being_called_when_it_ends(hosts: Hosts, tmp_path: Path) -> None:
+    named, script = tmp_path / "hosts", tmp_path / "find.sh"
+    named.write_text("host1:1\nhost2:1\n")
+    script.write_text(f"#!/bin/sh\ncat {named}\n")
+    script.chmod(0o755)
+    network = hosts.network
+    network.cut(network[3])
+    try:
+        options = f"-np 2 --min-np 1 --host-discovery-script {script}"
+        with ElasticJob(hosts, options, steps=100, pause_s=0.05) as job:
+            job.until(lambda: job.steps(step=5))
+            named.write_text("host1:1\nhost2:1\nhost3:2\n")
+            job.until(lambda: [line for line in job.journal() if line.get("host") == "host3"])
+            job.until(lambda: len(job.events("end")) == 2)
+            began_s = time.monotonic()
+            job.check_end(job.end(), 2)
+            assert time.monotonic() - began_s < 8.0
+    finally:
+        network.join(network[3])

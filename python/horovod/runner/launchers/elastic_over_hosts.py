@@ -31,12 +31,14 @@ class _Arrival:
     Attributes:
         slots: workers that it has not been told of.
         told: it has been told the job.
+        unwanted: workers that have got a signal, which reaches nobody there yet.
         until_s: it may take so long for its next step.
     """
 
     def __init__(self, slot: Slot, until_s: float) -> None:
         self.slots = [slot]
         self.told = False
+        self.unwanted: set[int] = set()
         self.until_s = until_s
 
 
@@ -81,8 +83,9 @@ class CrewOverHosts(Fleet):
 
     def signal(self, ranks: Iterable[int], number: int) -> None:
         wanted = set(ranks)
-        for link in list(self._coming):
-            if wanted >= link.living:  # nobody is to be started there any more
+        for link, arrival in list(self._coming.items()):
+            arrival.unwanted |= wanted & link.living
+            if arrival.unwanted >= link.living:  # nobody is to be started there any more
                 now_s = time.monotonic()
                 self._pending += self._ends(link.living)
                 self._pending += [Exited(rank, int(number), now_s, "was not started") for rank in sorted(link.living)]
