@@ -100,9 +100,9 @@ class Striking:
         """Puts the phases of an epoch's beginning in their places."""
         take_place, run, confirm = membership.take_place, Mesh.run, Mesh.confirm
 
-        def asks() -> None:
+        def asks(*words: Any) -> None:
             self.at("ask", membership.epoch())
-            take_place()
+            take_place(*words)
             self._drawn = self._draw(0)
 
         def meets(mesh: Mesh, *words: Any) -> None:

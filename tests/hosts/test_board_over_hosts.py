@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from horovod._net.handshake import messages
+
 from .conftest import Hosts, python
 
 # What a rank does to use the board, with nothing but the standard library.
@@ -18,10 +20,10 @@ board = socket.socket(socket.AF_UNIX)
 board.connect(os.environ["HOROVOD_RENDEZVOUS_DIR"] + "/board")
 stream = board.makefile("rb")
 def post(text):
-    board.sendall(struct.pack(">4sBBHI", b"HVDN", 1, 11, 0, len(text)) + text.encode())
+    board.sendall(struct.pack(">4sBBHI", b"HVDN", VERSION, 11, 0, len(text)) + text.encode())
 def hear():
     magic, version, kind, zero, size = struct.unpack(">4sBBHI", stream.read(12))
-    assert (magic, version, zero) == (b"HVDN", 1, 0)
+    assert (magic, version, zero) == (b"HVDN", VERSION, 0)
     if kind == 8:  # Ready
         return hear()
     assert kind == 11
@@ -30,7 +32,7 @@ def hear():
 
 
 def client(code: str) -> list[str]:
-    return python(CLIENT + textwrap.dedent(code))
+    return python(f"VERSION = {messages.VERSION}\n" + CLIENT + textwrap.dedent(code))
 
 
 def test_all_ranks_hear_one_order_and_one_winner(hosts: Hosts) -> None:

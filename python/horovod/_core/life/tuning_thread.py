@@ -115,7 +115,9 @@ class TuningThread:
         best = tuner.best_so_far()
         if best is not None:
             _say(f"the job has ended after {tuner.samples} samples; so far best is {log.variables(best, self._names)}")
-        elif tuner.samples == 0:
+        elif tuner.samples:
+            _say(f"the job has ended after {tuner.samples} samples, too few to compare two ways")
+        else:
             _say(
                 "it has taken no sample: the job was too short, or has only operations without a name of their own, in "
                 "which no step is seen"
