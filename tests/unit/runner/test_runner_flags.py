@@ -242,7 +242,6 @@ def test_merges_of_merges_end_after_a_moment() -> None:
     assert time.monotonic() - started < 5
 
 
-
 @given(st.binary(max_size=60) | st.text(alphabet="params:\n -[]{}&*!?|>'\"%@,0x1.e_", max_size=60).map(str.encode))
 def test_any_bytes_are_yaml_or_a_clean_error(data: bytes) -> None:
     try:
