@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import logging
+import os
 import pickle
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -125,6 +128,40 @@ def test_a_file_that_was_not_finished_is_told_and_removed_later(
     assert "commit-0-000000000002.hvd.4711.part is passed over: it was never finished" in caplog.text
     write(made, 2)
     assert [path.name for path in files(tmp_path)] == [f"commit-0-{n:012d}.hvd" for n in (1, 2)]
+
+
+def test_a_part_of_a_writer_with_the_same_pid_is_in_nobodys_way(tmp_path: Path) -> None:
+    made = commits(tmp_path)
+    write(made, 1)
+    (tmp_path / f".commit-0-000000000002.hvd.{os.getpid()}.part").write_bytes(b"half")
+    write(made, 2)
+    assert made.newest() == {"attributes": 2} and len(files(tmp_path)) == 2
+
+
+def test_a_folder_that_others_can_write_to_is_refused_before_there_is_a_commit(tmp_path: Path) -> None:
+    folder = tmp_path / "commits"
+    made = commits(folder)
+    folder.chmod(0o775)
+    with pytest.raises(InvalidArgumentError, match="can be written by others.*chmod 700"):
+        made.newest()
+    assert commits(folder, KEY).newest() is None
+
+
+def test_a_file_system_that_cannot_sync_folders_has_its_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = os.fsync
+
+    def only_files(fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", only_files)
+    made = commits(tmp_path)
+    for number in range(4):
+        write(made, number)
+    assert len(files(tmp_path)) == 2 and caplog.text == ""
 
 
 def test_only_the_right_key_reads(tmp_path: Path) -> None:
@@ -298,6 +335,12 @@ def test_behind_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: p
     with pytest.raises(InvalidArgumentError, match="is not known"):
         DurableCommits(again, None, 0, 0, 2).newest()
     again.remove("never there")
+
+    def no_folder(*words: Any, **more: Any) -> Any:  # as where they are the beginnings of names
+        raise FileNotFoundError
+
+    monkeypatch.setattr(type(again._files), "ls", no_folder)
+    assert again.names() == []
 
 
 def test_a_url_without_fsspec_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

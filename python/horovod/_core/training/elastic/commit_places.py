@@ -32,6 +32,10 @@ class Place(Protocol):
         """Of all files, those that are being written too."""
         ...
 
+    def require_own(self) -> None:
+        """Raises StrangersError: others than this user can write here, as far as that can be known."""
+        ...
+
     def read(self, name: str, strangers: bool) -> bytearray:
         """The content of a file.
 
@@ -88,6 +92,9 @@ class Folder:
     def names(self) -> list[str]:
         return os.listdir(self._path)
 
+    def require_own(self) -> None:
+        _require_own(self._path, os.stat(self._path))
+
     def read(self, name: str, strangers: bool) -> bytearray:
         # No link: it may lead to what somebody else has written.
         fd = os.open(os.path.join(self._path, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -115,7 +122,8 @@ class Folder:
             raise
         folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(folder)
+            with contextlib.suppress(OSError):  # some file systems have no such thing; the commit stands
+                os.fsync(folder)
         finally:
             os.close(folder)
 
@@ -148,7 +156,14 @@ class Remote:
 
     def names(self) -> list[str]:
         self._files.invalidate_cache(self._path)
-        return [entry["name"].rpartition("/")[2] for entry in self._files.ls(self._path, detail=True)]
+        try:
+            entries = self._files.ls(self._path, detail=True)
+        except FileNotFoundError:  # where folders are only the beginnings of names, an empty one does not exist
+            return []
+        return [entry["name"].rpartition("/")[2] for entry in entries]
+
+    def require_own(self) -> None:
+        raise StrangersError("who can write behind a URL is not known")
 
     def read(self, name: str, strangers: bool) -> bytearray:
         if not strangers:

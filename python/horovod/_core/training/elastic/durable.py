@@ -81,8 +81,18 @@ class DurableCommits:
         """The newest commit that is whole; None if there is none.
 
         Raises:
-            InvalidArgumentError: there is one, but others may have written it, or it was written with another key.
+            InvalidArgumentError: there is one, but others may have written it, or it was written with another key; or
+                others may write here.
         """
+        if self._key is None:
+            try:
+                self._place.require_own()
+            except StrangersError as error:
+                raise InvalidArgumentError(
+                    f"HOROVOD_ELASTIC_COMMIT_DIR: {error}, and reading a commit unpickles it. Take that right away from "
+                    "the others (chmod 700), or give the name of a file with a secret as "
+                    "HOROVOD_ELASTIC_COMMIT_KEY_FILE."
+                ) from None
         for name in self._parts():
             _log.warning("the durable commit %s is passed over: it was never finished.", name)
         for name in reversed(self._names()):
@@ -129,9 +139,12 @@ class DurableCommits:
         try:
             values = {name: snapshot.value for name, snapshot in content.items()}
             before = self._names()
+            # The part files of writers that were killed: one may have the name of what comes now, by the same pid.
+            # None but rank 0 writes, and one at a time.
+            for name in self._parts():
+                self._place.remove(name)
             self._place.write(self._name_after(before), commit_file.written(values, self._key))
-            # The part files of writers that were killed too; none but rank 0 writes, and one at a time.
-            for name in [*before[: len(before) + 1 - self._keep], *self._parts()]:
+            for name in before[: len(before) + 1 - self._keep]:
                 self._place.remove(name)
         except Exception as error:  # a place behind a URL raises what it likes
             _log.warning("a durable commit cannot be written: %s: %s. Training goes on.", type(error).__name__, error)
