@@ -72,6 +72,8 @@ SHORT = (
         3,
         (Fault("between", 4, "first", "PAUSE"), Fault("sync", 0, "last", "SLOW"), Fault("end", 1, "all")),
         options=("--stall-check-shutdown-time-seconds", "5", "--stall-check-warning-time-seconds", "2"),
+        code=1,
+        says=("have ended with code 0, and nobody is left to do what it had not done",),
     ),
 )
 
@@ -106,13 +108,13 @@ LONG = (
         )
         for name in ("torch", "tensorflow")
     ),
-    Case("all at once", 2, (Fault("between", 5, "all"),), code=1, says=("with them the state is lost",)),
+    Case("all at once", 2, (Fault("between", 5, "all"),), code=1, says=("with them what they had in memory is lost",)),
     Case(
         "all that are left, during the recovery",
         3,
         (_FIRST_LOSS, Fault("restore", 0, "all")),
         code=1,
-        says=("with them the state is lost",),
+        says=("with them what they had in memory is lost",),
     ),
     Case("a rank dies before the first epoch", 3, (Fault("come", 1, "all"),), orders=Orders(size=3)),
     Case("a rank dies while the first epoch meets", 3, (Fault("meet", 0, "last"),), orders=Orders(size=3)),

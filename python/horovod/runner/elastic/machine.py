@@ -94,6 +94,7 @@ class State(NamedTuple):
         news: what has happened since the epoch began, for explanations.
         complaint: the first member that could not meet the others has said why.
         finishing: a member's program is done.
+        lost: how a member of the epoch was lost, if one was.
         over: nothing more is decided.
     """
 
@@ -112,6 +113,7 @@ class State(NamedTuple):
     news: tuple[str, ...] = ()
     complaint: str = ""
     finishing: bool = False
+    lost: str = ""
     over: bool = False
 
     def in_phase(self, *phases: str) -> list[Worker]:
@@ -183,6 +185,8 @@ def _ended(state: State, event: Ended, now_s: float) -> State:
     # A newcomer whose program cannot begin is the fault of its host: the others could.
     if event.fate == ERROR and (state.epoch < 0 or worker.number in state.members):
         return state._replace(over=True)
+    if worker.number in state.members:
+        state = state._replace(lost=state.lost or told)
     return _held_against(state, worker.host, told, now_s, event.chance)
 
 
@@ -191,6 +195,8 @@ def _host_gone(state: State, event: HostGone, now_s: float) -> State:
     used = tuple(host for host in state.used if host != event.host)
     if len(left) == len(state.workers):
         return state._replace(used=used)  # nobody is lost with it
+    if any(number in state.workers and number not in left for number in state.members):
+        state = state._replace(lost=state.lost or event.how)
     return _held_against(state._replace(workers=left, used=used), event.host, event.how, now_s, event.chance)
 
 
@@ -262,6 +268,7 @@ def _placed(state: State, decision: Place, now_s: float) -> State:
         announced=0,
         broken_s=None,
         short_s=None,
+        lost="",
         news=(),
         complaint="",
     )
@@ -291,10 +298,18 @@ def _end_if_alone(state: State, now_s: float) -> Iterator[Decision]:
     del now_s
     if state.epoch < 0 and state.finishing and state.in_phase(WAITING):
         yield Fail("a rank ended with code 0 and never called hvd.init(), which every rank must call.")
-    elif state.epoch >= 0 and not state.finishing and not any(number in state.workers for number in state.members):
+    elif state.epoch < 0 or any(number in state.workers for number in state.members):
+        return
+    elif not state.finishing:
         yield Fail(
-            f"no rank of epoch {state.epoch} is left, and with them the state is lost: {'; '.join(state.news)}. "
-            "Save checkpoints and start the job again, which --max-restarts does by itself."
+            f"no rank of epoch {state.epoch} is left, and with them what they had in memory is lost: "
+            f"{'; '.join(state.news)}. Start the job again, which --max-restarts does by itself: it begins from the "
+            "newest durable commit (--elastic-commit-dir) or from your own checkpoint."
+        )
+    elif state.lost:
+        yield Fail(
+            f"{state.lost}, the other ranks of epoch {state.epoch} have ended with code 0, and nobody is left to do "
+            "what it had not done."
         )
 
 

@@ -243,6 +243,18 @@ def test_a_rank_that_has_finished_ends_growth_but_not_the_others() -> None:
     assert Place in kinds(story.ask(3))
 
 
+def test_a_death_after_others_have_finished_is_no_success() -> None:
+    story = running("a:2", first=2, least=1)
+    story.die(1, WELL)
+    (fail,) = story.die(0)
+    assert isinstance(fail, Fail) and "rank 0 was killed by signal 9" in fail.why and "nobody is left" in fail.why
+    story = running("a:3", first=3, least=1)
+    story.die(0)
+    story.ask(1, 2)  # they go on without it
+    story.die(1, WELL)
+    assert story.die(2, WELL) == [] and not story.state.over
+
+
 def test_a_program_that_does_not_call_init() -> None:
     story = Story("a:2", first=2)
     assert story.die(0, WELL) == []

@@ -89,8 +89,8 @@ class DurableCommits:
                 self._place.require_own()
             except StrangersError as error:
                 raise InvalidArgumentError(
-                    f"HOROVOD_ELASTIC_COMMIT_DIR: {error}, and reading a commit unpickles it. Take that right away from "
-                    "the others (chmod 700), or give the name of a file with a secret as "
+                    f"HOROVOD_ELASTIC_COMMIT_DIR: {error}, and reading a commit unpickles it. Take that right away "
+                    "from the others (chmod 700), or give the name of a file with a secret as "
                     "HOROVOD_ELASTIC_COMMIT_KEY_FILE."
                 ) from None
         for name in self._parts():
