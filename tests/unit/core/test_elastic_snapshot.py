@@ -173,3 +173,10 @@ def test_arrays_in_attributes() -> None:
         assert (state.weights["a"][0] == number).all() and state.columns[0, 0] == number and state.columns[1, 1] == 6
         assert state.names.tolist() == [["x"] + ["y"] * number, None]
     assert len(set(places)) == 2
+
+
+def test_a_container_that_holds_itself_is_copied() -> None:
+    value: dict[str, Any] = {"step": 3, "parts": [1, 2]}
+    value["self"] = value["parts"].append(value) or value
+    copied = Snapshot(value).value
+    assert copied is not value and copied["self"] is copied and copied["parts"][2] is copied and copied["step"] == 3

@@ -36,16 +36,18 @@ def register(kind: type, copier: Copier) -> None:
     _copiers[kind] = copier
 
 
-def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """The values of registered types inside dictionaries, lists and tuples, and where they stand."""
+def leaves(value: Any, path: Path = (), inside: frozenset[int] = frozenset()) -> Iterator[tuple[Path, Any]]:
+    """The values of registered types inside dictionaries, lists and tuples, and where they stand.
+
+    `inside`: the containers around the value. One that holds itself is left to whoever copies it.
+    """
     if type(value) in _copiers:
         yield path, value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from leaves(item, (*path, key))
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            yield from leaves(item, (*path, index))
+    elif isinstance(value, (dict, list, tuple)) and id(value) not in inside:
+        within = inside | {id(value)}
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            if type(item) in _copiers or isinstance(item, (dict, list, tuple)):
+                yield from leaves(item, (*path, key), within)
 
 
 def settle() -> None:
