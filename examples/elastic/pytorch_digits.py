@@ -59,9 +59,7 @@ def train(state, loader, test, args):
         state.commit()
         if hvd.rank() == 0:
             share = accuracy(state.model, *test)
-            print(
-                f"epoch {state.epoch}  {hvd.size()} rank(s)  loss {loss.item():.4f}  accuracy {share:.2%}", flush=True
-            )
+            print(f"epoch {state.epoch}  {hvd.size()} rank(s)  accuracy {share:.2%}", flush=True)
 
 
 def main():

@@ -9,6 +9,7 @@ import contextlib
 import os
 import shutil
 import sys
+import sysconfig
 import venv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -136,6 +137,8 @@ def no_python(hosts: Hosts, place: Path) -> Iterator[Setting]:
     own, nothing = place / "own", place / "nothing"
     nothing.mkdir()
     venv.create(own, system_site_packages=True)
+    (site,) = own.glob("lib/python*/site-packages")
+    (site / "of_the_tests.pth").write_text(sysconfig.get_path("purelib"))  # which need not be the system's
     with instead(hosts, nothing, own):
         yield Setting({"hosts": HOSTS}, f"{own}/bin/python")
 
