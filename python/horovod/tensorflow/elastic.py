@@ -162,3 +162,7 @@ class TensorFlowKerasState(TensorFlowState):
     def reset(self) -> None:
         """Begins a whole step."""
         state.forget_passes(self.optimizer)
+
+    def _to_write(self) -> dict[str, Snapshot]:
+        # Says that `restore` above keeps nothing more than the base does.
+        return super()._to_write()

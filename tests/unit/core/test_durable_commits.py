@@ -309,6 +309,20 @@ def test_what_cannot_work_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
             begin(state())
 
 
+@pytest.mark.parametrize("method", ["save", "restore", "sync"])
+def test_a_state_that_keeps_more_than_is_written_is_refused(tmp_path: Path, method: str) -> None:
+    mixin = type("Mixin", (), {method: lambda self: getattr(ObjectState, method)(self)})
+    for kind in (type("Mine", (mixin, ObjectState), {}), type("Below", (type("Mine", (mixin, ObjectState), {}),), {})):
+        mine = kind(lambda value: value, lambda: 0, epoch=0)
+        with pytest.raises(UnsupportedError, match=f"Mixin has a {method} of its own"):
+            mine.begin_durable(commits(tmp_path))
+        mine.begin_durable(None)
+        mine.commit()
+    type("Plain", (ObjectState,), {"reset": lambda self: None})(lambda value: value, lambda: 0, epoch=0).begin_durable(
+        commits(tmp_path)
+    )
+
+
 def test_a_commit_of_another_script_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job(monkeypatch, tmp_path)
     made = commits(tmp_path)

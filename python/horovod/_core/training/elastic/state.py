@@ -72,9 +72,10 @@ class State:
         Raises:
             UnsupportedError: a state of this kind cannot be written.
         """
-        self._durable = durable
         if durable is not None:
             self._to_write()  # raises where that is impossible
+            self._refuse_more_than_is_written()
+        self._durable = durable
 
     def take_durable(self) -> None:
         """Takes the newest commit that was written, if this is rank 0: before the first `sync`, which gives it to all.
@@ -134,6 +135,20 @@ class State:
             f"HOROVOD_ELASTIC_COMMIT_DIR is set, but nothing is known of how to write a {type(self).__name__} to a "
             "file. Derive it from ObjectState or a framework's state, or leave the variable out."
         )
+
+    def _refuse_more_than_is_written(self) -> None:
+        """A class that saves or restores by itself may keep what `_to_write` does not know: a job that went on from such
+        a file would go on with a part of its state."""
+        for kind in type(self).__mro__:
+            if "_to_write" in vars(kind):
+                return
+            own = next((name for name in ("save", "restore", "sync") if name in vars(kind)), None)
+            if own is not None:
+                raise UnsupportedError(
+                    f"HOROVOD_ELASTIC_COMMIT_DIR is set, but {kind.__name__} has a {own} of its own, and what it keeps "
+                    "besides its attributes would be missing in the file. Keep that in attributes of the state or in a "
+                    "handler of TorchState, or leave the variable out."
+                )
 
     def _take_over(self, parts: dict[str, Any]) -> None:
         """Keeps the parts of a durable commit as what was saved last."""
