@@ -137,8 +137,8 @@ class State:
         )
 
     def _refuse_more_than_is_written(self) -> None:
-        """A class that saves or restores by itself may keep what `_to_write` does not know: a job that went on from such
-        a file would go on with a part of its state."""
+        """A class that saves or restores by itself may keep what `_to_write` does not know: a job that went on from
+        such a file would go on with a part of its state."""
         for kind in type(self).__mro__:
             if "_to_write" in vars(kind):
                 return
