@@ -114,6 +114,52 @@ def test_a_model_that_is_changed_meanwhile(change: Callable[[Any], None], held: 
         through_data(module)
 
 
+def test_a_buffer_that_has_a_graph() -> None:
+    module = torch.nn.Linear(4, 4)
+    module.register_buffer("average", torch.zeros(4))
+    handler = ModelStateHandler(module)
+    module.average = module(torch.ones(2, 4)).mean(0)
+    before = values(module)
+    handler.save()
+    module.average = torch.zeros(4)
+    handler.restore()
+    assert same(values(module), before) and not handler._saved.value["average"].requires_grad
+
+
+def test_a_model_whose_shapes_are_not_known_yet() -> None:
+    module = torch.nn.Sequential(torch.nn.LazyLinear(3))
+    handler = ModelStateHandler(module)
+    handler.save()
+    handler.restore()
+    assert torch.nn.parameter.is_lazy(module[0].weight)
+    module(torch.ones(2, 5))
+    before = values(module)
+    handler.save()
+    through_data(module)
+    handler.restore()
+    assert same(values(module), before)
+
+
+def test_the_dictionary_that_a_model_works_with_stays_its_own() -> None:
+    class Shadow(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.__dict__["shadow"] = {"weight": torch.nn.Parameter(torch.ones(3))}
+
+        def state_dict(self, **_: Any) -> Any:
+            return self.shadow
+
+    module = Shadow()
+    weight = module.shadow["weight"]
+    ModelStateHandler(module).save()
+    assert module.shadow["weight"] is weight
+
+
+def test_the_versions_of_modules_are_kept() -> None:
+    module = torch.nn.BatchNorm1d(3)
+    assert ModelStateHandler(module)._saved.value._metadata == module.state_dict()._metadata
+
+
 @COPIES_LATER
 def test_an_array_that_shares_memory_makes_it_a_copy_at_once(held: Held) -> None:
     weights = torch.zeros(300, 300)

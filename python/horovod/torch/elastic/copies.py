@@ -32,10 +32,15 @@ class _Parameter(NamedTuple):
     parameter: torch.Tensor
 
 
-def held(tensor: torch.Tensor) -> Any:
+def held(tensor: Any) -> Any:
     """A parameter as a `Snapshot` takes it, which is then a plain tensor; other values as they are. A view of it, even
-    for a moment, would look like something else that has its memory in hand."""
-    return _Parameter(tensor) if isinstance(tensor, torch.nn.Parameter) else tensor
+    for a moment, would look like something else that has its memory in hand. What has no memory yet is no tensor to be
+    copied; a buffer that was computed from parameters is kept without its graph."""
+    if not isinstance(tensor, torch.Tensor) or torch.nn.parameter.is_lazy(tensor):
+        return tensor
+    if isinstance(tensor, torch.nn.Parameter):
+        return _Parameter(tensor)
+    return tensor if tensor.is_leaf else tensor.detach()
 
 
 def overwritten(tensor: Any, kept: torch.Tensor) -> bool:

@@ -97,8 +97,11 @@ class ModelStateHandler(_SnapshotHandler[torch.nn.Module]):
             state = self.value.state_dict(keep_vars=True)
         except TypeError:  # a model may have a state_dict of its own
             state = self.value.state_dict()
-        state.update({name: held(value) for name, value in state.items()})
-        return state
+        # Another dictionary, of the same type and with the versions that torch notes on it: a model's own state_dict
+        # may give the one that it works with.
+        taken = copy.copy(state)
+        taken.update({name: held(value) for name, value in state.items()})
+        return taken
 
     def restore(self) -> None:
         self.value.load_state_dict(self._saved.lent())
