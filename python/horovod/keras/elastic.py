@@ -3,6 +3,7 @@ callbacks that keep it up to date during `model.fit`."""
 
 from __future__ import annotations
 
+import copy
 import functools
 from typing import Any, Callable, Optional
 
@@ -83,7 +84,10 @@ class KerasState(core_state.ObjectState):
 
     def restore(self) -> None:
         """Back to the values kept last."""
-        variables.assign(self._variables(), self._values.value)
+        values = self._values.value
+        if keras.backend.backend() == "jax":
+            values = copy.deepcopy(values)  # JAX takes an array as it is, and the memory of a commit is used again
+        variables.assign(self._variables(), values)
         core_state.forget_passes(self.optimizer)
         super().restore()
 
