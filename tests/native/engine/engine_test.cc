@@ -216,11 +216,13 @@ TEST(engine_process_sets_and_join) {
 
 TEST(engine_death_fails_pending_and_next) {
   EngineWorld world(3);
+  std::atomic<int> pending{0};
   RanksAsThreads(2, [&](int r) {  // rank 2 never calls
     std::vector<float> data = Filled(3, 1.0f);
     std::shared_ptr<Completion> c;
     const Op op = Allreduce("x", &data);
     EXPECT_OK(world[r].Submit(&op.op, 1, 0, &c));
+    for (++pending; pending < 2;) std::this_thread::yield();
     if (r == 0) world.Die(2);
     const double begin = NowS();
     EXPECT(world[r].Wait(*c, 60));

@@ -1,4 +1,5 @@
 // Runs the registered tests; see harness.h.
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 
@@ -21,22 +22,39 @@ void Fail(const char* file, int line, const std::string& what) {
 }
 }  // namespace hvd::test
 
+namespace {
+using hvd::test::Case;
+
+bool Passes(const Case& c) {
+  hvd::test::failures_in_case = 0;
+  std::cerr << "[ run  ] " << c.name << std::endl;
+  c.body();
+  if (hvd::test::failures_in_case > 0) std::cerr << "[FAILED] " << c.name << std::endl;
+  return hvd::test::failures_in_case == 0;
+}
+}  // namespace
+
 int main(int argc, char** argv) {
-  using namespace hvd::test;
-  const char* filter = argc > 1 ? argv[1] : "";
-  int passed = 0, failed = 0;
-  for (const Case& c : Cases()) {
+  const bool once_more = argc > 1 && std::strcmp(argv[1], "--once-more") == 0;
+  const char* filter = argc > 1 + once_more ? argv[1 + once_more] : "";
+  int passed = 0;
+  std::vector<Case> failed;
+  for (const Case& c : hvd::test::Cases()) {
     if (std::strstr(c.name, filter) == nullptr) continue;
-    failures_in_case = 0;
-    std::cerr << "[ run  ] " << c.name << std::endl;
-    c.body();
-    if (failures_in_case == 0) {
+    if (Passes(c)) {
       ++passed;
     } else {
-      ++failed;
-      std::cerr << "[FAILED] " << c.name << std::endl;
+      failed.push_back(c);
     }
   }
-  std::cout << passed << " passed, " << failed << " failed" << std::endl;
-  return failed == 0 && passed > 0 ? 0 : 1;
+  // The last lines name what failed: of a long output often only the end is kept.
+  for (const Case& c : failed) std::cout << (once_more ? "FAILED ONCE: " : "FAILED: ") << c.name << std::endl;
+  if (once_more) {
+    const auto passes = std::stable_partition(failed.begin(), failed.end(), [](const Case& c) { return !Passes(c); });
+    passed += static_cast<int>(failed.end() - passes);
+    failed.erase(passes, failed.end());
+    for (const Case& c : failed) std::cout << "FAILED TWICE: " << c.name << std::endl;
+  }
+  std::cout << passed << " passed, " << failed.size() << " failed" << std::endl;
+  return failed.empty() && passed > 0 ? 0 : 1;
 }
