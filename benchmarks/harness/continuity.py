@@ -97,7 +97,7 @@ def _until(found: Sequence[Recovery]) -> str:
 def _seconds(found: Sequence[Optional[float]]) -> str:
     """Mean, median and worst, and how many there are none of."""
     there = [each for each in found if each is not None]
-    never = f", never {len(found) - len(there)} times" if len(there) < len(found) else ""
+    never = f", never in {len(found) - len(there)} of {len(found)}" if len(there) < len(found) else ""
     if not there:
         return f"- s{never}"
     return f"{statistics.mean(there):.1f} s (median {statistics.median(there):.1f}, worst {max(there):.1f}){never}"

@@ -38,7 +38,7 @@ def test_a_long_training_ends_when_all_ranks_are_there_again() -> None:
     if reason := why_absent():
         pytest.skip(reason)
     options = ("--minutes", 0.86, "--every", 17, "--fault-free-minutes", 0.05)
-    output = run_well(python(BENCHMARKS / "elastic_long.py", *options), timeout_s=280)
+    output = run_well(python(BENCHMARKS / "elastic_long.py", *options), patience_s=280)
     assert output.count("equal weights on 8 of 8 ranks, left behind: nothing") == 2, output
     again = r"1 times; the next step committed after [\d.]+ s \(.*\); all ranks there again after [\d.]+ s \(.*\)$"
     assert re.findall(rf"^  (kill|stop|cut): {again}", output, re.M) == ["kill", "stop", "cut"], output

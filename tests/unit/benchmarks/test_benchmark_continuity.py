@@ -28,8 +28,8 @@ def test_what_never_came_back_is_said() -> None:
     found = continuity.recoveries(STEPS, faults, 4)
     assert found == [Recovery("cut", 4.5, 7.0), Recovery("cut", None, None)]
     assert continuity.told(found) == [
-        "cut: 2 times; the next step committed after 4.5 s (median 4.5, worst 4.5), never 1 times; "
-        "all ranks there again after 7.0 s (median 7.0, worst 7.0), never 1 times"
+        "cut: 2 times; the next step committed after 4.5 s (median 4.5, worst 4.5), never in 1 of 2; "
+        "all ranks there again after 7.0 s (median 7.0, worst 7.0), never in 1 of 2"
     ]
 
 
