@@ -23,7 +23,7 @@ STEP_S = float(os.environ["BENCH_STEP_MS"]) / 1000
 BATCH = int(os.environ["BENCH_BATCH"])
 HIDDEN = 64
 RATE = 0.05
-EVERY = 10  # steps between two lines
+EVERY = 10  # steps between two measurements of the accuracy
 tell = Told()
 
 
@@ -90,8 +90,11 @@ def train(state: Any) -> None:
         time.sleep(max(0.0, STEP_S - (time.monotonic() - began_s)))
         state.commit()
         over = bool(flag[0])
-        if hvd.rank() == 0 and (state.step % EVERY == 0 or over):
-            tell("step", step=state.step, samples=state.samples, size=hvd.size(), accuracy=accuracy(state.weights))
+        if hvd.rank() == 0:
+            done = {"step": state.step, "samples": state.samples, "size": hvd.size(), "epoch": membership.epoch()}
+            tell("step", **done)
+            if state.step % EVERY == 0 or over:
+                tell("accuracy", share=accuracy(state.weights))
     tell("end", hash=fingerprint(state.weights), step=state.step, samples=state.samples, source=SOURCE)
 
 
