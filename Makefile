@@ -31,8 +31,11 @@ PYTHON ?= python3
 VENV   := $(CURDIR)/.venv
 BIN    := $(VENV)/bin
 JOBS   ?= $(shell nproc)
-# A file of tests runs in one process. Most wait more than they compute, so files run side by side.
-PYTEST := python -m pytest -q -n $(JOBS) --dist loadfile
+# A file of tests runs in one process. Most wait more than they compute, so files run side by side. What fails is run
+# once more and named: the tests kill, stop and time processes on machines with two cores. A test that fails and then
+# passes is a defect all the same, to be looked into.
+PYTEST = python -m pytest -q -n $(JOBS) --dist loadfile -m "$(1)" || { echo "FAILED ONCE: the tests named above. Once more:"; \
+  python -m pytest -v -m "$(1)" --last-failed --last-failed-no-failures none; }
 export PATH := $(BIN):$(PATH)
 
 .PHONY: demo test test-all test-slow test-long test-tensorflows check bench bench-full bench-page docs build dev clean tidy chaos native-test native-sanitizers asan-build asan-test tsan-build native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
@@ -84,7 +87,7 @@ demo: dev build
 
 native-test: build
 	cmake --build build/release --target hvd_tests -j $(JOBS)
-	build/release/hvd_tests
+	build/release/hvd_tests --once-more
 
 check: dev
 	ruff check python tests tools examples benchmarks deploy
@@ -102,20 +105,17 @@ check: dev
 # Installing waits for the network, compiling for nothing: side by side.
 test:
 	$(MAKE) --no-print-directory -j2 native-test frameworks check
-	$(PYTEST) -m "not slow"
+	$(call PYTEST,not slow)
 
 test-all: tidy wheel-test test-slow
 	$(MAKE) native-sanitizers
 	$(MAKE) fuzz FUZZ_SECONDS=10
 
-# What fails is run once more and named: these suites kill, stop and time processes on machines with two cores. A test
-# that fails and then passes is a defect all the same, to be looked into.
 test-slow: build frameworks launchers
-	$(PYTEST) -m "slow and not exhaustive" || { echo "FAILED ONCE: the tests named above. Once more:"; \
-	  python -m pytest -v -m "slow and not exhaustive" --last-failed --last-failed-no-failures none; }
+	$(call PYTEST,slow and not exhaustive)
 
 test-long: build frameworks launchers
-	$(PYTEST) -m slow
+	$(call PYTEST,slow)
 
 FAULTS ?= 1000
 SEED ?= 1
@@ -134,7 +134,7 @@ test-tensorflows: build
 # tests wait more than they compute, so the next compilation goes on beside them.
 native-sanitizers: dev
 	$(MAKE) --no-print-directory -j2 asan-test tsan-build
-	TSAN_OPTIONS=halt_on_error=1 build/tsan/hvd_tests
+	TSAN_OPTIONS=halt_on_error=1 build/tsan/hvd_tests --once-more
 
 # The fuzz targets are made of the same objects.
 asan-build: dev
@@ -142,7 +142,7 @@ asan-build: dev
 	cmake --build build/asan --target hvd_tests fuzzers -j $(JOBS)
 
 asan-test: asan-build
-	UBSAN_OPTIONS=halt_on_error=1 build/asan/hvd_tests
+	UBSAN_OPTIONS=halt_on_error=1 build/asan/hvd_tests --once-more
 
 tsan-build: dev
 	cmake -S . -B build/tsan -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DHVD_TESTS=ON -DHVD_SANITIZE=thread >/dev/null
