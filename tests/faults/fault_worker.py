@@ -29,6 +29,7 @@ VICTIM = int(FAULT["rank"])
 OTHERS = [rank for rank in range(SIZE) if rank != VICTIM]
 BATCH_MB = int(os.environ.get("FAULT_BATCH_MB", "256"))
 STEPS_BEFORE = 200
+STOPPED_S = 6.5
 PATIENCE_S = 50.0
 
 
@@ -311,12 +312,13 @@ def phase_stopped() -> None:
     report("finished")
 
 
-def phase_leave() -> None:
+def phase_leave(before: Callable[[], None] = lambda: None) -> None:
     """The victim leaves properly; the others go on in a set without it, and fail only where it is needed."""
     without = hvd.ProcessSet(OTHERS)
     hvd.init(process_sets=[without])
     step(0)
     if RANK == VICTIM:
+        before()
         hvd.shutdown()
         fall()
         return
@@ -329,6 +331,18 @@ def phase_leave() -> None:
         step(0)
     result = hvd.allreduce(ones(), name="after", op=hvd.Sum, process_set=without)
     report("finished", value=float(result[0]))
+
+
+def phase_unheard() -> None:
+    """The same, and the root is stopped for a while: it hears the victim's goodbye late."""
+    phase_leave(stop_root)
+
+
+def stop_root() -> None:
+    """The root stops now, and goes on later."""
+    root = next(event["pid"] for event in jobs.report.events_in(EVENTS) if event["rank"] == 0)
+    os.kill(root, signal.SIGSTOP)
+    threading.Timer(STOPPED_S, os.kill, (root, signal.SIGCONT)).start()
 
 
 def phase_fork() -> None:

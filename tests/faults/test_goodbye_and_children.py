@@ -7,9 +7,9 @@ import pytest
 from .fault_job import Fault, run
 
 
-@pytest.mark.parametrize("rank", [1, 2])
-def test_the_others_go_on_without_a_rank_that_has_left(rank: int) -> None:
-    story = run(Fault("leave", rank, "NONE"))
+@pytest.mark.parametrize(("phase", "rank"), [("leave", 1), ("leave", 2), ("unheard", 2)])
+def test_the_others_go_on_without_a_rank_that_has_left(phase: str, rank: int) -> None:
+    story = run(Fault(phase, rank, "NONE"))
     assert story.code == 0, story
     assert [event["value"] for event in story.of("finished")] == [2.0, 2.0], story
     assert [event["error"] for event in story.of("raised")] == ["ShutdownError"] * 2, story

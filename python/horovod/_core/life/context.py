@@ -64,7 +64,7 @@ __all__ = [
     "stop_timeline",
 ]
 
-# How long shutdown lets operations end that can still end.
+# How long shutdown lets operations end that can still end, and the others take to hear the goodbye: at least so long.
 _GOODBYE_S: Final = 5.0
 _EPOCH_VARIABLE: Final = "HOROVOD_EPOCH"
 
@@ -131,7 +131,7 @@ def shutdown() -> None:
             if why:
                 with contextlib.suppress(HorovodError):  # the others then hear that this rank ends, not why
                     current.engine.last_words(why)
-            current.engine.shutdown(_GOODBYE_S)
+            current.engine.shutdown(_patience_s(current))
         finally:
             connecting.end()
             autotune.end()
@@ -145,8 +145,14 @@ def stop_engine() -> None:
     """Fails what is under way, as `shutdown` does; but `rank` and `size` answer until that is called."""
     with _lock:
         if session.current is not None:
-            session.current.engine.shutdown(_GOODBYE_S)
+            session.current.engine.shutdown(_patience_s(session.current))
             connecting.end()
+
+
+def _patience_s(current: session.Session) -> float:
+    """How long a goodbye may take. A rank that leaves unheard fails all others, so it gives them as long as they may
+    stand still in a collective: on a busy machine, or after a stop, seconds are little."""
+    return max(_GOODBYE_S, current.settings.standstill_s)
 
 
 def process_sets_are_dynamic() -> bool:

@@ -63,7 +63,7 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
         refuse_other_job(placement, settings.expected_size, hosts)
         place = placement if ranks is None else placement.restricted_to(ranks)
         # HOROVOD_START_TIMEOUT and HOROVOD_GLOO_TIMEOUT_SECONDS both promise time to connect: the longer is kept.
-        timeout_s = max(settings.start_timeout_s, settings.engine_fields()["collective_timeout_s"])
+        timeout_s = max(settings.start_timeout_s, settings.standstill_s)
         place, board = introducing.introduced(settings, placement, place, timeout_s)
         if board is not None and ranks is None:
             refuse_other_job(place, settings.expected_size, settings.expected_hosts)

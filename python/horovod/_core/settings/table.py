@@ -259,8 +259,9 @@ _ENGINE: Final = (
             " 0 = do not. All ranks must make the same steps.", "Library", "both", env="HOROVOD_CHECK_PARAMETERS",
             unit="steps", minimum=0, flags=_value("--check-parameters"), yaml="library_options.check_parameters"),
     Setting("collective_timeout_s", "float", 30.0,
-            "Time to connect at hvd.init(), and time without progress inside a running collective, before it fails; 0"
-            " = no deadline.", "Library", env="HOROVOD_GLOO_TIMEOUT_SECONDS", unit="seconds", minimum=0,
+            "Time to connect at hvd.init(), and time without progress inside a running collective, before it fails;"
+            " time for the others to hear the goodbye of hvd.shutdown() (5 s at least); 0 = no deadline.", "Library",
+            env="HOROVOD_GLOO_TIMEOUT_SECONDS", unit="seconds", minimum=0,
             flags=_value("--gloo-timeout-seconds", metavar="SECONDS"), yaml="library_options.gloo_timeout_seconds",
             engine_field=True),
     Setting("thread_affinity", "cores", None,

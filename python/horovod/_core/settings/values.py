@@ -165,9 +165,13 @@ class Settings:
         fields["resident_bytes"] = self._resident_bytes()
         if fields["timeline_path"].upper() == "DYNAMIC":
             fields["timeline_path"] = ""
-        if fields["collective_timeout_s"] == 0:
-            fields["collective_timeout_s"] = _NO_DEADLINE_S
+        fields["collective_timeout_s"] = self.standstill_s
         return fields
+
+    @property
+    def standstill_s(self) -> float:
+        """How long a rank may stand still before it is given up: `collective_timeout_s`, where 0 is without end."""
+        return float(self.collective_timeout_s) or _NO_DEADLINE_S
 
     def describe(self, only_given: bool = False) -> str:
         """One line per setting: name, value, unit and where the value comes from."""
