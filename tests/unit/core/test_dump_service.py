@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import select
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Optional
 
@@ -74,6 +75,21 @@ def session_of(core: Core, meeting: Optional[Path] = None, size: int = 2, **give
     )
 
 
+def once_it_is_heard(ask: Callable[[], Any]) -> threading.Thread:
+    """Asks, from another thread, when the main thread stands in `heard`: a dump that comes sooner shows the asking."""
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def wait_and_ask() -> None:
+        while sys._current_frames()[main].f_code is not heard.__code__:
+            time.sleep(0.001)
+        ask()
+
+    asking = threading.Thread(target=wait_and_ask, daemon=True)
+    asking.start()
+    return asking
+
+
 def heard(fd: int) -> bytes:
     assert select.select([fd], [], [], PATIENCE_S)[0]
     return os.read(fd, 99)
@@ -84,10 +100,11 @@ def test_the_launcher_is_told_of_a_dump(core: Core, tmp_path: Path, ask: str) ->
     news = places.open_own_pipe(tmp_path / places.NEWS)
     dump_service.begin(session_of(core, tmp_path))
     if ask == "request":
-        assert places.ask(tmp_path, 1)
+        asking = once_it_is_heard(lambda: places.ask(tmp_path, 1))
     else:
-        core.call(STALL if ask == "stall" else 1)
+        asking = once_it_is_heard(lambda: core.call(STALL if ask == "stall" else 1))
     assert heard(news) == b"1\n"
+    asking.join()
     os.close(news)
     dump = files.read_dumps(tmp_path, [1])[0][1]
     assert (dump.reason, dump.rank, dump.size, dump.host, dump.pid) == (ask, 1, 2, "here", os.getpid())
