@@ -60,6 +60,9 @@ def order(at: Place, way: Way, counts: Sequence[int], part: str = "work") -> Ord
     environ = dict(at.slurm) if way.needs_cluster else {}
     if way is SRUN_PMI2:  # srun does not say which library its PMI is for
         environ["HOROVOD_MPI_LIBRARY"] = str(MPIS["mpich"].folder / MPIS["mpich"].library)
+        # By UCX it publishes 4 KB, mostly of what lies behind its address in memory, in lines that may be longer than
+        # the 1024 bytes which Slurm reads: then MPI_Init fails, or stands still.
+        environ["MPIR_CVAR_CH4_NETMOD"] = "ofi"
     folder = Path(tempfile.mkdtemp(dir=at.folder))
     secret = write_secret(folder) if way.needs_secret else None
     return Order(counts, [sys.executable, str(RANK), part], environ=environ, folder=folder, secret=secret)
@@ -106,11 +109,13 @@ class Told(NamedTuple):
         line: that tells of it; empty when none did.
         after_s: until it came.
         over_s: until the job was over.
+        said: all that was printed until then.
     """
 
     line: str
     after_s: float
     over_s: float
+    said: str
 
 
 def told(at: Place, way: Way, mistake: Mistake, until_over: bool = True) -> Told:
@@ -120,11 +125,12 @@ def told(at: Place, way: Way, mistake: Mistake, until_over: bool = True) -> Told
         with path.open("wb") as file:
             began_s = time.monotonic()
             started = way.start(at.hosts, dataclasses.replace(wrong, streams={"stdout": file, "stderr": file}))
-            after_s, line = wrong.within_s, ""
+            after_s, line, text = wrong.within_s, "", ""
             while True:
                 over = all(running.entered.poll() is not None for running in started)
                 now_s = time.monotonic() - began_s
-                if not line and (line := mistake.line(way, path.read_text(errors="replace"))):
+                text = path.read_text(errors="replace")
+                if not line and (line := mistake.line(way, text)):
                     after_s = now_s
                 if over or now_s > wrong.within_s or (line and not until_over):
                     break
@@ -132,7 +138,7 @@ def told(at: Place, way: Way, mistake: Mistake, until_over: bool = True) -> Told
             for running in started:
                 running.kill()
     remove_files_of_mpi(at.hosts)
-    return Told(line, after_s, now_s)
+    return Told(line, after_s, now_s, text)
 
 
 def main() -> int:

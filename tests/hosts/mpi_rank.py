@@ -5,6 +5,7 @@ Each rank prints one line of JSON. Run by `test_mpi_over_hosts.py` and by all `w
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import json
 import os
@@ -25,6 +26,7 @@ FIRST_HOST = "10.77.0.11"
 FIREWALL_TABLE = 77
 FIREWALL_RULES = range(100, 200)
 PLACE = detect_placement()
+_LINGER_S = 0.2
 
 
 def say(**what: Any) -> None:
@@ -141,4 +143,7 @@ def throw() -> None:
 
 
 if __name__ == "__main__":
+    if PLACE.launcher == "srun":
+        # With --kill-on-bad-exit srun drops now and then what a task has written just before its end.
+        atexit.register(time.sleep, _LINGER_S)
     globals()[sys.argv[1]]()

@@ -68,7 +68,8 @@ def rest() -> Iterator[tuple[Way, Mistake]]:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("way", "mistake"), list(rest()), ids=lambda each: each.name)
 def test_every_mistake_is_told(at: Place, way: Way, mistake: Mistake) -> None:
-    assert told(at, present(way), mistake, until_over=False).line
+    found = told(at, present(way), mistake, until_over=False)
+    assert found.line, found
 
 
 @pytest.mark.exhaustive
