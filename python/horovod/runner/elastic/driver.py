@@ -116,7 +116,8 @@ class Driver:
         return min((each for each in times if each is not None), default=None)
 
     def events(self) -> list[Event]:
-        if self._crew.fileno() in [fd for fd, _ in self._poller.poll(0)]:
+        ready, due_s = [fd for fd, _ in self._poller.poll(0)], self._crew.next_s()
+        if self._crew.fileno() in ready or (due_s is not None and due_s <= time.monotonic()):
             for event in self._crew.events():
                 self._on_crew(event)
         if self._around.script is not None and not self.state.over:
