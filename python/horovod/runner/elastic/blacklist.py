@@ -2,8 +2,8 @@
 
 Used by `machine`. A host on which a rank fails is given up for good, or with a cool-down range for a while that doubles
 with every failure; its other ranks leave too. The only host of a job is not given up, since the job would be: its slot
-is filled again, at once the first time, then after pauses that grow. So is a slot whose newcomers end with code 0 before
-they have a place, on any host, until they have been too many.
+is filled again, at once the first time, then after pauses that grow. So is a slot, on any host, whose newcomers end
+with code 0 before they have a place, until they have been too many.
 """
 
 from __future__ import annotations
