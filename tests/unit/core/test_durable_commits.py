@@ -8,6 +8,7 @@ import logging
 import os
 import pickle
 import stat
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -438,7 +439,7 @@ def test_a_full_disk_is_none_of_that(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def full(**where: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(commit_places.tempfile, "TemporaryFile", full)
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
     Folder(str(tmp_path)).require_writable()
 
 

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import os
 import stat
-import tempfile
 from collections.abc import Iterable
 from typing import Any, Final, Protocol, Union
 
@@ -132,6 +131,8 @@ class Folder:
         _require_own(self._path, os.stat(self._path))
 
     def require_writable(self) -> None:
+        import tempfile  # every rank imports this file, and few ask
+
         try:
             tempfile.TemporaryFile(dir=self._path).close()
         except OSError as error:
