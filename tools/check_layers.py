@@ -53,6 +53,7 @@ PYTHON = {
     "horovod._core.callers": set(),
     "horovod._core.frameworks": set(),
     "horovod._core.settings": {"horovod._core.errors"},
+    "horovod._core.commits": {"horovod._core.errors", "horovod._core.settings"},
     "horovod._core.tensors": {"horovod._core.errors"},
     "horovod._core.tuning": {"horovod._core.errors", "horovod._core.settings"},
     "horovod._core.life": {
@@ -74,6 +75,7 @@ PYTHON = {
     },
     "horovod._core.training": {
         "horovod._core.callers",
+        "horovod._core.commits",
         "horovod._core.errors",
         "horovod._core.settings",
         "horovod._core.tensors",
@@ -102,6 +104,7 @@ PYTHON = {
         "horovod._later",
         "horovod._net",
         "horovod._core.settings",
+        "horovod._core.commits",
         "horovod._core.errors",
         "horovod._core.absent",
     },

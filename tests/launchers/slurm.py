@@ -33,7 +33,7 @@ SlurmdPort={node_port}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/munge.socket,cred_expire=6
 CredType=cred/munge
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool/%n
@@ -157,7 +157,7 @@ class Cluster:
         for node in self._nodes:
             self._start(node, "slurmd", "-D", "-N", node.name)
         self._until(
-            "idle nodes", lambda: self._ask("sinfo", "--noheader", "--format=%D %T") == f"{len(self._nodes)} idle"
+            "idle nodes", lambda: self.ask("sinfo", "--noheader", "--format=%D %T") == f"{len(self._nodes)} idle"
         )
 
     def _start(self, node: Node, program: str, *words: str) -> None:
@@ -171,7 +171,8 @@ class Cluster:
             )
         self._daemons.append((program, daemon))
 
-    def _ask(self, program: str, *words: str) -> str:
+    def ask(self, program: str, *words: str) -> str:
+        """What a program of Slurm prints."""
         environ = {"PATH": SYSTEM_PATH, **self.environ}
         done = subprocess.run(
             [*self._nodes[0].entry, program, *words], capture_output=True, text=True, env=environ, timeout=_START_S

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from pathlib import Path
 
 import pytest
 from jobs import Place
 
 from .conftest import present
 from .launched import Job, assert_worked, job_of, worker
-from .slurm import Cluster
+from .slurm import Cluster, this_machine
 
+TRAINING = Path(__file__).parents[1] / "integration" / "elastic" / "workers" / "training.py"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
 
 
@@ -129,3 +131,36 @@ def test_an_interactive_step_takes_more_ranks_than_its_task(cluster: Cluster, pl
     ended = job.end()
     assert_worked(ended, 2, "horovodrun")
     assert "2 ranks share Slurm's allocation of 1 slot on " in ended.stderr, str(ended)
+
+
+REQUEUED = {
+    "by hand": ["requeue {job}"],
+    "with its node": ["update nodename={node} state=down reason=test", "update nodename={node} state=resume"],
+}
+
+
+@pytest.mark.parametrize("how", REQUEUED)
+def test_an_elastic_job_that_is_queued_again_goes_on_from_its_last_durable_commit(
+    how: str, cluster: Cluster, place: Place
+) -> None:
+    job = Job(place, environ={**cluster.environ, "TEST_STEPS": "40", "TEST_PAUSE_S": "0.1"})
+    kept = f"--elastic-commit-dir {place.folder / 'commits'} --elastic-commit-interval 0.2"
+    words = [sys.executable, "-m", "horovod.runner", "--min-np", "1", *kept.split(), sys.executable, str(TRAINING)]
+    output = ["--open-mode=append", "-o", str(job.reports / "batch")]
+    submit = shlex.join(["sbatch", "--requeue", "-n", "2", *output, "--wrap", shlex.join(words)])
+    # sbatch --wait takes the first end for the last.
+    job.start(["sh", "-c", f"{submit} && sleep 1 && while squeue --noheader | grep -q .; do sleep 0.2; done"])
+    job.await_events("step", 30)
+    number = cluster.ask("squeue", "--noheader", "--format=%A")
+    for line in REQUEUED[how]:
+        cluster.ask("scontrol", *line.format(job=number, node=this_machine().name).split())
+    job.until(lambda: [number] if cluster.ask("squeue", "--noheader", "--format=%t") == "PD" else [], 1)
+    before = len(job.events("epoch"))
+    ended = job.end()
+    text = f"{ended}\n{(job.reports / 'batch').read_text()}"
+    told = cluster.ask("scontrol", "show", "job", number)
+    assert "JobState=COMPLETED" in told, told + text
+    begun = [event["step"] for event in ended.of("epoch")[before:]]
+    assert begun and min(begun) >= 5, text
+    assert [(event["size"], event["step"], event["right"]) for event in ended.of("end")] == [(2, 40, True)] * 2, text
+    assert ended.leftovers == [], text

@@ -17,7 +17,7 @@ from typing import Final, Optional
 import horovod
 from horovod._core.errors import HorovodError, InvalidArgumentError, UnsupportedError
 from horovod._dumps.places import signal_number
-from horovod.runner import flags, standard_streams, telling
+from horovod.runner import commits, flags, standard_streams, telling
 from horovod.runner.interruption import taken_signals
 from horovod.runner.job import Job, effective_settings, make_job, working_directory
 from horovod.runner.launchers.base import Launcher, Outcome, Surroundings
@@ -87,6 +87,7 @@ def run_job(job: Job) -> Outcome:
 
         standard_streams.write(sys.stdout, plan(job, launcher.stations(job), os.environ) + "\n")
         return Outcome(())
+    commits.refuse_impossible(job)
     if not job.settings.max_restarts:
         return _run_once(launcher, job)
     from horovod.runner.restarts import run_with_restarts

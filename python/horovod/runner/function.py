@@ -17,7 +17,7 @@ from typing import Any, Callable, Final, Optional, Union
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import BY_NAME, SETTINGS
-from horovod.runner import run_task, standard_streams, telling
+from horovod.runner import commits, run_task, standard_streams, telling
 from horovod.runner.interruption import taken_signals
 from horovod.runner.job import Effective, Job, effective_settings, make_job, working_directory
 from horovod.runner.launchers.base import Outcome, Surroundings
@@ -122,6 +122,7 @@ def _call(effective: Effective, what: tuple[Any, ...], executable: Optional[str]
         raise InvalidArgumentError("A function cannot be run dry: its results are wanted. Leave dry_run out.")
     telling.of_job(job)
     launcher, payload = choose(job), _payload(what)
+    commits.refuse_impossible(job)
     answers: dict[int, memoryview] = {}
 
     def run_once(job: Job) -> Outcome:

@@ -1,11 +1,12 @@
 """Limits of this user that a job may run into (`ulimit`): raised where we may, named where we may not.
 
-Used by `process`, `launchers` and `remote.workplace`.
+Used by `process`, `launchers`, `elastic.roster_keeper` and `remote`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from typing import Final
 
 from horovod._net import resources
 
+# Of `accept`: whoever waits to be let in must wait until something is free again.
+NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _DESCRIPTORS_PER_RANK: Final = 8  # both ends of its pipes, here or in the keeper
 _OTHER_DESCRIPTORS: Final = 64
 

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Optional
 
 from horovod.runner import keeper, orphans
 from horovod.runner.crew import Done, Event, Exited, Refused, Started
@@ -142,8 +142,9 @@ class RankProcesses:
             for fd in spec.own_fds():
                 os.close(fd)
 
-    def next_s(self) -> None:
+    def next_s(self) -> Optional[float]:
         """Nothing happens by time alone."""
+        return None
 
     def fileno(self) -> int:
         """Descriptor that is readable when `events` has something."""

@@ -26,9 +26,11 @@ def place() -> Iterator[Place]:
         yield found
 
 
-def start(place: Place, options: str, faults: Sequence[Any] = (), **variables: object) -> Job:
+def start(
+    place: Place, options: str, faults: Sequence[Any] = (), path: str = os.environ["PATH"], **variables: object
+) -> Job:
     told = {f"TEST_{name.upper()}": str(value) for name, value in variables.items()}
-    job = Job(place, {"TEST_FAULTS": json.dumps(faults), **told})
+    job = Job(place, {"PATH": path, "TEST_FAULTS": json.dumps(faults), **told})
     job.start([*python("-m", "horovod.runner"), *options.split(), *python(TRAINING)])
     return job
 
@@ -160,6 +162,30 @@ def test_a_discovery_script_that_fails_at_the_start(place: Place, tmp_path: Path
     ended = start(place, f"-np 1 --host-discovery-script {script}").end()
     assert ended.code == 2, str(ended)
     assert words in ended.stderr, str(ended)
+
+
+def test_other_hosts_without_ssh_are_refused_before_anything_is_started(place: Place, tmp_path: Path) -> None:
+    script = tmp_path / "find.sh"
+    script.write_text("#!/bin/sh\necho localhost:2\necho one.invalid:1\necho two.invalid:1\n")
+    script.chmod(0o755)
+    ended = start(place, f"-np 2 --host-discovery-script {script}", path="/nowhere").end()
+    assert ended.code == 2, str(ended)
+    words = "names hosts that cannot be reached: one.invalid, two.invalid are not this machine, and there is no program"
+    assert words in ended.stderr and "install OpenSSH's client" in ended.stderr, str(ended)
+    assert ended.of("epoch") == []
+
+
+def test_a_host_that_comes_later_and_needs_ssh_is_told_and_the_job_goes_on(place: Place, tmp_path: Path) -> None:
+    script, more = tmp_path / "find.sh", tmp_path / "more"
+    script.write_text(f"#!/bin/sh\necho localhost:2\ntest -e {more} && echo one.invalid:1\nexit 0\n")
+    script.chmod(0o755)
+    job = start(place, f"-np 2 --host-discovery-script {script}", path="/nowhere", steps=60, pause_s=0.05)
+    job.await_events("step", 4)
+    more.touch()
+    ended = job.end(leftovers=True)
+    check_end(ended, 2)
+    assert "one.invalid cannot be used: one.invalid is not this machine, and there is no program 'ssh'" in ended.stderr
+    assert "Errno" not in ended.stderr and ended.leftovers == []
 
 
 def test_a_job_that_ends_while_the_script_runs(place: Place, tmp_path: Path) -> None:

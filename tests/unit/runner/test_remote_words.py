@@ -191,4 +191,5 @@ def test_each_launcher_has_its_reason() -> None:
     with pytest.raises(UnsupportedError) as caught:
         choose(make_job(settings, ["true"], {"PATH": "/nowhere"}, "/"))
     assert "on this machine: elsewhere.invalid is not this machine (" in str(caught.value)
-    assert "over ssh: there is no program 'ssh' here" in str(caught.value)
+    assert "over ssh: elsewhere.invalid is not this machine, and there is no program 'ssh' here" in str(caught.value)
+    assert "install OpenSSH's client (the package openssh-client" in str(caught.value)

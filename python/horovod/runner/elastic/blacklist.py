@@ -2,7 +2,8 @@
 
 Used by `machine`. A host on which a rank fails is given up for good, or with a cool-down range for a while that doubles
 with every failure; its other ranks leave too. The only host of a job is not given up, since the job would be: its slot
-is filled again, at once the first time, then after pauses that grow.
+is filled again, at once the first time, then after pauses that grow. So is a slot, on any host, whose newcomers end
+with code 0 before they have a place, until they have been too many.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from horovod.runner.pauses import pause_before
 _LEAST_S: Final = 1
 _MOST_S: Final = 3600
 _FORGIVEN_S: Final = 600.0  # without a failure, the only host of a job begins anew
+_MOST_VAIN: Final = 6  # restarts of newcomers, one after the other
 
 
 class Entry(NamedTuple):
@@ -27,6 +29,7 @@ class Entry(NamedTuple):
         until_s: no new rank starts there before; None: never again.
         drains: its other ranks leave as well.
         why: the failure, in words.
+        vain: so many newcomers in a row have ended with code 0 before they had a place.
     """
 
     host: str
@@ -35,6 +38,7 @@ class Entry(NamedTuple):
     until_s: Optional[float]
     drains: bool
     why: str
+    vain: int = 0
 
     def holds(self, now_s: float) -> bool:
         """It is in force."""
@@ -66,6 +70,11 @@ class Blacklist(NamedTuple):
         entry = self.of(host)
         return entry is not None and entry.drains and entry.holds(now_s)
 
+    def given_up(self, host: str, now_s: float) -> bool:
+        """Nothing need be kept for ranks to come there."""
+        entry = self.of(host)
+        return entry is not None and entry.holds(now_s) and (entry.drains or entry.until_s is None)
+
     def after_failure(self, host: str, why: str, alone: bool, now_s: float, chance: float) -> Blacklist:
         """With one failure more. One during a cool-down does not lengthen it.
 
@@ -84,7 +93,27 @@ class Blacklist(NamedTuple):
             failures = 1
         until_s = self._until(failures, alone, now_s, chance)
         entry = Entry(host, failures, now_s, until_s, not alone, why)
-        others = [each for each in self.entries if each.host != host]
+        return self._with(entry)
+
+    def after_vain_start(self, host: str, why: str, now_s: float, chance: float) -> Blacklist:
+        """With one newcomer more that has ended with code 0 before it had a place: nothing has failed, so the ranks
+        that the host has stay, but another start may be as vain. One during a pause does not count. Arguments as of
+        `after_failure`."""
+        before = self.of(host)
+        if before is not None and before.holds(now_s):
+            return self
+        recent = before is not None and now_s - before.since_s <= _FORGIVEN_S
+        vain = before.vain + 1 if before is not None and recent else 1
+        until_s = None if self.cooldown is None and vain > _MOST_VAIN else self._until(vain, True, now_s, chance)
+        return self._with(Entry(host, before.failures if before else 0, now_s, until_s, False, why, vain))
+
+    def after_good_start(self, host: str) -> Blacklist:
+        """A newcomer there has a place: those before it are forgiven."""
+        before = self.of(host)
+        return self if before is None or not before.vain else self._with(before._replace(vain=0))
+
+    def _with(self, entry: Entry) -> Blacklist:
+        others = [each for each in self.entries if each.host != entry.host]
         return self._replace(entries=(*others, entry))
 
     def next_s(self, now_s: float) -> Optional[float]:

@@ -116,7 +116,8 @@ class Driver:
         return min((each for each in times if each is not None), default=None)
 
     def events(self) -> list[Event]:
-        if self._crew.fileno() in [fd for fd, _ in self._poller.poll(0)]:
+        ready, due_s = [fd for fd, _ in self._poller.poll(0)], self._crew.next_s()
+        if self._crew.fileno() in ready or (due_s is not None and due_s <= time.monotonic()):
             for event in self._crew.events():
                 self._on_crew(event)
         if self._around.script is not None and not self.state.over:
@@ -187,10 +188,11 @@ class Driver:
     def _on_exit(self, event: Exited) -> None:
         worker = self.state.workers.get(event.rank)
         fate, over = self._fate(event), self.state.over
+        vain = fate == WELL and machine.is_newcomer(self.state, event.rank)
         how = self._killed.pop(event.rank, event.how)
         self._step(Ended(event.rank, fate, how, random.random()))
         dismissed = worker is not None and worker.phase == LEAVING
-        ends_the_job = fate == WELL or (fate == ERROR and self.state.over)
+        ends_the_job = (fate == WELL and not vain) or (fate == ERROR and self.state.over)
         self._told.append(Survived(event.rank) if dismissed or not (over or ends_the_job) else event)
 
     def _fate(self, event: Exited) -> str:
@@ -215,11 +217,20 @@ class Driver:
         self._due_s = machine.next_s(self.state, now_s)  # asked later, it would leave out what is due by then
         if self.state is not before and not isinstance(event, Passed):
             self._around.journal.write(event)
+        self._tell_held(before, now_s)
         if before.short_s is None and self.state.short_s is not None and not self.state.over:
             self._say(stories.waiting(self.state))
         for decision in decided:
             self._around.journal.write(decision)
             self._do(decision)
+
+    def _tell_held(self, before: State, now_s: float) -> None:
+        known = {entry.host: entry.since_s for entry in before.blacklist.entries}
+        for entry in self.state.blacklist.entries:
+            if known.get(entry.host) != entry.since_s:
+                self._around.journal.held(entry, now_s)
+                if entry.vain:
+                    self._say(stories.in_vain(entry, now_s))
 
     # ---- what is done
 

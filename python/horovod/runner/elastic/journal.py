@@ -11,6 +11,7 @@ import time
 from typing import Any, Final, Optional, TextIO, Union
 
 from horovod._core.errors import InvalidArgumentError
+from horovod.runner.elastic.blacklist import Entry
 from horovod.runner.elastic.events import Decision, Event, as_json
 
 _log: Final = logging.getLogger("horovod.runner")
@@ -37,6 +38,11 @@ class Journal:
     def write(self, happened: Union[Event, Decision]) -> None:
         """Writes one line."""
         self.note(as_json(happened))
+
+    def held(self, entry: Entry, now_s: float) -> None:
+        """Writes one line on a host that gets no further ranks for a time, or (null) for good."""
+        left_s = None if entry.until_s is None else round(entry.until_s - now_s, 3)
+        self.note({"event": "held", "host": entry.host, "for_s": left_s, "stay": not entry.drains, "why": entry.why})
 
     def note(self, values: dict[str, Any]) -> None:
         """Writes one line with these values."""

@@ -179,9 +179,12 @@ def _ended(state: State, event: Ended, now_s: float) -> State:
     state = state._replace(workers=left)
     if worker.phase == LEAVING:
         return state
+    told = f"{_called(state, worker.number)} {event.how}"
+    if event.fate == WELL and is_newcomer(state, worker.number):  # it has done nothing of the job, well or badly
+        blacklist = state.blacklist.after_vain_start(worker.host, told, now_s, event.chance)
+        return state._replace(blacklist=blacklist)
     if event.fate == WELL:
         return state._replace(finishing=True)
-    told = f"{_called(state, worker.number)} {event.how}"
     # A newcomer whose program cannot begin is the fault of its host: the others could.
     if event.fate == ERROR and (state.epoch < 0 or worker.number in state.members):
         return state._replace(over=True)
@@ -206,6 +209,11 @@ def _held_against(state: State, host: str, told: str, now_s: float, chance: floa
     alone = all(state.blacklist.drains(name, now_s) for name in others)
     blacklist = state.blacklist.after_failure(host, told, alone, now_s, chance)
     return state._replace(blacklist=blacklist, news=(*state.news, told))
+
+
+def is_newcomer(state: State, number: int) -> bool:
+    """The job has begun, and this worker has never had a place in it, or has none any more."""
+    return state.epoch >= 0 and number not in state.members
 
 
 def _called(state: State, number: int) -> str:
@@ -260,8 +268,12 @@ def _placed(state: State, decision: Place, now_s: float) -> State:
     placed = {
         number: state.workers[number]._replace(phase=PLACED, since_s=now_s, version=NO_STATE) for number in members
     }
+    blacklist = state.blacklist
+    for number in set(members) - set(state.members):
+        blacklist = blacklist.after_good_start(state.workers[number].host)
     return state._replace(
         workers={**state.workers, **placed},
+        blacklist=blacklist,
         fruitless=state.fruitless + 1 if _went_in_vain(state, members) else 0,
         members=members,
         epoch=decision.epoch,
@@ -411,7 +423,7 @@ def _release(state: State, now_s: float) -> Iterator[Decision]:
     named = {host.hostname for host in state.hosts}
     inhabited = {worker.host for worker in state.workers.values()}
     for host in state.used:
-        given_up = state.blacklist.drains(host, now_s)
+        given_up = state.blacklist.given_up(host, now_s)
         if host not in inhabited and (host not in named or given_up):
             yield Release(host, f"{host} is given up after a failure" if given_up else f"{host} is no longer named")
 

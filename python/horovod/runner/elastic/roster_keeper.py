@@ -7,11 +7,11 @@ a process that it has started, is dropped, as is whoever talks rubbish.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import os
 import socket
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Optional, Union
@@ -20,7 +20,8 @@ from horovod._net.failures import ProtocolError
 from horovod._net.identity import peer_credentials
 from horovod._net.roster import SOCKET_NAME, Lines, packed
 from horovod.runner.crew import Asks, Bereft
-from horovod.runner.remote.loop import Loop
+from horovod.runner.limits import NO_ROOM, reason_of
+from horovod.runner.remote.loop import TICK_S, Loop
 
 MOST_COMMITS: Final = 1 << 53  # and epochs
 MOST_OF_A_REASON: Final = 1000  # characters
@@ -53,6 +54,8 @@ class RosterKeeper:
         self._clients: set[_Client] = set()
         self._of_worker: dict[int, _Client] = {}
         self._heard: list[Union[Asks, Bereft]] = []
+        self._again_s: Optional[float] = None  # there was no room for another connection: when to look again
+        self._told_full = False
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -66,8 +69,15 @@ class RosterKeeper:
         """Readable when `serve` has something to do."""
         return self._loop.fileno()
 
+    def next_s(self) -> Optional[float]:
+        """When to call `serve` in any case; None: not before it is readable."""
+        return self._again_s
+
     def serve(self) -> list[Union[Asks, Bereft]]:
         """What workers have said since. Does not wait."""
+        if self._again_s is not None and time.monotonic() >= self._again_s:
+            self._again_s = None
+            self._loop.watch(self._listener.fileno(), self._accept)
         self._loop.turn(0)
         heard, self._heard = self._heard, []
         return heard
@@ -88,15 +98,28 @@ class RosterKeeper:
             self._loop.close()
 
     def _accept(self) -> None:
-        with contextlib.suppress(BlockingIOError):
+        try:
             sock, _ = self._listener.accept()
-            if peer_credentials(sock)[1] != os.geteuid():
-                sock.close()
-                return
-            sock.setblocking(False)
-            client = _Client(sock)
-            self._clients.add(client)
-            self._watch(client)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                self._rest(error)
+            return  # else it has left already
+        if peer_credentials(sock)[1] != os.geteuid():
+            sock.close()
+            return
+        sock.setblocking(False)
+        client = _Client(sock)
+        self._clients.add(client)
+        self._watch(client)
+
+    def _rest(self, error: OSError) -> None:
+        # Who waits in the socket's queue would wake the loop all the time.
+        self._again_s = time.monotonic() + TICK_S
+        self._loop.watch(self._listener.fileno(), None)
+        if not self._told_full:
+            self._told_full = True
+            why = reason_of(error.errno or 0)
+            _log.warning("No further rank can ask for its place: %s. Tried again every second.", why)
 
     def _read(self, client: _Client) -> None:
         try:

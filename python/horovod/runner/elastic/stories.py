@@ -5,6 +5,7 @@ Used by `driver`.
 
 from __future__ import annotations
 
+from horovod.runner.elastic.blacklist import Entry
 from horovod.runner.elastic.events import Place
 from horovod.runner.elastic.machine import WAITING, State
 
@@ -27,6 +28,17 @@ def waiting(state: State) -> str:
     there = len(state.in_phase(WAITING))
     why = f" ({'; '.join(state.news)})" if state.news else ""
     return f"{_ranks(there)} of the {needed} needed, waiting up to {state.limits.patience_s:g} s for more{why}."
+
+
+def in_vain(entry: Entry, now_s: float) -> str:
+    """One line on a newcomer that has ended with code 0 before it had a place, and when there is another one."""
+    if entry.until_s is None:
+        what = f"{entry.vain} in a row have ended so, and {entry.host} gets no further ranks"
+    elif entry.until_s > now_s:
+        what = f"{entry.host} gets no further ranks for {entry.until_s - now_s:.0f} s"
+    else:
+        what = f"another one is started on {entry.host}"
+    return f"{entry.why} before it had a place; {what}."
 
 
 def _ranks(number: int) -> str:

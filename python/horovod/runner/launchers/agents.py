@@ -11,7 +11,7 @@ import os
 import secrets
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Callable, Final, Optional
 
@@ -80,6 +80,10 @@ class Agents:
             environ["PYTHONPATH"] = os.pathsep.join(_python_path())
         return Way(words, environ, host, slots, sys.executable, settings.ssh_port, self.patience_s)
 
+    def why_not(self, host: str) -> str:
+        """Why this host cannot be called; empty when it can."""
+        return why_no_ssh(self._job.environ, (host,))
+
     def assemble(self, fleet: Fleet, surroundings: Surroundings) -> Optional[Outcome]:
         """Until every host can start its ranks; None, or how the job has ended before it began."""
         gathering = Gathering(fleet, self.patience_s, surroundings)
@@ -119,11 +123,19 @@ class Agents:
         link.tell("further", rank=slot.rank, env=dict(self._variables(slot)))
 
 
-def why_no_ssh(job: Job) -> str:
-    """Why other hosts cannot be reached; empty when they can."""
-    program = ssh_command.missing(job.environ)
+def why_no_ssh(environ: Mapping[str, str], hosts: Iterable[str]) -> str:
+    """Why other hosts than this machine cannot be reached from it; empty when they can, or there are none."""
+    others = [name for name in dict.fromkeys(hosts) if not is_local(name)]
+    program = ssh_command.missing(environ) if others else ""
+    if not program:
+        return ""
+    named = ", ".join(others[:8]) + (", ..." if len(others) > 8 else "")
+    remedy = "install OpenSSH's client (the package openssh-client or openssh-clients)"
+    if environ.get(ssh_command.RSH_AGENT):
+        remedy = f"{ssh_command.RSH_AGENT} asks for it"
     return (
-        f"there is no program {program!r} here to reach other hosts with; install OpenSSH's client." if program else ""
+        f"{named} {'is' if len(others) == 1 else 'are'} not this machine, and there is no program {program!r} here to "
+        f"reach other hosts with; {remedy}."
     )
 
 

@@ -44,7 +44,7 @@ class ElasticLauncher(Launcher):
     def why_not(self, job: Job) -> str:
         if without_proc := why_without_proc():
             return without_proc
-        return "" if all(is_local(host.hostname) for host in job.hosts) else why_no_ssh(job)
+        return why_no_ssh(job.environ, (host.hostname for host in job.hosts))
 
     def remarks(self, job: Job) -> list[str]:
         if job.settings.stdin_rank is not None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import select
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Optional
 
 from horovod.runner.command import executable
 from horovod.runner.crew import Event, Joined
@@ -59,6 +59,9 @@ class CrewHere(RankProcesses):
 
     def fileno(self) -> int:
         return self._poller.fileno()
+
+    def next_s(self) -> Optional[float]:
+        return self._roster.next_s()
 
     def events(self) -> list[Event]:
         ready = [fd for fd, _ in self._poller.poll(0)]

@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from signal import SIGTSTP
 from typing import Final, Optional, Union
 
-from horovod._core.errors import InvalidArgumentError
+from horovod._core.errors import InvalidArgumentError, UnsupportedError
 from horovod.runner.elastic.script import Script
 from horovod.runner.hosts import Host
 from horovod.runner.job import Job
+from horovod.runner.launchers.agents import why_no_ssh
 from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.launchers.places import is_local
 
@@ -71,6 +72,7 @@ class Discovery:
 
         Raises:
             InvalidArgumentError: the script fails in its first run.
+            UnsupportedError: it names other hosts, and nothing here could reach them.
         """
         script, needed = self._script, len(self._job.slots)
         while True:
@@ -82,6 +84,7 @@ class Discovery:
                 raise InvalidArgumentError(f"{script.problem[:1].upper()}{script.problem[1:]}.")
             if found is not None:
                 self._seen = True
+                self._refuse_unreachable(found)
                 usable = self._usable(self._names.of(found))
                 slots = sum(host.slots for host in usable)
                 if slots >= needed:
@@ -94,6 +97,11 @@ class Discovery:
                     complaint=f"{needed} slots are needed to start, and {settings.host_discovery_script} has not named "
                     f"so many that can be used within {settings.elastic_timeout_s:g} s (--elastic-timeout).",
                 )
+
+    def _refuse_unreachable(self, hosts: tuple[Host, ...]) -> None:
+        if why := why_no_ssh(self._job.environ, (host.hostname for host in hosts)):
+            script = self._job.settings.host_discovery_script
+            raise UnsupportedError(f"{script} names hosts that cannot be reached: {why}")
 
     def _usable(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
         now_s = time.monotonic()

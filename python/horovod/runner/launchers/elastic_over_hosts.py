@@ -17,6 +17,7 @@ from horovod.runner.job import Job
 from horovod.runner.launchers.agents import Agents, addresses_of, same_machine, tell_of_host
 from horovod.runner.launchers.base import Surroundings
 from horovod.runner.launchers.elastic_streams import WorkerStreams, preliminary, worker_environ
+from horovod.runner.limits import reason_of
 from horovod.runner.remote.fleet import Fleet, lost_words
 from horovod.runner.remote.link import Link, State
 from horovod.runner.remote.workplace import STREAMS
@@ -146,9 +147,13 @@ class CrewOverHosts(Fleet):
 
     def _call(self, host: str, slot: Slot) -> None:
         try:
-            link = self.call(self.agents.way(host, (slot,)))
+            why, link = self.agents.why_not(host), None
+            if not why:
+                link = self.call(self.agents.way(host, (slot,)))
         except OSError as error:
-            why = f"{host} cannot be used: the launcher cannot start a process: {error.strerror}."
+            why = f"the launcher cannot start a process: {reason_of(error.errno or 0)}."
+        if link is None:
+            why = f"{host} cannot be used: {why}"
             self._pending += [*self._ends((slot.rank,)), HostLost((slot.rank,), why, host)]
         else:
             self._coming[link] = _Arrival(slot, time.monotonic() + self.agents.patience_s)

@@ -31,7 +31,7 @@ class SshLauncher(Launcher):
     def why_not(self, job: Job) -> str:
         if all(is_local(name) for name in {slot.hostname for slot in job.slots}):
             return "all hosts are this machine."
-        return why_no_ssh(job)
+        return why_no_ssh(job.environ, (slot.hostname for slot in job.slots))
 
     def remarks(self, job: Job) -> list[str]:
         texts = ssh_remarks(job)

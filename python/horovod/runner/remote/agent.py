@@ -136,6 +136,8 @@ class Agent:
             self._processes.beat()
         if self._board is not None:
             self._board.look_again()
+        if self._roster is not None:
+            self._roster.pass_on()
         self._hold()
 
     def _hold(self) -> None:

@@ -8,7 +8,6 @@ those who were there before.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import socket
@@ -19,6 +18,7 @@ from horovod._net.failures import ProtocolError
 from horovod._net.handshake.messages import ON_A_BOARD, FrameReader, Post, Ready, frame
 from horovod._net.identity import peer_credentials
 from horovod._net.meeting.entries import Standing, key_of, size_of
+from horovod.runner.limits import NO_ROOM
 from horovod.runner.remote.loop import Loop
 
 SOCKET: Final = "board"
@@ -27,7 +27,6 @@ _READ_BYTES: Final = 1 << 16
 _WRITE_BYTES: Final = 1 << 16
 _CLIENTS_PER_RANK: Final = 8
 _OTHER_CLIENTS: Final = 64
-_NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 _log: Final = logging.getLogger("horovod.runner")
 
@@ -114,7 +113,7 @@ class Board:
         try:
             connection, _ = self._socket.accept()
         except OSError as error:
-            if error.errno in _NO_ROOM:
+            if error.errno in NO_ROOM:
                 self._rest(error)
             return  # else it has left already
         pid, uid = peer_credentials(connection)

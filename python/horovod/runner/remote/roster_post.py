@@ -36,7 +36,7 @@ class RosterPost:
         loop.watch(self._keeper.fileno(), self.pass_on)
 
     def pass_on(self) -> None:
-        """Passes on what workers have said since."""
+        """Passes on what workers have said since. Called once a second too: there may be room for one that waits."""
         for heard in self._keeper.serve():
             if isinstance(heard, Asks):
                 self._say("asks", rank=heard.rank, epoch=heard.version[0], commits=heard.version[1], why=heard.why)

@@ -131,6 +131,70 @@ def test_a_newcomer_that_cannot_begin_ends_nothing() -> None:
     assert kinds(story.wait(0.5)) == [Start]
 
 
+def test_a_newcomer_that_ends_with_0_is_no_success_and_ends_no_growth() -> None:
+    story = running("a:2", first=2)
+    story.tell(Found((Host("a", 2), Host("b", 1), Host("c", 1))))
+    (again,) = story.die(2, WELL)
+    assert isinstance(again, Start) and again.host == "b"
+    story.die(again.worker, WELL)
+    assert not story.state.finishing and story.ranks == [0, 1]
+    assert kinds(story.ask(3)) == [Announce]  # its slot pauses now, and nobody waits for it
+    story.ask(0, 1)
+    assert story.ranks == [0, 1, 3]
+    story.die(0, WELL)
+    assert story.state.finishing
+
+
+def vain_starts(story: Story, host: str) -> list[float]:
+    """When newcomers are started there that all end with code 0 at once."""
+    at_s = []
+    for _ in range(400):
+        for worker in [each for each in story.state.workers.values() if each.host == host and each.phase == STARTING]:
+            at_s.append(story.now_s)
+            story.die(worker.number, WELL)
+        story.wait(0.5)
+    return at_s
+
+
+def test_newcomers_that_end_with_0_each_time_are_not_started_for_ever() -> None:
+    story = running("a:2", first=2)
+    story.tell(Found((Host("a", 2), Host("b", 1))))
+    assert vain_starts(story, "b") == [0, 0.5, 1.5, 4.5, 11.5, 26.5, 56.5]
+    assert any(isinstance(each, Release) and each.host == "b" for each in story.log)
+    assert not story.state.over and story.ranks == [0, 1]
+
+
+def test_on_a_host_with_ranks_they_stay() -> None:
+    story = running("a:2,b:1", first=3)
+    story.tell(Found((Host("a", 3), Host("b", 1))))
+    assert len(vain_starts(story, "a")) == 7
+    assert Announce not in kinds(story.log) and story.ranks == [0, 1, 2]
+    story.tell(Found((Host("a", 3), Host("b", 2))))
+    story.ask(max(story.state.workers))
+    story.ask(0, 1, 2)
+    assert len(story.ranks) == 4
+
+
+def test_with_a_cooldown_range_they_are_started_again_and_again_ever_later() -> None:
+    story = running("a:2", first=2, cooldown=(2, 16))
+    story.tell(Found((Host("a", 2), Host("b", 1))))
+    assert vain_starts(story, "b")[:6] == [0, 4, 12, 28, 44, 60]
+
+
+def test_one_that_has_a_place_forgives_those_before_it() -> None:
+    story = running("a:2", first=2)
+    story.tell(Found((Host("a", 2), Host("b", 1))))
+    for pause_s in (0, 1, 3, 7, 15):
+        (number,) = (each.number for each in story.state.in_phase(STARTING))
+        story.die(number, WELL)
+        story.wait(pause_s)
+    (number,) = (each.number for each in story.state.in_phase(STARTING))
+    story.ask(number, 0, 1)
+    assert story.ranks == [0, 1, number]
+    story.die(number)
+    assert [entry.vain for entry in story.state.blacklist.entries] == [0]
+
+
 def test_further_hosts_are_announced_when_their_workers_are_up() -> None:
     story = running("a:2", first=2)
     decided = story.tell(Found((Host("b", 2), Host("a", 2))))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import resource
 import select
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -118,6 +121,34 @@ def test_rubbish_is_dropped_and_the_roster_goes_on(kept: Kept, tmp_path: Path, d
     roster = Roster(str(tmp_path), 1)
     asking(roster, (0, 0))
     assert kept.hear() == [Asks(1, (0, 0))]
+    kept.keeper.say(1, words(Dismissal("done")))
+
+
+def test_without_descriptors_a_worker_waits_and_the_others_are_heard(
+    kept: Kept, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    there = Roster(str(tmp_path), 0)
+    asking(there, (0, 1))
+    kept.hear()
+    comes = Roster(str(tmp_path), 1)
+    asking(comes, (-1, 0))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+    try:
+        assert kept.turn(10.0) == []
+        assert kept.keeper.next_s() is not None
+        assert select.select([kept.keeper], [], [], 0.3)[0] == [], "who waits to be let in keeps waking the loop"
+        there.say_lost()
+        assert kept.hear() == [Bereft(0)], "who is there goes on"
+        time.sleep(1)
+        assert kept.keeper.serve() == [], "there is no room yet"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len([record for record in caplog.records if "Too many open files" in record.message]) == 1
+    time.sleep(1)
+    assert kept.keeper.serve() + kept.keeper.serve() == [Asks(1, (-1, 0))]
     kept.keeper.say(1, words(Dismissal("done")))
 
 

@@ -7,30 +7,33 @@ it is made. What cannot be written costs a warning; what cannot be read is passe
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import itertools
 import logging
-import os
 import re
-import stat
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any, Final, Optional
 
 from horovod._core import settings
+from horovod._core.commits.choice import key_of, require_usable
+from horovod._core.commits.places import PART, Place, StrangersError, place
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.training.elastic import commit_file
-from horovod._core.training.elastic.commit_places import PART, Place, StrangersError, place
 from horovod._core.training.elastic.snapshot import Snapshot
 
 __all__ = ["DurableCommits", "of_next_training"]
 
-_NAME: Final = re.compile(r"commit-(\d+)-(\d{12})\.hvd")
-_KEY_BYTES: Final = 16  # fewer are guessed
+# Training, run of the job, epoch of the run, number of the writer in its life. The last three decide which is newer.
+_NAME: Final = re.compile(r"commit-(\d+)-(\d{6,})-(\d{6,})-(\d{9,})\.hvd")
+_NAME_OF_PART: Final = re.compile(rf"\.({_NAME.pattern})\.\d+{re.escape(PART)}")
 _CLOSE_S: Final = 60.0
 
 _log: Final = logging.getLogger("horovod")
 _trainings: Final = itertools.count()
+
+_Order = tuple[int, int, int]
 
 
 def of_next_training() -> Optional[DurableCommits]:
@@ -46,15 +49,8 @@ def of_next_training() -> Optional[DurableCommits]:
     where = chosen.elastic_commit_dir
     if where is None:
         return None
-    key = None if chosen.elastic_commit_key_file is None else _key_in(chosen.elastic_commit_key_file)
-    if key is None and "://" in where:
-        raise InvalidArgumentError(
-            f"HOROVOD_ELASTIC_COMMIT_DIR is the URL {where}, where others may be able to write, and what is read from "
-            "there is unpickled. Give the name of a file with a secret as HOROVOD_ELASTIC_COMMIT_KEY_FILE."
-        )
-    return DurableCommits(
-        place(where), key, training, chosen.elastic_commit_interval_s, chosen.elastic_commit_keep
-    )  # fmt: skip
+    key, interval_s, keep = key_of(chosen), chosen.elastic_commit_interval_s, chosen.elastic_commit_keep
+    return DurableCommits(place(where), key, training, interval_s, keep)
 
 
 class DurableCommits:
@@ -66,6 +62,10 @@ class DurableCommits:
         training: its number in the script.
         interval_s: the least time between two of them.
         keep: so many stay.
+
+    Attributes:
+        run: of the job, one more than that of everything found when it began; None: not known yet. All ranks have rank
+            0's, so that every one of them that becomes rank 0 later goes on with it.
     """
 
     def __init__(self, where: Place, key: Optional[bytes], training: int, interval_s: float, keep: int) -> None:
@@ -74,6 +74,8 @@ class DurableCommits:
         self._training = training
         self._interval_s = interval_s
         self._keep = keep
+        self.run: Optional[int] = None
+        self._count = 0
         self._written_s = time.monotonic()
         self._writer: Optional[threading.Thread] = None
 
@@ -82,20 +84,14 @@ class DurableCommits:
 
         Raises:
             InvalidArgumentError: there is one, but others may have written it, or it was written with another key; or
-                others may write here.
+                others may write here, or this user cannot.
         """
-        if self._key is None:
-            try:
-                self._place.require_own()
-            except StrangersError as error:
-                raise InvalidArgumentError(
-                    f"HOROVOD_ELASTIC_COMMIT_DIR: {error}, and reading a commit unpickles it. Take that right away "
-                    "from the others (chmod 700), or give the name of a file with a secret as "
-                    "HOROVOD_ELASTIC_COMMIT_KEY_FILE."
-                ) from None
-        for name in self._parts():
+        require_usable(self._place, self._key)
+        names, parts = self._found()
+        self.run = _next_run([*names.values(), *parts.values()])
+        for name in parts:
             _log.warning("the durable commit %s is passed over: it was never finished.", name)
-        for name in reversed(self._names()):
+        for name in sorted(names, key=names.__getitem__, reverse=True):
             try:
                 content = commit_file.read(self._place.read(name, strangers=self._key is not None), self._key)
             except (commit_file.NotWholeError, OSError) as error:
@@ -120,12 +116,14 @@ class DurableCommits:
         writing = self._writer is not None and self._writer.is_alive()
         return not writing and time.monotonic() - self._written_s >= self._interval_s
 
-    def write(self, content: dict[str, Snapshot]) -> None:
-        """Begins to write a commit; whoever makes further ones leaves its memory alone meanwhile."""
+    def write(self, content: dict[str, Snapshot], epoch: int) -> None:
+        """Begins to write a commit of this epoch; whoever makes further ones leaves its memory alone meanwhile."""
         self._written_s = time.monotonic()
+        self._count += 1
         for snapshot in content.values():
             snapshot.pin()
-        self._writer = threading.Thread(target=self._write, args=(content,), name="horovod-durable", daemon=True)
+        words = (content, epoch, self._count)
+        self._writer = threading.Thread(target=self._write, args=words, name="horovod-durable", daemon=True)
         self._writer.start()
 
     def close(self) -> None:
@@ -135,52 +133,62 @@ class DurableCommits:
             if self._writer.is_alive():
                 _log.warning("the last durable commit is not finished after %g s, and given up.", _CLOSE_S)
 
-    def _write(self, content: dict[str, Snapshot]) -> None:
+    def _write(self, content: dict[str, Snapshot], epoch: int, count: int) -> None:
+        order, own = (0, epoch, count), ""
         try:
             values = {name: snapshot.value for name, snapshot in content.items()}
-            before = self._names()
-            # The part files of writers that were killed: one may have the name of what comes now, by the same pid.
-            # None but rank 0 writes, and one at a time.
-            for name in self._parts():
-                self._place.remove(name)
-            self._place.write(self._name_after(before), commit_file.written(values, self._key))
-            for name in before[: len(before) + 1 - self._keep]:
-                self._place.remove(name)
+            if self.run is None:
+                self.run = _next_run([order for found in self._found() for order in found.values()])
+            order = self.run, epoch, count
+            own = "commit-{}-{:06d}-{:06d}-{:09d}.hvd".format(self._training, *order)
+            try:
+                self._place.write(own, commit_file.written(values, self._key))
+            finally:
+                self._remove_parts(order)
+            self._remove_old()
         except Exception as error:  # a place behind a URL raises what it likes
-            _log.warning("a durable commit cannot be written: %s: %s. Training goes on.", type(error).__name__, error)
+            if isinstance(error, FileNotFoundError) and self._is_superseded(order):
+                _log.info("the durable commit %s was given up, since another rank 0 has written a newer one.", own)
+            else:
+                kind = type(error).__name__
+                _log.warning("a durable commit cannot be written: %s: %s. Training goes on.", kind, error)
         finally:
             for snapshot in content.values():
                 snapshot.pin(-1)
 
-    def _names(self) -> list[str]:
-        """Of the commits of this training, the newest last."""
-        found = [match for match in map(_NAME.fullmatch, self._place.names()) if match is not None]
-        return sorted(match.group() for match in found if int(match.group(1)) == self._training)
+    def _remove_parts(self, own: _Order) -> None:
+        """The part files of writers that were killed or have failed: of earlier epochs and this one. A rank 0 of a
+        later epoch may be writing already, while this process ends."""
+        for name, order in self._found()[1].items():
+            if order[:2] <= own[:2]:
+                self._place.remove(name)
 
-    def _parts(self) -> list[str]:
-        start = f".commit-{self._training}-"
-        return [name for name in self._place.names() if name.startswith(start) and name.endswith(PART)]
+    def _remove_old(self) -> None:
+        # Looked at after the own one is there: of two writers, none takes the newest away.
+        names = self._found()[0]
+        for name in sorted(names, key=names.__getitem__)[: -self._keep]:
+            self._place.remove(name)
 
-    def _name_after(self, names: list[str]) -> str:
-        number = int(names[-1].rpartition("-")[2].partition(".")[0]) + 1 if names else 1
-        return f"commit-{self._training}-{number:012d}.hvd"
+    def _is_superseded(self, own: _Order) -> bool:
+        with contextlib.suppress(Exception):
+            return any(order > own for order in self._found()[0].values())
+        return False
+
+    def _found(self) -> tuple[dict[str, _Order], dict[str, _Order]]:
+        """The commits of this training that are there, and those that are being written or were never finished."""
+        names, parts = {}, {}
+        for name in self._place.names():
+            if (match := _NAME.fullmatch(name)) and int(match.group(1)) == self._training:
+                names[name] = _order(match.group(2, 3, 4))
+            elif (match := _NAME_OF_PART.fullmatch(name)) and int(match.group(2)) == self._training:
+                parts[name] = _order(match.group(3, 4, 5))
+        return names, parts
 
 
-def _key_in(path: str) -> bytes:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as file:
-            found, text = os.fstat(fd), file.read(1 << 16).strip()
-    except OSError as error:
-        raise InvalidArgumentError(f"HOROVOD_ELASTIC_COMMIT_KEY_FILE: {path}: {error.strerror}.") from None
-    if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise InvalidArgumentError(
-            f"HOROVOD_ELASTIC_COMMIT_KEY_FILE: {path} can be read by others than its owner. Use chmod 600. "
-            f"Received: {stat.filemode(found.st_mode)}."
-        )
-    if len(text) < _KEY_BYTES:
-        raise InvalidArgumentError(
-            f"HOROVOD_ELASTIC_COMMIT_KEY_FILE: {path} must hold a secret of {_KEY_BYTES} bytes at least. "
-            f"Received: {len(text)} bytes."
-        )
-    return hashlib.blake2b(text, digest_size=32, person=b"hvd commit key").digest()
+def _order(words: Sequence[str]) -> _Order:
+    run, epoch, count = map(int, words)
+    return run, epoch, count
+
+
+def _next_run(orders: Sequence[_Order]) -> int:
+    return max((run for run, _, _ in orders), default=0) + 1

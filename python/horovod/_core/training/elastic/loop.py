@@ -65,6 +65,8 @@ def run_fn(
                             # As long as nobody has a state: rank 0 may have died while it gave it away.
                             if not shared and isinstance(state, State):
                                 state.take_durable()
+                            if isinstance(state, State):
+                                state.share_run()
                             state.sync()
                         shared = True
                     membership.synchronized()

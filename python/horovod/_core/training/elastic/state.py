@@ -60,7 +60,7 @@ class State:
         self.save()
         membership.committed()
         if self._durable is not None and self._rank() == 0 and self._durable.is_due():
-            self._durable.write(self._to_write())
+            self._durable.write(self._to_write(), membership.epoch() or 0)
         self.check_host_updates()
 
     def begin_durable(self, durable: Optional[DurableCommits]) -> None:
@@ -94,6 +94,12 @@ class State:
                 "The durable commit does not fit the state of this script, which keeps other things: "
                 f"{type(error).__name__}: {error}. Give another folder, or the script that has written it."
             ) from error
+
+    def share_run(self) -> None:
+        """All ranks count this run of the job as rank 0 does: what another one writes later is newer. Collective where
+        commits are written, which is so on all ranks or on none."""
+        if self._durable is not None:
+            self._durable.run = self._bcast_object(self._durable.run)
 
     def check_host_updates(self) -> None:
         """Raises on all ranks together if hosts have changed; rank 0's view counts. Collective.

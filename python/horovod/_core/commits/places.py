@@ -7,6 +7,7 @@ renamed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterable
@@ -14,10 +15,11 @@ from typing import Any, Final, Protocol, Union
 
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
 
-__all__ = ["Folder", "Place", "Remote", "StrangersError", "place"]
+__all__ = ["Folder", "Place", "Remote", "StrangersError", "fsspec_for", "is_url", "place"]
 
 Pieces = Iterable[Union[bytes, memoryview]]
 PART: Final = ".part"
+_NO_RIGHT: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT)
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -34,6 +36,10 @@ class Place(Protocol):
 
     def require_own(self) -> None:
         """Raises StrangersError: others than this user can write here, as far as that can be known."""
+        ...
+
+    def require_writable(self) -> None:
+        """Raises InvalidArgumentError: this user has no right to write here, as far as that can be known."""
         ...
 
     def read(self, name: str, strangers: bool) -> bytearray:
@@ -68,9 +74,38 @@ def place(where: str) -> Place:
         UnsupportedError: a URL, and fsspec is not installed.
         InvalidArgumentError: the folder cannot be made, or the URL is of no kind that fsspec knows.
     """
-    if "://" in where:
-        return Remote(where)
-    return Folder(where)
+    return Remote(where) if is_url(where) else Folder(where)
+
+
+def is_url(where: str) -> bool:
+    """It is no path, but a place for fsspec."""
+    return "://" in where
+
+
+def fsspec_for(url: str) -> Any:
+    """The module fsspec, with what it needs for this kind of URL. Goes to no network.
+
+    Raises:
+        UnsupportedError: fsspec is not installed.
+        InvalidArgumentError: it does not know this kind of URL, or lacks a package for it.
+    """
+    try:
+        import fsspec  # type: ignore[import-untyped,import-not-found,unused-ignore]
+    except ImportError:
+        raise UnsupportedError(
+            f"HOROVOD_ELASTIC_COMMIT_DIR is the URL {url}, and fsspec, which reaches it, is not installed. "
+            "Install it (pip install fsspec), or name a folder."
+        ) from None
+    try:
+        for kind in url.partition("://")[0].split("::"):  # one may lead to another
+            fsspec.get_filesystem_class(kind)
+    except (ValueError, ImportError) as error:
+        raise _unreachable(url, error) from None
+    return fsspec
+
+
+def _unreachable(url: str, error: Exception) -> InvalidArgumentError:
+    return InvalidArgumentError(f"HOROVOD_ELASTIC_COMMIT_DIR: {url} cannot be reached: {error}.")
 
 
 class Folder:
@@ -94,6 +129,18 @@ class Folder:
 
     def require_own(self) -> None:
         _require_own(self._path, os.stat(self._path))
+
+    def require_writable(self) -> None:
+        import tempfile  # every rank imports this file, and few ask
+
+        try:
+            tempfile.TemporaryFile(dir=self._path).close()
+        except OSError as error:
+            if error.errno in _NO_RIGHT:  # a disk may be full, or a server away, for a while
+                raise InvalidArgumentError(
+                    f"HOROVOD_ELASTIC_COMMIT_DIR: no file can be made in {self._path}, where commits shall be written: "
+                    f"{error.strerror}. Give this user (uid {os.geteuid()}) that right, or name another folder."
+                ) from None
 
     def read(self, name: str, strangers: bool) -> bytearray:
         # No link: it may lead to what somebody else has written.
@@ -141,18 +188,12 @@ class Remote:
     """
 
     def __init__(self, url: str) -> None:
-        try:
-            import fsspec  # type: ignore[import-untyped,import-not-found,unused-ignore]
-        except ImportError:
-            raise UnsupportedError(
-                f"HOROVOD_ELASTIC_COMMIT_DIR is the URL {url}, and fsspec, which reaches it, is not installed. "
-                "Install it (pip install fsspec), or name a folder."
-            ) from None
+        fsspec = fsspec_for(url)
         try:
             self._files, self._path = fsspec.core.url_to_fs(url)
             self._files.makedirs(self._path, exist_ok=True)
         except (ValueError, ImportError) as error:
-            raise InvalidArgumentError(f"HOROVOD_ELASTIC_COMMIT_DIR: {url} cannot be reached: {error}.") from None
+            raise _unreachable(url, error) from None
 
     def names(self) -> list[str]:
         self._files.invalidate_cache(self._path)
@@ -164,6 +205,9 @@ class Remote:
 
     def require_own(self) -> None:
         raise StrangersError("who can write behind a URL is not known")
+
+    def require_writable(self) -> None:
+        """Only a try would tell, and leave something behind where files cannot be removed."""
 
     def read(self, name: str, strangers: bool) -> bytearray:
         if not strangers:

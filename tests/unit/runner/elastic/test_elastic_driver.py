@@ -1,0 +1,114 @@
+"""What the driver of an elastic job tells and writes down, and when it asks its crew."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+
+from horovod.runner.crew import Asks, Event, Exited, Joined, Said, Survived
+from horovod.runner.elastic import machine
+from horovod.runner.elastic.blacklist import Blacklist
+from horovod.runner.elastic.driver import Around, Driver
+from horovod.runner.elastic.journal import Journal
+from horovod.runner.elastic.machine import Limits
+from horovod.runner.hosts import Host
+
+
+class Crew:
+    """One whose events are what a test says; its descriptor is readable when it says so."""
+
+    def __init__(self) -> None:
+        self.readable, self.writer = os.pipe()
+        self.due_s: Optional[float] = None
+        self.coming: list[Event] = []
+        self.begun: list[int] = []
+
+    def fileno(self) -> int:
+        return self.readable
+
+    def next_s(self) -> Optional[float]:
+        return self.due_s
+
+    def events(self) -> list[Event]:
+        coming, self.coming = self.coming, []
+        return coming
+
+    def begin(self, worker: int, host: str) -> Joined:
+        self.begun.append(worker)
+        return Joined(worker, {})
+
+    def tell(self, worker: int, message: Mapping[str, Any]) -> None:
+        """Nobody is there."""
+
+    def renumber(self, worker: int, rank: int) -> None:
+        """Nothing is shown."""
+
+    def address(self, host: str) -> str:
+        return ""
+
+    def signal(self, ranks: Iterable[int], number: int) -> None:
+        """Nobody is there."""
+
+    def close(self) -> None:
+        os.close(self.readable)
+        os.close(self.writer)
+
+
+class Led:
+    """A job of two ranks on one host."""
+
+    def __init__(self, log: Path) -> None:
+        self.crew = Crew()
+        state, _ = machine.begin(Limits(2, 1), (Host("a", 2),), Blacklist(), time.monotonic())
+        self.driver = Driver(state, self.crew, Around(lambda hosts: hosts, None, Journal(str(log))))  # type: ignore[arg-type]
+        self.log = log
+        self.hear(*(Asks(worker, (-1, 0)) for worker in range(2)))
+
+    def hear(self, *events: Event) -> list[Event]:
+        self.crew.coming += events
+        os.write(self.crew.writer, b"x")
+        told = self.driver.events()
+        os.read(self.crew.readable, 1)
+        return told
+
+    def lines(self, kind: str) -> list[dict[str, Any]]:
+        found = [json.loads(line) for line in self.log.read_text().splitlines()]
+        return [line for line in found if line["event"] == kind]
+
+
+@pytest.fixture
+def led(tmp_path: Path) -> Iterator[Led]:
+    made = Led(tmp_path / "log")
+    yield made
+    made.driver.close()
+
+
+def test_a_newcomer_that_ends_with_0_is_told_and_not_counted(led: Led) -> None:
+    led.hear(Exited(1, 9, 0.0, "was killed by signal 9"))
+    led.hear(Asks(0, (0, 1)))
+    assert (led.driver.state.epoch, led.crew.begun) == (1, [2])
+    told = led.hear(Exited(2, 0, 0.0, "ended with code 0"))
+    assert Survived(2) in told and not any(isinstance(event, Exited) for event in told)
+    said = "worker 2, which had no rank yet, ended with code 0 before it had a place; another one is started on a."
+    assert Said(said) in told
+    assert led.crew.begun == [2, 3] and not led.driver.state.finishing
+    told = led.hear(Exited(3, 0, 0.0, "ended with code 0"))
+    assert any(isinstance(event, Said) and "a gets no further ranks for 1 s." in event.text for event in told)
+    *_, held = led.lines("held")
+    assert (held["host"], held["for_s"], held["stay"]) == ("a", 1.0, True) and "worker 3" in held["why"]
+    last = led.hear(Exited(0, 0, 0.0, "ended with code 0"))
+    assert any(isinstance(event, Exited) for event in last) and led.driver.state.finishing
+
+
+def test_a_crew_whose_time_has_come_is_asked_though_nothing_is_to_be_read(led: Led) -> None:
+    led.crew.coming = [Exited(1, 9, 0.0, "was killed by signal 9")]
+    led.crew.due_s = time.monotonic() + 60
+    assert led.driver.events() == []
+    led.crew.due_s = time.monotonic()
+    assert led.driver.events() == [Survived(1)]
