@@ -34,9 +34,16 @@ def broadcast_parameters(params: Parameters, root_rank: int) -> None:
         root_rank: global rank that has the values.
 
     Raises:
-        InvalidArgumentError: none of these; or the ranks have different names.
+        InvalidArgumentError: none of these; or the ranks have different names; or a module has no shapes yet.
     """
     named = _named_values(params)
+    shapeless = next((name for name, value in named if torch.nn.parameter.is_lazy(value)), None)
+    if shapeless is not None:
+        raise InvalidArgumentError(
+            f"broadcast_parameters: '{shapeless}' has no shape and no values yet, since its lazy module has seen no "
+            "batch. Run one through the model first, on every rank; with elastic training before the function that "
+            "hvd.elastic.run decorates is called."
+        )
     tensors = [(f"parameter.{name}", value) for name, value in named if isinstance(value, torch.Tensor)]
     others = {name: value for name, value in named if not isinstance(value, torch.Tensor) and value is not None}
     if others:

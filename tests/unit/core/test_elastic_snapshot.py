@@ -112,13 +112,6 @@ def test_what_the_background_meets_is_raised_where_it_is_waited_for() -> None:
     snapshot.settle()
 
 
-def test_lent_tensors_are_not_copied_and_the_rest_is() -> None:
-    taken = Snapshot({"block": Block(1), "list": [1]})
-    lent = taken.lent()
-    lent["list"].append(2)
-    assert lent["block"] is taken.value["block"] and taken.value["list"] == [1]
-
-
 def test_a_forked_child_has_a_thread_of_its_own() -> None:
     Snapshot([Block(1)]).wait()
     child = os.fork()
@@ -142,7 +135,7 @@ def test_a_sync_that_fails_leaves_what_was_saved_however_often_it_saves() -> Non
             state.block.numbers = [number]
             state.save()
         raise RuntimeError("a rank is lost")
-    assert state._saved_state.value["block"].numbers == [2]
+    assert state._kept.value["block"].numbers == [2]
     state.restore()
     assert state.block.numbers == [2]
     # And it goes on from there.
@@ -165,7 +158,7 @@ def test_arrays_in_attributes() -> None:
         state.columns[0, 0] = number
         state.names[0].append("y")
         state.save()
-        places.append(id(state._saved_state.value["weights"]["a"][0]))
+        places.append(id(state._kept.value["weights"]["a"][0]))
         state.weights["a"][0][:] = 99
         state.columns[:] = 99
         state.names[0].clear()

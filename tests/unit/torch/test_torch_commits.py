@@ -176,6 +176,71 @@ def test_an_array_that_shares_memory_makes_it_a_copy_at_once(held: Held) -> None
     assert isinstance(taken.value[2], torch.nn.Parameter)
 
 
+def viewed(tensor: Any) -> Any:
+    """NumPy's view where it may be written through, else another of the same kind."""
+    numpy = pytest.importorskip("numpy")
+    view = None if tensor.requires_grad else numpy.from_dlpack(tensor)
+    if view is None or not view.flags.writeable:
+        return torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(tensor))
+    return view
+
+
+@COPIES_LATER
+@pytest.mark.parametrize("kind", ["values", "parameter", "with a graph", "frozen, with a graph"])
+def test_a_dlpack_view_makes_it_a_copy_at_once(kind: str, held: Held) -> None:
+    weights = torch.zeros(300, 300) if kind == "values" else torch.nn.Parameter(torch.zeros(300, 300))
+    loss = weights.sum() if "graph" in kind else None
+    if kind.startswith("frozen"):
+        weights.requires_grad_(False)
+    view = viewed(weights)
+    taken = Snapshot({"weights": copies.held(weights)})
+    view[:] = 1
+    assert held.work == [], "a write through the view would tear it"
+    assert not taken.value["weights"].any() and (weights == 1).all()
+    with torch.no_grad():
+        weights.add_(1)
+    assert (view == 2).all(), "the view was left behind on old memory"
+    # And at once only as long as there is a view.
+    del view
+    taken = Snapshot({"weights": copies.held(weights)}, taken)
+    assert held.do() == (0 if kind.startswith("frozen") else 1) and (taken.value["weights"] == 2).all()
+    assert loss is None or loss.item() == 0
+
+
+@COPIES_LATER
+def test_a_training_loop_is_copied_in_the_background(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = model()
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.1)
+    for parameter in module.parameters():
+        parameter.register_post_accumulate_grad_hook(lambda _: None)
+    node = module[0].weight.expand_as(module[0].weight).grad_fn.next_functions[0][0]
+    loss = module(torch.randn(8, 200)).square().mean()
+    loss.backward()
+    optimizer.step()
+    copy_now, copied = copies._copy, []
+    monkeypatch.setattr(copies, "_copy", lambda *both: copied.append(both) or copy_now(*both))
+    before = values(module)
+    state = TorchState(module, optimizer)
+    zeroed(module)
+    held.do()
+    assert len(copied) == 6, "two weights and their two moments each"
+    assert same(state._handlers["model"]._saved.value, before)
+    assert loss.grad_fn is not None and node is not None
+
+
+@COPIES_LATER
+@pytest.mark.parametrize("missing", ["_tensor_use_count", "_gradient_edge", "_storage_use_count", "_lazy_clone"])
+def test_where_torch_cannot_tell_it_is_a_copy_at_once(
+    missing: str, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copies, missing, None)
+    module = model()
+    before = values(module)
+    handler = ModelStateHandler(module)
+    zeroed(module)
+    assert held.work == [] and same(handler._saved.value, before)
+
+
 @COPIES_LATER
 def test_a_step_waits_for_the_copy_and_so_nothing_gets_new_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     module = model()

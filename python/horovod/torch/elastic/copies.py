@@ -2,10 +2,10 @@
 
 On the CPU torch's own copy on write (`_lazy_clone`) keeps the values of the moment, and a thread copies them into the
 commit's memory meanwhile: whoever changes the tensor before, through `.data` too, gets new memory for it. At once are
-copied: small tensors; those whose memory something else has in hand, another tensor or a NumPy array that could be
-written through past torch; those whose memory is not of the usual kind (shared with other processes, NumPy's, mapped
-from a file); all of them where torch lacks what this needs; and those of a GPU, whose stream has them copied before
-what is submitted later.
+copied: small tensors; those that something else has in hand, another tensor on the same memory, or an array of NumPy's
+or JAX's that could be written through past torch; those whose memory is not of the usual kind (shared with other
+processes, NumPy's, mapped from a file); all of them where torch lacks what this needs; and those of a GPU, whose stream
+has them copied before what is submitted later.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ _lazy_clone: Final[Optional[Callable[[torch.Tensor], torch.Tensor]]] = getattr(t
 # Smaller ones are copied in less time than it takes to begin.
 _LAZY_BYTES: Final = 32 << 10
 _storage_use_count: Final[Optional[Callable[[int], int]]] = getattr(torch._C, "_storage_Use_Count", None)
+_tensor_use_count: Final[Optional[Callable[[torch.Tensor], int]]] = getattr(torch.Tensor, "_use_count", None)
+_gradient_edge: Final[Optional[Callable[[torch.Tensor], Any]]] = getattr(
+    torch.autograd.graph, "get_gradient_edge", None
+)
 
 
 class _Parameter(NamedTuple):
@@ -53,13 +57,25 @@ def overwritten(tensor: Any, kept: torch.Tensor) -> bool:
 
 
 def _copied(tensor: torch.Tensor, old: Any) -> Optional[tuple[torch.Tensor, Optional[snapshot.Later]]]:
-    """See `snapshot.register`."""
+    """See `snapshot.register`. What was computed with gradients is kept without its graph, which is of the step that
+    made it, and which nobody could copy."""
+    if not tensor.is_leaf:
+        return _detached_copied(tensor.detach(), old)
     return None if tensor.requires_grad or not _plain(tensor) else _begun(tensor, old)
 
 
 def _parameter_copied(value: _Parameter, old: Any) -> tuple[torch.Tensor, Optional[snapshot.Later]]:
     """See `snapshot.register`."""
-    tensor = value.parameter
+    return _detached_copied(value.parameter, old)
+
+
+def _shapeless_copied(tensor: torch.nn.parameter.UninitializedBuffer, old: Any) -> tuple[Any, None]:
+    """See `snapshot.register`: torch itself copies only parameters that have no shape yet."""
+    made: Any = torch.nn.parameter.UninitializedBuffer
+    return made(device=tensor.device, dtype=tensor.dtype, persistent=getattr(tensor, "persistent", True)), None
+
+
+def _detached_copied(tensor: torch.Tensor, old: Any) -> tuple[torch.Tensor, Optional[snapshot.Later]]:
     return _begun(tensor, old) if _plain(tensor) else (tensor.detach().clone(), None)
 
 
@@ -69,7 +85,7 @@ def _plain(tensor: torch.Tensor) -> bool:
 
 def _begun(tensor: torch.Tensor, old: Any) -> tuple[torch.Tensor, Optional[snapshot.Later]]:
     with torch.no_grad():
-        fits = isinstance(old, torch.Tensor) and _alike(old, tensor)
+        fits = type(old) is torch.Tensor and _alike(old, tensor)
         kept = old if fits else torch.empty_like(tensor, requires_grad=False)
         source = _frozen(tensor)
         if source is None:
@@ -86,7 +102,7 @@ def _frozen(tensor: torch.Tensor) -> Optional[torch.Tensor]:
     """A tensor that shares the memory until one of both is changed; None if it must be copied now."""
     if _lazy_clone is None or not tensor.is_cpu or tensor.numel() * tensor.element_size() < _LAZY_BYTES:
         return None
-    if _users(tensor) != _USERS_OF_ONE:
+    if not _alone(tensor):
         return None
     try:
         return _lazy_clone(tensor.detach())
@@ -94,7 +110,25 @@ def _frozen(tensor: torch.Tensor) -> Optional[torch.Tensor]:
         return None
 
 
-def _users(tensor: torch.Tensor) -> int:
+def _alone(tensor: torch.Tensor) -> bool:
+    """Whether nobody else has a tensor or its memory in hand; False if that cannot be known.
+
+    A DLPack view holds the tensor. So does what leads a gradient to a parameter, which lives as long as a graph does,
+    and which no value is written through: it is there already if holding it holds the tensor no more often.
+    """
+    if _tensor_use_count is None or _gradient_edge is None or _memory_users(tensor) != _MEMORY_USERS_OF_ONE:
+        return False
+    users = _tensor_use_count(tensor)
+    if users == _USERS_OF_ONE or not tensor.requires_grad or users != _USERS_OF_ONE + 1:
+        return users == _USERS_OF_ONE
+    with torch.enable_grad():
+        held_too = _gradient_edge(tensor)
+    alone = _tensor_use_count(tensor) == users
+    del held_too
+    return alone
+
+
+def _memory_users(tensor: torch.Tensor) -> int:
     """How many have a tensor's memory in hand, this function among them; -1 if that cannot be known."""
     return -1 if _storage_use_count is None else _storage_use_count(tensor.untyped_storage()._cdata)
 
@@ -120,9 +154,11 @@ def _from_bytes(data: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.
     return flat.reshape(shape)
 
 
-# That of a tensor which nobody else has; 0, which is never, where it cannot be known.
-_USERS_OF_ONE: Final = max(_users(torch.empty(1)), 0)
+# Those of a tensor which nobody else has; 0, which is never, where they cannot be known.
+_MEMORY_USERS_OF_ONE: Final = max(_memory_users(torch.empty(1)), 0)
+_USERS_OF_ONE: Final = 0 if _tensor_use_count is None else _tensor_use_count(torch.empty(1))
 
 snapshot.register(torch.Tensor, _copied)
 snapshot.register(_Parameter, _parameter_copied)
+snapshot.register(torch.nn.parameter.UninitializedBuffer, _shapeless_copied)
 commit_file.register(torch.Tensor, _reduced)

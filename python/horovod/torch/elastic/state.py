@@ -7,6 +7,7 @@ ranks.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from typing import Any, Callable, Generic, Optional, TypeVar
 
@@ -16,6 +17,7 @@ from horovod._core.life import context
 from horovod._core.training.elastic.snapshot import Snapshot, leaves, settle
 from horovod._core.training.elastic.state import ObjectState
 from horovod.torch.elastic.copies import held, overwritten
+from horovod.torch.elastic.lending import given_to
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
 
@@ -23,6 +25,7 @@ __all__ = [
     "ModelStateHandler",
     "OptimizerStateHandler",
     "SamplerStateHandler",
+    "SchedulerStateHandler",
     "StateHandler",
     "TorchState",
     "get_handler_registry",
@@ -30,6 +33,19 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+
+class _Handled:
+    """Stands in a commit for an object that a handler keeps: who holds it there holds the living one when restored.
+
+    Part of the format of durable commits.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Any:
+        return memo[self.name]
 
 
 class StateHandler(Generic[T]):
@@ -73,14 +89,18 @@ class _SnapshotHandler(StateHandler[T]):
 
     def __init__(self, value: T) -> None:
         super().__init__(value)
-        self._saved = Snapshot(self._state())
+        self._saved = Snapshot(self._state(), None, self._stand_ins())
 
     def save(self) -> None:
-        self._saved = Snapshot(self._state(), self._saved)
+        self._saved = Snapshot(self._state(), self._saved, self._stand_ins())
 
     def _state(self) -> Any:
         state: Any = self.value
         return state.state_dict()
+
+    def _stand_ins(self) -> dict[int, Any]:
+        """See `Snapshot`'s `instead`."""
+        return {}
 
     def _to_write(self) -> Snapshot:
         return self._saved
@@ -104,7 +124,7 @@ class ModelStateHandler(_SnapshotHandler[torch.nn.Module]):
         return taken
 
     def restore(self) -> None:
-        self.value.load_state_dict(self._saved.lent())
+        self.value.load_state_dict(given_to(self.value, self._saved.value))
 
     def sync(self) -> None:
         state = self.value.state_dict()
@@ -138,28 +158,53 @@ class OptimizerStateHandler(_SnapshotHandler[torch.optim.Optimizer]):
 
     def _wait_before_steps(self) -> None:
         """A step changes everything in place; what is not copied yet would be copied by it, into new memory."""
-        register = getattr(self.value, "register_step_pre_hook", None)
-        if self._steps_of is not self.value and register is not None:
-            self._steps_of = self.value
-            register(lambda *_: settle())
+        if self._steps_of is self.value:
+            return
+        self._steps_of = self.value
+        # One that has no hooks takes that memory: a wrapper around another optimizer, say, whose class is derived from
+        # Optimizer and never calls its __init__.
+        with contextlib.suppress(AttributeError):
+            self.value.register_step_pre_hook(lambda *_: settle())
 
 
-class SamplerStateHandler(_SnapshotHandler[ElasticSampler]):
+class _LoadedStateHandler(_SnapshotHandler[T]):
+    """What is small, and changed by `load_state_dict` alone; rank 0 has the truth."""
+
+    def restore(self) -> None:
+        value: Any = self.value
+        value.load_state_dict(copy.deepcopy(self._saved.value, self._living()))
+
+    def sync(self) -> None:
+        self.save()
+        self._saved = Snapshot.holding(broadcast_object(self._saved.value, root_rank=0, name="elastic.progress"))
+        self.restore()
+
+    def _living(self) -> dict[Any, Any]:
+        """The objects that the stand-ins stand for, by name."""
+        return {}
+
+
+class SamplerStateHandler(_LoadedStateHandler[ElasticSampler]):
     """Epoch and progress of an `ElasticSampler`; rank 0 has the truth, as it has for the model that the samples went
     into."""
 
-    def restore(self) -> None:
-        self.value.load_state_dict(self._saved.value)
 
-    def sync(self) -> None:
-        self.value.load_state_dict(broadcast_object(self.value.state_dict(), root_rank=0, name="elastic.sampler"))
-        self.save()
+class SchedulerStateHandler(_LoadedStateHandler[torch.optim.lr_scheduler.LRScheduler]):
+    """Progress of a scheduler of learning rates, and of those inside it, which go on working on its optimizer; rank 0
+    has the truth."""
+
+    def _stand_ins(self) -> dict[int, Any]:
+        return {id(optimizer): _Handled("optimizer") for optimizer in self._living().values()}
+
+    def _living(self) -> dict[Any, Any]:
+        return {"optimizer": self.value.optimizer} if hasattr(self.value, "optimizer") else {}
 
 
 _handler_registry: list[tuple[type[Any], Callable[[Any], StateHandler[Any]]]] = [
     (torch.nn.Module, ModelStateHandler),
     (torch.optim.Optimizer, OptimizerStateHandler),
     (ElasticSampler, SamplerStateHandler),
+    (torch.optim.lr_scheduler.LRScheduler, SchedulerStateHandler),
 ]
 
 
@@ -178,8 +223,9 @@ def set_handler_registry(registry: list[tuple[type[Any], Callable[[Any], StateHa
 class TorchState(ObjectState):
     """Everything that a training needs to go on after a failure or a change of hosts.
 
-    Modules, optimizers and `ElasticSampler`s (and types of the handler registry) are changed in place; all other
-    keyword arguments are picklable objects that become attributes.
+    Modules, optimizers, `ElasticSampler`s and schedulers of learning rates (and types of the handler registry) are
+    changed in place; all other keyword arguments are picklable objects that become attributes. One that holds any of
+    these goes on holding it; a tensor with a graph comes back without.
 
     Args:
         model: a module, optional.
@@ -227,6 +273,12 @@ class TorchState(ObjectState):
 
     def _keepers(self) -> list[Any]:
         return [self, *self._handlers.values()]
+
+    def _stand_ins(self) -> dict[int, Any]:
+        return {id(handler.value): _Handled(name) for name, handler in self._handlers.items()}
+
+    def _living(self) -> dict[Any, Any]:
+        return {name: handler.value for name, handler in self._handlers.items()}
 
     def _to_write(self) -> dict[str, Snapshot]:
         parts = {f"handler {name}": handler._to_write() for name, handler in self._handlers.items()}

@@ -7,8 +7,9 @@ from cases import expect_raises, run_cases
 
 import horovod.torch as hvd
 from horovod._core.errors import HostsUpdatedInterrupt
-from horovod._core.training.elastic.snapshot import Snapshot, leaves
+from horovod._core.training.elastic.snapshot import Snapshot, leaves, settle
 from horovod._core.training.elastic.state import whole_or_not
+from horovod.torch.elastic import copies
 
 F = torch.nn.functional
 
@@ -227,6 +228,50 @@ def case_a_reset_copies_nothing_twice_and_allocates_nothing():
     assert places() == before
     for name, memory in zip(("model", "optimizer"), memories):
         assert {tensor.data_ptr() for _, tensor in leaves(state._handlers[name]._saved.value)} <= memory, name
+
+
+def case_a_commit_in_the_usual_loop_is_made_in_the_background():
+    copy_now, copied = copies._copy, []
+    copies._copy = lambda *both: copied.append(both) or copy_now(*both)
+    try:
+        model, optimizer = make(hvd.rank())
+        state = hvd.elastic.TorchState(model, optimizer, step=0)
+        state.sync()
+        for step in range(3):
+            optimizer.zero_grad()
+            loss = model(inputs(step)).square().mean()
+            loss.backward()
+            optimizer.step()
+            settle()
+            copied.clear()
+            state.commit()
+            settle()
+            assert loss.grad_fn is not None and len(copied) == 2, "the weight and its momentum"
+    finally:
+        copies._copy = copy_now
+
+
+def case_objects_that_hold_what_the_state_keeps_hold_their_ranks_own():
+    model, optimizer = make(hvd.rank())
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    train_step(model, optimizer, 0)
+    for _ in range(3 - hvd.rank()):
+        scheduler.step()
+    holder = {"model": [model], "optimizer": optimizer, "rank": hvd.rank(), "loss": model.weight.sum() * 0 + hvd.rank()}
+    state = hvd.elastic.TorchState(model, optimizer, scheduler=scheduler, holder=holder)
+    state.sync()
+    for _ in range(2):
+        assert state.holder["model"][0] is model and state.holder["optimizer"] is optimizer
+        assert state.holder["rank"] == 0 and state.holder["loss"].item() == 0
+        assert state.scheduler is scheduler and scheduler.optimizer is optimizer and scheduler.last_epoch == 3
+        assert optimizer.param_groups[0]["lr"] == 0.1 / 8
+        train_step(model, optimizer, 1)
+        scheduler.step()
+        assert optimizer.param_groups[0]["lr"] == 0.1 / 16
+        state.restore()
+    state.holder["model"].append(1)
+    state.sync()
+    assert state.holder["model"] == [model, 1]
 
 
 def case_own_handler_and_replaced_model():

@@ -63,12 +63,13 @@ class Snapshot:
     Args:
         value: of any type that can be deep-copied.
         before: the owner's last snapshot, which stays as it is; the memory of the one before that is used again.
+        instead: by the identity of objects that are not to be copied, what shall stand in their places.
 
     Raises:
         whatever copying raises; from a part in the background `wait` and `value` do.
     """
 
-    def __init__(self, value: Any, before: Optional[Snapshot] = None) -> None:
+    def __init__(self, value: Any, before: Optional[Snapshot] = None, instead: Optional[dict[int, Any]] = None) -> None:
         old: dict[Path, Any] = {}
         if before is not None:
             before.wait()
@@ -80,7 +81,7 @@ class Snapshot:
         self._whole: Optional[threading.Event] = None
         self._tensors: dict[Path, Any] = {}
         self._later: list[Later] = []
-        self._value = copy.deepcopy(value, self._begun(value, old))
+        self._value = copy.deepcopy(value, {**self._begun(value, old), **(instead or {})})
         if self._later:
             _under_way.add(self)
             self._whole = threading.Event()
@@ -98,10 +99,6 @@ class Snapshot:
         """What was copied. Not to be changed."""
         self.wait()
         return self._value
-
-    def lent(self) -> Any:
-        """The same for somebody who copies its tensors, and may keep the rest: that is copied."""
-        return copy.deepcopy(self.value, {id(tensor): tensor for _, tensor in leaves(self._value)})
 
     def wait(self) -> None:
         """Waits until the copy is whole.

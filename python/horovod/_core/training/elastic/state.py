@@ -16,7 +16,7 @@ from horovod._core.errors import HostsUpdatedInterrupt, InvalidArgumentError, Un
 from horovod._core.life import membership
 from horovod._core.training.elastic.durable import DurableCommits
 from horovod._core.training.elastic.notification import HostUpdateResult, notification_manager
-from horovod._core.training.elastic.snapshot import Snapshot
+from horovod._core.training.elastic.snapshot import Snapshot, leaves
 
 __all__ = ["ObjectState", "State", "fitting", "forget_passes", "whole_or_not"]
 
@@ -177,39 +177,88 @@ class ObjectState(State):
 
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int], **kwargs: Any) -> None:
         super().__init__(bcast_object, get_rank)
-        self._names = tuple(kwargs)
         self._set_attributes(kwargs)
-        self._saved_state = Snapshot(kwargs)
+        self._kept = self._copied(kwargs)
+
+    @property
+    def _saved_state(self) -> dict[str, Any]:
+        """The attributes by name, as they were saved last: for derived classes, which may change the dictionary, keep
+        what is in it, or set another one. Its names are those that are saved. No later commit uses this one's memory.
+        """
+        self._kept.pin()
+        values: dict[str, Any] = self._kept.value
+        return values
+
+    @_saved_state.setter
+    def _saved_state(self, values: dict[str, Any]) -> None:
+        self._kept = Snapshot.holding(values)
 
     def save(self) -> None:
-        self._saved_state = Snapshot(self._attributes(), self._saved_state)
+        self._kept = self._copied(self._attributes(), self._kept)
 
     def restore(self) -> None:
         # A copy, so that what was saved can be restored again.
-        self._set_attributes(copy.deepcopy(self._saved_state.value))
+        self._set_attributes(copy.deepcopy(self._kept.value, self._living()))
 
     def sync(self) -> None:
-        if self._names:
+        if self._kept.value:
             # Classes derived from this one may have saved and restored more.
             self.save()
-            self._saved_state = Snapshot.holding(self._bcast_object(self._saved_state.value))
+            self._kept = Snapshot.holding(self._bcast_object(self._kept.value))
             self.restore()
 
     def _to_write(self) -> dict[str, Snapshot]:
-        return {"attributes": self._saved_state}
+        return {"attributes": self._kept}
 
     def _take_over(self, parts: dict[str, Any]) -> None:
-        # A script that has got a new attribute meanwhile begins it anew.
-        self._saved_state = Snapshot.holding({**self._attributes(), **parts["attributes"]})
+        # A script that has got a new attribute meanwhile begins it anew; one that has no longer is not missed.
+        kept = self._kept.value
+        self._kept = Snapshot.holding({name: parts["attributes"].get(name, kept[name]) for name in kept})
 
     def _sync_attributes(self) -> None:
         """Rank 0's attributes everywhere, saved; what derived classes keep besides is theirs. Collective."""
-        if self._names:
-            self._set_attributes(self._bcast_object(self._attributes()))
+        if not self._kept.value:
+            return
+        if self._rank() == 0:
             ObjectState.save(self)
+            self._bcast_object(self._kept.value)
+            return
+        received = self._bcast_object(None)
+        as_they_are = {id(tensor): tensor for _, tensor in leaves(received)}
+        self._set_attributes(copy.deepcopy(received, {**as_they_are, **self._living()}))
+        ObjectState.save(self)
+
+    def _copied(self, values: dict[str, Any], before: Optional[Snapshot] = None) -> Snapshot:
+        try:
+            return Snapshot(values, before, self._stand_ins())
+        except MemoryError:
+            raise
+        except Exception:
+            self._refuse_what_cannot_be_copied(values)
+            raise
+
+    def _refuse_what_cannot_be_copied(self, values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            try:
+                Snapshot(value, None, self._stand_ins())
+            except Exception as cause:
+                raise InvalidArgumentError(
+                    f"Attribute '{name}' of a {type(self).__name__} cannot be saved: a commit is a deep copy, and that "
+                    f"of this {type(value).__name__} fails with {type(cause).__name__}: {str(cause).rstrip('.')}. "
+                    "Keep in the state only what is needed of it (numbers, lists, tensors by themselves), or give its "
+                    "class a __deepcopy__."
+                ) from cause
+
+    def _stand_ins(self) -> dict[int, Any]:
+        """What stands in a copy for objects that the state keeps in another way, by their identity."""
+        return {}
+
+    def _living(self) -> dict[Any, Any]:
+        """What stands-in ask for when they are copied, to be those objects again: a memo of `copy.deepcopy`."""
+        return {}
 
     def _attributes(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self._names}
+        return {name: getattr(self, name) for name in self._kept.value}
 
     def _set_attributes(self, values: dict[str, Any]) -> None:
         for name, value in values.items():
