@@ -40,16 +40,21 @@ PyObject* RunPlaced(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
   const auto* entry = reinterpret_cast<Entry*>(turn.entry());
   Ref prototype = Ref::Share(entry->placed);
   const int64_t elements = entry->placed_elements, bytes = entry->placed_bytes;
-  if (!prototype || prototype.get() == Py_None || !turn.Aim(0, tensor)) return Turn::Declined(Py_None);
-  Ref output = Ref::Own(PyObject_CallFunctionObjArgs(lane.terms.empty_like.get(), prototype.get(), nullptr));
-  if (!output) return nullptr;
+  if (!turn.Aim(0, tensor)) return Turn::Declined(Py_None);
   hvd_op& op = turn.op();
-  op.output = lane.reader.AddressIf(output.get(), {op.dtype, 0, nullptr, elements});
-  if (op.output == nullptr) return Turn::Declined(Py_None);
-  op.output_bytes = bytes;
+  const bool placed = prototype && prototype.get() != Py_None;  // else into the core's memory
+  Ref output = Ref::Share(Py_None);
+  op.output = nullptr;
+  if (placed) {
+    output = Ref::Own(PyObject_CallFunctionObjArgs(lane.terms.empty_like.get(), prototype.get(), nullptr));
+    if (!output) return nullptr;
+    op.output = lane.reader.AddressIf(output.get(), {op.dtype, 0, nullptr, elements});
+    if (op.output == nullptr) return Turn::Declined(Py_None);
+    op.output_bytes = bytes;
+  }
   const hvd_status status = turn.Run();
   op.output_bytes = 0;
-  if (status == HVD_OK && turn.handle() == 0) return output.Release();
+  if (placed && status == HVD_OK && turn.handle() == 0) return output.Release();
   Ref keep = Ref::Own(PyTuple_Pack(2, tensor, output.get()));
   if (!keep) return nullptr;
   PyObject* other = PyObject_CallMethod(turn.entry(), "take_other", "iOOO", static_cast<int>(status), tensor,

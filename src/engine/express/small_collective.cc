@@ -13,6 +13,9 @@ namespace {
 // 2 ranks on 2 cores that share an L3, from Python: 4 KB 4 us (5 the long way), 8 KB 6.4 (5.8), 64 KB 13.6 (7.9).
 constexpr size_t kMostForAll = 4 << 10;
 
+// Less is brought along in one piece sooner than left out.
+constexpr size_t kLeastLeftOut = 4 << 10;
+
 int64_t Number(const std::byte* place, int i) {
   int64_t number;
   std::memcpy(&number, place + static_cast<size_t>(i) * sizeof number, sizeof number);
@@ -61,7 +64,17 @@ void SmallCollective::Bring(std::byte* place) const {
   }
   if (type_ == OpType::kBroadcast && me_ != op_.root_rank) return;
   const size_t bytes = BroughtBytes(place);
-  collective::kernels::Copy(place + DataOffset(numbers(), bytes), op_.input, bytes);
+  std::byte* data = place + DataOffset(numbers(), bytes);
+  const auto* input = static_cast<const std::byte*>(op_.input);
+  // What this rank sends to itself, [own, behind), nobody else reads.
+  size_t own = bytes, behind = bytes;
+  if (type_ == OpType::kAlltoall) {
+    own = BytesBefore(place, me_);
+    behind = BytesBefore(place, me_ + 1);
+    if (behind - own < kLeastLeftOut) own = behind = bytes;
+  }
+  collective::kernels::Copy(data, input, own);
+  collective::kernels::Copy(data + behind, input + behind, bytes - behind);
 }
 
 size_t SmallCollective::brought_bytes() const {
@@ -88,8 +101,17 @@ size_t SmallCollective::BroughtBytes(const std::byte* place) const {
   return rows * row_bytes_;
 }
 
-const std::byte* SmallCollective::DataAt(const std::byte* place) const {
-  return place + DataOffset(numbers(), BroughtBytes(place));
+// What lies in front of the part for a member.
+size_t SmallCollective::BytesBefore(const std::byte* place, int member) const {
+  size_t rows = 0;
+  for (int i = 0; i < member; ++i) rows += static_cast<size_t>(Number(place, i));
+  return rows * row_bytes_;
+}
+
+// A rank's own is better read where it comes from: what it has brought is on its way to the others.
+const std::byte* SmallCollective::DataOf(Places places, int member) const {
+  if (member == me_) return static_cast<const std::byte*>(op_.input);
+  return places[member] + DataOffset(numbers(), BroughtBytes(places[member]));
 }
 
 Status SmallCollective::Take(Places places, collective::Tensor* result) const {
@@ -106,9 +128,7 @@ Status SmallCollective::Take(Places places, collective::Tensor* result) const {
       return Status();
     }
     case OpType::kBroadcast:
-      // The root's own may differ from its output, and is in its cache.
-      collective::kernels::Copy(output, me_ == op_.root_rank ? op_.input : DataAt(places[op_.root_rank]),
-                                rows_ * row_bytes_);
+      collective::kernels::Copy(output, DataOf(places, op_.root_rank), rows_ * row_bytes_);
       return Status();
     case OpType::kAllgather:
     case OpType::kAlltoall:
@@ -123,7 +143,7 @@ Status SmallCollective::Take(Places places, collective::Tensor* result) const {
 // [first, first + bytes) of the sources, combined.
 void SmallCollective::Combine(Places places, size_t first, size_t bytes, std::byte* out) const {
   collective::shm::PointerList<const void*> srcs(n_);
-  for (int m = 0; m < n_; ++m) srcs[m] = DataAt(places[m]) + first;
+  for (int m = 0; m < n_; ++m) srcs[m] = DataOf(places, m) + first;
   collective::kernels::Factors factors{op_.prescale, op_.postscale};
   auto op = static_cast<ReduceOp>(op_.reduce_op);
   if (op == ReduceOp::kAverage) {
@@ -146,11 +166,8 @@ Status SmallCollective::Concatenate(Places places, collective::Tensor* result) c
   result->shape[0] = rows;
   std::byte* out = result->output;
   for (int m = 0; m < n_; ++m) {
-    const std::byte* place = places[m];
-    size_t before = 0;
-    for (int i = 0; i < mine; ++i) before += static_cast<size_t>(Number(place, i));
     const size_t bytes = static_cast<size_t>(result->received_rows[m]) * row_bytes_;
-    collective::kernels::Copy(out, DataAt(place) + before * row_bytes_, bytes);
+    collective::kernels::Copy(out, DataOf(places, m) + BytesBefore(places[m], mine), bytes);
     out += bytes;
   }
   return Status();

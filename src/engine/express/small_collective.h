@@ -39,7 +39,8 @@ class SmallCollective {
   int numbers() const { return type_ == OpType::kAllgather ? 1 : type_ == OpType::kAlltoall ? n_ : 0; }
   int64_t OwnNumber(int i) const;
   size_t BroughtBytes(const std::byte* place) const;
-  const std::byte* DataAt(const std::byte* place) const;
+  size_t BytesBefore(const std::byte* place, int member) const;
+  const std::byte* DataOf(Places places, int member) const;
   void Combine(Places places, size_t first, size_t bytes, std::byte* out) const;
   Status Concatenate(Places places, collective::Tensor* result) const;
 

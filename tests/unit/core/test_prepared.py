@@ -158,9 +158,7 @@ def test_unnamed_operations_are_prepared_too() -> None:
 
 
 Kind = Callable[[Collectives, Any], Any]
-
-
-@pytest.mark.parametrize(
+with_results = pytest.mark.parametrize(
     ("kind", "rows"),
     [
         (lambda ops, tensor: ops.allgather(tensor, name="x"), 8),
@@ -168,6 +166,9 @@ Kind = Callable[[Collectives, Any], Any]
         (lambda ops, tensor: ops.reducescatter(tensor, name="x", op=Sum), 2),
     ],
 )
+
+
+@with_results
 def test_results_of_a_known_size_go_into_memory_of_their_own(kind: Kind, rows: int) -> None:
     def body(rank: int) -> Any:
         made: list[Any] = []
@@ -184,6 +185,50 @@ def test_results_of_a_known_size_go_into_memory_of_their_own(kind: Kind, rows: i
         return [result is one for result, one in zip(kept[1:], made)]
 
     assert run_ranks(2, body) == [[True, True]] * 2
+
+
+@with_results
+def test_large_results_lie_in_the_memory_of_the_core(kind: Kind, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepared_calls, "_MOST_PLACED_BYTES", 1)
+    long_ways: list[Any] = []
+    submit = prepared_calls.PreparedCalls.submit_allocated
+    monkeypatch.setattr(
+        prepared_calls.PreparedCalls,
+        "submit_allocated",
+        lambda self, *arguments: long_ways.append(arguments) or submit(self, *arguments),
+    )
+
+    def body(rank: int) -> Any:
+        ops = Collectives(adapter)
+        kept = [kind(ops, ones(4) * (rank + 1)) for _ in range(3)]
+        assert [len(result) for result in kept] == [rows] * 3
+        return [result.tolist() for result in kept]
+
+    for results in run_ranks(2, body):
+        assert results == [results[0]] * 3
+    assert len(long_ways) == 2  # the first of each rank
+
+
+def test_a_signal_while_a_large_result_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepared_calls, "_MOST_PLACED_BYTES", 1)
+
+    def body(rank: int) -> Any:
+        ops, engine = Collectives(adapter), session.require().engine
+        ops.allgather(ones(), name="x")
+        take, release, released = engine.take_result, engine.release, []
+
+        def interrupted(handle: int, index: int) -> Any:
+            raise KeyboardInterrupt
+
+        engine.take_result = interrupted  # type: ignore[method-assign]
+        engine.release = lambda handle: released.append(handle) or release(handle)  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            ops.allgather(ones(), name="x")
+        engine.take_result = take  # type: ignore[method-assign]
+        assert len(released) == 1  # nothing is left in the engine
+        return ops.allgather(ones(), name="x").tolist()
+
+    assert run_ranks(2, body) == [[1] * 6] * 2
 
 
 def test_a_result_of_another_size_than_foreseen() -> None:

@@ -333,7 +333,6 @@ def test_a_result_of_the_same_form(numpy_lane: Parts) -> None:
 def test_a_result_of_a_foreseen_size(numpy_lane: Parts) -> None:
     numpy_lane.table["key"] = call = Call()
     array = np.zeros(3, np.float32)
-    assert numpy_lane.lane.run_placed("key", array) is None and not call.runs  # nothing is foreseen
     call.placed, call.placed_elements, call.placed_bytes = np.zeros(6, np.float32), 6, 24
     result = numpy_lane.lane.run_placed("key", array)
     assert result.shape == (6,) and call.runs == [(array.ctypes.data, result.ctypes.data, 24)]
@@ -347,11 +346,18 @@ def test_a_result_whose_prototype_is_of_another_kind(numpy_lane: Parts) -> None:
         (np.zeros(6, np.float32), 5),
         (np.zeros((2, 3), np.float32, order="F"), 6),
         (np.zeros(0, np.float32), 0),
-        (None, 6),
     ):
         call.placed, call.placed_elements, call.placed_bytes = prototype, elements, 24
         assert numpy_lane.lane.run_placed("key", np.zeros(3, np.float32)) is None
     assert not call.runs and not call.busy
+
+
+def test_a_result_for_which_no_memory_is_given(numpy_lane: Parts) -> None:
+    numpy_lane.table["key"] = call = Call()
+    array = np.zeros(3, np.float32)
+    assert numpy_lane.lane.run_placed("key", array) == "the engine's"
+    assert call.runs == [(array.ctypes.data, None, 0)]
+    assert call.said == [("take other", OK, array, None, "me")] and not call.busy
 
 
 def test_a_result_of_another_size(numpy_lane: Parts) -> None:

@@ -135,10 +135,11 @@ class Prepared(LaneEntry):
         return handles.finish(pending)
 
     def take_other(self, status: int, tensor: Any, output: Any, adapter: Adapter) -> Any:
-        """After a `run_once` into memory of a foreseen size that did not simply succeed: the result, wherever it is.
+        """After a `run_once` that has left a result to be taken, or did not simply succeed: the result, wherever it is.
 
         Args:
-            tensor, output: what was given to the engine; `first.output` is the output's address.
+            tensor, output: what was given to the engine; `first.output` is the output's address. None: no memory was
+                given.
 
         Raises:
             HorovodError: the operation failed.
@@ -147,12 +148,24 @@ class Prepared(LaneEntry):
 
         def finisher(owner: session.Session, handle: int) -> Any:
             block = owner.engine.take_result(handle, 0)
-            if block.address == address:
+            if output is not None and block.address == address:
                 return output
             self.placed = None  # it is not that predictable
             return adapter.wrap(block, tensor)
 
-        return self.go_on(status, (tensor, output), finisher)
+        if status != OK:
+            return self.go_on(status, (tensor, output), finisher)
+        # Nothing to wait for. As little as possible is run here: a large result has just driven Python's own code and
+        # data out of the caches, and each line of them is fetched again.
+        engine, handle = self.session.engine, self.handle
+        try:
+            result = finisher(self.session, handle.value)
+            engine.release(handle.value)
+            handle.value = 0
+        except BaseException:  # also a signal handler's
+            self.rescue((tensor, output))
+            raise
+        return result
 
     def rescue(self, keep: Any) -> None:
         """After an exception in the middle of a call: if the engine has the operation, its tensors stay alive until it

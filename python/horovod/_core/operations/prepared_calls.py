@@ -104,19 +104,20 @@ class PreparedCalls:
         return output
 
     def run_placed(self, key: Hashable, tensor: Any) -> Any:
-        """Runs an operation whose result is small, and probably as long as the last one: the result."""
+        """Runs an operation whose result is not of the tensor's form: the result. A small one, probably as long as the
+        last one, lies in memory of the framework's."""
         ready = self._take_aimed(key, tensor)
         if ready is None:
             return None
-        if ready.placed is None:
-            self._table[key] = ready
-            return None
         adapter, first = self._adapter, ready.first
-        output = adapter.empty_like(ready.placed)
-        first.output, first.output_bytes = adapter.address(output), ready.placed_bytes
+        output = None if ready.placed is None else adapter.empty_like(ready.placed)
+        if output is None:
+            first.output = None  # the core's memory
+        else:
+            first.output, first.output_bytes = adapter.address(output), ready.placed_bytes
         status = ready.run_once((tensor, output))
         first.output_bytes = 0
-        if status != OK or ready.handle.value:
+        if output is None or status != OK or ready.handle.value:
             output = ready.take_other(status, tensor, output, adapter)
         self._table[key] = ready
         return output
