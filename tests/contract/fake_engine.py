@@ -14,7 +14,7 @@ import json
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 import numpy as np
 from fake_arithmetic import array_at, execute, mismatch
@@ -413,10 +413,8 @@ class FakeEngine:
 
     def take_result(self, handle: int, index: int) -> ResultBlock:
         array = np.ascontiguousarray(self._tickets[handle].results.pop(index))
-        keep: dict[int, Any] = {1: array}
-        free: Callable[[int], None] = lambda owner: keep.pop(owner, None)  # noqa: E731
         number = next(n for n in range(len(dtypes.NAMES)) if dtypes.NAMES[n] == array.dtype.name)
-        return ResultBlock(array.ctypes.data, 1, array.nbytes, number, array.shape, free)
+        return ResultBlock(array.ctypes.data, array.nbytes, number, array.shape, array)
 
     def received_splits(self, handle: int, index: int, n: int) -> list[int]:
         received = self._tickets[handle].received[index]

@@ -20,9 +20,20 @@ from horovod._native.tuning import Tuning
 
 ErrorT = TypeVar("ErrorT", bound=Exception)
 ResultT = TypeVar("ResultT")
-ResultMaker = Callable[[int, int, int, int, "tuple[int, ...]", Callable[[int], None]], ResultT]
+ResultMaker = Callable[[int, int, int, "tuple[int, ...]", object], ResultT]
 
 _MAX_SETS = 1 << 16
+
+
+class _Taken(abi.HvdResult):
+    """A result of the core's, which is given back when this dies. It is here before the core fills it in, so that
+    nothing is lost when a signal handler raises in between."""
+
+    free: Callable[[int], None]  # a derived class has the library's
+
+    def __del__(self) -> None:
+        if self.owner:
+            self.free(self.owner)
 
 
 class Engine(HotPath, Generic[ErrorT, ResultT]):
@@ -35,12 +46,13 @@ class Engine(HotPath, Generic[ErrorT, ResultT]):
         Args:
             library: from `horovod._native.library.load`.
             make_error: the exception for (status, message).
-            make_result: called with (address, owner, bytes, dtype, shape, free) for a tensor that the core
-                allocated; it must call free(owner) once.
+            make_result: called with (address, bytes, dtype, shape, keep) for a tensor that the core allocated; its
+                memory is given back when `keep` dies.
         """
         super().__init__(library)
         self._make_error = make_error
         self._make_result = make_result
+        self._taken: type[_Taken] = type("_Taken", (_Taken,), {"free": staticmethod(library.hvd_result_free)})
         self._log_function: Optional[Any] = None
         self.dumps = Dumps(library, self._check)
         self.tuning = Tuning(library, self._check)
@@ -99,12 +111,10 @@ class Engine(HotPath, Generic[ErrorT, ResultT]):
 
     def take_result(self, handle: int, index: int) -> ResultT:
         """hvd_take_result: what `make_result` makes of it."""
-        result = abi.HvdResult()
+        result = self._taken()
         self._check(self._library.hvd_take_result(handle, index, ctypes.byref(result)))
         shape = tuple(result.shape[: result.ndim])
-        return self._make_result(
-            result.data or 0, result.owner or 0, result.bytes, result.dtype, shape, self._library.hvd_result_free
-        )
+        return self._make_result(result.data or 0, result.bytes, result.dtype, shape, result)
 
     def received_splits(self, handle: int, index: int, n: int) -> list[int]:
         """hvd_received_splits: rows received from each of the n members."""

@@ -17,7 +17,7 @@ import torch
 
 from horovod._core.errors import HorovodError
 from horovod._core.life import session
-from horovod._core.tensors.adapter import ResultBlock
+from horovod._core.tensors.adapter import Lent, ResultBlock
 from horovod.torch.adapter import adapter
 from horovod.torch.layout import dense_view
 
@@ -171,4 +171,4 @@ def _allocate(owner: session.Session, like: torch.Tensor) -> ResultBlock:
             engine.shared_free(address)
 
     address = engine.shared_alloc(like.nbytes)
-    return ResultBlock(address, address, like.nbytes, adapter.dtype(like), tuple(like.shape), free)
+    return ResultBlock(address, like.nbytes, adapter.dtype(like), tuple(like.shape), Lent(address, free))

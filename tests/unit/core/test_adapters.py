@@ -11,7 +11,7 @@ import pytest
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.tensors import byte_adapter, dtypes
-from horovod._core.tensors.adapter import NO_MATCH, Adapter, ResultBlock, describe
+from horovod._core.tensors.adapter import NO_MATCH, Adapter, Lent, ResultBlock, describe
 from horovod._core.tensors.compression import Compressor, kind_of
 from horovod.numpy.adapter import adapter
 from horovod.numpy.compression import Compression
@@ -20,7 +20,7 @@ from horovod.numpy.compression import Compression
 def block_of(array: Any, freed: list[int]) -> ResultBlock:
     number = adapter.dtype(array)
     address = array.ctypes.data if array.size else 0
-    return ResultBlock(address, 77, array.nbytes, number, array.shape, freed.append)
+    return ResultBlock(address, array.nbytes, number, array.shape, Lent(77, freed.append))
 
 
 @pytest.mark.parametrize("number", range(len(dtypes.NAMES)))

@@ -178,6 +178,17 @@ def test_a_result_is_freed_once_with_its_block(engine: Engine[Any, Any]) -> None
         engine.take_result(1, 1)
 
 
+def test_a_result_is_freed_when_a_signal_handler_raises_before_its_block_is_there(fake: ctypes.CDLL) -> None:
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    engine: Engine[Any, Any] = Engine(fake, error_from_status, interrupted)
+    before = engine.result_value(3)
+    with pytest.raises(KeyboardInterrupt):
+        engine.take_result(1, 0)
+    assert engine.result_value(3) == before + 1
+
+
 def test_connections_that_come_later(engine: Engine[Any, Any], fake: ctypes.CDLL) -> None:
     engine.connected(3, 8, "")
     assert engine.describe() == "3 8 "

@@ -7,7 +7,7 @@ import torch
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.tensors import dtypes
-from horovod._core.tensors.adapter import NO_MATCH, Adapter, ResultBlock
+from horovod._core.tensors.adapter import NO_MATCH, Adapter, Lent, ResultBlock
 from horovod.torch.adapter import adapter
 from horovod.torch.layout import dense_view
 
@@ -56,7 +56,7 @@ def test_hot_path_refuses_stand_ins_of_tracers() -> None:
 def test_result_lives_as_long_as_a_view_of_it() -> None:
     freed: list[int] = []
     memory = torch.arange(6, dtype=torch.float32)
-    block = ResultBlock(memory.data_ptr(), 7, 24, dtypes.FLOAT32, (3, 2), freed.append)
+    block = ResultBlock(memory.data_ptr(), 24, dtypes.FLOAT32, (3, 2), Lent(7, freed.append))
     row = adapter.wrap(block, memory)[1]
     del block
     assert row.tolist() == [2.0, 3.0] and not freed

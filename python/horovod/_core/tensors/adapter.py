@@ -17,8 +17,28 @@ from horovod._core.tensors import dtypes
 NO_MATCH = -1
 
 
+class Lent:
+    """Memory that is given back when this dies.
+
+    Args:
+        owner: what `free` is called with.
+    """
+
+    __slots__ = ("_free", "_owner")
+
+    def __init__(self, owner: int, free: Callable[[int], None]) -> None:
+        self._owner = owner
+        self._free = free
+
+    def __del__(self) -> None:
+        self._free(self._owner)
+
+
 class ResultBlock:
     """Memory that the core allocated for a result; given back when the last object that refers to it dies.
+
+    Args:
+        keep: gives the memory back when it dies.
 
     Attributes:
         address: where the elements are; 0 when there are none.
@@ -27,22 +47,14 @@ class ResultBlock:
         shape: extents, row-major.
     """
 
-    __slots__ = ("_free", "_owner", "address", "dtype", "nbytes", "shape")
+    __slots__ = ("_keep", "address", "dtype", "nbytes", "shape")
 
-    def __init__(
-        self, address: int, owner: int, nbytes: int, dtype: int, shape: tuple[int, ...], free: Callable[[int], None]
-    ) -> None:
+    def __init__(self, address: int, nbytes: int, dtype: int, shape: tuple[int, ...], keep: object) -> None:
         self.address = address
         self.nbytes = nbytes
         self.dtype = dtype
         self.shape = shape
-        self._owner = owner
-        self._free = free
-
-    def __del__(self) -> None:
-        owner, self._owner = self._owner, 0
-        if owner:
-            self._free(owner)
+        self._keep = keep
 
     def buffer(self) -> ctypes.Array[ctypes.c_ubyte]:
         """The bytes as an object with the buffer protocol, which keeps this block alive (no copy)."""
