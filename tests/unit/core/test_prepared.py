@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Callable
 
 import numpy as np
 import pytest
+from fake_engine import FakeEngine
 from fake_ranks import run_ranks
 
 from horovod._core.errors import InvalidArgumentError
-from horovod._core.life import session
+from horovod._core.life import handles, session, waiting
 from horovod._core.operations import prepared_calls
 from horovod._core.operations.collectives import Collectives
+from horovod._core.operations.prepared import Prepared
 from horovod._core.operations.reduce_ops import Max, Sum
 from horovod.numpy.adapter import NumpyAdapter, adapter
 
@@ -209,26 +212,56 @@ def test_large_results_lie_in_the_memory_of_the_core(kind: Kind, rows: int, monk
     assert len(long_ways) == 2  # the first of each rank
 
 
-def test_a_signal_while_a_large_result_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def interrupted(*_: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("at", ["take_result", "take_other"])
+def test_a_signal_while_a_large_result_is_taken(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prepared_calls, "_MOST_PLACED_BYTES", 1)
 
     def body(rank: int) -> Any:
         ops, engine = Collectives(adapter), session.require().engine
         ops.allgather(ones(), name="x")
-        take, release, released = engine.take_result, engine.release, []
-
-        def interrupted(handle: int, index: int) -> Any:
-            raise KeyboardInterrupt
-
-        engine.take_result = interrupted  # type: ignore[method-assign]
+        release, released = engine.release, []
         engine.release = lambda handle: released.append(handle) or release(handle)  # type: ignore[method-assign]
+        both.wait()
+        monkeypatch.setattr(subject, at, interrupted)  # of both ranks
         with pytest.raises(KeyboardInterrupt):
             ops.allgather(ones(), name="x")
-        engine.take_result = take  # type: ignore[method-assign]
         assert len(released) == 1  # nothing is left in the engine
+        both.wait()
+        monkeypatch.setattr(subject, at, plain)
         return ops.allgather(ones(), name="x").tolist()
 
+    subject: Any = FakeEngine if at == "take_result" else Prepared
+    plain, both = getattr(subject, at), threading.Barrier(2, timeout=60)
     assert run_ranks(2, body) == [[1] * 6] * 2
+
+
+def test_a_signal_before_an_operation_under_way_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "SLICE_S", 0.01)
+    go_on = Prepared.go_on
+    told = threading.Event()
+
+    def body(rank: int) -> Any:
+        ops, array = Collectives(adapter), ones()
+        ops.allreduce_(array, name="x", op=Sum)
+        if rank == 1:
+            assert told.wait(60)
+            return ops.allreduce_(array, name="x", op=Sum).tolist()
+        monkeypatch.setattr(Prepared, "go_on", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ops.allreduce_(array, name="x", op=Sum)
+        monkeypatch.setattr(Prepared, "go_on", go_on)
+        (abandoned,) = handles._abandoned
+        assert abandoned.keep is array  # the engine still uses it
+        told.set()
+        while handles._abandoned:
+            handles.forget_finished()
+        return array.tolist()
+
+    assert run_ranks(2, body) == [[4] * 3] * 2
 
 
 def test_a_result_of_another_size_than_foreseen() -> None:

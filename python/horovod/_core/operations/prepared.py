@@ -106,21 +106,22 @@ class Prepared(LaneEntry):
         Raises:
             HorovodError: the operation failed.
         """
-        status = self.run_once(keep)
-        if status != OK:
-            self.go_on(status, keep)
-
-    def run_once(self, keep: Any) -> int:
-        """Submits and waits for a slice of time: a raw status. `handle` is not 0 if there is something to wait for, or
-        to take."""
         try:
-            return self.run(self.address, self.n, waiting.SLICE_S, self.handle_address)
-        except BaseException:
+            status = self.run_once()
+            if status != OK:
+                self.go_on(status, keep)
+        except BaseException:  # a signal handler's: before the handle was taken
             self.rescue(keep)
             raise
 
+    def run_once(self) -> int:
+        """Submits and waits for a slice of time: a raw status. `handle` is not 0 if there is something to wait for, or
+        to take. Whatever is raised from here on until that is done, the caller must `rescue` the tensors."""
+        return self.run(self.address, self.n, waiting.SLICE_S, self.handle_address)
+
     def go_on(self, status: int, keep: Any, finisher: Optional[handles.Finisher] = None) -> Any:
-        """After a `run_once` that did not simply succeed: waits on, and takes what there is to take.
+        """After a `run_once` that did not simply succeed: waits on, and takes what there is to take. If it raises, the
+        caller must `rescue`.
 
         Returns:
             What the finisher makes of it.
@@ -136,6 +137,7 @@ class Prepared(LaneEntry):
 
     def take_other(self, status: int, tensor: Any, output: Any, adapter: Adapter) -> Any:
         """After a `run_once` that has left a result to be taken, or did not simply succeed: the result, wherever it is.
+        If it raises, the caller must `rescue`.
 
         Args:
             tensor, output: what was given to the engine; `first.output` is the output's address. None: no memory was
@@ -157,14 +159,10 @@ class Prepared(LaneEntry):
             return self.go_on(status, (tensor, output), finisher)
         # Nothing to wait for. As little as possible is run here: a large result has just driven Python's own code and
         # data out of the caches, and each line of them is fetched again.
-        engine, handle = self.session.engine, self.handle
-        try:
-            result = finisher(self.session, handle.value)
-            engine.release(handle.value)
-            handle.value = 0
-        except BaseException:  # also a signal handler's
-            self.rescue((tensor, output))
-            raise
+        handle = self.handle
+        result = finisher(self.session, handle.value)
+        self.session.engine.release(handle.value)
+        handle.value = 0
         return result
 
     def rescue(self, keep: Any) -> None:

@@ -115,10 +115,15 @@ class PreparedCalls:
             first.output = None  # the core's memory
         else:
             first.output, first.output_bytes = adapter.address(output), ready.placed_bytes
-        status = ready.run_once((tensor, output))
-        first.output_bytes = 0
-        if output is None or status != OK or ready.handle.value:
-            output = ready.take_other(status, tensor, output, adapter)
+        given = output
+        try:
+            status = ready.run_once()
+            first.output_bytes = 0
+            if given is None or status != OK or ready.handle.value:
+                output = ready.take_other(status, tensor, given, adapter)
+        except BaseException:  # a signal handler's, for one
+            ready.rescue((tensor, given))
+            raise
         self._table[key] = ready
         return output
 
