@@ -65,7 +65,7 @@ if TYPE_CHECKING or missing:
         handle: int
 
         def __del__(self) -> None:
-            if self.handle:
+            if getattr(self, "handle", 0):  # a signal handler may raise before it is set
                 self.dropped()
 
         def dropped(self) -> None:
