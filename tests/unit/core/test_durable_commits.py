@@ -9,13 +9,13 @@ import os
 import pickle
 import stat
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
 
 import pytest
+from durable_folder import commits, files, named, write
 
 from horovod._core.commits import places as commit_places
 from horovod._core.commits.places import Folder
@@ -39,23 +39,6 @@ class Own:
 @pytest.fixture(autouse=True)
 def first_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable, "_trainings", itertools.count())
-
-
-def commits(folder: Path, key: Optional[bytes] = None, keep: int = 2, training: int = 0) -> DurableCommits:
-    return DurableCommits(Folder(str(folder)), key, training, 0, keep)
-
-
-def write(to: DurableCommits, value: Any, epoch: int = 0) -> None:
-    to.write({"attributes": Snapshot(value)}, epoch)
-    to.close()
-
-
-def named(count: int, run: int = 1, epoch: int = 0) -> str:
-    return f"commit-0-{run:06d}-{epoch:06d}-{count:09d}.hvd"
-
-
-def files(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir())
 
 
 def state(**values: Any) -> ObjectState:
@@ -123,124 +106,6 @@ def test_no_file_that_was_cut_or_changed_is_taken(
         assert made.newest() == {"attributes": ["older"]}, what
         assert len(unpickled) == 1, what
         assert f"{newest.name} is passed over" in caplog.text, what
-
-
-def test_a_file_that_was_not_finished_is_told_and_removed_later(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    made = commits(tmp_path)
-    write(made, 1)
-    (tmp_path / f".{named(2)}.4711.part").write_bytes(files(tmp_path)[0].read_bytes()[:100])
-    assert made.newest() == {"attributes": 1}
-    assert f"{named(2)}.4711.part is passed over: it was never finished" in caplog.text
-    write(made, 2)
-    assert [path.name for path in files(tmp_path)] == [named(1), named(2, 2)]
-
-
-def test_a_part_of_a_writer_with_the_same_pid_is_in_nobodys_way(tmp_path: Path) -> None:
-    made = commits(tmp_path)
-    write(made, 1)
-    (tmp_path / f".{named(1, 2)}.{os.getpid()}.part").write_bytes(b"half")  # the next run was killed in its first write
-    again = commits(tmp_path)
-    again.newest()
-    write(again, 2)
-    assert again.newest() == {"attributes": 2} and [path.name for path in files(tmp_path)] == [named(1), named(1, 3)]
-
-
-class Slow:
-    """A value that is written when the test says so."""
-
-    def __init__(self, now: threading.Event) -> None:
-        self._now = now
-
-    def __deepcopy__(self, memo: Any) -> Slow:
-        return self
-
-    def __reduce__(self) -> Any:
-        assert self._now.wait(30)
-        return str, ("of the dismissed rank",)
-
-
-@pytest.mark.parametrize("keep", [1, 2, 3])
-@pytest.mark.parametrize("done", [0, 1, 2])
-def test_what_a_dismissed_rank_0_writes_last_is_older_than_what_the_new_one_writes(
-    tmp_path: Path, keep: int, done: int
-) -> None:
-    """`done`: so many commits of the new rank 0 are whole before that of the old one."""
-    dismissed, new = commits(tmp_path, keep=keep), commits(tmp_path, keep=keep)
-    dismissed.newest()
-    new.run = dismissed.run  # as `share_run` has it
-    write(dismissed, "first")
-    now = threading.Event()
-    dismissed.write({"attributes": Snapshot(Slow(now))}, 0)
-    for number in range(done):
-        write(new, number, epoch=1)
-    now.set()
-    dismissed.close()
-    for number in range(done, 3):
-        write(new, number, epoch=1)
-        assert commits(tmp_path).newest() == {"attributes": number}
-    assert commits(tmp_path).newest() == {"attributes": 2}
-    assert not [path for path in files(tmp_path) if path.name.endswith(".part")]
-
-
-def test_two_that_write_at_once_leave_one_anothers_parts_alone(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    dismissed, new = commits(tmp_path), commits(tmp_path)
-    dismissed.run = new.run = 1
-    early, late = threading.Event(), threading.Event()
-    new.write({"attributes": Snapshot(["the new one's", Slow(late)])}, 1)
-    dismissed.write({"attributes": Snapshot(Slow(early))}, 0)
-    early.set()
-    dismissed.close()
-    late.set()
-    new.close()
-    assert commits(tmp_path).newest() == {"attributes": ["the new one's", "of the dismissed rank"]}
-    assert "cannot be written" not in caplog.text
-
-
-def test_a_commit_that_is_overtaken_while_it_is_written_is_no_mistake(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    caplog.set_level(logging.INFO)
-    dismissed, new = commits(tmp_path), commits(tmp_path)
-    dismissed.run = new.run = 1
-    real = os.rename
-
-    def rename(aside: str, name: str) -> None:
-        if "-000000-" in name:  # between its last byte and its name
-            write(new, "new", epoch=1)
-        real(aside, name)
-
-    monkeypatch.setattr(os, "rename", rename)
-    write(dismissed, "old")
-    assert [path.name for path in files(tmp_path)] == [named(1, epoch=1)]
-    assert "cannot be written" not in caplog.text and "another rank 0 has written a newer one" in caplog.text
-
-
-def test_a_rank_0_of_the_run_before_is_older_whatever_its_epoch(tmp_path: Path) -> None:
-    before = commits(tmp_path)
-    before.newest()
-    write(before, "read by the next run", epoch=7)
-    run = commits(tmp_path)
-    assert run.newest() == {"attributes": "read by the next run"}
-    write(run, "of this run")
-    write(before, "of a rank that was thought dead", epoch=8)
-    assert commits(tmp_path).newest() == {"attributes": "of this run"}
-
-
-def test_all_ranks_count_the_run_as_rank_0_does(tmp_path: Path) -> None:
-    write(commits(tmp_path), {"step": 3})
-    told: list[Any] = []
-    first = ObjectState(lambda value: told.append(value) or value, lambda: 0, step=0)
-    second = ObjectState(lambda value: told[-1], lambda: 1, step=0)
-    for each in (first, second):
-        each.begin_durable(commits(tmp_path))
-        each.take_durable()
-        each.share_run()
-    assert first._durable is not None and second._durable is not None
-    assert first._durable.run == second._durable.run == 2
 
 
 def test_a_folder_that_others_can_write_to_is_refused_before_there_is_a_commit(tmp_path: Path) -> None:

@@ -141,10 +141,12 @@ class DurableCommits:
                 self.run = _next_run([order for found in self._found() for order in found.values()])
             order = self.run, epoch, count
             own = "commit-{}-{:06d}-{:06d}-{:09d}.hvd".format(self._training, *order)
+            # Large ones of runs that ended in their first write would fill the place before one is whole.
+            self._remove_parts((self.run, 0, 0))
             try:
                 self._place.write(own, commit_file.written(values, self._key))
             finally:
-                self._remove_parts(order)
+                self._remove_parts((self.run, epoch + 1, 0))
             self._remove_old()
         except Exception as error:  # a place behind a URL raises what it likes
             if isinstance(error, FileNotFoundError) and self._is_superseded(order):
@@ -156,11 +158,12 @@ class DurableCommits:
             for snapshot in content.values():
                 snapshot.pin(-1)
 
-    def _remove_parts(self, own: _Order) -> None:
-        """The part files of writers that were killed or have failed: of earlier epochs and this one. A rank 0 of a
-        later epoch may be writing already, while this process ends."""
+    def _remove_parts(self, before: _Order) -> None:
+        """The part files of writers that were killed or have failed. Of this run before an own file is whole: none, for
+        a rank 0 that was dismissed may still finish what is the newest then; and of later epochs never, for a rank 0 of
+        these may be writing already, while this process ends."""
         for name, order in self._found()[1].items():
-            if order[:2] <= own[:2]:
+            if order < before:
                 self._place.remove(name)
 
     def _remove_old(self) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
 import queue
 from collections.abc import Iterator, Sequence
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Final, Optional
 
 from horovod._core.errors import HostsUpdatedInterrupt, InvalidArgumentError, UnsupportedError
 from horovod._core.life import membership
@@ -19,6 +20,8 @@ from horovod._core.training.elastic.notification import HostUpdateResult, notifi
 from horovod._core.training.elastic.snapshot import Snapshot, leaves
 
 __all__ = ["ObjectState", "State", "fitting", "forget_passes", "whole_or_not"]
+
+_log: Final = logging.getLogger("horovod")
 
 
 class State:
@@ -96,10 +99,23 @@ class State:
             ) from error
 
     def share_run(self) -> None:
-        """All ranks count this run of the job as rank 0 does: what another one writes later is newer. Collective where
-        commits are written, which is so on all ranks or on none."""
-        if self._durable is not None:
-            self._durable.run = self._bcast_object(self._durable.run)
+        """All ranks count this run of the job as rank 0 does: what another one writes later is newer. Collective, also
+        where no commits are written: a rank cannot know by itself whether others write them."""
+        run = self._bcast_object(None if self._durable is None else self._durable.run)
+        if self._durable is None and run is not None:
+            _log.warning(
+                "HOROVOD_ELASTIC_COMMIT_DIR is set on rank 0 and not on rank %d: once this one is rank 0, no commits "
+                "are written any more. Give it to all ranks.",
+                self._rank(),
+            )
+        elif self._durable is not None:
+            if run is None:
+                _log.warning(
+                    "HOROVOD_ELASTIC_COMMIT_DIR is set on rank %d and not on rank 0, which alone reads commits and "
+                    "writes them. Give it to all ranks.",
+                    self._rank(),
+                )
+            self._durable.run = run
 
     def check_host_updates(self) -> None:
         """Raises on all ranks together if hosts have changed; rank 0's view counts. Collective.
