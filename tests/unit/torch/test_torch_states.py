@@ -92,6 +92,40 @@ def test_what_a_module_keeps_of_a_restore_is_its_own(kind: Any) -> None:
     assert all((value == 3).all() for value in [*module.parameters(), *module.buffers(), module.table])
 
 
+class Cloning(torch.nn.Linear):
+    """Gives copies of its tensors as its state."""
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return {name: value.detach().clone() for name, value in super().state_dict(*args, **kwargs).items()}
+
+
+def cloning_by_a_hook() -> Any:
+    module = torch.nn.Linear(2, 2)
+    module._register_state_dict_hook(
+        lambda module, state, *_: state.update({name: value.clone() for name, value in state.items()})
+    )
+    return module
+
+
+@pytest.mark.parametrize("make", [lambda: Cloning(2, 2), cloning_by_a_hook])
+def test_a_module_that_gives_copies_of_its_tensors_gets_those_of_rank_0(
+    monkeypatch: pytest.MonkeyPatch, make: Any
+) -> None:
+    def of_rank_0(state: Any, root_rank: int) -> None:
+        for value in state.values():
+            value.fill_(5)
+
+    monkeypatch.setattr(elastic_state, "broadcast_parameters", of_rank_0)
+    module = make()
+    handler = ModelStateHandler(module)
+    handler.sync()
+    assert all((value == 5).all() for value in module.parameters())
+    with torch.no_grad():
+        module.weight.fill_(9)
+    handler.restore()
+    assert all((value == 5).all() for value in module.parameters())
+
+
 def test_a_plain_model_is_restored_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
     module.append(module[0])

@@ -16,6 +16,7 @@ import torch
 from horovod._core.life import context
 from horovod._core.training.elastic.snapshot import Snapshot, leaves, settle
 from horovod._core.training.elastic.state import ObjectState
+from horovod.torch.distributed_methods import DistributedMethods
 from horovod.torch.elastic.copies import held, overwritten
 from horovod.torch.elastic.lending import given_to
 from horovod.torch.elastic.sampler import ElasticSampler
@@ -129,9 +130,15 @@ class ModelStateHandler(_SnapshotHandler[torch.nn.Module]):
     def sync(self) -> None:
         state = self.value.state_dict()
         broadcast_parameters(state, root_rank=0)
-        if not all(isinstance(value, torch.Tensor) for value in state.values()):
-            self.value.load_state_dict(state)  # what is no tensor was replaced in the dictionary only
+        # What is no tensor was replaced in the dictionary only; and a module, or a hook, may give copies of tensors.
+        if not all(isinstance(value, torch.Tensor) for value in state.values()) or not self._has(state):
+            self.value.load_state_dict(state)
         self.save()
+
+    def _has(self, tensors: dict[str, torch.Tensor]) -> bool:
+        """All of these are the module's own memory."""
+        own = {each.data_ptr() for each in (*self.value.parameters(), *self.value.buffers())}
+        return all(each.data_ptr() in own for each in tensors.values())
 
 
 class OptimizerStateHandler(_SnapshotHandler[torch.optim.Optimizer]):
@@ -275,10 +282,15 @@ class TorchState(ObjectState):
         return [self, *self._handlers.values()]
 
     def _stand_ins(self) -> dict[int, Any]:
-        return {id(handler.value): _Handled(name) for name, handler in self._handlers.items()}
+        return {id(value): _Handled(name) for name, value in self._living().items()}
 
     def _living(self) -> dict[Any, Any]:
-        return {name: handler.value for name, handler in self._handlers.items()}
+        values: dict[Any, Any] = {name: handler.value for name, handler in self._handlers.items()}
+        # What was made before the optimizer was wrapped, a schedule of the program's own say, works on the plain one.
+        plain = {
+            f"plain {name}": value._wrapped for name, value in values.items() if isinstance(value, DistributedMethods)
+        }
+        return {**values, **plain}
 
     def _to_write(self) -> dict[str, Snapshot]:
         parts = {f"handler {name}": handler._to_write() for name, handler in self._handlers.items()}

@@ -252,16 +252,20 @@ def case_a_commit_in_the_usual_loop_is_made_in_the_background():
 
 
 def case_objects_that_hold_what_the_state_keeps_hold_their_ranks_own():
-    model, optimizer = make(hvd.rank())
+    model, _ = make(hvd.rank())
+    plain = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = hvd.DistributedOptimizer(plain, model.named_parameters())
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
     train_step(model, optimizer, 0)
     for _ in range(3 - hvd.rank()):
         scheduler.step()
     holder = {"model": [model], "optimizer": optimizer, "rank": hvd.rank(), "loss": model.weight.sum() * 0 + hvd.rank()}
+    holder["plain"] = plain
     state = hvd.elastic.TorchState(model, optimizer, scheduler=scheduler, holder=holder)
     state.sync()
     for _ in range(2):
         assert state.holder["model"][0] is model and state.holder["optimizer"] is optimizer
+        assert state.holder["plain"] is plain
         assert state.holder["rank"] == 0 and state.holder["loss"].item() == 0
         assert state.scheduler is scheduler and scheduler.optimizer is optimizer and scheduler.last_epoch == 3
         assert optimizer.param_groups[0]["lr"] == 0.1 / 8
