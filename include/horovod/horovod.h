@@ -8,8 +8,8 @@
  *   - Functions are safe to call from any thread, unless a comment says otherwise.
  *   - "Collective": every member of the process set must make the matching call.
  *
- * Nothing in this file names Python, a deep-learning framework, CUDA or a socket address; and nothing of MPI but where
- * its library is.
+ * Nothing in this file names Python, a deep-learning framework or a socket address; and nothing of MPI, CUDA or NCCL
+ * but where their libraries are.
  */
 #ifndef HOROVOD_HOROVOD_H_
 #define HOROVOD_HOROVOD_H_
@@ -24,7 +24,7 @@ extern "C" {
 #define HVD_API __attribute__((visibility("default")))
 
 /* Increased with every incompatible change of this file; the Python side refuses a library whose number differs. */
-#define HVD_ABI_VERSION 1
+#define HVD_ABI_VERSION 2
 
 /* ---- status codes */
 
@@ -101,8 +101,10 @@ typedef struct hvd_op {
   const int64_t* shape;  /* ndim extents */
   const int32_t* splits; /* alltoall only: rows for each member; NULL = equal parts */
   int32_t n_splits;
-  int32_t reserved;
+  int32_t place;        /* where input and output lie: 0 = the host's memory, n = CUDA device n - 1, see hvd_use_gpu */
   int64_t output_bytes; /* allgather, alltoall, reducescatter with an output */
+  void* stream; /* on a device: the CUstream whose work until now makes the input; what is put on it later may run
+                   before the operation does */
 } hvd_op;
 
 typedef int64_t hvd_handle; /* > 0; one per submission, also of a group; never given out twice in a process */
@@ -211,6 +213,22 @@ typedef struct hvd_mpi {
  * function, or has been left by ranks of an earlier job in the middle of an operation. */
 HVD_API hvd_status hvd_use_mpi(const hvd_mpi* mpi);
 
+/* The GPU of this rank, and the libraries that are to be opened for it. */
+typedef struct hvd_gpu {
+  uint32_t struct_bytes;    /* sizeof(hvd_gpu), checked */
+  int32_t device;           /* as CUDA counts in this process, from 0 */
+  const char* cuda_library; /* the driver's: its path or name */
+  const char* nccl_library; /* its path, or NULL: why_not_nccl says why there is none */
+  const char* why_not_nccl; /* not NULL or "": NCCL is not used, for this reason */
+  int32_t max_ctas;         /* of an NCCL communicator; 0 = NCCL chooses */
+  int32_t reserved;
+} hvd_gpu;
+
+/* From now on this rank can submit tensors that lie on that device. Not collective; the members of a process set agree
+ * with the first such operation how they move them: NCCL where all of them can, else the host's way, through pinned
+ * memory. Once for each hvd_init. HVD_BACKEND_UNAVAILABLE: the driver cannot be opened, or has no such device. */
+HVD_API hvd_status hvd_use_gpu(const hvd_gpu* gpu);
+
 /* Why the ranks of this process's jobs cannot end MPI together, so that MPI_Finalize would wait for ever; "": they can.
  * Any thread, also after hvd_shutdown. Valid until the next call of the same thread. */
 HVD_API const char* hvd_mpi_left(void);
@@ -317,9 +335,9 @@ HVD_API hvd_status hvd_finish(hvd_handle handle, double timeout_s);
  * status that is not HVD_OK. */
 HVD_API hvd_status hvd_finish_all(const hvd_handle* handles, int32_t n, double timeout_s);
 
-/* Submit with HVD_SUBMIT_WILL_WAIT, wait, and release unless there is something to take. When it returns
- * HVD_IN_PROGRESS, *out is a handle to go on waiting for. When it returns HVD_OK, *out is 0 if all results are where
- * the caller wanted them, else a handle for hvd_take_result. On a failure *out is 0. */
+/* Submit with HVD_SUBMIT_WILL_WAIT, wait, and release unless there is something to take, or to order by (hvd_order).
+ * When it returns HVD_IN_PROGRESS, *out is a handle to go on waiting for. When it returns HVD_OK, *out is 0 if all
+ * results are where the caller wanted them, else a handle for hvd_take_result or hvd_order. On a failure *out is 0. */
 HVD_API hvd_status hvd_run(const hvd_op* ops, int32_t n, double timeout_s, hvd_handle* out);
 
 /* Calls fn(user, status, message) once, when the handle is done, on an engine thread that holds no lock (or at once, on
@@ -344,6 +362,16 @@ HVD_API void hvd_result_free(void* owner);
 /* Rows received from each member (alltoall): n must be the size of the set. hvd_run keeps no handle to ask when the
  * result lies in the caller's output. HVD_UNSUPPORTED: a number above 2^31 - 1; the rows can still be taken. */
 HVD_API hvd_status hvd_received_splits(hvd_handle handle, int32_t index, int32_t* splits, int32_t n);
+
+/* What is put on `stream` from now on begins when the device is through with the operations of this done handle: an
+ * operation on a device is done when it is on its way. The host does not wait. No part of a failed operation is under
+ * way. */
+HVD_API hvd_status hvd_order(hvd_handle handle, void* stream);
+
+/* Copies the result `index` of a done allgather, alltoall or reducescatter that the core has allocated on the device to
+ * `to`, of exactly `bytes` on the same device, on `stream`, and gives it back. The host does not wait.
+ * HVD_INVALID_ARGUMENT: another number of bytes, or it was taken already. */
+HVD_API hvd_status hvd_copy_result(hvd_handle handle, int32_t index, void* to, int64_t bytes, void* stream);
 
 /* A number that the operation yields: join: the last rank to join; process_set_add: the id. */
 HVD_API hvd_status hvd_result_value(hvd_handle handle, int64_t* value);

@@ -250,6 +250,13 @@ hvd_status hvd_use_mpi(const hvd_mpi* mpi) {
   });
 }
 
+hvd_status hvd_use_gpu(const hvd_gpu* gpu) {
+  return WithEngine([&](Engine&) {
+    (void)gpu;
+    return Status(Code::kBackendUnavailable, "not yet.");
+  });
+}
+
 const char* hvd_mpi_left(void) {
   static thread_local std::string why;
   why = hvd::backend::mpi::Job::AnyOutOfUse();
@@ -391,6 +398,20 @@ hvd_status hvd_take_result(hvd_handle handle, int32_t index, hvd_result* out) {
     out->ndim = static_cast<int32_t>(t->shape.size());
     std::copy(t->shape.begin(), t->shape.end(), out->shape);
     return Status();
+  });
+}
+
+hvd_status hvd_order(hvd_handle handle, void* stream) {
+  return WithHandle(handle, [&](Engine&, Completion& completion) {
+    (void)stream;
+    return StateOf(completion);
+  });
+}
+
+hvd_status hvd_copy_result(hvd_handle handle, int32_t index, void* to, int64_t bytes, void* stream) {
+  return WithHandle(handle, [&](Engine&, Completion& completion) {
+    (void)index, (void)to, (void)bytes, (void)stream;
+    return StateOf(completion);
   });
 }
 

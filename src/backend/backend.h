@@ -3,10 +3,13 @@
 #pragma once
 
 #include <atomic>
+#include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "backend/devices.h"
 #include "base/task.h"
 #include "collective/batch.h"
 
@@ -14,6 +17,12 @@ namespace hvd::backend {
 
 using collective::Batch;
 using collective::Group;
+
+// Batches of one track run one at a time, in the order of the log; no track waits for another.
+enum class Track {
+  kHost,    // the stages and channels of this rank
+  kDevice,  // queues of work that devices do by themselves
+};
 
 class Backend {
  public:
@@ -27,11 +36,27 @@ class Backend {
   virtual int version() const { return 0; }
   // Empty: can run this batch. Otherwise the reason.
   virtual std::string Unsupported(const Group& group, const Batch& batch) const = 0;
-  // Runs it: reads the inputs, fills the outputs or results. `group` and `batch` outlive the task. A failure leaves the
-  // engine unusable.
+  virtual Track track() const { return Track::kHost; }
+  // Runs it: reads the inputs, fills the outputs or results. `group` and `batch` outlive the task. What lies on a
+  // device need not be there when the task has ended, but when Tensor::ready says so. A failure leaves the engine
+  // unusable.
   virtual Task Execute(const Group& group, Batch& batch) = 0;
+  // What devices still do for batches, also for those whose task has ended: fails when one has not got on for so long.
+  virtual Status CheckDevices(double now, double timeout_s) { return (void)now, (void)timeout_s, Status(); }
+  // When that must be asked again at the latest; infinity: no device works.
+  virtual double next_check(double timeout_s) const { return (void)timeout_s, std::numeric_limits<double>::infinity(); }
+  // For good: returns when no device stores into a tensor any more.
+  virtual void Abort() {}
   // What the timeline calls the work: "GLOO_ALLREDUCE" and the like.
   virtual std::string ActivityName(const Group& group, const Batch& batch) const = 0;
+};
+
+// How the members of a group agree, before their first batch on devices, how they are going to move it.
+class Introducer {
+ public:
+  virtual ~Introducer() = default;
+  // Over the host's ways, as a batch of number `seq`. Sets group.device_way, alike on all members.
+  virtual Task Introduce(Group& group, uint64_t seq) = 0;
 };
 
 // "ALLREDUCE", "BCAST" and the like, for ActivityName.
@@ -44,12 +69,19 @@ class Registry {
   // Fails with kBackendUnavailable and one reason per backend.
   Result<Backend*> Choose(const Group& group, const Batch& batch) const;
   const std::vector<std::unique_ptr<Backend>>& all() const { return backends_; }
+  Introducer* introducer() const { return introducer_.get(); }
+  void SetIntroducer(std::unique_ptr<Introducer> introducer) { introducer_ = std::move(introducer); }
+  // Null: this rank has used no device yet. Any thread; set once.
+  Devices* devices() const { return devices_.load(std::memory_order_acquire); }
+  void SetDevices(Devices* devices) { devices_.store(devices, std::memory_order_release); }
   // Small operations, too, are to be batches that a backend runs, and go no shorter way. Any thread.
   bool batches_only() const { return batches_only_.load(std::memory_order_relaxed); }
   void SetBatchesOnly() { batches_only_.store(true, std::memory_order_relaxed); }
 
  private:
   std::vector<std::unique_ptr<Backend>> backends_;
+  std::unique_ptr<Introducer> introducer_;
+  std::atomic<Devices*> devices_{nullptr};
   std::atomic<bool> batches_only_{false};
 };
 

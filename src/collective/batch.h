@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "base/device.h"
 #include "base/dtype.h"
 #include "base/status.h"
 
@@ -15,13 +17,28 @@ class Channel;
 class LocalView;
 }  // namespace hvd::transport
 
+namespace hvd::backend {
+struct DeviceWay;
+}
+
 namespace hvd::collective {
 
 class StoreChooser;
 
+// Who takes memory back that is not the host's own.
+class BlockOwner {
+ public:
+  virtual ~BlockOwner() = default;
+  // Any thread.
+  virtual void TakeBack(std::byte* data, size_t bytes) = 0;
+};
+
 // A block of results that the core allocates (allgather, alltoall, reducescatter). 64-byte aligned.
 struct Block {
   explicit Block(size_t bytes);
+  // Memory of a device, say.
+  Block(std::byte* given, size_t size, std::shared_ptr<BlockOwner> from)
+      : data(given), bytes(size), owner(std::move(from)) {}
   ~Block();
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
@@ -29,6 +46,7 @@ struct Block {
   static void FreeKept();
   std::byte* data = nullptr;
   size_t bytes = 0;
+  std::shared_ptr<BlockOwner> owner;  // null: the host's memory
 };
 
 struct Tensor {
@@ -39,9 +57,12 @@ struct Tensor {
   size_t elems = 0;             // product of shape
   size_t row_elems = 1;         // product of shape[1:]
   std::vector<int64_t> splits;  // alltoall: rows for each member (always filled in by the engine)
+  Place place = kOnHost;        // of input and output
+  std::shared_ptr<DeviceEvent> made;  // on a device: when the input is there and the output may be stored into
   // set by the collective:
   std::unique_ptr<Block> result;
   std::vector<int64_t> received_rows;  // allgather, alltoall: rows from each member, in member order
+  std::shared_ptr<DeviceEvent> ready;  // on a device: when the result is there and the input is no longer read
 
   // Has `output` point to memory for a result of so many bytes: the caller's, if it is for exactly as many, or a block.
   Status PlaceResult(size_t bytes);
@@ -53,6 +74,7 @@ struct Batch {
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;  // never kAverage: the engine turns it into kSum and a factor
   double prescale = 1.0, postscale = 1.0;
+  bool on_device = false;       // the members' tensors lie on their devices (a joined rank's may not)
   int root = 0;                 // member index; broadcast
   std::vector<Tensor> tensors;  // same number and order on every member; same total for allreduce
   int waiting_for = -1;         // global rank that a collective over channels waits for now, or -1; for reports
@@ -72,6 +94,8 @@ struct Group {
   // -1 decide by topology, 0 off, 1 on; the engine sets them between two batches.
   int hierarchical = -1;            // what is reduced: allreduce, reducescatter
   int hierarchical_allgather = -1;  // what is only moved: allgather, broadcast, alltoall
+  // How they move what lies on their devices (backend/introduction.h); null: they have not agreed yet.
+  std::shared_ptr<const backend::DeviceWay> device_way;
   // Staging of the collectives over channels (two segments); one batch runs at a time.
   mutable std::vector<std::byte> scratch;
 

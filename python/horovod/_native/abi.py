@@ -22,7 +22,7 @@ from ctypes import (
 )
 from typing import Any, Final
 
-ABI_VERSION: Final = 1
+ABI_VERSION: Final = 2
 SUBMIT_WILL_WAIT: Final = 1
 SUBMIT_AT_ONCE: Final = 2
 
@@ -97,8 +97,9 @@ class HvdOp(ctypes.Structure):
         ("shape", POINTER(c_int64)),
         ("splits", POINTER(c_int32)),
         ("n_splits", c_int32),
-        ("reserved", c_int32),
+        ("place", c_int32),
         ("output_bytes", c_int64),
+        ("stream", c_void_p),
     ]
 
 
@@ -197,6 +198,20 @@ class HvdMpi(ctypes.Structure):
     ]
 
 
+class HvdGpu(ctypes.Structure):
+    """hvd_gpu: the GPU of this rank, and the libraries to open for it."""
+
+    _fields_ = [
+        ("struct_bytes", c_uint32),
+        ("device", c_int32),
+        ("cuda_library", c_char_p),
+        ("nccl_library", c_char_p),
+        ("why_not_nccl", c_char_p),
+        ("max_ctas", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
 class HvdSteps(ctypes.Structure):
     """hvd_steps: how many training steps have ended, and what they have moved."""
 
@@ -227,6 +242,7 @@ STRUCTURES: Final[dict[str, type[ctypes.Structure]]] = {
     "hvd_topology": HvdTopology,
     "hvd_parameters": HvdParameters,
     "hvd_mpi": HvdMpi,
+    "hvd_gpu": HvdGpu,
     "hvd_steps": HvdSteps,
     "hvd_result": HvdResult,
 }
@@ -246,6 +262,7 @@ FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "hvd_tree": (c_int32, (POINTER(c_int32), c_int32, POINTER(c_int32))),
     "hvd_use_mpi": (c_int32, (POINTER(HvdMpi),)),
     "hvd_mpi_left": (c_char_p, ()),
+    "hvd_use_gpu": (c_int32, (POINTER(HvdGpu),)),
     "hvd_last_words": (c_int32, (c_char_p,)),
     "hvd_shutdown": (c_int32, (c_double,)),
     "hvd_abort": (c_int32, (c_int32, c_char_p)),
@@ -269,6 +286,8 @@ FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "hvd_take_result": (c_int32, (c_int64, c_int32, POINTER(HvdResult))),
     "hvd_result_free": (None, (c_void_p,)),
     "hvd_received_splits": (c_int32, (c_int64, c_int32, POINTER(c_int32), c_int32)),
+    "hvd_order": (c_int32, (c_int64, c_void_p)),
+    "hvd_copy_result": (c_int32, (c_int64, c_int32, c_void_p, c_int64, c_void_p)),
     "hvd_result_value": (c_int32, (c_int64, POINTER(c_int64))),
     "hvd_release": (c_int32, (c_int64,)),
     "hvd_process_set_add": (c_int32, (POINTER(c_int32), c_int32, POINTER(c_int64))),
