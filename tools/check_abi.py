@@ -45,6 +45,7 @@ TYPES: dict[str, tuple[Any, ...]] = {
     "hvd_topology*": (ctypes.POINTER(abi.HvdTopology),),
     "hvd_parameters*": (ctypes.POINTER(abi.HvdParameters),),
     "hvd_mpi*": (ctypes.POINTER(abi.HvdMpi),),
+    "hvd_gpu*": (ctypes.POINTER(abi.HvdGpu),),
     "hvd_steps*": (ctypes.POINTER(abi.HvdSteps),),
     "hvd_result*": (ctypes.POINTER(abi.HvdResult),),
     "hvd_done_fn": (abi.DoneFunction,),

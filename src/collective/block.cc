@@ -101,7 +101,10 @@ Block::Block(size_t size) : bytes(size) {
 
 Block::~Block() {
   if (data == nullptr) return;
-  if (owner != nullptr) return owner->TakeBack(data, bytes);
+  if (owner != nullptr) {
+    owner->TakeBack(data, bytes);
+    return;
+  }
   const size_t rounded = RoundedUp(bytes, AlignmentOf(bytes));
   if (!IsLarge(bytes) || !TheShelf().Put(data, rounded)) Release(data, rounded);
 }
