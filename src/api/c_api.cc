@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "engine/dump_call.h"
 #include "engine/engine.h"
+#include "engine/outcomes.h"
 #include "negotiation/tree.h"
 
 namespace {
@@ -24,6 +25,7 @@ using hvd::Status;
 using hvd::api::Guard;
 using hvd::engine::Completion;
 using hvd::engine::Engine;
+using hvd::engine::StateOf;
 
 // Leaked on purpose: a thread may still call in while static destructors run.
 struct Library {
@@ -91,11 +93,6 @@ hvd_status WithHandle(hvd_handle handle, F fn) {
   });
 }
 
-Status StateOf(const Completion& completion) {
-  if (!completion.done()) return Status(Code::kInProgress, "not done yet.");
-  return completion.status();
-}
-
 template <class F>
 Status HandleFor(Engine& engine, hvd_handle* out, F submit) {
   // The place comes first: once submitted, the tensors are in use, and there must be a handle to wait for.
@@ -128,23 +125,6 @@ Status CopyInts(const std::vector<int>& from, int32_t* to, int32_t* n) {
                   "room for " + std::to_string(room) + " entries, " + std::to_string(*n) + " needed.");
   std::copy(from.begin(), from.end(), to);
   return Status();
-}
-
-Status OutcomeOf(Completion& completion, int32_t index, hvd::engine::Outcome** out) {
-  HVD_TRY(StateOf(completion));
-  auto& results = completion.results;
-  if (index < 0 || index >= static_cast<int32_t>(results.size())) {
-    return Status(Code::kInvalidArgument, "result " + std::to_string(index) + " of a submission with " +
-                                              std::to_string(results.size()) + " tensors.");
-  }
-  *out = &results[index];
-  return Status();
-}
-
-// Of the core's memory, to be taken by the caller.
-bool HasResult(const Completion& completion) {
-  return std::any_of(completion.results.begin(), completion.results.end(),
-                     [](const hvd::engine::Outcome& outcome) { return outcome.tensor.result != nullptr; });
 }
 
 }  // namespace
@@ -365,7 +345,7 @@ hvd_status hvd_run(const hvd_op* ops, int32_t n, double timeout_s, hvd_handle* o
     HVD_TRY(engine.Run(ops, n, timeout_s, &completion));
     if (!completion) return Status();
     const bool done = completion->done();
-    if (done && (!completion->status().ok() || !HasResult(*completion))) return completion->status();
+    if (done && (!completion->status().ok() || !hvd::engine::MustBeKept(*completion))) return completion->status();
     *out = engine.handles().Add(completion);
     if (done) return Status();
     return Status(Code::kInProgress, "not done yet.");  // also when it has become so meanwhile: *out must be released
@@ -382,36 +362,17 @@ hvd_status hvd_on_done(hvd_handle handle, hvd_done_fn fn, void* user) {
 }
 
 hvd_status hvd_take_result(hvd_handle handle, int32_t index, hvd_result* out) {
-  return WithHandle(handle, [&](Engine&, Completion& completion) {
-    hvd::engine::Outcome* outcome = nullptr;
-    HVD_TRY(OutcomeOf(completion, index, &outcome));
-    hvd::collective::Tensor* t = &outcome->tensor;
-    const bool in_output = !t->result && t->room > 0 && t->output != nullptr;
-    if (!t->result && !in_output)
-      return Status(Code::kInvalidArgument, "this operation has no result of its own, or it was taken already.");
-    hvd::collective::Block* block = t->result.release();
-    out->data = t->output;
-    out->owner = block;
-    out->bytes = static_cast<int64_t>(in_output ? t->room : block->bytes);
-    t->room = 0;
-    out->dtype = static_cast<int32_t>(outcome->dtype);
-    out->ndim = static_cast<int32_t>(t->shape.size());
-    std::copy(t->shape.begin(), t->shape.end(), out->shape);
-    return Status();
-  });
+  return WithHandle(handle,
+                    [&](Engine&, Completion& completion) { return hvd::engine::TakeResult(completion, index, out); });
 }
 
 hvd_status hvd_order(hvd_handle handle, void* stream) {
-  return WithHandle(handle, [&](Engine&, Completion& completion) {
-    (void)stream;
-    return StateOf(completion);
-  });
+  return WithHandle(handle, [&](Engine&, Completion& completion) { return hvd::engine::Order(completion, stream); });
 }
 
 hvd_status hvd_copy_result(hvd_handle handle, int32_t index, void* to, int64_t bytes, void* stream) {
-  return WithHandle(handle, [&](Engine&, Completion& completion) {
-    (void)index, (void)to, (void)bytes, (void)stream;
-    return StateOf(completion);
+  return WithHandle(handle, [&](Engine& engine, Completion& completion) {
+    return hvd::engine::CopyResult(completion, index, engine.backends().devices(), to, bytes, stream);
   });
 }
 
@@ -420,7 +381,7 @@ void hvd_result_free(void* owner) { delete static_cast<hvd::collective::Block*>(
 hvd_status hvd_received_splits(hvd_handle handle, int32_t index, int32_t* splits, int32_t n) {
   return WithHandle(handle, [&](Engine&, Completion& completion) {
     hvd::engine::Outcome* outcome = nullptr;
-    HVD_TRY(OutcomeOf(completion, index, &outcome));
+    HVD_TRY(hvd::engine::OutcomeOf(completion, index, &outcome));
     const std::vector<int64_t>& rows = outcome->tensor.received_rows;
     if (n != static_cast<int32_t>(rows.size())) {
       return Status(Code::kInvalidArgument,

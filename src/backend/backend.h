@@ -74,6 +74,10 @@ class Registry {
   // Null: this rank has used no device yet. Any thread; set once.
   Devices* devices() const { return devices_.load(std::memory_order_acquire); }
   void SetDevices(Devices* devices) { devices_.store(devices, std::memory_order_release); }
+  // Of all backends, as there. Without devices nothing is asked.
+  Status CheckDevices(double now, double timeout_s) const;
+  double next_check(double timeout_s) const;
+  void Abort() noexcept;
   // Small operations, too, are to be batches that a backend runs, and go no shorter way. Any thread.
   bool batches_only() const { return batches_only_.load(std::memory_order_relaxed); }
   void SetBatchesOnly() { batches_only_.store(true, std::memory_order_relaxed); }

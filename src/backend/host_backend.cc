@@ -115,7 +115,9 @@ Task OverChannels(const Group& group, Batch& batch) {
 
 }  // namespace
 
-std::string HostBackend::Unsupported(const Group&, const Batch&) const { return ""; }
+std::string HostBackend::Unsupported(const Group&, const Batch& batch) const {
+  return batch.on_device ? "its tensors lie on a GPU" : "";
+}
 
 Task HostBackend::Execute(const Group& group, Batch& batch) {
   const Way way = Choose(group, batch);

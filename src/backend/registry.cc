@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "backend/backend.h"
 
 namespace hvd::backend {
@@ -19,6 +21,23 @@ Result<Backend*> Registry::Choose(const Group& group, const Batch& batch) const 
     reasons += std::string(" ") + backend->name() + ": " + why;
   }
   return Status(Code::kBackendUnavailable, std::string("No backend can run ") + NameOf(batch.type) + "." + reasons);
+}
+
+Status Registry::CheckDevices(double now, double timeout_s) const {
+  if (devices() == nullptr) return Status();
+  for (const auto& backend : backends_) HVD_TRY(backend->CheckDevices(now, timeout_s));
+  return Status();
+}
+
+double Registry::next_check(double timeout_s) const {
+  double at = std::numeric_limits<double>::infinity();
+  if (devices() == nullptr) return at;
+  for (const auto& backend : backends_) at = std::min(at, backend->next_check(timeout_s));
+  return at;
+}
+
+void Registry::Abort() noexcept {
+  for (const auto& backend : backends_) backend->Abort();
 }
 
 }  // namespace hvd::backend

@@ -12,7 +12,7 @@ namespace hvd::engine {
 namespace {
 
 Status Unsupported(const hvd_op& op, const std::string& what) {
-  return Status(Code::kUnsupported, InvalidOperation(op, what).message());
+  return InvalidOperation(op, Status(Code::kUnsupported, what));
 }
 
 Status CheckShape(const hvd_op& op) {
@@ -90,6 +90,10 @@ Status InvalidOperation(const hvd_op& op, const std::string& what) {
                 negotiation::Subject(static_cast<OpType>(op.type), std::string(name), 0) + ": " + what);
 }
 
+Status InvalidOperation(const hvd_op& op, const Status& why) {
+  return Status(why.code(), InvalidOperation(op, why.message()).message());
+}
+
 Status CheckName(const hvd_op& op) {
   if (op.name == nullptr || strnlen(op.name, kMostNameBytes + 1) <= kMostNameBytes) return Status();
   return InvalidOperation(op,
@@ -107,6 +111,17 @@ Status CheckOperation(const hvd_op& op, const collective::Group& group) {
                                     std::to_string(op.process_set) + ".");
   }
   return Status();
+}
+
+Status CheckPlace(const hvd_op& op, const backend::Devices* devices) {
+  if (op.type == HVD_BARRIER) return InvalidOperation(op, "it has no tensor, so place must be 0.");
+  if (devices == nullptr)
+    return InvalidOperation(op, "no GPU is in use on this rank: hvd_use_gpu was not called, or has failed.");
+  if (op.place == devices->place()) return Status();
+  if (op.place < 0) return InvalidOperation(op, "unknown place " + std::to_string(op.place) + ".");
+  return InvalidOperation(op, "its tensor lies on CUDA device " + std::to_string(op.place - 1) +
+                                  ", but this rank uses CUDA device " + std::to_string(devices->place() - 1) +
+                                  ", and one only. Move the tensor there.");
 }
 
 }  // namespace hvd::engine

@@ -72,13 +72,13 @@ Engine::Engine(const hvd_config& c, Ways ways)
       executor_({&backends_, &timeline_, &connections_->transports(), &tuning_},
                 {[this](BatchRun& run, const Status& status) { orders_.Finish(run, status); },
                  [this](const Status& why) { verdict_.GaveUp(why); }}),
-      verdict_({&submissions_, &executor_, &node_, connections_.get(), watch_.get(), &arrivals_}),
+      verdict_({&submissions_, &backends_, &executor_, &node_, connections_.get(), watch_.get(), &arrivals_}),
       feed_({&submissions_, &sets_, &timeline_, &node_, connections_.get(), &verdict_, &stamp_}),
       orders_({c.rank, &submissions_, &sets_, &timeline_, &executor_, watch_.get(), &arrivals_, &verdict_, &counters_,
                &tuning_, &stamp_}),
-      progress_(
-          {&feed_, &orders_, &node_, &executor_, connections_.get(), watch_.get(), &verdict_, &arrivals_, &stamp_},
-          c.collective_timeout_s),
+      progress_({&feed_, &orders_, &node_, &executor_, &backends_, connections_.get(), watch_.get(), &verdict_,
+                 &arrivals_, &stamp_},
+                c.collective_timeout_s),
       spread_(connections_->neighbours() ? std::make_unique<Spread>(connections_->neighbours()) : nullptr),
       express_(MakeExpress(c, *connections_)),
       driver_({&role_, waker_.get(), watch_.get(), connections_.get(), &arrivals_, &progress_}),
@@ -119,9 +119,11 @@ Status Engine::Run(const hvd_op* ops, int n, double timeout_s, std::shared_ptr<C
   return Status();
 }
 
-void Engine::Abort(const Status& why, bool tell_others) {
+void Engine::Abort(const Status& why, bool tell_others) { Stop({why, tell_others}); }
+
+void Engine::Stop(submission::Abort how) {
   std::shared_ptr<Completion> obeyed;
-  if (!intake_.Abort(why, tell_others, &obeyed).ok()) return;        // everything has failed already
+  if (!intake_.Abort(std::move(how), &obeyed).ok()) return;          // everything has failed already
   while (!Wait(*obeyed, std::numeric_limits<double>::infinity())) {  // a signal came
   }
 }
@@ -161,8 +163,9 @@ void Engine::Shutdown(double timeout_s) {
   if (!verdict_.failed() && intake_.Goodbye(last_words_).ok()) {
     while (!goodbye.done() && !verdict_.failed() && NowS() < deadline) Wait(goodbye, std::min(0.1, deadline - NowS()));
   }
-  Abort(Status(Code::kShutdown, "the engine of rank " + std::to_string(topology_.rank) + " has shut down."),
-        /*tell_others=*/!goodbye.done());
+  const bool in_order = goodbye.done();
+  Stop({Status(Code::kShutdown, "the engine of rank " + std::to_string(topology_.rank) + " has shut down."),
+        /*tell_others=*/!in_order, in_order});
   background_.Stop();
   // Who has last words itself waits for nobody, so two never wait for one another.
   if (last_words_.empty()) watch_->AwaitCulprits(std::min(kCulpritS, timeout_s));

@@ -78,6 +78,8 @@ class Engine {
   void Poll() { driver_.Poll(); }
 
   const hvd_topology& topology() const { return topology_; }
+  // Who may execute batches. To be changed before this rank's first submission.
+  backend::Registry& backends() { return backends_; }
   HandleTable& handles() { return handles_; }
   ProcessSets& sets() { return sets_; }
   Timeline& timeline() { return timeline_; }
@@ -98,6 +100,7 @@ class Engine {
   static Result<Ways> Open(const hvd_config& config, const Connections::MapArena& map);
   Engine(const hvd_config& config, Ways ways);
   Status Start(const hvd_config& config);
+  void Stop(submission::Abort how);
 
   const hvd_topology topology_;
   const std::string hostname_, fixed_settings_;

@@ -1,34 +1,16 @@
 #include "engine/executor.h"
 
+#include <algorithm>
 #include <limits>
 #include <new>
 #include <utility>
 
-#include "base/average.h"
-#include "collective/kernels/kernels.h"
+#include "backend/introduction.h"
 
 namespace hvd::engine {
 namespace {
 
-// A joined rank has no tensor: it contributes the neutral value of the operation and throws the result away, so that
-// Average still divides by the full size of the set. Without memory for that it is unable.
-collective::Tensor StandIn(const negotiation::Request& r, ReduceOp op, int rank, BatchRun* run) {
-  collective::Tensor t;
-  t.shape = r.shape;
-  t.elems = 1;
-  for (const int64_t extent : t.shape) t.elems *= static_cast<size_t>(extent);
-  run->stand_ins.push_back(std::make_unique<collective::Block>(t.elems * SizeOf(r.dtype)));
-  const collective::Block& memory = *run->stand_ins.back();
-  t.input = t.output = memory.data;
-  if (memory.data != nullptr) {
-    collective::kernels::FillIdentity(r.dtype, op == ReduceOp::kAdasum ? ReduceOp::kSum : op, memory.data, t.elems);
-  } else if (run->unable.ok()) {
-    run->unable = Status(Code::kResource, std::string(NameOf(r.type)) + " '" + r.name + "': rank " +
-                                              std::to_string(rank) + " has joined and has no memory for the " +
-                                              std::to_string(memory.bytes) + " bytes that stand in for its tensor.");
-  }
-  return t;
-}
+using backend::Track;
 
 std::string ShapeJson(const std::vector<int64_t>& shape) {
   std::string s = "[";
@@ -36,10 +18,16 @@ std::string ShapeJson(const std::vector<int64_t>& shape) {
   return s + "]";
 }
 
-// Between two batches: nobody works with the group now.
+// Between two batches of the host's track: nobody works with the group now.
 void GoBy(const negotiation::Parameters& parameters, collective::Group* group) {
   group->hierarchical = parameters.two_level_allreduce();
   group->hierarchical_allgather = parameters.hierarchical_allgather;
+}
+
+// The work of a front that is not there yet needs no look.
+double LookAgain(const Executor::Runs& runs) {
+  if (runs.empty() || runs.front()->runner == nullptr) return std::numeric_limits<double>::infinity();
+  return runs.front()->runner->LookAgainInS();
 }
 
 }  // namespace
@@ -53,88 +41,144 @@ const char* TraceName(OpType type, ReduceOp op) {
 void Executor::Add(const negotiation::ExecuteBatch& agreed, std::shared_ptr<ProcessSets::Set> set,
                    Submissions* submissions) {
   // The run has its place before it takes anything, so that nothing is lost when memory runs out.
-  runs_.push_back(std::make_unique<BatchRun>());
-  BatchRun& run = *runs_.back();
-  const negotiation::Request& first = *agreed.entries[0].request;
-  collective::Batch& b = run.batch;
-  b.seq = agreed.seq;
+  host_.push_back(std::make_unique<BatchRun>());
+  BatchRun& run = *host_.back();
   run.parameters = tools_.tuning->now();
-  b.type = first.type;
-  b.dtype = first.dtype;
-  b.op = first.op == ReduceOp::kAverage ? ReduceOp::kSum : first.op;
-  b.prescale = first.prescale;
-  b.postscale = first.postscale;
-  if (first.op == ReduceOp::kAverage) b.postscale *= AverageFactor(first.dtype, set->group.size());
-  if (first.type == OpType::kBroadcast) {
-    while (set->group.ranks[b.root] != first.root) ++b.root;  // validated: the root is a member
+  run.Fill(agreed, std::move(set), submissions, tools_.transports->rank, tools_.backends->devices());
+  if (tools_.timeline->active()) {
+    for (const negotiation::Entry& e : agreed.entries) tools_.timeline->End(e.request->name);  // NEGOTIATE_...
   }
-  run.agreed.reserve(agreed.entries.size());
-  run.own.reserve(agreed.entries.size());
-  b.tensors.reserve(agreed.entries.size());
-  for (const negotiation::Entry& e : agreed.entries) {
-    run.agreed.push_back(e.request);
-    if (e.ticket == 0) {
-      b.tensors.push_back(StandIn(*e.request, b.op, tools_.transports->rank, &run));
-      run.own.push_back(nullptr);
-    } else {
-      run.own.push_back(submissions->Take(e.ticket));
-      b.tensors.push_back(std::move(run.own.back()->tensor));
-    }
-    if (tools_.timeline->active()) tools_.timeline->End(e.request->name);  // NEGOTIATE_...
+  if (!run.batch.on_device) return;
+  if (!ForDevices(run)) {
+    ++undecided_;
+    return;
   }
-  run.set = std::move(set);
+  GoOver(&host_.back());
+  host_.pop_back();
 }
 
-Status Executor::Start(BatchRun& run) {
-  GoBy(run.parameters, &run.set->group);
+// Whether it is known already that the devices run this batch, and that none before it may follow it there.
+bool Executor::ForDevices(BatchRun& run) const {
+  if (undecided_ > 0 || run.set->group.device_way == nullptr) return false;
   Result<backend::Backend*> backend = tools_.backends->Choose(run.set->group, run.batch);
-  HVD_TRY(backend.status());
-  if (tools_.timeline->active()) TraceStart(run, (*backend)->ActivityName(run.set->group, run.batch));
-  run.runner = std::make_unique<Runner>((*backend)->Execute(run.set->group, run.batch));
-  return Status();
+  if (!backend.ok() || (*backend)->track() != Track::kDevice) return false;
+  run.backend = *backend;
+  return true;
 }
 
-Executor::State Executor::Run(BatchRun& run, bool* moved, Status* status) try {
+// To the devices' track. The run keeps its place until it has the new one.
+void Executor::GoOver(std::unique_ptr<BatchRun>* run) {
+  device_.emplace_back();
+  device_.back() = std::move(*run);
+}
+
+// A front of the host's track that has not begun: by which way?
+Executor::State Executor::StartOnHost(BatchRun& run, Status* status) {
+  collective::Group& group = run.set->group;
+  GoBy(run.parameters, &group);
+  if (run.batch.on_device && group.device_way == nullptr && tools_.backends->introducer() != nullptr) {
+    run.introducing = true;
+    run.runner = std::make_unique<Runner>(tools_.backends->introducer()->Introduce(group, ++run.batch.seq));
+    return State::kRunning;
+  }
+  Result<backend::Backend*> backend = tools_.backends->Choose(group, run.batch);
+  undecided_ -= run.batch.on_device ? 1 : 0;
+  *status = backend.status();
+  if (!status->ok()) return State::kRefused;  // every member comes to the same answer
+  run.backend = *backend;
+  if (run.backend->track() == Track::kDevice) return State::kGoesOver;
+  Execute(run);
+  return State::kRunning;
+}
+
+void Executor::Execute(BatchRun& run) {
+  if (tools_.timeline->active()) TraceStart(run, run.backend->ActivityName(run.set->group, run.batch));
+  run.runner = std::make_unique<Runner>(run.backend->Execute(run.set->group, run.batch));
+}
+
+Executor::State Executor::Run(BatchRun& run, Track track, bool* moved, Status* status) try {
   if (!run.runner) {
     *status = run.unable;
     if (!status->ok()) return State::kFailed;
-    *status = Start(run);
-    if (!status->ok()) return State::kRefused;  // every member comes to the same answer
+    if (track == Track::kDevice) {
+      Execute(run);
+    } else if (const State begun = StartOnHost(run, status); begun != State::kRunning) {
+      return begun;
+    }
   }
   *moved |= run.runner->Advance();
   if (!run.runner->done()) return State::kRunning;
-  if (tools_.timeline->active()) TraceEnd(run);
   *status = run.runner->result();
+  if (run.introducing) return status->ok() ? State::kIntroduced : State::kFailed;
+  if (tools_.timeline->active()) TraceEnd(run);
   return status->ok() ? State::kDone : State::kFailed;
 } catch (const std::bad_alloc&) {
   *status = OutOfMemory();
   return State::kFailed;
 }
 
-bool Executor::Advance() {
+Executor::Moved Executor::Advance() {
+  Moved moved;
+  moved.host = Advance(Track::kHost, &host_);
+  moved.device = Advance(Track::kDevice, &device_);
+  return moved;
+}
+
+bool Executor::Advance(Track track, Runs* runs) {
   bool moved = false;
-  while (running()) {
-    BatchRun& run = *runs_.front();
+  while (!gave_up_ && !runs->empty()) {
+    BatchRun& run = *runs->front();
     Status status;
-    const State state = Run(run, &moved, &status);
-    if (state == State::kRunning) return moved;
-    if (state == State::kFailed) {
-      run.runner.reset();
-      GiveUp();
-      listener_.gave_up(Explain(run, status));
-      return true;
+    switch (Run(run, track, &moved, &status)) {
+      case State::kRunning:
+        return moved;
+      case State::kFailed:
+        run.runner.reset();
+        GiveUp();
+        listener_.gave_up(Explain(run, status));
+        return true;
+      case State::kIntroduced:
+        run.runner.reset();
+        run.introducing = false;
+        finished_seq_ = run.batch.seq++;
+        break;
+      case State::kGoesOver:
+        GoOver(&runs->front());
+        runs->pop_front();
+        break;
+      case State::kDone:
+      case State::kRefused:
+        if (track == Track::kHost) finished_seq_ = run.batch.seq;
+        listener_.finished(run, status);
+        if (!run.stand_ins.empty()) KeepStandIns(run);
+        runs->pop_front();
     }
-    finished_seq_ = run.batch.seq;
-    listener_.finished(run, status);
-    runs_.pop_front();
     moved = true;
   }
   return moved;
 }
 
 double Executor::LookAgainInS() const {
-  if (!running() || runs_.front()->runner == nullptr) return std::numeric_limits<double>::infinity();
-  return runs_.front()->runner->LookAgainInS();
+  if (gave_up_) return std::numeric_limits<double>::infinity();
+  return std::min(LookAgain(host_), LookAgain(device_));
+}
+
+// Of a batch that has ended: what devices still work with.
+void Executor::KeepStandIns(BatchRun& run) {
+  FreeStandIns();
+  Lingering one;
+  for (const collective::Tensor& t : run.batch.tensors) {
+    if (t.ready != nullptr) one.ends.push_back(t.ready);
+  }
+  if (one.ends.empty()) return;
+  one.blocks = std::move(run.stand_ins);
+  lingering_.push_back(std::move(one));
+}
+
+void Executor::FreeStandIns() {
+  std::erase_if(lingering_, [](const Lingering& one) {
+    return std::all_of(one.ends.begin(), one.ends.end(), [](const auto& end) { return end->Reached(); });
+  });
 }
 
 // Of the neighbours, who waits for this rank in a batch that it has not finished, now or later, fails.
@@ -143,16 +187,20 @@ void Executor::GiveUp() {
   if (tools_.transports->neighbours) tools_.transports->neighbours->Abandon(finished_seq_ + 1);
 }
 
-std::deque<std::unique_ptr<BatchRun>> Executor::Cancel() {
-  for (auto& run : runs_) run->runner.reset();
+Executor::Runs Executor::Cancel() {
+  for (Runs* const runs : {&host_, &device_}) {
+    for (auto& run : *runs) run->runner.reset();
+  }
   GiveUp();
-  return std::exchange(runs_, {});
+  Runs all = std::exchange(host_, {});
+  for (; !device_.empty(); device_.pop_front()) all.push_back(std::move(device_.front()));
+  return all;
 }
 
 // A failure that does not say so itself: of which tensor, on which rank.
 Status Executor::Explain(const BatchRun& run, const Status& why) const try {
   if ((why.code() != Code::kInternal && why.code() != Code::kResource) || !run.unable.ok()) return why;
-  std::string what = Describe();
+  std::string what = run.Describe();
   for (size_t i = 0; i < run.agreed.size(); ++i) {
     const std::unique_ptr<collective::Block>& result = run.batch.tensors[i].result;
     if (result && result->data == nullptr)
@@ -161,14 +209,6 @@ Status Executor::Explain(const BatchRun& run, const Status& why) const try {
   return why.Because(what + " on rank " + std::to_string(tools_.transports->rank));
 } catch (const std::bad_alloc&) {
   return why;
-}
-
-std::string Executor::Describe() const {
-  if (runs_.empty()) return "nothing";
-  const BatchRun& run = *runs_.front();
-  std::string text = std::string(NameOf(run.batch.type)) + " '" + run.agreed[0]->name + "'";
-  if (run.agreed.size() > 1) text += " and " + std::to_string(run.agreed.size() - 1) + " more";
-  return text;
 }
 
 void Executor::TraceStart(const BatchRun& run, const std::string& activity) {

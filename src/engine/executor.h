@@ -1,6 +1,12 @@
-// Executor: runs the batches of the order log on this rank, one at a time and in log order, step by step. Builds a
-// batch from the agreed requests and this rank's own tensors (or stand-ins, when it has joined). Used by the holder of
-// the driver role only.
+// Executor: runs the batches of the order log on this rank, step by step, in two tracks: what goes by the host's ways,
+// one at a time and in log order; and what devices do by themselves, which is launched in log order. Neither waits for
+// the other (docs/design/0022-devices.md). Builds a batch from the agreed requests and this rank's own tensors (or
+// stand-ins, when it has joined). Used by the holder of the driver role only.
+//
+// A batch on devices goes to the devices' track at once when it is known that they can run it: the members of its set
+// have been introduced to one another, and no such batch is before it on the host's track whose way is not decided.
+// Else it queues on the host's track, is introduced there if need be, and then goes over or runs where it is. So the
+// devices' track has the log's order on every rank, whatever a rank knew when.
 //
 // A batch that fails here is the last: the neighbours are told at once that this rank has given up, and nothing that
 // comes behind it runs. What this rank did for a later batch (its progress word, its bytes in a channel) would be taken
@@ -14,25 +20,11 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "engine/process_sets.h"
-#include "engine/submissions.h"
+#include "engine/batch_run.h"
 #include "engine/timeline.h"
 #include "engine/tuning.h"
-#include "negotiation/actions.h"
 
 namespace hvd::engine {
-
-// One batch on its way.
-struct BatchRun {
-  collective::Batch batch;
-  std::shared_ptr<ProcessSets::Set> set;
-  std::vector<std::unique_ptr<Submitted>> own;                // per tensor; null: this rank has joined and stands in
-  std::vector<std::unique_ptr<collective::Block>> stand_ins;  // memory behind the tensors of a joined rank
-  std::vector<std::shared_ptr<const negotiation::Request>> agreed;
-  negotiation::Parameters parameters;  // in force at its place in the log
-  Status unable;                       // why this rank cannot take part
-  std::unique_ptr<Runner> runner;      // set once started
-};
 
 class Executor {
  public:
@@ -45,36 +37,63 @@ class Executor {
   };
   // Whom it tells.
   struct Listener {
-    // A batch has run, or all members have refused it alike.
+    // A batch has run (on devices: is on its way), or all members have refused it alike.
     std::function<void(BatchRun& run, const Status& status)> finished;
     // A batch failed on this rank, which has given up. The tensors wait for Cancel, which may be called in here.
     std::function<void(const Status& why)> gave_up;
   };
+  struct Moved {
+    bool host = false, device = false;  // on which track
+    explicit operator bool() const { return host || device; }
+  };
+  using Runs = std::deque<std::unique_ptr<BatchRun>>;
+
   Executor(const Tools& tools, Listener listener) : tools_(tools), listener_(std::move(listener)) {}
 
   // `submissions` yields this rank's tensors by ticket.
   void Add(const negotiation::ExecuteBatch& agreed, std::shared_ptr<ProcessSets::Set> set, Submissions* submissions);
-  // Runs what can run now. Returns true if anything moved.
-  bool Advance();
+  // Runs what can run now.
+  Moved Advance();
   // Gives up, for good; returns what was not finished.
-  std::deque<std::unique_ptr<BatchRun>> Cancel();
+  Runs Cancel();
+  // Gives back what stood in for tensors of this rank, where devices are through with it.
+  void FreeStandIns();
 
   // Batches that are not finished, also when this rank has given up.
-  size_t size() const { return runs_.size(); }
-  bool running() const { return !runs_.empty() && !gave_up_; }
+  size_t size() const { return host_.size() + device_.size(); }
+  bool running() const { return size() > 0 && !gave_up_; }
+  bool running(backend::Track track) const { return !gave_up_ && !runs(track).empty(); }
   bool gave_up() const { return gave_up_; }
-  uint64_t running_seq() const { return runs_.empty() ? 0 : runs_.front()->batch.seq; }
-  // The rank that the running batch waits for over a channel, -1: none known.
-  int waiting_for() const { return runs_.empty() ? -1 : runs_.front()->batch.waiting_for; }
-  // When the running batch must be looked at again although nothing wakes this rank; infinity: it need not be.
+  // Of the host's track; 0: nothing runs there.
+  uint64_t running_seq() const { return host_.empty() ? 0 : host_.front()->batch.seq; }
+  // The rank that a running batch waits for over a channel, -1: none known.
+  int waiting_for(backend::Track track) const {
+    return runs(track).empty() ? -1 : runs(track).front()->batch.waiting_for;
+  }
+  // When a running batch must be looked at again although nothing wakes this rank; infinity: none need be.
   double LookAgainInS() const;
   // "allreduce 'x' and 3 more", for reports.
-  std::string Describe() const;
+  std::string Describe() const { return Describe(host_.empty() ? backend::Track::kDevice : backend::Track::kHost); }
+  std::string Describe(backend::Track track) const {
+    return runs(track).empty() ? "nothing" : runs(track).front()->Describe();
+  }
 
  private:
-  enum class State { kRunning, kDone, kRefused, kFailed };
-  State Run(BatchRun& run, bool* moved, Status* status);
-  Status Start(BatchRun& run);
+  enum class State { kRunning, kDone, kRefused, kFailed, kIntroduced, kGoesOver };
+  // Blocks, and the moments until which devices work with them.
+  struct Lingering {
+    std::vector<std::unique_ptr<collective::Block>> blocks;
+    std::vector<std::shared_ptr<DeviceEvent>> ends;
+  };
+
+  const Runs& runs(backend::Track track) const { return track == backend::Track::kHost ? host_ : device_; }
+  bool ForDevices(BatchRun& run) const;
+  void GoOver(std::unique_ptr<BatchRun>* run);
+  bool Advance(backend::Track track, Runs* runs);
+  State Run(BatchRun& run, backend::Track track, bool* moved, Status* status);
+  State StartOnHost(BatchRun& run, Status* status);
+  void Execute(BatchRun& run);
+  void KeepStandIns(BatchRun& run);
   void GiveUp();
   Status Explain(const BatchRun& run, const Status& why) const;
   void TraceStart(const BatchRun& run, const std::string& activity);
@@ -82,8 +101,10 @@ class Executor {
 
   const Tools tools_;
   const Listener listener_;
-  std::deque<std::unique_ptr<BatchRun>> runs_;
-  uint64_t finished_seq_ = 0;  // of the last batch that ran to its end here
+  Runs host_, device_;
+  size_t undecided_ = 0;  // batches on devices in host_ that may yet go over
+  std::vector<Lingering> lingering_;
+  uint64_t finished_seq_ = 0;  // of the last batch, or introduction, that ran to its end on the host's track here
   bool gave_up_ = false;
 };
 

@@ -35,7 +35,10 @@ void Feed::Pass(submission::Change& change, double now) { tools_.node->ChangePar
 
 void Feed::Pass(submission::Goodbye& goodbye, double now) { tools_.node->Goodbye(now, goodbye.last_words); }
 
-void Feed::Pass(submission::Abort& abort, double) { tools_.verdict->Fail(abort.why, abort.tell_others); }
+void Feed::Pass(submission::Abort& abort, double) {
+  if (abort.in_order) return tools_.verdict->End(abort.why);
+  tools_.verdict->Fail(abort.why, abort.tell_others);
+}
 
 void Feed::Trace(const std::vector<negotiation::Request>& group) {
   for (const negotiation::Request& r : group) {

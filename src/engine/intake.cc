@@ -26,6 +26,7 @@ void Describe(const hvd_op& op, negotiation::Request* r) {
   }
   if (r->type == OpType::kBroadcast) r->root = op.root_rank;
   r->shape.assign(op.shape, op.shape + op.ndim);
+  r->on_device = op.place != kOnHost;
 }
 
 collective::Tensor TensorOf(const hvd_op& op, int set_size) {
@@ -33,6 +34,7 @@ collective::Tensor TensorOf(const hvd_op& op, int set_size) {
   t.input = static_cast<const std::byte*>(op.input);
   t.output = static_cast<std::byte*>(op.output);
   t.room = static_cast<size_t>(op.output_bytes);
+  t.place = op.place;
   t.shape.assign(op.shape, op.shape + op.ndim);
   t.elems = 1;
   for (const int64_t extent : t.shape) t.elems *= static_cast<size_t>(extent);
@@ -73,9 +75,10 @@ Status Intake::Submit(const hvd_op* ops, int n, uint32_t flags, Out out, const s
   auto completion = std::make_shared<Completion>(n);
   // Refused or not, unnamed operations are counted as on the other ranks.
   std::vector<negotiation::Request> requests = NameAll(ops, n, counted);
-  for (int i = 0; i < n; ++i) {
-    Status refused = CheckOperation(ops[i], set->group);
-    if (refused.ok()) continue;
+  std::vector<std::shared_ptr<DeviceEvent>> made;
+  Status refused = CheckEach(ops, n, set->group);
+  if (refused.ok()) refused = Mark(ops, n, &made);
+  if (!refused.ok()) {
     (void)Refuse(std::move(requests), refused.message());
     return refused;
   }
@@ -87,6 +90,7 @@ Status Intake::Submit(const hvd_op* ops, int n, uint32_t flags, Out out, const s
     tensors.push_back(Prepare(ops[i], set->group.size(), requests[i]));
     tensors.back()->completion = completion;
     tensors.back()->index = i;
+    if (!made.empty()) tensors.back()->tensor.made = std::move(made[i]);
     bytes += tensors.back()->tensor.elems * SizeOf(requests[0].dtype);
   }
   // A timeline shows batches.
@@ -95,6 +99,32 @@ Status Intake::Submit(const hvd_op* ops, int n, uint32_t flags, Out out, const s
   HVD_TRY(tools_.submissions->Add(std::move(tensors), std::move(requests)));
   Announce(flags, bytes);
   *out = std::move(completion);
+  return Status();
+}
+
+Status Intake::CheckEach(const hvd_op* ops, int n, const collective::Group& group) const {
+  for (int i = 0; i < n; ++i) {
+    HVD_TRY(CheckOperation(ops[i], group));
+    if (ops[i].place != kOnHost) HVD_TRY(CheckPlace(ops[i], tools_.backends->devices()));
+  }
+  return Status();
+}
+
+// In the thread that submits, and now: what it puts on its streams later need not be waited for.
+Status Intake::Mark(const hvd_op* ops, int n, std::vector<std::shared_ptr<DeviceEvent>>* made) const {
+  for (int i = 0; i < n; ++i) {
+    if (ops[i].place == kOnHost) continue;
+    made->resize(n);
+    int before = 0;
+    while (before < i && (ops[before].place == kOnHost || ops[before].stream != ops[i].stream)) ++before;
+    if (before < i) {
+      (*made)[i] = (*made)[before];
+      continue;
+    }
+    Result<std::shared_ptr<DeviceEvent>> event = tools_.backends->devices()->Mark(ops[i].stream);
+    if (!event.ok()) return InvalidOperation(ops[i], event.status());
+    (*made)[i] = std::move(*event);
+  }
   return Status();
 }
 
@@ -205,8 +235,6 @@ Status Intake::Goodbye(const std::string& last_words) {
 }
 
 // A submission like others, for whoever drives: a thread that waits keeps the role for as long as it likes.
-Status Intake::Abort(const Status& why, bool tell_others, Out out) {
-  return Add(submission::Abort{why, tell_others}, out);
-}
+Status Intake::Abort(submission::Abort how, Out out) { return Add(std::move(how), out); }
 
 }  // namespace hvd::engine

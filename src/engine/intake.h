@@ -39,13 +39,17 @@ class Intake {
   Status ChangeParameters(const negotiation::Parameters& to);
   Status Goodbye(const std::string& last_words);
   // *out is done when it has been obeyed. Fails when everything has failed already.
-  Status Abort(const Status& why, bool tell_others, Out out);
+  Status Abort(submission::Abort how, Out out);
 
  private:
   template <class Wish>
   Status Add(Wish wish, Out out);
   Status CheckGroup(const hvd_op* ops, int n) const;
+  // All but names and group.
+  Status CheckEach(const hvd_op* ops, int n, const collective::Group& group) const;
   Status Member(const hvd_op& op, std::shared_ptr<ProcessSets::Set>* set) const;
+  // Of tensors on devices: when each is there. *made stays empty if there is none.
+  Status Mark(const hvd_op* ops, int n, std::vector<std::shared_ptr<DeviceEvent>>* made) const;
   // Type, set, name, group.
   std::vector<negotiation::Request> NameAll(const hvd_op* ops, int n, const std::string& counted = "");
   Status Refuse(std::vector<negotiation::Request> what, const std::string& reason);

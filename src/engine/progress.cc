@@ -10,6 +10,12 @@ namespace {
 
 // How often a rank that waits asks whether the hosts of the others still answer.
 constexpr double kCheckPeersS = 0.25;
+// How often a rank that has said goodbye looks whether its devices are through: nothing wakes it for that.
+constexpr double kCheckDevicesS = 0.001;
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+using backend::Track;
 
 }  // namespace
 
@@ -20,20 +26,32 @@ bool Progress::Step() {
   moved |= tools_.connections->TakeOpened();
   moved |= ReadLinks();
   moved |= Decide();
-  if (tools_.executor->size() > 0 && tools_.executor->Advance()) {
-    moved = true;
+  if (tools_.executor->size() > 0) moved |= Advance();
+  if (tools_.orders->own_goodbye_said() && !goodbye_.done()) SayGoodbye();
+  return moved;
+}
+
+bool Progress::Advance() {
+  const Executor::Moved moved = tools_.executor->Advance();
+  if (!moved) return false;
+  if (moved.device) last_device_movement_s_ = 0;
+  if (moved.host) {
     last_movement_s_ = 0;
     auto* const neighbours = tools_.connections->neighbours();
-    if (neighbours != nullptr && tools_.executor->running()) neighbours->NoteMove(tools_.executor->running_seq());
-    Decide();  // the root may have held tensors back for this
+    if (neighbours != nullptr && tools_.executor->running(Track::kHost))
+      neighbours->NoteMove(tools_.executor->running_seq());
   }
-  // A goodbye is complete when everything before it in the log is done and said.
-  if (tools_.orders->own_goodbye_said() && tools_.executor->size() == 0 && !tools_.connections->links().HasUnsent() &&
-      !goodbye_.done()) {
-    tools_.connections->SetLastWord(transport::LastWord::kGoodbye);
-    tools_.arrivals->Arrive(goodbye_, Status());
-  }
-  return moved;
+  Decide();  // the root may have held tensors back for this
+  return true;
+}
+
+// It is complete when everything before it in the log is done and said, by devices too: others still need what they do.
+void Progress::SayGoodbye() {
+  if (tools_.executor->size() > 0 || tools_.connections->links().HasUnsent()) return;
+  CheckDevices(NowS());
+  if (!tools_.verdict->failed() && tools_.backends->next_check(collective_timeout_s_) < kNever) return;
+  tools_.connections->SetLastWord(transport::LastWord::kGoodbye);
+  tools_.arrivals->Arrive(goodbye_, Status());
 }
 
 void Progress::Announce() {
@@ -106,14 +124,29 @@ bool Progress::CheckClock() {
   while (const auto death = tools_.watch->Judge(now)) tools_.verdict->Lost(*death, now);
   tools_.verdict->CheckClock(now);
   CheckMovement(now);
+  CheckDevices(now);
   CheckPeers(now);
   return Decide();
 }
 
 void Progress::CheckMovement(double now) {
-  if (!tools_.executor->running()) return;
-  if (HostHasMoved() || last_movement_s_ == 0) last_movement_s_ = now;
-  if (now - last_movement_s_ >= collective_timeout_s_) return tools_.verdict->Fail(TimedOut(), true);
+  if (tools_.executor->running(Track::kHost) && HostHasMoved()) last_movement_s_ = now;
+  CheckTrack(Track::kHost, now, &last_movement_s_);
+  CheckTrack(Track::kDevice, now, &last_device_movement_s_);
+}
+
+void Progress::CheckTrack(Track track, double now, double* last_movement_s) {
+  if (!tools_.executor->running(track)) return;
+  if (*last_movement_s == 0) *last_movement_s = now;
+  if (now - *last_movement_s >= collective_timeout_s_) tools_.verdict->Fail(TimedOut(track), true);
+}
+
+// What devices do for batches whose task has ended.
+void Progress::CheckDevices(double now) {
+  if (tools_.backends->devices() == nullptr || tools_.verdict->failed()) return;
+  const Status status = tools_.backends->CheckDevices(now, collective_timeout_s_);
+  if (!status.ok()) return tools_.verdict->Fail(status, true);
+  tools_.executor->FreeStandIns();
 }
 
 void Progress::CheckPeers(double now) {
@@ -137,26 +170,35 @@ bool Progress::HostHasMoved() {
   return moves_before_ != before;
 }
 
-Status Progress::TimedOut() const {
+Status Progress::TimedOut(Track track) const {
   const transport::Neighbours* const neighbours = tools_.connections->neighbours();
-  int rank = tools_.executor->waiting_for();
-  if (rank < 0 && neighbours != nullptr && neighbours->waiting_for() >= 0)
+  int rank = tools_.executor->waiting_for(track);
+  if (track == Track::kHost && rank < 0 && neighbours != nullptr && neighbours->waiting_for() >= 0)
     rank = neighbours->rank(neighbours->waiting_for());
   std::string who = rank >= 0 ? "; waiting for rank " + std::to_string(rank) : "";
   if (tools_.connections->openings().lacks(rank)) who += ", to which no connection could be opened";
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%g", collective_timeout_s_);
-  return Status(Code::kTimeout, tools_.executor->Describe() + ": no progress for " + seconds + " s on rank " +
+  return Status(Code::kTimeout, tools_.executor->Describe(track) + ": no progress for " + seconds + " s on rank " +
                                     std::to_string(tools_.connections->transports().rank) + who +
                                     " (HOROVOD_GLOO_TIMEOUT_SECONDS). Is that process stopped or overloaded?");
 }
 
+double Progress::MustHaveMovedBy(double last_movement_s) const {
+  return (last_movement_s == 0 ? NowS() : last_movement_s) + collective_timeout_s_;
+}
+
+double Progress::NextDeviceCheck() const {
+  const double at = tools_.backends->next_check(collective_timeout_s_);
+  return at < kNever && tools_.orders->own_goodbye_said() ? std::min(at, NowS() + kCheckDevicesS) : at;
+}
+
 double Progress::NextDeadline() const {
   double at = std::min({tools_.node->next_deadline(), tools_.verdict->deadline(), tools_.watch->next_deadline()});
-  if (tools_.executor->running()) {
-    at = std::min(at, (last_movement_s_ == 0 ? NowS() : last_movement_s_) + collective_timeout_s_);
-    at = std::min(at, NowS() + tools_.executor->LookAgainInS());
-  }
+  if (tools_.executor->running(Track::kHost)) at = std::min(at, MustHaveMovedBy(last_movement_s_));
+  if (tools_.executor->running(Track::kDevice)) at = std::min(at, MustHaveMovedBy(last_device_movement_s_));
+  if (tools_.executor->running()) at = std::min(at, NowS() + tools_.executor->LookAgainInS());
+  if (tools_.backends->devices() != nullptr) at = std::min(at, NextDeviceCheck());
   if (may_wait_for_other_hosts()) at = std::min(at, next_check_s_);
   return at;
 }

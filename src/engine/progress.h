@@ -19,6 +19,7 @@ class Progress {
     Orders* orders;
     negotiation::Node* node;
     Executor* executor;
+    backend::Registry* backends;
     Connections* connections;
     Watch* watch;
     Verdict* verdict;
@@ -62,24 +63,31 @@ class Progress {
  private:
   bool ReadLinks();
   void LinkBroken(const Status& why);
+  bool Advance();
   bool Decide();
   bool SendOutgoing();
   void CheckMovement(double now);
+  void CheckTrack(backend::Track track, double now, double* last_movement_s);
+  void CheckDevices(double now);
+  void SayGoodbye();
   void CheckPeers(double now);
   bool may_wait_for_other_hosts() const {
     return !tools_.connections->one_host() && (tools_.executor->running() || tools_.feed->any_in_flight());
   }
   bool HostHasMoved();
-  Status TimedOut() const;
+  double MustHaveMovedBy(double last_movement_s) const;
+  double NextDeviceCheck() const;
+  Status TimedOut(backend::Track track) const;
 
   const Tools tools_;
   const double collective_timeout_s_;
   Completion goodbye_{1};
   std::vector<negotiation::Action> obeying_;
   bool someone_waits_ = false;
-  double last_movement_s_ = 0;  // of the running batch; 0: not measured yet
-  uint64_t moves_before_ = 0;   // of the ranks of this host, when last looked
-  double next_check_s_ = 0;     // of the hosts that may be waited for
+  // Of the running batch on each track; 0: not measured yet.
+  double last_movement_s_ = 0, last_device_movement_s_ = 0;
+  uint64_t moves_before_ = 0;  // of the ranks of this host, when last looked
+  double next_check_s_ = 0;    // of the hosts that may be waited for
 };
 
 }  // namespace hvd::engine

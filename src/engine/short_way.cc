@@ -22,8 +22,8 @@ collective::Tensor Unplaced(const hvd_op& op) {
 // Requests in flight (on this rank) take the long way all together: their order is the log's, and their names must not
 // be used twice. What is refused here is refused there with the reason.
 bool ShortWay::MayTake(const hvd_op& op) const {
-  if (tools_.express == nullptr || tools_.backends->batches_only() || op.process_set != 0 || op.type < HVD_ALLREDUCE ||
-      op.type > HVD_BARRIER)
+  if (tools_.express == nullptr || tools_.backends->batches_only() || op.process_set != 0 || op.place != kOnHost ||
+      op.type < HVD_ALLREDUCE || op.type > HVD_BARRIER)
     return false;
   if (tools_.verdict->failed() || tools_.timeline->active() || tools_.submissions->any_in_flight()) return false;
   return CheckName(op).ok() && CheckOperation(op, group()).ok();

@@ -78,6 +78,7 @@ struct Goodbye {
 struct Abort {
   Status why;
   bool tell_others = false;
+  bool in_order = false;  // this rank has said goodbye, and is through with everything before it
   uint64_t ticket = 0;
 };
 }  // namespace submission

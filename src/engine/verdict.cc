@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kReserveBytes = 1 << 20;
 // A neighbour that gives up a batch says so in shared memory at once; why comes through the control tree, or from its
 // death.
-constexpr double kReasonS = 0.5;
+constexpr double kBetterReasonS = 0.5;
 
 }  // namespace
 
@@ -19,7 +19,11 @@ Verdict::Verdict(const Tools& tools)
   (void)OutOfMemory();  // made now
 }
 
-void Verdict::Fail(const Status& why, bool tell_others) noexcept {
+void Verdict::Fail(const Status& why, bool tell_others) noexcept { Stop(why, tell_others, /*in_order=*/false); }
+
+void Verdict::End(const Status& why) noexcept { Stop(why, /*tell_others=*/false, /*in_order=*/true); }
+
+void Verdict::Stop(const Status& why, bool tell_others, bool in_order) noexcept {
   if (failed_.exchange(true)) return;
   reserve_.reset();
   Log(LogLevel::kDebug, "the engine stops: " + why.message());
@@ -33,7 +37,9 @@ void Verdict::Fail(const Status& why, bool tell_others) noexcept {
   }
   connections.FlushRings();
   connections.SetLastWord(transport::LastWord::kReason);
-  CutOffSharedTensors();  // before the owners of the tensors are told that they may store into them
+  // Before the owners of the tensors are told that they may store into them: nobody else does any more.
+  CutOffSharedTensors();
+  if (!in_order) tools_.backends->Abort();
   for (auto& run : runs) {
     for (auto& own : run->own) {
       if (own) tools_.arrivals->Arrive(*own->completion, why);
@@ -47,7 +53,7 @@ void Verdict::Fail(const Status& why, bool tell_others) noexcept {
 // "Rank 1 gave up", or "closed the connection", helps nobody: the tensors wait for what made it do so.
 void Verdict::GaveUp(const Status& why) {
   if (!OthersKnowWhy(why)) return Fail(why, true);
-  held_until_ = NowS() + kReasonS;
+  held_until_ = NowS() + kBetterReasonS;
   held_why_ = why;
 }
 

@@ -20,6 +20,7 @@ class Verdict {
   // What a failure ends, and whom it tells.
   struct Tools {
     Submissions* submissions;
+    backend::Registry* backends;
     Executor* executor;
     negotiation::Node* node;
     Connections* connections;
@@ -32,6 +33,8 @@ class Verdict {
   bool failed() const { return failed_; }
 
   void Fail(const Status& why, bool tell_others) noexcept;
+  // The same at the end of a job in good order: what devices still do is let be.
+  void End(const Status& why) noexcept;
   // A batch failed on this rank. Where the others know better why, their reason is waited for.
   void GaveUp(const Status& why);
   // A process is gone for good.
@@ -45,6 +48,7 @@ class Verdict {
  private:
   static constexpr double kNever = std::numeric_limits<double>::infinity();
 
+  void Stop(const Status& why, bool tell_others, bool in_order) noexcept;
   bool OthersKnowWhy(const Status& why) const;
   void CutOffSharedTensors();
   bool AnyNeighbourLives() const;

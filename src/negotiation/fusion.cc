@@ -23,7 +23,7 @@ bool CanFuse(OpType type, bool deterministic) {
 
 bool SameKind(const Request& a, const Request& b) {
   return a.type == b.type && a.dtype == b.dtype && (!HasReduceOp(a.type) || a.op == b.op) &&
-         a.process_set == b.process_set && SameFactors(a, b);
+         a.process_set == b.process_set && a.on_device == b.on_device && SameFactors(a, b);
 }
 
 }  // namespace

@@ -56,6 +56,7 @@ struct Request {
   uint64_t group_hash = 0;
   int32_t group_size = 0;
   int32_t group_index = 0;
+  bool on_device = false;  // the tensor lies on a device of this rank, not in the host's memory
   bool transient = false;  // unnamed (counted) operation: never cached
   // What this rank brings to the operation, to travel with its mark; null: nothing. Not part of what is compared.
   std::shared_ptr<const std::vector<std::byte>> payload;

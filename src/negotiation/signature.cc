@@ -116,6 +116,7 @@ bool SameType(const Request& a, const Request& b) { return a.type == b.type; }
 bool SameShape(const Request& a, const Request& b) { return Signature(a).SameShape(Signature(b)); }
 bool SameOp(const Request& a, const Request& b) { return Signature(a).op == Signature(b).op; }
 bool SameRoot(const Request& a, const Request& b) { return Signature(a).root == Signature(b).root; }
+bool SamePlace(const Request& a, const Request& b) { return a.on_device == b.on_device; }
 bool SameGroup(const Request& a, const Request& b) {
   return a.group_hash == b.group_hash && a.group_size == b.group_size && a.group_index == b.group_index;
 }
@@ -136,7 +137,7 @@ Status CheckTensor(const TallyView& t, const Request& r, const std::string& subj
   return {};
 }
 
-// factors, operator, root, group.
+// factors, operator, root, group, place.
 Status CheckParameters(const TallyView& t, const std::string& subject) {
   if (Differs(t, SameFactors)) {
     auto factors = [](const Request& q) {
@@ -153,6 +154,12 @@ Status CheckParameters(const TallyView& t, const std::string& subject) {
   }
   if (Differs(t, SameGroup)) {
     return Mismatch(subject, t, GroupText, "put it into the same group, with the same names in the same order");
+  }
+  if (Differs(t, SamePlace)) {
+    auto place = [](const Request& q) {
+      return std::string(q.on_device ? "a tensor on a GPU" : "a tensor in host memory");
+    };
+    return Mismatch(subject, t, place, "keep it on the same kind of device");
   }
   return {};
 }

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/device.h"
 #include "base/status.h"
 #include "negotiation/op_text.h"
 #include "negotiation/rank_set.h"
@@ -32,7 +33,8 @@ struct Signature {
   uint64_t prescale, postscale;  // the bits
   uint64_t group_hash = 0;
   int32_t group_size = 0, group_index = 0;
-  size_t dims;
+  uint32_t dims;
+  bool on_device = false;
   std::span<const int64_t> extents;  // but for a first one that is free
 
   explicit Signature(const Request& r)
@@ -40,6 +42,7 @@ struct Signature {
     group_hash = r.group_hash;
     group_size = r.group_size;
     group_index = r.group_index;
+    on_device = r.on_device;
   }
   // Of an operation alone, in no group.
   explicit Signature(const hvd_op& op)
@@ -47,6 +50,7 @@ struct Signature {
                   op.root_rank, op.prescale, op.postscale, std::span(op.shape, static_cast<size_t>(op.ndim))) {
     if (!HasReduceOp(type)) this->op = ReduceOp::kSum;
     if (!HasRoot(type)) root = 0;
+    on_device = op.place != kOnHost;
   }
 
   // The list: whether `visit` says yes to every field. The extents, whose number differs, come behind it.
@@ -55,7 +59,7 @@ struct Signature {
     using S = Signature;
     return visit(&S::type) && visit(&S::dtype) && visit(&S::op) && visit(&S::root) && visit(&S::prescale) &&
            visit(&S::postscale) && visit(&S::group_hash) && visit(&S::group_size) && visit(&S::group_index) &&
-           visit(&S::dims);
+           visit(&S::dims) && visit(&S::on_device);
   }
   bool SameShape(const Signature& other) const {
     return dims == other.dims && std::equal(extents.begin(), extents.end(), other.extents.begin());
@@ -75,7 +79,7 @@ struct Signature {
         root(root_rank),
         prescale(std::bit_cast<uint64_t>(pre)),
         postscale(std::bit_cast<uint64_t>(post)),
-        dims(shape.size()),
+        dims(static_cast<uint32_t>(shape.size())),
         extents(FirstExtentIsFree(t) && !shape.empty() ? shape.subspan(1) : shape) {}
 };
 

@@ -8,7 +8,7 @@
 namespace hvd::negotiation {
 namespace {
 
-enum RequestFlags : uint8_t { kTransient = 1, kFactors = 2, kGrouped = 4 };
+enum RequestFlags : uint8_t { kTransient = 1, kFactors = 2, kGrouped = 4, kOnDevice = 8 };
 enum VariantKind : uint8_t { kRequest = 0, kCached = 1, kRefusal = 2 };  // of a kTally record
 
 Status Refused(uint32_t sender, const std::string& what) {
@@ -60,7 +60,8 @@ void WriteRequestBody(const Request& q, ByteWriter* w) {
   w->U8(static_cast<uint8_t>(q.op));
   const bool factors = q.prescale != 1.0 || q.postscale != 1.0;
   const bool grouped = q.group_hash != 0;
-  w->U8(static_cast<uint8_t>((q.transient ? kTransient : 0) | (factors ? kFactors : 0) | (grouped ? kGrouped : 0)));
+  w->U8(static_cast<uint8_t>((q.transient ? kTransient : 0) | (factors ? kFactors : 0) | (grouped ? kGrouped : 0) |
+                             (q.on_device ? kOnDevice : 0)));
   w->Signed(q.root);
   w->Varint(q.shape.size());
   for (int64_t extent : q.shape) w->Signed(extent);
@@ -86,7 +87,7 @@ Request ReadRequest(ByteReader* r) {
 void ReadRequestBody(ByteReader* r, Request* request) {
   Request& q = *request;
   const uint8_t type = r->U8(), dtype = r->U8(), op = r->U8(), flags = r->U8();
-  if (!IsValidType(type) || !IsValidDType(dtype) || op > HVD_PRODUCT || flags > 7) {
+  if (!IsValidType(type) || !IsValidDType(dtype) || op > HVD_PRODUCT || flags > 15) {
     r->Fail();
     return;
   }
@@ -94,6 +95,7 @@ void ReadRequestBody(ByteReader* r, Request* request) {
   q.dtype = static_cast<DType>(dtype);
   q.op = static_cast<ReduceOp>(op);
   q.transient = (flags & kTransient) != 0;
+  q.on_device = (flags & kOnDevice) != 0;
   q.root = static_cast<int32_t>(r->Signed());
   const size_t dims = r->Count();
   q.shape.resize(dims);

@@ -19,7 +19,7 @@
 
 namespace hvd::negotiation {
 
-inline constexpr uint8_t kWireVersion = 3;
+inline constexpr uint8_t kWireVersion = 4;
 inline constexpr size_t kFrameHeaderBytes = 18;
 
 // kBeside: what small operations bring, between the leaders of hosts and from a leader down its host. Its records have

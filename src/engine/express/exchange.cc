@@ -20,7 +20,7 @@ static_assert(MostBroughtBytes(2) <= negotiation::kMostPayloadBytes);
 }  // namespace
 
 std::shared_ptr<const std::vector<std::byte>> PayloadOf(const hvd_op& op, const collective::Group& group) {
-  if (op.process_set != 0 || op.type < HVD_ALLREDUCE || op.type > HVD_BARRIER) return nullptr;
+  if (op.process_set != 0 || op.place != kOnHost || op.type < HVD_ALLREDUCE || op.type > HVD_BARRIER) return nullptr;
   if (op.name == nullptr || op.name[0] == '\0') return nullptr;  // negotiated in full each time
   if (group.one_host() || group.deterministic) return nullptr;
   const SmallCollective small(op, group.index, group.size());
