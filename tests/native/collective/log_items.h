@@ -16,7 +16,8 @@ struct Item {
   OpType type;
   size_t elems;
   int root = 0;
-  bool exact = false;  // small numbers, whose sums are the same in any order
+  bool exact = false;      // small numbers, whose sums are the same in any order
+  bool on_device = false;  // for executors that have a backend for that
 };
 
 inline Bytes InputOf(const Item& item, int member) {

@@ -37,6 +37,8 @@ class ExecutorWorld {
     }
   }
   int size() const { return static_cast<int>(ranks_.size()); }
+  backend::Registry& backends(int rank) { return ranks_[rank]->backends; }
+  engine::Executor& executor(int rank) { return ranks_[rank]->executor; }
 
   // Adds a batch to the executor of a member. What it is called: "x<seq>".
   void Add(int rank, const Item& item) {
@@ -51,6 +53,7 @@ class ExecutorWorld {
     own->type = item.type;
     own->name = "x" + std::to_string(item.seq);
     own->tensor = MakeTensor(part.memory.data(), part.memory.data(), {static_cast<int64_t>(item.elems)});
+    if (item.on_device) own->tensor.place = 1;
     const int n = static_cast<int>(item.ranks.size());
     for (int m = 0; m < n; ++m)
       own->tensor.splits.push_back(static_cast<int64_t>(collective::shm::BlockOfMember(item.elems, n, m).count));
@@ -62,6 +65,7 @@ class ExecutorWorld {
     request.dtype = DType::kFloat32;
     request.op = ReduceOp::kSum;
     request.shape = own->tensor.shape;
+    request.on_device = item.on_device;
     request.root = item.ranks[item.root];
     const uint64_t ticket = own->ticket();
     std::vector<std::unique_ptr<engine::Submitted>> tensors;
@@ -72,7 +76,7 @@ class ExecutorWorld {
     batch.entries.push_back({std::make_shared<negotiation::Request>(request), ticket});
     self.executor.Add(batch, self.sets.Find(request.process_set), &self.submissions);
   }
-  bool Advance(int rank) { return ranks_[rank]->executor.Advance(); }
+  bool Advance(int rank) { return static_cast<bool>(ranks_[rank]->executor.Advance()); }
   // The rank gives up; `dies`: its connections are closed, too.
   void Quit(int rank, bool dies) {
     (void)ranks_[rank]->executor.Cancel();

@@ -117,6 +117,7 @@ TEST(negotiation_wire_request_round_trip) {
   q.group_size = 3;
   q.group_index = 2;
   q.transient = true;
+  q.on_device = true;
   Bytes bytes;
   ByteWriter w(&bytes);
   WriteRequest(q, &w);
@@ -162,7 +163,7 @@ TEST(negotiation_frame_of_another_epoch_or_sender_is_refused) {
 TEST(negotiation_fingerprint_sees_every_field) {
   Request plain;
   plain.shape = {4, 2};
-  std::vector<Request> others(12, plain);
+  std::vector<Request> others(13, plain);
   others[0].type = OpType::kReducescatter;
   others[1].dtype = DType::kInt64;
   others[2].op = ReduceOp::kMax;
@@ -175,6 +176,7 @@ TEST(negotiation_fingerprint_sees_every_field) {
   others[9].group_index = 1;
   others[10].shape = {4, 2, 1};
   others[11].shape = {2, 4};
+  others[12].on_device = true;
   std::set<uint64_t> seen = {Signature(plain).Fingerprint("a"), Signature(plain).Fingerprint("b"),
                              Signature(plain).Fingerprint("")};
   for (const Request& r : others) seen.insert(Signature(r).Fingerprint("a"));
@@ -233,6 +235,13 @@ TEST(negotiation_validate_op_root_group) {
   b.group_size = 2;
   EXPECT(Verdict({{a, many}, {b, one}}).find("ranks 1-2 sent it alone; all ranks must put it into the same group") !=
          std::string::npos);
+  a = b = Tensor("t");
+  b.on_device = true;
+  EXPECT_EQ(Verdict({{a, many}, {b, one}}),
+            "allreduce 't': rank 0 sent a tensor on a GPU, ranks 1-2 sent a tensor in host memory; all ranks must keep "
+            "it on the same kind of device.");
+  a.on_device = true;
+  EXPECT_EQ(Verdict({{a, many}, {b, one}}), "");
 }
 
 TEST(negotiation_validate_rows) {
@@ -295,6 +304,9 @@ TEST(negotiation_fusion_keeps_kinds_apart) {
   q[3].process_set = 1;
   q[4].type = OpType::kReducescatter;
   EXPECT_EQ(Packed(q, {}), "a b c d e");
+  q.assign({Tensor("a"), Tensor("b"), Tensor("c"), Tensor("d")});
+  q[1].on_device = q[3].on_device = true;
+  EXPECT_EQ(Packed(q, {}), "ac bd");
   for (OpType type : {OpType::kBroadcast, OpType::kAlltoall, OpType::kBarrier}) {
     EXPECT_EQ(Packed({Tensor("a", {1}, type), Tensor("b", {1}, type)}, {}), "a b");
   }
