@@ -1,0 +1,337 @@
+#include "native/backend/cuda/fake/fake_cuda_streams.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "native/backend/cuda/fake/fake_cuda.h"
+#include "native/backend/cuda/fake/fake_cuda_control.h"
+
+namespace fake {
+
+struct Work {
+  std::function<void()> run;
+  bool late = true;
+};
+struct Stream {
+  int number = 0, device = 0;
+  bool capturing = false, started = false;
+  std::deque<Work> queue;
+  uint64_t submitted = 0, finished = 0;
+};
+
+namespace {
+
+// One recording of an event.
+struct Moment {
+  bool come = false;
+};
+struct Event {
+  int number = 0, device = 0;
+  std::shared_ptr<Moment> last;  // null: never recorded, which is as good as come
+};
+
+// Never destroyed: streams still work while the process ends.
+struct Runtime {
+  std::mutex mutex;  // guards all of this, and all streams and events
+  std::condition_variable changed;
+  std::map<void*, Stream*> streams;
+  std::map<void*, Event> events;
+  std::map<int, Stream*> defaults, per_thread;  // of devices
+  std::vector<Stream*> all;                     // those that are destroyed, too: they finish their work
+  bool stalled = false;
+  int numbers = 0;
+};
+Runtime& TheRuntime() {
+  static auto* const kRuntime = new Runtime;
+  return *kRuntime;
+}
+using Lock = std::unique_lock<std::mutex>;
+
+// Never given out again, and no addresses: who looks inside crashes.
+void* HandleOf(int number) { return reinterpret_cast<void*>(uintptr_t{0x40000} + 16 * static_cast<uintptr_t>(number)); }
+
+void SleepAbout(double us) {
+  static const long kSeed = Number("FAKE_CUDA_SEED", 1);
+  static std::atomic<unsigned> threads{0};
+  thread_local std::minstd_rand random(static_cast<unsigned>(kSeed) * 1000 + threads++);
+  if (us <= 0) return;
+  std::uniform_real_distribution<double> about(0.5 * us, 1.5 * us);
+  std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(about(random)));
+}
+double DelayUs() {
+  static const double kDelay = static_cast<double>(Number("FAKE_CUDA_DELAY_US", 200));
+  return kDelay;
+}
+
+void WorkOn(Stream& stream) {
+  Runtime& runtime = TheRuntime();
+  current_device = stream.device;
+  Lock lock(runtime.mutex);
+  while (true) {
+    runtime.changed.wait(lock, [&] { return !stream.queue.empty() && !runtime.stalled; });
+    Work work = std::move(stream.queue.front());
+    stream.queue.pop_front();
+    lock.unlock();
+    if (work.late) SleepAbout(DelayUs());
+    lock.lock();
+    runtime.changed.wait(lock, [&] { return !runtime.stalled; });
+    lock.unlock();
+    work.run();
+    work = {};
+    lock.lock();
+    ++stream.finished;
+    runtime.changed.notify_all();
+  }
+}
+
+// With the lock.
+Stream* NewStream(int device, int number) {
+  Runtime& runtime = TheRuntime();
+  auto* stream = new Stream;
+  stream->number = number;
+  stream->device = device;
+  runtime.all.push_back(stream);
+  return stream;
+}
+Stream* Find(void* handle) {
+  Runtime& runtime = TheRuntime();
+  if (reinterpret_cast<uintptr_t>(handle) <= 2) {  // the default streams
+    if (current_device < 0) return nullptr;
+    const bool per_thread = reinterpret_cast<uintptr_t>(handle) == 2;
+    Stream*& stream = (per_thread ? runtime.per_thread : runtime.defaults)[current_device];
+    if (stream == nullptr)
+      stream = NewStream(current_device, current_device == 0 && !per_thread ? 0 : ++runtime.numbers);
+    return stream;
+  }
+  const auto found = runtime.streams.find(handle);
+  return found == runtime.streams.end() ? nullptr : found->second;
+}
+Event* FindEvent(void* handle) {
+  const auto found = TheRuntime().events.find(handle);
+  return found == TheRuntime().events.end() ? nullptr : &found->second;
+}
+std::string Name(const Stream& stream) { return "stream " + std::to_string(stream.number); }
+
+// With the lock.
+void Push(Stream& stream, const std::string& description, std::function<void()> work, bool late) {
+  if (!stream.started) {
+    std::thread([&stream] { WorkOn(stream); }).detach();
+    stream.started = true;
+  }
+  Record(Name(stream) + ": " + description);
+  stream.queue.push_back({std::move(work), late});
+  ++stream.submitted;
+  TheRuntime().changed.notify_all();
+}
+
+void Come(const std::shared_ptr<Moment>& moment) {
+  Lock lock(TheRuntime().mutex);
+  moment->come = true;
+  TheRuntime().changed.notify_all();
+}
+void WaitFor(const std::shared_ptr<Moment>& moment) {
+  Lock lock(TheRuntime().mutex);
+  TheRuntime().changed.wait(lock, [&] { return moment->come; });
+}
+
+}  // namespace
+
+Stream* FindStream(void* handle) {
+  Lock lock(TheRuntime().mutex);
+  return Find(handle);
+}
+int DeviceOf(const Stream& stream) { return stream.device; }
+int NoStream(void* handle) { return reinterpret_cast<uintptr_t>(handle) <= 2 ? kNoContext : kInvalidHandle; }
+
+int Enqueue(Stream& stream, std::string description, std::function<void()> work, bool late) {
+  Lock lock(TheRuntime().mutex);
+  if (stream.capturing) {
+    Fault(description + " on a stream that is being captured");
+    return kCaptureUnsupported;
+  }
+  Push(stream, description, std::move(work), late);
+  return kSuccess;
+}
+
+void WaitForDevice(int device) {
+  Runtime& runtime = TheRuntime();
+  Lock lock(runtime.mutex);
+  std::vector<std::pair<Stream*, uint64_t>> until;
+  for (Stream* stream : runtime.all) {
+    if (stream->device == device) until.emplace_back(stream, stream->submitted);
+  }
+  for (auto& [stream, number] : until)
+    runtime.changed.wait(lock, [stream = stream, number = number] { return stream->finished >= number; });
+}
+
+void Linger() { SleepAbout(DelayUs() / 2); }
+
+}  // namespace fake
+
+using namespace fake;  // NOLINT: the driver's functions have to be global
+
+EXPORT int cuStreamCreateWithPriority(void** made, unsigned, int) {
+  ENTER_IN_CONTEXT();
+  Runtime& runtime = TheRuntime();
+  Lock lock(runtime.mutex);
+  const int number = ++runtime.numbers;
+  *made = HandleOf(number);
+  runtime.streams[*made] = NewStream(current_device, number);
+  return kSuccess;
+}
+EXPORT int cuStreamCreate(void** made, unsigned flags) {
+  ENTER_IN_CONTEXT();
+  return cuStreamCreateWithPriority(made, flags, 0);
+}
+EXPORT int cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  ENTER_IN_CONTEXT();
+  *least = 0;
+  *greatest = -5;
+  return kSuccess;
+}
+EXPORT int cuStreamDestroy_v2(void* handle) {
+  ENTER();
+  Lock lock(TheRuntime().mutex);
+  return TheRuntime().streams.erase(handle) > 0 ? kSuccess : kInvalidHandle;
+}
+EXPORT int cuStreamSynchronize(void* handle) {
+  ENTER();
+  Lock lock(TheRuntime().mutex);
+  Stream* stream = Find(handle);
+  if (stream == nullptr) return NoStream(handle);
+  if (stream->capturing) return kCaptureUnsupported;
+  Record("host sync: cuStreamSynchronize " + Name(*stream));
+  const uint64_t until = stream->submitted;
+  TheRuntime().changed.wait(lock, [&] { return stream->finished >= until; });
+  return kSuccess;
+}
+EXPORT int cuStreamQuery(void* handle) {
+  ENTER();
+  Lock lock(TheRuntime().mutex);
+  Stream* stream = Find(handle);
+  if (stream == nullptr) return NoStream(handle);
+  if (stream->capturing) return kCaptureUnsupported;
+  return stream->finished == stream->submitted ? kSuccess : kNotReady;
+}
+EXPORT int cuStreamIsCapturing(void* handle, int* status) {
+  ENTER();
+  Lock lock(TheRuntime().mutex);
+  Stream* stream = Find(handle);
+  if (stream == nullptr) return NoStream(handle);
+  *status = stream->capturing ? 1 : 0;
+  return kSuccess;
+}
+EXPORT int cuStreamWaitEvent(void* handle, void* event_handle, unsigned) {
+  ENTER();
+  Lock lock(TheRuntime().mutex);
+  Stream* stream = Find(handle);
+  if (stream == nullptr) return NoStream(handle);
+  Event* event = FindEvent(event_handle);
+  if (event == nullptr) return kInvalidHandle;
+  if (stream->capturing) return kCaptureIsolation;
+  Push(
+      *stream, "wait event " + std::to_string(event->number),
+      [moment = event->last] {
+        if (moment != nullptr) WaitFor(moment);
+      },
+      false);
+  return kSuccess;
+}
+EXPORT int cuLaunchHostFunc(void* handle, void (*function)(void*), void* argument) {
+  ENTER();
+  Stream* stream = FindStream(handle);
+  if (stream == nullptr) return NoStream(handle);
+  return Enqueue(*stream, "host function", [function, argument] {
+    in_host_function = true;
+    function(argument);
+    in_host_function = false;
+  });
+}
+EXPORT int cuCtxSynchronize() {
+  ENTER_IN_CONTEXT();
+  Record("host sync: cuCtxSynchronize");
+  WaitForDevice(current_device);
+  return kSuccess;
+}
+
+EXPORT int cuEventCreate(void** made, unsigned) {
+  ENTER_IN_CONTEXT();
+  Runtime& runtime = TheRuntime();
+  Lock lock(runtime.mutex);
+  const int number = ++runtime.numbers;
+  *made = HandleOf(number);
+  runtime.events[*made] = {number, current_device, nullptr};
+  return kSuccess;
+}
+EXPORT int cuEventDestroy_v2(void* handle) {
+  ENTER();
+  Lock lock(TheRuntime().mutex);
+  return TheRuntime().events.erase(handle) > 0 ? kSuccess : kInvalidHandle;
+}
+EXPORT int cuEventRecord(void* handle, void* stream_handle) {
+  ENTER();
+  Lock lock(TheRuntime().mutex);
+  Stream* stream = Find(stream_handle);
+  if (stream == nullptr) return NoStream(stream_handle);
+  Event* event = FindEvent(handle);
+  if (event == nullptr || event->device != stream->device) return kInvalidHandle;
+  const std::string description = "record event " + std::to_string(event->number);
+  if (stream->capturing) {
+    Fault(description + " on a stream that is being captured");
+    return kCaptureUnsupported;
+  }
+  event->last = std::make_shared<Moment>();
+  Push(*stream, description, [moment = event->last] { Come(moment); }, false);
+  return kSuccess;
+}
+EXPORT int cuEventQuery(void* handle) {
+  ENTER();
+  Lock lock(TheRuntime().mutex);
+  Event* event = FindEvent(handle);
+  if (event == nullptr) return kInvalidHandle;
+  return event->last == nullptr || event->last->come ? kSuccess : kNotReady;
+}
+EXPORT int cuEventSynchronize(void* handle) {
+  ENTER();
+  Lock lock(TheRuntime().mutex);
+  Event* event = FindEvent(handle);
+  if (event == nullptr) return kInvalidHandle;
+  Record("host sync: cuEventSynchronize event " + std::to_string(event->number));
+  const std::shared_ptr<Moment> moment = event->last;
+  if (moment != nullptr) TheRuntime().changed.wait(lock, [&] { return moment->come; });
+  return kSuccess;
+}
+
+EXPORT void fake_cuda_set_capturing(void* handle, int on) {
+  Lock lock(TheRuntime().mutex);
+  if (Stream* stream = Find(handle)) stream->capturing = on != 0;
+}
+EXPORT void fake_cuda_stall(int on) {
+  Lock lock(TheRuntime().mutex);
+  TheRuntime().stalled = on != 0;
+  TheRuntime().changed.notify_all();
+}
+EXPORT int fake_cuda_number(void* handle) {
+  Lock lock(TheRuntime().mutex);
+  if (const Event* event = FindEvent(handle)) return event->number;
+  const Stream* stream = Find(handle);
+  return stream == nullptr ? -1 : stream->number;
+}
+EXPORT int fake_cuda_enqueue(void* handle, void (*function)(void*), void* argument, const char* description) {
+  Stream* stream = FindStream(handle);
+  if (stream == nullptr) return NoStream(handle);
+  return Enqueue(*stream, description, [function, argument] { function(argument); });
+}
+EXPORT int fake_cuda_device_of(void* handle) {
+  const Stream* stream = FindStream(handle);
+  return stream == nullptr ? -1 : DeviceOf(*stream);
+}
+EXPORT void fake_cuda_linger() { Linger(); }

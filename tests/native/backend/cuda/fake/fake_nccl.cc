@@ -1,0 +1,166 @@
+// An NCCL for tests, which works with the fake CUDA driver beside it. Its members are threads or processes of one host.
+// Here: NCCL's functions about communicators.
+#include "native/backend/cuda/fake/fake_nccl.h"
+
+#include <climits>
+#include <cstring>
+#include <functional>
+#include <thread>
+#include <utility>
+
+#include "native/backend/cuda/fake/fake_nccl_comm.h"
+#include "native/backend/cuda/fake/fake_nccl_group.h"
+
+namespace fake {
+namespace {
+
+struct UniqueId {
+  char bytes[128];
+};
+// ncclConfig_t up to what all versions have that know of non-blocking communicators.
+struct Config {
+  size_t size;
+  unsigned magic, version;
+  int blocking;
+};
+constexpr unsigned kMagic = 0xcafebeef;
+
+int Init(void** made, int size, const UniqueId& id, int rank, bool blocking) {
+  *made = nullptr;
+  if (size < 1 || size > kMostMembers || rank < 0 || rank >= size) return Error(kInvalidArgument, "invalid rank");
+  if (TheDriver() == nullptr) return Error(kUnhandledCudaError, "no libfake_cuda.so beside libfake_nccl.so");
+  auto comm = std::make_shared<Comm>();
+  comm->id = std::string(id.bytes, strnlen(id.bytes, sizeof id.bytes));
+  comm->rank = rank;
+  comm->size = size;
+  comm->blocking = blocking;
+  comm->device = TheDriver()->current(comm->uuid);
+  *made = Register(comm);
+  std::thread([comm] { Join(comm); }).detach();
+  return blocking ? AtGroupEnd([comm] { return WaitWhileInProgress(*comm); }) : kInProgress;
+}
+
+// Waits until its operations have ended. Its state then.
+int Drain(Comm& comm) {
+  const int state = WaitWhileInProgress(comm);
+  while (comm.operations > 0 && !comm.Leaves()) std::this_thread::sleep_for(std::chrono::microseconds(200));
+  return state;
+}
+
+}  // namespace
+}  // namespace fake
+
+using namespace fake;  // NOLINT: NCCL's functions have to be global
+
+EXPORT int ncclGetVersion(int* version) {
+  ENTER();
+  static const int kVersion = static_cast<int>(Number("FAKE_NCCL_VERSION", 22809));
+  *version = kVersion;
+  return kSuccess;
+}
+EXPORT int ncclGetUniqueId(UniqueId* id) {
+  ENTER();
+  const std::string text = MakeMeeting();
+  if (text.empty()) return Error(kSystemError, "no shared memory for a communicator");
+  std::memset(id->bytes, 0, sizeof id->bytes);
+  std::memcpy(id->bytes, text.data(), text.size());
+  return kSuccess;
+}
+EXPORT int ncclCommInitRank(void** made, int size, UniqueId id, int rank) {
+  ENTER();
+  return Init(made, size, id, rank, true);
+}
+EXPORT int ncclCommInitRankConfig(void** made, int size, UniqueId id, int rank, const Config* config) {
+  ENTER();
+  bool blocking = true;
+  if (config != nullptr) {
+    if (config->magic != kMagic || config->size < sizeof(Config))
+      return Error(kInvalidArgument, "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
+    if (config->blocking != INT_MIN && config->blocking != 0 && config->blocking != 1)
+      return Error(kInvalidArgument, "Invalid config blocking attribute value");
+    blocking = config->blocking != 0;
+  }
+  return Init(made, size, id, rank, blocking);
+}
+EXPORT int ncclCommGetAsyncError(void* handle, int* code) {
+  ENTER();
+  const std::shared_ptr<Comm> comm = Find(handle);
+  if (comm == nullptr) return kInvalidArgument;
+  *code = AsyncError() != 0 ? AsyncError() : comm->state.load();
+  return kSuccess;
+}
+EXPORT int ncclCommFinalize(void* handle) {
+  ENTER();
+  const std::shared_ptr<Comm> comm = Find(handle);
+  if (comm == nullptr || comm->state == kInProgress) return kInvalidArgument;
+  if (comm->blocking) return Drain(*comm);
+  const int state = comm->state.exchange(kInProgress);
+  std::thread([comm, state] {
+    while (comm->operations > 0 && !comm->aborted) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    comm->state = state;
+  }).detach();
+  return kInProgress;
+}
+EXPORT int ncclCommDestroy(void* handle) {
+  ENTER();
+  const std::shared_ptr<Comm> comm = Find(handle);
+  if (comm == nullptr) return kInvalidArgument;
+  Drain(*comm);
+  Forget(handle);
+  return kSuccess;
+}
+// What it has on the device leaves after some milliseconds; the call itself takes longer.
+EXPORT int ncclCommAbort(void* handle) {
+  ENTER();
+  const std::shared_ptr<Comm> comm = Find(handle);
+  if (comm == nullptr) return kInvalidArgument;
+  Forget(handle);
+  comm->aborted_at = std::chrono::steady_clock::now();
+  comm->aborted = true;
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  return kSuccess;
+}
+EXPORT int ncclCommCount(void* handle, int* count) {
+  ENTER();
+  const std::shared_ptr<Comm> comm = Find(handle);
+  if (comm == nullptr) return kInvalidArgument;
+  *count = comm->size;
+  return kSuccess;
+}
+EXPORT int ncclCommUserRank(void* handle, int* rank) {
+  ENTER();
+  const std::shared_ptr<Comm> comm = Find(handle);
+  if (comm == nullptr) return kInvalidArgument;
+  *rank = comm->rank;
+  return kSuccess;
+}
+EXPORT int ncclCommCuDevice(void* handle, int* device) {
+  ENTER();
+  const std::shared_ptr<Comm> comm = Find(handle);
+  if (comm == nullptr) return kInvalidArgument;
+  *device = comm->device;
+  return kSuccess;
+}
+EXPORT const char* ncclGetErrorString(int code) {
+  static const char* const kWords[] = {"no error",
+                                       "unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
+                                       "unhandled system error (run with NCCL_DEBUG=INFO for details)",
+                                       "internal error - please report this issue to the NCCL developers",
+                                       "invalid argument (run with NCCL_DEBUG=WARN for details)",
+                                       "invalid usage (run with NCCL_DEBUG=WARN for details)",
+                                       "remote process exited or there was a network error",
+                                       "NCCL operation in progress"};
+  return code >= 0 && code <= kInProgress ? kWords[code] : "unknown result code";
+}
+EXPORT const char* ncclGetLastError(void*) {
+  thread_local std::string words;
+  words = LastError();
+  return words.c_str();
+}
+
+EXPORT int fake_nccl_communicators() {
+  return Communicators([](const Comm&) { return 1; });
+}
+EXPORT int fake_nccl_operations() {
+  return Communicators([](const Comm& comm) { return comm.operations.load(); });
+}

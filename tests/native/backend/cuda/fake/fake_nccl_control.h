@@ -1,0 +1,45 @@
+// What every function of the fake NCCL does first, its faults and errors, and the fake driver that it works with.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "native/backend/cuda/fake/control.h"
+
+// Begins every function of NCCL that can fail.
+#define ENTER()                                                \
+  do {                                                         \
+    if (const int code_ = fake::Enter(__func__)) return code_; \
+  } while (0)
+
+namespace fake {
+
+enum Code {
+  kSuccess = 0,
+  kUnhandledCudaError = 1,
+  kSystemError = 2,
+  kInvalidArgument = 4,
+  kInvalidUsage = 5,
+  kInProgress = 7,
+};
+
+int Enter(const char* function);
+void Fault(const std::string& what);
+// Keeps the words for ncclGetLastError; returns the code.
+int Error(int code, const std::string& words);
+std::string LastError();
+bool Hanging();
+int AsyncError();
+
+// The hooks of fake_cuda.h.
+struct Driver {
+  int (*enqueue)(void*, void (*)(void*), void*, const char*);
+  int (*may_access)(const void*, size_t, int, const char*);
+  int (*device_of)(void*);
+  int (*current)(unsigned char*);
+  void (*set_device)(int);
+};
+// Null: there is no libfake_cuda.so beside this library.
+const Driver* TheDriver();
+
+}  // namespace fake
