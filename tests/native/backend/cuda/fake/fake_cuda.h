@@ -35,8 +35,15 @@ int fake_cuda_blocks();
 
 // ---- for the fake NCCL
 
-// Puts a function on a stream. Returns CUresult.
-int fake_cuda_enqueue(void* stream, void (*function)(void*), void* argument, const char* description);
+struct fake_cuda_access {
+  const void* address;
+  size_t bytes;
+  int writes;
+};
+// Puts a function on a stream. Returns CUresult. The function is called with 1 if an access was not ordered by an
+// event: then it must not give right data.
+int fake_cuda_enqueue(void* stream, void (*function)(void*, int unordered), void* argument, const char* description,
+                      const fake_cuda_access* accesses, int count);
 // Whether the stream's device may access this memory now; a counted fault if not. `who`: for its words.
 int fake_cuda_may_access(const void* address, size_t bytes, int device, const char* who);
 // The device of a stream, -1: no such stream.

@@ -1,10 +1,12 @@
 #include "native/backend/cuda/fake/fake_cuda_memory.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <deque>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "native/backend/cuda/fake/fake_cuda.h"
 #include "native/backend/cuda/fake/fake_cuda_control.h"
@@ -20,13 +22,21 @@ enum class State {
   kThere,
   kFreed,  // kept for a while, so that who still uses it is seen
 };
+struct Past {
+  uintptr_t begin = 0, end = 0;
+  bool writes = false;
+  size_t stream = 0;
+  uint64_t time = 0;  // of that stream
+};
 struct Block {
   size_t bytes = 0;
   Kind kind = Kind::kDevice;
   State state = State::kThere;
   int device = 0;
+  std::vector<Past> past;  // accesses that later ones must be ordered after
 };
 
+constexpr size_t kMostPast = 1000;  // of a block
 constexpr size_t kMostFreed = size_t{32} << 20;
 constexpr size_t kMostBytes = size_t{80} << 30;  // of one block: more is out of memory
 
@@ -62,7 +72,7 @@ void* New(size_t bytes, Kind kind, State state) {
   if (pointer == nullptr) return nullptr;
   RawPoison(pointer, whole);
   Lock lock(TheMemory().mutex);
-  TheMemory().blocks[AddressOf(pointer)] = {bytes, kind, state, current_device};
+  TheMemory().blocks[AddressOf(pointer)] = {bytes, kind, state, current_device, {}};
   return pointer;
 }
 
@@ -88,6 +98,12 @@ bool Free(uintptr_t address, Kind kind) {
     memory.blocks.erase(oldest);
   }
   return true;
+}
+
+size_t SizeOfBlock(uintptr_t address) {
+  Lock lock(TheMemory().mutex);
+  const auto found = TheMemory().blocks.find(address);
+  return found == TheMemory().blocks.end() ? 0 : found->second.bytes;
 }
 
 int FreeAndWait(uintptr_t address, Kind kind, const char* function) {
@@ -120,6 +136,35 @@ std::string WhyNoAccess(const void* pointer, size_t bytes, Side side, int device
   return "";
 }
 
+std::string NoteAccesses(const std::vector<Access>& accesses, size_t stream, const Clock& clock) {
+  std::string wrong;
+  std::vector<std::pair<Block*, Past>> news;
+  Lock lock(TheMemory().mutex);
+  for (const Access& access : accesses) {
+    const auto found = access.bytes == 0 ? TheMemory().blocks.end() : Around(AddressOf(access.address));
+    if (found == TheMemory().blocks.end()) continue;
+    const Past now{AddressOf(access.address), AddressOf(access.address) + access.bytes, access.writes, stream,
+                   clock[stream]};
+    std::vector<Past>& past = found->second.past;
+    for (const Past& before : past) {
+      const bool conflict = (before.writes || now.writes) && before.begin < now.end && now.begin < before.end;
+      const uint64_t known = before.stream < clock.size() ? clock[before.stream] : 0;
+      if (conflict && known < before.time)
+        wrong = std::string(now.writes ? "writes" : "reads") + " what another stream " +
+                (before.writes ? "writes" : "reads") + ", and waits for no event after it";
+    }
+    // What comes after a write comes after all that the write came after.
+    const auto covered = [&](const Past& before) {
+      return now.writes && now.begin <= before.begin && before.end <= now.end;
+    };
+    past.erase(std::remove_if(past.begin(), past.end(), covered), past.end());
+    if (past.size() >= kMostPast) past.erase(past.begin());
+    news.emplace_back(&found->second, now);
+  }
+  for (auto& [block, now] : news) block->past.push_back(now);  // an operation does not conflict with itself
+  return wrong;
+}
+
 }  // namespace fake
 
 using namespace fake;  // NOLINT: the driver's functions have to be global
@@ -144,18 +189,20 @@ EXPORT int cuMemAllocAsync(uint64_t* made, size_t bytes, void* handle) {
   void* pointer = New(bytes, Kind::kDevice, State::kComing);
   if (pointer == nullptr) return kOutOfMemory;
   *made = AddressOf(pointer);
-  return Enqueue(*stream, "allocate " + std::to_string(bytes), [address = *made] {
+  const auto come = [address = *made](bool) {
     Lock lock(TheMemory().mutex);
     TheMemory().blocks[address].state = State::kThere;
-  });
+  };
+  return Enqueue(*stream, "allocate " + std::to_string(bytes), come, {{pointer, bytes, true}});
 }
 EXPORT int cuMemFreeAsync(uint64_t address, void* handle) {
   ENTER();
   Stream* stream = FindStream(handle);
   if (stream == nullptr) return NoStream(handle);
-  return Enqueue(*stream, "free", [address] {
+  const auto free = [address](bool) {
     if (!Free(address, Kind::kDevice)) Fault("cuMemFreeAsync of what is no block");
-  });
+  };
+  return Enqueue(*stream, "free", free, {{PointerTo(address), SizeOfBlock(address), true}});
 }
 EXPORT int cuMemHostAlloc(void** made, size_t bytes, unsigned) {
   ENTER_IN_CONTEXT();
@@ -175,7 +222,7 @@ EXPORT int cuMemHostRegister_v2(void* pointer, size_t bytes, unsigned) {
   if (Around(AddressOf(pointer)) != TheMemory().blocks.end() ||
       (next != TheMemory().blocks.end() && next->first < AddressOf(pointer) + bytes))
     return kAlreadyRegistered;
-  TheMemory().blocks[AddressOf(pointer)] = {bytes, Kind::kRegistered, State::kThere, current_device};
+  TheMemory().blocks[AddressOf(pointer)] = {bytes, Kind::kRegistered, State::kThere, current_device, {}};
   return kSuccess;
 }
 EXPORT int cuMemHostUnregister(void* pointer) {

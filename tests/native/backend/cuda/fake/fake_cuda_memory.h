@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace fake {
 
@@ -15,5 +17,16 @@ enum class Side {
 // Whether `device` may access these bytes now; empty: it may. kAnyDevice: whichever device owns them.
 constexpr int kAnyDevice = -1;
 std::string WhyNoAccess(const void* address, size_t bytes, Side side, int device);
+
+struct Access {
+  const void* address = nullptr;
+  size_t bytes = 0;
+  bool writes = false;
+};
+// For each stream, by its index: how much of what was put on it is known to be done.
+using Clock = std::vector<uint64_t>;
+// Notes what the operation that is put on a stream now will access; `clock`: what is done before it begins, and itself.
+// Empty, or the words for an access that nothing orders.
+std::string NoteAccesses(const std::vector<Access>& accesses, size_t stream, const Clock& clock);
 
 }  // namespace fake

@@ -1,12 +1,11 @@
 // What moves bytes: copies, memsets and the packing kernels. Sources are read when an operation begins and looked at
 // again when it ends; in between, destinations hold poison.
-#include <bit>
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,9 +51,10 @@ bool MayMove(const std::string& who, const std::vector<Move>& moves, const Sides
   return true;
 }
 
-// Does the moves; `change` makes of what was read what is written.
+// Does the moves; `change` makes of what was read what is written. Unordered ones leave poison.
 template <class Change>
-void Perform(const std::string& who, const std::vector<Move>& moves, const Sides& sides, const Change& change) {
+void Perform(const std::string& who, const std::vector<Move>& moves, const Sides& sides, bool unordered,
+             const Change& change) {
   if (!MayMove(who, moves, sides, "")) return;
   std::vector<Bytes> read;
   for (const Move& move : moves) {
@@ -62,6 +62,7 @@ void Perform(const std::string& who, const std::vector<Move>& moves, const Sides
     RawCopy(read.back().data(), move.from, move.bytes);
   }
   for (const Move& move : moves) RawPoison(move.to, move.bytes);
+  if (unordered) return;
   Linger();
   if (!MayMove(who, moves, sides, " that was there when it began")) return;
   for (size_t i = 0; i < moves.size(); ++i) {
@@ -77,11 +78,22 @@ void Perform(const std::string& who, const std::vector<Move>& moves, const Sides
   }
 }
 
+std::vector<Access> AccessesOf(const std::vector<Move>& moves) {
+  std::vector<Access> accesses;
+  for (const Move& move : moves) {
+    accesses.push_back({move.from, move.bytes, false});
+    accesses.push_back({move.to, move.bytes, true});
+  }
+  return accesses;
+}
+
 int Copy(const char* name, const Move& move, const Sides& sides, void* handle) {
   Stream* stream = FindStream(handle);
   if (stream == nullptr) return NoStream(handle);
   const std::string what = std::string(name) + " " + std::to_string(move.bytes);
-  return Enqueue(*stream, what, [=] { Perform(what, {move}, sides, [](Bytes&) {}); });
+  const std::vector<Move> moves = {move};
+  const auto run = [=](bool unordered) { Perform(what, moves, sides, unordered, [](Bytes&) {}); };
+  return Enqueue(*stream, what, run, AccessesOf(moves));
 }
 
 int Set(uint64_t address, uint32_t value, size_t value_bytes, size_t count, void* handle) {
@@ -90,18 +102,20 @@ int Set(uint64_t address, uint32_t value, size_t value_bytes, size_t count, void
   if (address % value_bytes != 0) return kInvalidValue;
   const size_t bytes = count * value_bytes;
   const std::string what = "memset " + std::to_string(bytes);
-  return Enqueue(*stream, what, [=] {
-    void* to = reinterpret_cast<void*>(address);
+  void* to = reinterpret_cast<void*>(address);
+  const auto run = [=](bool unordered) {
     for (const char* when : {"", " that was there when it began"}) {
       const std::string why = WhyNoAccess(to, bytes, Side::kDevice, kAnyDevice);
       if (!why.empty()) return Fault(what + " writes " + why + when);
       if (*when != 0) break;
       RawPoison(to, bytes);
+      if (unordered) return;
       Linger();
     }
     if (!RawIsPoison(to, bytes)) Fault(what + ": its destination was written by somebody else");
     RawFill(to, value, value_bytes, bytes);
-  });
+  };
+  return Enqueue(*stream, what, run, {{to, bytes, true}});
 }
 
 // ---- kernels
@@ -129,7 +143,7 @@ void ScaleAs(const std::string& kernel, Bytes& data, float scale) {
   if (kernel == "pack_bf16") Scale<uint16_t>(data, scale, hvd::FloatFromBfloat16, hvd::Bfloat16FromFloat);
 }
 
-const std::set<std::string> kKernels = {"pack_f32", "pack_f16", "pack_bf16", "pack_bytes"};
+constexpr const char* kKernels[] = {"pack_f32", "pack_f16", "pack_bf16", "pack_bytes"};  // their addresses: handles
 
 // Never destroyed: streams still work while the process ends.
 struct Modules {
@@ -218,10 +232,13 @@ EXPORT int cuModuleGetFunction(void** made, void* handle, const char* name) {
   const auto module = modules.texts.find(handle);
   if (module == modules.texts.end()) return kInvalidHandle;
   const std::string& text = module->second;
-  const auto known = kKernels.find(name);
-  if (known == kKernels.end() || text.find(".entry " + std::string(name) + "(") == std::string::npos) return kNotFound;
-  *made = const_cast<std::string*>(&*known);
-  return kSuccess;
+  if (text.find(".entry " + std::string(name) + "(") == std::string::npos) return kNotFound;
+  for (const char* const& known : kKernels) {
+    if (std::strcmp(known, name) != 0) continue;
+    *made = const_cast<const char**>(&known);
+    return kSuccess;
+  }
+  return kNotFound;
 }
 EXPORT int cuLaunchKernel(void* function, unsigned blocks, unsigned blocks_y, unsigned blocks_z, unsigned threads,
                           unsigned threads_y, unsigned threads_z, unsigned, void* handle, void** parameters, void**) {
@@ -229,7 +246,7 @@ EXPORT int cuLaunchKernel(void* function, unsigned blocks, unsigned blocks_y, un
   Stream* stream = FindStream(handle);
   if (stream == nullptr) return NoStream(handle);
   std::string kernel;
-  for (const std::string& known : kKernels) {
+  for (const char* const& known : kKernels) {
     if (&known == function) kernel = known;
   }
   if (kernel.empty()) return kInvalidHandle;
@@ -243,12 +260,14 @@ EXPORT int cuLaunchKernel(void* function, unsigned blocks, unsigned blocks_y, un
   float scale = 1;
   if (kernel != "pack_bytes") std::memcpy(&scale, parameters[2], sizeof scale);
   const std::string what = kernel + " " + std::to_string(count);
-  return Enqueue(*stream, what, [=, device = DeviceOf(*stream)] {
-    const std::string wrong = WhyWrong(kernel, entries, blocks);
-    if (!wrong.empty()) return Fault(what + ": " + wrong);
-    std::vector<Move> moves;
-    for (const Entry& e : entries)
-      moves.push_back({reinterpret_cast<void*>(e.to), reinterpret_cast<void*>(e.from), e.bytes});
-    Perform(what, moves, {Side::kDevice, Side::kDevice, device}, [&](Bytes& data) { ScaleAs(kernel, data, scale); });
-  });
+  const std::string wrong = WhyWrong(kernel, entries, blocks);
+  if (!wrong.empty()) Fault(what + ": " + wrong);
+  std::vector<Move> moves;
+  for (const Entry& e : entries)
+    moves.push_back({reinterpret_cast<void*>(e.to), reinterpret_cast<void*>(e.from), e.bytes});
+  const Sides sides{Side::kDevice, Side::kDevice, DeviceOf(*stream)};
+  const auto run = [=](bool unordered) {
+    Perform(what, moves, sides, unordered || !wrong.empty(), [&](Bytes& data) { ScaleAs(kernel, data, scale); });
+  };
+  return Enqueue(*stream, what, run, AccessesOf(moves));
 }

@@ -1,5 +1,7 @@
 #include "native/backend/cuda/fake/fake_cuda_streams.h"
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -17,14 +19,17 @@
 namespace fake {
 
 struct Work {
-  std::function<void()> run;
-  bool late = true;
+  std::function<void(bool unordered)> run;
+  bool late = true, unordered = false;
 };
 struct Stream {
   int number = 0, device = 0;
-  bool capturing = false, started = false;
+  bool capturing = false, started = false, closed = false;
   std::deque<Work> queue;
   uint64_t submitted = 0, finished = 0;
+  size_t index = 0;
+  Clock clock;  // what is done before that which is put on it next
+  bool Ended() const { return closed && queue.empty(); }
 };
 
 namespace {
@@ -32,6 +37,7 @@ namespace {
 // One recording of an event.
 struct Moment {
   bool come = false;
+  Clock clock;  // what is done then
 };
 struct Event {
   int number = 0, device = 0;
@@ -48,6 +54,7 @@ struct Runtime {
   std::vector<Stream*> all;                     // those that are destroyed, too: they finish their work
   bool stalled = false;
   int numbers = 0;
+  Clock host;  // what any thread of the host knows to be done
 };
 Runtime& TheRuntime() {
   static auto* const kRuntime = new Runtime;
@@ -76,7 +83,8 @@ void WorkOn(Stream& stream) {
   current_device = stream.device;
   Lock lock(runtime.mutex);
   while (true) {
-    runtime.changed.wait(lock, [&] { return !stream.queue.empty() && !runtime.stalled; });
+    runtime.changed.wait(lock, [&] { return (!stream.queue.empty() && !runtime.stalled) || stream.Ended(); });
+    if (stream.Ended()) return;
     Work work = std::move(stream.queue.front());
     stream.queue.pop_front();
     lock.unlock();
@@ -84,7 +92,7 @@ void WorkOn(Stream& stream) {
     lock.lock();
     runtime.changed.wait(lock, [&] { return !runtime.stalled; });
     lock.unlock();
-    work.run();
+    work.run(work.unordered);
     work = {};
     lock.lock();
     ++stream.finished;
@@ -98,9 +106,19 @@ Stream* NewStream(int device, int number) {
   auto* stream = new Stream;
   stream->number = number;
   stream->device = device;
+  stream->index = runtime.all.size();
   runtime.all.push_back(stream);
   return stream;
 }
+int MakeStream(void** made) {
+  Runtime& runtime = TheRuntime();
+  Lock lock(runtime.mutex);
+  const int number = ++runtime.numbers;
+  *made = HandleOf(number);
+  runtime.streams[*made] = NewStream(current_device, number);
+  return kSuccess;
+}
+// With the lock.
 Stream* Find(void* handle) {
   Runtime& runtime = TheRuntime();
   if (reinterpret_cast<uintptr_t>(handle) <= 2) {  // the default streams
@@ -120,14 +138,30 @@ Event* FindEvent(void* handle) {
 }
 std::string Name(const Stream& stream) { return "stream " + std::to_string(stream.number); }
 
-// With the lock.
-void Push(Stream& stream, const std::string& description, std::function<void()> work, bool late) {
+void Merge(Clock& into, const Clock& from) {
+  if (into.size() < from.size()) into.resize(from.size());
+  for (size_t i = 0; i < from.size(); ++i) into[i] = std::max(into[i], from[i]);
+}
+
+// With the lock. The next operation is one more, after all that the host knows.
+void Tick(Stream& stream) {
+  Merge(stream.clock, TheRuntime().host);
+  if (stream.clock.size() <= stream.index) stream.clock.resize(stream.index + 1);
+  ++stream.clock[stream.index];
+}
+
+// With the lock. `late`: takes its time.
+void Push(Stream& stream, const std::string& description, std::function<void(bool)> work, bool late,
+          const std::vector<Access>& accesses = {}) {
   if (!stream.started) {
     std::thread([&stream] { WorkOn(stream); }).detach();
     stream.started = true;
   }
   Record(Name(stream) + ": " + description);
-  stream.queue.push_back({std::move(work), late});
+  Tick(stream);
+  const std::string wrong = NoteAccesses(accesses, stream.index, stream.clock);
+  if (!wrong.empty()) Fault(Name(stream) + ": " + description + " " + wrong);
+  stream.queue.push_back({std::move(work), late, !wrong.empty()});
   ++stream.submitted;
   TheRuntime().changed.notify_all();
 }
@@ -136,6 +170,15 @@ void Come(const std::shared_ptr<Moment>& moment) {
   Lock lock(TheRuntime().mutex);
   moment->come = true;
   TheRuntime().changed.notify_all();
+}
+// On a stream's thread, which runs a host function: the host knows all that came before it.
+void KnowOnHost(const Clock& clock) {
+  Lock lock(TheRuntime().mutex);
+  Merge(TheRuntime().host, clock);
+}
+Clock ClockOf(const Stream& stream) {
+  Lock lock(TheRuntime().mutex);
+  return stream.clock;
 }
 void WaitFor(const std::shared_ptr<Moment>& moment) {
   Lock lock(TheRuntime().mutex);
@@ -151,13 +194,14 @@ Stream* FindStream(void* handle) {
 int DeviceOf(const Stream& stream) { return stream.device; }
 int NoStream(void* handle) { return reinterpret_cast<uintptr_t>(handle) <= 2 ? kNoContext : kInvalidHandle; }
 
-int Enqueue(Stream& stream, std::string description, std::function<void()> work, bool late) {
+int Enqueue(Stream& stream, const std::string& description, std::function<void(bool unordered)> work,
+            const std::vector<Access>& accesses) {
   Lock lock(TheRuntime().mutex);
   if (stream.capturing) {
     Fault(description + " on a stream that is being captured");
     return kCaptureUnsupported;
   }
-  Push(stream, description, std::move(work), late);
+  Push(stream, description, std::move(work), true, accesses);
   return kSuccess;
 }
 
@@ -165,11 +209,15 @@ void WaitForDevice(int device) {
   Runtime& runtime = TheRuntime();
   Lock lock(runtime.mutex);
   std::vector<std::pair<Stream*, uint64_t>> until;
+  Clock known;
   for (Stream* stream : runtime.all) {
-    if (stream->device == device) until.emplace_back(stream, stream->submitted);
+    if (stream->device != device) continue;
+    until.emplace_back(stream, stream->submitted);
+    Merge(known, stream->clock);
   }
   for (auto& [stream, number] : until)
     runtime.changed.wait(lock, [stream = stream, number = number] { return stream->finished >= number; });
+  Merge(runtime.host, known);
 }
 
 void Linger() { SleepAbout(DelayUs() / 2); }
@@ -180,16 +228,11 @@ using namespace fake;  // NOLINT: the driver's functions have to be global
 
 EXPORT int cuStreamCreateWithPriority(void** made, unsigned, int) {
   ENTER_IN_CONTEXT();
-  Runtime& runtime = TheRuntime();
-  Lock lock(runtime.mutex);
-  const int number = ++runtime.numbers;
-  *made = HandleOf(number);
-  runtime.streams[*made] = NewStream(current_device, number);
-  return kSuccess;
+  return MakeStream(made);
 }
-EXPORT int cuStreamCreate(void** made, unsigned flags) {
+EXPORT int cuStreamCreate(void** made, unsigned) {
   ENTER_IN_CONTEXT();
-  return cuStreamCreateWithPriority(made, flags, 0);
+  return MakeStream(made);
 }
 EXPORT int cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   ENTER_IN_CONTEXT();
@@ -199,8 +242,14 @@ EXPORT int cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 }
 EXPORT int cuStreamDestroy_v2(void* handle) {
   ENTER();
-  Lock lock(TheRuntime().mutex);
-  return TheRuntime().streams.erase(handle) > 0 ? kSuccess : kInvalidHandle;
+  Runtime& runtime = TheRuntime();
+  Lock lock(runtime.mutex);
+  const auto found = runtime.streams.find(handle);
+  if (found == runtime.streams.end()) return kInvalidHandle;
+  found->second->closed = true;
+  runtime.streams.erase(found);
+  runtime.changed.notify_all();
+  return kSuccess;
 }
 EXPORT int cuStreamSynchronize(void* handle) {
   ENTER();
@@ -210,7 +259,9 @@ EXPORT int cuStreamSynchronize(void* handle) {
   if (stream->capturing) return kCaptureUnsupported;
   Record("host sync: cuStreamSynchronize " + Name(*stream));
   const uint64_t until = stream->submitted;
+  const Clock known = stream->clock;
   TheRuntime().changed.wait(lock, [&] { return stream->finished >= until; });
+  Merge(TheRuntime().host, known);
   return kSuccess;
 }
 EXPORT int cuStreamQuery(void* handle) {
@@ -219,7 +270,9 @@ EXPORT int cuStreamQuery(void* handle) {
   Stream* stream = Find(handle);
   if (stream == nullptr) return NoStream(handle);
   if (stream->capturing) return kCaptureUnsupported;
-  return stream->finished == stream->submitted ? kSuccess : kNotReady;
+  if (stream->finished < stream->submitted) return kNotReady;
+  Merge(TheRuntime().host, stream->clock);
+  return kSuccess;
 }
 EXPORT int cuStreamIsCapturing(void* handle, int* status) {
   ENTER();
@@ -237,9 +290,10 @@ EXPORT int cuStreamWaitEvent(void* handle, void* event_handle, unsigned) {
   Event* event = FindEvent(event_handle);
   if (event == nullptr) return kInvalidHandle;
   if (stream->capturing) return kCaptureIsolation;
+  if (event->last != nullptr) Merge(stream->clock, event->last->clock);
   Push(
       *stream, "wait event " + std::to_string(event->number),
-      [moment = event->last] {
+      [moment = event->last](bool) {
         if (moment != nullptr) WaitFor(moment);
       },
       false);
@@ -249,11 +303,13 @@ EXPORT int cuLaunchHostFunc(void* handle, void (*function)(void*), void* argumen
   ENTER();
   Stream* stream = FindStream(handle);
   if (stream == nullptr) return NoStream(handle);
-  return Enqueue(*stream, "host function", [function, argument] {
+  const auto run = [function, argument, known = ClockOf(*stream)](bool) {
+    KnowOnHost(known);
     in_host_function = true;
     function(argument);
     in_host_function = false;
-  });
+  };
+  return Enqueue(*stream, "host function", run, {});
 }
 EXPORT int cuCtxSynchronize() {
   ENTER_IN_CONTEXT();
@@ -289,7 +345,8 @@ EXPORT int cuEventRecord(void* handle, void* stream_handle) {
     return kCaptureUnsupported;
   }
   event->last = std::make_shared<Moment>();
-  Push(*stream, description, [moment = event->last] { Come(moment); }, false);
+  Push(*stream, description, [moment = event->last](bool) { Come(moment); }, false);
+  event->last->clock = stream->clock;
   return kSuccess;
 }
 EXPORT int cuEventQuery(void* handle) {
@@ -297,7 +354,10 @@ EXPORT int cuEventQuery(void* handle) {
   Lock lock(TheRuntime().mutex);
   Event* event = FindEvent(handle);
   if (event == nullptr) return kInvalidHandle;
-  return event->last == nullptr || event->last->come ? kSuccess : kNotReady;
+  if (event->last == nullptr) return kSuccess;
+  if (!event->last->come) return kNotReady;
+  Merge(TheRuntime().host, event->last->clock);
+  return kSuccess;
 }
 EXPORT int cuEventSynchronize(void* handle) {
   ENTER();
@@ -306,7 +366,9 @@ EXPORT int cuEventSynchronize(void* handle) {
   if (event == nullptr) return kInvalidHandle;
   Record("host sync: cuEventSynchronize event " + std::to_string(event->number));
   const std::shared_ptr<Moment> moment = event->last;
-  if (moment != nullptr) TheRuntime().changed.wait(lock, [&] { return moment->come; });
+  if (moment == nullptr) return kSuccess;
+  TheRuntime().changed.wait(lock, [&] { return moment->come; });
+  Merge(TheRuntime().host, moment->clock);
   return kSuccess;
 }
 
@@ -325,10 +387,14 @@ EXPORT int fake_cuda_number(void* handle) {
   const Stream* stream = Find(handle);
   return stream == nullptr ? -1 : stream->number;
 }
-EXPORT int fake_cuda_enqueue(void* handle, void (*function)(void*), void* argument, const char* description) {
+EXPORT int fake_cuda_enqueue(void* handle, void (*function)(void*, int), void* argument, const char* description,
+                             const fake_cuda_access* accesses, int count) {
   Stream* stream = FindStream(handle);
   if (stream == nullptr) return NoStream(handle);
-  return Enqueue(*stream, description, [function, argument] { function(argument); });
+  std::vector<Access> all;
+  for (int i = 0; i < count; ++i) all.push_back({accesses[i].address, accesses[i].bytes, accesses[i].writes != 0});
+  const auto run = [function, argument](bool unordered) { function(argument, unordered ? 1 : 0); };
+  return Enqueue(*stream, description, run, all);
 }
 EXPORT int fake_cuda_device_of(void* handle) {
   const Stream* stream = FindStream(handle);

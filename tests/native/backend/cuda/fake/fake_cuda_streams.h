@@ -3,6 +3,9 @@
 
 #include <functional>
 #include <string>
+#include <vector>
+
+#include "native/backend/cuda/fake/fake_cuda_memory.h"
 
 namespace fake {
 
@@ -13,8 +16,10 @@ Stream* FindStream(void* handle);
 int DeviceOf(const Stream& stream);
 // What FindStream's null means.
 int NoStream(void* handle);
-// Puts work on a stream. `late`: takes its time. kCaptureUnsupported: the stream is being captured.
-int Enqueue(Stream& stream, std::string description, std::function<void()> work, bool late = true);
+// Puts work on a stream. kCaptureUnsupported: the stream is being captured. An access that no event orders is a fault
+// at once, and then the work is called with true: it must not give right data, by luck.
+int Enqueue(Stream& stream, const std::string& description, std::function<void(bool unordered)> work,
+            const std::vector<Access>& accesses);
 // Waits until all that was put on the streams of a device before the call is done.
 void WaitForDevice(int device);
 // Sleeps for as long as an operation is under way.

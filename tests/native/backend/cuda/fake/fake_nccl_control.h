@@ -1,10 +1,10 @@
 // What every function of the fake NCCL does first, its faults and errors, and the fake driver that it works with.
 #pragma once
 
-#include <cstddef>
 #include <string>
 
 #include "native/backend/cuda/fake/control.h"
+#include "native/backend/cuda/fake/fake_cuda.h"
 
 // Begins every function of NCCL that can fail.
 #define ENTER()                                                \
@@ -33,11 +33,11 @@ int AsyncError();
 
 // The hooks of fake_cuda.h.
 struct Driver {
-  int (*enqueue)(void*, void (*)(void*), void*, const char*);
-  int (*may_access)(const void*, size_t, int, const char*);
-  int (*device_of)(void*);
-  int (*current)(unsigned char*);
-  void (*set_device)(int);
+  decltype(&fake_cuda_enqueue) enqueue;
+  decltype(&fake_cuda_may_access) may_access;
+  decltype(&fake_cuda_device_of) device_of;
+  decltype(&fake_cuda_current) current;
+  decltype(&fake_cuda_set_device) set_device;
 };
 // Null: there is no libfake_cuda.so beside this library.
 const Driver* TheDriver();

@@ -207,7 +207,7 @@ bool RunParts(Work& work) {
 }
 
 // On the stream's thread.
-void Run(void* argument) {
+void Run(void* argument, int unordered) {
   const std::unique_ptr<Work> work(static_cast<Work*>(argument));
   Comm& comm = *work->comm;
   const auto leaves = [&] { return comm.Leaves(); };
@@ -215,7 +215,7 @@ void Run(void* argument) {
     if (MayAccess(*work)) {
       ReadInputs(*work);
       const bool goes_on = Await(*comm.meeting, [] { return !Hanging(); }, leaves);
-      if (goes_on && !comm.broken && RunParts(*work) && MayAccess(*work)) WriteOutputs(*work);
+      if (goes_on && !comm.broken && RunParts(*work) && MayAccess(*work) && unordered == 0) WriteOutputs(*work);
     }
     ++comm.turn;
   }
@@ -235,16 +235,22 @@ std::string Describe(const std::vector<Request>& requests) {
   return text;
 }
 
-int Enqueue(const std::shared_ptr<Comm>& comm, void* stream, std::vector<Request> requests) {
+int Enqueue(const std::shared_ptr<Comm>& comm, void* stream, const std::vector<Request>& requests) {
   auto work = std::make_unique<Work>();
   work->comm = comm;
   work->what = Describe(requests);
-  for (Request& request : requests) work->parts.push_back({request, {}, {}});
+  std::vector<fake_cuda_access> accesses;
+  for (const Request& r : requests) {
+    work->parts.push_back({r, {}, {}});
+    accesses.push_back({r.from, BytesSent(*comm, r), 0});
+    accesses.push_back({r.to, BytesReceived(*comm, r), 1});
+  }
   std::lock_guard<std::mutex> lock(comm->mutex);
   work->number = comm->launches;
   ++comm->operations;
   const std::string what = work->what;
-  if (TheDriver()->enqueue(stream, &Run, work.get(), what.c_str()) != 0) {
+  const int count = static_cast<int>(accesses.size());
+  if (TheDriver()->enqueue(stream, &Run, work.get(), what.c_str(), accesses.data(), count) != 0) {
     --comm->operations;
     return Error(kUnhandledCudaError, "the driver did not take the launch");
   }
@@ -274,7 +280,7 @@ int Launch(const std::shared_ptr<Comm>& comm, void* stream, std::vector<Request>
     Fault(Describe(requests) + " on a stream of another device");
     return Error(kUnhandledCudaError, "invalid resource handle");
   }
-  if (!Connects(*comm, requests) || comm->blocking) return Enqueue(comm, stream, std::move(requests));
+  if (!Connects(*comm, requests) || comm->blocking) return Enqueue(comm, stream, requests);
   comm->state = kInProgress;
   std::thread([comm, stream, requests = std::move(requests)] {
     TheDriver()->set_device(comm->device);
