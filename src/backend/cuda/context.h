@@ -1,0 +1,97 @@
+// Context: one GPU and its primary context, which frameworks use as well: addresses and streams of theirs are ours. It
+// is retained for that GPU only: on any other it would cost half a gigabyte.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "backend/cuda/driver.h"
+
+namespace hvd::backend::cuda {
+
+class Context {
+ public:
+  // `device`: as CUDA counts in this process, from 0.
+  static Result<std::shared_ptr<const Context>> Open(std::shared_ptr<const Driver> driver, int device);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  const Driver& driver() const { return *driver_; }
+  int device() const { return device_; }
+  Handle handle() const { return handle_; }
+  // The GPU's own number, or that of a part of it (MIG): equal in all processes that use it.
+  const std::array<std::byte, 16>& uuid() const { return uuid_; }
+  const std::string& name() const { return name_; }     // "NVIDIA H100 80GB HBM3"
+  int capability() const { return capability_; }        // 90: compute capability 9.0
+  bool has_memory_pools() const { return has_pools_; }  // cuMemAllocAsync works
+  // "GPU 0 (NVIDIA H100 80GB HBM3)", for messages.
+  std::string Text() const { return "GPU " + std::to_string(device_) + " (" + name_ + ")"; }
+
+ private:
+  Context(std::shared_ptr<const Driver> driver, int device) : driver_(std::move(driver)), device_(device) {}
+  Status Retain();
+  Status Ask(DeviceNumber number);
+
+  const std::shared_ptr<const Driver> driver_;
+  const int device_;
+  DeviceNumber number_ = 0;
+  Handle handle_ = nullptr;
+  std::array<std::byte, 16> uuid_ = {};
+  std::string name_;
+  int capability_ = 0;
+  bool has_pools_ = false;
+};
+
+// While it lives, this thread may ask and allocate although some thread of the process captures a stream: by default a
+// capture forbids that to all threads, and breaks when one does.
+class Relaxed {
+ public:
+  explicit Relaxed(const Driver& driver) : driver_(driver) { Exchange(); }
+  ~Relaxed() { Exchange(); }
+  Relaxed(const Relaxed&) = delete;
+  Relaxed& operator=(const Relaxed&) = delete;
+
+ private:
+  void Exchange() { (void)driver_->thread_exchange_stream_capture_mode(&mode_); }
+
+  const Driver& driver_;
+  int mode_ = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED; then what it was before
+};
+
+// While it lives, the context is current in this thread, for calls that need that: who allocates, creates, loads. Calls
+// with a stream or an event do not, but for streams without a context of their own (HasNoContext). A failure shows in
+// the calls themselves.
+class Current {
+ public:
+  explicit Current(const Context& context);
+  ~Current();
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+
+ private:
+  const Driver& driver_;
+  const Relaxed relaxed_;
+  Handle before_ = nullptr;
+  bool changed_ = false;
+};
+
+// The default streams, which are one for each context: 0, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD.
+inline bool HasNoContext(Handle stream) { return reinterpret_cast<uintptr_t>(stream) <= 2; }
+
+// Calls a function of the driver that works on `stream`.
+template <class... Arguments>
+Status CallOn(const Context& context, Handle stream, const Function<Arguments...>& function,
+              std::type_identity_t<Arguments>... arguments) {
+  if (!HasNoContext(stream)) return context.driver().Call(function, arguments...);
+  const Current current(context);
+  return context.driver().Call(function, arguments...);
+}
+
+// kUnsupported: the stream is being captured into a graph.
+Status RefuseCapture(const Context& context, Handle stream);
+
+}  // namespace hvd::backend::cuda

@@ -1,0 +1,78 @@
+#include "backend/cuda/event.h"
+
+#include <sched.h>
+
+namespace hvd::backend::cuda {
+namespace {
+
+constexpr unsigned kDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
+
+}  // namespace
+
+Event::~Event() { pool_->TakeBack(handle_); }
+
+Status Event::HoldBack(void* stream) const {
+  const Context& context = pool_->context();
+  HVD_TRY(RefuseCapture(context, stream));
+  return CallOn(context, stream, context.driver()->stream_wait_event, stream, handle_, 0);
+}
+
+bool Event::Reached() const {
+  bool reached = false;
+  return Ask(&reached).ok() && reached;
+}
+
+Status Event::Ask(bool* reached) const {
+  const Driver& driver = pool_->context().driver();
+  const Relaxed relaxed(driver);
+  const int code = driver->event_query(handle_);
+  *reached = code == 0;
+  return code == 0 || code == kNotReady ? Status() : driver.Failed(driver->event_query.name(), code);
+}
+
+Status Event::Wait() const {
+  for (bool reached = false;;) {
+    HVD_TRY(Ask(&reached));
+    if (reached) return Status();
+    sched_yield();
+  }
+}
+
+EventPool::~EventPool() {
+  for (const Handle event : spare_) (void)context_->driver()->event_destroy(event);
+}
+
+Result<std::shared_ptr<Event>> EventPool::Record(Handle stream) {
+  const Result<Handle> handle = Take();
+  HVD_TRY(handle.status());
+  auto event = std::make_shared<Event>(shared_from_this(), *handle);
+  HVD_TRY(CallOn(*context_, stream, context_->driver()->event_record, *handle, stream));
+  return event;
+}
+
+Result<Handle> EventPool::Take() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!spare_.empty()) {
+      const Handle event = spare_.back();
+      spare_.pop_back();
+      return event;
+    }
+  }
+  const Current current(*context_);
+  Handle made = nullptr;
+  HVD_TRY(context_->driver().Call(context_->driver()->event_create, &made, kDisableTiming));
+  return made;
+}
+
+void EventPool::TakeBack(Handle event) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  spare_.push_back(event);
+}
+
+size_t EventPool::spare() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return spare_.size();
+}
+
+}  // namespace hvd::backend::cuda
