@@ -33,13 +33,13 @@ Result<std::shared_ptr<const Driver>> Driver::Open(const std::string& path) {
   const std::string& missing = driver->functions_.binder.missing;
   if (!missing.empty())
     return Status(Code::kBackendUnavailable, TooOld(path) + "it has no " + missing + ". Update the NVIDIA driver.");
-  Status begun = driver->Call(driver->functions_.driver_get_version, &driver->version_);
-  if (begun.ok() && driver->version_ < kOldest) {
+  Status begun = driver->Call(driver->functions_.init, 0);
+  if (begun.ok()) begun = driver->Call(driver->functions_.driver_get_version, &driver->version_);
+  if (!begun.ok()) return Status(Code::kBackendUnavailable, begun.message());
+  if (driver->version_ < kOldest) {
     return Status(Code::kBackendUnavailable,
                   TooOld(path) + "it is one for CUDA " + VersionText(driver->version_) + ". Update the NVIDIA driver.");
   }
-  if (begun.ok()) begun = driver->Call(driver->functions_.init, 0);
-  if (!begun.ok()) return Status(Code::kBackendUnavailable, begun.message());
   return std::shared_ptr<const Driver>(driver);
 }
 

@@ -58,6 +58,7 @@ Result<Handle> EventPool::Take() {
       spare_.pop_back();
       return event;
     }
+    spare_.reserve(++made_);
   }
   const Current current(*context_);
   Handle made = nullptr;

@@ -56,8 +56,9 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
   void TakeBack(Handle event);
 
   const std::shared_ptr<const Context> context_;
-  mutable std::mutex mutex_;  // guards spare_
+  mutable std::mutex mutex_;  // guards what follows
   std::vector<Handle> spare_;
+  size_t made_ = 0;  // as many fit into spare_: giving back needs no memory
 };
 
 }  // namespace hvd::backend::cuda

@@ -1,0 +1,89 @@
+// Memory of one GPU for results, from the driver's pool: given and taken back as work of two small streams of our own,
+// so that neither waits for what the device is doing.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "backend/cuda/stream.h"
+#include "collective/batch.h"
+
+namespace hvd::backend::cuda {
+
+using collective::Block;
+
+class DeviceMemory final : public collective::BlockOwner, public std::enable_shared_from_this<DeviceMemory> {
+ public:
+  static Result<std::shared_ptr<DeviceMemory>> Make(std::shared_ptr<EventPool> events);
+
+  // Streams may use it after *ready. kResource: there is none. The host waits for nothing.
+  Result<std::unique_ptr<Block>> Allocate(size_t bytes, std::shared_ptr<DeviceEvent>* ready);
+  // Streams may use it at once. The host waits for the allocation; where memory is short, that may be for blocks that
+  // are still used.
+  Result<std::unique_ptr<Block>> Allocate(size_t bytes);
+  // From now on a block is free again when this stream, too, is through with what was put on it before the block was
+  // let go. A stream that has gone uses nothing.
+  void UsedOn(const std::shared_ptr<const Stream>& stream);
+  // Lets go of a block that some other stream uses, until `last`. The host does not wait.
+  void GiveBack(std::unique_ptr<Block> block, const DeviceEvent& last);
+  void TakeBack(std::byte* data, size_t bytes) override;
+
+  // Where allocations are ordered: for what has to come before anybody uses one.
+  const Stream& giving() const { return *giving_; }
+  const Context& context() const { return events_->context(); }
+
+ private:
+  explicit DeviceMemory(std::shared_ptr<EventPool> events) : events_(std::move(events)) {}
+  Status Obtain(size_t bytes, DeviceAddress* address, std::shared_ptr<DeviceEvent>* ready);
+  Status NoMemory(size_t bytes, const Status& why) const;
+  Status AwaitUsers();
+
+  const std::shared_ptr<EventPool> events_;
+  std::unique_ptr<Stream> giving_;  // holds nothing but allocations
+  std::unique_ptr<Stream> taking_;  // waits for those who still use what is given back
+  std::mutex mutex_;                // guards users_
+  std::vector<std::weak_ptr<const Stream>> users_;
+};
+
+// A buffer on the GPU that one stream works with, batch after batch. It only grows; what it held is lost then.
+class Scratch {
+ public:
+  // `stream`: the only one that uses it. Both outlive it.
+  Scratch(DeviceMemory& memory, const Stream& stream) : memory_(memory), stream_(stream) {}
+  ~Scratch() { (void)Release(); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  // For what is put on the stream from now on. kResource.
+  Result<std::byte*> Room(size_t bytes);
+  // Gives it back when the stream is through with what has been put on it.
+  Status Release();
+
+ private:
+  DeviceMemory& memory_;
+  const Stream& stream_;
+  std::unique_ptr<Block> block_;
+};
+
+// Memory of the host that no copy has to touch page by page, and kernels can reach. It only grows; what it held is lost
+// then.
+class PinnedBlock {
+ public:
+  explicit PinnedBlock(std::shared_ptr<const Context> context) : context_(std::move(context)) {}
+  ~PinnedBlock() { Release(); }
+  PinnedBlock(const PinnedBlock&) = delete;
+  PinnedBlock& operator=(const PinnedBlock&) = delete;
+
+  // No work under way may still use what it gave before. kResource.
+  Result<std::byte*> Room(size_t bytes);
+  void Release();
+
+ private:
+  const std::shared_ptr<const Context> context_;
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace hvd::backend::cuda
