@@ -37,12 +37,12 @@ Status Context::Ask(DeviceNumber number) {
   HVD_TRY(driver.Call(driver->device_get_uuid_v2 ? driver->device_get_uuid_v2 : driver->device_get_uuid, uuid_.data(),
                       number));
   int major = 0, minor = 0, pools = 0;
-  HVD_TRY(driver.Call(driver->device_get_attribute, &major, kCapabilityMajor, number));
-  HVD_TRY(driver.Call(driver->device_get_attribute, &minor, kCapabilityMinor, number));
-  capability_ = 10 * major + minor;
   // A driver that does not know the question has no pools.
   if (driver->device_get_attribute(&pools, kMemoryPoolsSupported, number) != 0) pools = 0;
   has_pools_ = pools != 0 && driver->mem_alloc_async && driver->mem_free_async;
+  HVD_TRY(driver.Call(driver->device_get_attribute, &major, kCapabilityMajor, number));
+  HVD_TRY(driver.Call(driver->device_get_attribute, &minor, kCapabilityMinor, number));
+  capability_ = 10 * major + minor;
   return Status();
 }
 

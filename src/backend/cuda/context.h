@@ -56,7 +56,9 @@ class Relaxed {
   Relaxed& operator=(const Relaxed&) = delete;
 
  private:
-  void Exchange() { (void)driver_->thread_exchange_stream_capture_mode(&mode_); }
+  void Exchange() {
+    if (driver_->thread_exchange_stream_capture_mode) (void)driver_->thread_exchange_stream_capture_mode(&mode_);
+  }
 
   const Driver& driver_;
   int mode_ = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED; then what it was before

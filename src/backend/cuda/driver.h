@@ -75,7 +75,7 @@ struct Functions {
   Function<Handle> stream_synchronize{binder, "cuStreamSynchronize"};
   Function<Handle, Handle, unsigned> stream_wait_event{binder, "cuStreamWaitEvent"};
   Function<Handle, int*> stream_is_capturing{binder, "cuStreamIsCapturing"};
-  Function<int*> thread_exchange_stream_capture_mode{binder, "cuThreadExchangeStreamCaptureMode"};
+  Function<int*> thread_exchange_stream_capture_mode{binder, "cuThreadExchangeStreamCaptureMode", Optional()};
   Function<Handle*, unsigned> event_create{binder, "cuEventCreate"};
   Function<Handle> event_destroy{binder, "cuEventDestroy_v2"};
   Function<Handle, Handle> event_record{binder, "cuEventRecord"};

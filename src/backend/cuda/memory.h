@@ -32,6 +32,8 @@ class DeviceMemory final : public collective::BlockOwner, public std::enable_sha
 
   // Where allocations are ordered: for what has to come before anybody uses one.
   const Stream& giving() const { return *giving_; }
+  // Where blocks are freed.
+  const Stream& taking() const { return *taking_; }
   const Context& context() const { return events_->context(); }
 
  private:

@@ -1,0 +1,99 @@
+// What the engine asks of the GPU: neutral values and copies of results. Moments: event_test.cc.
+#include "collective/kernels/kernels.h"
+#include "native/backend/cuda/gpu.h"
+
+namespace hvd::test {
+namespace {
+
+constexpr size_t kBytes = 100'000;
+
+TEST(cuda_identity_of_all_types) {
+  const Gpu gpu;
+  for (int type = 0; type < kDTypeCount; ++type) {
+    const auto dtype = static_cast<DType>(type);
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax}) {
+      for (const size_t elems : {0, 1, 7, 1001}) {
+        std::shared_ptr<DeviceEvent> ready;
+        auto block = gpu.devices().Identity(dtype, op, elems, &ready);
+        EXPECT_OK(block.status());
+        const auto stream = gpu.NewStream();
+        EXPECT_OK(ready->HoldBack(stream->handle()));
+        Bytes expected(elems * SizeOf(dtype));
+        collective::kernels::FillIdentity(dtype, op, expected.data(), elems);
+        Bytes found(expected.size());
+        if (elems > 0) {
+          EXPECT_OK(gpu.driver().Call(gpu.driver()->memcpy_dtoh_async, found.data(), AddressOf((*block)->data),
+                                      found.size(), stream->handle()));
+        }
+        EXPECT_OK(stream->Synchronize());
+        EXPECT(found == expected);
+      }
+    }
+  }
+}
+
+TEST(cuda_identity_that_fails_is_not_kept) {
+  if (!IsFake()) return;
+  const Gpu gpu;
+  gpu.Settle();
+  const int before = gpu.fake().blocks();
+  std::shared_ptr<DeviceEvent> ready;
+  for (const char* function : {"cuMemsetD32Async", "cuMemcpyDtoDAsync_v2", "cuMemAllocAsync"}) {
+    gpu.fake().FailNext(function, 400);
+    EXPECT(!gpu.devices().Identity(DType::kInt64, ReduceOp::kMin, 1000, &ready).ok());
+    gpu.Settle();
+    EXPECT_EQ(gpu.fake().blocks(), before);
+  }
+}
+
+TEST(cuda_copy_waits_and_keeps_its_source) {
+  const Gpu gpu;
+  const Bytes data = Filled(kBytes, 11);
+  const auto engine = gpu.NewStream(), framework = gpu.NewStream();
+  const auto to = gpu.New(kBytes);
+  auto from = gpu.New(kBytes);
+  gpu.PutUpload(from->data, data, *engine);
+  const auto made = engine->Record();
+  const std::byte* const source = from->data;
+  EXPECT_OK(gpu.devices().Copy(to->data, source, kBytes, *made, framework->handle(), std::move(from)));
+  EXPECT_OK(framework->Synchronize());
+  EXPECT(gpu.Download(to->data, kBytes) == data);
+}
+
+TEST(cuda_copy_to_the_default_stream) {
+  const Gpu gpu;
+  const Bytes data = Filled(kBytes, 12);
+  const auto from = gpu.Upload(data), to = gpu.New(kBytes);
+  InOtherThread([&] {
+    EXPECT_OK(gpu.devices().Copy(to->data, from->data, kBytes, nullptr, nullptr, nullptr));
+    EXPECT_OK(gpu.devices().Copy(to->data, nullptr, 0, nullptr, nullptr, gpu.New(0)));
+    const auto marked = gpu.devices().Mark(nullptr);
+    const auto end = std::static_pointer_cast<Event>(*marked);
+    EXPECT_OK(end->Wait());
+  });
+  EXPECT(gpu.Download(to->data, kBytes) == data);
+}
+
+// What another stream still fills is not given to somebody else although nobody wants it any more.
+TEST(cuda_copy_that_fails_keeps_its_source_as_well) {
+  if (!IsFake()) return;
+  const Gpu gpu;
+  const Bytes data = Filled(kBytes, 13);
+  const auto engine = gpu.NewStream(), framework = gpu.NewStream();
+  const auto to = gpu.New(kBytes);
+  gpu.Settle();
+  const int before = gpu.fake().blocks();
+  auto from = gpu.New(kBytes);
+  gpu.PutUpload(from->data, data, *engine);
+  const auto made = engine->Record();
+  gpu.fake().FailNext("cuMemcpyDtoDAsync_v2", 400);
+  const std::byte* const source = from->data;
+  const Status status = gpu.devices().Copy(to->data, source, kBytes, *made, framework->handle(), std::move(from));
+  EXPECT(status.code() == Code::kInternal);
+  EXPECT_OK(engine->Synchronize());
+  gpu.Settle();
+  EXPECT_EQ(gpu.fake().blocks(), before);
+}
+
+}  // namespace
+}  // namespace hvd::test

@@ -1,0 +1,187 @@
+// Memory of the device: given, used, taken back.
+#include "native/backend/cuda/gpu.h"
+
+namespace hvd::test {
+namespace {
+
+using backend::cuda::DeviceMemory;
+using backend::cuda::EventPool;
+using backend::cuda::PinnedBlock;
+using backend::cuda::Scratch;
+
+constexpr size_t kBytes = 100'000;
+
+void PutCopy(const Gpu& gpu, std::byte* to, const std::byte* from, const Stream& stream) {
+  EXPECT_OK(
+      gpu.driver().Call(gpu.driver()->memcpy_dtod_async, AddressOf(to), AddressOf(from), kBytes, stream.handle()));
+}
+
+TEST(cuda_memory_is_there_at_once) {
+  const Gpu gpu;
+  const Bytes data = Filled(kBytes, 3);
+  for (int k = 0; k < 5; ++k) {
+    const auto block = gpu.New(kBytes);
+    EXPECT_EQ(block->bytes, kBytes);
+    const auto stream = gpu.NewStream();
+    gpu.PutUpload(block->data, data, *stream);
+    EXPECT_OK(stream->Synchronize());
+    EXPECT(gpu.Download(block->data, kBytes) == data);
+  }
+  EXPECT(gpu.New(0) != nullptr);
+}
+
+TEST(cuda_memory_is_there_after_an_event) {
+  const Gpu gpu;
+  const Bytes data = Filled(kBytes, 4);
+  const auto stream = gpu.NewStream();
+  std::shared_ptr<DeviceEvent> ready;
+  const auto block = gpu.devices().memory().Allocate(kBytes, &ready);
+  EXPECT_OK(block.status());
+  EXPECT_OK(ready->HoldBack(stream->handle()));
+  gpu.PutUpload((*block)->data, data, *stream);
+  EXPECT_OK(stream->Synchronize());
+  EXPECT(gpu.Download((*block)->data, kBytes) == data);
+}
+
+TEST(cuda_memory_that_nobody_has_used_is_free) {
+  if (!IsFake()) return;
+  const Gpu gpu;
+  gpu.Settle();
+  const int before = gpu.fake().blocks();
+  std::shared_ptr<DeviceEvent> ready;
+  EXPECT_OK(gpu.devices().memory().Allocate(kBytes, &ready).status());
+  gpu.Settle();
+  EXPECT_EQ(gpu.fake().blocks(), before);
+}
+
+TEST(cuda_memory_let_go_is_kept_for_its_users) {
+  const Gpu gpu;
+  const Bytes data = Filled(kBytes, 5);
+  const auto result = gpu.New(kBytes), second = gpu.New(kBytes);
+  const auto used = gpu.NewStream(), other = gpu.NewStream();
+  gpu.devices().memory().UsedOn(used);
+  gpu.devices().memory().UsedOn(gpu.NewStream());  // gone at once
+  auto block = gpu.Upload(data), by_event = gpu.Upload(data);
+  PutCopy(gpu, result->data, block->data, *used);
+  block = nullptr;
+  PutCopy(gpu, second->data, by_event->data, *other);
+  const auto last = other->Record();
+  gpu.devices().memory().GiveBack(std::move(by_event), **last);
+  EXPECT_OK(used->Synchronize());
+  EXPECT_OK(other->Synchronize());
+  EXPECT(gpu.Download(result->data, kBytes) == data);
+  EXPECT(gpu.Download(second->data, kBytes) == data);
+}
+
+// What is given back late holds up nobody who wants memory.
+TEST(cuda_memory_is_given_while_other_is_still_used) {
+  if (!IsFake()) return;
+  const Gpu gpu;
+  const auto user = gpu.NewStream();
+  struct Gate {
+    std::atomic<bool> open{false};
+  } gate;
+  const auto put = reinterpret_cast<int (*)(void*, void (*)(void*), void*, const char*)>(
+      dlsym(dlopen(CudaLibrary().c_str(), RTLD_NOW), "fake_cuda_enqueue"));
+  put(user->handle(), [](void* of) { static_cast<Gate*>(of)->open.wait(false); }, &gate, "long work");
+  const auto last = user->Record();
+  gpu.devices().memory().GiveBack(gpu.New(kBytes), **last);
+  EXPECT(gpu.New(kBytes) != nullptr);
+  EXPECT(!(*last)->Reached());
+  gate.open = true;
+  gate.open.notify_all();
+  EXPECT_OK((*last)->Wait());
+}
+
+TEST(cuda_memory_runs_out) {
+  const Gpu gpu;
+  const auto block = gpu.devices().Allocate(size_t{1} << 46);
+  EXPECT(block.status().code() == Code::kResource);
+  EXPECT(Contains(block.status(), "no memory on GPU 0 ("));
+  EXPECT(Contains(block.status(), "for 70368744.2 MB of results ("));
+  EXPECT(Contains(block.status(), " MB are free"));
+  EXPECT(Contains(block.status(), "CUDA_ERROR_OUT_OF_MEMORY"));
+  EXPECT(gpu.New(kBytes) != nullptr);
+}
+
+TEST(cuda_memory_is_not_kept_when_its_event_fails) {
+  if (!IsFake()) return;
+  const Gpu gpu;
+  gpu.Settle();
+  const int before = gpu.fake().blocks();
+  for (const char* function : {"cuEventRecord", "cuStreamWaitEvent", "cuMemAllocAsync"}) {
+    gpu.fake().FailNext(function, 400);
+    EXPECT(gpu.devices().Allocate(kBytes).status().code() == Code::kInternal);
+    gpu.Settle();
+    EXPECT_EQ(gpu.fake().blocks(), before);
+  }
+}
+
+// Drivers before CUDA 11.2, and virtual GPUs.
+TEST(cuda_memory_without_pools) {
+  if (!IsFake()) return;
+  const Gpu gpu;
+  gpu.fake().FailNext("cuDeviceGetAttribute", 1);
+  const auto context = Context::Open(OpenDriver(), 0);
+  EXPECT_OK(context.status());
+  EXPECT(!(*context)->has_memory_pools() && gpu.context().has_memory_pools());
+  const auto events = std::make_shared<EventPool>(*context);
+  const auto memory = DeviceMemory::Make(events);
+  EXPECT_OK(memory.status());
+  const Bytes data = Filled(kBytes, 6);
+  const int before = gpu.fake().blocks();
+  auto block = (*memory)->Allocate(kBytes);
+  EXPECT_OK(block.status());
+  const auto result = gpu.New(kBytes);
+  const auto stream = gpu.NewStream();
+  gpu.PutUpload((*block)->data, data, *stream);
+  PutCopy(gpu, result->data, (*block)->data, *stream);
+  const auto last = stream->Record();
+  (*memory)->GiveBack(std::move(*block), **last);
+  EXPECT((*last)->Reached());
+  EXPECT_EQ(gpu.fake().blocks(), before + 1);
+  EXPECT(gpu.Download(result->data, kBytes) == data);
+}
+
+TEST(cuda_scratch_grows_under_work) {
+  const Gpu gpu;
+  const auto stream = gpu.NewStream();
+  const Bytes data = Filled(kBytes, 8);
+  const auto from = gpu.Upload(data), to = gpu.New(kBytes);
+  Scratch scratch(gpu.devices().memory(), *stream);
+  std::byte* before = nullptr;
+  for (const size_t bytes : {kBytes, 2 * kBytes, size_t{9} << 20, size_t{1}}) {
+    const auto room = scratch.Room(bytes);
+    EXPECT_OK(room.status());
+    if (bytes == 2 * kBytes || bytes == 1) EXPECT(*room == before);  // it was large enough
+    before = *room;
+    PutCopy(gpu, *room, from->data, *stream);
+    PutCopy(gpu, to->data, *room, *stream);
+  }
+  EXPECT_OK(scratch.Release());
+  EXPECT_OK(stream->Synchronize());
+  EXPECT(gpu.Download(to->data, kBytes) == data);
+  EXPECT(scratch.Room(size_t{1} << 46).status().code() == Code::kResource);
+}
+
+TEST(cuda_pinned_memory_grows) {
+  const Gpu gpu;
+  const auto stream = gpu.NewStream();
+  const auto on_device = gpu.Upload(Filled(kBytes, 9));
+  PinnedBlock pinned(gpu.devices().context());
+  for (const size_t bytes : {kBytes, size_t{5} << 20}) {
+    const auto room = pinned.Room(bytes);
+    EXPECT_OK(room.status());
+    EXPECT(*pinned.Room(1) == *room);
+    EXPECT_OK(gpu.driver().Call(gpu.driver()->memcpy_dtoh_async, *room, AddressOf(on_device->data), kBytes,
+                                stream->handle()));
+    EXPECT_OK(stream->Synchronize());
+    EXPECT(Bytes(*room, *room + kBytes) == Filled(kBytes, 9));
+  }
+  const Status none = pinned.Room(size_t{1} << 46).status();
+  EXPECT(none.code() == Code::kResource);
+  EXPECT(Contains(none, "no 70368744.2 MB of pinned host memory: cuMemHostAlloc"));
+}
+
+}  // namespace
+}  // namespace hvd::test
