@@ -36,11 +36,14 @@ Result<std::shared_ptr<const Driver>> Driver::Open(const std::string& path) {
   Status begun = driver->Call(driver->functions_.init, 0);
   if (begun.ok()) begun = driver->Call(driver->functions_.driver_get_version, &driver->version_);
   if (!begun.ok()) return Status(Code::kBackendUnavailable, begun.message());
-  if (driver->version_ < kOldest) {
-    return Status(Code::kBackendUnavailable,
-                  TooOld(path) + "it is one for CUDA " + VersionText(driver->version_) + ". Update the NVIDIA driver.");
-  }
+  HVD_TRY(CheckVersion(path, driver->version_));
   return std::shared_ptr<const Driver>(driver);
+}
+
+Status Driver::CheckVersion(const std::string& path, int version) {
+  if (version >= kOldest) return Status();
+  return Status(Code::kBackendUnavailable,
+                TooOld(path) + "it is one for CUDA " + VersionText(version) + ". Update the NVIDIA driver.");
 }
 
 Status Driver::Failed(const char* function, int code) const {

@@ -103,6 +103,8 @@ class Driver {
  public:
   // `path`: a path, or a name that the system's loader finds: "libcuda.so.1". Stays open for good.
   static Result<std::shared_ptr<const Driver>> Open(const std::string& path);
+  // kBackendUnavailable: a driver of this version is too old.
+  static Status CheckVersion(const std::string& path, int version);
 
   const std::string& path() const { return path_; }
   // As CUDA counts: 12040 is that of CUDA 12.4.

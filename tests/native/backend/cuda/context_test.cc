@@ -39,12 +39,12 @@ TEST(cuda_driver_that_does_not_begin) {
 }
 
 TEST(cuda_driver_of_long_ago) {
-  if (!IsFake()) return;
-  setenv("FAKE_CUDA_VERSION", "10020", 1);
-  const Status status = Driver::Open(CudaLibrary()).status();
-  unsetenv("FAKE_CUDA_VERSION");
+  EXPECT_OK(Driver::CheckVersion("libcuda.so.1", 11'000));
+  const Status status = Driver::CheckVersion("libcuda.so.1", 10'020);
   EXPECT(status.code() == Code::kBackendUnavailable);
-  EXPECT(Contains(status, "needs one for CUDA 11.0 or later; it is one for CUDA 10.2. Update the NVIDIA driver."));
+  EXPECT(Contains(status,
+                  "too old (libcuda.so.1): this version needs one for CUDA 11.0 or later; it is one for CUDA "
+                  "10.2. Update the NVIDIA driver."));
 }
 
 TEST(cuda_gpu_that_is_not_there) {
