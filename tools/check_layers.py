@@ -52,6 +52,7 @@ PYTHON = {
     "horovod._core.absent": set(),
     "horovod._core.callers": set(),
     "horovod._core.frameworks": set(),
+    "horovod._core.gpu": set(),
     "horovod._core.settings": {"horovod._core.errors"},
     "horovod._core.commits": {"horovod._core.errors", "horovod._core.settings"},
     "horovod._core.tensors": {"horovod._core.errors"},
@@ -59,6 +60,7 @@ PYTHON = {
     "horovod._core.life": {
         "horovod._core.callers",
         "horovod._core.errors",
+        "horovod._core.gpu",
         "horovod._core.settings",
         "horovod._core.tensors",
         "horovod._core.tuning",
@@ -106,6 +108,7 @@ PYTHON = {
         "horovod._core.settings",
         "horovod._core.commits",
         "horovod._core.errors",
+        "horovod._core.gpu",
         "horovod._core.absent",
     },
     "horovod": {"horovod._later", "horovod.common", "horovod.runner"},

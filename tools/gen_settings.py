@@ -59,11 +59,8 @@ def _row(setting: Setting) -> str:
     if setting.unit:
         meaning += f" In {setting.unit}"
         meaning += f" (flag and YAML: in {setting.coarse_unit})." if setting.coarse_unit else "."
-    if setting.unmet == "error":
-        variable = f" (as {setting.env}: remarked upon, no effect)" if setting.env else ""
-        meaning += f" **Refused in this version{variable}:** {setting.reason}."
-    elif setting.unmet == "hint":
-        meaning += f" **No effect in this version:** {setting.reason}."
+    if setting.inert:
+        meaning += f" **No effect in this version:** {setting.inert}."
     meaning += "".join(f" **{word} has no effect:** {reason}." for word, reason in setting.unmet_choices)
     default = "-" if setting.default is None else setting.text(setting.default)
     return "| " + " | ".join([*words, default, meaning.replace("|", "\\|")]) + " |\n"

@@ -14,6 +14,7 @@ from typing import Any, Callable, Generic, Optional, TypeVar
 
 from horovod._native import abi
 from horovod._native.dumps import Dumps, text_of
+from horovod._native.gpu import Gpu
 from horovod._native.hot_path import HotPath
 from horovod._native.mpi import Mpi
 from horovod._native.tuning import Tuning
@@ -57,6 +58,7 @@ class Engine(HotPath, Generic[ErrorT, ResultT]):
         self.dumps = Dumps(library, self._check)
         self.tuning = Tuning(library, self._check)
         self.mpi = Mpi(library, self._check)
+        self.gpu = Gpu(library, self._check)
 
     # ---- errors
 

@@ -9,7 +9,7 @@ import os
 from typing import NamedTuple
 
 import horovod
-from horovod.runner import usable
+from horovod.runner import gpus, usable
 
 
 class Line(NamedTuple):
@@ -27,12 +27,13 @@ class Line(NamedTuple):
 def report(verbose: bool = False) -> str:
     """The whole text."""
     core = usable.core().why_not
+    by_nccl = core or gpus.nccl_why_not(os.environ)
     by_mpi = core or usable.mpi_why_not(os.environ)
     sections = {
         "Available Frameworks": [Line(f.name, f.why_not) for f in usable.frameworks()],
         "Available Controllers": [Line("MPI", by_mpi), Line("Gloo", core)],
         "Available Tensor Operations": [
-            Line("NCCL", usable.LATER),
+            Line("NCCL", by_nccl),
             Line("DDL", usable.LATER),
             Line("CCL", usable.LATER),
             Line("MPI", by_mpi),
@@ -40,7 +41,7 @@ def report(verbose: bool = False) -> str:
         ],
         "Backends": [
             Line("host (shared memory and TCP; 'Gloo' above)", core),
-            Line("nccl", usable.LATER),
+            Line("nccl (tensors on NVIDIA GPUs)", by_nccl),
             Line("mpi (where HOROVOD_CPU_OPERATIONS=mpi)", by_mpi),
         ],
         "Launchers": [Line(f"{name} ({what})", why_not) for name, what, why_not in usable.launchers()],

@@ -230,8 +230,6 @@ def _help(setting: Setting, flag: Flag) -> str:
         text += f" Default: {setting.text(float(default) if setting.kind != 'choice' else default)}."
     if setting.env:
         text += f" Environment: {setting.env}."
-    if setting.unmet == "error":
-        text += f" Not in this version: {setting.reason}."
-    elif setting.unmet == "hint":
+    if setting.inert:
         text += " No effect in this version."
     return text.replace("%", "%%")

@@ -12,9 +12,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from horovod._core.errors import InvalidArgumentError, UnsupportedError
+from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import (
-    BY_NAME,
     IDENTITY_VARIABLES,
     NOTICED_VARIABLE,
     Settings,
@@ -82,7 +81,6 @@ def effective_settings(given: Mapping[str, Any], source: str, environ: Mapping[s
 
     Raises:
         InvalidArgumentError: a value of the file or of the environment is wrong.
-        UnsupportedError: something was asked for that this version cannot do.
     """
     from_env = from_environ({**environ, NOTICED_VARIABLE: "1"}).given()
     path = given.get("config_file")
@@ -95,8 +93,6 @@ def effective_settings(given: Mapping[str, Any], source: str, environ: Mapping[s
     # As are the promises that a surrounding job was started with.
     for name in ("elastic", "expected_size", "expected_hosts"):
         from_env.pop(name, None)
-    _refuse_unmet(from_file, f"{path}: ")
-    _refuse_unmet(given, "horovod.run: " if source == "argument" else "", keywords=source == "argument")
     return Effective(
         Settings([("environment", from_env), (f"file {path}", from_file), (source, given)]), tuple(remarks)
     )
@@ -169,15 +165,6 @@ def _refuse_missing_ranks(flag: str, named: Sequence[int], size: int) -> None:
     missing = [rank for rank in named if rank >= size]
     if missing:
         raise InvalidArgumentError(f"{flag} names rank {missing[0]}, but the job has the ranks 0 to {size - 1}.")
-
-
-def _refuse_unmet(values: Mapping[str, Any], where: str, keywords: bool = False) -> None:
-    for name, value in values.items():
-        setting = BY_NAME[name]
-        if setting.unmet == "error" and value is not None and value != setting.default:
-            flag = setting.flags[0].names[-1] if setting.flags else setting.env
-            label = setting.keyword if keywords and setting.keyword else flag
-            raise UnsupportedError(f"{where}{label} cannot be honoured. {setting.reason}.")
 
 
 def _rank_environ(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:

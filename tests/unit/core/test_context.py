@@ -23,7 +23,7 @@ from horovod._core.errors import (
     NotInitializedError,
     PeerLostError,
 )
-from horovod._core.life import communicators, context, engine_start, process_sets, session
+from horovod._core.life import communicators, context, engine_start, gpu_plane, process_sets, session
 
 
 class Starts:
@@ -255,7 +255,7 @@ def test_every_module_exports_all_of_it() -> None:
 
 
 def test_abilities() -> None:
-    assert (hvd.nccl_built(), hvd.cuda_built(), hvd.gloo_built()) == (0, False, True)
+    assert hvd.gloo_built() is True
     hvd.init()
     assert (hvd.mpi_enabled(), hvd.gloo_enabled()) == (False, True)
     assert (hvd.ddl_built(), hvd.ccl_built(), hvd.rocm_built()) == (False, False, False)
@@ -274,14 +274,17 @@ def test_mpi_can_be_used_where_its_library_is(
     assert hvd.mpi_built() is there
 
 
-def test_what_a_backend_is_good_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = '{"backends": [{"name": "host", "usable": true}, {"name": "nccl", "usable": true, "version": 22304}]}'
-    monkeypatch.setattr(engine_start, "describe", lambda: text)
-    assert (hvd.nccl_built(), hvd.cuda_built()) == (22304, True)
-    monkeypatch.setattr(engine_start, "describe", lambda: text.replace('true, "version"', 'false, "version"'))
+def test_what_gpus_are_good_for_is_told_before_and_after_init(monkeypatch: pytest.MonkeyPatch) -> None:
+    for version, driver in ((22809, True), (0, True), (0, False)):
+        monkeypatch.setattr(gpu_plane, "nccl_version", lambda settings, version=version: version)
+        monkeypatch.setattr(gpu_plane, "cuda_usable", lambda driver=driver: driver)
+        for _ in range(2):
+            assert (hvd.nccl_built(), hvd.cuda_built()) == (version, driver)
+            hvd.init()
+        hvd.shutdown()
+    monkeypatch.setattr(gpu_plane, "cuda_usable", lambda: True)
+    monkeypatch.setattr(engine_start, "library_usable", lambda: False)
     assert (hvd.nccl_built(), hvd.cuda_built()) == (0, False)
-    monkeypatch.setattr(engine_start, "describe", lambda: None)
-    assert hvd.nccl_built() == 0
 
 
 def _place() -> str:

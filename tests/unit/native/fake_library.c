@@ -59,6 +59,19 @@ hvd_status hvd_use_mpi(const hvd_mpi* mpi) {
   if (mpi->style != HVD_MPI_STANDARD || mpi->communicator != 0xfedcba9876543210) return fail(HVD_INTERNAL, "fields");
   return fail(HVD_BACKEND_UNAVAILABLE, mpi->library);
 }
+hvd_status hvd_use_gpu(const hvd_gpu* g) {
+  if (g->struct_bytes != sizeof *g || g->reserved) return fail(HVD_INVALID_ARGUMENT, "struct_bytes");
+  snprintf(text, sizeof text, "%d %s %s|%s %d", g->device, g->cuda_library, g->nccl_library ? g->nccl_library : "NULL",
+           g->why_not_nccl ? g->why_not_nccl : "NULL", g->max_ctas);
+  return g->device < 7 ? HVD_OK : fail(HVD_BACKEND_UNAVAILABLE, "no such device");
+}
+hvd_status hvd_order(hvd_handle handle, void* stream) {
+  return stream == (void*)0xfedcba9876543210 ? HVD_OK : fail(HVD_UNKNOWN_HANDLE, "no such stream");
+}
+hvd_status hvd_copy_result(hvd_handle handle, int32_t index, void* to, int64_t bytes, void* stream) {
+  snprintf(text, sizeof text, "%lld %d %p %lld %p", (long long)handle, index, to, (long long)bytes, stream);
+  return bytes > 1 ? HVD_OK : fail(HVD_INVALID_ARGUMENT, "bytes");
+}
 const char* hvd_mpi_left(void) { return "a rank has died"; }
 hvd_status hvd_last_words(const char* why) { return fail(HVD_OK, why); }
 hvd_status hvd_shutdown(double timeout_s) { return timeout_s == 5.5 ? HVD_OK : fail(HVD_SHUTDOWN, "timeout"); }

@@ -112,6 +112,26 @@ def test_an_mpi_library_arrives_or_why_there_is_none(engine: Engine[Any, Any]) -
     engine.mpi.refuse("no such library")
 
 
+def test_a_gpu_and_its_libraries_arrive(engine: Engine[Any, Any]) -> None:
+    engine.gpu.use(0, "libcuda.so.1", "/lib/libnccl.so.2", "", 8)
+    assert engine.describe() == "0 libcuda.so.1 /lib/libnccl.so.2|NULL 8"
+    engine.gpu.use(1, "libcuda.so.1", "", "none is found", 0)
+    assert engine.describe() == "1 libcuda.so.1 NULL|none is found 0"
+    with pytest.raises(BackendUnavailableError, match="no such device"):
+        engine.gpu.use(7, "libcuda.so.1", "", "none", 0)
+
+
+def test_orders_and_copies_of_results_arrive(engine: Engine[Any, Any]) -> None:
+    stream = 0xFEDCBA9876543210
+    engine.gpu.order(3, stream)
+    with pytest.raises(InvalidArgumentError, match="no such stream"):
+        engine.gpu.order(3, 0)
+    engine.gpu.copy_result(1 << 40, 2, 0x7F0000001000, 1 << 33, stream)
+    assert engine.describe() == f"{1 << 40} 2 0x7f0000001000 {1 << 33} 0xfedcba9876543210"
+    with pytest.raises(InvalidArgumentError, match="bytes"):
+        engine.gpu.copy_result(1, 0, 0, 0, stream)
+
+
 def test_a_configuration_must_be_complete_and_known() -> None:
     fields = config_fields()
     del fields["spin_us"]

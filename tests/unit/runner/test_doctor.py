@@ -204,17 +204,6 @@ def test_a_good_mpi_is_a_fact_and_a_broken_library_a_fault(tmp_path: Path) -> No
     assert named(found, "libmpi_abi.so.1").state == FAULT and "(the MPI 5 standard ABI)" in found[-1].fact
 
 
-def test_fault_in_gpus_a_device_without_its_driver(tmp_path: Path) -> None:
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev/nvidia0").touch()
-    script(tmp_path, "nvidia-smi", "echo 'NVIDIA-SMI has failed: no driver'; exit 9")
-    found = machine.gpus({"PATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}, str(tmp_path))
-    assert named(found, "NVIDIA devices").fact == "nvidia0"
-    smi = named(found, "nvidia-smi")
-    assert (smi.state, smi.fact) == (FAULT, "NVIDIA-SMI has failed: no driver")
-    assert named(found, "CUDA_VISIBLE_DEVICES").fact == "empty: none is used"
-
-
 def test_fault_in_the_network_a_missing_interface(tmp_path: Path) -> None:
     settings = Settings([("flag", {"network_interfaces": ("nosuch0",)})])
     found = network.interfaces(settings, str(tmp_path))

@@ -12,8 +12,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horovod._core.errors import HorovodError, InvalidArgumentError, UnsupportedError
-from horovod._core.settings import SETTINGS
+from horovod._core.errors import HorovodError, InvalidArgumentError
+from horovod._core.settings import SETTINGS, notices
 from horovod.runner import config_file, flags
 from horovod.runner.job import effective_settings, make_job
 
@@ -281,9 +281,12 @@ def test_precedence_flag_file_environment_default(tmp_path: Path) -> None:
     assert settings.source("stall_warning_s") == "default"
 
 
-def test_flags_without_meaning_here_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="--num-nccl-streams cannot be honoured"):
-        effective_settings(values("--num-nccl-streams 2"), "flag", {})
+@pytest.mark.parametrize(
+    ("asked", "source"), [(values("--num-nccl-streams 2"), "flag"), ({"num_nccl_streams": 2}, "argument")]
+)
+def test_hints_without_effect_here_are_named(asked: dict[str, Any], source: str) -> None:
+    found = notices(effective_settings(asked, source, {}).settings)
+    assert len(found) == 1 and found[0].startswith("--num-nccl-streams has no effect. Operations of a GPU go on one ")
 
 
 def test_what_asks_for_the_default_asks_for_nothing(tmp_path: Path) -> None:
@@ -292,11 +295,6 @@ def test_what_asks_for_the_default_asks_for_nothing(tmp_path: Path) -> None:
     path.write_text("library_options: {num_nccl_streams: 1}")
     settings = effective_settings(values(f"--elastic-timeout 600 --config-file {path}"), "flag", {}).settings
     assert (settings.elastic_timeout_s, settings.num_nccl_streams) == (600, 1)
-
-
-def test_a_keyword_without_meaning_here_is_refused_by_its_name() -> None:
-    with pytest.raises(UnsupportedError, match=r"^horovod.run: --num-nccl-streams cannot be honoured"):
-        effective_settings({"num_nccl_streams": 2}, "argument", {})
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ _OUTPUT = "integration/runner/test_launch_output.py"
 _COMMANDS = "integration/runner/test_launch_commands.py"
 _CONTRACT = "contract/test_contract.py::test_variant"
 _TORCH = "integration/torch/test_torch_optimizer.py"
+_GPUS = "unit/gpu/test_gpu_plane.py"
+_LIBRARIES = "unit/gpu/test_gpu_libraries.py"
 _ELASTIC = "integration/elastic/test_elastic_jobs.py"
 
 # Setting -> the test that shows what it does.
@@ -109,6 +111,15 @@ EFFECTS = {
     "elastic_commit_interval_s": f"{_ELASTIC}::test_what_was_written_outlives_all_ranks",
     "elastic_commit_keep": f"{_ELASTIC}::test_what_was_written_outlives_all_ranks",
     "elastic_commit_key_file": f"{_ELASTIC}::test_what_was_written_outlives_all_ranks",
+    "gpu_operations": f"{_GPUS}::test_the_way_is_chosen_for_all_operations",
+    **{
+        f"gpu_{name}": f"{_GPUS}::test_one_operation_has_no_way_of_its_own"
+        for name in ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter")
+    },
+    "nccl_path": f"{_LIBRARIES}::test_what_the_user_names_is_the_only_one",
+    "nccl_home": f"{_LIBRARIES}::test_the_best_place_wins",
+    "nccl_lib": f"{_LIBRARIES}::test_the_best_place_wins",
+    "nccl_max_ctas": f"{_GPUS}::test_the_core_is_told_once_for_each_session",
     "expected_hosts": "unit/net/test_net_promises.py::test_all_ranks_on_one_host_are_not_two_hosts",
 }
 FLAGS = """
@@ -155,8 +166,8 @@ def functions_in(path: Path) -> frozenset[str]:
     return frozenset(node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef))
 
 
-def test_every_setting_is_shown_at_work_or_refused() -> None:
-    assert set(EFFECTS) == {setting.name for setting in SETTINGS if not setting.unmet}
+def test_every_setting_is_shown_at_work_or_inert() -> None:
+    assert set(EFFECTS) == {setting.name for setting in SETTINGS if not setting.inert}
 
 
 @pytest.mark.parametrize("name", EFFECTS)
@@ -164,11 +175,6 @@ def test_the_test_that_shows_it_is_there(name: str) -> None:
     file, _, function = EFFECTS[name].partition("::")
     assert not function or function in functions_in(TESTS / file)
     assert (TESTS / file).is_file()
-
-
-def test_what_is_unmet_says_why() -> None:
-    for setting in SETTINGS:
-        assert bool(setting.unmet) == bool(setting.reason), setting.name
 
 
 def test_all_flags_of_upstream_are_known() -> None:

@@ -136,6 +136,13 @@ def test_other_ranks_say_nothing(caplog: pytest.LogCaptureFixture) -> None:
         ({"HOROVOD_ELASTIC_TIMEOUT": "9"}, "HOROVOD_ELASTIC_TIMEOUT has no effect without --min-num-proc."),
         ({"HOROVOD_NUM_NCCL_STREAMS": "4"}, "HOROVOD_NUM_NCCL_STREAMS has no effect."),
         ({"HOROVOD_NUM_NCCL_STREAMS": "1"}, ""),
+        ({"HOROVOD_ENABLE_ASYNC_COMPLETION": "1"}, ""),
+        (
+            {"HOROVOD_ENABLE_ASYNC_COMPLETION": "0"},
+            "HOROVOD_ENABLE_ASYNC_COMPLETION has no effect. Operations",
+        ),
+        ({"HOROVOD_BATCH_D2D_MEMCOPIES": "0"}, "HOROVOD_BATCH_D2D_MEMCOPIES has no effect. Tensors that travel"),
+        ({"HOROVOD_GPU_OPERATIONS": "NCCL", "HOROVOD_GPU_ALLREDUCE": "NCCL"}, ""),
         ({"HOROVOD_TORUS_ALLREDUCE": "0"}, ""),
         ({"HOROVOD_CPU_OPERATIONS": "gloo"}, ""),
         ({"HOROVOD_CPU_OPERATIONS": "mpi"}, ""),

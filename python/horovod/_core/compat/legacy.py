@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 # What upstream compiled an extension for, and the other modules that need a package of their own name.
 EXTENSIONS: Final = ["tensorflow", "torch", "mxnet"]
+# Whose tensors the core takes as they lie on a GPU.
+_ON_DEVICES: Final = ("torch",)
 _NEED_A_PACKAGE: Final = (*EXTENSIONS, "keras", "jax", "numpy")
 
 
@@ -58,7 +60,7 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: Any) 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
     """True if tensors of this framework on a GPU are reduced there."""
-    return extension_available(ext_base_name, verbose) and context.cuda_built()
+    return ext_base_name in _ON_DEVICES and extension_available(ext_base_name, verbose) and context.cuda_built()
 
 
 def mpi_built(verbose: bool = False) -> bool:

@@ -21,7 +21,6 @@ from horovod._core.errors import (
     CollectiveTimeoutError,
     HorovodError,
     InvalidArgumentError,
-    NotInitializedError,
     PeerLostError,
 )
 from horovod._core.life import (
@@ -270,13 +269,20 @@ def mpi_built() -> bool:
 
 
 def nccl_built() -> int:
-    """0 if NCCL is not usable on this machine, else its version as one integer."""
-    return _backend_version("nccl")
+    """NCCL's version as one integer, such as 22809, if this machine has an NVIDIA GPU, its driver and an NCCL that can
+    be opened; else 0. Starts no CUDA. Before `init` as after it, and whatever HOROVOD_GPU_OPERATIONS asks for.
+    """
+    from horovod._core.life import gpu_plane  # few programs ask
+
+    return gpu_plane.nccl_version(settings.of_this_process()) if engine_start.library_usable() else 0
 
 
 def cuda_built() -> bool:
-    """True if tensors on CUDA devices can be reduced there."""
-    return _backend_version("nccl") != 0
+    """True if this machine has an NVIDIA GPU and its driver can be opened: tensors on it are moved by NCCL, or without
+    one through the host's memory. Starts no CUDA."""
+    from horovod._core.life import gpu_plane
+
+    return engine_start.library_usable() and gpu_plane.cuda_usable()
 
 
 def ddl_built() -> bool:
@@ -290,7 +296,7 @@ def ccl_built() -> bool:
 
 
 def rocm_built() -> bool:
-    """False: there is no ROCm backend."""
+    """False, also where ROCm is installed: the core drives no GPU of AMD's, so their tensors go through the host."""
     return False
 
 
@@ -382,26 +388,6 @@ def _job_epoch() -> int:
     if not text.isdecimal():
         raise InvalidArgumentError(f"{_EPOCH_VARIABLE} must be an integer >= 0. Received: {text!r}.")
     return int(text)
-
-
-def _backends() -> dict[str, Any]:
-    try:
-        text = engine_start.describe()
-    except NotInitializedError:  # scripts ask while they are imported
-        return {}
-    if text is None:
-        return {}
-    import json  # few programs ask
-
-    return {backend["name"]: backend for backend in json.loads(text).get("backends", [])}
-
-
-def _backend_usable(name: str) -> bool:
-    return bool(_backends().get(name, {}).get("usable", False))
-
-
-def _backend_version(name: str) -> int:
-    return int(_backends().get(name, {}).get("version", 0)) if _backend_usable(name) else 0
 
 
 def _forget_inherited() -> None:

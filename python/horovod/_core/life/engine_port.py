@@ -62,6 +62,22 @@ class TuningPort(Protocol):
         ...
 
 
+class GpuPort(Protocol):
+    """What `horovod._core` asks of the engine about tensors on devices. Any thread may call any method."""
+
+    def use(self, device: int, cuda: str, nccl: str, why_not_nccl: str, max_ctas: int) -> None:
+        """hvd_use_gpu."""
+        ...
+
+    def order(self, handle: int, stream: int) -> None:
+        """hvd_order."""
+        ...
+
+    def copy_result(self, handle: int, index: int, address: int, nbytes: int, stream: int) -> None:
+        """hvd_copy_result."""
+        ...
+
+
 class EnginePort(Protocol):
     """What `horovod._core` asks of the engine. Any thread may call any method.
 
@@ -70,11 +86,13 @@ class EnginePort(Protocol):
             0 among them only Python may call.
         dumps: for jobs that hang.
         tuning: what may be changed while the job runs.
+        gpu: for tensors on devices.
     """
 
     door: tuple[int, int, int, int]
     dumps: DumpPort
     tuning: TuningPort
+    gpu: GpuPort
 
     def run(self, ops: int, n: int, timeout_s: float, handle: int) -> int:
         """hvd_run: `ops` is the address of n hvd_op, `handle` that of an int64. A raw status."""

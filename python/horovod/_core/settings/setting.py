@@ -65,9 +65,7 @@ class Setting(NamedTuple):
         coarse_factor: how many of `unit` one `coarse_unit` is.
         engine_field: is passed to the core in hvd_config under `name`.
         keyword: keyword of `horovod.run`, or empty.
-        unmet: "" when honoured; "hint" (inert: warn once) or "error" (refuse; warn of a variable) when this version
-            cannot honour it.
-        reason: for an unmet setting, the fact and the remedy.
+        inert: empty when honoured; else why it changes nothing in this version, the fact and the remedy: warn once.
         unmet_choices: (choice, fact and remedy) pairs: what of `choices` has no effect in this version; warn once.
         requires: name of the boolean setting without which this one has no meaning; of several, with | between them,
             one is enough.
@@ -92,8 +90,7 @@ class Setting(NamedTuple):
     coarse_factor: int = 1
     engine_field: bool = False
     keyword: str = ""
-    unmet: str = ""
-    reason: str = ""
+    inert: str = ""
     unmet_choices: tuple[tuple[str, str], ...] = ()
     requires: str = ""
 

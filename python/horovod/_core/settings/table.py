@@ -9,7 +9,10 @@ from typing import Final
 
 from horovod._core.settings.setting import Flag, Setting
 
-_NO_NCCL: Final = "This version has no GPU backend that could use it; leave it out"
+_ONE_STREAM: Final = "Operations of a GPU go on one stream of ours, in the order that all ranks have agreed upon"
+_ONE_LAUNCH: Final = "Tensors that travel together are always packed by one launch"
+_ALWAYS_BY_EVENTS: Final = "Operations of a GPU always complete by events: the host does not wait for them"
+_NO_XLA_ON_GPUS: Final = "Compiled functions hold collectives on the CPU without it, and none on GPUs in this version"
 _NO_CCL: Final = (
     "This version has no oneCCL backend: our own shared memory and connections move the tensors. Say gloo, or mpi for"
     " an MPI library"
@@ -278,17 +281,6 @@ _ENGINE: Final = (
             minimum=1),
     Setting("dynamic_process_sets", "bool", False, "Process sets may be added and removed after hvd.init().", "Library",
             env="HOROVOD_DYNAMIC_PROCESS_SETS"),
-    Setting("num_nccl_streams", "int", 1, "NCCL streams.", "Library", env="HOROVOD_NUM_NCCL_STREAMS", unit="streams",
-            minimum=0, flags=_value("--num-nccl-streams"), yaml="library_options.num_nccl_streams", unmet="error",
-            reason=_NO_NCCL),
-    Setting("batch_d2d_memcopies", "bool", True, "Batch the GPU copies into the fusion buffer.", "Library",
-            env="HOROVOD_BATCH_D2D_MEMCOPIES", unmet="hint", reason=_NO_NCCL),
-    Setting("enable_async_completion", "bool", False, "Complete GPU work by events.", "Library",
-            env="HOROVOD_ENABLE_ASYNC_COMPLETION", unmet="hint", reason=_NO_NCCL),
-    Setting("disable_nvtx_ranges", "bool", False, "No NVTX ranges.", "Library", env="HOROVOD_DISABLE_NVTX_RANGES",
-            unmet="hint", reason="This version makes no NVTX ranges"),
-    Setting("enable_xla_ops", "bool", False, "XLA custom calls for GPU allreduce.", "Library",
-            env="HOROVOD_ENABLE_XLA_OPS", unmet="hint", reason=_NO_NCCL),
     Setting("cpu_operations", "choice", None,
             "Who moves tensors in main memory. gloo: our own shared memory and connections, also when nothing is said,"
             " because it is the faster. mpi: the MPI library of the mpirun, mpiexec or srun that has started the ranks,"
@@ -315,9 +307,8 @@ _ENGINE: Final = (
             " first host of srun or jsrun, and a port that follows from the name of the job.",
             "Library", env="HOROVOD_MEETING_ADDRESS"),
     Setting("adasum_mpi_chunk_size_bytes", "int", 1 << 30, "Bytes per message of Adasum over MPI.", "Library",
-            env="HOROVOD_ADASUM_MPI_CHUNK_SIZE", unit="bytes", minimum=0, unmet="hint", reason=_OWN_ADASUM),
-    Setting("ccl_cache", "bool", False, "oneCCL's cache.", "Library", env="HOROVOD_CCL_CACHE", unmet="hint",
-            reason=_NO_CCL),
+            env="HOROVOD_ADASUM_MPI_CHUNK_SIZE", unit="bytes", minimum=0, inert=_OWN_ADASUM),
+    Setting("ccl_cache", "bool", False, "oneCCL's cache.", "Library", env="HOROVOD_CCL_CACHE", inert=_NO_CCL),
     Setting("mpi_args", "text", None, "Further words for mpirun, or for the MPI of jsrun.", "Library", "launcher",
             flags=_value("--mpi-args", metavar="WORDS"), keyword="mpi_args", requires="use_mpi|use_jsrun"),
     Setting("tcp", "bool", False,
@@ -327,6 +318,42 @@ _ENGINE: Final = (
     Setting("binding_args", "text", None, "Replaces the words by which mpirun is told to bind processes; with"
             " --jsrun, those that say where ranks run.",
             "Library", "launcher", flags=_value("--binding-args", metavar="WORDS"), requires="use_mpi|use_jsrun"),
+    Setting("gpu_operations", "choice", None,
+            "Who moves tensors on NVIDIA GPUs. nccl, also when nothing is said: NCCL where all ranks of a process set"
+            " can use it, else through the host's memory, with a warning. gloo (or host): through the host's memory."
+            " mpi and ddl are refused with the first such tensor (docs/gpu.md).",
+            "GPUs", env="HOROVOD_GPU_OPERATIONS", choices=("nccl", "gloo", "mpi", "ddl"), aliases=(("host", "gloo"),)),
+    *(
+        Setting(f"gpu_{operation}", "choice", None,
+                f"As gpu_operations, for {operation} alone: refused with the first tensor on a GPU if it says something"
+                " else.",
+                "GPUs", env=f"HOROVOD_GPU_{operation.upper()}", choices=("nccl", "gloo", "mpi", "ddl"),
+                aliases=(("host", "gloo"),))
+        for operation in ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter")
+    ),
+    Setting("nccl_path", "text", None,
+            "The NCCL that is used: libnccl.so.2, or the folder that holds it. Not given: that which the process has"
+            " loaded, that of a wheel beside Python, or the system's (docs/gpu.md).",
+            "GPUs", env="HOROVOD_NCCL_PATH"),
+    Setting("nccl_home", "text", None,
+            "Folder that is searched for NCCL's lib/libnccl.so.2 before all others, as upstream's builds name it.",
+            "GPUs", env="HOROVOD_NCCL_HOME"),
+    Setting("nccl_lib", "text", None, "Folder that is searched for libnccl.so.2 after nccl_home, before all others.",
+            "GPUs", env="HOROVOD_NCCL_LIB"),
+    Setting("nccl_max_ctas", "int", 0,
+            "Most thread blocks of a GPU that an NCCL communicator uses at once, and so how much GPU memory it takes; 0"
+            " = NCCL chooses.", "GPUs", env="HOROVOD_NCCL_MAX_CTAS", unit="thread blocks", minimum=0, maximum=1024),
+    Setting("num_nccl_streams", "int", 1, "NCCL streams.", "GPUs", env="HOROVOD_NUM_NCCL_STREAMS", unit="streams",
+            minimum=0, flags=_value("--num-nccl-streams"), yaml="library_options.num_nccl_streams",
+            inert=_ONE_STREAM),
+    Setting("batch_d2d_memcopies", "bool", True, "Batch the GPU copies into the fusion buffer.", "GPUs",
+            env="HOROVOD_BATCH_D2D_MEMCOPIES", inert=_ONE_LAUNCH),
+    Setting("enable_async_completion", "bool", True, "Complete GPU work by events.", "GPUs",
+            env="HOROVOD_ENABLE_ASYNC_COMPLETION", inert=_ALWAYS_BY_EVENTS),
+    Setting("disable_nvtx_ranges", "bool", False, "No NVTX ranges.", "GPUs", env="HOROVOD_DISABLE_NVTX_RANGES",
+            inert="This version makes no NVTX ranges"),
+    Setting("enable_xla_ops", "bool", False, "XLA custom calls for GPU allreduce.", "GPUs",
+            env="HOROVOD_ENABLE_XLA_OPS", inert=_NO_XLA_ON_GPUS),
     Setting("log_level", "choice", "warning", "Least severe message that is shown.", "Logging", "both",
             env="HOROVOD_LOG_LEVEL", choices=_LOG_LEVELS,
             aliases=(("warn", "warning"), *((str(number), word) for number, word in enumerate(_LOG_LEVELS))),

@@ -51,13 +51,13 @@ IDENTITY_VARIABLES: Final[tuple[str, ...]] = (
 # remarked upon.
 _OTHER_VARIABLES: Final[tuple[str, ...]] = (
     "HOROVOD_SPARK_START_TIMEOUT", "HOROVOD_SPARK_USE_LOCAL_RANK_GPU_INDEX", "HOROVOD_SPARK_PYTHONPATH",
-    "HOROVOD_SPARK_WORK_DIR", "HOROVOD_NCCL_PATH", "HOROVOD_LIBRARY", "HOROVOD_LANE", "HOROVOD_SIMD", "HOROVOD_GPU",
-    "HOROVOD_ALLOW_MIXED_GPU_IMPL", "HOROVOD_CUDA_HOME", "HOROVOD_ROCM_HOME", "HOROVOD_NCCL_HOME",
-    "HOROVOD_NCCL_INCLUDE", "HOROVOD_NCCL_LIB", "HOROVOD_NCCL_LINK", "HOROVOD_NVTX_INCLUDE", "HOROVOD_CMAKE",
+    "HOROVOD_SPARK_WORK_DIR", "HOROVOD_LIBRARY", "HOROVOD_LANE", "HOROVOD_SIMD", "HOROVOD_GPU",
+    "HOROVOD_ALLOW_MIXED_GPU_IMPL", "HOROVOD_CUDA_HOME", "HOROVOD_ROCM_HOME",
+    "HOROVOD_NCCL_INCLUDE", "HOROVOD_NCCL_LINK", "HOROVOD_NVTX_INCLUDE", "HOROVOD_CMAKE",
     "HOROVOD_DEBUG", "HOROVOD_SKIP_COMPILE", "HOROVOD_LOCAL_VERSION",
 )  # fmt: skip
 _OTHER_PREFIXES: Final[tuple[str, ...]] = (
-    "HOROVOD_WITH_", "HOROVOD_WITHOUT_", "HOROVOD_GPU_", "HOROVOD_BUILD_", "HOROVOD_TEST_",
+    "HOROVOD_WITH_", "HOROVOD_WITHOUT_", "HOROVOD_BUILD_", "HOROVOD_TEST_",
 )  # fmt: skip
 
 # What Python's logging calls the levels of `log_level`, which knows none below "debug".
@@ -254,8 +254,8 @@ def notices(settings: Settings) -> list[str]:
         setting = BY_NAME[name]
         if value == setting.default or _asks_for_nothing(setting, value):
             continue
-        if setting.unmet:  # what is refused by flag, file or keyword may stand in the environment of a whole cluster
-            texts.append(f"{_label(settings, name)} has no effect. {setting.reason}.")
+        if setting.inert:
+            texts.append(f"{_label(settings, name)} has no effect. {setting.inert}.")
         elif value in dict(setting.unmet_choices):
             reason = dict(setting.unmet_choices)[value]
             texts.append(f"{_label(settings, name)}={setting.text(value)} has no effect. {reason}.")

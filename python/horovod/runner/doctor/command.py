@@ -16,7 +16,7 @@ import horovod
 from horovod._core.errors import HorovodError, InvalidArgumentError
 from horovod._core.settings import Settings
 from horovod.runner import standard_streams
-from horovod.runner.doctor import choices, machine, network, page, software
+from horovod.runner.doctor import choices, gpus, machine, network, page, software
 from horovod.runner.doctor.examination import examine
 from horovod.runner.doctor.findings import Probe
 from horovod.runner.job import effective_settings
@@ -59,7 +59,7 @@ def probes(given: Mapping[str, Any], environ: Mapping[str, str]) -> list[Probe]:
         Probe("Core", software.core, _CORE_S),
         Probe("Frameworks", partial(software.frameworks, environ), software.FRAMEWORK_S + _QUICK_S),
         Probe("Processor", partial(machine.processor, environ), _QUICK_S),
-        Probe("GPUs", partial(machine.gpus, environ), 4 * _QUICK_S),
+        Probe("GPUs", partial(gpus.look, environ), gpus.LIMIT_S),
         Probe("Shared memory", machine.shared_memory, _QUICK_S),
         Probe("Limits", machine.user_limits, _QUICK_S),
         Probe("Network", partial(network.interfaces, settings), _QUICK_S),

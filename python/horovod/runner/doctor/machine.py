@@ -1,4 +1,4 @@
-"""Probes of the machine: system, processor, limits, shared memory, GPUs. Files are read through `root`, so that tests
+"""Probes of the machine: system, processor, limits, shared memory. Files are read through `root`, so that tests
 need no other machine."""
 
 from __future__ import annotations
@@ -12,22 +12,12 @@ from pathlib import Path
 from typing import Final, Optional
 
 from horovod.runner import cores, limits, usable
-from horovod.runner.doctor.examination import child
-from horovod.runner.doctor.findings import ABSENT, FACT, FAULT, WORKS, Finding, size_text
+from horovod.runner.doctor.findings import FACT, FAULT, WORKS, Finding, size_text
 
 _LEAST_FILES: Final = 256  # a rank of a job of 32 on one host holds about 110, a launcher of 32 ranks 320
 _LEAST_PROCESSES: Final = 256
 _LEAST_LOCKED: Final = 64 << 20
 _FULL: Final = 0.95
-_GPU_S: Final = 10.0
-_NVIDIA_SMI: Final = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
-_CUDA: Final = (
-    "import ctypes; d = ctypes.CDLL('libcuda.so.1'); n = ctypes.c_int(); "
-    "c = d.cuInit(0) or d.cuDeviceGetCount(ctypes.byref(n)); print(c, n.value)"
-)
-_NCCL: Final = (
-    "import ctypes; n = ctypes.c_int(); c = ctypes.CDLL('libnccl.so.2').ncclGetVersion(ctypes.byref(n)); print(n.value)"
-)
 
 
 def system() -> list[Finding]:
@@ -95,22 +85,6 @@ def shared_memory(root: str = "/") -> list[Finding]:
     return [*found, Finding("/dev/shm", FAULT if full else WORKS, f"full: {fact}" if full else fact, remedy)]
 
 
-def gpus(environ: Mapping[str, str], root: str = "/") -> list[Finding]:
-    """Whether there are any, by whom they were found, and what a backend would need."""
-    devices = sorted(path.name for path in Path(root, "dev").glob("nvidia[0-9]*"))
-    kfd = Path(root, "dev/kfd").exists()
-    found = [
-        Finding("NVIDIA devices in /dev", FACT if devices else ABSENT, ", ".join(devices) or "none"),
-        _by_smi(bool(devices), environ),
-        _by_library("CUDA driver (libcuda.so.1)", _CUDA, bool(devices), environ),
-        _by_library("NCCL (libnccl.so.2)", _NCCL, False, environ),
-        Finding("AMD devices (/dev/kfd)", FACT if kfd else ABSENT, "there" if kfd else "none"),
-    ]
-    if "CUDA_VISIBLE_DEVICES" in environ:
-        found.append(Finding("CUDA_VISIBLE_DEVICES", FACT, environ["CUDA_VISIBLE_DEVICES"] or "empty: none is used"))
-    return found
-
-
 def _limit(name: str, kind: int, command: str, least: int, in_bytes: bool = False) -> Finding:
     soft, hard = (None if value == resource.RLIM_INFINITY else value for value in resource.getrlimit(kind))
     text = [("unlimited" if value is None else size_text(value) if in_bytes else str(value)) for value in (soft, hard)]
@@ -136,32 +110,3 @@ def _first_number(place: Path, names: tuple[str, ...]) -> Optional[int]:
         # Version 1 says "no limit" as the largest number of pages.
         return int(word) if word.isdecimal() and int(word) < 1 << 62 else None
     return None
-
-
-def _by_smi(expected: bool, environ: Mapping[str, str]) -> Finding:
-    name, state = "nvidia-smi", FAULT if expected else ABSENT
-    remedy = "Install the driver's tools, or look whether the driver runs (dmesg)."
-    try:
-        answer = child(_NVIDIA_SMI, _GPU_S, environ)
-    except OSError as error:
-        return Finding(name, state, error.strerror or str(error), remedy)
-    if answer.code is None:
-        return Finding(name, FAULT, f"no answer within {_GPU_S:g} s", remedy)
-    if answer.code:
-        return Finding(name, state, answer.out.strip().replace("\n", " ") or answer.last_word, remedy)
-    return Finding(name, WORKS, "; ".join(answer.out.strip().splitlines()))
-
-
-def _by_library(name: str, code: str, expected: bool, environ: Mapping[str, str]) -> Finding:
-    answer = child([sys.executable, "-c", code], _GPU_S, environ)
-    state = FAULT if expected or answer.code is None else ABSENT
-    if answer.code is None:
-        return Finding(name, state, f"no answer within {_GPU_S:g} s", "The driver hangs; look at dmesg.")
-    if answer.code:
-        return Finding(name, state, answer.last_word, "Install it where the loader looks (LD_LIBRARY_PATH).")
-    if code is _NCCL:
-        return Finding(name, WORKS, f"version {answer.out.strip()}; this version of Horovod does not use it")
-    status, _, count = answer.out.strip().partition(" ")
-    if status != "0":
-        return Finding(name, state, f"error {status}", "Driver and library do not fit; look at dmesg.")
-    return Finding(name, WORKS, f"{count} devices; tensors on them are staged through main memory")

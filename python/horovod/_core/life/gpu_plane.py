@@ -1,0 +1,144 @@
+"""Tensors on a GPU: which libraries the core opens for them, and whether it can. Used by adapters, and by `context` for
+what is usable here.
+
+The members of a process set agree in the core whether NCCL moves their tensors or they go through the host
+(docs/design/0022, decision 3); this file only tells what this rank brings. A job without GPUs never comes here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from typing import Final, NamedTuple, Optional
+
+from horovod._core.errors import BackendUnavailableError, UnsupportedError
+from horovod._core.gpu import devices, libraries
+from horovod._core.life.session import Session
+from horovod._core.settings import BY_NAME, Settings
+
+log = logging.getLogger("horovod")
+
+_WHOLE: Final = "gpu_operations"
+_SINGLE: Final = ("gpu_allreduce", "gpu_allgather", "gpu_broadcast", "gpu_alltoall", "gpu_reducescatter")
+
+
+class _Begun(NamedTuple):
+    session: Session
+    device: int
+    why_not: str
+
+
+_lock = threading.RLock()
+_begun: Optional[_Begun] = None  # of the last session that had a tensor on a GPU; written under _lock
+
+
+def use(session: Session, device: int) -> bool:
+    """Makes the core ready for tensors on a device. Not collective; called before the first one is submitted, and
+    quick when it is called again.
+
+    Args:
+        session: the current one.
+        device: as CUDA counts in this process, from 0.
+
+    Returns:
+        Whether such tensors can be submitted as they lie. False: the adapter copies them to the host's memory itself;
+        `why_not` says why.
+
+    Raises:
+        UnsupportedError: the settings ask for another way than the core has.
+    """
+    begun = _of(session, device)
+    return begun.device == device and not begun.why_not
+
+
+def why_not(session: Session, device: int) -> str:
+    """Why `use` answers False; empty where it answers True."""
+    begun = _of(session, device)
+    if begun.why_not or begun.device == device:
+        return begun.why_not
+    return f"this process uses cuda:{begun.device}, and the core has one device for each process"
+
+
+def nccl_version(settings: Settings) -> int:
+    """NCCL's version as its one integer, such as 22809; 0 if this machine has no NVIDIA GPU or no NCCL that can be
+    opened. Starts no CUDA: the process may still be forked, and CUDA_VISIBLE_DEVICES be set."""
+    found = libraries.find(libraries.NCCL, _named(settings), os.environ)
+    if found.why_not or not cuda_usable():
+        return 0
+    from horovod._core.gpu import probe
+
+    try:
+        return probe.nccl_version(found.path)
+    except OSError:
+        return 0
+
+
+def cuda_usable() -> bool:
+    """There is an NVIDIA GPU, and its driver's library can be opened. Starts no CUDA."""
+    if not devices.nvidia():
+        return False
+    from horovod._core.gpu import probe
+
+    try:
+        return hasattr(probe.opened(libraries.DRIVER), "cuInit")
+    except OSError:
+        return False
+
+
+def _of(session: Session, device: int) -> _Begun:
+    global _begun
+    begun = _begun
+    if begun is None or begun.session is not session:
+        with _lock:
+            begun = _begun
+            if begun is None or begun.session is not session:
+                begun = _begun = _Begun(session, device, _begin(session, device))
+    return begun
+
+
+def _begin(session: Session, device: int) -> str:
+    """Tells the core of the device; why it cannot use it, or empty."""
+    settings = session.settings
+    nccl, why_not_nccl = _nccl(settings)
+    try:
+        session.engine.gpu.use(device, libraries.DRIVER, nccl, why_not_nccl, settings.nccl_max_ctas)
+    except BackendUnavailableError as error:
+        log.info("rank %d: the core cannot use cuda:%d: %s", session.rank, device, error)
+        return str(error)
+    log.info("rank %d: tensors on cuda:%d; NCCL: %s", session.rank, device, nccl or why_not_nccl)
+    return ""
+
+
+def _nccl(settings: Settings) -> tuple[str, str]:
+    """NCCL's path, or why it is not used."""
+    if _way(settings) == "gloo":
+        return "", f"{BY_NAME[_WHOLE].env}=GLOO asks for the way through the host"
+    found = libraries.find(libraries.NCCL, _named(settings), os.environ)
+    return found.path, found.why_not
+
+
+def _way(settings: Settings) -> str:
+    """nccl or gloo: the one way that tensors on GPUs go.
+
+    Raises:
+        UnsupportedError: the settings name another, or a second one for some operations.
+    """
+    whole = settings.gpu_operations or "nccl"
+    for name in (_WHOLE, *_SINGLE):
+        chosen, variable = getattr(settings, name), BY_NAME[name].env
+        if chosen in ("mpi", "ddl"):
+            raise UnsupportedError(
+                f"{variable}={chosen.upper()} cannot be honoured: tensors on GPUs are moved by NCCL, or through the "
+                "host's memory. Say NCCL or GLOO, or leave it out."
+            )
+        if chosen is not None and chosen != whole:
+            raise UnsupportedError(
+                f"{variable}={chosen.upper()} cannot be honoured: all operations of tensors on GPUs go one way, which "
+                f"is {whole.upper()}. Leave it out; {BY_NAME[_WHOLE].env} chooses for all."
+            )
+    return whole
+
+
+def _named(settings: Settings) -> libraries.Named:
+    return libraries.Named(settings.nccl_path, settings.nccl_home, settings.nccl_lib)

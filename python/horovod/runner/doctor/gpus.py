@@ -1,0 +1,74 @@
+"""Probe of the GPUs: which there are, whether their driver works, and what would move their tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from horovod._core.gpu import devices, libraries
+from horovod.runner import gpus
+from horovod.runner.doctor.examination import child
+from horovod.runner.doctor.findings import ABSENT, FACT, FAULT, WORKS, Finding
+
+LIMIT_S: Final = 4 * gpus.PATIENCE_S
+_NVIDIA_SMI: Final = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
+_STAGED: Final = "Without it tensors of GPUs go through the host's memory, at the speed of its bus."
+
+
+def look(environ: Mapping[str, str], root: str = "/") -> list[Finding]:
+    """Whether there are any, by whom they were found, and what a job would use."""
+    nodes, driver = devices.nvidia(root), gpus.cuda(environ)
+    hidden = environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    found = [
+        Finding("NVIDIA devices in /dev", FACT if nodes else ABSENT, ", ".join(nodes) or "none"),
+        _by_smi(bool(nodes), environ),
+        _by_driver(driver, bool(nodes) and not hidden),
+        _nccl(bool(driver.devices), environ),
+        *_amd(environ, root),
+    ]
+    if all(finding.state == ABSENT for finding in found):
+        return [Finding("GPUs", ABSENT, f"none: no device of NVIDIA or AMD in /dev; {driver.why_not}")]
+    if "CUDA_VISIBLE_DEVICES" in environ:
+        found.append(Finding("CUDA_VISIBLE_DEVICES", FACT, environ["CUDA_VISIBLE_DEVICES"] or "empty: none is used"))
+    return found
+
+
+def _by_smi(expected: bool, environ: Mapping[str, str]) -> Finding:
+    name, state = "nvidia-smi", FAULT if expected else ABSENT
+    remedy = "Install the driver's tools, or look whether the driver runs (dmesg)."
+    try:
+        answer = child(_NVIDIA_SMI, gpus.PATIENCE_S, environ)
+    except OSError as error:
+        return Finding(name, state, error.strerror or str(error), remedy)
+    if answer.code is None:
+        return Finding(name, FAULT, f"no answer within {gpus.PATIENCE_S:g} s", remedy)
+    if answer.code:
+        return Finding(name, state, answer.out.strip().replace("\n", " ") or answer.last_word, remedy)
+    return Finding(name, WORKS, "; ".join(answer.out.strip().splitlines()))
+
+
+def _by_driver(driver: gpus.Cuda, expected: bool) -> Finding:
+    name = f"CUDA driver ({libraries.DRIVER})"
+    if driver.why_not:
+        remedy = "Install the driver where the loader looks (LD_LIBRARY_PATH), or look whether it runs (dmesg)."
+        return Finding(name, FAULT if expected or driver.hangs else ABSENT, driver.why_not, remedy)
+    listed = "; ".join(f"cuda:{number} {device}" for number, device in enumerate(driver.devices))
+    return Finding(name, WORKS, f"CUDA {driver.version}; {listed or 'no device'}")
+
+
+def _nccl(expected: bool, environ: Mapping[str, str]) -> Finding:
+    name, nccl = f"NCCL ({libraries.NCCL.names[0]})", gpus.nccl(environ)
+    if nccl.why_not:
+        return Finding(name, ABSENT if nccl.absent and not expected else FAULT, nccl.why_not, _STAGED)
+    return Finding(name, WORKS if expected else FACT, f"{nccl.version}, {nccl.path}: {nccl.how}")
+
+
+def _amd(environ: Mapping[str, str], root: str) -> list[Finding]:
+    """AMD's devices and libraries, which this version does not use."""
+    there = devices.amd(root)
+    found = [Finding("AMD devices (/dev/kfd)", FACT if there else ABSENT, "there" if there else "none")]
+    for name, kind in (("HIP", libraries.HIP), ("RCCL", libraries.RCCL)) if there else ():
+        library = libraries.find(kind, libraries.Named(), environ, libraries.Machine(root))
+        fact = library.why_not or f"{library.path}; this version does not use it: tensors go through the host's memory"
+        found.append(Finding(name, ABSENT if library.why_not else FACT, fact))
+    return found
