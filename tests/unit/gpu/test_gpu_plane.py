@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from stub_libraries import needs_compiler, put_driver, put_nccl
 
+from horovod._core.compat import legacy
 from horovod._core.errors import BackendUnavailableError, InvalidArgumentError, UnsupportedError
 from horovod._core.gpu import libraries
 from horovod._core.life import gpu_plane
@@ -169,6 +170,13 @@ def test_what_is_usable_needs_a_device_its_driver_and_a_library(
     assert usable([], driver, nccl) == (0, False)
     assert usable(["nvidia0"], tmp_path / "gone.so", nccl) == (0, False)
     assert usable(["nvidia0"], no_driver, nccl) == (0, False)
+
+
+def test_gpus_are_available_to_frameworks_whose_tensors_are_taken_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(legacy, "extension_available", lambda *words: True)
+    for usable in (True, False):
+        monkeypatch.setattr(legacy.context, "cuda_built", lambda usable=usable: usable)
+        assert [legacy.gpu_available(name) for name in ("torch", "tensorflow")] == [usable, False]
 
 
 def test_an_import_looks_for_no_gpu() -> None:
