@@ -36,11 +36,17 @@ class Backend {
   virtual int version() const { return 0; }
   // Empty: can run this batch. Otherwise the reason.
   virtual std::string Unsupported(const Group& group, const Batch& batch) const = 0;
+  // Whether its batches lie on the members' devices, or else in the memory of their hosts.
+  virtual bool for_devices() const { return false; }
   virtual Track track() const { return Track::kHost; }
   // Runs it: reads the inputs, fills the outputs or results. `group` and `batch` outlive the task. What lies on a
   // device need not be there when the task has ended, but when Tensor::ready says so. A failure leaves the engine
   // unusable.
   virtual Task Execute(const Group& group, Batch& batch) = 0;
+  // Of the device track: whether the members must tell one another something about this batch before it is executed,
+  // and that: over the host's ways, in the host track, as a batch of its number.
+  virtual bool Prepares(const Batch& batch) const { return (void)batch, false; }
+  virtual Task Prepare(const Group& group, Batch& batch);
   // What devices still do for batches, also for those whose task has ended: fails when one has not got on for so long.
   virtual Status CheckDevices(double now, double timeout_s) { return (void)now, (void)timeout_s, Status(); }
   // When that must be asked again at the latest; infinity: no device works.

@@ -10,12 +10,16 @@ const char* ActivityOf(OpType type) {
   return kNames[static_cast<int>(type)];
 }
 
+Task Backend::Prepare(const Group&, Batch&) { co_return Status(); }
+
 Result<Backend*> Registry::Choose(const Group& group, const Batch& batch) const {
   for (const auto& backend : backends_) {
+    if (backend->for_devices() != batch.on_device) continue;
     if (backend->usable() && backend->Unsupported(group, batch).empty()) return backend.get();
   }
   std::string reasons;
   for (const auto& backend : backends_) {
+    if (backend->for_devices() != batch.on_device) continue;
     std::string why = backend->why_not();
     if (why.empty()) why = backend->Unsupported(group, batch);
     reasons += std::string(" ") + backend->name() + ": " + why;

@@ -1,14 +1,13 @@
 // The steady clock, in seconds.
 #pragma once
 
-#include <chrono>
 #include <ctime>
+
+#include "base/monotonic.h"
 
 namespace hvd::engine {
 
-inline double NowS() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+inline double NowS() { return MonotonicS(); }
 
 // The time of what is told to the negotiation.
 class Stamp {

@@ -1,0 +1,49 @@
+// Call: one batch on its way to NCCL: the communicator, the stream, and what stands beside them.
+#pragma once
+
+#include "backend/cuda/context.h"
+#include "backend/cuda/memory.h"
+#include "backend/cuda/packing.h"
+#include "backend/cuda/stream.h"
+#include "backend/nccl/member.h"
+#include "collective/batch.h"
+
+namespace hvd::backend::nccl {
+
+struct Call {
+  const collective::Group& group;
+  collective::Batch& batch;
+  Member& member;
+  const cuda::Context& context;
+  const cuda::Stream& stream;
+  cuda::Packing& packing;
+  cuda::Scratch& scratch;  // for what is packed; whoever uses it next is behind on the stream
+
+  const Library& library() const { return member.library(); }
+  Communicator comm() const { return member.get(); }
+  Stream on() const { return stream.handle(); }
+  int n() const { return group.size(); }
+  size_t elem_bytes() const { return SizeOf(batch.dtype); }
+  size_t BytesOf(const collective::Tensor& t) const { return t.elems * elem_bytes(); }
+};
+
+// Several calls of NCCL that begin together. The group is closed whatever comes of them: it belongs to the thread.
+template <class Calls>
+Status Grouped(const Call& call, Calls calls) {
+  const cuda::Current current(call.context);
+  HVD_TRY(call.library().StartGroup());
+  const Status made = calls();
+  const Status ended = call.library().EndGroup(call.comm());
+  return made.ok() ? ended : made;
+}
+
+// ---- each puts the work of a batch on the stream. Where NCCL has not begun when a call returns, the task goes on when
+// it has.
+Task Allreduce(const Call& call);
+Task Reducescatter(const Call& call);
+Task Broadcast(const Call& call);
+// The rows of the others are known (Tensor::received_rows), and there is memory for the results.
+Task Allgather(const Call& call);
+Task Alltoall(const Call& call);
+
+}  // namespace hvd::backend::nccl

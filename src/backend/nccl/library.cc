@@ -1,0 +1,87 @@
+#include "backend/nccl/library.h"
+
+#include <dlfcn.h>
+
+namespace hvd::backend::nccl {
+
+Result<std::shared_ptr<Library>> Library::Open(const std::string& path) {
+  void* const opened = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (opened == nullptr) {
+    const char* const why = dlerror();
+    return Status(Code::kBackendUnavailable, path + " cannot be opened: " + (why != nullptr ? why : "no reason told"));
+  }
+  std::shared_ptr<Library> library(new Library(path));
+  HVD_TRY(library->Bind(opened));
+  HVD_TRY(library->Check("ncclGetVersion", library->get_version_(&library->version_), nullptr));
+  if (library->version_ < kOldest) {
+    return Status(Code::kBackendUnavailable, path + " is NCCL " + VersionText(library->version_) + "; " +
+                                                 VersionText(kOldest) +
+                                                 " or later is needed (pip install nvidia-nccl-cu13).");
+  }
+  return library;
+}
+
+Status Library::Bind(void* library) {
+  Status missing;
+  const auto bind = [&](const char* name, auto* function) {
+    *reinterpret_cast<void**>(function) = dlsym(library, name);
+    if (*function != nullptr || !missing.ok()) return;
+    missing = Status(Code::kBackendUnavailable, path_ + " has no " + std::string(name) + ", which NCCL has since " +
+                                                    VersionText(kOldest) + " at the latest.");
+  };
+  bind("ncclGetVersion", &get_version_);
+  bind("ncclGetUniqueId", &get_unique_id_);
+  bind("ncclCommInitRankConfig", &comm_init_rank_config_);
+  bind("ncclCommGetAsyncError", &comm_get_async_error_);
+  bind("ncclCommAbort", &comm_abort_);
+  bind("ncclCommDestroy", &comm_destroy_);
+  bind("ncclGetErrorString", &get_error_string_);
+  bind("ncclGetLastError", &get_last_error_);
+  bind("ncclRedOpCreatePreMulSum", &red_op_create_);
+  bind("ncclGroupStart", &group_start_);
+  bind("ncclGroupEnd", &group_end_);
+  bind("ncclAllReduce", &all_reduce_);
+  bind("ncclReduce", &reduce_);
+  bind("ncclReduceScatter", &reduce_scatter_);
+  bind("ncclBroadcast", &broadcast_);
+  bind("ncclAllGather", &all_gather_);
+  bind("ncclSend", &send_);
+  bind("ncclRecv", &recv_);
+  return missing;
+}
+
+std::string Library::VersionText(int version) {
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
+Result<UniqueId> Library::NewId() const {
+  UniqueId id;
+  HVD_TRY(Check("ncclGetUniqueId", get_unique_id_(&id), nullptr));
+  return id;
+}
+
+Status Library::Begin(Communicator* made, int size, const UniqueId& id, int rank, const Config& config) const {
+  return Check("ncclCommInitRankConfig", comm_init_rank_config_(made, size, id, rank, &config), *made);
+}
+
+int Library::State(Communicator of) const {
+  int state = kSuccess;
+  const int code = comm_get_async_error_(of, &state);
+  return code != kSuccess ? code : state;
+}
+
+Status Library::NewScaledSum(int* op, const void* factor, int type, Communicator of) const {
+  return Check("ncclRedOpCreatePreMulSum", red_op_create_(op, factor, type, kHostImmediate, of), of);
+}
+
+Status Library::Failed(const char* function, int code, Communicator of) const {
+  const char* const words = get_error_string_(code);
+  const char* const more = get_last_error_(of);
+  std::string text = std::string(function) + " of NCCL " + VersionText(version_) +
+                     " failed: " + (words != nullptr ? words : "error " + std::to_string(code));
+  if (more != nullptr && more[0] != '\0') text += " (" + std::string(more) + ")";
+  return Status(Code::kInternal, text + ". NCCL_DEBUG=WARN in the environment has it tell more.");
+}
+
+}  // namespace hvd::backend::nccl

@@ -1,0 +1,93 @@
+// Library: the functions of an NCCL (or RCCL) that is opened at run time, with failures as Status. It knows no job.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/nccl/types.h"
+#include "base/status.h"
+
+namespace hvd::backend::nccl {
+
+class Library {
+ public:
+  // Older ones have no communicators that can be waited for without blocking.
+  static constexpr int kOldest = 21800;
+
+  // `path`: a file or a name. Stays open for good. kBackendUnavailable: it cannot be opened, or is too old.
+  static Result<std::shared_ptr<Library>> Open(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  // As NCCL gives it: 22809 is 2.28.9.
+  int version() const { return version_; }
+  static std::string VersionText(int version);
+
+  Result<UniqueId> NewId() const;
+  // The communicator comes at once; State tells when it can be used. Of the device that is current.
+  Status Begin(Communicator* made, int size, const UniqueId& id, int rank, const Config& config) const;
+  // kSuccess, kInProgress, or what has gone wrong.
+  int State(Communicator of) const;
+  Status Failed(const char* function, int code, Communicator of) const;
+  // Blocks for up to a second.
+  void Abort(Communicator of) const { (void)comm_abort_(of); }
+  void Destroy(Communicator of) const { (void)comm_destroy_(of); }
+  // Multiplies by *factor, an element of `type`, and adds up.
+  Status NewScaledSum(int* op, const void* factor, int type, Communicator of) const;
+
+  // ---- each puts its work on the stream. kInProgress is no failure: State tells when the call has ended.
+  Status StartGroup() const { return Check("ncclGroupStart", group_start_(), nullptr); }
+  Status EndGroup(Communicator of) const { return Check("ncclGroupEnd", group_end_(), of); }
+  Status Allreduce(const void* from, void* to, size_t n, int type, int op, Communicator of, Stream stream) const {
+    return Check("ncclAllReduce", all_reduce_(from, to, n, type, op, of, stream), of);
+  }
+  Status Reduce(const void* from, void* to, size_t n, int type, int op, int root, Communicator of,
+                Stream stream) const {
+    return Check("ncclReduce", reduce_(from, to, n, type, op, root, of, stream), of);
+  }
+  Status ReduceScatter(const void* from, void* to, size_t n, int type, int op, Communicator of, Stream stream) const {
+    return Check("ncclReduceScatter", reduce_scatter_(from, to, n, type, op, of, stream), of);
+  }
+  // Of bytes, like those below.
+  Status Broadcast(const void* from, void* to, size_t bytes, int root, Communicator of, Stream stream) const {
+    return Check("ncclBroadcast", broadcast_(from, to, bytes, kUint8, root, of, stream), of);
+  }
+  Status Allgather(const void* from, void* to, size_t bytes, Communicator of, Stream stream) const {
+    return Check("ncclAllGather", all_gather_(from, to, bytes, kUint8, of, stream), of);
+  }
+  Status Send(const void* from, size_t bytes, int to, Communicator of, Stream stream) const {
+    return Check("ncclSend", send_(from, bytes, kUint8, to, of, stream), of);
+  }
+  Status Receive(void* to, size_t bytes, int from, Communicator of, Stream stream) const {
+    return Check("ncclRecv", recv_(to, bytes, kUint8, from, of, stream), of);
+  }
+
+ private:
+  explicit Library(std::string path) : path_(std::move(path)) {}
+  Status Bind(void* library);
+  Status Check(const char* function, int code, Communicator of) const {
+    return code == kSuccess || code == kInProgress ? Status() : Failed(function, code, of);
+  }
+
+  const std::string path_;
+  int version_ = 0;
+  int (*get_version_)(int*) = nullptr;
+  int (*get_unique_id_)(UniqueId*) = nullptr;
+  int (*comm_init_rank_config_)(Communicator*, int, UniqueId, int, const Config*) = nullptr;
+  int (*comm_get_async_error_)(Communicator, int*) = nullptr;
+  int (*comm_abort_)(Communicator) = nullptr;
+  int (*comm_destroy_)(Communicator) = nullptr;
+  const char* (*get_error_string_)(int) = nullptr;
+  const char* (*get_last_error_)(Communicator) = nullptr;
+  int (*red_op_create_)(int*, const void*, int, int, Communicator) = nullptr;
+  int (*group_start_)() = nullptr;
+  int (*group_end_)() = nullptr;
+  int (*all_reduce_)(const void*, void*, size_t, int, int, Communicator, Stream) = nullptr;
+  int (*reduce_)(const void*, void*, size_t, int, int, int, Communicator, Stream) = nullptr;
+  int (*reduce_scatter_)(const void*, void*, size_t, int, int, Communicator, Stream) = nullptr;
+  int (*broadcast_)(const void*, void*, size_t, int, int, Communicator, Stream) = nullptr;
+  int (*all_gather_)(const void*, void*, size_t, int, Communicator, Stream) = nullptr;
+  int (*send_)(const void*, size_t, int, int, Communicator, Stream) = nullptr;
+  int (*recv_)(void*, size_t, int, int, Communicator, Stream) = nullptr;
+};
+
+}  // namespace hvd::backend::nccl

@@ -1,0 +1,203 @@
+// Allreduce and reducescatter by NCCL.
+#include <vector>
+
+#include "backend/nccl/call.h"
+#include "backend/nccl/scaling.h"
+#include "collective/shm/collectives.h"
+
+namespace hvd::backend::nccl {
+namespace {
+
+using collective::Tensor;
+
+// Of several tensors the ones below are packed into one buffer: a call of NCCL costs more than two copies of that.
+// 115 gradients up to 64 KB take 850 us of the host by themselves, 15 us packed (docs/gpu.md).
+constexpr size_t kPackBelowBytes = 4u << 20;
+constexpr size_t kAlign = 256;  // in the buffer: NCCL is faster from such addresses
+
+struct Summing {
+  int op = kSum;        // for NCCL
+  float factor = 1.0f;  // by our kernel, before
+};
+
+int PlainOp(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kMin:
+      return kMin;
+    case ReduceOp::kMax:
+      return kMax;
+    case ReduceOp::kProduct:
+      return kProd;
+    default:
+      return kSum;
+  }
+}
+
+Result<Summing> SummingOf(const Call& call) {
+  const double factor = call.batch.prescale * call.batch.postscale;
+  Summing how{PlainOp(call.batch.op), 1.0f};
+  switch (HowToScale(call.batch.dtype, factor)) {
+    case Scaling::kNone:
+      break;
+    case Scaling::kByOurKernel:
+      how.factor = static_cast<float>(factor);
+      break;
+    case Scaling::kByNccl: {
+      const Result<int> op = call.member.ScaledSum(call.batch.dtype, factor);
+      HVD_TRY(op.status());
+      how.op = *op;
+      break;
+    }
+  }
+  return how;
+}
+
+// What is packed, and where it lies in the buffer; the rest goes to NCCL where it lies.
+class Plan {
+ public:
+  explicit Plan(const Call& call) {
+    const std::vector<Tensor>& tensors = call.batch.tensors;
+    const bool pack = tensors.size() > 1 && !call.group.deterministic;
+    for (const Tensor& t : tensors) {
+      const size_t bytes = call.BytesOf(t);
+      if (bytes == 0) continue;
+      if (pack && bytes < kPackBelowBytes) {
+        packed_.push_back({&t, total_});
+        total_ += (bytes + kAlign - 1) / kAlign * kAlign;
+      } else {
+        alone_.push_back(&t);
+      }
+    }
+    if (packed_.size() != 1) return;
+    alone_.push_back(packed_[0].tensor);
+    packed_.clear();
+    total_ = 0;
+  }
+  struct Packed {
+    const Tensor* tensor;
+    size_t at;
+  };
+  const std::vector<Packed>& packed() const { return packed_; }
+  const std::vector<const Tensor*>& alone() const { return alone_; }
+  size_t total() const { return total_; }
+
+ private:
+  std::vector<Packed> packed_;
+  std::vector<const Tensor*> alone_;
+  size_t total_ = 0;
+};
+
+Status Pack(const Call& call, const Plan& plan, float factor, std::byte* buffer) {
+  std::vector<cuda::Move> moves;
+  moves.reserve(plan.packed().size());
+  for (const Plan::Packed& p : plan.packed())
+    moves.push_back({p.tensor->input, buffer + p.at, call.BytesOf(*p.tensor)});
+  return call.packing.Launch(moves, call.batch.dtype, factor, call.on());
+}
+
+Status Unpack(const Call& call, const Plan& plan, const std::byte* buffer) {
+  std::vector<cuda::Move> moves;
+  moves.reserve(plan.packed().size());
+  for (const Plan::Packed& p : plan.packed())
+    moves.push_back({buffer + p.at, p.tensor->output, call.BytesOf(*p.tensor)});
+  return call.packing.Launch(moves, call.batch.dtype, 1.0, call.on());
+}
+
+// Multiplied into the outputs, where our kernel must.
+Status ScaleAlone(const Call& call, const Plan& plan, float factor) {
+  if (factor == 1.0f) return Status();
+  std::vector<cuda::Move> moves;
+  for (const Tensor* t : plan.alone()) moves.push_back({t->input, t->output, call.BytesOf(*t)});
+  return moves.empty() ? Status() : call.packing.Launch(moves, call.batch.dtype, factor, call.on());
+}
+
+Status ReduceAll(const Call& call, const Plan& plan, const Summing& how, std::byte* buffer) {
+  const Library& nccl = call.library();
+  const int type = *TypeOf(call.batch.dtype);
+  return Grouped(call, [&]() -> Status {
+    if (buffer != nullptr)
+      HVD_TRY(nccl.Allreduce(buffer, buffer, plan.total() / call.elem_bytes(), type, how.op, call.comm(), call.on()));
+    for (const Tensor* t : plan.alone()) {
+      const std::byte* const from = how.factor == 1.0f ? t->input : t->output;
+      HVD_TRY(nccl.Allreduce(from, t->output, t->elems, type, how.op, call.comm(), call.on()));
+    }
+    return Status();
+  });
+}
+
+// The inputs of a reducescatter, where our kernel must multiply them: copies in the buffer.
+Result<std::vector<const std::byte*>> Inputs(const Call& call, float factor) {
+  std::vector<const std::byte*> from;
+  size_t total = 0;
+  for (const Tensor& t : call.batch.tensors) {
+    from.push_back(t.input);
+    total += (call.BytesOf(t) + kAlign - 1) / kAlign * kAlign;
+  }
+  if (factor == 1.0f || total == 0) return from;
+  const Result<std::byte*> room = call.scratch.Room(total);
+  HVD_TRY(room.status());
+  std::vector<cuda::Move> moves;
+  std::byte* at = *room;
+  for (size_t i = 0; i < from.size(); ++i) {
+    const size_t bytes = call.BytesOf(call.batch.tensors[i]);
+    if (bytes > 0) moves.push_back({from[i], at, bytes});
+    from[i] = at;
+    at += (bytes + kAlign - 1) / kAlign * kAlign;
+  }
+  HVD_TRY(call.packing.Launch(moves, call.batch.dtype, factor, call.on()));
+  return from;
+}
+
+// Blocks of equal size by one call, others each to its member.
+Status ScatterOne(const Call& call, const Tensor& t, const std::byte* from, int op) {
+  const Library& nccl = call.library();
+  const int type = *TypeOf(call.batch.dtype);
+  const auto rows = static_cast<size_t>(t.shape[0]);
+  if (rows % call.n() == 0)
+    return nccl.ReduceScatter(from, t.output, t.elems / call.n(), type, op, call.comm(), call.on());
+  for (int m = 0; m < call.n(); ++m) {
+    const collective::shm::RowBlock block = collective::shm::BlockOfMember(rows, call.n(), m);
+    if (block.count == 0) continue;
+    const std::byte* const part = from + block.first * t.row_elems * call.elem_bytes();
+    HVD_TRY(nccl.Reduce(part, t.output, block.count * t.row_elems, type, op, m, call.comm(), call.on()));
+  }
+  return Status();
+}
+
+}  // namespace
+
+Task Allreduce(const Call& call) {
+  Result<Summing> how = SummingOf(call);
+  HVD_CO_TRY(how.status());
+  const Plan plan(call);
+  std::byte* buffer = nullptr;
+  if (!plan.packed().empty()) {
+    const Result<std::byte*> room = call.scratch.Room(plan.total());
+    HVD_CO_TRY(room.status());
+    buffer = *room;
+    HVD_CO_TRY(Pack(call, plan, how->factor, buffer));
+  }
+  HVD_CO_TRY(ScaleAlone(call, plan, how->factor));
+  HVD_CO_TRY(ReduceAll(call, plan, *how, buffer));
+  HVD_CO_TRY(co_await call.member.Settled("ncclAllReduce"));
+  if (buffer != nullptr) HVD_CO_TRY(Unpack(call, plan, buffer));
+  co_return Status();
+}
+
+Task Reducescatter(const Call& call) {
+  Result<Summing> how = SummingOf(call);
+  HVD_CO_TRY(how.status());
+  Result<std::vector<const std::byte*>> inputs = Inputs(call, how->factor);
+  HVD_CO_TRY(inputs.status());
+  const Status begun = Grouped(call, [&]() -> Status {
+    for (size_t i = 0; i < call.batch.tensors.size(); ++i) {
+      const Tensor& t = call.batch.tensors[i];
+      if (t.elems > 0) HVD_TRY(ScatterOne(call, t, (*inputs)[i], how->op));
+    }
+    return Status();
+  });
+  HVD_CO_TRY(begun);
+  co_return co_await call.member.Settled("ncclReduceScatter");
+}
+
+}  // namespace hvd::backend::nccl

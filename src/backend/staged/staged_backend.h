@@ -1,0 +1,56 @@
+// StagedBackend: what lies on GPUs goes through pinned memory of the host, and the host's ways (docs/design/0022).
+// Takes what NCCL does not, or every tensor where NCCL is not to be had; and copies on the GPU where a rank is alone.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cuda/cuda_devices.h"
+
+namespace hvd::backend::staged {
+
+class StagedBackend final : public Backend {
+ public:
+  // `host`: runs the batches once they lie in the host's memory. Outlives this.
+  explicit StagedBackend(Backend* host) : host_(host) {}
+  ~StagedBackend() override;
+
+  const char* name() const override { return "staged"; }
+  bool for_devices() const override { return true; }
+  std::string why_not() const override { return ""; }
+  bool usable() const override { return true; }
+  std::string Unsupported(const Group&, const Batch&) const override { return ""; }
+  Task Execute(const Group& group, Batch& batch) override;
+  void Abort() override;
+  std::string ActivityName(const Group& group, const Batch& batch) const override {
+    return host_->ActivityName(group, batch);
+  }
+
+  // Once, by any thread, before a tensor on the GPU has been submitted.
+  Status Use(std::shared_ptr<cuda::CudaDevices> devices);
+
+ private:
+  struct Work {
+    std::shared_ptr<cuda::CudaDevices> devices;
+    std::unique_ptr<cuda::Stream> stream;
+    cuda::PinnedBlock pinned;
+  };
+  Task Alone(const Group& group, Batch& batch);
+  Task ThroughHost(const Group& group, Batch& batch);
+  Status CopyIn(const Batch& batch, Batch* staged);
+  Status CopyOut(Batch& batch, Batch& staged);
+  Status GiveResult(collective::Tensor& to, collective::Tensor& from);
+  // The end of what has been put on the stream.
+  Status Mark();
+  // Waits for it.
+  Task Reached();
+
+  Backend* const host_;
+  std::unique_ptr<Work> work_;  // null: this rank has no GPU, and stands in with the host's memory
+  std::shared_ptr<cuda::Event> end_;
+  std::vector<std::unique_ptr<collective::Block>> returning_;  // results of the last batch, until end_
+};
+
+}  // namespace hvd::backend::staged
