@@ -231,9 +231,11 @@ hvd_status hvd_use_mpi(const hvd_mpi* mpi) {
 }
 
 hvd_status hvd_use_gpu(const hvd_gpu* gpu) {
-  return WithEngine([&](Engine&) {
-    (void)gpu;
-    return Status(Code::kBackendUnavailable, "not yet.");
+  return WithEngine([&](Engine& engine) {
+    if (gpu == nullptr || gpu->struct_bytes != sizeof *gpu)
+      return Status(Code::kInvalidArgument,
+                    "hvd_use_gpu: not this library's hvd_gpu; library and Python package are of different versions.");
+    return engine.UseGpu(*gpu);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "backend/gpu.h"
 #include "backend/host_backend.h"
 #include "backend/mpi/mpi_backend.h"
 #include "base/log.h"
@@ -90,8 +91,10 @@ Engine::Engine(const hvd_config& c, Ways ways)
       background_(&driver_) {
   auto by_mpi = std::make_unique<backend::mpi::MpiBackend>();
   mpi_ = by_mpi.get();
+  auto by_host = std::make_unique<backend::HostBackend>();
+  gpus_ = std::make_unique<backend::GpuBackends>(&backends_, by_host.get());
   backends_.Add(std::move(by_mpi));
-  backends_.Add(std::make_unique<backend::HostBackend>());
+  backends_.Add(std::move(by_host));
 }
 
 Status Engine::Start(const hvd_config& c) {
@@ -151,6 +154,8 @@ Status Engine::UseMpi(const hvd_mpi& mpi) {
   backends_.SetBatchesOnly();
   return Status();
 }
+
+Status Engine::UseGpu(const hvd_gpu& gpu) { return gpus_->Use(gpu); }
 
 void Engine::SetLastWords(const std::string& why) { last_words_ = Shortened(why, kMostLastWords); }
 

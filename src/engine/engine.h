@@ -26,6 +26,9 @@
 #include "engine/short_way.h"
 #include "engine/waiter.h"
 
+namespace hvd::backend {
+class GpuBackends;
+}
 namespace hvd::backend::mpi {
 class MpiBackend;
 }
@@ -43,6 +46,8 @@ class Engine {
 
   // See hvd_use_mpi.
   Status UseMpi(const hvd_mpi& mpi);
+  // See hvd_use_gpu.
+  Status UseGpu(const hvd_gpu& gpu);
   // Why this rank is about to end, for its goodbye. By the thread that calls Shutdown.
   void SetLastWords(const std::string& why);
   // Says goodbye and waits at most timeout_s for what is under way; then aborts the rest. Ends within timeout_s, what
@@ -120,7 +125,8 @@ class Engine {
 
   // ---- the holder of the role only
   backend::Registry backends_;
-  backend::mpi::MpiBackend* mpi_ = nullptr;  // among them
+  backend::mpi::MpiBackend* mpi_ = nullptr;     // among them
+  std::unique_ptr<backend::GpuBackends> gpus_;  // likewise
   Stamp stamp_;
   negotiation::Node node_;
   Arrivals arrivals_;

@@ -53,7 +53,8 @@ Status StagedBackend::Use(std::shared_ptr<cuda::CudaDevices> devices) {
   Result<std::unique_ptr<cuda::Stream>> stream = cuda::Stream::Make(devices->events());
   HVD_TRY(stream.status());
   std::shared_ptr<const cuda::Context> context = devices->context();
-  work_.reset(new Work{std::move(devices), std::move(*stream), cuda::PinnedBlock(std::move(context))});
+  own_.reset(new Work{std::move(devices), std::move(*stream), cuda::PinnedBlock(std::move(context))});
+  work_.store(own_.get(), std::memory_order_release);
   return Status();
 }
 
@@ -61,24 +62,24 @@ Task StagedBackend::Execute(const Group& group, Batch& batch) {
   const double factor = batch.prescale * batch.postscale;
   const bool on_gpu = factor == 1.0 || cuda::Packing::CanScale(batch.dtype);
   const bool reduced = batch.type == OpType::kAllreduce || batch.type == OpType::kReducescatter;
-  if (group.size() == 1 && work_ != nullptr && (on_gpu || !reduced)) return Alone(group, batch);
+  if (group.size() == 1 && work() != nullptr && (on_gpu || !reduced)) return Alone(group, batch);
   return ThroughHost(group, batch);
 }
 
 Task StagedBackend::Alone(const Group&, Batch& batch) {
   collective::LogWay(batch, "alone, on the GPU");
-  const cuda::Stream& stream = *work_->stream;
+  const cuda::Stream& stream = *work()->stream;
   const bool reduced = batch.type == OpType::kAllreduce || batch.type == OpType::kReducescatter;
   const double factor = reduced ? batch.prescale * batch.postscale : 1.0;
   std::vector<cuda::Move> moves;
   for (Tensor& t : batch.tensors) {
     const size_t bytes = BytesOf(batch, t);
     if (t.made != nullptr) HVD_CO_TRY(t.made->HoldBack(stream.handle()));
-    if (!FillsOutput(batch.type)) HVD_CO_TRY(cuda::PlaceResult(work_->devices->memory(), stream, bytes, &t));
+    if (!FillsOutput(batch.type)) HVD_CO_TRY(cuda::PlaceResult(work()->devices->memory(), stream, bytes, &t));
     if (batch.type == OpType::kAllgather || batch.type == OpType::kAlltoall) t.received_rows = {t.shape[0]};
     if (bytes > 0 && (t.input != t.output || factor != 1.0)) moves.push_back({t.input, t.output, bytes});
   }
-  if (!moves.empty()) HVD_CO_TRY(work_->devices->packing().Launch(moves, batch.dtype, factor, stream.handle()));
+  if (!moves.empty()) HVD_CO_TRY(work()->devices->packing().Launch(moves, batch.dtype, factor, stream.handle()));
   HVD_CO_TRY(Mark());
   for (Tensor& t : batch.tensors) t.ready = end_;
   co_return Status();
@@ -101,7 +102,7 @@ Status StagedBackend::CopyIn(const Batch& batch, Batch* staged) {
   for (const Tensor& t : batch.tensors) total += t.place == kOnHost ? 0 : Aligned(BytesOf(batch, t));
   std::byte* to = nullptr;
   if (total > 0) {
-    const Result<std::byte*> room = work_->pinned.Room(total);
+    const Result<std::byte*> room = work()->pinned.Room(total);
     HVD_TRY(room.status());
     to = *room;
   }
@@ -112,19 +113,19 @@ Status StagedBackend::CopyIn(const Batch& batch, Batch* staged) {
     in_host.input = t.place == kOnHost ? t.input : to;
     if (FillsOutput(batch.type)) in_host.output = t.place == kOnHost ? t.output : to;
     if (t.place == kOnHost || bytes == 0) continue;
-    const cuda::Handle stream = work_->stream->handle();
-    const cuda::Driver& driver = work_->devices->context()->driver();
+    const cuda::Handle stream = work()->stream->handle();
+    const cuda::Driver& driver = work()->devices->context()->driver();
     if (t.made != nullptr) HVD_TRY(t.made->HoldBack(stream));
     HVD_TRY(driver.Call(driver->memcpy_dtoh_async, to, cuda::AddressOf(t.input), bytes, stream));
     to += Aligned(bytes);
   }
-  return work_ == nullptr ? Status() : Mark();
+  return work() == nullptr ? Status() : Mark();
 }
 
 Status StagedBackend::CopyOut(Batch& batch, Batch& staged) {
-  if (work_ == nullptr) return Status();
-  const cuda::Handle stream = work_->stream->handle();
-  const cuda::Driver& driver = work_->devices->context()->driver();
+  if (work() == nullptr) return Status();
+  const cuda::Handle stream = work()->stream->handle();
+  const cuda::Driver& driver = work()->devices->context()->driver();
   for (size_t i = 0; i < batch.tensors.size(); ++i) {
     Tensor& t = batch.tensors[i];
     Tensor& from = staged.tensors[i];
@@ -147,18 +148,18 @@ Status StagedBackend::CopyOut(Batch& batch, Batch& staged) {
 Status StagedBackend::GiveResult(Tensor& to, Tensor& from) {
   const size_t bytes = from.result->bytes;
   to.received_rows = std::move(from.received_rows);
-  HVD_TRY(cuda::PlaceResult(work_->devices->memory(), *work_->stream, bytes, &to));
+  HVD_TRY(cuda::PlaceResult(work()->devices->memory(), *work()->stream, bytes, &to));
   if (bytes > 0) {
-    const cuda::Driver& driver = work_->devices->context()->driver();
+    const cuda::Driver& driver = work()->devices->context()->driver();
     HVD_TRY(driver.Call(driver->memcpy_htod_async, cuda::AddressOf(to.output), from.result->data, bytes,
-                        work_->stream->handle()));
+                        work()->stream->handle()));
   }
   returning_.push_back(std::move(from.result));
   return Status();
 }
 
 Status StagedBackend::Mark() {
-  Result<std::shared_ptr<cuda::Event>> end = work_->stream->Record();
+  Result<std::shared_ptr<cuda::Event>> end = work()->stream->Record();
   HVD_TRY(end.status());
   end_ = std::move(*end);
   return Status();

@@ -2,6 +2,7 @@
 // Takes what NCCL does not, or every tensor where NCCL is not to be had; and copies on the GPU where a rank is alone.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,6 +38,7 @@ class StagedBackend final : public Backend {
     std::unique_ptr<cuda::Stream> stream;
     cuda::PinnedBlock pinned;
   };
+  Work* work() const { return work_.load(std::memory_order_acquire); }
   Task Alone(const Group& group, Batch& batch);
   Task ThroughHost(const Group& group, Batch& batch);
   Status CopyIn(const Batch& batch, Batch* staged);
@@ -48,7 +50,8 @@ class StagedBackend final : public Backend {
   Task Reached();
 
   Backend* const host_;
-  std::unique_ptr<Work> work_;  // null: this rank has no GPU, and stands in with the host's memory
+  std::unique_ptr<Work> own_;         // guarded by its being set once
+  std::atomic<Work*> work_{nullptr};  // the same; null: this rank has no GPU, and stands in with the host's memory
   std::shared_ptr<cuda::Event> end_;
   std::vector<std::unique_ptr<collective::Block>> returning_;  // results of the last batch, until end_
 };
