@@ -1,0 +1,158 @@
+// Ranks as threads, each with a GPU of its own, over the fake driver and the fake NCCL: a backend for each, and a
+// stream as a framework has one, on which tensors come into being late.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <deque>
+
+#include "backend/host_backend.h"
+#include "backend/introduction.h"
+#include "backend/nccl/nccl_backend.h"
+#include "backend/staged/staged_backend.h"
+#include "native/collective/channels/world.h"
+
+namespace hvd::test {
+
+using backend::cuda::CudaDevices;
+using backend::nccl::NcclBackend;
+using collective::Batch;
+using collective::Group;
+using collective::Tensor;
+
+// The libraries, in the folder that the build gives; more devices than any world has ranks.
+class FakeGpus {
+ public:
+  static const FakeGpus& Get() {
+    static const auto* const kGpus = new FakeGpus;
+    return *kGpus;
+  }
+  const std::string cuda = std::string(HVD_FAKE_CUDA) + "/libfake_cuda.so";
+  const std::string nccl = std::string(HVD_FAKE_CUDA) + "/libfake_nccl.so";
+
+  int faults() const { return Count(cuda, "fake_cuda_faults") + Count(nccl, "fake_nccl_faults"); }
+  template <class Function>
+  static Function Of(const std::string& library, const char* name) {
+    void* const opened = dlopen(library.c_str(), RTLD_NOW);
+    EXPECT(opened != nullptr);
+    void* const found = dlsym(opened, name);
+    EXPECT(found != nullptr);
+    return reinterpret_cast<Function>(found);
+  }
+
+ private:
+  FakeGpus() {
+    setenv("FAKE_CUDA_DEVICES", "8", 0);
+    EXPECT(dlopen(cuda.c_str(), RTLD_NOW) != nullptr);
+  }
+  static int Count(const std::string& library, const char* name) { return Of<int (*)()>(library, name)(); }
+};
+
+// The backend of one rank, and its framework's stream.
+class GpuRank {
+ public:
+  GpuRank(int device, backend::Backend* host, int max_ctas = 0) : nccl(host) {
+    auto made = CudaDevices::Of(FakeGpus::Get().cuda, device);
+    EXPECT_OK(made.status());
+    devices = *made;
+    auto opened = backend::nccl::Library::Open(FakeGpus::Get().nccl);
+    EXPECT_OK(opened.status());
+    library = *opened;
+    EXPECT_OK(nccl.Use(library, devices, max_ctas));
+    auto stream = backend::cuda::Stream::Make(devices->events());
+    EXPECT_OK(stream.status());
+    framework = std::move(*stream);
+  }
+
+  // A tensor on the device that holds `values` once the framework's stream has come so far.
+  Tensor Put(const Bytes& values, std::vector<int64_t> shape, bool in_place) {
+    Tensor t = MakeTensor(nullptr, nullptr, std::move(shape));
+    t.place = devices->place();
+    t.input = Room(values.size());
+    t.output = in_place ? const_cast<std::byte*>(t.input) : Room(values.size());
+    const auto& driver = devices->context()->driver();
+    staged_.push_back(values);
+    if (!values.empty())
+      EXPECT_OK(driver.Call(driver->memcpy_htod_async, backend::cuda::AddressOf(t.input), staged_.back().data(),
+                            values.size(), framework->handle()));
+    auto made = devices->Mark(framework->handle());
+    EXPECT_OK(made.status());
+    t.made = *made;
+    return t;
+  }
+  // What the framework finds there, once the result is ready.
+  Bytes Take(const Tensor& t, size_t bytes) {
+    Bytes found(bytes);
+    EXPECT(t.ready != nullptr);
+    EXPECT_OK(t.ready->HoldBack(framework->handle()));
+    const auto& driver = devices->context()->driver();
+    if (bytes > 0)
+      EXPECT_OK(driver.Call(driver->memcpy_dtoh_async, found.data(), backend::cuda::AddressOf(t.output), bytes,
+                            framework->handle()));
+    EXPECT_OK(framework->Synchronize());
+    return found;
+  }
+
+  std::shared_ptr<CudaDevices> devices;
+  std::shared_ptr<backend::nccl::Library> library;
+  NcclBackend nccl;
+  std::unique_ptr<backend::cuda::Stream> framework;
+
+ private:
+  std::byte* Room(size_t bytes) {
+    auto block = devices->Allocate(std::max<size_t>(bytes, 1));
+    EXPECT_OK(block.status());
+    blocks_.push_back(std::move(*block));
+    return blocks_.back()->data;
+  }
+  std::vector<std::unique_ptr<collective::Block>> blocks_;
+  std::deque<Bytes> staged_;
+};
+
+// Ranks with the host's ways between them and a GPU each; which way the tensors on these go is the test's choice.
+class GpuWorld {
+ public:
+  explicit GpuWorld(std::vector<int> host_of) : channels_(std::move(host_of), Link::kMemory, true) {
+    for (int r = 0; r < channels_.size(); ++r) {
+      ranks_.push_back(std::make_unique<GpuRank>(r, &host_));
+      staged_.push_back(std::make_unique<backend::staged::StagedBackend>(&host_));
+      EXPECT_OK(staged_.back()->Use(ranks_.back()->devices));
+    }
+    auto id = ranks_[0]->library->NewId();
+    EXPECT_OK(id.status());
+    by_nccl_ = std::make_shared<backend::DeviceWay>(backend::DeviceWay{"", (*id).bytes});
+    by_host_ = std::make_shared<backend::DeviceWay>(backend::DeviceWay{"the test does not want it", {}});
+  }
+  int size() const { return channels_.size(); }
+  GpuRank& rank(int r) { return *ranks_[r]; }
+  backend::staged::StagedBackend& staged(int r) { return *staged_[r]; }
+
+  std::unique_ptr<GroupSide> MakeGroup(int r, bool by_nccl) {
+    auto side = channels_.MakeGroup(r);
+    side->group.device_way = by_nccl ? by_nccl_ : by_host_;
+    return side;
+  }
+  // As the executor does: what the members tell one another first, then the batch, by the first backend that can.
+  Status Run(int r, const Group& group, Batch& batch) {
+    batch.on_device = true;
+    if (!ranks_[r]->nccl.Unsupported(group, batch).empty())
+      return Drive(r, batch.seq, staged_[r]->Execute(group, batch));
+    if (ranks_[r]->nccl.Prepares(batch)) {
+      const Status told = Drive(r, batch.seq, ranks_[r]->nccl.Prepare(group, batch));
+      if (!told.ok()) return told;
+    }
+    return Drive(r, batch.seq, ranks_[r]->nccl.Execute(group, batch));
+  }
+
+ private:
+  Status Drive(int r, uint64_t seq, Task task) { return channels_.Drive(r, seq, std::move(task)); }
+
+  backend::HostBackend host_;
+  ChannelWorld channels_;
+  std::vector<std::unique_ptr<GpuRank>> ranks_;
+  std::vector<std::unique_ptr<backend::staged::StagedBackend>> staged_;
+  std::shared_ptr<backend::DeviceWay> by_nccl_, by_host_;
+};
+
+}  // namespace hvd::test
