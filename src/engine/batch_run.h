@@ -14,6 +14,9 @@
 namespace hvd::engine {
 
 struct BatchRun {
+  // Before a batch on devices its set's members may have to be introduced, and to tell one another something about it.
+  enum class Stage { kIntroduction, kPreparation, kExecution };
+
   collective::Batch batch;
   std::shared_ptr<ProcessSets::Set> set;
   std::vector<std::unique_ptr<Submitted>> own;                // per tensor; null: this rank has joined and stands in
@@ -22,7 +25,7 @@ struct BatchRun {
   negotiation::Parameters parameters;   // in force at its place in the log
   Status unable;                        // why this rank cannot take part
   backend::Backend* backend = nullptr;  // who runs it; set once chosen
-  bool introducing = false;             // what runs is the introduction of the set's members, not yet the batch
+  Stage stage = Stage::kExecution;      // what the runner is at
   std::unique_ptr<Runner> runner;       // set once started
 
   // Takes what `agreed` names: this rank's tensors from `submissions`, by ticket. devices: null if this rank uses none.

@@ -61,7 +61,7 @@ void Executor::Add(const negotiation::ExecuteBatch& agreed, std::shared_ptr<Proc
 bool Executor::ForDevices(BatchRun& run) const {
   if (undecided_ > 0 || run.set->group.device_way == nullptr) return false;
   Result<backend::Backend*> backend = tools_.backends->Choose(run.set->group, run.batch);
-  if (!backend.ok() || (*backend)->track() != Track::kDevice) return false;
+  if (!backend.ok() || (*backend)->track() != Track::kDevice || (*backend)->Prepares(run.batch)) return false;
   run.backend = *backend;
   return true;
 }
@@ -77,16 +77,22 @@ Executor::State Executor::StartOnHost(BatchRun& run, Status* status) {
   collective::Group& group = run.set->group;
   GoBy(run.parameters, &group);
   if (run.batch.on_device && group.device_way == nullptr && tools_.backends->introducer() != nullptr) {
-    run.introducing = true;
+    run.stage = BatchRun::Stage::kIntroduction;
     run.runner = std::make_unique<Runner>(tools_.backends->introducer()->Introduce(group, ++run.batch.seq));
     return State::kRunning;
   }
   Result<backend::Backend*> backend = tools_.backends->Choose(group, run.batch);
-  undecided_ -= run.batch.on_device ? 1 : 0;
   *status = backend.status();
+  if (status->ok() && (*backend)->track() == Track::kDevice) {
+    run.backend = *backend;
+    if (!run.backend->Prepares(run.batch)) return State::kGoesOver;
+    run.stage = BatchRun::Stage::kPreparation;
+    run.runner = std::make_unique<Runner>(run.backend->Prepare(group, run.batch));
+    return State::kRunning;
+  }
+  undecided_ -= run.batch.on_device ? 1 : 0;
   if (!status->ok()) return State::kRefused;  // every member comes to the same answer
   run.backend = *backend;
-  if (run.backend->track() == Track::kDevice) return State::kGoesOver;
   Execute(run);
   return State::kRunning;
 }
@@ -109,9 +115,10 @@ Executor::State Executor::Run(BatchRun& run, Track track, bool* moved, Status* s
   *moved |= run.runner->Advance();
   if (!run.runner->done()) return State::kRunning;
   *status = run.runner->result();
-  if (run.introducing) return status->ok() ? State::kIntroduced : State::kFailed;
-  if (tools_.timeline->active()) TraceEnd(run);
-  return status->ok() ? State::kDone : State::kFailed;
+  if (run.stage == BatchRun::Stage::kExecution && tools_.timeline->active()) TraceEnd(run);
+  if (!status->ok()) return State::kFailed;
+  if (run.stage == BatchRun::Stage::kIntroduction) return State::kIntroduced;
+  return run.stage == BatchRun::Stage::kPreparation ? State::kGoesOver : State::kDone;
 } catch (const std::bad_alloc&) {
   *status = OutOfMemory();
   return State::kFailed;
@@ -139,10 +146,14 @@ bool Executor::Advance(Track track, Runs* runs) {
         return true;
       case State::kIntroduced:
         run.runner.reset();
-        run.introducing = false;
+        run.stage = BatchRun::Stage::kExecution;
         finished_seq_ = run.batch.seq++;
         break;
       case State::kGoesOver:
+        if (run.stage == BatchRun::Stage::kPreparation) finished_seq_ = run.batch.seq;
+        run.runner.reset();
+        run.stage = BatchRun::Stage::kExecution;
+        --undecided_;
         GoOver(&runs->front());
         runs->pop_front();
         break;
