@@ -1,5 +1,6 @@
 // The collectives on GPUs, by NCCL and through the host, against plainly computed results. Tensors come into being late
 // and results are looked at as soon as they are said to be ready, so that a wait that is missing gives poison.
+#include "base/half.h"
 #include "collective/shm/collectives.h"
 
 #include <atomic>
@@ -15,7 +16,10 @@ constexpr bool kByNccl = true, kThroughHost = false;
 
 std::atomic<uint64_t> next_seq{1};
 
-void ExpectNoFaults() { EXPECT_EQ(FakeGpus::Get().faults(), 0); }
+void ExpectNoFaults() {
+  const FakeGpus& gpus = FakeGpus::Get();
+  if (gpus.faults() > 0) Fail(__FILE__, __LINE__, "the fakes saw a fault: " + gpus.Words());
+}
 
 // Whether the sum of NCCL's order is that of ours, to the bit.
 bool ExactInAnyOrder(DType dtype) { return !IsFloat(dtype); }

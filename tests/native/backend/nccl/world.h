@@ -32,6 +32,7 @@ class FakeGpus {
   const std::string nccl = std::string(HVD_FAKE_CUDA) + "/libfake_nccl.so";
 
   int faults() const { return Count(cuda, "fake_cuda_faults") + Count(nccl, "fake_nccl_faults"); }
+  std::string Words() const { return Said(cuda, "fake_cuda_say") + " " + Said(nccl, "fake_nccl_say"); }
   template <class Function>
   static Function Of(const std::string& library, const char* name) {
     void* const opened = dlopen(library.c_str(), RTLD_NOW);
@@ -45,6 +46,11 @@ class FakeGpus {
   FakeGpus() {
     setenv("FAKE_CUDA_DEVICES", "8", 0);
     EXPECT(dlopen(cuda.c_str(), RTLD_NOW) != nullptr);
+  }
+  static std::string Said(const std::string& library, const char* name) {
+    char words[1000] = {};
+    (void)Of<int (*)(char*, int)>(library, name)(words, sizeof words);
+    return words;
   }
   static int Count(const std::string& library, const char* name) { return Of<int (*)()>(library, name)(); }
 };
