@@ -21,7 +21,10 @@ using collective::Batch;
 using collective::Group;
 using collective::Tensor;
 
-// The libraries, in the folder that the build gives; more devices than any world has ranks.
+// More devices than any world has ranks; before anybody asks for one.
+inline const int kDevicesSet = setenv("FAKE_CUDA_DEVICES", "8", 0);
+
+// The libraries, in the folder that the build gives.
 class FakeGpus {
  public:
   static const FakeGpus& Get() {
@@ -43,10 +46,7 @@ class FakeGpus {
   }
 
  private:
-  FakeGpus() {
-    setenv("FAKE_CUDA_DEVICES", "8", 0);
-    EXPECT(dlopen(cuda.c_str(), RTLD_NOW) != nullptr);
-  }
+  FakeGpus() { EXPECT(dlopen(cuda.c_str(), RTLD_NOW) != nullptr); }
   static std::string Said(const std::string& library, const char* name) {
     char words[1000] = {};
     (void)Of<int (*)(char*, int)>(library, name)(words, sizeof words);
