@@ -368,6 +368,9 @@ HVD_API hvd_status hvd_received_splits(hvd_handle handle, int32_t index, int32_t
  * way. */
 HVD_API hvd_status hvd_order(hvd_handle handle, void* stream);
 
+/* As hvd_take_result, but takes nothing: data and owner are NULL. */
+HVD_API hvd_status hvd_describe_result(hvd_handle handle, int32_t index, hvd_result* out);
+
 /* Copies the result `index` of a done allgather, alltoall or reducescatter that the core has allocated on the device to
  * `to`, of exactly `bytes` on the same device, on `stream`, and gives it back. The host does not wait.
  * HVD_INVALID_ARGUMENT: another number of bytes, or it was taken already. */
@@ -376,7 +379,9 @@ HVD_API hvd_status hvd_copy_result(hvd_handle handle, int32_t index, void* to, i
 /* A number that the operation yields: join: the last rank to join; process_set_add: the id. */
 HVD_API hvd_status hvd_result_value(hvd_handle handle, int64_t* value);
 
-/* Forgets a handle. If it is not done the operation still runs to its end; its tensors must live until then. */
+/* Forgets a handle. Of an operation on a device that is done, what is put from now on on the stream that its tensors
+ * came with begins when the device is through with them, so that their memory may be used again; hvd_finish does the
+ * same. If it is not done the operation still runs to its end; its tensors must live until then. */
 HVD_API hvd_status hvd_release(hvd_handle handle);
 
 /* ---- process sets */

@@ -93,13 +93,18 @@ hvd_status WithHandle(hvd_handle handle, F fn) {
   });
 }
 
+Status Release(Engine& engine, hvd_handle handle) {
+  const std::shared_ptr<Completion> completion = engine.handles().Take(handle);
+  return completion ? hvd::engine::LetGo(*completion) : UnknownHandle(handle);
+}
+
 template <class F>
 Status HandleFor(Engine& engine, hvd_handle* out, F submit) {
   // The place comes first: once submitted, the tensors are in use, and there must be a handle to wait for.
   const hvd_handle handle = engine.handles().Add(nullptr);
   std::shared_ptr<Completion> completion;
   if (Status refused = submit(&completion); !refused.ok()) {
-    engine.handles().Remove(handle);
+    engine.handles().Take(handle);
     return refused;
   }
   engine.handles().Fill(handle, std::move(completion));
@@ -335,7 +340,7 @@ hvd_status hvd_finish_all(const hvd_handle* handles, int32_t n, double timeout_s
       if (!completion->done()) engine.Wait(*completion, deadline - hvd::engine::NowS());
       HVD_TRY(StateOf(*completion));
     }
-    for (int32_t i = 0; i < n; ++i) engine.handles().Remove(handles[i]);
+    for (int32_t i = 0; i < n; ++i) HVD_TRY(Release(engine, handles[i]));
     return Status();
   });
 }
@@ -370,6 +375,11 @@ hvd_status hvd_take_result(hvd_handle handle, int32_t index, hvd_result* out) {
 
 hvd_status hvd_order(hvd_handle handle, void* stream) {
   return WithHandle(handle, [&](Engine&, Completion& completion) { return hvd::engine::Order(completion, stream); });
+}
+
+hvd_status hvd_describe_result(hvd_handle handle, int32_t index, hvd_result* out) {
+  return WithHandle(
+      handle, [&](Engine&, Completion& completion) { return hvd::engine::DescribeResult(completion, index, out); });
 }
 
 hvd_status hvd_copy_result(hvd_handle handle, int32_t index, void* to, int64_t bytes, void* stream) {
@@ -409,7 +419,7 @@ hvd_status hvd_result_value(hvd_handle handle, int64_t* value) {
 }
 
 hvd_status hvd_release(hvd_handle handle) {
-  return WithEngine([&](Engine& engine) { return engine.handles().Remove(handle) ? Status() : UnknownHandle(handle); });
+  return WithEngine([&](Engine& engine) { return Release(engine, handle); });
 }
 
 hvd_status hvd_process_set_add(const int32_t* ranks, int32_t n, hvd_handle* out) {

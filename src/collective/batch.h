@@ -58,7 +58,8 @@ struct Tensor {
   size_t row_elems = 1;         // product of shape[1:]
   std::vector<int64_t> splits;  // alltoall: rows for each member (always filled in by the engine)
   Place place = kOnHost;        // of input and output
-  std::shared_ptr<DeviceEvent> made;  // on a device: when the input is there and the output may be stored into
+  void* stream = nullptr;       // on a device: the framework's, which makes the input
+  std::shared_ptr<DeviceEvent> made;  // when the input is there and the output may be stored into
   // set by the collective:
   std::unique_ptr<Block> result;
   std::vector<int64_t> received_rows;  // allgather, alltoall: rows from each member, in member order

@@ -29,9 +29,11 @@ class HandleTable {
     auto it = table_.find(handle);
     return it == table_.end() ? nullptr : it->second;
   }
-  bool Remove(hvd_handle handle) {
+  // Forgets it. Null: it is not known.
+  std::shared_ptr<Completion> Take(hvd_handle handle) {
     std::lock_guard<std::mutex> lock(mutex_);
-    return table_.erase(handle) > 0;
+    auto found = table_.extract(handle);
+    return found ? std::move(found.mapped()) : nullptr;
   }
 
  private:

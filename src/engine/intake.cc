@@ -35,6 +35,7 @@ collective::Tensor TensorOf(const hvd_op& op, int set_size) {
   t.output = static_cast<std::byte*>(op.output);
   t.room = static_cast<size_t>(op.output_bytes);
   t.place = op.place;
+  t.stream = op.stream;
   t.shape.assign(op.shape, op.shape + op.ndim);
   t.elems = 1;
   for (const int64_t extent : t.shape) t.elems *= static_cast<size_t>(extent);

@@ -11,6 +11,18 @@ Status Nothing() {
   return Status(Code::kInvalidArgument, "this operation has no result of its own, or it was taken already.");
 }
 
+// Of the core's memory, or in what its owner gave.
+bool HasResult(const collective::Tensor& t) { return t.result != nullptr || (t.room > 0 && t.output != nullptr); }
+
+void Describe(const Outcome& outcome, hvd_result* out) {
+  const collective::Tensor& t = outcome.tensor;
+  out->data = out->owner = nullptr;
+  out->bytes = static_cast<int64_t>(t.result != nullptr ? t.result->bytes : t.room);
+  out->dtype = static_cast<int32_t>(outcome.dtype);
+  out->ndim = static_cast<int32_t>(t.shape.size());
+  std::copy(t.shape.begin(), t.shape.end(), out->shape);
+}
+
 }  // namespace
 
 Status StateOf(const Completion& completion) {
@@ -39,20 +51,23 @@ Status TakeResult(Completion& completion, int index, hvd_result* out) {
   Outcome* outcome = nullptr;
   HVD_TRY(OutcomeOf(completion, index, &outcome));
   collective::Tensor* t = &outcome->tensor;
-  const bool in_output = !t->result && t->room > 0 && t->output != nullptr;
-  if (!t->result && !in_output) return Nothing();
+  if (!HasResult(*t)) return Nothing();
   if (t->result && t->place != kOnHost) {
     return Status(Code::kInvalidArgument,
                   "this result lies on a GPU, in memory of the core's; copy it to your own with hvd_copy_result.");
   }
-  collective::Block* block = t->result.release();
+  Describe(*outcome, out);
   out->data = t->output;
-  out->owner = block;
-  out->bytes = static_cast<int64_t>(in_output ? t->room : block->bytes);
+  out->owner = t->result.release();
   t->room = 0;
-  out->dtype = static_cast<int32_t>(outcome->dtype);
-  out->ndim = static_cast<int32_t>(t->shape.size());
-  std::copy(t->shape.begin(), t->shape.end(), out->shape);
+  return Status();
+}
+
+Status DescribeResult(Completion& completion, int index, hvd_result* out) {
+  Outcome* outcome = nullptr;
+  HVD_TRY(OutcomeOf(completion, index, &outcome));
+  if (!HasResult(outcome->tensor)) return Nothing();
+  Describe(*outcome, out);
   return Status();
 }
 
@@ -68,6 +83,19 @@ Status Order(const Completion& completion, void* stream) {
     const auto same = [ready](const Outcome& before) { return before.tensor.ready.get() == ready; };
     if (std::any_of(results.begin(), results.begin() + static_cast<std::ptrdiff_t>(i), same)) continue;
     HVD_TRY(ready->HoldBack(stream));
+  }
+  return Status();
+}
+
+Status LetGo(const Completion& completion) {
+  if (!completion.done() || !completion.status().ok()) return Status();
+  const collective::Tensor* before = nullptr;
+  for (const Outcome& outcome : completion.results) {
+    const collective::Tensor& t = outcome.tensor;
+    if (t.ready == nullptr) continue;
+    if (before != nullptr && before->ready == t.ready && before->stream == t.stream) continue;
+    before = &t;
+    HVD_TRY(t.ready->HoldBack(t.stream));
   }
   return Status();
 }

@@ -17,6 +17,11 @@ bool MustBeKept(const Completion& completion);
 Status TakeResult(Completion& completion, int index, hvd_result* out);
 // See hvd_order.
 Status Order(const Completion& completion, void* stream);
+// See hvd_describe_result.
+Status DescribeResult(Completion& completion, int index, hvd_result* out);
+// Before its owner lets go of a done submission, and may use the memory of its tensors again: the streams that they
+// came from are ordered behind the device.
+Status LetGo(const Completion& completion);
 // See hvd_copy_result. devices: null if this rank uses none.
 Status CopyResult(Completion& completion, int index, backend::Devices* devices, void* to, int64_t bytes, void* stream);
 

@@ -287,6 +287,7 @@ FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "hvd_result_free": (None, (c_void_p,)),
     "hvd_received_splits": (c_int32, (c_int64, c_int32, POINTER(c_int32), c_int32)),
     "hvd_order": (c_int32, (c_int64, c_void_p)),
+    "hvd_describe_result": (c_int32, (c_int64, c_int32, POINTER(HvdResult))),
     "hvd_copy_result": (c_int32, (c_int64, c_int32, c_void_p, c_int64, c_void_p)),
     "hvd_result_value": (c_int32, (c_int64, POINTER(c_int64))),
     "hvd_release": (c_int32, (c_int64,)),

@@ -10,7 +10,7 @@ from horovod._native import abi
 
 
 class Gpu:
-    """hvd_use_gpu, hvd_order and hvd_copy_result as methods. Any thread may call them.
+    """hvd_use_gpu, hvd_order, hvd_describe_result and hvd_copy_result as methods. Any thread may call them.
 
     Args:
         library: from `horovod._native.library.load`.
@@ -41,6 +41,12 @@ class Gpu:
         wait.
         """
         self._check(self._library.hvd_order(handle, stream))
+
+    def describe_result(self, handle: int, index: int) -> tuple[int, tuple[int, ...]]:
+        """Bytes and shape of a result of a done operation, which is taken later."""
+        told = abi.HvdResult()
+        self._check(self._library.hvd_describe_result(handle, index, ctypes.byref(told)))
+        return told.bytes, tuple(told.shape[: told.ndim])
 
     def copy_result(self, handle: int, index: int, address: int, nbytes: int, stream: int) -> None:
         """Copies a result that the core has allocated on the device to exactly `nbytes` at `address`, on the stream,

@@ -37,6 +37,7 @@ class NumpyAdapter:
     framework = "numpy"
     maker = "numpy.asarray"
     lane_terms = LaneTerms((np.ndarray,), None, np.empty_like)
+    gpu = None
 
     def owns(self, value: Any) -> bool:
         return isinstance(value, np.ndarray)

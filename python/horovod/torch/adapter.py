@@ -1,7 +1,7 @@
 """The adapter of PyTorch: answers the core's questions about torch tensors (`horovod._core.tensors.adapter.Adapter`).
 
-Used by `ops`, `functions` and `optimizer` through `horovod._core.operations.collectives`. Tensors of other devices are
-staged through pinned host memory. It keeps no state of an operation and calls no engine; autograd and torch.compile are
+Used by `ops`, `functions` and `optimizer` through `horovod._core.operations.collectives`. The core reaches tensors on a
+CUDA device where they lie (`gpu`); those of other devices are staged through pinned host memory. It keeps no state of an operation and calls no engine; autograd and torch.compile are
 the business of `ops`.
 """
 
@@ -17,6 +17,7 @@ from horovod._core.callers import users_level
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.tensors import dtypes
 from horovod._core.tensors.adapter import NO_MATCH, LaneTerms, ResultBlock
+from horovod.torch.gpu import gpu
 
 __all__ = ["PLAIN_TYPES", "TorchAdapter", "adapter"]
 
@@ -52,6 +53,7 @@ class TorchAdapter:
     framework = "torch"
     maker = "torch.tensor"
     lane_terms = LaneTerms(tuple(PLAIN_TYPES), torch.Tensor.is_neg, torch.empty_like)
+    gpu = gpu
 
     def __init__(self) -> None:
         self._staging_told = False
@@ -166,8 +168,9 @@ class TorchAdapter:
             return
         self._staging_told = True
         warnings.warn(
-            f"Tensors on {device} are copied to pinned host memory and back for every collective, because no backend "
-            "of this version reduces on the device itself. Results are correct; expect the speed of the PCIe bus.",
+            f"Tensors on {device} are copied to host memory and back for every collective, because the core cannot "
+            "reach them there: it has one CUDA device for each process, the first one that is used, and needs NVIDIA's "
+            "driver. Results are correct; expect the speed of the bus.",
             stacklevel=users_level(),
         )
 

@@ -73,6 +73,10 @@ class GpuPort(Protocol):
         """hvd_order."""
         ...
 
+    def describe_result(self, handle: int, index: int) -> tuple[int, tuple[int, ...]]:
+        """hvd_describe_result: bytes and shape."""
+        ...
+
     def copy_result(self, handle: int, index: int, address: int, nbytes: int, stream: int) -> None:
         """hvd_copy_result."""
         ...

@@ -13,6 +13,7 @@ from horovod._core.life import handles, session
 from horovod._core.life.engine_port import ALLGATHER, ALLTOALL, BROADCAST, OP_NAMES
 from horovod._core.life.process_sets import listed
 from horovod._core.operations import checks
+from horovod._core.operations.placing import Placed
 from horovod._core.operations.prepared import Prepared
 from horovod._core.operations.submission import Call, member_set, op_struct
 from horovod._core.operations.tensor_operations import TensorOperations
@@ -38,10 +39,12 @@ class MovementCalls(TensorOperations):
             return again
         with Call(ALLGATHER, process_set, name, None if single else len(tensors)) as call:
             self._require_rows(call.what, tensors)
-        hosts, staged = self._on_host(tensors)
-        ready = self._prepare_movement(call, hosts)
-        pending = ready.submit((tensors, hosts), None, finisher, waits)
-        if not staged:
+            placed = self._place(tensors)
+        ready = self._prepare_movement(call, placed)
+        if placed.on_gpu:
+            finisher = self._results_finisher(tensors, single, on_gpu=True)
+        pending = ready.submit((tensors, placed.tensors), None, finisher, waits)
+        if placed.plain:
             self.prepared.remember(key, ready, tensors, self._adapter.shape(tensors[0])[0] * len(process_set.ranks))
         return pending
 
@@ -60,14 +63,15 @@ class MovementCalls(TensorOperations):
             self._require_movable(call.what, [tensor])
             if in_place:
                 checks.require_writable(call.what, self._adapter, [tensor])
+            placed = self._place([tensor])
         adapter = self._adapter
-        (host,), staged = self._on_host([tensor])
-        output = host if in_place or staged else adapter.empty_like(tensor)
-        ready = self._prepare_movement(call, [host], root)
+        (host,) = placed.tensors
+        output = host if in_place or placed.copied else adapter.empty_like(tensor)
+        ready = self._prepare_movement(call, placed, root)
         ready.first.output = adapter.address(output)
-        if not staged:
-            pending = ready.submit((tensor, output), output, None, waits)
-            if isinstance(root_rank, int):
+        if not placed.copied:
+            pending = ready.submit((tensor, output), output, self._ordered(placed, output), waits)
+            if placed.plain and isinstance(root_rank, int):
                 self.prepared.remember(("broadcast", arguments), ready, (tensor,))
             return pending
 
@@ -92,27 +96,28 @@ class MovementCalls(TensorOperations):
         with Call(ALLTOALL, process_set, name) as call:
             self._require_rows(call.what, [tensor])
             rows = self._splits(call.what, splits, self._adapter.shape(tensor)[0], len(process_set.ranks))
-        hosts, staged = self._on_host([tensor])
-        ready = self._prepare_movement(call, hosts)
+            placed = self._place([tensor])
+        ready = self._prepare_movement(call, placed)
         if rows is not None:
             # Kept by the struct, like the shape.
             ready.first.splits = (ctypes.c_int32 * len(rows))(*rows)
             ready.first.n_splits = len(rows)
-        finisher = self._alltoall_finisher(tensor, process_set, splits is not None or not waits)
-        pending = ready.submit((tensor, hosts), None, finisher, waits)
-        if splits is None and not staged:
+        finisher = self._alltoall_finisher(tensor, process_set, splits is not None or not waits, placed.on_gpu)
+        pending = ready.submit((tensor, placed.tensors), None, finisher, waits)
+        if splits is None and placed.plain:
             self.prepared.remember(key, ready, (tensor,), self._adapter.shape(tensor)[0])
         return pending
 
-    def _alltoall_finisher(self, tensor: Any, process_set: Any, wants_splits: bool) -> handles.Finisher:
+    def _alltoall_finisher(
+        self, tensor: Any, process_set: Any, wants_splits: bool, on_gpu: bool = False
+    ) -> handles.Finisher:
         """Makes the pair of rows and received splits; None instead of splits that nobody looks at, and that may not fit
         into 32 bits."""
         adapter = self._adapter
 
         def finisher(owner: Any, handle: int) -> tuple[Any, Any]:
             received = owner.engine.received_splits(handle, 0, len(process_set.ranks)) if wants_splits else None
-            block = owner.engine.take_result(handle, 0)
-            rows = adapter.from_host(adapter.wrap(block, tensor), tensor)
+            (rows,) = self._results(owner, handle, [tensor], on_gpu)
             return rows, None if received is None else adapter.from_values(received, tensor)
 
         return finisher
@@ -155,14 +160,15 @@ class MovementCalls(TensorOperations):
         self._require_movable(what, tensors)
         checks.require_rows(what, (len(self._adapter.shape(tensor)) for tensor in tensors))
 
-    def _prepare_movement(self, call: Call, hosts: Sequence[Any], root: int = 0) -> Prepared:
+    def _prepare_movement(self, call: Call, placed: Placed, root: int = 0) -> Prepared:
         members = []
-        for host, name in zip(hosts, call.names):
+        for host, name in zip(placed.tensors, call.names):
             member = op_struct(
                 call.op_type, call.number, name, self._adapter.dtype(host), self._adapter.shape(host), root
             )
             member.input = self._adapter.address(host)
             members.append(member)
+        placed.tell(members)
         return Prepared(call.session, call.what, members)
 
     def _prepare_without_data(self, op_type: int, process_set: Any) -> Prepared:

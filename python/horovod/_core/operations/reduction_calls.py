@@ -93,16 +93,22 @@ class ReductionCalls(TensorOperations):
             if in_place:
                 checks.require_writable(call.what, self._adapter, tensors)
                 checks.require_distinct(call.what, self._adapter, tensors)
+            placed = self._place(tensors)
         ready = self._prepare(call, tensors, op, factors)
-        hosts, staged = self._on_host(tensors)
-        outputs = hosts if in_place or staged else [self._adapter.empty_like(tensor) for tensor in tensors]
-        for member, host, output in zip(ready.members, hosts, outputs):
-            member.input = self._adapter.address(host)
+        placed.tell(ready.members)
+        given = placed.tensors
+        outputs = given if in_place or placed.copied else [self._adapter.empty_like(tensor) for tensor in tensors]
+        for member, one, output in zip(ready.members, given, outputs):
+            member.input = self._adapter.address(one)
             member.output = self._adapter.address(output)
         results = tensors if in_place else outputs
-        finisher = self._staging_finisher(tensors, hosts, in_place, single) if staged else None
-        pending = ready.submit((tensors, hosts, outputs), results[0] if single else results, finisher, waits)
-        if not staged and arguments.is_plain:
+        result = results[0] if single else results
+        if placed.copied:
+            finisher: Optional[handles.Finisher] = self._staging_finisher(tensors, given, in_place, single)
+        else:
+            finisher = self._ordered(placed, result)
+        pending = ready.submit((tensors, given, outputs), result, finisher, waits)
+        if finisher is None and arguments.is_plain:
             self.prepared.remember(_allreduce_key(arguments.key, single, len(tensors)), ready, tensors)
         return pending
 
@@ -123,12 +129,15 @@ class ReductionCalls(TensorOperations):
             reduce_ops.check_linear(call.what, op)
             self._require_reducible(call.what, tensors, op, factors)
             checks.require_rows(call.what, (len(self._adapter.shape(tensor)) for tensor in tensors))
+            placed = self._place(tensors)
         ready = self._prepare(call, tensors, op, factors)
-        hosts, staged = self._on_host(tensors)
-        for member, host in zip(ready.members, hosts):
-            member.input = self._adapter.address(host)
-        pending = ready.submit((tensors, hosts), None, finisher, waits)
-        if not staged and asked.is_plain:
+        placed.tell(ready.members)
+        for member, given in zip(ready.members, placed.tensors):
+            member.input = self._adapter.address(given)
+        if placed.on_gpu:
+            finisher = self._results_finisher(tensors, single, on_gpu=True)
+        pending = ready.submit((tensors, placed.tensors), None, finisher, waits)
+        if placed.plain and asked.is_plain:
             rows = self._adapter.shape(tensors[0])[0]
             own = checks.own_rows(rows, asked.process_set.ranks, call.session.rank)
             self.prepared.remember(known, ready, tensors, own)

@@ -6,11 +6,11 @@ Base of `Reductions` and `Movements`. No operation of its own.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, Callable, Final
+from typing import Any, Callable, Final, Optional
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import handles, session
-from horovod._core.operations import checks
+from horovod._core.operations import checks, placing
 from horovod._core.operations.prepared_calls import PreparedCalls
 from horovod._core.tensors.adapter import Adapter
 
@@ -67,21 +67,30 @@ class TensorOperations:
                 raise InvalidArgumentError(f"{what} {reason}")
         checks.require_movable(what, self._adapter, tensors)
 
-    def _on_host(self, tensors: Sequence[Any]) -> tuple[list[Any], bool]:
-        """The tensors as contiguous CPU tensors, and whether any had to be copied."""
-        adapter = self._adapter
-        hosts = [tensor if adapter.device(tensor) == "cpu" else adapter.to_host(tensor) for tensor in tensors]
-        return hosts, any(host is not tensor for host, tensor in zip(hosts, tensors))
+    def _place(self, tensors: list[Any]) -> placing.Placed:
+        """See `placing.place`."""
+        return placing.place(self._adapter, tensors)
 
-    def _results_finisher(self, likes: Sequence[Any], single: bool) -> handles.Finisher:
+    def _ordered(self, placed: placing.Placed, result: Any) -> Optional[handles.Finisher]:
+        """What is to be done after an operation that leaves its results in the caller's tensors; None: nothing."""
+        gpu = self._adapter.gpu
+        return placing.ordered(gpu, placed.device, result) if gpu is not None and placed.on_gpu else None
+
+    def _results(self, owner: session.Session, handle: int, likes: Sequence[Any], on_gpu: bool) -> list[Any]:
+        """Core-allocated results, one per tensor, on the devices of `likes`. on_gpu: where the core has them."""
+        adapter, gpu = self._adapter, self._adapter.gpu
+        if gpu is not None and on_gpu:
+            return placing.device_results(gpu, likes, handle, owner)
+        return [
+            adapter.from_host(adapter.wrap(owner.engine.take_result(handle, index), like), like)
+            for index, like in enumerate(likes)
+        ]
+
+    def _results_finisher(self, likes: Sequence[Any], single: bool, on_gpu: bool = False) -> handles.Finisher:
         """Takes core-allocated results, one per tensor, onto the devices of `likes`."""
-        adapter = self._adapter
 
         def finisher(owner: session.Session, handle: int) -> Any:
-            results = [
-                adapter.from_host(adapter.wrap(owner.engine.take_result(handle, index), like), like)
-                for index, like in enumerate(likes)
-            ]
+            results = self._results(owner, handle, likes, on_gpu)
             return results[0] if single else results
 
         return finisher

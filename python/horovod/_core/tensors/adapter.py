@@ -77,6 +77,26 @@ class LaneTerms(NamedTuple):
     empty_like: Callable[[Any], Any]
 
 
+class GpuTensors(Protocol):
+    """What an adapter knows of tensors on CUDA devices. Methods are local and thread-safe; the host waits for nothing."""
+
+    def device(self, tensor: Any) -> int:
+        """The device, as CUDA counts in this process; -1: it lies elsewhere."""
+        ...
+
+    def address(self, tensor: Any) -> int:
+        """On the device, of the first element of a contiguous tensor; 0 if it has no elements."""
+        ...
+
+    def stream(self, device: int) -> int:
+        """The framework's current stream of the calling thread, as a CUstream."""
+        ...
+
+    def empty(self, shape: tuple[int, ...], like: Any) -> Any:
+        """A new contiguous tensor of that shape, and the dtype and device of `like`; contents undefined."""
+        ...
+
+
 class Adapter(Protocol):
     """Answers questions about the tensors of one framework. All methods are local, thread-safe and do not block on
     other ranks."""
@@ -94,6 +114,11 @@ class Adapter(Protocol):
     @property
     def lane_terms(self) -> Optional[LaneTerms]:
         """None: the lane cannot read its tensors."""
+        ...
+
+    @property
+    def gpu(self) -> Optional[GpuTensors]:
+        """None: its tensors never lie where the core could reach them on a GPU."""
         ...
 
     def owns(self, value: Any) -> bool:
@@ -114,7 +139,8 @@ class Adapter(Protocol):
         ...
 
     def device(self, tensor: Any) -> str:
-        """ "cpu", or e.g. "cuda:0": then the operation is staged through `to_host` and `from_host`."""
+        """ "cpu", or e.g. "cuda:0": then the operation is staged through `to_host` and `from_host`, unless `gpu` says
+        that the core can reach it."""
         ...
 
     def unfit(self, tensor: Any) -> str:

@@ -19,6 +19,7 @@ class ByteAdapter:
     framework = "bytes"
     maker = "bytearray"
     lane_terms = None
+    gpu = None
 
     def owns(self, value: Any) -> bool:
         return isinstance(value, bytearray)

@@ -1,0 +1,39 @@
+"""What the core asks of CUDA tensors (`horovod._core.tensors.adapter.GpuTensors`). Used by `adapter`."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Final
+
+import torch
+
+__all__ = ["CudaTensors", "gpu"]
+
+# A build for AMD's GPUs calls its devices "cuda" as well; the core does not drive them.
+_IS_CUDA: Final = torch.version.cuda is not None
+
+
+def _current_stream(device: int) -> int:
+    return int(torch.cuda.current_stream(device).cuda_stream)
+
+
+# A fiftieth of the public function's time, which makes a Stream object (docs/gpu.md).
+_raw_stream: Final[Callable[[int], int]] = getattr(torch._C, "_cuda_getCurrentRawStream", _current_stream)
+
+
+class CudaTensors:
+    """See the protocol, which says what each method means."""
+
+    def device(self, tensor: torch.Tensor) -> int:
+        return tensor.get_device() if _IS_CUDA and tensor.is_cuda else -1
+
+    def address(self, tensor: torch.Tensor) -> int:
+        return tensor.data_ptr() if tensor.numel() else 0
+
+    def stream(self, device: int) -> int:
+        return _raw_stream(device)
+
+    def empty(self, shape: tuple[int, ...], like: torch.Tensor) -> Any:
+        return torch.empty(shape, dtype=like.dtype, device=like.device)
+
+
+gpu: Final = CudaTensors()
