@@ -19,6 +19,7 @@
 #   native-test-aarch64  the C++ tests for aarch64 under qemu-user, which must be there; by hand, takes long
 #   docs      regenerates docs/settings.md
 #   build     libhorovod.so into the source tree
+#   fakes     a CUDA driver and an NCCL for tests without a GPU, into build/release
 #   dev       the virtual environment
 #   frameworks  TensorFlow, Keras and JAX in it, for their tests
 #   launchers the launchers of others, for theirs, and what checks deploy/
@@ -38,7 +39,7 @@ PYTEST = python -m pytest -q -n $(JOBS) --dist loadfile -m "$(1)" || { echo "FAI
   python -m pytest -v -m "$(1)" --last-failed --last-failed-no-failures none; }
 export PATH := $(BIN):$(PATH)
 
-.PHONY: demo test test-all test-slow test-long test-tensorflows check bench bench-full bench-page docs build dev clean tidy chaos native-test native-sanitizers asan-build asan-test tsan-build native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
+.PHONY: fakes demo test test-all test-slow test-long test-tensorflows check bench bench-full bench-page docs build dev clean tidy chaos native-test native-sanitizers asan-build asan-test tsan-build native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
 
 # All that building needs.
 $(VENV)/.tools: requirements-dev.txt Makefile
@@ -82,6 +83,10 @@ build: $(VENV)/.tools
 	  mv python/horovod/_native/$$library.new python/horovod/_native/$$library || exit 1; \
 	done  # moved, not copied: a running job keeps the old one
 
+# A CUDA driver and an NCCL for tests without a GPU: build/release/libfake_cuda.so and libfake_nccl.so.
+fakes: build
+	cmake --build build/release --target fake_cuda fake_nccl -j $(JOBS)
+
 demo: dev build
 	python examples/demo.py
 
@@ -111,10 +116,10 @@ test-all: tidy wheel-test test-slow
 	$(MAKE) native-sanitizers
 	$(MAKE) fuzz FUZZ_SECONDS=10
 
-test-slow: build frameworks launchers
+test-slow: build fakes frameworks launchers
 	$(call PYTEST,slow and not exhaustive)
 
-test-long: build frameworks launchers
+test-long: build fakes frameworks launchers
 	$(call PYTEST,slow)
 
 FAULTS ?= 1000

@@ -94,6 +94,23 @@ TEST(nccl_contract_collectives) {
   EXPECT_EQ(fakes.NewFault(), "");
 }
 
+TEST(nccl_contract_many_at_once_on_two_streams) {
+  const Fakes fakes;
+  WithMembers(2, [](Member& m) {
+    void *other = m.cuda.NewStream(), *event = m.cuda.NewEvent();
+    const uint64_t first = m.Put(Filled(100, 1)), second = m.Put(Filled(70000, 1));
+    for (int i = 0; i < 10; ++i) {
+      EXPECT_EQ(m.nccl.ncclAllReduce(At(first), At(first), 100, kNcclFloat32, kNcclSum, m.comm, m.stream), 0);
+      EXPECT_EQ(m.nccl.ncclAllReduce(At(second), At(second), 70000, kNcclFloat32, kNcclSum, m.comm, other), 0);
+    }
+    EXPECT_EQ(m.cuda.cuEventRecord(event, other), 0);
+    EXPECT_EQ(m.cuda.cuStreamWaitEvent(m.stream, event, 0), 0);
+    EXPECT(m.Get(first, 100) == Filled(100, m.size == 1 ? 1 : 1024));
+    EXPECT(m.Get(second, 70000) == Filled(70000, m.size == 1 ? 1 : 1024));
+  });
+  EXPECT_EQ(fakes.NewFault(), "");
+}
+
 TEST(nccl_contract_scaled_sums) {
   const Fakes fakes;
   WithMembers(2, [](Member& m) {

@@ -153,9 +153,10 @@ std::string NoteAccesses(const std::vector<Access>& accesses, size_t stream, con
         wrong = std::string(now.writes ? "writes" : "reads") + " what another stream " +
                 (before.writes ? "writes" : "reads") + ", and waits for no event after it";
     }
-    // What comes after a write comes after all that the write came after.
+    // What comes after this access comes after all that it came after.
     const auto covered = [&](const Past& before) {
-      return now.writes && now.begin <= before.begin && before.end <= now.end;
+      const bool within = now.begin <= before.begin && before.end <= now.end;
+      return within && (now.writes || (!before.writes && before.stream == now.stream));
     };
     past.erase(std::remove_if(past.begin(), past.end(), covered), past.end());
     if (past.size() >= kMostPast) past.erase(past.begin());

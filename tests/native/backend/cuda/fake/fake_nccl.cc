@@ -91,8 +91,8 @@ EXPORT int ncclCommGetAsyncError(void* handle, int* code) {
 }
 EXPORT int ncclCommFinalize(void* handle) {
   ENTER();
-  const std::shared_ptr<Comm> comm = Find(handle);
-  if (comm == nullptr || comm->state == kInProgress) return kInvalidArgument;
+  const std::shared_ptr<Comm> comm = FindReady(handle);
+  if (comm == nullptr) return kInvalidArgument;
   if (comm->blocking) return Drain(*comm);
   const int state = comm->state.exchange(kInProgress);
   std::thread([comm, state] {
@@ -122,21 +122,21 @@ EXPORT int ncclCommAbort(void* handle) {
 }
 EXPORT int ncclCommCount(void* handle, int* count) {
   ENTER();
-  const std::shared_ptr<Comm> comm = Find(handle);
+  const std::shared_ptr<Comm> comm = FindReady(handle);
   if (comm == nullptr) return kInvalidArgument;
   *count = comm->size;
   return kSuccess;
 }
 EXPORT int ncclCommUserRank(void* handle, int* rank) {
   ENTER();
-  const std::shared_ptr<Comm> comm = Find(handle);
+  const std::shared_ptr<Comm> comm = FindReady(handle);
   if (comm == nullptr) return kInvalidArgument;
   *rank = comm->rank;
   return kSuccess;
 }
 EXPORT int ncclCommCuDevice(void* handle, int* device) {
   ENTER();
-  const std::shared_ptr<Comm> comm = Find(handle);
+  const std::shared_ptr<Comm> comm = FindReady(handle);
   if (comm == nullptr) return kInvalidArgument;
   *device = comm->device;
   return kSuccess;

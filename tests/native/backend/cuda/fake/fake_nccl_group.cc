@@ -71,8 +71,6 @@ const char* WhyInvalid(const Comm& comm, const Request& r) {
   if (r.type < 0 || r.type >= kTypes) return "invalid type";
   if (r.op < kSum || r.op > kScaledSum) return "invalid reduction operation";
   if (r.root < 0 || r.root >= comm.size) return "invalid root or peer";
-  if (comm.state == kInProgress)
-    return "Attempt to use communicator before the previous operation returned ncclSuccess";
   return nullptr;
 }
 
@@ -89,8 +87,8 @@ void FindScaledSum(void* handle, Request& r) {
 }
 
 int Add(void* handle, void* stream, Request request) {
-  const std::shared_ptr<Comm> comm = Find(handle);
-  if (comm == nullptr) return kInvalidArgument;
+  const std::shared_ptr<Comm> comm = FindReady(handle);
+  if (comm == nullptr) return group.depth > 0 ? group.code = kInvalidArgument : kInvalidArgument;
   FindScaledSum(handle, request);
   int code = kSuccess;
   if (const char* why = WhyInvalid(*comm, request)) {
@@ -118,6 +116,12 @@ std::shared_ptr<Comm> Find(void* handle) {
   if (found != TheRegistry().comms.end()) return found->second;
   Fault("a communicator that does not exist, or not any more");
   Error(kInvalidArgument, "comm argument is not a communicator");
+  return nullptr;
+}
+std::shared_ptr<Comm> FindReady(void* handle) {
+  std::shared_ptr<Comm> comm = Find(handle);
+  if (comm == nullptr || comm->state != kInProgress) return comm;
+  Error(kInvalidArgument, "Attempt to use communicator before the previous operation returned ncclSuccess");
   return nullptr;
 }
 void Forget(void* handle) {
@@ -186,7 +190,7 @@ EXPORT int ncclRecv(void* to, size_t count, int type, int peer, void* comm, void
 // residence: 0 = the scalar is on the device and is read when it is used; 1 = on the host, read now.
 EXPORT int ncclRedOpCreatePreMulSum(int* made, void* scalar, int type, int residence, void* handle) {
   ENTER();
-  if (Find(handle) == nullptr || type < 0 || type >= kTypes) return kInvalidArgument;
+  if (FindReady(handle) == nullptr || type < 0 || type >= kTypes) return kInvalidArgument;
   ScaledSum sum;
   sum.type = type;
   if (residence == 0) {

@@ -11,6 +11,8 @@ namespace fake {
 void* Register(const std::shared_ptr<Comm>& comm);
 // Null, and a counted fault: there is none any more.
 std::shared_ptr<Comm> Find(void* handle);
+// Null also while it is in progress, which is not a fault.
+std::shared_ptr<Comm> FindReady(void* handle);
 void Forget(void* handle);
 // The sum of something over all.
 int Communicators(const std::function<int(const Comm&)>& of);

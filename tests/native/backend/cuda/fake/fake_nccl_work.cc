@@ -116,10 +116,9 @@ bool AllMembers(Comm& comm, const std::function<bool(const Showcase&)>& come) {
 // Whether it was done, and not aborted or called differently by another member.
 bool RunCollective(Comm& comm, Part& part, const std::string& what) {
   const Request& r = part.request;
-  Bytes sent = part.in;  // what was read stays as it was, to be compared with the input at the end
   if (r.op == kScaledSum) {
     if (r.device_scalar != nullptr) RawCopy(part.request.scalar, r.device_scalar, SizeOf(r.type));
-    Multiply(r.type, sent.data(), sent.size(), r.scalar);
+    Multiply(r.type, part.in.data(), part.in.size(), r.scalar);
   }
   Showcase& mine = comm.meeting->members[comm.rank];
   const size_t all = r.count * SizeOf(r.type) * (r.kind == kReduceScatter ? comm.size : 1);
@@ -127,8 +126,8 @@ bool RunCollective(Comm& comm, Part& part, const std::string& what) {
     const uint64_t step = comm.step++;
     if (!AllMembers(comm, [step](const Showcase& m) { return m.seen >= step; })) return false;
     mine.call = {r.kind, r.type, r.op, r.root, r.count};
-    mine.bytes = at < sent.size() ? std::min(kPieceBytes, sent.size() - at) : 0;
-    std::memcpy(mine.piece, sent.data() + at, mine.bytes);
+    mine.bytes = at < part.in.size() ? std::min(kPieceBytes, part.in.size() - at) : 0;
+    if (mine.bytes > 0) std::memcpy(mine.piece, part.in.data() + at, mine.bytes);
     mine.shown = step + 1;
     Ring(*comm.meeting);
     if (!AllMembers(comm, [step](const Showcase& m) { return m.shown > step; })) return false;
@@ -152,7 +151,7 @@ bool MoveLetter(Comm& comm, Part& part, const std::string& what) {
   if (sends) {
     box.message_bytes = part.whole = part.in.size();
     box.bytes = std::min(kLetterBytes, part.in.size() - part.done);
-    std::memcpy(box.letter, part.in.data() + part.done, box.bytes);
+    if (box.bytes > 0) std::memcpy(box.letter, part.in.data() + part.done, box.bytes);
     part.done += box.bytes;
     ++box.sent;
   } else {
@@ -160,7 +159,7 @@ bool MoveLetter(Comm& comm, Part& part, const std::string& what) {
     if (part.whole != part.out.size() && !part.begun)
       Fault(what + ": receives " + std::to_string(part.out.size()) + " bytes of " + std::to_string(part.whole));
     const size_t fits = part.done < part.out.size() ? std::min<size_t>(box.bytes, part.out.size() - part.done) : 0;
-    std::memcpy(part.out.data() + part.done, box.letter, fits);
+    if (fits > 0) std::memcpy(part.out.data() + part.done, box.letter, fits);
     part.done += box.bytes;
     ++box.taken;
   }
