@@ -30,11 +30,11 @@ TEST(cuda_driver_that_lacks_a_function) {
 }
 
 TEST(cuda_driver_that_does_not_begin) {
-  if (!IsFake()) return;
-  FakeCuda().FailNext("cuInit", 3);
-  const Status status = Driver::Open(CudaLibrary()).status();
+  if (!OverFakes()) return;
+  Fakes().fake_cuda_fail_next("cuInit", 3);
+  const Status status = Driver::Open(PathOfCuda()).status();
   EXPECT(status.code() == Code::kBackendUnavailable);
-  EXPECT(Contains(status, "cuInit of " + CudaLibrary()));
+  EXPECT(Contains(status, "cuInit of " + PathOfCuda()));
   EXPECT(Contains(status, "CUDA_ERROR_NOT_INITIALIZED (initialization error)"));
 }
 
@@ -66,7 +66,7 @@ TEST(cuda_context_knows_its_gpu) {
   const auto& uuid = context.uuid();
   EXPECT(std::any_of(uuid.begin(), uuid.end(), [](std::byte b) { return b != std::byte{0}; }));
   EXPECT_EQ(gpu.devices().place(), 1);
-  EXPECT(*CudaDevices::Of(CudaLibrary(), 0) == *CudaDevices::Of(CudaLibrary(), 0));
+  EXPECT(*CudaDevices::Of(PathOfCuda(), 0) == *CudaDevices::Of(PathOfCuda(), 0));
   EXPECT(CudaDevices::Of("/nowhere/libcuda.so.1", 0).status().code() == Code::kBackendUnavailable);
 }
 

@@ -33,16 +33,16 @@ TEST(cuda_identity_of_all_types) {
 }
 
 TEST(cuda_identity_that_fails_is_not_kept) {
-  if (!IsFake()) return;
+  if (!OverFakes()) return;
   const Gpu gpu;
   gpu.Settle();
-  const int before = gpu.fake().blocks();
+  const int before = gpu.fakes().fake_cuda_blocks();
   std::shared_ptr<DeviceEvent> ready;
   for (const char* function : {"cuMemsetD32Async", "cuMemcpyDtoDAsync_v2", "cuMemAllocAsync"}) {
-    gpu.fake().FailNext(function, 400);
+    gpu.fakes().fake_cuda_fail_next(function, 400);
     EXPECT(!gpu.devices().Identity(DType::kInt64, ReduceOp::kMin, 1000, &ready).ok());
     gpu.Settle();
-    EXPECT_EQ(gpu.fake().blocks(), before);
+    EXPECT_EQ(gpu.fakes().fake_cuda_blocks(), before);
   }
 }
 
@@ -76,23 +76,23 @@ TEST(cuda_copy_to_the_default_stream) {
 
 // What another stream still fills is not given to somebody else although nobody wants it any more.
 TEST(cuda_copy_that_fails_keeps_its_source_as_well) {
-  if (!IsFake()) return;
+  if (!OverFakes()) return;
   const Gpu gpu;
   const Bytes data = Filled(kBytes, 13);
   const auto engine = gpu.NewStream(), framework = gpu.NewStream();
   const auto to = gpu.New(kBytes);
   gpu.Settle();
-  const int before = gpu.fake().blocks();
+  const int before = gpu.fakes().fake_cuda_blocks();
   auto from = gpu.New(kBytes);
   gpu.PutUpload(from->data, data, *engine);
   const auto made = engine->Record();
-  gpu.fake().FailNext("cuMemcpyDtoDAsync_v2", 400);
+  gpu.fakes().fake_cuda_fail_next("cuMemcpyDtoDAsync_v2", 400);
   const std::byte* const source = from->data;
   const Status status = gpu.devices().Copy(to->data, source, kBytes, *made, framework->handle(), std::move(from));
   EXPECT(status.code() == Code::kInternal);
   EXPECT_OK(engine->Synchronize());
   gpu.Settle();
-  EXPECT_EQ(gpu.fake().blocks(), before);
+  EXPECT_EQ(gpu.fakes().fake_cuda_blocks(), before);
 }
 
 }  // namespace

@@ -44,30 +44,30 @@ TEST(cuda_event_is_reached) {
   const auto stream = gpu.NewStream();
   const auto block = gpu.New(kBytes);
   const Bytes data = Filled(kBytes, 1);
-  if (IsFake()) gpu.fake().Stall(true);
+  if (OverFakes()) gpu.fakes().fake_cuda_stall(1);
   gpu.PutUpload(block->data, data, *stream);
   const auto made = stream->Record();
   EXPECT_OK(made.status());
-  if (IsFake()) {
+  if (OverFakes()) {
     EXPECT(!(*made)->Reached());
-    gpu.fake().Stall(false);
+    gpu.fakes().fake_cuda_stall(0);
   }
   InOtherThread([&] { EXPECT_OK((*made)->Wait()); });
   EXPECT((*made)->Reached());
 }
 
 TEST(cuda_event_tells_of_a_failed_device) {
-  if (!IsFake()) return;
+  if (!OverFakes()) return;
   const Gpu gpu;
   const auto made = gpu.NewStream()->Record();
   EXPECT_OK((*made)->Wait());
   bool reached = true;
-  gpu.fake().FailNext("cuEventQuery", 400);
+  gpu.fakes().fake_cuda_fail_next("cuEventQuery", 400);
   const Status status = (*made)->Ask(&reached);
   EXPECT(status.code() == Code::kInternal && !reached);
   EXPECT(Contains(status, "cuEventQuery of "));
   EXPECT(Contains(status, "CUDA_ERROR_INVALID_HANDLE (invalid resource handle)"));
-  gpu.fake().FailNext("cuEventQuery", 400);
+  gpu.fakes().fake_cuda_fail_next("cuEventQuery", 400);
   EXPECT(!(*made)->Reached());
   EXPECT((*made)->Reached());
 }
@@ -88,15 +88,15 @@ TEST(cuda_event_on_the_default_stream_without_a_context) {
 }
 
 TEST(cuda_stream_in_a_capture_is_refused) {
-  if (!IsFake()) return;
+  if (!OverFakes()) return;
   const Gpu gpu;
   const auto stream = gpu.NewStream(), other = gpu.NewStream();
   const auto made = other->Record();
-  gpu.fake().SetCapturing(stream->handle(), true);
+  gpu.fakes().fake_cuda_set_capturing(stream->handle(), 1);
   const auto block = gpu.New(8);
   const Status refused[] = {gpu.devices().Mark(stream->handle()).status(), (*made)->HoldBack(stream->handle()),
                             gpu.devices().Copy(block->data, block->data, 8, *made, stream->handle(), gpu.New(8))};
-  gpu.fake().SetCapturing(stream->handle(), false);
+  gpu.fakes().fake_cuda_set_capturing(stream->handle(), 0);
   for (const Status& status : refused) {
     EXPECT(status.code() == Code::kUnsupported);
     EXPECT(Contains(status, "Leave the collective out of the captured graph"));

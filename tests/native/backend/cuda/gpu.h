@@ -1,8 +1,6 @@
 // The GPU of the tests: that of the fake driver, or a real one where HVD_TEST_CUDA_LIBRARY names its driver's library.
 #pragma once
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
@@ -13,8 +11,7 @@
 #include <vector>
 
 #include "backend/cuda/cuda_devices.h"
-#include "native/backend/cuda/fake/fake_cuda.h"
-#include "native/harness/harness.h"
+#include "native/backend/cuda/libraries.h"
 
 namespace hvd::test {
 
@@ -28,61 +25,28 @@ using backend::cuda::Stream;
 using collective::Block;
 using Bytes = std::vector<std::byte>;
 
-inline bool IsFake() { return std::getenv("HVD_TEST_CUDA_LIBRARY") == nullptr; }
-inline std::string CudaLibrary() {
-  return IsFake() ? std::string(HVD_FAKE_CUDA) + "/libfake_cuda.so" : std::getenv("HVD_TEST_CUDA_LIBRARY");
-}
 inline std::shared_ptr<const Driver> OpenDriver() {
-  const auto driver = Driver::Open(CudaLibrary());
+  const auto driver = Driver::Open(PathOfCuda());
   EXPECT_OK(driver.status());
   return *driver;
 }
 
-// What the fake driver has for tests.
-class FakeCuda {
- public:
-  FakeCuda() : library_(dlopen(CudaLibrary().c_str(), RTLD_NOW)) {}
-  int faults() const { return Get(&fake_cuda_faults, "fake_cuda_faults")(); }
-  void Stall(bool on) const { Get(&fake_cuda_stall, "fake_cuda_stall")(on); }
-  void SetCapturing(Handle stream, bool on) const {
-    Get(&fake_cuda_set_capturing, "fake_cuda_set_capturing")(stream, on);
-  }
-  void FailNext(const char* function, int code) const {
-    Get(&fake_cuda_fail_next, "fake_cuda_fail_next")(function, code);
-  }
-  int blocks() const { return Get(&fake_cuda_blocks, "fake_cuda_blocks")(); }
-  std::string last_fault() const {
-    char text[512] = {};
-    Get(&fake_cuda_say, "fake_cuda_say")(text, sizeof text);
-    return text;
-  }
-
- private:
-  template <class F>
-  F* Get(F*, const char* name) const {
-    return reinterpret_cast<F*>(dlsym(library_, name));
-  }
-  void* const library_;
-};
-
-// Fails the test if the fake driver has seen a mistake by the end of the scope.
+// Fails the test if a fake has seen a mistake by the end of the scope.
 class NoFaults {
  public:
-  NoFaults() : before_(IsFake() ? fake_.faults() : 0) {}
   ~NoFaults() {
-    if (IsFake() && fake_.faults() > before_) Fail(__FILE__, __LINE__, fake_.last_fault());
+    if (const std::string fault = fakes_.NewFault(); !fault.empty()) Fail(__FILE__, __LINE__, fault);
   }
-  const FakeCuda& fake() const { return fake_; }
+  const Fakes& fakes() const { return fakes_; }
 
  private:
-  const FakeCuda fake_;
-  const int before_;
+  const Fakes fakes_;
 };
 
 class Gpu {
  public:
   Gpu() {
-    const auto made = CudaDevices::Of(CudaLibrary(), 0);
+    const auto made = CudaDevices::Of(PathOfCuda(), 0);
     EXPECT_OK(made.status());
     devices_ = *made;
   }
@@ -90,7 +54,7 @@ class Gpu {
   CudaDevices& devices() const { return *devices_; }
   const Context& context() const { return *devices_->context(); }
   const Driver& driver() const { return context().driver(); }
-  const FakeCuda& fake() const { return no_faults_.fake(); }
+  const Fakes& fakes() const { return no_faults_.fakes(); }
 
   std::shared_ptr<Stream> NewStream() const {
     auto made = Stream::Make(devices_->events());

@@ -1,4 +1,6 @@
 // Memory of the device: given, used, taken back.
+#include <atomic>
+
 #include "native/backend/cuda/gpu.h"
 
 namespace hvd::test {
@@ -44,14 +46,14 @@ TEST(cuda_memory_is_there_after_an_event) {
 }
 
 TEST(cuda_memory_that_nobody_has_used_is_free) {
-  if (!IsFake()) return;
+  if (!OverFakes()) return;
   const Gpu gpu;
   gpu.Settle();
-  const int before = gpu.fake().blocks();
+  const int before = gpu.fakes().fake_cuda_blocks();
   std::shared_ptr<DeviceEvent> ready;
   EXPECT_OK(gpu.devices().memory().Allocate(kBytes, &ready).status());
   gpu.Settle();
-  EXPECT_EQ(gpu.fake().blocks(), before);
+  EXPECT_EQ(gpu.fakes().fake_cuda_blocks(), before);
 }
 
 TEST(cuda_memory_let_go_is_kept_for_its_users) {
@@ -75,15 +77,14 @@ TEST(cuda_memory_let_go_is_kept_for_its_users) {
 
 // What is given back late holds up nobody who wants memory.
 TEST(cuda_memory_is_given_while_other_is_still_used) {
-  if (!IsFake()) return;
   const Gpu gpu;
   const auto user = gpu.NewStream();
   struct Gate {
     std::atomic<bool> open{false};
   } gate;
-  const auto put = reinterpret_cast<int (*)(void*, void (*)(void*), void*, const char*)>(
-      dlsym(dlopen(CudaLibrary().c_str(), RTLD_NOW), "fake_cuda_enqueue"));
-  put(user->handle(), [](void* of) { static_cast<Gate*>(of)->open.wait(false); }, &gate, "long work");
+  int (*put)(void*, void (*)(void*), void*) = nullptr;
+  Library(PathOfCuda()).Bind("cuLaunchHostFunc", put);
+  put(user->handle(), [](void* of) { static_cast<Gate*>(of)->open.wait(false); }, &gate);
   const auto last = user->Record();
   gpu.devices().memory().GiveBack(gpu.New(kBytes), **last);
   EXPECT(gpu.New(kBytes) != nullptr);
@@ -105,23 +106,23 @@ TEST(cuda_memory_runs_out) {
 }
 
 TEST(cuda_memory_is_not_kept_when_its_event_fails) {
-  if (!IsFake()) return;
+  if (!OverFakes()) return;
   const Gpu gpu;
   gpu.Settle();
-  const int before = gpu.fake().blocks();
+  const int before = gpu.fakes().fake_cuda_blocks();
   for (const char* function : {"cuEventRecord", "cuStreamWaitEvent", "cuMemAllocAsync"}) {
-    gpu.fake().FailNext(function, 400);
+    gpu.fakes().fake_cuda_fail_next(function, 400);
     EXPECT(gpu.devices().Allocate(kBytes).status().code() == Code::kInternal);
     gpu.Settle();
-    EXPECT_EQ(gpu.fake().blocks(), before);
+    EXPECT_EQ(gpu.fakes().fake_cuda_blocks(), before);
   }
 }
 
 // Drivers before CUDA 11.2, and virtual GPUs.
 TEST(cuda_memory_without_pools) {
-  if (!IsFake()) return;
+  if (!OverFakes()) return;
   const Gpu gpu;
-  gpu.fake().FailNext("cuDeviceGetAttribute", 1);
+  gpu.fakes().fake_cuda_fail_next("cuDeviceGetAttribute", 1);
   const auto context = Context::Open(OpenDriver(), 0);
   EXPECT_OK(context.status());
   EXPECT(!(*context)->has_memory_pools() && gpu.context().has_memory_pools());
@@ -129,7 +130,7 @@ TEST(cuda_memory_without_pools) {
   const auto memory = DeviceMemory::Make(events);
   EXPECT_OK(memory.status());
   const Bytes data = Filled(kBytes, 6);
-  const int before = gpu.fake().blocks();
+  const int before = gpu.fakes().fake_cuda_blocks();
   auto block = (*memory)->Allocate(kBytes);
   EXPECT_OK(block.status());
   const auto result = gpu.New(kBytes);
@@ -139,7 +140,7 @@ TEST(cuda_memory_without_pools) {
   const auto last = stream->Record();
   (*memory)->GiveBack(std::move(*block), **last);
   EXPECT((*last)->Reached());
-  EXPECT_EQ(gpu.fake().blocks(), before + 1);
+  EXPECT_EQ(gpu.fakes().fake_cuda_blocks(), before + 1);
   EXPECT(gpu.Download(result->data, kBytes) == data);
 }
 

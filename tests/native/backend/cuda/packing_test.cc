@@ -182,8 +182,8 @@ TEST(cuda_packing_refuses) {
   EXPECT(status.code() == Code::kUnsupported);
   EXPECT(Contains(status, "do not multiply float64"));
   EXPECT_OK(gpu.devices().packing().Launch({}, DType::kFloat32, 0.5, stream->handle()));
-  if (!IsFake()) return;
-  gpu.fake().FailNext("cuModuleLoadDataEx", 218);
+  if (!OverFakes()) return;
+  gpu.fakes().fake_cuda_fail_next("cuModuleLoadDataEx", 218);
   backend::cuda::Packing packing(gpu.devices().context());
   for (int k = 0; k < 2; ++k) {
     EXPECT(packing.Prepare().code() == Code::kBackendUnavailable);
