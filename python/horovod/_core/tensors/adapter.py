@@ -78,7 +78,7 @@ class LaneTerms(NamedTuple):
 
 
 class GpuTensors(Protocol):
-    """What an adapter knows of tensors on CUDA devices. Methods are local and thread-safe; the host waits for nothing."""
+    """What an adapter knows of tensors on CUDA devices. Methods are local and thread-safe, and wait for nothing."""
 
     def device(self, tensor: Any) -> int:
         """The device, as CUDA counts in this process; -1: it lies elsewhere."""

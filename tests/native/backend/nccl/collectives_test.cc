@@ -16,11 +16,6 @@ constexpr bool kByNccl = true, kThroughHost = false;
 
 std::atomic<uint64_t> next_seq{1};
 
-void ExpectNoFaults() {
-  const FakeGpus& gpus = FakeGpus::Get();
-  if (gpus.faults() > 0) Fail(__FILE__, __LINE__, "the fakes saw a fault: " + gpus.Words());
-}
-
 // Whether the sum of NCCL's order is that of ours, to the bit.
 bool ExactInAnyOrder(DType dtype) { return !IsFloat(dtype); }
 
@@ -56,6 +51,7 @@ void RunAllreduce(GpuWorld& world, bool by_nccl, DType dtype, ReduceOp op, const
 }
 
 TEST(gpu_allreduce_of_every_type_and_operation) {
+  const NoFaults no_faults;
   for (const bool by_nccl : {kByNccl, kThroughHost}) {
     GpuWorld world({0, 0, 0});
     for (const DType dtype : AllDTypes()) {
@@ -65,12 +61,12 @@ TEST(gpu_allreduce_of_every_type_and_operation) {
       }
       RunAllreduce(world, by_nccl, dtype, ReduceOp::kSum, {100, 33}, {2.0, 0.25});
     }
-    ExpectNoFaults();
   }
 }
 
 // 1/3 is none of float16 and bfloat16: our kernel multiplies.
 TEST(gpu_allreduce_with_a_factor_that_sixteen_bits_do_not_hold) {
+  const NoFaults no_faults;
   GpuWorld world({0, 0, 0});
   for (const DType dtype : {DType::kFloat16, DType::kBfloat16}) {
     for (const std::vector<size_t>& counts : {std::vector<size_t>{101}, {64, 65}}) {
@@ -102,25 +98,24 @@ TEST(gpu_allreduce_with_a_factor_that_sixteen_bits_do_not_hold) {
       });
     }
   }
-  ExpectNoFaults();
 }
 
 TEST(gpu_allreduce_of_large_and_small_tensors_together) {
+  const NoFaults no_faults;
   GpuWorld world({0, 0});
   for (const bool by_nccl : {kByNccl, kThroughHost}) {
     RunAllreduce(world, by_nccl, DType::kInt32, ReduceOp::kSum, {(4u << 20) / 4, 3, (5u << 20) / 4 + 1, 100, 1});
     RunAllreduce(world, by_nccl, DType::kFloat32, ReduceOp::kSum, std::vector<size_t>(400, 17));
   }
-  ExpectNoFaults();
 }
 
 TEST(gpu_collectives_over_hosts) {
+  const NoFaults no_faults;
   for (const bool by_nccl : {kByNccl, kThroughHost}) {
     GpuWorld world({0, 0, 1});
     RunAllreduce(world, by_nccl, DType::kInt64, ReduceOp::kSum, {1000, 5});
     RunAllreduce(world, by_nccl, DType::kFloat32, ReduceOp::kMax, {10});
   }
-  ExpectNoFaults();
 }
 
 // rows[member]
@@ -152,6 +147,7 @@ void RunAllgather(GpuWorld& world, bool by_nccl, const std::vector<size_t>& rows
 }
 
 TEST(gpu_allgather_of_even_and_uneven_rows) {
+  const NoFaults no_faults;
   for (const bool by_nccl : {kByNccl, kThroughHost}) {
     GpuWorld world({0, 0, 0});
     RunAllgather(world, by_nccl, {2, 2, 2});
@@ -159,10 +155,10 @@ TEST(gpu_allgather_of_even_and_uneven_rows) {
     RunAllgather(world, by_nccl, {0, 0, 0});
     RunAllgather(world, by_nccl, {0, 50'000, 1});
   }
-  ExpectNoFaults();
 }
 
 TEST(gpu_broadcast_from_each_root) {
+  const NoFaults no_faults;
   for (const bool by_nccl : {kByNccl, kThroughHost}) {
     GpuWorld world({0, 0, 0});
     for (int root = 0; root < 3; ++root) {
@@ -181,10 +177,10 @@ TEST(gpu_broadcast_from_each_root) {
       });
     }
   }
-  ExpectNoFaults();
 }
 
 TEST(gpu_alltoall_of_uneven_splits) {
+  const NoFaults no_faults;
   for (const bool by_nccl : {kByNccl, kThroughHost}) {
     GpuWorld world({0, 0, 0});
     const auto rows = [](int from, int to) { return static_cast<size_t>((from + 2 * to) % 3) * 7; };
@@ -217,10 +213,10 @@ TEST(gpu_alltoall_of_uneven_splits) {
       EXPECT(t.received_rows == received);
     });
   }
-  ExpectNoFaults();
 }
 
 TEST(gpu_reducescatter_of_even_and_uneven_blocks) {
+  const NoFaults no_faults;
   for (const bool by_nccl : {kByNccl, kThroughHost}) {
     GpuWorld world({0, 0, 0});
     for (const size_t n_rows : {size_t{6}, size_t{7}, size_t{2}}) {
@@ -262,17 +258,16 @@ TEST(gpu_reducescatter_of_even_and_uneven_blocks) {
       }
     }
   }
-  ExpectNoFaults();
 }
 
 TEST(gpu_alone_copies_on_the_device) {
+  const NoFaults no_faults;
   GpuWorld world({0});
   for (const DType dtype : AllDTypes()) {
     RunAllreduce(world, kThroughHost, dtype, ReduceOp::kSum, {5, 33});
     RunAllreduce(world, kThroughHost, dtype, ReduceOp::kSum, {5, 33}, {2.0, 1.0});
   }
   RunAllgather(world, kThroughHost, {4});
-  ExpectNoFaults();
 }
 
 }  // namespace

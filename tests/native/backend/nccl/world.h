@@ -2,67 +2,30 @@
 // stream as a framework has one, on which tensors come into being late.
 #pragma once
 
-#include <dlfcn.h>
-
-#include <cstdlib>
 #include <deque>
 
 #include "backend/host_backend.h"
 #include "backend/introduction.h"
 #include "backend/nccl/nccl_backend.h"
 #include "backend/staged/staged_backend.h"
+#include "native/backend/cuda/gpu.h"
 #include "native/collective/channels/world.h"
 
 namespace hvd::test {
 
-using backend::cuda::CudaDevices;
 using backend::nccl::NcclBackend;
 using collective::Batch;
 using collective::Group;
 using collective::Tensor;
 
-// More devices than any world has ranks; before anybody asks for one.
-inline const int kDevicesSet = setenv("FAKE_CUDA_DEVICES", "8", 0);
-
-// The libraries, in the folder that the build gives.
-class FakeGpus {
- public:
-  static const FakeGpus& Get() {
-    static const auto* const kGpus = new FakeGpus;
-    return *kGpus;
-  }
-  const std::string cuda = std::string(HVD_FAKE_CUDA) + "/libfake_cuda.so";
-  const std::string nccl = std::string(HVD_FAKE_CUDA) + "/libfake_nccl.so";
-
-  int faults() const { return Count(cuda, "fake_cuda_faults") + Count(nccl, "fake_nccl_faults"); }
-  std::string Words() const { return Said(cuda, "fake_cuda_say") + " " + Said(nccl, "fake_nccl_say"); }
-  template <class Function>
-  static Function Of(const std::string& library, const char* name) {
-    void* const opened = dlopen(library.c_str(), RTLD_NOW);
-    EXPECT(opened != nullptr);
-    void* const found = dlsym(opened, name);
-    EXPECT(found != nullptr);
-    return reinterpret_cast<Function>(found);
-  }
-
- private:
-  FakeGpus() { EXPECT(dlopen(cuda.c_str(), RTLD_NOW) != nullptr); }
-  static std::string Said(const std::string& library, const char* name) {
-    char words[1000] = {};
-    (void)Of<int (*)(char*, int)>(library, name)(words, sizeof words);
-    return words;
-  }
-  static int Count(const std::string& library, const char* name) { return Of<int (*)()>(library, name)(); }
-};
-
 // The backend of one rank, and its framework's stream.
 class GpuRank {
  public:
   GpuRank(int device, backend::Backend* host, int max_ctas = 0) : nccl(host) {
-    auto made = CudaDevices::Of(FakeGpus::Get().cuda, device);
+    auto made = CudaDevices::Of(PathOfCuda(), device);
     EXPECT_OK(made.status());
     devices = *made;
-    auto opened = backend::nccl::Library::Open(FakeGpus::Get().nccl);
+    auto opened = backend::nccl::Library::Open(PathOfNccl());
     EXPECT_OK(opened.status());
     library = *opened;
     EXPECT_OK(nccl.Use(library, devices, max_ctas));

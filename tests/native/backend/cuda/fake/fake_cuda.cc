@@ -17,7 +17,7 @@ constexpr int kMostDevices = 16;
 char contexts[kMostDevices];  // their addresses are the handles
 
 int Devices() {
-  static const int kDevices = static_cast<int>(Number("FAKE_CUDA_DEVICES", 2));
+  static const int kDevices = static_cast<int>(Number("FAKE_CUDA_DEVICES", 8));
   return kDevices < kMostDevices ? kDevices : kMostDevices;
 }
 bool IsDevice(int device) { return device >= 0 && device < Devices(); }

@@ -1,7 +1,7 @@
 // What the fake CUDA driver has besides the driver's own functions: for tests, and for the fake NCCL. All are exported
 // by libfake_cuda.so under these names, to be found by dlsym.
 //
-// The environment, read once: FAKE_CUDA_DEVICES (2), FAKE_CUDA_UUID (processes with different values have different
+// The environment, read once: FAKE_CUDA_DEVICES (8), FAKE_CUDA_UUID (processes with different values have different
 // GPUs), FAKE_CUDA_DELAY_US (200; how late operations are, about), FAKE_CUDA_SEED (1), FAKE_CUDA_FAIL
 // ("cuInit:100,cuMemAlloc_v2:2": these functions always fail).
 #pragma once
