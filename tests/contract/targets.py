@@ -30,6 +30,7 @@ class Target:
         unsupported: a tensor of a dtype that no collective takes.
         gappy: a tensor whose elements have gaps between them.
         unfit: one whose memory does not hold its values.
+        faults: what the libraries below have seen that is wrong.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Target:
     unsupported: Callable[[], Any]
     gappy: Callable[[], Any]
     unfit: Callable[[], Any]
+    faults: Callable[[], str] = lambda: ""
 
 
 def numpy_target() -> Target:
@@ -92,7 +94,36 @@ def torch_target() -> Target:
     )
 
 
-TARGETS: dict[str, Callable[[], Target]] = {"numpy": numpy_target, "torch": torch_target}
+def gpu_target() -> Target:
+    """Arrays on a GPU, without a framework: NumPy's module with their adapter."""
+    import types
+
+    import gpu_arrays
+
+    import horovod.numpy as hvd
+    from horovod._core.operations.collectives import Collectives
+
+    collectives = Collectives(gpu_arrays.adapter)
+    operations = {name: getattr(collectives, name) for name in hvd.ops.__all__}
+    module = types.SimpleNamespace(**{**vars(hvd), **operations})
+
+    def array(tensor: Any) -> Array:
+        return tensor.numpy() if isinstance(tensor, gpu_arrays.GpuArray) else np.asarray(tensor)
+
+    return Target(
+        "gpu",
+        module,
+        collectives,
+        lambda array: gpu_arrays.GpuArray(array, array),
+        array,
+        lambda: gpu_arrays.GpuArray(np.zeros(3, np.complex64)),
+        lambda: gpu_arrays.GpuArray(np.zeros((4, 4), np.float32)[:, ::2]),
+        lambda: gpu_arrays.GpuArray(np.ma.MaskedArray(np.zeros(2, np.float32), [False, True])),
+        gpu_arrays.driver().faults,
+    )
+
+
+TARGETS: dict[str, Callable[[], Target]] = {"gpu": gpu_target, "numpy": numpy_target, "torch": torch_target}
 
 
 @dataclass

@@ -94,6 +94,9 @@ def main() -> int:
             break
     result["failures"] = env.failures[:20]
     target.hvd.shutdown()
+    if faults := target.faults():
+        result["failures"].append(f"faults: {faults}")
+        env.failures.append(faults)
     report("contract", **result)
     return 1 if env.failures else 0
 

@@ -1,0 +1,212 @@
+"""Arrays on a GPU for the contract suite, without a framework that has one: memory of the CUDA driver, reached by
+ctypes, and an adapter for it. Over the fake driver, or a real one.
+
+An array is made on a stream as frameworks make theirs: its values are copied there some time after the call, so that
+whoever does not wait for the stream finds poison.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from ctypes import byref, c_int, c_uint, c_uint64, c_void_p
+from typing import Any, Final, Optional
+
+import numpy as np
+
+from horovod.numpy.adapter import NumpyAdapter
+from horovod.numpy.adapter import adapter as of_numpy
+
+Array = np.ndarray[Any, Any]
+
+
+class Driver:
+    """The functions of the CUDA driver that an array needs. `check` raises for whatever fails."""
+
+    def __init__(self, path: str) -> None:
+        self._library = ctypes.CDLL(path)
+        self.call("cuInit", c_uint(0))
+        device, context = c_int(), c_void_p()
+        # As a framework: the first device that CUDA shows, of those that the launcher has left visible to this rank.
+        self.device = int(os.environ.get("HVD_TEST_GPU") or os.environ.get("HOROVOD_LOCAL_RANK", "0"))
+        self.call("cuDeviceGet", byref(device), self.device)
+        self.call("cuDevicePrimaryCtxRetain", byref(context), device)
+        self.call("cuCtxSetCurrent", context)
+        stream = c_void_p()
+        self.call("cuStreamCreate", byref(stream), c_uint(1))
+        self.stream = stream.value or 0
+        self._context = context
+
+    def call(self, name: str, *arguments: Any) -> None:
+        code = getattr(self._library, name)(*arguments)
+        if code:
+            raise RuntimeError(f"{name}: {code}")
+
+    def allocate(self, nbytes: int) -> int:
+        address = c_uint64()
+        self.call("cuCtxSetCurrent", self._context)
+        self.call("cuMemAlloc_v2", byref(address), ctypes.c_size_t(max(nbytes, 1)))
+        return address.value
+
+    def free(self, address: int) -> None:
+        # What still uses it on the stream comes first, as with a framework's allocator.
+        self.call("cuStreamSynchronize", c_void_p(self.stream))
+        self.call("cuCtxSetCurrent", self._context)
+        self.call("cuMemFree_v2", c_uint64(address))
+
+    def upload(self, address: int, values: Array) -> None:
+        """Asynchronous: the caller keeps the values."""
+        self.call(
+            "cuMemcpyHtoDAsync_v2",
+            c_uint64(address),
+            c_void_p(values.ctypes.data),
+            ctypes.c_size_t(values.nbytes),
+            c_void_p(self.stream),
+        )
+
+    def download(self, values: Array, address: int) -> None:
+        self.call(
+            "cuMemcpyDtoHAsync_v2",
+            c_void_p(values.ctypes.data),
+            c_uint64(address),
+            ctypes.c_size_t(values.nbytes),
+            c_void_p(self.stream),
+        )
+        self.call("cuStreamSynchronize", c_void_p(self.stream))
+
+    def faults(self) -> str:
+        """What the fake driver or the fake NCCL has seen that is wrong; empty also over real ones."""
+        words = []
+        for library in ("cuda", "nccl"):
+            try:
+                opened = ctypes.CDLL(os.environ[f"HVD_TEST_{library.upper()}_LIBRARY"])
+                count, say = getattr(opened, f"fake_{library}_faults"), getattr(opened, f"fake_{library}_say")
+            except AttributeError:
+                continue
+            if count():
+                text = ctypes.create_string_buffer(500)
+                say(text, 500)
+                words.append(text.value.decode())
+        return "; ".join(words)
+
+
+_driver: Optional[Driver] = None
+
+
+def driver() -> Driver:
+    """The one of this process."""
+    global _driver
+    if _driver is None:
+        _driver = Driver(os.environ["HVD_TEST_CUDA_LIBRARY"])
+    return _driver
+
+
+class GpuArray:
+    """An array on the GPU; `form` is an array of the same shape and dtype, whose values mean nothing."""
+
+    def __init__(self, form: Array, values: Optional[Array] = None) -> None:
+        self.form = form
+        self.address = driver().allocate(form.nbytes)
+        self._values = None if values is None else np.array(values, order="C")
+        if self._values is not None and self._values.nbytes:
+            driver().upload(self.address, self._values)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        shape: tuple[int, ...] = self.form.shape
+        return shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.form.dtype
+
+    def numpy(self) -> Array:
+        """Its values."""
+        values = np.empty(self.form.shape, self.form.dtype)
+        if values.nbytes:
+            driver().download(values, self.address)
+        return values
+
+    def __del__(self) -> None:
+        driver().free(self.address)
+
+
+class _Tensors:
+    """See `horovod._core.tensors.adapter.GpuTensors`."""
+
+    def device(self, tensor: GpuArray) -> int:
+        return driver().device
+
+    def address(self, tensor: GpuArray) -> int:
+        return tensor.address if tensor.form.size else 0
+
+    def stream(self, device: int) -> int:
+        return driver().stream
+
+    def empty(self, shape: tuple[int, ...], like: GpuArray) -> GpuArray:
+        return GpuArray(np.empty(shape, like.dtype))
+
+
+class GpuAdapter(NumpyAdapter):
+    """Of `GpuArray`; what does not depend on where an array lies is NumPy's."""
+
+    framework = "gpu"
+    maker = "GpuArray"
+    lane_terms: Any = None
+    gpu: Any = _Tensors()
+
+    def owns(self, value: Any) -> bool:
+        return isinstance(value, GpuArray)
+
+    def dtype(self, tensor: Any) -> int:
+        return of_numpy.dtype(tensor.form)
+
+    def dtype_name(self, tensor: Any) -> str:
+        return of_numpy.dtype_name(tensor.form)
+
+    def device(self, tensor: Any) -> str:
+        return f"cuda:{driver().device}"
+
+    def unfit(self, tensor: Any) -> str:
+        return of_numpy.unfit(tensor.form)
+
+    def is_contiguous(self, tensor: Any) -> bool:
+        return bool(tensor.form.flags.c_contiguous)
+
+    def is_writable(self, tensor: Any) -> bool:
+        return True
+
+    def address(self, tensor: Any) -> int:
+        return self.gpu.address(tensor)  # type: ignore[no-any-return]
+
+    def address_if(self, tensor: Any, dtype: Any, shape: Any) -> int:
+        return -1
+
+    def empty_like(self, tensor: Any) -> Any:
+        return GpuArray(np.empty(tensor.shape, tensor.dtype))
+
+    def contiguous(self, tensor: Any) -> Any:
+        return tensor
+
+    def to_host(self, tensor: Any) -> Any:
+        raise AssertionError("the core reaches every array on the one GPU of this process")
+
+    def copy_into(self, target: Any, source: Any) -> None:
+        driver().upload(target.address, source.numpy() if isinstance(source, GpuArray) else source)
+
+    def from_values(self, values: Sequence[int], like: Any) -> Any:
+        return GpuArray(np.empty(len(values), np.int32), np.array(values, np.int32))
+
+    def values_of(self, tensor: Any) -> list[int]:
+        return of_numpy.values_of(tensor.numpy())
+
+    def cast(self, tensor: Any, dtype: int) -> Any:
+        cast = of_numpy.cast(tensor.numpy(), dtype)
+        return GpuArray(cast, cast)
+
+    def slot_key(self, tensor: Any) -> int:
+        return tensor.address  # type: ignore[no-any-return]
+
+
+adapter: Final = GpuAdapter()
