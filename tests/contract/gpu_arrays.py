@@ -25,10 +25,12 @@ class Driver:
     """The functions of the CUDA driver that an array needs. `check` raises for whatever fails."""
 
     def __init__(self, path: str) -> None:
+        # The fake devices of two hosts are not the same ones.
+        os.environ.setdefault("FAKE_CUDA_UUID", os.environ.get("HOROVOD_CROSS_RANK", "0"))
         self._library = ctypes.CDLL(path)
         self.call("cuInit", c_uint(0))
         device, context = c_int(), c_void_p()
-        # As a framework: the first device that CUDA shows, of those that the launcher has left visible to this rank.
+        # One for each rank of a host, as torch.cuda.set_device(hvd.local_rank()) has it.
         self.device = int(os.environ.get("HVD_TEST_GPU") or os.environ.get("HOROVOD_LOCAL_RANK", "0"))
         self.call("cuDeviceGet", byref(device), self.device)
         self.call("cuDevicePrimaryCtxRetain", byref(context), device)

@@ -18,6 +18,7 @@ from case_runner import run_cases
 from cases import all_cases
 from contract_job import run_job
 from fake_ranks import adopt, run_ranks
+from jobs.gpus import gpus
 from semantics import SEMANTICS
 from semantics_join import JOIN
 from semantics_sets import DYNAMIC
@@ -102,6 +103,27 @@ ON_HOSTS = [
 def test_several_hosts(hosts: tuple[int, ...], target: str, full_mesh: str, tmp_path: Path) -> None:
     environment = {"HOROVOD_FULL_MESH_RANKS": full_mesh}
     _check(run_job(hosts, target, PARTS, tmp_path, environment), sum(hosts), PARTS)
+
+
+# (ranks, parts, variables): NCCL; the way through the host; two ranks that share a GPU.
+ON_GPUS = {
+    "alone": (1, PARTS, {}),
+    "nccl": (2, PARTS, {}),
+    "through the host": (2, PARTS, {"HOROVOD_GPU_OPERATIONS": "GLOO"}),
+    "one GPU": (2, ("cases", "semantics"), {"HVD_TEST_GPU": "0"}),
+}
+
+
+@pytest.mark.parametrize("way", ON_GPUS)
+def test_on_gpus(way: str, tmp_path: Path) -> None:
+    size, parts, environment = ON_GPUS[way]
+    _check(run_job(size, "gpu", parts, tmp_path, gpus(tmp_path / "libraries", **environment)), size, parts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hosts", [(3,), (1, 2), (2, 1, 1)], ids=str)
+def test_on_gpus_of_several_hosts(hosts: tuple[int, ...], tmp_path: Path) -> None:
+    _check(run_job(hosts, "gpu", PARTS, tmp_path, gpus(tmp_path / "libraries")), sum(hosts), PARTS)
 
 
 @pytest.mark.parametrize("size", (1, 2, 3, 4))

@@ -73,10 +73,12 @@ Task StagedBackend::Alone(const Group&, Batch& batch) {
   const double factor = reduced ? batch.prescale * batch.postscale : 1.0;
   std::vector<cuda::Move> moves;
   for (Tensor& t : batch.tensors) {
-    const size_t bytes = BytesOf(batch, t);
+    const bool by_rows = batch.type == OpType::kAllgather || batch.type == OpType::kAlltoall;
+    if (by_rows) t.received_rows = {batch.type == OpType::kAlltoall ? t.splits[0] : t.shape[0]};
+    const size_t elems = by_rows ? static_cast<size_t>(t.received_rows[0]) * t.row_elems : t.elems;
+    const size_t bytes = elems * SizeOf(batch.dtype);
     if (t.made != nullptr) HVD_CO_TRY(t.made->HoldBack(stream.handle()));
     if (!FillsOutput(batch.type)) HVD_CO_TRY(cuda::PlaceResult(work()->devices->memory(), stream, bytes, &t));
-    if (batch.type == OpType::kAllgather || batch.type == OpType::kAlltoall) t.received_rows = {t.shape[0]};
     if (bytes > 0 && (t.input != t.output || factor != 1.0)) moves.push_back({t.input, t.output, bytes});
   }
   if (!moves.empty()) HVD_CO_TRY(work()->devices->packing().Launch(moves, batch.dtype, factor, stream.handle()));

@@ -1,0 +1,40 @@
+"""The environment of jobs whose ranks have GPUs: the fake driver and the fake NCCL that the C++ tests are built with, or
+real ones where HVD_TEST_CUDA_LIBRARY and HVD_TEST_NCCL_LIBRARY name them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from .variables import ROOT
+
+_BUILT = ROOT / "build" / "release"
+
+
+def gpus(directory: Path, **more: str) -> Mapping[str, str]:
+    """Variables for a job.
+
+    Args:
+        directory: for links to the libraries, under the names by which the core looks for them.
+        more: variables besides.
+    """
+    cuda = Path(os.environ.get("HVD_TEST_CUDA_LIBRARY") or _BUILT / "libfake_cuda.so")
+    nccl = Path(os.environ.get("HVD_TEST_NCCL_LIBRARY") or _BUILT / "libfake_nccl.so")
+    for library in (cuda, nccl):
+        if not library.exists():
+            pytest.skip(f"{library.name} is not built (make fakes)")
+    directory.mkdir(exist_ok=True)
+    link = directory / "libcuda.so.1"
+    link.symlink_to(cuda)
+    return {
+        "LD_LIBRARY_PATH": os.pathsep.join(filter(None, (str(directory), os.environ.get("LD_LIBRARY_PATH")))),
+        "HVD_TEST_CUDA_LIBRARY": str(link),
+        "HVD_TEST_NCCL_LIBRARY": str(nccl),
+        "HOROVOD_NCCL_PATH": str(nccl),
+        # Late enough that who does not wait for the device is seen, and no later: thousands of operations wait for it.
+        "FAKE_CUDA_DELAY_US": "20",
+        **more,
+    }
