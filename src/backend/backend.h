@@ -68,10 +68,10 @@ class Introducer {
 // "ALLREDUCE", "BCAST" and the like, for ActivityName.
 const char* ActivityOf(OpType type);
 
-// By priority. The first that supports a batch runs it.
+// By priority: the last added first. The first that supports a batch runs it.
 class Registry {
  public:
-  void Add(std::unique_ptr<Backend> backend) { backends_.push_back(std::move(backend)); }
+  void Add(std::unique_ptr<Backend> backend) { backends_.insert(backends_.begin(), std::move(backend)); }
   // Fails with kBackendUnavailable and one reason per backend.
   Result<Backend*> Choose(const Group& group, const Batch& batch) const;
   const std::vector<std::unique_ptr<Backend>>& all() const { return backends_; }

@@ -36,8 +36,8 @@ GpuBackends::GpuBackends(Registry* registry, Backend* host) : registry_(registry
   nccl_ = by_nccl.get();
   staged_ = staged.get();
   registry->SetIntroducer(std::move(introducer));
-  registry->Add(std::move(by_nccl));
   registry->Add(std::move(staged));
+  registry->Add(std::move(by_nccl));
 }
 
 Status GpuBackends::Use(const hvd_gpu& gpu) {

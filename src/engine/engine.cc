@@ -92,9 +92,10 @@ Engine::Engine(const hvd_config& c, Ways ways)
   auto by_mpi = std::make_unique<backend::mpi::MpiBackend>();
   mpi_ = by_mpi.get();
   auto by_host = std::make_unique<backend::HostBackend>();
-  gpus_ = std::make_unique<backend::GpuBackends>(&backends_, by_host.get());
-  backends_.Add(std::move(by_mpi));
+  backend::Backend* const host = by_host.get();
   backends_.Add(std::move(by_host));
+  backends_.Add(std::move(by_mpi));
+  gpus_ = std::make_unique<backend::GpuBackends>(&backends_, host);
 }
 
 Status Engine::Start(const hvd_config& c) {

@@ -50,11 +50,12 @@ std::string NcclBackend::why_not() const {
 int NcclBackend::version() const { return usable() ? work_->library->version() : 0; }
 
 Status NcclBackend::Use(std::shared_ptr<Library> library, std::shared_ptr<cuda::CudaDevices> devices, int max_ctas) {
-  Result<std::unique_ptr<cuda::Stream>> stream = cuda::Stream::Make(devices->events());
-  HVD_TRY(stream.status());
-  const cuda::Stream& on = **stream;
-  auto scratch = std::make_unique<cuda::Scratch>(devices->memory(), on);
-  work_.reset(new Work{std::move(devices), std::move(library), max_ctas, std::move(*stream), std::move(scratch)});
+  Result<std::unique_ptr<cuda::Stream>> made = cuda::Stream::Make(devices->events());
+  HVD_TRY(made.status());
+  const std::shared_ptr<const cuda::Stream> stream = std::move(*made);
+  devices->memory().UsedOn(stream);
+  auto scratch = std::make_unique<cuda::Scratch>(devices->memory(), *stream);
+  work_.reset(new Work{std::move(devices), std::move(library), max_ctas, stream, std::move(scratch)});
   in_use_.store(true, std::memory_order_release);
   return Status();
 }
@@ -188,7 +189,13 @@ double NcclBackend::next_check(double timeout_s) const {
 Status NcclBackend::CheckDevices(double now, double timeout_s) {
   if (launched_.empty() || now < next_check(timeout_s)) return Status();
   bool moved = false;
-  for (; !launched_.empty() && launched_.front().end->Reached(); moved = true) launched_.pop_front();
+  while (!launched_.empty()) {
+    bool ended = false;
+    HVD_TRY(launched_.front().end->Ask(&ended));
+    if (!ended) break;
+    launched_.pop_front();
+    moved = true;
+  }
   if (moved || launched_.empty()) {
     moved_at_ = now;
     return Status();

@@ -47,11 +47,11 @@ class NcclBackend final : public Backend {
     std::shared_ptr<cuda::CudaDevices> devices;
     std::shared_ptr<Library> library;
     int max_ctas;
-    std::unique_ptr<cuda::Stream> stream;
+    std::shared_ptr<const cuda::Stream> stream;
     std::unique_ptr<cuda::Scratch> scratch;
   };
   struct Launched {
-    std::shared_ptr<DeviceEvent> end;
+    std::shared_ptr<cuda::Event> end;
     std::string what;
   };
   Task Join(const Group& group, std::shared_ptr<Member>* member);

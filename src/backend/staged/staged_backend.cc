@@ -50,10 +50,12 @@ Batch Alike(const Batch& batch) {
 StagedBackend::~StagedBackend() { Abort(); }
 
 Status StagedBackend::Use(std::shared_ptr<cuda::CudaDevices> devices) {
-  Result<std::unique_ptr<cuda::Stream>> stream = cuda::Stream::Make(devices->events());
-  HVD_TRY(stream.status());
+  Result<std::unique_ptr<cuda::Stream>> made = cuda::Stream::Make(devices->events());
+  HVD_TRY(made.status());
+  std::shared_ptr<const cuda::Stream> stream = std::move(*made);
+  devices->memory().UsedOn(stream);
   std::shared_ptr<const cuda::Context> context = devices->context();
-  own_.reset(new Work{std::move(devices), std::move(*stream), cuda::PinnedBlock(std::move(context))});
+  own_.reset(new Work{std::move(devices), std::move(stream), cuda::PinnedBlock(std::move(context))});
   work_.store(own_.get(), std::memory_order_release);
   return Status();
 }

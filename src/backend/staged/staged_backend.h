@@ -35,7 +35,7 @@ class StagedBackend final : public Backend {
  private:
   struct Work {
     std::shared_ptr<cuda::CudaDevices> devices;
-    std::unique_ptr<cuda::Stream> stream;
+    std::shared_ptr<const cuda::Stream> stream;
     cuda::PinnedBlock pinned;
   };
   Work* work() const { return work_.load(std::memory_order_acquire); }

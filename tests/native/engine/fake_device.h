@@ -183,9 +183,9 @@ class FakeDeviceBackend final : public backend::Backend {
   FakeDeviceBackend(int rank, FakeFabric* fabric, FakeDevices* devices)
       : rank_(rank), fabric_(fabric), devices_(devices) {}
   const char* name() const override { return "fake"; }
+  bool for_devices() const override { return true; }
   std::string why_not() const override { return ""; }
   std::string Unsupported(const backend::Group& group, const backend::Batch& batch) const override {
-    if (!batch.on_device) return "its tensors lie in host memory";
     if (group.device_way == nullptr) return "the members have not been introduced";
     if (batch.type != OpType::kAllreduce && batch.type != OpType::kAllgather) return "it does not know that";
     return group.device_way->why_not_nccl;
@@ -236,10 +236,9 @@ class FakeDeviceBackend final : public backend::Backend {
 class FakeStaging final : public backend::Backend {
  public:
   const char* name() const override { return "staging"; }
+  bool for_devices() const override { return true; }
   std::string why_not() const override { return ""; }
-  std::string Unsupported(const backend::Group&, const backend::Batch& batch) const override {
-    return batch.on_device ? "" : "its tensors lie in host memory";
-  }
+  std::string Unsupported(const backend::Group&, const backend::Batch&) const override { return ""; }
   Task Execute(const backend::Group& group, backend::Batch& batch) override { return host_.Execute(group, batch); }
   std::string ActivityName(const backend::Group&, const backend::Batch&) const override { return "STAGED"; }
 
@@ -285,8 +284,8 @@ struct FakeRank {
   FakeRank(int rank, FakeFabric* fabric, backend::Registry* backends, bool has_device = true) {
     auto on_device = std::make_unique<FakeDeviceBackend>(rank, fabric, &devices);
     backend = on_device.get();
-    backends->Add(std::move(on_device));
     backends->Add(std::make_unique<FakeStaging>());
+    backends->Add(std::move(on_device));
     auto by = std::make_unique<FakeIntroducer>(backends);
     introducer = by.get();
     backends->SetIntroducer(std::move(by));

@@ -116,9 +116,10 @@ bool AllMembers(Comm& comm, const std::function<bool(const Showcase&)>& come) {
 // Whether it was done, and not aborted or called differently by another member.
 bool RunCollective(Comm& comm, Part& part, const std::string& what) {
   const Request& r = part.request;
+  Bytes sent = part.in;  // what was read stays as it was, to be compared with the input at the end
   if (r.op == kScaledSum) {
     if (r.device_scalar != nullptr) RawCopy(part.request.scalar, r.device_scalar, SizeOf(r.type));
-    Multiply(r.type, part.in.data(), part.in.size(), r.scalar);
+    Multiply(r.type, sent.data(), sent.size(), r.scalar);
   }
   Showcase& mine = comm.meeting->members[comm.rank];
   const size_t all = r.count * SizeOf(r.type) * (r.kind == kReduceScatter ? comm.size : 1);
@@ -126,8 +127,8 @@ bool RunCollective(Comm& comm, Part& part, const std::string& what) {
     const uint64_t step = comm.step++;
     if (!AllMembers(comm, [step](const Showcase& m) { return m.seen >= step; })) return false;
     mine.call = {r.kind, r.type, r.op, r.root, r.count};
-    mine.bytes = at < part.in.size() ? std::min(kPieceBytes, part.in.size() - at) : 0;
-    if (mine.bytes > 0) std::memcpy(mine.piece, part.in.data() + at, mine.bytes);
+    mine.bytes = at < sent.size() ? std::min(kPieceBytes, sent.size() - at) : 0;
+    if (mine.bytes > 0) std::memcpy(mine.piece, sent.data() + at, mine.bytes);
     mine.shown = step + 1;
     Ring(*comm.meeting);
     if (!AllMembers(comm, [step](const Showcase& m) { return m.shown > step; })) return false;
