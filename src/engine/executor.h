@@ -6,8 +6,7 @@
 // A batch on devices goes to the devices' track at once when it is known that they can run it: the members of its set
 // have been introduced to one another, and no such batch is before it on the host's track whose way is not decided.
 // Else it queues on the host's track, is introduced and prepared there if need be, and then goes over or runs where it
-// is. So the
-// devices' track has the log's order on every rank, whatever a rank knew when.
+// is. So the devices' track has the log's order on every rank, whatever a rank knew when.
 //
 // A batch that fails here is the last: the neighbours are told at once that this rank has given up, and nothing that
 // comes behind it runs. What this rank did for a later batch (its progress word, its bytes in a channel) would be taken

@@ -1,5 +1,5 @@
-"""The environment of jobs whose ranks have GPUs: the fake driver and the fake NCCL that the C++ tests are built with, or
-real ones where HVD_TEST_CUDA_LIBRARY and HVD_TEST_NCCL_LIBRARY name them."""
+"""The environment of jobs whose ranks have GPUs: the fake driver and NCCL that the C++ tests are built with, or real ones
+where HVD_TEST_CUDA_LIBRARY and HVD_TEST_NCCL_LIBRARY name them."""
 
 from __future__ import annotations
 

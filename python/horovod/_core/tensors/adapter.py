@@ -97,9 +97,8 @@ class GpuTensors(Protocol):
         ...
 
 
-class Adapter(Protocol):
-    """Answers questions about the tensors of one framework. All methods are local, thread-safe and do not block on
-    other ranks."""
+class Terms(Protocol):
+    """What an adapter says of itself."""
 
     @property
     def framework(self) -> str:
@@ -120,6 +119,11 @@ class Adapter(Protocol):
     def gpu(self) -> Optional[GpuTensors]:
         """None: its tensors never lie where the core could reach them on a GPU."""
         ...
+
+
+class Adapter(Terms, Protocol):
+    """Answers questions about the tensors of one framework. All methods are local, thread-safe and do not block on
+    other ranks."""
 
     def owns(self, value: Any) -> bool:
         """True if `value` is a tensor of this framework (a list of numbers is not)."""

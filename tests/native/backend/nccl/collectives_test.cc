@@ -1,10 +1,10 @@
 // The collectives on GPUs, by NCCL and through the host, against plainly computed results. Tensors come into being late
 // and results are looked at as soon as they are said to be ready, so that a wait that is missing gives poison.
-#include "base/half.h"
 #include "collective/shm/collectives.h"
 
 #include <atomic>
 
+#include "base/half.h"
 #include "native/backend/nccl/world.h"
 
 namespace hvd::test {
