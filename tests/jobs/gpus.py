@@ -1,4 +1,4 @@
-"""The environment of jobs whose ranks have GPUs: the fake driver and NCCL that the C++ tests are built with, or real ones
+"""The environment of jobs whose ranks have GPUs: the fakes that the C++ tests are built with, or a real driver and NCCL
 where HVD_TEST_CUDA_LIBRARY and HVD_TEST_NCCL_LIBRARY name them."""
 
 from __future__ import annotations
