@@ -187,19 +187,14 @@ double NcclBackend::next_check(double timeout_s) const {
 }
 
 Status NcclBackend::CheckDevices(double now, double timeout_s) {
-  if (launched_.empty() || now < next_check(timeout_s)) return Status();
-  bool moved = false;
   while (!launched_.empty()) {
     bool ended = false;
     HVD_TRY(launched_.front().end->Ask(&ended));
     if (!ended) break;
     launched_.pop_front();
-    moved = true;
-  }
-  if (moved || launched_.empty()) {
     moved_at_ = now;
-    return Status();
   }
+  if (now < next_check(timeout_s)) return Status();
   return Status(Code::kTimeout, "NCCL: an operation on the GPU (" + launched_.front().what +
                                     ") has made no progress for " +
                                     std::to_string(static_cast<int>(kPatience * timeout_s)) +
