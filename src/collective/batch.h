@@ -70,7 +70,7 @@ struct Tensor {
 };
 
 struct Batch {
-  uint64_t seq = 0;  // position in the order log: equal on all members, rises
+  uint64_t seq = 0;  // from its place in the order log: equal on all members, rises
   OpType type = OpType::kAllreduce;
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;  // never kAverage: the engine turns it into kSum and a factor

@@ -4,10 +4,10 @@
 //
 // One progress word per rank, for all process sets: (batch sequence number << 24) | step. A rank executes batches in
 // log order, so the word only rises, and waiting for "member m has reached step s of this batch" never needs per-set
-// state. It wraps around after 2^40 batches, which comparisons allow for, as long as no member of a batch has taken
-// part in none of the 2^39 batches before it (two months at 100,000 a second). A rank that gives up says so in a second
-// word beside it, the first batch that it gave up, and never raises the first one again: waiters fail instead of
-// waiting on.
+// state. It wraps around after 2^40 numbers, which comparisons allow for, as long as no member of a batch has taken
+// part in none of the 2^39 numbers before it (three weeks at 100,000 batches a second, of three numbers each). A rank
+// that gives up says so in a second word beside it, the first batch that it gave up, and never raises the first one
+// again: waiters fail instead of waiting on.
 //
 // Used by the holder of the driver role only.
 #pragma once
