@@ -63,11 +63,10 @@ Result<std::unique_ptr<Block>> CudaDevices::Identity(DType dtype, ReduceOp op, s
   Result<std::unique_ptr<Block>> block = memory_->Allocate(bytes, ready);
   HVD_TRY(block.status());
   const Stream& stream = memory_->giving();
-  const Status put = Repeat(AddressOf((*block)->data), pattern, bytes, stream.handle());
+  Status put = Repeat(AddressOf((*block)->data), pattern, bytes, stream.handle());
   const Result<std::shared_ptr<Event>> filled = stream.Record();
   if (!put.ok() || !filled.ok()) {
-    if (!stream.Synchronize().ok())
-      (void)block->release();  // better lost than given to somebody else while it is filled
+    if (!stream.Synchronize().ok()) Lose(std::move(*block));
     return put.ok() ? filled.status() : put;
   }
   *ready = *filled;
@@ -97,7 +96,7 @@ Status CudaDevices::PutCopy(void* to, const void* from, size_t bytes, const Devi
 
 Status CudaDevices::Copy(void* to, const void* from, size_t bytes, const std::shared_ptr<DeviceEvent>& when,
                          void* stream, std::unique_ptr<Block> keep) {
-  const Status put = PutCopy(to, from, bytes, when.get(), stream);
+  Status put = PutCopy(to, from, bytes, when.get(), stream);
   if (keep == nullptr) return put;
   if (!put.ok()) {
     if (when != nullptr) memory_->GiveBack(std::move(keep), *when);
@@ -105,7 +104,7 @@ Status CudaDevices::Copy(void* to, const void* from, size_t bytes, const std::sh
   }
   const Result<std::shared_ptr<Event>> copied = events_->Record(stream);
   if (!copied.ok()) {
-    (void)keep.release();  // better lost than given to somebody else while it is read
+    Lose(std::move(keep));
     return copied.status();
   }
   memory_->GiveBack(std::move(keep), **copied);

@@ -78,8 +78,7 @@ Status DeviceMemory::NoMemory(size_t bytes, const Status& why) const {
 }
 
 void DeviceMemory::GiveBack(std::unique_ptr<Block> block, const DeviceEvent& last) {
-  // Memory that the device may still use is better lost than given to somebody else.
-  if (!last.HoldBack(taking_->handle()).ok()) (void)block.release();
+  if (!last.HoldBack(taking_->handle()).ok()) Lose(std::move(block));
 }
 
 void DeviceMemory::UsedOn(const std::shared_ptr<const Stream>& stream) {

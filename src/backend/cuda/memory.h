@@ -14,6 +14,9 @@ namespace hvd::backend::cuda {
 
 using collective::Block;
 
+// For memory that a device may use for ever, as far as we know: better lost than given to somebody else.
+inline void Lose(std::unique_ptr<Block> block) { [[maybe_unused]] const Block* const lost = block.release(); }
+
 class DeviceMemory final : public collective::BlockOwner, public std::enable_shared_from_this<DeviceMemory> {
  public:
   static Result<std::shared_ptr<DeviceMemory>> Make(std::shared_ptr<EventPool> events);
