@@ -39,6 +39,7 @@ class Driver:
         self.call("cuStreamCreate", byref(stream), c_uint(1))
         self.stream = stream.value or 0
         self._context = context
+        self._process = os.getpid()
 
     def call(self, name: str, *arguments: Any) -> None:
         code = getattr(self._library, name)(*arguments)
@@ -52,6 +53,8 @@ class Driver:
         return address.value
 
     def free(self, address: int) -> None:
+        if os.getpid() != self._process:
+            return  # a forked child, where CUDA does not work: the memory is its parent's
         # What still uses it on the stream comes first, as with a framework's allocator.
         self.call("cuStreamSynchronize", c_void_p(self.stream))
         self.call("cuCtxSetCurrent", self._context)
@@ -104,12 +107,24 @@ def driver() -> Driver:
     return _driver
 
 
-class GpuArray:
-    """An array on the GPU; `form` is an array of the same shape and dtype, whose values mean nothing."""
+class _Block:
+    """Memory on the GPU, until the last array that lies in it dies."""
 
-    def __init__(self, form: Array, values: Optional[Array] = None) -> None:
+    def __init__(self, nbytes: int) -> None:
+        self.address = driver().allocate(nbytes)
+
+    def __del__(self) -> None:
+        driver().free(self.address)
+
+
+class GpuArray:
+    """An array on the GPU; `form` is an array of the same shape and dtype, whose values mean nothing. It lies in `block`
+    if there is one."""
+
+    def __init__(self, form: Array, values: Optional[Array] = None, block: Optional[_Block] = None) -> None:
         self.form = form
-        self.address = driver().allocate(form.nbytes)
+        self.block = block or _Block(form.nbytes)
+        self.address = self.block.address
         self._values = None if values is None else np.array(values, order="C")
         if self._values is not None and self._values.nbytes:
             driver().upload(self.address, self._values)
@@ -130,8 +145,9 @@ class GpuArray:
             driver().download(values, self.address)
         return values
 
-    def __del__(self) -> None:
-        driver().free(self.address)
+    def reshape(self, *shape: Any) -> GpuArray:
+        """A view."""
+        return GpuArray(self.form.reshape(*shape), block=self.block)
 
 
 class _Tensors:

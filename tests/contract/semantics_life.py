@@ -102,11 +102,12 @@ def forked_child(env: Env) -> None:
     """A forked child knows its parent's place and is no rank: it is told so, and its end does not disturb the job."""
     hvd = env.hvd
     place = _place(hvd)
+    tensor = env.tensor([1])  # made before: on a GPU a child can make none
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         texts = []
-        for call in (hvd.init, lambda: hvd.allreduce(env.tensor([1]), name="child"), lambda: hvd.barrier()):
+        for call in (hvd.init, lambda: hvd.allreduce(tensor, name="child"), lambda: hvd.barrier()):
             try:
                 call()
                 texts.append("nothing raised")

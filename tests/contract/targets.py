@@ -105,7 +105,8 @@ def gpu_target() -> Target:
 
     collectives = Collectives(gpu_arrays.adapter)
     operations = {name: getattr(collectives, name) for name in hvd.ops.__all__}
-    module = types.SimpleNamespace(**{**vars(hvd), **operations})
+    compression = types.new_class("Compression", (hvd.Compression,), {"adapter": gpu_arrays.adapter})
+    module = types.SimpleNamespace(**{**vars(hvd), **operations, "Compression": compression})
 
     def array(tensor: Any) -> Array:
         return tensor.numpy() if isinstance(tensor, gpu_arrays.GpuArray) else np.asarray(tensor)
