@@ -159,11 +159,22 @@ class _Tensors:
     def address(self, tensor: GpuArray) -> int:
         return tensor.address if tensor.form.size else 0
 
+    def address_if(self, tensor: Any, dtype: Any, shape: Any, device: int) -> int:
+        fits = (
+            type(tensor) is GpuArray
+            and device == self.device(tensor)
+            and (tensor.dtype, tensor.shape) == (dtype, shape)
+        )
+        return self.address(tensor) if fits and tensor.form.flags.carray else -1
+
     def stream(self, device: int) -> int:
         return driver().stream
 
     def empty(self, shape: tuple[int, ...], like: GpuArray) -> GpuArray:
         return GpuArray(np.empty(shape, like.dtype))
+
+    def used_here(self, tensor: GpuArray) -> None:
+        raise AssertionError("there is one stream only")
 
 
 class GpuAdapter(NumpyAdapter):

@@ -7,23 +7,17 @@ operation and calls no engine; autograd and torch.compile are the business of `o
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from horovod._core.callers import users_level
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.tensors import dtypes
 from horovod._core.tensors.adapter import NO_MATCH, LaneTerms, ResultBlock
-from horovod.torch.gpu import gpu
+from horovod.torch.gpu import PLAIN_TYPES, gpu
 
 __all__ = ["PLAIN_TYPES", "TorchAdapter", "adapter"]
-
-# Only these are known to be backed by memory of their own. Subclasses may be (and then take the long way), or may be
-# the stand-ins of a tracer, which have no memory at all.
-PLAIN_TYPES: frozenset[type] = frozenset({torch.Tensor, torch.nn.Parameter})
 
 _STRIDED = torch.strided
 
@@ -54,9 +48,6 @@ class TorchAdapter:
     maker = "torch.tensor"
     lane_terms = LaneTerms(tuple(PLAIN_TYPES), torch.Tensor.is_neg, torch.empty_like)
     gpu = gpu
-
-    def __init__(self) -> None:
-        self._staging_told = False
 
     def owns(self, value: Any) -> bool:
         return isinstance(value, torch.Tensor)
@@ -125,7 +116,6 @@ class TorchAdapter:
         return tensor.detach().resolve_neg().resolve_conj().contiguous()
 
     def to_host(self, tensor: torch.Tensor) -> torch.Tensor:
-        self._tell_staging(tensor.device)
         source = tensor.detach().resolve_neg().contiguous()
         host = torch.empty(source.shape, dtype=source.dtype, pin_memory=source.is_cuda)
         # Not asynchronous: the engine reads the memory as soon as the operation is submitted.
@@ -146,7 +136,10 @@ class TorchAdapter:
         return flat if len(block.shape) == 1 else flat.view(block.shape)
 
     def from_values(self, values: Sequence[int], like: torch.Tensor) -> torch.Tensor:
-        return torch.tensor(list(values), dtype=torch.int32, device=like.device)
+        if not like.is_cuda:
+            return torch.tensor(list(values), dtype=torch.int32, device=like.device)
+        # Out of pinned memory, or the host would wait for the stream.
+        return torch.tensor(list(values), dtype=torch.int32, pin_memory=True).to(like.device, non_blocking=True)
 
     def values_of(self, tensor: torch.Tensor) -> list[int]:
         if tensor.dim() != 1 or tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool:
@@ -162,17 +155,6 @@ class TorchAdapter:
 
     def slot_key(self, tensor: torch.Tensor) -> int:
         return tensor.data_ptr() if tensor.numel() else id(tensor)
-
-    def _tell_staging(self, device: torch.device) -> None:
-        if self._staging_told:
-            return
-        self._staging_told = True
-        warnings.warn(
-            f"Tensors on {device} are copied to host memory and back for every collective, because the core cannot "
-            "reach them there: it has one CUDA device for each process, the first one that is used, and needs NVIDIA's "
-            "driver. Results are correct; expect the speed of the bus.",
-            stacklevel=users_level(),
-        )
 
 
 adapter = TorchAdapter()

@@ -16,6 +16,7 @@ from typing import Any, Callable, Final, Optional
 from horovod._core.errors import ShutdownError
 from horovod._core.life import session, waiting
 from horovod._core.life.engine_port import IN_PROGRESS, OK, UNKNOWN_HANDLE
+from horovod._core.life.ordering import Ordering
 from horovod._native.lane import FlightTable, LaneFlight
 
 __all__ = ["Pending", "abandon", "add", "done", "finish", "finish_all", "open_handles", "poll", "synchronize"]
@@ -159,7 +160,7 @@ def finish_all(pendings: Sequence[Pending]) -> bool:
     if flights is not None and flights.finish_all(pendings):
         return True
     current = session.current
-    if current is None or not all(pending.session is current and pending.finisher is None for pending in pendings):
+    if current is None or not all(pending.session is current and _ends_by_release(pending) for pending in pendings):
         return False
     numbers = [pending.handle for pending in pendings]
     status = IN_PROGRESS
@@ -176,6 +177,12 @@ def finish_all(pendings: Sequence[Pending]) -> bool:
     return True
 
 
+def _ends_by_release(pending: Pending) -> bool:
+    """Whether nothing is left to do for its result once the engine has released it."""
+    finisher = pending.finisher
+    return finisher is None or (type(finisher) is Ordering and finisher.needless())
+
+
 def _wait(pending: Pending) -> int:
     """The status of the operation; when it is OK and nothing has to be fetched, the engine's handle is released."""
     number = pending.handle
@@ -184,7 +191,7 @@ def _wait(pending: Pending) -> int:
     owner = pending.session
     if owner is not session.current:
         raise ShutdownError(f"{pending.what} was not waited for before hvd.shutdown(); its result is lost.")
-    if pending.finisher is not None:
+    if pending.finisher is not None and not _ends_by_release(pending):
         return waiting.wait(owner.engine, number)
     status = owner.engine.finish(number, waiting.SLICE_S)
     while status == IN_PROGRESS:

@@ -33,18 +33,16 @@ class MovementCalls(TensorOperations):
         if not tensors and not single:
             return handles.done([])
         key: Hashable = ("allgather", name, process_set, single, len(tensors))
-        finisher = self._results_finisher(tensors, single)
-        again = self.prepared.submit_allocated(key, tensors, finisher, waits)
+        finisher_for = self._finisher_for(tensors, single)
+        again = self.prepared.submit_allocated(key, tensors, finisher_for, waits)
         if again is not None:
             return again
         with Call(ALLGATHER, process_set, name, None if single else len(tensors)) as call:
             self._require_rows(call.what, tensors)
             placed = self._place(tensors)
         ready = self._prepare_movement(call, placed)
-        if placed.on_gpu:
-            finisher = self._results_finisher(tensors, single, on_gpu=True)
-        pending = ready.submit((tensors, placed.tensors), None, finisher, waits)
-        if placed.plain:
+        pending = ready.submit((tensors, placed.tensors), None, finisher_for(ready.on_gpu), waits)
+        if not placed.copied:
             self.prepared.remember(key, ready, tensors, self._adapter.shape(tensors[0])[0] * len(process_set.ranks))
         return pending
 
@@ -70,8 +68,8 @@ class MovementCalls(TensorOperations):
         ready = self._prepare_movement(call, placed, root)
         ready.first.output = adapter.address(output)
         if not placed.copied:
-            pending = ready.submit((tensor, output), output, self._ordered(placed, output), waits)
-            if placed.plain and isinstance(root_rank, int):
+            pending = ready.submit((tensor, output), output, None, waits)
+            if isinstance(root_rank, int):
                 self.prepared.remember(("broadcast", arguments), ready, (tensor,))
             return pending
 
@@ -89,8 +87,9 @@ class MovementCalls(TensorOperations):
         # Given splits are not part of the key: they are checked, and may be a tensor.
         key: Hashable = ("alltoall", name, process_set)
         if splits is None:
-            finisher = self._alltoall_finisher(tensor, process_set, not waits)
-            again = self.prepared.submit_allocated(key, [tensor], finisher, waits)
+            again = self.prepared.submit_allocated(
+                key, [tensor], lambda on_gpu: self._alltoall_finisher(tensor, process_set, not waits, on_gpu), waits
+            )
             if again is not None:
                 return again
         with Call(ALLTOALL, process_set, name) as call:
@@ -102,15 +101,13 @@ class MovementCalls(TensorOperations):
             # Kept by the struct, like the shape.
             ready.first.splits = (ctypes.c_int32 * len(rows))(*rows)
             ready.first.n_splits = len(rows)
-        finisher = self._alltoall_finisher(tensor, process_set, splits is not None or not waits, placed.on_gpu)
+        finisher = self._alltoall_finisher(tensor, process_set, splits is not None or not waits, ready.on_gpu)
         pending = ready.submit((tensor, placed.tensors), None, finisher, waits)
-        if splits is None and placed.plain:
+        if splits is None and not placed.copied:
             self.prepared.remember(key, ready, (tensor,), self._adapter.shape(tensor)[0])
         return pending
 
-    def _alltoall_finisher(
-        self, tensor: Any, process_set: Any, wants_splits: bool, on_gpu: bool = False
-    ) -> handles.Finisher:
+    def _alltoall_finisher(self, tensor: Any, process_set: Any, wants_splits: bool, on_gpu: bool) -> handles.Finisher:
         """Makes the pair of rows and received splits; None instead of splits that nobody looks at, and that may not fit
         into 32 bits."""
         adapter = self._adapter
@@ -168,8 +165,7 @@ class MovementCalls(TensorOperations):
             )
             member.input = self._adapter.address(host)
             members.append(member)
-        placed.tell(members)
-        return Prepared(call.session, call.what, members)
+        return placed.prepare(call.session, call.what, members)
 
     def _prepare_without_data(self, op_type: int, process_set: Any) -> Prepared:
         """A barrier or join. The engine names it, because nothing of it can be refused here once the set is known."""

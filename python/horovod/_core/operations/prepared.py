@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, Final, Optional
+from typing import Any, Callable, Final, Optional
 
 from horovod._core.life import handles, session, waiting
 from horovod._core.life.engine_port import IN_PROGRESS, OK
@@ -31,6 +31,8 @@ class Prepared(LaneEntry):
         first: the op struct of the first tensor (all of them: `members`).
         dtypes, shapes: the framework's own, for `Adapter.address_if`; of the first tensor.
         member_keys: (dtype, shape) of each tensor.
+        address_if: (tensor, dtype, shape) -> its address if it is of this form and lies where the others did.
+        on_gpu: they lie on this process' GPU.
         address, n: of the op structs.
         handle: where the engine writes the handle; `handle_address` points there.
         what: for messages.
@@ -39,9 +41,10 @@ class Prepared(LaneEntry):
     """
 
     __slots__ = (
-        "_keep", "address", "dtype", "first", "handle", "handle_address", "member_keys", "members", "n", "run",
-        "shape",
+        "_keep", "address", "address_if", "dtype", "first", "handle", "handle_address", "member_keys", "members", "n",
+        "run", "shape",
     )  # fmt: skip
+    on_gpu = False
 
     def __init__(self, current: session.Session, what: str, members: Sequence[abi.HvdOp]) -> None:
         n = len(members)
@@ -64,10 +67,11 @@ class Prepared(LaneEntry):
         self._keep = (block, members)
         self.arm(self.address, n, self.handle_address, current.engine.door)
 
-    def remember(self, keys: list[tuple[Any, Any]]) -> None:
-        """Notes what `Adapter.address_if` compares with when this is used again."""
+    def remember(self, keys: list[tuple[Any, Any]], adapter: Adapter) -> None:
+        """Notes what the tensors are compared with when this is used again."""
         self.member_keys = keys
         self.dtype, self.shape = keys[0]
+        self.address_if = self._address_if(adapter)
 
     def submit(
         self, keep: Any, result: Any, finisher: Optional[handles.Finisher] = None, waits: bool = False
@@ -164,6 +168,9 @@ class Prepared(LaneEntry):
         self.session.engine.release(handle.value)
         handle.value = 0
         return result
+
+    def _address_if(self, adapter: Adapter) -> Callable[[Any, Any, Any], int]:
+        return adapter.address_if
 
     def rescue(self, keep: Any) -> None:
         """After an exception in the middle of a call: if the engine has the operation, its tensors stay alive until it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, Final, Optional
+from typing import Any, Callable, Final, Optional
 
 from horovod._core.life import handles, session, waiting
 from horovod._core.life.engine_port import OK
@@ -34,11 +34,10 @@ class PreparedCalls:
             "no" is not the last word. None: there is none for this framework, or in this interpreter.
     """
 
-    __slots__ = ("_adapter", "_address_if", "_table", "lane")
+    __slots__ = ("_adapter", "_table", "lane")
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
-        self._address_if = adapter.address_if
         self._table: dict[Hashable, Prepared] = {}
         self.lane = self._make_lane()
 
@@ -63,8 +62,8 @@ class PreparedCalls:
     def remember(self, key: Hashable, ready: Prepared, tensors: Sequence[Any], rows: int = -1) -> None:
         """Keeps it for tensors of the form of these. rows: of the result of a single one, if it is of another shape."""
         adapter = self._adapter
-        ready.remember([adapter.key(tensor) for tensor in tensors])
-        if rows >= 0 and len(tensors) == 1:
+        ready.remember([adapter.key(tensor) for tensor in tensors], adapter)
+        if rows >= 0 and len(tensors) == 1 and not ready.on_gpu:
             shape = (rows, *adapter.shape(tensors[0])[1:])
             size = dtypes.elements(shape) * dtypes.ITEM_BYTES[adapter.dtype(tensors[0])]
             if 0 < size <= _MOST_PLACED_BYTES:
@@ -76,7 +75,7 @@ class PreparedCalls:
         """Points an operation of one tensor at it, in place. False: it does not fit the tensor or the session."""
         if ready.stamp is not session.stamp or ready.busy:
             return False
-        address = self._address_if(tensor, ready.dtype, ready.shape)
+        address = ready.address_if(tensor, ready.dtype, ready.shape)
         if address < 0:
             return False
         first = ready.first
@@ -161,13 +160,14 @@ class PreparedCalls:
         return pending
 
     def submit_allocated(
-        self, key: Hashable, tensors: Sequence[Any], finisher: handles.Finisher, waits: bool
+        self, key: Hashable, tensors: Sequence[Any], finisher_for: Callable[[bool], handles.Finisher], waits: bool
     ) -> Optional[handles.Pending]:
-        """Submits an operation whose results the core allocates."""
+        """Submits an operation whose results the core allocates. finisher_for: makes what takes them, of whether they
+        lie on the GPU."""
         ready = self._take_filled(key, tensors)
         if ready is None:
             return None
-        pending = ready.submit(tensors, None, finisher, waits)
+        pending = ready.submit(tensors, None, finisher_for(ready.on_gpu), waits)
         self._table[key] = ready
         return pending
 
@@ -191,7 +191,7 @@ class PreparedCalls:
         if ready is None:
             return None
         for member, tensor, (dtype, shape) in zip(ready.members, tensors, ready.member_keys):
-            address = self._address_if(tensor, dtype, shape)
+            address = ready.address_if(tensor, dtype, shape)
             if address < 0:
                 return None
             member.input = address

@@ -13,6 +13,7 @@ from typing import Any, Optional
 from horovod._core.life import handles
 from horovod._core.life.engine_port import ALLREDUCE, REDUCESCATTER
 from horovod._core.operations import checks, reduce_ops
+from horovod._core.operations.placing import Placed
 from horovod._core.operations.prepared import Prepared
 from horovod._core.operations.reduce_ops import ReduceOp
 from horovod._core.operations.submission import Call, op_struct
@@ -94,8 +95,7 @@ class ReductionCalls(TensorOperations):
                 checks.require_writable(call.what, self._adapter, tensors)
                 checks.require_distinct(call.what, self._adapter, tensors)
             placed = self._place(tensors)
-        ready = self._prepare(call, tensors, op, factors)
-        placed.tell(ready.members)
+        ready = self._prepare(call, placed, op, factors)
         given = placed.tensors
         outputs = given if in_place or placed.copied else [self._adapter.empty_like(tensor) for tensor in tensors]
         for member, one, output in zip(ready.members, given, outputs):
@@ -103,10 +103,7 @@ class ReductionCalls(TensorOperations):
             member.output = self._adapter.address(output)
         results = tensors if in_place else outputs
         result = results[0] if single else results
-        if placed.copied:
-            finisher: Optional[handles.Finisher] = self._staging_finisher(tensors, given, in_place, single)
-        else:
-            finisher = self._ordered(placed, result)
+        finisher = self._staging_finisher(tensors, given, in_place, single) if placed.copied else None
         pending = ready.submit((tensors, given, outputs), result, finisher, waits)
         if finisher is None and arguments.is_plain:
             self.prepared.remember(_allreduce_key(arguments.key, single, len(tensors)), ready, tensors)
@@ -119,8 +116,8 @@ class ReductionCalls(TensorOperations):
         if not tensors and not single:
             return handles.done([])
         known: Hashable = ("reducescatter", key, single, len(tensors))
-        finisher = self._results_finisher(tensors, single)
-        again = self.prepared.submit_allocated(known, tensors, finisher, waits)
+        finisher_for = self._finisher_for(tensors, single)
+        again = self.prepared.submit_allocated(known, tensors, finisher_for, waits)
         if again is not None:
             return again
         asked = ReduceArguments(*key)
@@ -130,31 +127,26 @@ class ReductionCalls(TensorOperations):
             self._require_reducible(call.what, tensors, op, factors)
             checks.require_rows(call.what, (len(self._adapter.shape(tensor)) for tensor in tensors))
             placed = self._place(tensors)
-        ready = self._prepare(call, tensors, op, factors)
-        placed.tell(ready.members)
+        ready = self._prepare(call, placed, op, factors)
         for member, given in zip(ready.members, placed.tensors):
             member.input = self._adapter.address(given)
-        if placed.on_gpu:
-            finisher = self._results_finisher(tensors, single, on_gpu=True)
-        pending = ready.submit((tensors, placed.tensors), None, finisher, waits)
-        if placed.plain and asked.is_plain:
+        pending = ready.submit((tensors, placed.tensors), None, finisher_for(ready.on_gpu), waits)
+        if not placed.copied and asked.is_plain:
             rows = self._adapter.shape(tensors[0])[0]
             own = checks.own_rows(rows, asked.process_set.ranks, call.session.rank)
             self.prepared.remember(known, ready, tensors, own)
         return pending
 
-    def _prepare(
-        self, call: Call, tensors: Sequence[Any], reduce_op: ReduceOp, factors: tuple[float, float]
-    ) -> Prepared:
+    def _prepare(self, call: Call, placed: Placed, reduce_op: ReduceOp, factors: tuple[float, float]) -> Prepared:
         members = []
-        for tensor, name in zip(tensors, call.names):
+        for tensor, name in zip(placed.tensors, call.names):
             member = op_struct(
                 call.op_type, call.number, name, self._adapter.dtype(tensor), self._adapter.shape(tensor)
             )
             member.reduce_op = int(reduce_op)
             member.prescale, member.postscale = factors
             members.append(member)
-        return Prepared(call.session, call.what, members)
+        return placed.prepare(call.session, call.what, members)
 
     def _require_tensors(
         self, op_type: int, tensors: Sequence[Any], name: Any, process_set: Any, single: bool = True

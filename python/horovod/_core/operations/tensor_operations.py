@@ -6,12 +6,13 @@ Base of `Reductions` and `Movements`. No operation of its own.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, Callable, Final, Optional
+from typing import Any, Callable, Final
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import handles, session
 from horovod._core.operations import checks, placing
 from horovod._core.operations.prepared_calls import PreparedCalls
+from horovod._core.operations.prepared_on_gpu import device_results
 from horovod._core.tensors.adapter import Adapter
 
 
@@ -71,26 +72,25 @@ class TensorOperations:
         """See `placing.place`."""
         return placing.place(self._adapter, tensors)
 
-    def _ordered(self, placed: placing.Placed, result: Any) -> Optional[handles.Finisher]:
-        """What is to be done after an operation that leaves its results in the caller's tensors; None: nothing."""
-        gpu = self._adapter.gpu
-        return placing.ordered(gpu, placed.device, result) if gpu is not None and placed.on_gpu else None
-
     def _results(self, owner: session.Session, handle: int, likes: Sequence[Any], on_gpu: bool) -> list[Any]:
         """Core-allocated results, one per tensor, on the devices of `likes`. on_gpu: where the core has them."""
         adapter, gpu = self._adapter, self._adapter.gpu
         if gpu is not None and on_gpu:
-            return placing.device_results(gpu, likes, handle, owner)
+            return device_results(gpu, likes, handle, owner)
         return [
             adapter.from_host(adapter.wrap(owner.engine.take_result(handle, index), like), like)
             for index, like in enumerate(likes)
         ]
 
-    def _results_finisher(self, likes: Sequence[Any], single: bool, on_gpu: bool = False) -> handles.Finisher:
-        """Takes core-allocated results, one per tensor, onto the devices of `likes`."""
+    def _finisher_for(self, likes: Sequence[Any], single: bool) -> Callable[[bool], handles.Finisher]:
+        """Of whether the core has them on the GPU: what takes core-allocated results, one per tensor, onto the devices
+        of `likes`."""
 
-        def finisher(owner: session.Session, handle: int) -> Any:
-            results = self._results(owner, handle, likes, on_gpu)
-            return results[0] if single else results
+        def finisher_for(on_gpu: bool) -> handles.Finisher:
+            def finisher(owner: session.Session, handle: int) -> Any:
+                results = self._results(owner, handle, likes, on_gpu)
+                return results[0] if single else results
 
-        return finisher
+            return finisher
+
+        return finisher_for

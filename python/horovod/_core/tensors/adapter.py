@@ -88,12 +88,21 @@ class GpuTensors(Protocol):
         """On the device, of the first element of a contiguous tensor; 0 if it has no elements."""
         ...
 
+    def address_if(self, tensor: Any, dtype: Any, shape: Any, device: int) -> int:
+        """As `Adapter.address_if`, of tensors on that device."""
+        ...
+
     def stream(self, device: int) -> int:
         """The framework's current stream of the calling thread, as a CUstream."""
         ...
 
     def empty(self, shape: tuple[int, ...], like: Any) -> Any:
         """A new contiguous tensor of that shape, and the dtype and device of `like`; contents undefined."""
+        ...
+
+    def used_here(self, tensor: Any) -> None:
+        """The calling thread's current stream uses a tensor that was made on another one: when it dies, its memory is
+        used again after that."""
         ...
 
 
