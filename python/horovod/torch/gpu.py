@@ -46,7 +46,7 @@ class CudaTensors:
             and tensor.is_contiguous()
             and not tensor.is_neg()
         ):
-            return tensor.data_ptr()
+            return tensor.data_ptr()  # type: ignore[no-any-return]
         return NO_MATCH
 
     def stream(self, device: int) -> int:

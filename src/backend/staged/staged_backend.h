@@ -20,7 +20,10 @@ class StagedBackend final : public Backend {
 
   const char* name() const override { return "staged"; }
   bool for_devices() const override { return true; }
-  std::string why_not() const override { return ""; }
+  std::string why_not() const override {
+    return work() == nullptr ? "no tensor on a GPU has been submitted on this rank yet" : "";
+  }
+  // A rank that has joined before that takes part, with the host's memory.
   bool usable() const override { return true; }
   std::string Unsupported(const Group&, const Batch&) const override { return ""; }
   Task Execute(const Group& group, Batch& batch) override;
