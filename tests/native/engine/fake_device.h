@@ -15,6 +15,7 @@
 #include "backend/introduction.h"
 #include "base/polled.h"
 #include "collective/kernels/kernels.h"
+#include "engine/clock.h"
 #include "native/harness/harness.h"
 
 namespace hvd::test {
@@ -180,6 +181,8 @@ class FakeDevices final : public backend::Devices, public collective::BlockOwner
 // Runs allreduce and allgather on the devices.
 class FakeDeviceBackend final : public backend::Backend {
  public:
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+
   FakeDeviceBackend(int rank, FakeFabric* fabric, FakeDevices* devices)
       : rank_(rank), fabric_(fabric), devices_(devices) {}
   const char* name() const override { return "fake"; }
@@ -208,22 +211,23 @@ class FakeDeviceBackend final : public backend::Backend {
       launch.elems.push_back(t.elems);
       t.ready = launch.end;
     }
+    if (patience_s < kNever) check_at = engine::NowS() + patience_s;
     fabric_->Put(rank_, group, batch, std::move(launch));
     co_return Status();
   }
-  Status CheckDevices(double, double) override {
-    return stuck ? Status(Code::kTimeout, "the device stands still") : Status();
+  Status CheckDevices(double now, double) override {
+    return now >= check_at ? Status(Code::kTimeout, "the device stands still") : Status();
   }
   double next_check(double) const override { return check_at; }
   void Abort() override {
     if (on_abort) on_abort();
-    check_at = std::numeric_limits<double>::infinity();
+    check_at = kNever;
   }
   std::string ActivityName(const backend::Group&, const backend::Batch&) const override { return "FAKE"; }
 
-  std::function<bool()> chance;  // null: as soon as the fabric is open
-  std::atomic<bool> stuck{false};
-  std::atomic<double> check_at{std::numeric_limits<double>::infinity()};
+  std::function<bool()> chance;            // null: as soon as the fabric is open
+  std::atomic<double> patience_s{kNever};  // from a launch on, until it fails
+  std::atomic<double> check_at{kNever};
   std::function<void()> on_abort;
 
  private:
