@@ -5,6 +5,7 @@
 #   test-all  what `test` leaves out: clang-tidy, every C++ test under the sanitizers, the wheel, test-slow,
 #             and every fuzz target for some seconds
 #   test-slow launchers (torchrun, MPI, Slurm), more ranks, long stress, faults, the long suites of TensorFlow and Keras
+#   test-gpu  what needs a GPU; says so where there is none
 #   test-long the same with every combination of the fault matrix and of the stress
 #   test-tensorflows  the contract suite and Keras on the oldest TensorFlow that is supported and the first with Keras 3;
 #             by itself, because their environments take 3 GB
@@ -39,7 +40,7 @@ PYTEST = python -m pytest -q -n $(JOBS) --dist loadfile -m "$(1)" || { echo "FAI
   python -m pytest -v -m "$(1)" --last-failed --last-failed-no-failures none; }
 export PATH := $(BIN):$(PATH)
 
-.PHONY: fakes demo test test-all test-slow test-long test-tensorflows check bench bench-full bench-page docs build dev clean tidy chaos native-test native-sanitizers asan-build asan-test tsan-build native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
+.PHONY: fakes demo test test-gpu test-all test-slow test-long test-tensorflows check bench bench-full bench-page docs build dev clean tidy chaos native-test native-sanitizers asan-build asan-test tsan-build native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
 
 # All that building needs.
 $(VENV)/.tools: requirements-dev.txt Makefile
@@ -118,6 +119,14 @@ test-all: tidy wheel-test test-slow
 
 test-slow: build fakes frameworks launchers
 	$(call PYTEST,slow and not exhaustive)
+
+# On a machine with a GPU; with the interpreter and the frameworks that are there (PYTHON=python3), and without tools that
+# must be fetched.
+test-gpu:
+	cmake -S . -B build/release -DCMAKE_BUILD_TYPE=Release -DHVD_TESTS=ON >/dev/null
+	cmake --build build/release --target horovod hvd_tests fake_cuda fake_nccl -j $$(nproc)
+	cp build/release/libhorovod.so python/horovod/_native/libhorovod.so
+	$(PYTHON) tools/test_gpu.py
 
 test-long: build fakes frameworks launchers
 	$(call PYTEST,slow)

@@ -118,7 +118,7 @@ class _Block:
 
 
 class GpuArray:
-    """An array on the GPU, in `block` if there is one; `form` is an array of the same shape and dtype, whose values mean
+    """An array on the GPU, in `block` if there is one; `form` is one of its shape and dtype, whose values mean
     nothing."""
 
     def __init__(self, form: Array, values: Optional[Array] = None, block: Optional[_Block] = None) -> None:

@@ -1,0 +1,72 @@
+"""The tests that need a GPU, for `make test-gpu`: the driver's side in C++ over the real driver, the contract suite on
+arrays of the GPU, PyTorch's CUDA tensors. What is absent is skipped by name; without a GPU nothing is run.
+
+Exit code 1 if something failed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "python"))
+
+from horovod._core.gpu import devices, libraries  # noqa: E402
+
+PATIENCE_S = 240
+HAS_CUDA = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+CONTRACT = ("tests/contract/worker.py", "--target", "gpu", "--deadline", str(PATIENCE_S - 20), "--directory")
+
+
+def parts(nccl: str) -> list[tuple[str, Sequence[str], Mapping[str, str]]]:
+    """Name, command and variables of each part."""
+    driver = {"HVD_TEST_CUDA_LIBRARY": libraries.DRIVER}
+    arrays = {**driver, "HVD_TEST_NCCL_LIBRARY": nccl, "HVD_TEST_GPU": "0"}
+    directory = tempfile.mkdtemp(prefix="horovod-test-gpu-")
+    run = [sys.executable, "-m", "horovod.runner", "-np"]
+    python = [sys.executable]
+    tests = ROOT / "build" / "release" / "hvd_tests"
+    found: list[tuple[str, Sequence[str], Mapping[str, str]]] = []
+    if tests.exists():
+        found.append(("the driver's side", [str(tests), "cuda_"], driver))
+    else:
+        print("skipped: the driver's side in C++ (make native-test builds it)")
+    for ranks in ("1", "2"):
+        words = [*run, ranks, *python, *CONTRACT, directory, "cases", "semantics", "join"]
+        found.append((f"arrays of the GPU, {ranks} rank(s) on it", words, arrays))
+    if subprocess.run([*python, "-c", HAS_CUDA], stderr=subprocess.DEVNULL, timeout=PATIENCE_S).returncode == 0:
+        for ranks in ("1", "2"):
+            found.append((f"PyTorch, {ranks} rank(s)", [*run, ranks, *python, "tests/gpu/torch_cuda.py"], {}))
+    else:
+        print("skipped: PyTorch's CUDA tensors (no PyTorch with CUDA in this interpreter)")
+    return found
+
+
+def main() -> int:
+    """Runs the parts one after the other."""
+    if not devices.nvidia():
+        print("skipped: this machine has no NVIDIA GPU (docs/gpu.md says what is tested without one)")
+        return 0
+    nccl = libraries.find(libraries.NCCL, libraries.Named(), os.environ)
+    print(f"NCCL: {nccl.path or nccl.why_not}", flush=True)
+    path = os.pathsep.join([str(ROOT / "python"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+    failed = 0
+    for name, command, variables in parts(nccl.path):
+        print(f"-- {name}", flush=True)
+        environment = {**os.environ, **variables, "PYTHONPATH": path.rstrip(os.pathsep)}
+        try:
+            code = subprocess.run(command, cwd=ROOT, env=environment, timeout=PATIENCE_S).returncode
+        except subprocess.TimeoutExpired:
+            code = -1
+        print("   passed" if code == 0 else f"   FAILED ({code})", flush=True)
+        failed += code != 0
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
