@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
 
 from horovod._core.callers import users_level
-from horovod._core.life import gpu_plane, session
+from horovod._core.life import session
 from horovod._core.operations.prepared import Prepared
 from horovod._core.operations.prepared_on_gpu import PreparedOnGpu
 from horovod._core.tensors.adapter import Adapter, GpuTensors
@@ -54,17 +54,24 @@ def place(adapter: Adapter, tensors: list[Any]) -> Placed:
         devices = {gpu.device(tensor) for tensor in tensors}
         if len(devices) == 1:
             (device,) = devices
-            if device != _ELSEWHERE and gpu_plane.use(session.require(), device):
+            if device != _ELSEWHERE and not _why_not(device):
                 return Placed(tensors, False, gpu, device)
     hosts = [tensor if adapter.device(tensor) == "cpu" else _staged(adapter, tensor) for tensor in tensors]
     return Placed(hosts, any(host is not tensor for host, tensor in zip(hosts, tensors)))
+
+
+def _why_not(device: int) -> str:
+    """Why the core cannot use a GPU; empty: it can."""
+    from horovod._core.life import gpu_plane  # not for programs without GPUs
+
+    return gpu_plane.why_not(session.require(), device)
 
 
 def _staged(adapter: Adapter, tensor: Any) -> Any:
     gpu, why = adapter.gpu, "the core reaches tensors on NVIDIA's GPUs only"
     device = _ELSEWHERE if gpu is None else gpu.device(tensor)
     if device != _ELSEWHERE:
-        why = gpu_plane.why_not(session.require(), device) or "the tensors of this call lie on several devices"
+        why = _why_not(device) or "the tensors of this call lie on several devices"
     if why not in _told:
         _told.add(why)
         warnings.warn(
