@@ -1,5 +1,5 @@
-"""PyTorch's CUDA tensors on one rank or more: every collective against the same on the CPU, in place and not, in 16 bits,
-in groups, on a side stream, and a step of the optimizer.
+"""PyTorch's CUDA tensors on one rank or more: every collective against the same on the CPU, in place and not, in 16
+bits, in groups, on a side stream, and a step of the optimizer.
 
     python -m horovod.runner -np 2 python tests/gpu/torch_cuda.py
 
