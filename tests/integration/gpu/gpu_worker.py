@@ -1,0 +1,115 @@
+"""A rank that does one of the parts below with arrays on its (fake) GPU. Started by `test_gpu_jobs`."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from typing import Any, Callable
+
+import numpy as np
+from jobs.report import report
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "contract"))
+
+import gpu_arrays  # noqa: E402
+
+import horovod.numpy as hvd  # noqa: E402
+from horovod._core.errors import HorovodInternalError, MismatchError  # noqa: E402
+from horovod._core.operations.collectives import Collectives  # noqa: E402
+
+ops = Collectives(gpu_arrays.adapter)
+RANK = int(os.environ["HOROVOD_RANK"])
+
+
+def array(values: Any) -> gpu_arrays.GpuArray:
+    """On the GPU."""
+    values = np.asarray(values, np.float32)
+    return gpu_arrays.GpuArray(values, values)
+
+
+def summed() -> float:
+    """What a sum of this rank's number and those of the others is."""
+    total = ops.allreduce(array(np.full(1000, hvd.rank() + 1.0)), op=hvd.Sum)
+    return float(total.numpy()[-1])
+
+
+def fake(name: str, *arguments: Any) -> Any:
+    """Calls a control of the fake NCCL."""
+    return getattr(ctypes.CDLL(os.environ["HVD_TEST_NCCL_LIBRARY"]), name)(*arguments)
+
+
+def killed() -> None:
+    """Rank 1 is killed while NCCL's kernels stand still."""
+    summed()
+    fake("fake_nccl_hang", 1)
+    held = array(np.ones(1000))
+    ops.synchronize(ops.allreduce_async_(held, op=hvd.Sum, name="held"))  # it is on its way
+    if hvd.rank() == 1:
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        while True:
+            ops.allreduce(held, op=hvd.Sum, name="next")
+            time.sleep(0.01)
+    except HorovodInternalError as error:
+        begin = time.monotonic()
+        held.numpy()  # waits for the framework's stream, which waits for the kernel
+        report("failed", why=str(error), free_s=time.monotonic() - begin)
+
+
+def apart() -> None:
+    """Rank 0 has its tensor on the GPU, the others have it in host memory."""
+    try:
+        if hvd.rank() == 0:
+            ops.allreduce(array([1.0]), name="apart")
+        else:
+            hvd.allreduce(np.ones(1, np.float32), name="apart")
+    except MismatchError as error:
+        report("mismatch", why=str(error), then=summed())
+
+
+def works() -> None:
+    """Sums, twice, with a new life in between; then nothing."""
+    first = summed()
+    hvd.shutdown()
+    hvd.init()
+    second = summed()
+    begin = time.process_time()
+    time.sleep(1)
+    idle_s = time.process_time() - begin
+    report("worked", sums=[first, second], idle_s=idle_s, faults=gpu_arrays.driver().faults())
+
+
+def let_go() -> None:
+    """Tensors die as soon as the operations are on their way, and their memory is used again at once."""
+    for step in range(20):
+        tensors = [array(np.ones(100 + step)) for _ in range(5)]
+        handles = [ops.allreduce_async_(tensor, op=hvd.Sum, name=f"{i}") for i, tensor in enumerate(tensors)]
+        for handle in handles:
+            ops.synchronize(handle)
+        del tensors
+    report("let go", sum=summed(), faults=gpu_arrays.driver().faults())
+
+
+def refused() -> None:
+    """What the settings ask for cannot be honoured."""
+    try:
+        summed()
+    except Exception as error:
+        report("refused", why=str(error))
+
+
+PARTS: dict[str, Callable[[], None]] = {part.__name__: part for part in (killed, apart, works, let_go, refused)}
+
+if __name__ == "__main__":
+    if RANK == 1:  # what is different on this rank alone
+        for pair in filter(None, os.environ.get("HVD_TEST_ON_RANK_1", "").split(",")):
+            name, _, value = pair.partition("=")
+            os.environ[name] = value
+    gpu_arrays.driver()
+    hvd.init()
+    PARTS[sys.argv[1]]()
