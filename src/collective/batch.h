@@ -49,6 +49,14 @@ struct Block {
   std::shared_ptr<BlockOwner> owner;  // null: the host's memory
 };
 
+// Of a tensor that lies on a device.
+struct OnDevice {
+  void* stream = nullptr;             // the framework's, which makes the input; null: this rank stands in
+  std::shared_ptr<DeviceEvent> made;  // when the input is there and the output may be stored into
+  // set by the collective:
+  std::shared_ptr<DeviceEvent> ready;  // when the result is there and the input is no longer read
+};
+
 struct Tensor {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;  // allreduce, broadcast: given by the caller, may equal input. Others: see PlaceResult
@@ -57,13 +65,10 @@ struct Tensor {
   size_t elems = 0;             // product of shape
   size_t row_elems = 1;         // product of shape[1:]
   std::vector<int64_t> splits;  // alltoall: rows for each member (always filled in by the engine)
-  Place place = kOnHost;        // of input and output
-  void* stream = nullptr;       // on a device: the framework's, which makes the input
-  std::shared_ptr<DeviceEvent> made;  // when the input is there and the output may be stored into
+  std::unique_ptr<OnDevice> device;  // null: input and output lie in the host's memory
   // set by the collective:
   std::unique_ptr<Block> result;
   std::vector<int64_t> received_rows;  // allgather, alltoall: rows from each member, in member order
-  std::shared_ptr<DeviceEvent> ready;  // on a device: when the result is there and the input is no longer read
 
   // Has `output` point to memory for a result of so many bytes: the caller's, if it is for exactly as many, or a block.
   Status PlaceResult(size_t bytes);

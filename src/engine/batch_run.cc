@@ -12,13 +12,13 @@ namespace {
 // one another first, one for that and one for itself.
 constexpr uint64_t kNumbersOfBatch = 3;
 
-// Memory that holds the neutral value of a reduction. *place, *there: where it lies and, on a device, from when on.
+// Memory that holds the neutral value of a reduction; *t says where it lies and, on a device, from when on.
 Result<std::unique_ptr<collective::Block>> Neutral(const negotiation::Request& r, ReduceOp op, size_t elems,
                                                    backend::Devices* devices, collective::Tensor* t) {
   if (op == ReduceOp::kAdasum) op = ReduceOp::kSum;
   if (r.on_device && devices != nullptr) {
-    t->place = devices->place();
-    return devices->Identity(r.dtype, op, elems, &t->made);
+    t->device = std::make_unique<collective::OnDevice>();
+    return devices->Identity(r.dtype, op, elems, &t->device->made);
   }
   auto memory = std::make_unique<collective::Block>(elems * SizeOf(r.dtype));
   if (memory->data == nullptr) return OutOfMemory();

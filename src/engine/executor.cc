@@ -179,7 +179,7 @@ void Executor::KeepStandIns(BatchRun& run) {
   FreeStandIns();
   Lingering one;
   for (const collective::Tensor& t : run.batch.tensors) {
-    if (t.ready != nullptr) one.ends.push_back(t.ready);
+    if (t.device != nullptr && t.device->ready != nullptr) one.ends.push_back(t.device->ready);
   }
   if (one.ends.empty()) return;
   one.blocks = std::move(run.stand_ins);

@@ -34,8 +34,7 @@ collective::Tensor TensorOf(const hvd_op& op, int set_size) {
   t.input = static_cast<const std::byte*>(op.input);
   t.output = static_cast<std::byte*>(op.output);
   t.room = static_cast<size_t>(op.output_bytes);
-  t.place = op.place;
-  t.stream = op.stream;
+  if (op.place != kOnHost) t.device.reset(new collective::OnDevice{op.stream, {}, {}});
   t.shape.assign(op.shape, op.shape + op.ndim);
   t.elems = 1;
   for (const int64_t extent : t.shape) t.elems *= static_cast<size_t>(extent);
@@ -91,7 +90,7 @@ Status Intake::Submit(const hvd_op* ops, int n, uint32_t flags, Out out, const s
     tensors.push_back(Prepare(ops[i], set->group.size(), requests[i]));
     tensors.back()->completion = completion;
     tensors.back()->index = i;
-    if (!made.empty()) tensors.back()->tensor.made = std::move(made[i]);
+    if (tensors.back()->tensor.device) tensors.back()->tensor.device->made = std::move(made[i]);
     bytes += tensors.back()->tensor.elems * SizeOf(requests[0].dtype);
   }
   // A timeline shows batches.

@@ -14,6 +14,11 @@ Status Nothing() {
 // Of the core's memory, or in what its owner gave.
 bool HasResult(const collective::Tensor& t) { return t.result != nullptr || (t.room > 0 && t.output != nullptr); }
 
+// Null: the host's memory, or the operation has failed.
+const DeviceEvent* EndOf(const Outcome& outcome) {
+  return outcome.tensor.device != nullptr ? outcome.tensor.device->ready.get() : nullptr;
+}
+
 void Describe(const Outcome& outcome, hvd_result* out) {
   const collective::Tensor& t = outcome.tensor;
   out->data = out->owner = nullptr;
@@ -43,7 +48,7 @@ Status OutcomeOf(Completion& completion, int index, Outcome** out) {
 
 bool MustBeKept(const Completion& completion) {
   return std::any_of(completion.results.begin(), completion.results.end(), [](const Outcome& outcome) {
-    return outcome.tensor.result != nullptr || outcome.tensor.ready != nullptr;
+    return outcome.tensor.result != nullptr || EndOf(outcome) != nullptr;
   });
 }
 
@@ -52,7 +57,7 @@ Status TakeResult(Completion& completion, int index, hvd_result* out) {
   HVD_TRY(OutcomeOf(completion, index, &outcome));
   collective::Tensor* t = &outcome->tensor;
   if (!HasResult(*t)) return Nothing();
-  if (t->result && t->place != kOnHost) {
+  if (t->result && t->device != nullptr) {
     return Status(Code::kInvalidArgument,
                   "this result lies on a GPU, in memory of the core's; copy it to your own with hvd_copy_result.");
   }
@@ -76,11 +81,11 @@ Status Order(const Completion& completion, void* stream) {
   const std::vector<Outcome>& results = completion.results;
   const DeviceEvent* last = nullptr;
   for (size_t i = 0; i < results.size(); ++i) {
-    const DeviceEvent* const ready = results[i].tensor.ready.get();
+    const DeviceEvent* const ready = EndOf(results[i]);
     if (ready == nullptr || ready == last) continue;
     last = ready;
     // Tensors of one batch have one event, and mostly lie side by side.
-    const auto same = [ready](const Outcome& before) { return before.tensor.ready.get() == ready; };
+    const auto same = [ready](const Outcome& before) { return EndOf(before) == ready; };
     if (std::any_of(results.begin(), results.begin() + static_cast<std::ptrdiff_t>(i), same)) continue;
     HVD_TRY(ready->HoldBack(stream));
   }
@@ -89,13 +94,13 @@ Status Order(const Completion& completion, void* stream) {
 
 Status LetGo(const Completion& completion) {
   if (!completion.done() || !completion.status().ok()) return Status();
-  const collective::Tensor* before = nullptr;
+  const collective::OnDevice* before = nullptr;
   for (const Outcome& outcome : completion.results) {
-    const collective::Tensor& t = outcome.tensor;
-    if (t.ready == nullptr) continue;
-    if (before != nullptr && before->ready == t.ready && before->stream == t.stream) continue;
-    before = &t;
-    HVD_TRY(t.ready->HoldBack(t.stream));
+    if (EndOf(outcome) == nullptr) continue;
+    const collective::OnDevice& here = *outcome.tensor.device;
+    if (before != nullptr && before->ready == here.ready && before->stream == here.stream) continue;
+    before = &here;
+    HVD_TRY(here.ready->HoldBack(here.stream));
   }
   return Status();
 }
@@ -105,7 +110,7 @@ Status CopyResult(Completion& completion, int index, backend::Devices* devices, 
   HVD_TRY(OutcomeOf(completion, index, &outcome));
   collective::Tensor* t = &outcome->tensor;
   if (!t->result) return Nothing();
-  if (t->place == kOnHost || devices == nullptr)
+  if (t->device == nullptr || devices == nullptr)
     return Status(Code::kInvalidArgument, "this result lies in host memory; take it with hvd_take_result.");
   const size_t there = t->result->bytes;
   if (bytes < 0 || static_cast<size_t>(bytes) != there) {
@@ -115,7 +120,7 @@ Status CopyResult(Completion& completion, int index, backend::Devices* devices, 
   std::unique_ptr<collective::Block> block = std::move(t->result);
   if (there == 0) return Status();
   const std::byte* const from = block->data;
-  return devices->Copy(to, from, there, t->ready, stream, std::move(block));
+  return devices->Copy(to, from, there, t->device->ready, stream, std::move(block));
 }
 
 }  // namespace hvd::engine

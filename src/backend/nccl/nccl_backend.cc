@@ -152,8 +152,9 @@ Task NcclBackend::Join(const Group& group, std::shared_ptr<Member>* member) {
 Status NcclBackend::WaitForInputs(const Batch& batch) const {
   const DeviceEvent* before = nullptr;
   for (const collective::Tensor& t : batch.tensors) {
-    if (t.made == nullptr || t.made.get() == before) continue;
-    before = t.made.get();
+    const DeviceEvent* const made = t.device->made.get();
+    if (made == nullptr || made == before) continue;
+    before = made;
     HVD_TRY(before->HoldBack(work_->stream->handle()));
   }
   return Status();
@@ -175,7 +176,7 @@ Status NcclBackend::PlaceResults(const Group& group, Batch& batch) const {
 Status NcclBackend::NoteLaunched(Batch& batch) {
   const Result<std::shared_ptr<cuda::Event>> end = work_->stream->Record();
   HVD_TRY(end.status());
-  for (collective::Tensor& t : batch.tensors) t.ready = *end;
+  for (collective::Tensor& t : batch.tensors) t.device->ready = *end;
   while (!launched_.empty() && launched_.front().end->Reached()) launched_.pop_front();
   if (launched_.empty()) moved_at_ = MonotonicS();
   launched_.push_back({*end, NameOf(batch.type)});

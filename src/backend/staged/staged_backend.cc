@@ -79,13 +79,13 @@ Task StagedBackend::Alone(const Group&, Batch& batch) {
     if (by_rows) t.received_rows = {batch.type == OpType::kAlltoall ? t.splits[0] : t.shape[0]};
     const size_t elems = by_rows ? static_cast<size_t>(t.received_rows[0]) * t.row_elems : t.elems;
     const size_t bytes = elems * SizeOf(batch.dtype);
-    if (t.made != nullptr) HVD_CO_TRY(t.made->HoldBack(stream.handle()));
+    if (t.device->made != nullptr) HVD_CO_TRY(t.device->made->HoldBack(stream.handle()));
     if (!FillsOutput(batch.type)) HVD_CO_TRY(cuda::PlaceResult(work()->devices->memory(), stream, bytes, &t));
     if (bytes > 0 && (t.input != t.output || factor != 1.0)) moves.push_back({t.input, t.output, bytes});
   }
   if (!moves.empty()) HVD_CO_TRY(work()->devices->packing().Launch(moves, batch.dtype, factor, stream.handle()));
   HVD_CO_TRY(Mark());
-  for (Tensor& t : batch.tensors) t.ready = end_;
+  for (Tensor& t : batch.tensors) t.device->ready = end_;
   co_return Status();
 }
 
@@ -103,7 +103,7 @@ Task StagedBackend::ThroughHost(const Group& group, Batch& batch) {
 
 Status StagedBackend::CopyIn(const Batch& batch, Batch* staged) {
   size_t total = 0;
-  for (const Tensor& t : batch.tensors) total += t.place == kOnHost ? 0 : Aligned(BytesOf(batch, t));
+  for (const Tensor& t : batch.tensors) total += t.device == nullptr ? 0 : Aligned(BytesOf(batch, t));
   std::byte* to = nullptr;
   if (total > 0) {
     const Result<std::byte*> room = work()->pinned.Room(total);
@@ -114,12 +114,12 @@ Status StagedBackend::CopyIn(const Batch& batch, Batch* staged) {
     const Tensor& t = batch.tensors[i];
     Tensor& in_host = staged->tensors[i];
     const size_t bytes = BytesOf(batch, t);
-    in_host.input = t.place == kOnHost ? t.input : to;
-    if (FillsOutput(batch.type)) in_host.output = t.place == kOnHost ? t.output : to;
-    if (t.place == kOnHost || bytes == 0) continue;
+    in_host.input = t.device == nullptr ? t.input : to;
+    if (FillsOutput(batch.type)) in_host.output = t.device == nullptr ? t.output : to;
+    if (t.device == nullptr || bytes == 0) continue;
     const cuda::Handle stream = work()->stream->handle();
     const cuda::Driver& driver = work()->devices->context()->driver();
-    if (t.made != nullptr) HVD_TRY(t.made->HoldBack(stream));
+    if (t.device->made != nullptr) HVD_TRY(t.device->made->HoldBack(stream));
     HVD_TRY(driver.Call(driver->memcpy_dtoh_async, to, cuda::AddressOf(t.input), bytes, stream));
     to += Aligned(bytes);
   }
@@ -134,7 +134,7 @@ Status StagedBackend::CopyOut(Batch& batch, Batch& staged) {
     Tensor& t = batch.tensors[i];
     Tensor& from = staged.tensors[i];
     const size_t bytes = BytesOf(batch, t);
-    if (t.place == kOnHost) continue;
+    if (t.device == nullptr) continue;
     if (!FillsOutput(batch.type)) {
       HVD_TRY(GiveResult(t, from));
     } else if (bytes > 0) {
@@ -143,7 +143,7 @@ Status StagedBackend::CopyOut(Batch& batch, Batch& staged) {
   }
   HVD_TRY(Mark());
   for (Tensor& t : batch.tensors) {
-    if (t.place != kOnHost) t.ready = end_;
+    if (t.device != nullptr) t.device->ready = end_;
   }
   return Status();
 }

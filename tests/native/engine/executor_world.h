@@ -53,7 +53,7 @@ class ExecutorWorld {
     own->type = item.type;
     own->name = "x" + std::to_string(item.seq);
     own->tensor = MakeTensor(part.memory.data(), part.memory.data(), {static_cast<int64_t>(item.elems)});
-    if (item.on_device) own->tensor.place = 1;
+    if (item.on_device) own->tensor.device = std::make_unique<collective::OnDevice>();
     const int n = static_cast<int>(item.ranks.size());
     for (int m = 0; m < n; ++m)
       own->tensor.splits.push_back(static_cast<int64_t>(collective::shm::BlockOfMember(item.elems, n, m).count));

@@ -37,7 +37,7 @@ class GpuRank {
   // A tensor on the device that holds `values` once the framework's stream has come so far.
   Tensor Put(const Bytes& values, std::vector<int64_t> shape, bool in_place) {
     Tensor t = MakeTensor(nullptr, nullptr, std::move(shape));
-    t.place = devices->place();
+    t.device = std::make_unique<collective::OnDevice>();
     t.input = Room(values.size());
     t.output = in_place ? const_cast<std::byte*>(t.input) : Room(values.size());
     const auto& driver = devices->context()->driver();
@@ -47,14 +47,14 @@ class GpuRank {
                             values.size(), framework->handle()));
     auto made = devices->Mark(framework->handle());
     EXPECT_OK(made.status());
-    t.made = *made;
+    t.device->made = *made;
     return t;
   }
   // What the framework finds there, once the result is ready.
   Bytes Take(const Tensor& t, size_t bytes) {
     Bytes found(bytes);
-    EXPECT(t.ready != nullptr);
-    EXPECT_OK(t.ready->HoldBack(framework->handle()));
+    EXPECT(t.device->ready != nullptr);
+    EXPECT_OK(t.device->ready->HoldBack(framework->handle()));
     const auto& driver = devices->context()->driver();
     if (bytes > 0)
       EXPECT_OK(driver.Call(driver->memcpy_dtoh_async, found.data(), backend::cuda::AddressOf(t.output), bytes,
