@@ -215,6 +215,21 @@ def test_new_hosts_reset_without_restore(skip: bool) -> None:
     assert script.log == ["sync", "restore", "train", "reset", "on_reset", *sync, "train"]
 
 
+def test_a_state_that_cannot_be_saved_for_new_hosts_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(HostsUpdatedInterrupt(True), 1)
+
+    save = script.state.save
+
+    def fail() -> None:  # after the training, once
+        if script.log[-1] == "train":
+            raise HorovodInternalError("aborted on the GPU")
+        save()
+
+    monkeypatch.setattr(script.state, "save", fail)
+    script.run()
+    assert script.log[3:] == ["restore", "reset", "on_reset", "sync", "restore", "train"]
+
+
 def test_after_a_failure_sync_is_not_skipped() -> None:
     script = Script(HostsUpdatedInterrupt(True), HorovodInternalError("x"), 1)
     script.run()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from horovod._core.errors import HorovodInternalError  # noqa: E402
+from horovod._core.life import gpu_plane, session  # noqa: E402
 from horovod._core.training.elastic import snapshot  # noqa: E402
 from horovod._core.training.elastic.snapshot import Snapshot, settle  # noqa: E402
 from horovod.torch.elastic import copies  # noqa: E402
@@ -374,3 +377,49 @@ def test_a_handler_of_the_users_is_written_by_its_attributes(monkeypatch: pytest
     rebuilt._take_over(parts)
     rebuilt.restore()
     assert other.count == 3
+
+
+class _Gpu:
+    """What `await_collectives` asks: a device whose work ends when it is waited for, and an engine that may fail then."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.waits: list[int] = []
+        self.fails = False  # while the device is waited for
+        self.failed = False
+        self.engine = self
+        monkeypatch.setattr(session, "current", self)
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+        monkeypatch.setattr(torch.cuda, "synchronize", self._synchronize)
+        monkeypatch.setattr(gpu_plane, "_begun", gpu_plane._Begun(cast("Any", self), 3, ""))
+
+    def _synchronize(self, device: int) -> None:
+        self.waits.append(device)
+        self.failed = self.fails
+
+    def describe(self) -> str:
+        return json.dumps({"failed": self.failed})
+
+
+def test_what_was_aborted_on_the_gpu_is_not_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank dies while the device still works on what was done for the host: its results are anything."""
+    gpu = _Gpu(monkeypatch)
+    module = model()
+    state = TorchState(model=module, step=1)
+    state.save()
+    good = values(module)
+    assert gpu.waits == [3]
+    zeroed(module)
+    state.step = 2
+    gpu.fails = True
+    with pytest.raises(HorovodInternalError, match="was not saved"):
+        state.save()
+    state.restore()
+    assert same(values(module), good)
+    assert state.step == 1
+
+
+def test_no_device_is_waited_for_where_the_core_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = _Gpu(monkeypatch)
+    monkeypatch.setattr(gpu_plane, "_begun", None)
+    TorchState(model=model()).save()
+    assert gpu.waits == []

@@ -60,6 +60,12 @@ def why_not(session: Session, device: int) -> str:
     return f"this process uses cuda:{begun.device}, and the core has one device for each process"
 
 
+def device_in_use(session: Session) -> Optional[int]:
+    """The device on which the core works for this session, as CUDA counts; None: it has had no tensor on one."""
+    begun = _begun
+    return begun.device if begun is not None and begun.session is session and not begun.why_not else None
+
+
 def nccl_version(settings: Settings) -> int:
     """NCCL's version as its one integer, such as 22809; 0 if this machine has no NVIDIA GPU or no NCCL that can be
     opened. Starts no CUDA: the process may still be forked, and CUDA_VISIBLE_DEVICES be set."""

@@ -17,6 +17,7 @@ from horovod._core.life import context
 from horovod._core.training.elastic.snapshot import Snapshot, leaves, settle
 from horovod._core.training.elastic.state import ObjectState
 from horovod.torch.distributed_methods import DistributedMethods
+from horovod.torch.elastic.arrival import await_collectives
 from horovod.torch.elastic.copies import held, overwritten
 from horovod.torch.elastic.lending import given_to
 from horovod.torch.elastic.sampler import ElasticSampler
@@ -133,6 +134,7 @@ class ModelStateHandler(_SnapshotHandler[torch.nn.Module]):
         # What is no tensor was replaced in the dictionary only; and a module, or a hook, may give copies of tensors.
         if not all(isinstance(value, torch.Tensor) for value in state.values()) or not self._has(state):
             self.value.load_state_dict(state)
+        await_collectives()
         self.save()
 
     def _has(self, tensors: dict[str, torch.Tensor]) -> bool:
@@ -161,6 +163,7 @@ class OptimizerStateHandler(_SnapshotHandler[torch.optim.Optimizer]):
 
     def sync(self) -> None:
         broadcast_optimizer_state(self.value, root_rank=0)
+        await_collectives()
         self.save()
 
     def _wait_before_steps(self) -> None:
@@ -264,6 +267,7 @@ class TorchState(ObjectState):
             self.__dict__.setdefault("optimizer", None)
 
     def save(self) -> None:
+        await_collectives()  # before the first part is replaced: what was saved stays whole
         for handler in self._handlers.values():
             handler.save()
         super().save()

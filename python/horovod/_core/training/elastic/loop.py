@@ -74,14 +74,10 @@ def run_fn(
                 except (MismatchError, NotInitializedError, ResourceError):
                     raise
                 except HorovodInternalError:
-                    context.stop_engine()  # else restoring an optimizer would wait for gradients that nobody completes
-                    state.restore()
+                    _go_back(state)
                     skip_sync = False
                 except HostsUpdatedInterrupt as news:
-                    # Should a rank be lost while the others come together, nothing that was done is undone.
-                    state.save()
-                    membership.committed()
-                    skip_sync = news.skip_sync
+                    skip_sync = _saved(state) and news.skip_sync
                 reset()
                 anew = True
         finally:
@@ -90,6 +86,23 @@ def run_fn(
                 durable.close()
 
     return wrapper
+
+
+def _go_back(state: State) -> None:
+    context.stop_engine()  # else restoring an optimizer would wait for gradients that nobody completes
+    state.restore()
+
+
+def _saved(state: State) -> bool:
+    """Should a rank be lost while the others come together, nothing that was done is undone. False: one is lost
+    already, and what devices were still doing with it."""
+    try:
+        state.save()
+    except HorovodInternalError:
+        _go_back(state)
+        return False
+    membership.committed()
+    return True
 
 
 def reset_engine() -> None:
