@@ -1,5 +1,6 @@
 #include "backend/nccl/nccl_backend.h"
 
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -20,6 +21,8 @@ namespace {
 constexpr double kPatience = 20;
 // After an abort the kernels end in milliseconds (docs/gpu.md).
 constexpr double kAbortS = 5;
+// Freeing a communicator may wait for the other members of this host to do so too, and these may have better to do.
+constexpr double kLeaveS = 3;
 
 // The first dimension of this rank's tensors, or what it splits them into.
 std::vector<int64_t> RowsOf(const Group& group, const Batch& batch) {
@@ -38,7 +41,9 @@ std::vector<int64_t> RowsOf(const Group& group, const Batch& batch) {
 
 NcclBackend::~NcclBackend() {
   LeaveAll(/*abort=*/false);
-  for (std::thread& thread : leaving_) thread.join();
+  const bool left = AwaitLeaving(MonotonicS() + kLeaveS);
+  if (!left) Log(LogLevel::kDebug, "NCCL: a communicator is freed when the other ranks of this host free theirs.");
+  for (std::thread& thread : leaving_) left ? thread.join() : thread.detach();
 }
 
 std::string NcclBackend::why_not() const {
@@ -106,6 +111,7 @@ Task NcclBackend::Execute(const Group& group, Batch& batch) {
   collective::LogWay(batch, "by NCCL");
   std::shared_ptr<Member> member;
   HVD_CO_TRY(co_await Join(group, &member));
+  launching_ = true;
   HVD_CO_TRY(WaitForInputs(batch));
   HVD_CO_TRY(PlaceResults(group, batch));
   const Call call{group,          batch, *member, *work_->devices->context(), *work_->stream, work_->devices->packing(),
@@ -177,10 +183,15 @@ Status NcclBackend::NoteLaunched(Batch& batch) {
   const Result<std::shared_ptr<cuda::Event>> end = work_->stream->Record();
   HVD_TRY(end.status());
   for (collective::Tensor& t : batch.tensors) t.device->ready = *end;
-  while (!launched_.empty() && launched_.front().end->Reached()) launched_.pop_front();
+  ForgetEnded();
   if (launched_.empty()) moved_at_ = MonotonicS();
   launched_.push_back({*end, NameOf(batch.type)});
+  launching_ = false;
   return Status();
+}
+
+void NcclBackend::ForgetEnded() {
+  for (; !launched_.empty() && launched_.front().end->Reached(); launched_.pop_front()) moved_at_ = MonotonicS();
 }
 
 double NcclBackend::next_check(double timeout_s) const {
@@ -206,6 +217,11 @@ Status NcclBackend::CheckDevices(double now, double timeout_s) {
 void NcclBackend::Abort() {
   LeaveAll(/*abort=*/true);
   const double deadline = MonotonicS() + kAbortS;
+  if (launching_) {  // dropped on its way: until the abort is through, a thread of NCCL may put it on the stream
+    AwaitLeaving(deadline);
+    const Result<std::shared_ptr<cuda::Event>> end = work_->stream->Record();
+    if (end.ok()) launched_.push_back({*end, "operation"});
+  }
   for (const Launched& launched : launched_) {
     while (!launched.end->Reached() && MonotonicS() < deadline) std::this_thread::yield();
     if (!launched.end->Reached()) {
@@ -220,7 +236,11 @@ void NcclBackend::Abort() {
 void NcclBackend::LeaveAll(bool abort) {
   for (auto& [ranks, member] : std::exchange(members_, {})) {
     if (member == nullptr) continue;
-    auto leave = [member = member, abort] { member->Leave(abort); };
+    ++*still_in_nccl_;
+    auto leave = [member = member, abort, count = still_in_nccl_] {
+      member->Leave(abort);
+      --*count;
+    };
     Result<std::thread> thread = StartThread("the thread that leaves NCCL", leave);
     if (thread.ok()) {
       leaving_.push_back(std::move(*thread));
@@ -228,6 +248,11 @@ void NcclBackend::LeaveAll(bool abort) {
       leave();
     }
   }
+}
+
+bool NcclBackend::AwaitLeaving(double deadline) const {
+  while (*still_in_nccl_ > 0 && MonotonicS() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return *still_in_nccl_ == 0;
 }
 
 std::string NcclBackend::ActivityName(const Group&, const Batch& batch) const {

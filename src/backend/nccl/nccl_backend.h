@@ -58,7 +58,10 @@ class NcclBackend final : public Backend {
   Status WaitForInputs(const Batch& batch) const;
   Status PlaceResults(const Group& group, Batch& batch) const;
   Status NoteLaunched(Batch& batch);
+  void ForgetEnded();
   void LeaveAll(bool abort);
+  // Until all have left, or the time is over.
+  bool AwaitLeaving(double deadline) const;
 
   Backend* const host_;
   std::atomic<bool> in_use_{false};
@@ -70,7 +73,9 @@ class NcclBackend final : public Backend {
   std::map<std::vector<int>, std::shared_ptr<Member>> members_;  // by the ranks of the set
   std::deque<Launched> launched_;                                // and not known to have ended
   double moved_at_ = 0;                                          // when one of them was last known to have ended
+  bool launching_ = false;  // a batch goes to the stream; how it ends is not in launched_ yet
   std::vector<std::thread> leaving_;
+  const std::shared_ptr<std::atomic<int>> still_in_nccl_ = std::make_shared<std::atomic<int>>(0);  // of leaving_
 };
 
 }  // namespace hvd::backend::nccl

@@ -47,6 +47,15 @@ int Drain(Comm& comm) {
   return state;
 }
 
+// This member goes. Where members go together, waits for the others.
+void Leave(Comm& comm, bool waits) {
+  if (comm.meeting == nullptr) return;
+  comm.meeting->members[comm.rank].left = 1;
+  Ring(*comm.meeting);
+  for (int m = 0; waits && m < comm.size; ++m)
+    Await(*comm.meeting, [&] { return comm.meeting->members[m].left == 1; }, [&] { return comm.Leaves(); });
+}
+
 }  // namespace
 }  // namespace fake
 
@@ -106,6 +115,7 @@ EXPORT int ncclCommDestroy(void* handle) {
   const std::shared_ptr<Comm> comm = Find(handle);
   if (comm == nullptr) return kInvalidArgument;
   Drain(*comm);
+  Leave(*comm, LeaveTogether());
   Forget(handle);
   return kSuccess;
 }
@@ -117,6 +127,7 @@ EXPORT int ncclCommAbort(void* handle) {
   Forget(handle);
   comm->aborted_at = std::chrono::steady_clock::now();
   comm->aborted = true;
+  if (comm->state != kInProgress) Leave(*comm, false);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   return kSuccess;
 }

@@ -22,7 +22,7 @@ Words& TheWords() {
   static auto* const kWords = new Words;
   return *kWords;
 }
-std::atomic<bool> hanging{false};
+std::atomic<bool> hanging{false}, together{false};
 std::atomic<int> async_error{0};
 
 const Driver* FindDriver() {
@@ -62,6 +62,7 @@ std::string LastError() {
 }
 bool Hanging() { return hanging; }
 int AsyncError() { return async_error; }
+bool LeaveTogether() { return together; }
 const Driver* TheDriver() {
   static const Driver* const kDriver = FindDriver();
   return kDriver;
@@ -76,3 +77,4 @@ EXPORT int fake_nccl_say(char* text, int bytes) { return Give(TheControl().last_
 EXPORT void fake_nccl_fail_next(const char* function, int code) { TheControl().FailNext(function, code); }
 EXPORT void fake_nccl_hang(int on) { hanging = on != 0; }
 EXPORT void fake_nccl_async_error(int code) { async_error = code; }
+EXPORT void fake_nccl_leave_together(int on) { together = on != 0; }

@@ -30,6 +30,7 @@ int Error(int code, const std::string& words);
 std::string LastError();
 bool Hanging();
 int AsyncError();
+bool LeaveTogether();
 
 // The hooks of fake_cuda.h.
 struct Driver {

@@ -23,7 +23,7 @@ struct Call {
 
 // Of one member. All members see the pieces of all in the same steps.
 struct Showcase {
-  std::atomic<uint32_t> joined;
+  std::atomic<uint32_t> joined, left;
   int32_t size, device;
   unsigned char uuid[16];
   std::atomic<uint64_t> shown, seen;  // steps: this member's pieces, and those of all that it has used

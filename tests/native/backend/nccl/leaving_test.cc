@@ -1,0 +1,151 @@
+// How NCCL's backend leaves, in good order or not: what still works on the device then, and who waits for whom.
+#include <limits>
+#include <new>
+
+#include "base/monotonic.h"
+#include "native/backend/nccl/world.h"
+
+namespace hvd::test {
+namespace {
+
+// One tensor of a collective that every member sums, or gets from member 1.
+class One {
+ public:
+  One(GpuWorld& world, int r, OpType type, uint64_t seq) : side(world.MakeGroup(r, /*by_nccl=*/true)) {
+    batch.seq = seq;
+    batch.type = type;
+    batch.dtype = DType::kInt32;
+    batch.root = type == OpType::kBroadcast ? 1 : 0;
+    batch.on_device = true;
+    batch.tensors.push_back(world.rank(r).Put(Filled(4000, 1), {1000}, /*in_place=*/true));
+  }
+  std::unique_ptr<GroupSide> side;
+  Batch batch;
+};
+
+Status Launch(GpuWorld& world, int r, One& one) { return world.Run(r, one.side->group, one.batch); }
+
+void SumOnce(GpuWorld& world) {
+  RanksAsThreads(world.size(), [&](int r) {
+    One sum(world, r, OpType::kAllreduce, 3);
+    EXPECT_OK(Launch(world, r, sum));
+    EXPECT(world.rank(r).Take(sum.batch.tensors[0], 4)[0] == static_cast<std::byte>(world.size()));
+  });
+}
+
+// Its task is dropped while NCCL's own thread puts it on the stream: nobody has heard of the event for its end.
+TEST(gpu_abort_waits_for_what_was_on_its_way) {
+  if (!OverFakes()) return;
+  const NoFaults no_faults;
+  GpuWorld world({0, 0});
+  SumOnce(world);
+  GpuRank& rank = world.rank(0);
+  One one(world, 0, OpType::kBroadcast, 6);  // a new way for this communicator: begins beside the caller
+  {
+    Runner runner(rank.nccl.Execute(one.side->group, one.batch));
+    runner.Advance();
+    EXPECT(!runner.done());
+    while (no_faults.fakes().fake_nccl_operations() == 0) sched_yield();
+  }
+  rank.nccl.Abort();
+  // Its owner has been told, and reads it in an order of its own.
+  Bytes found(4000);
+  const auto& driver = rank.devices->context()->driver();
+  EXPECT_OK(driver.Call(driver->memcpy_dtoh_async, found.data(), AddressOf(one.batch.tensors[0].output), found.size(),
+                        rank.framework->handle()));
+  EXPECT_OK(rank.framework->Synchronize());
+}
+
+// What has ended counts as progress, also when the next launch is who sees it.
+TEST(gpu_patience_begins_anew_with_everything_that_ends) {
+  if (!OverFakes()) return;
+  const NoFaults no_faults;
+  GpuWorld world({0, 0});
+  SumOnce(world);
+  std::vector<std::unique_ptr<One>> ones;
+  for (const int step : {0, 1, 2}) {
+    for (const int r : {0, 1}) ones.push_back(std::make_unique<One>(world, r, OpType::kAllreduce, 6 + 3 * step));
+  }
+  no_faults.fakes().fake_cuda_stall(1);
+  for (const int k : {0, 1, 2}) EXPECT_OK(Launch(world, k % 2, *ones[k]));  // the second one on rank 0 alone
+  no_faults.fakes().fake_cuda_stall(0);
+  while (!ones[0]->batch.tensors[0].ready->Reached()) sched_yield();
+  const double ended_at = MonotonicS();
+  EXPECT_OK(Launch(world, 0, *ones[4]));
+  EXPECT(world.rank(0).nccl.next_check(1) >= ended_at + 20);
+  for (const int k : {3, 5}) EXPECT_OK(Launch(world, 1, *ones[k]));
+  for (const int k : {4, 5}) (void)world.rank(k % 2).Take(ones[k]->batch.tensors[0], 4);
+}
+
+// NCCL frees communicators of one host together. A rank that leaves first goes on all the same.
+TEST(gpu_leaving_does_not_wait_for_others_for_ever) {
+  if (!OverFakes()) return;
+  const NoFaults no_faults;
+  {
+    GpuWorld world({0, 0});
+    SumOnce(world);
+    no_faults.fakes().fake_nccl_leave_together(1);
+  }
+  while (no_faults.fakes().fake_nccl_communicators() > 0) sched_yield();
+  no_faults.fakes().fake_nccl_leave_together(0);
+}
+
+// A launch without the others stands still: the device is given its time, then that is a failure, and an abort ends it.
+TEST(gpu_work_that_stands_still_is_noticed_and_aborted) {
+  if (!OverFakes()) return;
+  const NoFaults no_faults;
+  GpuWorld world({0, 0});
+  SumOnce(world);
+  GpuRank& rank = world.rank(0);
+  One both(world, 0, OpType::kAllreduce, 6), others(world, 1, OpType::kAllreduce, 6),
+      alone(world, 0, OpType::kAllreduce, 9);
+  no_faults.fakes().fake_cuda_stall(1);
+  EXPECT_OK(Launch(world, 0, both));
+  EXPECT_OK(Launch(world, 1, others));
+  EXPECT_OK(Launch(world, 0, alone));
+  no_faults.fakes().fake_cuda_stall(0);
+  while (!both.batch.tensors[0].ready->Reached()) sched_yield();
+  const double begin = MonotonicS() + 1000;
+  EXPECT_OK(rank.nccl.CheckDevices(begin, 100));
+  EXPECT_EQ(rank.nccl.next_check(1), begin + 20);  // the first one has ended
+  EXPECT_OK(rank.nccl.CheckDevices(begin + 19, 1));
+  const Status late = rank.nccl.CheckDevices(begin + 20, 1);
+  EXPECT(late.code() == Code::kTimeout);
+  EXPECT(Contains(late, "(allreduce) has made no progress for 20 s"));
+  rank.nccl.Abort();
+  EXPECT(alone.batch.tensors[0].ready->Reached());
+  EXPECT(rank.nccl.next_check(1) > 1e18);
+}
+
+TEST(gpu_leaving_in_good_order_lets_the_device_work) {
+  if (!OverFakes()) return;
+  const NoFaults no_faults;
+  auto world = std::make_unique<GpuWorld>(std::vector<int>{0, 0});
+  SumOnce(*world);
+  const auto devices = world->rank(0).devices;
+  const auto block = devices->Allocate(4000);
+  EXPECT_OK(block.status());
+  std::shared_ptr<DeviceEvent> ready;
+  {
+    One mine(*world, 0, OpType::kAllreduce, 6), others(*world, 1, OpType::kAllreduce, 6);
+    mine.batch.tensors[0].output = (*block)->data;
+    no_faults.fakes().fake_cuda_stall(1);
+    EXPECT_OK(Launch(*world, 0, mine));
+    EXPECT_OK(Launch(*world, 1, others));
+    ready = mine.batch.tensors[0].ready;
+    no_faults.fakes().fake_cuda_stall(0);
+    world->rank(0).nccl.~NcclBackend();  // and nothing else
+    new (&world->rank(0).nccl) NcclBackend(nullptr);
+  }
+  while (!ready->Reached()) sched_yield();
+  Bytes found(4000);
+  const auto stream = std::move(*Stream::Make(devices->events()));
+  const auto& driver = devices->context()->driver();
+  EXPECT_OK(
+      driver.Call(driver->memcpy_dtoh_async, found.data(), AddressOf((*block)->data), found.size(), stream->handle()));
+  EXPECT_OK(stream->Synchronize());
+  EXPECT(found == Filled(4000, 2));
+}
+
+}  // namespace
+}  // namespace hvd::test
