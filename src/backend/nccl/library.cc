@@ -38,6 +38,7 @@ Status Library::Bind(void* library) {
   bind("ncclGetErrorString", &get_error_string_);
   bind("ncclGetLastError", &get_last_error_);
   bind("ncclRedOpCreatePreMulSum", &red_op_create_);
+  bind("ncclRedOpDestroy", &red_op_destroy_);
   bind("ncclGroupStart", &group_start_);
   bind("ncclGroupEnd", &group_end_);
   bind("ncclAllReduce", &all_reduce_);

@@ -33,6 +33,8 @@ class Library {
   void Destroy(Communicator of) const { (void)comm_destroy_(of); }
   // Multiplies by *factor, an element of `type`, and adds up.
   Status NewScaledSum(int* op, const void* factor, int type, Communicator of) const;
+  // Once the last call with it has ended.
+  void DestroyScaledSum(int op, Communicator of) const { (void)red_op_destroy_(op, of); }
 
   // ---- each puts its work on the stream. kInProgress is no failure: State tells when the call has ended.
   Status StartGroup() const { return Check("ncclGroupStart", group_start_(), nullptr); }
@@ -79,6 +81,7 @@ class Library {
   const char* (*get_error_string_)(int) = nullptr;
   const char* (*get_last_error_)(Communicator) = nullptr;
   int (*red_op_create_)(int*, const void*, int, int, Communicator) = nullptr;
+  int (*red_op_destroy_)(int, Communicator) = nullptr;
   int (*group_start_)() = nullptr;
   int (*group_end_)() = nullptr;
   int (*all_reduce_)(const void*, void*, size_t, int, int, Communicator, Stream) = nullptr;

@@ -1,5 +1,6 @@
 #include "backend/nccl/member.h"
 
+#include <bit>
 #include <cstdint>
 
 #include "base/half.h"
@@ -9,6 +10,9 @@ namespace hvd::backend::nccl {
 namespace {
 
 constexpr double kLivelyS = 0.001;  // most calls have ended when they return, the first one takes half a second
+
+// Programs that multiply by a new factor in every step must not fill the memory.
+constexpr size_t kMostSums = 64;
 
 union Scalar {
   float f32;
@@ -46,7 +50,11 @@ Task Member::Settled(const char* function) const {
 }
 
 Result<int> Member::ScaledSum(DType dtype, double factor) {
-  const auto [found, added] = sums_.try_emplace({dtype, factor}, 0);
+  const std::pair<DType, uint64_t> key(dtype, std::bit_cast<uint64_t>(factor));
+  if (sums_.size() >= kMostSums && !sums_.contains(key)) {
+    for (const auto& [unused, op] : std::exchange(sums_, {})) library_->DestroyScaledSum(op, communicator_);
+  }
+  const auto [found, added] = sums_.try_emplace(key, 0);
   if (!added) return found->second;
   const Scalar scalar = ScalarOf(dtype, factor);
   Status made = library_->NewScaledSum(&found->second, &scalar, *TypeOf(dtype), communicator_);

@@ -1,6 +1,7 @@
 // Member: this rank's part in the communicator of a set. Made without waiting for the others; nothing blocks but Leave.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <utility>
@@ -32,7 +33,8 @@ class Member {
   Communicator get() const { return communicator_; }
   int index() const { return place_.index; }
   int size() const { return place_.size; }
-  // The operation that adds up and multiplies, for a factor that the type can hold.
+  // The operation that adds up and multiplies, for a factor that the type can hold. For the next call: those made
+  // before may be gone.
   Result<int> ScaledSum(DType dtype, double factor);
 
   // Frees it, for up to a second, with its work undone if `abort`. By any thread, once; the device may work until then.
@@ -47,7 +49,7 @@ class Member {
   const Place place_;
   Communicator communicator_ = nullptr;
   bool left_ = false;
-  std::map<std::pair<DType, double>, int> sums_;
+  std::map<std::pair<DType, uint64_t>, int> sums_;  // by the bits of the factor: a NaN is equal to itself
 };
 
 }  // namespace hvd::backend::nccl

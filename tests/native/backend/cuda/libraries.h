@@ -71,8 +71,10 @@ class Fakes {
   BOUND(fake_nccl_fail_next);
   BOUND(fake_nccl_hang);
   BOUND(fake_nccl_async_error);
+  BOUND(fake_nccl_leave_together);
   BOUND(fake_nccl_communicators);
   BOUND(fake_nccl_operations);
+  BOUND(fake_nccl_scaled_sums);
 
   // The words for the last fault of either; empty: there was none since `Fakes` was made.
   std::string NewFault() const {

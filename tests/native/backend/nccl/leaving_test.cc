@@ -147,5 +147,26 @@ TEST(gpu_leaving_in_good_order_lets_the_device_work) {
   EXPECT(found == Filled(4000, 2));
 }
 
+// Factors as programs come by them: a NaN is one of its own, and new ones in every step are not kept.
+TEST(gpu_factors_of_sums_are_told_apart_and_do_not_pile_up) {
+  if (!OverFakes()) return;
+  const NoFaults no_faults;
+  GpuRank rank(0, nullptr);
+  auto id = rank.library->NewId();
+  EXPECT_OK(id.status());
+  auto begun = backend::nccl::Member::Begin(rank.library, rank.devices->context(), {1, 0, *id, 0});
+  EXPECT_OK(begun.status());
+  Runner settled((*begun)->Settled("ncclCommInitRankConfig"));
+  while (!settled.done()) settled.Advance();
+  EXPECT_OK(settled.result());
+  const auto sum = [&](double factor) { return *(*begun)->ScaledSum(DType::kFloat32, factor); };
+  const int none = sum(std::numeric_limits<double>::quiet_NaN()), quarter = sum(0.25);
+  EXPECT(none != quarter);
+  EXPECT_EQ(sum(0.25), quarter);
+  EXPECT_EQ(sum(std::numeric_limits<double>::quiet_NaN()), none);
+  for (int step = 1; step <= 1000; ++step) (void)sum(1.0 / (1 + step));
+  EXPECT(no_faults.fakes().fake_nccl_scaled_sums() <= 100);
+}
+
 }  // namespace
 }  // namespace hvd::test

@@ -18,7 +18,11 @@ void fake_nccl_fail_next(const char* function, int code);
 void fake_nccl_hang(int on);
 // What ncclCommGetAsyncError says of all communicators of this process; 0: how they are.
 void fake_nccl_async_error(int code);
+// ncclCommDestroy comes back when all members have called it, or ncclCommAbort, as that of members on one host does.
+void fake_nccl_leave_together(int on);
 // How many communicators there are in this process, and how many operations have not ended.
 int fake_nccl_communicators();
 int fake_nccl_operations();
+// How many reduction operations of callers there are in this process.
+int fake_nccl_scaled_sums();
 }
