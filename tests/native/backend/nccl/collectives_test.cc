@@ -69,7 +69,7 @@ TEST(gpu_allreduce_with_a_factor_that_sixteen_bits_do_not_hold) {
   const NoFaults no_faults;
   GpuWorld world({0, 0, 0});
   for (const DType dtype : {DType::kFloat16, DType::kBfloat16}) {
-    for (const std::vector<size_t>& counts : {std::vector<size_t>{101}, {64, 65}}) {
+    for (const std::vector<size_t>& counts : {std::vector<size_t>{101}, {64, 65}, {0, 77}}) {
       // Equal on all ranks, so that three thirds of it, each rounded, are known.
       const uint64_t seq = next_seq += 3;
       RanksAsThreads(3, [&](int r) {
@@ -258,6 +258,29 @@ TEST(gpu_reducescatter_of_even_and_uneven_blocks) {
       }
     }
   }
+}
+
+// What NCCL would do otherwise than the host's ways, or not at all.
+TEST(gpu_batches_that_go_through_the_host) {
+  if (!OverFakes()) return;
+  GpuWorld world({0, 0});
+  const auto side = world.MakeGroup(0, kByNccl);
+  const auto why = [&](DType dtype, ReduceOp op, double factor) {
+    Batch batch;
+    batch.dtype = dtype;
+    batch.op = op;
+    batch.postscale = factor;
+    return world.rank(0).nccl.Unsupported(side->group, batch);
+  };
+  for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+    EXPECT_EQ(why(DType::kFloat32, op, 1), "NCCL does not say what Min and Max are of a NaN");
+    EXPECT_EQ(why(DType::kInt32, op, 1), "");
+  }
+  EXPECT_EQ(why(DType::kFloat32, ReduceOp::kProduct, 0.5), "NCCL multiplies sums of floats only");
+  EXPECT_EQ(why(DType::kInt32, ReduceOp::kSum, 0.5), "NCCL multiplies sums of floats only");
+  EXPECT_EQ(why(DType::kFloat32, ReduceOp::kProduct, 1), "");
+  EXPECT_EQ(why(DType::kBool, ReduceOp::kSum, 1), "NCCL cannot add bool");
+  EXPECT_EQ(why(DType::kFloat32, ReduceOp::kAdasum, 1), "NCCL has no Adasum");
 }
 
 TEST(gpu_alone_copies_on_the_device) {
