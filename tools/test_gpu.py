@@ -1,5 +1,6 @@
 """The tests that need a GPU, for `make test-gpu`: the driver's side in C++ over the real driver, the contract suite on
-arrays of the GPU, PyTorch's CUDA tensors. What is absent is skipped by name; without a GPU nothing is run.
+arrays of the GPU, PyTorch's CUDA tensors, functions that JAX compiles for CUDA. What is absent is skipped by name;
+without a GPU nothing is run.
 
 Exit code 1 if something failed.
 """
@@ -19,7 +20,14 @@ sys.path.insert(0, str(ROOT / "python"))
 from horovod._core.gpu import devices, libraries  # noqa: E402
 
 PATIENCE_S = 240
-HAS_CUDA = "import sys, torch; sys.exit(not torch.cuda.is_available())"
+# Whether a framework has CUDA in this interpreter -> its tests.
+FRAMEWORKS = {
+    "PyTorch": ("import sys, torch; sys.exit(not torch.cuda.is_available())", "tests/gpu/torch_cuda.py"),
+    "JAX": (
+        "import sys, jax; sys.exit('cuda' not in jax.devices()[0].client.platform_version)",
+        "tests/gpu/jax_cuda.py",
+    ),
+}
 CONTRACT = ("tests/contract/worker.py", "--target", "gpu", "--deadline", str(PATIENCE_S - 20), "--directory")
 
 
@@ -39,11 +47,13 @@ def parts(nccl: str) -> list[tuple[str, Sequence[str], Mapping[str, str]]]:
     for ranks in ("1", "2"):
         words = [*run, ranks, *python, *CONTRACT, directory, "cases", "semantics", "join"]
         found.append((f"arrays of the GPU, {ranks} rank(s) on it", words, arrays))
-    if subprocess.run([*python, "-c", HAS_CUDA], stderr=subprocess.DEVNULL, timeout=PATIENCE_S).returncode == 0:
+    for framework, (question, script) in FRAMEWORKS.items():
+        asked = subprocess.run([*python, "-c", question], stderr=subprocess.DEVNULL, timeout=PATIENCE_S)
+        if asked.returncode != 0:
+            print(f"skipped: {framework} (none with CUDA in this interpreter)")
+            continue
         for ranks in ("1", "2"):
-            found.append((f"PyTorch, {ranks} rank(s)", [*run, ranks, *python, "tests/gpu/torch_cuda.py"], {}))
-    else:
-        print("skipped: PyTorch's CUDA tensors (no PyTorch with CUDA in this interpreter)")
+            found.append((f"{framework}, {ranks} rank(s)", [*run, ranks, *python, script], {}))
     return found
 
 

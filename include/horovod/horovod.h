@@ -229,6 +229,9 @@ typedef struct hvd_gpu {
  * memory. Once for each hvd_init. HVD_BACKEND_UNAVAILABLE: the driver cannot be opened, or has no such device. */
 HVD_API hvd_status hvd_use_gpu(const hvd_gpu* gpu);
 
+/* The place (see hvd_op) of the GPU that this rank uses; 0: none. */
+HVD_API hvd_status hvd_gpu_place(int32_t* place);
+
 /* Why the ranks of this process's jobs cannot end MPI together, so that MPI_Finalize would wait for ever; "": they can.
  * Any thread, also after hvd_shutdown. Valid until the next call of the same thread. */
 HVD_API const char* hvd_mpi_left(void);
@@ -428,6 +431,9 @@ HVD_API const char* hvd_register_tensorflow_xla(void);
  * the tensors, of any hvd_dtype, and one text attribute `description`. The answer: NULL, or an XLA_FFI_Error with the
  * message of the failure. */
 HVD_API void* hvd_jax_collective(void* call_frame);
+/* Likewise for the platform CUDA: the tensors lie on the GPU of hvd_use_gpu. Blocks XLA's thread until the operations
+ * are on their way; the computation's stream goes on behind them. */
+HVD_API void* hvd_jax_collective_on_cuda(void* call_frame);
 
 #ifdef __cplusplus
 }

@@ -244,6 +244,14 @@ hvd_status hvd_use_gpu(const hvd_gpu* gpu) {
   });
 }
 
+hvd_status hvd_gpu_place(int32_t* place) {
+  *place = 0;
+  return WithEngine([&](Engine& engine) {
+    if (const auto* devices = engine.backends().devices()) *place = devices->place();
+    return Status();
+  });
+}
+
 const char* hvd_mpi_left(void) {
   static thread_local std::string why;
   why = hvd::backend::mpi::Job::AnyOutOfUse();

@@ -42,8 +42,6 @@ namespace {
 
 constexpr double kSliceS = 1.0;  // of a wait, which has no end of its own: the engine's deadlines apply
 
-bool CallerGivesOutput(const hvd_op& op) { return op.type == HVD_ALLREDUCE || op.type == HVD_BROADCAST; }
-
 }  // namespace
 
 bool DescribedCall::Parse(std::string_view text) {
@@ -84,10 +82,13 @@ bool DescribedCall::ParseTensor(Words* words) {
   return true;
 }
 
-hvd_status DescribedCall::Run(const void* const* in, void* const* out, std::string* why) {
+hvd_status DescribedCall::Run(const void* const* in, void* const* out, const Where& where, std::string* why) {
   for (size_t i = 0; i < ops_.size(); ++i) {
+    ops_[i].place = where.place;
+    ops_[i].stream = where.stream;
     ops_[i].input = in[i];
-    ops_[i].output = CallerGivesOutput(ops_[i]) ? out[i] : nullptr;
+    ops_[i].output = out[i];
+    ops_[i].output_bytes = WorksInPlace(ops_[i]) ? 0 : result_bytes_[i];
   }
   hvd_status failure = HVD_OK;
   const auto note = [&](hvd_status status) {
@@ -103,10 +104,10 @@ hvd_status DescribedCall::Run(const void* const* in, void* const* out, std::stri
     if (handles[s] == 0) continue;
     hvd_status status = HVD_IN_PROGRESS;
     while (status == HVD_IN_PROGRESS) status = hvd_wait(handles[s], kSliceS);
-    if (status == HVD_OK && !CallerGivesOutput(ops_[first]))
-      status = TakeResults(handles[s], first, submissions_[s], out, why);
+    if (status == HVD_OK && !WorksInPlace(ops_[first])) status = CheckResults(handles[s], first, submissions_[s], why);
     note(status);
-    (void)hvd_release(handles[s]);
+    // Orders the stream that the tensors came with, as hvd_order would: a second wait there would only cost time.
+    note(hvd_release(handles[s]));
   }
   return failure;
 }
@@ -114,24 +115,20 @@ hvd_status DescribedCall::Run(const void* const* in, void* const* out, std::stri
 // HVD_OK: done, or under way and then with a handle.
 hvd_status DescribedCall::Start(size_t first, size_t n, hvd_handle* handle) const {
   const auto count = static_cast<int32_t>(n);
-  if (submissions_.size() > 1 || !CallerGivesOutput(ops_[first]))
+  if (submissions_.size() > 1 || !WorksInPlace(ops_[first]))
     return hvd_submit(&ops_[first], count, HVD_SUBMIT_WILL_WAIT, handle);
   const hvd_status status = hvd_run(&ops_[first], count, kSliceS, handle);  // knows a shorter way
   return status == HVD_IN_PROGRESS ? HVD_OK : status;
 }
 
-// Results of the core's memory. Their size was promised when the function was compiled.
-hvd_status DescribedCall::TakeResults(hvd_handle handle, size_t first, size_t n, void* const* out,
-                                      std::string* why) const {
+// Their size was promised when the function was compiled; one of another size the core has in memory of its own.
+hvd_status DescribedCall::CheckResults(hvd_handle handle, size_t first, size_t n, std::string* why) const {
   for (size_t i = 0; i < n; ++i) {
     hvd_result result = {};
-    if (const hvd_status taken = hvd_take_result(handle, static_cast<int32_t>(i), &result); taken != HVD_OK)
-      return taken;
+    if (const hvd_status told = hvd_describe_result(handle, static_cast<int32_t>(i), &result); told != HVD_OK)
+      return told;
     const int64_t promised = result_bytes_[first + i];
-    const bool fits = result.bytes == promised;
-    if (fits && result.bytes > 0) std::memcpy(out[first + i], result.data, static_cast<size_t>(result.bytes));
-    hvd_result_free(result.owner);
-    if (fits) continue;
+    if (result.bytes == promised) continue;
     *why = "'" + names_[first + i] + "' in a function compiled with XLA: the ranks' first dimensions differ (" +
            std::to_string(result.bytes) + " bytes in all, " + std::to_string(promised) +
            " expected from this rank's alone). There all ranks must pass equally many rows.";

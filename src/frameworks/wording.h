@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <utility>
 
 #include "horovod/horovod.h"
 
@@ -10,14 +9,15 @@ namespace hvd::frameworks {
 
 // "allreduce 'allreduce.w'" is the tensor that they called 'w'; and whose failure it is must be seen, because
 // the frameworks' classes of errors are everybody's.
-inline std::string InUsersWords(std::string message, const std::string& whose = "Horovod") {
+inline std::string InUsersWords(const std::string& failure, const std::string& whose = "Horovod") {
+  std::string message = whose + ": " + failure;
   for (const char* operation : {"allreduce", "allgather", "broadcast", "alltoall", "reducescatter"}) {
     const std::string own = std::string(operation) + ".";
     for (size_t at = 0; (at = message.find(" '" + own, at)) != std::string::npos; at += 2) {
       message.erase(at + 2, own.size());
     }
   }
-  return whose + ": " + message;
+  return message;
 }
 
 // What a failure is called in Python, and XLA's code for it.
@@ -46,8 +46,8 @@ inline Failure FailureFor(hvd_status status) {
 
 // Not every XLA passes its code on, so the text says what has failed: python/horovod/_core/operations/described_call.py
 // reads it.
-inline std::string InXlasWords(const Failure& failure, std::string message) {
-  return InUsersWords(std::move(message), std::string("Horovod ") + failure.name);
+inline std::string InXlasWords(const Failure& failure, const std::string& message) {
+  return InUsersWords(message, std::string("Horovod ") + failure.name);
 }
 
 }  // namespace hvd::frameworks

@@ -263,6 +263,7 @@ FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "hvd_use_mpi": (c_int32, (POINTER(HvdMpi),)),
     "hvd_mpi_left": (c_char_p, ()),
     "hvd_use_gpu": (c_int32, (POINTER(HvdGpu),)),
+    "hvd_gpu_place": (c_int32, (POINTER(c_int32),)),
     "hvd_last_words": (c_int32, (c_char_p,)),
     "hvd_shutdown": (c_int32, (c_double,)),
     "hvd_abort": (c_int32, (c_int32, c_char_p)),
@@ -303,4 +304,5 @@ FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "hvd_register_tensorflow": (c_char_p, ()),
     "hvd_register_tensorflow_xla": (c_char_p, ()),
     "hvd_jax_collective": (c_void_p, (c_void_p,)),
+    "hvd_jax_collective_on_cuda": (c_void_p, (c_void_p,)),
 }

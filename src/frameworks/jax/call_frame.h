@@ -1,6 +1,6 @@
-// The part of the XLA FFI's binary interface that a handler needs: the frame it is called with, and how it tells an
-// error. Declared here by hand, so that one library serves every jaxlib; later versions append to these structures, and
-// every one of them begins with its size.
+// The part of the XLA FFI's binary interface that a handler needs: the frame it is called with, how it tells an error,
+// and how it gets the stream of its computation. Declared here by hand, so that one library serves every jaxlib; later
+// versions append to these structures, and every one of them begins with its size.
 #pragma once
 
 #include <cstddef>
@@ -38,12 +38,22 @@ struct ErrorArguments {
   const char* message;
   int32_t code;
 };
+struct StreamArguments {
+  size_t struct_bytes;
+  Extension* extensions;
+  void* context;  // of the call frame
+  void* stream;   // the answer; on the platform CUDA a CUstream
+};
 struct Api {
   size_t struct_bytes;
   Extension* extensions;
   Version version;
   const void* internal;
   void* (*create_error)(ErrorArguments* arguments);
+  void (*error_message)(void*);
+  void (*destroy_error)(void*);
+  void* (*register_handler)(void*);
+  void* (*get_stream)(StreamArguments* arguments);  // null, or an error, which is the caller's
 };
 
 struct Buffer {

@@ -1,6 +1,10 @@
-// Collectives inside functions that JAX compiles for the CPU: a handler of the XLA FFI, which waits for the engine on
-// XLA's thread. Its attribute `description` says what to do (see described_call.h). The first operand and result are a
-// token: successive calls hand it on, because XLA would neither keep their order nor have all of them under way.
+// Collectives inside functions that JAX compiles: handlers of the XLA FFI for the CPU and for CUDA. The attribute
+// `description` says what to do (see described_call.h). The first operand and result are a token: successive calls hand
+// it on, because XLA would neither keep their order nor have all of them under way.
+//
+// Both wait for the engine on XLA's thread. On CUDA that is the thread that launches the computation: it goes on when
+// the ranks have agreed and the operations are on their way. Later kernels are launched later, but the GPU works on
+// what it has been given, and where NCCL moves the tensors the host never waits for it.
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -29,7 +33,7 @@ constexpr Element kElements[] = {
 // A frame that has no such function comes from no XLA: nobody can be told.
 void* Error(const CallFrame& frame, hvd_status status, const std::string& why) {
   if (frame.struct_bytes < offsetof(CallFrame, context) || frame.api == nullptr ||
-      frame.api->struct_bytes < sizeof(Api) || frame.api->create_error == nullptr) {
+      frame.api->struct_bytes < offsetof(Api, error_message) || frame.api->create_error == nullptr) {
     return nullptr;
   }
   const frameworks::Failure failure = frameworks::FailureFor(status);
@@ -45,7 +49,7 @@ bool AnswerQuestion(const CallFrame& frame) {
     Metadata* metadata = reinterpret_cast<MetadataExtension*>(extension)->metadata;
     metadata->version.major = 0;
     metadata->version.minor = 1;
-    metadata->traits = 0;
+    metadata->traits = 0;  // nor may XLA capture a call into a graph, which would repeat it without the other ranks
     return true;
   }
   return false;
@@ -91,17 +95,38 @@ std::string Problem(const CallFrame& frame, const DescribedCall& call) {
   for (int64_t i = 0; i < n; ++i) {
     const hvd_op& op = call.ops()[static_cast<size_t>(i)];
     const int64_t given = Bytes(operands, i + 1, op.dtype), promised = call.result_bytes(static_cast<size_t>(i));
-    const bool same = op.type == HVD_ALLREDUCE || op.type == HVD_BROADCAST;
-    if (given < 0 || !SameShape(*operands.items[i + 1], op) || (same && given != promised) ||
+    const bool in_place = frameworks::WorksInPlace(op);
+    if (given < 0 || !SameShape(*operands.items[i + 1], op) || (in_place && given != promised) ||
         Bytes(results, i + 1, op.dtype) != promised) {
       return "'" + std::string(op.name) + "': operand or result " + std::to_string(i + 1) +
              " in a compiled function has another dtype or shape than the description says. Make both of one tensor.";
+    }
+    if (!in_place && promised > 0 && operands.items[i + 1]->data == results.items[i + 1]->data) {
+      return "'" + std::string(op.name) + "': operand and result " + std::to_string(i + 1) +
+             " share memory, which allreduce and broadcast alone can use. Leave them out of input_output_aliases.";
     }
   }
   return "";
 }
 
-void* Collective(const CallFrame& frame) {
+// The stream of a computation on CUDA, and the GPU of this rank. XLA numbers its devices in ways that have changed, so
+// the core is asked; with none in use it refuses the tensors, and tells the other ranks. Leaves `where` alone if there
+// is an error.
+void* FindDevice(const CallFrame& frame, Where* where) {
+  if (frame.api == nullptr || frame.api->struct_bytes < sizeof(Api) || frame.api->get_stream == nullptr)
+    return Error(frame, HVD_UNSUPPORTED, "this XLA tells no stream of its computations. Use jax 0.5 or later.");
+  StreamArguments arguments = {sizeof(StreamArguments), nullptr, frame.context, nullptr};
+  if (void* error = frame.api->get_stream(&arguments); error != nullptr) return error;
+  int32_t place = 0;
+  (void)hvd_gpu_place(&place);
+  *where = {std::max(place, 1), arguments.stream};
+  return nullptr;
+}
+
+// What XLA computes on.
+enum class Platform { kCpu, kCuda };
+
+void* Collective(const CallFrame& frame, Platform platform) {
   if (AnswerQuestion(frame)) return nullptr;
   if (frame.struct_bytes < sizeof(CallFrame)) {
     return Error(frame, HVD_UNSUPPORTED,
@@ -124,20 +149,35 @@ void* Collective(const CallFrame& frame) {
     in.push_back(frame.operands.items[i]->data);
     out.push_back(frame.results.items[i]->data);
   }
-  std::memmove(out[0], in[0], sizeof(float));
+  Where where;
+  if (platform == Platform::kCuda) {
+    // The token lies on the GPU and is left as it is: nobody reads it.
+    void* const error = FindDevice(frame, &where);
+    if (where.place == 0) return error;
+  } else {
+    std::memmove(out[0], in[0], sizeof(float));
+  }
   std::string why;
-  const hvd_status status = call.Run(in.data() + 1, out.data() + 1, &why);
+  const hvd_status status = call.Run(in.data() + 1, out.data() + 1, where, &why);
   return status == HVD_OK ? nullptr : Error(frame, status, why);
+}
+
+void* Handle(void* call_frame, Platform platform) {
+  const auto& frame = *static_cast<const CallFrame*>(call_frame);
+  try {
+    return Collective(frame, platform);
+  } catch (const std::exception& error) {  // no memory left
+    return Error(frame, HVD_INTERNAL, error.what());
+  }
 }
 
 }  // namespace
 }  // namespace hvd::frameworks::jax
 
 extern "C" void* hvd_jax_collective(void* call_frame) {
-  const auto& frame = *static_cast<const hvd::frameworks::jax::CallFrame*>(call_frame);
-  try {
-    return hvd::frameworks::jax::Collective(frame);
-  } catch (const std::exception& error) {  // no memory left
-    return hvd::frameworks::jax::Error(frame, HVD_INTERNAL, error.what());
-  }
+  return hvd::frameworks::jax::Handle(call_frame, hvd::frameworks::jax::Platform::kCpu);
+}
+
+extern "C" void* hvd_jax_collective_on_cuda(void* call_frame) {
+  return hvd::frameworks::jax::Handle(call_frame, hvd::frameworks::jax::Platform::kCuda);
 }

@@ -25,7 +25,7 @@ void Target(void* out, const void** in, const char* opaque, size_t opaque_bytes,
   std::string why;
   hvd_status failure = HVD_INTERNAL;
   if (call.Parse({opaque, opaque_bytes})) {
-    failure = call.Run(in + 1, results + 1, &why);
+    failure = call.Run(in + 1, results + 1, frameworks::Where(), &why);
   } else {
     why = "the description of a collective cannot be read";
   }

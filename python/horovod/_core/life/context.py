@@ -363,6 +363,8 @@ def _begin_with(sets: Sequence[ProcessSet]) -> None:
     """What follows the engine's start, and ends it when it fails."""
     try:
         autotune.begin(session.require())
+        for begin in session.on_begin:
+            begin(session.require())
         process_sets.on_init(session.require().size)
         for process_set in sets:
             # An object that was registered in an earlier session keeps no id, so that it may be given again.

@@ -165,13 +165,14 @@ def tensorflow_xla_problem() -> str:
     return text.decode()
 
 
-def jax_handler() -> Any:
-    """The core's handler of the XLA FFI, a function of ctypes.
+def jax_handlers() -> dict[str, Any]:
+    """The core's handlers of the XLA FFI, functions of ctypes, by XLA's name of the platform.
 
     Raises:
         ImportError: the core is missing or unusable.
     """
-    return library.load().hvd_jax_collective
+    core = library.load()
+    return {"cpu": core.hvd_jax_collective, "CUDA": core.hvd_jax_collective_on_cuda}
 
 
 def _error(status: int, message: str) -> HorovodError:

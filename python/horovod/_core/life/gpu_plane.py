@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Optional
 
 from horovod._core.errors import BackendUnavailableError, UnsupportedError
 from horovod._core.gpu import devices, libraries
+from horovod._core.life import session as sessions
 from horovod._core.life.session import Session
 from horovod._core.settings import BY_NAME, Settings
 
@@ -31,6 +32,7 @@ class _Begun(NamedTuple):
 
 _lock = threading.RLock()
 _begun: Optional[_Begun] = None  # of the last session that had a tensor on a GPU; written under _lock
+_in_every_life: Final[set[int]] = set()  # guarded by _lock
 
 
 def use(session: Session, device: int) -> bool:
@@ -50,6 +52,17 @@ def use(session: Session, device: int) -> bool:
     """
     begun = _of(session, device)
     return begun.device == device and not begun.why_not
+
+
+def use_in_every_life(session: Session, device: int) -> bool:
+    """As `use`, for a framework's compiled functions. They outlive the session and submit tensors without coming here,
+    so `init` makes the core of every later session ready for them."""
+    usable = use(session, device)
+    with _lock:
+        if usable and device not in _in_every_life:
+            _in_every_life.add(device)
+            sessions.on_begin.append(lambda later: use(later, device))
+    return usable
 
 
 def why_not(session: Session, device: int) -> str:

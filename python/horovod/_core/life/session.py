@@ -9,7 +9,7 @@ and no session.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Final, Optional
+from typing import Callable, Final, Optional
 
 from horovod._core.errors import NotInitializedError
 from horovod._core.life.engine_port import EnginePort
@@ -62,6 +62,8 @@ class Stamp:
 current: Optional[Session] = None
 stamp: Stamp = Stamp()
 forked: bool = False
+# Called with each session that `init` makes, before it returns.
+on_begin: Final[list[Callable[[Session], object]]] = []
 _inherited: Optional[Place] = None  # in a forked child: the parent's, as at the fork
 
 

@@ -1,7 +1,8 @@
 """Reducing gradients when Keras runs on JAX: all of them in one call of the compiled step.
 
-On the CPU the core handles that call (`jax_call`). On other devices, on several at once, and with a compressor of the
-user's own it is an ordered host call, which copies the gradients into NumPy arrays and reduces those.
+On the CPU and on one GPU of NVIDIA's the core handles that call (`jax_call`). On other devices, on several at once, and
+with a compressor of the user's own it is an ordered host call, which copies the gradients into NumPy arrays and reduces
+those.
 """
 
 from __future__ import annotations

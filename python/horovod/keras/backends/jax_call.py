@@ -1,4 +1,5 @@
-"""Collectives inside functions that JAX compiles for the CPU: custom calls, which the core handles on XLA's thread.
+"""Collectives inside functions that JAX compiles for the CPU or for CUDA: custom calls, which the core handles on XLA's
+thread. On CUDA nothing waits there for the GPU: the computation goes on in the order of its stream.
 
 XLA neither starts independent calls in a fixed order nor all of them. So the calls of one traced function hand on a
 token, and what may be under way together is best made one call. Functions that are traced on their own and do not
@@ -14,7 +15,8 @@ from typing import Any, Final, Optional
 import jax
 import numpy as np
 
-from horovod._core.life import engine_start
+from horovod._core.life import engine_start, session
+from horovod._core.life.engine_port import ALLREDUCE, BROADCAST
 from horovod._core.operations.described_call import DescribedOperation, describe
 
 try:
@@ -25,6 +27,7 @@ except ImportError:  # before jax 0.7
 __all__ = ["call", "usable"]
 
 _TARGET: Final = "hvd_collective"
+_IN_PLACE: Final = (ALLREDUCE, BROADCAST)  # may have their results where their tensors lie
 
 
 class _Last(threading.local):
@@ -40,21 +43,40 @@ _registered = False
 
 
 def usable() -> bool:
-    """True if JAX computes on the CPU alone, on one device: what is on several XLA would reduce on each of them."""
-    return bool(jax.default_backend() == "cpu" and jax.device_count() == 1)
+    """True if JAX computes on one device, which the core reaches: the CPU, or a GPU of NVIDIA's, which the core then has
+    in use in this life of the job and in later ones. What is on several devices XLA would reduce on each of them. Not
+    collective.
+
+    Raises:
+        NotInitializedError: there is a GPU, and `init` has not been called.
+        UnsupportedError: the settings ask for another way than the core has with tensors on GPUs.
+    """
+    if jax.device_count() != 1:
+        return False
+    (device,) = jax.devices()
+    return device.platform == "cpu" or _uses(device)
+
+
+def _uses(device: Any) -> bool:
+    """The core has a device of JAX's in use, which is no CPU."""
+    if "cuda" not in device.client.platform_version:  # `platform` is "gpu" for AMD's as well
+        return False
+    from horovod._core.life import gpu_plane  # not for programs without GPUs
+
+    return gpu_plane.use_in_every_life(session.require(), device.local_hardware_id)
 
 
 def call(
     operations: Sequence[DescribedOperation], tensors: Sequence[Any], results: Optional[Sequence[Any]] = None
 ) -> list[Any]:
-    """Runs collectives as one custom call. Collective, when the traced function runs. XLA leaves a call out whose
-    results have no use, on all ranks alike.
+    """Runs collectives as one custom call, where that is `usable`. Collective, when the traced function runs. XLA leaves
+    a call out whose results have no use, on all ranks alike.
 
     Args:
         operations: describe the tensors in their order.
         tensors: JAX arrays, of any dtype that the core knows.
-        results: shapes and dtypes (`jax.ShapeDtypeStruct`); None: those of the tensors, whose memory is then reduced in
-            place where XLA has no other use for it.
+        results: shapes and dtypes (`jax.ShapeDtypeStruct`); None: those of the tensors, in whose memory allreduces and
+            broadcasts are then done where XLA has no other use for it.
 
     Returns:
         An array per tensor.
@@ -64,7 +86,11 @@ def call(
         ImportError: the core cannot be used.
     """
     _register()
-    aliases = {} if results is not None else {index: index for index in range(1, len(tensors) + 1)}
+    # A token's memory is handed on with it: on a GPU the core writes nothing there.
+    aliases = {0: 0}
+    if results is None:
+        kinds = [operation.op_type for operation in operations for _ in operation.tensors]
+        aliases.update({index: index for index, kind in enumerate(kinds, 1) if kind in _IN_PLACE})
     forms = [_form(tensor) for tensor in tensors] if results is None else results
     trace = get_opaque_trace_state(convention="horovod")
     token = _last.token if _last.trace == trace else np.zeros((), np.float32)
@@ -85,5 +111,7 @@ def _form(tensor: Any) -> Any:
 def _register() -> None:
     global _registered
     if not _registered:
-        jax.ffi.register_ffi_target(_TARGET, jax.ffi.pycapsule(engine_start.jax_handler()), platform="cpu")
+        # JAX keeps what is for a platform that it has not.
+        for platform, handler in engine_start.jax_handlers().items():
+            jax.ffi.register_ffi_target(_TARGET, jax.ffi.pycapsule(handler), platform=platform)
         _registered = True

@@ -1,63 +1,28 @@
 // Tests of hvd_jax_collective with frames made by hand: what it answers when XLA asks, and that it refuses what it
 // cannot run. There is no engine here, so a call that is in order says so.
-#include <cstring>
 #include <string>
-#include <vector>
 
-#include "frameworks/jax/call_frame.h"
-#include "horovod/horovod.h"
+#include "native/frameworks/jax/frame.h"
 #include "native/harness/harness.h"
 
+namespace hvd::test {
 namespace {
 
-using namespace hvd::frameworks::jax;
-
-struct Told {
-  int32_t code;
-  std::string text;
-};
-
-void* Tell(ErrorArguments* arguments) { return new Told{arguments->code, arguments->message}; }
-
-// A call with a token and one float32 tensor of three elements.
-struct Frame {
-  Api api = {sizeof(Api), nullptr, {sizeof(Version), nullptr, 0, 1}, nullptr, &Tell};
+// A call with a token and one float32 tensor of three elements, in the memory of the host.
+struct HostFrame {
   float token = 1, new_token = 0;
   float in[3] = {1, 2, 3}, out[3] = {};
-  int64_t extents[1] = {3};
-  Buffer buffers[4] = {{sizeof(Buffer), nullptr, 11, &token, 0, nullptr},
-                       {sizeof(Buffer), nullptr, 11, in, 1, extents},
-                       {sizeof(Buffer), nullptr, 11, &new_token, 0, nullptr},
-                       {sizeof(Buffer), nullptr, 11, out, 1, extents}};
-  Buffer *operands[2] = {&buffers[0], &buffers[1]}, *results[2] = {&buffers[2], &buffers[3]};
-  int32_t types[2] = {kBuffer, kBuffer}, text_type = kText;
-  std::string text = "0 0 1 0 1 1 1 allreduce.a 7 12 1 3";
-  Text name = {"description", 11}, value = {};
-  Text *names[1] = {&name}, *values[1] = {&value};
+  Frame frame{"0 0 1 0 1 1 1 allreduce.a 7 12 1 3", &token, &new_token, in, out, {3}};
 
-  Told Call(void (*change)(CallFrame*, Frame*) = nullptr) {
-    value = {text.data(), text.size()};
-    CallFrame frame = {sizeof(CallFrame), nullptr, &api, nullptr, kExecute, {}, {}, {}};
-    frame.operands = {sizeof(Buffers), nullptr, 2, types, operands};
-    frame.results = {sizeof(Buffers), nullptr, 2, types, results};
-    frame.attributes = {sizeof(Attributes), nullptr, 1, &text_type, names, values};
-    if (change != nullptr) change(&frame, this);
-    auto* told = static_cast<Told*>(hvd_jax_collective(&frame));
-    if (told == nullptr) return {0, ""};
-    const Told copy = *told;
-    delete told;
-    return copy;
-  }
+  Told Call(void (*change)(CallFrame*, Frame*) = nullptr) { return frame.Call(&hvd_jax_collective, change); }
 };
 
 void ExpectRefused(const std::string& words, void (*change)(CallFrame*, Frame*)) {
-  const Told told = Frame().Call(change);
+  const Told told = HostFrame().Call(change);
   EXPECT_EQ(told.code, 3);
   if (told.text.find(words) == std::string::npos)
-    hvd::test::Fail(__FILE__, __LINE__, words + " is not in: " + told.text);
+    Fail(__FILE__, __LINE__, words + " is not in: " + told.text);
 }
-
-}  // namespace
 
 TEST(JaxHandlerSaysItsVersion) {
   Metadata metadata = {sizeof(Metadata), {sizeof(Version), nullptr, -1, -1}, 77};
@@ -65,26 +30,29 @@ TEST(JaxHandlerSaysItsVersion) {
   CallFrame frame = {};
   frame.struct_bytes = sizeof frame;
   frame.extensions = &question.base;
-  EXPECT(hvd_jax_collective(&frame) == nullptr);
-  EXPECT(metadata.version.major == 0 && metadata.version.minor == 1 && metadata.traits == 0);
+  for (const Handler handler : {&hvd_jax_collective, &hvd_jax_collective_on_cuda}) {
+    metadata = {sizeof(Metadata), {sizeof(Version), nullptr, -1, -1}, 77};
+    EXPECT(handler(&frame) == nullptr);
+    EXPECT(metadata.version.major == 0 && metadata.version.minor == 1 && metadata.traits == 0);
+  }
 }
 
 TEST(JaxHandlerRunsWhatIsInOrder) {
-  const Told told = Frame().Call();
+  const Told told = HostFrame().Call();
   EXPECT_EQ(told.code, 9);
   EXPECT(told.text.starts_with("Horovod NotInitializedError: "));
 }
 
 TEST(JaxHandlerLeavesOtherStagesAlone) {
-  EXPECT_EQ(Frame().Call([](CallFrame* frame, Frame*) { frame->stage = 2; }).code, 0);
+  EXPECT_EQ(HostFrame().Call([](CallFrame* frame, Frame*) { frame->stage = 2; }).code, 0);
 }
 
 TEST(JaxHandlerRefusesOtherFrames) {
-  const Told old = Frame().Call([](CallFrame* frame, Frame*) { frame->struct_bytes -= 8; });
+  const Told old = HostFrame().Call([](CallFrame* frame, Frame*) { frame->struct_bytes -= 8; });
   EXPECT_EQ(old.code, 12);
   EXPECT(old.text.find("Use jax 0.5 or later") != std::string::npos);
   // Nobody can be told.
-  EXPECT_EQ(Frame().Call([](CallFrame* frame, Frame*) { frame->struct_bytes = 8; }).code, 0);
+  EXPECT_EQ(HostFrame().Call([](CallFrame* frame, Frame*) { frame->struct_bytes = 8; }).code, 0);
 }
 
 TEST(JaxHandlerRefusesWhatTheDescriptionDoesNotSay) {
@@ -95,9 +63,17 @@ TEST(JaxHandlerRefusesWhatTheDescriptionDoesNotSay) {
   ExpectRefused("token", [](CallFrame*, Frame* own) { own->buffers[0].dtype = 12; });
   ExpectRefused("another dtype or shape", [](CallFrame*, Frame* own) { own->buffers[1].dtype = 4; });
   ExpectRefused("another dtype or shape", [](CallFrame*, Frame* own) { own->buffers[3].dtype = 15; });
-  ExpectRefused("another dtype or shape", [](CallFrame*, Frame* own) { own->extents[0] = 4; });
+  ExpectRefused("another dtype or shape", [](CallFrame*, Frame* own) { own->shapes[0][0] = 4; });
   ExpectRefused("another dtype or shape", [](CallFrame*, Frame* own) { own->buffers[1].rank = 0; });
   ExpectRefused("another dtype or shape", [](CallFrame*, Frame* own) { own->buffers[1].data = nullptr; });
   ExpectRefused("another dtype or shape", [](CallFrame*, Frame* own) { own->buffers[1].struct_bytes = 8; });
+  ExpectRefused("share memory", [](CallFrame*, Frame* own) {
+    own->text = "3 0 0 0 1 1 1 alltoall.a 7 12 1 3";
+    own->value = {own->text.data(), own->text.size()};
+    own->buffers[3].data = own->buffers[1].data;
+  });
   ExpectRefused("no token", [](CallFrame*, Frame* own) { own->types[0] = own->types[1] = 2; });
 }
+
+}  // namespace
+}  // namespace hvd::test
