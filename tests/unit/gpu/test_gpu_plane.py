@@ -17,6 +17,7 @@ from horovod._core.compat import legacy
 from horovod._core.errors import BackendUnavailableError, InvalidArgumentError, UnsupportedError
 from horovod._core.gpu import libraries
 from horovod._core.life import gpu_plane
+from horovod._core.life import session as sessions
 from horovod._core.settings.values import from_environ
 
 NONE = libraries.Found(why_not="libnccl.so.2 not found (pip install nvidia-nccl-cu13, or set HOROVOD_NCCL_PATH)")
@@ -84,6 +85,18 @@ def test_threads_that_come_together_tell_it_once() -> None:
     for thread in threads:
         thread.join()
     assert answers == [True] * 8 and len(engine.told) == 1
+
+
+def test_compiled_functions_have_it_in_every_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "on_begin", [])
+    monkeypatch.setattr(gpu_plane, "_in_every_life", set())
+    first, later, broken = session(Engine()), session(Engine()), session(Engine(BackendUnavailableError("none")))
+    assert not gpu_plane.use_in_every_life(broken, 1) and sessions.on_begin == []
+    assert gpu_plane.use_in_every_life(first, 1) and gpu_plane.use_in_every_life(first, 1)
+    assert not gpu_plane.use_in_every_life(first, 0)
+    (begin,) = sessions.on_begin
+    begin(later)
+    assert [told[0] for told in later.engine.told] == [1] and gpu_plane.use(later, 1)
 
 
 def test_a_driver_that_cannot_be_opened_is_no_error(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,5 +1,8 @@
 """Cases of the core's custom call in functions that JAX compiles, without Keras around it."""
 
+from types import SimpleNamespace
+from unittest import mock
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +17,7 @@ from horovod._core.errors import (
     NotInitializedError,
     PeerLostError,
 )
-from horovod._core.life import context, session
+from horovod._core.life import context, gpu_plane, session
 from horovod._core.life.engine_port import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
 from horovod._core.operations.described_call import DescribedOperation, TensorForm, describe, failure_told_by
 from horovod._core.operations.reduce_ops import Average, Max, Sum
@@ -145,6 +148,37 @@ def case_given_memory_is_reduced_in_place():
     kept = jnp.ones(1000)
     jax.block_until_ready(jax.jit(lambda x: allreduce("kept", x)[0])(kept))
     np.testing.assert_array_equal(kept, np.ones(1000))
+
+
+def case_only_what_can_is_done_in_place():
+    # XLA gives the memory of the operand to no result of an alltoall.
+    size = hvd.size()
+    own = jnp.arange(size * 1000, dtype="float32") + hvd.rank()
+    expected = np.concatenate([np.array(own[hvd.rank() * 1000 :][:1000]) - hvd.rank() + r for r in range(size)])
+    one = DescribedOperation(ALLTOALL, [form("each", own)])
+    received = jax.jit(lambda x: jax_call.call([one], [x])[0], donate_argnums=0)(own)
+    np.testing.assert_array_equal(received, expected)
+
+
+def case_usable_on_one_device_that_the_core_reaches():
+    def gpu(version):
+        return SimpleNamespace(platform="gpu", client=SimpleNamespace(platform_version=version), local_hardware_id=3)
+
+    used = []
+
+    def use(current, device):
+        used.append((current, device))
+        return len(used) == 1
+
+    assert jax_call.usable()
+    with mock.patch.object(gpu_plane, "use_in_every_life", use), mock.patch.object(jax, "devices") as devices:
+        devices.return_value = [gpu("PJRT C API\nrocm 60300")]
+        assert not jax_call.usable() and not used
+        devices.return_value = [gpu("PJRT C API\ncuda 13000")]
+        assert jax_call.usable() and not jax_call.usable()
+        assert used == [(session.require(), 3)] * 2
+        with mock.patch.object(jax, "device_count", lambda: 2):
+            assert not jax_call.usable()
 
 
 def case_a_call_without_use_is_left_out():
