@@ -84,9 +84,9 @@ build: $(VENV)/.tools
 	  mv python/horovod/_native/$$library.new python/horovod/_native/$$library || exit 1; \
 	done  # moved, not copied: a running job keeps the old one
 
-# A CUDA driver and an NCCL for tests without a GPU: build/release/libfake_cuda.so and libfake_nccl.so.
+# A CUDA driver, an NCCL and a GPU for TensorFlow, for tests without a GPU: build/release/libfake_*.so.
 fakes: build
-	cmake --build build/release --target fake_cuda fake_nccl -j $(JOBS)
+	cmake --build build/release --target fake_cuda fake_nccl fake_tensorflow_gpu -j $(JOBS)
 
 demo: dev build
 	python examples/demo.py

@@ -6,6 +6,9 @@
 Targets: "eager" runs case after case; "function" and "graph" put a dozen into one `tf.function`, or one graph of
 TensorFlow 1, where they run at the same time; "jit" compiles that function with XLA. The cases are those of every
 adapter; what TensorFlow does not have is counted as skipped, never left out in silence.
+
+With HVD_TEST_TENSORFLOW_GPU, a library that TensorFlow can plug in as its GPU, inputs and operators are placed there, and
+what has no kernel there fails.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ import tensorflow as tf
 from cases import Case, all_cases
 from jobs.report import report
 from targets import Env, Target
+from tensorflow.python.framework import load_library
 from tensorflow_facts import FACTS
 from tensorflow_gradients import FACTS as GRADIENTS
 from tensorflow_surface import FACTS as SURFACE
@@ -38,6 +42,9 @@ import horovod.tensorflow as hvd
 # In one function or graph: all of them are under way at once.
 _TOGETHER = 12
 
+
+_PLUG_IN = os.environ.get("HVD_TEST_TENSORFLOW_GPU")
+_DEVICE = "/GPU:0" if _PLUG_IN else None  # None: where TensorFlow likes
 
 # TensorFlow's own NumPy type: older versions know no other.
 _BFLOAT16 = tf.bfloat16.as_numpy_dtype
@@ -69,7 +76,12 @@ def tensorflow_target() -> Target:
 
 
 def call(env: Env, case: Case, tensor: Any) -> Any:
-    """The operation of a case on an eager or symbolic tensor."""
+    """The operation of a case on an eager or symbolic tensor, or a variable."""
+    with tf.device(_DEVICE):
+        return _operation(env, case, tensor)
+
+
+def _operation(env: Env, case: Case, tensor: Any) -> Any:
     if case.kind == "allreduce":
         pre, post = case.factors
         return hvd.allreduce(tensor, op=case.op, prescale_factor=pre, postscale_factor=post, name=case.name)
@@ -104,10 +116,16 @@ def together(cases: Sequence[Case]) -> Iterator[list[Case]]:
         yield lot
 
 
+def _there(tensor: Any) -> Any:
+    """The tensor in the device's memory."""
+    with tf.device(_DEVICE):
+        return tf.identity(tensor) if _DEVICE else tensor
+
+
 def holder(env: Env, case: Case) -> Any:
     """The input of a case: a tensor, or a variable for what happens in place."""
     value = for_tensorflow(case.input(env.rank, env.size))
-    return tf.Variable(value) if case.kind == "broadcast_" else tf.constant(value)
+    return tf.Variable(value) if case.kind == "broadcast_" else _there(tf.constant(value))
 
 
 def run_eager(env: Env, cases: Sequence[Case]) -> None:
@@ -135,7 +153,7 @@ def run_graph(env: Env, cases: Sequence[Case]) -> None:
             inputs = [
                 tf.compat.v1.Variable(tensor, use_resource=True, validate_shape=False)
                 if case.kind == "broadcast_"
-                else tensor
+                else _there(tensor)
                 for case, tensor in zip(lot, fed)
             ]
             outputs = [call(env, case, tensor) for case, tensor in zip(lot, inputs)]
@@ -156,11 +174,13 @@ MODES: dict[str, Callable[..., None]] = {
 _SKIPPED = ("allreduce_",)
 # XLA must know how many rows arrive, and these have another number on every rank.
 _SKIPPED_IN_XLA = (*_SKIPPED, "allgather", "alltoall_splits")
+# The device that is plugged in has no variables.
+_SKIPPED_ON_DEVICE = (*_SKIPPED, "broadcast_")
 
 
 def _run_cases(env: Env, mode: str) -> dict[str, int]:
     every = list(all_cases(env.size))
-    skipped = _SKIPPED_IN_XLA if mode == "jit" else _SKIPPED
+    skipped = _SKIPPED_IN_XLA if mode == "jit" else _SKIPPED_ON_DEVICE if _DEVICE else _SKIPPED
     cases = [case for case in every if case.kind not in skipped]
     MODES[mode](env, cases)
     return {"run": len(cases), "skipped": len(every) - len(cases)}
@@ -176,6 +196,9 @@ def main() -> int:
     arguments = parser.parse_args()
     faulthandler.dump_traceback_later(arguments.deadline, exit=True)
     tf.config.threading.set_intra_op_parallelism_threads(1)
+    if _PLUG_IN:
+        load_library.load_pluggable_device_library(_PLUG_IN)
+        tf.config.set_soft_device_placement(False)
     tf.get_logger().setLevel("ERROR")  # functions are made in loops here, which it warns of
     hvd.init(process_sets="dynamic")
     env = Env(tensorflow_target(), arguments.directory, "real")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from cases import all_cases
 from contract_job import run_job
+from jobs import ROOT
 
 pytest.importorskip("tensorflow", reason="TensorFlow is not installed.")
 from tensorflow_facts import FACTS  # noqa: E402
@@ -52,3 +53,14 @@ def test_mode(mode: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["eager", "function", "graph", "jit"])
 def test_mode_on_more_ranks(mode: str, size: int, tmp_path: Path) -> None:
     _check(run_job(size, mode, ("cases",), tmp_path, script=_SCRIPT), size, ("cases",))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["eager", "function", "graph"])
+def test_on_a_gpu(mode: str, tmp_path: Path) -> None:
+    """Operators placed on a GPU, whose memory the host cannot read. A stand-in, plugged into TensorFlow."""
+    library = ROOT / "build" / "release" / "libfake_tensorflow_gpu.so"
+    if not library.exists():
+        pytest.skip(f"{library.name} is not built (make fakes)")
+    environment = {"HVD_TEST_TENSORFLOW_GPU": str(library)}
+    _check(run_job(2, mode, ("cases",), tmp_path, environment, _SCRIPT), 2, ("cases",))
