@@ -1,8 +1,12 @@
 #include "backend/host_backend.h"
 
+#include <limits>
+#include <utility>
+
 #include "collective/batch_log.h"
 #include "collective/channels/adasum.h"
 #include "collective/channels/collectives.h"
+#include "collective/flow.h"
 #include "collective/hosts/collectives.h"
 #include "collective/shm/collectives.h"
 #include "collective/solo.h"
@@ -113,14 +117,7 @@ Task OverChannels(const Group& group, Batch& batch) {
   return collective::channels::Barrier(group, batch);
 }
 
-}  // namespace
-
-std::string HostBackend::Unsupported(const Group&, const Batch&) const { return ""; }
-
-Task HostBackend::Execute(const Group& group, Batch& batch) {
-  const Way way = Choose(group, batch);
-  // An allreduce over shared memory knows more of its way, and says that itself.
-  if (way != Way::kSharedMemory || batch.type != OpType::kAllreduce) collective::LogWay(batch, Words(way));
+Task By(Way way, const Group& group, Batch& batch) {
   switch (way) {
     case Way::kSolo:
       return collective::SoloCollective(group, batch);
@@ -134,6 +131,27 @@ Task HostBackend::Execute(const Group& group, Batch& batch) {
       break;
   }
   return OverChannels(group, batch);
+}
+
+// Whether the collective asks the flow itself: it works from the first byte to the last.
+bool FollowsFlow(Way way, const Batch& batch) {
+  return way == Way::kSharedMemory && (batch.type == OpType::kAllreduce || batch.type == OpType::kBroadcast);
+}
+
+Task AfterAll(Way way, const Group& group, Batch& batch) {
+  HVD_CO_TRY(co_await std::exchange(batch.flow, nullptr)->Arrived(std::numeric_limits<size_t>::max()));
+  co_return co_await By(way, group, batch);
+}
+
+}  // namespace
+
+std::string HostBackend::Unsupported(const Group&, const Batch&) const { return ""; }
+
+Task HostBackend::Execute(const Group& group, Batch& batch) {
+  const Way way = Choose(group, batch);
+  // An allreduce over shared memory knows more of its way, and says that itself.
+  if (way != Way::kSharedMemory || batch.type != OpType::kAllreduce) collective::LogWay(batch, Words(way));
+  return batch.flow == nullptr || FollowsFlow(way, batch) ? By(way, group, batch) : AfterAll(way, group, batch);
 }
 
 std::string HostBackend::ActivityName(const Group&, const Batch& batch) const {

@@ -23,6 +23,7 @@ struct DeviceWay;
 
 namespace hvd::collective {
 
+class Flow;
 class StoreChooser;
 
 // Who takes memory back that is not the host's own.
@@ -83,6 +84,7 @@ struct Batch {
   bool on_device = false;       // the members' tensors lie on their devices (a joined rank's may not)
   int root = 0;                 // member index; broadcast
   std::vector<Tensor> tensors;  // same number and order on every member; same total for allreduce
+  Flow* flow = nullptr;         // null: the inputs are there, and the outputs are wanted at the end; a member's own affair
   int waiting_for = -1;         // global rank that a collective over channels waits for now, or -1; for reports
 };
 

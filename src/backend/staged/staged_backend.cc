@@ -1,5 +1,6 @@
 #include "backend/staged/staged_backend.h"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -14,9 +15,9 @@ namespace {
 
 using collective::Tensor;
 
-constexpr double kLivelyS = 0.002;  // a copy of some megabytes; sleeping costs a tenth of a millisecond (docs/gpu.md)
 constexpr double kAbortS = 5;
 constexpr size_t kAlign = 64;
+constexpr size_t kFewestPieces = 8;
 
 size_t Aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 size_t BytesOf(const Batch& batch, const Tensor& t) { return t.elems * SizeOf(batch.dtype); }
@@ -50,12 +51,16 @@ Batch Alike(const Batch& batch) {
 StagedBackend::~StagedBackend() { Abort(); }
 
 Status StagedBackend::Use(std::shared_ptr<cuda::CudaDevices> devices) {
-  Result<std::unique_ptr<cuda::Stream>> made = cuda::Stream::Make(devices->events());
-  HVD_TRY(made.status());
-  std::shared_ptr<const cuda::Stream> stream = std::move(*made);
-  devices->memory().UsedOn(stream);
+  std::shared_ptr<const cuda::Stream> streams[2];
+  for (std::shared_ptr<const cuda::Stream>& stream : streams) {
+    Result<std::unique_ptr<cuda::Stream>> made = cuda::Stream::Make(devices->events());
+    HVD_TRY(made.status());
+    stream = std::move(*made);
+    devices->memory().UsedOn(stream);
+  }
   std::shared_ptr<const cuda::Context> context = devices->context();
-  own_.reset(new Work{std::move(devices), std::move(stream), cuda::PinnedBlock(std::move(context))});
+  own_.reset(new Work{std::move(devices), std::move(streams[0]), std::move(streams[1]),
+                      cuda::PinnedBlock(std::move(context))});
   work_.store(own_.get(), std::memory_order_release);
   return Status();
 }
@@ -64,13 +69,14 @@ Task StagedBackend::Execute(const Group& group, Batch& batch) {
   const double factor = batch.prescale * batch.postscale;
   const bool on_gpu = factor == 1.0 || cuda::Packing::CanScale(batch.dtype);
   const bool reduced = batch.type == OpType::kAllreduce || batch.type == OpType::kReducescatter;
-  if (group.size() == 1 && work() != nullptr && (on_gpu || !reduced)) return Alone(group, batch);
-  return ThroughHost(group, batch);
+  // This rank has joined before it used a GPU, and stands in with the host's memory.
+  if (batch.tensors[0].device == nullptr) return host_->Execute(group, batch);
+  return group.size() == 1 && (on_gpu || !reduced) ? Alone(group, batch) : ThroughHost(group, batch);
 }
 
 Task StagedBackend::Alone(const Group&, Batch& batch) {
   collective::LogWay(batch, "alone, on the GPU");
-  const cuda::Stream& stream = *work()->stream;
+  const cuda::Stream& stream = *work()->out;
   const bool reduced = batch.type == OpType::kAllreduce || batch.type == OpType::kReducescatter;
   const double factor = reduced ? batch.prescale * batch.postscale : 1.0;
   std::vector<cuda::Move> moves;
@@ -95,55 +101,50 @@ Task StagedBackend::ThroughHost(const Group& group, Batch& batch) {
   Batch staged = Alike(batch);
   HVD_CO_TRY(co_await Reached());
   returning_.clear();
-  HVD_CO_TRY(CopyIn(batch, &staged));
-  HVD_CO_TRY(co_await Reached());
+  size_t total = 0;
+  for (const Tensor& t : batch.tensors) total += Aligned(BytesOf(batch, t));
+  const Result<std::byte*> room = work()->pinned.Room(total);
+  HVD_CO_TRY(room.status());
+  StagedFlow flow(Ways{work()->devices->packing(), *work()->devices->context(), *work()->in, *work()->out},
+                  std::clamp(total / kFewestPieces, smallest_piece_, kLargestPiece));
+  Lead(group, batch, *room, &staged, &flow);
+  staged.flow = &flow;
   HVD_CO_TRY(co_await host_->Execute(group, staged));
-  co_return CopyOut(batch, staged);
+  co_return Finish(group, batch, staged, flow);
 }
 
-Status StagedBackend::CopyIn(const Batch& batch, Batch* staged) {
-  size_t total = 0;
-  for (const Tensor& t : batch.tensors) total += t.device == nullptr ? 0 : Aligned(BytesOf(batch, t));
-  std::byte* to = nullptr;
-  if (total > 0) {
-    const Result<std::byte*> room = work()->pinned.Room(total);
-    HVD_TRY(room.status());
-    to = *room;
-  }
+// Each tensor into the pinned memory and, where its result is as large, from there to the result. What a broadcast's
+// receivers hold is nobody's business, and its root has the result already.
+void StagedBackend::Lead(const Group& group, const Batch& batch, std::byte* room, Batch* staged, StagedFlow* flow) {
+  const bool moved = batch.type == OpType::kBroadcast, root = moved && group.index == batch.root;
   for (size_t i = 0; i < batch.tensors.size(); ++i) {
     const Tensor& t = batch.tensors[i];
     Tensor& in_host = staged->tensors[i];
-    const size_t bytes = BytesOf(batch, t);
-    in_host.input = t.device == nullptr ? t.input : to;
-    if (FillsOutput(batch.type)) in_host.output = t.device == nullptr ? t.output : to;
-    if (t.device == nullptr || bytes == 0) continue;
-    const cuda::Handle stream = work()->stream->handle();
-    const cuda::Driver& driver = work()->devices->context()->driver();
-    if (t.device->made != nullptr) HVD_TRY(t.device->made->HoldBack(stream));
-    HVD_TRY(driver.Call(driver->memcpy_dtoh_async, to, cuda::AddressOf(t.input), bytes, stream));
-    to += Aligned(bytes);
+    in_host.input = room;
+    if (FillsOutput(batch.type)) in_host.output = room;
+    flow->Add(moved && !root ? nullptr : t.input, room, FillsOutput(batch.type) && !root ? t.output : nullptr,
+              BytesOf(batch, t), t.device->made);
+    room += Aligned(BytesOf(batch, t));
   }
-  return work() == nullptr ? Status() : Mark();
 }
 
-Status StagedBackend::CopyOut(Batch& batch, Batch& staged) {
-  if (work() == nullptr) return Status();
-  const cuda::Handle stream = work()->stream->handle();
-  const cuda::Driver& driver = work()->devices->context()->driver();
-  for (size_t i = 0; i < batch.tensors.size(); ++i) {
-    Tensor& t = batch.tensors[i];
-    Tensor& from = staged.tensors[i];
-    const size_t bytes = BytesOf(batch, t);
-    if (t.device == nullptr) continue;
-    if (!FillsOutput(batch.type)) {
-      HVD_TRY(GiveResult(t, from));
-    } else if (bytes > 0) {
-      HVD_TRY(driver.Call(driver->memcpy_htod_async, cuda::AddressOf(t.output), from.output, bytes, stream));
-    }
-  }
+Status StagedBackend::Finish(const Group& group, Batch& batch, Batch& staged, StagedFlow& flow) {
+  HVD_TRY(flow.Left(flow.total()));
+  if (batch.type == OpType::kBroadcast && group.index == batch.root) HVD_TRY(CopyOver(batch));
+  for (size_t i = 0; i < batch.tensors.size() && !FillsOutput(batch.type); ++i)
+    HVD_TRY(GiveResult(batch.tensors[i], staged.tensors[i]));
   HVD_TRY(Mark());
-  for (Tensor& t : batch.tensors) {
-    if (t.device != nullptr) t.device->ready = end_;
+  for (Tensor& t : batch.tensors) t.device->ready = end_;
+  return Status();
+}
+
+// The root's results, on the device.
+Status StagedBackend::CopyOver(const Batch& batch) {
+  const cuda::Driver& driver = work()->devices->context()->driver();
+  for (const Tensor& t : batch.tensors) {
+    if (t.input == t.output || t.elems == 0) continue;
+    HVD_TRY(driver.Call(driver->memcpy_dtod_async, cuda::AddressOf(t.output), cuda::AddressOf(t.input),
+                        BytesOf(batch, t), work()->out->handle()));
   }
   return Status();
 }
@@ -152,18 +153,18 @@ Status StagedBackend::CopyOut(Batch& batch, Batch& staged) {
 Status StagedBackend::GiveResult(Tensor& to, Tensor& from) {
   const size_t bytes = from.result->bytes;
   to.received_rows = std::move(from.received_rows);
-  HVD_TRY(cuda::PlaceResult(work()->devices->memory(), *work()->stream, bytes, &to));
+  HVD_TRY(cuda::PlaceResult(work()->devices->memory(), *work()->out, bytes, &to));
   if (bytes > 0) {
     const cuda::Driver& driver = work()->devices->context()->driver();
     HVD_TRY(driver.Call(driver->memcpy_htod_async, cuda::AddressOf(to.output), from.result->data, bytes,
-                        work()->stream->handle()));
+                        work()->out->handle()));
   }
   returning_.push_back(std::move(from.result));
   return Status();
 }
 
 Status StagedBackend::Mark() {
-  Result<std::shared_ptr<cuda::Event>> end = work()->stream->Record();
+  Result<std::shared_ptr<cuda::Event>> end = work()->out->Record();
   HVD_TRY(end.status());
   end_ = std::move(*end);
   return Status();
@@ -178,14 +179,18 @@ Task StagedBackend::Reached() {
         failure = end_->Ask(&reached);
         return reached || !failure.ok();
       },
-      kLivelyS);
+      StagedFlow::kLivelyS);
   co_return failure;
 }
 
 // Copies end by themselves; tensors and blocks must not be let go before.
 void StagedBackend::Abort() {
+  if (work() == nullptr) return;
   const double deadline = MonotonicS() + kAbortS;
-  while (end_ != nullptr && !end_->Reached() && MonotonicS() < deadline) std::this_thread::yield();
+  for (const auto& stream : {work()->in, work()->out}) {
+    const Result<std::shared_ptr<cuda::Event>> end = stream->Record();
+    while (end.ok() && !(*end)->Reached() && MonotonicS() < deadline) std::this_thread::yield();
+  }
 }
 
 }  // namespace hvd::backend::staged

@@ -59,6 +59,7 @@ void CombineFlat(LocalView& view, const Batch& batch, int which) {
 // for the readers of the batch that used this one last. All of them have finished it when they publish for the batch in
 // between, so it costs nothing.
 Task FlatAllreduce(const Group& group, Batch& batch, size_t total) {
+  if (batch.flow != nullptr) HVD_CO_TRY(co_await batch.flow->Arrived(total));
   LocalView& view = *group.local;
   view.Begin(batch.seq);
   const int which = static_cast<int>(batch.seq % LocalView::kSmallBuffers);
@@ -151,10 +152,10 @@ bool AllStaged(Steps& steps, int which) {
 
 // What has no resident way. The results are measured here, because only here their mode has an effect.
 Task StreamMeasured(const Group& group, Steps& steps, const Reduction& what, const Ranges& ranges, bool staged,
-                    StoreMode shared) {
+                    StoreMode shared, Flow* flow) {
   StoreTrial results(group, StoreChooser::Use::kAllreduceResults, ranges.apart());
   results.Start();
-  HVD_CO_TRY(co_await StreamReduce(steps, what, ranges, staged, {shared, results.mode()}));
+  HVD_CO_TRY(co_await StreamReduce(steps, what, ranges, staged, {shared, results.mode()}, flow));
   results.Stop();
   co_return Status();
 }
@@ -178,8 +179,10 @@ Task LargeAllreduce(const Group& group, Batch& batch, size_t total) {
     std::memcpy(view.small(steps.me(), which) + sizeof header, offers.data(), offers.size() * sizeof(Offer));
   HVD_CO_TRY(co_await AcquireStages(steps));
   StoreTrial trial(group, header.staged ? StoreChooser::Use::kAllreduce : StoreChooser::Use::kResident, total);
+  const StreamPlan plan(total, steps.n());
+  if (batch.flow != nullptr) HVD_CO_TRY(co_await batch.flow->Arrived(plan.chunk_bytes));
   trial.Start();
-  if (header.staged) StageChunk(steps, all, StreamPlan(total, steps.n()), 0, trial.mode());
+  if (header.staged) StageChunk(steps, all, plan, 0, trial.mode());
   trial.Pause();
   steps.Take(1);
   view.Publish(steps.taken());
@@ -188,14 +191,14 @@ Task LargeAllreduce(const Group& group, Batch& batch, size_t total) {
   trial.Start();
   if (AllStaged(steps, which)) {
     LogWay(batch, "streamed through shared memory");
-    HVD_CO_TRY(co_await StreamMeasured(group, steps, what, all, true, trial.mode()));
+    HVD_CO_TRY(co_await StreamMeasured(group, steps, what, all, true, trial.mode(), batch.flow));
   } else {
     const Partition parts = Divide(steps, batch, candidates, which);
     LogWay(batch, parts.streamed.total() > 0 ? "in place where it lies in shared memory, the rest streamed through it"
                                              : "in place, in shared memory");
     if (!parts.resident.empty()) HVD_CO_TRY(co_await ResidentReduce(steps, what, parts.resident, trial.mode()));
     if (parts.streamed.total() > 0) {
-      HVD_CO_TRY(co_await StreamMeasured(group, steps, what, parts.streamed, false, trial.mode()));
+      HVD_CO_TRY(co_await StreamMeasured(group, steps, what, parts.streamed, false, trial.mode(), batch.flow));
     }
     // The others have stored their shares into this rank's resident tensors.
     HVD_CO_TRY(co_await view.AllReached(steps.taken()));

@@ -1,6 +1,7 @@
 // The three ways of an allreduce over shared memory, for allreduce.cc, which chooses; see collectives.h.
 #pragma once
 
+#include "collective/flow.h"
 #include "collective/shm/steps.h"
 
 namespace hvd::collective::shm {
@@ -24,7 +25,8 @@ struct StreamPlan {
   size_t chunk_bytes, share_bytes, chunks;
 };
 void StageChunk(Steps& steps, const Ranges& ranges, const StreamPlan& plan, size_t c, StoreMode mode);
-Task StreamReduce(Steps& steps, const Reduction& what, const Ranges& ranges, bool staged, Stores stores);
+// flow: of all the ranges, or null; then the first chunk has arrived.
+Task StreamReduce(Steps& steps, const Reduction& what, const Ranges& ranges, bool staged, Stores stores, Flow* flow);
 
 // A tensor that lies in the resident heap of every member: all inputs and outputs, by member.
 struct ResidentTensor {

@@ -94,7 +94,8 @@ void StageChunk(Steps& steps, const Ranges& ranges, const StreamPlan& plan, size
 //   - with two members, staging c + 2 stores what this rank itself has read to copy out chunk c, and the other combines
 //   it after I(c + 2);
 //   - an input that is also the output is staged before it is overwritten: the copy-out of c follows the staging of c.
-Task StreamReduce(Steps& steps, const Reduction& what, const Ranges& ranges, bool staged, Stores stores) {
+Task StreamReduce(Steps& steps, const Reduction& what, const Ranges& ranges, bool staged, Stores stores,
+                  Flow* flow) {
   LocalView& view = steps.view();
   const StreamPlan plan(ranges.total(), steps.n());
   if (plan.chunks >= LocalView::kFinalStep / 4) co_return TooManySteps();
@@ -111,11 +112,13 @@ Task StreamReduce(Steps& steps, const Reduction& what, const Ranges& ranges, boo
     ReduceShare(steps, what, ranges, plan, c, stores);
     view.Publish(step + 1);
     if (c + 1 < plan.chunks) {
+      if (flow != nullptr) HVD_CO_TRY(co_await flow->Arrived((c + 2) * plan.chunk_bytes));
       StageChunk(steps, ranges, plan, c + 1, stores.shared);
       view.Publish(step + 2);
     }
     HVD_CO_TRY(co_await view.AllReached(step + 1));  // R(c)
     CopyOut(steps, ranges, plan, c, stores.results);
+    if (flow != nullptr) HVD_CO_TRY(flow->Left(std::min(ranges.total(), (c + 1) * plan.chunk_bytes)));
     if (steps.Tired(2 * plan.chunk_bytes)) co_await Yield();
   }
   steps.Take(static_cast<uint32_t>(2 * plan.chunks - 1));
