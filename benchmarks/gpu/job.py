@@ -10,7 +10,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Optional
 
 from libraries import Missing
 
@@ -18,19 +20,28 @@ PACKAGE = Path(__file__).resolve().parent.parent.parent / "python"
 _MARK = "RESULT "
 
 
-def rows_of(program: str, timeout_s: float) -> tuple[list[list[str]], str]:
+def rows_of(
+    program: str, timeout_s: float, *words: str, ranks: int = 2, variables: Optional[Mapping[str, str]] = None
+) -> tuple[list[list[str]], str]:
     """Runs a program; its rows, and a word on how it ended.
+
+    Args:
+        program: its file.
+        timeout_s: after so long it is stopped.
+        words: for its command line.
+        ranks: how many.
+        variables: of their environment, besides ours.
 
     Raises:
         Missing: there is no core or no torch with CUDA.
     """
     paths = [str(PACKAGE), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
-        [sys.executable, "-m", "horovod.runner", "-np", "2", sys.executable, "-B", os.path.abspath(program)],
+        [sys.executable, "-m", "horovod.runner", "-np", str(ranks), sys.executable, "-B", os.path.abspath(program), *words],
         capture_output=True,
         text=True,
         timeout=timeout_s,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        env={**os.environ, **(variables or {}), "PYTHONPATH": os.pathsep.join(paths)},
     )
     rows = [json.loads(text) for _, mark, text in (line.partition(_MARK) for line in done.stdout.splitlines()) if mark]
     if done.returncode and not rows and "ImportError" in done.stderr:

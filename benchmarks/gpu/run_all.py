@@ -40,8 +40,9 @@ _PROBES = {
     "streams": 60,
     "memory": 120,
     "nccl_two": 200,
+    "engine": 170,
     "today": 110,
-    "training": 160,
+    "training": 250,
 }
 
 

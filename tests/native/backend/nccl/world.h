@@ -82,10 +82,12 @@ class GpuRank {
 // Ranks with the host's ways between them and a GPU each; which way the tensors on these go is the test's choice.
 class GpuWorld {
  public:
-  explicit GpuWorld(std::vector<int> host_of) : channels_(std::move(host_of), Link::kMemory, true) {
+  // piece: the smallest in which a tensor passes through the host.
+  explicit GpuWorld(std::vector<int> host_of, size_t piece = backend::staged::StagedBackend::kSmallestPiece)
+      : channels_(std::move(host_of), Link::kMemory, true) {
     for (int r = 0; r < channels_.size(); ++r) {
       ranks_.push_back(std::make_unique<GpuRank>(r, &host_));
-      staged_.push_back(std::make_unique<backend::staged::StagedBackend>(&host_));
+      staged_.push_back(std::make_unique<backend::staged::StagedBackend>(&host_, piece));
       EXPECT_OK(staged_.back()->Use(ranks_.back()->devices));
     }
     auto id = ranks_[0]->library->NewId();
@@ -113,6 +115,12 @@ class GpuWorld {
     }
     return Drive(r, batch.seq, ranks_[r]->nccl.Execute(group, batch));
   }
+
+  // The same tensors, in the host's memory.
+  Status RunOnHost(int r, const Group& group, Batch& batch) {
+    return Drive(r, batch.seq, host_.Execute(group, batch));
+  }
+  void Kill(int r, uint64_t seq) { channels_.Kill(r, seq); }
 
  private:
   Status Drive(int r, uint64_t seq, Task task) { return channels_.Drive(r, seq, std::move(task)); }

@@ -37,6 +37,7 @@ namespace {
 // One recording of an event.
 struct Moment {
   bool come = false;
+  std::chrono::steady_clock::time_point when;  // it came
   Clock clock;  // what is done then
 };
 struct Event {
@@ -169,6 +170,7 @@ void Push(Stream& stream, const std::string& description, std::function<void(boo
 void Come(const std::shared_ptr<Moment>& moment) {
   Lock lock(TheRuntime().mutex);
   moment->come = true;
+  moment->when = std::chrono::steady_clock::now();
   TheRuntime().changed.notify_all();
 }
 // On a stream's thread, which runs a host function: the host knows all that came before it.
@@ -369,6 +371,16 @@ EXPORT int cuEventSynchronize(void* handle) {
   if (moment == nullptr) return kSuccess;
   TheRuntime().changed.wait(lock, [&] { return moment->come; });
   Merge(TheRuntime().host, moment->clock);
+  return kSuccess;
+}
+
+EXPORT int cuEventElapsedTime(float* milliseconds, void* begin_handle, void* end_handle) {
+  ENTER();
+  Lock lock(TheRuntime().mutex);
+  const Event *begin = FindEvent(begin_handle), *end = FindEvent(end_handle);
+  if (begin == nullptr || end == nullptr || begin->last == nullptr || end->last == nullptr) return kInvalidHandle;
+  if (!begin->last->come || !end->last->come) return kNotReady;
+  *milliseconds = std::chrono::duration<float, std::milli>(end->last->when - begin->last->when).count();
   return kSuccess;
 }
 

@@ -1,0 +1,188 @@
+"""The ranks of `probe_engine`: operations of the engine on arrays of the GPU beside the same by the libraries alone.
+
+Without a framework: arrays are those of the contract suite. Two ranks share the GPU and are members of NCCL
+communicators all the same (`other_gpu`, NCCL_HOSTID), one of the engine's and one of our own. Over the fake driver and
+the fake NCCL (HVD_TEST_CUDA_LIBRARY, HOROVOD_NCCL_PATH) the same runs, and its times mean nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from ctypes import c_float, c_int, c_size_t, c_uint, c_void_p
+from pathlib import Path
+from typing import Any, Callable
+
+import job
+import libraries
+import other_gpu
+from table import middle, number, size_label, spread
+
+_ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(_ROOT / "tests" / "contract"), str(_ROOT / "benchmarks")]
+_SIZES = (4, 64 << 10, 1 << 20, 16 << 20)
+_ROUNDS = int(os.environ.get("HVD_PROBE_ROUNDS", "15"))
+
+
+class _Timed:
+    """Stream time of work whose calls have all been made before the device begins."""
+
+    def __init__(self, gpu: Any) -> None:
+        self._gpu = gpu
+        self._events = [self._event() for _ in range(2)]
+        # Of the C library, so that the device waits without Python.
+        libc = ctypes.CDLL(None)
+        self._post, self._wait = libc.sem_post, ctypes.cast(libc.sem_wait, c_void_p)
+        self._sign = ctypes.create_string_buffer(64)  # a sem_t: 32 bytes
+        libc.sem_init(self._sign, c_int(0), c_uint(0))
+
+    def _event(self) -> c_void_p:
+        made = c_void_p()
+        self._gpu.call("cuEventCreate", ctypes.byref(made), c_uint(0))
+        return made
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        """From the stream's reaching the work to its being through with it."""
+        stream = c_void_p(self._gpu.stream)
+        self._gpu.call("cuLaunchHostFunc", stream, self._wait, ctypes.byref(self._sign))
+        self._gpu.call("cuEventRecord", self._events[0], stream)
+        kept = work()
+        self._gpu.call("cuEventRecord", self._events[1], stream)
+        self._post(self._sign)
+        self._gpu.call("cuStreamSynchronize", stream)
+        del kept
+        taken = c_float()
+        self._gpu.call("cuEventElapsedTime", ctypes.byref(taken), *self._events)
+        return taken.value / 1e3
+
+
+def _prepare() -> tuple[Any, Any, Any, Any]:
+    """Horovod, its operations for arrays on the GPU, these, and the core's driver: each rank's GPU is another to it."""
+    rank = int(os.environ["HOROVOD_RANK"])
+    os.environ.update(HVD_TEST_GPU="0", NCCL_HOSTID=f"probe-{rank}", FAKE_CUDA_UUID=str(rank))
+    os.environ.setdefault("HVD_TEST_CUDA_LIBRARY", "libcuda.so.1")
+    import gpu_arrays
+
+    import horovod.numpy as hvd
+    from horovod._core.operations.collectives import Collectives
+
+    gpu_arrays.driver()
+    library = other_gpu.use_for_the_core(rank)
+    hvd.init()
+    return hvd, Collectives(gpu_arrays.adapter), gpu_arrays, library
+
+
+def _array(gpu_arrays: Any, elems: int, value: float) -> Any:
+    import numpy
+
+    values = numpy.full(elems, value, numpy.float32)
+    return gpu_arrays.GpuArray(values, values)
+
+
+def two() -> None:
+    """The engine's allreduce beside ncclAllReduce, in turns: until the call returns, and until the stream is through."""
+    import nccl
+
+    hvd, operations, gpu_arrays, library = _prepare()
+    gpu = gpu_arrays.driver()
+    told: Callable[..., None] = job.tell if hvd.rank() == 0 else lambda *_: None
+    identity = hvd.broadcast_object(bytes(nccl.unique_id().bytes) if hvd.rank() == 0 else None, 0)
+    communicator = nccl.join(2, nccl.UniqueId.from_buffer_copy(identity), hvd.rank())
+    raw = nccl.bare("ncclAllReduce")
+    stream = c_void_p(gpu.stream)
+    for size in _SIZES:
+        array = _array(gpu_arrays, size // 4, 1.0)
+        place, elems = c_void_p(array.address), c_size_t(size // 4)
+        name_of = f"sum{size}"
+        # What is measured, and what must follow before the stream holds the operation.
+        contenders: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
+            "ncclAllReduce": (
+                lambda: raw(place, place, elems, nccl.FLOAT32, nccl.SUM, communicator, stream),
+                lambda code: code,
+            ),
+            "hvd.allreduce_": (lambda: operations.allreduce_(array, op=hvd.Sum, name=name_of), lambda result: result),
+            "hvd.allreduce_async_": (
+                lambda: operations.allreduce_async_(array, op=hvd.Sum, name=name_of),
+                operations.synchronize,
+            ),
+        }
+        returned: dict[str, list[float]] = {name: [] for name in contenders}
+        ended: dict[str, list[float]] = {name: [] for name in contenders}
+        for turn in range(_ROUNDS + 2):
+            for name, (call, rest) in contenders.items():
+                hvd.barrier()
+                begin = time.perf_counter()
+                made = call()
+                middle_s = time.perf_counter()
+                rest(made)
+                gpu.call("cuStreamSynchronize", stream)
+                if turn >= 2:
+                    returned[name].append(middle_s - begin)
+                    ended[name].append(time.perf_counter() - begin)
+        # Every one has doubled it, on both ranks.
+        right = bool((array.numpy() == 2.0 ** (len(contenders) * (_ROUNDS + 2))).all())
+        for name in contenders:
+            told(
+                f"{name}, {size_label(size)}",
+                spread(returned[name], 1e6),
+                spread(ended[name], 1e6),
+                "right" if right else "WRONG",
+            )
+        for name in list(contenders)[1:]:
+            apart = [middle(taken[name]) - middle(taken["ncclAllReduce"]) for taken in (returned, ended)]
+            told(f"{name} less ncclAllReduce, {size_label(size)}", *(number(a * 1e6) for a in apart), "")
+    told("waits of the core for the device in all of it", "", "", library.waits_of_the_core())
+    nccl.call("ncclCommDestroy", communicator)
+    hvd.shutdown()
+
+
+def alone() -> None:
+    """The packing kernel as the engine launches it, and what a call of a rank that is alone takes."""
+    from ranks import resnet50
+
+    hvd, operations, gpu_arrays, _ = _prepare()
+    gpu, timed = gpu_arrays.driver(), _Timed(gpu_arrays.driver())
+    gradients = [_array(gpu_arrays, elems, 1.0) for elems in resnet50.gradient_sizes()]
+    total = 4 * sum(resnet50.gradient_sizes())
+    source, target = (gpu.allocate(total) for _ in range(2))
+
+    def copy() -> None:
+        gpu.call(
+            "cuMemcpyDtoDAsync_v2",
+            ctypes.c_uint64(target),
+            ctypes.c_uint64(source),
+            c_size_t(total),
+            c_void_p(gpu.stream),
+        )
+
+    def group() -> object:
+        return operations.grouped_allreduce_(gradients, op=hvd.Sum, prescale_factor=0.5, name="group")
+
+    taken: dict[str, list[float]] = {"copy": [], "group": []}
+    for turn in range(_ROUNDS + 3):
+        for name, work in (("copy", copy), ("group", group)):
+            seconds = timed.seconds(work)
+            if turn >= 3:
+                taken[name].append(seconds)
+    right = bool((gradients[-1].numpy() == 0.5 ** (_ROUNDS + 3)).all())
+    job.tell("one copy of as many bytes, stream", spread(taken["copy"], 1e6), "", "")
+    share = number(middle(taken["copy"]) / middle(taken["group"]))
+    words = "right" if right else "WRONG"
+    job.tell("161 gradients multiplied by the engine, stream", spread(taken["group"], 1e6), share, words)
+    small = _array(gpu_arrays, 1, 1.0)
+    calls = []
+    for _ in range(200):
+        begin = time.perf_counter()
+        operations.allreduce_(small, op=hvd.Sum, name="small")
+        calls.append(time.perf_counter() - begin)
+    job.tell("hvd.allreduce_ of 4 B alone, host", spread(calls[20:], 1e6), "", "")
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    try:
+        {"two": two, "alone": alone}[sys.argv[1]]()
+    except libraries.Missing as missing:
+        raise ImportError(str(missing)) from missing

@@ -1,0 +1,216 @@
+// Tensors on GPUs that pass through the host in pieces: the same bits as tensors of the host, both directions at once,
+// failures in the middle. Over the fake driver, what is not waited for is poison.
+#include <atomic>
+
+#include "native/backend/nccl/world.h"
+
+namespace hvd::test {
+namespace {
+
+using backend::staged::StagedFlow;
+
+constexpr size_t kPiece = 4096;
+
+std::atomic<uint64_t> next_seq{1};
+
+Batch NewBatch(uint64_t seq, OpType type, DType dtype, ReduceOp op) {
+  Batch batch;
+  batch.seq = seq;
+  batch.type = type;
+  batch.dtype = dtype;
+  batch.op = op;
+  return batch;
+}
+
+// What passes through the host, and how: every second tensor in place.
+struct Case {
+  OpType type;
+  DType dtype;
+  ReduceOp op;
+  std::vector<size_t> counts;
+  double pre = 1.0, post = 1.0;
+  int root = 0;
+  int joined = -1;  // this rank stands in with the host's memory
+};
+
+// All ranks run it on the GPU and on the host; the results are the same to the bit.
+void ExpectTheHostsBits(GpuWorld& world, const Case& c) {
+  const uint64_t seq = next_seq.fetch_add(6);
+  RanksAsThreads(world.size(), [&](int r) {
+    const auto side = world.MakeGroup(r, false);
+    Batch on_gpu = NewBatch(seq, c.type, c.dtype, c.op), on_host = NewBatch(seq + 3, c.type, c.dtype, c.op);
+    std::vector<Bytes> mine, results;
+    for (size_t i = 0; i < c.counts.size(); ++i) {
+      mine.push_back(RandomElements(c.dtype, c.counts[i], 10 * i + static_cast<size_t>(r)));
+      results.push_back(mine.back());
+    }
+    std::vector<Bytes> joined = mine;
+    for (size_t i = 0; i < c.counts.size(); ++i) {
+      const std::vector<int64_t> shape = {static_cast<int64_t>(c.counts[i])};
+      on_host.tensors.push_back(MakeTensor(mine[i].data(), results[i].data(), shape));
+      on_gpu.tensors.push_back(r == c.joined ? MakeTensor(joined[i].data(), joined[i].data(), shape)
+                                             : world.rank(r).Put(mine[i], shape, i % 2 == 0));
+    }
+    for (Batch* batch : {&on_gpu, &on_host}) {
+      batch->prescale = c.pre;
+      batch->postscale = c.post;
+      batch->root = c.root;
+    }
+    EXPECT_OK(world.Run(r, side->group, on_gpu));
+    EXPECT_OK(world.RunOnHost(r, side->group, on_host));
+    for (size_t i = 0; i < c.counts.size(); ++i)
+      EXPECT((r == c.joined ? joined[i] : world.rank(r).Take(on_gpu.tensors[i], results[i].size())) == results[i]);
+  });
+}
+
+TEST(staged_pieces_give_the_bits_of_the_host) {
+  const NoFaults no_faults;
+  GpuWorld world({0, 0, 0}, kPiece);
+  for (const DType dtype : AllDTypes()) {
+    const size_t some = (300 << 10) / SizeOf(dtype);
+    for (const ReduceOp op : LinearOps())
+      ExpectTheHostsBits(world, {OpType::kAllreduce, dtype, op, {some + 1, 0, 7, some / 5 + 3}});
+    ExpectTheHostsBits(world, {OpType::kAllreduce, dtype, ReduceOp::kSum, {3, some, 1}, 2.0, 0.25});
+  }
+  GpuWorld pair({0, 0}, kPiece);
+  ExpectTheHostsBits(pair, {OpType::kAllreduce, DType::kFloat32, ReduceOp::kAdasum, {100'003}});
+}
+
+TEST(staged_pieces_over_hosts) {
+  const NoFaults no_faults;
+  GpuWorld apart({0, 1, 2}, kPiece), together({0, 0, 1, 1}, kPiece);
+  for (GpuWorld* world : {&apart, &together}) {
+    ExpectTheHostsBits(*world, {OpType::kAllreduce, DType::kFloat16, ReduceOp::kSum, {150'001, 5}});
+    ExpectTheHostsBits(*world, {OpType::kBroadcast, DType::kInt32, ReduceOp::kSum, {100'001, 5}, 1.0, 1.0, 1});
+  }
+}
+
+TEST(staged_broadcast_from_each_root) {
+  const NoFaults no_faults;
+  GpuWorld world({0, 0, 0}, kPiece);
+  for (int root = 0; root < 3; ++root) {
+    for (const std::vector<size_t>& counts : {std::vector<size_t>{400'001, 0, 77, 100'000}, {5, 3}})
+      ExpectTheHostsBits(world, {OpType::kBroadcast, DType::kUint8, ReduceOp::kSum, counts, 1.0, 1.0, root});
+  }
+}
+
+TEST(staged_pieces_beside_a_rank_that_has_joined) {
+  const NoFaults no_faults;
+  GpuWorld world({0, 0, 0}, kPiece);
+  for (int joined = 0; joined < 3; ++joined)
+    ExpectTheHostsBits(world,
+                       {OpType::kAllreduce, DType::kFloat32, ReduceOp::kSum, {100'001, 3}, 1.0, 1.0 / 3, 0, joined});
+}
+
+// In the record: what was put on streams, in the order of the calls.
+std::vector<std::string> LinesWith(const std::string& record, const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t at = 0; at < record.size();) {
+    const size_t end = record.find('\n', at);
+    const std::string line = record.substr(at, end - at);
+    if (line.find(text) != std::string::npos) lines.push_back(line);
+    at = end + 1;
+  }
+  return lines;
+}
+
+Status RunToItsEnd(Task task) {
+  Runner runner(std::move(task));
+  while (!runner.done()) runner.Advance();
+  return runner.result();
+}
+
+TEST(staged_flow_sends_ahead_and_gives_back_at_once) {
+  const Gpu gpu;
+  if (!OverFakes()) return;
+  constexpr size_t kTotal = 10 * kPiece - 5;
+  const auto in = gpu.NewStream(), out = gpu.NewStream();
+  const auto from = gpu.Upload(Filled(kTotal, 3)), to = gpu.New(kTotal);
+  backend::cuda::PinnedBlock pinned(gpu.devices().context());
+  const auto room = pinned.Room(kTotal);
+  EXPECT_OK(room.status());
+  StagedFlow flow({gpu.devices().packing(), gpu.context(), *in, *out}, kPiece);
+  flow.Add(from->data, *room, to->data, kTotal, nullptr);
+  gpu.fakes().fake_cuda_record_start();
+  EXPECT_OK(RunToItsEnd(flow.Arrived(1)));
+  EXPECT_EQ(LinesWith(gpu.fakes().Record(), "copy to host 4096").size(), size_t{5});  // one asked for, four ahead
+  EXPECT(Bytes(*room, *room + kPiece) == Filled(kPiece, 3));
+  EXPECT_OK(flow.Left(kPiece - 1));
+  EXPECT_EQ(LinesWith(gpu.fakes().Record(), "copy to device").size(), size_t{0});  // half a piece waits
+  EXPECT_OK(flow.Left(kPiece));
+  EXPECT_EQ(LinesWith(gpu.fakes().Record(), "copy to device 4096").size(), size_t{1});
+  EXPECT_OK(RunToItsEnd(flow.Arrived(kTotal)));
+  EXPECT_EQ(LinesWith(gpu.fakes().Record(), "copy to host").size(), size_t{10});
+  EXPECT_OK(flow.Left(kTotal));
+  EXPECT_OK(out->Synchronize());
+  EXPECT(gpu.Download(to->data, kTotal) == Filled(kTotal, 3));
+}
+
+// The results of the first pieces go back before the last ones have been sent for.
+TEST(staged_copies_go_both_ways_at_once) {
+  const NoFaults no_faults;
+  if (!OverFakes()) return;
+  GpuWorld world({0, 0}, kPiece);
+  no_faults.fakes().fake_cuda_record_start();
+  ExpectTheHostsBits(world, {OpType::kAllreduce, DType::kInt32, ReduceOp::kSum, {4 << 18}});
+  const std::string record = no_faults.fakes().Record();
+  const std::string piece = std::to_string((4 << 20) / 8);
+  for (const std::string& line : {"copy to host " + piece, "copy to device " + piece})
+    EXPECT_EQ(LinesWith(record, line).size(), size_t{2 * 8});
+  EXPECT(record.find("copy to device " + piece) < record.rfind("copy to host " + piece));
+}
+
+TEST(staged_broadcast_reads_its_root_only) {
+  const NoFaults no_faults;
+  if (!OverFakes()) return;
+  GpuWorld world({0, 0, 0}, kPiece);
+  no_faults.fakes().fake_cuda_record_start();
+  const auto seq = next_seq.fetch_add(3);
+  RanksAsThreads(3, [&](int r) {
+    const auto side = world.MakeGroup(r, false);
+    Batch batch = NewBatch(seq, OpType::kBroadcast, DType::kUint8, ReduceOp::kSum);
+    batch.tensors.push_back(world.rank(r).Put(Filled(8 * kPiece, r), {8 * kPiece}, true));
+    EXPECT_OK(world.Run(r, side->group, batch));
+  });
+  EXPECT_EQ(LinesWith(no_faults.fakes().Record(), "copy to host").size(), size_t{8});
+}
+
+// A copy fails in the middle: this rank fails, the others do not wait for it, and afterwards no stream stores.
+TEST(staged_copy_that_fails_in_the_middle) {
+  const NoFaults no_faults;
+  if (!OverFakes()) return;
+  for (const char* function : {"cuMemcpyDtoHAsync_v2", "cuMemcpyHtoDAsync_v2", "cuEventRecord", "cuEventQuery"}) {
+    GpuWorld world({0, 0, 0}, kPiece);
+    const auto seq = next_seq.fetch_add(3);
+    std::atomic<int> failed{0}, ready{0};
+    RanksAsThreads(3, [&](int r) {
+      const auto side = world.MakeGroup(r, false);
+      Batch batch = NewBatch(seq, OpType::kAllreduce, DType::kInt32, ReduceOp::kSum);
+      batch.tensors.push_back(world.rank(r).Put(Filled(400'000, 1), {100'000}, false));
+      if (++ready == 3) no_faults.fakes().fake_cuda_fail_next(function, 400);
+      while (ready < 3) sched_yield();
+      const Status status = world.Run(r, side->group, batch);
+      if (!status.ok()) ++failed;
+      world.staged(r).Abort();
+    });
+    no_faults.fakes().fake_cuda_fail_next(function, 0);
+    EXPECT(failed >= 1);
+  }
+}
+
+TEST(staged_peer_that_dies_in_the_middle) {
+  const NoFaults no_faults;
+  GpuWorld world({0, 0, 0}, kPiece);
+  const auto seq = next_seq.fetch_add(3);
+  RanksAsThreads(3, [&](int r) {
+    if (r == 1) return world.Kill(1, seq);
+    const auto side = world.MakeGroup(r, false);
+    Batch batch = NewBatch(seq, OpType::kAllreduce, DType::kInt32, ReduceOp::kSum);
+    batch.tensors.push_back(world.rank(r).Put(Filled(400'000, 1), {100'000}, true));
+    EXPECT(!world.Run(r, side->group, batch).ok());
+    world.staged(r).Abort();
+  });
+}
+
+}  // namespace
+}  // namespace hvd::test
