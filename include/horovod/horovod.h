@@ -221,7 +221,7 @@ typedef struct hvd_gpu {
   const char* nccl_library; /* its path, or NULL: why_not_nccl says why there is none */
   const char* why_not_nccl; /* not NULL or "": NCCL is not used, for this reason */
   int32_t max_ctas;         /* of an NCCL communicator; 0 = NCCL chooses */
-  int32_t reserved;
+  int32_t streams;          /* of NCCL; each has a communicator for each process set */
 } hvd_gpu;
 
 /* From now on this rank can submit tensors that lie on that device. Not collective; the members of a process set agree

@@ -22,6 +22,9 @@ using collective::Group;
 enum class Track {
   kHost,    // the stages and channels of this rank
   kDevice,  // queues of work that devices do by themselves
+  // Of a backend that needs both: its batch runs in the host's, when all before it on devices are launched, and nothing
+  // is launched on devices that comes behind it until it has ended.
+  kBoth,
 };
 
 class Backend {
@@ -61,8 +64,8 @@ class Backend {
 class Introducer {
  public:
   virtual ~Introducer() = default;
-  // Over the host's ways, as a batch of number `seq`. Sets group.device_way, alike on all members.
-  virtual Task Introduce(Group& group, uint64_t seq) = 0;
+  // Before `batch`, over the host's ways, as a batch of its number. Sets group.device_way, alike on all members.
+  virtual Task Introduce(Group& group, const Batch& batch) = 0;
 };
 
 // "ALLREDUCE", "BCAST" and the like, for ActivityName.

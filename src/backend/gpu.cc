@@ -1,43 +1,58 @@
 #include "backend/gpu.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "backend/nccl/hierarchical_backend.h"
+#include "backend/nccl/nccl_backend.h"
 #include "base/log.h"
 
 namespace hvd::backend {
 namespace {
 
-DeviceFacts FactsOf(const cuda::CudaDevices& devices, const nccl::Library* library, const std::string& why_not,
-                    bool first) {
+DeviceFacts FactsOf(const cuda::CudaDevices& devices, const std::string& why_not) {
   DeviceFacts facts;
   facts.device = devices.context()->uuid();
   facts.SetWhyNot(why_not);
-  if (library == nullptr) return facts;
-  facts.nccl_version = library->version();
-  if (!first) return facts;
+  return facts;
+}
+
+// The ids of the communicators that this member names.
+Status NameCommunicators(const nccl::Library& library, const Group& group, DeviceFacts* facts) {
+  const auto name = [&](NcclId* id) -> Status {
+    const Result<nccl::UniqueId> made = library.NewId();
+    HVD_TRY(made.status());
+    *id = (*made).bytes;
+    return Status();
+  };
+  if (group.index < facts->streams) HVD_TRY(name(&facts->across));
+  if (!group.one_host() && FirstOnHostOf(group, group.index) == group.index) HVD_TRY(name(&facts->inside));
+  return Status();
+}
+
+DeviceFacts FactsWithNccl(const cuda::CudaDevices& devices, const nccl::Library& library, int streams,
+                          const Group& group) {
   const cuda::Current current(*devices.context());
-  const Result<nccl::UniqueId> id = library->NewId();
-  if (id.ok()) {
-    facts.nccl_id = (*id).bytes;
-  } else {
-    facts.nccl_version = 0;
-    facts.SetWhyNot(id.status().message());
-  }
+  DeviceFacts facts = FactsOf(devices, "");
+  facts.nccl_version = library.version();
+  facts.streams = streams;
+  if (const Status named = NameCommunicators(library, group, &facts); !named.ok())
+    return FactsOf(devices, named.message());
   return facts;
 }
 
 }  // namespace
 
-GpuBackends::GpuBackends(Registry* registry, Backend* host) : registry_(registry) {
+GpuBackends::GpuBackends(Registry* registry, Backend* host)
+    : registry_(registry), queues_(std::make_shared<nccl::Queues>()) {
   auto introducer = std::make_unique<GpuIntroducer>(host);
-  auto by_nccl = std::make_unique<nccl::NcclBackend>(host);
   auto staged = std::make_unique<staged::StagedBackend>(host);
   introducer_ = introducer.get();
-  nccl_ = by_nccl.get();
   staged_ = staged.get();
   registry->SetIntroducer(std::move(introducer));
   registry->Add(std::move(staged));
-  registry->Add(std::move(by_nccl));
+  registry->Add(std::make_unique<nccl::NcclBackend>(host, queues_));
+  registry->Add(std::make_unique<nccl::HierarchicalBackend>(registry, queues_));
 }
 
 Status GpuBackends::Use(const hvd_gpu& gpu) {
@@ -51,7 +66,7 @@ Status GpuBackends::Use(const hvd_gpu& gpu) {
   HVD_TRY(devices.status());
   HVD_TRY(staged_->Use(*devices));
   const std::string why_not = UseNccl(gpu, *devices);
-  if (!why_not.empty()) nccl_->Refuse(why_not);
+  if (!why_not.empty()) queues_->Refuse(why_not);
   Log(LogLevel::kDebug,
       "uses " + (*devices)->context()->Text() + (why_not.empty() ? " by NCCL" : "; no NCCL: " + why_not));
   devices_ = std::move(*devices);
@@ -62,19 +77,21 @@ Status GpuBackends::Use(const hvd_gpu& gpu) {
 // Empty, or why NCCL is not to be had: no failure, the members agree on another way.
 std::string GpuBackends::UseNccl(const hvd_gpu& gpu, const std::shared_ptr<cuda::CudaDevices>& devices) {
   std::string why_not = gpu.why_not_nccl != nullptr ? gpu.why_not_nccl : "";
+  const int streams = std::max(1, gpu.streams);
   std::shared_ptr<nccl::Library> library;
   if (why_not.empty()) {
     auto opened = nccl::Library::Open(gpu.nccl_library != nullptr ? gpu.nccl_library : "libnccl.so.2");
     Status usable = opened.status();
-    if (usable.ok()) usable = nccl_->Use(*opened, devices, gpu.max_ctas);
+    if (usable.ok()) usable = queues_->Use(*opened, devices, {gpu.max_ctas, streams});
     if (usable.ok()) {
       library = *opened;
     } else {
       why_not = usable.message();
     }
   }
-  introducer_->SetFacts(
-      [devices, library, why_not](bool first) { return FactsOf(*devices, library.get(), why_not, first); });
+  introducer_->SetFacts([devices, library, streams, why_not](const Group& group) {
+    return library != nullptr ? FactsWithNccl(*devices, *library, streams, group) : FactsOf(*devices, why_not);
+  });
   return why_not;
 }
 

@@ -8,7 +8,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/cuda_devices.h"
 #include "backend/introducer.h"
-#include "backend/nccl/nccl_backend.h"
+#include "backend/nccl/queues.h"
 #include "backend/staged/staged_backend.h"
 
 namespace hvd::backend {
@@ -26,7 +26,7 @@ class GpuBackends {
 
   Registry* const registry_;
   GpuIntroducer* introducer_;
-  nccl::NcclBackend* nccl_;
+  const std::shared_ptr<nccl::Queues> queues_;
   staged::StagedBackend* staged_;
   std::mutex mutex_;  // one Use at a time
   std::shared_ptr<cuda::CudaDevices> devices_;

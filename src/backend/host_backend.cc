@@ -21,13 +21,13 @@ bool ByHosts(const Group& group, const Batch& batch) {
   switch (batch.type) {
     case OpType::kAllreduce:
     case OpType::kReducescatter:
-      return group.hierarchical != 0 && collective::hosts::Applies(group);
+      return batch.hierarchical != 0 && collective::hosts::Applies(group);
     case OpType::kBroadcast:
-      return group.hierarchical_allgather != 0 && collective::hosts::Applies(group) &&
+      return batch.hierarchical_allgather != 0 && collective::hosts::Applies(group) &&
              collective::hosts::BroadcastPays(group, batch);
     case OpType::kAllgather:
     case OpType::kAlltoall:
-      return group.hierarchical_allgather != 0 && collective::hosts::Applies(group);
+      return batch.hierarchical_allgather != 0 && collective::hosts::Applies(group);
     case OpType::kBarrier:
     case OpType::kJoin:
       break;

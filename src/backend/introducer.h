@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <string>
 
@@ -13,18 +12,18 @@ namespace hvd::backend {
 
 class GpuIntroducer final : public Introducer {
  public:
-  // What this rank has; `first`: it is member 0, whose id they take.
-  using Facts = std::function<DeviceFacts(bool first)>;
+  // What this rank has, for a group that it is a member of.
+  using Facts = std::function<DeviceFacts(const Group& group)>;
 
   // `host` outlives this.
   explicit GpuIntroducer(Backend* host) : host_(host) {}
 
-  Task Introduce(Group& group, uint64_t seq) override;
+  Task Introduce(Group& group, const Batch& batch) override;
   // Any thread. Before that this rank has no GPU, as one that has joined before it used one.
   void SetFacts(Facts facts);
 
  private:
-  DeviceFacts Own(bool first) const;
+  DeviceFacts Own(const Group& group, const Batch& batch) const;
 
   Backend* const host_;
   mutable std::mutex mutex_;  // guards facts_

@@ -7,30 +7,55 @@
 namespace hvd::backend {
 namespace {
 
+using collective::Group;
+
 std::string VersionText(int version) {
   return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
          std::to_string(version % 100);
 }
 
-std::string Rank(int rank) { return "rank " + std::to_string(rank); }
-
-// The first that cannot, or is unlike another one.
-std::string WhyNotNccl(const std::vector<DeviceFacts>& facts, const std::vector<int>& ranks) {
-  std::map<std::array<std::byte, 16>, int> rank_of_device;
-  for (size_t m = 0; m < facts.size(); ++m) {
+// Why NCCL cannot move what these members have: the first that cannot, or is unlike another one.
+std::string WhyNot(const std::vector<int>& members, const std::vector<DeviceFacts>& facts, const Group& group) {
+  const auto rank = [&](int m) { return "rank " + std::to_string(group.ranks[m]); };
+  std::map<std::array<std::byte, 16>, int> member_with;
+  const int first = members[0];
+  for (const int m : members) {
     const DeviceFacts& f = facts[m];
-    if (f.nccl_version == 0)
-      return Rank(ranks[m]) + ": " + std::string(f.why_not, strnlen(f.why_not, sizeof f.why_not));
-    if (f.nccl_version != facts[0].nccl_version) {
-      return Rank(ranks[0]) + " has NCCL " + VersionText(facts[0].nccl_version) + " and " + Rank(ranks[m]) + " has " +
+    if (f.nccl_version == 0) return rank(m) + ": " + std::string(f.why_not, strnlen(f.why_not, sizeof f.why_not));
+    if (f.nccl_version != facts[first].nccl_version) {
+      return rank(first) + " has NCCL " + VersionText(facts[first].nccl_version) + " and " + rank(m) + " has " +
              VersionText(f.nccl_version) + "; install one version everywhere";
     }
-    const auto [found, added] = rank_of_device.emplace(f.device, ranks[m]);
+    const auto [found, added] = member_with.emplace(f.device, m);
     if (!added) {
-      return Rank(found->second) + " and " + Rank(ranks[m]) +
+      return rank(found->second) + " and " + rank(m) +
              " use one GPU, which NCCL refuses; pin each rank to a GPU of its own, "
              "torch.cuda.set_device(hvd.local_rank()) say";
     }
+  }
+  return "";
+}
+
+// By the first member on each host.
+std::map<int, std::vector<int>> MembersOfHosts(const Group& group) {
+  std::map<int, std::vector<int>> members;
+  for (int m = 0; m < group.size(); ++m) members[FirstOnHostOf(group, m)].push_back(m);
+  return members;
+}
+
+std::string WhyNotInside(const std::vector<DeviceFacts>& facts, const Group& group) {
+  const auto hosts = MembersOfHosts(group);
+  const std::vector<int>& first = hosts.begin()->second;
+  if (hosts.size() == 1) return "all members are on one host";
+  for (const auto& [m, members] : hosts) {
+    if (members.size() == first.size()) continue;
+    return "rank " + std::to_string(group.ranks[0]) + " is on a host with " + std::to_string(first.size()) +
+           " members and rank " + std::to_string(group.ranks[m]) + " on one with " + std::to_string(members.size()) +
+           "; two levels need equally many on every host";
+  }
+  if (first.size() == 1) return "no host has several members";
+  for (const auto& [m, members] : hosts) {
+    if (std::string why = WhyNot(members, facts, group); !why.empty()) return why;
   }
   return "";
 }
@@ -43,8 +68,25 @@ void DeviceFacts::SetWhyNot(const std::string& why) {
   std::memset(why_not + n, 0, sizeof why_not - n);
 }
 
-DeviceWay Conclude(const std::vector<DeviceFacts>& facts, const std::vector<int>& ranks) {
-  return {WhyNotNccl(facts, ranks), facts[0].nccl_id};
+int FirstOnHostOf(const Group& group, int m) {
+  const auto& hosts = group.host_of;
+  return static_cast<int>(std::find(hosts.begin(), hosts.end(), hosts[m]) - hosts.begin());
+}
+
+DeviceWay Conclude(const std::vector<DeviceFacts>& facts, const Group& group) {
+  std::vector<int> everybody;
+  DeviceWay way;
+  int streams = group.size();  // each communicator has its id from another member
+  for (int m = 0; m < group.size(); ++m) {
+    everybody.push_back(m);
+    way.for_now |= facts[m].no_device_yet != 0;
+    streams = std::clamp<int>(facts[m].streams, 1, streams);
+  }
+  way.why_not_nccl = WhyNot(everybody, facts, group);
+  way.why_not_inside = WhyNotInside(facts, group);
+  for (int m = 0; m < streams; ++m) way.across.push_back(facts[m].across);
+  way.inside = facts[FirstOnHostOf(group, group.index)].inside;
+  return way;
 }
 
 }  // namespace hvd::backend

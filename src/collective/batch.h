@@ -81,11 +81,14 @@ struct Batch {
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;  // never kAverage: the engine turns it into kSum and a factor
   double prescale = 1.0, postscale = 1.0;
-  bool on_device = false;       // the members' tensors lie on their devices (a joined rank's may not)
-  int root = 0;                 // member index; broadcast
-  std::vector<Tensor> tensors;  // same number and order on every member; same total for allreduce
-  Flow* flow = nullptr;         // null: the inputs are there, and the outputs are wanted at the end; a member's own affair
-  int waiting_for = -1;         // global rank that a collective over channels waits for now, or -1; for reports
+  bool on_device = false;  // the members' tensors lie on their devices (a joined rank's may not)
+  // In two levels: -1 decide by topology, 0 never, 1 wherever that is possible. From its place in the log, as seq.
+  int hierarchical = -1;            // what is reduced: allreduce, reducescatter
+  int hierarchical_allgather = -1;  // what is only moved: allgather, broadcast, alltoall
+  int root = 0;                     // member index; broadcast
+  std::vector<Tensor> tensors;      // same number and order on every member; same total for allreduce
+  Flow* flow = nullptr;  // null: the inputs are there, and the outputs are wanted at the end; a member's own affair
+  int waiting_for = -1;  // global rank that a collective over channels waits for now, or -1; for reports
 };
 
 // The ranks of one process set, seen from this one. Lives as long as the set.
@@ -99,9 +102,6 @@ struct Group {
   transport::LocalView* local = nullptr;  // of local_members; nullptr when there is one only
   std::shared_ptr<StoreChooser> stores;   // how to store into it, and into large results; never null
   bool deterministic = false;
-  // -1 decide by topology, 0 off, 1 on; the engine sets them between two batches.
-  int hierarchical = -1;            // what is reduced: allreduce, reducescatter
-  int hierarchical_allgather = -1;  // what is only moved: allgather, broadcast, alltoall
   // How they move what lies on their devices (backend/introduction.h); null: they have not agreed yet.
   std::shared_ptr<const backend::DeviceWay> device_way;
   // Staging of the collectives over channels (two segments); one batch runs at a time.

@@ -26,6 +26,7 @@ struct BatchRun {
   Status unable;                        // why this rank cannot take part
   backend::Backend* backend = nullptr;  // who runs it; set once chosen
   Stage stage = Stage::kExecution;      // what the runner is at
+  bool introduced = false;              // the members have been, before this batch
   std::unique_ptr<Runner> runner;       // set once started
 
   // Takes what `agreed` names: this rank's tensors from `submissions`, by ticket. devices: null if this rank uses none.

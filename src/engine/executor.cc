@@ -18,11 +18,13 @@ std::string ShapeJson(const std::vector<int64_t>& shape) {
   return s + "]";
 }
 
-// Between two batches of the host's track: nobody works with the group now.
-void GoBy(const negotiation::Parameters& parameters, collective::Group* group) {
-  group->hierarchical = parameters.two_level_allreduce();
-  group->hierarchical_allgather = parameters.hierarchical_allgather;
+void GoBy(const negotiation::Parameters& parameters, collective::Batch* batch) {
+  batch->hierarchical = parameters.two_level_allreduce();
+  batch->hierarchical_allgather = parameters.hierarchical_allgather;
 }
+
+// Whether the members have agreed for good how they move what lies on their devices.
+bool Agreed(const collective::Group& group) { return group.device_way != nullptr && !group.device_way->for_now; }
 
 // The work of a front that is not there yet needs no look.
 double LookAgain(const Executor::Runs& runs) {
@@ -45,12 +47,13 @@ void Executor::Add(const negotiation::ExecuteBatch& agreed, std::shared_ptr<Proc
   BatchRun& run = *host_.back();
   run.parameters = tools_.tuning->now();
   run.Fill(agreed, std::move(set), submissions, tools_.transports->rank, tools_.backends->devices());
+  GoBy(run.parameters, &run.batch);
   if (tools_.timeline->active()) {
     for (const negotiation::Entry& e : agreed.entries) tools_.timeline->End(e.request->name);  // NEGOTIATE_...
   }
   if (!run.batch.on_device) return;
   if (!ForDevices(run)) {
-    ++undecided_;
+    ++unsettled_;
     return;
   }
   GoOver(&host_.back());
@@ -59,7 +62,7 @@ void Executor::Add(const negotiation::ExecuteBatch& agreed, std::shared_ptr<Proc
 
 // Whether it is known already that the devices run this batch, and that none before it may follow it there.
 bool Executor::ForDevices(BatchRun& run) const {
-  if (undecided_ > 0 || run.set->group.device_way == nullptr) return false;
+  if (unsettled_ > 0 || !Agreed(run.set->group)) return false;
   Result<backend::Backend*> backend = tools_.backends->Choose(run.set->group, run.batch);
   if (!backend.ok() || (*backend)->track() != Track::kDevice || (*backend)->Prepares(run.batch)) return false;
   run.backend = *backend;
@@ -75,14 +78,17 @@ void Executor::GoOver(std::unique_ptr<BatchRun>* run) {
 // A front of the host's track that has not begun: by which way?
 Executor::State Executor::StartOnHost(BatchRun& run, Status* status) {
   collective::Group& group = run.set->group;
-  GoBy(run.parameters, &group);
-  if (run.batch.on_device && group.device_way == nullptr && tools_.backends->introducer() != nullptr) {
+  if (run.batch.on_device && !run.introduced && !Agreed(group) && tools_.backends->introducer() != nullptr) {
+    run.introduced = true;
     run.stage = BatchRun::Stage::kIntroduction;
-    run.runner = std::make_unique<Runner>(tools_.backends->introducer()->Introduce(group, ++run.batch.seq));
+    ++run.batch.seq;
+    run.runner = std::make_unique<Runner>(tools_.backends->introducer()->Introduce(group, run.batch));
     return State::kRunning;
   }
   Result<backend::Backend*> backend = tools_.backends->Choose(group, run.batch);
   *status = backend.status();
+  const bool both = status->ok() && (*backend)->track() == Track::kBoth;
+  if (both && !device_.empty()) return State::kWaits;
   if (status->ok() && (*backend)->track() == Track::kDevice) {
     run.backend = *backend;
     if (!run.backend->Prepares(run.batch)) return State::kGoesOver;
@@ -90,7 +96,7 @@ Executor::State Executor::StartOnHost(BatchRun& run, Status* status) {
     run.runner = std::make_unique<Runner>(run.backend->Prepare(group, run.batch));
     return State::kRunning;
   }
-  undecided_ -= run.batch.on_device ? 1 : 0;
+  unsettled_ -= run.batch.on_device && !both ? 1 : 0;
   if (!status->ok()) return State::kRefused;  // every member comes to the same answer
   run.backend = *backend;
   Execute(run);
@@ -138,6 +144,7 @@ bool Executor::Advance(Track track, Runs* runs) {
     Status status;
     switch (Run(run, track, &moved, &status)) {
       case State::kRunning:
+      case State::kWaits:
         return moved;
       case State::kFailed:
         run.runner.reset();
@@ -153,13 +160,14 @@ bool Executor::Advance(Track track, Runs* runs) {
         if (run.stage == BatchRun::Stage::kPreparation) finished_seq_ = run.batch.seq;
         run.runner.reset();
         run.stage = BatchRun::Stage::kExecution;
-        --undecided_;
+        --unsettled_;
         GoOver(&runs->front());
         runs->pop_front();
         break;
       case State::kDone:
       case State::kRefused:
         if (track == Track::kHost) finished_seq_ = run.batch.seq;
+        if (run.backend != nullptr && run.backend->track() == Track::kBoth) --unsettled_;
         listener_.finished(run, status);
         if (!run.stand_ins.empty()) KeepStandIns(run);
         runs->pop_front();

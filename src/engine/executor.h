@@ -4,9 +4,9 @@
 // stand-ins, when it has joined). Used by the holder of the driver role only.
 //
 // A batch on devices goes to the devices' track at once when it is known that they can run it: the members of its set
-// have been introduced to one another, and no such batch is before it on the host's track whose way is not decided.
-// Else it queues on the host's track, is introduced and prepared there if need be, and then goes over or runs where it
-// is. So the devices' track has the log's order on every rank, whatever a rank knew when.
+// have been introduced to one another, and no such batch is before it on the host's track whose way is not decided, or
+// that needs both tracks. Else it queues on the host's track, is introduced and prepared there if need be, and then
+// goes over or runs where it is. So the devices' track has the log's order on every rank, whatever a rank knew when.
 //
 // A batch that fails here is the last: the neighbours are told at once that this rank has given up, and nothing that
 // comes behind it runs. What this rank did for a later batch (its progress word, its bytes in a channel) would be taken
@@ -79,7 +79,7 @@ class Executor {
   }
 
  private:
-  enum class State { kRunning, kDone, kRefused, kFailed, kIntroduced, kGoesOver };
+  enum class State { kRunning, kWaits, kDone, kRefused, kFailed, kIntroduced, kGoesOver };
   // Blocks, and the moments until which devices work with them.
   struct Lingering {
     std::vector<std::unique_ptr<collective::Block>> blocks;
@@ -102,7 +102,7 @@ class Executor {
   const Tools tools_;
   const Listener listener_;
   Runs host_, device_;
-  size_t undecided_ = 0;  // batches on devices in host_ that may yet go over
+  size_t unsettled_ = 0;  // batches on devices in host_ that may yet go over, or that devices work for there
   std::vector<Lingering> lingering_;
   uint64_t finished_seq_ = 0;  // of the last batch, or introduction, that ran to its end on the host's track here
   bool gave_up_ = false;

@@ -208,7 +208,7 @@ class HvdGpu(ctypes.Structure):
         ("nccl_library", c_char_p),
         ("why_not_nccl", c_char_p),
         ("max_ctas", c_int32),
-        ("reserved", c_int32),
+        ("streams", c_int32),
     ]
 
 

@@ -21,7 +21,7 @@ class Gpu:
         self._library = library
         self._check = check
 
-    def use(self, device: int, cuda: str, nccl: str, why_not_nccl: str, max_ctas: int) -> None:
+    def use(self, device: int, cuda: str, nccl: str, why_not_nccl: str, max_ctas: int, streams: int) -> None:
         """From now on tensors on this device can be submitted.
 
         Args:
@@ -30,10 +30,11 @@ class Gpu:
             nccl: the path of NCCL's; empty: there is none.
             why_not_nccl: why NCCL is not used; empty: it is.
             max_ctas: of an NCCL communicator; 0: NCCL chooses.
+            streams: of NCCL, at most.
         """
         size = ctypes.sizeof(abi.HvdGpu)
         path, why_not = os.fsencode(nccl) or None, why_not_nccl.encode(errors="replace") or None
-        told = abi.HvdGpu(size, device, os.fsencode(cuda), path, why_not, max_ctas, 0)
+        told = abi.HvdGpu(size, device, os.fsencode(cuda), path, why_not, max_ctas, streams)
         self._check(self._library.hvd_use_gpu(ctypes.byref(told)))
 
     def order(self, handle: int, stream: int) -> None:

@@ -1,11 +1,9 @@
-// Call: one batch on its way to NCCL: the communicator, the stream, and what stands beside them.
+// Call: one batch on its way to NCCL: the communicator, the queue, and what stands beside them.
 #pragma once
 
 #include "backend/cuda/context.h"
-#include "backend/cuda/memory.h"
 #include "backend/cuda/packing.h"
-#include "backend/cuda/stream.h"
-#include "backend/nccl/member.h"
+#include "backend/nccl/queues.h"
 #include "collective/batch.h"
 
 namespace hvd::backend::nccl {
@@ -15,13 +13,12 @@ struct Call {
   collective::Batch& batch;
   Member& member;
   const cuda::Context& context;
-  const cuda::Stream& stream;
   cuda::Packing& packing;
-  cuda::Scratch& scratch;  // for what is packed; whoever uses it next is behind on the stream
+  Queue& queue;
 
   const Library& library() const { return member.library(); }
   Communicator comm() const { return member.get(); }
-  Stream on() const { return stream.handle(); }
+  Stream on() const { return queue.stream->handle(); }
   int n() const { return group.size(); }
   size_t elem_bytes() const { return SizeOf(batch.dtype); }
   size_t BytesOf(const collective::Tensor& t) const { return t.elems * elem_bytes(); }

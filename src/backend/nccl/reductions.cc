@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "backend/nccl/call.h"
-#include "backend/nccl/scaling.h"
+#include "backend/nccl/reducing.h"
 #include "collective/shm/collectives.h"
 
 namespace hvd::backend::nccl {
@@ -13,44 +13,6 @@ using collective::Tensor;
 // Of several tensors the ones below are packed into one buffer: a call of NCCL costs more than two copies of that.
 // 115 gradients up to 64 KB take 850 us of the host by themselves, 15 us packed (docs/gpu.md).
 constexpr size_t kPackBelowBytes = 4u << 20;
-constexpr size_t kAlign = 256;  // in the buffer: NCCL is faster from such addresses
-
-struct Summing {
-  int op = kSum;        // for NCCL
-  float factor = 1.0f;  // by our kernel, before
-};
-
-int PlainOp(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kMin:
-      return kMin;
-    case ReduceOp::kMax:
-      return kMax;
-    case ReduceOp::kProduct:
-      return kProd;
-    default:
-      return kSum;
-  }
-}
-
-Result<Summing> SummingOf(const Call& call) {
-  const double factor = call.batch.prescale * call.batch.postscale;
-  Summing how{PlainOp(call.batch.op), 1.0f};
-  switch (HowToScale(call.batch.dtype, factor)) {
-    case Scaling::kNone:
-      break;
-    case Scaling::kByOurKernel:
-      how.factor = static_cast<float>(factor);
-      break;
-    case Scaling::kByNccl: {
-      const Result<int> op = call.member.ScaledSum(call.batch.dtype, factor);
-      HVD_TRY(op.status());
-      how.op = *op;
-      break;
-    }
-  }
-  return how;
-}
 
 // What is packed, and where it lies in the buffer; the rest goes to NCCL where it lies.
 class Plan {
@@ -63,7 +25,7 @@ class Plan {
       if (bytes == 0) continue;
       if (pack && bytes < kPackBelowBytes) {
         packed_.push_back({&t, total_});
-        total_ += (bytes + kAlign - 1) / kAlign * kAlign;
+        total_ += Aligned(bytes);
       } else {
         alone_.push_back(&t);
       }
@@ -73,10 +35,6 @@ class Plan {
     packed_.clear();
     total_ = 0;
   }
-  struct Packed {
-    const Tensor* tensor;
-    size_t at;
-  };
   const std::vector<Packed>& packed() const { return packed_; }
   const std::vector<const Tensor*>& alone() const { return alone_; }
   size_t total() const { return total_; }
@@ -86,22 +44,6 @@ class Plan {
   std::vector<const Tensor*> alone_;
   size_t total_ = 0;
 };
-
-Status Pack(const Call& call, const Plan& plan, float factor, std::byte* buffer) {
-  std::vector<cuda::Move> moves;
-  moves.reserve(plan.packed().size());
-  for (const Plan::Packed& p : plan.packed())
-    moves.push_back({p.tensor->input, buffer + p.at, call.BytesOf(*p.tensor)});
-  return call.packing.Launch(moves, call.batch.dtype, factor, call.on());
-}
-
-Status Unpack(const Call& call, const Plan& plan, const std::byte* buffer) {
-  std::vector<cuda::Move> moves;
-  moves.reserve(plan.packed().size());
-  for (const Plan::Packed& p : plan.packed())
-    moves.push_back({buffer + p.at, p.tensor->output, call.BytesOf(*p.tensor)});
-  return call.packing.Launch(moves, call.batch.dtype, 1.0, call.on());
-}
 
 // Multiplied into the outputs, where our kernel must.
 Status ScaleAlone(const Call& call, const Plan& plan, float factor) {
@@ -131,10 +73,10 @@ Result<std::vector<const std::byte*>> Inputs(const Call& call, float factor) {
   size_t total = 0;
   for (const Tensor& t : call.batch.tensors) {
     from.push_back(t.input);
-    total += (call.BytesOf(t) + kAlign - 1) / kAlign * kAlign;
+    total += Aligned(call.BytesOf(t));
   }
   if (factor == 1.0f || total == 0) return from;
-  const Result<std::byte*> room = call.scratch.Room(total);
+  const Result<std::byte*> room = call.queue.scratch->Room(total);
   HVD_TRY(room.status());
   std::vector<cuda::Move> moves;
   std::byte* at = *room;
@@ -142,7 +84,7 @@ Result<std::vector<const std::byte*>> Inputs(const Call& call, float factor) {
     const size_t bytes = call.BytesOf(call.batch.tensors[i]);
     if (bytes > 0) moves.push_back({from[i], at, bytes});
     from[i] = at;
-    at += (bytes + kAlign - 1) / kAlign * kAlign;
+    at += Aligned(bytes);
   }
   HVD_TRY(call.packing.Launch(moves, call.batch.dtype, factor, call.on()));
   return from;
@@ -172,15 +114,15 @@ Task Allreduce(const Call& call) {
   const Plan plan(call);
   std::byte* buffer = nullptr;
   if (!plan.packed().empty()) {
-    const Result<std::byte*> room = call.scratch.Room(plan.total());
+    const Result<std::byte*> room = call.queue.scratch->Room(plan.total());
     HVD_CO_TRY(room.status());
     buffer = *room;
-    HVD_CO_TRY(Pack(call, plan, how->factor, buffer));
+    HVD_CO_TRY(Pack(call, plan.packed(), how->factor, buffer));
   }
   HVD_CO_TRY(ScaleAlone(call, plan, how->factor));
   HVD_CO_TRY(ReduceAll(call, plan, *how, buffer));
   HVD_CO_TRY(co_await call.member.Settled("ncclAllReduce"));
-  if (buffer != nullptr) HVD_CO_TRY(Unpack(call, plan, buffer));
+  if (buffer != nullptr) HVD_CO_TRY(Unpack(call, plan.packed(), buffer));
   co_return Status();
 }
 

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "backend/cuda/results.h"
+#include "backend/cuda/waiting.h"
 #include "base/log.h"
 #include "base/monotonic.h"
-#include "base/polled.h"
 #include "collective/batch_log.h"
 
 namespace hvd::backend::staged {
@@ -34,6 +34,8 @@ Batch Alike(const Batch& batch) {
   staged.op = batch.op;
   staged.prescale = batch.prescale;
   staged.postscale = batch.postscale;
+  staged.hierarchical = batch.hierarchical;
+  staged.hierarchical_allgather = batch.hierarchical_allgather;
   staged.root = batch.root;
   for (const Tensor& t : batch.tensors) {
     staged.tensors.emplace_back();
@@ -99,7 +101,7 @@ Task StagedBackend::Alone(const Group&, Batch& batch) {
 Task StagedBackend::ThroughHost(const Group& group, Batch& batch) {
   collective::LogWay(batch, "through pinned memory of the host");
   Batch staged = Alike(batch);
-  HVD_CO_TRY(co_await Reached());
+  HVD_CO_TRY(co_await cuda::Reached(end_));
   returning_.clear();
   size_t total = 0;
   for (const Tensor& t : batch.tensors) total += Aligned(BytesOf(batch, t));
@@ -168,19 +170,6 @@ Status StagedBackend::Mark() {
   HVD_TRY(end.status());
   end_ = std::move(*end);
   return Status();
-}
-
-Task StagedBackend::Reached() {
-  if (end_ == nullptr) co_return Status();
-  Status failure;
-  co_await Polled(
-      [&] {
-        bool reached = false;
-        failure = end_->Ask(&reached);
-        return reached || !failure.ok();
-      },
-      StagedFlow::kLivelyS);
-  co_return failure;
 }
 
 // Copies end by themselves; tensors and blocks must not be let go before.

@@ -56,8 +56,6 @@ class StagedBackend final : public Backend {
   Status GiveResult(collective::Tensor& to, collective::Tensor& from);
   // The end of what has been put on the stream `out`, which is the end of the batch.
   Status Mark();
-  // Waits for it.
-  Task Reached();
 
   Backend* const host_;
   const size_t smallest_piece_;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/polled.h"
+#include "backend/cuda/waiting.h"
 
 namespace hvd::backend::staged {
 namespace {
@@ -52,18 +52,9 @@ Status StagedFlow::SendPiece() {
 Task StagedFlow::Arrived(size_t bytes) {
   const size_t pieces = (std::min(bytes, total()) + piece_ - 1) / piece_;
   while (sent_in_.bytes < total() && ends_.size() < pieces + kAhead) HVD_CO_TRY(SendPiece());
-  Status failure;
-  if (arrived_ < pieces) {
-    co_await Polled(
-        [&] {
-          bool reached = false;
-          failure = ends_[pieces - 1]->Ask(&reached);
-          return reached || !failure.ok();
-        },
-        kLivelyS);
-    arrived_ = pieces;
-  }
-  co_return failure;
+  if (arrived_ >= pieces) co_return Status();
+  arrived_ = pieces;
+  co_return co_await cuda::Reached(ends_[pieces - 1]);
 }
 
 // Whole pieces, and what is left at the end.

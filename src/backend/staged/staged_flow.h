@@ -22,8 +22,6 @@ struct Ways {
 
 class StagedFlow final : public collective::Flow {
  public:
-  static constexpr double kLivelyS = 0.002;  // a copy of some megabytes; sleeping takes a tenth of a millisecond
-
   // piece: bytes that are copied at once.
   StagedFlow(const Ways& ways, size_t piece) : ways_(ways), piece_(piece) {}
 

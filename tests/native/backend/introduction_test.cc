@@ -6,8 +6,17 @@
 namespace hvd::test {
 namespace {
 
-using backend::Conclude;
 using backend::DeviceFacts;
+using backend::DeviceWay;
+
+// Of members with these ranks on these hosts; the own one is the first.
+DeviceWay Conclude(const std::vector<DeviceFacts>& facts, std::vector<int> ranks, std::vector<int> host_of = {}) {
+  collective::Group group;
+  host_of.resize(ranks.size());
+  group.ranks = std::move(ranks);
+  group.host_of = std::move(host_of);
+  return backend::Conclude(facts, group);
+}
 
 DeviceFacts Has(int version, int device) {
   DeviceFacts facts;
@@ -18,10 +27,11 @@ DeviceFacts Has(int version, int device) {
 
 TEST(members_that_all_have_nccl_and_a_gpu_each_use_it) {
   DeviceFacts first = Has(22809, 1);
-  first.nccl_id[5] = std::byte{7};
+  first.across[5] = std::byte{7};
   const auto way = Conclude({first, Has(22809, 2)}, {0, 3});
   EXPECT_EQ(way.why_not_nccl, "");
-  EXPECT(way.nccl_id == first.nccl_id);
+  EXPECT(way.across == std::vector<backend::NcclId>({first.across}));
+  EXPECT(!way.for_now);
 }
 
 TEST(one_member_without_nccl_is_enough_and_is_named) {
@@ -36,6 +46,59 @@ TEST(members_on_one_gpu_and_of_different_versions_are_named) {
              .why_not_nccl.find("rank 0 and rank 5 use one GPU") == 0);
   EXPECT(Conclude({Has(22809, 1), Has(21805, 2)}, {4, 5})
              .why_not_nccl.find("rank 4 has NCCL 2.28.9 and rank 5 has 2.18.5") == 0);
+}
+
+TEST(a_member_without_a_gpu_yet_decides_nothing_for_good) {
+  DeviceFacts not_yet = Has(0, 0);
+  not_yet.no_device_yet = 1;
+  const DeviceWay way = Conclude({Has(22809, 1), not_yet}, {0, 1});
+  EXPECT(way.for_now && !way.why_not_nccl.empty());
+}
+
+TEST(members_take_the_least_number_of_streams_and_an_id_from_each) {
+  std::vector<DeviceFacts> facts = {Has(22809, 1), Has(22809, 2), Has(22809, 3)};
+  for (int m = 0; m < 3; ++m) {
+    facts[m].streams = 4;
+    facts[m].across[0] = static_cast<std::byte>(m + 1);
+  }
+  EXPECT_EQ(Conclude(facts, {0, 1, 2}).across.size(), 3u);  // no more than members
+  facts[2].streams = 2;
+  const DeviceWay way = Conclude(facts, {0, 1, 2});
+  EXPECT_EQ(way.across.size(), 2u);
+  EXPECT(way.across[1] == facts[1].across);
+  facts[0].streams = 0;
+  EXPECT_EQ(Conclude(facts, {0, 1, 2}).across.size(), 1u);
+}
+
+TEST(hosts_of_different_versions_have_nccl_inside) {
+  const std::vector<DeviceFacts> facts = {Has(22809, 1), Has(21805, 2), Has(22809, 3), Has(21805, 4)};
+  const DeviceWay way = Conclude(facts, {0, 1, 2, 3}, {7, 5, 7, 5});
+  EXPECT(!way.why_not_nccl.empty());
+  EXPECT_EQ(way.why_not_inside, "");
+}
+
+TEST(the_id_inside_is_that_of_the_first_member_on_the_own_host) {
+  std::vector<DeviceFacts> facts(4);
+  facts[1].inside[3] = std::byte{9};
+  collective::Group group;
+  group.ranks = {0, 1, 2, 3};
+  group.host_of = {0, 1, 0, 1};
+  group.index = 3;
+  EXPECT(backend::Conclude(facts, group).inside == facts[1].inside);
+  group.index = 2;
+  EXPECT(backend::Conclude(facts, group).inside == facts[0].inside);
+}
+
+TEST(why_there_are_no_two_levels_is_said) {
+  const std::vector<DeviceFacts> three = {Has(22809, 1), Has(22809, 2), Has(22809, 3)};
+  EXPECT_EQ(Conclude(three, {0, 1, 2}, {0, 0, 0}).why_not_inside, "all members are on one host");
+  EXPECT_EQ(Conclude(three, {0, 1, 2}, {0, 1, 2}).why_not_inside, "no host has several members");
+  EXPECT_EQ(Conclude(three, {0, 3, 9}, {0, 1, 1}).why_not_inside,
+            "rank 0 is on a host with 1 members and rank 3 on one with 2; two levels need equally many on every host");
+  std::vector<DeviceFacts> four = {Has(22809, 1), Has(22809, 2), Has(21805, 3), Has(22809, 3)};
+  EXPECT(Conclude(four, {0, 1, 2, 3}, {0, 0, 1, 1}).why_not_inside.find("rank 2 has NCCL 2.18.5 and rank 3") == 0);
+  four[2] = Has(22809, 3);
+  EXPECT(Conclude(four, {0, 1, 2, 3}, {0, 0, 1, 1}).why_not_inside.find("rank 2 and rank 3 use one GPU") == 0);
 }
 
 TEST(a_long_reason_is_cut_off) {

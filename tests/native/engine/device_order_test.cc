@@ -191,6 +191,45 @@ TEST(device_order_an_introduction_that_waits_is_not_overtaken) {
   EXPECT(job.fabric.order(0) == std::vector<uint64_t>({1, 2, 3}));
 }
 
+// Of a backend that needs both tracks: what is before it on devices is launched first, and what is behind it last.
+TEST(device_order_a_batch_in_both_tracks_has_its_place_in_both) {
+  DeviceWorld job({0, 0});
+  job.Add(OnDevices(1, {0, 1}));
+  job.Advance();
+  job.fabric.open = false;
+  const Item before = OnDevices(2, {0, 1}), both = OnDevices(3, {0, 1}, OpType::kReducescatter),
+             behind = OnDevices(4, {0, 1});
+  for (const Item& item : {before, both, behind}) job.Add(item);
+  job.Advance();
+  for (const auto& rank : job.ranks) EXPECT(rank->both->launched().empty());
+  for (const auto& rank : job.ranks) rank->both->open = false;
+  job.fabric.open = true;
+  job.Advance();
+  for (const auto& rank : job.ranks) EXPECT(rank->both->launched() == std::vector<uint64_t>({3}));
+  EXPECT(job.fabric.order(0) == std::vector<uint64_t>({1, 2}));
+  for (const auto& rank : job.ranks) rank->both->open = true;
+  job.Advance();
+  job.fabric.Work();
+  for (const Item& item : {before, both, behind}) job.ExpectRight(item);
+  EXPECT(job.fabric.order(0) == std::vector<uint64_t>({1, 2, 4}));
+  EXPECT_EQ(job.world.executor(0).size(), 0u);
+}
+
+TEST(device_order_a_set_is_introduced_again_once_a_rank_has_a_device) {
+  DeviceWorld job({0, 1, 2}, /*without_device=*/1);
+  const Item staged = OnDevices(1, {0, 1, 2}), on_devices = OnDevices(2, {0, 1, 2}), last = OnDevices(3, {0, 1, 2});
+  job.Add(staged);
+  job.Advance();
+  job.ExpectRight(staged);
+  job.world.backends(1).SetDevices(&job.ranks[1]->devices);
+  for (const Item& item : {on_devices, last}) job.Add(item);
+  job.Advance();
+  job.fabric.Work();
+  for (const Item& item : {on_devices, last}) job.ExpectRight(item);
+  EXPECT(job.fabric.order(1) == std::vector<uint64_t>({2, 3}));
+  EXPECT_EQ(job.ranks[1]->introducer->introductions, 2);
+}
+
 TEST(device_order_giving_up_ends_both_tracks) {
   DeviceWorld job({0, 0});
   job.Add(OnDevices(1, {0, 1}));

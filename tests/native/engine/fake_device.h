@@ -250,16 +250,48 @@ class FakeStaging final : public backend::Backend {
   backend::HostBackend host_;
 };
 
+// Runs reducescatter by the host's ways, and has a part of it launched on the devices first and another one last.
+class FakeOnBoth final : public backend::Backend {
+ public:
+  FakeOnBoth(int rank, FakeFabric* fabric) : rank_(rank), fabric_(fabric) {}
+  const char* name() const override { return "both"; }
+  bool for_devices() const override { return true; }
+  std::string why_not() const override { return ""; }
+  std::string Unsupported(const backend::Group& group, const backend::Batch& batch) const override {
+    return batch.type == OpType::kReducescatter ? group.device_way->why_not_nccl : "it does not know that";
+  }
+  backend::Track track() const override { return backend::Track::kBoth; }
+  Task Execute(const backend::Group& group, backend::Batch& batch) override {
+    launched_.push_back(batch.seq / 3);
+    EXPECT(fabric_->order(rank_).empty() || fabric_->order(rank_).back() < launched_.back());
+    co_await Polled([this] { return open.load(); }, 0);
+    HVD_CO_TRY(co_await host_.Execute(group, batch));
+    EXPECT(fabric_->order(rank_).empty() || fabric_->order(rank_).back() < launched_.back());
+    co_return Status();
+  }
+  std::string ActivityName(const backend::Group&, const backend::Batch&) const override { return "BOTH"; }
+  // The places of its batches in the log.
+  const std::vector<uint64_t>& launched() const { return launched_; }
+
+  std::atomic<bool> open{true};  // for what comes between the two parts
+
+ private:
+  const int rank_;
+  FakeFabric* const fabric_;
+  backend::HostBackend host_;
+  std::vector<uint64_t> launched_;
+};
+
 // Every member brings one byte: whether it has a device.
 class FakeIntroducer final : public backend::Introducer {
  public:
   explicit FakeIntroducer(const backend::Registry* backends) : backends_(backends) {}
-  Task Introduce(backend::Group& group, uint64_t seq) override {
+  Task Introduce(backend::Group& group, const backend::Batch& batch) override {
     ++introductions;
-    EXPECT_EQ(seq % 3, 1u);
+    EXPECT_EQ(batch.seq % 3, 1u);
     const std::byte mine{static_cast<uint8_t>(backends_->devices() != nullptr)};
     backend::Batch b;
-    b.seq = seq;
+    b.seq = batch.seq;
     b.type = OpType::kAllgather;
     b.dtype = DType::kUint8;
     collective::Tensor t;
@@ -273,6 +305,7 @@ class FakeIntroducer final : public backend::Introducer {
       if (b.tensors[0].output[m] == std::byte{0})
         way->why_not_nccl = "rank " + std::to_string(group.ranks[m]) + " has no device";
     }
+    way->for_now = !way->why_not_nccl.empty();
     group.device_way = std::move(way);
     co_return Status();
   }
@@ -287,9 +320,12 @@ class FakeIntroducer final : public backend::Introducer {
 struct FakeRank {
   FakeRank(int rank, FakeFabric* fabric, backend::Registry* backends, bool has_device = true) {
     auto on_device = std::make_unique<FakeDeviceBackend>(rank, fabric, &devices);
+    auto on_both = std::make_unique<FakeOnBoth>(rank, fabric);
     backend = on_device.get();
+    both = on_both.get();
     backends->Add(std::make_unique<FakeStaging>());
     backends->Add(std::move(on_device));
+    backends->Add(std::move(on_both));
     auto by = std::make_unique<FakeIntroducer>(backends);
     introducer = by.get();
     backends->SetIntroducer(std::move(by));
@@ -297,6 +333,7 @@ struct FakeRank {
   }
   FakeDevices devices;
   FakeDeviceBackend* backend = nullptr;
+  FakeOnBoth* both = nullptr;
   FakeIntroducer* introducer = nullptr;
 };
 

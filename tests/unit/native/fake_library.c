@@ -60,9 +60,9 @@ hvd_status hvd_use_mpi(const hvd_mpi* mpi) {
   return fail(HVD_BACKEND_UNAVAILABLE, mpi->library);
 }
 hvd_status hvd_use_gpu(const hvd_gpu* g) {
-  if (g->struct_bytes != sizeof *g || g->reserved) return fail(HVD_INVALID_ARGUMENT, "struct_bytes");
-  snprintf(text, sizeof text, "%d %s %s|%s %d", g->device, g->cuda_library, g->nccl_library ? g->nccl_library : "NULL",
-           g->why_not_nccl ? g->why_not_nccl : "NULL", g->max_ctas);
+  if (g->struct_bytes != sizeof *g) return fail(HVD_INVALID_ARGUMENT, "struct_bytes");
+  snprintf(text, sizeof text, "%d %s %s|%s %d %d", g->device, g->cuda_library, g->nccl_library ? g->nccl_library : "NULL",
+           g->why_not_nccl ? g->why_not_nccl : "NULL", g->max_ctas, g->streams);
   return g->device < 7 ? HVD_OK : fail(HVD_BACKEND_UNAVAILABLE, "no such device");
 }
 hvd_status hvd_order(hvd_handle handle, void* stream) {

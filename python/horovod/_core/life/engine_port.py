@@ -65,7 +65,7 @@ class TuningPort(Protocol):
 class GpuPort(Protocol):
     """What `horovod._core` asks of the engine about tensors on devices. Any thread may call any method."""
 
-    def use(self, device: int, cuda: str, nccl: str, why_not_nccl: str, max_ctas: int) -> None:
+    def use(self, device: int, cuda: str, nccl: str, why_not_nccl: str, max_ctas: int, streams: int) -> None:
         """hvd_use_gpu."""
         ...
 

@@ -121,7 +121,8 @@ def _begin(session: Session, device: int) -> str:
     settings = session.settings
     nccl, why_not_nccl = _nccl(settings)
     try:
-        session.engine.gpu.use(device, libraries.DRIVER, nccl, why_not_nccl, settings.nccl_max_ctas)
+        limits = (settings.nccl_max_ctas, settings.num_nccl_streams)
+        session.engine.gpu.use(device, libraries.DRIVER, nccl, why_not_nccl, *limits)
     except BackendUnavailableError as error:
         log.info("rank %d: the core cannot use cuda:%d: %s", session.rank, device, error)
         return str(error)

@@ -12,7 +12,7 @@ namespace {
 
 using collective::shm::BlockOfMember;
 
-constexpr bool kByNccl = true, kThroughHost = false;
+constexpr By kByNccl = By::kNccl, kThroughHost = By::kHost;
 
 std::atomic<uint64_t> next_seq{1};
 
@@ -20,7 +20,7 @@ std::atomic<uint64_t> next_seq{1};
 bool ExactInAnyOrder(DType dtype) { return !IsFloat(dtype); }
 
 // An allreduce of these element counts, alternately in place, on all ranks.
-void RunAllreduce(GpuWorld& world, bool by_nccl, DType dtype, ReduceOp op, const std::vector<size_t>& counts,
+void RunAllreduce(GpuWorld& world, By by, DType dtype, ReduceOp op, const std::vector<size_t>& counts,
                   collective::kernels::Factors factors = {}) {
   const int n = world.size();
   const uint64_t seq = next_seq += 3;
@@ -35,7 +35,7 @@ void RunAllreduce(GpuWorld& world, bool by_nccl, DType dtype, ReduceOp op, const
     expected.push_back(Combine(dtype, op, factors, inputs[i]));
   }
   RanksAsThreads(n, [&](int r) {
-    const auto side = world.MakeGroup(r, by_nccl);
+    const auto side = world.MakeGroup(r, by);
     Batch batch;
     batch.seq = seq;
     batch.dtype = dtype;
@@ -52,14 +52,14 @@ void RunAllreduce(GpuWorld& world, bool by_nccl, DType dtype, ReduceOp op, const
 
 TEST(gpu_allreduce_of_every_type_and_operation) {
   const NoFaults no_faults;
-  for (const bool by_nccl : {kByNccl, kThroughHost}) {
+  for (const By by : {kByNccl, kThroughHost}) {
     GpuWorld world({0, 0, 0});
     for (const DType dtype : AllDTypes()) {
       for (const ReduceOp op : LinearOps()) {
-        RunAllreduce(world, by_nccl, dtype, op, {5});
-        RunAllreduce(world, by_nccl, dtype, op, {7, 0, 1003});
+        RunAllreduce(world, by, dtype, op, {5});
+        RunAllreduce(world, by, dtype, op, {7, 0, 1003});
       }
-      RunAllreduce(world, by_nccl, dtype, ReduceOp::kSum, {100, 33}, {2.0, 0.25});
+      RunAllreduce(world, by, dtype, ReduceOp::kSum, {100, 33}, {2.0, 0.25});
     }
   }
 }
@@ -103,23 +103,23 @@ TEST(gpu_allreduce_with_a_factor_that_sixteen_bits_do_not_hold) {
 TEST(gpu_allreduce_of_large_and_small_tensors_together) {
   const NoFaults no_faults;
   GpuWorld world({0, 0});
-  for (const bool by_nccl : {kByNccl, kThroughHost}) {
-    RunAllreduce(world, by_nccl, DType::kInt32, ReduceOp::kSum, {(4u << 20) / 4, 3, (5u << 20) / 4 + 1, 100, 1});
-    RunAllreduce(world, by_nccl, DType::kFloat32, ReduceOp::kSum, std::vector<size_t>(400, 17));
+  for (const By by : {kByNccl, kThroughHost}) {
+    RunAllreduce(world, by, DType::kInt32, ReduceOp::kSum, {(4u << 20) / 4, 3, (5u << 20) / 4 + 1, 100, 1});
+    RunAllreduce(world, by, DType::kFloat32, ReduceOp::kSum, std::vector<size_t>(400, 17));
   }
 }
 
 TEST(gpu_collectives_over_hosts) {
   const NoFaults no_faults;
-  for (const bool by_nccl : {kByNccl, kThroughHost}) {
+  for (const By by : {kByNccl, kThroughHost}) {
     GpuWorld world({0, 0, 1});
-    RunAllreduce(world, by_nccl, DType::kInt64, ReduceOp::kSum, {1000, 5});
-    RunAllreduce(world, by_nccl, DType::kFloat32, ReduceOp::kMax, {10});
+    RunAllreduce(world, by, DType::kInt64, ReduceOp::kSum, {1000, 5});
+    RunAllreduce(world, by, DType::kFloat32, ReduceOp::kMax, {10});
   }
 }
 
 // rows[member]
-void RunAllgather(GpuWorld& world, bool by_nccl, const std::vector<size_t>& rows) {
+void RunAllgather(GpuWorld& world, By by, const std::vector<size_t>& rows) {
   const uint64_t seq = next_seq += 3;
   std::vector<Bytes> inputs;
   Bytes expected;
@@ -128,7 +128,7 @@ void RunAllgather(GpuWorld& world, bool by_nccl, const std::vector<size_t>& rows
     expected.insert(expected.end(), inputs[m].begin(), inputs[m].end());
   }
   RanksAsThreads(world.size(), [&](int r) {
-    const auto side = world.MakeGroup(r, by_nccl);
+    const auto side = world.MakeGroup(r, by);
     Batch batch;
     batch.seq = seq;
     batch.type = OpType::kAllgather;
@@ -148,24 +148,24 @@ void RunAllgather(GpuWorld& world, bool by_nccl, const std::vector<size_t>& rows
 
 TEST(gpu_allgather_of_even_and_uneven_rows) {
   const NoFaults no_faults;
-  for (const bool by_nccl : {kByNccl, kThroughHost}) {
+  for (const By by : {kByNccl, kThroughHost}) {
     GpuWorld world({0, 0, 0});
-    RunAllgather(world, by_nccl, {2, 2, 2});
-    RunAllgather(world, by_nccl, {2, 0, 5});
-    RunAllgather(world, by_nccl, {0, 0, 0});
-    RunAllgather(world, by_nccl, {0, 50'000, 1});
+    RunAllgather(world, by, {2, 2, 2});
+    RunAllgather(world, by, {2, 0, 5});
+    RunAllgather(world, by, {0, 0, 0});
+    RunAllgather(world, by, {0, 50'000, 1});
   }
 }
 
 TEST(gpu_broadcast_from_each_root) {
   const NoFaults no_faults;
-  for (const bool by_nccl : {kByNccl, kThroughHost}) {
+  for (const By by : {kByNccl, kThroughHost}) {
     GpuWorld world({0, 0, 0});
     for (int root = 0; root < 3; ++root) {
       const uint64_t seq = next_seq += 3;
       const Bytes expected = RandomElements(DType::kUint8, 1001, root);
       RanksAsThreads(3, [&](int r) {
-        const auto side = world.MakeGroup(r, by_nccl);
+        const auto side = world.MakeGroup(r, by);
         Batch batch;
         batch.seq = seq;
         batch.type = OpType::kBroadcast;
@@ -181,7 +181,7 @@ TEST(gpu_broadcast_from_each_root) {
 
 TEST(gpu_alltoall_of_uneven_splits) {
   const NoFaults no_faults;
-  for (const bool by_nccl : {kByNccl, kThroughHost}) {
+  for (const By by : {kByNccl, kThroughHost}) {
     GpuWorld world({0, 0, 0});
     const auto rows = [](int from, int to) { return static_cast<size_t>((from + 2 * to) % 3) * 7; };
     const uint64_t seq = next_seq += 3;
@@ -198,7 +198,7 @@ TEST(gpu_alltoall_of_uneven_splits) {
         splits.push_back(static_cast<int64_t>(rows(r, m)));
         received.push_back(static_cast<int64_t>(rows(m, r)));
       }
-      const auto side = world.MakeGroup(r, by_nccl);
+      const auto side = world.MakeGroup(r, by);
       Batch batch;
       batch.seq = seq;
       batch.type = OpType::kAlltoall;
@@ -217,7 +217,7 @@ TEST(gpu_alltoall_of_uneven_splits) {
 
 TEST(gpu_reducescatter_of_even_and_uneven_blocks) {
   const NoFaults no_faults;
-  for (const bool by_nccl : {kByNccl, kThroughHost}) {
+  for (const By by : {kByNccl, kThroughHost}) {
     GpuWorld world({0, 0, 0});
     for (const size_t n_rows : {size_t{6}, size_t{7}, size_t{2}}) {
       for (const double factor : {1.0, 1.0 / 3}) {
@@ -227,7 +227,7 @@ TEST(gpu_reducescatter_of_even_and_uneven_blocks) {
           for (int r = 0; r < 3; ++r) inputs.push_back(ExactElements(dtype, n_rows * 5, r));
           const Bytes all = Combine(dtype, ReduceOp::kSum, {factor, 1.0}, inputs);
           RanksAsThreads(3, [&](int r) {
-            const auto side = world.MakeGroup(r, by_nccl);
+            const auto side = world.MakeGroup(r, by);
             Batch batch;
             batch.seq = seq;
             batch.type = OpType::kReducescatter;

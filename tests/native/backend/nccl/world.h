@@ -6,6 +6,7 @@
 
 #include "backend/host_backend.h"
 #include "backend/introduction.h"
+#include "backend/nccl/hierarchical_backend.h"
 #include "backend/nccl/nccl_backend.h"
 #include "backend/staged/staged_backend.h"
 #include "native/backend/cuda/gpu.h"
@@ -13,6 +14,7 @@
 
 namespace hvd::test {
 
+using backend::nccl::HierarchicalBackend;
 using backend::nccl::NcclBackend;
 using collective::Batch;
 using collective::Group;
@@ -21,14 +23,15 @@ using collective::Tensor;
 // The backend of one rank, and its framework's stream.
 class GpuRank {
  public:
-  GpuRank(int device, backend::Backend* host, int max_ctas = 0) : nccl(host) {
+  GpuRank(int device, backend::Registry* backends, backend::Backend* host, int streams)
+      : queues(std::make_shared<backend::nccl::Queues>()), nccl(host, queues), hierarchical(backends, queues) {
     auto made = CudaDevices::Of(PathOfCuda(), device);
     EXPECT_OK(made.status());
     devices = *made;
     auto opened = backend::nccl::Library::Open(PathOfNccl());
     EXPECT_OK(opened.status());
     library = *opened;
-    EXPECT_OK(nccl.Use(library, devices, max_ctas));
+    EXPECT_OK(queues->Use(library, devices, {0, streams}));
     auto stream = backend::cuda::Stream::Make(devices->events());
     EXPECT_OK(stream.status());
     framework = std::move(*stream);
@@ -65,7 +68,9 @@ class GpuRank {
 
   std::shared_ptr<CudaDevices> devices;
   std::shared_ptr<backend::nccl::Library> library;
+  std::shared_ptr<backend::nccl::Queues> queues;
   NcclBackend nccl;
+  HierarchicalBackend hierarchical;
   std::unique_ptr<backend::cuda::Stream> framework;
 
  private:
@@ -79,34 +84,44 @@ class GpuRank {
   std::deque<Bytes> staged_;
 };
 
+// By NCCL between all ranks, through the host, by NCCL inside the hosts only, or by NCCL in either way.
+enum class By { kNccl, kHost, kBoth, kEither };
+
 // Ranks with the host's ways between them and a GPU each; which way the tensors on these go is the test's choice.
 class GpuWorld {
  public:
   // piece: the smallest in which a tensor passes through the host.
-  explicit GpuWorld(std::vector<int> host_of, size_t piece = backend::staged::StagedBackend::kSmallestPiece)
+  explicit GpuWorld(std::vector<int> host_of, int streams = 1,
+                    size_t piece = backend::staged::StagedBackend::kSmallestPiece)
       : channels_(std::move(host_of), Link::kMemory, true) {
+    backends_.Add(std::make_unique<backend::HostBackend>());
     for (int r = 0; r < channels_.size(); ++r) {
-      ranks_.push_back(std::make_unique<GpuRank>(r, &host_));
+      ranks_.push_back(std::make_unique<GpuRank>(r, &backends_, &host_, streams));
       staged_.push_back(std::make_unique<backend::staged::StagedBackend>(&host_, piece));
       EXPECT_OK(staged_.back()->Use(ranks_.back()->devices));
     }
-    auto id = ranks_[0]->library->NewId();
-    EXPECT_OK(id.status());
-    by_nccl_ = std::make_shared<backend::DeviceWay>(backend::DeviceWay{"", (*id).bytes});
-    by_host_ = std::make_shared<backend::DeviceWay>(backend::DeviceWay{"the test does not want it", {}});
+    for (int i = 0; i < streams; ++i) ids_.push_back(NewId());
+    for (int i = 0; i < size(); ++i) ids_inside_.push_back(NewId());
   }
   int size() const { return channels_.size(); }
   GpuRank& rank(int r) { return *ranks_[r]; }
   backend::staged::StagedBackend& staged(int r) { return *staged_[r]; }
 
-  std::unique_ptr<GroupSide> MakeGroup(int r, bool by_nccl) {
+  std::unique_ptr<GroupSide> MakeGroup(int r, By by) {
     auto side = channels_.MakeGroup(r);
-    side->group.device_way = by_nccl ? by_nccl_ : by_host_;
+    backend::DeviceWay way;
+    if (by == By::kHost || by == By::kBoth) way.why_not_nccl = "the test does not want it";
+    if (by == By::kHost || by == By::kNccl) way.why_not_inside = "the test does not want it";
+    way.across = ids_;
+    way.inside = ids_inside_[backend::FirstOnHostOf(side->group, side->group.index)];
+    side->group.device_way = std::make_shared<backend::DeviceWay>(std::move(way));
     return side;
   }
   // As the executor does: what the members tell one another first, then the batch, by the first backend that can.
   Status Run(int r, const Group& group, Batch& batch) {
     batch.on_device = true;
+    backend::Backend& hierarchical = ranks_[r]->hierarchical;
+    if (hierarchical.Unsupported(group, batch).empty()) return Drive(r, batch.seq, hierarchical.Execute(group, batch));
     if (!ranks_[r]->nccl.Unsupported(group, batch).empty())
       return Drive(r, batch.seq, staged_[r]->Execute(group, batch));
     if (ranks_[r]->nccl.Prepares(batch)) {
@@ -117,19 +132,24 @@ class GpuWorld {
   }
 
   // The same tensors, in the host's memory.
-  Status RunOnHost(int r, const Group& group, Batch& batch) {
-    return Drive(r, batch.seq, host_.Execute(group, batch));
-  }
+  Status RunOnHost(int r, const Group& group, Batch& batch) { return Drive(r, batch.seq, host_.Execute(group, batch)); }
+  // Called by the rank itself: it is gone for the others.
   void Kill(int r, uint64_t seq) { channels_.Kill(r, seq); }
 
  private:
   Status Drive(int r, uint64_t seq, Task task) { return channels_.Drive(r, seq, std::move(task)); }
+  backend::NcclId NewId() {
+    auto id = ranks_[0]->library->NewId();
+    EXPECT_OK(id.status());
+    return (*id).bytes;
+  }
 
   backend::HostBackend host_;
+  backend::Registry backends_;
   ChannelWorld channels_;
   std::vector<std::unique_ptr<GpuRank>> ranks_;
   std::vector<std::unique_ptr<backend::staged::StagedBackend>> staged_;
-  std::shared_ptr<backend::DeviceWay> by_nccl_, by_host_;
+  std::vector<backend::NcclId> ids_, ids_inside_;  // for each stream; for each host, by its first rank
 };
 
 }  // namespace hvd::test

@@ -65,20 +65,20 @@ void ExpectTheHostsBits(GpuWorld& world, const Case& c) {
 
 TEST(staged_pieces_give_the_bits_of_the_host) {
   const NoFaults no_faults;
-  GpuWorld world({0, 0, 0}, kPiece);
+  GpuWorld world({0, 0, 0}, 1, kPiece);
   for (const DType dtype : AllDTypes()) {
     const size_t some = (300 << 10) / SizeOf(dtype);
     for (const ReduceOp op : LinearOps())
       ExpectTheHostsBits(world, {OpType::kAllreduce, dtype, op, {some + 1, 0, 7, some / 5 + 3}});
     ExpectTheHostsBits(world, {OpType::kAllreduce, dtype, ReduceOp::kSum, {3, some, 1}, 2.0, 0.25});
   }
-  GpuWorld pair({0, 0}, kPiece);
+  GpuWorld pair({0, 0}, 1, kPiece);
   ExpectTheHostsBits(pair, {OpType::kAllreduce, DType::kFloat32, ReduceOp::kAdasum, {100'003}});
 }
 
 TEST(staged_pieces_over_hosts) {
   const NoFaults no_faults;
-  GpuWorld apart({0, 1, 2}, kPiece), together({0, 0, 1, 1}, kPiece);
+  GpuWorld apart({0, 1, 2}, 1, kPiece), together({0, 0, 1, 1}, 1, kPiece);
   for (GpuWorld* world : {&apart, &together}) {
     ExpectTheHostsBits(*world, {OpType::kAllreduce, DType::kFloat16, ReduceOp::kSum, {150'001, 5}});
     ExpectTheHostsBits(*world, {OpType::kBroadcast, DType::kInt32, ReduceOp::kSum, {100'001, 5}, 1.0, 1.0, 1});
@@ -87,7 +87,7 @@ TEST(staged_pieces_over_hosts) {
 
 TEST(staged_broadcast_from_each_root) {
   const NoFaults no_faults;
-  GpuWorld world({0, 0, 0}, kPiece);
+  GpuWorld world({0, 0, 0}, 1, kPiece);
   for (int root = 0; root < 3; ++root) {
     for (const std::vector<size_t>& counts : {std::vector<size_t>{400'001, 0, 77, 100'000}, {5, 3}})
       ExpectTheHostsBits(world, {OpType::kBroadcast, DType::kUint8, ReduceOp::kSum, counts, 1.0, 1.0, root});
@@ -96,7 +96,7 @@ TEST(staged_broadcast_from_each_root) {
 
 TEST(staged_pieces_beside_a_rank_that_has_joined) {
   const NoFaults no_faults;
-  GpuWorld world({0, 0, 0}, kPiece);
+  GpuWorld world({0, 0, 0}, 1, kPiece);
   for (int joined = 0; joined < 3; ++joined)
     ExpectTheHostsBits(world,
                        {OpType::kAllreduce, DType::kFloat32, ReduceOp::kSum, {100'001, 3}, 1.0, 1.0 / 3, 0, joined});
@@ -150,7 +150,7 @@ TEST(staged_flow_sends_ahead_and_gives_back_at_once) {
 TEST(staged_copies_go_both_ways_at_once) {
   const NoFaults no_faults;
   if (!OverFakes()) return;
-  GpuWorld world({0, 0}, kPiece);
+  GpuWorld world({0, 0}, 1, kPiece);
   no_faults.fakes().fake_cuda_record_start();
   ExpectTheHostsBits(world, {OpType::kAllreduce, DType::kInt32, ReduceOp::kSum, {4 << 18}});
   const std::string record = no_faults.fakes().Record();
@@ -163,7 +163,7 @@ TEST(staged_copies_go_both_ways_at_once) {
 TEST(staged_broadcast_reads_its_root_only) {
   const NoFaults no_faults;
   if (!OverFakes()) return;
-  GpuWorld world({0, 0, 0}, kPiece);
+  GpuWorld world({0, 0, 0}, 1, kPiece);
   no_faults.fakes().fake_cuda_record_start();
   const auto seq = next_seq.fetch_add(3);
   RanksAsThreads(3, [&](int r) {
@@ -180,7 +180,7 @@ TEST(staged_copy_that_fails_in_the_middle) {
   const NoFaults no_faults;
   if (!OverFakes()) return;
   for (const char* function : {"cuMemcpyDtoHAsync_v2", "cuMemcpyHtoDAsync_v2", "cuEventRecord", "cuEventQuery"}) {
-    GpuWorld world({0, 0, 0}, kPiece);
+    GpuWorld world({0, 0, 0}, 1, kPiece);
     const auto seq = next_seq.fetch_add(3);
     std::atomic<int> failed{0}, ready{0};
     RanksAsThreads(3, [&](int r) {
@@ -200,7 +200,7 @@ TEST(staged_copy_that_fails_in_the_middle) {
 
 TEST(staged_peer_that_dies_in_the_middle) {
   const NoFaults no_faults;
-  GpuWorld world({0, 0, 0}, kPiece);
+  GpuWorld world({0, 0, 0}, 1, kPiece);
   const auto seq = next_seq.fetch_add(3);
   RanksAsThreads(3, [&](int r) {
     if (r == 1) return world.Kill(1, seq);
