@@ -481,7 +481,7 @@ class FakeEngine:
         """Nothing is written."""
 
     def describe(self) -> str:
-        reasons = {"nccl": "there is none", "staged": "there is none", "mpi": "there is none", "host": ""}
+        reasons = dict.fromkeys(("hierarchical", "nccl", "staged", "mpi"), "there is none") | {"host": ""}
         backends = [{"name": n, "usable": not why, "why_not": why, "version": 0} for n, why in reasons.items()]
         place = {"abi": abi.ABI_VERSION, "rank": self._rank, "size": self._job.size, "hostname": "here", "simd": "none"}
         place |= {"shared_memory_ranks": self._job.size, "cores_are_shared": False, "failed": False}

@@ -35,7 +35,8 @@ def description(env: Env) -> None:
     for backend in told["backends"]:
         _check_types(env, "backend", backend, _BACKEND)
         env.check("usable, or why not", backend["usable"], not backend["why_not"])
-    env.check("backends", [backend["name"] for backend in told["backends"]], ["nccl", "staged", "mpi", "host"])
+    backends = ["hierarchical", "nccl", "staged", "mpi", "host"]
+    env.check("backends", [backend["name"] for backend in told["backends"]], backends)
     env.check("place", (told["rank"], told["size"], told["abi"]), (env.rank, env.size, abi.ABI_VERSION))
     env.check("the set of all ranks", told["process_sets"]["0"], list(range(env.size)))
     names = [name for name, *_ in abi.HvdConfig._fields_]

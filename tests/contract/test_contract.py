@@ -111,6 +111,7 @@ ON_GPUS = {
     "nccl": (2, PARTS, {}),
     "through the host": (2, PARTS, {"HOROVOD_GPU_OPERATIONS": "GLOO"}),
     "one GPU": (2, ("cases", "semantics"), {"HVD_TEST_GPU": "0"}),
+    "two streams": (2, ("semantics", "sets", "join"), {"HOROVOD_NUM_NCCL_STREAMS": "2"}),
 }
 
 
@@ -124,6 +125,12 @@ def test_on_gpus(way: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("hosts", [(3,), (1, 2), (2, 1, 1)], ids=str)
 def test_on_gpus_of_several_hosts(hosts: tuple[int, ...], tmp_path: Path) -> None:
     _check(run_job(hosts, "gpu", PARTS, tmp_path, gpus(tmp_path / "libraries")), sum(hosts), PARTS)
+
+
+@pytest.mark.slow
+def test_on_gpus_in_two_levels(tmp_path: Path) -> None:
+    environment = {"HOROVOD_HIERARCHICAL_ALLREDUCE": "1"}
+    _check(run_job((2, 2), "gpu", PARTS, tmp_path, gpus(tmp_path / "libraries", **environment)), 4, PARTS)
 
 
 @pytest.mark.parametrize("size", (1, 2, 3, 4))

@@ -61,6 +61,24 @@ def killed() -> None:
         report("failed", why=str(error), free_s=time.monotonic() - begin)
 
 
+def killed_in_two_levels() -> None:
+    """Rank 1 is killed while the kernels of its host, and of the other one, stand still."""
+    summed()
+    fake("fake_nccl_hang", 1)
+    held = array(np.ones(1000))
+    handle = ops.allreduce_async_(held, op=hvd.Sum, name="held")
+    if hvd.rank() == 1:
+        while fake("fake_nccl_operations") == 0:
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        ops.synchronize(handle)
+    except HorovodInternalError as error:
+        begin = time.monotonic()
+        held.numpy()
+        report("failed", why=str(error), free_s=time.monotonic() - begin)
+
+
 def apart() -> None:
     """Rank 0 has its tensor on the GPU, the others have it in host memory."""
     try:
@@ -103,13 +121,27 @@ def refused() -> None:
         report("refused", why=str(error))
 
 
-PARTS: dict[str, Callable[[], None]] = {part.__name__: part for part in (killed, apart, works, let_go, refused)}
+def late() -> None:
+    """Rank 1 has joined before it uses its GPU, and uses it then."""
+    if hvd.rank() == 1:
+        hvd.join()
+        early = 0.0
+    else:
+        early = summed() + summed()
+        hvd.join()
+    before = fake("fake_nccl_communicators")
+    sums = [early, summed()]
+    report("late", rank=hvd.rank(), sums=sums, communicators=[before, fake("fake_nccl_communicators")])
+
+
+ALL = (killed, killed_in_two_levels, apart, works, let_go, refused, late)
+PARTS: dict[str, Callable[[], None]] = {part.__name__: part for part in ALL}
 
 if __name__ == "__main__":
-    if RANK == 1:  # what is different on this rank alone
-        for pair in filter(None, os.environ.get("HVD_TEST_ON_RANK_1", "").split(",")):
-            name, _, value = pair.partition("=")
-            os.environ[name] = value
+    # What is different on this rank alone.
+    for pair in filter(None, os.environ.get(f"HVD_TEST_ON_RANK_{RANK}", "").split(",")):
+        name, _, value = pair.partition("=")
+        os.environ[name] = value
     gpu_arrays.driver()
     hvd.init()
     PARTS[sys.argv[1]]()

@@ -5,16 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from jobs import Ended, horovodrun, run
+from jobs import Ended, horovodrun, on_hosts, run
 from jobs.gpus import gpus
 
 WORKER = Path(__file__).with_name("gpu_worker.py")
 WARNING = "Tensors on GPUs are copied to pinned host memory and back"
+IN_TWO_LEVELS = "by NCCL inside the hosts, then between them"
 
 
 def job(part: str, directory: Path, **variables: str) -> Ended:
     """Two ranks."""
     return run(horovodrun(2, WORKER, part), gpus(directory / "libraries", **variables))
+
+
+def job_on(hosts: tuple[int, ...], part: str, directory: Path, **variables: str) -> Ended:
+    """So many ranks on each host."""
+    return run(on_hosts(hosts, WORKER, part), gpus(directory / "libraries", HOROVOD_LOG_LEVEL="trace", **variables))
 
 
 def test_a_killed_rank_ends_what_its_peer_has_on_the_gpu(tmp_path: Path) -> None:
@@ -42,6 +48,7 @@ WAYS = {
         "rank 0 has NCCL 2.28.9 and rank 1 has 2.18.5",
     ),
     "one GPU": ({"HVD_TEST_GPU": "0"}, "rank 0 and rank 1 use one GPU"),
+    "streams": ({"HOROVOD_NUM_NCCL_STREAMS": "4", "HVD_TEST_ON_RANK_1": "HOROVOD_NUM_NCCL_STREAMS=2"}, None),
     "the host": ({"HOROVOD_GPU_OPERATIONS": "GLOO"}, "HOROVOD_GPU_OPERATIONS=GLOO asks for the way through the host"),
 }
 
@@ -57,6 +64,52 @@ def test_ranks_agree_on_the_way_and_say_why_not(way: str, tmp_path: Path) -> Non
     # Once in each life of the job.
     assert ended.output.count(WARNING) == (0 if why is None else 2), str(ended)
     assert why is None or why in ended.output, str(ended)
+
+
+# What is asked for, and what the ranks on the second host have -> what is said; None: nothing.
+TWO_LEVELS = {
+    "asked for": ({"HOROVOD_HIERARCHICAL_ALLREDUCE": "1"}, None),
+    "torus": ({"HOROVOD_TORUS_ALLREDUCE": "1"}, None),
+    "other versions": (
+        {f"HVD_TEST_ON_RANK_{rank}": "FAKE_NCCL_VERSION=21805" for rank in (2, 3)},
+        "inside each host only, and through pinned memory between the hosts",
+    ),
+}
+
+
+@pytest.mark.parametrize("why", TWO_LEVELS)
+def test_hosts_reduce_in_two_levels(why: str, tmp_path: Path) -> None:
+    variables, words = TWO_LEVELS[why]
+    ended = job_on((2, 2), "works", tmp_path, **variables)
+    assert ended.code == 0, str(ended)
+    for worked in ended.of("worked"):
+        assert worked["sums"] == [10.0, 10.0] and worked["faults"] == "" and worked["idle_s"] < 0.02, str(ended)
+    assert len(ended.of("worked")) == 4, str(ended)
+    assert ended.output.count(IN_TWO_LEVELS) == 4 * 2, str(ended)
+    assert WARNING not in ended.output and (words is None or words in ended.output), str(ended)
+
+
+def test_two_levels_that_cannot_be_had_are_said(tmp_path: Path) -> None:
+    ended = job_on((2, 1), "works", tmp_path, HOROVOD_HIERARCHICAL_ALLREDUCE="1")
+    assert [worked["sums"] for worked in ended.of("worked")] == [[6.0, 6.0]] * 3, str(ended)
+    assert IN_TWO_LEVELS not in ended.output and "although two levels are asked for" in ended.output, str(ended)
+    assert "rank 0 is on a host with 2 members and rank 2 on one with 1" in ended.output, str(ended)
+
+
+def test_a_killed_rank_ends_both_levels(tmp_path: Path) -> None:
+    """Rank 0 waits for NCCL inside its host, ranks 2 and 3 for their own kernels."""
+    ended = job_on((2, 2), "killed_in_two_levels", tmp_path, HOROVOD_HIERARCHICAL_ALLREDUCE="1")
+    failed = ended.of("failed")
+    assert len(failed) == 3 and all("rank 1" in one["why"] for one in failed), str(ended)
+    assert all(one["free_s"] < 5 for one in failed), str(ended)
+
+
+def test_a_set_in_which_a_rank_used_its_gpu_late_goes_by_nccl_then(tmp_path: Path) -> None:
+    ended = job("late", tmp_path)
+    assert ended.code == 0, str(ended)
+    told = {event["rank"]: (event["sums"], event["communicators"]) for event in ended.of("late")}
+    assert told == {0: ([2.0, 3.0], [0, 1]), 1: ([0.0, 3.0], [0, 1])}, str(ended)
+    assert ended.output.count(WARNING) == 1, str(ended)
 
 
 def test_memory_of_operations_on_their_way_is_not_used_too_early(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_unknown_hosts_are_refused_by_name(horovodrun: Horovodrun) -> None:
 
 
 def test_hints_and_typing_mistakes_are_said_once_for_the_job(horovodrun: Horovodrun) -> None:
-    horovodrun.environ.update(HOROVOD_CYCLE_TIMES="3", HOROVOD_NUM_NCCL_STREAMS="4")
+    horovodrun.environ.update(HOROVOD_CYCLE_TIMES="3", HOROVOD_BATCH_D2D_MEMCOPIES="0")
     code = """
         import os, sys
         sys.path.insert(0, os.environ["PYTHONPATH"])
@@ -120,7 +120,7 @@ def test_hints_and_typing_mistakes_are_said_once_for_the_job(horovodrun: Horovod
     *lines, _ = done.stderr.decode().splitlines()
     assert len(lines) == 2
     assert lines[0].endswith("has no effect. Did you mean HOROVOD_CYCLE_TIME?")
-    assert "HOROVOD_NUM_NCCL_STREAMS has no effect." in lines[1]
+    assert "HOROVOD_BATCH_D2D_MEMCOPIES has no effect." in lines[1]
 
 
 def test_version_and_check_build(horovodrun: Horovodrun) -> None:

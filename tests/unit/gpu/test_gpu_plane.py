@@ -57,11 +57,11 @@ def an_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_core_is_told_once_for_each_session() -> None:
     engine = Engine()
-    first, second = session(engine, NCCL_MAX_CTAS="4"), session(engine)
+    first, second = session(engine, NCCL_MAX_CTAS="4", NUM_NCCL_STREAMS="3"), session(engine)
     assert gpu_plane.use(first, 1) and gpu_plane.use(first, 1) and gpu_plane.why_not(first, 1) == ""
     assert gpu_plane.use(second, 0)
     told = ("libcuda.so.1", "/lib/libnccl.so.2", "")
-    assert engine.told == [(1, *told, 4), (0, *told, 0)]
+    assert engine.told == [(1, *told, 4, 3), (0, *told, 0, 1)]
 
 
 def test_a_second_device_is_the_adapters_own() -> None:

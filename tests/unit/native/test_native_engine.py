@@ -114,9 +114,9 @@ def test_an_mpi_library_arrives_or_why_there_is_none(engine: Engine[Any, Any]) -
 
 def test_a_gpu_and_its_libraries_arrive(engine: Engine[Any, Any]) -> None:
     engine.gpu.use(0, "libcuda.so.1", "/lib/libnccl.so.2", "", 8, 2)
-    assert engine.describe() == "0 libcuda.so.1 /lib/libnccl.so.2|NULL 8"
+    assert engine.describe() == "0 libcuda.so.1 /lib/libnccl.so.2|NULL 8 2"
     engine.gpu.use(1, "libcuda.so.1", "", "none is found", 0, 1)
-    assert engine.describe() == "1 libcuda.so.1 NULL|none is found 0"
+    assert engine.describe() == "1 libcuda.so.1 NULL|none is found 0 1"
     with pytest.raises(BackendUnavailableError, match="no such device"):
         engine.gpu.use(7, "libcuda.so.1", "", "none", 0, 1)
 

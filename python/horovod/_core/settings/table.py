@@ -9,7 +9,6 @@ from typing import Final
 
 from horovod._core.settings.setting import Flag, Setting
 
-_ONE_STREAM: Final = "Operations of a GPU go on one stream of ours, in the order that all ranks have agreed upon"
 _ONE_LAUNCH: Final = "Tensors that travel together are always packed by one launch"
 _ALWAYS_BY_EVENTS: Final = "Operations of a GPU always complete by events: the host does not wait for them"
 _NO_XLA_ON_GPUS: Final = "Compiled functions hold collectives on the CPU without it, and none on GPUs in this version"
@@ -158,7 +157,8 @@ _ENGINE: Final = (
             flags=_value("--cache-capacity"), yaml="params.cache_capacity", engine_field=True),
     Setting("hierarchical_allreduce", "tristate", None,
             "Reduce inside each host first, then between hosts: allreduce and reducescatter. Not given: decided by"
-            " topology. Rank 0's value counts.", "Tuneable parameters", env="HOROVOD_HIERARCHICAL_ALLREDUCE",
+            " topology. On GPUs: allreduce, where it is on, or where NCCL cannot be had but inside hosts. Rank 0's"
+            " value counts.", "Tuneable parameters", env="HOROVOD_HIERARCHICAL_ALLREDUCE",
             flags=_on_off("hierarchical-allreduce"), yaml="params.hierarchical_allreduce", engine_field=True),
     Setting("hierarchical_allgather", "tristate", None,
             "Send each byte between two hosts once and share it inside: allgather, broadcast and alltoall. Not given:"
@@ -343,9 +343,11 @@ _ENGINE: Final = (
     Setting("nccl_max_ctas", "int", 0,
             "Most thread blocks of a GPU that an NCCL communicator uses at once, and so how much GPU memory it takes; 0"
             " = NCCL chooses.", "GPUs", env="HOROVOD_NCCL_MAX_CTAS", unit="thread blocks", minimum=0, maximum=1024),
-    Setting("num_nccl_streams", "int", 1, "NCCL streams.", "GPUs", env="HOROVOD_NUM_NCCL_STREAMS", unit="streams",
-            minimum=0, flags=_value("--num-nccl-streams"), yaml="library_options.num_nccl_streams",
-            inert=_ONE_STREAM),
+    Setting("num_nccl_streams", "int", 1,
+            "Streams that the operations on a GPU take in turn, each with an NCCL communicator for each process set:"
+            " the least value of its ranks counts, and no more than it has ranks.", "GPUs",
+            env="HOROVOD_NUM_NCCL_STREAMS", unit="streams", minimum=1, maximum=32, flags=_value("--num-nccl-streams"),
+            yaml="library_options.num_nccl_streams"),
     Setting("batch_d2d_memcopies", "bool", True, "Batch the GPU copies into the fusion buffer.", "GPUs",
             env="HOROVOD_BATCH_D2D_MEMCOPIES", inert=_ONE_LAUNCH),
     Setting("enable_async_completion", "bool", True, "Complete GPU work by events.", "GPUs",
