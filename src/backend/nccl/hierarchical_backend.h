@@ -1,5 +1,5 @@
 // HierarchicalBackend: allreduce on GPUs in two levels: NCCL inside each host, the host's ways between them
-// (docs/design/0022-devices.md, decision 7). Each member brings the sum of its host's to pinned memory, of a share
+// (docs/design/0022-devices.md, decision 6). Each member brings the sum of its host's to pinned memory, of a share
 // only, and reduces that with its counterparts. So a byte crosses the bus once each way for each host, not for each
 // member.
 #pragma once

@@ -117,7 +117,7 @@ def test_without_nccl_the_core_is_told_why(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(libraries, "find", lambda *words: NONE)
     one = session(Engine())
     assert gpu_plane.use(one, 0)
-    assert one.engine.told == [(0, "libcuda.so.1", "", NONE.why_not, 0)]
+    assert one.engine.told == [(0, "libcuda.so.1", "", NONE.why_not, 0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_without_nccl_the_core_is_told_why(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_way_is_chosen_for_all_operations(environ: dict[str, str], told: tuple[str, str]) -> None:
     one = session(Engine(), **environ)
     assert gpu_plane.use(one, 0)
-    ((_, _, nccl, why_not, _),) = one.engine.told
+    ((_, _, nccl, why_not, *_),) = one.engine.told
     assert nccl == told[0] and why_not.startswith(told[1]) and bool(why_not) == bool(told[1])
 
 
