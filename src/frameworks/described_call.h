@@ -37,9 +37,9 @@ class DescribedCall {
   // What the result of a tensor was promised to take.
   int64_t result_bytes(size_t i) const { return result_bytes_[i]; }
 
-  // Submits everything, then waits for everything: no tensor is in use afterwards. Or, on a device, everything is on its
-  // way, and what is put on the stream from now on begins behind it; the host waits for no device. Collective. `in` and
-  // `out` hold an address per tensor; equal ones mean in place (see WorksInPlace). The first failure, and why.
+  // Submits everything, then waits for everything: no tensor is in use afterwards. Or, on a device, everything is on
+  // its way, and what is put on the stream from now on begins behind it; the host waits for no device. Collective. `in`
+  // and `out` hold an address per tensor; equal ones mean in place (see WorksInPlace). The first failure, and why.
   hvd_status Run(const void* const* in, void* const* out, const Where& where, std::string* why);
 
  private:

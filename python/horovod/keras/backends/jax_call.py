@@ -1,5 +1,5 @@
-"""Collectives inside functions that JAX compiles for the CPU or for CUDA: custom calls, which the core handles on XLA's
-thread. On CUDA nothing waits there for the GPU: the computation goes on in the order of its stream.
+"""Collectives inside functions that JAX compiles for the CPU or for CUDA: custom calls, which the core handles on
+XLA's thread. On CUDA the computation goes on in the order of its stream.
 
 XLA neither starts independent calls in a fixed order nor all of them. So the calls of one traced function hand on a
 token, and what may be under way together is best made one call. Functions that are traced on their own and do not
@@ -43,9 +43,9 @@ _registered = False
 
 
 def usable() -> bool:
-    """True if JAX computes on one device, which the core reaches: the CPU, or a GPU of NVIDIA's, which the core then has
-    in use in this life of the job and in later ones. What is on several devices XLA would reduce on each of them. Not
-    collective.
+    """True if JAX computes on one device, which the core reaches: the CPU, or a GPU of NVIDIA's, which the core then
+    has in use in this life of the job and in later ones. What is on several devices XLA would reduce on each of them.
+    Not collective.
 
     Raises:
         NotInitializedError: there is a GPU, and `init` has not been called.
@@ -69,8 +69,8 @@ def _uses(device: Any) -> bool:
 def call(
     operations: Sequence[DescribedOperation], tensors: Sequence[Any], results: Optional[Sequence[Any]] = None
 ) -> list[Any]:
-    """Runs collectives as one custom call, where that is `usable`. Collective, when the traced function runs. XLA leaves
-    a call out whose results have no use, on all ranks alike.
+    """Runs collectives as one custom call, where that is `usable`. Collective, when the traced function runs. XLA
+    leaves a call out whose results have no use, on all ranks alike.
 
     Args:
         operations: describe the tensors in their order.

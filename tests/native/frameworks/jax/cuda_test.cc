@@ -150,7 +150,8 @@ TEST(jax_on_cuda_is_no_part_of_a_graph) {
   const Alone job;
   Call call(gpu, HVD_ALLREDUCE);
   gpu.fakes().fake_cuda_set_capturing(call.frame().stream, 1);
-  ExpectTold(call.Run(), 12, "Horovod UnsupportedError: allreduce 'x.a': this CUDA stream is being captured into a graph");
+  ExpectTold(call.Run(), 12,
+             "Horovod UnsupportedError: allreduce 'x.a': this CUDA stream is being captured into a graph");
   gpu.fakes().fake_cuda_set_capturing(call.frame().stream, 0);
   EXPECT_EQ(call.RunBetween(2).text, "");
   EXPECT(call.Read() == std::vector<float>(kElems, 4));
