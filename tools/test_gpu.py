@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -20,6 +21,8 @@ sys.path.insert(0, str(ROOT / "python"))
 from horovod._core.gpu import devices, libraries  # noqa: E402
 
 PATIENCE_S = 240
+# Of all parts together.
+ALTOGETHER_S = 570
 # Whether a framework has CUDA in this interpreter -> its tests.
 FRAMEWORKS = {
     "PyTorch": ("import sys, torch; sys.exit(not torch.cuda.is_available())", "tests/gpu/torch_cuda.py"),
@@ -28,12 +31,13 @@ FRAMEWORKS = {
         "tests/gpu/jax_cuda.py",
     ),
 }
+MEMBERS = {"HVD_PROBE_ROUNDS": "3"}  # a run through the probe is the test
 CONTRACT = ("tests/contract/worker.py", "--target", "gpu", "--deadline", str(PATIENCE_S - 20), "--directory")
 
 
 def parts(nccl: str) -> list[tuple[str, Sequence[str], Mapping[str, str]]]:
     """Name, command and variables of each part."""
-    driver = {"HVD_TEST_CUDA_LIBRARY": libraries.DRIVER}
+    driver = {"HVD_TEST_CUDA_LIBRARY": os.environ.get("HVD_TEST_CUDA_LIBRARY", libraries.DRIVER)}
     arrays = {**driver, "HVD_TEST_NCCL_LIBRARY": nccl, "HVD_TEST_GPU": "0"}
     directory = tempfile.mkdtemp(prefix="horovod-test-gpu-")
     run = [sys.executable, "-m", "horovod.runner", "-np"]
@@ -43,10 +47,13 @@ def parts(nccl: str) -> list[tuple[str, Sequence[str], Mapping[str, str]]]:
     if tests.exists():
         found.append(("the driver's side", [str(tests), "cuda_"], driver))
     else:
-        print("skipped: the driver's side in C++ (make native-test builds it)")
+        print("skipped: the driver's side in C++ (cmake --build build/release --target hvd_tests builds it)")
     for ranks in ("1", "2"):
         words = [*run, ranks, *python, *CONTRACT, directory, "cases", "semantics", "join"]
         found.append((f"arrays of the GPU, {ranks} rank(s) on it", words, arrays))
+    if nccl:
+        words = [*run, "2", *python, "benchmarks/gpu/engine_rank.py", "two"]
+        found.append(("NCCL, 2 ranks on one GPU that believe to have one each", words, {**MEMBERS, **driver}))
     for framework, (question, script) in FRAMEWORKS.items():
         asked = subprocess.run([*python, "-c", question], stderr=subprocess.DEVNULL, timeout=PATIENCE_S)
         if asked.returncode != 0:
@@ -59,18 +66,20 @@ def parts(nccl: str) -> list[tuple[str, Sequence[str], Mapping[str, str]]]:
 
 def main() -> int:
     """Runs the parts one after the other."""
-    if not devices.nvidia():
+    if not devices.nvidia() and "HVD_TEST_CUDA_LIBRARY" not in os.environ:
         print("skipped: this machine has no NVIDIA GPU (docs/gpu.md says what is tested without one)")
         return 0
     nccl = libraries.find(libraries.NCCL, libraries.Named(), os.environ)
     print(f"NCCL: {nccl.path or nccl.why_not}", flush=True)
     path = os.pathsep.join([str(ROOT / "python"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
     failed = 0
+    deadline = time.monotonic() + ALTOGETHER_S
     for name, command, variables in parts(nccl.path):
-        print(f"-- {name}", flush=True)
+        left_s = min(PATIENCE_S, deadline - time.monotonic())
+        print(f"-- {name} ({left_s:.0f} s at most)", flush=True)
         environment = {**os.environ, **variables, "PYTHONPATH": path.rstrip(os.pathsep)}
         try:
-            code = subprocess.run(command, cwd=ROOT, env=environment, timeout=PATIENCE_S).returncode
+            code = subprocess.run(command, cwd=ROOT, env=environment, timeout=max(left_s, 1)).returncode
         except subprocess.TimeoutExpired:
             code = -1
         print("   passed" if code == 0 else f"   FAILED ({code})", flush=True)

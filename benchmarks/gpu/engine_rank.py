@@ -22,8 +22,21 @@ from table import middle, number, size_label, spread
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(_ROOT / "tests" / "contract"), str(_ROOT / "benchmarks")]
-_SIZES = (4, 64 << 10, 1 << 20, 16 << 20)
+# Fewer of both for a look at whether it runs.
+_LARGEST = int(os.environ.get("HVD_PROBE_LARGEST", 100 << 20))
 _ROUNDS = int(os.environ.get("HVD_PROBE_ROUNDS", "15"))
+_SIZES = [size for size in (4, 64 << 10, 1 << 20, 16 << 20) if size <= _LARGEST]
+_STAGED_SIZES = [size for size in (64 << 10, 1 << 20, 16 << 20, 100 << 20) if size <= _LARGEST]
+
+
+_wrong: list[str] = []
+
+
+def _judge(what: str, right: bool) -> str:
+    """A word for the table; a wrong result is the program's failure, too."""
+    if not right:
+        _wrong.append(what)
+    return "right" if right else "WRONG"
 
 
 class _Timed:
@@ -58,10 +71,12 @@ class _Timed:
         return taken.value / 1e3
 
 
-def _prepare() -> tuple[Any, Any, Any, Any]:
-    """Horovod, its operations for arrays on the GPU, these, and the core's driver: each rank's GPU is another to it."""
+def _prepare(apart: bool = True) -> tuple[Any, Any, Any, Any]:
+    """Horovod, its operations for arrays on the GPU, these, and the core's driver. `apart`: to the core each rank has
+    a GPU of its own.
+    """
     rank = int(os.environ["HOROVOD_RANK"])
-    os.environ.update(HVD_TEST_GPU="0", NCCL_HOSTID=f"probe-{rank}", FAKE_CUDA_UUID=str(rank))
+    os.environ.update(HVD_TEST_GPU="0", NCCL_HOSTID=f"probe-{rank}", FAKE_CUDA_UUID=str(rank if apart else 0))
     os.environ.setdefault("HVD_TEST_CUDA_LIBRARY", "libcuda.so.1")
     import gpu_arrays
 
@@ -69,7 +84,7 @@ def _prepare() -> tuple[Any, Any, Any, Any]:
     from horovod._core.operations.collectives import Collectives
 
     gpu_arrays.driver()
-    library = other_gpu.use_for_the_core(rank)
+    library = other_gpu.use_for_the_core(rank if apart else None)
     hvd.init()
     return hvd, Collectives(gpu_arrays.adapter), gpu_arrays, library
 
@@ -122,13 +137,13 @@ def two() -> None:
                     returned[name].append(middle_s - begin)
                     ended[name].append(time.perf_counter() - begin)
         # Every one has doubled it, on both ranks.
-        right = bool((array.numpy() == 2.0 ** (len(contenders) * (_ROUNDS + 2))).all())
+        right = _judge(name_of, bool((array.numpy() == 2.0 ** (len(contenders) * (_ROUNDS + 2))).all()))
         for name in contenders:
             told(
                 f"{name}, {size_label(size)}",
                 spread(returned[name], 1e6),
                 spread(ended[name], 1e6),
-                "right" if right else "WRONG",
+                right,
             )
         for name in list(contenders)[1:]:
             apart = [middle(taken[name]) - middle(taken["ncclAllReduce"]) for taken in (returned, ended)]
@@ -144,8 +159,9 @@ def alone() -> None:
 
     hvd, operations, gpu_arrays, _ = _prepare()
     gpu, timed = gpu_arrays.driver(), _Timed(gpu_arrays.driver())
-    gradients = [_array(gpu_arrays, elems, 1.0) for elems in resnet50.gradient_sizes()]
-    total = 4 * sum(resnet50.gradient_sizes())
+    sizes = [elems for elems in resnet50.gradient_sizes() if 4 * elems <= _LARGEST]
+    gradients = [_array(gpu_arrays, elems, 1.0) for elems in sizes]
+    total = 4 * sum(sizes)
     source, target = (gpu.allocate(total) for _ in range(2))
 
     def copy() -> None:
@@ -166,11 +182,10 @@ def alone() -> None:
             seconds = timed.seconds(work)
             if turn >= 3:
                 taken[name].append(seconds)
-    right = bool((gradients[-1].numpy() == 0.5 ** (_ROUNDS + 3)).all())
+    words = _judge("group", bool((gradients[-1].numpy() == 0.5 ** (_ROUNDS + 3)).all()))
     job.tell("one copy of as many bytes, stream", spread(taken["copy"], 1e6), "", "")
     share = number(middle(taken["copy"]) / middle(taken["group"]))
-    words = "right" if right else "WRONG"
-    job.tell("161 gradients multiplied by the engine, stream", spread(taken["group"], 1e6), share, words)
+    job.tell(f"{len(sizes)} gradients multiplied by the engine, stream", spread(taken["group"], 1e6), share, words)
     small = _array(gpu_arrays, 1, 1.0)
     calls = []
     for _ in range(200):
@@ -181,8 +196,45 @@ def alone() -> None:
     hvd.shutdown()
 
 
+def staged() -> None:
+    """Two ranks on one GPU through the host, beside the same in host memory and a copy of as many bytes."""
+    import numpy
+
+    hvd, operations, gpu_arrays, library = _prepare(apart=False)
+    gpu = gpu_arrays.driver()
+    told: Callable[..., None] = job.tell if hvd.rank() == 0 else lambda *_: None
+    largest = _STAGED_SIZES[-1]
+    pinned = c_void_p()
+    gpu.call("cuMemHostAlloc", ctypes.byref(pinned), c_size_t(largest), c_uint(1))
+    for size in _STAGED_SIZES:
+        array, there = _array(gpu_arrays, size // 4, 1.0), numpy.ones(size // 4, numpy.float32)
+        source, count, stream = ctypes.c_uint64(array.address), c_size_t(size), c_void_p(gpu.stream)
+        contenders: dict[str, Callable[[], object]] = {
+            "a copy to pinned memory": lambda: gpu.call("cuMemcpyDtoHAsync_v2", pinned, source, count, stream),
+            "hvd.allreduce_ in host memory": lambda: hvd.allreduce_(there, op=hvd.Sum, name=f"there{size}"),
+            "hvd.allreduce_": lambda: operations.allreduce_(array, op=hvd.Sum, name=f"sum{size}"),
+        }
+        taken: dict[str, list[float]] = {name: [] for name in contenders}
+        for turn in range(_ROUNDS + 2):
+            for name, call in contenders.items():
+                hvd.barrier()
+                begin = time.perf_counter()
+                call()
+                gpu.call("cuStreamSynchronize", stream)
+                if turn >= 2:
+                    taken[name].append(time.perf_counter() - begin)
+        right = _judge(f"{size} B", bool((array.numpy() == 2.0 ** (_ROUNDS + 2)).all()))
+        copy_s = middle(taken["a copy to pinned memory"])
+        for name, seconds in taken.items():
+            words = right if name == "hvd.allreduce_" else ""
+            told(f"{name}, {size_label(size)}", spread(seconds, 1e6), number(copy_s / middle(seconds)), words)
+    told("waits of the core for the device in all of it", "", "", library.waits_of_the_core())
+    hvd.shutdown()
+
+
 if __name__ == "__main__":
     try:
-        {"two": two, "alone": alone}[sys.argv[1]]()
+        {"two": two, "alone": alone, "staged": staged}[sys.argv[1]]()
     except libraries.Missing as missing:
         raise ImportError(str(missing)) from missing
+    sys.exit(f"wrong results: {', '.join(_wrong)}" if _wrong else 0)

@@ -40,7 +40,7 @@ _PROBES = {
     "streams": 60,
     "memory": 120,
     "nccl_two": 200,
-    "engine": 170,
+    "engine": 230,
     "today": 110,
     "training": 250,
 }

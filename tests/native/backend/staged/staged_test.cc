@@ -37,7 +37,7 @@ struct Case {
 void ExpectTheHostsBits(GpuWorld& world, const Case& c) {
   const uint64_t seq = next_seq.fetch_add(6);
   RanksAsThreads(world.size(), [&](int r) {
-    const auto side = world.MakeGroup(r, false);
+    const auto side = world.MakeGroup(r, By::kHost);
     Batch on_gpu = NewBatch(seq, c.type, c.dtype, c.op), on_host = NewBatch(seq + 3, c.type, c.dtype, c.op);
     std::vector<Bytes> mine, results;
     for (size_t i = 0; i < c.counts.size(); ++i) {
@@ -163,16 +163,18 @@ TEST(staged_copies_go_both_ways_at_once) {
 TEST(staged_broadcast_reads_its_root_only) {
   const NoFaults no_faults;
   if (!OverFakes()) return;
-  GpuWorld world({0, 0, 0}, 1, kPiece);
-  no_faults.fakes().fake_cuda_record_start();
-  const auto seq = next_seq.fetch_add(3);
-  RanksAsThreads(3, [&](int r) {
-    const auto side = world.MakeGroup(r, false);
-    Batch batch = NewBatch(seq, OpType::kBroadcast, DType::kUint8, ReduceOp::kSum);
-    batch.tensors.push_back(world.rank(r).Put(Filled(8 * kPiece, r), {8 * kPiece}, true));
-    EXPECT_OK(world.Run(r, side->group, batch));
-  });
-  EXPECT_EQ(LinesWith(no_faults.fakes().Record(), "copy to host").size(), size_t{8});
+  for (const std::vector<int>& hosts : {std::vector<int>{0, 0, 0}, {0, 1, 1}}) {
+    GpuWorld world(hosts, 1, kPiece);
+    no_faults.fakes().fake_cuda_record_start();
+    const auto seq = next_seq.fetch_add(3);
+    RanksAsThreads(3, [&](int r) {
+      const auto side = world.MakeGroup(r, By::kHost);
+      Batch batch = NewBatch(seq, OpType::kBroadcast, DType::kUint8, ReduceOp::kSum);
+      batch.tensors.push_back(world.rank(r).Put(Filled(8 * kPiece, r), {8 * kPiece}, true));
+      EXPECT_OK(world.Run(r, side->group, batch));
+    });
+    EXPECT_EQ(LinesWith(no_faults.fakes().Record(), "copy to host").size(), size_t{8});
+  }
 }
 
 // A copy fails in the middle: this rank fails, the others do not wait for it, and afterwards no stream stores.
@@ -184,7 +186,7 @@ TEST(staged_copy_that_fails_in_the_middle) {
     const auto seq = next_seq.fetch_add(3);
     std::atomic<int> failed{0}, ready{0};
     RanksAsThreads(3, [&](int r) {
-      const auto side = world.MakeGroup(r, false);
+      const auto side = world.MakeGroup(r, By::kHost);
       Batch batch = NewBatch(seq, OpType::kAllreduce, DType::kInt32, ReduceOp::kSum);
       batch.tensors.push_back(world.rank(r).Put(Filled(400'000, 1), {100'000}, false));
       if (++ready == 3) no_faults.fakes().fake_cuda_fail_next(function, 400);
@@ -204,7 +206,7 @@ TEST(staged_peer_that_dies_in_the_middle) {
   const auto seq = next_seq.fetch_add(3);
   RanksAsThreads(3, [&](int r) {
     if (r == 1) return world.Kill(1, seq);
-    const auto side = world.MakeGroup(r, false);
+    const auto side = world.MakeGroup(r, By::kHost);
     Batch batch = NewBatch(seq, OpType::kAllreduce, DType::kInt32, ReduceOp::kSum);
     batch.tensors.push_back(world.rank(r).Put(Filled(400'000, 1), {100'000}, true));
     EXPECT(!world.Run(r, side->group, batch).ok());

@@ -1,0 +1,38 @@
+"""The probe of the engine on a GPU machine runs, and gives right results, also over the fakes: it must not fail on its
+first real day for a silly reason."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from jobs.gpus import gpus
+from jobs.variables import ROOT
+
+
+def test_the_probe_of_the_engine(tmp_path: Path) -> None:
+    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        pytest.skip("no C compiler, which the probe needs")
+    rehearsal = {"HVD_PROBE_ROUNDS": "2", "HVD_PROBE_LARGEST": "100000"}
+    ended = subprocess.run(
+        [sys.executable, "benchmarks/gpu/run_all.py", "--only", "engine", "--output", tmp_path / "report"],
+        cwd=ROOT,
+        env={**os.environ, **gpus(tmp_path / "libraries"), **rehearsal},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    alone, two, staged = json.loads((tmp_path / "report" / "gpu.json").read_text())
+    for table, right in ((alone, 1), (two, 6), (staged, 1)):
+        words = [row[-1] for row in table["rows"]]
+        assert words.count("right") == right and "WRONG" not in words, table["markdown"]
+        assert table["note"] == "Exit code 0.", table["note"]
+    # The core waits for the device nowhere.
+    assert [table["rows"][-1][-1] for table in (two, staged)] == ["0", "0"], ended.stdout
+    assert "Tensors on GPUs are copied" not in two["note"]
