@@ -173,7 +173,7 @@ PARTS = (collectives, order, given_memory, training, failures, later_life)
 def choose_gpu() -> None:
     """One for each process, as long as there are enough."""
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
-    count = len(devices.nvidia()) if shown is None else len(shown.split(","))
+    count = len(devices.nvidia() if shown is None else shown.split(",")) or 1  # where there is none, JAX says so
     jax.config.update("jax_cuda_visible_devices", str(hvd.local_rank() % count))
 
 
