@@ -20,8 +20,7 @@ struct HostFrame {
 void ExpectRefused(const std::string& words, void (*change)(CallFrame*, Frame*)) {
   const Told told = HostFrame().Call(change);
   EXPECT_EQ(told.code, 3);
-  if (told.text.find(words) == std::string::npos)
-    Fail(__FILE__, __LINE__, words + " is not in: " + told.text);
+  if (told.text.find(words) == std::string::npos) Fail(__FILE__, __LINE__, words + " is not in: " + told.text);
 }
 
 TEST(JaxHandlerSaysItsVersion) {

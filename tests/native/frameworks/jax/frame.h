@@ -51,8 +51,8 @@ class Frame {
     return copy;
   }
 
-  Api api = {sizeof(Api), nullptr, {sizeof(Version), nullptr, 0, 1}, nullptr, &Tell, nullptr, nullptr, nullptr,
-             &TellStream};
+  Api api = {sizeof(Api), nullptr,    {sizeof(Version), nullptr, 0, 1}, nullptr, &Tell, nullptr, nullptr,
+             nullptr,     &TellStream};
   std::string text;
   std::vector<int64_t> shapes[2];
   Buffer buffers[4];
