@@ -380,7 +380,7 @@ def test_a_handler_of_the_users_is_written_by_its_attributes(monkeypatch: pytest
 
 
 class _Gpu:
-    """What `await_collectives` asks: a device that is through when it is waited for, and an engine that may fail then."""
+    """What `await_collectives` asks: a device that may be waited for, and an engine that may fail meanwhile."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.waits: list[int] = []

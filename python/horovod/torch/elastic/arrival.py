@@ -7,6 +7,7 @@ leaves anything in its tensors, and what the stream does next works on that, a c
 from __future__ import annotations
 
 import json
+from typing import Callable
 
 import torch
 
@@ -22,15 +23,16 @@ def await_collectives() -> None:
     Raises:
         HorovodInternalError: the engine has failed meanwhile, so that an operation may have been aborted.
     """
-    current = session.current
-    if current is None or not torch.cuda.is_initialized():
+    current, cuda = session.current, torch.cuda
+    is_initialized: Callable[[], bool] = cuda.is_initialized  # has no types in some versions
+    if current is None or not is_initialized():
         return
     from horovod._core.life import gpu_plane  # not for programs without GPUs
 
     device = gpu_plane.device_in_use(current)
     if device is None:
         return
-    torch.cuda.synchronize(device)
+    cuda.synchronize(device)
     # The engine fails before it aborts anything. So what has ended by now, while it had not failed, has ended well.
     if json.loads(current.engine.describe())["failed"]:
         raise HorovodInternalError(

@@ -260,6 +260,33 @@ TEST(gpu_reducescatter_of_even_and_uneven_blocks) {
   }
 }
 
+// Memory of the host is used again, or grows, when the device is through with what it held.
+TEST(gpu_batches_through_the_host_follow_one_another) {
+  const NoFaults no_faults;
+  GpuWorld world({0, 0});
+  const std::vector<size_t> rows = {5, 700'000, 700'000, 20};
+  const uint64_t seq = next_seq += 3 * rows.size();
+  RanksAsThreads(2, [&](int r) {
+    const auto side = world.MakeGroup(r, kThroughHost);
+    std::vector<Batch> batches(rows.size());
+    for (size_t k = 0; k < rows.size(); ++k) {
+      batches[k].seq = seq + 3 * k;
+      batches[k].type = OpType::kAllgather;
+      batches[k].dtype = DType::kInt32;
+      batches[k].tensors.push_back(
+          world.rank(r).Put(RandomElements(DType::kInt32, rows[k], 10 * k + r), {static_cast<int64_t>(rows[k])}, true));
+      batches[k].tensors.back().output = nullptr;
+    }
+    for (Batch& batch : batches) EXPECT_OK(world.Run(r, side->group, batch));
+    for (size_t k = 0; k < rows.size(); ++k) {
+      Bytes expected = RandomElements(DType::kInt32, rows[k], 10 * k);
+      const Bytes more = RandomElements(DType::kInt32, rows[k], 10 * k + 1);
+      expected.insert(expected.end(), more.begin(), more.end());
+      EXPECT(world.rank(r).Take(batches[k].tensors[0], expected.size()) == expected);
+    }
+  });
+}
+
 // What NCCL would do otherwise than the host's ways, or not at all.
 TEST(gpu_batches_that_go_through_the_host) {
   if (!OverFakes()) return;
