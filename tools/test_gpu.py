@@ -53,7 +53,8 @@ def parts(nccl: str) -> list[tuple[str, Sequence[str], Mapping[str, str]]]:
         found.append((f"arrays of the GPU, {ranks} rank(s) on it", words, arrays))
     if nccl:
         words = [*run, "2", *python, "benchmarks/gpu/engine_rank.py", "two"]
-        found.append(("NCCL, 2 ranks on one GPU that believe to have one each", words, {**MEMBERS, **driver}))
+        members = {**MEMBERS, **driver, "HOROVOD_NCCL_PATH": nccl}
+        found.append(("NCCL, 2 ranks on one GPU that believe to have one each", words, members))
     for framework, (question, script) in FRAMEWORKS.items():
         asked = subprocess.run([*python, "-c", question], stderr=subprocess.DEVNULL, timeout=PATIENCE_S)
         if asked.returncode != 0:
@@ -69,7 +70,7 @@ def main() -> int:
     if not devices.nvidia() and "HVD_TEST_CUDA_LIBRARY" not in os.environ:
         print("skipped: this machine has no NVIDIA GPU (docs/gpu.md says what is tested without one)")
         return 0
-    nccl = libraries.find(libraries.NCCL, libraries.Named(), os.environ)
+    nccl = libraries.find(libraries.NCCL, libraries.Named(os.environ.get("HOROVOD_NCCL_PATH")), os.environ)
     print(f"NCCL: {nccl.path or nccl.why_not}", flush=True)
     path = os.pathsep.join([str(ROOT / "python"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
     failed = 0

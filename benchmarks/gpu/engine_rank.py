@@ -13,7 +13,7 @@ import sys
 import time
 from ctypes import c_float, c_int, c_size_t, c_uint, c_void_p
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 import job
 import libraries
@@ -96,61 +96,70 @@ def _array(gpu_arrays: Any, elems: int, value: float) -> Any:
     return gpu_arrays.GpuArray(values, values)
 
 
+class _Told(NamedTuple):
+    """What a job measures with, and to whom it tells its rows."""
+
+    hvd: Any
+    operations: Any
+    gpu_arrays: Any
+    row: Callable[..., None]
+
+
 def two() -> None:
-    """The engine's allreduce beside ncclAllReduce, in turns: until the call returns, and until the stream is through."""
+    """The engine's allreduce beside ncclAllReduce, in turns."""
     import nccl
 
     hvd, operations, gpu_arrays, library = _prepare()
-    gpu = gpu_arrays.driver()
-    told: Callable[..., None] = job.tell if hvd.rank() == 0 else lambda *_: None
+    told = _Told(hvd, operations, gpu_arrays, job.tell if hvd.rank() == 0 else lambda *_: None)
     identity = hvd.broadcast_object(bytes(nccl.unique_id().bytes) if hvd.rank() == 0 else None, 0)
     communicator = nccl.join(2, nccl.UniqueId.from_buffer_copy(identity), hvd.rank())
-    raw = nccl.bare("ncclAllReduce")
-    stream = c_void_p(gpu.stream)
     for size in _SIZES:
-        array = _array(gpu_arrays, size // 4, 1.0)
-        place, elems = c_void_p(array.address), c_size_t(size // 4)
-        name_of = f"sum{size}"
-        # What is measured, and what must follow before the stream holds the operation.
-        contenders: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
-            "ncclAllReduce": (
-                lambda: raw(place, place, elems, nccl.FLOAT32, nccl.SUM, communicator, stream),
-                lambda code: code,
-            ),
-            "hvd.allreduce_": (lambda: operations.allreduce_(array, op=hvd.Sum, name=name_of), lambda result: result),
-            "hvd.allreduce_async_": (
-                lambda: operations.allreduce_async_(array, op=hvd.Sum, name=name_of),
-                operations.synchronize,
-            ),
-        }
-        returned: dict[str, list[float]] = {name: [] for name in contenders}
-        ended: dict[str, list[float]] = {name: [] for name in contenders}
-        for turn in range(_ROUNDS + 2):
-            for name, (call, rest) in contenders.items():
-                hvd.barrier()
-                begin = time.perf_counter()
-                made = call()
-                middle_s = time.perf_counter()
-                rest(made)
-                gpu.call("cuStreamSynchronize", stream)
-                if turn >= 2:
-                    returned[name].append(middle_s - begin)
-                    ended[name].append(time.perf_counter() - begin)
-        # Every one has doubled it, on both ranks.
-        right = _judge(name_of, bool((array.numpy() == 2.0 ** (len(contenders) * (_ROUNDS + 2))).all()))
-        for name in contenders:
-            told(
-                f"{name}, {size_label(size)}",
-                spread(returned[name], 1e6),
-                spread(ended[name], 1e6),
-                right,
-            )
-        for name in list(contenders)[1:]:
-            apart = [middle(taken[name]) - middle(taken["ncclAllReduce"]) for taken in (returned, ended)]
-            told(f"{name} less ncclAllReduce, {size_label(size)}", *(number(a * 1e6) for a in apart), "")
-    told("waits of the core for the device in all of it", "", "", library.waits_of_the_core())
+        _beside_nccl(told, communicator, size)
+    told.row("waits of the core for the device in all of it", "", "", library.waits_of_the_core())
     nccl.call("ncclCommDestroy", communicator)
     hvd.shutdown()
+
+
+def _beside_nccl(told: _Told, communicator: c_void_p, size: int) -> None:
+    import nccl
+
+    hvd, operations, gpu = told.hvd, told.operations, told.gpu_arrays.driver()
+    raw, stream = nccl.bare("ncclAllReduce"), c_void_p(gpu.stream)
+    array, name_of = _array(told.gpu_arrays, size // 4, 1.0), f"sum{size}"
+    place, elems = c_void_p(array.address), c_size_t(size // 4)
+    # What is measured, and what must follow before the stream holds the operation.
+    contenders: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
+        "ncclAllReduce": (
+            lambda: raw(place, place, elems, nccl.FLOAT32, nccl.SUM, communicator, stream),
+            lambda code: code,
+        ),
+        "hvd.allreduce_": (lambda: operations.allreduce_(array, op=hvd.Sum, name=name_of), lambda result: result),
+        "hvd.allreduce_async_": (
+            lambda: operations.allreduce_async_(array, op=hvd.Sum, name=name_of),
+            operations.synchronize,
+        ),
+    }
+    returned: dict[str, list[float]] = {name: [] for name in contenders}
+    ended: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in range(_ROUNDS + 2):
+        for name, (call, rest) in contenders.items():
+            hvd.barrier()
+            begin = time.perf_counter()
+            made = call()
+            returned_s = time.perf_counter() - begin
+            rest(made)
+            gpu.call("cuStreamSynchronize", stream)
+            if turn >= 2:
+                returned[name].append(returned_s)
+                ended[name].append(time.perf_counter() - begin)
+    # Every one has doubled it, on both ranks.
+    right = _judge(name_of, bool((array.numpy() == 2.0 ** (len(contenders) * (_ROUNDS + 2))).all()))
+    for name in contenders:
+        times = [spread(taken[name], 1e6) for taken in (returned, ended)]
+        told.row(f"{name}, {size_label(size)}", *times, right)
+    for name in list(contenders)[1:]:
+        apart = [middle(taken[name]) - middle(taken["ncclAllReduce"]) for taken in (returned, ended)]
+        told.row(f"{name} less ncclAllReduce, {size_label(size)}", *(number(a * 1e6) for a in apart), "")
 
 
 def alone() -> None:
@@ -198,38 +207,41 @@ def alone() -> None:
 
 def staged() -> None:
     """Two ranks on one GPU through the host, beside the same in host memory and a copy of as many bytes."""
+    hvd, operations, gpu_arrays, library = _prepare(apart=False)
+    told = _Told(hvd, operations, gpu_arrays, job.tell if hvd.rank() == 0 else lambda *_: None)
+    pinned = c_void_p()
+    gpu_arrays.driver().call("cuMemHostAlloc", ctypes.byref(pinned), c_size_t(_STAGED_SIZES[-1]), c_uint(1))
+    for size in _STAGED_SIZES:
+        _beside_a_copy(told, pinned, size)
+    told.row("waits of the core for the device in all of it", "", "", library.waits_of_the_core())
+    hvd.shutdown()
+
+
+def _beside_a_copy(told: _Told, pinned: c_void_p, size: int) -> None:
     import numpy
 
-    hvd, operations, gpu_arrays, library = _prepare(apart=False)
-    gpu = gpu_arrays.driver()
-    told: Callable[..., None] = job.tell if hvd.rank() == 0 else lambda *_: None
-    largest = _STAGED_SIZES[-1]
-    pinned = c_void_p()
-    gpu.call("cuMemHostAlloc", ctypes.byref(pinned), c_size_t(largest), c_uint(1))
-    for size in _STAGED_SIZES:
-        array, there = _array(gpu_arrays, size // 4, 1.0), numpy.ones(size // 4, numpy.float32)
-        source, count, stream = ctypes.c_uint64(array.address), c_size_t(size), c_void_p(gpu.stream)
-        contenders: dict[str, Callable[[], object]] = {
-            "a copy to pinned memory": lambda: gpu.call("cuMemcpyDtoHAsync_v2", pinned, source, count, stream),
-            "hvd.allreduce_ in host memory": lambda: hvd.allreduce_(there, op=hvd.Sum, name=f"there{size}"),
-            "hvd.allreduce_": lambda: operations.allreduce_(array, op=hvd.Sum, name=f"sum{size}"),
-        }
-        taken: dict[str, list[float]] = {name: [] for name in contenders}
-        for turn in range(_ROUNDS + 2):
-            for name, call in contenders.items():
-                hvd.barrier()
-                begin = time.perf_counter()
-                call()
-                gpu.call("cuStreamSynchronize", stream)
-                if turn >= 2:
-                    taken[name].append(time.perf_counter() - begin)
-        right = _judge(f"{size} B", bool((array.numpy() == 2.0 ** (_ROUNDS + 2)).all()))
-        copy_s = middle(taken["a copy to pinned memory"])
-        for name, seconds in taken.items():
-            words = right if name == "hvd.allreduce_" else ""
-            told(f"{name}, {size_label(size)}", spread(seconds, 1e6), number(copy_s / middle(seconds)), words)
-    told("waits of the core for the device in all of it", "", "", library.waits_of_the_core())
-    hvd.shutdown()
+    hvd, operations, gpu = told.hvd, told.operations, told.gpu_arrays.driver()
+    array, there = _array(told.gpu_arrays, size // 4, 1.0), numpy.ones(size // 4, numpy.float32)
+    source, count, stream = ctypes.c_uint64(array.address), c_size_t(size), c_void_p(gpu.stream)
+    contenders: dict[str, Callable[[], object]] = {
+        "a copy to pinned memory": lambda: gpu.call("cuMemcpyDtoHAsync_v2", pinned, source, count, stream),
+        "hvd.allreduce_ in host memory": lambda: hvd.allreduce_(there, op=hvd.Sum, name=f"there{size}"),
+        "hvd.allreduce_": lambda: operations.allreduce_(array, op=hvd.Sum, name=f"sum{size}"),
+    }
+    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    for turn in range(_ROUNDS + 2):
+        for name, call in contenders.items():
+            hvd.barrier()
+            begin = time.perf_counter()
+            call()
+            gpu.call("cuStreamSynchronize", stream)
+            if turn >= 2:
+                taken[name].append(time.perf_counter() - begin)
+    right = _judge(f"{size} B", bool((array.numpy() == 2.0 ** (_ROUNDS + 2)).all()))
+    copy_s = middle(taken["a copy to pinned memory"])
+    for name, seconds in taken.items():
+        words = right if name == "hvd.allreduce_" else ""
+        told.row(f"{name}, {size_label(size)}", spread(seconds, 1e6), number(copy_s / middle(seconds)), words)
 
 
 if __name__ == "__main__":

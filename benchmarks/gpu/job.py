@@ -36,8 +36,9 @@ def rows_of(
         Missing: there is no core or no torch with CUDA.
     """
     paths = [str(PACKAGE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    launched = [sys.executable, "-m", "horovod.runner", "-np", str(ranks)]
     done = subprocess.run(
-        [sys.executable, "-m", "horovod.runner", "-np", str(ranks), sys.executable, "-B", os.path.abspath(program), *words],
+        [*launched, sys.executable, "-B", os.path.abspath(program), *words],
         capture_output=True,
         text=True,
         timeout=timeout_s,

@@ -23,9 +23,7 @@ def parts() -> list[Callable[[], Table]]:
 
 
 def _alone() -> Table:
-    made = Table(
-        "One rank: the packing kernel through the engine", ("what", "us", "share of the copy rate", "result")
-    )
+    made = Table("One rank: the packing kernel through the engine", ("what", "us", "share of the copy rate", "result"))
     rows, made.note = job.rows_of(_RANKS, 60, "alone", ranks=1)
     made.rows = [tuple(row) for row in rows]
     return made

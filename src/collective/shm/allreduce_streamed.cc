@@ -94,8 +94,7 @@ void StageChunk(Steps& steps, const Ranges& ranges, const StreamPlan& plan, size
 //   - with two members, staging c + 2 stores what this rank itself has read to copy out chunk c, and the other combines
 //   it after I(c + 2);
 //   - an input that is also the output is staged before it is overwritten: the copy-out of c follows the staging of c.
-Task StreamReduce(Steps& steps, const Reduction& what, const Ranges& ranges, bool staged, Stores stores,
-                  Flow* flow) {
+Task StreamReduce(Steps& steps, const Reduction& what, const Ranges& ranges, bool staged, Stores stores, Flow* flow) {
   LocalView& view = steps.view();
   const StreamPlan plan(ranges.total(), steps.n());
   if (plan.chunks >= LocalView::kFinalStep / 4) co_return TooManySteps();

@@ -38,7 +38,7 @@ namespace {
 struct Moment {
   bool come = false;
   std::chrono::steady_clock::time_point when;  // it came
-  Clock clock;  // what is done then
+  Clock clock;                                 // what is done then
 };
 struct Event {
   int number = 0, device = 0;
