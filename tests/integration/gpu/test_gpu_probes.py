@@ -36,3 +36,28 @@ def test_the_probe_of_the_engine(tmp_path: Path) -> None:
     # The core waits for the device nowhere.
     assert [table["rows"][-1][-1] for table in (two, staged)] == ["0", "0"], ended.stdout
     assert "Tensors on GPUs are copied" not in two["note"]
+
+
+BEFORE_THE_DRIVER = """
+import ctypes
+import other_gpu
+library = other_gpu.use_for_the_core(6)
+number = ctypes.create_string_buffer(16)
+library.cuInit(0), library.cuDeviceGetUuid_v2(number, 1)
+library.cuStreamSynchronize(None), library.cuCtxSynchronize(), library.cuEventQuery(None)
+print(list(number.raw[:3]), library.waits_of_the_core(), library.fake_cuda_faults())
+"""
+
+
+def test_the_library_before_the_driver_counts_waits_and_numbers_gpus(tmp_path: Path) -> None:
+    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        pytest.skip("no C compiler, which the library needs")
+    ended = subprocess.run(
+        [sys.executable, "-c", BEFORE_THE_DRIVER],
+        cwd=ROOT / "benchmarks" / "gpu",
+        env={**os.environ, **gpus(tmp_path / "libraries"), "PYTHONPATH": str(ROOT / "python")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.stdout.split() == ["[7,", "1,", "0]", "2", "0"], ended.stdout + ended.stderr

@@ -69,7 +69,7 @@ TEST(gpu_patience_begins_anew_with_everything_that_ends) {
   no_faults.fakes().fake_cuda_stall(1);
   for (const int k : {0, 1, 2}) EXPECT_OK(Launch(world, k % 2, *ones[k]));  // the second one on rank 0 alone
   no_faults.fakes().fake_cuda_stall(0);
-  while (!ones[0]->batch.tensors[0].ready->Reached()) sched_yield();
+  while (!ones[0]->batch.tensors[0].device->ready->Reached()) sched_yield();
   const double ended_at = MonotonicS();
   EXPECT_OK(Launch(world, 0, *ones[4]));
   EXPECT(world.rank(0).nccl.next_check(1) >= ended_at + 20);
@@ -104,7 +104,7 @@ TEST(gpu_work_that_stands_still_is_noticed_and_aborted) {
   EXPECT_OK(Launch(world, 1, others));
   EXPECT_OK(Launch(world, 0, alone));
   no_faults.fakes().fake_cuda_stall(0);
-  while (!both.batch.tensors[0].ready->Reached()) sched_yield();
+  while (!both.batch.tensors[0].device->ready->Reached()) sched_yield();
   const double begin = MonotonicS() + 1000;
   EXPECT_OK(rank.nccl.CheckDevices(begin, 100));
   EXPECT_EQ(rank.nccl.next_check(1), begin + 20);  // the first one has ended
@@ -113,7 +113,7 @@ TEST(gpu_work_that_stands_still_is_noticed_and_aborted) {
   EXPECT(late.code() == Code::kTimeout);
   EXPECT(Contains(late, "(allreduce) has made no progress for 20 s"));
   rank.nccl.Abort();
-  EXPECT(alone.batch.tensors[0].ready->Reached());
+  EXPECT(alone.batch.tensors[0].device->ready->Reached());
   EXPECT(rank.nccl.next_check(1) > 1e18);
 }
 
@@ -132,7 +132,7 @@ TEST(gpu_leaving_in_good_order_lets_the_device_work) {
     no_faults.fakes().fake_cuda_stall(1);
     EXPECT_OK(Launch(*world, 0, mine));
     EXPECT_OK(Launch(*world, 1, others));
-    ready = mine.batch.tensors[0].ready;
+    ready = mine.batch.tensors[0].device->ready;
     no_faults.fakes().fake_cuda_stall(0);
     world->rank(0).nccl.~NcclBackend();  // and nothing else
     new (&world->rank(0).nccl) NcclBackend(nullptr);
