@@ -142,6 +142,7 @@ typedef struct hvd_config {
   int32_t wish_fd;     /* a connected stream socket of the caller's other end: the core writes the number of each lower
                           rank (int32_t, as this machine stores it) that it needs a data connection with and has none,
                           and closes it in hvd_shutdown; see hvd_connected. Or -1: all peers are given theirs */
+  const char* nvtx_library; /* the profiler's, as NVTX_INJECTION64_PATH names it; NULL or "" = no NVTX ranges */
   const char* hostname;
   /* settings, from the one table (python/horovod/_core/settings/values.py) */
   int64_t fusion_threshold_bytes;

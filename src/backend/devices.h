@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/device.h"
+#include "base/phases.h"
 #include "collective/batch.h"
 
 namespace hvd::backend {
@@ -27,6 +28,8 @@ class Devices {
   // Any thread.
   virtual Status Copy(void* to, const void* from, size_t bytes, const std::shared_ptr<DeviceEvent>& when, void* stream,
                       std::unique_ptr<collective::Block> keep) = 0;
+  // For traces; null: they have none.
+  virtual std::shared_ptr<DeviceClock> clock() const { return nullptr; }
 };
 
 }  // namespace hvd::backend

@@ -10,6 +10,7 @@
 
 #include "base/device.h"
 #include "base/dtype.h"
+#include "base/phases.h"
 #include "base/status.h"
 
 namespace hvd::transport {
@@ -87,6 +88,7 @@ struct Batch {
   int hierarchical_allgather = -1;  // what is only moved: allgather, broadcast, alltoall
   int root = 0;                     // member index; broadcast
   std::vector<Tensor> tensors;      // same number and order on every member; same total for allreduce
+  std::shared_ptr<Phases> phases;   // null: no trace is written, or nothing lies on a device
   Flow* flow = nullptr;  // null: the inputs are there, and the outputs are wanted at the end; a member's own affair
   int waiting_for = -1;  // global rank that a collective over channels waits for now, or -1; for reports
 };

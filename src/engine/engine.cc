@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "engine/config.h"
 #include "engine/describe.h"
+#include "engine/range.h"
 
 namespace hvd::engine {
 namespace {
@@ -21,6 +22,14 @@ constexpr double kCulpritS = 2;          // for a process to end that is about t
 std::unique_ptr<Express> MakeExpress(const hvd_config& c, const Connections& connections) {
   if (!connections.one_host() || c.size > Express::kMostRanks || c.spin_us == 0) return nullptr;
   return std::make_unique<Express>(connections.neighbours());
+}
+
+// Of operations that a thread waits for.
+std::string RangeName(const hvd_op* ops, int n) {
+  if (n < 1 || ops->type < HVD_ALLREDUCE || ops->type > HVD_BARRIER) return "";
+  std::string name = NameOf(static_cast<OpType>(ops->type));
+  if (ops->name != nullptr && ops->name[0] != '\0') name += std::string(" '") + ops->name + "'";
+  return n > 1 ? name + " and " + std::to_string(n - 1) + " more" : name;
 }
 
 // Process set 0.
@@ -104,6 +113,7 @@ Status Engine::Start(const hvd_config& c) {
   if (c.rank == 0 && !connections_->one_host()) HVD_TRY(intake_.ChangeParameters(ParametersFrom(c)));
   if (c.timeline_path != nullptr && c.timeline_path[0] != '\0')
     HVD_TRY(timeline_.Start(c.timeline_path, c.timeline_mark_cycles != 0));
+  ShowRangesBy(c.nvtx_library);
   if (LogEnabled(LogLevel::kDebug)) Log(LogLevel::kDebug, "started: " + DescribeJson());
   return background_.Start(c.thread_affinity);
 }
@@ -113,6 +123,7 @@ Engine::~Engine() {
 }
 
 Status Engine::Run(const hvd_op* ops, int n, double timeout_s, std::shared_ptr<Completion>* out) {
+  const Range range([&] { return RangeName(ops, n); });
   std::string counted;
   if (n == 1 && short_way_.Run(*ops, &counted, out)) return Status();
   if (Status refused = intake_.Submit(ops, n, HVD_SUBMIT_WILL_WAIT, out, counted); !refused.ok()) {

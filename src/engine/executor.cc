@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backend/introduction.h"
+#include "engine/range.h"
 
 namespace hvd::engine {
 namespace {
@@ -104,11 +105,12 @@ Executor::State Executor::StartOnHost(BatchRun& run, Status* status) {
 }
 
 void Executor::Execute(BatchRun& run) {
-  if (tools_.timeline->active()) TraceStart(run, run.backend->ActivityName(run.set->group, run.batch));
+  if (tools_.timeline->active()) TraceStart(run);
   run.runner = std::make_unique<Runner>(run.backend->Execute(run.set->group, run.batch));
 }
 
 Executor::State Executor::Run(BatchRun& run, Track track, bool* moved, Status* status) try {
+  const Range launch([&] { return run.runner == nullptr ? run.Describe() : ""; });
   if (!run.runner) {
     *status = run.unable;
     if (!status->ok()) return State::kFailed;
@@ -121,7 +123,7 @@ Executor::State Executor::Run(BatchRun& run, Track track, bool* moved, Status* s
   *moved |= run.runner->Advance();
   if (!run.runner->done()) return State::kRunning;
   *status = run.runner->result();
-  if (run.stage == BatchRun::Stage::kExecution && tools_.timeline->active()) TraceEnd(run);
+  if (run.stage == BatchRun::Stage::kExecution && tools_.timeline->active()) TraceEnd(run, status->ok());
   if (!status->ok()) return State::kFailed;
   if (run.stage == BatchRun::Stage::kIntroduction) return State::kIntroduced;
   return run.stage == BatchRun::Stage::kPreparation ? State::kGoesOver : State::kDone;
@@ -230,14 +232,23 @@ Status Executor::Explain(const BatchRun& run, const Status& why) const try {
   return why;
 }
 
-void Executor::TraceStart(const BatchRun& run, const std::string& activity) {
+void Executor::TraceStart(BatchRun& run) {
+  const std::string activity = run.backend->ActivityName(run.set->group, run.batch);
   for (const auto& r : run.agreed) {
     tools_.timeline->Begin(r->name, TraceName(run.batch.type, run.batch.op));
     tools_.timeline->Begin(r->name, activity);
   }
+  const backend::Devices* const devices = run.batch.on_device ? tools_.backends->devices() : nullptr;
+  std::shared_ptr<DeviceClock> clock = devices == nullptr ? nullptr : devices->clock();
+  if (clock != nullptr) run.batch.phases = std::make_shared<Phases>(std::move(clock));
 }
 
-void Executor::TraceEnd(const BatchRun& run) {
+void Executor::TraceEnd(BatchRun& run, bool launched) {
+  if (launched && run.batch.phases != nullptr) {
+    Followed followed{{}, std::move(run.batch.phases)};
+    for (const auto& r : run.agreed) followed.tensors.push_back(r->name);
+    tools_.timeline->Follow(std::move(followed));
+  }
   for (const auto& r : run.agreed) {
     tools_.timeline->End(r->name);
     tools_.timeline->End(

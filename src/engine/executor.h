@@ -96,8 +96,8 @@ class Executor {
   void KeepStandIns(BatchRun& run);
   void GiveUp();
   Status Explain(const BatchRun& run, const Status& why) const;
-  void TraceStart(const BatchRun& run, const std::string& activity);
-  void TraceEnd(const BatchRun& run);
+  void TraceStart(BatchRun& run);
+  void TraceEnd(BatchRun& run, bool launched);
 
   const Tools tools_;
   const Listener listener_;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/monotonic.h"
 #include "base/thread.h"
 
 namespace hvd::engine {
@@ -18,6 +19,9 @@ int64_t NowUs() {
   return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
+
+constexpr double kAskEveryS = 0.05;  // a device that works
+constexpr double kLastWaitS = 0.5;
 
 constexpr char kTail[] = "]\n";
 constexpr off_t kTailBytes = sizeof kTail - 1;
@@ -59,6 +63,8 @@ Status Timeline::Start(const std::string& path, bool mark_cycles) {
   complete_ = true;
   pids_.clear();
   start_us_ = NowUs();
+  devices_ = std::make_unique<DeviceRows>(static_cast<double>(start_us_) * 1e-6);
+  ask_devices_at_ = 0;
   if (!file_.valid() || !WriteAt(0, Head())) {
     const Status why(Code::kInvalidArgument, "cannot write the timeline '" + path + "': " + std::strerror(errno) + ".");
     file_.Reset();
@@ -117,22 +123,63 @@ void Timeline::Push(Event event) {
   if (wake) wake_.notify_one();
 }
 
-void Timeline::WriterLoop() {
-  std::vector<Event> batch;
-  for (;;) {
-    bool last;
-    {
-      std::unique_lock<std::mutex> lock(mutex_);
-      wake_.wait(lock, [this] { return stop_ || !events_.empty(); });
-      batch.swap(events_);
-      last = stop_;
-    }
-    std::string out;
-    for (const Event& e : batch) Render(e, &out);
-    batch.clear();
-    if (!out.empty()) Append(out + kTail);
-    if (last) return;
+void Timeline::Follow(Followed batch) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (!stop_) followed_.push_back(std::move(batch));  // with an event, which wakes the writer
+}
+
+// Until there is something to write, or devices may be asked again. True: for the last time.
+bool Timeline::AwaitWork(std::vector<Event>* events, std::vector<Followed>* followed) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto work = [this] { return stop_ || !events_.empty(); };
+  if (devices_->empty()) {
+    wake_.wait(lock, work);
+  } else {
+    wake_.wait_for(lock, std::chrono::duration<double>(ask_devices_at_ - MonotonicS()), work);
   }
+  events->swap(events_);
+  followed->swap(followed_);
+  return stop_;
+}
+
+void Timeline::WriterLoop() {
+  std::vector<Event> events;
+  std::vector<Followed> followed;
+  for (bool last = false; !last;) {
+    last = AwaitWork(&events, &followed);
+    std::string out;
+    for (const Event& e : events) Render(e, &out);
+    events.clear();
+    for (Followed& batch : followed) devices_->Add(std::move(batch));
+    followed.clear();
+    if (last) {
+      RenderLast(&out);
+    } else if (!devices_->empty() && MonotonicS() >= ask_devices_at_) {
+      RenderEnded(&out);
+      ask_devices_at_ = MonotonicS() + kAskEveryS;
+    }
+    if (!out.empty()) Append(out + kTail);
+  }
+}
+
+void Timeline::RenderEnded(std::string* out) {
+  for (const DeviceRows::Shown& shown : devices_->TakeEnded()) {
+    const auto begin_us = static_cast<int64_t>(shown.span.begin_s * 1e6),
+               end_us = static_cast<int64_t>(shown.span.end_s * 1e6);
+    const std::string row = std::to_string(shown.row);
+    if (!shown.row_name.empty())
+      *out += ",{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":" + std::to_string(PidOf(shown.tensor, out)) +
+              ",\"tid\":" + row + ",\"args\":{\"name\":" + Quoted(shown.row_name) + "}}\n";
+    Render({'X', begin_us, shown.tensor, shown.span.name, "", end_us - begin_us, shown.row}, out);
+  }
+}
+
+// What they will have ended soon, too.
+void Timeline::RenderLast(std::string* out) {
+  const double until = MonotonicS() + kLastWaitS;
+  for (RenderEnded(out); !devices_->empty() && MonotonicS() < until; RenderEnded(out))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  devices_.reset();
 }
 
 // After a failure the file stays as it was, whole; the rest is left out, and said to be so once.
@@ -171,9 +218,9 @@ int Timeline::PidOf(const std::string& tensor, std::string* out) {
 void Timeline::Render(const Event& e, std::string* out) {
   const int pid = PidOf(e.tensor, out);
   *out += std::string(",{\"ph\":\"") + e.phase + "\",\"pid\":" + std::to_string(pid) +
-          ",\"tid\":0,\"ts\":" + std::to_string(e.at_us - start_us_);
+          ",\"tid\":" + std::to_string(e.row) + ",\"ts\":" + std::to_string(e.at_us - start_us_);
   if (!e.name.empty()) *out += ",\"name\":" + Quoted(e.name);
-  if (e.phase == 'X') *out += ",\"dur\":0";
+  if (e.phase == 'X') *out += ",\"dur\":" + std::to_string(e.length_us);
   if (e.phase == 'i') *out += ",\"s\":\"g\"";
   if (!e.args.empty()) *out += ",\"args\":" + e.args;
   *out += "}\n";

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from faults.fault_job import WORKER, Fault
 from jobs import Ended, Job, Place, on_hosts, python, run
+from jobs.variables import ROOT
 
 # Eight tensors, submitted while nobody waits; then each rank polls. Rank 1 is late where DELAY says so.
 _STREAM = """
@@ -104,6 +105,25 @@ def test_cycle_marks_stand_in_the_timeline(tmp_path: Path) -> None:
         path = tmp_path / f"{marks}.json"
         launched(f"--timeline-filename {path} {options}", _STREAM)
         assert ("CYCLE_START" in path.read_text()) is marks
+
+
+def test_nvtx_ranges_reach_a_profiler_unless_switched_off(tmp_path: Path) -> None:
+    profiler = ROOT / "build" / "release" / "libfake_profiler.so"
+    if not profiler.exists():
+        pytest.skip(f"{profiler.name} is not built (make fakes)")
+    waits = _STREAM.replace("hvd.shutdown()", 'hvd.allreduce(np.ones(10, np.float32), name="waited for")')
+    ranges = {}
+    for off in ("0", "1"):
+        told = tmp_path / off
+        told.touch()
+        environ = {"NVTX_INJECTION64_PATH": str(profiler), "FAKE_PROFILER_FILE": str(told)}
+        launched("", waits, {**environ, "HOROVOD_DISABLE_NVTX_RANGES": off})
+        ranges[off] = told.read_text().splitlines()
+    assert ranges["1"] == []
+    # The launch of a batch, of one tensor or several, by each of the two ranks; and the blocking call.
+    assert any(re.fullmatch(r"\d allreduce 't\.\d'( and \d more)?", line) for line in ranges["0"]), ranges["0"]
+    assert ranges["0"].count("1 allreduce 'waited for'") >= 2, ranges["0"]
+    assert 2 * sum(" " in line for line in ranges["0"]) == len(ranges["0"])  # each ends
 
 
 @pytest.mark.slow

@@ -136,6 +136,7 @@ class HvdConfig(ctypes.Structure):
         ("memory_fd", c_int32),
         ("doorbell_fd", c_int32),
         ("wish_fd", c_int32),
+        ("nvtx_library", c_char_p),
         ("hostname", c_char_p),
         ("fusion_threshold_bytes", c_int64),
         ("cycle_time_ms", c_double),

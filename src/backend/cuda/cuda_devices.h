@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "backend/cuda/clock.h"
 #include "backend/cuda/memory.h"
 #include "backend/cuda/packing.h"
 #include "backend/devices.h"
@@ -27,6 +28,7 @@ class CudaDevices final : public Devices {
   // `keep`, if any, is from this object's memory.
   Status Copy(void* to, const void* from, size_t bytes, const std::shared_ptr<DeviceEvent>& when, void* stream,
               std::unique_ptr<Block> keep) override;
+  std::shared_ptr<DeviceClock> clock() const override { return clock_; }
 
   const std::shared_ptr<const Context>& context() const { return context_; }
   const std::shared_ptr<EventPool>& events() const { return events_; }
@@ -36,7 +38,11 @@ class CudaDevices final : public Devices {
  private:
   CudaDevices(std::shared_ptr<EventPool> events, std::shared_ptr<DeviceMemory> memory,
               std::shared_ptr<const Context> context)
-      : context_(std::move(context)), events_(std::move(events)), memory_(std::move(memory)), packing_(context_) {}
+      : context_(std::move(context)),
+        events_(std::move(events)),
+        memory_(std::move(memory)),
+        packing_(context_),
+        clock_(std::make_shared<Clock>(context_)) {}
   static Result<std::shared_ptr<CudaDevices>> Make(const std::string& cuda_library, int device);
   Status PutCopy(void* to, const void* from, size_t bytes, const DeviceEvent* when, Handle stream);
   Status Repeat(DeviceAddress to, uint64_t pattern, size_t bytes, Handle stream);
@@ -45,6 +51,7 @@ class CudaDevices final : public Devices {
   const std::shared_ptr<EventPool> events_;
   const std::shared_ptr<DeviceMemory> memory_;
   Packing packing_;
+  const std::shared_ptr<Clock> clock_;
 };
 
 }  // namespace hvd::backend::cuda

@@ -80,6 +80,7 @@ struct Functions {
   Function<Handle> event_destroy{binder, "cuEventDestroy_v2"};
   Function<Handle, Handle> event_record{binder, "cuEventRecord"};
   Function<Handle> event_query{binder, "cuEventQuery"};
+  Function<float*, Handle, Handle> event_elapsed_time{binder, "cuEventElapsedTime"};
   // Memory.
   Function<size_t*, size_t*> mem_get_info{binder, "cuMemGetInfo_v2"};
   Function<DeviceAddress*, size_t> mem_alloc{binder, "cuMemAlloc_v2"};

@@ -5,7 +5,7 @@
 namespace hvd::backend::cuda {
 namespace {
 
-constexpr unsigned kDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
+constexpr unsigned kWithTiming = 0, kDisableTiming = 2;  // CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING
 
 }  // namespace
 
@@ -38,6 +38,14 @@ Status Event::Wait() const {
   }
 }
 
+Result<double> Event::SecondsUntil(const Event& later) const {
+  const Driver& driver = pool_->context().driver();
+  const Relaxed relaxed(driver);
+  float ms = 0;
+  HVD_TRY(driver.Call(driver->event_elapsed_time, &ms, handle_, later.handle_));
+  return static_cast<double>(ms) * 1e-3;
+}
+
 EventPool::~EventPool() {
   for (const Handle event : spare_) (void)context_->driver()->event_destroy(event);
 }
@@ -62,7 +70,8 @@ Result<Handle> EventPool::Take() {
   }
   const Current current(*context_);
   Handle made = nullptr;
-  HVD_TRY(context_->driver().Call(context_->driver()->event_create, &made, kDisableTiming));
+  HVD_TRY(context_->driver().Call(context_->driver()->event_create, &made,
+                                  timing_ == kTimed ? kWithTiming : kDisableTiming));
   return made;
 }
 

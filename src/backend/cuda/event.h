@@ -31,6 +31,8 @@ class Event final : public DeviceEvent {
   Status Ask(bool* reached) const;
   // Until it has come. Spins: the thread is on the processor meanwhile.
   Status Wait() const;
+  // From this one to another of its pool, which is timed; both have come.
+  Result<double> SecondsUntil(const Event& later) const;
 
  private:
   const std::shared_ptr<EventPool> pool_;
@@ -39,7 +41,11 @@ class Event final : public DeviceEvent {
 
 class EventPool : public std::enable_shared_from_this<EventPool> {
  public:
-  explicit EventPool(std::shared_ptr<const Context> context) : context_(std::move(context)) {}
+  // Timed ones know when they came, and cost their streams a microsecond more (docs/gpu.md).
+  enum Timing { kNotTimed, kTimed };
+
+  explicit EventPool(std::shared_ptr<const Context> context, Timing timing = kNotTimed)
+      : context_(std::move(context)), timing_(timing) {}
   ~EventPool();
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
@@ -56,6 +62,7 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
   void TakeBack(Handle event);
 
   const std::shared_ptr<const Context> context_;
+  const Timing timing_;
   mutable std::mutex mutex_;  // guards what follows
   std::vector<Handle> spare_;
   size_t made_ = 0;  // as many fit into spare_: giving back needs no memory

@@ -22,6 +22,10 @@ struct Call {
   int n() const { return group.size(); }
   size_t elem_bytes() const { return SizeOf(batch.dtype); }
   size_t BytesOf(const collective::Tensor& t) const { return t.elems * elem_bytes(); }
+  // What is put on the stream from now on, for a trace.
+  void Phase(const char* name) const {
+    if (batch.phases != nullptr) batch.phases->Begin(name, on());
+  }
 };
 
 // Several calls of NCCL that begin together. The group is closed whatever comes of them: it belongs to the thread.

@@ -87,9 +87,11 @@ Task HierarchicalBackend::Execute(const Group& group, Batch& batch) {
   collective::LogWay(batch, "by NCCL inside the hosts, then between them");
   const Inside inside(group);
   std::shared_ptr<Member> member;
-  HVD_CO_TRY(co_await queues_->Join(inside.ranks, inside.index, {group.device_way->inside}, 0, &member));
+  HVD_CO_TRY(
+      co_await queues_->Join(inside.ranks, inside.index, {group.device_way->inside}, 0, batch.phases.get(), &member));
   cuda::CudaDevices& devices = queues_->devices();
   const Call call{group, batch, *member, *devices.context(), devices.packing(), queues_->queue(0)};
+  if (batch.phases != nullptr) batch.phases->Queue(call.on());
   HVD_CO_TRY(queues_->WaitForInputs(batch, call.queue));
   Share share(call);
   if (share.bytes > 0) {
@@ -111,15 +113,19 @@ Task HierarchicalBackend::Execute(const Group& group, Batch& batch) {
 Task HierarchicalBackend::ReduceInside(const Call& call, const Share& share) {
   Result<Summing> how = SummingOf(call);
   HVD_CO_TRY(how.status());
+  call.Phase("MEMCPY_IN_FUSION_BUFFER");
   HVD_CO_TRY(Pack(call, share.packed, how->factor, share.buffer));
+  call.Phase("NCCL_REDUCESCATTER");
   HVD_CO_TRY(Grouped(call, [&] {
     return call.library().ReduceScatter(share.buffer, share.in_buffer(), share.elems, *TypeOf(call.batch.dtype),
                                         how->op, call.comm(), call.on());
   }));
   HVD_CO_TRY(co_await call.member.Settled("ncclReduceScatter"));
   const cuda::Driver& driver = call.context.driver();
+  call.Phase("MEMCPY_IN_HOST_BUFFER");
   HVD_CO_TRY(driver.Call(driver->memcpy_dtoh_async, share.in_host, cuda::AddressOf(share.in_buffer()), share.bytes,
                          call.on()));
+  if (call.batch.phases != nullptr) call.batch.phases->End(call.on());
   std::shared_ptr<cuda::Event> there;
   HVD_CO_TRY(queues_->NoteLaunched(call.queue, NameOf(call.batch.type), &there));
   co_return co_await cuda::Reached(there);
@@ -139,7 +145,9 @@ Task HierarchicalBackend::ReduceBetween(const Group& group, const Batch& batch, 
   const Result<Backend*> way = backends_->Choose(across, shares);
   HVD_CO_TRY(way.status());
   across.scratch.swap(scratch_);
+  if (batch.phases != nullptr) batch.phases->BeginOnHost((*way)->ActivityName(across, shares));
   const Status status = co_await (*way)->Execute(across, shares);
+  if (batch.phases != nullptr) batch.phases->EndOnHost();
   scratch_.swap(across.scratch);
   co_return status;
 }
@@ -147,13 +155,16 @@ Task HierarchicalBackend::ReduceBetween(const Group& group, const Batch& batch, 
 // Until everything that is left to do is on the queue.
 Task HierarchicalBackend::ShareInside(const Call& call, const Share& share) {
   const cuda::Driver& driver = call.context.driver();
+  call.Phase("MEMCPY_OUT_HOST_BUFFER");
   HVD_CO_TRY(driver.Call(driver->memcpy_htod_async, cuda::AddressOf(share.in_buffer()), share.in_host, share.bytes,
                          call.on()));
   HVD_CO_TRY(queues_->NoteLaunched(call.queue, NameOf(call.batch.type), &free_));
+  call.Phase("NCCL_ALLGATHER");
   HVD_CO_TRY(Grouped(call, [&] {
     return call.library().Allgather(share.in_buffer(), share.buffer, share.bytes, call.comm(), call.on());
   }));
   HVD_CO_TRY(co_await call.member.Settled("ncclAllGather"));
+  call.Phase("MEMCPY_OUT_FUSION_BUFFER");
   co_return Unpack(call, share.packed, share.buffer);
 }
 

@@ -53,7 +53,8 @@ Status ExchangeOne(const Call& call, const Tensor& t) {
 }
 
 template <class One>
-Status ForEachTensor(const Call& call, One one) {
+Status ForEachTensor(const Call& call, const char* phase, One one) {
+  call.Phase(phase);
   return Grouped(call, [&]() -> Status {
     for (const Tensor& t : call.batch.tensors) HVD_TRY(one(call, t));
     return Status();
@@ -68,17 +69,17 @@ Status BroadcastOne(const Call& call, const Tensor& t) {
 }  // namespace
 
 Task Broadcast(const Call& call) {
-  HVD_CO_TRY(ForEachTensor(call, BroadcastOne));
+  HVD_CO_TRY(ForEachTensor(call, "NCCL_BCAST", BroadcastOne));
   co_return co_await call.member.Settled("ncclBroadcast");
 }
 
 Task Allgather(const Call& call) {
-  HVD_CO_TRY(ForEachTensor(call, GatherOne));
+  HVD_CO_TRY(ForEachTensor(call, "NCCL_ALLGATHER", GatherOne));
   co_return co_await call.member.Settled("ncclAllGather");
 }
 
 Task Alltoall(const Call& call) {
-  HVD_CO_TRY(ForEachTensor(call, ExchangeOne));
+  HVD_CO_TRY(ForEachTensor(call, "NCCL_ALLTOALL", ExchangeOne));
   co_return co_await call.member.Settled("ncclSend");
 }
 

@@ -65,12 +65,13 @@ Task NcclBackend::Execute(const Group& group, Batch& batch) {
   const std::vector<NcclId>& ids = group.device_way->across;
   const int turn = static_cast<int>(turns_[group.ranks]++ % ids.size());
   std::shared_ptr<Member> member;
-  HVD_CO_TRY(co_await queues_->Join(group.ranks, group.index, {ids[turn]}, turn, &member));
+  HVD_CO_TRY(co_await queues_->Join(group.ranks, group.index, {ids[turn]}, turn, batch.phases.get(), &member));
   Queue& queue = queues_->queue(turn);
-  HVD_CO_TRY(queues_->WaitForInputs(batch, queue));
-  HVD_CO_TRY(PlaceResults(group, queue, batch));
   cuda::CudaDevices& devices = queues_->devices();
   const Call call{group, batch, *member, *devices.context(), devices.packing(), queue};
+  if (batch.phases != nullptr) batch.phases->Queue(call.on());
+  HVD_CO_TRY(queues_->WaitForInputs(batch, queue));
+  HVD_CO_TRY(PlaceResults(group, queue, batch));
   switch (batch.type) {
     case OpType::kAllreduce:
       HVD_CO_TRY(co_await Allreduce(call));
@@ -96,6 +97,7 @@ Task NcclBackend::Execute(const Group& group, Batch& batch) {
 
 Status NcclBackend::PlaceResults(const Group& group, const Queue& queue, Batch& batch) const {
   if (batch.type == OpType::kAllreduce || batch.type == OpType::kBroadcast) return Status();
+  if (batch.phases != nullptr) batch.phases->Begin("ALLOCATE_OUTPUT", queue.stream->handle());
   for (collective::Tensor& t : batch.tensors) {
     size_t rows = 0;
     for (const int64_t from_one : t.received_rows) rows += static_cast<size_t>(from_one);

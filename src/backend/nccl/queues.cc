@@ -53,10 +53,12 @@ std::string Queues::why_not() const {
   return why_not_;
 }
 
-Task Queues::Join(std::vector<int> ranks, int index, const UniqueId& id, int queue, std::shared_ptr<Member>* member) {
+Task Queues::Join(std::vector<int> ranks, int index, const UniqueId& id, int queue, Phases* phases,
+                  std::shared_ptr<Member>* member) {
   const Member::Place place{static_cast<int>(ranks.size()), index, id, work_->max_ctas};
   std::shared_ptr<Member>& of_ranks = members_[{std::move(ranks), queue}];
   if (of_ranks == nullptr) {
+    if (phases != nullptr) phases->BeginOnHost("INIT_NCCL");
     Result<std::shared_ptr<Member>> begun = Member::Begin(work_->library, work_->devices->context(), place);
     HVD_CO_TRY(begun.status());
     of_ranks = *begun;
@@ -90,6 +92,7 @@ Status Queues::NoteLaunched(const Queue& queue, const char* what, std::shared_pt
 }
 
 Status Queues::NoteEnd(const Queue& queue, collective::Batch* batch) {
+  if (batch->phases != nullptr) batch->phases->End(queue.stream->handle());
   std::shared_ptr<cuda::Event> end;
   HVD_TRY(NoteLaunched(queue, NameOf(batch->type), &end));
   for (collective::Tensor& t : batch->tensors) t.device->ready = end;

@@ -51,8 +51,9 @@ class Queues {
   Queue& queue(int i) const { return work_->queues[i]; }
 
   // *member: in communicator `queue` of these ranks (global ones, ascending), which has this id and is made when it is
-  // first asked for. Collective over them.
-  Task Join(std::vector<int> ranks, int index, const UniqueId& id, int queue, std::shared_ptr<Member>* member);
+  // first asked for. Collective over them. phases: of the batch that it is for, or null.
+  Task Join(std::vector<int> ranks, int index, const UniqueId& id, int queue, Phases* phases,
+            std::shared_ptr<Member>* member);
   // Begins a batch: what is put on the queue from now on begins when the tensors' inputs are there and their outputs
   // may be stored into.
   Status WaitForInputs(const collective::Batch& batch, const Queue& queue);

@@ -50,12 +50,15 @@ Status ScaleAlone(const Call& call, const Plan& plan, float factor) {
   if (factor == 1.0f) return Status();
   std::vector<cuda::Move> moves;
   for (const Tensor* t : plan.alone()) moves.push_back({t->input, t->output, call.BytesOf(*t)});
-  return moves.empty() ? Status() : call.packing.Launch(moves, call.batch.dtype, factor, call.on());
+  if (moves.empty()) return Status();
+  call.Phase("SCALE");
+  return call.packing.Launch(moves, call.batch.dtype, factor, call.on());
 }
 
 Status ReduceAll(const Call& call, const Plan& plan, const Summing& how, std::byte* buffer) {
   const Library& nccl = call.library();
   const int type = *TypeOf(call.batch.dtype);
+  call.Phase("NCCL_ALLREDUCE");
   return Grouped(call, [&]() -> Status {
     if (buffer != nullptr)
       HVD_TRY(nccl.Allreduce(buffer, buffer, plan.total() / call.elem_bytes(), type, how.op, call.comm(), call.on()));
@@ -86,6 +89,7 @@ Result<std::vector<const std::byte*>> Inputs(const Call& call, float factor) {
     from[i] = at;
     at += Aligned(bytes);
   }
+  call.Phase("MEMCPY_IN_FUSION_BUFFER");
   HVD_TRY(call.packing.Launch(moves, call.batch.dtype, factor, call.on()));
   return from;
 }
@@ -117,13 +121,15 @@ Task Allreduce(const Call& call) {
     const Result<std::byte*> room = call.queue.scratch->Room(plan.total());
     HVD_CO_TRY(room.status());
     buffer = *room;
+    call.Phase("MEMCPY_IN_FUSION_BUFFER");
     HVD_CO_TRY(Pack(call, plan.packed(), how->factor, buffer));
   }
   HVD_CO_TRY(ScaleAlone(call, plan, how->factor));
   HVD_CO_TRY(ReduceAll(call, plan, *how, buffer));
   HVD_CO_TRY(co_await call.member.Settled("ncclAllReduce"));
-  if (buffer != nullptr) HVD_CO_TRY(Unpack(call, plan.packed(), buffer));
-  co_return Status();
+  if (buffer == nullptr) co_return Status();
+  call.Phase("MEMCPY_OUT_FUSION_BUFFER");
+  co_return Unpack(call, plan.packed(), buffer);
 }
 
 Task Reducescatter(const Call& call) {
@@ -131,6 +137,7 @@ Task Reducescatter(const Call& call) {
   HVD_CO_TRY(how.status());
   Result<std::vector<const std::byte*>> inputs = Inputs(call, how->factor);
   HVD_CO_TRY(inputs.status());
+  call.Phase("NCCL_REDUCESCATTER");
   const Status begun = Grouped(call, [&]() -> Status {
     for (size_t i = 0; i < call.batch.tensors.size(); ++i) {
       const Tensor& t = call.batch.tensors[i];

@@ -82,6 +82,7 @@ Task StagedBackend::Alone(const Group&, Batch& batch) {
   const bool reduced = batch.type == OpType::kAllreduce || batch.type == OpType::kReducescatter;
   const double factor = reduced ? batch.prescale * batch.postscale : 1.0;
   std::vector<cuda::Move> moves;
+  if (batch.phases != nullptr) batch.phases->Queue(stream.handle());
   for (Tensor& t : batch.tensors) {
     const bool by_rows = batch.type == OpType::kAllgather || batch.type == OpType::kAlltoall;
     if (by_rows) t.received_rows = {batch.type == OpType::kAlltoall ? t.splits[0] : t.shape[0]};
@@ -91,7 +92,9 @@ Task StagedBackend::Alone(const Group&, Batch& batch) {
     if (!FillsOutput(batch.type)) HVD_CO_TRY(cuda::PlaceResult(work()->devices->memory(), stream, bytes, &t));
     if (bytes > 0 && (t.input != t.output || factor != 1.0)) moves.push_back({t.input, t.output, bytes});
   }
+  if (batch.phases != nullptr) batch.phases->Begin("MEMCPY_ON_DEVICE", stream.handle());
   if (!moves.empty()) HVD_CO_TRY(work()->devices->packing().Launch(moves, batch.dtype, factor, stream.handle()));
+  if (batch.phases != nullptr) batch.phases->End(stream.handle());
   HVD_CO_TRY(Mark());
   for (Tensor& t : batch.tensors) t.device->ready = end_;
   co_return Status();
@@ -107,11 +110,17 @@ Task StagedBackend::ThroughHost(const Group& group, Batch& batch) {
   for (const Tensor& t : batch.tensors) total += Aligned(BytesOf(batch, t));
   const Result<std::byte*> room = work()->pinned.Room(total);
   HVD_CO_TRY(room.status());
-  StagedFlow flow(Ways{work()->devices->packing(), *work()->devices->context(), *work()->in, *work()->out},
-                  std::clamp(total / kFewestPieces, smallest_piece_, kLargestPiece));
+  StagedFlow flow(
+      Ways{work()->devices->packing(), *work()->devices->context(), *work()->in, *work()->out, batch.phases.get()},
+      std::clamp(total / kFewestPieces, smallest_piece_, kLargestPiece));
   Lead(group, batch, *room, &staged, &flow);
   staged.flow = &flow;
+  if (batch.phases != nullptr) {
+    batch.phases->Queue(work()->in->handle());
+    batch.phases->BeginOnHost(host_->ActivityName(group, staged));
+  }
   HVD_CO_TRY(co_await host_->Execute(group, staged));
+  if (batch.phases != nullptr) batch.phases->EndOnHost();
   co_return Finish(group, batch, staged, flow);
 }
 
@@ -133,8 +142,11 @@ void StagedBackend::Lead(const Group& group, const Batch& batch, std::byte* room
 Status StagedBackend::Finish(const Group& group, Batch& batch, Batch& staged, StagedFlow& flow) {
   HVD_TRY(flow.Left(flow.total()));
   if (batch.type == OpType::kBroadcast && group.index == batch.root) HVD_TRY(CopyOver(batch));
+  if (!FillsOutput(batch.type) && batch.phases != nullptr)
+    batch.phases->Begin("MEMCPY_OUT_HOST_BUFFER", work()->out->handle());
   for (size_t i = 0; i < batch.tensors.size() && !FillsOutput(batch.type); ++i)
     HVD_TRY(GiveResult(batch.tensors[i], staged.tensors[i]));
+  if (batch.phases != nullptr) batch.phases->End(work()->out->handle());
   HVD_TRY(Mark());
   for (Tensor& t : batch.tensors) t.device->ready = end_;
   return Status();

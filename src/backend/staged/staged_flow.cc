@@ -28,6 +28,7 @@ Status StagedFlow::Send(const cuda::Stream& stream, const collective::shm::Range
     if (from != nullptr && to != nullptr) moves.push_back({from, to, bytes});
   });
   sent->bytes = until;
+  if (!moves.empty()) Phase(&ranges == &in_ ? "MEMCPY_IN_HOST_BUFFER" : "MEMCPY_OUT_HOST_BUFFER", stream);
   if (moves.size() > 1 && ways_.packing.Prepare().ok())
     return ways_.packing.Launch(moves, DType::kUint8, 1.0, stream.handle());
   for (const cuda::Move& move : moves) {
@@ -43,6 +44,7 @@ Status StagedFlow::Send(const cuda::Stream& stream, const collective::shm::Range
 
 Status StagedFlow::SendPiece() {
   HVD_TRY(Send(ways_.in, in_, std::min(total(), sent_in_.bytes + piece_), &sent_in_));
+  if (sent_in_.bytes == total()) Phase("", ways_.in);
   Result<std::shared_ptr<cuda::Event>> end = ways_.in.Record();
   HVD_TRY(end.status());
   ends_.push_back(std::move(*end));

@@ -18,6 +18,7 @@ struct Ways {
   const cuda::Context& context;
   const cuda::Stream& in;   // from the device
   const cuda::Stream& out;  // to it
+  Phases* phases;           // of the batch, or null
 };
 
 class StagedFlow final : public collective::Flow {
@@ -45,6 +46,10 @@ class StagedFlow final : public collective::Flow {
   };
   Status Send(const cuda::Stream& stream, const collective::shm::Ranges& ranges, size_t until, Sent* sent);
   Status SendPiece();
+
+  void Phase(const char* name, const cuda::Stream& stream) const {
+    if (ways_.phases != nullptr) ways_.phases->Begin(name, stream.handle());
+  }
 
   const Ways ways_;
   const size_t piece_;

@@ -70,6 +70,7 @@ def config_fields(**changes: Any) -> dict[str, Any]:
     return {
         **{name: number for number, name in enumerate(names, 10)},
         "hostname": "node7",
+        "nvtx_library": "/profiler.so",
         "timeline_path": "/t",
         **changes,
     }
@@ -101,8 +102,8 @@ def test_the_whole_configuration_arrives(engine: Engine[Any, Any]) -> None:
     engine.init(config)
     peers = f"| 1 2 3 4 5 6 {1 << 33} 100..115" * 2
     assert engine.describe() == (
-        f"10 3 12 13 14 15 {2**63 + 1}|0 1 2 {peers}| 17 18 19 node7 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 "
-        "37 /t 39 40"
+        f"10 3 12 13 14 15 {2**63 + 1}|0 1 2 {peers}| 17 18 19 /profiler.so node7 22 23 24 25 26 27 28 29 30 31 32 33 "
+        "34 35 36 37 38 /t 40 41"
     )
 
 

@@ -121,6 +121,7 @@ EFFECTS = {
     "nccl_lib": f"{_LIBRARIES}::test_the_best_place_wins",
     "nccl_max_ctas": f"{_GPUS}::test_the_core_is_told_once_for_each_session",
     "num_nccl_streams": f"{_GPUS}::test_the_core_is_told_once_for_each_session",
+    "disable_nvtx_ranges": f"{_OPTIONS}::test_nvtx_ranges_reach_a_profiler_unless_switched_off",
     "expected_hosts": "unit/net/test_net_promises.py::test_all_ranks_on_one_host_are_not_two_hosts",
 }
 FLAGS = """

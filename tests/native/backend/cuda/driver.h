@@ -59,6 +59,7 @@ class Cuda {
   BOUND(cuEventRecord, void*, void*);
   BOUND(cuEventQuery, void*);
   BOUND(cuEventSynchronize, void*);
+  BOUND(cuEventElapsedTime, float*, void*, void*);
   BOUND(cuModuleLoadData, void**, const void*);
   BOUND(cuModuleGetFunction, void**, void*, const char*);
   BOUND(cuLaunchKernel, void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,

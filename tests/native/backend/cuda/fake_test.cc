@@ -132,6 +132,30 @@ TEST(cuda_contract_an_event_orders_streams) {
   EXPECT_EQ(fakes.NewFault(), "");
 }
 
+TEST(cuda_contract_timed_events_know_the_time_between_them) {
+  const Cuda cuda;
+  cuda.Use(0);
+  void *stream = cuda.NewStream(), *untimed = cuda.NewEvent(), *first = nullptr, *second = nullptr;
+  EXPECT_EQ(cuda.cuEventCreate(&first, 0), 0);
+  EXPECT_EQ(cuda.cuEventCreate(&second, 0), 0);
+  const uint64_t from = cuda.NewMemory(Numbers(5000, 3), stream), to = cuda.NewMemory(20000);
+  float ms = -1;
+  EXPECT_EQ(cuda.cuEventElapsedTime(&ms, first, second), kInvalidHandle);  // nothing was recorded
+  {
+    Gate gate(cuda, stream);
+    EXPECT_EQ(cuda.cuEventRecord(first, stream), 0);
+    EXPECT_EQ(cuda.cuEventElapsedTime(&ms, first, first), kNotReady);
+    EXPECT_EQ(cuda.cuMemcpyDtoDAsync_v2(to, from, 20000, stream), 0);
+    EXPECT_EQ(cuda.cuEventRecord(second, stream), 0);
+    EXPECT_EQ(cuda.cuEventRecord(untimed, stream), 0);
+    gate.Open();
+    EXPECT_EQ(cuda.cuStreamSynchronize(stream), 0);
+  }
+  EXPECT_EQ(cuda.cuEventElapsedTime(&ms, first, second), 0);
+  EXPECT(ms > 0 && ms < 10'000);
+  EXPECT_EQ(cuda.cuEventElapsedTime(&ms, first, untimed), kInvalidHandle);
+}
+
 TEST(cuda_contract_streams_are_destroyed_when_their_work_is_done) {
   const Cuda cuda;
   cuda.Use(0);

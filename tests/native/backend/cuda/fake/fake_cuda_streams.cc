@@ -37,12 +37,13 @@ namespace {
 // One recording of an event.
 struct Moment {
   bool come = false;
-  std::chrono::steady_clock::time_point when;  // it came
-  Clock clock;                                 // what is done then
+  std::chrono::steady_clock::time_point at;  // when it came
+  Clock clock;                               // what is done then
 };
 struct Event {
   int number = 0, device = 0;
   std::shared_ptr<Moment> last;  // null: never recorded, which is as good as come
+  bool timed = false;
 };
 
 // Never destroyed: streams still work while the process ends.
@@ -170,7 +171,7 @@ void Push(Stream& stream, const std::string& description, std::function<void(boo
 void Come(const std::shared_ptr<Moment>& moment) {
   Lock lock(TheRuntime().mutex);
   moment->come = true;
-  moment->when = std::chrono::steady_clock::now();
+  moment->at = std::chrono::steady_clock::now();
   TheRuntime().changed.notify_all();
 }
 // On a stream's thread, which runs a host function: the host knows all that came before it.
@@ -320,13 +321,13 @@ EXPORT int cuCtxSynchronize() {
   return kSuccess;
 }
 
-EXPORT int cuEventCreate(void** made, unsigned) {
+EXPORT int cuEventCreate(void** made, unsigned flags) {
   ENTER_IN_CONTEXT();
   Runtime& runtime = TheRuntime();
   Lock lock(runtime.mutex);
   const int number = ++runtime.numbers;
   *made = HandleOf(number);
-  runtime.events[*made] = {number, current_device, nullptr};
+  runtime.events[*made] = {number, current_device, nullptr, (flags & 2) == 0};
   return kSuccess;
 }
 EXPORT int cuEventDestroy_v2(void* handle) {
@@ -341,7 +342,8 @@ EXPORT int cuEventRecord(void* handle, void* stream_handle) {
   if (stream == nullptr) return NoStream(stream_handle);
   Event* event = FindEvent(handle);
   if (event == nullptr || event->device != stream->device) return kInvalidHandle;
-  const std::string description = "record event " + std::to_string(event->number);
+  const std::string description =
+      (event->timed ? "record timed event " : "record event ") + std::to_string(event->number);
   if (stream->capturing) {
     Fault(description + " on a stream that is being captured");
     return kCaptureUnsupported;
@@ -373,14 +375,14 @@ EXPORT int cuEventSynchronize(void* handle) {
   Merge(TheRuntime().host, moment->clock);
   return kSuccess;
 }
-
-EXPORT int cuEventElapsedTime(float* milliseconds, void* begin_handle, void* end_handle) {
+EXPORT int cuEventElapsedTime(float* ms, void* from_handle, void* to_handle) {
   ENTER();
   Lock lock(TheRuntime().mutex);
-  const Event *begin = FindEvent(begin_handle), *end = FindEvent(end_handle);
-  if (begin == nullptr || end == nullptr || begin->last == nullptr || end->last == nullptr) return kInvalidHandle;
-  if (!begin->last->come || !end->last->come) return kNotReady;
-  *milliseconds = std::chrono::duration<float, std::milli>(end->last->when - begin->last->when).count();
+  const Event *from = FindEvent(from_handle), *to = FindEvent(to_handle);
+  if (from == nullptr || to == nullptr || !from->timed || !to->timed) return kInvalidHandle;
+  if (from->last == nullptr || to->last == nullptr || from->device != to->device) return kInvalidHandle;
+  if (!from->last->come || !to->last->come) return kNotReady;
+  *ms = std::chrono::duration<float, std::milli>(to->last->at - from->last->at).count();
   return kSuccess;
 }
 
