@@ -36,7 +36,7 @@ void DeviceRows::ShowSpan(const std::string& tensor, Span span, std::vector<Show
   span.begin_s = std::max(span.begin_s, filled_to->second);
   span.end_s = std::max(span.end_s, span.begin_s);
   filled_to->second = span.end_s;
-  const std::string name = span.stream == nullptr ? "host" : "GPU stream " + std::to_string(row);
+  const std::string name = span.stream == nullptr ? "host" : "GPU stream " + std::to_string(row - 1);
   shown->push_back({tensor, std::move(span), row, is_new ? name : ""});
 }
 

@@ -40,7 +40,7 @@ class DeviceRows {
 
   const double from_s_;
   std::vector<Followed> waiting_;
-  std::map<void*, int> rows_;                                // by stream
+  std::map<void*, int> rows_ = {{nullptr, 1}};               // by stream
   std::map<std::pair<std::string, int>, double> filled_to_;  // the rows of tensors
 };
 

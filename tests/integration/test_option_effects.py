@@ -121,8 +121,10 @@ def test_nvtx_ranges_reach_a_profiler_unless_switched_off(tmp_path: Path) -> Non
         ranges[off] = told.read_text().splitlines()
     assert ranges["1"] == []
     # The launch of a batch, of one tensor or several, by each of the two ranks; and the blocking call.
-    assert any(re.fullmatch(r"\d allreduce 't\.\d'( and \d more)?", line) for line in ranges["0"]), ranges["0"]
-    assert ranges["0"].count("1 allreduce 'waited for'") >= 2, ranges["0"]
+    assert any(re.fullmatch(r"\d allreduce 'allreduce\.t\.\d'( and \d more)?", line) for line in ranges["0"]), ranges[
+        "0"
+    ]
+    assert ranges["0"].count("1 allreduce 'allreduce.waited for'") >= 2, ranges["0"]
     assert 2 * sum(" " in line for line in ranges["0"]) == len(ranges["0"])  # each ends
 
 

@@ -42,7 +42,7 @@ def by_tensor(path: Path) -> Mapping[str, Events]:
     names = {event["pid"]: event["args"]["name"] for event in events if event.get("name") == "process_name"}
     found = defaultdict(list)
     for event in events:
-        found[names[event["pid"]]].append(event)
+        found[names[event["pid"]].removeprefix("allreduce.")].append(event)
     return found
 
 
@@ -94,3 +94,15 @@ def test_a_reduction_goes_beside_what_the_framework_computes(tmp_path: Path) -> 
     ended = job("overlaps", tmp_path, TRACE=str(tmp_path / "trace.json"), HOROVOD_TIMELINE="DYNAMIC")
     told = ended.of("overlapped")
     assert [(one["shown"], one["busy"], one["sum"]) for one in told] == [(True, True, 2.0)] * 2, str(ended)
+
+
+def test_a_trace_is_whole_although_a_rank_dies_while_the_gpu_works(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    worker = Path(__file__).with_name("gpu_worker.py")
+    ended = run(horovodrun(2, worker, "killed"), gpus(tmp_path / "libraries", HOROVOD_TIMELINE=str(trace)))
+    (failed,) = ended.of("failed")
+    assert "rank 1" in failed["why"] and failed["free_s"] < 5, str(ended)
+    events = by_tensor(trace)
+    assert "held" in events
+    for of_tensor in events.values():
+        rows(of_tensor)

@@ -48,10 +48,10 @@ TEST(device_rows_show_what_has_ended) {
   EXPECT_EQ(clock->compared, 0);
   clock->Come(2, 3);
   clock->Come(3, 5);
-  EXPECT_EQ(Text(rows.TakeEnded()), "x row 1 (GPU stream 1): A 3 to 5; ");
+  EXPECT_EQ(Text(rows.TakeEnded()), "x row 2 (GPU stream 1): A 3 to 5; ");
   for (size_t i : {0, 1, 4, 5}) clock->Come(i, static_cast<double>(i) + 1);
   EXPECT_EQ(Text(rows.TakeEnded()),
-            "x row 2 (GPU stream 2): A 1 to 2; y row 2 (GPU stream 2): A 1 to 2; x row 2: A 5 to 6; ");
+            "x row 3 (GPU stream 2): A 1 to 2; y row 3 (GPU stream 2): A 1 to 2; x row 3: A 5 to 6; ");
   EXPECT(rows.empty());
   EXPECT_EQ(clock->compared, 2);
 }
@@ -67,7 +67,7 @@ TEST(device_rows_hold_one_thing_at_a_time) {
   clock->Come(3, 7);
   clock->Come(4, 5);
   clock->Come(5, 6.5);
-  EXPECT_EQ(Text(rows.TakeEnded()), "x row 1 (GPU stream 1): A 4 to 7; x row 1: A 7 to 7; ");
+  EXPECT_EQ(Text(rows.TakeEnded()), "x row 2 (GPU stream 1): A 4 to 7; x row 2: A 7 to 7; ");
 }
 
 TEST(device_rows_ask_again_while_the_clock_cannot_be_compared) {
@@ -114,7 +114,7 @@ class TraceFile {
   char path_[32] = "/tmp/hvd_trace_XXXXXX";
 };
 
-const char kRow[] = ",\"tid\":1,\"args\":{\"name\":\"GPU stream 1\"}}";
+const char kRow[] = ",\"tid\":2,\"args\":{\"name\":\"GPU stream 1\"}}";
 const char kPhase[] = ",\"name\":\"A\",\"dur\":250}";
 
 // Phase A of 250 us, in a trace that is being written.
@@ -136,7 +136,7 @@ TEST(timeline_shows_phases_when_they_have_been) {
   timeline.Follow(Running(clock, &timeline));
   timeline.End("x");
   EXPECT(file.Gets("\"ph\":\"E\""));
-  EXPECT(file.Read().find("tid\":1") == std::string::npos);
+  EXPECT(file.Read().find("tid\":2") == std::string::npos);
   End(clock);
   EXPECT(file.Gets(kPhase));  // nothing but time has to pass
   EXPECT(file.Gets(kRow));

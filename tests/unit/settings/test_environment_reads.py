@@ -13,6 +13,7 @@ PACKAGE = Path(horovod.__file__).parent
 MAY = {
     "_core/settings/values.py": "reads the settings, for everybody",
     "_core/life/context.py": "HOROVOD_EPOCH, the launcher's count of changes of the job",
+    "_core/life/engine_start.py": "NVTX_INJECTION64_PATH, a profiler's",
     "_core/life/gpu_plane.py": "where NCCL may lie, LD_LIBRARY_PATH, the system's",
     "_core/life/membership.py": "the number that the launcher has given this worker, and its directory",
     "_core/compat/legacy.py": "`env` sets variables for the length of a block",
