@@ -20,7 +20,7 @@
 #   native-test-aarch64  the C++ tests for aarch64 under qemu-user, which must be there; by hand, takes long
 #   docs      regenerates docs/settings.md
 #   build     libhorovod.so into the source tree
-#   fakes     a CUDA driver and an NCCL for tests without a GPU, into build/release
+#   fakes     a CUDA driver, an NCCL and a profiler for tests without a GPU, into build/release
 #   dev       the virtual environment
 #   frameworks  TensorFlow, Keras and JAX in it, for their tests
 #   launchers the launchers of others, for theirs, and what checks deploy/
@@ -84,9 +84,9 @@ build: $(VENV)/.tools
 	  mv python/horovod/_native/$$library.new python/horovod/_native/$$library || exit 1; \
 	done  # moved, not copied: a running job keeps the old one
 
-# A CUDA driver, an NCCL and a GPU for TensorFlow, for tests without a GPU: build/release/libfake_*.so.
+# A CUDA driver, an NCCL, a profiler and a GPU for TensorFlow, for tests without them: build/release/libfake_*.so.
 fakes: build
-	cmake --build build/release --target fake_cuda fake_nccl fake_tensorflow_gpu -j $(JOBS)
+	cmake --build build/release --target fake_cuda fake_nccl fake_profiler fake_tensorflow_gpu -j $(JOBS)
 
 demo: dev build
 	python examples/demo.py
