@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -123,9 +124,9 @@ Followed Running(const std::shared_ptr<FakeClock>& clock, Timeline* timeline) {
   return Batch(clock, {"x"});
 }
 void End(const std::shared_ptr<FakeClock>& clock) {
-  const double now = MonotonicS();
-  clock->Come(clock->recorded() - 2, now);
-  clock->Come(clock->recorded() - 1, now + 250.5e-6);
+  const double begin = (std::floor(MonotonicS() * 1e6) + 0.3) * 1e-6;  // a trace has whole microseconds
+  clock->Come(clock->recorded() - 2, begin);
+  clock->Come(clock->recorded() - 1, begin + 250e-6);
 }
 
 TEST(timeline_shows_phases_when_they_have_been) {
