@@ -1,7 +1,8 @@
 // Allreduce on GPUs in two levels: NCCL inside each host, the host's ways between them. As in collectives_test.cc,
 // tensors come into being late and results are looked at as soon as they are said to be ready.
 #include <atomic>
-#include <random>
+#include <mutex>
+#include <set>
 
 #include "native/backend/nccl/world.h"
 
@@ -137,27 +138,69 @@ TEST(gpu_hierarchical_is_chosen_when_asked_for_or_needed) {
   EXPECT_EQ(why_not(By::kBoth, 1, OpType::kBroadcast), "two levels are for allreduce");
 }
 
-// What a rank is told when one step fails on it, or on its counterpart.
-Status Failing(const char* function) {
+// Stands for MPI: notes which ranks it has reduced over.
+class Noting final : public backend::Backend {
+ public:
+  const char* name() const override { return "noting"; }
+  std::string why_not() const override { return ""; }
+  std::string Unsupported(const Group&, const Batch&) const override { return ""; }
+  Task Execute(const Group& group, Batch& batch) override {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      teams_.insert(group.ranks);
+    }
+    EXPECT_EQ(group.ranks[group.index] % 2, group.ranks[0] % 2);
+    co_return co_await host_.Execute(group, batch);
+  }
+  std::string ActivityName(const Group&, const Batch&) const override { return "NOTING"; }
+  const std::set<std::vector<int>>& teams() const { return teams_; }
+
+ private:
+  backend::HostBackend host_;
+  std::mutex mutex_;  // guards teams_
+  std::set<std::vector<int>> teams_;
+};
+
+TEST(gpu_hierarchical_the_first_backend_of_the_host_goes_between_hosts) {
+  const NoFaults no_faults;
   GpuWorld world({0, 0, 1, 1});
-  RunSum(world, By::kBoth, {DType::kInt32, ReduceOp::kSum, {10}});
+  auto noting = std::make_unique<Noting>();
+  const Noting& between = *noting;
+  world.backends().Add(std::move(noting));
+  RunSum(world, By::kBoth, {DType::kInt32, ReduceOp::kSum, {100}});
+  EXPECT(between.teams() == std::set<std::vector<int>>({{0, 2}, {1, 3}}));
+}
+
+// How the ranks end when one call of NCCL fails on one of them, in their first batch or in the next one.
+std::vector<Status> Failing(const char* function, bool first, int ranks) {
+  GpuWorld world({0, 0, 1, 1});
+  if (!first) RunSum(world, By::kBoth, {DType::kInt32, ReduceOp::kSum, {10}});
   const Fakes fakes;
-  Status failed;
-  RanksAsThreads(1, [&](int) {
-    const auto side = world.MakeGroup(0, By::kBoth);
+  fakes.fake_nccl_fail_next(function, 3);
+  const uint64_t seq = next_seq += 3;
+  std::vector<Status> ended(ranks);
+  RanksAsThreads(ranks, [&](int r) {
+    const auto side = world.MakeGroup(r, By::kBoth);
     Batch batch;
-    batch.seq = next_seq += 3;
+    batch.seq = seq;
     batch.dtype = DType::kInt32;
-    batch.tensors.push_back(world.rank(0).Put(Bytes(40), {10}, true));
-    fakes.fake_nccl_fail_next(function, 3);
-    failed = world.Run(0, side->group, batch);
+    batch.tensors.push_back(world.rank(r).Put(Bytes(40), {10}, true));
+    ended[r] = world.Run(r, side->group, batch);
+    world.rank(r).queues->Abort();
   });
-  world.rank(0).queues->Abort();
-  return failed;
+  return ended;
+}
+
+bool Names(const Status& status, const std::string& function) {
+  return status.message().find(function + " of NCCL") == 0;
 }
 
 TEST(gpu_hierarchical_a_step_inside_that_fails_is_named) {
-  EXPECT_EQ(Failing("ncclReduceScatter").message().find("ncclReduceScatter of NCCL"), 0u);
+  EXPECT(Names(Failing("ncclCommInitRankConfig", true, 1)[0], "ncclCommInitRankConfig"));
+  EXPECT(Names(Failing("ncclReduceScatter", false, 1)[0], "ncclReduceScatter"));
+  int named = 0;
+  for (const Status& status : Failing("ncclAllGather", false, 4)) named += Names(status, "ncclAllGather") ? 1 : 0;
+  EXPECT_EQ(named, 1);
 }
 
 // A counterpart that has gone is noticed between the hosts; its own host's members wait until they are told.

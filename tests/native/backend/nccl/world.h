@@ -105,6 +105,8 @@ class GpuWorld {
   }
   int size() const { return channels_.size(); }
   GpuRank& rank(int r) { return *ranks_[r]; }
+  // Of which one runs what goes between the hosts.
+  backend::Registry& backends() { return backends_; }
   backend::staged::StagedBackend& staged(int r) { return *staged_[r]; }
 
   std::unique_ptr<GroupSide> MakeGroup(int r, By by) {
