@@ -171,6 +171,14 @@ TEST(gpu_hierarchical_the_first_backend_of_the_host_goes_between_hosts) {
   EXPECT(between.teams() == std::set<std::vector<int>>({{0, 2}, {1, 3}}));
 }
 
+Batch TenZeros(GpuWorld& world, int r, uint64_t seq) {
+  Batch batch;
+  batch.seq = seq;
+  batch.dtype = DType::kInt32;
+  batch.tensors.push_back(world.rank(r).Put(Bytes(40), {10}, true));
+  return batch;
+}
+
 // How the ranks end when one call of NCCL fails on one of them, in their first batch or in the next one.
 std::vector<Status> Failing(const char* function, bool first, int ranks) {
   GpuWorld world({0, 0, 1, 1});
@@ -181,10 +189,7 @@ std::vector<Status> Failing(const char* function, bool first, int ranks) {
   std::vector<Status> ended(ranks);
   RanksAsThreads(ranks, [&](int r) {
     const auto side = world.MakeGroup(r, By::kBoth);
-    Batch batch;
-    batch.seq = seq;
-    batch.dtype = DType::kInt32;
-    batch.tensors.push_back(world.rank(r).Put(Bytes(40), {10}, true));
+    Batch batch = TenZeros(world, r, seq);
     ended[r] = world.Run(r, side->group, batch);
     world.rank(r).queues->Abort();
   });
@@ -212,10 +217,7 @@ TEST(gpu_hierarchical_a_counterpart_that_has_gone_is_named) {
   RanksAsThreads(4, [&](int r) {
     if (r >= 2) return world.Kill(r, seq);
     const auto side = world.MakeGroup(r, By::kBoth);
-    Batch batch;
-    batch.seq = seq;
-    batch.dtype = DType::kInt32;
-    batch.tensors.push_back(world.rank(r).Put(Bytes(40), {10}, true));
+    Batch batch = TenZeros(world, r, seq);
     ended[r] = world.Run(r, side->group, batch);
     world.rank(r).queues->Abort();
   });
