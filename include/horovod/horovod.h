@@ -425,7 +425,8 @@ HVD_API void hvd_log_sink(hvd_log_fn fn);
 /* Adds the core's operators and kernels to the TensorFlow that the process has loaded, once; called by
  * libhorovod_tensorflow.so when it is loaded. The answer, also of later calls: "" or why not. */
 HVD_API const char* hvd_register_tensorflow(void);
-/* Adds the custom call with which functions compiled by that TensorFlow's XLA run collectives on the CPU. Likewise. */
+/* Adds the custom calls with which functions compiled by that TensorFlow's XLA run collectives on the CPU, and on the
+ * GPU of hvd_use_gpu. Likewise. */
 HVD_API const char* hvd_register_tensorflow_xla(void);
 /* The handler of the XLA FFI with which functions compiled by JAX run collectives on the CPU; given to
  * jax.ffi.register_ffi_target. Collective; blocks XLA's thread. call_frame: an XLA_FFI_CallFrame, checked: a token and

@@ -7,8 +7,8 @@ Targets: "eager" runs case after case; "function" and "graph" put a dozen into o
 TensorFlow 1, where they run at the same time; "jit" compiles that function with XLA. The cases are those of every
 adapter; what TensorFlow does not have is counted as skipped, never left out in silence.
 
-With HVD_TEST_TENSORFLOW_GPU, a library that TensorFlow can plug in as its GPU, inputs and operators are placed there, and
-what has no kernel there fails.
+With HVD_TEST_TENSORFLOW_GPU, a library that TensorFlow can plug in as its GPU, inputs and operators are placed there,
+and what has no kernel there fails.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
 
     With --check-parameters it also compares the trainable variables after the batches that follow.
 
-    With TensorFlow on a GPU it also turns `jit_compile` off, which Keras turns on there by itself: XLA cannot hold
-    Horovod's collectives on a GPU.
+    With TensorFlow on an accelerator without CUDA it also turns `jit_compile` off, which Keras turns on there by
+    itself: XLA cannot hold Horovod's collectives there.
 
     Args:
         root_rank: global rank that has the values.
@@ -73,10 +73,10 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         """Called by Keras before the training step is made."""
         super().set_model(model)
         if keras.backend.backend() == "tensorflow" and model.jit_compile:
-            from horovod.keras.backends.tensorflow import accelerated
+            from horovod.tensorflow import xla
 
-            if accelerated():
-                warnings.warn("jit_compile is off: XLA cannot hold Horovod's collectives on a GPU.", stacklevel=2)
+            if xla.holds_no_collectives():
+                warnings.warn("jit_compile is off: without CUDA, XLA cannot hold Horovod's collectives.", stacklevel=2)
                 model.jit_compile = False
                 model.train_function = None
 

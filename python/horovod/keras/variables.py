@@ -84,9 +84,9 @@ def broadcast(variables: Sequence[Any], root_rank: int, device: str = "") -> Non
         device: where TensorFlow's operator is placed; the other backends' values travel through host memory.
     """
     if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
+        from horovod.tensorflow.operators import placed
 
-        with tf.device(device or None):
+        with placed(device):
             flavour.broadcast(variables, root_rank)
         return
     values = read(variables)

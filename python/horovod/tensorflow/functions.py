@@ -16,6 +16,7 @@ from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod._core.operations import objects
 from horovod.tensorflow import ops
 from horovod.tensorflow.as_written import as_written
+from horovod.tensorflow.operators import placed
 
 __all__ = [
     "allgather_object", "broadcast_global_variables", "broadcast_object", "broadcast_object_fn", "broadcast_variables",
@@ -184,7 +185,7 @@ class _BroadcastGlobalVariablesHook(_HookBase):
     def begin(self) -> None:
         """Adds the operation to the graph, before it is finalized."""
         if self.bcast_op is None or self.bcast_op.graph is not tf.compat.v1.get_default_graph():
-            with tf.device(self.device or None):
+            with placed(self.device):
                 self.bcast_op = broadcast_global_variables(self.root_rank)
 
     def after_create_session(self, session: Any, coord: Any) -> None:

@@ -23,7 +23,10 @@ from horovod._core.operations.reduce_ops import ReduceOp
 from horovod.tensorflow.adapter import adapter, as_tensors
 from horovod.tensorflow.dispatch import launch
 
-__all__ = ["allgather", "allreduce", "alltoall", "as_inputs", "broadcast", "plain_name", "reducescatter", "set_number"]
+__all__ = [
+    "allgather", "allreduce", "alltoall", "as_inputs", "broadcast", "placed", "plain_name", "reducescatter",
+    "set_number",
+]  # fmt: skip
 
 
 class ArgumentError(tf.errors.InvalidArgumentError, InvalidArgumentError):  # type: ignore[misc,unused-ignore]
@@ -43,6 +46,12 @@ def set_number(process_set: ProcessSet) -> int:
 def plain_name(text: str) -> str:
     """The text with everything replaced that may not stand in a node's name."""
     return re.sub(r"[^a-zA-Z0-9_.\\/-]", "_", text)
+
+
+def placed(device: str) -> contextlib.AbstractContextManager[Any]:
+    """What is made inside lies on the device; "" = as it would outside. (`tf.device(None)` makes TensorFlow forget the
+    script's own `tf.device`.)"""
+    return tf.device(device) if device else contextlib.nullcontext()
 
 
 class Naming:

@@ -72,7 +72,7 @@ def allreduce(
             raise UnsupportedError("Factors do not apply to tf.IndexedSlices; leave them at 1.0, or use dense tensors.")
         return _sparse_allreduce(tensor, chosen, device_sparse, name, process_set, ignore_name_scope)
     reduction = Reduction(chosen, prescale_factor, postscale_factor, process_set)
-    with tf.device(device_dense or None):
+    with operators.placed(device_dense):
         (result,) = _allreduce_dense([tensor], compression, name, reduction, ignore_name_scope)
     return result
 
@@ -110,7 +110,7 @@ def grouped_allreduce(
             )  # fmt: skip
     dense = [index for index, tensor in enumerate(tensors) if not isinstance(tensor, tf.IndexedSlices)]
     reduction = Reduction(chosen, prescale_factor, postscale_factor, process_set)
-    with tf.device(device_dense or None):
+    with operators.placed(device_dense):
         reduced = _allreduce_dense([tensors[i] for i in dense], compression, name, reduction, ignore_name_scope)
     for index, result in zip(dense, reduced):
         results[index] = result
@@ -140,7 +140,7 @@ def _sparse_allreduce(
             f"allreduce of tf.IndexedSlices supports op=hvd.Average and hvd.Sum only. Received: {op}. Use "
             "sparse_as_dense=True, or tf.convert_to_tensor."
         )
-    with tf.device(device or None):
+    with operators.placed(device):
         parts = as_tensors([tensor.values, tensor.indices])
         values, indices = operators.allgather(parts, Naming("HorovodAllgather", name, parts, ignore_scope), process_set)
         if op.row.divides:
@@ -281,7 +281,7 @@ def reducescatter(
         The rows of this rank; the first ranks have one more if the rows cannot be divided evenly.
     """
     reduction = Reduction(reduce_ops.resolve(op, None), prescale_factor, postscale_factor, process_set)
-    with tf.device(device_dense or None):
+    with operators.placed(device_dense):
         return _reducescatter([tensor], compression, name, reduction, ignore_name_scope)[0]
 
 
@@ -299,7 +299,7 @@ def grouped_reducescatter(
 ) -> list[Any]:
     """As `reducescatter`, for a list of tensors that is negotiated as one unit. Collective."""
     reduction = Reduction(reduce_ops.resolve(op, None), prescale_factor, postscale_factor, process_set)
-    with tf.device(device_dense or None):
+    with operators.placed(device_dense):
         return _reducescatter(tensors, compression, name, reduction, ignore_name_scope)
 
 

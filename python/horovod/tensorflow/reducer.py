@@ -18,7 +18,7 @@ from horovod._core.tensors.compression import Compressor
 from horovod._core.training.groups import assign_groups
 from horovod._core.training.reducer import ReductionOptions
 from horovod.tensorflow import ops, parameter_check, xla
-from horovod.tensorflow.operators import plain_name, set_number
+from horovod.tensorflow.operators import placed, plain_name, set_number
 
 __all__ = ["GradientReduction", "Groups", "_make_allreduce_grads_fn", "divided", "key_of"]
 
@@ -102,7 +102,7 @@ class GradientReduction:
         shared = [v for v in variables if not (self.local and self.is_local(v))]
         with parameter_check.before_step(shared, scope, self.options):
             for name, members in self._units(dense, variables, scope, name_of):
-                with tf.device(self.device_dense or None):
+                with placed(self.device_dense):
                     reduced = self._together([results[i] for i in members], name)
                 for index, result in zip(members, reduced):
                     results[index] = result

@@ -1,8 +1,9 @@
-"""Collectives inside functions that TensorFlow compiles with XLA (`jit_compile=True`) for the CPU.
+"""Collectives inside functions that TensorFlow compiles with XLA (`jit_compile=True`), for the CPU or for CUDA.
 
-XLA cannot hold the core's operators, so there a collective is a custom call of the core's, which waits on XLA's thread.
-Successive calls hand on a token, because XLA would neither keep their order nor have all of them under way: gradients
-are best reduced as one group. Shapes must be known when the function is compiled.
+XLA cannot hold the core's operators, so there a collective is a custom call of the core's, which waits on XLA's thread:
+on the CPU for its end; on a GPU until it is on its way, ordered by the stream that XLA tells. Successive calls hand on
+a token, because XLA would neither keep their order nor have all of them under way: gradients are best reduced as one
+group. Shapes must be known when the function is compiled.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from horovod._core.operations.described_call import DescribedOperation, TensorFo
 from horovod._core.operations.submission import called, member_names
 from horovod._core.tensors import dtypes
 
-__all__ = ["Launch", "compiling", "launch"]
+__all__ = ["Launch", "compiling", "holds_no_collectives", "launch"]
 
 # Operator -> hvd_op_type.
 _TYPES: Final = {f"Horovod{name.capitalize()}": number for number, name in enumerate(OP_NAMES)}
@@ -42,6 +43,13 @@ def compiling() -> bool:
     return bool(control_flow_util.GraphOrParentsInXlaContext(ops.get_default_graph()))
 
 
+def holds_no_collectives() -> bool:
+    """True if there is a device for which XLA compiles here and then cannot hold collectives: one that is neither the
+    CPU nor CUDA's."""
+    fit = ("CPU", "GPU") if tf.test.is_built_with_cuda() else ("CPU",)
+    return any(device.device_type not in fit for device in tf.config.list_logical_devices())
+
+
 def launch(operator: str, tensors: Sequence[Any], attributes: dict[str, Any], node: str) -> list[Any]:
     """One collective as a custom call, without a gradient. Collective.
 
@@ -52,7 +60,8 @@ def launch(operator: str, tensors: Sequence[Any], attributes: dict[str, Any], no
         node: the name it is negotiated by, if the attributes give none.
 
     Raises:
-        UnsupportedError: this TensorFlow has no custom calls, a shape is not known, or splits are given.
+        UnsupportedError: this TensorFlow has no custom calls, a shape is not known, splits are given, or the function
+            is for a device that the core cannot use.
     """
     problem = engine_start.tensorflow_xla_problem()
     if problem:
@@ -74,11 +83,41 @@ def launch(operator: str, tensors: Sequence[Any], attributes: dict[str, Any], no
         result_shapes=[tf.TensorShape([]), *shapes],
         name=node,
     )
+    _make_ready(node, token.device)
     setattr(graph, _TOKEN, token)
     if operator == "HorovodAlltoall":
         members = len(_members(attributes["process_set_id"]))
         return [results[0], tf.fill([members], tensors[0].shape[0] // members)]
     return list(results)
+
+
+def _make_ready(node: str, placed: str) -> None:
+    """Where the function is for a GPU, makes the core ready for tensors there.
+
+    Args:
+        node: whose call is traced.
+        placed: the device of its node; "" = that of the function's caller, or TensorFlow's choice, which is the first
+            GPU if there is one.
+    """
+    from tensorflow.python.eager import context
+
+    # A function is traced anew for a caller on another device.
+    asked = tf.DeviceSpec.from_string(placed or context.context().device_name or "")
+    visible = tf.config.get_visible_devices("GPU")
+    if asked.device_type not in (None, "GPU") or not visible:
+        return
+    from horovod._core.life import gpu_plane  # few programs have a GPU
+
+    if holds_no_collectives():
+        why = "this TensorFlow computes on a GPU without CUDA"
+    else:
+        # One GPU may be several of TensorFlow's devices.
+        physical = visible[0 if len(visible) == 1 else asked.device_index or 0]
+        device = int(physical.name.rpartition(":")[2])
+        usable = gpu_plane.use_in_every_life(session.require(), device)
+        why = "" if usable else gpu_plane.why_not(session.require(), device)
+    if why:
+        raise UnsupportedError(f"{node} in a function compiled with XLA for a GPU: {why}. Leave jit_compile off.")
 
 
 def _description(

@@ -2,8 +2,10 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "frameworks/described_call.h"
@@ -17,20 +19,43 @@ struct CallStatus {
   std::optional<std::string> message;
 };
 
+using frameworks::DescribedCall;
+using frameworks::Where;
+
+void Tell(hvd_status failure, const std::string& why, CallStatus* status) {
+  status->message = frameworks::InXlasWords(frameworks::FailureFor(failure), why);
+}
+
+bool Parse(const char* opaque, size_t opaque_bytes, DescribedCall* call, CallStatus* status) {
+  if (call->Parse({opaque, opaque_bytes})) return true;
+  Tell(HVD_INTERNAL, "the description of a collective cannot be read", status);
+  return false;
+}
+
+void Run(DescribedCall* call, const void* const* in, void* const* out, const Where& where, CallStatus* status) {
+  std::string why;
+  const hvd_status failure = call->Run(in, out, where, &why);
+  if (failure != HVD_OK) Tell(failure, why, status);
+}
+
 // The first operand and result are a token: successive calls of a function hand it on, so that XLA keeps their order.
-void Target(void* out, const void** in, const char* opaque, size_t opaque_bytes, void* status) {
+void OnHost(void* out, const void** in, const char* opaque, size_t opaque_bytes, CallStatus* status) {
   void** results = static_cast<void**>(out);
   std::memcpy(results[0], in[0], sizeof(float));
-  frameworks::DescribedCall call;
-  std::string why;
-  hvd_status failure = HVD_INTERNAL;
-  if (call.Parse({opaque, opaque_bytes})) {
-    failure = call.Run(in + 1, results + 1, frameworks::Where(), &why);
-  } else {
-    why = "the description of a collective cannot be read";
-  }
-  if (failure != HVD_OK)
-    static_cast<CallStatus*>(status)->message = frameworks::InXlasWords(frameworks::FailureFor(failure), why);
+  DescribedCall call;
+  if (Parse(opaque, opaque_bytes, &call, status)) Run(&call, in + 1, results + 1, Where(), status);
+}
+
+// `buffers` holds the operands, then the results: memory of the GPU that `stream` belongs to. XLA's thread, which
+// launches the rest of the function, goes on when the call is on its way, and nobody waits for the GPU. A token is not
+// copied, since nobody looks at one. With no GPU in use, the core refuses the tensors and tells the other ranks.
+void OnCuda(void* stream, void** buffers, const char* opaque, size_t opaque_bytes, CallStatus* status) {
+  DescribedCall call;
+  if (!Parse(opaque, opaque_bytes, &call, status)) return;
+  int32_t place = 0;
+  (void)hvd_gpu_place(&place);
+  void** results = buffers + 1 + call.ops().size();
+  Run(&call, buffers + 1, results + 1, {std::max(place, 1), stream}, status);
 }
 
 }  // namespace
@@ -53,7 +78,8 @@ std::string RegisterXlaTarget() {
   const CallStatus probe{"Horovod asks"}, quiet{};
   if (message(&quiet).has_value() || message(&probe) != std::optional<std::string_view>("Horovod asks"))
     return "this TensorFlow's XLA reads the status of a custom call in another way";
-  add(global(), "hvd_collective", reinterpret_cast<void*>(&Target), "Host");
+  add(global(), "hvd_collective", reinterpret_cast<void*>(&OnHost), "Host");
+  add(global(), "hvd_collective", reinterpret_cast<void*>(&OnCuda), "CUDA");
   return "";
 }
 

@@ -14,7 +14,7 @@ from horovod.tensorflow import reduction_notes, xla
 from horovod.tensorflow.aggregation import LocalGradientAggregationHelperEager
 from horovod.tensorflow.reducer import GradientReduction, key_of
 
-__all__ = ["TensorFlowReducer", "accelerated"]
+__all__ = ["TensorFlowReducer"]
 
 
 class TensorFlowReducer(Reducer):
@@ -131,14 +131,9 @@ class TensorFlowReducer(Reducer):
         return results
 
 
-def accelerated() -> bool:
-    """True if TensorFlow computes on something other than the CPU; there XLA cannot hold Horovod's collectives."""
-    return any(device.device_type != "CPU" for device in tf.config.list_logical_devices())
-
-
 def _refuse_xla() -> None:
     """Said here it is understood, said by XLA it is not."""
-    if xla.compiling() and accelerated():
+    if xla.compiling() and xla.holds_no_collectives():
         raise InvalidArgumentError(
             "The training step is compiled with XLA for an accelerator, where Horovod's collectives cannot run. Use "
             "model.compile(..., jit_compile=False), or add hvd.callbacks.BroadcastGlobalVariablesCallback(0) to "

@@ -332,10 +332,10 @@ def case_tensorflow_xla_on_the_cpu():
     assert_close(model, alone)
 
 
-def case_tensorflow_xla_on_a_gpu_is_refused_or_turned_off():
-    from horovod.keras.backends import tensorflow
+def case_tensorflow_xla_without_cuda_is_refused_or_turned_off():
+    from horovod.tensorflow import xla
 
-    real, tensorflow.accelerated = tensorflow.accelerated, lambda: True
+    real, xla.holds_no_collectives = xla.holds_no_collectives, lambda: True
     try:
         model = compiled(hvd.DistributedOptimizer(sgd()), jit_compile=True)
         expect_raises(ValueError, lambda: fit(model), "jit_compile=False")
@@ -344,7 +344,7 @@ def case_tensorflow_xla_on_a_gpu_is_refused_or_turned_off():
             fit(model, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
         assert not model.jit_compile and any("jit_compile" in str(warning.message) for warning in caught)
     finally:
-        tensorflow.accelerated = real
+        xla.holds_no_collectives = real
 
 
 def case_tensorflow_sparse_gradients():

@@ -1,5 +1,5 @@
-// TensorFlow's C interface for devices that are plugged in (tensorflow/c/experimental/stream_executor), as far as a fake
-// one needs it: the layout of its structures, each of which begins with its size.
+// TensorFlow's C interface for devices that are plugged in (tensorflow/c/experimental/stream_executor), as far as a
+// fake one needs it: the layout of its structures, each of which begins with its size.
 #pragma once
 
 #include <cstddef>
@@ -142,7 +142,7 @@ struct RegistrationParams {
 
 // Up to the end of the last member that this header knows, as TensorFlow counts: without padding behind it.
 template <class Struct, class Member>
-constexpr size_t SizeUpTo(Member Struct::*last) {
+constexpr size_t SizeUpTo(Member Struct::* last) {
   alignas(Struct) char place[sizeof(Struct)] = {};
   const auto* at = reinterpret_cast<const Struct*>(place);
   return static_cast<size_t>(reinterpret_cast<const char*>(&(at->*last)) - place) + sizeof(Member);
