@@ -11,7 +11,7 @@ namespace {
 // One tensor of a collective that every member sums, or gets from member 1.
 class One {
  public:
-  One(GpuWorld& world, int r, OpType type, uint64_t seq) : side(world.MakeGroup(r, /*by_nccl=*/true)) {
+  One(GpuWorld& world, int r, OpType type, uint64_t seq) : side(world.MakeGroup(r, By::kNccl)) {
     batch.seq = seq;
     batch.type = type;
     batch.dtype = DType::kInt32;
@@ -134,8 +134,9 @@ TEST(gpu_leaving_in_good_order_lets_the_device_work) {
     EXPECT_OK(Launch(*world, 1, others));
     ready = mine.batch.tensors[0].device->ready;
     no_faults.fakes().fake_cuda_stall(0);
-    world->rank(0).nccl.~NcclBackend();  // and nothing else
-    new (&world->rank(0).nccl) NcclBackend(nullptr);
+    backend::nccl::Queues& queues = *world->rank(0).queues;
+    queues.~Queues();  // and nothing else
+    new (&queues) backend::nccl::Queues();
   }
   while (!ready->Reached()) sched_yield();
   Bytes found(4000);
@@ -151,7 +152,7 @@ TEST(gpu_leaving_in_good_order_lets_the_device_work) {
 TEST(gpu_factors_of_sums_are_told_apart_and_do_not_pile_up) {
   if (!OverFakes()) return;
   const NoFaults no_faults;
-  GpuRank rank(0, nullptr);
+  GpuRank rank(0, nullptr, nullptr, 1);
   auto id = rank.library->NewId();
   EXPECT_OK(id.status());
   auto begun = backend::nccl::Member::Begin(rank.library, rank.devices->context(), {1, 0, *id, 0});

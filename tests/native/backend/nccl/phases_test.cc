@@ -6,12 +6,12 @@ namespace hvd::test {
 namespace {
 
 // An allreduce of three tensors by two ranks; returns rank 0's phases, which lie between its beginning and its end.
-std::vector<std::string> PhasesOf(GpuWorld& world, bool by_nccl, OpType type, double factor = 1.0) {
+std::vector<std::string> PhasesOf(GpuWorld& world, By by, OpType type, double factor = 1.0) {
   static uint64_t seq = 0;
   seq += 3;
   std::vector<std::string> names;
   RanksAsThreads(world.size(), [&](int r) {
-    const auto side = world.MakeGroup(r, by_nccl);
+    const auto side = world.MakeGroup(r, by);
     GpuRank& rank = world.rank(r);
     Batch batch;
     batch.seq = seq;
@@ -48,31 +48,39 @@ std::string Joined(const std::vector<std::string>& names) {
 TEST(phases_of_nccl) {
   const NoFaults no_faults;
   GpuWorld world({0, 0});
-  const std::string first = Joined(PhasesOf(world, true, OpType::kAllreduce));
+  const std::string first = Joined(PhasesOf(world, By::kNccl, OpType::kAllreduce));
   EXPECT_EQ(first, "INIT_NCCL QUEUE WAIT_FOR_DATA MEMCPY_IN_FUSION_BUFFER NCCL_ALLREDUCE MEMCPY_OUT_FUSION_BUFFER ");
-  EXPECT_EQ("INIT_NCCL " + Joined(PhasesOf(world, true, OpType::kAllreduce)), first);
-  EXPECT_EQ(Joined(PhasesOf(world, true, OpType::kBroadcast)), "QUEUE WAIT_FOR_DATA NCCL_BCAST ");
+  EXPECT_EQ("INIT_NCCL " + Joined(PhasesOf(world, By::kNccl, OpType::kAllreduce)), first);
+  EXPECT_EQ(Joined(PhasesOf(world, By::kNccl, OpType::kBroadcast)), "QUEUE WAIT_FOR_DATA NCCL_BCAST ");
 }
 
 TEST(phases_of_the_way_through_the_host) {
   const NoFaults no_faults;
   GpuWorld world({0, 0});
   const std::string expected = "QUEUE WAIT_FOR_DATA MEMCPY_IN_HOST_BUFFER GLOO_ALLREDUCE MEMCPY_OUT_HOST_BUFFER ";
-  EXPECT_EQ(Joined(PhasesOf(world, false, OpType::kAllreduce)), expected);
+  EXPECT_EQ(Joined(PhasesOf(world, By::kHost, OpType::kAllreduce)), expected);
   GpuWorld alone({0});
-  EXPECT_EQ(Joined(PhasesOf(alone, false, OpType::kAllreduce, 0.5)), "QUEUE WAIT_FOR_DATA MEMCPY_ON_DEVICE ");
+  EXPECT_EQ(Joined(PhasesOf(alone, By::kHost, OpType::kAllreduce, 0.5)), "QUEUE WAIT_FOR_DATA MEMCPY_ON_DEVICE ");
+}
+
+TEST(phases_of_two_levels) {
+  const NoFaults no_faults;
+  GpuWorld world({0, 0, 1, 1});
+  EXPECT_EQ(Joined(PhasesOf(world, By::kBoth, OpType::kAllreduce)),
+            "INIT_NCCL QUEUE WAIT_FOR_DATA MEMCPY_IN_FUSION_BUFFER NCCL_REDUCESCATTER MEMCPY_IN_HOST_BUFFER "
+            "GLOO_ALLREDUCE MEMCPY_OUT_HOST_BUFFER NCCL_ALLGATHER MEMCPY_OUT_FUSION_BUFFER ");
 }
 
 TEST(phases_cost_nothing_while_nobody_listens) {
   if (!OverFakes()) return;
   const Fakes fakes;
   GpuWorld world({0, 0});
-  for (const bool by_nccl : {true, false}) {
+  for (const By by : {By::kNccl, By::kHost}) {
     fakes.fake_cuda_record_start();
     RanksAsThreads(2, [&](int r) {
-      const auto side = world.MakeGroup(r, by_nccl);
+      const auto side = world.MakeGroup(r, by);
       Batch batch;
-      batch.seq = by_nccl ? 300 : 303;
+      batch.seq = by == By::kNccl ? 300 : 303;
       batch.tensors.push_back(world.rank(r).Put(Filled(4000, 0), {1000}, true));
       EXPECT_OK(world.Run(r, side->group, batch));
       (void)world.rank(r).Take(batch.tensors[0], 4000);

@@ -129,7 +129,7 @@ TEST(staged_flow_sends_ahead_and_gives_back_at_once) {
   backend::cuda::PinnedBlock pinned(gpu.devices().context());
   const auto room = pinned.Room(kTotal);
   EXPECT_OK(room.status());
-  StagedFlow flow({gpu.devices().packing(), gpu.context(), *in, *out}, kPiece);
+  StagedFlow flow({gpu.devices().packing(), gpu.context(), *in, *out, nullptr}, kPiece);
   flow.Add(from->data, *room, to->data, kTotal, nullptr);
   gpu.fakes().fake_cuda_record_start();
   EXPECT_OK(RunToItsEnd(flow.Arrived(1)));
