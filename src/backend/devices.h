@@ -11,6 +11,10 @@
 
 namespace hvd::backend {
 
+// Members submit a tensor when it is going to be computed, not when it is: who needs it may rightly wait for a member
+// whose device is busy. So devices are given so many times what the host's ways are.
+inline constexpr double kDevicePatience = 20;
+
 class Devices {
  public:
   virtual ~Devices() = default;

@@ -1,6 +1,8 @@
 #include "backend/gpu.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <string>
 #include <utility>
 
 #include "backend/nccl/hierarchical_backend.h"
@@ -17,6 +19,11 @@ DeviceFacts FactsOf(const cuda::CudaDevices& devices, const std::string& why_not
   return facts;
 }
 
+// What this rank wants of NCCL.
+struct Wishes {
+  int streams, max_ctas;
+};
+
 // The ids of the communicators that this member names.
 Status NameCommunicators(const nccl::Library& library, const Group& group, DeviceFacts* facts) {
   const auto name = [&](NcclId* id) -> Status {
@@ -30,12 +37,13 @@ Status NameCommunicators(const nccl::Library& library, const Group& group, Devic
   return Status();
 }
 
-DeviceFacts FactsWithNccl(const cuda::CudaDevices& devices, const nccl::Library& library, int streams,
+DeviceFacts FactsWithNccl(const cuda::CudaDevices& devices, const nccl::Library& library, Wishes wishes,
                           const Group& group) {
   const cuda::Current current(*devices.context());
   DeviceFacts facts = FactsOf(devices, "");
   facts.nccl_version = library.version();
-  facts.streams = streams;
+  facts.streams = wishes.streams;
+  facts.max_ctas = wishes.max_ctas;
   if (const Status named = NameCommunicators(library, group, &facts); !named.ok())
     return FactsOf(devices, named.message());
   return facts;
@@ -77,20 +85,24 @@ Status GpuBackends::Use(const hvd_gpu& gpu) {
 // Empty, or why NCCL is not to be had: no failure, the members agree on another way.
 std::string GpuBackends::UseNccl(const hvd_gpu& gpu, const std::shared_ptr<cuda::CudaDevices>& devices) {
   std::string why_not = gpu.why_not_nccl != nullptr ? gpu.why_not_nccl : "";
-  const int streams = std::max(1, gpu.streams);
+  const Wishes wishes{std::max(1, gpu.streams), std::max(0, gpu.max_ctas)};
+  // It has NCCL wait for the other ranks in calls that the driver of this rank makes, who then could do nothing else.
+  const char* const blocking = std::getenv("NCCL_COMM_BLOCKING");
+  if (why_not.empty() && blocking != nullptr && std::string(blocking) == "1")
+    why_not = "NCCL_COMM_BLOCKING=1 is set, which has NCCL's calls wait for other ranks; unset it";
   std::shared_ptr<nccl::Library> library;
   if (why_not.empty()) {
     auto opened = nccl::Library::Open(gpu.nccl_library != nullptr ? gpu.nccl_library : "libnccl.so.2");
     Status usable = opened.status();
-    if (usable.ok()) usable = queues_->Use(*opened, devices, {gpu.max_ctas, streams});
+    if (usable.ok()) usable = queues_->Use(*opened, devices, wishes.streams);
     if (usable.ok()) {
       library = *opened;
     } else {
       why_not = usable.message();
     }
   }
-  introducer_->SetFacts([devices, library, streams, why_not](const Group& group) {
-    return library != nullptr ? FactsWithNccl(*devices, *library, streams, group) : FactsOf(*devices, why_not);
+  introducer_->SetFacts([devices, library, wishes, why_not](const Group& group) {
+    return library != nullptr ? FactsWithNccl(*devices, *library, wishes, group) : FactsOf(*devices, why_not);
   });
   return why_not;
 }

@@ -81,6 +81,8 @@ DeviceWay Conclude(const std::vector<DeviceFacts>& facts, const Group& group) {
     everybody.push_back(m);
     way.for_now |= facts[m].no_device_yet != 0;
     streams = std::clamp<int>(facts[m].streams, 1, streams);
+    if (facts[m].max_ctas > 0 && (way.max_ctas == 0 || facts[m].max_ctas < way.max_ctas))
+      way.max_ctas = facts[m].max_ctas;
   }
   way.why_not_nccl = WhyNot(everybody, facts, group);
   way.why_not_inside = WhyNotInside(facts, group);

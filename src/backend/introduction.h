@@ -19,8 +19,9 @@ using NcclId = std::array<std::byte, 128>;
 struct DeviceFacts {
   int32_t nccl_version = 0;               // 0: it has none
   int32_t streams = 1;                    // most communicators that it wants for one set
+  int32_t max_ctas = 0;                   // of a communicator; 0: NCCL chooses
   int32_t no_device_yet = 0;              // 1: that is why it has none
-  char why_not[232] = {};                 // why it has none; cut off where it is longer
+  char why_not[228] = {};                 // why it has none; cut off where it is longer
   std::array<std::byte, 16> device = {};  // the GPU's own number, which no two have
   NcclId across = {};                     // of member m < streams: for communicator m of the set
   NcclId inside = {};                     // of a host's first member: for the communicator of those there
@@ -33,6 +34,7 @@ struct DeviceWay {
   std::string why_not_nccl;         // empty: NCCL moves them
   std::string why_not_inside;       // empty: NCCL can, inside every host, and all hosts have equally many members
   bool for_now = false;             // a member had no device yet: the next batch on devices asks again
+  int max_ctas = 0;                 // the least that a member wants; 0: NCCL chooses
   std::vector<NcclId> across = {};  // for each communicator of the set
   NcclId inside = {};               // for that of the members on the own host
 };

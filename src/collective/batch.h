@@ -90,7 +90,8 @@ struct Batch {
   std::vector<Tensor> tensors;      // same number and order on every member; same total for allreduce
   std::shared_ptr<Phases> phases;   // null: no trace is written, or nothing lies on a device
   Flow* flow = nullptr;  // null: the inputs are there, and the outputs are wanted at the end; a member's own affair
-  int waiting_for = -1;  // global rank that a collective over channels waits for now, or -1; for reports
+  bool awaits_device = false;  // it waits until this rank's own device has got on; for time-outs
+  int waiting_for = -1;        // global rank that a collective over channels waits for now, or -1; for reports
 };
 
 // The ranks of one process set, seen from this one. Lives as long as the set.

@@ -179,6 +179,15 @@ bool Executor::Advance(Track track, Runs* runs) {
   return moved;
 }
 
+// By the host's ways the members wait for one another, and each for its device. What the devices' track launches is
+// waited for elsewhere (Backend::CheckDevices), but for room there.
+bool Executor::waits_for_devices(Track track) const {
+  if (runs(track).empty()) return false;
+  const BatchRun& front = *runs(track).front();
+  if (!front.batch.on_device || front.stage != BatchRun::Stage::kExecution) return false;
+  return track == Track::kHost || front.batch.awaits_device;
+}
+
 double Executor::LookAgainInS() const {
   if (gave_up_) return std::numeric_limits<double>::infinity();
   return std::min(LookAgain(host_), LookAgain(device_));

@@ -70,6 +70,8 @@ class Executor {
   int waiting_for(backend::Track track) const {
     return runs(track).empty() ? -1 : runs(track).front()->batch.waiting_for;
   }
+  // Whether what a running batch waits for may be a member's device.
+  bool waits_for_devices(backend::Track track) const;
   // When a running batch must be looked at again although nothing wakes this rank; infinity: none need be.
   double LookAgainInS() const;
   // "allreduce 'x' and 3 more", for reports.

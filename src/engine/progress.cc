@@ -138,7 +138,7 @@ void Progress::CheckMovement(double now) {
 void Progress::CheckTrack(Track track, double now, double* last_movement_s) {
   if (!tools_.executor->running(track)) return;
   if (*last_movement_s == 0) *last_movement_s = now;
-  if (now - *last_movement_s >= collective_timeout_s_) tools_.verdict->Fail(TimedOut(track), true);
+  if (now - *last_movement_s >= PatienceWith(track)) tools_.verdict->Fail(TimedOut(track), true);
 }
 
 // What devices do for batches whose task has ended.
@@ -178,14 +178,19 @@ Status Progress::TimedOut(Track track) const {
   std::string who = rank >= 0 ? "; waiting for rank " + std::to_string(rank) : "";
   if (tools_.connections->openings().lacks(rank)) who += ", to which no connection could be opened";
   char seconds[32];
-  std::snprintf(seconds, sizeof seconds, "%g", collective_timeout_s_);
+  std::snprintf(seconds, sizeof seconds, "%g", PatienceWith(track));
+  const char* const times = tools_.executor->waits_for_devices(track) ? "20 times " : "";
   return Status(Code::kTimeout, tools_.executor->Describe(track) + ": no progress for " + seconds + " s on rank " +
-                                    std::to_string(tools_.connections->transports().rank) + who +
-                                    " (HOROVOD_GLOO_TIMEOUT_SECONDS). Is that process stopped or overloaded?");
+                                    std::to_string(tools_.connections->transports().rank) + who + " (" + times +
+                                    "HOROVOD_GLOO_TIMEOUT_SECONDS). Is that process stopped or overloaded?");
 }
 
-double Progress::MustHaveMovedBy(double last_movement_s) const {
-  return (last_movement_s == 0 ? NowS() : last_movement_s) + collective_timeout_s_;
+double Progress::PatienceWith(Track track) const {
+  return collective_timeout_s_ * (tools_.executor->waits_for_devices(track) ? backend::kDevicePatience : 1);
+}
+
+double Progress::MustHaveMovedBy(Track track, double last_movement_s) const {
+  return (last_movement_s == 0 ? NowS() : last_movement_s) + PatienceWith(track);
 }
 
 double Progress::NextDeviceCheck() const {
@@ -195,8 +200,9 @@ double Progress::NextDeviceCheck() const {
 
 double Progress::NextDeadline() const {
   double at = std::min({tools_.node->next_deadline(), tools_.verdict->deadline(), tools_.watch->next_deadline()});
-  if (tools_.executor->running(Track::kHost)) at = std::min(at, MustHaveMovedBy(last_movement_s_));
-  if (tools_.executor->running(Track::kDevice)) at = std::min(at, MustHaveMovedBy(last_device_movement_s_));
+  if (tools_.executor->running(Track::kHost)) at = std::min(at, MustHaveMovedBy(Track::kHost, last_movement_s_));
+  if (tools_.executor->running(Track::kDevice))
+    at = std::min(at, MustHaveMovedBy(Track::kDevice, last_device_movement_s_));
   if (tools_.executor->running()) at = std::min(at, NowS() + tools_.executor->LookAgainInS());
   if (tools_.backends->devices() != nullptr) at = std::min(at, NextDeviceCheck());
   if (may_wait_for_other_hosts()) at = std::min(at, next_check_s_);

@@ -75,7 +75,8 @@ class Progress {
     return !tools_.connections->one_host() && (tools_.executor->running() || tools_.feed->any_in_flight());
   }
   bool HostHasMoved();
-  double MustHaveMovedBy(double last_movement_s) const;
+  double PatienceWith(backend::Track track) const;
+  double MustHaveMovedBy(backend::Track track, double last_movement_s) const;
   double NextDeviceCheck() const;
   Status TimedOut(backend::Track track) const;
 

@@ -130,24 +130,23 @@ Status Scratch::Release() {
   return Status();
 }
 
+PinnedBlock::~PinnedBlock() {
+  const Current current(*context_);
+  for (std::byte* const block : blocks_) (void)context_->driver()->mem_free_host(block);
+}
+
 Result<std::byte*> PinnedBlock::Room(size_t bytes) {
-  if (data_ != nullptr && bytes_ >= bytes) return data_;
-  Release();
+  if (!blocks_.empty() && bytes_ >= bytes) return blocks_.back();
+  const size_t wanted = RoundedUp(std::max(bytes, 2 * bytes_));
   const Driver& driver = context_->driver();
   const Current current(*context_);
   void* made = nullptr;
-  const Status obtained = driver.Call(driver->mem_host_alloc, &made, RoundedUp(bytes), kPortable);
-  if (!obtained.ok()) return obtained.Because("no " + Megabytes(bytes) + " of pinned host memory");
-  data_ = static_cast<std::byte*>(made);
-  bytes_ = RoundedUp(bytes);
-  return data_;
-}
-
-void PinnedBlock::Release() {
-  if (data_ == nullptr) return;
-  const Current current(*context_);
-  (void)context_->driver()->mem_free_host(data_);
-  data_ = nullptr;
+  blocks_.reserve(blocks_.size() + 1);
+  const Status obtained = driver.Call(driver->mem_host_alloc, &made, wanted, kPortable);
+  if (!obtained.ok()) return obtained.Because("no " + Megabytes(wanted) + " of pinned host memory");
+  blocks_.push_back(static_cast<std::byte*>(made));
+  bytes_ = wanted;
+  return blocks_.back();
 }
 
 }  // namespace hvd::backend::cuda

@@ -77,17 +77,18 @@ class Scratch {
 class PinnedBlock {
  public:
   explicit PinnedBlock(std::shared_ptr<const Context> context) : context_(std::move(context)) {}
-  ~PinnedBlock() { Release(); }
+  ~PinnedBlock();
   PinnedBlock(const PinnedBlock&) = delete;
   PinnedBlock& operator=(const PinnedBlock&) = delete;
 
   // No work under way may still use what it gave before. kResource.
   Result<std::byte*> Room(size_t bytes);
-  void Release();
 
  private:
   const std::shared_ptr<const Context> context_;
-  std::byte* data_ = nullptr;
+  // The last one is in use. The driver waits for the whole device before it takes memory back, so what has become too
+  // small stays: no more than the last one, as each is twice as large as the one before.
+  std::vector<std::byte*> blocks_;
   size_t bytes_ = 0;
 };
 

@@ -87,8 +87,9 @@ Task HierarchicalBackend::Execute(const Group& group, Batch& batch) {
   collective::LogWay(batch, "by NCCL inside the hosts, then between them");
   const Inside inside(group);
   std::shared_ptr<Member> member;
-  HVD_CO_TRY(
-      co_await queues_->Join(inside.ranks, inside.index, {group.device_way->inside}, 0, batch.phases.get(), &member));
+  const DeviceWay& way = *group.device_way;
+  Queues::Membership which{inside.ranks, inside.index, {way.inside}, 0, way.max_ctas};
+  HVD_CO_TRY(co_await queues_->Join(std::move(which), batch.phases.get(), &member));
   cuda::CudaDevices& devices = queues_->devices();
   const Call call{group, batch, *member, *devices.context(), devices.packing(), queues_->queue(0)};
   if (batch.phases != nullptr) batch.phases->Queue(call.on());
@@ -127,7 +128,7 @@ Task HierarchicalBackend::ReduceInside(const Call& call, const Share& share) {
                          call.on()));
   if (call.batch.phases != nullptr) call.batch.phases->End(call.on());
   std::shared_ptr<cuda::Event> there;
-  HVD_CO_TRY(queues_->NoteLaunched(call.queue, NameOf(call.batch.type), &there));
+  HVD_CO_TRY(queues_->NoteLaunched(call.queue, NameOf(call.batch.type), 0, &there));
   co_return co_await cuda::Reached(there);
 }
 
@@ -158,7 +159,7 @@ Task HierarchicalBackend::ShareInside(const Call& call, const Share& share) {
   call.Phase("MEMCPY_OUT_HOST_BUFFER");
   HVD_CO_TRY(driver.Call(driver->memcpy_htod_async, cuda::AddressOf(share.in_buffer()), share.in_host, share.bytes,
                          call.on()));
-  HVD_CO_TRY(queues_->NoteLaunched(call.queue, NameOf(call.batch.type), &free_));
+  HVD_CO_TRY(queues_->NoteLaunched(call.queue, NameOf(call.batch.type), 0, &free_));
   call.Phase("NCCL_ALLGATHER");
   HVD_CO_TRY(Grouped(call, [&] {
     return call.library().Allgather(share.in_buffer(), share.buffer, share.bytes, call.comm(), call.on());

@@ -62,10 +62,12 @@ Task NcclBackend::Prepare(const Group& group, Batch& batch) {
 // Batches of a set take its queues in turn: all members count them alike, in the order of the log.
 Task NcclBackend::Execute(const Group& group, Batch& batch) {
   collective::LogWay(batch, "by NCCL");
-  const std::vector<NcclId>& ids = group.device_way->across;
-  const int turn = static_cast<int>(turns_[group.ranks]++ % ids.size());
+  const DeviceWay& way = *group.device_way;
+  const int turn = static_cast<int>(turns_[group.ranks]++ % way.across.size());
   std::shared_ptr<Member> member;
-  HVD_CO_TRY(co_await queues_->Join(group.ranks, group.index, {ids[turn]}, turn, batch.phases.get(), &member));
+  Queues::Membership which{group.ranks, group.index, {way.across[turn]}, turn, way.max_ctas};
+  HVD_CO_TRY(co_await queues_->Join(std::move(which), batch.phases.get(), &member));
+  HVD_CO_TRY(co_await queues_->AwaitRoom(&batch));
   Queue& queue = queues_->queue(turn);
   cuda::CudaDevices& devices = queues_->devices();
   const Call call{group, batch, *member, *devices.context(), devices.packing(), queue};

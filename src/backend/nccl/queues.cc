@@ -5,18 +5,22 @@
 
 #include "base/log.h"
 #include "base/monotonic.h"
+#include "base/polled.h"
 #include "base/thread.h"
 
 namespace hvd::backend::nccl {
 namespace {
 
-// Members submit a tensor when it is going to be computed, not when it is: NCCL's kernel may rightly wait for a member
-// whose GPU is busy. So the device is given so many times what the host's ways are.
-constexpr double kPatience = 20;
+// A device that stands still takes about a thousand commands; with one more the caller would stand still too, and could
+// abort nothing.
+constexpr size_t kMostCommands = 512;
 // After an abort the kernels end in milliseconds (docs/gpu.md).
 constexpr double kAbortS = 5;
 // Freeing a communicator may wait for the other members of this host to do so too, and these may have better to do.
 constexpr double kLeaveS = 3;
+
+// At most: waits for the inputs, and NCCL's and our kernels.
+size_t CommandsOf(const collective::Batch& batch) { return 2 * batch.tensors.size() + 8; }
 
 }  // namespace
 
@@ -27,9 +31,9 @@ Queues::~Queues() {
   for (std::thread& thread : leaving_) left ? thread.join() : thread.detach();
 }
 
-Status Queues::Use(std::shared_ptr<Library> library, std::shared_ptr<cuda::CudaDevices> devices, const Limits& limits) {
+Status Queues::Use(std::shared_ptr<Library> library, std::shared_ptr<cuda::CudaDevices> devices, int streams) {
   std::vector<Queue> queues;
-  for (int i = 0; i < limits.streams; ++i) {
+  for (int i = 0; i < streams; ++i) {
     Result<std::unique_ptr<cuda::Stream>> made = cuda::Stream::Make(devices->events());
     HVD_TRY(made.status());
     std::shared_ptr<const cuda::Stream> stream = std::move(*made);
@@ -37,7 +41,7 @@ Status Queues::Use(std::shared_ptr<Library> library, std::shared_ptr<cuda::CudaD
     auto scratch = std::make_unique<cuda::Scratch>(devices->memory(), *stream);
     queues.push_back({std::move(stream), std::move(scratch)});
   }
-  work_.reset(new Work{std::move(devices), std::move(library), limits.max_ctas, std::move(queues)});
+  work_.reset(new Work{std::move(devices), std::move(library), std::move(queues)});
   in_use_.store(true, std::memory_order_release);
   return Status();
 }
@@ -53,10 +57,9 @@ std::string Queues::why_not() const {
   return why_not_;
 }
 
-Task Queues::Join(std::vector<int> ranks, int index, const UniqueId& id, int queue, Phases* phases,
-                  std::shared_ptr<Member>* member) {
-  const Member::Place place{static_cast<int>(ranks.size()), index, id, work_->max_ctas};
-  std::shared_ptr<Member>& of_ranks = members_[{std::move(ranks), queue}];
+Task Queues::Join(Membership which, Phases* phases, std::shared_ptr<Member>* member) {
+  const Member::Place place{static_cast<int>(which.ranks.size()), which.index, which.id, which.max_ctas};
+  std::shared_ptr<Member>& of_ranks = members_[{std::move(which.ranks), which.queue}];
   if (of_ranks == nullptr) {
     if (phases != nullptr) phases->BeginOnHost("INIT_NCCL");
     Result<std::shared_ptr<Member>> begun = Member::Begin(work_->library, work_->devices->context(), place);
@@ -66,6 +69,20 @@ Task Queues::Join(std::vector<int> ranks, int index, const UniqueId& id, int que
     co_return co_await (*member)->Settled("ncclCommInitRankConfig");
   }
   *member = of_ranks;
+  co_return Status();
+}
+
+Task Queues::AwaitRoom(collective::Batch* batch) {
+  constexpr double kLivelyS = 0.001;
+  const size_t commands = CommandsOf(*batch);
+  batch->awaits_device = true;
+  co_await Polled(
+      [&] {
+        ForgetEnded();
+        return launched_.empty() || commands_ + commands <= kMostCommands;
+      },
+      kLivelyS);
+  batch->awaits_device = false;
   co_return Status();
 }
 
@@ -81,27 +98,40 @@ Status Queues::WaitForInputs(const collective::Batch& batch, const Queue& queue)
   return Status();
 }
 
-Status Queues::NoteLaunched(const Queue& queue, const char* what, std::shared_ptr<cuda::Event>* end) {
+Status Queues::NoteLaunched(const Queue& queue, const char* what, size_t commands, std::shared_ptr<cuda::Event>* end) {
   Result<std::shared_ptr<cuda::Event>> recorded = queue.stream->Record();
   HVD_TRY(recorded.status());
   *end = std::move(*recorded);
-  for (; !launched_.empty() && launched_.front().end->Reached(); launched_.pop_front()) moved_at_ = MonotonicS();
+  ForgetEnded();
   if (launched_.empty()) moved_at_ = MonotonicS();
-  launched_.push_back({*end, what});
+  launched_.push_back({*end, what, commands});
+  commands_ += commands;
   return Status();
 }
 
 Status Queues::NoteEnd(const Queue& queue, collective::Batch* batch) {
   if (batch->phases != nullptr) batch->phases->End(queue.stream->handle());
   std::shared_ptr<cuda::Event> end;
-  HVD_TRY(NoteLaunched(queue, NameOf(batch->type), &end));
+  HVD_TRY(NoteLaunched(queue, NameOf(batch->type), CommandsOf(*batch), &end));
   for (collective::Tensor& t : batch->tensors) t.device->ready = end;
   launching_ = false;
   return Status();
 }
 
+void Queues::ForgetEnded() {
+  while (!launched_.empty() && launched_.front().end->Reached()) {
+    ForgetFirst();
+    moved_at_ = MonotonicS();
+  }
+}
+
+void Queues::ForgetFirst() {
+  commands_ -= launched_.front().commands;
+  launched_.pop_front();
+}
+
 double Queues::next_check(double timeout_s) const {
-  return launched_.empty() ? std::numeric_limits<double>::infinity() : moved_at_ + kPatience * timeout_s;
+  return launched_.empty() ? std::numeric_limits<double>::infinity() : moved_at_ + kDevicePatience * timeout_s;
 }
 
 Status Queues::CheckDevices(double now, double timeout_s) {
@@ -109,13 +139,13 @@ Status Queues::CheckDevices(double now, double timeout_s) {
     bool ended = false;
     HVD_TRY(launched_.front().end->Ask(&ended));
     if (!ended) break;
-    launched_.pop_front();
+    ForgetFirst();
     moved_at_ = now;
   }
   if (now < next_check(timeout_s)) return Status();
   return Status(Code::kTimeout, "NCCL: an operation on the GPU (" + launched_.front().what +
                                     ") has made no progress for " +
-                                    std::to_string(static_cast<int>(kPatience * timeout_s)) +
+                                    std::to_string(static_cast<int>(kDevicePatience * timeout_s)) +
                                     " s (20 times HOROVOD_GLOO_TIMEOUT_SECONDS). Has every rank reached it, and are "
                                     "their GPUs free? NCCL_DEBUG=INFO tells more.");
 }
@@ -127,7 +157,7 @@ void Queues::Abort() {
     AwaitLeaving(deadline);
     for (const Queue& queue : work_->queues) {
       const Result<std::shared_ptr<cuda::Event>> end = queue.stream->Record();
-      if (end.ok()) launched_.push_back({*end, "operation"});
+      if (end.ok()) launched_.push_back({*end, "operation", 0});
     }
   }
   for (const Launched& launched : launched_) {
@@ -138,6 +168,7 @@ void Queues::Abort() {
     }
   }
   launched_.clear();
+  commands_ = 0;
 }
 
 // Each in a thread of its own: it takes up to a second, whoever waits.

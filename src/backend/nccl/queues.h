@@ -26,9 +26,14 @@ struct Queue {
 
 class Queues {
  public:
-  struct Limits {
-    int max_ctas = 0;  // of a communicator; 0: NCCL chooses
-    int streams = 1;
+  // A communicator, and this rank in it. To be named before it is handed to a co_await: GCC 12 destroys a braced
+  // temporary there twice.
+  struct Membership {
+    std::vector<int> ranks;  // global ones, ascending
+    int index;               // of this rank among them
+    UniqueId id;
+    int queue;     // the number of that on which it works
+    int max_ctas;  // 0: NCCL chooses
   };
 
   Queues() = default;
@@ -38,7 +43,7 @@ class Queues {
   Queues& operator=(const Queues&) = delete;
 
   // ---- once, by any thread, before a tensor on the GPU has been submitted.
-  Status Use(std::shared_ptr<Library> library, std::shared_ptr<cuda::CudaDevices> devices, const Limits& limits);
+  Status Use(std::shared_ptr<Library> library, std::shared_ptr<cuda::CudaDevices> devices, int streams);
   void Refuse(const std::string& why);
 
   // ---- any thread
@@ -50,15 +55,16 @@ class Queues {
   cuda::CudaDevices& devices() const { return *work_->devices; }
   Queue& queue(int i) const { return work_->queues[i]; }
 
-  // *member: in communicator `queue` of these ranks (global ones, ascending), which has this id and is made when it is
-  // first asked for. Collective over them. phases: of the batch that it is for, or null.
-  Task Join(std::vector<int> ranks, int index, const UniqueId& id, int queue, Phases* phases,
-            std::shared_ptr<Member>* member);
+  // *member: in that communicator, which is made when it is first asked for. Collective over its ranks. phases: of the
+  // batch that it is for, or null.
+  Task Join(Membership which, Phases* phases, std::shared_ptr<Member>* member);
+  // Ends when the device can take this batch without making the caller wait.
+  Task AwaitRoom(collective::Batch* batch);
   // Begins a batch: what is put on the queue from now on begins when the tensors' inputs are there and their outputs
   // may be stored into.
   Status WaitForInputs(const collective::Batch& batch, const Queue& queue);
   // *end: of what has been put on the queue until now, which is watched from here. `what`: for reports.
-  Status NoteLaunched(const Queue& queue, const char* what, std::shared_ptr<cuda::Event>* end);
+  Status NoteLaunched(const Queue& queue, const char* what, size_t commands, std::shared_ptr<cuda::Event>* end);
   // All of the batch has been put on the queue.
   Status NoteEnd(const Queue& queue, collective::Batch* batch);
 
@@ -71,13 +77,15 @@ class Queues {
   struct Work {
     std::shared_ptr<cuda::CudaDevices> devices;
     std::shared_ptr<Library> library;
-    int max_ctas;
     std::vector<Queue> queues;
   };
   struct Launched {
     std::shared_ptr<cuda::Event> end;
     std::string what;
+    size_t commands;
   };
+  void ForgetEnded();
+  void ForgetFirst();
   void LeaveAll(bool abort);
   // Until all have left, or the time is over.
   bool AwaitLeaving(double deadline) const;
@@ -89,7 +97,8 @@ class Queues {
   std::unique_ptr<Work> work_;
   std::map<std::pair<std::vector<int>, int>, std::shared_ptr<Member>> members_;  // by ranks and queue
   std::deque<Launched> launched_;                                                // and not known to have ended
-  double moved_at_ = 0;                                                          // when one of them was last known to
+  size_t commands_ = 0;                                                          // of launched_
+  double moved_at_ = 0;     // when one of them was last known to have ended
   bool launching_ = false;  // a batch goes to a queue; how it ends is not in launched_ yet
   std::vector<std::thread> leaving_;
   const std::shared_ptr<std::atomic<int>> still_in_nccl_ = std::make_shared<std::atomic<int>>(0);  // of leaving_

@@ -102,6 +102,22 @@ def works() -> None:
     report("worked", sums=[first, second], idle_s=idle_s, faults=gpu_arrays.driver().faults())
 
 
+def busy() -> None:
+    """Rank 1's GPU has other work for longer than a process may stand still."""
+    summed()
+    tensor = array(np.full(1000, hvd.rank() + 1.0))
+    stall = ctypes.CDLL(os.environ["HVD_TEST_CUDA_LIBRARY"]).fake_cuda_stall
+    stall(int(hvd.rank() == 1))
+    handle = ops.allreduce_async_(tensor, op=hvd.Sum, name="waits")
+    until = time.monotonic() + 3 * float(os.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"])
+    while time.monotonic() < until:
+        ops.poll(handle)
+        time.sleep(0.05)
+    stall(0)
+    ops.synchronize(handle)
+    report("busy", sum=float(tensor.numpy()[-1]))
+
+
 def let_go() -> None:
     """Tensors die as soon as the operations are on their way, and their memory is used again at once."""
     for step in range(20):
@@ -134,7 +150,7 @@ def late() -> None:
     report("late", rank=hvd.rank(), sums=sums, communicators=[before, fake("fake_nccl_communicators")])
 
 
-ALL = (killed, killed_in_two_levels, apart, works, let_go, refused, late)
+ALL = (killed, killed_in_two_levels, apart, works, busy, let_go, refused, late)
 PARTS: dict[str, Callable[[], None]] = {part.__name__: part for part in ALL}
 
 if __name__ == "__main__":

@@ -47,6 +47,10 @@ WAYS = {
         {"HVD_TEST_ON_RANK_1": "FAKE_NCCL_VERSION=21805"},
         "rank 0 has NCCL 2.28.9 and rank 1 has 2.18.5",
     ),
+    "calls that wait": (
+        {"HVD_TEST_ON_RANK_1": "NCCL_COMM_BLOCKING=1"},
+        "rank 1: NCCL_COMM_BLOCKING=1 is set, which has NCCL's calls wait for other ranks; unset it",
+    ),
     "one GPU": ({"HVD_TEST_GPU": "0"}, "rank 0 and rank 1 use one GPU"),
     "streams": ({"HOROVOD_NUM_NCCL_STREAMS": "4", "HVD_TEST_ON_RANK_1": "HOROVOD_NUM_NCCL_STREAMS=2"}, None),
     "the host": ({"HOROVOD_GPU_OPERATIONS": "GLOO"}, "HOROVOD_GPU_OPERATIONS=GLOO asks for the way through the host"),
@@ -110,6 +114,12 @@ def test_a_set_in_which_a_rank_used_its_gpu_late_goes_by_nccl_then(tmp_path: Pat
     told = {event["rank"]: (event["sums"], event["communicators"]) for event in ended.of("late")}
     assert told == {0: ([2.0, 3.0], [0, 1]), 1: ([0.0, 3.0], [0, 1])}, str(ended)
     assert ended.output.count(WARNING) == 1, str(ended)
+
+
+@pytest.mark.parametrize("way", ["NCCL", "GLOO"])
+def test_a_gpu_may_be_busy_for_longer_than_a_process(way: str, tmp_path: Path) -> None:
+    ended = job("busy", tmp_path, HOROVOD_GPU_OPERATIONS=way, HOROVOD_GLOO_TIMEOUT_SECONDS="1")
+    assert [told["sum"] for told in ended.of("busy")] == [3.0, 3.0], str(ended)
 
 
 def test_memory_of_operations_on_their_way_is_not_used_too_early(tmp_path: Path) -> None:

@@ -70,6 +70,14 @@ TEST(members_take_the_least_number_of_streams_and_an_id_from_each) {
   EXPECT_EQ(Conclude(facts, {0, 1, 2}).across.size(), 1u);
 }
 
+TEST(members_take_the_least_number_of_thread_blocks_that_one_wants) {
+  std::vector<DeviceFacts> facts = {Has(22809, 1), Has(22809, 2), Has(22809, 3)};
+  EXPECT_EQ(Conclude(facts, {0, 1, 2}).max_ctas, 0);
+  facts[1].max_ctas = 8;
+  facts[2].max_ctas = 4;
+  EXPECT_EQ(Conclude(facts, {0, 1, 2}).max_ctas, 4);
+}
+
 TEST(hosts_of_different_versions_have_nccl_inside) {
   const std::vector<DeviceFacts> facts = {Has(22809, 1), Has(21805, 2), Has(22809, 3), Has(21805, 4)};
   const DeviceWay way = Conclude(facts, {0, 1, 2, 3}, {7, 5, 7, 5});

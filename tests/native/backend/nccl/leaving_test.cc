@@ -77,6 +77,36 @@ TEST(gpu_patience_begins_anew_with_everything_that_ends) {
   for (const int k : {4, 5}) (void)world.rank(k % 2).Take(ones[k]->batch.tensors[0], 4);
 }
 
+// A GPU that stands still takes no more than fits: then a batch waits, and who waits can still abort.
+TEST(gpu_launches_no_more_than_its_queue_takes) {
+  if (!OverFakes()) return;
+  const NoFaults no_faults;
+  GpuWorld world({0, 0});
+  SumOnce(world);
+  std::vector<std::unique_ptr<One>> of[2];
+  for (const int r : {0, 1}) {
+    for (int k = 0; k < 100; ++k)
+      of[r].push_back(std::make_unique<One>(world, r, OpType::kAllreduce, static_cast<uint64_t>(6 + 3 * k)));
+  }
+  const auto begin = [&](size_t k) {
+    auto runner = std::make_unique<Runner>(world.rank(0).nccl.Execute(of[0][k]->side->group, of[0][k]->batch));
+    runner->Advance();
+    return runner;
+  };
+  no_faults.fakes().fake_cuda_stall(1);
+  size_t last = 0;
+  std::unique_ptr<Runner> runner = begin(last);
+  while (runner->done() && last < 99) runner = begin(++last);
+  EXPECT(last > 20 && last < 99);
+  EXPECT(of[0][last]->batch.awaits_device);
+  no_faults.fakes().fake_cuda_stall(0);
+  for (size_t k = 0; k <= last; ++k) EXPECT_OK(Launch(world, 1, *of[1][k]));  // lets the first rank's GPU get on
+  while (!runner->done()) runner->Advance();
+  EXPECT_OK(runner->result());
+  EXPECT(!of[0][last]->batch.awaits_device);
+  for (const int r : {0, 1}) EXPECT(world.rank(r).Take(of[r][last]->batch.tensors[0], 4)[0] == std::byte{2});
+}
+
 // NCCL frees communicators of one host together. A rank that leaves first goes on all the same.
 TEST(gpu_leaving_does_not_wait_for_others_for_ever) {
   if (!OverFakes()) return;

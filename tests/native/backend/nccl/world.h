@@ -31,7 +31,7 @@ class GpuRank {
     auto opened = backend::nccl::Library::Open(PathOfNccl());
     EXPECT_OK(opened.status());
     library = *opened;
-    EXPECT_OK(queues->Use(library, devices, {0, streams}));
+    EXPECT_OK(queues->Use(library, devices, streams));
     auto stream = backend::cuda::Stream::Make(devices->events());
     EXPECT_OK(stream.status());
     framework = std::move(*stream);
