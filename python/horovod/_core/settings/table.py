@@ -11,7 +11,7 @@ from horovod._core.settings.setting import Flag, Setting
 
 _ONE_LAUNCH: Final = "Tensors that travel together are always packed by one launch"
 _ALWAYS_BY_EVENTS: Final = "Operations of a GPU always complete by events: the host does not wait for them"
-_NO_XLA_ON_GPUS: Final = "Compiled functions hold collectives on the CPU without it, and none on GPUs in this version"
+_WITHOUT_ASKING: Final = "Compiled functions hold collectives without it, on the CPU and on CUDA"
 _NO_CCL: Final = (
     "This version has no oneCCL backend: our own shared memory and connections move the tensors. Say gloo, or mpi for"
     " an MPI library"
@@ -355,7 +355,7 @@ _ENGINE: Final = (
     Setting("disable_nvtx_ranges", "bool", False, "No NVTX ranges for a profiler.", "GPUs",
             env="HOROVOD_DISABLE_NVTX_RANGES"),
     Setting("enable_xla_ops", "bool", False, "XLA custom calls for GPU allreduce.", "GPUs",
-            env="HOROVOD_ENABLE_XLA_OPS", inert=_NO_XLA_ON_GPUS),
+            env="HOROVOD_ENABLE_XLA_OPS", inert=_WITHOUT_ASKING),
     Setting("log_level", "choice", "warning", "Least severe message that is shown.", "Logging", "both",
             env="HOROVOD_LOG_LEVEL", choices=_LOG_LEVELS,
             aliases=(("warn", "warning"), *((str(number), word) for number, word in enumerate(_LOG_LEVELS))),
