@@ -39,7 +39,7 @@ class Named:
 
 def step(scope: str, n: int, in_the_core: bool) -> Callable[[Any], Any]:
     """A compiled reduction of n gradients; which way it takes is decided when it is traced."""
-    reduction = reduce_jax.JaxReduction(ReductionSettings(scope, ReductionOptions()))
+    reduction = reduce_jax.JaxReducer(ReductionSettings(scope, ReductionOptions()))
     usable = jax_call.usable
 
     def traced(gradients: Any) -> Any:
