@@ -73,7 +73,9 @@ def test_phases_lie_between_submission_and_result(way: str, tmp_path: Path) -> N
     (after,) = submissions(events["after"])
     for tensor in TENSORS:
         found = rows(events[tensor])
-        (device,) = (row for name, row in found.items() if name.startswith("GPU stream "))
+        # One stream, or one for each direction.
+        device = [event for name, row in found.items() if name.startswith("GPU stream ") for event in row]
+        device.sort(key=lambda event: event["ts"])
         begins = [i for i, event in enumerate(device) if event["name"] == "QUEUE"]
         limits = [*submissions(events[tensor]), after]
         assert len(begins) == 3 and len(limits) == 4, device

@@ -65,6 +65,10 @@ hvd_status hvd_use_gpu(const hvd_gpu* g) {
            g->why_not_nccl ? g->why_not_nccl : "NULL", g->max_ctas, g->streams);
   return g->device < 7 ? HVD_OK : fail(HVD_BACKEND_UNAVAILABLE, "no such device");
 }
+hvd_status hvd_gpu_place(int32_t* out) {
+  *out = 0;
+  return HVD_OK;
+}
 hvd_status hvd_order(hvd_handle handle, void* stream) {
   return stream == (void*)0xfedcba9876543210 ? HVD_OK : fail(HVD_UNKNOWN_HANDLE, "no such stream");
 }
@@ -100,6 +104,7 @@ void* hvd_jax_collective(void* call_frame) {
   (void)call_frame;
   return 0;
 }
+void* hvd_jax_collective_on_cuda(void* call_frame) { return hvd_jax_collective(call_frame); }
 
 hvd_status hvd_describe(char* buffer, size_t n, size_t* needed) {
   *needed = strlen(text) + 1;

@@ -108,7 +108,7 @@ def test_any_text_is_a_value_or_a_clean_error(variable: str, text: str) -> None:
 @given(st.sampled_from([setting for setting in SETTINGS if setting.env]), st.data())
 def test_text_is_the_inverse_of_parse(setting: table.Setting, data: st.DataObject) -> None:
     low = int(setting.minimum or 0)
-    high = 1 if setting.maximum == 1 else low + 1000
+    high = low + 1000 if setting.maximum is None else min(int(setting.maximum), low + 1000)
     values = {
         "bool": st.booleans(),
         "tristate": st.booleans(),
