@@ -59,7 +59,6 @@ void CombineFlat(LocalView& view, const Batch& batch, int which) {
 // for the readers of the batch that used this one last. All of them have finished it when they publish for the batch in
 // between, so it costs nothing.
 Task FlatAllreduce(const Group& group, Batch& batch, size_t total) {
-  if (batch.flow != nullptr) HVD_CO_TRY(co_await batch.flow->Arrived(total));
   LocalView& view = *group.local;
   view.Begin(batch.seq);
   const int which = static_cast<int>(batch.seq % LocalView::kSmallBuffers);
@@ -179,10 +178,8 @@ Task LargeAllreduce(const Group& group, Batch& batch, size_t total) {
     std::memcpy(view.small(steps.me(), which) + sizeof header, offers.data(), offers.size() * sizeof(Offer));
   HVD_CO_TRY(co_await AcquireStages(steps));
   StoreTrial trial(group, header.staged ? StoreChooser::Use::kAllreduce : StoreChooser::Use::kResident, total);
-  const StreamPlan plan(total, steps.n());
-  if (batch.flow != nullptr) HVD_CO_TRY(co_await batch.flow->Arrived(plan.chunk_bytes));
   trial.Start();
-  if (header.staged) StageChunk(steps, all, plan, 0, trial.mode());
+  if (header.staged) StageChunk(steps, all, StreamPlan(total, steps.n()), 0, trial.mode());
   trial.Pause();
   steps.Take(1);
   view.Publish(steps.taken());
@@ -208,13 +205,23 @@ Task LargeAllreduce(const Group& group, Batch& batch, size_t total) {
   co_return Status();
 }
 
+Task BySize(const Group& group, Batch& batch, size_t total) {
+  if (total > kFlatBytes) return LargeAllreduce(group, batch, total);
+  LogWay(batch, "flat: everybody combines everything");
+  return FlatAllreduce(group, batch, total);
+}
+
+// What either way reads first. A task of its own: in theirs it would cost those that have no flow.
+Task OnceItArrives(const Group& group, Batch& batch, size_t total) {
+  HVD_CO_TRY(co_await batch.flow->Arrived(total > kFlatBytes ? StreamPlan(total, group.size()).chunk_bytes : total));
+  co_return co_await BySize(group, batch, total);
+}
+
 }  // namespace
 
 Task Allreduce(const Group& group, Batch& batch) {
   const size_t total = TotalBytes(batch);
-  if (total > kFlatBytes) return LargeAllreduce(group, batch, total);
-  LogWay(batch, "flat: everybody combines everything");
-  return FlatAllreduce(group, batch, total);
+  return batch.flow == nullptr ? BySize(group, batch, total) : OnceItArrives(group, batch, total);
 }
 
 }  // namespace hvd::collective::shm
