@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <numeric>
+#include <optional>
 
 #include "collective/channels/schedule.h"
 #include "native/collective/channels/world.h"
@@ -107,7 +108,8 @@ Bytes ExpectedOf(const Turn& turn, int tensor, int member) {
   return expected;
 }
 
-void RunTurn(ChannelWorld& world, int rank, const Turn& turn) {
+// Who dies_after so many steps fails, and is gone for the others. Who succeeds has the right values.
+Status RunTurn(ChannelWorld& world, int rank, const Turn& turn, std::optional<int> dies_after = {}) {
   const auto side = world.MakeGroup(rank, turn.ranks);
   const Group& group = side->group;
   const int me = group.index, tensors = static_cast<int>(turn.rows.size());
@@ -133,7 +135,13 @@ void RunTurn(ChannelWorld& world, int rank, const Turn& turn) {
     batch.tensors.push_back(MakeTensor(inputs[i].data(), output, {rows, turn.row_elems[i]}));
     if (turn.type == OpType::kAlltoall) batch.tensors.back().splits = splits;
   }
-  EXPECT_OK(world.Drive(rank, turn.seq, CollectiveOf(turn.type)(group, batch)));
+  if (dies_after.has_value()) {
+    Runner runner(CollectiveOf(turn.type)(group, batch));
+    for (int i = 0; i < *dies_after; ++i) runner.Advance();
+    world.Kill(rank, turn.seq);
+    return Status(Code::kInternal, "died");
+  }
+  HVD_TRY(world.Drive(rank, turn.seq, CollectiveOf(turn.type)(group, batch)));
   for (int i = 0; i < tensors; ++i) {
     const Bytes expected = ExpectedOf(turn, i, me);
     if (broadcast) {
@@ -145,6 +153,7 @@ void RunTurn(ChannelWorld& world, int rank, const Turn& turn) {
     for (int m = 0; m < group.size() && (turn.type == OpType::kAllgather || turn.type == OpType::kAlltoall); ++m)
       EXPECT_EQ(batch.tensors[i].received_rows[m], turn.rows[i][m][turn.type == OpType::kAlltoall ? me : 0]);
   }
+  return Status();
 }
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -165,17 +174,24 @@ TEST(two_level_one_collective_after_the_other) {
     for (int i = 1; i <= kTurns; ++i) turns.push_back(RandomTurn(random, world.size(), static_cast<uint64_t>(i)));
     RanksAsThreads(world.size(), [&](int rank) {
       for (const Turn& turn : turns) {
-        if (std::find(turn.ranks.begin(), turn.ranks.end(), rank) != turn.ranks.end()) RunTurn(world, rank, turn);
+        if (std::find(turn.ranks.begin(), turn.ranks.end(), rank) != turn.ranks.end())
+          EXPECT_OK(RunTurn(world, rank, turn));
       }
     });
   }
 }
 
-// Equal rows of uint8, `rows` on every rank: what rank r of four on two hosts sends to each member.
-std::vector<std::vector<size_t>> SentBy(OpType type, int64_t rows) {
+// Of four ranks, with `rows` of uint8 on each of them.
+Turn EqualTurn(OpType type, int64_t rows) {
   Turn turn{1, type, DType::kUint8, ReduceOp::kSum, {}, {0, 1, 2, 3}, 0, {1}, {}};
   const bool to_each = type == OpType::kAlltoall;
   turn.rows.assign(1, {4, std::vector<int64_t>(to_each ? 4 : 1, to_each ? rows / 4 : rows)});
+  return turn;
+}
+
+// What rank r of four on two hosts sends to each member.
+std::vector<std::vector<size_t>> SentBy(OpType type, int64_t rows) {
+  const Turn turn = EqualTurn(type, rows);
   ChannelWorld world({0, 0, 1, 1}, Link::kMemory, true);
   std::vector<std::vector<size_t>> sent(4);
   RanksAsThreads(4, [&](int rank) {
@@ -187,7 +203,7 @@ std::vector<std::vector<size_t>> SentBy(OpType type, int64_t rows) {
     batch.type = type;
     batch.dtype = DType::kUint8;
     batch.tensors.push_back(MakeTensor(input.data(), input.data(), {rows}));
-    if (to_each) batch.tensors[0].splits = turn.rows[0][rank];
+    if (type == OpType::kAlltoall) batch.tensors[0].splits = turn.rows[0][rank];
     if (type != OpType::kBroadcast) batch.tensors[0].output = nullptr;
     EXPECT_OK(world.Drive(rank, 1, CollectiveOf(type)(side->group, batch)));
   });
@@ -229,32 +245,32 @@ TEST(two_level_broadcast_of_little_does_not_pay) {
   EXPECT_EQ(pays({0, 1, 1, 1, 1, 1}, 1), 6);
 }
 
+// How many of four ranks on two hosts fail, the one that dies among them.
+int FailedWhere(int dead, int steps, OpType type) {
+  const Turn turn = EqualTurn(type, 3 << 20);
+  ChannelWorld world({0, 0, 1, 1}, Link::kTcp, true);
+  std::atomic<int> failed{0};
+  RanksAsThreads(4, [&](int rank) {
+    const Status status = RunTurn(world, rank, turn, rank == dead ? std::optional<int>(steps) : std::nullopt);
+    EXPECT(status.code() != Code::kTimeout);
+    failed += status.ok() ? 0 : 1;
+  });
+  return failed;
+}
+
+TEST(two_level_collectives_fail_where_a_rank_dies_before_it_begins) {
+  for (const OpType type : kMoving) {
+    EXPECT_EQ(FailedWhere(/*dead=*/0, /*steps=*/0, type), 4);
+    // Who only sends in a broadcast may not notice.
+    EXPECT(FailedWhere(/*dead=*/3, /*steps=*/0, type) >= (type == OpType::kBroadcast ? 2 : 4));
+  }
+}
+
+// The sockets may have taken all of its part, or that of some: they end, and whoever does so well has what it should.
 TEST(two_level_collectives_end_when_a_rank_dies) {
   for (const OpType type : kMoving) {
     for (const int dead : {0, 3}) {
-      ChannelWorld world({0, 0, 1, 1}, Link::kTcp, true);
-      std::atomic<int> failed{0};
-      RanksAsThreads(4, [&](int rank) {
-        const auto side = world.MakeGroup(rank);
-        Bytes data(3 << 20), out(3 << 20);
-        Batch batch;
-        batch.seq = 1;
-        batch.type = type;
-        batch.dtype = DType::kUint8;
-        batch.tensors.push_back(MakeTensor(data.data(), out.data(), {3 << 20}));
-        batch.tensors[0].splits.assign(4, (3 << 20) / 4);
-        if (type != OpType::kBroadcast) batch.tensors[0].output = nullptr;
-        Runner runner(CollectiveOf(type)(side->group, batch));
-        if (rank == dead) {
-          for (int i = 0; i < 3; ++i) runner.Advance();
-          return world.Kill(rank, 1);
-        }
-        const Status status = world.Drive(rank, 1, CollectiveOf(type)(side->group, batch));
-        EXPECT(status.code() != Code::kTimeout);
-        if (!status.ok()) ++failed;
-      });
-      // Who only sends in a broadcast may not notice.
-      EXPECT(failed >= (type == OpType::kBroadcast ? 1 : 3));
+      for (const int steps : {1, 3}) EXPECT(FailedWhere(dead, steps, type) >= 1);
     }
   }
 }
