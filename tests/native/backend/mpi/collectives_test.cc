@@ -11,6 +11,9 @@ using collective::Group;
 using collective::Tensor;
 using collective::shm::BlockOfMember;
 
+// Batches that are sent in several pieces, and so take long to check, need one style of handles only.
+bool InPieces(Style style) { return style == Style::kMpich; }
+
 Bytes Rows(const Bytes& data, size_t first, size_t count, size_t row_bytes) {
   return Bytes(data.begin() + first * row_bytes, data.begin() + (first + count) * row_bytes);
 }
@@ -48,7 +51,8 @@ TEST(mpi_allreduce_of_every_type_and_operation) {
     MpiWorld world(style, 3);
     for (const DType dtype : AllDTypes()) {
       for (const ReduceOp op : LinearOps()) {
-        for (const size_t elems : {size_t{0}, size_t{5}, size_t{100003}}) RunAllreduce(world, dtype, op, elems);
+        const size_t many = InPieces(style) ? 100003 : 1003;
+        for (const size_t elems : {size_t{0}, size_t{5}, many}) RunAllreduce(world, dtype, op, elems);
       }
       RunAllreduce(world, dtype, ReduceOp::kSum, 100, {2.0, 0.5});
     }
@@ -96,7 +100,7 @@ TEST(mpi_allgather_of_uneven_rows) {
     MpiWorld world(style, 3);
     RunAllgather(world, {2, 0, 5}, 3);
     RunAllgather(world, {0, 0, 0}, 3);
-    RunAllgather(world, {0, 2'000'000, 1}, 3);  // more than one piece
+    if (InPieces(style)) RunAllgather(world, {0, 2'000'000, 1}, 3);
     EXPECT_EQ(world.fake().faults(), 0);
   }
 }
@@ -104,7 +108,7 @@ TEST(mpi_allgather_of_uneven_rows) {
 TEST(mpi_broadcast_from_each_root) {
   for (const Style style : AllStyles()) {
     MpiWorld world(style, 3);
-    for (const size_t elems : {size_t{0}, size_t{11}, size_t{20'000'000}}) {
+    for (const size_t elems : {size_t{0}, size_t{11}, InPieces(style) ? size_t{20'000'000} : size_t{2000}}) {
       const int root = static_cast<int>(elems % 3);
       const Bytes expected = RandomElements(DType::kUint8, elems, 7);
       RanksAsThreads(3, [&](int r) {
@@ -125,7 +129,7 @@ TEST(mpi_broadcast_from_each_root) {
 TEST(mpi_alltoall_of_uneven_splits) {
   for (const Style style : AllStyles()) {
     MpiWorld world(style, 3);
-    for (const size_t most : {size_t{4}, size_t{1'500'000}}) {
+    for (const size_t most : {size_t{4}, InPieces(style) ? size_t{1'500'000} : size_t{1500}}) {
       const auto rows = [&](int from, int to) { return (from + 2 * to) % 3 * most / 2; };
       constexpr size_t kRowBytes = 8;
       std::vector<std::vector<Bytes>> sent(3);
@@ -156,7 +160,7 @@ TEST(mpi_reducescatter_of_uneven_blocks) {
   for (const Style style : AllStyles()) {
     MpiWorld world(style, 3);
     for (const DType dtype : {DType::kFloat16, DType::kInt64, DType::kBool}) {
-      for (const size_t rows : {size_t{1}, size_t{7}, size_t{1'500'001}}) {
+      for (const size_t rows : {size_t{1}, size_t{7}, InPieces(style) ? size_t{1'500'001} : size_t{1501}}) {
         const size_t row_bytes = 2 * SizeOf(dtype);
         std::vector<Bytes> inputs;
         for (int m = 0; m < 3; ++m) inputs.push_back(ExactElements(dtype, 2 * rows, m));
