@@ -36,7 +36,7 @@ JOBS   ?= $(shell nproc)
 # A file of tests runs in one process. Most wait more than they compute, so files run side by side. What fails is run
 # once more and named: the tests kill, stop and time processes on machines with two cores. A test that fails and then
 # passes is a defect all the same, to be looked into.
-PYTEST = python -m pytest -q -n $(JOBS) --dist loadfile -m "$(1)" || { echo "FAILED ONCE: the tests named above. Once more:"; \
+PYTEST = python -m pytest -q --durations 10 -n $(JOBS) --dist loadfile -m "$(1)" || { echo "FAILED ONCE: the tests named above. Once more:"; \
   python -m pytest -v -m "$(1)" --last-failed --last-failed-no-failures none; }
 export PATH := $(BIN):$(PATH)
 
