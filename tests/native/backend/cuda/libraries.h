@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "native/backend/cuda/fake/fake_cuda.h"
 #include "native/backend/cuda/fake/fake_nccl.h"
@@ -88,6 +90,15 @@ class Fakes {
     fake_cuda_record(text.data(), static_cast<int>(text.size()));
     text.pop_back();
     return text;
+  }
+  // Of the record: those that hold this text, in the order of the calls.
+  std::vector<std::string> LinesWith(const std::string& text) const {
+    std::vector<std::string> lines;
+    std::istringstream record(Record());
+    for (std::string line; std::getline(record, line);) {
+      if (line.find(text) != std::string::npos) lines.push_back(line);
+    }
+    return lines;
   }
 
  private:

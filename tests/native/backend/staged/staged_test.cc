@@ -83,6 +83,8 @@ TEST(staged_pieces_over_hosts) {
     ExpectTheHostsBits(*world, {OpType::kAllreduce, DType::kFloat16, ReduceOp::kSum, {150'001, 5}});
     ExpectTheHostsBits(*world, {OpType::kBroadcast, DType::kInt32, ReduceOp::kSum, {100'001, 5}, 1.0, 1.0, 1});
   }
+  // Of all ranks, wherever they are.
+  ExpectTheHostsBits(together, {OpType::kAllreduce, DType::kFloat32, ReduceOp::kAdasum, {10'003, 7}});
 }
 
 TEST(staged_broadcast_from_each_root) {
@@ -100,18 +102,6 @@ TEST(staged_pieces_beside_a_rank_that_has_joined) {
   for (int joined = 0; joined < 3; ++joined)
     ExpectTheHostsBits(world,
                        {OpType::kAllreduce, DType::kFloat32, ReduceOp::kSum, {100'001, 3}, 1.0, 1.0 / 3, 0, joined});
-}
-
-// In the record: what was put on streams, in the order of the calls.
-std::vector<std::string> LinesWith(const std::string& record, const std::string& text) {
-  std::vector<std::string> lines;
-  for (size_t at = 0; at < record.size();) {
-    const size_t end = record.find('\n', at);
-    const std::string line = record.substr(at, end - at);
-    if (line.find(text) != std::string::npos) lines.push_back(line);
-    at = end + 1;
-  }
-  return lines;
 }
 
 Status RunToItsEnd(Task task) {
@@ -133,14 +123,14 @@ TEST(staged_flow_sends_ahead_and_gives_back_at_once) {
   flow.Add(from->data, *room, to->data, kTotal, nullptr);
   gpu.fakes().fake_cuda_record_start();
   EXPECT_OK(RunToItsEnd(flow.Arrived(1)));
-  EXPECT_EQ(LinesWith(gpu.fakes().Record(), "copy to host 4096").size(), size_t{5});  // one asked for, four ahead
+  EXPECT_EQ(gpu.fakes().LinesWith("copy to host 4096").size(), size_t{5});  // one asked for, four ahead
   EXPECT(Bytes(*room, *room + kPiece) == Filled(kPiece, 3));
   EXPECT_OK(flow.Left(kPiece - 1));
-  EXPECT_EQ(LinesWith(gpu.fakes().Record(), "copy to device").size(), size_t{0});  // half a piece waits
+  EXPECT_EQ(gpu.fakes().LinesWith("copy to device").size(), size_t{0});  // half a piece waits
   EXPECT_OK(flow.Left(kPiece));
-  EXPECT_EQ(LinesWith(gpu.fakes().Record(), "copy to device 4096").size(), size_t{1});
+  EXPECT_EQ(gpu.fakes().LinesWith("copy to device 4096").size(), size_t{1});
   EXPECT_OK(RunToItsEnd(flow.Arrived(kTotal)));
-  EXPECT_EQ(LinesWith(gpu.fakes().Record(), "copy to host").size(), size_t{10});
+  EXPECT_EQ(gpu.fakes().LinesWith("copy to host").size(), size_t{10});
   EXPECT_OK(flow.Left(kTotal));
   EXPECT_OK(out->Synchronize());
   EXPECT(gpu.Download(to->data, kTotal) == Filled(kTotal, 3));
@@ -156,7 +146,7 @@ TEST(staged_copies_go_both_ways_at_once) {
   const std::string record = no_faults.fakes().Record();
   const std::string piece = std::to_string((4 << 20) / 8);
   for (const std::string& line : {"copy to host " + piece, "copy to device " + piece})
-    EXPECT_EQ(LinesWith(record, line).size(), size_t{2 * 8});
+    EXPECT_EQ(no_faults.fakes().LinesWith(line).size(), size_t{2 * 8});
   EXPECT(record.find("copy to device " + piece) < record.rfind("copy to host " + piece));
 }
 
@@ -173,7 +163,7 @@ TEST(staged_broadcast_reads_its_root_only) {
       batch.tensors.push_back(world.rank(r).Put(Filled(8 * kPiece, r), {8 * kPiece}, true));
       EXPECT_OK(world.Run(r, side->group, batch));
     });
-    EXPECT_EQ(LinesWith(no_faults.fakes().Record(), "copy to host").size(), size_t{8});
+    EXPECT_EQ(no_faults.fakes().LinesWith("copy to host").size(), size_t{8});
   }
 }
 
@@ -198,6 +188,44 @@ TEST(staged_copy_that_fails_in_the_middle) {
     no_faults.fakes().fake_cuda_fail_next(function, 0);
     EXPECT(failed >= 1);
   }
+}
+
+// The owners' next use of their tensors, in an order of their own.
+void StoreInto(GpuRank& rank, const std::byte* data, const Bytes& values) {
+  const auto& driver = rank.devices->context()->driver();
+  EXPECT_OK(
+      driver.Call(driver->memcpy_htod_async, AddressOf(data), values.data(), values.size(), rank.framework->handle()));
+  EXPECT_OK(rank.framework->Synchronize());
+}
+
+// Who is told of a failure may do with inputs and outputs what it likes.
+TEST(staged_abort_returns_when_nothing_is_under_way) {
+  const NoFaults no_faults;
+  if (!OverFakes()) return;
+  GpuWorld world({0, 0}, 1, kPiece);
+  const Bytes values = Filled(400'000, 1);
+  const auto seq = next_seq.fetch_add(6);
+  const auto sum = [&](int r, uint64_t of) {
+    Batch batch = NewBatch(of, OpType::kAllreduce, DType::kInt32, ReduceOp::kSum);
+    batch.tensors.push_back(world.rank(r).Put(values, {100'000}, false));
+    return batch;
+  };
+  RanksAsThreads(2, [&](int r) {  // the last pieces of the result are on their way
+    const auto side = world.MakeGroup(r, By::kHost);
+    Batch batch = sum(r, seq);
+    EXPECT_OK(world.Run(r, side->group, batch));
+    world.staged(r).Abort();
+    StoreInto(world.rank(r), batch.tensors[0].output, values);
+  });
+  const auto side = world.MakeGroup(0, By::kHost);
+  Batch batch = sum(0, seq + 3);
+  {
+    Runner runner(world.staged(0).Execute(side->group, batch));  // and without the other rank, the first of the input
+    runner.Advance();
+    EXPECT(!runner.done());
+  }
+  world.staged(0).Abort();
+  StoreInto(world.rank(0), batch.tensors[0].input, values);
 }
 
 TEST(staged_peer_that_dies_in_the_middle) {
