@@ -10,6 +10,13 @@
 namespace hvd::backend {
 namespace {
 
+// What is done with tensors in two levels where these can be had; empty: the settings forbid all of it.
+std::string InTwoLevels(const Batch& batch) {
+  const std::string reduced = batch.hierarchical != 0 ? "reduced" : "";
+  const std::string sent = batch.hierarchical_allgather != 0 ? "broadcast" : "";
+  return reduced + (reduced.empty() || sent.empty() ? "" : " and ") + sent;
+}
+
 // What the first member says of it; empty: there is nothing to say.
 std::string Words(const DeviceWay& way, const Batch& batch) {
   const bool in_two = way.why_not_inside.empty();
@@ -19,8 +26,9 @@ std::string Words(const DeviceWay& way, const Batch& batch) {
            "(HOROVOD_HIERARCHICAL_ALLREDUCE or HOROVOD_TORUS_ALLREDUCE): " +
            way.why_not_inside + ".";
   }
-  if (in_two && batch.hierarchical != 0) {
-    return "Tensors on GPUs are reduced by NCCL inside each host only, and through pinned memory between the hosts; "
+  if (const std::string done = in_two ? InTwoLevels(batch) : ""; !done.empty()) {
+    return "Tensors on GPUs are " + done +
+           " by NCCL inside each host only, and through pinned memory between the hosts; "
            "other collectives copy them to pinned memory and back. NCCL cannot move them between all ranks: " +
            way.why_not_nccl + ".";
   }

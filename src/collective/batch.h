@@ -51,6 +51,14 @@ struct Block {
   std::shared_ptr<BlockOwner> owner;  // null: the host's memory
 };
 
+// Who gives memory for results where it is not to be the host's own.
+class BlockGiver {
+ public:
+  virtual ~BlockGiver() = default;
+  // Null: it has none for so many.
+  virtual std::unique_ptr<Block> Give(size_t bytes) = 0;
+};
+
 // Of a tensor that lies on a device.
 struct OnDevice {
   void* stream = nullptr;             // the framework's, which makes the input; null: this rank stands in
@@ -63,6 +71,7 @@ struct Tensor {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;  // allreduce, broadcast: given by the caller, may equal input. Others: see PlaceResult
   size_t room = 0;              // others: of the output that the caller gives, if it does
+  BlockGiver* giver = nullptr;  // others: who is asked for memory before the host's own is taken; null: nobody
   std::vector<int64_t> shape;   // this rank's input
   size_t elems = 0;             // product of shape
   size_t row_elems = 1;         // product of shape[1:]

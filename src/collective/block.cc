@@ -113,7 +113,8 @@ void Block::FreeKept() { TheShelf().Clear(); }
 
 Status Tensor::PlaceResult(size_t bytes) {
   if (output != nullptr && room == bytes && bytes > 0) return Status();
-  result = std::make_unique<Block>(bytes);
+  if (giver != nullptr) result = giver->Give(bytes);
+  if (result == nullptr) result = std::make_unique<Block>(bytes);
   output = result->data;
   if (output != nullptr) return Status();
   return Status(Code::kResource,

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
+#include <utility>
 
 namespace hvd::backend::cuda {
 namespace {
 
 constexpr unsigned kPortable = 1;            // CU_MEMHOSTALLOC_PORTABLE: pinned for all contexts
+constexpr size_t kPinnedAlign = 64;          // the processor's cache lines
 constexpr size_t kGrowth = size_t{2} << 20;  // what the driver takes from the device at once
 
 size_t RoundedUp(size_t bytes) { return (std::max<size_t>(bytes, 1) + kGrowth - 1) / kGrowth * kGrowth; }
@@ -130,23 +132,30 @@ Status Scratch::Release() {
   return Status();
 }
 
-PinnedBlock::~PinnedBlock() {
+PinnedMemory::~PinnedMemory() {
   const Current current(*context_);
-  for (std::byte* const block : blocks_) (void)context_->driver()->mem_free_host(block);
+  for (const Piece& piece : pieces_) (void)context_->driver()->mem_free_host(piece.data);
 }
 
-Result<std::byte*> PinnedBlock::Room(size_t bytes) {
-  if (!blocks_.empty() && bytes_ >= bytes) return blocks_.back();
-  const size_t wanted = RoundedUp(std::max(bytes, 2 * bytes_));
+void PinnedMemory::Reset() {
+  for (Piece& piece : pieces_) piece.used = 0;
+}
+
+Result<std::byte*> PinnedMemory::Room(size_t bytes) {
+  const size_t taken = (bytes + kPinnedAlign - 1) / kPinnedAlign * kPinnedAlign;
+  for (Piece& piece : pieces_) {
+    if (piece.bytes - piece.used < taken) continue;
+    return piece.data + std::exchange(piece.used, piece.used + taken);
+  }
+  const size_t wanted = RoundedUp(std::max(taken, pieces_.empty() ? 0 : 2 * pieces_.back().bytes));
   const Driver& driver = context_->driver();
   const Current current(*context_);
   void* made = nullptr;
-  blocks_.reserve(blocks_.size() + 1);
+  pieces_.reserve(pieces_.size() + 1);
   const Status obtained = driver.Call(driver->mem_host_alloc, &made, wanted, kPortable);
   if (!obtained.ok()) return obtained.Because("no " + Megabytes(wanted) + " of pinned host memory");
-  blocks_.push_back(static_cast<std::byte*>(made));
-  bytes_ = wanted;
-  return blocks_.back();
+  pieces_.push_back({static_cast<std::byte*>(made), wanted, taken});
+  return pieces_.back().data;
 }
 
 }  // namespace hvd::backend::cuda

@@ -72,24 +72,28 @@ class Scratch {
   std::unique_ptr<Block> block_;
 };
 
-// Memory of the host that no copy has to touch page by page, and kernels can reach. It only grows; what it held is lost
-// then.
-class PinnedBlock {
+// Memory of the host that no copy has to touch page by page, and kernels can reach. It only grows.
+class PinnedMemory {
  public:
-  explicit PinnedBlock(std::shared_ptr<const Context> context) : context_(std::move(context)) {}
-  ~PinnedBlock();
-  PinnedBlock(const PinnedBlock&) = delete;
-  PinnedBlock& operator=(const PinnedBlock&) = delete;
+  explicit PinnedMemory(std::shared_ptr<const Context> context) : context_(std::move(context)) {}
+  ~PinnedMemory();
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
 
-  // No work under way may still use what it gave before. kResource.
+  // What it has given is free again: no work under way may still use it.
+  void Reset();
+  // Beside what it has given since then. kResource.
   Result<std::byte*> Room(size_t bytes);
 
  private:
+  struct Piece {
+    std::byte* data;
+    size_t bytes, used;
+  };
   const std::shared_ptr<const Context> context_;
-  // The last one is in use. The driver waits for the whole device before it takes memory back, so what has become too
-  // small stays: no more than the last one, as each is twice as large as the one before.
-  std::vector<std::byte*> blocks_;
-  size_t bytes_ = 0;
+  // The driver waits for the whole device before it takes memory back, so a piece that has become too small stays: all
+  // of these have no more than the last one, as each is twice as large as the one before.
+  std::vector<Piece> pieces_;
 };
 
 }  // namespace hvd::backend::cuda

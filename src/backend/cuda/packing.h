@@ -30,6 +30,8 @@ class Packing {
   static bool CanScale(DType dtype);
   // Compiles the kernels, if nobody has yet: 0.1 s when they are new to the driver. kBackendUnavailable: it cannot.
   Status Prepare();
+  // How many so many moves take, of less than a gigabyte each.
+  static size_t Launches(size_t moves) { return (moves + kPackEntries - 1) / kPackEntries; }
   // Puts the moves on `stream`: one launch for each 168 of them. The factor is rounded to float32; 1: bytes stay as
   // they are, whatever the type. Whole elements, at addresses of which the elements' size is a divisor.
   Status Launch(const std::vector<Move>& moves, DType dtype, double factor, Handle stream);

@@ -38,6 +38,9 @@ Status Grouped(const Call& call, Calls calls) {
   return made.ok() ? ended : made;
 }
 
+// What the tasks below put on the stream for a batch, at most.
+size_t CommandsOf(const collective::Group& group, const collective::Batch& batch);
+
 // ---- each puts the work of a batch on the stream. Where NCCL has not begun when a call returns, the task goes on when
 // it has.
 Task Allreduce(const Call& call);

@@ -67,12 +67,11 @@ Task NcclBackend::Execute(const Group& group, Batch& batch) {
   std::shared_ptr<Member> member;
   Queues::Membership which{group.ranks, group.index, {way.across[turn]}, turn, way.max_ctas};
   HVD_CO_TRY(co_await queues_->Join(std::move(which), batch.phases.get(), &member));
-  HVD_CO_TRY(co_await queues_->AwaitRoom(&batch));
   Queue& queue = queues_->queue(turn);
   cuda::CudaDevices& devices = queues_->devices();
   const Call call{group, batch, *member, *devices.context(), devices.packing(), queue};
   if (batch.phases != nullptr) batch.phases->Queue(call.on());
-  HVD_CO_TRY(queues_->WaitForInputs(batch, queue));
+  HVD_CO_TRY(co_await queues_->Begin(&batch, queue, CommandsOf(group, batch)));
   HVD_CO_TRY(PlaceResults(group, queue, batch));
   switch (batch.type) {
     case OpType::kAllreduce:

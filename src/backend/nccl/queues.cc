@@ -1,7 +1,9 @@
 #include "backend/nccl/queues.h"
 
+#include <algorithm>
 #include <chrono>
 #include <limits>
+#include <utility>
 
 #include "base/log.h"
 #include "base/monotonic.h"
@@ -14,13 +16,12 @@ namespace {
 // A device that stands still takes about a thousand commands; with one more the caller would stand still too, and could
 // abort nothing.
 constexpr size_t kMostCommands = 512;
+// Of one batch before the device is asked whether there is room for more.
+constexpr size_t kWaitsAtOnce = 128;
 // After an abort the kernels end in milliseconds (docs/gpu.md).
 constexpr double kAbortS = 5;
 // Freeing a communicator may wait for the other members of this host to do so too, and these may have better to do.
 constexpr double kLeaveS = 3;
-
-// At most: waits for the inputs, and NCCL's and our kernels.
-size_t CommandsOf(const collective::Batch& batch) { return 2 * batch.tensors.size() + 8; }
 
 }  // namespace
 
@@ -72,38 +73,48 @@ Task Queues::Join(Membership which, Phases* phases, std::shared_ptr<Member>* mem
   co_return Status();
 }
 
-Task Queues::AwaitRoom(collective::Batch* batch) {
+Task Queues::AwaitRoom(size_t commands, collective::Batch* batch) {
   constexpr double kLivelyS = 0.001;
-  const size_t commands = CommandsOf(*batch);
   batch->awaits_device = true;
   co_await Polled(
       [&] {
         ForgetEnded();
-        return launched_.empty() || commands_ + commands <= kMostCommands;
+        return launched_.empty() || commands_ + unnoted_ + commands <= kMostCommands;
       },
       kLivelyS);
   batch->awaits_device = false;
   co_return Status();
 }
 
-Status Queues::WaitForInputs(const collective::Batch& batch, const Queue& queue) {
+// The waits alone may be more than the device takes: each tensor may have a moment of its own.
+Task Queues::Begin(collective::Batch* batch, const Queue& queue, size_t commands) {
+  HVD_CO_TRY(co_await AwaitRoom(std::min(kWaitsAtOnce, batch->tensors.size()), batch));
   launching_ = true;
   const DeviceEvent* before = nullptr;
-  for (const collective::Tensor& t : batch.tensors) {
+  for (const collective::Tensor& t : batch->tensors) {
     const DeviceEvent* const made = t.device->made.get();
     if (made == nullptr || made == before) continue;
     before = made;
-    HVD_TRY(before->HoldBack(queue.stream->handle()));
+    if (unnoted_ == kWaitsAtOnce) {
+      std::shared_ptr<cuda::Event> unused;
+      HVD_CO_TRY(NoteLaunched(queue, NameOf(batch->type), &unused));
+      HVD_CO_TRY(co_await AwaitRoom(kWaitsAtOnce, batch));
+    }
+    HVD_CO_TRY(before->HoldBack(queue.stream->handle()));
+    ++unnoted_;
   }
-  return Status();
+  HVD_CO_TRY(co_await AwaitRoom(commands, batch));
+  unnoted_ += commands;
+  co_return Status();
 }
 
-Status Queues::NoteLaunched(const Queue& queue, const char* what, size_t commands, std::shared_ptr<cuda::Event>* end) {
+Status Queues::NoteLaunched(const Queue& queue, const char* what, std::shared_ptr<cuda::Event>* end) {
   Result<std::shared_ptr<cuda::Event>> recorded = queue.stream->Record();
   HVD_TRY(recorded.status());
   *end = std::move(*recorded);
   ForgetEnded();
   if (launched_.empty()) moved_at_ = MonotonicS();
+  const size_t commands = std::exchange(unnoted_, 0);
   launched_.push_back({*end, what, commands});
   commands_ += commands;
   return Status();
@@ -112,7 +123,7 @@ Status Queues::NoteLaunched(const Queue& queue, const char* what, size_t command
 Status Queues::NoteEnd(const Queue& queue, collective::Batch* batch) {
   if (batch->phases != nullptr) batch->phases->End(queue.stream->handle());
   std::shared_ptr<cuda::Event> end;
-  HVD_TRY(NoteLaunched(queue, NameOf(batch->type), CommandsOf(*batch), &end));
+  HVD_TRY(NoteLaunched(queue, NameOf(batch->type), &end));
   for (collective::Tensor& t : batch->tensors) t.device->ready = end;
   launching_ = false;
   return Status();
@@ -168,7 +179,7 @@ void Queues::Abort() {
     }
   }
   launched_.clear();
-  commands_ = 0;
+  commands_ = unnoted_ = 0;
 }
 
 // Each in a thread of its own: it takes up to a second, whoever waits.

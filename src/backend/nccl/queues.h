@@ -58,13 +58,11 @@ class Queues {
   // *member: in that communicator, which is made when it is first asked for. Collective over its ranks. phases: of the
   // batch that it is for, or null.
   Task Join(Membership which, Phases* phases, std::shared_ptr<Member>* member);
-  // Ends when the device can take this batch without making the caller wait.
-  Task AwaitRoom(collective::Batch* batch);
   // Begins a batch: what is put on the queue from now on begins when the tensors' inputs are there and their outputs
-  // may be stored into.
-  Status WaitForInputs(const collective::Batch& batch, const Queue& queue);
+  // may be stored into. Ends when the device can take that, so many commands besides, without making the caller wait.
+  Task Begin(collective::Batch* batch, const Queue& queue, size_t commands);
   // *end: of what has been put on the queue until now, which is watched from here. `what`: for reports.
-  Status NoteLaunched(const Queue& queue, const char* what, size_t commands, std::shared_ptr<cuda::Event>* end);
+  Status NoteLaunched(const Queue& queue, const char* what, std::shared_ptr<cuda::Event>* end);
   // All of the batch has been put on the queue.
   Status NoteEnd(const Queue& queue, collective::Batch* batch);
 
@@ -84,6 +82,7 @@ class Queues {
     std::string what;
     size_t commands;
   };
+  Task AwaitRoom(size_t commands, collective::Batch* batch);
   void ForgetEnded();
   void ForgetFirst();
   void LeaveAll(bool abort);
@@ -98,6 +97,7 @@ class Queues {
   std::map<std::pair<std::vector<int>, int>, std::shared_ptr<Member>> members_;  // by ranks and queue
   std::deque<Launched> launched_;                                                // and not known to have ended
   size_t commands_ = 0;                                                          // of launched_
+  size_t unnoted_ = 0;      // commands of the batch that goes to a queue, which are not in launched_ yet
   double moved_at_ = 0;     // when one of them was last known to have ended
   bool launching_ = false;  // a batch goes to a queue; how it ends is not in launched_ yet
   std::vector<std::thread> leaving_;

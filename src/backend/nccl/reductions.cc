@@ -17,11 +17,10 @@ constexpr size_t kPackBelowBytes = 4u << 20;
 // What is packed, and where it lies in the buffer; the rest goes to NCCL where it lies.
 class Plan {
  public:
-  explicit Plan(const Call& call) {
-    const std::vector<Tensor>& tensors = call.batch.tensors;
-    const bool pack = tensors.size() > 1 && !call.group.deterministic;
-    for (const Tensor& t : tensors) {
-      const size_t bytes = call.BytesOf(t);
+  Plan(const collective::Group& group, const collective::Batch& batch) {
+    const bool pack = batch.tensors.size() > 1 && !group.deterministic;
+    for (const Tensor& t : batch.tensors) {
+      const size_t bytes = t.elems * SizeOf(batch.dtype);
       if (bytes == 0) continue;
       if (pack && bytes < kPackBelowBytes) {
         packed_.push_back({&t, total_});
@@ -38,6 +37,10 @@ class Plan {
   const std::vector<Packed>& packed() const { return packed_; }
   const std::vector<const Tensor*>& alone() const { return alone_; }
   size_t total() const { return total_; }
+  // Into the buffer, out of it and where our kernel multiplies; one of NCCL's for the buffer and each that is alone.
+  size_t commands() const {
+    return 2 * cuda::Packing::Launches(packed_.size()) + cuda::Packing::Launches(alone_.size()) + 1 + alone_.size();
+  }
 
  private:
   std::vector<Packed> packed_;
@@ -112,10 +115,17 @@ Status ScatterOne(const Call& call, const Tensor& t, const std::byte* from, int 
 
 }  // namespace
 
+// But for an allreduce: for each tensor a wait for its memory and a kernel of NCCL's, and one of ours.
+size_t CommandsOf(const collective::Group& group, const collective::Batch& batch) {
+  constexpr size_t kMoments = 8;  // the end, and those of the phases where a trace is written
+  if (batch.type == OpType::kAllreduce) return Plan(group, batch).commands() + kMoments;
+  return 2 * batch.tensors.size() + cuda::Packing::Launches(batch.tensors.size()) + kMoments;
+}
+
 Task Allreduce(const Call& call) {
   Result<Summing> how = SummingOf(call);
   HVD_CO_TRY(how.status());
-  const Plan plan(call);
+  const Plan plan(call.group, call.batch);
   std::byte* buffer = nullptr;
   if (!plan.packed().empty()) {
     const Result<std::byte*> room = call.queue.scratch->Room(plan.total());

@@ -61,8 +61,8 @@ Status StagedBackend::Use(std::shared_ptr<cuda::CudaDevices> devices) {
     devices->memory().UsedOn(stream);
   }
   std::shared_ptr<const cuda::Context> context = devices->context();
-  own_.reset(new Work{std::move(devices), std::move(streams[0]), std::move(streams[1]),
-                      cuda::PinnedBlock(std::move(context))});
+  own_.reset(new Work{std::move(devices), std::move(streams[0]), std::move(streams[1]), cuda::PinnedMemory(context),
+                      PinnedResults(context)});
   work_.store(own_.get(), std::memory_order_release);
   return Status();
 }
@@ -106,6 +106,8 @@ Task StagedBackend::ThroughHost(const Group& group, Batch& batch) {
   Batch staged = Alike(batch);
   HVD_CO_TRY(co_await cuda::Reached(end_));
   returning_.clear();
+  work()->results.Reset();
+  work()->pinned.Reset();
   size_t total = 0;
   for (const Tensor& t : batch.tensors) total += Aligned(BytesOf(batch, t));
   const Result<std::byte*> room = work()->pinned.Room(total);
@@ -132,7 +134,11 @@ void StagedBackend::Lead(const Group& group, const Batch& batch, std::byte* room
     const Tensor& t = batch.tensors[i];
     Tensor& in_host = staged->tensors[i];
     in_host.input = room;
-    if (FillsOutput(batch.type)) in_host.output = room;
+    if (FillsOutput(batch.type)) {
+      in_host.output = room;
+    } else {
+      in_host.giver = &work()->results;
+    }
     flow->Add(moved && !root ? nullptr : t.input, room, FillsOutput(batch.type) && !root ? t.output : nullptr,
               BytesOf(batch, t), t.device->made);
     room += Aligned(BytesOf(batch, t));

@@ -9,6 +9,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/cuda_devices.h"
+#include "backend/staged/pinned_results.h"
 #include "backend/staged/staged_flow.h"
 
 namespace hvd::backend::staged {
@@ -45,7 +46,8 @@ class StagedBackend final : public Backend {
   struct Work {
     std::shared_ptr<cuda::CudaDevices> devices;
     std::shared_ptr<const cuda::Stream> in, out;  // what comes from the device; the rest
-    cuda::PinnedBlock pinned;
+    cuda::PinnedMemory pinned;                    // for what passes through
+    PinnedResults results;
   };
   Work* work() const { return work_.load(std::memory_order_acquire); }
   Task Alone(const Group& group, Batch& batch);

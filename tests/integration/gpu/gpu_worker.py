@@ -102,6 +102,28 @@ def works() -> None:
     report("worked", sums=[first, second], idle_s=idle_s, faults=gpu_arrays.driver().faults())
 
 
+def broadcasts() -> None:
+    """From each rank in turn."""
+    values = []
+    for root in range(hvd.size()):
+        sent = ops.broadcast(array(np.full(1000 + root, hvd.rank() + 1.0)), root)
+        values.append(sorted({float(value) for value in sent.numpy()}))
+    report("broadcast", values=values, faults=gpu_arrays.driver().faults())
+
+
+def killed_in_a_broadcast() -> None:
+    """Rank 3 is killed before it sends what the others wait for."""
+    summed()
+    if hvd.rank() == 3:
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        ops.broadcast(array(np.ones(100_000)), 3, name="held")
+        ops.broadcast(array(np.ones(1)), 0, name="next")
+    except HorovodInternalError as error:
+        report("failed", why=str(error))
+
+
 def busy() -> None:
     """Rank 1's GPU has other work for longer than a process may stand still."""
     summed()
@@ -150,7 +172,18 @@ def late() -> None:
     report("late", rank=hvd.rank(), sums=sums, communicators=[before, fake("fake_nccl_communicators")])
 
 
-ALL = (killed, killed_in_two_levels, apart, works, busy, let_go, refused, late)
+ALL = (
+    killed,
+    killed_in_two_levels,
+    apart,
+    works,
+    broadcasts,
+    killed_in_a_broadcast,
+    busy,
+    let_go,
+    refused,
+    late,
+)
 PARTS: dict[str, Callable[[], None]] = {part.__name__: part for part in ALL}
 
 if __name__ == "__main__":

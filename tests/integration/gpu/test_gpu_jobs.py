@@ -70,13 +70,15 @@ def test_ranks_agree_on_the_way_and_say_why_not(way: str, tmp_path: Path) -> Non
     assert why is None or why in ended.output, str(ended)
 
 
+OTHER_VERSIONS = {f"HVD_TEST_ON_RANK_{rank}": "FAKE_NCCL_VERSION=21805" for rank in (2, 3)}
+
 # What is asked for, and what the ranks on the second host have -> what is said; None: nothing.
 TWO_LEVELS = {
     "asked for": ({"HOROVOD_HIERARCHICAL_ALLREDUCE": "1"}, None),
     "torus": ({"HOROVOD_TORUS_ALLREDUCE": "1"}, None),
     "other versions": (
-        {f"HVD_TEST_ON_RANK_{rank}": "FAKE_NCCL_VERSION=21805" for rank in (2, 3)},
-        "inside each host only, and through pinned memory between the hosts",
+        OTHER_VERSIONS,
+        "are reduced and broadcast by NCCL inside each host only, and through pinned memory between the hosts",
     ),
 }
 
@@ -91,6 +93,28 @@ def test_hosts_reduce_in_two_levels(why: str, tmp_path: Path) -> None:
     assert len(ended.of("worked")) == 4, str(ended)
     assert ended.output.count(IN_TWO_LEVELS) == 4 * 2, str(ended)
     assert WARNING not in ended.output and (words is None or words in ended.output), str(ended)
+
+
+def test_hosts_broadcast_in_two_levels(tmp_path: Path) -> None:
+    ended = job_on((2, 2), "broadcasts", tmp_path, **OTHER_VERSIONS)
+    assert ended.code == 0, str(ended)
+    told = ended.of("broadcast")
+    assert [one["values"] for one in told] == [[[1.0], [2.0], [3.0], [4.0]]] * 4, str(ended)
+    assert all(one["faults"] == "" for one in told), str(ended)
+    assert ended.output.count(IN_TWO_LEVELS) == 4 * 4 and WARNING not in ended.output, str(ended)
+
+
+def test_hosts_broadcast_through_the_host_if_two_levels_are_forbidden(tmp_path: Path) -> None:
+    ended = job_on((2, 2), "broadcasts", tmp_path, HOROVOD_HIERARCHICAL_ALLGATHER="0", **OTHER_VERSIONS)
+    assert [one["values"] for one in ended.of("broadcast")] == [[[1.0], [2.0], [3.0], [4.0]]] * 4, str(ended)
+    assert IN_TWO_LEVELS not in ended.output, str(ended)
+    assert "are reduced by NCCL inside each host only" in ended.output, str(ended)
+
+
+def test_a_killed_root_ends_a_broadcast_in_two_levels(tmp_path: Path) -> None:
+    ended = job_on((2, 2), "killed_in_a_broadcast", tmp_path, **OTHER_VERSIONS)
+    failed = ended.of("failed")
+    assert len(failed) == 3 and all("rank 3" in one["why"] for one in failed), str(ended)
 
 
 def test_two_levels_that_cannot_be_had_are_said(tmp_path: Path) -> None:

@@ -162,7 +162,8 @@ _ENGINE: Final = (
             flags=_on_off("hierarchical-allreduce"), yaml="params.hierarchical_allreduce", engine_field=True),
     Setting("hierarchical_allgather", "tristate", None,
             "Send each byte between two hosts once and share it inside: allgather, broadcast and alltoall. Not given:"
-            " decided by topology. Rank 0's value counts.", "Tuneable parameters", env="HOROVOD_HIERARCHICAL_ALLGATHER",
+            " decided by topology. On GPUs: broadcast, unless it is off, where NCCL cannot be had but inside hosts."
+            " Rank 0's value counts.", "Tuneable parameters", env="HOROVOD_HIERARCHICAL_ALLGATHER",
             flags=_on_off("hierarchical-allgather"), yaml="params.hierarchical_allgather", engine_field=True),
     Setting("torus_allreduce", "tristate", None,
             "Reduce in two dimensions: inside each host, and each part between the hosts. The way of"

@@ -8,7 +8,7 @@ namespace {
 
 using backend::cuda::DeviceMemory;
 using backend::cuda::EventPool;
-using backend::cuda::PinnedBlock;
+using backend::cuda::PinnedMemory;
 using backend::cuda::Scratch;
 
 constexpr size_t kBytes = 100'000;
@@ -169,11 +169,11 @@ TEST(cuda_pinned_memory_grows) {
   const Gpu gpu;
   const auto stream = gpu.NewStream();
   const auto on_device = gpu.Upload(Filled(kBytes, 9));
-  PinnedBlock pinned(gpu.devices().context());
+  PinnedMemory pinned(gpu.devices().context());
   for (const size_t bytes : {kBytes, size_t{5} << 20}) {
+    pinned.Reset();
     const auto room = pinned.Room(bytes);
     EXPECT_OK(room.status());
-    EXPECT(*pinned.Room(1) == *room);
     EXPECT_OK(gpu.driver().Call(gpu.driver()->memcpy_dtoh_async, *room, AddressOf(on_device->data), kBytes,
                                 stream->handle()));
     EXPECT_OK(stream->Synchronize());
@@ -182,6 +182,27 @@ TEST(cuda_pinned_memory_grows) {
   const Status none = pinned.Room(size_t{1} << 46).status();
   EXPECT(none.code() == Code::kResource);
   EXPECT(Contains(none, "no 70368744.2 MB of pinned host memory: cuMemHostAlloc"));
+}
+
+TEST(cuda_pinned_memory_gives_nothing_twice) {
+  const Gpu gpu;
+  PinnedMemory pinned(gpu.devices().context());
+  std::vector<std::byte*> first;
+  int blocks = 0;
+  for (int again = 0; again < 2; ++again) {
+    pinned.Reset();
+    std::vector<std::byte*> rooms;
+    for (const size_t bytes : {size_t{1} << 20, size_t{9} << 20, size_t{0}, size_t{1} << 20, size_t{1}}) {
+      const auto room = pinned.Room(bytes);
+      EXPECT_OK(room.status());
+      rooms.push_back(*room);
+      std::fill_n(*room, bytes, static_cast<std::byte>(rooms.size()));
+    }
+    for (const size_t i : {0, 1, 3, 4}) EXPECT(*rooms[i] == static_cast<std::byte>(i + 1));
+    EXPECT(again == 0 || (rooms == first && gpu.fakes().fake_cuda_blocks() == blocks));  // no more of it either
+    first = rooms;
+    blocks = gpu.fakes().fake_cuda_blocks();
+  }
 }
 
 }  // namespace

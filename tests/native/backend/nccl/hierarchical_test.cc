@@ -135,7 +135,12 @@ TEST(gpu_hierarchical_is_chosen_when_asked_for_or_needed) {
   EXPECT_EQ(why_not(By::kEither, 1), "");
   EXPECT_EQ(why_not(By::kNccl, 1), "the test does not want it");
   EXPECT_EQ(why_not(By::kHost, -1), "the test does not want it");
-  EXPECT_EQ(why_not(By::kBoth, 1, OpType::kBroadcast), "two levels are for allreduce");
+  EXPECT_EQ(why_not(By::kBoth, 1, OpType::kReducescatter), "two levels are for allreduce and broadcast");
+  // It is that of all ranks on every way, which sums inside the hosts would not give.
+  Batch adasum;
+  adasum.op = ReduceOp::kAdasum;
+  adasum.hierarchical = 1;
+  EXPECT_EQ(world.rank(0).hierarchical.Unsupported(SeenBy(world, By::kBoth), adasum), "NCCL has no Adasum");
 }
 
 // Stands for MPI: notes which ranks it has reduced over.

@@ -107,6 +107,37 @@ TEST(gpu_launches_no_more_than_its_queue_takes) {
   for (const int r : {0, 1}) EXPECT(world.rank(r).Take(of[r][last]->batch.tensors[0], 4)[0] == std::byte{2});
 }
 
+// The tensors of one batch that come into being one by one are more than a queue takes.
+TEST(gpu_one_batch_waits_for_its_inputs_bit_by_bit) {
+  if (!OverFakes()) return;
+  const NoFaults no_faults;
+  constexpr size_t kTensors = 700;
+  GpuWorld world({0, 0});
+  SumOnce(world);
+  const auto side = world.MakeGroup(0, By::kNccl), others = world.MakeGroup(1, By::kNccl);
+  Batch batch[2];
+  for (const int r : {0, 1}) {
+    batch[r].seq = 6;
+    batch[r].dtype = DType::kInt32;
+    for (size_t i = 0; i < kTensors; ++i) batch[r].tensors.push_back(world.rank(r).Put(Filled(40, 1), {10}, true));
+  }
+  no_faults.fakes().fake_cuda_stall(1);
+  no_faults.fakes().fake_cuda_record_start();
+  Runner runner(world.rank(0).nccl.Execute(side->group, batch[0]));
+  while (no_faults.fakes().LinesWith(": wait event").size() < 4 * 128) runner.Advance();
+  for (int i = 0; i < 1000; ++i) runner.Advance();
+  EXPECT(!runner.done() && batch[0].awaits_device);
+  EXPECT_EQ(no_faults.fakes().LinesWith(": wait event").size(), size_t{4 * 128});
+  no_faults.fakes().fake_cuda_stall(0);
+  while (!runner.done()) runner.Advance();
+  EXPECT_OK(runner.result());
+  EXPECT(!batch[0].awaits_device);
+  EXPECT_OK(world.Run(1, others->group, batch[1]));
+  for (const int r : {0, 1}) {
+    for (const Tensor& t : batch[r].tensors) EXPECT(world.rank(r).Take(t, 40)[0] == std::byte{2});
+  }
+}
+
 // NCCL frees communicators of one host together. A rank that leaves first goes on all the same.
 TEST(gpu_leaving_does_not_wait_for_others_for_ever) {
   if (!OverFakes()) return;

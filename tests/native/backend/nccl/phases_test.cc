@@ -5,8 +5,8 @@
 namespace hvd::test {
 namespace {
 
-// An allreduce of three tensors by two ranks; returns rank 0's phases, which lie between its beginning and its end.
-std::vector<std::string> PhasesOf(GpuWorld& world, By by, OpType type, double factor = 1.0) {
+// An operation on three tensors; returns rank 0's phases, which lie between its beginning and its end.
+std::vector<std::string> PhasesOf(GpuWorld& world, By by, OpType type, double factor = 1.0, int root = 0) {
   static uint64_t seq = 0;
   seq += 3;
   std::vector<std::string> names;
@@ -17,6 +17,7 @@ std::vector<std::string> PhasesOf(GpuWorld& world, By by, OpType type, double fa
     batch.seq = seq;
     batch.type = type;
     batch.prescale = factor;
+    batch.root = root;
     for (int i = 0; i < 3; ++i) batch.tensors.push_back(rank.Put(Filled(4000, 0), {1000}, true));
     const double begin = MonotonicS();
     if (r == 0) batch.phases = std::make_shared<Phases>(rank.devices->clock());
@@ -69,6 +70,12 @@ TEST(phases_of_two_levels) {
   EXPECT_EQ(Joined(PhasesOf(world, By::kBoth, OpType::kAllreduce)),
             "INIT_NCCL QUEUE WAIT_FOR_DATA MEMCPY_IN_FUSION_BUFFER NCCL_REDUCESCATTER MEMCPY_IN_HOST_BUFFER "
             "GLOO_ALLREDUCE MEMCPY_OUT_HOST_BUFFER NCCL_ALLGATHER MEMCPY_OUT_FUSION_BUFFER ");
+  EXPECT_EQ(Joined(PhasesOf(world, By::kBoth, OpType::kBroadcast, 1.0, /*root=*/0)),
+            "QUEUE WAIT_FOR_DATA MEMCPY_IN_FUSION_BUFFER NCCL_BCAST MEMCPY_IN_HOST_BUFFER GLOO_BCAST ");
+  EXPECT_EQ(Joined(PhasesOf(world, By::kBoth, OpType::kBroadcast, 1.0, /*root=*/1)),
+            "QUEUE WAIT_FOR_DATA NCCL_BCAST MEMCPY_IN_HOST_BUFFER GLOO_BCAST MEMCPY_OUT_FUSION_BUFFER ");
+  EXPECT_EQ(Joined(PhasesOf(world, By::kBoth, OpType::kBroadcast, 1.0, /*root=*/2)),
+            "QUEUE WAIT_FOR_DATA GLOO_BCAST MEMCPY_OUT_HOST_BUFFER NCCL_ALLGATHER MEMCPY_OUT_FUSION_BUFFER ");
 }
 
 TEST(phases_cost_nothing_while_nobody_listens) {

@@ -116,7 +116,7 @@ TEST(staged_flow_sends_ahead_and_gives_back_at_once) {
   constexpr size_t kTotal = 10 * kPiece - 5;
   const auto in = gpu.NewStream(), out = gpu.NewStream();
   const auto from = gpu.Upload(Filled(kTotal, 3)), to = gpu.New(kTotal);
-  backend::cuda::PinnedBlock pinned(gpu.devices().context());
+  backend::cuda::PinnedMemory pinned(gpu.devices().context());
   const auto room = pinned.Room(kTotal);
   EXPECT_OK(room.status());
   StagedFlow flow({gpu.devices().packing(), gpu.context(), *in, *out, nullptr}, kPiece);
@@ -165,6 +165,52 @@ TEST(staged_broadcast_reads_its_root_only) {
     });
     EXPECT_EQ(no_faults.fakes().LinesWith("copy to host").size(), size_t{8});
   }
+}
+
+// Results whose size is known late: the driver of this rank must not wait while the device's driver copies them.
+TEST(staged_results_of_rows_leave_from_pinned_memory) {
+  const NoFaults no_faults;
+  if (!OverFakes()) return;
+  GpuWorld world({0, 0, 0}, 1, kPiece);
+  no_faults.fakes().fake_cuda_record_start();
+  for (const OpType type : {OpType::kAllgather, OpType::kAlltoall, OpType::kReducescatter}) {
+    const auto seq = next_seq.fetch_add(3);
+    RanksAsThreads(3, [&](int r) {
+      const auto side = world.MakeGroup(r, By::kHost);
+      Batch batch = NewBatch(seq, type, DType::kInt32, ReduceOp::kSum);
+      for (const int64_t rows : {300, 3000}) {
+        batch.tensors.push_back(world.rank(r).Put(Filled(static_cast<size_t>(rows) * 4, 1), {rows}, true));
+        batch.tensors.back().output = nullptr;
+        batch.tensors.back().splits = {rows / 3, rows / 3, rows / 3};
+      }
+      EXPECT_OK(world.Run(r, side->group, batch));
+      const size_t expected = type == OpType::kAllgather ? 3600 : type == OpType::kAlltoall ? 1200 : 400;
+      const auto value = static_cast<int>(type == OpType::kReducescatter ? 3 : 1);
+      EXPECT_EQ(batch.tensors[0].result->bytes, expected);
+      EXPECT(world.rank(r).Take(batch.tensors[0], expected)[expected - 4] == static_cast<std::byte>(value));
+    });
+  }
+  const Fakes& fakes = no_faults.fakes();
+  // Of each batch two tensors of each rank, which the tests store there first.
+  EXPECT_EQ(fakes.LinesWith("copy to device").size(), size_t{3 * 3 * 4});
+  EXPECT_EQ(fakes.LinesWith("from memory that is not pinned").size(), size_t{3 * 3 * 2});
+}
+
+TEST(staged_pinned_memory_for_results_is_bounded) {
+  const Gpu gpu;
+  using backend::staged::PinnedResults;
+  PinnedResults results(gpu.devices().context());
+  for (int batch = 0; batch < 2; ++batch) {
+    results.Reset();
+    EXPECT(results.Give(0) == nullptr);
+    const auto some = results.Give(1000), more = results.Give(10);
+    EXPECT(some != nullptr && some->bytes == 1000 && more != nullptr && more->data != some->data);
+    EXPECT(results.Give(PinnedResults::kMostBytes - 1009) == nullptr);
+  }
+  if (!OverFakes()) return;
+  gpu.fakes().fake_cuda_fail_next("cuMemHostAlloc", 2);
+  EXPECT(results.Give(PinnedResults::kMostBytes / 2) == nullptr);  // no failure: there is other memory
+  gpu.fakes().fake_cuda_fail_next("cuMemHostAlloc", 0);
 }
 
 // A copy fails in the middle: this rank fails, the others do not wait for it, and afterwards no stream stores.

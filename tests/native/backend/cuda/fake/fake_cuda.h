@@ -26,7 +26,8 @@ void fake_cuda_stall(int on);
 // The number under which a stream or an event is in the record; 0: the default stream of device 0; -1: no such handle.
 int fake_cuda_number(void* handle);
 // From now on: a line for every operation put on a stream, in the order of the calls, as "stream 3: wait event 7", and
-// one for every wait of the host, as "host sync: cuStreamSynchronize stream 3".
+// one for every wait of the host, as "host sync: cuStreamSynchronize stream 3". Of copies from memory of the host that
+// the device cannot reach the line says so: the driver may have the caller wait while it reads them.
 void fake_cuda_record_start();
 // The lines since then. Returns their length.
 int fake_cuda_record(char* text, int bytes);

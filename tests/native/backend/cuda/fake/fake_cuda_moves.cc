@@ -90,7 +90,10 @@ std::vector<Access> AccessesOf(const std::vector<Move>& moves) {
 int Copy(const char* name, const Move& move, const Sides& sides, void* handle) {
   Stream* stream = FindStream(handle);
   if (stream == nullptr) return NoStream(handle);
-  const std::string what = std::string(name) + " " + std::to_string(move.bytes);
+  std::string what = std::string(name) + " " + std::to_string(move.bytes);
+  const bool from_host = sides.from == Side::kAnywhere;
+  if (from_host && !WhyNoAccess(move.from, move.bytes, Side::kDevice, kAnyDevice).empty())
+    what += " from memory that is not pinned";
   const std::vector<Move> moves = {move};
   const auto run = [=](bool unordered) { Perform(what, moves, sides, unordered, [](Bytes&) {}); };
   return Enqueue(*stream, what, run, AccessesOf(moves));
