@@ -86,6 +86,40 @@ TEST(gpu_hierarchical_broadcasts_and_sums_one_behind_the_other) {
   Run(world, all);
 }
 
+// A share that the device has not taken from pinned memory yet is not overwritten by the next one.
+TEST(gpu_hierarchical_broadcast_waits_for_its_place_in_pinned_memory) {
+  const NoFaults no_faults;
+  if (!OverFakes()) return;
+  GpuWorld world({0, 0, 1, 1});
+  Run(world, {{0, {10}}});
+  const std::vector<Sent> sent = {{0, {50}}, {1, {60}}};
+  const uint64_t first = next_seq.fetch_add(6);
+  std::vector<std::unique_ptr<GroupSide>> sides;
+  std::vector<std::vector<Batch>> batches(4);
+  for (int r = 0; r < 4; ++r) {
+    sides.push_back(world.MakeGroup(r, By::kBoth));
+    for (const int k : {0, 1}) batches[r].push_back(BatchOf(world, r, sent[k], first + 3 * k));
+  }
+  RanksAsThreads(2, [&](int r) {
+    for (Batch& batch : batches[r]) EXPECT_OK(world.Run(r, sides[r]->group, batch));
+  });
+  no_faults.fakes().fake_cuda_stall(1);  // all has been sent
+  std::atomic<int> waiting{0};
+  RanksAsThreads(2, [&](int i) {
+    const int r = 2 + i;
+    EXPECT_OK(world.Run(r, sides[r]->group, batches[r][0]));
+    Runner runner(world.rank(r).hierarchical.Execute(sides[r]->group, batches[r][1]));
+    for (int k = 0; k < 1000; ++k) runner.Advance();
+    EXPECT(!runner.done());
+    if (++waiting == 2) no_faults.fakes().fake_cuda_stall(0);
+    while (!runner.done()) runner.Advance();
+    EXPECT_OK(runner.result());
+  });
+  for (int r = 0; r < 4; ++r) {
+    for (const int k : {0, 1}) Check(world, r, sent[k], batches[r][k]);
+  }
+}
+
 // Half of it, with two members on a host: from the one host, to the other one.
 TEST(gpu_hierarchical_broadcast_crosses_each_bus_once) {
   const NoFaults no_faults;
