@@ -81,6 +81,8 @@ typedef enum hvd_dtype {
   HVD_BFLOAT16 = 10,
   HVD_UINT32 = 11,
   HVD_UINT64 = 12,
+  HVD_FLOAT8_E4M3FN = 13,
+  HVD_FLOAT8_E5M2 = 14,
 } hvd_dtype;
 
 /* One tensor of a submission. Row-major and contiguous. */

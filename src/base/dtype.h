@@ -22,8 +22,10 @@ enum class DType : int32_t {
   kBfloat16 = HVD_BFLOAT16,
   kUint32 = HVD_UINT32,
   kUint64 = HVD_UINT64,
+  kFloat8E4m3fn = HVD_FLOAT8_E4M3FN,
+  kFloat8E5m2 = HVD_FLOAT8_E5M2,
 };
-inline constexpr int kDTypeCount = 13;
+inline constexpr int kDTypeCount = 15;
 
 enum class OpType : int32_t {
   kAllreduce = HVD_ALLREDUCE,
@@ -47,13 +49,14 @@ enum class ReduceOp : int32_t {
 inline constexpr bool IsValidDType(int32_t v) { return v >= 0 && v < kDTypeCount; }
 
 inline constexpr size_t SizeOf(DType t) {
-  constexpr uint8_t kBytes[kDTypeCount] = {1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2, 4, 8};
+  constexpr uint8_t kBytes[kDTypeCount] = {1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2, 4, 8, 1, 1};
   return kBytes[static_cast<int32_t>(t)];
 }
 
 inline constexpr const char* NameOf(DType t) {
-  constexpr const char* kNames[kDTypeCount] = {"uint8",   "int8",    "uint16", "int16",    "int32",  "int64", "float16",
-                                               "float32", "float64", "bool",   "bfloat16", "uint32", "uint64"};
+  constexpr const char* kNames[kDTypeCount] = {"uint8",    "int8",    "uint16",  "int16",         "int32",
+                                               "int64",    "float16", "float32", "float64",       "bool",
+                                               "bfloat16", "uint32",  "uint64",  "float8_e4m3fn", "float8_e5m2"};
   return kNames[static_cast<int32_t>(t)];
 }
 
@@ -68,8 +71,10 @@ inline constexpr const char* NameOf(ReduceOp t) {
   return kNames[static_cast<int32_t>(t)];
 }
 
+inline constexpr bool IsFloat8(DType t) { return t == DType::kFloat8E4m3fn || t == DType::kFloat8E5m2; }
+
 inline constexpr bool IsFloat(DType t) {
-  return t == DType::kFloat16 || t == DType::kBfloat16 || t == DType::kFloat32 || t == DType::kFloat64;
+  return t == DType::kFloat16 || t == DType::kBfloat16 || t == DType::kFloat32 || t == DType::kFloat64 || IsFloat8(t);
 }
 
 }  // namespace hvd

@@ -10,7 +10,15 @@ namespace hvd::lane {
 constexpr uint32_t kDlMajor = 1;  // of the layouts below: another one may change them
 constexpr int32_t kDlCpu = 1;     // DlDevice::type of memory that every process of the host may read
 
-enum DlCode : uint8_t { kDlInt = 0, kDlUnsigned = 1, kDlFloat = 2, kDlBfloat = 4, kDlBool = 6 };
+enum DlCode : uint8_t {
+  kDlInt = 0,
+  kDlUnsigned = 1,
+  kDlFloat = 2,
+  kDlBfloat = 4,
+  kDlBool = 6,
+  kDlFloat8E4m3fn = 10,
+  kDlFloat8E5m2 = 12
+};
 
 struct DlDevice {
   int32_t type;

@@ -39,6 +39,10 @@ int DtypeOf(DlDataType type) {
       return type.bits == 16 ? HVD_BFLOAT16 : -1;
     case kDlBool:
       return type.bits == 8 ? HVD_BOOL : -1;
+    case kDlFloat8E4m3fn:
+      return type.bits == 8 ? HVD_FLOAT8_E4M3FN : -1;
+    case kDlFloat8E5m2:
+      return type.bits == 8 ? HVD_FLOAT8_E5M2 : -1;
     default:
       return -1;
   }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Callable
 
 from cases import Case, all_cases
@@ -11,11 +12,11 @@ from targets import Env
 _IN_FLIGHT = 12
 
 
-def run_cases(env: Env) -> dict[str, int]:
+def run_cases(env: Env, cases: Callable[[int], Iterator[Case]] = all_cases) -> dict[str, int]:
     """Runs every case; failures are noted in `env`. Returns the counts."""
     run = 0
     waiting: list[tuple[Case, Any, int]] = []
-    for index, case in enumerate(all_cases(env.size)):
+    for index, case in enumerate(cases(env.size)):
         tensor = env.target.tensor(case.input(env.rank, env.size))
         if index % 2:
             _check(env, case, tensor, _blocking(env, case, tensor))

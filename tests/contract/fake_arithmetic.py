@@ -21,7 +21,8 @@ Array = np.ndarray[Any, Any]
 
 def numpy_dtype(number: int) -> np.dtype[Any]:
     """The NumPy dtype of an hvd_dtype."""
-    return np.dtype(ml_dtypes.bfloat16) if number == dtypes.BFLOAT16 else np.dtype(dtypes.NAMES[number])
+    name = dtypes.NAMES[number]
+    return np.dtype(getattr(ml_dtypes, name) if hasattr(ml_dtypes, name) else name)
 
 
 def array_at(address: Optional[int], dtype: int, shape: tuple[int, ...]) -> Array:
@@ -46,17 +47,17 @@ def scaled(values: Array, factor: float) -> Array:
 
 
 def reduced(parts: list[Array], op: int, prescale: float = 1.0, postscale: float = 1.0) -> Array:
-    """The reduction of the ranks' arrays, in rank order; 16-bit floats are added in float32 and rounded once."""
+    """The reduction of the ranks' arrays, in rank order; floats of 16 and 8 bits are added in float32 and rounded once."""
     dtype = parts[0].dtype
     if dtype == np.bool_:
         combine = np.logical_or if op in (ReduceOp.Sum, ReduceOp.Max) else np.logical_and
         return np.asarray(combine.reduce(parts))
     if op == ReduceOp.Average:
         op, postscale = ReduceOp.Sum, postscale / len(parts)
-    small = dtype.itemsize == 2 and dtype.kind not in "iu"
+    small = dtype.itemsize <= 2 and dtype.kind not in "iu"
     work = [scaled(part.astype(np.float32) if small else part, prescale) for part in parts]
     if op == ReduceOp.Adasum:
-        total = adasum([part.astype(np.float64) for part in work])
+        total = adasum([part.astype(np.float64) for part in work], dtype if dtype.itemsize == 1 else None)
         return scaled(total, postscale).astype(dtype)
     combine_two = {
         ReduceOp.Sum: np.add,
@@ -71,10 +72,12 @@ def reduced(parts: list[Array], op: int, prescale: float = 1.0, postscale: float
         return np.asarray(scaled(total, postscale).astype(dtype, copy=False))
 
 
-def adasum(parts: list[Array]) -> Array:
-    """Pairwise combination of neighbours, as often as needed."""
+def adasum(parts: list[Array], coarse: Optional[np.dtype[Any]] = None) -> Array:
+    """Pairwise combination of neighbours, as often as needed; `coarse`: a dtype that each of them is rounded to."""
     while len(parts) > 1:
         parts = [_adasum_pair(parts[i], parts[i + 1]) for i in range(0, len(parts), 2)]
+        if coarse is not None:
+            parts = [part.astype(np.float32).astype(coarse).astype(np.float64) for part in parts]
     return parts[0]
 
 
@@ -102,6 +105,8 @@ def identity(dtype: np.dtype[Any], op: int) -> Any:
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         return limits.max if op == ReduceOp.Min else limits.min
+    if dtype == ml_dtypes.float8_e4m3fn:  # has no infinity
+        return ml_dtypes.finfo(dtype).max if op == ReduceOp.Min else ml_dtypes.finfo(dtype).min
     return dtype.type(np.inf if op == ReduceOp.Min else -np.inf)
 
 

@@ -68,17 +68,22 @@ def torch_target() -> Target:
     import horovod.torch as hvd
     from horovod.torch import operators
 
-    bfloat16 = np.dtype(ml_dtypes.bfloat16)
+    # What NumPy itself lacks passes as integers of its width.
+    names = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+    lacking = {getattr(torch, name): np.dtype(getattr(ml_dtypes, name)) for name in names}
+    integers = {2: (np.int16, torch.int16), 1: (np.uint8, torch.uint8)}
 
     def tensor(array: Array) -> Any:
         array = array.copy()
-        if array.dtype == bfloat16:
-            return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+        for dtype, in_numpy in lacking.items():
+            if array.dtype == in_numpy:
+                return torch.from_numpy(array.view(integers[array.itemsize][0])).view(dtype)
         return torch.from_numpy(array)
 
     def array(tensor: Any) -> Array:
-        if tensor.dtype is torch.bfloat16:
-            return np.asarray(tensor.contiguous().view(torch.int16).numpy().view(bfloat16))
+        if tensor.dtype in lacking:
+            integer = tensor.contiguous().view(integers[tensor.itemsize][1])
+            return np.asarray(integer.numpy().view(lacking[tensor.dtype]))
         return np.asarray(tensor.numpy())
 
     torch.set_num_threads(1)

@@ -28,7 +28,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import ml_dtypes
 import numpy as np
 import tensorflow as tf
-from cases import Case, all_cases
+from cases import EIGHT_BITS, Case, all_cases
 from jobs.report import report
 from targets import Env, Target
 from tensorflow.python.framework import load_library
@@ -46,19 +46,24 @@ _TOGETHER = 12
 _PLUG_IN = os.environ.get("HVD_TEST_TENSORFLOW_GPU")
 _DEVICE = "/GPU:0" if _PLUG_IN else None  # None: where TensorFlow likes
 
-# TensorFlow's own NumPy type: older versions know no other.
-_BFLOAT16 = tf.bfloat16.as_numpy_dtype
+# Older versions have no 8-bit floats.
+_EIGHT_BITS = hasattr(tf.dtypes.experimental, "float8_e4m3fn")
+# The contract's types and TensorFlow's own NumPy types: older versions know no others.
+_OWN = {np.dtype(ml_dtypes.bfloat16): np.dtype(tf.bfloat16.as_numpy_dtype)}
+for _name in ("float8_e4m3fn", "float8_e5m2") if _EIGHT_BITS else ():
+    _OWN[np.dtype(getattr(ml_dtypes, _name))] = np.dtype(getattr(tf.dtypes.experimental, _name).as_numpy_dtype)
+_CONTRACTS = {own: contracts for contracts, own in _OWN.items()}
 
 
 def for_tensorflow(array: Any) -> Any:
     """The array in types that TensorFlow takes."""
-    return array.view(_BFLOAT16) if array.dtype == ml_dtypes.bfloat16 else array
+    return array.view(_OWN.get(array.dtype, array.dtype))
 
 
 def from_tensorflow(tensor: Any) -> Any:
     """The tensor as an array in the contract's types."""
     array = np.asarray(tensor)
-    return array.view(ml_dtypes.bfloat16) if array.dtype == _BFLOAT16 else array
+    return array.view(_CONTRACTS.get(array.dtype, array.dtype))
 
 
 def tensorflow_target() -> Target:
@@ -181,7 +186,7 @@ _SKIPPED_ON_DEVICE = (*_SKIPPED, "broadcast_")
 def _run_cases(env: Env, mode: str) -> dict[str, int]:
     every = list(all_cases(env.size))
     skipped = _SKIPPED_IN_XLA if mode == "jit" else _SKIPPED_ON_DEVICE if _DEVICE else _SKIPPED
-    cases = [case for case in every if case.kind not in skipped]
+    cases = [case for case in every if case.kind not in skipped and (_EIGHT_BITS or case.dtype not in EIGHT_BITS)]
     MODES[mode](env, cases)
     return {"run": len(cases), "skipped": len(every) - len(cases)}
 

@@ -15,7 +15,7 @@ from typing import Any
 import contract_job
 import pytest
 from case_runner import run_cases
-from cases import all_cases
+from cases import all_cases, eight_bit_cases
 from contract_job import run_job
 from fake_ranks import adopt, run_ranks
 from jobs.gpus import gpus
@@ -48,7 +48,8 @@ def _free_bytes() -> int:
 
 
 def _expected_counts(size: int, parts: tuple[str, ...]) -> dict[str, int]:
-    counts = {"cases": sum(1 for _ in all_cases(size)), "semantics": len(SEMANTICS), "sets": len(DYNAMIC)}
+    counts = {"cases": sum(1 for _ in all_cases(size)), "eight bits": sum(1 for _ in eight_bit_cases(size))}
+    counts |= {"semantics": len(SEMANTICS), "sets": len(DYNAMIC)}
     counts["join"] = len(JOIN)
     return {part: counts[part] for part in parts if part in counts}
 
@@ -78,6 +79,23 @@ def test_torch_on_more_ranks(size: int, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_torch_without_the_lane(tmp_path: Path) -> None:
     _check(run_job(2, "torch", PARTS, tmp_path, {"HOROVOD_LANE": "0"}), 2, PARTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("target", "ranks", "environment"),
+    [
+        ("numpy", 4, {}),
+        ("torch", 2, {}),
+        ("torch", 3, {"HOROVOD_TRANSPORT": "tcp"}),
+        ("numpy", (2, 2), {}),
+        ("numpy", (1, 2, 1), {}),
+    ],
+    ids=str,
+)
+def test_eight_bits(target: str, ranks: Any, environment: dict[str, str], tmp_path: Path) -> None:
+    size = sum(ranks) if isinstance(ranks, tuple) else ranks
+    _check(run_job(ranks, target, ("eight bits",), tmp_path, environment), size, ("eight bits",))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -125,6 +143,13 @@ def test_on_gpus(way: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("hosts", [(3,), (1, 2), (2, 1, 1)], ids=str)
 def test_on_gpus_of_several_hosts(hosts: tuple[int, ...], tmp_path: Path) -> None:
     _check(run_job(hosts, "gpu", PARTS, tmp_path, gpus(tmp_path / "libraries")), sum(hosts), PARTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2, (2, 1)], ids=str)
+def test_eight_bits_on_gpus(ranks: Any, tmp_path: Path) -> None:
+    size = sum(ranks) if isinstance(ranks, tuple) else ranks
+    _check(run_job(ranks, "gpu", ("eight bits",), tmp_path, gpus(tmp_path / "libraries")), size, ("eight bits",))
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from typing import Any, Callable
 
 import numpy as np
 from case_runner import run_cases
+from cases import eight_bit_cases
 from jobs.report import report
 from semantics import SEMANTICS
 from semantics_join import JOIN
@@ -59,6 +60,7 @@ def _static(env: Env) -> dict[str, int]:
 
 PARTS: dict[str, Callable[[Env], dict[str, int]]] = {
     "cases": run_cases,
+    "eight bits": lambda env: run_cases(env, eight_bit_cases),
     "semantics": lambda env: run_facts(env, SEMANTICS),
     "sets": lambda env: run_facts(env, DYNAMIC),
     "static": _static,

@@ -67,6 +67,8 @@ ENUMS: Final[dict[str, dict[str, int]]] = {
         "BFLOAT16": 10,
         "UINT32": 11,
         "UINT64": 12,
+        "FLOAT8_E4M3FN": 13,
+        "FLOAT8_E5M2": 14,
     },
     "hvd_mpi_style": {"MPI_OPEN_MPI": 0, "MPI_MPICH": 1, "MPI_STANDARD": 2},
     "": {"SUBMIT_WILL_WAIT": SUBMIT_WILL_WAIT, "SUBMIT_AT_ONCE": SUBMIT_AT_ONCE},

@@ -1,6 +1,7 @@
 """The adapter of NumPy: the reference implementation of `Adapter`, and what `horovod.numpy` uses.
 
-Arrays are in host memory, so nothing is staged. bfloat16 is `ml_dtypes.bfloat16` when that package is installed.
+Arrays are in host memory, so nothing is staged. What NumPy itself lacks, bfloat16 and the 8-bit floats, are the types of
+`ml_dtypes` when that package is installed.
 """
 
 from __future__ import annotations
@@ -18,17 +19,18 @@ from horovod._core.tensors.adapter import NO_MATCH, LaneTerms, ResultBlock
 
 __all__ = ["NumpyAdapter", "adapter"]
 
-_BY_NAME: Final = {np.dtype(name): number for number, name in enumerate(dtypes.NAMES) if name != "bfloat16"}
+_OF_ML_DTYPES: Final = {dtypes.NAMES[n]: n for n in (dtypes.BFLOAT16, dtypes.FLOAT8_E4M3FN, dtypes.FLOAT8_E5M2)}
+_BY_NAME: Final = {np.dtype(name): number for number, name in enumerate(dtypes.NAMES) if name not in _OF_ML_DTYPES}
 
 
-def _bfloat16() -> Optional[np.dtype[Any]]:
-    """The bfloat16 dtype, or None without ml_dtypes."""
+def _of_ml_dtypes(name: str) -> Optional[np.dtype[Any]]:
+    """Its dtype of this name, or None where there is none."""
     try:
         import ml_dtypes
     except ImportError:
         return None
-    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-    return dtype
+    found = getattr(ml_dtypes, name, None)
+    return None if found is None else np.dtype(found)
 
 
 class NumpyAdapter:
@@ -46,10 +48,8 @@ class NumpyAdapter:
         number = _BY_NAME.get(tensor.dtype)
         if number is not None:
             return number
-        # An array of this dtype can only exist once ml_dtypes has been imported.
-        if tensor.dtype.name == "bfloat16" and "ml_dtypes" in sys.modules:
-            return dtypes.BFLOAT16
-        return -1
+        # An array of such a dtype can only exist once ml_dtypes has been imported.
+        return _OF_ML_DTYPES.get(tensor.dtype.name, -1) if "ml_dtypes" in sys.modules else -1
 
     def dtype_name(self, tensor: np.ndarray[Any, Any]) -> str:
         return tensor.dtype.name if tensor.dtype.isnative else str(tensor.dtype)
@@ -123,12 +123,10 @@ class NumpyAdapter:
         return [int(value) for value in tensor]
 
     def cast(self, tensor: np.ndarray[Any, Any], dtype: int) -> np.ndarray[Any, Any]:
-        if dtype == dtypes.BFLOAT16:
-            target = _bfloat16()
-            if target is None:
-                raise InvalidArgumentError("bfloat16 arrays need the package ml_dtypes (pip install ml_dtypes).")
-        else:
-            target = np.dtype(dtypes.NAMES[dtype])
+        name = dtypes.NAMES[dtype]
+        target = _of_ml_dtypes(name) if name in _OF_ML_DTYPES else np.dtype(name)
+        if target is None:
+            raise InvalidArgumentError(f"{name} arrays need the package ml_dtypes (pip install ml_dtypes).")
         return tensor.astype(target, copy=False)
 
     def slot_key(self, tensor: np.ndarray[Any, Any]) -> int:

@@ -29,6 +29,11 @@ _NUMBER_OF: Final = {
     tf.bfloat16: dtypes.BFLOAT16,
     tf.uint32: dtypes.UINT32,
     tf.uint64: dtypes.UINT64,
+    **{
+        getattr(tf.dtypes.experimental, dtypes.NAMES[number]): number
+        for number in (dtypes.FLOAT8_E4M3FN, dtypes.FLOAT8_E5M2)
+        if hasattr(tf.dtypes.experimental, dtypes.NAMES[number])  # newer than the oldest supported TensorFlow
+    },
 }
 _DTYPE_OF: Final = {number: dtype for dtype, number in _NUMBER_OF.items()}
 

@@ -35,6 +35,8 @@ _BY_NAME = {
     "bfloat16": dtypes.BFLOAT16,
     "uint32": dtypes.UINT32,
     "uint64": dtypes.UINT64,
+    "float8_e4m3fn": dtypes.FLOAT8_E4M3FN,
+    "float8_e5m2": dtypes.FLOAT8_E5M2,
 }
 # uint16, uint32 and uint64 are newer than the oldest supported torch.
 _NUMBER_OF = {getattr(torch, name): number for name, number in _BY_NAME.items() if hasattr(torch, name)}

@@ -22,6 +22,8 @@ int PlainOp(ReduceOp op) {
 
 std::string WhyNotReduced(const collective::Batch& batch) {
   if (batch.op == ReduceOp::kAdasum) return "NCCL has no Adasum";
+  // Only new ones add 8-bit floats at all, on GPUs of their generation.
+  if (IsFloat8(batch.dtype)) return std::string("NCCL would round sums of ") + NameOf(batch.dtype) + " at every link";
   if (!TypeOf(batch.dtype)) return std::string("NCCL cannot add ") + NameOf(batch.dtype);
   const bool scaled = batch.prescale * batch.postscale != 1.0;
   if (scaled && (!IsFloat(batch.dtype) || batch.op != ReduceOp::kSum)) return "NCCL multiplies sums of floats only";

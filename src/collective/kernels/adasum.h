@@ -1,9 +1,10 @@
 // The Adasum arithmetic, generic over the instruction set; included like reduce.h. Everything is accumulated in
 // double. The order is fixed, so that every variant computes the same bits: element i goes to lane i mod 16, and the
-// lanes are added pairwise at the end. 16-bit floats pass through blocks of float32 in the nearest cache (bfloat16 with
-// its even elements first, which is as fixed an order).
+// lanes are added pairwise at the end. Smaller floats pass through blocks of float32 in the nearest cache (bfloat16
+// with its even elements first, 8-bit floats with every fourth, which are as fixed orders).
 #pragma once
 
+#include "collective/kernels/float8.h"
 #include "collective/kernels/table.h"
 #include "collective/kernels/vector.h"
 
@@ -14,7 +15,7 @@ constexpr size_t kLanes = 16;
 constexpr size_t kDoubles = kWidth / sizeof(double);
 constexpr size_t kVectors = kLanes / kDoubles;
 constexpr size_t kBlockElems =
-    1024;  // a multiple of twice the lanes: also the two halves of a bfloat16 block begin at lane 0
+    1024;  // a multiple of four times the lanes: the runs of a block, up to four, begin at lane 0 too
 
 struct DotLanes {
   double ab[kLanes], aa[kLanes], bb[kLanes];
@@ -106,33 +107,55 @@ void CombineAll(const CombineArgs& args) {
   __builtin_memcpy(out + at, rest_a, bytes);
 }
 
-// A block of 16-bit floats as float32, padded with zeros to a multiple of 32 elements.
+// The vectors of a pair or quad, `apart` bytes from one to the next.
+HVD_INLINE void StoreApart(char* to, size_t apart, const Pair& pair) {
+  StoreVec<float>(to, pair.first);
+  StoreVec<float>(to + apart, pair.second);
+}
+HVD_INLINE void StoreApart(char* to, size_t apart, const Quad& quad) {
+  StoreApart(to, apart, quad.low);
+  StoreApart(to + 2 * apart, apart, quad.high);
+}
+HVD_INLINE void LoadApart(const char* from, size_t apart, Pair& pair) {
+  pair = {LoadVec<float>(from), LoadVec<float>(from + apart)};
+}
+HVD_INLINE void LoadApart(const char* from, size_t apart, Quad& quad) {
+  LoadApart(from, apart, quad.low);
+  LoadApart(from + 2 * apart, apart, quad.high);
+}
+
+// A block of floats of 16 or 8 bits as float32, padded with zeros to whole cache lines of those.
 template <class Machine, class D>
 struct WidenedBlock {
   alignas(kLine) char memory[kBlockElems * sizeof(float)];
 
-  static constexpr bool kSplit = __is_same(D, Bfloat16);  // even elements first, odd ones in the second half
-  static constexpr size_t kSecond = kSplit ? kBlockElems * sizeof(float) / 2 : kWidth;
-  static constexpr size_t kStep = kSplit ? kWidth : 2 * kWidth;
+  using Wide = typename D::Wide;
+  static constexpr size_t kWide = sizeof(Wide) / kWidth;                    // vectors made of one
+  static constexpr size_t kBytes = sizeof(float) / kWide;                   // of an element
+  static constexpr size_t kRuns = __is_same(D, Half<Machine>) ? 1 : kWide;  // the first of each word, the next, ...
+  static constexpr size_t kRun = kBlockElems * sizeof(float) / kRuns;
+  static constexpr size_t kApart = kRuns == 1 ? kWidth : kRun;
+  static constexpr size_t kStep = kWidth * kWide / kRuns;
 
-  static size_t PaddedBytes(size_t elems) { return (elems + 31) / 32 * 64; }
+  static size_t PaddedBytes(size_t elems) { return (elems * kBytes + kLine - 1) / kLine * kLine; }
 
   void Widen(const char* from, size_t elems) {
-    const size_t bytes = elems * 2, padded = PaddedBytes(elems);
+    const size_t bytes = elems * kBytes, padded = PaddedBytes(elems);
     char* to = memory;
     for (size_t at = 0; at < padded; at += kWidth, to += kStep) {
       const size_t left = at < bytes ? bytes - at : 0;
-      const Pair pair = D::Widen(left >= kWidth ? LoadVec<uint8_t>(from + at) : Machine::LoadPart(from + at, left));
-      StoreVec<float>(to, pair.first);
-      StoreVec<float>(to + kSecond, pair.second);
+      StoreApart(to, kApart,
+                 D::Widen(left >= kWidth ? LoadVec<uint8_t>(from + at) : Machine::LoadPart(from + at, left)));
     }
   }
 
   void NarrowTo(char* out, size_t elems) const {
-    const size_t bytes = elems * 2;
+    const size_t bytes = elems * kBytes;
     const char* from = memory;
     for (size_t at = 0; at < bytes; at += kWidth, from += kStep) {
-      const Raw raw = D::Narrow({LoadVec<float>(from), LoadVec<float>(from + kSecond)});
+      Wide wide;
+      LoadApart(from, kApart, wide);
+      const Raw raw = D::Narrow(wide);
       if (bytes - at >= kWidth) {
         StoreVec<uint8_t>(out + at, raw);
       } else {
@@ -141,39 +164,36 @@ struct WidenedBlock {
     }
   }
 
-  // What of this block holds values: a run at `memory`, and when split another one at memory + kSecond.
-  static size_t ElemsPerRun(size_t elems) { return PaddedBytes(elems) / (kSplit ? 4 : 2); }
+  // What of each run holds values; they begin kRun bytes apart.
+  static size_t ElemsPerRun(size_t elems) { return PaddedBytes(elems) / kBytes / kRuns; }
 };
 
 template <class Machine, class D>
-void AddDotsOfHalves(DotLanes& lanes, const char* a, const char* b, size_t elems) {
+void AddDotsOfSmall(DotLanes& lanes, const char* a, const char* b, size_t elems) {
   using Block = WidenedBlock<Machine, D>;
   Block wide_a, wide_b;
   for (size_t done = 0; done < elems; done += kBlockElems) {
     const size_t n = elems - done < kBlockElems ? elems - done : kBlockElems;
-    wide_a.Widen(a + done * 2, n);
-    wide_b.Widen(b + done * 2, n);
+    wide_a.Widen(a + done * Block::kBytes, n);
+    wide_b.Widen(b + done * Block::kBytes, n);
     const size_t groups = Block::ElemsPerRun(n) / kLanes;
-    AddDots<float>(lanes, wide_a.memory, wide_b.memory, groups);
-    if (Block::kSplit) AddDots<float>(lanes, wide_a.memory + Block::kSecond, wide_b.memory + Block::kSecond, groups);
+    for (size_t run = 0; run < sizeof(wide_a.memory); run += Block::kRun)
+      AddDots<float>(lanes, wide_a.memory + run, wide_b.memory + run, groups);
   }
 }
 
 template <class Machine, class D>
-void CombineHalves(const CombineArgs& args) {
+void CombineSmall(const CombineArgs& args) {
   using Block = WidenedBlock<Machine, D>;
   Block wide_a, wide_b;
   for (size_t done = 0; done < args.elems; done += kBlockElems) {
     const size_t n = args.elems - done < kBlockElems ? args.elems - done : kBlockElems;
-    wide_a.Widen(static_cast<const char*>(args.a) + done * 2, n);
-    wide_b.Widen(static_cast<const char*>(args.b) + done * 2, n);
+    wide_a.Widen(static_cast<const char*>(args.a) + done * Block::kBytes, n);
+    wide_b.Widen(static_cast<const char*>(args.b) + done * Block::kBytes, n);
     const size_t groups = Block::ElemsPerRun(n) / kDoubles;
-    CombineGroups<float>(args, wide_a.memory, wide_b.memory, wide_a.memory, groups);
-    if (Block::kSplit) {
-      char* const odd = wide_a.memory + Block::kSecond;
-      CombineGroups<float>(args, odd, wide_b.memory + Block::kSecond, odd, groups);
-    }
-    wide_a.NarrowTo(static_cast<char*>(args.out) + done * 2, n);
+    for (size_t run = 0; run < sizeof(wide_a.memory); run += Block::kRun)
+      CombineGroups<float>(args, wide_a.memory + run, wide_b.memory + run, wide_a.memory + run, groups);
+    wide_a.NarrowTo(static_cast<char*>(args.out) + done * Block::kBytes, n);
   }
 }
 
@@ -184,10 +204,16 @@ AdasumDots DotsWith(DType dtype, const void* a, const void* b, size_t elems) {
   const char* y = static_cast<const char*>(b);
   switch (dtype) {
     case DType::kFloat16:
-      AddDotsOfHalves<Machine, Half<Machine>>(lanes, x, y, elems);
+      AddDotsOfSmall<Machine, Half<Machine>>(lanes, x, y, elems);
       break;
     case DType::kBfloat16:
-      AddDotsOfHalves<Machine, Bfloat16>(lanes, x, y, elems);
+      AddDotsOfSmall<Machine, Bfloat16>(lanes, x, y, elems);
+      break;
+    case DType::kFloat8E4m3fn:
+      AddDotsOfSmall<Machine, Eighth<Float8E4m3>>(lanes, x, y, elems);
+      break;
+    case DType::kFloat8E5m2:
+      AddDotsOfSmall<Machine, Eighth<Float8E5m2>>(lanes, x, y, elems);
       break;
     case DType::kFloat64:
       AddDotsOfAll<double>(lanes, x, y, elems);
@@ -203,9 +229,13 @@ template <class Machine>
 void CombineWith(const CombineArgs& args) {
   switch (args.dtype) {
     case DType::kFloat16:
-      return CombineHalves<Machine, Half<Machine>>(args);
+      return CombineSmall<Machine, Half<Machine>>(args);
     case DType::kBfloat16:
-      return CombineHalves<Machine, Bfloat16>(args);
+      return CombineSmall<Machine, Bfloat16>(args);
+    case DType::kFloat8E4m3fn:
+      return CombineSmall<Machine, Eighth<Float8E4m3>>(args);
+    case DType::kFloat8E5m2:
+      return CombineSmall<Machine, Eighth<Float8E5m2>>(args);
     case DType::kFloat64:
       return CombineAll<double>(args);
     default:

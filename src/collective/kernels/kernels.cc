@@ -62,13 +62,15 @@ T Identity(ReduceOp op) {
   }
 }
 
-// The bits of 0, 1 and infinity in a 16-bit float.
-uint16_t HalfIdentity(ReduceOp op, uint16_t one, uint16_t infinity) {
+// Of a float whose bits are not a type of C++: those of 1 and of its largest value, an infinity if it has one.
+template <class Bits>
+Bits SmallFloatIdentity(ReduceOp op, Bits one, Bits largest) {
+  constexpr int kSign = 1 << (8 * sizeof(Bits) - 1);
   switch (op) {
     case ReduceOp::kMin:
-      return infinity;
+      return largest;
     case ReduceOp::kMax:
-      return infinity | 0x8000u;
+      return static_cast<Bits>(largest | kSign);
     case ReduceOp::kProduct:
       return one;
     default:
@@ -124,9 +126,13 @@ void FillIdentity(DType dtype, ReduceOp op, void* dst, size_t elems) {
     case DType::kInt64:
       return FillWith(dst, elems, Identity<int64_t>(op));
     case DType::kFloat16:
-      return FillWith(dst, elems, HalfIdentity(op, 0x3c00, 0x7c00));
+      return FillWith(dst, elems, SmallFloatIdentity<uint16_t>(op, 0x3c00, 0x7c00));
     case DType::kBfloat16:
-      return FillWith(dst, elems, HalfIdentity(op, 0x3f80, 0x7f80));
+      return FillWith(dst, elems, SmallFloatIdentity<uint16_t>(op, 0x3f80, 0x7f80));
+    case DType::kFloat8E4m3fn:
+      return FillWith(dst, elems, SmallFloatIdentity<uint8_t>(op, 0x38, 0x7e));
+    case DType::kFloat8E5m2:
+      return FillWith(dst, elems, SmallFloatIdentity<uint8_t>(op, 0x3c, 0x7c));
     case DType::kFloat32:
       return FillWith(dst, elems, Identity<float>(op));
     case DType::kFloat64:

@@ -3,12 +3,13 @@
 //
 // Rules all variants keep, so that every rank and every machine of a job computes the same bits:
 //   - sources are combined in the order given (callers pass rank order);
-//   - float16 and bfloat16 are widened to float32, combined over *all* sources, rounded once (to nearest even);
+//   - floats of 16 and 8 bits are widened to float32, combined over *all* sources, rounded once (to nearest even; what
+//     is too large then becomes infinity, and NaN in float8_e4m3fn, see base/float8.h);
 //   - integers wrap on overflow (two's complement); a factor other than 1.0 on an integer multiplies in double and
 //     truncates toward zero, saturating at the type's limits;
 //   - bool: Sum and Max are OR, Product and Min are AND, factors are ignored; any non-zero byte is true, the result is
 //     0 or 1;
-//   - float32 and the 16-bit floats multiply by the factor rounded to float32 once; a product is rounded before it is
+//   - float32 and the smaller floats multiply by the factor rounded to float32 once; a product is rounded before it is
 //     added (never fused);
 //   - a NaN in any source gives a NaN, also for Min and Max; its sign and payload may differ between machines.
 // No pointer needs alignment. elems may be 0.
@@ -52,11 +53,11 @@ void Copy(void* dst, const void* src, size_t bytes, StoreMode store = StoreMode:
 // data[i] *= factor, by the rules above.
 void Scale(DType dtype, void* data, size_t elems, double factor);
 
-// The identity of op: 0 (Sum), +inf/max (Min), -inf/lowest (Max), 1 (Product). bool: Sum/Max false, Min/Product true.
+// The identity of op: 0 (Sum), +inf or max (Min), -inf or lowest (Max), 1 (Product). bool: Sum/Max false, Min/Product
+// true.
 void FillIdentity(DType dtype, ReduceOp op, void* dst, size_t elems);
 
-// Adasum (Maleki et al. 2020, "Scaling distributed training with adaptive summation"): float16, bfloat16, float32,
-// float64 only.
+// Adasum (Maleki et al. 2020, "Scaling distributed training with adaptive summation"): floats only.
 struct AdasumDots {
   double ab = 0, aa = 0, bb = 0;  // a.b, |a|^2, |b|^2, accumulated in double
 };

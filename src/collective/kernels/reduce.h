@@ -3,6 +3,7 @@
 // from every source before it stores to any destination, so a destination may be a source.
 #pragma once
 
+#include "collective/kernels/float8.h"
 #include "collective/kernels/table.h"
 #include "collective/kernels/vector.h"
 
@@ -217,6 +218,10 @@ Kernel KernelOf(DType dtype, ReduceOp op, Scaling scaling) {
       return KernelOf<Machine, Half<Machine>, Half<Machine>>(op, scaling);
     case DType::kBfloat16:
       return KernelOf<Machine, Bfloat16, Bfloat16>(op, scaling);
+    case DType::kFloat8E4m3fn:
+      return KernelOf<Machine, Eighth<Float8E4m3>, Eighth<Float8E4m3>>(op, scaling);
+    case DType::kFloat8E5m2:
+      return KernelOf<Machine, Eighth<Float8E5m2>, Eighth<Float8E5m2>>(op, scaling);
     case DType::kFloat32:
       return KernelOf<Machine, Plain<float>, Plain<float>>(op, scaling);
     case DType::kFloat64:

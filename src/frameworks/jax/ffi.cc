@@ -25,9 +25,10 @@ struct Element {
   int64_t bytes;
 };
 constexpr Element kElements[] = {
-    {1, HVD_BOOL, 1},     {2, HVD_INT8, 1},     {3, HVD_INT16, 2},     {4, HVD_INT32, 4},  {5, HVD_INT64, 8},
-    {6, HVD_UINT8, 1},    {7, HVD_UINT16, 2},   {8, HVD_UINT32, 4},    {9, HVD_UINT64, 8}, {10, HVD_FLOAT16, 2},
-    {11, HVD_FLOAT32, 4}, {12, HVD_FLOAT64, 8}, {16, HVD_BFLOAT16, 2},
+    {1, HVD_BOOL, 1},      {2, HVD_INT8, 1},         {3, HVD_INT16, 2},          {4, HVD_INT32, 4},
+    {5, HVD_INT64, 8},     {6, HVD_UINT8, 1},        {7, HVD_UINT16, 2},         {8, HVD_UINT32, 4},
+    {9, HVD_UINT64, 8},    {10, HVD_FLOAT16, 2},     {11, HVD_FLOAT32, 4},       {12, HVD_FLOAT64, 8},
+    {16, HVD_BFLOAT16, 2}, {19, HVD_FLOAT8_E5M2, 1}, {20, HVD_FLOAT8_E4M3FN, 1},
 };
 
 // A frame that has no such function comes from no XLA: nobody can be told.

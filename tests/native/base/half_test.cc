@@ -100,7 +100,7 @@ TEST(KernelsRoundLikeTheReference) {
         size_t wrong = 0;
         for (size_t i = 0; i < all.size(); ++i) {
           char expected[8] = {};
-          Reference16(args, i, expected);
+          ReferenceSmall(args, i, expected);
           wrong += !SameValue(dtype, expected, reinterpret_cast<const char*>(&result[i]));
         }
         if (wrong != 0) hvd::test::Fail(__FILE__, __LINE__, Describe(variant, dtype, ReduceOp::kSum, wrong));

@@ -26,14 +26,14 @@ def block_of(array: Any, freed: list[int]) -> ResultBlock:
 @pytest.mark.parametrize("number", range(len(dtypes.NAMES)))
 def test_every_dtype(number: int) -> None:
     name = dtypes.NAMES[number]
-    array = np.zeros(3, ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    array = np.zeros(3, getattr(ml_dtypes, name, name))
     assert adapter.dtype(array) == number
     assert array.itemsize == dtypes.ITEM_BYTES[number]
     assert describe(adapter, array) == f"{name} [3]"
     assert adapter.cast(np.zeros(3), number).dtype == array.dtype
 
 
-@pytest.mark.parametrize("dtype", [np.complex64, "S3", object, ">f4", "datetime64[s]", ml_dtypes.float8_e5m2])
+@pytest.mark.parametrize("dtype", [np.complex64, "S3", object, ">f4", "datetime64[s]", ml_dtypes.float8_e5m2fnuz])
 def test_dtypes_that_nobody_moves(dtype: Any) -> None:
     assert adapter.dtype(np.zeros(3, dtype)) == -1
 
@@ -131,6 +131,7 @@ def test_the_byte_adapter_has_all_methods() -> None:
         (np.float64, np.float16),
         (np.float16, np.float16),
         (ml_dtypes.bfloat16, ml_dtypes.bfloat16),
+        (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fn),
         (np.int32, np.int32),
     ],
 )

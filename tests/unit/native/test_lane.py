@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from horovod._core.life.engine_port import IN_PROGRESS, OK
+from horovod._core.tensors import dtypes
 from horovod._native import abi, lane
 
 if lane.missing:
@@ -190,10 +191,12 @@ def test_torch_tensors() -> None:
     assert run("key", torch.zeros(0)) is False
 
 
-def test_bfloat16_of_torch() -> None:
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_floats_of_torch_that_numpy_lacks(name: str) -> None:
     torch = pytest.importorskip("torch")
-    table = {"key": Call((3,), 10)}
-    assert torch_lane(table).run_in_place("key", torch.zeros(3, dtype=torch.bfloat16)) is True
+    table = {"key": Call((3,), dtypes.NAMES.index(name))}
+    assert torch_lane(table).run_in_place("key", torch.zeros(3, dtype=getattr(torch, name))) is True
+    assert torch_lane(table).run_in_place("key", torch.zeros(3, dtype=torch.uint8)) is False
 
 
 # ---- which entries

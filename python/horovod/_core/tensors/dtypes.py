@@ -21,6 +21,8 @@ BOOL: Final = 9
 BFLOAT16: Final = 10
 UINT32: Final = 11
 UINT64: Final = 12
+FLOAT8_E4M3FN: Final = 13
+FLOAT8_E5M2: Final = 14
 
 NAMES: Final[tuple[str, ...]] = (
     "uint8",
@@ -36,9 +38,11 @@ NAMES: Final[tuple[str, ...]] = (
     "bfloat16",
     "uint32",
     "uint64",
+    "float8_e4m3fn",
+    "float8_e5m2",
 )
-ITEM_BYTES: Final[tuple[int, ...]] = (1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2, 4, 8)
-FLOATING: Final[frozenset[int]] = frozenset({FLOAT16, FLOAT32, FLOAT64, BFLOAT16})
+ITEM_BYTES: Final[tuple[int, ...]] = (1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2, 4, 8, 1, 1)
+FLOATING: Final[frozenset[int]] = frozenset({FLOAT16, FLOAT32, FLOAT64, BFLOAT16, FLOAT8_E4M3FN, FLOAT8_E5M2})
 
 
 def elements(shape: tuple[int, ...]) -> int:

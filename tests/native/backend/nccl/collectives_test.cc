@@ -307,6 +307,7 @@ TEST(gpu_batches_that_go_through_the_host) {
   EXPECT_EQ(why(DType::kInt32, ReduceOp::kSum, 0.5), "NCCL multiplies sums of floats only");
   EXPECT_EQ(why(DType::kFloat32, ReduceOp::kProduct, 1), "");
   EXPECT_EQ(why(DType::kBool, ReduceOp::kSum, 1), "NCCL cannot add bool");
+  EXPECT_EQ(why(DType::kFloat8E4m3fn, ReduceOp::kSum, 1), "NCCL would round sums of float8_e4m3fn at every link");
   EXPECT_EQ(why(DType::kFloat32, ReduceOp::kAdasum, 1), "NCCL has no Adasum");
 }
 

@@ -73,7 +73,8 @@ TEST(staged_pieces_give_the_bits_of_the_host) {
     ExpectTheHostsBits(world, {OpType::kAllreduce, dtype, ReduceOp::kSum, {3, some, 1}, 2.0, 0.25});
   }
   GpuWorld pair({0, 0}, 1, kPiece);
-  ExpectTheHostsBits(pair, {OpType::kAllreduce, DType::kFloat32, ReduceOp::kAdasum, {100'003}});
+  for (const DType dtype : {DType::kFloat32, DType::kFloat8E4m3fn})
+    ExpectTheHostsBits(pair, {OpType::kAllreduce, dtype, ReduceOp::kAdasum, {100'003}});
 }
 
 TEST(staged_pieces_over_hosts) {

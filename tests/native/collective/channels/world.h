@@ -183,10 +183,10 @@ inline std::vector<int> Apart(int n) {
 }
 
 inline const std::vector<DType>& AllDTypes() {
-  static const auto* const kAll =
-      new std::vector<DType>{DType::kUint8,    DType::kInt8,    DType::kUint16,  DType::kInt16,   DType::kInt32,
-                             DType::kInt64,    DType::kFloat16, DType::kFloat32, DType::kFloat64, DType::kBool,
-                             DType::kBfloat16, DType::kUint32,  DType::kUint64};
+  static const auto* const kAll = new std::vector<DType>{
+      DType::kUint8,    DType::kInt8,    DType::kUint16,  DType::kInt16,        DType::kInt32,
+      DType::kInt64,    DType::kFloat16, DType::kFloat32, DType::kFloat64,      DType::kBool,
+      DType::kBfloat16, DType::kUint32,  DType::kUint64,  DType::kFloat8E4m3fn, DType::kFloat8E5m2};
   return *kAll;
 }
 inline const std::vector<ReduceOp>& LinearOps() {
@@ -195,8 +195,8 @@ inline const std::vector<ReduceOp>& LinearOps() {
   return *kAll;
 }
 
-// Elements 1 or 2 (bool: 0 or 1): every operation over up to 8 ranks is exact in every type, in any order of
-// combination.
+// Elements 1 or 2 (bool and float8_e5m2: 0 or 1): every operation over up to 8 ranks is exact in every type, in any
+// order of combination.
 inline Bytes ExactElements(DType dtype, size_t elems, uint64_t seed) {
   uint8_t one[2][8] = {};
   Bytes data(elems * SizeOf(dtype));
@@ -216,6 +216,12 @@ inline Bytes ExactElements(DType dtype, size_t elems, uint64_t seed) {
       break;
     case DType::kBfloat16:
       put(uint16_t{0x3f80}, uint16_t{0x4000});
+      break;
+    case DType::kFloat8E4m3fn:
+      put(uint8_t{0x38}, uint8_t{0x40});
+      break;
+    case DType::kFloat8E5m2:
+      put(uint8_t{0}, uint8_t{0x3c});
       break;
     case DType::kBool:
       put(uint8_t{0}, uint8_t{1});

@@ -5,7 +5,6 @@
 #include <random>
 #include <vector>
 
-#include "base/half.h"
 #include "collective/kernels/kernels.h"
 #include "native/collective/kernels/reference.h"
 #include "native/harness/harness.h"
@@ -17,16 +16,8 @@ using namespace hvd::collective::kernels;
 using hvd::DType;
 
 double ElementAsDouble(DType dtype, const char* data, size_t i) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return hvd::FloatFromHalf(ReadAs<uint16_t>(data + 2 * i));
-    case DType::kBfloat16:
-      return hvd::FloatFromBfloat16(ReadAs<uint16_t>(data + 2 * i));
-    case DType::kFloat32:
-      return ReadAs<float>(data + 4 * i);
-    default:
-      return ReadAs<double>(data + 8 * i);
-  }
+  if (dtype == DType::kFloat64) return ReadAs<double>(data + 8 * i);
+  return dtype == DType::kFloat32 ? ReadAs<float>(data + 4 * i) : ReadSmall(dtype, data + SizeOf(dtype) * i);
 }
 
 // Finite values of about 1.
@@ -36,16 +27,16 @@ std::vector<char> Vector(DType dtype, size_t elems, uint64_t seed) {
   for (size_t i = 0; i < elems; ++i) {
     const double value = static_cast<double>(static_cast<int64_t>(random())) / 9.3e18;
     const float single = static_cast<float>(value);
-    const uint16_t half = dtype == DType::kFloat16 ? hvd::HalfFromFloat(single) : hvd::Bfloat16FromFloat(single);
     char* at = memory.data() + 1 + i * SizeOf(dtype);  // not aligned
-    if (SizeOf(dtype) == 2) std::memcpy(at, &half, 2);
+    if (SizeOf(dtype) <= 2) WriteSmall(dtype, single, at);
     if (SizeOf(dtype) == 4) std::memcpy(at, &single, 4);
     if (SizeOf(dtype) == 8) std::memcpy(at, &value, 8);
   }
   return memory;
 }
 
-constexpr DType kFloats[] = {DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64};
+constexpr DType kFloats[] = {DType::kFloat16, DType::kBfloat16,     DType::kFloat32,
+                             DType::kFloat64, DType::kFloat8E4m3fn, DType::kFloat8E5m2};
 constexpr size_t kAdasumLengths[] = {0, 1, 2, 15, 16, 17, 31, 33, 63, 100, 1000, 1023, 1024, 1025, 1056, 2500};
 
 }  // namespace
@@ -88,10 +79,10 @@ TEST(AdasumCombineFollowsItsFormula) {
             volatile double second = cb * ElementAsDouble(dtype, b.data() + 1, i);
             double expected = first + second;
             if (dtype != DType::kFloat64) expected = static_cast<float>(expected);
-            if (dtype == DType::kFloat16)
-              expected = hvd::FloatFromHalf(hvd::HalfFromFloat(static_cast<float>(expected)));
-            if (dtype == DType::kBfloat16) {
-              expected = hvd::FloatFromBfloat16(hvd::Bfloat16FromFloat(static_cast<float>(expected)));
+            char small[2];
+            if (SizeOf(dtype) <= 2) {
+              WriteSmall(dtype, static_cast<float>(expected), small);
+              expected = ReadSmall(dtype, small);
             }
             EXPECT_EQ(ElementAsDouble(dtype, out, i), expected);
           }

@@ -88,6 +88,17 @@ void TestReduceLengths(const std::vector<size_t>& lengths) {
   });
 }
 
+template <class T>
+void ExpectNan(DType dtype, T one, double nan) {
+  const std::vector<T> ones(40, one);
+  std::vector<std::vector<T>> results = {Reduced<T>(dtype, ReduceOp::kSum, {1, nan}, {ones, ones}),
+                                         Reduced<T>(dtype, ReduceOp::kMax, {nan, 1}, {ones, ones}), ones};
+  AdasumCombine(dtype, {nan, 1, 1}, ones.data(), ones.data(), results[2].data(), ones.size());
+  for (const auto& result : results) {
+    for (const T& value : result) EXPECT(IsNan(dtype, reinterpret_cast<const char*>(&value)));
+  }
+}
+
 }  // namespace
 
 TEST(ReduceMatchesReferenceAtEveryShortLength) {
@@ -150,6 +161,20 @@ TEST(ReduceRoundsSixteenBitFloatsOnce) {
   });
 }
 
+TEST(ReduceRoundsEightBitFloatsOnce) {
+  constexpr DType kE4m3 = DType::kFloat8E4m3fn, kE5m2 = DType::kFloat8E5m2;
+  ForEachVariant([](const char*) {
+    // 16 + 1 has no code; rounding after each addition would lose both ones.
+    EXPECT_EQ(Reduced<uint8_t>(kE4m3, ReduceOp::kSum, {}, {{0x58}, {0x38}, {0x38}})[0], 0x59);  // 18
+    EXPECT_EQ(Reduced<uint8_t>(kE5m2, ReduceOp::kSum, {}, {{0x48}, {0x3c}, {0x3c}})[0], 0x49);  // 8 + 1 + 1 = 10
+    // The sum of the two largest is too large, their mean is not.
+    EXPECT_EQ(Reduced<uint8_t>(kE4m3, ReduceOp::kSum, {1, 0.5}, {{0x7e}, {0x7e}})[0], 0x7e);
+    EXPECT_EQ(Reduced<uint8_t>(kE5m2, ReduceOp::kSum, {1, 0.5}, {{0x7b}, {0x7b}})[0], 0x7b);
+    EXPECT_EQ(Reduced<uint8_t>(kE4m3, ReduceOp::kSum, {}, {{0x7e}, {0x7e}})[0], 0x7f);  // NaN: it has no infinity
+    EXPECT_EQ(Reduced<uint8_t>(kE5m2, ReduceOp::kSum, {}, {{0xfb}, {0xfb}})[0], 0xfc);
+  });
+}
+
 TEST(ReduceKeepsIntegerRules) {
   ForEachVariant([](const char*) {
     EXPECT_EQ(Reduced<int8_t>(DType::kInt8, ReduceOp::kSum, {}, {{127}, {1}})[0], -128);
@@ -205,22 +230,19 @@ TEST(ReduceTreatsBoolAsTruth) {
 TEST(NanFactorsGiveNan) {
   const double nan = std::bit_cast<double>(0x7fffffffffffffff);
   ForEachVariant([&](const char*) {
-    for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
-      const std::vector<uint16_t> ones(40, dtype == DType::kFloat16 ? 0x3c00 : 0x3f80);
-      std::vector<std::vector<uint16_t>> results = {Reduced<uint16_t>(dtype, ReduceOp::kSum, {1, nan}, {ones, ones}),
-                                                    Reduced<uint16_t>(dtype, ReduceOp::kMax, {nan, 1}, {ones, ones}),
-                                                    ones};
-      AdasumCombine(dtype, {nan, 1, 1}, ones.data(), ones.data(), results[2].data(), ones.size());
-      for (const auto& result : results) {
-        for (const uint16_t& value : result) EXPECT(IsNan(dtype, reinterpret_cast<const char*>(&value)));
-      }
-    }
+    ExpectNan<uint16_t>(DType::kFloat16, 0x3c00, nan);
+    ExpectNan<uint16_t>(DType::kBfloat16, 0x3f80, nan);
+    ExpectNan<uint8_t>(DType::kFloat8E4m3fn, 0x38, nan);
+    ExpectNan<uint8_t>(DType::kFloat8E5m2, 0x3c, nan);
   });
 }
 
 TEST(MinAndMaxKeepNan) {
   ForEachVariant([](const char*) {
     for (ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+      for (DType dtype : {DType::kFloat8E4m3fn, DType::kFloat8E5m2}) {
+        EXPECT(Reduced<uint8_t>(dtype, op, {}, {{0x38, 0x7f}, {0x7f, 0x38}}) == (std::vector<uint8_t>{0x7f, 0x7f}));
+      }
       for (int where = 0; where < 3; ++where) {
         std::vector<std::vector<float>> sources(3, std::vector<float>(37, 1.0f));
         sources[where][20] = NAN;
@@ -290,6 +312,7 @@ TEST(FillIdentityIsNeutral) {
         if (op == ReduceOp::kSum && dtype == DType::kFloat32 && ReadAs<float>(value) == 0) same = true;  // 0 + -0 is 0
         if (op == ReduceOp::kSum && dtype == DType::kFloat64 && ReadAs<double>(value) == 0) same = true;
         if (op == ReduceOp::kSum && SizeOf(dtype) == 2 && ReadAs<uint16_t>(value) == 0x8000) same = true;
+        if (op == ReduceOp::kSum && IsFloat8(dtype) && ReadAs<uint8_t>(value) == 0x80) same = true;
         if (!same) hvd::test::Fail(__FILE__, __LINE__, Describe("identity", dtype, op, at));
       }
     }

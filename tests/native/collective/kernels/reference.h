@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/float8.h"
 #include "base/half.h"
 #include "collective/kernels/kernels.h"
 #include "native/harness/harness.h"
@@ -20,9 +21,10 @@ using collective::kernels::StoreMode;
 using hvd::DType;
 using hvd::ReduceOp;
 
-inline constexpr DType kDTypes[] = {DType::kUint8,    DType::kInt8,    DType::kUint16,  DType::kInt16,   DType::kInt32,
-                                    DType::kInt64,    DType::kFloat16, DType::kFloat32, DType::kFloat64, DType::kBool,
-                                    DType::kBfloat16, DType::kUint32,  DType::kUint64};
+inline constexpr DType kDTypes[] = {DType::kUint8,   DType::kInt8,         DType::kUint16,    DType::kInt16,
+                                    DType::kInt32,   DType::kInt64,        DType::kFloat16,   DType::kFloat32,
+                                    DType::kFloat64, DType::kBool,         DType::kBfloat16,  DType::kUint32,
+                                    DType::kUint64,  DType::kFloat8E4m3fn, DType::kFloat8E5m2};
 inline constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct};
 
 // Runs the body once per variant of this machine and puts the machine's own choice back.
@@ -94,16 +96,32 @@ void ReferenceAs(const collective::kernels::ReduceArgs& args, size_t i, char* ou
   std::memcpy(out, &result, sizeof(T));
 }
 
-inline void Reference16(const collective::kernels::ReduceArgs& args, size_t i, char* out) {
-  const bool half = args.dtype == DType::kFloat16;
+// A float of 16 or 8 bits as float32, and back.
+inline float ReadSmall(DType dtype, const char* at) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return hvd::FloatFromHalf(ReadAs<uint16_t>(at));
+    case DType::kBfloat16:
+      return hvd::FloatFromBfloat16(ReadAs<uint16_t>(at));
+    case DType::kFloat8E4m3fn:
+      return hvd::Float8E4m3::ToFloat(ReadAs<uint8_t>(at));
+    default:
+      return hvd::Float8E5m2::ToFloat(ReadAs<uint8_t>(at));
+  }
+}
+inline void WriteSmall(DType dtype, float value, char* at) {
+  const uint16_t half = dtype == DType::kFloat16 ? hvd::HalfFromFloat(value) : hvd::Bfloat16FromFloat(value);
+  const bool e4m3 = dtype == DType::kFloat8E4m3fn;
+  const uint8_t eighth = e4m3 ? hvd::Float8E4m3::FromFloat(value) : hvd::Float8E5m2::FromFloat(value);
+  std::memcpy(at, SizeOf(dtype) == 2 ? static_cast<const void*>(&half) : &eighth, SizeOf(dtype));
+}
+
+inline void ReferenceSmall(const collective::kernels::ReduceArgs& args, size_t i, char* out) {
   std::vector<float> values;
   for (int s = 0; s < args.n_srcs; ++s) {
-    const auto bits = ReadAs<uint16_t>(static_cast<const char*>(args.srcs[s]) + 2 * i);
-    values.push_back(half ? hvd::FloatFromHalf(bits) : hvd::FloatFromBfloat16(bits));
+    values.push_back(ReadSmall(args.dtype, static_cast<const char*>(args.srcs[s]) + i * SizeOf(args.dtype)));
   }
-  const float result = ReduceReference(args, values);
-  const uint16_t bits = half ? hvd::HalfFromFloat(result) : hvd::Bfloat16FromFloat(result);
-  std::memcpy(out, &bits, 2);
+  WriteSmall(args.dtype, ReduceReference(args, values), out);
 }
 
 inline void ReferenceBool(const collective::kernels::ReduceArgs& args, size_t i, char* out) {
@@ -141,23 +159,15 @@ inline void Reference(const collective::kernels::ReduceArgs& args, size_t i, cha
     case DType::kBool:
       return ReferenceBool(args, i, out);
     default:
-      return Reference16(args, i, out);
+      return ReferenceSmall(args, i, out);
   }
 }
 
 inline bool IsNan(DType dtype, const char* at) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return std::isnan(hvd::FloatFromHalf(ReadAs<uint16_t>(at)));
-    case DType::kBfloat16:
-      return std::isnan(hvd::FloatFromBfloat16(ReadAs<uint16_t>(at)));
-    case DType::kFloat32:
-      return std::isnan(ReadAs<float>(at));
-    case DType::kFloat64:
-      return std::isnan(ReadAs<double>(at));
-    default:
-      return false;
-  }
+  if (!IsFloat(dtype)) return false;
+  if (dtype == DType::kFloat32) return std::isnan(ReadAs<float>(at));
+  if (dtype == DType::kFloat64) return std::isnan(ReadAs<double>(at));
+  return std::isnan(ReadSmall(dtype, at));
 }
 
 inline bool SameValue(DType dtype, const char* a, const char* b) {
@@ -180,11 +190,9 @@ inline void RandomValue(DType dtype, std::mt19937_64& random, char* at) {
   double value = static_cast<double>(static_cast<int64_t>(bits) >> 40) / 4096.0;
   if (kind == 1) value = kSpecial[bits % std::size(kSpecial)];
   const float single = static_cast<float>(value);
-  const uint16_t half = hvd::HalfFromFloat(single), brain = hvd::Bfloat16FromFloat(single);
   if (dtype == DType::kFloat64) std::memcpy(at, &value, 8);
   if (dtype == DType::kFloat32) std::memcpy(at, &single, 4);
-  if (dtype == DType::kFloat16) std::memcpy(at, &half, 2);
-  if (dtype == DType::kBfloat16) std::memcpy(at, &brain, 2);
+  if (bytes <= 2) WriteSmall(dtype, single, at);
 }
 
 // An array that begins `offset` bytes after a cache line, between two guards whose bytes must not change.
