@@ -1,5 +1,4 @@
-// The 8-bit floats of base/float8.h as the vector kernels see them; included like vector.h, whose rules hold here. Both
-// ways are long and the same for every operation: not inlined.
+// The 8-bit floats of base/float8.h as the vector kernels see them; included like vector.h, whose rules hold here.
 #pragma once
 
 #include "base/float8.h"
@@ -26,23 +25,15 @@ struct Eighth {
   using Wide = Quad;
 
   static HVD_INLINE Wide Widen(Raw raw) {
-    Wide wide;
-    WidenTo(raw, wide);
-    return wide;
-  }
-  static HVD_INLINE Raw Narrow(const Wide& value) { return NarrowFrom(value); }
-
- private:
-  static __attribute__((noinline)) void WidenTo(const Raw& raw, Wide& wide) {
     const Words words = (Words)raw;
-    wide.low = {Float(words << 24), Float(words << 16)};
-    wide.high = {Float(words << 8), Float(words)};
+    return {{Float(words << 24), Float(words << 16)}, {Float(words << 8), Float(words)}};
   }
-  static __attribute__((noinline)) Raw NarrowFrom(const Wide& value) {
+  static HVD_INLINE Raw Narrow(Wide value) {
     const Words low = Code(value.low.first) >> 24 | Code(value.low.second) >> 16;
     return (Raw)(low | Code(value.high.first) >> 8 | Code(value.high.second));
   }
 
+ private:
   // base/float8.h, with selects instead of branches. A code is the highest byte of a word.
   static HVD_INLINE Floats Float(Words code) {
     const Words at = (code >> (24 - Format::kShift)) & (0x7fu << Format::kShift);

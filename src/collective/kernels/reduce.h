@@ -106,7 +106,9 @@ struct Combiner {
     const Factor pre = Splat(static_cast<typename D::Factor>(operands.pre));
     const Factor post = Splat(static_cast<typename D::Factor>(operands.post));
     size_t at = begin;
-    for (; at + 4 * kWidth <= end; at += 4 * kWidth) Four(operands, at, end - at >= kAhead + 4 * kWidth, pre, post);
+    if constexpr (sizeof(Wide) <= sizeof(Pair)) {  // four vectors of 8-bit floats fit into no registers
+      for (; at + 4 * kWidth <= end; at += 4 * kWidth) Four(operands, at, end - at >= kAhead + 4 * kWidth, pre, post);
+    }
     for (; at + kWidth <= end; at += kWidth) One(operands, at, pre, post);
     if (at < end) Part(operands, at, end - at, pre, post);
   }
