@@ -89,7 +89,9 @@ class NumpyAdapter:
     def prototype(self, shape: tuple[int, ...], like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         # One element with the strides of many, of which only the form is ever looked at.
         strides = [like.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-        return np.lib.stride_tricks.as_strided(np.empty(1, like.dtype), shape, strides)
+        # Of plain bytes at first: NumPy cannot name each type of ml_dtypes to itself.
+        plain = np.lib.stride_tricks.as_strided(np.empty(1, f"V{like.itemsize}"), shape, strides)
+        return plain.view(like.dtype)
 
     def contiguous(self, tensor: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         # ascontiguousarray would make a scalar one-dimensional.
