@@ -47,7 +47,7 @@ def scaled(values: Array, factor: float) -> Array:
 
 
 def reduced(parts: list[Array], op: int, prescale: float = 1.0, postscale: float = 1.0) -> Array:
-    """The reduction of the ranks' arrays, in rank order; floats of 16 and 8 bits are added in float32 and rounded once."""
+    """The reduction of the ranks' arrays, in rank order; smaller floats are added in float32 and rounded once."""
     dtype = parts[0].dtype
     if dtype == np.bool_:
         combine = np.logical_or if op in (ReduceOp.Sum, ReduceOp.Max) else np.logical_and

@@ -1,8 +1,8 @@
 """Horovod for NumPy arrays: `import horovod.numpy as hvd`.
 
 The same functions as `horovod.torch` has for its tensors, on `numpy.ndarray`: for programs without a framework, and as
-the smallest complete example of a framework module. bfloat16 is `ml_dtypes.bfloat16`. Arrays must be contiguous;
-nothing is differentiated.
+the smallest complete example of a framework module. bfloat16 and the 8-bit floats are those of `ml_dtypes`. Arrays must
+be contiguous; nothing is differentiated.
 """
 
 from __future__ import annotations

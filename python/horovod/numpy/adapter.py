@@ -1,6 +1,6 @@
 """The adapter of NumPy: the reference implementation of `Adapter`, and what `horovod.numpy` uses.
 
-Arrays are in host memory, so nothing is staged. What NumPy itself lacks, bfloat16 and the 8-bit floats, are the types of
+Arrays are in host memory, so nothing is staged. bfloat16 and the 8-bit floats, which NumPy lacks, are those of
 `ml_dtypes` when that package is installed.
 """
 

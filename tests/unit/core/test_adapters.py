@@ -104,9 +104,10 @@ def test_prototypes_of_bytes_hold_none() -> None:
     assert byte_adapter.adapter.empty_like(byte_adapter.adapter.prototype((5,), bytearray(3))) == bytearray(5)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2])
 @pytest.mark.parametrize("shape", [(5,), (2, 3, 4), (1, 1), (7, 1, 2)])
-def test_prototypes_are_good_for_new_arrays(shape: tuple[int, ...]) -> None:
-    like = np.zeros((2, 2), np.float64)
+def test_prototypes_are_good_for_new_arrays(shape: tuple[int, ...], dtype: Any) -> None:
+    like = np.zeros((2, 2), dtype)
     prototype = adapter.prototype(shape, like)
     assert not prototype.flags.owndata
     made = adapter.empty_like(prototype)
