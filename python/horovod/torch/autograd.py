@@ -21,6 +21,7 @@ from horovod.torch import operators
 __all__: list[str] = []
 
 _Gradient = Optional[torch.Tensor]
+_EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 def _backward_name(name: Optional[str]) -> Optional[str]:
@@ -30,6 +31,11 @@ def _backward_name(name: Optional[str]) -> Optional[str]:
 def _size(process_set: int) -> int:
     ranks = operators.process_set_of(process_set).ranks
     return session.require().size if ranks is None else len(ranks)
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    """In float32 what PyTorch cannot calculate with. It converts gradients to their tensor's type by itself."""
+    return tensor.float() if tensor.dtype in _EIGHT_BITS else tensor
 
 
 def _register(name: str, backward: Callable[..., Any], setup: Callable[..., Any]) -> None:
@@ -80,7 +86,7 @@ def _require_gradient(op: ReduceOp) -> None:
 def _extremum_gradient(grad: torch.Tensor, tensor: torch.Tensor, arguments: tuple[Any, ...]) -> torch.Tensor:
     """Goes to the ranks that hold the extremum, in equal parts if there are several."""
     _, op, pre, post, process_set = arguments
-    scaled = tensor * pre
+    grad, scaled = _wide(grad), _wide(tensor) * pre
     extremum = torch.ops.horovod.allreduce(scaled, None, int(op), None, 1.0, 1.0, process_set)
     held = (scaled == extremum).to(grad.dtype)
     holders = torch.ops.horovod.allreduce(held, None, int(Sum), None, 1.0, 1.0, process_set)
@@ -153,7 +159,7 @@ def _allgather_gradient_backward(ctx: Any, grads: Sequence[_Gradient]) -> tuple[
     name, process_set = ctx.arguments
     dense = _materialized(grads, ctx.shapes)
     gathered = torch.ops.horovod.grouped_allgather(dense, name, process_set, ctx.rows)
-    return [part / _size(process_set) for part in gathered], None, None, None
+    return [_wide(part) / _size(process_set) for part in gathered], None, None, None
 
 
 operators._define(
@@ -188,7 +194,8 @@ def _broadcast_backward(ctx: Any, grad: torch.Tensor) -> tuple[_Gradient, ...]:
 
 def _broadcast_gradient_backward(ctx: Any, grad: torch.Tensor) -> tuple[_Gradient, ...]:
     root_rank, name, process_set = ctx.arguments
-    return torch.ops.horovod.broadcast(grad, root_rank, name, process_set) / _size(process_set), None, None, None
+    sent = torch.ops.horovod.broadcast(grad, root_rank, name, process_set)
+    return _wide(sent) / _size(process_set), None, None, None
 
 
 operators._define(
@@ -242,13 +249,13 @@ def _keep_reducescatter(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 def _reducescatter_backward(ctx: Any, grad: torch.Tensor) -> tuple[_Gradient, ...]:
     gathered = torch.ops.horovod.allgather(grad, *ctx.arguments, ctx.rows[0])
-    return (gathered * ctx.scale if ctx.scale != 1 else gathered, *[None] * 5)
+    return (_wide(gathered) * ctx.scale if ctx.scale != 1 else gathered, *[None] * 5)
 
 
 def _grouped_reducescatter_backward(ctx: Any, grads: Sequence[_Gradient]) -> tuple[Any, ...]:
     dense = _materialized(grads, ctx.shapes)
     gathered = torch.ops.horovod.grouped_allgather(dense, *ctx.arguments, ctx.rows)
-    return ([part * ctx.scale for part in gathered], *[None] * 5)
+    return ([_wide(part) * ctx.scale for part in gathered], *[None] * 5)
 
 
 _register("reducescatter", _reducescatter_backward, _keep_reducescatter)

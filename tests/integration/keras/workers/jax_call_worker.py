@@ -49,12 +49,12 @@ def expect_failure(kind, function, *words):
 
 
 def case_every_dtype_in_one_call():
-    tensors = [jnp.arange(5).astype(name) + hvd.rank() for name in REDUCIBLE]
+    tensors = [(jnp.arange(5) % 2 + hvd.rank()).astype(name) for name in REDUCIBLE]  # float8_e5m2 adds up to 8 exactly
     assert [str(tensor.dtype) for tensor in tensors] == REDUCIBLE
     sums = jax.jit(lambda *t: allreduce("dtypes", *t))(*tensors)
     for tensor, total in zip(tensors, sums):
         assert total.dtype == tensor.dtype
-        expected = sum(np.arange(5) + rank for rank in range(hvd.size()))
+        expected = sum(np.arange(5) % 2 + rank for rank in range(hvd.size()))
         np.testing.assert_array_equal(np.array(total).astype("float64"), expected)
     flags = jnp.array([False, hvd.rank() == 1])
     np.testing.assert_array_equal(jax.jit(lambda t: allreduce("flags", t, op=Max))(flags)[0], [False, hvd.size() > 1])

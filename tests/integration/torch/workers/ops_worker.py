@@ -39,6 +39,38 @@ def case_allreduce_sums_every_dtype():
         assert torch.equal(tensor, before)
 
 
+def case_eight_bit_floats():
+    size, rank = hvd.size(), hvd.rank()
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        tensor = torch.full((2 * size, 3), rank + 1.0).to(dtype)
+        group = hvd.grouped_allreduce([tensor, tensor], op=hvd.Max)
+        assert all(t.dtype == dtype and t.float().eq(size).all() for t in group)
+        state = {"w": tensor.clone()}
+        hvd.broadcast_parameters(state, size - 1)
+        assert state["w"].float().eq(size).all()
+        average = torch.compile(lambda t: hvd.allreduce(t, op=hvd.Average), backend="eager")(tensor)
+        assert average.float().eq((size + 1) / 2).all()
+
+
+def case_gradients_of_eight_bit_floats():
+    size, rank = hvd.size(), hvd.rank()
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        for call, expected in (
+            (lambda t: hvd.allreduce(t, op=hvd.Sum), size),
+            (lambda t: hvd.allreduce(t, op=hvd.Average, prescale_factor=0.5), 0.5),
+            (lambda t: hvd.allreduce(t, op=hvd.Max), size * (rank == size - 1)),
+            (lambda t: hvd.allgather(t), 1),
+            (lambda t: hvd.grouped_allgather([t])[0], 1),
+            (lambda t: hvd.broadcast(t, 0), rank == 0),
+            (lambda t: hvd.alltoall(t), 1),
+            (lambda t: hvd.reducescatter(t, op=hvd.Sum), size),
+            (lambda t: hvd.grouped_reducescatter([t], op=hvd.Sum)[0], size),
+        ):
+            leaf = torch.full((2 * size, 3), rank + 1.0, requires_grad=True)
+            call(leaf.to(dtype)).float().sum().backward()
+            assert leaf.grad.eq(float(expected)).all(), (dtype, leaf.grad, expected)
+
+
 def case_allreduce_min_max_product():
     everyone = torch.stack([of_rank(rank) for rank in ranks()])
     assert torch.equal(hvd.allreduce(own(), op=hvd.Min), everyone.amin(0))
