@@ -9,6 +9,7 @@ imports little.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 from pathlib import Path
@@ -80,6 +81,15 @@ def open_own_pipe(path: Path) -> int:
 def ask(directory: Path, rank: int) -> bool:
     """Asks a rank for its dump. False: nobody listens there."""
     return _write_to_pipe(ask_pipe(directory, rank), _ASK)
+
+
+def has_left(directory: Path, rank: int) -> bool:
+    """A rank could be asked once, and listens no more: it has shut down, or is gone."""
+    try:
+        os.close(os.open(ask_pipe(directory, rank), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW))
+    except OSError as error:
+        return error.errno == errno.ENXIO  # the pipe is there without a reader
+    return False
 
 
 def tell(directory: Path, rank: int) -> bool:

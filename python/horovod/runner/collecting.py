@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from horovod._dumps.values import Dump
 
 ENDED: Final = "ended"
+SHUT_DOWN: Final = "it has shut Horovod down"  # and is mostly about to end
 ENOUGH_S: Final = 2.5  # a round lasts no longer
 ASK_S: Final = 0.3  # after the first dump, or the wish for one
 _SIGNAL_S: Final = 1.5
@@ -163,7 +164,8 @@ class Collecting:
 
         found = places.find_stacks_file(self._directory, rank)
         if found is None:
-            absent[rank] = "no hvd.init() yet, dumps are off, or it handles the signal itself"
+            left = places.has_left(self._directory, rank)
+            absent[rank] = SHUT_DOWN if left else "no hvd.init() yet, dumps are off, or it handles the signal itself"
             return
         path, pid = found
         if _state(pid) in ("T", "t"):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, Optional
 
 from horovod._dumps import places
-from horovod.runner.collecting import ENDED, Collected, Source
+from horovod.runner.collecting import ENDED, SHUT_DOWN, Collected, Source
 from horovod.runner.hang_file import HangFile
 from horovod.runner.job import Job
 
@@ -108,7 +108,8 @@ class HangDesk:
         waited_s = max((one.seconds for dump in dumps.values() for one in dump.pending), default=0.0)
         if time.monotonic() - self._told_s > waited_s + _ANOTHER_S:
             self._told = ""  # this is another stall
-        if self._told and not wanted and (ENDED in absent.values() or not anybody_behind(dumps)):
+        leaving = not {ENDED, SHUT_DOWN}.isdisjoint(absent.values())
+        if self._told and not wanted and (leaving or not anybody_behind(dumps)):
             return ""  # it is over, or the job ends because of it: what was told then says more
         lines = compare(dumps, absent, self._hosts)
         same = without_times(lines)

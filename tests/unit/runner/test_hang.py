@@ -125,6 +125,27 @@ def test_the_end_spoils_no_earlier_report(desk: HangDesk, tmp_path: Path) -> Non
     assert (tmp_path / "kept" / "hang.txt").read_text() == kept
 
 
+def test_nor_does_a_rank_that_has_shut_down_and_takes_its_time_to_end(desk: HangDesk, tmp_path: Path) -> None:
+    listening = places.open_own_pipe(places.ask_pipe(tmp_path, 1))
+    tell(tmp_path, waiting(0))
+    tell(tmp_path, dump(1, at(57, "validate"), process_sets=TWO))
+    desk.read(10.0)
+    assert desk.look(BOTH, 10.0)
+    kept = (tmp_path / "kept" / "hang.txt").read_text()
+    os.close(listening)
+    tell(tmp_path, waiting(0, 63.0))
+    desk.read(12.0)
+    assert desk.look(BOTH, 15.0) == ""
+    assert (tmp_path / "kept" / "hang.txt").read_text() == kept
+
+
+def test_a_rank_that_has_shut_down_is_told_as_such(desk: HangDesk, tmp_path: Path) -> None:
+    os.close(places.open_own_pipe(places.ask_pipe(tmp_path, 1)))
+    tell(tmp_path, waiting(0))
+    desk.read(10.0)
+    assert "it gave no dump (it has shut Horovod down)" in desk.look(BOTH, 13.0)
+
+
 def test_a_rank_that_dumped_and_ended_counts(desk: HangDesk, tmp_path: Path) -> None:
     tell(tmp_path, waiting(0))
     tell(tmp_path, dump(1, at(57, "validate"), process_sets=TWO))
