@@ -74,6 +74,13 @@ def test_what_does_nothing_here_is_said(horovodrun: Horovodrun, options: str, me
     assert message in done.stderr.decode().splitlines()[0]
 
 
+def test_and_said_as_the_user_has_spelled_it(horovodrun: Horovodrun) -> None:
+    horovodrun.environ["HOROVOD_TORUS_ALLREDUCE"] = "1"
+    done = horovodrun("-np 1", ["true"])
+    assert done.returncode == 0
+    assert b"WARNING: HOROVOD_TORUS_ALLREDUCE has no effect on one host" in done.stderr
+
+
 def test_keys_of_other_versions_are_a_warning(horovodrun: Horovodrun, tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("logging:\n  hide_timestamp: true\n")
     done = horovodrun(f"-np 1 --config-file {tmp_path}/c.yaml", ["true"])

@@ -255,16 +255,16 @@ def notices(settings: Settings) -> list[str]:
         if value == setting.default or _asks_for_nothing(setting, value):
             continue
         if setting.inert:
-            texts.append(f"{_label(settings, name)} has no effect. {setting.inert}.")
+            texts.append(f"{label(settings, name)} has no effect. {setting.inert}.")
         elif value in dict(setting.unmet_choices):
             reason = dict(setting.unmet_choices)[value]
-            texts.append(f"{_label(settings, name)}={setting.text(value)} has no effect. {reason}.")
+            texts.append(f"{label(settings, name)}={setting.text(value)} has no effect. {reason}.")
         elif not _has_meaning(setting, settings):
             # The remedy is spelled as the user has spelled the rest.
             remedy = BY_NAME[setting.requires.partition("|")[0]]
-            in_environ = remedy.env and _label(settings, name) == setting.env
+            in_environ = remedy.env and label(settings, name) == setting.env
             spelled = remedy.env if in_environ else remedy.flags[0].names[-1]
-            texts.append(f"{_label(settings, name)} has no effect without {spelled}.")
+            texts.append(f"{label(settings, name)} has no effect without {spelled}.")
     return texts
 
 
@@ -272,7 +272,8 @@ def _has_meaning(setting: Setting, settings: Settings) -> bool:
     return not setting.requires or any(getattr(settings, name) for name in setting.requires.split("|"))
 
 
-def _label(settings: Settings, name: str) -> str:
+def label(settings: Settings, name: str) -> str:
+    """The setting as the user has spelled it: its variable, or its flag."""
     setting = BY_NAME[name]
     from_environ = settings.source(name) == "environment" or not setting.flags
     return setting.env if from_environ else setting.flags[0].names[-1]

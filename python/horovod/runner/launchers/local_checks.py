@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 
 from horovod._core.errors import InvalidArgumentError
+from horovod._core.settings import label
 from horovod.runner import sharing
 from horovod.runner.cores import usable_cores
 from horovod.runner.job import Job
@@ -41,9 +42,9 @@ def summary(job: Job) -> str:
 def remarks(job: Job) -> list[str]:
     """What has no effect when all ranks are on one host, and ranks that crowd its cores."""
     texts = []
-    for flag in ("hierarchical-allreduce", "hierarchical-allgather", "torus-allreduce"):
-        if getattr(job.settings, flag.replace("-", "_")):
-            texts.append(f"--{flag} has no effect on one host, where there is one level only.")
+    for name in ("hierarchical_allreduce", "hierarchical_allgather", "torus_allreduce"):
+        if getattr(job.settings, name):
+            texts.append(f"{label(job.settings, name)} has no effect on one host, where there is one level only.")
     if crowd := sharing.crowding(job.size):
         texts.append(f"{crowd} -np {usable_cores()} gives each a core.")
     return texts
