@@ -17,8 +17,9 @@ from horovod.torch.adapter import TorchAdapter
 
 class OtherDevice(TorchAdapter):
     copies = 0
+    in_host = None
     def device(self, tensor):
-        return "cuda:0"
+        return "cpu" if tensor is self.in_host else "cuda:0"
     def address_if(self, tensor, dtype, shape):
         return NO_MATCH
     def address(self, tensor):
@@ -45,6 +46,11 @@ with warnings.catch_warnings(record=True) as seen:
     assert ops.reducescatter(given, op=hvd.Sum).equal(given)
     rows, counts = ops.alltoall(given, splits=torch.tensor([3]))
     assert rows.equal(given) and counts.tolist() == [3]
+    # A group of which one lies in the host's memory already: it is read, and not written to.
+    adapter.in_host = torch.ones(2)
+    results = ops.grouped_allreduce([adapter.in_host, given], op=hvd.Sum, postscale_factor=2.0)
+    assert adapter.in_host.equal(torch.ones(2)) and results[0].equal(torch.full((2,), 2.0))
+    assert results[1].equal(given * 2)
 told = [w for w in seen if "copied to host memory" in str(w.message)]
 assert [w.filename for w in told] == ["<string>"], [(w.filename, str(w.message)) for w in seen]
 assert adapter.copies >= 6

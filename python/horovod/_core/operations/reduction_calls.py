@@ -97,13 +97,17 @@ class ReductionCalls(TensorOperations):
             placed = self._place(tensors)
         ready = self._prepare(call, placed, op, factors)
         given = placed.tensors
-        outputs = given if in_place or placed.copied else [self._adapter.empty_like(tensor) for tensor in tensors]
+        # A copy in the host's memory is ours, to be overwritten; what lay there already is the caller's.
+        outputs = [
+            one if in_place or one is not tensor else self._adapter.empty_like(tensor)
+            for one, tensor in zip(given, tensors)
+        ]
         for member, one, output in zip(ready.members, given, outputs):
             member.input = self._adapter.address(one)
             member.output = self._adapter.address(output)
         results = tensors if in_place else outputs
         result = results[0] if single else results
-        finisher = self._staging_finisher(tensors, given, in_place, single) if placed.copied else None
+        finisher = self._staging_finisher(tensors, outputs, in_place, single) if placed.copied else None
         pending = ready.submit((tensors, given, outputs), result, finisher, waits)
         if finisher is None and arguments.is_plain:
             self.prepared.remember(_allreduce_key(arguments.key, single, len(tensors)), ready, tensors)
