@@ -78,7 +78,11 @@ class KerasState(core_state.ObjectState):
         super().__init__(bcast_object=broadcast_object, get_rank=context.rank, **kwargs)
 
     def save(self) -> None:
-        """Keeps the values in memory."""
+        """Keeps the values in memory.
+
+        Raises:
+            HorovodInternalError: collectives that have made them on a GPU were aborted.
+        """
         self._keep_values()
         super().save()
 
@@ -112,7 +116,9 @@ class KerasState(core_state.ObjectState):
         self._values = core_state.fitting(parts["variables"], self._variables())
 
     def _keep_values(self) -> None:
-        self._values = Snapshot(self._values_now(), self._values)
+        values = self._values_now()
+        variables.await_collectives()  # before the memory of an earlier commit is used again
+        self._values = Snapshot(values, self._values)
 
     def _values_now(self) -> list[Any]:
         variables.synced(self.model)

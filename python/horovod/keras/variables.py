@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from horovod._core.operations.collectives import Collectives
+from horovod._core.training.elastic import arrival
 from horovod.keras.flavour import flavour
 from horovod.keras.installed import keras
 from horovod.numpy import adapter
 
-__all__ = ["all_variables", "assign", "broadcast", "read", "synced", "values_now", "velocities"]
+__all__ = ["all_variables", "assign", "await_collectives", "broadcast", "read", "synced", "values_now", "velocities"]
 
 _collectives = Collectives(adapter.adapter)
 
@@ -69,6 +70,25 @@ def values_now(variables: Sequence[Any]) -> list[Any]:
     if backend == "jax":
         return [np.asarray(variable.value) for variable in variables]  # which copies nothing on the CPU
     return [flavour.to_numpy(variable) for variable in variables]
+
+
+def await_collectives() -> None:
+    """Waits until `values_now` are there, if collectives on a GPU have made them.
+
+    Raises:
+        HorovodInternalError: these were aborted.
+    """
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        from horovod.tensorflow.elastic_copies import await_collectives as await_tensorflows
+
+        await_tensorflows()
+    elif backend == "torch":
+        from horovod.torch.elastic.arrival import await_collectives as await_torchs
+
+        await_torchs()
+    else:
+        arrival.await_collectives(lambda device: None)  # an array of NumPy's is there
 
 
 def assign(variables: Sequence[Any], values: Sequence[Any]) -> None:

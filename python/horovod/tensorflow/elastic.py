@@ -18,7 +18,7 @@ from horovod._core.training.elastic import state
 from horovod._core.training.elastic.loop import reset_engine, run_fn
 from horovod._core.training.elastic.snapshot import Snapshot
 from horovod.tensorflow import ops
-from horovod.tensorflow.elastic_copies import value_now
+from horovod.tensorflow.elastic_copies import await_collectives, value_now
 from horovod.tensorflow.functions import broadcast_variables, build_optimizer, optimizer_variables
 
 __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
@@ -82,7 +82,11 @@ class TensorFlowState(state.ObjectState):
         super().__init__(bcast_object=broadcast_object, get_rank=context.rank, **kwargs)
 
     def save(self) -> None:
-        """Keeps the values in memory."""
+        """Keeps the values in memory.
+
+        Raises:
+            HorovodInternalError: collectives that have made them on a GPU were aborted.
+        """
         self._keep_values()
         super().save()
 
@@ -104,7 +108,9 @@ class TensorFlowState(state.ObjectState):
         self._sync_attributes()
 
     def _keep_values(self) -> None:
-        self._values = Snapshot([self._read(variable) for variable in self.variables], self._values)
+        values = [self._read(variable) for variable in self.variables]
+        await_collectives()  # before the memory of an earlier commit is used again
+        self._values = Snapshot(values, self._values)
 
     def _to_write(self) -> dict[str, Snapshot]:
         return {**super()._to_write(), "variables": self._values}

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 import tensorflow as tf
 
-from horovod._core.training.elastic import snapshot
+from horovod._core.training.elastic import arrival, snapshot
 
-__all__ = ["value_now"]
+__all__ = ["await_collectives", "value_now"]
 
 
 class _Value(NamedTuple):
@@ -28,6 +28,21 @@ def value_now(variable: tf.Variable) -> _Value:
     """The value that an eager variable has at this moment, whatever happens to it later. A `Snapshot` of it is an
     array."""
     return _Value(variable.value())
+
+
+def await_collectives() -> None:
+    """See `horovod._core.training.elastic.arrival`: functions that XLA has compiled hold collectives on a GPU. What a
+    session of TensorFlow 1 has given is there.
+
+    Raises:
+        HorovodInternalError: the engine has failed meanwhile, so that an operation may have been aborted.
+    """
+    arrival.await_collectives(_synchronize)
+
+
+def _synchronize(device: int) -> None:
+    if tf.executing_eagerly():
+        tf.test.experimental.sync_devices()
 
 
 def _copied(value: _Value, old: Any) -> tuple[np.ndarray[Any, Any], Optional[snapshot.Later]]:

@@ -1,41 +1,26 @@
-"""Before a commit copies tensors on a GPU: have the collectives that made them ended well?
-
-There an operation is done when it is on its way (docs/design/0022). One that is aborted later, because a rank has died,
-leaves anything in its tensors, and what the stream does next works on that, a commit's copies too. Used by `state`.
-"""
+"""Waits for what collectives have made on a GPU, before it is copied. Used by states that hold PyTorch's tensors."""
 
 from __future__ import annotations
 
-import json
 from typing import Callable
 
 import torch
 
-from horovod._core.errors import HorovodInternalError
-from horovod._core.life import session
+from horovod._core.training.elastic import arrival
 
 __all__ = ["await_collectives"]
 
 
 def await_collectives() -> None:
-    """Waits until the GPU is through with everything that it was given; nothing where the core works on none.
+    """See `horovod._core.training.elastic.arrival`: waits until the GPU is through with everything that it was given.
 
     Raises:
         HorovodInternalError: the engine has failed meanwhile, so that an operation may have been aborted.
     """
-    current, cuda = session.current, torch.cuda
-    is_initialized: Callable[[], bool] = cuda.is_initialized  # has no types in some versions
-    if current is None or not is_initialized():
-        return
-    from horovod._core.life import gpu_plane  # not for programs without GPUs
+    arrival.await_collectives(_synchronize)
 
-    device = gpu_plane.device_in_use(current)
-    if device is None:
-        return
-    cuda.synchronize(device)
-    # The engine fails before it aborts anything. So what has ended by now, while it had not failed, has ended well.
-    if json.loads(current.engine.describe())["failed"]:
-        raise HorovodInternalError(
-            "The state was not saved: the engine has failed, and what the GPU was still doing for its collectives was "
-            "aborted. What was saved before is kept."
-        )
+
+def _synchronize(device: int) -> None:
+    is_initialized: Callable[[], bool] = torch.cuda.is_initialized  # has no types in some versions
+    if is_initialized():  # or another framework has the device in use
+        torch.cuda.synchronize(device)

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import numpy as np
+from jobs.aborted import aborted_on_a_gpu
 from keras_cases import (
     X,
     Y,
@@ -237,6 +238,26 @@ def case_a_commit_is_of_its_moment_although_training_goes_on():
         for one, two in zip(kept, arrays(listed)):
             np.testing.assert_array_equal(one, two)
         fit(model, epochs=1)
+
+
+def case_what_was_aborted_on_a_gpu_is_not_kept():
+    """A rank dies while the GPU is at work for a step that the host has done: what comes out of it is anything."""
+    model = compiled(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9)))
+    state = hvd.elastic.KerasState(model, note=1)
+    for _ in range(2):  # into both memories
+        state.save()
+    listed = model.variables + model.optimizer.variables
+    kept = arrays(listed)
+    for step in ("save", "commit"):
+        for variable in model.trainable_variables:
+            variable.assign(variable * 3)
+        state.note = 2
+        with aborted_on_a_gpu():
+            expect_raises(HorovodInternalError, getattr(state, step), "was not saved")
+        state.restore()
+        for one, two in zip(kept, arrays(listed)):
+            np.testing.assert_array_equal(one, two)
+        assert state.note == 1
 
 
 def case_tensorflow_both_states_of_a_model_keep_everything():

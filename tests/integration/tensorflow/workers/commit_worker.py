@@ -3,9 +3,11 @@ copies."""
 
 import numpy as np
 import tensorflow as tf
-from jobs.case_runner import run_cases
+from jobs.aborted import aborted_on_a_gpu
+from jobs.case_runner import expect_raises, run_cases
 
 import horovod.tensorflow as hvd
+from horovod._core.errors import HorovodInternalError
 from horovod._core.training.elastic import snapshot
 
 
@@ -145,6 +147,22 @@ def case_two_memories_and_no_more():
         state.save()
         kept.append(state._values.value[0])
     assert len({id(array) for array in kept}) == 2
+
+
+def case_what_was_aborted_on_a_gpu_is_not_kept():
+    """A rank dies while the GPU is at work for a function that XLA has compiled: what comes out of it is anything."""
+    variables = made(1)
+    state = hvd.elastic.TensorFlowState(variables, step=1)
+    for _ in range(2):  # into both memories
+        state.save()
+    kept = variables[0].numpy()
+    variables[0].assign_add(tf.ones((300, 200)))
+    state.step = 2
+    with aborted_on_a_gpu():
+        expect_raises(HorovodInternalError, state.save, "was not saved")
+    state.restore()
+    np.testing.assert_array_equal(variables[0].numpy(), kept)
+    assert state.step == 1
 
 
 if __name__ == "__main__":
