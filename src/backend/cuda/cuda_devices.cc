@@ -65,6 +65,8 @@ Result<std::unique_ptr<Block>> CudaDevices::Identity(DType dtype, ReduceOp op, s
   const Stream& stream = memory_->giving();
   Status put = Repeat(AddressOf((*block)->data), pattern, bytes, stream.handle());
   const Result<std::shared_ptr<Event>> filled = stream.Record();
+  // It may be given back unused, as an allocation: then it is filled before it is freed.
+  if (put.ok() && filled.ok()) put = (*filled)->HoldBack(memory_->taking().handle());
   if (!put.ok() || !filled.ok()) {
     if (!stream.Synchronize().ok()) Lose(std::move(*block));
     return put.ok() ? filled.status() : put;

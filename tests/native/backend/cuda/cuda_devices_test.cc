@@ -46,6 +46,14 @@ TEST(cuda_identity_that_fails_is_not_kept) {
   }
 }
 
+// As where a batch is refused for which this rank was to stand in.
+TEST(cuda_identity_that_nobody_uses_is_filled_before_it_is_freed) {
+  const Gpu gpu;
+  std::shared_ptr<DeviceEvent> ready;
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMin})
+    EXPECT_OK(gpu.devices().Identity(DType::kInt64, op, 1000, &ready).status());
+}
+
 TEST(cuda_copy_waits_and_keeps_its_source) {
   const Gpu gpu;
   const Bytes data = Filled(kBytes, 11);
