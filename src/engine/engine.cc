@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "engine/config.h"
 #include "engine/describe.h"
+#include "engine/outcomes.h"
 #include "engine/range.h"
 
 namespace hvd::engine {
@@ -184,6 +185,8 @@ void Engine::Shutdown(double timeout_s) {
   Stop({Status(Code::kShutdown, "the engine of rank " + std::to_string(topology_.rank) + " has shut down."),
         /*tell_others=*/!in_order, in_order});
   background_.Stop();
+  // Nobody waits for these any more, and their tensors may be let go of: streams wait for devices that are behind.
+  for (const auto& left : handles_.All()) (void)LetGo(*left);
   // Who has last words itself waits for nobody, so two never wait for one another.
   if (last_words_.empty()) watch_->AwaitCulprits(std::min(kCulpritS, timeout_s));
   (void)timeline_.Stop();

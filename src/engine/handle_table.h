@@ -6,6 +6,8 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "engine/completion.h"
 
@@ -34,6 +36,16 @@ class HandleTable {
     std::lock_guard<std::mutex> lock(mutex_);
     auto found = table_.extract(handle);
     return found ? std::move(found.mapped()) : nullptr;
+  }
+
+  // What has not been forgotten.
+  std::vector<std::shared_ptr<Completion>> All() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<std::shared_ptr<Completion>> all;
+    for (const auto& [handle, completion] : table_) {
+      if (completion != nullptr) all.push_back(completion);
+    }
+    return all;
   }
 
  private:

@@ -302,6 +302,21 @@ TEST(device_shutdown_in_good_order_lets_them_work) {
   EXPECT_EQ(aborts, 0);
 }
 
+// Whoever has not waited for an operation lets go of its tensors after the shutdown, and their memory is used again.
+TEST(device_shutdown_orders_streams_of_operations_that_nobody_waited_for) {
+  DeviceEngines job(2);
+  std::vector<std::vector<float>> data(2, std::vector<float>(10, 1.0f));
+  RanksAsThreads(2, [&](int r) {
+    std::shared_ptr<Completion> done;
+    EXPECT_OK(RunOp(job.world[r], OnDevice(HVD_ALLREDUCE, "left", data[r], &data[r], &TheStream).op, &done));
+    Await(*done);
+    job.world[r].handles().Add(done);
+    job.world[r].Shutdown(30);
+    const auto& ready = static_cast<const FakeEvent&>(*done->results[0].tensor.device->ready);
+    EXPECT(ready.held_back() == std::vector<void*>({&TheStream}));
+  });
+}
+
 TEST(device_shutdown_ends_work_that_does_not_end) {
   DeviceEngines job(1);
   job.ranks[0]->backend->patience_s = 1e9;
