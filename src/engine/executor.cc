@@ -179,12 +179,13 @@ bool Executor::Advance(Track track, Runs* runs) {
   return moved;
 }
 
-// By the host's ways the members wait for one another, and each for its device. What the devices' track launches is
-// waited for elsewhere (Backend::CheckDevices), but for room there.
+// By the host's ways the members wait for one another, and each for its device: also before a batch of this set, when
+// one of them is still at a batch of another set. What the devices' track launches is waited for elsewhere
+// (Backend::CheckDevices), but for room there.
 bool Executor::waits_for_devices(Track track) const {
   if (runs(track).empty()) return false;
   const BatchRun& front = *runs(track).front();
-  if (!front.batch.on_device || front.stage != BatchRun::Stage::kExecution) return false;
+  if (!front.batch.on_device) return false;
   return track == Track::kHost || front.batch.awaits_device;
 }
 

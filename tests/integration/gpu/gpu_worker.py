@@ -140,6 +140,27 @@ def busy() -> None:
     report("busy", sum=float(tensor.numpy()[-1]))
 
 
+def busy_elsewhere() -> None:
+    """Rank 1's GPU is late for ranks 1 and 2, so that rank 1 is late for what ranks 0 and 1 agree upon first."""
+    front, back = hvd.add_process_set([0, 1]), hvd.add_process_set([1, 2])
+    tensor = array(np.full(1000, hvd.rank() + 1.0))
+    stall = ctypes.CDLL(os.environ["HVD_TEST_CUDA_LIBRARY"]).fake_cuda_stall
+    stall(int(hvd.rank() == 1))
+    handles = []
+    if hvd.rank() > 0:  # through the host, as NCCL does not
+        handles.append(ops.allreduce_async(tensor, op=hvd.Max, name="late", process_set=back))
+    time.sleep(0.2 if hvd.rank() > 0 else 0.4)
+    if hvd.rank() < 2:
+        handles.append(ops.allgather_async(tensor, name="behind", process_set=front))
+    until = time.monotonic() + 3 * float(os.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"])
+    while time.monotonic() < until:
+        for handle in handles:
+            ops.poll(handle)
+        time.sleep(0.05)
+    stall(0)
+    report("busy elsewhere", results=[float(ops.synchronize(handle).numpy()[-1]) for handle in handles])
+
+
 def let_go() -> None:
     """Tensors die as soon as the operations are on their way, and their memory is used again at once."""
     for step in range(20):
@@ -180,6 +201,7 @@ ALL = (
     broadcasts,
     killed_in_a_broadcast,
     busy,
+    busy_elsewhere,
     let_go,
     refused,
     late,

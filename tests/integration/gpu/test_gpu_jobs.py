@@ -146,6 +146,12 @@ def test_a_gpu_may_be_busy_for_longer_than_a_process(way: str, tmp_path: Path) -
     assert [told["sum"] for told in ended.of("busy")] == [3.0, 3.0], str(ended)
 
 
+def test_a_rank_may_be_late_for_one_set_because_of_its_gpu_in_another(tmp_path: Path) -> None:
+    variables = gpus(tmp_path / "libraries", HOROVOD_GLOO_TIMEOUT_SECONDS="1", HOROVOD_DYNAMIC_PROCESS_SETS="1")
+    ended = run(horovodrun(3, WORKER, "busy_elsewhere"), variables)
+    assert sorted(told["results"] for told in ended.of("busy elsewhere")) == [[2.0], [3.0], [3.0, 2.0]], str(ended)
+
+
 def test_memory_of_operations_on_their_way_is_not_used_too_early(tmp_path: Path) -> None:
     ended = job("let_go", tmp_path)
     assert ended.code == 0, str(ended)
