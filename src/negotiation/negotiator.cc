@@ -49,7 +49,8 @@ Node::Negotiator::Negotiator(NodeConfig c)
       inbox(place) {
   if (place.root() && c.stall_check && ShutdownIsTooEarly(c)) {
     results.Warn("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS (" + NumberText(c.stall_shutdown_s) +
-                 ") is below HOROVOD_STALL_CHECK_TIME_SECONDS (" + NumberText(c.stall_warning_s) + ") and is ignored.");
+                 ") is below HOROVOD_STALL_CHECK_TIME_SECONDS (" + NumberText(c.stall_warning_s) +
+                 ") and is ignored. Lower that one too (--stall-check-warning-time-seconds).");
   }
 }
 

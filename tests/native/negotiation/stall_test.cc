@@ -217,7 +217,8 @@ TEST(negotiation_stall_shutdown_below_warning_is_ignored) {
   Submit(&c, {1}, "a");
   EXPECT_EQ(
       LogOf(c),
-      "[0] HOROVOD_STALL_SHUTDOWN_TIME_SECONDS (5) is below HOROVOD_STALL_CHECK_TIME_SECONDS (60) and is ignored.\n");
+      "[0] HOROVOD_STALL_SHUTDOWN_TIME_SECONDS (5) is below HOROVOD_STALL_CHECK_TIME_SECONDS (60) and is ignored. "
+      "Lower that one too (--stall-check-warning-time-seconds).\n");
   Pass(&c, 500);
   EXPECT(!c.nodes[0].aborted());
 }
