@@ -20,7 +20,7 @@
 #   native-test-aarch64  the C++ tests for aarch64 under qemu-user, which must be there; by hand, takes long
 #   docs      regenerates docs/settings.md
 #   build     libhorovod.so into the source tree
-#   fakes     a CUDA driver, an NCCL and a profiler for tests without a GPU, into build/release
+#   fakes     a CUDA driver, an NCCL, the same of ROCm, and a profiler for tests without a GPU, into build/release
 #   dev       the virtual environment
 #   frameworks  TensorFlow, Keras and JAX in it, for their tests
 #   launchers the launchers of others, for theirs, and what checks deploy/
@@ -39,6 +39,9 @@ JOBS   ?= $(shell nproc)
 PYTEST = python -m pytest -q --durations 10 -n $(JOBS) --dist loadfile -m "$(1)" || { echo "FAILED ONCE: the tests named above. Once more:"; \
   python -m pytest -v -m "$(1)" --last-failed --last-failed-no-failures none; }
 export PATH := $(BIN):$(PATH)
+
+# The tests of what works on GPUs that know no driver by name: they run over HIP and RCCL as well.
+ROCM_TESTS = cuda_ gpu_ staged_ phases_ -contract -fake -jax
 
 .PHONY: fakes demo test test-gpu test-all test-slow test-long test-tensorflows check bench bench-full bench-page docs build dev clean tidy chaos native-test native-sanitizers asan-build asan-test tsan-build native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
 
@@ -84,9 +87,10 @@ build: $(VENV)/.tools
 	  mv python/horovod/_native/$$library.new python/horovod/_native/$$library || exit 1; \
 	done  # moved, not copied: a running job keeps the old one
 
-# A CUDA driver, an NCCL, a profiler and a GPU for TensorFlow, for tests without them: build/release/libfake_*.so.
+# A CUDA driver, an NCCL, a profiler and a GPU for TensorFlow, for tests without them: build/release/libfake_*.so; HIP,
+# its compiler and RCCL: build/release/fake_rocm.
 fakes: build
-	cmake --build build/release --target fake_cuda fake_nccl fake_profiler fake_tensorflow_gpu -j $(JOBS)
+	cmake --build build/release --target fake_cuda fake_nccl fake_hip fake_hiprtc fake_rccl fake_profiler fake_tensorflow_gpu -j $(JOBS)
 
 demo: dev build
 	python examples/demo.py
@@ -94,6 +98,7 @@ demo: dev build
 native-test: build
 	cmake --build build/release --target hvd_tests -j $(JOBS)
 	build/release/hvd_tests --once-more
+	HVD_TEST_PLATFORM=hip build/release/hvd_tests --once-more $(ROCM_TESTS)
 
 check: dev
 	ruff check python tests tools examples benchmarks deploy
@@ -149,6 +154,7 @@ test-tensorflows: build
 native-sanitizers: dev
 	$(MAKE) --no-print-directory -j2 asan-test tsan-build
 	TSAN_OPTIONS=halt_on_error=1 build/tsan/hvd_tests --once-more
+	HVD_TEST_PLATFORM=hip TSAN_OPTIONS=halt_on_error=1 build/tsan/hvd_tests --once-more $(ROCM_TESTS)
 
 # The fuzz targets are made of the same objects.
 asan-build: dev
@@ -157,6 +163,7 @@ asan-build: dev
 
 asan-test: asan-build
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/hvd_tests --once-more
+	HVD_TEST_PLATFORM=hip UBSAN_OPTIONS=halt_on_error=1 build/asan/hvd_tests --once-more $(ROCM_TESTS)
 
 tsan-build: dev
 	cmake -S . -B build/tsan -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DHVD_TESTS=ON -DHVD_SANITIZE=thread >/dev/null

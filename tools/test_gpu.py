@@ -1,6 +1,6 @@
 """The tests that need a GPU, for `make test-gpu`: the driver's side in C++ over the real driver, the contract suite on
 arrays of the GPU, PyTorch's CUDA tensors, functions that JAX compiles for CUDA. What is absent is skipped by name;
-without a GPU nothing is run.
+without a GPU nothing is run. On a machine with AMD's GPUs only: the same over HIP, but for what knows CUDA by name.
 
 Exit code 1 if something failed.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "python"))
 
-from horovod._core.gpu import devices, libraries  # noqa: E402
+from horovod._core.gpu import libraries, platforms  # noqa: E402
 
 PATIENCE_S = 240
 # Of all parts together.
@@ -31,13 +31,21 @@ FRAMEWORKS = {
         "tests/gpu/jax_cuda.py",
     ),
 }
+DRIVERS_SIDE = {platforms.CUDA: ("cuda_",), platforms.ROCM: ("cuda_", "-contract", "-fake", "-jax")}
 MEMBERS = {"HVD_PROBE_ROUNDS": "3"}  # a run through the probe is the test
 CONTRACT = ("tests/contract/worker.py", "--target", "gpu", "--deadline", str(PATIENCE_S - 20), "--directory")
 
 
-def parts(nccl: str) -> list[tuple[str, Sequence[str], Mapping[str, str]]]:
+def of_the_driver(platform: platforms.Platform) -> Mapping[str, str]:
+    """The variables that lead tests to it."""
+    library = os.environ.get("HVD_TEST_CUDA_LIBRARY") or platforms.driver(platform, os.environ)
+    is_hip = {"HVD_TEST_PLATFORM": "hip"} if platform is platforms.ROCM else {}
+    return {"HVD_TEST_CUDA_LIBRARY": library, **is_hip}
+
+
+def parts(nccl: str, platform: platforms.Platform) -> list[tuple[str, Sequence[str], Mapping[str, str]]]:
     """Name, command and variables of each part."""
-    driver = {"HVD_TEST_CUDA_LIBRARY": os.environ.get("HVD_TEST_CUDA_LIBRARY", libraries.DRIVER)}
+    driver = of_the_driver(platform)
     arrays = {**driver, "HVD_TEST_NCCL_LIBRARY": nccl, "HVD_TEST_GPU": "0"}
     directory = tempfile.mkdtemp(prefix="horovod-test-gpu-")
     run = [sys.executable, "-m", "horovod.runner", "-np"]
@@ -45,13 +53,13 @@ def parts(nccl: str) -> list[tuple[str, Sequence[str], Mapping[str, str]]]:
     tests = ROOT / "build" / "release" / "hvd_tests"
     found: list[tuple[str, Sequence[str], Mapping[str, str]]] = []
     if tests.exists():
-        found.append(("the driver's side", [str(tests), "cuda_"], driver))
+        found.append(("the driver's side", [str(tests), *DRIVERS_SIDE[platform]], driver))
     else:
         print("skipped: the driver's side in C++ (cmake --build build/release --target hvd_tests builds it)")
     for ranks in ("1", "2"):
         words = [*run, ranks, *python, *CONTRACT, directory, "cases", "semantics", "join"]
         found.append((f"arrays of the GPU, {ranks} rank(s) on it", words, arrays))
-    if nccl:
+    if nccl and platform is platforms.CUDA:
         words = [*run, "2", *python, "benchmarks/gpu/engine_rank.py", "two"]
         members = {**MEMBERS, **driver, "HOROVOD_NCCL_PATH": nccl}
         found.append(("NCCL, 2 ranks on one GPU that believe to have one each", words, members))
@@ -67,15 +75,17 @@ def parts(nccl: str) -> list[tuple[str, Sequence[str], Mapping[str, str]]]:
 
 def main() -> int:
     """Runs the parts one after the other."""
-    if not devices.nvidia() and "HVD_TEST_CUDA_LIBRARY" not in os.environ:
-        print("skipped: this machine has no NVIDIA GPU (docs/gpu.md says what is tested without one)")
+    is_hip = os.environ.get("HVD_TEST_PLATFORM") == "hip"
+    platform = platforms.ROCM if is_hip else platforms.of_devices()
+    if not platforms.has_devices(platform) and "HVD_TEST_CUDA_LIBRARY" not in os.environ:
+        print("skipped: this machine has no GPU (docs/gpu.md says what is tested without one)")
         return 0
-    nccl = libraries.find(libraries.NCCL, libraries.Named(os.environ.get("HOROVOD_NCCL_PATH")), os.environ)
-    print(f"NCCL: {nccl.path or nccl.why_not}", flush=True)
+    nccl = libraries.find(platform.nccl, libraries.Named(os.environ.get("HOROVOD_NCCL_PATH")), os.environ)
+    print(f"{platform.nccl_name}: {nccl.path or nccl.why_not}", flush=True)
     path = os.pathsep.join([str(ROOT / "python"), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
     failed = 0
     deadline = time.monotonic() + ALTOGETHER_S
-    for name, command, variables in parts(nccl.path):
+    for name, command, variables in parts(nccl.path, platform):
         left_s = min(PATIENCE_S, deadline - time.monotonic())
         print(f"-- {name} ({left_s:.0f} s at most)", flush=True)
         environment = {**os.environ, **variables, "PYTHONPATH": path.rstrip(os.pathsep)}

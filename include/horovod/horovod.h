@@ -219,9 +219,9 @@ HVD_API hvd_status hvd_use_mpi(const hvd_mpi* mpi);
 /* The GPU of this rank, and the libraries that are to be opened for it. */
 typedef struct hvd_gpu {
   uint32_t struct_bytes;    /* sizeof(hvd_gpu), checked */
-  int32_t device;           /* as CUDA counts in this process, from 0 */
-  const char* cuda_library; /* the driver's: its path or name */
-  const char* nccl_library; /* its path, or NULL: why_not_nccl says why there is none */
+  int32_t device;           /* as the driver counts in this process, from 0 */
+  const char* cuda_library; /* the driver's, CUDA's or HIP's, as its functions tell: its path or name */
+  const char* nccl_library; /* its path, RCCL's for HIP, or NULL: why_not_nccl says why there is none */
   const char* why_not_nccl; /* not NULL or "": NCCL is not used, for this reason */
   int32_t max_ctas;         /* of an NCCL communicator; 0 = NCCL chooses */
   int32_t streams;          /* of NCCL; each has a communicator for each process set */

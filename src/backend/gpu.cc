@@ -12,9 +12,14 @@
 namespace hvd::backend {
 namespace {
 
+const nccl::Maker& MakerFor(const cuda::CudaDevices& devices) {
+  return devices.context()->driver().platform().kind == cuda::Platform::kHip ? nccl::kRccl : nccl::kNccl;
+}
+
 DeviceFacts FactsOf(const cuda::CudaDevices& devices, const std::string& why_not) {
   DeviceFacts facts;
   facts.device = devices.context()->uuid();
+  facts.is_rccl = &MakerFor(devices) == &nccl::kRccl ? 1 : 0;
   facts.SetWhyNot(why_not);
   return facts;
 }
@@ -75,8 +80,8 @@ Status GpuBackends::Use(const hvd_gpu& gpu) {
   HVD_TRY(staged_->Use(*devices));
   const std::string why_not = UseNccl(gpu, *devices);
   if (!why_not.empty()) queues_->Refuse(why_not);
-  Log(LogLevel::kDebug,
-      "uses " + (*devices)->context()->Text() + (why_not.empty() ? " by NCCL" : "; no NCCL: " + why_not));
+  Log(LogLevel::kDebug, "uses " + (*devices)->context()->Text() + (why_not.empty() ? " by " : "; no ") +
+                            MakerFor(**devices).name + (why_not.empty() ? "" : ": " + why_not));
   devices_ = std::move(*devices);
   registry_->SetDevices(devices_.get());
   return Status();
@@ -92,8 +97,11 @@ std::string GpuBackends::UseNccl(const hvd_gpu& gpu, const std::shared_ptr<cuda:
     why_not = "NCCL_COMM_BLOCKING=1 is set, which has NCCL's calls wait for other ranks; unset it";
   std::shared_ptr<nccl::Library> library;
   if (why_not.empty()) {
-    auto opened = nccl::Library::Open(gpu.nccl_library != nullptr ? gpu.nccl_library : "libnccl.so.2");
+    const nccl::Maker& maker = MakerFor(*devices);
+    auto opened = nccl::Library::Open(gpu.nccl_library != nullptr ? gpu.nccl_library : maker.file, maker);
     Status usable = opened.status();
+    // What one member cannot compile must not be found out in the middle of a batch.
+    if (usable.ok()) usable = devices->packing().Prepare();
     if (usable.ok()) usable = queues_->Use(*opened, devices, wishes.streams);
     if (usable.ok()) {
       library = *opened;

@@ -20,21 +20,22 @@ std::string InTwoLevels(const Batch& batch) {
 // What the first member says of it; empty: there is nothing to say.
 std::string Words(const DeviceWay& way, const Batch& batch) {
   const bool in_two = way.why_not_inside.empty();
+  const std::string library = way.library;
   if (way.why_not_nccl.empty()) {
     if (batch.hierarchical != 1 || in_two) return "";
-    return "Tensors on GPUs are reduced by NCCL between all ranks at once, although two levels are asked for "
+    return "Tensors on GPUs are reduced by " + library +
+           " between all ranks at once, although two levels are asked for "
            "(HOROVOD_HIERARCHICAL_ALLREDUCE or HOROVOD_TORUS_ALLREDUCE): " +
            way.why_not_inside + ".";
   }
   if (const std::string done = in_two ? InTwoLevels(batch) : ""; !done.empty()) {
-    return "Tensors on GPUs are " + done +
-           " by NCCL inside each host only, and through pinned memory between the hosts; "
-           "other collectives copy them to pinned memory and back. NCCL cannot move them between all ranks: " +
-           way.why_not_nccl + ".";
+    return "Tensors on GPUs are " + done + " by " + library +
+           " inside each host only, and through pinned memory between the hosts; "
+           "other collectives copy them to pinned memory and back. " +
+           library + " cannot move them between all ranks: " + way.why_not_nccl + ".";
   }
-  return "Tensors on GPUs are copied to pinned host memory and back for every collective, because "
-         "NCCL cannot move them: " +
-         way.why_not_nccl + ". Results are correct; expect the speed of the PCIe bus.";
+  return "Tensors on GPUs are copied to pinned host memory and back for every collective, because " + library +
+         " cannot move them: " + way.why_not_nccl + ". Results are correct; expect the speed of the PCIe bus.";
 }
 
 }  // namespace

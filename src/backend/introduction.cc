@@ -14,6 +14,8 @@ std::string VersionText(int version) {
          std::to_string(version % 100);
 }
 
+const char* LibraryOf(const DeviceFacts& facts) { return facts.is_rccl != 0 ? "RCCL" : "NCCL"; }
+
 // Why NCCL cannot move what these members have: the first that cannot, or is unlike another one.
 std::string WhyNot(const std::vector<int>& members, const std::vector<DeviceFacts>& facts, const Group& group) {
   const auto rank = [&](int m) { return "rank " + std::to_string(group.ranks[m]); };
@@ -22,15 +24,18 @@ std::string WhyNot(const std::vector<int>& members, const std::vector<DeviceFact
   for (const int m : members) {
     const DeviceFacts& f = facts[m];
     if (f.nccl_version == 0) return rank(m) + ": " + std::string(f.why_not, strnlen(f.why_not, sizeof f.why_not));
+    if (f.is_rccl != facts[first].is_rccl) {
+      return rank(first) + " has " + LibraryOf(facts[first]) + " and " + rank(m) + " has " + LibraryOf(f) +
+             ", which do not work together";
+    }
     if (f.nccl_version != facts[first].nccl_version) {
-      return rank(first) + " has NCCL " + VersionText(facts[first].nccl_version) + " and " + rank(m) + " has " +
-             VersionText(f.nccl_version) + "; install one version everywhere";
+      return rank(first) + " has " + LibraryOf(f) + " " + VersionText(facts[first].nccl_version) + " and " + rank(m) +
+             " has " + VersionText(f.nccl_version) + "; install one version everywhere";
     }
     const auto [found, added] = member_with.emplace(f.device, m);
     if (!added) {
-      return rank(found->second) + " and " + rank(m) +
-             " use one GPU, which NCCL refuses; pin each rank to a GPU of its own, "
-             "torch.cuda.set_device(hvd.local_rank()) say";
+      return rank(found->second) + " and " + rank(m) + " use one GPU, which " + LibraryOf(f) +
+             " refuses; pin each rank to a GPU of its own, torch.cuda.set_device(hvd.local_rank()) say";
     }
   }
   return "";
@@ -84,6 +89,9 @@ DeviceWay Conclude(const std::vector<DeviceFacts>& facts, const Group& group) {
     if (facts[m].max_ctas > 0 && (way.max_ctas == 0 || facts[m].max_ctas < way.max_ctas))
       way.max_ctas = facts[m].max_ctas;
   }
+  const auto has_device = [](const DeviceFacts& f) { return f.no_device_yet == 0; };
+  if (const auto found = std::find_if(facts.begin(), facts.end(), has_device); found != facts.end())
+    way.library = LibraryOf(*found);
   way.why_not_nccl = WhyNot(everybody, facts, group);
   way.why_not_inside = WhyNotInside(facts, group);
   for (int m = 0; m < streams; ++m) way.across.push_back(facts[m].across);

@@ -21,7 +21,8 @@ struct DeviceFacts {
   int32_t streams = 1;                    // most communicators that it wants for one set
   int32_t max_ctas = 0;                   // of a communicator; 0: NCCL chooses
   int32_t no_device_yet = 0;              // 1: that is why it has none
-  char why_not[228] = {};                 // why it has none; cut off where it is longer
+  int32_t is_rccl = 0;                    // 1: its GPU is AMD's, and what is said of NCCL is said of RCCL
+  char why_not[224] = {};                 // why it has none; cut off where it is longer
   std::array<std::byte, 16> device = {};  // the GPU's own number, which no two have
   NcclId across = {};                     // of member m < streams: for communicator m of the set
   NcclId inside = {};                     // of a host's first member: for the communicator of those there
@@ -37,6 +38,7 @@ struct DeviceWay {
   int max_ctas = 0;                 // the least that a member wants; 0: NCCL chooses
   std::vector<NcclId> across = {};  // for each communicator of the set
   NcclId inside = {};               // for that of the members on the own host
+  const char* library = "NCCL";     // of the first member that has a device: NCCL or RCCL
 };
 
 // The place in `group` of the first member on the host of member m.

@@ -1,5 +1,5 @@
-"""Arrays on a GPU for the contract suite, without a framework that has one: memory of the CUDA driver, reached by
-ctypes, and an adapter for it. Over the fake driver, or a real one.
+"""Arrays on a GPU for the contract suite, without a framework that has one: memory of the CUDA driver, or of HIP where
+HVD_TEST_PLATFORM=hip, reached by ctypes, and an adapter for it. Over the fake driver, or a real one.
 
 An array is made on a stream as frameworks make theirs: its values are copied there some time after the call, so that
 whoever does not wait for the stream finds poison.
@@ -21,34 +21,56 @@ from horovod.numpy.adapter import adapter as of_numpy
 Array = np.ndarray[Any, Any]
 
 
+# HIP's names for what is called below by CUDA's.
+_HIP: Final = {
+    "cuInit": "hipInit",
+    "cuDeviceGet": "hipDeviceGet",
+    "cuStreamCreate": "hipStreamCreateWithFlags",
+    "cuStreamSynchronize": "hipStreamSynchronize",
+    "cuMemAlloc_v2": "hipMalloc",
+    "cuMemFree_v2": "hipFree",
+    "cuMemcpyHtoDAsync_v2": "hipMemcpyHtoDAsync",
+    "cuMemcpyDtoHAsync_v2": "hipMemcpyDtoHAsync",
+}
+
+
 class Driver:
-    """The functions of the CUDA driver that an array needs. `check` raises for whatever fails."""
+    """The functions of the driver that an array needs. `call` raises for whatever fails."""
 
     def __init__(self, path: str) -> None:
         # The fake devices of two hosts are not the same ones.
         os.environ.setdefault("FAKE_CUDA_UUID", os.environ.get("HOROVOD_CROSS_RANK", "0"))
         self._library = ctypes.CDLL(path)
+        self._is_hip = os.environ.get("HVD_TEST_PLATFORM") == "hip"
         self.call("cuInit", c_uint(0))
-        device, context = c_int(), c_void_p()
+        device = c_int()
         # One for each rank of a host, as torch.cuda.set_device(hvd.local_rank()) has it.
         self.device = int(os.environ.get("HVD_TEST_GPU") or os.environ.get("HOROVOD_LOCAL_RANK", "0"))
         self.call("cuDeviceGet", byref(device), self.device)
-        self.call("cuDevicePrimaryCtxRetain", byref(context), device)
-        self.call("cuCtxSetCurrent", context)
+        self._context = c_void_p()
+        if not self._is_hip:
+            self.call("cuDevicePrimaryCtxRetain", byref(self._context), device)
+        self._enter()
         stream = c_void_p()
         self.call("cuStreamCreate", byref(stream), c_uint(1))
         self.stream = stream.value or 0
-        self._context = context
         self._process = os.getpid()
 
     def call(self, name: str, *arguments: Any) -> None:
-        code = getattr(self._library, name)(*arguments)
+        code = getattr(self._library, _HIP.get(name, name) if self._is_hip else name)(*arguments)
         if code:
             raise RuntimeError(f"{name}: {code}")
 
+    def _enter(self) -> None:
+        """The device becomes this thread's."""
+        if self._is_hip:
+            self.call("hipSetDevice", c_int(self.device))
+        else:
+            self.call("cuCtxSetCurrent", self._context)
+
     def allocate(self, nbytes: int) -> int:
         address = c_uint64()
-        self.call("cuCtxSetCurrent", self._context)
+        self._enter()
         self.call("cuMemAlloc_v2", byref(address), ctypes.c_size_t(max(nbytes, 1)))
         return address.value
 
@@ -57,7 +79,7 @@ class Driver:
             return  # a forked child, where CUDA does not work: the memory is its parent's
         # What still uses it on the stream comes first, as with a framework's allocator.
         self.call("cuStreamSynchronize", c_void_p(self.stream))
-        self.call("cuCtxSetCurrent", self._context)
+        self._enter()
         self.call("cuMemFree_v2", c_uint64(address))
 
     def upload(self, address: int, values: Array) -> None:

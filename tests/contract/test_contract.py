@@ -18,7 +18,7 @@ from case_runner import run_cases
 from cases import all_cases, eight_bit_cases
 from contract_job import run_job
 from fake_ranks import adopt, run_ranks
-from jobs.gpus import gpus
+from jobs.gpus import gpus, rocm
 from semantics import SEMANTICS
 from semantics_join import JOIN
 from semantics_sets import DYNAMIC
@@ -137,6 +137,18 @@ ON_GPUS = {
 def test_on_gpus(way: str, tmp_path: Path) -> None:
     size, parts, environment = ON_GPUS[way]
     _check(run_job(size, "gpu", parts, tmp_path, gpus(tmp_path / "libraries", **environment)), size, parts)
+
+
+def test_on_gpus_of_amd(tmp_path: Path) -> None:
+    parts = ("cases", "semantics")
+    _check(run_job(2, "gpu", parts, tmp_path, rocm(tmp_path / "libraries")), 2, parts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ON_GPUS)
+def test_on_gpus_of_amd_in_every_way(way: str, tmp_path: Path) -> None:
+    size, parts, environment = ON_GPUS[way]
+    _check(run_job(size, "gpu", parts, tmp_path, rocm(tmp_path / "libraries", **environment)), size, parts)
 
 
 @pytest.mark.slow

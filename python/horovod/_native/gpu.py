@@ -26,8 +26,8 @@ class Gpu:
 
         Args:
             device: as CUDA counts in this process, from 0.
-            cuda: the driver's library, its path or name.
-            nccl: the path of NCCL's; empty: there is none.
+            cuda: the driver's library, CUDA's or HIP's, its path or name.
+            nccl: the path of NCCL's, or RCCL's for HIP; empty: there is none.
             why_not_nccl: why NCCL is not used; empty: it is.
             max_ctas: of an NCCL communicator; 0: NCCL chooses.
             streams: of NCCL, at most.

@@ -9,6 +9,7 @@ import os
 from typing import NamedTuple
 
 import horovod
+from horovod._core.gpu import platforms
 from horovod.runner import gpus, usable
 
 
@@ -22,6 +23,11 @@ class Line(NamedTuple):
         """The line as it is printed; with its reason when `verbose`."""
         box = "[ ]" if self.why_not else "[X]"
         return f"    {box} {self.name}" + (f": {self.why_not}" if verbose and self.why_not else "")
+
+
+def _what_nccl_moves() -> str:
+    amd = platforms.of_devices() is platforms.ROCM
+    return "tensors on AMD GPUs, by RCCL" if amd else "tensors on NVIDIA GPUs"
 
 
 def report(verbose: bool = False) -> str:
@@ -41,7 +47,7 @@ def report(verbose: bool = False) -> str:
         ],
         "Backends": [
             Line("host (shared memory and TCP; 'Gloo' above)", core),
-            Line("nccl (tensors on NVIDIA GPUs)", by_nccl),
+            Line(f"nccl ({_what_nccl_moves()})", by_nccl),
             Line("mpi (where HOROVOD_CPU_OPERATIONS=mpi)", by_mpi),
         ],
         "Launchers": [Line(f"{name} ({what})", why_not) for name, what, why_not in usable.launchers()],

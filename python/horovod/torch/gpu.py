@@ -14,8 +14,9 @@ __all__ = ["PLAIN_TYPES", "CudaTensors", "gpu"]
 # the stand-ins of a tracer, which have no memory at all.
 PLAIN_TYPES: Final[frozenset[type]] = frozenset({torch.Tensor, torch.nn.Parameter})
 
-# A build for AMD's GPUs calls its devices "cuda" as well; the core does not drive them.
-_IS_CUDA: Final = torch.version.cuda is not None
+# A build for AMD's GPUs calls its devices "cuda" as well; which ones they are, the core finds out
+# (`horovod._core.gpu.platforms`).
+_DRIVEN: Final = torch.version.cuda is not None or getattr(torch.version, "hip", None) is not None
 
 
 def _current_stream(device: int) -> int:
@@ -30,7 +31,7 @@ class CudaTensors:
     """See the protocol, which says what each method means."""
 
     def device(self, tensor: torch.Tensor) -> int:
-        return tensor.get_device() if _IS_CUDA and tensor.is_cuda else -1
+        return tensor.get_device() if _DRIVEN and tensor.is_cuda else -1
 
     def address(self, tensor: torch.Tensor) -> int:
         return tensor.data_ptr() if tensor.numel() else 0

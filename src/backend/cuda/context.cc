@@ -3,10 +3,18 @@
 namespace hvd::backend::cuda {
 namespace {
 
-// Of CUdevice_attribute.
-constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76, kMemoryPoolsSupported = 115;
+// HIP's numbers for the attributes that say where a device is on the PCI bus: bus, device, domain.
+constexpr int kHipPci[] = {67, 68, 69};
 
 }  // namespace
+
+int Standing::Get(const Driver& driver, Standing* standing) {
+  return driver->get_device ? driver->get_device(&standing->device) : driver->ctx_get_current(&standing->context);
+}
+
+int Standing::Set(const Driver& driver, const Standing& standing) {
+  return driver->set_device ? driver->set_device(standing.device) : driver->ctx_set_current(standing.context);
+}
 
 Result<std::shared_ptr<const Context>> Context::Open(std::shared_ptr<const Driver> driver, int device) {
   const std::shared_ptr<Context> context(new Context(std::move(driver), device));
@@ -20,12 +28,15 @@ Status Context::Retain() {
   int count = 0;
   HVD_TRY(driver_->Call((*driver_)->device_get_count, &count));
   if (device_ < 0 || device_ >= count) {
-    return Status(Code::kBackendUnavailable, "the driver shows " + std::to_string(count) +
-                                                 ", counted from 0 (CUDA_VISIBLE_DEVICES may hide others).");
+    return Status(Code::kBackendUnavailable, "the driver shows " + std::to_string(count) + ", counted from 0 (" +
+                                                 driver_->platform().hides + ").");
   }
   HVD_TRY(driver_->Call((*driver_)->device_get, &number_, device_));
   HVD_TRY(Ask(number_));
-  return driver_->Call((*driver_)->primary_ctx_retain, &handle_, number_);
+  if (driver_->platform().kind == Platform::kCuda)
+    return driver_->Call((*driver_)->primary_ctx_retain, &standing_.context, number_);
+  standing_.device = number_;
+  return Status();
 }
 
 Status Context::Ask(DeviceNumber number) {
@@ -33,30 +44,44 @@ Status Context::Ask(DeviceNumber number) {
   char name[256] = {};
   HVD_TRY(driver.Call(driver->device_get_name, name, static_cast<int>(sizeof name) - 1, number));
   name_ = name;
-  // The first version gives the whole GPU's number for a part of it.
-  HVD_TRY(driver.Call(driver->device_get_uuid_v2 ? driver->device_get_uuid_v2 : driver->device_get_uuid, uuid_.data(),
-                      number));
+  const Platform& platform = driver.platform();
   int major = 0, minor = 0, pools = 0;
   // A driver that does not know the question has no pools.
-  if (driver->device_get_attribute(&pools, kMemoryPoolsSupported, number) != 0) pools = 0;
+  if (driver->device_get_attribute(&pools, platform.memory_pools_supported, number) != 0) pools = 0;
   has_pools_ = pools != 0 && driver->mem_alloc_async && driver->mem_free_async;
-  HVD_TRY(driver.Call(driver->device_get_attribute, &major, kCapabilityMajor, number));
-  HVD_TRY(driver.Call(driver->device_get_attribute, &minor, kCapabilityMinor, number));
+  HVD_TRY(driver.Call(driver->device_get_attribute, &major, platform.capability_major, number));
+  HVD_TRY(driver.Call(driver->device_get_attribute, &minor, platform.capability_minor, number));
   capability_ = 10 * major + minor;
+  return AskUuid(number);
+}
+
+// The first version of CUDA's function gives the whole GPU's number for a part of it. Of AMD's GPUs those that have
+// none all say the same; their places on the bus, at least, are different on one host.
+Status Context::AskUuid(DeviceNumber number) {
+  const Driver& driver = *driver_;
+  HVD_TRY(driver.Call(driver->device_get_uuid_v2 ? driver->device_get_uuid_v2 : driver->device_get_uuid, uuid_.data(),
+                      number));
+  if (driver.platform().kind == Platform::kCuda) return Status();
+  size_t at = 0;
+  for (const int attribute : kHipPci) {
+    int value = 0;
+    HVD_TRY(driver.Call(driver->device_get_attribute, &value, attribute, number));
+    for (int shift = 0; shift < 32; shift += 8) uuid_[at++] ^= static_cast<std::byte>(value >> shift);
+  }
   return Status();
 }
 
 Context::~Context() {
-  if (handle_ != nullptr) (void)(*driver_)->primary_ctx_release(number_);
+  if (standing_.context != nullptr) (void)(*driver_)->primary_ctx_release(number_);
 }
 
 Current::Current(const Context& context) : driver_(context.driver()), relaxed_(driver_) {
-  if (driver_->ctx_get_current(&before_) != 0 || before_ == context.handle()) return;
-  changed_ = driver_->ctx_set_current(context.handle()) == 0;
+  if (Standing::Get(driver_, &before_) != 0 || before_ == context.standing()) return;
+  changed_ = Standing::Set(driver_, context.standing()) == 0;
 }
 
 Current::~Current() {
-  if (changed_) (void)driver_->ctx_set_current(before_);
+  if (changed_) (void)Standing::Set(driver_, before_);
 }
 
 Status RefuseCapture(const Context& context, Handle stream) {
@@ -71,8 +96,9 @@ Status RefuseCapture(const Context& context, Handle stream) {
   if (code != 0 && code != kCaptureImplicit) return driver.Failed(driver->stream_is_capturing.name(), code);
   if (code == 0 && state == 0) return Status();
   return Status(Code::kUnsupported,
-                "this CUDA stream is being captured into a graph, and a collective cannot be a part of one: the ranks "
-                "agree on each anew. Leave the collective out of the captured graph, or call it between replays.");
+                "this " + std::string(driver.platform().name) +
+                    " stream is being captured into a graph, and a collective cannot be a part of one: the ranks agree "
+                    "on each anew. Leave the collective out of the captured graph, or call it between replays.");
 }
 
 }  // namespace hvd::backend::cuda

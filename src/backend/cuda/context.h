@@ -1,5 +1,6 @@
-// Context: one GPU and its primary context, which frameworks use as well: addresses and streams of theirs are ours. It
-// is retained for that GPU only: on any other it would cost half a gigabyte.
+// Context: one GPU and its primary context, which frameworks use as well: addresses and streams of theirs are ours. To
+// CUDA it is a thing of its own, retained for that GPU only: on any other it would cost half a gigabyte. To HIP it is
+// the device.
 #pragma once
 
 #include <array>
@@ -12,9 +13,19 @@
 
 namespace hvd::backend::cuda {
 
+// What is current in a thread: a context to CUDA, a device to HIP; the other one stays as it is here.
+struct Standing {
+  Handle context = nullptr;
+  int device = 0;
+
+  static int Get(const Driver& driver, Standing* standing);
+  static int Set(const Driver& driver, const Standing& standing);
+  bool operator==(const Standing&) const = default;
+};
+
 class Context {
  public:
-  // `device`: as CUDA counts in this process, from 0.
+  // `device`: as the driver counts in this process, from 0.
   static Result<std::shared_ptr<const Context>> Open(std::shared_ptr<const Driver> driver, int device);
   ~Context();
   Context(const Context&) = delete;
@@ -22,12 +33,12 @@ class Context {
 
   const Driver& driver() const { return *driver_; }
   int device() const { return device_; }
-  Handle handle() const { return handle_; }
+  const Standing& standing() const { return standing_; }
   // The GPU's own number, or that of a part of it (MIG): equal in all processes that use it.
   const std::array<std::byte, 16>& uuid() const { return uuid_; }
   const std::string& name() const { return name_; }     // "NVIDIA H100 80GB HBM3"
-  int capability() const { return capability_; }        // 90: compute capability 9.0
-  bool has_memory_pools() const { return has_pools_; }  // cuMemAllocAsync works
+  int capability() const { return capability_; }        // 90: compute capability 9.0; 94: gfx94x
+  bool has_memory_pools() const { return has_pools_; }  // mem_alloc_async works
   // "GPU 0 (NVIDIA H100 80GB HBM3)", for messages.
   std::string Text() const { return "GPU " + std::to_string(device_) + " (" + name_ + ")"; }
 
@@ -35,11 +46,12 @@ class Context {
   Context(std::shared_ptr<const Driver> driver, int device) : driver_(std::move(driver)), device_(device) {}
   Status Retain();
   Status Ask(DeviceNumber number);
+  Status AskUuid(DeviceNumber number);
 
   const std::shared_ptr<const Driver> driver_;
   const int device_;
   DeviceNumber number_ = 0;
-  Handle handle_ = nullptr;
+  Standing standing_;
   std::array<std::byte, 16> uuid_ = {};
   std::string name_;
   int capability_ = 0;
@@ -61,7 +73,7 @@ class Relaxed {
   }
 
   const Driver& driver_;
-  int mode_ = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED; then what it was before
+  int mode_ = 2;  // relaxed, to both; then what it was before
 };
 
 // While it lives, the context is current in this thread, for calls that need that: who allocates, creates, loads. Calls
@@ -77,11 +89,11 @@ class Current {
  private:
   const Driver& driver_;
   const Relaxed relaxed_;
-  Handle before_ = nullptr;
+  Standing before_;
   bool changed_ = false;
 };
 
-// The default streams, which are one for each context: 0, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD.
+// The default streams, which are one for each context: 0, the legacy one (1) and the thread's own (2), alike in both.
 inline bool HasNoContext(Handle stream) { return reinterpret_cast<uintptr_t>(stream) <= 2; }
 
 // Calls a function of the driver that works on `stream`.

@@ -5,45 +5,47 @@
 namespace hvd::backend::cuda {
 namespace {
 
-// Of the year 2020. What has come later is optional in the table.
-constexpr int kOldest = 11'000;
-
-std::string VersionText(int version) {
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+std::string TooOld(const Platform& platform, const std::string& path) {
+  return std::string(platform.driver) + " is too old (" + path + "): this version needs " + platform.version +
+         platform.VersionText(platform.oldest) + " or later; ";
 }
 
-std::string TooOld(const std::string& path) {
-  return "the CUDA driver is too old (" + path + "): this version needs one for CUDA " + VersionText(kOldest) +
-         " or later; ";
+Status CannotBeOpened(const std::string& path) {
+  const char* const why = dlerror();
+  const Platform& platform = Platform::Named(path);
+  return Status(Code::kBackendUnavailable, std::string(platform.driver) + "'s library cannot be opened: " +
+                                               (why != nullptr ? why : path) + ". " + platform.origin);
 }
 
 }  // namespace
 
 void* FindFunction(void* library, const char* name) { return dlsym(library, name); }
 
+Binder::Binder(void* opened)
+    : library(opened),
+      platform(Platform::Of(opened)),
+      forget(reinterpret_cast<int (*)()>(FindFunction(opened, "hipGetLastError"))) {}
+
 Result<std::shared_ptr<const Driver>> Driver::Open(const std::string& path) {
   void* const opened = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (opened == nullptr) {
-    const char* const why = dlerror();
-    return Status(Code::kBackendUnavailable,
-                  "the CUDA driver's library cannot be opened: " + std::string(why != nullptr ? why : path) +
-                      ". It comes with the NVIDIA driver; in a container the container's runtime has to show it.");
-  }
+  if (opened == nullptr) return CannotBeOpened(path);
   const std::shared_ptr<Driver> driver(new Driver(path, opened));
+  const Platform& platform = driver->platform();
   const std::string& missing = driver->functions_.binder.missing;
-  if (!missing.empty())
-    return Status(Code::kBackendUnavailable, TooOld(path) + "it has no " + missing + ". Update the NVIDIA driver.");
+  if (!missing.empty()) {
+    return Status(Code::kBackendUnavailable, TooOld(platform, path) + "it has no " + missing + ". " + platform.update);
+  }
   Status begun = driver->Call(driver->functions_.init, 0);
   if (begun.ok()) begun = driver->Call(driver->functions_.driver_get_version, &driver->version_);
   if (!begun.ok()) return Status(Code::kBackendUnavailable, begun.message());
-  HVD_TRY(CheckVersion(path, driver->version_));
+  HVD_TRY(CheckVersion(platform, path, driver->version_));
   return std::shared_ptr<const Driver>(driver);
 }
 
-Status Driver::CheckVersion(const std::string& path, int version) {
-  if (version >= kOldest) return Status();
-  return Status(Code::kBackendUnavailable,
-                TooOld(path) + "it is one for CUDA " + VersionText(version) + ". Update the NVIDIA driver.");
+Status Driver::CheckVersion(const Platform& platform, const std::string& path, int version) {
+  if (version >= platform.oldest) return Status();
+  return Status(Code::kBackendUnavailable, TooOld(platform, path) + "it is " + platform.version +
+                                               platform.VersionText(version) + ". " + platform.update);
 }
 
 Status Driver::Failed(const char* function, int code) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/cuda/hiprtc.h"
 #include "base/text.h"
 
 namespace hvd::backend::cuda {
@@ -59,18 +60,34 @@ Status Packing::Prepare() {
 Status Packing::Compile() {
   const Driver& driver = context_->driver();
   const Current current(*context_);
+  const Result<Handle> module = driver.platform().kind == Platform::kHip ? LoadHip() : LoadPtx();
+  if (!module.ok()) {
+    return Status(Code::kBackendUnavailable, "the driver does not compile the packing kernels for " + context_->Text() +
+                                                 ": " + module.status().message());
+  }
+  const char* const names[kKernels] = {"pack_bytes", "pack_f32", "pack_f16", "pack_bf16"};
+  for (int k = 0; k < kKernels; ++k) HVD_TRY(driver.Call(driver->module_get_function, &kernels_[k], *module, names[k]));
+  return Status();
+}
+
+Result<Handle> Packing::LoadPtx() const {
+  const Driver& driver = context_->driver();
   char log[4096] = {};
   int options[] = {5, 6};  // CU_JIT_ERROR_LOG_BUFFER and its size
   void* values[] = {log, reinterpret_cast<void*>(sizeof log)};
   Handle module = nullptr;
-  const Status loaded = driver.Call(driver->module_load_data, &module, PackingText().c_str(), 2, options, values);
-  if (!loaded.ok()) {
-    return Status(Code::kBackendUnavailable, "the driver does not compile the packing kernels for " + context_->Text() +
-                                                 ": " + loaded.message() + " " + Shortened(log, kLogShown));
-  }
-  const char* const names[kKernels] = {"pack_bytes", "pack_f32", "pack_f16", "pack_bf16"};
-  for (int k = 0; k < kKernels; ++k) HVD_TRY(driver.Call(driver->module_get_function, &kernels_[k], module, names[k]));
-  return Status();
+  const Status loaded = driver.Call(driver->module_load_data, &module, PackingPtx().c_str(), 2, options, values);
+  if (!loaded.ok()) return Status(loaded.code(), loaded.message() + " " + Shortened(log, kLogShown));
+  return module;
+}
+
+Result<Handle> Packing::LoadHip() const {
+  const Driver& driver = context_->driver();
+  const Result<std::string> code = CompileByHiprtc(driver, PackingHip());
+  HVD_TRY(code.status());
+  Handle module = nullptr;
+  HVD_TRY(driver.Call(driver->module_load_data, &module, (*code).data(), 0, nullptr, nullptr));
+  return module;
 }
 
 Status Packing::Launch(const std::vector<Move>& moves, DType dtype, double factor, Handle stream) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backend/cuda/context.h"
-#include "backend/cuda/packing_ptx.h"
+#include "backend/cuda/packing_kernels.h"
 #include "base/dtype.h"
 
 namespace hvd::backend::cuda {
@@ -40,6 +40,8 @@ class Packing {
   enum Kernel { kBytes, kF32, kF16, kBf16, kKernels };
   static Kernel KernelFor(DType dtype, float factor);
   Status Compile();
+  Result<Handle> LoadPtx() const;
+  Result<Handle> LoadHip() const;
 
   const std::shared_ptr<const Context> context_;
   std::mutex mutex_;  // guards what follows until it is prepared

@@ -1,7 +1,7 @@
-#include "backend/cuda/packing_ptx.h"
-
 #include <utility>
 #include <vector>
+
+#include "backend/cuda/packing_kernels.h"
 
 namespace hvd::backend::cuda {
 namespace {
@@ -186,7 +186,7 @@ std::string Kernel(const Kind& kind) {
 
 }  // namespace
 
-std::string PackingText() {
+std::string PackingPtx() {
   return ".version 6.0\n.target sm_60\n.address_size 64\n" + Kernel({"pack_bytes", 1, kElement1, ""}) +
          Kernel({"pack_f32", 4, kElement4, kScaleF32}) + Kernel({"pack_f16", 2, kElement2, kScaleF16}) +
          Kernel({"pack_bf16", 2, kElement2, kScaleBf16});

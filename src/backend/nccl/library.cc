@@ -4,19 +4,18 @@
 
 namespace hvd::backend::nccl {
 
-Result<std::shared_ptr<Library>> Library::Open(const std::string& path) {
+Result<std::shared_ptr<Library>> Library::Open(const std::string& path, const Maker& maker) {
   void* const opened = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (opened == nullptr) {
     const char* const why = dlerror();
     return Status(Code::kBackendUnavailable, path + " cannot be opened: " + (why != nullptr ? why : "no reason told"));
   }
-  std::shared_ptr<Library> library(new Library(path));
+  std::shared_ptr<Library> library(new Library(path, maker));
   HVD_TRY(library->Bind(opened));
   HVD_TRY(library->Check("ncclGetVersion", library->get_version_(&library->version_), nullptr));
   if (library->version_ < kOldest) {
-    return Status(Code::kBackendUnavailable, path + " is NCCL " + VersionText(library->version_) + "; " +
-                                                 VersionText(kOldest) +
-                                                 " or later is needed (pip install nvidia-nccl-cu13).");
+    return Status(Code::kBackendUnavailable, path + " is " + maker.name + " " + VersionText(library->version_) + "; " +
+                                                 VersionText(kOldest) + " or later is needed (" + maker.remedy + ").");
   }
   return library;
 }
@@ -26,8 +25,8 @@ Status Library::Bind(void* library) {
   const auto bind = [&](const char* name, auto* function) {
     *reinterpret_cast<void**>(function) = dlsym(library, name);
     if (*function != nullptr || !missing.ok()) return;
-    missing = Status(Code::kBackendUnavailable, path_ + " has no " + std::string(name) + ", which NCCL has since " +
-                                                    VersionText(kOldest) + " at the latest.");
+    missing = Status(Code::kBackendUnavailable, path_ + " has no " + std::string(name) + ", which " + maker_.name +
+                                                    " has since " + VersionText(kOldest) + " at the latest.");
   };
   bind("ncclGetVersion", &get_version_);
   bind("ncclGetUniqueId", &get_unique_id_);
@@ -79,7 +78,7 @@ Status Library::NewScaledSum(int* op, const void* factor, int type, Communicator
 Status Library::Failed(const char* function, int code, Communicator of) const {
   const char* const words = get_error_string_(code);
   const char* const more = get_last_error_(of);
-  std::string text = std::string(function) + " of NCCL " + VersionText(version_) +
+  std::string text = std::string(function) + " of " + maker_.name + " " + VersionText(version_) +
                      " failed: " + (words != nullptr ? words : "error " + std::to_string(code));
   if (more != nullptr && more[0] != '\0') text += " (" + std::string(more) + ")";
   return Status(Code::kInternal, text + ". NCCL_DEBUG=WARN in the environment has it tell more.");

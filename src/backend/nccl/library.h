@@ -9,15 +9,25 @@
 
 namespace hvd::backend::nccl {
 
+// Whose: NVIDIA's for CUDA, AMD's for HIP. Their functions, and the numbers of their versions, are the same.
+struct Maker {
+  const char* name;
+  const char* file;    // where the system's loader finds it
+  const char* remedy;  // where it is too old
+};
+inline constexpr Maker kNccl{"NCCL", "libnccl.so.2", "pip install nvidia-nccl-cu13"};
+inline constexpr Maker kRccl{"RCCL", "librccl.so.1", "ROCm has it since 6.0"};
+
 class Library {
  public:
   // Older ones have no communicators that can be waited for without blocking.
   static constexpr int kOldest = 21800;
 
   // `path`: a file or a name. Stays open for good. kBackendUnavailable: it cannot be opened, or is too old.
-  static Result<std::shared_ptr<Library>> Open(const std::string& path);
+  static Result<std::shared_ptr<Library>> Open(const std::string& path, const Maker& maker = kNccl);
 
   const std::string& path() const { return path_; }
+  const Maker& maker() const { return maker_; }
   // As NCCL gives it: 22809 is 2.28.9.
   int version() const { return version_; }
   static std::string VersionText(int version);
@@ -64,13 +74,14 @@ class Library {
   }
 
  private:
-  explicit Library(std::string path) : path_(std::move(path)) {}
+  Library(std::string path, const Maker& maker) : path_(std::move(path)), maker_(maker) {}
   Status Bind(void* library);
   Status Check(const char* function, int code, Communicator of) const {
     return code == kSuccess || code == kInProgress ? Status() : Failed(function, code, of);
   }
 
   const std::string path_;
+  const Maker& maker_;  // a constant
   int version_ = 0;
   int (*get_version_)(int*) = nullptr;
   int (*get_unique_id_)(UniqueId*) = nullptr;

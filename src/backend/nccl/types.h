@@ -1,5 +1,5 @@
 // NCCL's numbers, by hand: there is no header of it where this is built. As of NCCL 2.18; later ones add to them. RCCL
-// has the same.
+// has the same, ncclConfig_t included, whose size and version it heeds likewise.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 namespace hvd::backend::nccl {
 
 using Communicator = void*;  // ncclComm_t
-using Stream = void*;        // cudaStream_t, which is a CUstream
+using Stream = void*;        // cudaStream_t, which is a CUstream; hipStream_t
 
 inline constexpr int kSuccess = 0, kInProgress = 7;            // ncclResult_t
 inline constexpr int kSum = 0, kProd = 1, kMax = 2, kMin = 3;  // ncclRedOp_t

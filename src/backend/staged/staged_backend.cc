@@ -69,7 +69,9 @@ Status StagedBackend::Use(std::shared_ptr<cuda::CudaDevices> devices) {
 
 Task StagedBackend::Execute(const Group& group, Batch& batch) {
   const double factor = batch.prescale * batch.postscale;
-  const bool on_gpu = factor == 1.0 || cuda::Packing::CanScale(batch.dtype);
+  // Without kernels it can copy, but not multiply.
+  const bool on_gpu =
+      factor == 1.0 || (cuda::Packing::CanScale(batch.dtype) && work()->devices->packing().Prepare().ok());
   const bool reduced = batch.type == OpType::kAllreduce || batch.type == OpType::kReducescatter;
   // This rank has joined before it used a GPU, and stands in with the host's memory.
   if (batch.tensors[0].device == nullptr) return host_->Execute(group, batch);
@@ -93,7 +95,7 @@ Task StagedBackend::Alone(const Group&, Batch& batch) {
     if (bytes > 0 && (t.input != t.output || factor != 1.0)) moves.push_back({t.input, t.output, bytes});
   }
   if (batch.phases != nullptr) batch.phases->Begin("MEMCPY_ON_DEVICE", stream.handle());
-  if (!moves.empty()) HVD_CO_TRY(work()->devices->packing().Launch(moves, batch.dtype, factor, stream.handle()));
+  HVD_CO_TRY(MoveOver(moves, batch.dtype, factor));
   if (batch.phases != nullptr) batch.phases->End(stream.handle());
   HVD_CO_TRY(Mark());
   for (Tensor& t : batch.tensors) t.device->ready = end_;
@@ -160,13 +162,28 @@ Status StagedBackend::Finish(const Group& group, Batch& batch, Batch& staged, St
 
 // The root's results, on the device.
 Status StagedBackend::CopyOver(const Batch& batch) {
-  const cuda::Driver& driver = work()->devices->context()->driver();
+  std::vector<cuda::Move> moves;
   for (const Tensor& t : batch.tensors) {
-    if (t.input == t.output || t.elems == 0) continue;
-    HVD_TRY(driver.Call(driver->memcpy_dtod_async, cuda::AddressOf(t.output), cuda::AddressOf(t.input),
-                        BytesOf(batch, t), work()->out->handle()));
+    if (t.input != t.output && t.elems > 0) moves.push_back({t.input, t.output, BytesOf(batch, t)});
+  }
+  return CopyEach(moves);
+}
+
+Status StagedBackend::CopyEach(const std::vector<cuda::Move>& moves) {
+  const cuda::Driver& driver = work()->devices->context()->driver();
+  for (const cuda::Move& move : moves) {
+    HVD_TRY(driver.Call(driver->memcpy_dtod_async, cuda::AddressOf(move.to), cuda::AddressOf(move.from), move.bytes,
+                        work()->out->handle()));
   }
   return Status();
+}
+
+// On the device; by one launch where there are kernels.
+Status StagedBackend::MoveOver(const std::vector<cuda::Move>& moves, DType dtype, double factor) {
+  if (moves.empty()) return Status();
+  cuda::Packing& packing = work()->devices->packing();
+  if (!packing.Prepare().ok() && factor == 1.0) return CopyEach(moves);
+  return packing.Launch(moves, dtype, factor, work()->out->handle());
 }
 
 // From a block of the host, which is kept until it has been read.

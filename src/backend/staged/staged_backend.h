@@ -55,6 +55,8 @@ class StagedBackend final : public Backend {
   void Lead(const Group& group, const Batch& batch, std::byte* room, Batch* staged, StagedFlow* flow);
   Status Finish(const Group& group, Batch& batch, Batch& staged, StagedFlow& flow);
   Status CopyOver(const Batch& batch);
+  Status CopyEach(const std::vector<cuda::Move>& moves);
+  Status MoveOver(const std::vector<cuda::Move>& moves, DType dtype, double factor);
   Status GiveResult(collective::Tensor& to, collective::Tensor& from);
   // The end of what has been put on the stream `out`, which is the end of the batch.
   Status Mark();

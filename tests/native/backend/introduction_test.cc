@@ -48,6 +48,16 @@ TEST(members_on_one_gpu_and_of_different_versions_are_named) {
              .why_not_nccl.find("rank 4 has NCCL 2.28.9 and rank 5 has 2.18.5") == 0);
 }
 
+// RCCL tells NCCL's versions, and does not work with it.
+TEST(members_with_rccl_are_told_apart_from_those_with_nccl) {
+  DeviceFacts rccl = Has(22203, 1), other = Has(22203, 2);
+  rccl.is_rccl = other.is_rccl = 1;
+  EXPECT_EQ(Conclude({rccl, other}, {0, 1}).why_not_nccl, "");
+  EXPECT_EQ(std::string(Conclude({rccl, other}, {0, 1}).library), "RCCL");
+  const DeviceWay mixed = Conclude({rccl, Has(22203, 3)}, {0, 1});
+  EXPECT_EQ(mixed.why_not_nccl, "rank 0 has RCCL and rank 1 has NCCL, which do not work together");
+}
+
 TEST(a_member_without_a_gpu_yet_decides_nothing_for_good) {
   DeviceFacts not_yet = Has(0, 0);
   not_yet.no_device_yet = 1;

@@ -36,11 +36,19 @@ bool Passes(const Case& c) {
 
 int main(int argc, char** argv) {
   const bool once_more = argc > 1 && std::strcmp(argv[1], "--once-more") == 0;
-  const char* filter = argc > 1 + once_more ? argv[1 + once_more] : "";
+  const std::vector<const char*> filters(argv + 1 + once_more, argv + argc);
+  const auto asked_for = [&filters](const char* name) {
+    bool asked = filters.empty() || filters[0][0] == '-';
+    for (const char* filter : filters) {
+      const bool excludes = *filter == '-';
+      if (std::strstr(name, filter + excludes) != nullptr) asked = !excludes;
+    }
+    return asked;
+  };
   int passed = 0;
   std::vector<Case> failed;
   for (const Case& c : hvd::test::Cases()) {
-    if (std::strstr(c.name, filter) == nullptr) continue;
+    if (!asked_for(c.name)) continue;
     if (Passes(c)) {
       ++passed;
     } else {

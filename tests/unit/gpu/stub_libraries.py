@@ -1,4 +1,4 @@
-"""Small libraries with the names of NCCL and of CUDA's driver, for tests of who finds and asks them."""
+"""Small libraries with the names of NCCL, RCCL, HIP and CUDA's driver, for tests of who finds and asks them."""
 
 from __future__ import annotations
 
@@ -24,6 +24,15 @@ int cuGetErrorString(int status, const char** text) {
 }
 """
 
+HIP = """
+int hipInit(unsigned flags) { return STATUS; }
+int hipDriverGetVersion(int* version) { *version = 60240091; return 0; }
+int hipGetDeviceCount(int* count) { *count = DEVICES; return 0; }
+int hipDeviceGet(int* device, int number) { *device = number; return 0; }
+int hipDeviceGetName(char* name, int size, int device) { *name = 'A' + device; name[1] = 0; return 0; }
+int hipDrvGetErrorString(int status, const char** text) { *text = "no ROCm-capable device is detected"; return 0; }
+"""
+
 
 def put(path: Path, source: str, status: int = 0, **numbers: int) -> Path:
     """Compiles a library; words in capitals of its source are numbers."""
@@ -42,3 +51,8 @@ def put_nccl(path: Path, version: int = 22809, status: int = 0) -> Path:
 def put_driver(folder: Path, devices: int = 1, status: int = 0) -> Path:
     """A libcuda.so.1 whose devices are called A, B, ..."""
     return put(folder / "libcuda.so.1", DRIVER, status, DEVICES=devices)
+
+
+def put_hip(folder: Path, devices: int = 1, status: int = 0) -> Path:
+    """A libamdhip64.so.6 whose devices are called A, B, ..."""
+    return put(folder / "libamdhip64.so.6", HIP, status, DEVICES=devices)

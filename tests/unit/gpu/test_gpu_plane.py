@@ -11,11 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from stub_libraries import needs_compiler, put_driver, put_nccl
+from stub_libraries import needs_compiler, put_driver, put_hip, put_nccl
 
 from horovod._core.compat import legacy
 from horovod._core.errors import BackendUnavailableError, InvalidArgumentError, UnsupportedError
-from horovod._core.gpu import libraries
+from horovod._core.gpu import devices, libraries, platforms
 from horovod._core.life import gpu_plane
 from horovod._core.life import session as sessions
 from horovod._core.settings.values import from_environ
@@ -172,7 +172,7 @@ def test_what_is_usable_needs_a_device_its_driver_and_a_library(
 
     def usable(nodes: list[str], driver: Path, nccl: Path | None) -> tuple[int, bool]:
         found = libraries.Found(str(nccl), "so") if nccl else NONE
-        monkeypatch.setattr(gpu_plane.devices, "nvidia", lambda: nodes)
+        monkeypatch.setattr(devices, "nvidia", lambda: nodes)
         monkeypatch.setattr(libraries, "DRIVER", str(driver))
         monkeypatch.setattr(libraries, "find", lambda *words: found)
         return gpu_plane.nccl_version(settings), gpu_plane.cuda_usable()
@@ -183,6 +183,50 @@ def test_what_is_usable_needs_a_device_its_driver_and_a_library(
     assert usable([], driver, nccl) == (0, False)
     assert usable(["nvidia0"], tmp_path / "gone.so", nccl) == (0, False)
     assert usable(["nvidia0"], no_driver, nccl) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("loaded", "nvidia", "amd", "expected"),
+    [
+        (False, [], [], platforms.CUDA),
+        (False, ["nvidia0"], ["kfd"], platforms.CUDA),
+        (False, [], ["kfd"], platforms.ROCM),
+        (True, ["nvidia0"], ["kfd"], platforms.ROCM),
+    ],
+)
+def test_the_platform_is_that_of_the_framework_or_of_the_machine(
+    loaded: bool, nvidia: list[str], amd: list[str], expected: platforms.Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(libraries, "is_loaded", lambda kind: loaded and kind is libraries.HIP)
+    monkeypatch.setattr(devices, "nvidia", lambda *root: nvidia)
+    monkeypatch.setattr(devices, "amd", lambda *root: amd)
+    assert platforms.here() is expected
+
+
+def test_the_core_is_told_of_rocm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platforms, "here", lambda: platforms.ROCM)
+    monkeypatch.setattr(libraries, "find", lambda kind, *words: libraries.Found(f"/opt/rocm/lib/{kind.names[0]}", "so"))
+    one = session(Engine())
+    assert gpu_plane.use(one, 0)
+    assert one.engine.told == [(0, "/opt/rocm/lib/libamdhip64.so.7", "/opt/rocm/lib/librccl.so.1", "", 0, 1)]
+
+
+@needs_compiler
+def test_rocm_is_usable_with_a_device_hip_and_rccl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hip, rccl = put_hip(tmp_path), put_nccl(tmp_path / "librccl.so.1", version=22203)
+    settings = from_environ({})
+
+    def usable(nodes: list[str], hip: Path, rccl: Path) -> tuple[int, bool, bool]:
+        paths = {libraries.HIP: str(hip), libraries.RCCL: str(rccl)}
+        monkeypatch.setattr(devices, "amd", lambda *root: nodes)
+        monkeypatch.setattr(devices, "nvidia", lambda *root: [])
+        monkeypatch.setattr(libraries, "find", lambda kind, *words: libraries.Found(paths[kind], "so"))
+        return gpu_plane.nccl_version(settings), gpu_plane.rocm_usable(settings), gpu_plane.cuda_usable()
+
+    assert usable(["kfd"], hip, rccl) == (22203, True, False)
+    assert usable(["kfd"], hip, tmp_path / "gone.so") == (0, False, False)
+    assert usable(["kfd"], tmp_path / "gone.so", rccl) == (0, False, False)
+    assert usable([], hip, rccl) == (0, False, False)
 
 
 def test_gpus_are_available_to_frameworks_whose_tensors_are_taken_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from stub_libraries import needs_compiler, put, put_driver, put_nccl
+from stub_libraries import needs_compiler, put, put_driver, put_hip, put_nccl
 
-from horovod._core.gpu import libraries
+from horovod._core.gpu import libraries, platforms
 from horovod.runner import gpus
 from horovod.runner.doctor import gpus as section
 from horovod.runner.doctor.findings import ABSENT, FACT, FAULT, WORKS, Finding
@@ -52,7 +52,7 @@ def test_the_driver_and_nccl_are_asked_elsewhere(tmp_path: Path) -> None:
     put_driver(tmp_path, devices=2)
     path = put_nccl(tmp_path / "libnccl.so.2")
     environ = around(tmp_path)
-    assert gpus.cuda(environ) == gpus.Cuda("13.0", ("A", "B"))
+    assert gpus.cuda(environ) == gpus.Driver("13.0", ("A", "B"))
     assert gpus.nccl(environ) == gpus.Nccl("2.28.9", str(path), "LD_LIBRARY_PATH leads to it")
     assert gpus.nccl_why_not(environ) == ""
     maps = Path("/proc/self/maps").read_text()
@@ -145,10 +145,28 @@ def test_fault_in_gpus_a_device_without_its_driver(tmp_path: Path) -> None:
     assert named(hidden, "CUDA_VISIBLE_DEVICES").fact == "empty: none is used"
 
 
-def test_amds_libraries_are_named_with_what_becomes_of_them(tmp_path: Path) -> None:
-    (tmp_path / "opt/rocm/lib").mkdir(parents=True)
-    (tmp_path / "opt/rocm/lib/librccl.so.1").write_bytes(Path("/proc/self/exe").read_bytes()[:64])
+@needs_compiler
+def test_amds_gpus_with_hip_and_rccl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_hip(tmp_path, devices=2)
+    path = put_nccl(tmp_path / "librccl.so.1", version=22203)
+    environ = around(tmp_path, HIP_VISIBLE_DEVICES="0,1")
+    found = section.look(environ, tree(tmp_path, "kfd"))
+    assert named(found, "AMD").state == FACT
+    assert Finding("HIP", WORKS, "HIP 6.2; cuda:0 A; cuda:1 B") in found
+    assert named(found, "RCCL").state == WORKS and named(found, "RCCL").fact.startswith(f"2.22.3, {path}: ")
+    assert named(found, "HIP_VISIBLE_DEVICES").fact == "0,1"
+    monkeypatch.setattr(platforms, "of_devices", lambda: platforms.ROCM)
+    assert gpus.nccl_why_not(environ) == ""
+    path.unlink()
+    assert gpus.nccl_why_not(environ).startswith("librccl.so.1 not found (install ROCm's rccl, or set")
+    put_hip(tmp_path, devices=0)
+    assert gpus.nccl_why_not(environ) == "HIP shows no GPU"
+    put_hip(tmp_path, status=100)
+    assert gpus.nccl_why_not(environ) == "hipInit failed with 100, no ROCm-capable device is detected"
+
+
+def test_fault_in_gpus_amds_without_rocm(tmp_path: Path) -> None:
     found = section.look(around(tmp_path), tree(tmp_path, "kfd"))
-    assert named(found, "AMD").state == FACT and named(found, "HIP").state == ABSENT
-    assert named(found, "RCCL").fact.endswith("this version does not use it: tensors go through the host's memory")
+    assert named(found, "HIP").state == FAULT and "libamdhip64.so.7 not found" in named(found, "HIP").fact
+    assert named(found, "RCCL").state == ABSENT
     json.dumps(found)

@@ -60,7 +60,8 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: Any) 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
     """True if tensors of this framework on a GPU are reduced there."""
-    return ext_base_name in _ON_DEVICES and extension_available(ext_base_name, verbose) and context.cuda_built()
+    usable = ext_base_name in _ON_DEVICES and extension_available(ext_base_name, verbose)
+    return usable and (context.cuda_built() or context.rocm_built())
 
 
 def mpi_built(verbose: bool = False) -> bool:

@@ -1,5 +1,5 @@
-"""Which NCCL this process uses, or why there is none: the one that the user names, that is loaded already, that lies
-beside Python, that the system knows.
+"""Which NCCL this process uses (for AMD's GPUs which RCCL and which HIP), or why there is none: the one that the user
+names, that is loaded already, that lies beside Python, that the system knows.
 
 Wheels come before the system: PyTorch opens the NCCL of its wheel, and of two files with one name the loader gives
 everybody in a process the one that was opened first. Looks at files and at /proc, and opens no library. Used by
@@ -48,7 +48,9 @@ NCCL: Final = Kind(
     ("usr/local/cuda/lib64",),
     f"pip install nvidia-nccl-cu13, or set {PATH}",
 )
-RCCL: Final = Kind(("librccl.so.1", "librccl.so"), ("torch/lib",), ("opt/rocm/lib",), "install ROCm")
+RCCL: Final = Kind(
+    ("librccl.so.1", "librccl.so"), ("torch/lib",), ("opt/rocm/lib",), f"install ROCm's rccl, or set {PATH}"
+)
 HIP: Final = Kind(
     ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so"), ("torch/lib",), ("opt/rocm/lib",), "install ROCm"
 )
@@ -116,6 +118,11 @@ def find(kind: Kind, named: Named, environ: Mapping[str, str], machine: Machine 
         f"; {variable}={given} holds none" for variable, given in ((HOME, named.home), (FOLDER, named.folder)) if given
     )
     return Found(why_not=f"{kind.names[0]} not found ({kind.remedy}){lost}{foreign}")
+
+
+def is_loaded(kind: Kind) -> bool:
+    """Whether this process has loaded such a library."""
+    return bool(_loaded(kind, _read("/proc/self/maps")))
 
 
 def _the_named(kind: Kind, path: str) -> Found:

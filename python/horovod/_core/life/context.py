@@ -270,7 +270,8 @@ def mpi_built() -> bool:
 
 def nccl_built() -> int:
     """NCCL's version as one integer, such as 22809, if this machine has an NVIDIA GPU, its driver and an NCCL that can
-    be opened; else 0. Starts no CUDA. Before `init` as after it, and whatever HOROVOD_GPU_OPERATIONS asks for.
+    be opened, or a GPU of AMD's, HIP and an RCCL, which tells NCCL's version; else 0. Starts no CUDA. Before `init` as
+    after it, and whatever HOROVOD_GPU_OPERATIONS asks for.
     """
     from horovod._core.life import gpu_plane  # few programs ask
 
@@ -296,8 +297,10 @@ def ccl_built() -> bool:
 
 
 def rocm_built() -> bool:
-    """False, also where ROCm is installed: the core drives no GPU of AMD's, so their tensors go through the host."""
-    return False
+    """True if this process works on GPUs of AMD's, and HIP's library and RCCL can be opened. Starts no HIP."""
+    from horovod._core.life import gpu_plane
+
+    return engine_start.library_usable() and gpu_plane.rocm_usable(settings.of_this_process())
 
 
 def _ranks_of(comm: Any) -> Optional[list[int]]:

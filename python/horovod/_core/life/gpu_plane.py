@@ -13,7 +13,7 @@ import threading
 from typing import Final, NamedTuple, Optional
 
 from horovod._core.errors import BackendUnavailableError, UnsupportedError
-from horovod._core.gpu import devices, libraries
+from horovod._core.gpu import libraries, platforms
 from horovod._core.life import session as sessions
 from horovod._core.life.session import Session
 from horovod._core.settings import BY_NAME, Settings
@@ -80,10 +80,11 @@ def device_in_use(session: Session) -> Optional[int]:
 
 
 def nccl_version(settings: Settings) -> int:
-    """NCCL's version as its one integer, such as 22809; 0 if this machine has no NVIDIA GPU or no NCCL that can be
-    opened. Starts no CUDA: the process may still be forked, and CUDA_VISIBLE_DEVICES be set."""
-    found = libraries.find(libraries.NCCL, _named(settings), os.environ)
-    if found.why_not or not cuda_usable():
+    """NCCL's version as its one integer, such as 22809, or RCCL's for AMD's GPUs; 0 if this machine has no GPU or none
+    of it that can be opened. Starts no CUDA: the process may still be forked, and CUDA_VISIBLE_DEVICES be set."""
+    platform = platforms.here()
+    found = libraries.find(platform.nccl, _named(settings), os.environ)
+    if found.why_not or not _drives(platform):
         return 0
     from horovod._core.gpu import probe
 
@@ -95,12 +96,21 @@ def nccl_version(settings: Settings) -> int:
 
 def cuda_usable() -> bool:
     """There is an NVIDIA GPU, and its driver's library can be opened. Starts no CUDA."""
-    if not devices.nvidia():
+    return _drives(platforms.CUDA)
+
+
+def rocm_usable(settings: Settings) -> bool:
+    """This process works on a GPU of AMD's, and HIP's library and RCCL can be opened. Starts no HIP."""
+    return platforms.here() is platforms.ROCM and nccl_version(settings) != 0
+
+
+def _drives(platform: platforms.Platform) -> bool:
+    if not platforms.has_devices(platform):
         return False
     from horovod._core.gpu import probe
 
     try:
-        return hasattr(probe.opened(libraries.DRIVER), "cuInit")
+        return hasattr(probe.opened(platforms.driver(platform, os.environ)), platform.begin)
     except OSError:
         return False
 
@@ -118,23 +128,23 @@ def _of(session: Session, device: int) -> _Begun:
 
 def _begin(session: Session, device: int) -> str:
     """Tells the core of the device; why it cannot use it, or empty."""
-    settings = session.settings
-    nccl, why_not_nccl = _nccl(settings)
+    settings, platform = session.settings, platforms.here()
+    nccl, why_not_nccl = _nccl(settings, platform)
     try:
         limits = (settings.nccl_max_ctas, settings.num_nccl_streams)
-        session.engine.gpu.use(device, libraries.DRIVER, nccl, why_not_nccl, *limits)
+        session.engine.gpu.use(device, platforms.driver(platform, os.environ), nccl, why_not_nccl, *limits)
     except BackendUnavailableError as error:
         log.info("rank %d: the core cannot use cuda:%d: %s", session.rank, device, error)
         return str(error)
-    log.info("rank %d: tensors on cuda:%d; NCCL: %s", session.rank, device, nccl or why_not_nccl)
+    log.info("rank %d: tensors on cuda:%d; %s: %s", session.rank, device, platform.nccl_name, nccl or why_not_nccl)
     return ""
 
 
-def _nccl(settings: Settings) -> tuple[str, str]:
+def _nccl(settings: Settings, platform: platforms.Platform) -> tuple[str, str]:
     """NCCL's path, or why it is not used."""
     if _way(settings) == "gloo":
         return "", f"{BY_NAME[_WHOLE].env}=GLOO asks for the way through the host"
-    found = libraries.find(libraries.NCCL, _named(settings), os.environ)
+    found = libraries.find(platform.nccl, _named(settings), os.environ)
     return found.path, found.why_not
 
 

@@ -333,8 +333,8 @@ _ENGINE: Final = (
         for operation in ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter")
     ),
     Setting("nccl_path", "text", None,
-            "The NCCL that is used: libnccl.so.2, or the folder that holds it. Not given: that which the process has"
-            " loaded, that of a wheel beside Python, or the system's (docs/gpu.md).",
+            "The NCCL that is used: libnccl.so.2 (for AMD's GPUs librccl.so.1), or the folder that holds it. Not given:"
+            " that which the process has loaded, that of a wheel beside Python, or the system's (docs/gpu.md).",
             "GPUs", env="HOROVOD_NCCL_PATH"),
     Setting("nccl_home", "text", None,
             "Folder that is searched for NCCL's lib/libnccl.so.2 before all others, as upstream's builds name it.",

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from horovod._core.gpu import devices, libraries
+from horovod._core.gpu import devices, libraries, platforms
 from horovod.runner import gpus
 from horovod.runner.doctor.examination import child
 from horovod.runner.doctor.findings import ABSENT, FACT, FAULT, WORKS, Finding
 
 LIMIT_S: Final = 4 * gpus.PATIENCE_S
 _NVIDIA_SMI: Final = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
+_CHOOSE: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _STAGED: Final = "Without it tensors of GPUs go through the host's memory, at the speed of its bus."
 
 
@@ -23,13 +24,12 @@ def look(environ: Mapping[str, str], root: str = "/") -> list[Finding]:
         Finding("NVIDIA devices in /dev", FACT if nodes else ABSENT, ", ".join(nodes) or "none"),
         _by_smi(bool(nodes), environ),
         _by_driver(driver, bool(nodes) and not hidden),
-        _nccl(bool(driver.devices), environ),
+        _nccl(platforms.CUDA, bool(driver.devices), environ),
         *_amd(environ, root),
     ]
     if all(finding.state == ABSENT for finding in found):
         return [Finding("GPUs", ABSENT, f"none: no device of NVIDIA or AMD in /dev; {driver.why_not}")]
-    if "CUDA_VISIBLE_DEVICES" in environ:
-        found.append(Finding("CUDA_VISIBLE_DEVICES", FACT, environ["CUDA_VISIBLE_DEVICES"] or "empty: none is used"))
+    found += [Finding(name, FACT, environ[name] or "empty: none is used") for name in _CHOOSE if name in environ]
     return found
 
 
@@ -47,28 +47,38 @@ def _by_smi(expected: bool, environ: Mapping[str, str]) -> Finding:
     return Finding(name, WORKS, "; ".join(answer.out.strip().splitlines()))
 
 
-def _by_driver(driver: gpus.Cuda, expected: bool) -> Finding:
+def _by_driver(driver: gpus.Driver, expected: bool) -> Finding:
     name = f"CUDA driver ({libraries.DRIVER})"
     if driver.why_not:
         remedy = "Install the driver where the loader looks (LD_LIBRARY_PATH), or look whether it runs (dmesg)."
         return Finding(name, FAULT if expected or driver.hangs else ABSENT, driver.why_not, remedy)
-    listed = "; ".join(f"cuda:{number} {device}" for number, device in enumerate(driver.devices))
-    return Finding(name, WORKS, f"CUDA {driver.version}; {listed or 'no device'}")
+    return Finding(name, WORKS, f"CUDA {driver.version}; {_listed(driver)}")
 
 
-def _nccl(expected: bool, environ: Mapping[str, str]) -> Finding:
-    name, nccl = f"NCCL ({libraries.NCCL.names[0]})", gpus.nccl(environ)
+def _by_hip(driver: gpus.Driver, expected: bool) -> Finding:
+    if driver.why_not:
+        remedy = "Install ROCm where the loader looks (LD_LIBRARY_PATH), or look whether its driver runs (dmesg)."
+        return Finding("HIP", FAULT if expected or driver.hangs else ABSENT, driver.why_not, remedy)
+    return Finding("HIP", WORKS, f"HIP {driver.version}; {_listed(driver)}")
+
+
+def _listed(driver: gpus.Driver) -> str:
+    return "; ".join(f"cuda:{number} {device}" for number, device in enumerate(driver.devices)) or "no device"
+
+
+def _nccl(platform: platforms.Platform, expected: bool, environ: Mapping[str, str]) -> Finding:
+    name, nccl = f"{platform.nccl_name} ({platform.nccl.names[0]})", gpus.nccl(environ, platform)
     if nccl.why_not:
         return Finding(name, ABSENT if nccl.absent and not expected else FAULT, nccl.why_not, _STAGED)
     return Finding(name, WORKS if expected else FACT, f"{nccl.version}, {nccl.path}: {nccl.how}")
 
 
 def _amd(environ: Mapping[str, str], root: str) -> list[Finding]:
-    """AMD's devices and libraries, which this version does not use."""
-    there = devices.amd(root)
+    """AMD's devices, and the libraries that a job would use for them."""
+    there = bool(devices.amd(root))
     found = [Finding("AMD devices (/dev/kfd)", FACT if there else ABSENT, "there" if there else "none")]
-    for name, kind in (("HIP", libraries.HIP), ("RCCL", libraries.RCCL)) if there else ():
-        library = libraries.find(kind, libraries.Named(), environ, libraries.Machine(root))
-        fact = library.why_not or f"{library.path}; this version does not use it: tensors go through the host's memory"
-        found.append(Finding(name, ABSENT if library.why_not else FACT, fact))
+    if there:
+        driver = gpus.hip(environ)
+        hidden = any(environ.get(name) in ("", "-1") for name in _CHOOSE)
+        found += [_by_hip(driver, not hidden), _nccl(platforms.ROCM, bool(driver.devices), environ)]
     return found

@@ -48,7 +48,7 @@ TEST(cuda_clock_fails_without_waiting_for_long) {
   gpu.fakes().fake_cuda_stall(0);
   EXPECT_OK(clock->Compare());
   EXPECT_OK((*moment)->TimeS().status());
-  gpu.fakes().fake_cuda_fail_next("cuEventElapsedTime", 700);
+  gpu.fakes().fake_cuda_fail_next(gpu.driver()->event_elapsed_time.name(), 700);
   EXPECT(!(*moment)->TimeS().ok());
 }
 

@@ -7,18 +7,24 @@ namespace hvd::test {
 namespace {
 
 using backend::cuda::Current;
+using backend::cuda::Platform;
+using backend::cuda::Standing;
 
-Handle CurrentHandle(const Driver& driver) {
-  Handle current = nullptr;
-  EXPECT_OK(driver.Call(driver->ctx_get_current, &current));
-  return current;
+Standing StandingNow(const Driver& driver) {
+  Standing now;
+  EXPECT_EQ(Standing::Get(driver, &now), 0);
+  return now;
 }
 
 TEST(cuda_driver_that_is_not_there) {
   const Status status = Driver::Open("/nowhere/libcuda.so.1").status();
   EXPECT(status.code() == Code::kBackendUnavailable);
-  EXPECT(Contains(status, "/nowhere/libcuda.so.1"));
+  EXPECT(Contains(status, "the CUDA driver's library cannot be opened: /nowhere/libcuda.so.1"));
   EXPECT(Contains(status, "comes with the NVIDIA driver"));
+  const Status hip = Driver::Open("/nowhere/libamdhip64.so.7").status();
+  EXPECT(hip.code() == Code::kBackendUnavailable);
+  EXPECT(Contains(hip, "HIP's library cannot be opened: /nowhere/libamdhip64.so.7"));
+  EXPECT(Contains(hip, "comes with ROCm"));
 }
 
 TEST(cuda_driver_that_lacks_a_function) {
@@ -31,20 +37,44 @@ TEST(cuda_driver_that_lacks_a_function) {
 
 TEST(cuda_driver_that_does_not_begin) {
   if (!OverFakes()) return;
-  Fakes().fake_cuda_fail_next("cuInit", 3);
+  const std::string function = OverHip() ? "hipInit" : "cuInit";
+  Fakes().fake_cuda_fail_next(function.c_str(), 3);
   const Status status = Driver::Open(PathOfCuda()).status();
   EXPECT(status.code() == Code::kBackendUnavailable);
-  EXPECT(Contains(status, "cuInit of " + PathOfCuda()));
-  EXPECT(Contains(status, "CUDA_ERROR_NOT_INITIALIZED (initialization error)"));
+  EXPECT(Contains(status, function + " of " + PathOfCuda()));
+  const std::string name = OverHip() ? "hipErrorNotInitialized" : "CUDA_ERROR_NOT_INITIALIZED";
+  EXPECT(Contains(status, name + " (initialization error)"));
 }
 
 TEST(cuda_driver_of_long_ago) {
-  EXPECT_OK(Driver::CheckVersion("libcuda.so.1", 11'000));
-  const Status status = Driver::CheckVersion("libcuda.so.1", 10'020);
+  const Platform& cuda = Platform::Named("libcuda.so.1");
+  EXPECT_OK(Driver::CheckVersion(cuda, "libcuda.so.1", 11'000));
+  const Status status = Driver::CheckVersion(cuda, "libcuda.so.1", 10'020);
   EXPECT(status.code() == Code::kBackendUnavailable);
   EXPECT(Contains(status,
                   "too old (libcuda.so.1): this version needs one for CUDA 11.0 or later; it is one for CUDA "
                   "10.2. Update the NVIDIA driver."));
+  const Platform& hip = Platform::Named("libamdhip64.so.6");
+  EXPECT_OK(Driver::CheckVersion(hip, "libamdhip64.so.6", 60'032'830));
+  EXPECT(
+      Contains(Driver::CheckVersion(hip, "libamdhip64.so.5", 50'731'921),
+               "HIP is too old (libamdhip64.so.5): this version needs HIP 6.0 or later; it is HIP 5.7. Update ROCm."));
+}
+
+TEST(cuda_driver_is_known_by_its_functions) {
+  const auto driver = OpenDriver();
+  EXPECT_EQ(std::string(driver->platform().name), OverHip() ? "HIP" : "CUDA");
+  EXPECT(driver->version() >= driver->platform().oldest);
+}
+
+// HIP keeps a thread's last failure for whoever asks next: a framework would take ours for its own.
+TEST(cuda_failures_of_ours_are_not_left_for_the_framework) {
+  if (!OverHip()) return;
+  const Gpu gpu;
+  int (*last_error)() = nullptr;
+  Library(PathOfCuda()).Bind("hipGetLastError", last_error);
+  EXPECT(!gpu.driver().Call(gpu.driver()->event_destroy, nullptr).ok());
+  EXPECT_EQ(last_error(), 0);
 }
 
 TEST(cuda_gpu_that_is_not_there) {
@@ -59,7 +89,7 @@ TEST(cuda_gpu_that_is_not_there) {
 TEST(cuda_context_knows_its_gpu) {
   const Gpu gpu;
   const Context& context = gpu.context();
-  EXPECT(context.driver().version() >= 11'000);
+  EXPECT(context.driver().version() >= context.driver().platform().oldest);
   EXPECT(!context.name().empty());
   EXPECT(context.capability() >= 60);
   EXPECT(context.Text() == "GPU 0 (" + context.name() + ")");
@@ -73,14 +103,14 @@ TEST(cuda_context_knows_its_gpu) {
 TEST(cuda_context_is_current_for_a_while) {
   const Gpu gpu;
   InOtherThread([&] {
-    EXPECT(CurrentHandle(gpu.driver()) == nullptr);
+    EXPECT(StandingNow(gpu.driver()) == Standing());
     {
       const Current current(gpu.context());
-      EXPECT(CurrentHandle(gpu.driver()) == gpu.context().handle());
+      EXPECT(StandingNow(gpu.driver()) == gpu.context().standing());
       const Current again(gpu.context());
-      EXPECT(CurrentHandle(gpu.driver()) == gpu.context().handle());
+      EXPECT(StandingNow(gpu.driver()) == gpu.context().standing());
     }
-    EXPECT(CurrentHandle(gpu.driver()) == nullptr);
+    EXPECT(StandingNow(gpu.driver()) == Standing());
   });
 }
 
@@ -94,9 +124,9 @@ TEST(cuda_context_of_another_gpu_comes_back) {
   EXPECT_OK(other.status());
   EXPECT((*other)->uuid() != gpu.context().uuid());
   InOtherThread([&] {
-    EXPECT_OK(driver->Call((*driver)->ctx_set_current, (*other)->handle()));
+    EXPECT_EQ(Standing::Set(*driver, (*other)->standing()), 0);
     EXPECT(gpu.New(100) != nullptr);
-    EXPECT(CurrentHandle(*driver) == (*other)->handle());
+    EXPECT(StandingNow(*driver) == (*other)->standing());
   });
 }
 

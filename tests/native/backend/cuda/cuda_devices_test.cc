@@ -38,7 +38,9 @@ TEST(cuda_identity_that_fails_is_not_kept) {
   gpu.Settle();
   const int before = gpu.fakes().fake_cuda_blocks();
   std::shared_ptr<DeviceEvent> ready;
-  for (const char* function : {"cuMemsetD32Async", "cuMemcpyDtoDAsync_v2", "cuMemAllocAsync"}) {
+  const Driver& driver = gpu.driver();
+  for (const char* function :
+       {driver->memset_d32_async.name(), driver->memcpy_dtod_async.name(), driver->mem_alloc_async.name()}) {
     gpu.fakes().fake_cuda_fail_next(function, 400);
     EXPECT(!gpu.devices().Identity(DType::kInt64, ReduceOp::kMin, 1000, &ready).ok());
     gpu.Settle();
@@ -94,7 +96,7 @@ TEST(cuda_copy_that_fails_keeps_its_source_as_well) {
   auto from = gpu.New(kBytes);
   gpu.PutUpload(from->data, data, *engine);
   const auto made = engine->Record();
-  gpu.fakes().fake_cuda_fail_next("cuMemcpyDtoDAsync_v2", 400);
+  gpu.fakes().fake_cuda_fail_next(gpu.driver()->memcpy_dtod_async.name(), 400);
   const std::byte* const source = from->data;
   const Status status = gpu.devices().Copy(to->data, source, kBytes, *made, framework->handle(), std::move(from));
   EXPECT(status.code() == Code::kInternal);

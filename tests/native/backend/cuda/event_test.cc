@@ -62,12 +62,13 @@ TEST(cuda_event_tells_of_a_failed_device) {
   const auto made = gpu.NewStream()->Record();
   EXPECT_OK((*made)->Wait());
   bool reached = true;
-  gpu.fakes().fake_cuda_fail_next("cuEventQuery", 400);
+  gpu.fakes().fake_cuda_fail_next(gpu.driver()->event_query.name(), 400);
   const Status status = (*made)->Ask(&reached);
   EXPECT(status.code() == Code::kInternal && !reached);
-  EXPECT(Contains(status, "cuEventQuery of "));
-  EXPECT(Contains(status, "CUDA_ERROR_INVALID_HANDLE (invalid resource handle)"));
-  gpu.fakes().fake_cuda_fail_next("cuEventQuery", 400);
+  EXPECT(Contains(status, std::string(gpu.driver()->event_query.name()) + " of "));
+  EXPECT(Contains(status, std::string(OverHip() ? "hipErrorInvalidHandle" : "CUDA_ERROR_INVALID_HANDLE") +
+                              " (invalid resource handle)"));
+  gpu.fakes().fake_cuda_fail_next(gpu.driver()->event_query.name(), 400);
   EXPECT(!(*made)->Reached());
   EXPECT((*made)->Reached());
 }

@@ -1,4 +1,5 @@
-// The CUDA driver and NCCL as tests call them: bound at run time to the fakes, or to the real ones.
+// The driver and NCCL as tests call them: bound at run time to the fakes, or to the real ones. With
+// HVD_TEST_PLATFORM=hip they are HIP and RCCL.
 #pragma once
 
 #include <dlfcn.h>
@@ -33,14 +34,22 @@ class Library {
   void* handle_;  // stays open
 };
 
-inline std::string PathOfFake(const char* name) { return std::string(HVD_FAKE_CUDA) + "/" + name; }
+inline bool OverHip() {
+  const char* platform = std::getenv("HVD_TEST_PLATFORM");
+  return platform != nullptr && std::string(platform) == "hip";
+}
+inline std::string PathOfFake(const char* cuda, const char* rocm) {
+  return std::string(HVD_FAKE_CUDA) + (OverHip() ? "/fake_rocm/" : "/") + (OverHip() ? rocm : cuda);
+}
+inline std::string PathOfFakeDriver() { return PathOfFake("libfake_cuda.so", "libamdhip64.so.6"); }
+inline std::string PathOfFakeNccl() { return PathOfFake("libfake_nccl.so", "librccl.so.1"); }
 inline std::string PathOfCuda() {
   const char* path = std::getenv("HVD_TEST_CUDA_LIBRARY");
-  return path == nullptr ? PathOfFake("libfake_cuda.so") : path;
+  return path == nullptr ? PathOfFakeDriver() : path;
 }
 inline std::string PathOfNccl() {
   const char* path = std::getenv("HVD_TEST_NCCL_LIBRARY");
-  return path == nullptr ? PathOfFake("libfake_nccl.so") : path;
+  return path == nullptr ? PathOfFakeNccl() : path;
 }
 inline bool OverFakes() {
   return std::getenv("HVD_TEST_CUDA_LIBRARY") == nullptr && std::getenv("HVD_TEST_NCCL_LIBRARY") == nullptr;
@@ -56,7 +65,7 @@ class Fakes {
     (std::string(name).rfind("fake_cuda", 0) == 0 ? cuda_ : nccl_).Bind(name, function);
     return function;
   }
-  Library cuda_{PathOfFake("libfake_cuda.so")}, nccl_{PathOfFake("libfake_nccl.so")};
+  Library cuda_{PathOfFakeDriver()}, nccl_{PathOfFakeNccl()};
 
  public:
   BOUND(fake_cuda_faults);

@@ -83,7 +83,7 @@ TEST(cuda_memory_is_given_while_other_is_still_used) {
     std::atomic<bool> open{false};
   } gate;
   int (*put)(void*, void (*)(void*), void*) = nullptr;
-  Library(PathOfCuda()).Bind("cuLaunchHostFunc", put);
+  Library(PathOfCuda()).Bind(OverHip() ? "hipLaunchHostFunc" : "cuLaunchHostFunc", put);
   put(user->handle(), [](void* of) { static_cast<Gate*>(of)->open.wait(false); }, &gate);
   const auto last = user->Record();
   gpu.devices().memory().GiveBack(gpu.New(kBytes), **last);
@@ -101,7 +101,7 @@ TEST(cuda_memory_runs_out) {
   EXPECT(Contains(block.status(), "no memory on GPU 0 ("));
   EXPECT(Contains(block.status(), "for 70368744.2 MB of results ("));
   EXPECT(Contains(block.status(), " MB are free"));
-  EXPECT(Contains(block.status(), "CUDA_ERROR_OUT_OF_MEMORY"));
+  EXPECT(Contains(block.status(), OverHip() ? "hipErrorOutOfMemory" : "CUDA_ERROR_OUT_OF_MEMORY"));
   EXPECT(gpu.New(kBytes) != nullptr);
 }
 
@@ -110,7 +110,9 @@ TEST(cuda_memory_is_not_kept_when_its_event_fails) {
   const Gpu gpu;
   gpu.Settle();
   const int before = gpu.fakes().fake_cuda_blocks();
-  for (const char* function : {"cuEventRecord", "cuStreamWaitEvent", "cuMemAllocAsync"}) {
+  const Driver& driver = gpu.driver();
+  for (const char* function :
+       {driver->event_record.name(), driver->stream_wait_event.name(), driver->mem_alloc_async.name()}) {
     gpu.fakes().fake_cuda_fail_next(function, 400);
     EXPECT(gpu.devices().Allocate(kBytes).status().code() == Code::kInternal);
     gpu.Settle();
@@ -122,7 +124,7 @@ TEST(cuda_memory_is_not_kept_when_its_event_fails) {
 TEST(cuda_memory_without_pools) {
   if (!OverFakes()) return;
   const Gpu gpu;
-  gpu.fakes().fake_cuda_fail_next("cuDeviceGetAttribute", 1);
+  gpu.fakes().fake_cuda_fail_next(gpu.driver()->device_get_attribute.name(), 1);
   const auto context = Context::Open(OpenDriver(), 0);
   EXPECT_OK(context.status());
   EXPECT(!(*context)->has_memory_pools() && gpu.context().has_memory_pools());
@@ -181,7 +183,7 @@ TEST(cuda_pinned_memory_grows) {
   }
   const Status none = pinned.Room(size_t{1} << 46).status();
   EXPECT(none.code() == Code::kResource);
-  EXPECT(Contains(none, "no 70368744.2 MB of pinned host memory: cuMemHostAlloc"));
+  EXPECT(Contains(none, std::string("no 70368744.2 MB of pinned host memory: ") + gpu.driver()->mem_host_alloc.name()));
 }
 
 TEST(cuda_pinned_memory_gives_nothing_twice) {

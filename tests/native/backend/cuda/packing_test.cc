@@ -1,13 +1,8 @@
 // Many tensors in one launch, against plain C++.
 #include "backend/cuda/packing.h"
 
-#include <bit>
-#include <cmath>
-#include <cstring>
-#include <random>
-
-#include "base/half.h"
 #include "native/backend/cuda/gpu.h"
+#include "native/backend/cuda/packing_cases.h"
 
 namespace hvd::test {
 namespace {
@@ -15,90 +10,6 @@ namespace {
 using backend::cuda::kPackChunk;
 using backend::cuda::kPackEntries;
 using backend::cuda::Move;
-
-// Where a tensor lies in the two buffers.
-struct Piece {
-  size_t from, to, bytes;
-};
-
-float ToFloat(DType dtype, uint16_t bits) {
-  return dtype == DType::kFloat16 ? FloatFromHalf(bits) : FloatFromBfloat16(bits);
-}
-uint16_t FromFloat(DType dtype, float value) {
-  return dtype == DType::kFloat16 ? HalfFromFloat(value) : Bfloat16FromFloat(value);
-}
-
-void ScaleElement(DType dtype, float factor, std::byte* at) {
-  if (dtype == DType::kFloat32) {
-    float value;
-    std::memcpy(&value, at, sizeof value);
-    value *= factor;
-    std::memcpy(at, &value, sizeof value);
-    return;
-  }
-  uint16_t bits;
-  std::memcpy(&bits, at, sizeof bits);
-  bits = FromFloat(dtype, ToFloat(dtype, bits) * factor);
-  std::memcpy(at, &bits, sizeof bits);
-}
-
-// The payload of a NaN is the device's.
-bool IsNan(DType dtype, const std::byte* at) {
-  if (dtype == DType::kFloat32) {
-    float value;
-    std::memcpy(&value, at, sizeof value);
-    return std::isnan(value);
-  }
-  uint16_t bits;
-  std::memcpy(&bits, at, sizeof bits);
-  return std::isnan(ToFloat(dtype, bits));
-}
-
-void Scale(DType dtype, float factor, std::byte* data, size_t bytes) {
-  if (factor == 1) return;
-  for (size_t at = 0; at < bytes; at += SizeOf(dtype)) ScaleElement(dtype, factor, data + at);
-}
-
-bool Same(DType dtype, float factor, const Bytes& a, const Bytes& b, const std::vector<Piece>& pieces) {
-  if (a == b) return true;
-  if (factor == 1) return false;
-  Bytes x = a, y = b;
-  for (const Piece& piece : pieces) {
-    for (size_t at = piece.to; at < piece.to + piece.bytes; at += SizeOf(dtype)) {
-      if (!IsNan(dtype, &x[at]) || !IsNan(dtype, &y[at])) continue;
-      std::fill_n(&x[at], SizeOf(dtype), std::byte{0});
-      std::fill_n(&y[at], SizeOf(dtype), std::byte{0});
-    }
-  }
-  return x == y;
-}
-
-class Random {
- public:
-  explicit Random(unsigned seed) : engine_(seed) {}
-  size_t Below(size_t n) { return engine_() % n; }
-  // Any bits: infinities, NaNs and denormals are among them.
-  Bytes Data(size_t bytes) {
-    Bytes data(bytes);
-    for (std::byte& b : data) b = static_cast<std::byte>(engine_() >> 7);
-    return data;
-  }
-  // Pieces one behind the other with gaps, at multiples of `align`.
-  std::vector<Piece> Pieces(int n, size_t most_bytes, size_t unit, size_t align) {
-    std::vector<Piece> pieces;
-    size_t from = 0, to = 0;
-    const auto next = [&](size_t at) { return (at + align - 1) / align * align + Below(3) * align; };
-    for (int k = 0; k < n; ++k) {
-      pieces.push_back({next(from), next(to), Below(most_bytes / unit) * unit});
-      from = pieces.back().from + pieces.back().bytes;
-      to = pieces.back().to + pieces.back().bytes;
-    }
-    return pieces;
-  }
-
- private:
-  std::minstd_rand engine_;
-};
 
 void Check(const Gpu& gpu, DType dtype, double factor, const std::vector<Piece>& pieces) {
   Random random(static_cast<unsigned>(pieces.size()));
@@ -183,12 +94,13 @@ TEST(cuda_packing_refuses) {
   EXPECT(Contains(status, "do not multiply float64"));
   EXPECT_OK(gpu.devices().packing().Launch({}, DType::kFloat32, 0.5, stream->handle()));
   if (!OverFakes()) return;
-  gpu.fakes().fake_cuda_fail_next("cuModuleLoadDataEx", 218);
+  gpu.fakes().fake_cuda_fail_next(gpu.driver()->module_load_data.name(), OverHip() ? 200 : 218);
   backend::cuda::Packing packing(gpu.devices().context());
   for (int k = 0; k < 2; ++k) {
     EXPECT(packing.Prepare().code() == Code::kBackendUnavailable);
     EXPECT(Contains(packing.Prepare(), "does not compile the packing kernels for GPU 0 ("));
-    EXPECT(Contains(packing.Prepare(), "a PTX JIT compilation failed"));
+    const char* const words = OverHip() ? "device kernel image is invalid" : "a PTX JIT compilation failed";
+    EXPECT(Contains(packing.Prepare(), words));
   }
 }
 

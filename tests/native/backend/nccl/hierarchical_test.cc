@@ -202,7 +202,7 @@ std::vector<Status> Failing(const char* function, bool first, int ranks) {
 }
 
 bool Names(const Status& status, const std::string& function) {
-  return status.message().find(function + " of NCCL") == 0;
+  return status.message().find(function + (OverHip() ? " of RCCL" : " of NCCL")) == 0;
 }
 
 TEST(gpu_hierarchical_a_step_inside_that_fails_is_named) {

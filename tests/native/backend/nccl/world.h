@@ -28,7 +28,7 @@ class GpuRank {
     auto made = CudaDevices::Of(PathOfCuda(), device);
     EXPECT_OK(made.status());
     devices = *made;
-    auto opened = backend::nccl::Library::Open(PathOfNccl());
+    auto opened = backend::nccl::Library::Open(PathOfNccl(), OverHip() ? backend::nccl::kRccl : backend::nccl::kNccl);
     EXPECT_OK(opened.status());
     library = *opened;
     EXPECT_OK(queues->Use(library, devices, streams));

@@ -218,7 +218,9 @@ TEST(staged_pinned_memory_for_results_is_bounded) {
 TEST(staged_copy_that_fails_in_the_middle) {
   const NoFaults no_faults;
   if (!OverFakes()) return;
-  for (const char* function : {"cuMemcpyDtoHAsync_v2", "cuMemcpyHtoDAsync_v2", "cuEventRecord", "cuEventQuery"}) {
+  const Driver& driver = *OpenDriver();
+  for (const char* function : {driver->memcpy_dtoh_async.name(), driver->memcpy_htod_async.name(),
+                               driver->event_record.name(), driver->event_query.name()}) {
     GpuWorld world({0, 0, 0}, 1, kPiece);
     const auto seq = next_seq.fetch_add(3);
     std::atomic<int> failed{0}, ready{0};

@@ -35,7 +35,8 @@ int Enter(const char* function) {
     return kNotPermitted;
   }
   if (const int code = TheControl().FailureOf(function)) return code;
-  return initialized || std::strcmp(function, "cuInit") == 0 ? kSuccess : kNotInitialized;
+  const bool begins = std::strcmp(function, "cuInit") == 0 || std::strcmp(function, "hipInit") == 0;
+  return initialized || begins ? kSuccess : kNotInitialized;
 }
 
 void SetInitialized() { initialized = true; }

@@ -24,6 +24,7 @@ enum Code {
   kOutOfMemory = 2,
   kNotInitialized = 3,
   kInvalidDevice = 101,
+  kInvalidImage = 200,
   kNoContext = 201,
   kInvalidPtx = 218,
   kInvalidHandle = 400,

@@ -28,7 +28,7 @@ constexpr unsigned kMagic = 0xcafebeef;
 int Init(void** made, int size, const UniqueId& id, int rank, bool blocking) {
   *made = nullptr;
   if (size < 1 || size > kMostMembers || rank < 0 || rank >= size) return Error(kInvalidArgument, "invalid rank");
-  if (TheDriver() == nullptr) return Error(kUnhandledCudaError, "no libfake_cuda.so beside libfake_nccl.so");
+  if (TheDriver() == nullptr) return Error(kUnhandledCudaError, "no " FAKE_DRIVER " beside the fake NCCL");
   auto comm = std::make_shared<Comm>();
   comm->id = std::string(id.bytes, strnlen(id.bytes, sizeof id.bytes));
   comm->rank = rank;
@@ -63,7 +63,7 @@ using namespace fake;  // NOLINT: NCCL's functions have to be global
 
 EXPORT int ncclGetVersion(int* version) {
   ENTER();
-  static const int kVersion = static_cast<int>(Number("FAKE_NCCL_VERSION", 22809));
+  static const int kVersion = static_cast<int>(Number("FAKE_NCCL_VERSION", FAKE_VERSION));
   *version = kVersion;
   return kSuccess;
 }

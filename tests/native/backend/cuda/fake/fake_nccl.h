@@ -1,8 +1,8 @@
 // What the fake NCCL has besides NCCL's own functions, for tests. All are exported by libfake_nccl.so under these
 // names, to be found by dlsym.
 //
-// The environment, read once: FAKE_NCCL_VERSION (22809), FAKE_NCCL_FAIL ("ncclCommInitRankConfig:3": these functions
-// always fail), FAKE_NCCL_INIT_MS (10; how long a communicator takes once all members have come).
+// The environment, read once: FAKE_NCCL_VERSION (22809; as an RCCL 22203), FAKE_NCCL_FAIL ("ncclCommInitRankConfig:3":
+// these functions always fail), FAKE_NCCL_INIT_MS (10; how long a communicator takes once all members have come).
 #pragma once
 
 extern "C" {

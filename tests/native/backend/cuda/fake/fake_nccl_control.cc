@@ -29,7 +29,7 @@ const Driver* FindDriver() {
   Dl_info here;
   if (dladdr(reinterpret_cast<void*>(&FindDriver), &here) == 0) return nullptr;
   std::string path = here.dli_fname;
-  path = path.substr(0, path.rfind('/') + 1) + "libfake_cuda.so";
+  path = path.substr(0, path.rfind('/') + 1) + FAKE_DRIVER;
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return nullptr;
   auto* driver = new Driver;

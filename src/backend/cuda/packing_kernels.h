@@ -1,4 +1,6 @@
-// The packing kernels, as text for the driver's compiler.
+// The packing kernels, as text for a compiler: PTX for that of CUDA's driver, C++ for HIP's. Four of them: pack_bytes,
+// which copies, and pack_f32, pack_f16 and pack_bf16, which multiply by the factor, in float32, rounding to nearest
+// even.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +22,9 @@ inline constexpr unsigned kPackThreads = 256;
 inline constexpr unsigned kPackPieces = 4;
 inline constexpr unsigned kPackChunk = kPackThreads * 16 * kPackPieces;
 
-// A module of four kernels: pack_bytes, which copies, and pack_f32, pack_f16 and pack_bf16, which multiply by the
-// factor, in float32, rounding to nearest even. For compute capability 6.0 and later.
-std::string PackingText();
+// For compute capability 6.0 and later.
+std::string PackingPtx();
+// packing_hip.inc.
+const char* PackingHip();
 
 }  // namespace hvd::backend::cuda

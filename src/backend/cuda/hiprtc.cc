@@ -1,0 +1,106 @@
+#include "backend/cuda/hiprtc.h"
+
+#include <dlfcn.h>
+
+#include "base/text.h"
+
+namespace hvd::backend::cuda {
+namespace {
+
+constexpr const char* kNames[] = {"libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so"};
+constexpr size_t kLogShown = 500;
+
+// The functions; the first of them that the library turned out not to have is in `missing`.
+class Compiler {
+ public:
+  explicit Compiler(void* library) {
+    Bind(library, "hiprtcCreateProgram", &create);
+    Bind(library, "hiprtcCompileProgram", &compile);
+    Bind(library, "hiprtcGetProgramLogSize", &get_log_size);
+    Bind(library, "hiprtcGetProgramLog", &get_log);
+    Bind(library, "hiprtcGetCodeSize", &get_code_size);
+    Bind(library, "hiprtcGetCode", &get_code);
+    Bind(library, "hiprtcDestroyProgram", &destroy);
+    Bind(library, "hiprtcGetErrorString", &get_error_string);
+  }
+
+  int (*create)(Handle*, const char*, const char*, int, const char* const*, const char* const*) = nullptr;
+  int (*compile)(Handle, int, const char* const*) = nullptr;
+  int (*get_log_size)(Handle, size_t*) = nullptr;
+  int (*get_log)(Handle, char*) = nullptr;
+  int (*get_code_size)(Handle, size_t*) = nullptr;
+  int (*get_code)(Handle, char*) = nullptr;
+  int (*destroy)(Handle*) = nullptr;
+  const char* (*get_error_string)(int) = nullptr;
+  std::string missing;
+
+ private:
+  template <class F>
+  void Bind(void* library, const char* name, F* function) {
+    *reinterpret_cast<void**>(function) = FindFunction(library, name);
+    if (*function == nullptr && missing.empty()) missing = name;
+  }
+};
+
+// The folder of the file in which HIP's functions lie, with its slash; empty: it cannot be told.
+std::string FolderOf(const Driver& hip) {
+  Dl_info info = {};
+  if (dladdr(FindFunction(hip->binder.library, hip->init.name()), &info) == 0 || info.dli_fname == nullptr) return "";
+  const std::string path = info.dli_fname;
+  return path.substr(0, path.rfind('/') + 1);
+}
+
+// Beside HIP's own library, because it has to be of its version; else where the loader looks. HIP's older libraries
+// have the functions themselves.
+void* Library(const Driver& hip) {
+  for (const std::string& folder : {FolderOf(hip), std::string()}) {
+    for (const char* const name : kNames) {
+      if (void* const opened = dlopen((folder + name).c_str(), RTLD_NOW | RTLD_LOCAL); opened != nullptr) return opened;
+    }
+  }
+  return hip->binder.library;
+}
+
+// Asks for a size, then for as many bytes.
+std::string Taken(int (*get_size)(Handle, size_t*), int (*get)(Handle, char*), Handle program) {
+  size_t bytes = 0;
+  if (get_size(program, &bytes) != 0 || bytes == 0) return "";
+  std::string taken(bytes, '\0');
+  if (get(program, taken.data()) != 0) return "";
+  return taken;
+}
+
+Result<std::string> Compiled(const Compiler& compiler, Handle program) {
+  // Without an architecture among the options it compiles for the current device's.
+  if (const int code = compiler.compile(program, 0, nullptr); code != 0) {
+    std::string log = Taken(compiler.get_log_size, compiler.get_log, program);
+    log = log.substr(0, log.find('\0'));
+    const char* const words = compiler.get_error_string(code);
+    return Status(Code::kBackendUnavailable, std::string("hiprtcCompileProgram failed: ") +
+                                                 (words != nullptr ? words : "no reason told") +
+                                                 (log.empty() ? "" : ", " + Shortened(log, kLogShown)));
+  }
+  std::string code = Taken(compiler.get_code_size, compiler.get_code, program);
+  if (code.empty()) return Status(Code::kBackendUnavailable, "hiprtcGetCode gave nothing");
+  return code;
+}
+
+}  // namespace
+
+Result<std::string> CompileByHiprtc(const Driver& hip, const char* text) {
+  const Compiler compiler(Library(hip));
+  if (!compiler.missing.empty()) {
+    return Status(
+        Code::kBackendUnavailable,
+        "HIP's runtime compiler, libhiprtc.so, is missing beside HIP's library (ROCm has it; in distributions "
+        "it is a package such as libhiprtc7)");
+  }
+  Handle program = nullptr;
+  if (compiler.create(&program, text, "packing.hip", 0, nullptr, nullptr) != 0)
+    return Status(Code::kBackendUnavailable, "hiprtcCreateProgram failed");
+  Result<std::string> compiled = Compiled(compiler, program);
+  (void)compiler.destroy(&program);
+  return compiled;
+}
+
+}  // namespace hvd::backend::cuda

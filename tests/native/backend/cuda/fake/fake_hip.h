@@ -1,0 +1,9 @@
+// What the fake HIP and the fake of its compiler have in common.
+#pragma once
+
+namespace fake {
+
+// How a code object begins that the compiler makes; behind it stand the names of its kernels, as in a text of PTX.
+constexpr const char* kCodeObject = "\177ELF of fake HIP .version .target\n";
+
+}  // namespace fake
