@@ -218,9 +218,10 @@ TEST(staged_pinned_memory_for_results_is_bounded) {
 TEST(staged_copy_that_fails_in_the_middle) {
   const NoFaults no_faults;
   if (!OverFakes()) return;
-  const Driver& driver = *OpenDriver();
-  for (const char* function : {driver->memcpy_dtoh_async.name(), driver->memcpy_htod_async.name(),
-                               driver->event_record.name(), driver->event_query.name()}) {
+  const auto driver = OpenDriver();
+  const auto& functions = *driver;
+  for (const char* function : {functions->memcpy_dtoh_async.name(), functions->memcpy_htod_async.name(),
+                               functions->event_record.name(), functions->event_query.name()}) {
     GpuWorld world({0, 0, 0}, 1, kPiece);
     const auto seq = next_seq.fetch_add(3);
     std::atomic<int> failed{0}, ready{0};
