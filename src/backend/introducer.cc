@@ -34,8 +34,8 @@ std::string Words(const DeviceWay& way, const Batch& batch) {
            "other collectives copy them to pinned memory and back. " +
            library + " cannot move them between all ranks: " + way.why_not_nccl + ".";
   }
-  return "Tensors on GPUs are copied to pinned host memory and back for every collective, because " + library +
-         " cannot move them: " + way.why_not_nccl + ". Results are correct; expect the speed of the PCIe bus.";
+  return "Tensors on GPUs are copied to pinned host memory and back for every collective, and not moved by " + library +
+         ": " + way.why_not_nccl + ". Results are correct; expect the speed of the PCIe bus.";
 }
 
 }  // namespace

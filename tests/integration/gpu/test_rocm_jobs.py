@@ -9,9 +9,7 @@ from jobs import Ended, horovodrun, run
 from jobs.gpus import rocm
 
 WORKER = Path(__file__).with_name("gpu_worker.py")
-WARNING = (
-    "Tensors on GPUs are copied to pinned host memory and back for every collective, because RCCL cannot move them"
-)
+WARNING = "Tensors on GPUs are copied to pinned host memory and back for every collective, and not moved by RCCL"
 
 
 def job(part: str, directory: Path, without: str = "", **variables: str) -> Ended:
