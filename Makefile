@@ -154,7 +154,6 @@ test-tensorflows: build
 native-sanitizers: dev
 	$(MAKE) --no-print-directory -j2 asan-test tsan-build
 	TSAN_OPTIONS=halt_on_error=1 build/tsan/hvd_tests --once-more
-	HVD_TEST_PLATFORM=hip TSAN_OPTIONS=halt_on_error=1 build/tsan/hvd_tests --once-more $(ROCM_TESTS)
 
 # The fuzz targets are made of the same objects.
 asan-build: dev
