@@ -1,5 +1,6 @@
 #include "backend/host_backend.h"
 
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -133,6 +134,14 @@ Task By(Way way, const Group& group, Batch& batch) {
   return OverChannels(group, batch);
 }
 
+// A sum of 8-bit floats soon leaves the range of its type, and between hosts each hop is rounded to it: what makes it
+// smaller comes first there. Over shared memory all of it is one step.
+void ShrinkFirst(Way way, Batch* batch) {
+  const bool in_steps = way == Way::kTwoLevel || way == Way::kChannels;
+  if (!in_steps || !IsFloat8(batch->dtype) || batch->op != ReduceOp::kSum || std::abs(batch->postscale) >= 1) return;
+  batch->prescale *= std::exchange(batch->postscale, 1.0);
+}
+
 // Whether the collective asks the flow itself: it works from the first byte to the last.
 bool FollowsFlow(Way way, const Batch& batch) {
   return way == Way::kSharedMemory && (batch.type == OpType::kAllreduce || batch.type == OpType::kBroadcast);
@@ -149,6 +158,7 @@ std::string HostBackend::Unsupported(const Group&, const Batch&) const { return 
 
 Task HostBackend::Execute(const Group& group, Batch& batch) {
   const Way way = Choose(group, batch);
+  ShrinkFirst(way, &batch);
   // An allreduce over shared memory knows more of its way, and says that itself.
   if (way != Way::kSharedMemory || batch.type != OpType::kAllreduce) collective::LogWay(batch, Words(way));
   return batch.flow == nullptr || FollowsFlow(way, batch) ? By(way, group, batch) : AfterAll(way, group, batch);

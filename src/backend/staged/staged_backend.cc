@@ -68,14 +68,16 @@ Status StagedBackend::Use(std::shared_ptr<cuda::CudaDevices> devices) {
 }
 
 Task StagedBackend::Execute(const Group& group, Batch& batch) {
-  const double factor = batch.prescale * batch.postscale;
-  // Without kernels it can copy, but not multiply.
-  const bool on_gpu =
-      factor == 1.0 || (cuda::Packing::CanScale(batch.dtype) && work()->devices->packing().Prepare().ok());
-  const bool reduced = batch.type == OpType::kAllreduce || batch.type == OpType::kReducescatter;
   // This rank has joined before it used a GPU, and stands in with the host's memory.
   if (batch.tensors[0].device == nullptr) return host_->Execute(group, batch);
-  return group.size() == 1 && (on_gpu || !reduced) ? Alone(group, batch) : ThroughHost(group, batch);
+  return group.size() == 1 && CanStay(batch) ? Alone(group, batch) : ThroughHost(group, batch);
+}
+
+// Without kernels it can copy, but not multiply.
+bool StagedBackend::CanStay(const Batch& batch) const {
+  const bool reduced = batch.type == OpType::kAllreduce || batch.type == OpType::kReducescatter;
+  if (!reduced || batch.prescale * batch.postscale == 1.0) return true;
+  return cuda::Packing::CanScale(batch.dtype) && work()->devices->packing().Prepare().ok();
 }
 
 Task StagedBackend::Alone(const Group&, Batch& batch) {

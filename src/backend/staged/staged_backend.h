@@ -50,6 +50,8 @@ class StagedBackend final : public Backend {
     PinnedResults results;
   };
   Work* work() const { return work_.load(std::memory_order_acquire); }
+  // Whether a rank that is alone needs nothing but its GPU.
+  bool CanStay(const Batch& batch) const;
   Task Alone(const Group& group, Batch& batch);
   Task ThroughHost(const Group& group, Batch& batch);
   void Lead(const Group& group, const Batch& batch, std::byte* room, Batch* staged, StagedFlow* flow);

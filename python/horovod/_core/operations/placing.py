@@ -68,7 +68,7 @@ def _why_not(device: int) -> str:
 
 
 def _staged(adapter: Adapter, tensor: Any) -> Any:
-    gpu, why = adapter.gpu, "the core reaches tensors on NVIDIA's GPUs only"
+    gpu, why = adapter.gpu, "the core reaches tensors on NVIDIA's and AMD's GPUs only"
     device = _ELSEWHERE if gpu is None else gpu.device(tensor)
     if device != _ELSEWHERE:
         why = _why_not(device) or "the tensors of this call lie on several devices"

@@ -133,6 +133,12 @@ class GpuWorld {
     return Drive(r, batch.seq, ranks_[r]->nccl.Execute(group, batch));
   }
 
+  // By a rank that has used no GPU.
+  Status RunWithoutGpu(int r, const Group& group, Batch& batch) {
+    batch.on_device = true;
+    backend::staged::StagedBackend unused(&host_);
+    return Drive(r, batch.seq, unused.Execute(group, batch));
+  }
   // The same tensors, in the host's memory.
   Status RunOnHost(int r, const Group& group, Batch& batch) { return Drive(r, batch.seq, host_.Execute(group, batch)); }
   // Called by the rank itself: it is gone for the others.
