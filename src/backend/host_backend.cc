@@ -135,11 +135,16 @@ Task By(Way way, const Group& group, Batch& batch) {
 }
 
 // A sum of 8-bit floats soon leaves the range of its type, and between hosts each hop is rounded to it: what makes it
-// smaller comes first there. Over shared memory all of it is one step.
+// smaller comes first there, but no more than a power of two, which rounds nothing but the smallest numbers. Over
+// shared memory all of it is one step.
 void ShrinkFirst(Way way, Batch* batch) {
   const bool in_steps = way == Way::kTwoLevel || way == Way::kChannels;
-  if (!in_steps || !IsFloat8(batch->dtype) || batch->op != ReduceOp::kSum || std::abs(batch->postscale) >= 1) return;
-  batch->prescale *= std::exchange(batch->postscale, 1.0);
+  if (!in_steps || !IsFloat8(batch->dtype) || batch->op != ReduceOp::kSum || !(std::abs(batch->postscale) < 1)) return;
+  int exponent = 0;
+  std::frexp(batch->postscale, &exponent);
+  const double power = std::ldexp(1.0, exponent - 1);  // what is left is a factor from 1 to 2
+  batch->prescale *= power;
+  batch->postscale /= power;
 }
 
 // Whether the collective asks the flow itself: it works from the first byte to the last.
