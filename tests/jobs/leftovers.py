@@ -101,8 +101,10 @@ class Watch:
         return [Path(folder, name) for folder, folders, files in os.walk(place) for name in folders + files]
 
     def _own_shared_memory(self) -> frozenset[str]:
-        """Without what other jobs of the machine may make, those of MPI and of the fake NCCL too; ours meets in its private place."""
-        foreign = re.compile(r"horovod(run)?-\d+$|fake_nccl_|torch_\d+_|sem\.|psm_|hvd|vader|sm_segment|mpich|Intel_MPI|shm_")
+        """Without what other jobs may make, those of MPI and the fake NCCL too; ours meets in its private place."""
+        foreign = re.compile(
+            r"horovod(run)?-\d+$|fake_nccl_|torch_\d+_|sem\.|psm_|hvd|vader|sm_segment|mpich|Intel_MPI|shm_"
+        )
         return frozenset(name for name in os.listdir(_SHARED_MEMORY) if not foreign.match(name))
 
     def _sockets(self) -> frozenset[str]:
