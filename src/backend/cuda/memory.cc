@@ -32,6 +32,10 @@ Result<std::shared_ptr<DeviceMemory>> DeviceMemory::Make(std::shared_ptr<EventPo
   return memory;
 }
 
+DeviceMemory::~DeviceMemory() {
+  if (!leaving_.empty() && taking_->Synchronize().ok()) FreeUnused();
+}
+
 Result<std::unique_ptr<Block>> DeviceMemory::Allocate(size_t bytes, std::shared_ptr<DeviceEvent>* ready) {
   DeviceAddress address = 0;
   const Status obtained = Obtain(bytes, &address, ready);
@@ -55,6 +59,7 @@ Status DeviceMemory::Obtain(size_t bytes, DeviceAddress* address, std::shared_pt
   const Current current(context());
   const size_t some = std::max<size_t>(bytes, 1);  // none is an error to the driver
   if (context().has_memory_pools()) {
+    FreeUnused();
     HVD_TRY(driver.Call(driver->mem_alloc_async, address, some, giving_->handle()));
   } else {
     HVD_TRY(driver.Call(driver->mem_alloc, address, some));
@@ -105,12 +110,26 @@ void DeviceMemory::TakeBack(std::byte* data, size_t) {
   const Driver& driver = context().driver();
   if (!AwaitUsers().ok()) return;  // lost, as above
   const Current current(context());
-  if (context().has_memory_pools()) {
+  if (!context().has_memory_pools()) {  // the host frees it, and has to wait
+    if (taking_->Synchronize().ok()) (void)driver->mem_free(AddressOf(data));
+    return;
+  }
+  if (PoolOrders()) {
     (void)driver->mem_free_async(AddressOf(data), taking_->handle());
     return;
   }
-  // Without a pool the host frees it, and has to wait.
-  if (taking_->Synchronize().ok()) (void)driver->mem_free(AddressOf(data));
+  if (const Result<std::shared_ptr<Event>> unused = taking_->Record(); unused.ok()) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    leaving_.push_back({AddressOf(data), *unused});
+  }
+  FreeUnused();
+}
+
+// On the stream that gives: the pool may give it again at once there, and needs no order to know that.
+void DeviceMemory::FreeUnused() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (; !leaving_.empty() && leaving_.front().unused->Reached(); leaving_.pop_front())
+    (void)context().driver()->mem_free_async(leaving_.front().address, giving_->handle());
 }
 
 Result<std::byte*> Scratch::Room(size_t bytes) {

@@ -2,6 +2,7 @@
 // so that neither waits for what the device is doing.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -20,6 +21,7 @@ inline void Lose(std::unique_ptr<Block> block) { [[maybe_unused]] const Block* c
 class DeviceMemory final : public collective::BlockOwner, public std::enable_shared_from_this<DeviceMemory> {
  public:
   static Result<std::shared_ptr<DeviceMemory>> Make(std::shared_ptr<EventPool> events);
+  ~DeviceMemory() override;
 
   // Streams may use it after *ready. kResource: there is none. The host waits for nothing.
   Result<std::unique_ptr<Block>> Allocate(size_t bytes, std::shared_ptr<DeviceEvent>* ready);
@@ -32,6 +34,9 @@ class DeviceMemory final : public collective::BlockOwner, public std::enable_sha
   // Lets go of a block that some other stream uses, until `last`. The host does not wait.
   void GiveBack(std::unique_ptr<Block> block, const DeviceEvent& last);
   void TakeBack(std::byte* data, size_t bytes) override;
+  // Frees what has been taken back and nobody uses any more, where the pool leaves that to us. Whoever allocates or
+  // gives back does it, too.
+  void FreeUnused();
 
   // Where allocations are ordered: for what has to come before anybody uses one.
   const Stream& giving() const { return *giving_; }
@@ -44,11 +49,19 @@ class DeviceMemory final : public collective::BlockOwner, public std::enable_sha
   Status Obtain(size_t bytes, DeviceAddress* address, std::shared_ptr<DeviceEvent>* ready);
   Status NoMemory(size_t bytes, const Status& why) const;
   Status AwaitUsers();
+  bool PoolOrders() const { return context().driver().platform().pools_order_streams; }
+
+  // What has been taken back, and when it may be freed.
+  struct Leaving {
+    DeviceAddress address;
+    std::shared_ptr<Event> unused;
+  };
 
   const std::shared_ptr<EventPool> events_;
-  std::unique_ptr<Stream> giving_;  // holds nothing but allocations
+  std::unique_ptr<Stream> giving_;  // waits for nobody
   std::unique_ptr<Stream> taking_;  // waits for those who still use what is given back
-  std::mutex mutex_;                // guards users_
+  std::mutex mutex_;                // guards what follows
+  std::deque<Leaving> leaving_;     // where the pool does not order streams
   std::vector<std::weak_ptr<const Stream>> users_;
 };
 

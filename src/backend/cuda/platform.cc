@@ -20,6 +20,7 @@ constexpr Platform kCudaPlatform = {
     .capability_major = 75,
     .capability_minor = 76,
     .memory_pools_supported = 115,
+    .pools_order_streams = true,
 };
 
 // HIP's of the year 2023: 60032830 is 6.0. Its numbers for attributes are those of that version and of all since.
@@ -37,6 +38,7 @@ constexpr Platform kHipPlatform = {
     .capability_major = 23,
     .capability_minor = 61,
     .memory_pools_supported = 88,
+    .pools_order_streams = false,
 };
 
 }  // namespace

@@ -20,6 +20,9 @@ struct Platform {
   int oldest, major_unit, minor_unit;
   // Of device attributes.
   int capability_major, capability_minor, memory_pools_supported;
+  // A block that one stream frees is given on another only when the first one has come there. HIP gives it at once on
+  // the stream on which it was allocated.
+  bool pools_order_streams;
 
   // Which one an open library is, told by its functions.
   static const Platform& Of(void* library);

@@ -90,6 +90,8 @@ class Gpu {
     auto last = devices_->events()->Record(devices_->memory().taking().handle());
     EXPECT_OK(last.status());
     EXPECT_OK((*last)->Wait());
+    devices_->memory().FreeUnused();
+    EXPECT_OK(devices_->memory().giving().Synchronize());
   }
 
  private:

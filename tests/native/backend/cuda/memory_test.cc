@@ -1,5 +1,7 @@
 // Memory of the device: given, used, taken back.
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "native/backend/cuda/gpu.h"
 
@@ -17,6 +19,23 @@ void PutCopy(const Gpu& gpu, std::byte* to, const std::byte* from, const Stream&
   EXPECT_OK(
       gpu.driver().Call(gpu.driver()->memcpy_dtod_async, AddressOf(to), AddressOf(from), kBytes, stream.handle()));
 }
+
+// Holds a stream back until it is opened.
+class Gate {
+ public:
+  explicit Gate(const Stream& stream) {
+    int (*put)(void*, void (*)(void*), void*) = nullptr;
+    Library(PathOfCuda()).Bind(OverHip() ? "hipLaunchHostFunc" : "cuLaunchHostFunc", put);
+    put(stream.handle(), [](void* of) { static_cast<Gate*>(of)->open_.wait(false); }, this);
+  }
+  void Open() {
+    open_ = true;
+    open_.notify_all();
+  }
+
+ private:
+  std::atomic<bool> open_{false};
+};
 
 TEST(cuda_memory_is_there_at_once) {
   const Gpu gpu;
@@ -79,19 +98,59 @@ TEST(cuda_memory_let_go_is_kept_for_its_users) {
 TEST(cuda_memory_is_given_while_other_is_still_used) {
   const Gpu gpu;
   const auto user = gpu.NewStream();
-  struct Gate {
-    std::atomic<bool> open{false};
-  } gate;
-  int (*put)(void*, void (*)(void*), void*) = nullptr;
-  Library(PathOfCuda()).Bind(OverHip() ? "hipLaunchHostFunc" : "cuLaunchHostFunc", put);
-  put(user->handle(), [](void* of) { static_cast<Gate*>(of)->open.wait(false); }, &gate);
+  Gate gate(*user);
   const auto last = user->Record();
   gpu.devices().memory().GiveBack(gpu.New(kBytes), **last);
   EXPECT(gpu.New(kBytes) != nullptr);
   EXPECT(!(*last)->Reached());
-  gate.open = true;
-  gate.open.notify_all();
+  gate.Open();
   EXPECT_OK((*last)->Wait());
+}
+
+// Nor is it given to somebody else before its users are through: HIP's pool gives what is freed at once on the stream
+// on which it was allocated.
+TEST(cuda_memory_is_not_given_again_while_it_is_used) {
+  const Gpu gpu;
+  const Bytes data = Filled(kBytes, 14), other = Filled(kBytes, 15);
+  const auto result = gpu.New(kBytes);
+  const auto user = gpu.NewStream(), next = gpu.NewStream();
+  auto block = gpu.Upload(data);
+  Gate gate(*user);
+  PutCopy(gpu, result->data, block->data, *user);
+  const auto last = user->Record();
+  gpu.devices().memory().GiveBack(std::move(block), **last);
+  std::shared_ptr<DeviceEvent> ready;
+  const auto again = gpu.devices().memory().Allocate(kBytes, &ready);
+  EXPECT_OK(again.status());
+  EXPECT_OK(ready->HoldBack(next->handle()));
+  gpu.PutUpload((*again)->data, other, *next);
+  gate.Open();
+  EXPECT_OK(user->Synchronize());
+  EXPECT_OK(next->Synchronize());
+  EXPECT(gpu.Download(result->data, kBytes) == data);
+  EXPECT(gpu.Download((*again)->data, kBytes) == other);
+}
+
+// What has not been freed by then is freed when the memory itself goes.
+TEST(cuda_memory_that_goes_leaves_nothing_behind) {
+  if (!OverFakes()) return;
+  const Gpu gpu;
+  gpu.Settle();
+  const int before = gpu.fakes().fake_cuda_blocks();
+  const auto user = gpu.NewStream();
+  auto memory = DeviceMemory::Make(gpu.devices().events());
+  EXPECT_OK(memory.status());
+  auto block = (*memory)->Allocate(kBytes);
+  EXPECT_OK(block.status());
+  const auto late = gpu.New(2 * kBytes);
+  PutCopy(gpu, late->data, (*block)->data, *user);
+  const auto last = user->Record();
+  (*memory)->GiveBack(std::move(*block), **last);
+  *memory = nullptr;
+  for (int tries = 0; gpu.fakes().fake_cuda_blocks() != before + 1 && tries < 10'000; ++tries)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(gpu.fakes().fake_cuda_blocks(), before + 1);
+  EXPECT_OK(user->Synchronize());
 }
 
 TEST(cuda_memory_runs_out) {

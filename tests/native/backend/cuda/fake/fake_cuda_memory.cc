@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "native/backend/cuda/fake/fake_cuda.h"
@@ -14,6 +15,9 @@
 #include "native/backend/cuda/fake/raw_memory.h"
 
 namespace fake {
+
+std::atomic<bool> gives_again_at_once{false};
+
 namespace {
 
 enum class Kind { kDevice, kPinned, kRegistered };
@@ -46,6 +50,11 @@ struct Memory {
   std::map<uintptr_t, Block> blocks;  // by address
   std::deque<uintptr_t> freed;        // oldest first
   size_t freed_bytes = 0;
+  // By address, where freed blocks are given again at once: the stream of the allocation; those whose stream has not
+  // come to their end.
+  std::mutex pool;  // one call at a time: what is let go is on its stream, too; locked before the other one
+  std::map<uintptr_t, void*> given_on;
+  std::set<uintptr_t> let_go;
 };
 Memory& TheMemory() {
   static auto* const kMemory = new Memory;
@@ -98,6 +107,33 @@ bool Free(uintptr_t address, Kind kind) {
     memory.blocks.erase(oldest);
   }
   return true;
+}
+
+// A block that is not freed yet but let go, as new; null: there is none.
+void* Again(size_t bytes, void* stream) {
+  Memory& memory = TheMemory();
+  Lock lock(memory.mutex);
+  for (const uintptr_t address : memory.let_go) {
+    Block& block = memory.blocks[address];
+    if (block.bytes != bytes || memory.given_on[address] != stream) continue;
+    memory.let_go.erase(address);
+    block.state = State::kComing;
+    RawPoison(PointerTo(address), bytes);
+    return PointerTo(address);
+  }
+  return nullptr;
+}
+void NoteGiven(uintptr_t address, void* stream) {
+  Lock lock(TheMemory().mutex);
+  TheMemory().given_on[address] = stream;
+}
+void LetGo(uintptr_t address) {
+  Lock lock(TheMemory().mutex);
+  if (gives_again_at_once) TheMemory().let_go.insert(address);
+}
+bool GivenAgain(uintptr_t address) {
+  Lock lock(TheMemory().mutex);
+  return gives_again_at_once && TheMemory().let_go.erase(address) == 0;
 }
 
 size_t SizeOfBlock(uintptr_t address) {
@@ -187,9 +223,12 @@ EXPORT int cuMemAllocAsync(uint64_t* made, size_t bytes, void* handle) {
   Stream* stream = FindStream(handle);
   if (stream == nullptr) return NoStream(handle);
   if (bytes == 0) return kInvalidValue;
-  void* pointer = New(bytes, Kind::kDevice, State::kComing);
+  Lock pool(TheMemory().pool);
+  void* pointer = Again(bytes, handle);
+  if (pointer == nullptr) pointer = New(bytes, Kind::kDevice, State::kComing);
   if (pointer == nullptr) return kOutOfMemory;
   *made = AddressOf(pointer);
+  NoteGiven(*made, handle);
   const auto come = [address = *made](bool) {
     Lock lock(TheMemory().mutex);
     TheMemory().blocks[address].state = State::kThere;
@@ -201,8 +240,10 @@ EXPORT int cuMemFreeAsync(uint64_t address, void* handle) {
   Stream* stream = FindStream(handle);
   if (stream == nullptr) return NoStream(handle);
   const auto free = [address](bool) {
-    if (!Free(address, Kind::kDevice)) Fault("cuMemFreeAsync of what is no block");
+    if (!GivenAgain(address) && !Free(address, Kind::kDevice)) Fault("cuMemFreeAsync of what is no block");
   };
+  Lock pool(TheMemory().pool);
+  LetGo(address);
   return Enqueue(*stream, "free", free, {{PointerTo(address), SizeOfBlock(address), true}});
 }
 EXPORT int cuMemHostAlloc(void** made, size_t bytes, unsigned) {

@@ -1,12 +1,17 @@
 // The memory of the fake devices: host memory, known by its address.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace fake {
+
+// As HIP's pools do: a block of cuMemFreeAsync is given again at once, for as many bytes, on the stream on which it was
+// allocated, whoever still uses it.
+extern std::atomic<bool> gives_again_at_once;
 
 // Which memory an operation may find at an address.
 enum class Side {

@@ -10,11 +10,13 @@
 #include <string>
 
 #include "native/backend/cuda/fake/fake_cuda_control.h"
+#include "native/backend/cuda/fake/fake_cuda_memory.h"
 
 namespace fake {
 namespace {
 
 thread_local int last_failure = kSuccess;
+[[maybe_unused]] const bool kPoolsOrderNoStreams = gives_again_at_once = true;
 
 int Begin(const char* function) {
   if (current_device < 0) current_device = 0;
