@@ -8,7 +8,9 @@
 namespace hvd::backend::cuda {
 namespace {
 
-constexpr unsigned kPortable = 1;            // CU_MEMHOSTALLOC_PORTABLE: pinned for all contexts
+// CU_MEMHOSTALLOC_PORTABLE and DEVICEMAP, which HIP numbers alike: pinned for all contexts, and for kernels. CUDA maps
+// it in any case; HIP's memory that is portable alone is not coherent, and what a kernel stores may stay in its caches.
+constexpr unsigned kPinnedFlags = 1 | 2;
 constexpr size_t kPinnedAlign = 64;          // the processor's cache lines
 constexpr size_t kGrowth = size_t{2} << 20;  // what the driver takes from the device at once
 
@@ -171,7 +173,7 @@ Result<std::byte*> PinnedMemory::Room(size_t bytes) {
   const Current current(*context_);
   void* made = nullptr;
   pieces_.reserve(pieces_.size() + 1);
-  const Status obtained = driver.Call(driver->mem_host_alloc, &made, wanted, kPortable);
+  const Status obtained = driver.Call(driver->mem_host_alloc, &made, wanted, kPinnedFlags);
   if (!obtained.ok()) return obtained.Because("no " + Megabytes(wanted) + " of pinned host memory");
   pieces_.push_back({static_cast<std::byte*>(made), wanted, taken});
   return pieces_.back().data;

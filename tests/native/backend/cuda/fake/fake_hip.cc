@@ -110,7 +110,6 @@ FORWARD(hipMalloc, cuMemAlloc_v2, (uint64_t* made, size_t bytes), (made, bytes))
 FORWARD(hipFree, cuMemFree_v2, (uint64_t address), (address))
 FORWARD(hipMallocAsync, cuMemAllocAsync, (uint64_t* made, size_t bytes, void* stream), (made, bytes, stream))
 FORWARD(hipFreeAsync, cuMemFreeAsync, (uint64_t address, void* stream), (address, stream))
-FORWARD(hipHostMalloc, cuMemHostAlloc, (void** made, size_t bytes, unsigned flags), (made, bytes, flags))
 FORWARD(hipHostFree, cuMemFreeHost, (void* pointer), (pointer))
 FORWARD(hipMemcpyHtoDAsync, cuMemcpyHtoDAsync_v2, (uint64_t to, const void* from, size_t bytes, void* stream),
         (to, from, bytes, stream))
@@ -130,6 +129,7 @@ extern "C" int cuDeviceGetUuid(unsigned char* uuid, int device);
 extern "C" int cuDevicePrimaryCtxRetain(void** context, int device);
 extern "C" int cuCtxSetCurrent(void* context);
 extern "C" int cuDeviceGetAttribute(int* value, int attribute, int device);
+extern "C" int cuMemHostAlloc(void** made, size_t bytes, unsigned flags);
 extern "C" int cuModuleLoadDataEx(void** made, const void* image, unsigned n, int* options, void** values);
 
 EXPORT int hipDriverGetVersion(int* version) {
@@ -167,6 +167,12 @@ EXPORT int hipDeviceGetAttribute(int* value, int attribute, int device) {
   if (const int code = Begin(__func__)) return Told(code);
   const int number = AttributeOf(attribute);
   return Told(number < 0 ? kInvalidValue : cuDeviceGetAttribute(value, number, device));
+}
+// Stricter than HIP, which gives memory that is not coherent where the flags do not say "mapped".
+EXPORT int hipHostMalloc(void** made, size_t bytes, unsigned flags) {
+  if (const int code = Begin(__func__)) return Told(code);
+  constexpr unsigned kMapped = 2;
+  return Told((flags & kMapped) == 0 ? kInvalidValue : cuMemHostAlloc(made, bytes, flags));
 }
 EXPORT int hipModuleLoadDataEx(void** made, const void* image, unsigned n, int* options, void** values) {
   if (const int code = Begin(__func__)) return Told(code);
