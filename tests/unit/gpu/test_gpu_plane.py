@@ -192,6 +192,11 @@ def test_what_is_usable_needs_a_device_its_driver_and_a_library(
         (False, ["nvidia0"], ["kfd"], platforms.CUDA),
         (False, [], ["kfd"], platforms.ROCM),
         (True, ["nvidia0"], ["kfd"], platforms.ROCM),
+        (True, [], ["kfd"], platforms.ROCM),
+        (True, [], [], platforms.ROCM),
+        (True, ["dxg"], [], platforms.ROCM),
+        (True, ["nvidia0"], [], platforms.CUDA),
+        (True, ["dxg", "nvidia0"], [], platforms.CUDA),
     ],
 )
 def test_the_platform_is_that_of_the_framework_or_of_the_machine(

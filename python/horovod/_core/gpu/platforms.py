@@ -32,13 +32,21 @@ ROCM: Final = Platform("HIP", "hipInit", "RCCL", libraries.RCCL)
 
 
 def here() -> Platform:
-    """AMD's, if this process has loaded HIP, as PyTorch for ROCm does, or there are AMD's GPUs only; else NVIDIA's."""
-    return ROCM if libraries.is_loaded(libraries.HIP) else of_devices()
+    """AMD's, if this process has loaded HIP, as PyTorch for ROCm does, or there are AMD's GPUs only; else NVIDIA's.
+    Where there are NVIDIA's only, somebody else has loaded HIP, such as an MPI that was built with ROCm."""
+    if libraries.is_loaded(libraries.HIP) and not _are_all_nvidias():
+        return ROCM
+    return of_devices()
 
 
 def of_devices(root: str = "/") -> Platform:
     """The same for a process that loads nothing, such as the launcher."""
     return ROCM if devices.amd(root) and not devices.nvidia(root) else CUDA
+
+
+def _are_all_nvidias() -> bool:
+    # Below WSL the one file is for GPUs of any maker.
+    return not devices.amd() and any(name != "dxg" for name in devices.nvidia())
 
 
 def has_devices(platform: Platform) -> bool:
