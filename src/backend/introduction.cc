@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <utility>
 
 namespace hvd::backend {
 namespace {
@@ -19,7 +20,7 @@ const char* LibraryOf(const DeviceFacts& facts) { return facts.is_rccl != 0 ? "R
 // Why NCCL cannot move what these members have: the first that cannot, or is unlike another one.
 std::string WhyNot(const std::vector<int>& members, const std::vector<DeviceFacts>& facts, const Group& group) {
   const auto rank = [&](int m) { return "rank " + std::to_string(group.ranks[m]); };
-  std::map<std::array<std::byte, 16>, int> member_with;
+  std::map<std::pair<int, std::array<std::byte, 16>>, int> member_with;
   const int first = members[0];
   for (const int m : members) {
     const DeviceFacts& f = facts[m];
@@ -32,7 +33,9 @@ std::string WhyNot(const std::vector<int>& members, const std::vector<DeviceFact
       return rank(first) + " has " + LibraryOf(f) + " " + VersionText(facts[first].nccl_version) + " and " + rank(m) +
              " has " + VersionText(f.nccl_version) + "; install one version everywhere";
     }
-    const auto [found, added] = member_with.emplace(f.device, m);
+    // What AMD's GPUs say may be said by one of another host, too: some have but their place there.
+    const int where = f.is_rccl != 0 ? FirstOnHostOf(group, m) : 0;
+    const auto [found, added] = member_with.emplace(std::pair(where, f.device), m);
     if (!added) {
       return rank(found->second) + " and " + rank(m) + " use one GPU, which " + LibraryOf(f) +
              " refuses; pin each rank to a GPU of its own, torch.cuda.set_device(hvd.local_rank()) say";

@@ -58,6 +58,15 @@ TEST(members_with_rccl_are_told_apart_from_those_with_nccl) {
   EXPECT_EQ(mixed.why_not_nccl, "rank 0 has RCCL and rank 1 has NCCL, which do not work together");
 }
 
+// GPUs of AMD's without a number of their own have their place on the bus only, which those of another host have, too.
+TEST(members_with_rccl_use_one_gpu_only_on_one_host) {
+  std::vector<DeviceFacts> facts = {Has(22203, 1), Has(22203, 1)};
+  EXPECT(Conclude(facts, {0, 1}, {0, 1}).why_not_nccl.find("rank 0 and rank 1 use one GPU") == 0);
+  for (DeviceFacts& f : facts) f.is_rccl = 1;
+  EXPECT_EQ(Conclude(facts, {0, 1}, {0, 1}).why_not_nccl, "");
+  EXPECT(Conclude(facts, {0, 1}, {1, 1}).why_not_nccl.find("rank 0 and rank 1 use one GPU, which RCCL refuses") == 0);
+}
+
 TEST(a_member_without_a_gpu_yet_decides_nothing_for_good) {
   DeviceFacts not_yet = Has(0, 0);
   not_yet.no_device_yet = 1;
