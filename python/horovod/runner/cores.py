@@ -11,7 +11,13 @@ import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Optional
+from typing import Final, Optional
+
+from horovod._core.gpu import platforms
+
+# What hides GPUs from processes. Of AMD's each hides more of what the ones before it show.
+_NVIDIA_VISIBLE: Final[tuple[str, ...]] = ("CUDA_VISIBLE_DEVICES",)
+_AMD_VISIBLE: Final[tuple[str, ...]] = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 
 def usable_cores(root: str = "/") -> int:
@@ -32,11 +38,22 @@ def threads_per_rank(ranks: int, root: str = "/") -> int:
 
 def automatic_ranks(environ: Mapping[str, str], root: str = "/") -> int:
     """What `-np auto` means on this machine: one rank per GPU that may be used, without any one per usable core."""
-    if "CUDA_VISIBLE_DEVICES" in environ:
-        gpus = len([name for name in environ["CUDA_VISIBLE_DEVICES"].split(",") if name.strip() not in ("", "-1")])
-    else:
-        gpus = len([path for path in Path(root, "dev").glob("nvidia[0-9]*") if path.name[6:].isdecimal()])
-    return gpus or usable_cores(root)
+    visible, there = _NVIDIA_VISIBLE, _nvidias_gpus
+    if platforms.of_devices(root) is platforms.ROCM:
+        visible, there = _AMD_VISIBLE, _amds_gpus
+    lists = [environ[name].split(",") for name in visible if name in environ]
+    counts = [len([name for name in names if name.strip() not in ("", "-1")]) for names in lists]
+    return (min(counts) if counts else there(Path(root))) or usable_cores(root)
+
+
+def _nvidias_gpus(root: Path) -> int:
+    return len([path for path in (root / "dev").glob("nvidia[0-9]*") if path.name[6:].isdecimal()])
+
+
+def _amds_gpus(root: Path) -> int:
+    # Processors are nodes as well, of which the number of their GPU is 0.
+    numbers = [_text(path).strip() for path in (root / "sys/class/kfd/kfd/topology/nodes").glob("*/gpu_id")]
+    return len([number for number in numbers if number not in ("", "0")])
 
 
 def can_be_pinned_to(core: int) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from horovod.runner import stopping
 from horovod.runner.arrivals import DirectoryArrivals
-from horovod.runner.cores import cgroup_quota, usable_cores
+from horovod.runner.cores import automatic_ranks, cgroup_quota, usable_cores
 from horovod.runner.launchers.base import Outcome
 from horovod.runner.progress import StartProgress
 from horovod.runner.report import Exit, culprit, story
@@ -218,3 +218,32 @@ def test_quota_of_cgroups_v1(tmp_path: Path) -> None:
 def test_no_quota(tmp_path: Path) -> None:
     assert cgroup_quota(tmp_path) is None
     assert usable_cores(str(tmp_path)) == len(os.sched_getaffinity(0))
+
+
+NVIDIAS = ["dev/nvidia0", "dev/nvidia1", "dev/nvidiactl"]
+AMDS = ["dev/kfd", *(f"sys/class/kfd/kfd/topology/nodes/{node}/gpu_id" for node in range(4))]  # node 0: the processor
+
+
+@pytest.mark.parametrize(
+    ("files", "environ", "expected"),
+    [
+        (NVIDIAS, {}, 2),
+        (NVIDIAS, {"CUDA_VISIBLE_DEVICES": "1"}, 1),
+        (NVIDIAS, {"HIP_VISIBLE_DEVICES": "1", "ROCR_VISIBLE_DEVICES": "1"}, 2),
+        ([*NVIDIAS, *AMDS], {}, 2),
+        (AMDS, {}, 3),
+        (AMDS, {"ROCR_VISIBLE_DEVICES": "0,2"}, 2),
+        (AMDS, {"ROCR_VISIBLE_DEVICES": "GPU-aa,GPU-bb", "HIP_VISIBLE_DEVICES": "1"}, 1),
+        (AMDS, {"CUDA_VISIBLE_DEVICES": "0,1"}, 2),
+        (AMDS, {"HIP_VISIBLE_DEVICES": "-1"}, 0),
+        (["dev/kfd"], {}, 0),
+        ([], {"CUDA_VISIBLE_DEVICES": "0,1,2"}, 3),
+    ],
+)
+def test_as_many_ranks_as_gpus_that_may_be_used(
+    files: list[str], environ: dict[str, str], expected: int, tmp_path: Path
+) -> None:
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text("0\n" if "nodes/0/" in file else "51140\n")
+    assert automatic_ranks(environ, str(tmp_path)) == (expected or usable_cores(str(tmp_path)))
