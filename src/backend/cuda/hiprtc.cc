@@ -2,6 +2,9 @@
 
 #include <dlfcn.h>
 
+#include <array>
+#include <cstring>
+
 #include "base/text.h"
 
 namespace hvd::backend::cuda {
@@ -9,6 +12,8 @@ namespace {
 
 constexpr const char* kNames[] = {"libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so"};
 constexpr size_t kLogShown = 500;
+// hipDeviceProp_tR0600 has 1472 bytes, gcnArchName is an array of 256 characters in it; there is room for more.
+constexpr size_t kPropertiesBytes = 4096, kArchitectureAt = 1160, kArchitectureBytes = 256;
 
 // The functions; the first of them that the library turned out not to have is in `missing`.
 class Compiler {
@@ -70,9 +75,19 @@ std::string Taken(int (*get_size)(Handle, size_t*), int (*get)(Handle, char*), H
   return taken;
 }
 
-Result<std::string> Compiled(const Compiler& compiler, Handle program) {
-  // Without an architecture among the options it compiles for the current device's.
-  if (const int code = compiler.compile(program, 0, nullptr); code != 0) {
+// "gfx942:sramecc+:xnack-".
+Result<std::string> ArchitectureOf(const Driver& hip, DeviceNumber device) {
+  std::array<std::byte, kPropertiesBytes> properties = {};
+  HVD_TRY(hip.Call(hip->get_device_properties, properties.data(), device));
+  const char* const name = reinterpret_cast<const char*>(&properties[kArchitectureAt]);
+  return std::string(name, strnlen(name, kArchitectureBytes));
+}
+
+Result<std::string> Compiled(const Compiler& compiler, Handle program, const std::string& architecture) {
+  // Without this option the compiler would ask the current device, by a HIP that it looks for under its bare name.
+  const std::string option = "--offload-arch=" + architecture;
+  const char* const options[] = {option.c_str()};
+  if (const int code = compiler.compile(program, 1, options); code != 0) {
     std::string log = Taken(compiler.get_log_size, compiler.get_log, program);
     log = log.substr(0, log.find('\0'));
     const char* const words = compiler.get_error_string(code);
@@ -87,7 +102,7 @@ Result<std::string> Compiled(const Compiler& compiler, Handle program) {
 
 }  // namespace
 
-Result<std::string> CompileByHiprtc(const Driver& hip, const char* text) {
+Result<std::string> CompileByHiprtc(const Driver& hip, DeviceNumber device, const char* text) {
   const Compiler compiler(Library(hip));
   if (!compiler.missing.empty()) {
     return Status(
@@ -95,10 +110,12 @@ Result<std::string> CompileByHiprtc(const Driver& hip, const char* text) {
         "HIP's runtime compiler, libhiprtc.so, is missing beside HIP's library (ROCm has it; in distributions "
         "it is a package such as libhiprtc7)");
   }
+  const Result<std::string> architecture = ArchitectureOf(hip, device);
+  HVD_TRY(architecture.status());
   Handle program = nullptr;
   if (compiler.create(&program, text, "packing.hip", 0, nullptr, nullptr) != 0)
     return Status(Code::kBackendUnavailable, "hiprtcCreateProgram failed");
-  Result<std::string> compiled = Compiled(compiler, program);
+  Result<std::string> compiled = Compiled(compiler, program, *architecture);
   (void)compiler.destroy(&program);
   return compiled;
 }

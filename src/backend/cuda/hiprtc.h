@@ -7,8 +7,8 @@
 
 namespace hvd::backend::cuda {
 
-// Compiles a text of C++ for the device that is current in this thread. A code object for Functions::module_load_data.
-// `hip` is a driver of that platform. kBackendUnavailable: there is no compiler, or it has failed.
-Result<std::string> CompileByHiprtc(const Driver& hip, const char* text);
+// Compiles a text of C++ for this device. A code object for Functions::module_load_data. `hip` is a driver of that
+// platform. kBackendUnavailable: there is no compiler, or it has failed.
+Result<std::string> CompileByHiprtc(const Driver& hip, DeviceNumber device, const char* text);
 
 }  // namespace hvd::backend::cuda

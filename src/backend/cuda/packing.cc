@@ -83,7 +83,7 @@ Result<Handle> Packing::LoadPtx() const {
 
 Result<Handle> Packing::LoadHip() const {
   const Driver& driver = context_->driver();
-  const Result<std::string> code = CompileByHiprtc(driver, PackingHip());
+  const Result<std::string> code = CompileByHiprtc(driver, context_->standing().device, PackingHip());
   HVD_TRY(code.status());
   Handle module = nullptr;
   HVD_TRY(driver.Call(driver->module_load_data, &module, (*code).data(), 0, nullptr, nullptr));

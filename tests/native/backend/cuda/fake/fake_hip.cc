@@ -163,6 +163,14 @@ EXPORT int hipDeviceGetUuid(unsigned char* uuid, int device) {
   if (std::getenv("FAKE_HIP_NO_UUID") != nullptr) std::memcpy(uuid, "GPU-XX\0\0\0\0\0\0\0\0\0", 16);
   return kSuccess;
 }
+EXPORT int hipGetDevicePropertiesR0600(char* properties, int device) {
+  if (const int code = Begin(__func__)) return Told(code);
+  int there = 0;
+  if (const int code = cuDeviceGetAttribute(&there, 1, device)) return Told(code);
+  std::memset(properties, 0, 1472);
+  std::strcpy(properties + 1160, kArchitecture);  // gcnArchName
+  return kSuccess;
+}
 EXPORT int hipDeviceGetAttribute(int* value, int attribute, int device) {
   if (const int code = Begin(__func__)) return Told(code);
   const int number = AttributeOf(attribute);

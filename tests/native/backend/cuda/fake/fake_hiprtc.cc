@@ -31,11 +31,14 @@ EXPORT int hiprtcCreateProgram(Program** made, const char* text, const char*, in
   *made = new Program{text, "", ""};
   return kSuccess;
 }
-// FAKE_HIPRTC_LOG: it fails, and says this.
-EXPORT int hiprtcCompileProgram(Program* program, int options, const char* const*) {
+// FAKE_HIPRTC_LOG: it fails, and says this. Without an architecture the real one asks a HIP that it looks for itself.
+EXPORT int hiprtcCompileProgram(Program* program, int options, const char* const* option) {
   const char* const log = std::getenv("FAKE_HIPRTC_LOG");
-  if (options != 0 || log != nullptr || program->text != kPacking) {
-    program->log = log != nullptr ? log : "error: this is not the text of the packing kernels";
+  const bool for_device = options == 1 && std::string("--offload-arch=") + kArchitecture == option[0];
+  if (log != nullptr || program->text != kPacking || !for_device) {
+    program->log = log != nullptr ? log
+                   : for_device   ? "error: this is not the text of the packing kernels"
+                                  : "error: the one option has to be the devices' architecture";
     return kCompilation;
   }
   program->code = kCodeObject;
