@@ -1,12 +1,6 @@
 #include "backend/cuda/context.h"
 
 namespace hvd::backend::cuda {
-namespace {
-
-// HIP's numbers for the attributes that say where a device is on the PCI bus: bus, device, domain.
-constexpr int kHipPci[] = {67, 68, 69};
-
-}  // namespace
 
 int Standing::Get(const Driver& driver, Standing* standing) {
   return driver->get_device ? driver->get_device(&standing->device) : driver->ctx_get_current(&standing->context);
@@ -56,18 +50,16 @@ Status Context::Ask(DeviceNumber number) {
 }
 
 // The first version of CUDA's function gives the whole GPU's number for a part of it. Of AMD's GPUs those that have
-// none all say the same; their places on the bus, at least, are different on one host.
+// none all say the same; their places on the bus, at least, are different on one host. Parts of one GPU differ there in
+// the last number alone, the function, which is no attribute.
 Status Context::AskUuid(DeviceNumber number) {
   const Driver& driver = *driver_;
   HVD_TRY(driver.Call(driver->device_get_uuid_v2 ? driver->device_get_uuid_v2 : driver->device_get_uuid, uuid_.data(),
                       number));
   if (driver.platform().kind == Platform::kCuda) return Status();
-  size_t at = 0;
-  for (const int attribute : kHipPci) {
-    int value = 0;
-    HVD_TRY(driver.Call(driver->device_get_attribute, &value, attribute, number));
-    for (int shift = 0; shift < 32; shift += 8) uuid_[at++] ^= static_cast<std::byte>(value >> shift);
-  }
+  char place[32] = {};  // "0000:c1:00.0"
+  HVD_TRY(driver.Call(driver->device_get_pci_bus_id, place, static_cast<int>(sizeof place) - 1, number));
+  for (size_t at = 0; place[at] != 0; ++at) uuid_[at % uuid_.size()] ^= static_cast<std::byte>(place[at]);
   return Status();
 }
 

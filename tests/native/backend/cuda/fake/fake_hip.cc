@@ -60,12 +60,6 @@ int AttributeOf(int number) {
       return 75;  // compute capability
     case 61:
       return 76;
-    case 67:
-      return 33;  // on the PCI bus: bus, device, domain
-    case 68:
-      return 34;
-    case 69:
-      return 50;
     case 88:
       return 115;  // hipMallocAsync
     default:
@@ -162,6 +156,13 @@ EXPORT int hipDeviceGetUuid(unsigned char* uuid, int device) {
   if (const int code = cuDeviceGetUuid(uuid, device)) return Told(code);
   if (std::getenv("FAKE_HIP_NO_UUID") != nullptr) std::memcpy(uuid, "GPU-XX\0\0\0\0\0\0\0\0\0", 16);
   return kSuccess;
+}
+// As if they were parts of one GPU.
+EXPORT int hipDeviceGetPCIBusId(char* place, int bytes, int device) {
+  if (const int code = Begin(__func__)) return Told(code);
+  int there = 0;
+  if (const int code = cuDeviceGetAttribute(&there, 1, device)) return Told(code);
+  return Told(Give("0000:c1:00." + std::to_string(device), place, bytes) < bytes ? kSuccess : kInvalidValue);
 }
 EXPORT int hipGetDevicePropertiesR0600(char* properties, int device) {
   if (const int code = Begin(__func__)) return Told(code);
