@@ -24,7 +24,8 @@ void* FindFunction(void* library, const char* name) { return dlsym(library, name
 Binder::Binder(void* opened)
     : library(opened),
       platform(Platform::Of(opened)),
-      forget(reinterpret_cast<int (*)()>(FindFunction(opened, "hipGetLastError"))) {}
+      last_failure{reinterpret_cast<int (*)()>(FindFunction(opened, "hipPeekAtLastError")),
+                   reinterpret_cast<int (*)()>(FindFunction(opened, "hipGetLastError"))} {}
 
 Result<std::shared_ptr<const Driver>> Driver::Open(const std::string& path) {
   void* const opened = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -24,6 +24,16 @@ inline constexpr int kOutOfMemory = 2;        // CUresult, hipError_t
 inline constexpr int kNotReady = 600;         // of a question whose answer is "not yet"
 inline constexpr int kCaptureImplicit = 906;  // another stream, with which this one is in step, is captured
 
+// HIP keeps a thread's last failure, of whoever it was, until somebody asks for it. Null: the driver keeps none.
+struct LastFailure {
+  int (*peek)() = nullptr;
+  int (*take)() = nullptr;
+  // Ours is not left for a framework, which would take it for its own; one of the framework's is.
+  void Forget(int ours) const {
+    if (take != nullptr && peek != nullptr && peek() == ours) (void)take();
+  }
+};
+
 // The library, and the first function that it turned out not to have.
 struct Binder {
   explicit Binder(void* opened);
@@ -33,7 +43,7 @@ struct Binder {
   void* const library;
   const Platform& platform;
   std::string missing;
-  int (*const forget)();  // HIP keeps a thread's last failure, of whoever it was, until somebody asks for it
+  const LastFailure last_failure;
 };
 struct Optional {};
 
@@ -45,15 +55,15 @@ class Function {
     if (address_ == nullptr && name_ != nullptr && binder.missing.empty()) binder.missing = name_;
   }
   Function(Binder& binder, const char* cuda, const char* hip, Optional)
-      : name_(binder.platform.kind == Platform::kHip ? hip : cuda), forget_(binder.forget) {
+      : name_(binder.platform.kind == Platform::kHip ? hip : cuda), last_failure_(binder.last_failure) {
     if (name_ != nullptr) Bind(binder.library);
   }
   const char* name() const { return name_; }
   explicit operator bool() const { return address_ != nullptr; }
-  // The code that the driver returns, unchecked. A failure of ours is not one of the framework's in this thread.
+  // The code that the driver returns, unchecked.
   int operator()(Arguments... arguments) const {
     const int code = address_(arguments...);
-    if (code != 0 && forget_ != nullptr) (void)forget_();
+    if (code != 0) last_failure_.Forget(code);
     return code;
   }
 
@@ -61,7 +71,7 @@ class Function {
   void Bind(void* library);
 
   const char* const name_;
-  int (*const forget_)();
+  const LastFailure last_failure_;
   int (*address_)(Arguments...) = nullptr;
 };
 

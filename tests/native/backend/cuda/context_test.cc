@@ -77,6 +77,25 @@ TEST(cuda_failures_of_ours_are_not_left_for_the_framework) {
   EXPECT_EQ(last_error(), 0);
 }
 
+// "Not yet" is a code as well, but no failure that HIP keeps: what is kept then is the framework's.
+TEST(cuda_failures_of_the_framework_are_left_to_it) {
+  if (!OverHip() || !OverFakes()) return;
+  const Gpu gpu;
+  const Library hip(PathOfCuda());
+  int (*last_error)() = nullptr;
+  int (*destroy)(void*) = nullptr;
+  hip.Bind("hipGetLastError", last_error);
+  hip.Bind("hipEventDestroy", destroy);
+  const auto stream = gpu.NewStream();
+  gpu.fakes().fake_cuda_stall(1);
+  const auto moment = stream->Record();
+  const int failed = destroy(nullptr);
+  EXPECT(failed != 0);
+  EXPECT(!(*moment)->Reached());
+  gpu.fakes().fake_cuda_stall(0);
+  EXPECT_EQ(last_error(), failed);
+}
+
 TEST(cuda_gpu_that_is_not_there) {
   const auto driver = OpenDriver();
   for (const int device : {-1, 99}) {
