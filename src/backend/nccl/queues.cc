@@ -28,7 +28,7 @@ constexpr double kLeaveS = 3;
 Queues::~Queues() {
   LeaveAll(/*abort=*/false);
   const bool left = AwaitLeaving(MonotonicS() + kLeaveS);
-  if (!left) Log(LogLevel::kDebug, "NCCL: a communicator is freed when the other ranks of this host free theirs.");
+  if (!left) Log(LogLevel::kDebug, Name() + ": a communicator is freed when the other ranks of this host free theirs.");
   for (std::thread& thread : leaving_) left ? thread.join() : thread.detach();
 }
 
@@ -154,7 +154,7 @@ Status Queues::CheckDevices(double now, double timeout_s) {
     moved_at_ = now;
   }
   if (now < next_check(timeout_s)) return Status();
-  return Status(Code::kTimeout, "NCCL: an operation on the GPU (" + launched_.front().what +
+  return Status(Code::kTimeout, Name() + ": an operation on the GPU (" + launched_.front().what +
                                     ") has made no progress for " +
                                     std::to_string(static_cast<int>(kDevicePatience * timeout_s)) +
                                     " s (20 times HOROVOD_GLOO_TIMEOUT_SECONDS). Has every rank reached it, and are "
@@ -174,7 +174,7 @@ void Queues::Abort() {
   for (const Launched& launched : launched_) {
     while (!launched.end->Reached() && MonotonicS() < deadline) std::this_thread::yield();
     if (!launched.end->Reached()) {
-      Log(LogLevel::kError, "NCCL: the GPU goes on with an " + launched.what + " that was aborted 5 s ago.");
+      Log(LogLevel::kError, Name() + ": the GPU goes on with an " + launched.what + " that was aborted 5 s ago.");
       break;
     }
   }

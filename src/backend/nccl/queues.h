@@ -82,6 +82,7 @@ class Queues {
     std::string what;
     size_t commands;
   };
+  std::string Name() const { return library().maker().name; }  // NCCL or RCCL
   Task AwaitRoom(size_t commands, collective::Batch* batch);
   void ForgetEnded();
   void ForgetFirst();

@@ -320,9 +320,9 @@ _ENGINE: Final = (
             " --jsrun, those that say where ranks run.",
             "Library", "launcher", flags=_value("--binding-args", metavar="WORDS"), requires="use_mpi|use_jsrun"),
     Setting("gpu_operations", "choice", None,
-            "Who moves tensors on NVIDIA GPUs. nccl, also when nothing is said: NCCL where all ranks of a process set"
-            " can use it, else through the host's memory, with a warning. gloo (or host): through the host's memory."
-            " mpi and ddl are refused with the first such tensor (docs/gpu.md).",
+            "Who moves tensors on GPUs. nccl, also when nothing is said: NCCL (for AMD's GPUs RCCL) where all ranks of"
+            " a process set can use it, else through the host's memory, with a warning. gloo (or host): through the"
+            " host's memory. mpi and ddl are refused with the first such tensor (docs/gpu.md).",
             "GPUs", env="HOROVOD_GPU_OPERATIONS", choices=("nccl", "gloo", "mpi", "ddl"), aliases=(("host", "gloo"),)),
     *(
         Setting(f"gpu_{operation}", "choice", None,

@@ -172,6 +172,7 @@ TEST(gpu_work_that_stands_still_is_noticed_and_aborted) {
   EXPECT_OK(rank.nccl.CheckDevices(begin + 19, 1));
   const Status late = rank.nccl.CheckDevices(begin + 20, 1);
   EXPECT(late.code() == Code::kTimeout);
+  EXPECT(Contains(late, OverHip() ? "RCCL: an operation on the GPU" : "NCCL: an operation on the GPU"));
   EXPECT(Contains(late, "(allreduce) has made no progress for 20 s"));
   rank.nccl.Abort();
   EXPECT(alone.batch.tensors[0].device->ready->Reached());
