@@ -13,6 +13,16 @@ struct {
   unsigned x;
 } blockIdx, threadIdx;  // NOLINT: as the text calls them
 
+#if defined(__aarch64__) && !defined(__clang__) && __GNUC__ < 13
+// These compilers lack the type (and have its macros): what it does is not tested there, but what is done with it.
+struct OwnFloat16 {
+  explicit OwnFloat16(float value) : bits(HalfFromFloat(value)) {}
+  explicit operator float() const { return FloatFromHalf(bits); }
+  uint16_t bits;
+};
+#define _Float16 OwnFloat16  // NOLINT: as the text calls it
+#endif
+
 // The kernels, as functions of this file.
 #define HVD_KERNELS(...) __VA_ARGS__
 #define __device__
