@@ -95,6 +95,13 @@ def test_rocms_libraries_lie_in_its_own_folder(root: Path) -> None:
     assert [found(root, kind=kind).path for kind in (RCCL, HIP)] == paths
 
 
+@pytest.mark.parametrize("of_processors", ["", "_gfx94X_dcgpu"])
+def test_rocms_own_wheels_are_found(of_processors: str, root: Path) -> None:
+    rccl = library(root / f"site/_rocm_sdk_libraries{of_processors}/lib/librccl.so.1")
+    hip = library(root / "site/_rocm_sdk_core/lib/libamdhip64.so.7")
+    assert [found(root, kind=kind).path for kind in (RCCL, HIP)] == [rccl, hip]
+
+
 def test_an_empty_variable_names_nothing() -> None:
     environ = {"HOROVOD_NCCL_PATH": " ", "HOROVOD_NCCL_HOME": "/h", "HOROVOD_NCCL_LIB": "/l"}
     assert named_in(environ) == Named(None, "/h", "/l")

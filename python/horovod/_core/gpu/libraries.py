@@ -31,7 +31,7 @@ class Kind(NamedTuple):
 
     Attributes:
         names: of its file, the best first.
-        wheels: folders below a place where Python looks for modules.
+        wheels: folders below a place where Python looks for modules, as patterns: a wheel may name its processors.
         folders: below /, besides those of the system.
         remedy: what to do where there is none.
     """
@@ -49,10 +49,16 @@ NCCL: Final = Kind(
     f"pip install nvidia-nccl-cu13, or set {PATH}",
 )
 RCCL: Final = Kind(
-    ("librccl.so.1", "librccl.so"), ("torch/lib",), ("opt/rocm/lib",), f"install ROCm's rccl, or set {PATH}"
+    ("librccl.so.1", "librccl.so"),
+    ("torch/lib", "_rocm_sdk_libraries*/lib"),
+    ("opt/rocm/lib",),
+    f"install ROCm's rccl, or set {PATH}",
 )
 HIP: Final = Kind(
-    ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so"), ("torch/lib",), ("opt/rocm/lib",), "install ROCm"
+    ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so"),
+    ("torch/lib", "_rocm_sdk_core/lib"),
+    ("opt/rocm/lib",),
+    "install ROCm",
 )
 
 
@@ -150,7 +156,7 @@ def _candidates(kind: Kind, named: Named, environ: Mapping[str, str], machine: M
     for path in _loaded(kind, _read(os.path.join(machine.root, "proc/self/maps"))):
         yield path, "this process had loaded it"
     for place in sys.path if machine.modules is None else machine.modules:
-        for path in _in_folders(kind, [os.path.join(place, below) for below in kind.wheels] if place else []):
+        for path in _in_folders(kind, _below(place, kind.wheels) if place else []):
             yield path, "it is installed beside Python"
     if machine.modules is None:
         for path in _in_folders(kind, [os.path.join(sys.prefix, "lib")]):
@@ -162,6 +168,10 @@ def _candidates(kind: Kind, named: Named, environ: Mapping[str, str], machine: M
     folders = (os.path.join(machine.root, folder) for folder in (*_SYSTEM_FOLDERS, *kind.folders))
     for path in _in_folders(kind, (place for folder in folders for place in sorted(glob.glob(folder)))):
         yield path, "it lies where the system has its libraries"
+
+
+def _below(place: str, patterns: Iterable[str]) -> list[str]:
+    return [path for pattern in patterns for path in sorted(glob.glob(os.path.join(glob.escape(place), pattern)))]
 
 
 def _in_folders(kind: Kind, folders: Iterable[str]) -> Iterator[str]:
