@@ -40,7 +40,8 @@ PYTEST = python -m pytest -q --durations 10 -n $(JOBS) --dist loadfile -m "$(1)"
   python -m pytest -v -m "$(1)" --last-failed --last-failed-no-failures none; }
 export PATH := $(BIN):$(PATH)
 
-# The tests of what works on GPUs that know no driver by name: they run over HIP and RCCL as well.
+# The tests of what works on GPUs that know no driver by name: with the address sanitizer they run over HIP and RCCL as
+# well (HVD_TEST_PLATFORM=hip build/release/hvd_tests $(ROCM_TESTS) without).
 ROCM_TESTS = cuda_ gpu_ staged_ phases_ -contract -fake -jax
 
 .PHONY: fakes demo test test-gpu test-all test-slow test-long test-tensorflows check bench bench-full bench-page docs build dev clean tidy chaos native-test native-sanitizers asan-build asan-test tsan-build native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
@@ -98,7 +99,6 @@ demo: dev build
 native-test: build
 	cmake --build build/release --target hvd_tests -j $(JOBS)
 	build/release/hvd_tests --once-more
-	HVD_TEST_PLATFORM=hip build/release/hvd_tests --once-more $(ROCM_TESTS)
 
 check: dev
 	ruff check python tests tools examples benchmarks deploy
