@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "native/backend/cuda/fake/errands.h"
 #include "native/backend/cuda/fake/fake_nccl_comm.h"
 #include "native/backend/cuda/fake/fake_nccl_group.h"
 
@@ -36,7 +37,7 @@ int Init(void** made, int size, const UniqueId& id, int rank, bool blocking) {
   comm->blocking = blocking;
   comm->device = TheDriver()->current(comm->uuid);
   *made = Register(comm);
-  std::thread([comm] { Join(comm); }).detach();
+  TheErrands().Begin([comm] { Join(comm); });
   return blocking ? AtGroupEnd([comm] { return WaitWhileInProgress(*comm); }) : kInProgress;
 }
 
@@ -104,10 +105,10 @@ EXPORT int ncclCommFinalize(void* handle) {
   if (comm == nullptr) return kInvalidArgument;
   if (comm->blocking) return Drain(*comm);
   const int state = comm->state.exchange(kInProgress);
-  std::thread([comm, state] {
+  TheErrands().Begin([comm, state] {
     while (comm->operations > 0 && !comm->aborted) std::this_thread::sleep_for(std::chrono::microseconds(200));
     comm->state = state;
-  }).detach();
+  });
   return kInProgress;
 }
 EXPORT int ncclCommDestroy(void* handle) {

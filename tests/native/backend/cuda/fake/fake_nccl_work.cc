@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "native/backend/cuda/fake/errands.h"
 #include "native/backend/cuda/fake/fake_nccl_comm.h"
 #include "native/backend/cuda/fake/raw_memory.h"
 
@@ -283,11 +284,11 @@ int Launch(const std::shared_ptr<Comm>& comm, void* stream, std::vector<Request>
   }
   if (!Connects(*comm, requests) || comm->blocking) return Enqueue(comm, stream, requests);
   comm->state = kInProgress;
-  std::thread([comm, stream, requests = std::move(requests)] {
+  TheErrands().Begin([comm, stream, requests = std::move(requests)] {
     TheDriver()->set_device(comm->device);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     comm->state = comm->aborted ? kInvalidUsage : Enqueue(comm, stream, requests);
-  }).detach();
+  });
   return kInProgress;
 }
 
