@@ -15,13 +15,17 @@ namespace fake {
 // freed by another one, in an order of which the thread sanitizer knows nothing.
 class Errands {
  public:
+  // At the end of the process, which some may outlive.
+  ~Errands() {
+    JoinEnded();
+    for (std::unique_ptr<Errand>& errand : errands_) {
+      errand->thread.detach();
+      [[maybe_unused]] const Errand* const lost = errand.release();
+    }
+  }
   void Begin(std::function<void()> work) {
     std::lock_guard<std::mutex> lock(mutex_);
-    std::erase_if(errands_, [](const std::unique_ptr<Errand>& errand) {
-      if (!errand->ended) return false;
-      errand->thread.join();
-      return true;
-    });
+    JoinEnded();
     Errand& errand = *errands_.emplace_back(std::make_unique<Errand>());
     errand.thread = std::thread([&errand, work = std::move(work)] {
       work();
@@ -34,14 +38,21 @@ class Errands {
     std::thread thread;
     std::atomic<bool> ended{false};
   };
+  void JoinEnded() {
+    std::erase_if(errands_, [](const std::unique_ptr<Errand>& errand) {
+      if (!errand->ended) return false;
+      errand->thread.join();
+      return true;
+    });
+  }
+
   std::mutex mutex_;  // guards what follows
   std::vector<std::unique_ptr<Errand>> errands_;
 };
 
-// Never destroyed: they work until the process ends.
 inline Errands& TheErrands() {
-  static auto* const kAll = new Errands;
-  return *kAll;
+  static Errands all;
+  return all;
 }
 
 }  // namespace fake
