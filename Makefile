@@ -160,9 +160,10 @@ asan-build: dev
 	cmake -S . -B build/asan -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DHVD_TESTS=ON -DHVD_FUZZ=ON -DHVD_SANITIZE=address,undefined >/dev/null
 	cmake --build build/asan --target hvd_tests fuzzers -j $(JOBS)
 
+# Over HIP's fake the search for leaks itself crashes when the process ends; leaks are found over CUDA's.
 asan-test: asan-build
 	UBSAN_OPTIONS=halt_on_error=1 build/asan/hvd_tests --once-more
-	HVD_TEST_PLATFORM=hip UBSAN_OPTIONS=halt_on_error=1 build/asan/hvd_tests --once-more $(ROCM_TESTS)
+	HVD_TEST_PLATFORM=hip ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 build/asan/hvd_tests --once-more $(ROCM_TESTS)
 
 tsan-build: dev
 	cmake -S . -B build/tsan -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DHVD_TESTS=ON -DHVD_SANITIZE=thread >/dev/null
