@@ -46,8 +46,8 @@ _TOGETHER = 12
 _PLUG_IN = os.environ.get("HVD_TEST_TENSORFLOW_GPU")
 _DEVICE = "/GPU:0" if _PLUG_IN else None  # None: where TensorFlow likes
 
-# Older versions have no 8-bit floats.
-_EIGHT_BITS = hasattr(tf.dtypes.experimental, "float8_e4m3fn")
+# Older versions have no 8-bit floats, and no version has kernels that bring them to a GPU.
+_EIGHT_BITS = hasattr(tf.dtypes.experimental, "float8_e4m3fn") and not _PLUG_IN
 # The contract's types and TensorFlow's own NumPy types: older versions know no others.
 _OWN = {np.dtype(ml_dtypes.bfloat16): np.dtype(tf.bfloat16.as_numpy_dtype)}
 for _name in ("float8_e4m3fn", "float8_e5m2") if _EIGHT_BITS else ():
