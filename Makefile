@@ -160,10 +160,14 @@ asan-build: dev
 	cmake -S . -B build/asan -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DHVD_TESTS=ON -DHVD_FUZZ=ON -DHVD_SANITIZE=address,undefined >/dev/null
 	cmake --build build/asan --target hvd_tests fuzzers -j $(JOBS)
 
-# Over HIP's fake the search for leaks itself crashes when the process ends; leaks are found over CUDA's.
+# Up to GCC 13 the sanitizer takes a thread's variables in a library that is opened at run time, as the fakes are, for
+# those of a glibc before 2.25 whenever they lie 16 bytes behind a page, and the search for leaks crashes (google/sanitizers
+# issue 1322). With this option it finds them by the linker's allocations.
+asan-test: export ASAN_OPTIONS = intercept_tls_get_addr=0
+asan-test: export UBSAN_OPTIONS = halt_on_error=1
 asan-test: asan-build
-	UBSAN_OPTIONS=halt_on_error=1 build/asan/hvd_tests --once-more
-	HVD_TEST_PLATFORM=hip ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1 build/asan/hvd_tests --once-more $(ROCM_TESTS)
+	build/asan/hvd_tests --once-more
+	HVD_TEST_PLATFORM=hip build/asan/hvd_tests --once-more $(ROCM_TESTS)
 
 tsan-build: dev
 	cmake -S . -B build/tsan -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DHVD_TESTS=ON -DHVD_SANITIZE=thread >/dev/null
