@@ -73,6 +73,13 @@ def of_allreduce(env: Env) -> None:
     _check(env, "factors", lambda t: hvd.allreduce(t, name="g", **scaled), own, np.full((2, 2), 2 * total))
     won = np.full((2, 2), total if rank == n - 1 else 0)
     _check(env, "max", lambda t: hvd.allreduce(t, op=hvd.Max, name="g"), own, won)
+    scaled["op"] = hvd.Max
+    _check(env, "max, factors", lambda t: hvd.allreduce(t, name="g", **scaled), own, 2 * won)
+    scaled.update(op=hvd.Min, prescale_factor=-0.3)
+    _check(env, "min of the negative", lambda t: hvd.allreduce(t, name="g", **scaled), own, -1.2 * won)
+    first = [rank == 0, 1]
+    _check(env, "max of equal values", lambda t: hvd.allreduce(t, op=hvd.Max, name="g"), first,
+           [total if rank == 0 else 0, total / n])  # fmt: skip
     env.raises("a product has none", (NotImplementedError, LookupError), lambda: _eager(
         lambda t: hvd.allreduce(t, op=hvd.Product, name="g"), own, 1.0))  # fmt: skip
 

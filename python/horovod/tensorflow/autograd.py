@@ -19,6 +19,7 @@ from horovod.tensorflow.dispatch import GRADIENTS, launch
 __all__: list[str] = []
 
 _Gradient = Callable[..., list[Any]]
+_Factors = tuple[str, str]
 
 
 def _registered(operator: str) -> Callable[[_Gradient], _Gradient]:
@@ -43,9 +44,18 @@ def _common(op: Any, more: str = "") -> dict[str, Any]:
     }
 
 
-def _reduced(op: Any, grads: Any, how: ReduceOp, prescale: str = "1", postscale: str = "1") -> list[Any]:
-    factors = {"prescale_factor": prescale, "postscale_factor": postscale}
-    return launch("HorovodAllreduce", grads, {**_common(op), "reduce_op": int(how), **factors}, "HorovodAllreduce")
+def _reduced(op: Any, grads: Any, how: ReduceOp, factors: _Factors = ("1", "1"), more: str = "") -> list[Any]:
+    attributes = {"reduce_op": int(how), "prescale_factor": factors[0], "postscale_factor": factors[1]}
+    return launch("HorovodAllreduce", grads, {**_common(op, more), **attributes}, "HorovodAllreduce")
+
+
+def _wide(tensor: Any) -> Any:
+    return tf.cast(tensor, tf.float32) if tensor.dtype.size < 4 else tensor
+
+
+def _factors(op: Any) -> _Factors:
+    """(prescale, postscale), as the operator has them."""
+    return op.get_attr("prescale_factor").decode(), op.get_attr("postscale_factor").decode()
 
 
 def _members(op: Any) -> list[int]:
@@ -56,15 +66,26 @@ def _members(op: Any) -> list[int]:
 def _allreduce(op: Any, *grads: Any) -> list[Any]:
     how = ReduceOp(op.get_attr("reduce_op"))
     if how.row.gradient is Gradient.HOLDERS:
-        # The rank whose value won gets the sum of the gradients; equal values share.
-        total = _reduced(op, grads, Sum)
-        pairs = zip(op.inputs, op.outputs, total)
-        return [tf.where(tf.equal(mine, best), grad, tf.zeros_like(grad)) for mine, best, grad in pairs]
+        return _extremum_gradient(op, grads, how)
     if not how.row.linear:
         raise UnsupportedError(
             f"allreduce with op=hvd.{how.name} has no gradient; use Average, Sum, Min or Max, or tf.stop_gradient."
         )
-    return _reduced(op, grads, how, *(op.get_attr(f"{when}scale_factor").decode() for when in ("pre", "post")))
+    return _reduced(op, grads, how, _factors(op))
+
+
+def _extremum_gradient(op: Any, grads: Sequence[Any], how: ReduceOp) -> list[Any]:
+    """Goes to the ranks that hold the extremum, in equal parts if there are several."""
+    prescale, postscale = map(float, _factors(op))
+    own, extrema = op.inputs, op.outputs
+    if prescale != 1 or postscale != 1:
+        own = [_wide(tensor) * prescale for tensor in own]
+        extrema = _reduced(op, own, how, more=".extremum")
+    wide = [_wide(grad) for grad in grads]
+    held = [tf.cast(tf.equal(mine, best), grad.dtype) for mine, best, grad in zip(own, extrema, wide)]
+    both = _reduced(op, [*wide, *held], Sum)
+    shares = [total * mine / holders for total, mine, holders in zip(both, held, both[len(held) :])]
+    return [tf.cast(share * (prescale * postscale), grad.dtype) for share, grad in zip(shares, grads)]
 
 
 @_registered("HorovodAllgather")
@@ -108,7 +129,8 @@ def _alltoall(op: Any, grad: Any, _: Any) -> list[Any]:
 
 @_registered("HorovodReducescatter")
 def _reducescatter(op: Any, *grads: Any) -> list[Any]:
-    scale = float(op.get_attr("prescale_factor")) * float(op.get_attr("postscale_factor"))
+    prescale, postscale = map(float, _factors(op))
+    scale = prescale * postscale
     gathered = launch("HorovodAllgather", grads, _common(op), "HorovodAllgather")
     results = [tf.cast(scale, grad.dtype) * grad if scale != 1.0 else grad for grad in gathered]
     if not ReduceOp(op.get_attr("reduce_op")).row.divides:  # a sum's counts once for every rank, an average's once

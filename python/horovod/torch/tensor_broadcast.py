@@ -1,18 +1,20 @@
-"""In-place broadcast of many named tensors at once, whatever their strides. Used by `functions` and
-`optimizer_state`."""
+"""In-place broadcast of many named tensors at once, whatever their strides, which may differ between the ranks. Used by
+`functions` and `optimizer_state`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import torch
 
 from horovod._core.life import handles
 from horovod.torch.adapter import adapter
-from horovod.torch.layout import dense_view
 from horovod.torch.ops import broadcast_async_
 
 __all__ = ["broadcast_tensors"]
+
+_MOST_COPIED: Final = 256 << 20  # bytes at a time
 
 
 def broadcast_tensors(named: Sequence[tuple[str, torch.Tensor]], root_rank: int) -> None:
@@ -24,13 +26,23 @@ def broadcast_tensors(named: Sequence[tuple[str, torch.Tensor]], root_rank: int)
     """
     pending: list[int] = []
     late: list[tuple[torch.Tensor, torch.Tensor]] = []
+    copied = 0
+
+    def land() -> None:
+        for handle in pending:
+            handles.synchronize(handle)
+        for tensor, view in late:
+            adapter.copy_into(tensor, view)
+        pending.clear()
+        late.clear()
+
     for name, tensor in named:
-        view = dense_view(tensor)
-        if view is None:
-            view = adapter.contiguous(tensor)
-            late.append((tensor, view))
+        view = tensor.detach() if adapter.is_contiguous(tensor) else adapter.contiguous(tensor)
         pending.append(broadcast_async_(view, root_rank, name=name))
-    for handle in pending:
-        handles.synchronize(handle)
-    for tensor, view in late:
-        adapter.copy_into(tensor, view)
+        if not adapter.is_contiguous(tensor):
+            late.append((tensor, view))
+            copied += view.nbytes
+        if copied > _MOST_COPIED:
+            land()
+            copied = 0
+    land()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import pytest
 import torch
 
@@ -78,7 +81,7 @@ def test_contiguous_resolves_lazy_views_and_leaves_sparse_to_the_checks() -> Non
     assert adapter.contiguous(sparse) is sparse and "sparse_coo" in adapter.unfit(sparse)
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3, 4, 5), (1, 3, 1, 5), (4, 1, 1, 1)])
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3, 4, 5), (1, 3, 1, 5), (4, 1, 1, 1), (4, 4, 3, 3)])
 def test_dense_view_is_contiguous_over_the_same_memory(shape: tuple[int, ...]) -> None:
     tensor = torch.rand(shape)
     forms = [tensor]
@@ -88,6 +91,21 @@ def test_dense_view_is_contiguous_over_the_same_memory(shape: tuple[int, ...]) -
         view = dense_view(form)
         assert view is not None and view.is_contiguous() and view.data_ptr() == form.data_ptr()
         assert sorted(view.flatten().tolist()) == sorted(form.flatten().tolist())
+
+
+def test_dense_views_of_equal_shapes_have_the_same_order() -> None:
+    assert dense_view(torch.rand(4, 4).t()) is None
+    assert dense_view(torch.rand(8, 3, 3, 3).to(memory_format=torch.channels_last)) is None
+    for shape in itertools.product((1, 2, 3), repeat=4):
+        orders: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+        for axes in itertools.permutations(range(4)):
+            laid_out = torch.arange(math.prod(shape)).view([shape[axis] for axis in axes])
+            view = dense_view(laid_out.permute([axes.index(axis) for axis in range(4)]))
+            if view is not None:
+                # What the view's elements are called, in the order in which they lie there.
+                named = torch.arange(math.prod(shape)).view(shape).permute(axes).flatten().tolist()
+                orders.setdefault(tuple(view.shape), set()).add(tuple(named))
+        assert all(len(order) == 1 for order in orders.values()), shape
 
 
 def test_dense_view_refuses_gaps_and_overlaps() -> None:

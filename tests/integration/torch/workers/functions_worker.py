@@ -29,6 +29,19 @@ def case_broadcast_parameters_of_a_state_dict():
     assert model[1].num_batches_tracked == 6 and model[0].weight.is_contiguous(memory_format=torch.channels_last)
 
 
+def case_broadcast_parameters_whose_strides_differ_between_ranks():
+    values = torch.arange(16.0)
+    root = hvd.rank() == 0
+    state = {
+        "square": values.view(4, 4).t() if root else torch.zeros(4, 4),
+        "oblong": values.view(2, 8).t() if root else torch.zeros(8, 2),
+        "flat": values.clone() if root else torch.zeros(32)[::2],
+    }
+    hvd.broadcast_parameters(state, root_rank=0)
+    assert torch.equal(state["square"], values.view(4, 4).t()) and torch.equal(state["oblong"], values.view(2, 8).t())
+    assert torch.equal(state["flat"], values)
+
+
 def case_broadcast_parameters_of_named_tuples():
     torch.manual_seed(hvd.rank())
     model = torch.nn.Linear(4, 4)

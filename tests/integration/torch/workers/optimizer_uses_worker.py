@@ -323,6 +323,15 @@ def case_channels_last_weights():
     assert model[2].weight.grad.is_contiguous(memory_format=torch.channels_last)
 
 
+def case_square_weight_that_one_rank_holds_column_by_column():
+    values = torch.arange(9.0).view(3, 3)
+    weight = torch.nn.Parameter(values.t().contiguous().t() if hvd.rank() == 0 else values.clone())
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0))
+    (weight * values).sum().backward()
+    optimizer.step()
+    close(weight, torch.zeros(3, 3))
+
+
 def case_replaced_gradient_is_reduced():
     weight = torch.nn.Parameter(torch.ones(300, 300))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), backward_passes_per_step=2)

@@ -152,27 +152,14 @@ TEST(gpu_hierarchical_broadcast_is_chosen_when_needed) {
   EXPECT_EQ(why_not(By::kBoth, 1, 1, OpType::kAllgather), "two levels are for allreduce and broadcast");
 }
 
-// How the first ranks end, of which one call of NCCL fails on one; the others do not come.
-std::vector<Status> Failing(const char* function, int ranks) {
-  GpuWorld world({0, 0, 1, 1});
-  Run(world, {{1, {10}}});
-  const Fakes fakes;
-  fakes.fake_nccl_fail_next(function, 3);
-  const uint64_t seq = next_seq += 3;
-  std::vector<Status> ended(ranks);
-  RanksAsThreads(ranks, [&](int r) {
-    const auto side = world.MakeGroup(r, By::kBoth);
-    Batch batch = BatchOf(world, r, {1, {10}}, seq);
-    ended[r] = world.Run(r, side->group, batch);
-    world.rank(r).queues->Abort();
-  });
-  return ended;
-}
-
 TEST(gpu_hierarchical_broadcast_a_step_that_fails_is_named) {
   const auto named = [](const std::string& function, int ranks) {
+    GpuWorld world({0, 0, 1, 1});
+    Run(world, {{1, {10}}});
+    const uint64_t seq = next_seq += 3;
     int count = 0;
-    for (const Status& status : Failing(function.c_str(), ranks))
+    for (const Status& status :
+         RunWhereOneFails(world, function, ranks, [&](int r) { return BatchOf(world, r, {1, {10}}, seq); }))
       count += status.message().find(function + " of ") == 0 ? 1 : 0;
     return count;
   };

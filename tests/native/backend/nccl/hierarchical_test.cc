@@ -185,20 +185,11 @@ Batch TenZeros(GpuWorld& world, int r, uint64_t seq) {
 }
 
 // How the ranks end when one call of NCCL fails on one of them, in their first batch or in the next one.
-std::vector<Status> Failing(const char* function, bool first, int ranks) {
+std::vector<Status> Failing(const std::string& function, bool first, int ranks) {
   GpuWorld world({0, 0, 1, 1});
   if (!first) RunSum(world, By::kBoth, {DType::kInt32, ReduceOp::kSum, {10}});
-  const Fakes fakes;
-  fakes.fake_nccl_fail_next(function, 3);
   const uint64_t seq = next_seq += 3;
-  std::vector<Status> ended(ranks);
-  RanksAsThreads(ranks, [&](int r) {
-    const auto side = world.MakeGroup(r, By::kBoth);
-    Batch batch = TenZeros(world, r, seq);
-    ended[r] = world.Run(r, side->group, batch);
-    world.rank(r).queues->Abort();
-  });
-  return ended;
+  return RunWhereOneFails(world, function, ranks, [&](int r) { return TenZeros(world, r, seq); });
 }
 
 bool Names(const Status& status, const std::string& function) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 
 #include "backend/host_backend.h"
 #include "backend/introduction.h"
@@ -159,5 +160,21 @@ class GpuWorld {
   std::vector<std::unique_ptr<backend::staged::StagedBackend>> staged_;
   std::vector<backend::NcclId> ids_, ids_inside_;  // for each stream; for each host, by its first rank
 };
+
+// How the first ranks end their batches in two levels when one call of NCCL fails on one of them; the others do not
+// come.
+inline std::vector<Status> RunWhereOneFails(GpuWorld& world, const std::string& function, int ranks,
+                                            const std::function<Batch(int)>& batch_of) {
+  const Fakes fakes;
+  fakes.fake_nccl_fail_next(function.c_str(), 3);
+  std::vector<Status> ended(ranks);
+  RanksAsThreads(ranks, [&](int r) {
+    const auto side = world.MakeGroup(r, By::kBoth);
+    Batch batch = batch_of(r);
+    ended[r] = world.Run(r, side->group, batch);
+    world.rank(r).queues->Abort();
+  });
+  return ended;
+}
 
 }  // namespace hvd::test
