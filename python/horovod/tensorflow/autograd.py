@@ -6,6 +6,7 @@ gradient is the sum of the ranks' gradients. Imported for its registrations only
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Callable
 
 import tensorflow as tf

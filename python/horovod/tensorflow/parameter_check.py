@@ -14,6 +14,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from horovod._core.tensors.byte_adapter import adapter
+from horovod._core.training.ordinals import Ordinals
 from horovod._core.training.parameter_check import FirstSteps, check, wanted
 from horovod._core.training.reducer import ReductionOptions
 from horovod.tensorflow import ops, xla
@@ -22,8 +23,10 @@ __all__ = ["before_step"]
 
 _MOST_NAMES: Final = 1024
 _steps: Final = FirstSteps({}, before=True)
-# With the variables themselves: while they live no other ones have their ids, on this rank or on another.
-_numbers: Final[dict[Any, tuple[int, Sequence[Any]]]] = {}
+# Lists are numbered: names of variables may differ between the ranks.
+_numbers: Final = Ordinals({})
+# The variables of each list: while they live no other ones have their ids.
+_kept: Final[dict[Any, Sequence[Any]]] = {}
 _log: Final = logging.getLogger("horovod.tensorflow")
 
 
@@ -50,14 +53,14 @@ def before_step(variables: Sequence[Any], scope: str, options: ReductionOptions)
         yield
         return
     key = (scope, tuple(id(variable) for variable in found))
-    # Lists are numbered in the order of their first step: names of variables may differ between the ranks.
-    number, _ = _numbers.setdefault(key, (len(_numbers) % _MOST_NAMES, found))
+    _kept[key] = found
     names = [f"{index}.{variable.name.partition(':')[0]}" for index, variable in enumerate(found)]
 
     def compare(*values: Any) -> None:
         step = _steps.next(key)
         if step:
             contents = [bytearray(value.numpy().tobytes()) for value in values]
+            number = _numbers.of(key) % _MOST_NAMES
             check(adapter, lambda: zip(names, contents), f"{scope}.{number}", step, options.process_set)
 
     if tf.executing_eagerly():

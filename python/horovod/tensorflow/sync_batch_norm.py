@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+import weakref
+from typing import Any, Final, Optional
 
 import tensorflow as tf
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.operations.reduce_ops import Sum
+from horovod._core.training.ordinals import Ordinals
 from horovod.tensorflow import ops
 from horovod.tensorflow.as_written import as_written
 
 __all__ = ["SyncBatchNormalization"]
 
+# In the order in which layers first normalize over the ranks: Keras counts those, too, of models that only one rank has
+# built. Functions that were traced in an earlier session keep their names.
+_layers: Final = Ordinals(weakref.WeakKeyDictionary(), by_session=False)
 _KERAS_2 = not hasattr(tf.keras, "ops")  # which came with Keras 3
 
 
@@ -45,7 +50,7 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
         values = tf.cast(inputs, tf.float32) if inputs.dtype in (tf.float16, tf.bfloat16) else inputs
         one = tf.ones([], values.dtype) if mask is None else tf.cast(tf.expand_dims(mask, -1), values.dtype)
         weights = tf.broadcast_to(one, tf.shape(values))
-        name = str(getattr(self, "path", self.name))
+        name = f"SyncBatchNormalization.{_layers.of(self)}"
         sums, counts = self._total(name, [values * weights, weights], axes)
         mean = sums / counts
         (squares,) = self._total(f"{name}.variance", [tf.square(values - mean) * weights], axes)
@@ -55,4 +60,4 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
     @staticmethod
     def _total(name: str, tensors: list[Any], axes: Any) -> list[Any]:
         own = [tf.reduce_sum(tensor, axes, keepdims=True) for tensor in tensors]
-        return ops.grouped_allreduce(own, op=Sum, name=f"SyncBatchNormalization.{name}")
+        return ops.grouped_allreduce(own, op=Sum, name=name, ignore_name_scope=True)

@@ -16,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life.process_sets import global_process_set
 from horovod._core.settings import of_this_process
+from horovod._core.training.ordinals import Ordinals
 from horovod._core.training.parameter_check import FirstSteps, check
 from horovod.torch.adapter import adapter
 
@@ -23,8 +24,7 @@ __all__ = ["after_step", "watch_plain_optimizers"]
 
 _steps: Final = FirstSteps(weakref.WeakKeyDictionary())
 _plain_steps: Final = FirstSteps(weakref.WeakKeyDictionary())
-# In the order of their first steps, which is the same on all ranks.
-_number: Final[weakref.WeakKeyDictionary[Any, int]] = weakref.WeakKeyDictionary()
+_numbers: Final = Ordinals(weakref.WeakKeyDictionary())
 
 
 def after_step(optimizer: Any) -> None:
@@ -54,7 +54,6 @@ def _after_plain_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) 
         return  # a distributed one: what it steps may still be combined
     step = _plain_steps.next(optimizer)
     if step:
-        number = _number.setdefault(optimizer, len(_number))
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         named = [(f"parameter {index} of {type(optimizer).__name__}", each) for index, each in enumerate(parameters)]
-        check(adapter, lambda: named, f"plain.{number}", step, global_process_set)
+        check(adapter, lambda: named, f"plain.{_numbers.of(optimizer)}", step, global_process_set)

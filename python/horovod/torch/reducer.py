@@ -237,8 +237,8 @@ class GradientAccess:
 
     def settle(self) -> None:
         """Ends a step that has begun: waits for what is under way. The next `synchronize` does not reduce it again."""
-        self.follow_session()
-        settled = [reducer.settle() for reducer in self._reducers]  # all of them, also after a failure
+        has_begun = self.pending
+        settled = [reducer.settle(has_begun) for reducer in self._reducers]  # all of them, also after a failure
         if all(settled):
             self._make_sparse_again()
             _tell_autograd(self._deliver())

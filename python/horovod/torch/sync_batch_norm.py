@@ -7,7 +7,8 @@ on any device and with uneven batches.
 
 from __future__ import annotations
 
-from typing import Any, Optional
+import weakref
+from typing import Any, Final, Optional
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -16,6 +17,7 @@ from horovod._core.absent import absent_names
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import session
 from horovod._core.operations.reduce_ops import Sum
+from horovod._core.training.ordinals import Ordinals
 from horovod.torch.graphs import outside_graphs
 from horovod.torch.ops import allgather, allreduce_
 
@@ -25,19 +27,8 @@ __getattr__ = absent_names(
     __name__, {"_SyncBatchNorm": "hvd.SyncBatchNorm, a module; its function belongs to a layer, which names it"}
 )
 
-_named = 0
-_named_stamp: object = None
-
-
-def _next_name() -> str:
-    """A name for a layer that normalizes over the ranks for the first time in this session. Equal on all ranks, as
-    their layers run in the same order; models that only one rank has built do not count."""
-    global _named, _named_stamp
-    current = session.current
-    if current is not _named_stamp:
-        _named, _named_stamp = 0, current
-    _named += 1
-    return f"sync_batch_norm.{_named}"
+# In the order in which layers first normalize over the ranks: models that only one rank has built do not count.
+_layers: Final = Ordinals(weakref.WeakKeyDictionary())
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -70,8 +61,6 @@ class SyncBatchNorm(_BatchNorm):
         track_running_stats: bool = True,
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats)
-        self._name: Optional[str] = None
-        self._session: object = None
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
         if input.dim() < 2:
@@ -91,10 +80,10 @@ class SyncBatchNorm(_BatchNorm):
     # Compiled models run this part as it is: the number of values, on which an error depends, is data.
     @outside_graphs
     def _over_ranks(self, input: torch.Tensor) -> torch.Tensor:
-        if self._session is not session.current:
-            self._name, self._session = _next_name(), session.current
         normalize: Any = _Normalize.apply
-        output, mean, variance, count = normalize(input, self.weight, self.bias, self.eps, self._name)
+        output, mean, variance, count = normalize(
+            input, self.weight, self.bias, self.eps, f"sync_batch_norm.{_layers.of(self) + 1}"
+        )
         if self.training and self.track_running_stats:
             self._update_running(mean, variance, count)
         result: torch.Tensor = output

@@ -155,6 +155,26 @@ def test_missing_gradients_take_part() -> None:
     run_ranks(2, body)
 
 
+def test_settling_takes_in_what_only_other_ranks_have_submitted() -> None:
+    def body(rank: int) -> None:
+        model = Model(ReductionOptions(op=Sum))
+        model.reducer.settle(has_begun=False)
+        assert not model.collectives.submitted
+        model.backward(1, (3, 2, 1, 0) if rank == 0 else (3, 1))
+        assert model.reducer.settle(has_begun=True)
+        assert [float(model.gradients[key][0]) for key in range(4)] == [1, 2, 1, 2]
+        model.reducer.synchronize()
+        assert len(model.collectives.submitted) == 4
+        # The next step's are with one another.
+        for gradient in model.gradients.values():
+            gradient[:] = 0
+        model.backward(rank + 1)
+        model.reducer.synchronize()
+        assert all(np.all(gradient == 3) for gradient in model.gradients.values())
+
+    run_ranks(2, body)
+
+
 def test_a_step_before_the_last_pass_reduces_what_is_there() -> None:
     def body(rank: int) -> None:
         model = Model(ReductionOptions(op=Sum, backward_passes_per_step=2))

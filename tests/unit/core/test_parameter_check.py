@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from fake_ranks import run_ranks
 
 from horovod._core.errors import MismatchError
 from horovod._core.life.process_sets import global_process_set
+from horovod._core.training.ordinals import Ordinals
 from horovod._core.training.parameter_check import check, compare, digests
 from horovod.numpy.adapter import adapter
 
@@ -51,6 +53,26 @@ def test_a_long_story_is_cut() -> None:
     text = compare({3: {f"p{i}": b"1" for i in range(10)}, 5: {f"p{i}": b"2" for i in range(10)}})
     assert text.startswith("all of 10 parameters differ between the ranks: 'p0' of rank 5 differs from rank 3's; ")
     assert text.endswith("; and 2 more.")
+
+
+def test_numbers_do_not_hang_on_what_has_gone() -> None:
+    class Optimizer:
+        pass
+
+    def work(rank: int) -> list[int]:
+        ordinals = Ordinals(weakref.WeakKeyDictionary())
+        first, second = Optimizer(), Optimizer()
+        found = [ordinals.of(first), ordinals.of(second), ordinals.of(first)]
+        del first
+        return [*found, ordinals.of(Optimizer()), ordinals.of(second)]
+
+    assert run_ranks(1, work) == [[0, 1, 0, 2, 1]]
+
+
+def test_numbers_begin_anew_with_a_session() -> None:
+    by_session, throughout = Ordinals({}), Ordinals({}, by_session=False)
+    found = [run_ranks(1, lambda rank, key=key: (by_session.of(key), throughout.of(key))) for key in "ab"]
+    assert found == [[(0, 0)], [(0, 1)]]
 
 
 def test_all_ranks_raise_or_none() -> None:

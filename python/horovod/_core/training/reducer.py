@@ -231,21 +231,25 @@ class GradientReducer:
             HorovodInternalError: a rank died, or the engine is shutting down.
         """
         with self._lock:
-            if len(self._submitted) < len(self._name_of):
-                for key in self._name_of:
-                    if key not in self._submitted and key not in self._settled:
-                        self._submit(self._group_of.get(key, (key,)))
+            self._submit_missing()
             plain, flights = self._begin_anew()
         self._land(plain, flights)
 
-    def settle(self) -> bool:
-        """Ends a step early: waits for what has been submitted, writes the results, and counts anew. `synchronize` does
-        not reduce these gradients again, unless one becomes ready before or they are forgotten.
+    def settle(self, has_begun: bool) -> bool:
+        """Ends a step early: submits what is missing, which other ranks may have submitted, waits for everything,
+        writes the results, and counts anew. `synchronize` does not reduce these gradients again, unless one becomes
+        ready before or they are forgotten.
+
+        Args:
+            has_begun: some gradient has been submitted, of this reducer or of another one of the optimizer; else
+                nothing is.
 
         Returns:
             False if an operation failed; then everything is forgotten.
         """
         with self._lock:
+            if has_begun:
+                self._submit_missing()
             settled = self._settled | self._submitted
             plain, flights = self._begin_anew()
         try:
@@ -276,6 +280,13 @@ class GradientReducer:
         except BaseException:  # a signal handler raised: the engine still uses the gradients that have not landed
             handles.abandon(*flying)
             raise
+
+    def _submit_missing(self) -> None:
+        if len(self._submitted) == len(self._name_of):
+            return
+        for key in self._name_of:
+            if key not in self._submitted and key not in self._settled:
+                self._submit(self._group_of.get(key, (key,)))
 
     def _begin_anew(self) -> tuple[list[handles.Pending], list[_Flight]]:
         """Ends a step; what is under way."""

@@ -38,6 +38,19 @@ def case_a_plain_optimizer_that_steps_is_told():
     expect_raises(MismatchError, plain.step, "parameter 0 of SGD", "the optimizer that hvd.DistributedOptimizer")
 
 
+def case_plain_optimizers_meet_whenever_others_have_gone():
+    def stepped():
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)
+        for _ in range(2):
+            optimizer.step()
+        return optimizer
+
+    first = stepped()
+    if hvd.rank() == 0:
+        del first
+    stepped()
+
+
 def case_later_steps_are_not_compared():
     model = make_model()
     optimizer = distributed(model, sgd(model))
