@@ -34,7 +34,15 @@ def parts() -> list[Callable[[], Table]]:
     """The tables."""
     driver.attach()
     alone = _Alone()
-    return [alone.communicators, alone.sizes, alone.small_ones, _ctypes_itself, _init_without_peer, alone.beside_torch]
+    return [
+        alone.communicators,
+        alone.sizes,
+        alone.small_ones,
+        alone.non_blocking,
+        _ctypes_itself,
+        _init_without_peer,
+        alone.beside_torch,
+    ]
 
 
 def _ready(communicator: c_void_p) -> None:
@@ -142,6 +150,40 @@ class _Alone:
         for name, values in samples.items():
             made.rows.append((name, spread([s[0] for s in values], _US), spread([s[1] for s in values], _US)))
             made.figures[name] = [quartiles([s[k] for s in values]) for k in (0, 1)]
+        return made
+
+    def non_blocking(self) -> Table:
+        """The way the library goes: NCCL may give each launch to a thread of its own there."""
+        other, settings = c_void_p(), nccl.config(blocking=False)
+        nccl.bare("ncclCommInitRankConfig")(byref(other), 1, nccl.unique_id(), 0, byref(settings))
+        _ready(other)
+        start, end, reduce = (nccl.bare(name) for name in ("ncclGroupStart", "ncclGroupEnd", "ncclAllReduce"))
+        stream = self._gate.stream
+
+        def group(communicator: c_void_p, size: int, is_settled: bool) -> Callable[[], None]:
+            def run() -> None:
+                start()
+                reduce(self._source, self._target, c_size_t(size // 4), nccl.FLOAT32, nccl.SUM, communicator, stream)
+                end()
+                while is_settled and nccl.state(communicator) == nccl.IN_PROGRESS:
+                    pass
+
+            return run
+
+        made = Table(
+            "NCCL, one member: the host's time for a group of one ncclAllReduce",
+            ("size", "blocking, us", "not blocking, until it is on the stream, us", "ratio"),
+        )
+        for size in (4, 1 << 20):
+            contenders = {
+                "blocking": group(self._communicator, size, is_settled=False),
+                "not blocking": group(other, size, is_settled=True),
+            }
+            samples = alternated(contenders, functools.partial(per_call_s, calls=100), 15)
+            ratio = middle(samples["not blocking"]) / middle(samples["blocking"])
+            made.rows.append((size_label(size), *[spread(values, _US) for values in samples.values()], number(ratio)))
+            made.figures[size_label(size)] = {name: quartiles(values) for name, values in samples.items()}
+        nccl.call("ncclCommAbort", other)
         return made
 
     def beside_torch(self) -> Table:

@@ -19,6 +19,7 @@ const nccl::Maker& MakerFor(const cuda::CudaDevices& devices) {
 DeviceFacts FactsOf(const cuda::CudaDevices& devices, const std::string& why_not) {
   DeviceFacts facts;
   facts.device = devices.context()->uuid();
+  facts.place = devices.context()->place();
   facts.is_rccl = &MakerFor(devices) == &nccl::kRccl ? 1 : 0;
   facts.SetWhyNot(why_not);
   return facts;

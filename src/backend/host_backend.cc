@@ -1,6 +1,5 @@
 #include "backend/host_backend.h"
 
-#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include "collective/hosts/collectives.h"
 #include "collective/shm/collectives.h"
 #include "collective/solo.h"
+#include "collective/widened.h"
 
 namespace hvd::backend {
 namespace {
@@ -125,26 +125,15 @@ Task By(Way way, const Group& group, Batch& batch) {
     case Way::kSharedMemory:
       return OverSharedMemory(group, batch);
     case Way::kTwoLevel:
-      return InTwoLevels(group, batch);
+      return collective::SuffersFromSteps(batch) ? collective::Widened(group, batch, InTwoLevels)
+                                                 : InTwoLevels(group, batch);
     case Way::kAdasum:
       return collective::channels::AdasumAllreduce(group, batch);
     case Way::kChannels:
       break;
   }
-  return OverChannels(group, batch);
-}
-
-// A sum of 8-bit floats soon leaves the range of its type, and between hosts each hop is rounded to it: what makes it
-// smaller comes first there, but no more than a power of two, which rounds nothing but the smallest numbers. Over
-// shared memory all of it is one step.
-void ShrinkFirst(Way way, Batch* batch) {
-  const bool in_steps = way == Way::kTwoLevel || way == Way::kChannels;
-  if (!in_steps || !IsFloat8(batch->dtype) || batch->op != ReduceOp::kSum || !(std::abs(batch->postscale) < 1)) return;
-  int exponent = 0;
-  std::frexp(batch->postscale, &exponent);
-  const double power = std::ldexp(1.0, exponent - 1);  // what is left is a factor from 1 to 2
-  batch->prescale *= power;
-  batch->postscale /= power;
+  return collective::SuffersFromSteps(batch) ? collective::Widened(group, batch, OverChannels)
+                                             : OverChannels(group, batch);
 }
 
 // Whether the collective asks the flow itself: it works from the first byte to the last.
@@ -163,7 +152,6 @@ std::string HostBackend::Unsupported(const Group&, const Batch&) const { return 
 
 Task HostBackend::Execute(const Group& group, Batch& batch) {
   const Way way = Choose(group, batch);
-  ShrinkFirst(way, &batch);
   // An allreduce over shared memory knows more of its way, and says that itself.
   if (way != Way::kSharedMemory || batch.type != OpType::kAllreduce) collective::LogWay(batch, Words(way));
   return batch.flow == nullptr || FollowsFlow(way, batch) ? By(way, group, batch) : AfterAll(way, group, batch);

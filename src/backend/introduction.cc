@@ -20,7 +20,7 @@ const char* LibraryOf(const DeviceFacts& facts) { return facts.is_rccl != 0 ? "R
 // Why NCCL cannot move what these members have: the first that cannot, or is unlike another one.
 std::string WhyNot(const std::vector<int>& members, const std::vector<DeviceFacts>& facts, const Group& group) {
   const auto rank = [&](int m) { return "rank " + std::to_string(group.ranks[m]); };
-  std::map<std::pair<int, std::array<std::byte, 16>>, int> member_with;
+  std::map<std::pair<int, std::array<std::byte, 16>>, int> member_with, member_at;
   const int first = members[0];
   for (const int m : members) {
     const DeviceFacts& f = facts[m];
@@ -39,6 +39,11 @@ std::string WhyNot(const std::vector<int>& members, const std::vector<DeviceFact
     if (!added) {
       return rank(found->second) + " and " + rank(m) + " use one GPU, which " + LibraryOf(f) +
              " refuses; pin each rank to a GPU of its own, torch.cuda.set_device(hvd.local_rank()) say";
+    }
+    const auto [beside, is_first] = member_at.emplace(std::pair(FirstOnHostOf(group, m), f.place), m);
+    if (!is_first) {
+      return rank(beside->second) + " and " + rank(m) + " use parts of one GPU (MIG), which " + LibraryOf(f) +
+             " takes for one GPU and refuses";
     }
   }
   return "";

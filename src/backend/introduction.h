@@ -24,6 +24,7 @@ struct DeviceFacts {
   int32_t is_rccl = 0;                    // 1: its GPU is AMD's, and what is said of NCCL is said of RCCL
   char why_not[224] = {};                 // why it has none; cut off where it is longer
   std::array<std::byte, 16> device = {};  // the GPU's own number, which no two have, of AMD's no two of one host
+  std::array<std::byte, 16> place = {};   // the GPU's on its host, by which NCCL tells GPUs apart
   NcclId across = {};                     // of member m < streams: for communicator m of the set
   NcclId inside = {};                     // of a host's first member: for the communicator of those there
 

@@ -46,7 +46,16 @@ Status Context::Ask(DeviceNumber number) {
   HVD_TRY(driver.Call(driver->device_get_attribute, &major, platform.capability_major, number));
   HVD_TRY(driver.Call(driver->device_get_attribute, &minor, platform.capability_minor, number));
   capability_ = 10 * major + minor;
+  HVD_TRY(AskPlace(number));
   return AskUuid(number);
+}
+
+Status Context::AskPlace(DeviceNumber number) {
+  const Driver& driver = *driver_;
+  char place[32] = {};  // "0000:c1:00.0"
+  HVD_TRY(driver.Call(driver->device_get_pci_bus_id, place, static_cast<int>(sizeof place) - 1, number));
+  for (size_t at = 0; place[at] != 0; ++at) place_[at % place_.size()] ^= static_cast<std::byte>(place[at]);
+  return Status();
 }
 
 // The first version of CUDA's function gives the whole GPU's number for a part of it. Of AMD's GPUs those that have
@@ -57,9 +66,7 @@ Status Context::AskUuid(DeviceNumber number) {
   HVD_TRY(driver.Call(driver->device_get_uuid_v2 ? driver->device_get_uuid_v2 : driver->device_get_uuid, uuid_.data(),
                       number));
   if (driver.platform().kind == Platform::kCuda) return Status();
-  char place[32] = {};  // "0000:c1:00.0"
-  HVD_TRY(driver.Call(driver->device_get_pci_bus_id, place, static_cast<int>(sizeof place) - 1, number));
-  for (size_t at = 0; place[at] != 0; ++at) uuid_[at % uuid_.size()] ^= static_cast<std::byte>(place[at]);
+  for (size_t at = 0; at < uuid_.size(); ++at) uuid_[at] ^= place_[at];
   return Status();
 }
 

@@ -36,6 +36,8 @@ class Context {
   const Standing& standing() const { return standing_; }
   // The GPU's own number, or that of a part of it (MIG): equal in all processes that use it.
   const std::array<std::byte, 16>& uuid() const { return uuid_; }
+  // Its place on the bus, which parts of one GPU share on NVIDIA's, and which is unlike that of any other of its host.
+  const std::array<std::byte, 16>& place() const { return place_; }
   const std::string& name() const { return name_; }     // "NVIDIA H100 80GB HBM3"
   int capability() const { return capability_; }        // 90: compute capability 9.0; 94: gfx94x
   bool has_memory_pools() const { return has_pools_; }  // mem_alloc_async works
@@ -47,12 +49,13 @@ class Context {
   Status Retain();
   Status Ask(DeviceNumber number);
   Status AskUuid(DeviceNumber number);
+  Status AskPlace(DeviceNumber number);
 
   const std::shared_ptr<const Driver> driver_;
   const int device_;
   DeviceNumber number_ = 0;
   Standing standing_;
-  std::array<std::byte, 16> uuid_ = {};
+  std::array<std::byte, 16> uuid_ = {}, place_ = {};
   std::string name_;
   int capability_ = 0;
   bool has_pools_ = false;
@@ -96,13 +99,19 @@ class Current {
 // The default streams, which are one for each context: 0, the legacy one (1) and the thread's own (2), alike in both.
 inline bool HasNoContext(Handle stream) { return reinterpret_cast<uintptr_t>(stream) <= 2; }
 
-// Calls a function of the driver that works on `stream`.
+// Calls a function of the driver with the context current.
+template <class... Arguments>
+Status CallIn(const Context& context, const Function<Arguments...>& function,
+              std::type_identity_t<Arguments>... arguments) {
+  const Current current(context);
+  return context.driver().Call(function, arguments...);
+}
+
+// Calls a function of the driver that works on `stream`, and on it alone: it launches, records or waits.
 template <class... Arguments>
 Status CallOn(const Context& context, Handle stream, const Function<Arguments...>& function,
               std::type_identity_t<Arguments>... arguments) {
-  if (!HasNoContext(stream)) return context.driver().Call(function, arguments...);
-  const Current current(context);
-  return context.driver().Call(function, arguments...);
+  return HasNoContext(stream) ? CallIn(context, function, arguments...) : context.driver().Call(function, arguments...);
 }
 
 // kUnsupported: the stream is being captured into a graph.

@@ -78,6 +78,7 @@ Result<std::unique_ptr<Block>> CudaDevices::Identity(DType dtype, ReduceOp op, s
 // The driver repeats patterns of 4 bytes; of 8 it gets the first one, and doubles what is there.
 Status CudaDevices::Repeat(DeviceAddress to, uint64_t pattern, size_t bytes, Handle stream) {
   const Driver& driver = context_->driver();
+  const Current current(*context_);
   const auto low = static_cast<unsigned>(pattern), high = static_cast<unsigned>(pattern >> 32);
   if (bytes == 0) return Status();
   if (low == high) return driver.Call(driver->memset_d32_async, to, low, bytes / 4, stream);
@@ -92,8 +93,7 @@ Status CudaDevices::PutCopy(void* to, const void* from, size_t bytes, const Devi
   HVD_TRY(RefuseCapture(*context_, stream));
   if (when != nullptr) HVD_TRY(when->HoldBack(stream));
   if (bytes == 0) return Status();
-  return CallOn(*context_, stream, context_->driver()->memcpy_dtod_async, AddressOf(to), AddressOf(from), bytes,
-                stream);
+  return CallIn(*context_, context_->driver()->memcpy_dtod_async, AddressOf(to), AddressOf(from), bytes, stream);
 }
 
 Status CudaDevices::Copy(void* to, const void* from, size_t bytes, const std::shared_ptr<DeviceEvent>& when,

@@ -91,7 +91,7 @@ struct Functions {
   Function<std::byte*, DeviceNumber> device_get_uuid{binder, "cuDeviceGetUuid", "hipDeviceGetUuid"};
   Function<std::byte*, DeviceNumber> device_get_uuid_v2{binder, "cuDeviceGetUuid_v2", nullptr, Optional()};  // 11.4
   Function<int*, int, DeviceNumber> device_get_attribute{binder, "cuDeviceGetAttribute", "hipDeviceGetAttribute"};
-  Function<char*, int, DeviceNumber> device_get_pci_bus_id{binder, nullptr, "hipDeviceGetPCIBusId"};
+  Function<char*, int, DeviceNumber> device_get_pci_bus_id{binder, "cuDeviceGetPCIBusId", "hipDeviceGetPCIBusId"};
   Function<std::byte*, DeviceNumber> get_device_properties{binder, nullptr, "hipGetDevicePropertiesR0600"};
   Function<Handle*, DeviceNumber> primary_ctx_retain{binder, "cuDevicePrimaryCtxRetain", nullptr};
   Function<DeviceNumber> primary_ctx_release{binder, "cuDevicePrimaryCtxRelease_v2", nullptr};

@@ -39,10 +39,9 @@ Task Between::Prepare(Share* share) {
 }
 
 Task Between::Take(const Call& call, const Share& share) {
-  const cuda::Driver& driver = call.context.driver();
   call.Phase("MEMCPY_IN_HOST_BUFFER");
-  HVD_CO_TRY(driver.Call(driver->memcpy_dtoh_async, share.in_host, cuda::AddressOf(share.in_buffer()), share.bytes,
-                         call.on()));
+  HVD_CO_TRY(cuda::CallIn(call.context, call.context.driver()->memcpy_dtoh_async, share.in_host,
+                          cuda::AddressOf(share.in_buffer()), share.bytes, call.on()));
   call.Phase("");
   std::shared_ptr<cuda::Event> there;
   HVD_CO_TRY(queues_->NoteLaunched(call.queue, NameOf(call.batch.type), &there));
@@ -65,10 +64,9 @@ Task Between::Exchange(const Call& call, const Share& share) {
 }
 
 Status Between::Return(const Call& call, const Share& share) {
-  const cuda::Driver& driver = call.context.driver();
   call.Phase("MEMCPY_OUT_HOST_BUFFER");
-  HVD_TRY(driver.Call(driver->memcpy_htod_async, cuda::AddressOf(share.in_buffer()), share.in_host, share.bytes,
-                      call.on()));
+  HVD_TRY(cuda::CallIn(call.context, call.context.driver()->memcpy_htod_async, cuda::AddressOf(share.in_buffer()),
+                       share.in_host, share.bytes, call.on()));
   return queues_->NoteLaunched(call.queue, NameOf(call.batch.type), &free_);
 }
 

@@ -15,13 +15,14 @@ struct Maker {
   const char* file;    // where the system's loader finds it
   const char* remedy;  // where it is too old
 };
-inline constexpr Maker kNccl{"NCCL", "libnccl.so.2", "pip install nvidia-nccl-cu13"};
+inline constexpr Maker kNccl{"NCCL", "libnccl.so.2",
+                             "pip install nvidia-nccl-cu12, or nvidia-nccl-cu13 for a driver of CUDA 13"};
 inline constexpr Maker kRccl{"RCCL", "librccl.so.1", "ROCm has it since 6.0"};
 
 class Library {
  public:
-  // Older ones have no communicators that can be waited for without blocking.
-  static constexpr int kOldest = 21800;
+  // Older ones give up a communicator that is still being made only by the thread that asked for it.
+  static constexpr int kOldest = 22000;
 
   // `path`: a file or a name. Stays open for good. kBackendUnavailable: it cannot be opened, or is too old.
   static Result<std::shared_ptr<Library>> Open(const std::string& path, const Maker& maker = kNccl);
@@ -76,6 +77,7 @@ class Library {
  private:
   Library(std::string path, const Maker& maker) : path_(std::move(path)), maker_(maker) {}
   Status Bind(void* library);
+  void ConnectEarly() const;
   Status Check(const char* function, int code, Communicator of) const {
     return code == kSuccess || code == kInProgress ? Status() : Failed(function, code, of);
   }

@@ -52,6 +52,12 @@ Result<Summing> SummingOf(const Call& call) {
   return how;
 }
 
+Result<Summing> SummingOfPacked(const Call& call) {
+  const double factor = call.batch.prescale * call.batch.postscale;
+  if (factor == 1.0 || !cuda::Packing::CanScale(call.batch.dtype)) return SummingOf(call);
+  return Summing{kSum, static_cast<float>(factor)};
+}
+
 Status Pack(const Call& call, const std::vector<Packed>& packed, float factor, std::byte* buffer) {
   std::vector<cuda::Move> moves;
   moves.reserve(packed.size());

@@ -21,6 +21,8 @@ struct Summing {
   float factor = 1.0f;  // by our kernel, before
 };
 Result<Summing> SummingOf(const Call& call);
+// For tensors that our kernel moves in any case: it multiplies, where it can. NVLink SHARP adds up but has no factors.
+Result<Summing> SummingOfPacked(const Call& call);
 
 // Where a tensor lies in the buffer.
 struct Packed {

@@ -58,13 +58,14 @@ Status ScaleAlone(const Call& call, const Plan& plan, float factor) {
   return call.packing.Launch(moves, call.batch.dtype, factor, call.on());
 }
 
-Status ReduceAll(const Call& call, const Plan& plan, const Summing& how, std::byte* buffer) {
+Status ReduceAll(const Call& call, const Plan& plan, int packed_op, const Summing& how, std::byte* buffer) {
   const Library& nccl = call.library();
   const int type = *TypeOf(call.batch.dtype);
   call.Phase("NCCL_ALLREDUCE");
   return Grouped(call, [&]() -> Status {
     if (buffer != nullptr)
-      HVD_TRY(nccl.Allreduce(buffer, buffer, plan.total() / call.elem_bytes(), type, how.op, call.comm(), call.on()));
+      HVD_TRY(
+          nccl.Allreduce(buffer, buffer, plan.total() / call.elem_bytes(), type, packed_op, call.comm(), call.on()));
     for (const Tensor* t : plan.alone()) {
       const std::byte* const from = how.factor == 1.0f ? t->input : t->output;
       HVD_TRY(nccl.Allreduce(from, t->output, t->elems, type, how.op, call.comm(), call.on()));
@@ -123,19 +124,20 @@ size_t CommandsOf(const collective::Group& group, const collective::Batch& batch
 }
 
 Task Allreduce(const Call& call) {
-  Result<Summing> how = SummingOf(call);
-  HVD_CO_TRY(how.status());
   const Plan plan(call.group, call.batch);
+  Result<Summing> packed = SummingOfPacked(call), alone = plan.alone().empty() ? packed : SummingOf(call);
+  HVD_CO_TRY(packed.status());
+  HVD_CO_TRY(alone.status());
   std::byte* buffer = nullptr;
   if (!plan.packed().empty()) {
     const Result<std::byte*> room = call.queue.scratch->Room(plan.total());
     HVD_CO_TRY(room.status());
     buffer = *room;
     call.Phase("MEMCPY_IN_FUSION_BUFFER");
-    HVD_CO_TRY(Pack(call, plan.packed(), how->factor, buffer));
+    HVD_CO_TRY(Pack(call, plan.packed(), packed->factor, buffer));
   }
-  HVD_CO_TRY(ScaleAlone(call, plan, how->factor));
-  HVD_CO_TRY(ReduceAll(call, plan, *how, buffer));
+  HVD_CO_TRY(ScaleAlone(call, plan, alone->factor));
+  HVD_CO_TRY(ReduceAll(call, plan, packed->op, *alone, buffer));
   HVD_CO_TRY(co_await call.member.Settled("ncclAllReduce"));
   if (buffer == nullptr) co_return Status();
   call.Phase("MEMCPY_OUT_FUSION_BUFFER");

@@ -172,10 +172,10 @@ Status StagedBackend::CopyOver(const Batch& batch) {
 }
 
 Status StagedBackend::CopyEach(const std::vector<cuda::Move>& moves) {
-  const cuda::Driver& driver = work()->devices->context()->driver();
+  const cuda::Context& context = *work()->devices->context();
   for (const cuda::Move& move : moves) {
-    HVD_TRY(driver.Call(driver->memcpy_dtod_async, cuda::AddressOf(move.to), cuda::AddressOf(move.from), move.bytes,
-                        work()->out->handle()));
+    HVD_TRY(cuda::CallIn(context, context.driver()->memcpy_dtod_async, cuda::AddressOf(move.to),
+                         cuda::AddressOf(move.from), move.bytes, work()->out->handle()));
   }
   return Status();
 }
@@ -194,9 +194,9 @@ Status StagedBackend::GiveResult(Tensor& to, Tensor& from) {
   to.received_rows = std::move(from.received_rows);
   HVD_TRY(cuda::PlaceResult(work()->devices->memory(), *work()->out, bytes, &to));
   if (bytes > 0) {
-    const cuda::Driver& driver = work()->devices->context()->driver();
-    HVD_TRY(driver.Call(driver->memcpy_htod_async, cuda::AddressOf(to.output), from.result->data, bytes,
-                        work()->out->handle()));
+    const cuda::Context& context = *work()->devices->context();
+    HVD_TRY(cuda::CallIn(context, context.driver()->memcpy_htod_async, cuda::AddressOf(to.output), from.result->data,
+                         bytes, work()->out->handle()));
   }
   returning_.push_back(std::move(from.result));
   return Status();

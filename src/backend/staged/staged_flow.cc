@@ -32,11 +32,13 @@ Status StagedFlow::Send(const cuda::Stream& stream, const collective::shm::Range
   if (moves.size() > 1 && ways_.packing.Prepare().ok())
     return ways_.packing.Launch(moves, DType::kUint8, 1.0, stream.handle());
   for (const cuda::Move& move : moves) {
-    const cuda::Driver& driver = ways_.context.driver();
+    const cuda::Context& context = ways_.context;
     if (&ranges == &in_) {
-      HVD_TRY(driver.Call(driver->memcpy_dtoh_async, move.to, cuda::AddressOf(move.from), move.bytes, stream.handle()));
+      HVD_TRY(cuda::CallIn(context, context.driver()->memcpy_dtoh_async, move.to, cuda::AddressOf(move.from),
+                           move.bytes, stream.handle()));
     } else {
-      HVD_TRY(driver.Call(driver->memcpy_htod_async, cuda::AddressOf(move.to), move.from, move.bytes, stream.handle()));
+      HVD_TRY(cuda::CallIn(context, context.driver()->memcpy_htod_async, cuda::AddressOf(move.to), move.from,
+                           move.bytes, stream.handle()));
     }
   }
   return Status();

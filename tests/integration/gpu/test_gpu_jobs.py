@@ -44,14 +44,15 @@ WAYS = {
     "nccl": ({}, None),
     "no NCCL on one rank": ({"HVD_TEST_ON_RANK_1": "HOROVOD_NCCL_PATH=/nowhere"}, "rank 1: "),
     "another version": (
-        {"HVD_TEST_ON_RANK_1": "FAKE_NCCL_VERSION=21805"},
-        "rank 0 has NCCL 2.28.9 and rank 1 has 2.18.5",
+        {"HVD_TEST_ON_RANK_1": "FAKE_NCCL_VERSION=22005"},
+        "rank 0 has NCCL 2.28.9 and rank 1 has 2.20.5",
     ),
     "calls that wait": (
         {"HVD_TEST_ON_RANK_1": "NCCL_COMM_BLOCKING=1"},
         "rank 1: NCCL_COMM_BLOCKING=1 is set, which has NCCL's calls wait for other ranks; unset it",
     ),
     "one GPU": ({"HVD_TEST_GPU": "0"}, "rank 0 and rank 1 use one GPU"),
+    "parts of one GPU": ({"FAKE_CUDA_MIG": "1"}, "rank 0 and rank 1 use parts of one GPU (MIG)"),
     "streams": ({"HOROVOD_NUM_NCCL_STREAMS": "4", "HVD_TEST_ON_RANK_1": "HOROVOD_NUM_NCCL_STREAMS=2"}, None),
     "the host": ({"HOROVOD_GPU_OPERATIONS": "GLOO"}, "HOROVOD_GPU_OPERATIONS=GLOO asks for the way through the host"),
 }
@@ -70,7 +71,7 @@ def test_ranks_agree_on_the_way_and_say_why_not(way: str, tmp_path: Path) -> Non
     assert why is None or why in ended.output, str(ended)
 
 
-OTHER_VERSIONS = {f"HVD_TEST_ON_RANK_{rank}": "FAKE_NCCL_VERSION=21805" for rank in (2, 3)}
+OTHER_VERSIONS = {f"HVD_TEST_ON_RANK_{rank}": "FAKE_NCCL_VERSION=22005" for rank in (2, 3)}
 
 # What is asked for, and what the ranks on the second host have -> what is said; None: nothing.
 TWO_LEVELS = {

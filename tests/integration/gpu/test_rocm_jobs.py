@@ -23,8 +23,8 @@ WAYS = {
     "GPUs without numbers of their own": ("", {"FAKE_HIP_NO_UUID": "1"}, None),
     "another version": (
         "",
-        {"HVD_TEST_ON_RANK_1": "FAKE_NCCL_VERSION=21803"},
-        "rank 0 has RCCL 2.22.3 and rank 1 has 2.18.3",
+        {"HVD_TEST_ON_RANK_1": "FAKE_NCCL_VERSION=22003"},
+        "rank 0 has RCCL 2.22.3 and rank 1 has 2.20.3",
     ),
     "one GPU": ("", {"HVD_TEST_GPU": "0"}, "rank 0 and rank 1 use one GPU, which RCCL refuses"),
     "no compiler": ("libhiprtc.so.6", {}, "HIP's runtime compiler, libhiprtc.so, is missing beside HIP's library"),

@@ -21,7 +21,7 @@ DeviceWay Conclude(const std::vector<DeviceFacts>& facts, std::vector<int> ranks
 DeviceFacts Has(int version, int device) {
   DeviceFacts facts;
   facts.nccl_version = version;
-  facts.device[0] = static_cast<std::byte>(device);
+  facts.device[0] = facts.place[0] = static_cast<std::byte>(device);
   return facts;
 }
 
@@ -46,6 +46,13 @@ TEST(members_on_one_gpu_and_of_different_versions_are_named) {
              .why_not_nccl.find("rank 0 and rank 5 use one GPU") == 0);
   EXPECT(Conclude({Has(22809, 1), Has(21805, 2)}, {4, 5})
              .why_not_nccl.find("rank 4 has NCCL 2.28.9 and rank 5 has 2.18.5") == 0);
+}
+
+TEST(members_on_parts_of_one_gpu_are_named) {
+  DeviceFacts part = Has(22809, 2);
+  part.place[0] = std::byte{1};
+  EXPECT(Conclude({Has(22809, 1), part}, {0, 1}).why_not_nccl.find("rank 0 and rank 1 use parts of one GPU") == 0);
+  EXPECT_EQ(Conclude({Has(22809, 1), part}, {0, 1}, {0, 1}).why_not_nccl, "");  // on two hosts
 }
 
 // RCCL tells NCCL's versions, and does not work with it.

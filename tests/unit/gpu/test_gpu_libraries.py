@@ -13,7 +13,10 @@ from horovod._core.gpu.libraries import HIP, NCCL, RCCL, Found, Kind, Machine, N
 HEAD = Path("/proc/self/exe").read_bytes()[:64]
 OTHER = HEAD[:18] + b"\xff\xfe" + HEAD[20:]
 NOBODY = Named()
-REMEDY = "libnccl.so.2 not found (pip install nvidia-nccl-cu13, or set HOROVOD_NCCL_PATH)"
+REMEDY = (
+    "libnccl.so.2 not found (pip install nvidia-nccl-cu12, or nvidia-nccl-cu13 for a driver of CUDA 13, or set "
+    "HOROVOD_NCCL_PATH)"
+)
 
 
 @pytest.fixture

@@ -20,7 +20,10 @@ from horovod._core.life import gpu_plane
 from horovod._core.life import session as sessions
 from horovod._core.settings.values import from_environ
 
-NONE = libraries.Found(why_not="libnccl.so.2 not found (pip install nvidia-nccl-cu13, or set HOROVOD_NCCL_PATH)")
+NONE = libraries.Found(
+    why_not="libnccl.so.2 not found (pip install nvidia-nccl-cu12, or nvidia-nccl-cu13 for a driver of CUDA 13, or set "
+    "HOROVOD_NCCL_PATH)"
+)
 
 
 class Engine:

@@ -18,7 +18,10 @@ from horovod.runner.doctor.findings import ABSENT, FACT, FAULT, WORKS, Finding
 
 HANGS = "#include <unistd.h>\nint cuInit(unsigned flags) { pause(); return STATUS; }"
 DIES = "#include <stdlib.h>\nint ncclGetVersion(int* version) { abort(); return STATUS; }"
-NO_NCCL = "libnccl.so.2 not found (pip install nvidia-nccl-cu13, or set HOROVOD_NCCL_PATH)"
+NO_NCCL = (
+    "libnccl.so.2 not found (pip install nvidia-nccl-cu12, or nvidia-nccl-cu13 for a driver of CUDA 13, or set "
+    "HOROVOD_NCCL_PATH)"
+)
 
 
 def around(folder: Path, **more: str) -> dict[str, str]:

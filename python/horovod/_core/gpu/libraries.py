@@ -46,7 +46,7 @@ NCCL: Final = Kind(
     ("libnccl.so.2",),
     ("nvidia/nccl/lib", "torch/lib"),
     ("usr/local/cuda/lib64",),
-    f"pip install nvidia-nccl-cu13, or set {PATH}",
+    f"pip install nvidia-nccl-cu12, or nvidia-nccl-cu13 for a driver of CUDA 13, or set {PATH}",
 )
 RCCL: Final = Kind(
     ("librccl.so.1", "librccl.so"),

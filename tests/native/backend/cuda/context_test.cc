@@ -114,6 +114,7 @@ TEST(cuda_context_knows_its_gpu) {
   EXPECT(context.Text() == "GPU 0 (" + context.name() + ")");
   const auto& uuid = context.uuid();
   EXPECT(std::any_of(uuid.begin(), uuid.end(), [](std::byte b) { return b != std::byte{0}; }));
+  EXPECT(std::any_of(context.place().begin(), context.place().end(), [](std::byte b) { return b != std::byte{0}; }));
   EXPECT_EQ(gpu.devices().place(), 1);
   EXPECT(*CudaDevices::Of(PathOfCuda(), 0) == *CudaDevices::Of(PathOfCuda(), 0));
   EXPECT(CudaDevices::Of("/nowhere/libcuda.so.1", 0).status().code() == Code::kBackendUnavailable);

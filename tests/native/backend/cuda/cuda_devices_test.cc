@@ -22,8 +22,8 @@ TEST(cuda_identity_of_all_types) {
         collective::kernels::FillIdentity(dtype, op, expected.data(), elems);
         Bytes found(expected.size());
         if (elems > 0) {
-          EXPECT_OK(gpu.driver().Call(gpu.driver()->memcpy_dtoh_async, found.data(), AddressOf((*block)->data),
-                                      found.size(), stream->handle()));
+          EXPECT_OK(CallIn(gpu.context(), gpu.driver()->memcpy_dtoh_async, found.data(), AddressOf((*block)->data),
+                           found.size(), stream->handle()));
         }
         EXPECT_OK(stream->Synchronize());
         EXPECT(found == expected);

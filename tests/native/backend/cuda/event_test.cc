@@ -33,8 +33,8 @@ TEST(cuda_event_orders_two_streams) {
     EXPECT_OK((*made)->HoldBack(two->handle()));
   }
   const auto other = two->Record();
-  EXPECT_OK(gpu.driver().Call(gpu.driver()->memcpy_dtod_async, AddressOf(to->data), AddressOf(from->data), kBytes,
-                              two->handle()));
+  EXPECT_OK(CallIn(gpu.context(), gpu.driver()->memcpy_dtod_async, AddressOf(to->data), AddressOf(from->data), kBytes,
+                   two->handle()));
   EXPECT_OK(two->Synchronize());
   EXPECT(gpu.Download(to->data, kBytes) == data);
 }

@@ -76,12 +76,13 @@ class Gpu {
   }
   // `bytes` live until the stream has come there.
   void PutUpload(std::byte* to, const Bytes& bytes, const Stream& stream) const {
-    EXPECT_OK(driver().Call(driver()->memcpy_htod_async, AddressOf(to), bytes.data(), bytes.size(), stream.handle()));
+    EXPECT_OK(
+        CallIn(context(), driver()->memcpy_htod_async, AddressOf(to), bytes.data(), bytes.size(), stream.handle()));
   }
   Bytes Download(const std::byte* from, size_t bytes) const {
     Bytes result(bytes);
     const auto stream = NewStream();
-    EXPECT_OK(driver().Call(driver()->memcpy_dtoh_async, result.data(), AddressOf(from), bytes, stream->handle()));
+    EXPECT_OK(CallIn(context(), driver()->memcpy_dtoh_async, result.data(), AddressOf(from), bytes, stream->handle()));
     EXPECT_OK(stream->Synchronize());
     return result;
   }

@@ -17,7 +17,7 @@ constexpr size_t kBytes = 100'000;
 
 void PutCopy(const Gpu& gpu, std::byte* to, const std::byte* from, const Stream& stream) {
   EXPECT_OK(
-      gpu.driver().Call(gpu.driver()->memcpy_dtod_async, AddressOf(to), AddressOf(from), kBytes, stream.handle()));
+      CallIn(gpu.context(), gpu.driver()->memcpy_dtod_async, AddressOf(to), AddressOf(from), kBytes, stream.handle()));
 }
 
 // Holds a stream back until it is opened.
@@ -235,8 +235,8 @@ TEST(cuda_pinned_memory_grows) {
     pinned.Reset();
     const auto room = pinned.Room(bytes);
     EXPECT_OK(room.status());
-    EXPECT_OK(gpu.driver().Call(gpu.driver()->memcpy_dtoh_async, *room, AddressOf(on_device->data), kBytes,
-                                stream->handle()));
+    EXPECT_OK(CallIn(gpu.context(), gpu.driver()->memcpy_dtoh_async, *room, AddressOf(on_device->data), kBytes,
+                     stream->handle()));
     EXPECT_OK(stream->Synchronize());
     EXPECT(Bytes(*room, *room + kBytes) == Filled(kBytes, 9));
   }

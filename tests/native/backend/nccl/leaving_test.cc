@@ -1,4 +1,5 @@
 // How NCCL's backend leaves, in good order or not: what still works on the device then, and who waits for whom.
+#include <cstdlib>
 #include <limits>
 #include <new>
 
@@ -51,8 +52,8 @@ TEST(gpu_abort_waits_for_what_was_on_its_way) {
   // Its owner has been told, and reads it in an order of its own.
   Bytes found(4000);
   const auto& driver = rank.devices->context()->driver();
-  EXPECT_OK(driver.Call(driver->memcpy_dtoh_async, found.data(), AddressOf(one.batch.tensors[0].output), found.size(),
-                        rank.framework->handle()));
+  EXPECT_OK(backend::cuda::CallIn(*rank.devices->context(), driver->memcpy_dtoh_async, found.data(),
+                                  AddressOf(one.batch.tensors[0].output), found.size(), rank.framework->handle()));
   EXPECT_OK(rank.framework->Synchronize());
 }
 
@@ -204,8 +205,8 @@ TEST(gpu_leaving_in_good_order_lets_the_device_work) {
   Bytes found(4000);
   const auto stream = std::move(*Stream::Make(devices->events()));
   const auto& driver = devices->context()->driver();
-  EXPECT_OK(
-      driver.Call(driver->memcpy_dtoh_async, found.data(), AddressOf((*block)->data), found.size(), stream->handle()));
+  EXPECT_OK(backend::cuda::CallIn(*devices->context(), driver->memcpy_dtoh_async, found.data(),
+                                  AddressOf((*block)->data), found.size(), stream->handle()));
   EXPECT_OK(stream->Synchronize());
   EXPECT(found == Filled(4000, 2));
 }
@@ -229,6 +230,13 @@ TEST(gpu_factors_of_sums_are_told_apart_and_do_not_pile_up) {
   EXPECT_EQ(sum(std::numeric_limits<double>::quiet_NaN()), none);
   for (int step = 1; step <= 1000; ++step) (void)sum(1.0 / (1 + step));
   EXPECT(no_faults.fakes().fake_nccl_scaled_sums() <= 100);
+}
+
+// Its first collective would wait for the other ranks in the call; the fake RCCL is one of 2.22, the fake NCCL later.
+TEST(gpu_nccl_of_2_22_connects_the_ranks_early) {
+  const GpuWorld world({0});
+  const char* const early = std::getenv("NCCL_RUNTIME_CONNECT");
+  EXPECT_EQ(early != nullptr ? std::string(early) : "", OverHip() ? "0" : "");
 }
 
 }  // namespace

@@ -47,8 +47,8 @@ class GpuRank {
     const auto& driver = devices->context()->driver();
     staged_.push_back(values);
     if (!values.empty())
-      EXPECT_OK(driver.Call(driver->memcpy_htod_async, backend::cuda::AddressOf(t.input), staged_.back().data(),
-                            values.size(), framework->handle()));
+      EXPECT_OK(backend::cuda::CallIn(*devices->context(), driver->memcpy_htod_async, backend::cuda::AddressOf(t.input),
+                                      staged_.back().data(), values.size(), framework->handle()));
     auto made = devices->Mark(framework->handle());
     EXPECT_OK(made.status());
     t.device->made = *made;
@@ -61,8 +61,8 @@ class GpuRank {
     EXPECT_OK(t.device->ready->HoldBack(framework->handle()));
     const auto& driver = devices->context()->driver();
     if (bytes > 0)
-      EXPECT_OK(driver.Call(driver->memcpy_dtoh_async, found.data(), backend::cuda::AddressOf(t.output), bytes,
-                            framework->handle()));
+      EXPECT_OK(backend::cuda::CallIn(*devices->context(), driver->memcpy_dtoh_async, found.data(),
+                                      backend::cuda::AddressOf(t.output), bytes, framework->handle()));
     EXPECT_OK(framework->Synchronize());
     return found;
   }

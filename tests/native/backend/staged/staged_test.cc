@@ -243,8 +243,8 @@ TEST(staged_copy_that_fails_in_the_middle) {
 // The owners' next use of their tensors, in an order of their own.
 void StoreInto(GpuRank& rank, const std::byte* data, const Bytes& values) {
   const auto& driver = rank.devices->context()->driver();
-  EXPECT_OK(
-      driver.Call(driver->memcpy_htod_async, AddressOf(data), values.data(), values.size(), rank.framework->handle()));
+  EXPECT_OK(backend::cuda::CallIn(*rank.devices->context(), driver->memcpy_htod_async, AddressOf(data), values.data(),
+                                  values.size(), rank.framework->handle()));
   EXPECT_OK(rank.framework->Synchronize());
 }
 

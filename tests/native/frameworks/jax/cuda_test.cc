@@ -60,10 +60,12 @@ class Call {
     made_.assign(kElems, value);
     read_.assign(kElems, 0);
     const Driver& driver = gpu_.driver();
-    EXPECT_OK(driver.Call(driver->memcpy_htod_async, AddressOf(in_->data), made_.data(), kBytes, stream_->handle()));
+    EXPECT_OK(backend::cuda::CallIn(gpu_.context(), driver->memcpy_htod_async, AddressOf(in_->data), made_.data(),
+                                    kBytes, stream_->handle()));
     Told told = Run();
     const std::byte* const from = result(in_place_);
-    EXPECT_OK(driver.Call(driver->memcpy_dtoh_async, read_.data(), AddressOf(from), kBytes, stream_->handle()));
+    EXPECT_OK(backend::cuda::CallIn(gpu_.context(), driver->memcpy_dtoh_async, read_.data(), AddressOf(from), kBytes,
+                                    stream_->handle()));
     return told;
   }
   std::vector<float> Read() const {

@@ -119,6 +119,13 @@ EXPORT int cuDeviceGetUuid(unsigned char* uuid, int device) {
   GiveUuid(device, uuid);
   return kSuccess;
 }
+// FAKE_CUDA_MIG: all devices are parts of one GPU.
+EXPORT int cuDeviceGetPCIBusId(char* place, int bytes, int device) {
+  ENTER();
+  if (!IsDevice(device)) return kInvalidDevice;
+  const int bus = std::getenv("FAKE_CUDA_MIG") != nullptr ? 1 : device + 1;
+  return std::snprintf(place, static_cast<size_t>(bytes), "00000000:%02X:00.0", bus) < bytes ? kSuccess : kInvalidValue;
+}
 // As an H100 would answer. What is not here is not asked for, or 0 on it.
 EXPORT int cuDeviceGetAttribute(int* value, int attribute, int device) {
   ENTER();
@@ -183,7 +190,7 @@ EXPORT int cuCtxGetDevice(int* device) {
 
 EXPORT int fake_cuda_current(unsigned char uuid[16]) {
   const int device = current_device < 0 ? 0 : current_device;
-  GiveUuid(device, uuid);
+  GiveUuid(std::getenv("FAKE_CUDA_MIG") != nullptr ? 0 : device, uuid);  // NCCL goes by the place
   return device;
 }
 EXPORT void fake_cuda_set_device(int device) { current_device = device; }

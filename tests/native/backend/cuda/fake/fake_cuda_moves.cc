@@ -186,15 +186,15 @@ std::string WhyWrong(const std::string& kernel, const std::vector<Entry>& entrie
 using namespace fake;  // NOLINT: the driver's functions have to be global
 
 EXPORT int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t bytes, void* stream) {
-  ENTER();
+  ENTER_IN_CONTEXT();
   return Copy("copy to host", {to, reinterpret_cast<void*>(from), bytes}, {Side::kAnywhere, Side::kDevice}, stream);
 }
 EXPORT int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t bytes, void* stream) {
-  ENTER();
+  ENTER_IN_CONTEXT();
   return Copy("copy to device", {reinterpret_cast<void*>(to), from, bytes}, {Side::kDevice, Side::kAnywhere}, stream);
 }
 EXPORT int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void* stream) {
-  ENTER();
+  ENTER_IN_CONTEXT();
   return Copy("copy", {reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes}, {}, stream);
 }
 EXPORT int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void* stream) {
@@ -211,7 +211,7 @@ EXPORT int cuMemsetD16Async(uint64_t to, unsigned short value, size_t count, voi
   return Set(to, value, 2, count, stream);
 }
 EXPORT int cuMemsetD32Async(uint64_t to, unsigned value, size_t count, void* stream) {
-  ENTER();
+  ENTER_IN_CONTEXT();
   return Set(to, value, 4, count, stream);
 }
 
