@@ -4,7 +4,7 @@
 
 Each probe runs in a process of its own with a time limit, so that one that fails or hangs does not take the others with
 it. What is absent is skipped by name. Prints Markdown and writes it with a JSON of the same into the output folder
-(build/bench/gpu, or $OUT when that is set). Exit code 1 if a probe failed.
+(build/bench/gpu). Exit code 1 if a probe failed.
 """
 
 from __future__ import annotations
@@ -128,8 +128,7 @@ def _write(folder: Path, parts: Sequence[str], tables: Sequence[dict[str, Any]])
 def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--only", nargs="+", choices=list(_PROBES), help="these probes only")
-    output = Path(os.environ["OUT"]) if os.environ.get("OUT") else _ROOT / "build" / "bench" / "gpu"
-    made.add_argument("--output", type=Path, default=output, help="folder of the report")
+    made.add_argument("--output", type=Path, default=_ROOT / "build" / "bench" / "gpu", help="folder of the report")
     made.add_argument("--inside", choices=list(_PROBES), help=argparse.SUPPRESS)
     made.add_argument("--results", help=argparse.SUPPRESS)
     return made

@@ -146,7 +146,7 @@ typedef struct hvd_config {
                           and closes it in hvd_shutdown; see hvd_connected. Or -1: all peers are given theirs */
   const char* nvtx_library; /* the profiler's, as NVTX_INJECTION64_PATH names it; NULL or "" = no NVTX ranges */
   const char* hostname;
-  /* settings, from the one table (python/horovod/_core/settings/values.py) */
+  /* settings, from the one table (python/horovod/_core/settings/table.py) */
   int64_t fusion_threshold_bytes;
   double cycle_time_ms;
   int32_t cache_capacity; /* names that the negotiation remembers; < 0: as many as fit into 64 MB */

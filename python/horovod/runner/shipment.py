@@ -57,11 +57,15 @@ class Shipment:
     def __init__(self, function: bytes) -> None:
         self.function_fd = os.memfd_create("horovod.run", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         self._streams: dict[int, ResultStream] = {}
-        with open(self.function_fd, "wb", closefd=False) as file:
-            file.write(function)
-        # The ranks share it, so that none of them may change it for the others.
-        seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-        fcntl.fcntl(self.function_fd, fcntl.F_ADD_SEALS, seals)
+        try:
+            with open(self.function_fd, "wb", closefd=False) as file:
+                file.write(function)
+            # The ranks share it, so that none of them may change it for the others.
+            seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+            fcntl.fcntl(self.function_fd, fcntl.F_ADD_SEALS, seals)
+        except BaseException:
+            self.close()  # nobody else can: the caller has no shipment
+            raise
 
     def expect(self, rank: int) -> ResultStream:
         """What is to be fed with the bytes of this rank's pipe."""

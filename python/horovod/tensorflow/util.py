@@ -7,6 +7,7 @@ from typing import Any, Callable, Optional
 
 import tensorflow as tf
 
+from horovod._core.compat import legacy
 from horovod._core.operations import reduce_ops
 from horovod._core.operations.reduce_ops import ReduceOp
 from horovod.tensorflow.functions import refs_to_vars, vars_to_refs
@@ -39,7 +40,7 @@ def check_num_rank_power_of_2(num_rank: int) -> bool:
 
 def gpu_available(ext_base_name: Any = None, verbose: bool = False) -> bool:
     """True if TensorFlow sees a GPU. The arguments are accepted and not needed."""
-    return bool(tf.config.list_physical_devices("GPU"))
+    return legacy.gpu_available("tensorflow")
 
 
 def handle_average_backwards_compatibility(op: Optional[int], average: Optional[bool]) -> ReduceOp:

@@ -1,8 +1,8 @@
 """The adapter of PyTorch: answers the core's questions about torch tensors (`horovod._core.tensors.adapter.Adapter`).
 
-Used by `ops`, `functions` and `optimizer` through `horovod._core.operations.collectives`. The core reaches tensors on a
-CUDA device where they lie (`gpu`); those of other devices are staged through the host's memory. It keeps no state of an
-operation and calls no engine; autograd and torch.compile are the business of `ops`.
+Used by `operators`, which makes the collectives of it, and by others that ask about tensors. The core reaches tensors
+on a CUDA device where they lie (`gpu`); those of other devices are staged through the host's memory. It keeps no state
+of an operation and calls no engine; autograd and torch.compile are the business of `ops`.
 """
 
 from __future__ import annotations

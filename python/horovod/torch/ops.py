@@ -353,7 +353,11 @@ def alltoall(
             received = collectives.alltoall(dense(tensor), splits, name, process_set)
         return received  # type: ignore[no-any-return]
     rows = promised_rows(tensor.shape[0], 1) if splits is None and tensor.dim() else -1
-    sent = splits if splits is None or isinstance(splits, torch.Tensor) else torch.as_tensor(splits)
+    sent = splits
+    if splits is not None and not isinstance(splits, torch.Tensor):
+        sent = torch.as_tensor(splits)
+        if not sent.numel():  # PyTorch makes floats of an empty list
+            sent = sent.to(torch.int64)
     received, received_splits = torch.ops.horovod.alltoall(tensor, sent, name, number_of(process_set), rows)
     return received if splits is None else (received, received_splits)
 

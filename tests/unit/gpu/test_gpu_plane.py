@@ -67,6 +67,12 @@ def test_the_core_is_told_once_for_each_session() -> None:
     assert engine.told == [(1, *told, 4, 3), (0, *told, 0, 1)]
 
 
+def test_no_stream_is_as_one() -> None:
+    engine = Engine()
+    assert gpu_plane.use(session(engine, NUM_NCCL_STREAMS="0"), 0)
+    assert engine.told[0][-1] == 1
+
+
 def test_a_second_device_is_the_adapters_own() -> None:
     one = session(Engine())
     assert gpu_plane.use(one, 1)
@@ -241,7 +247,15 @@ def test_gpus_are_available_to_frameworks_whose_tensors_are_taken_there(monkeypa
     monkeypatch.setattr(legacy, "extension_available", lambda *words: True)
     for usable in (True, False):
         monkeypatch.setattr(legacy.context, "cuda_built", lambda usable=usable: usable)
-        assert [legacy.gpu_available(name) for name in ("torch", "tensorflow")] == [usable, False]
+        assert [legacy.gpu_available(name) for name in ("torch", "mxnet")] == [usable, False]
+
+
+@pytest.mark.parametrize("seen", [["GPU:0"], []])
+def test_a_gpu_is_available_to_tensorflow_if_it_sees_one(seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    config = SimpleNamespace(list_physical_devices=lambda kind: seen if kind == "GPU" else ["CPU:0"])
+    monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(config=config))
+    monkeypatch.setattr(legacy, "extension_available", lambda *words: True)
+    assert legacy.gpu_available("tensorflow") is bool(seen)
 
 
 def test_an_import_looks_for_no_gpu() -> None:

@@ -215,6 +215,7 @@ def test_infiniband_is_named_with_what_becomes_of_it(tmp_path: Path) -> None:
     (tmp_path / "sys/class/infiniband/mlx5_0").mkdir(parents=True)
     found = named(network.interfaces(Settings(), str(tmp_path)), "InfiniBand")
     assert found.state == FACT and found.fact.startswith("mlx5_0: Horovod's own data plane is TCP")
+    assert "HOROVOD_CPU_OPERATIONS=mpi" in found.fact
     assert named(network.interfaces(Settings(), "/nowhere"), "InfiniBand").state == ABSENT
 
 

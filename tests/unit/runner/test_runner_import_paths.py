@@ -65,6 +65,8 @@ def test_what_nobody_knows_is_simply_not_there() -> None:
         ("common.util.safe_shell_exec", "terminate_executor_shell_and_children"),
         ("common.util.env", "LOG_LEVEL_STR"),
         *(("util.network", name) for name in ("get_driver_ip", "get_local_host_addresses")),
+        *(("elastic.discovery", name) for name in ("HostDiscoveryScript", "HostManager")),
+        ("elastic.driver", "ElasticDriver"),
     ],
 )
 def test_a_function_that_is_not_there_says_what_to_use(module: str, name: str) -> None:

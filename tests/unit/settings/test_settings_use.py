@@ -122,6 +122,11 @@ def test_known_variables_are_not_remarked_upon(variable: str) -> None:
     assert table.unknown_variables({variable: "gloo"}) == []
 
 
+def test_a_variable_that_nobody_reads_is_remarked_upon() -> None:
+    (text,) = table.unknown_variables({"HOROVOD_RENDEZVOUS_ADDR": "server1"})
+    assert text.startswith("HOROVOD_RENDEZVOUS_ADDR is not a variable that Horovod knows")
+
+
 def test_other_ranks_say_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         from_environ({"HOROVOD_NO_SUCH_A": "3", "HOROVOD_RANK": "1"})

@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 # What upstream compiled an extension for, and the other modules that need a package of their own name.
 EXTENSIONS: Final = ["tensorflow", "torch", "mxnet"]
-# Whose tensors the core takes as they lie on a GPU.
-_ON_DEVICES: Final = ("torch",)
+# Whose tensors the core takes as they lie on a GPU: all of PyTorch's, those of TensorFlow's compiled functions.
+_ON_DEVICES: Final = ("torch", "tensorflow")
 _NEED_A_PACKAGE: Final = (*EXTENSIONS, "keras", "jax", "numpy")
 
 
@@ -59,9 +59,12 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: Any) 
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """True if tensors of this framework on a GPU are reduced there."""
-    usable = ext_base_name in _ON_DEVICES and extension_available(ext_base_name, verbose)
-    return usable and (context.cuda_built() or context.rocm_built())
+    """True if TensorFlow sees a GPU; for PyTorch, if its tensors on a GPU are reduced there."""
+    if ext_base_name not in _ON_DEVICES or not extension_available(ext_base_name, verbose):
+        return False
+    if ext_base_name == "tensorflow":
+        return bool(importlib.import_module("tensorflow").config.list_physical_devices("GPU"))
+    return context.cuda_built() or context.rocm_built()
 
 
 def mpi_built(verbose: bool = False) -> bool:

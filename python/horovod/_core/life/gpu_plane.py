@@ -131,7 +131,7 @@ def _begin(session: Session, device: int) -> str:
     settings, platform = session.settings, platforms.here()
     nccl, why_not_nccl = _nccl(settings, platform)
     try:
-        limits = (settings.nccl_max_ctas, settings.num_nccl_streams)
+        limits = (settings.nccl_max_ctas, max(settings.num_nccl_streams, 1))
         session.engine.gpu.use(device, platforms.driver(platform, os.environ), nccl, why_not_nccl, *limits)
     except BackendUnavailableError as error:
         log.info("rank %d: the core cannot use cuda:%d: %s", session.rank, device, error)

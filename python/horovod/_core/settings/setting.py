@@ -52,7 +52,7 @@ class Setting(NamedTuple):
         default: the value when nobody says anything; None = not given.
         help: one or two sentences for --help and docs/settings.md.
         section: heading in --help and docs/settings.md.
-        scope: engine (the ranks read it), launcher (only the launcher does), both, or later (parsed, not yet acted on).
+        scope: engine (the ranks read it), launcher (only the launcher does), or both.
         env: environment variable, or empty.
         unit: plural noun for messages, e.g. "milliseconds".
         minimum, maximum: inclusive bounds of a number.

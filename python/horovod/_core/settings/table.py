@@ -90,7 +90,8 @@ _JOB: Final = (
     Setting("use_jsrun", "bool", False, "Start the ranks with the jsrun of PATH, in a job of LSF.", "Controller",
             "launcher", flags=(Flag(("--jsrun",), const=True, group="controller"),)),
     Setting("controller", "choice", None,
-            "How the ranks are controlled, as --gloo and --mpi; the launcher sets it for the ranks.", "Controller",
+            "How the ranks are controlled, as --gloo and --mpi. Only the key of the file counts: the launcher sets the"
+            " variable for the ranks, where scripts may read it.", "Controller",
             "both", env="HOROVOD_CONTROLLER", choices=("gloo", "mpi"), yaml="controller"),
     Setting("ssh_port", "int", None, "Port of the ssh server on other hosts.", "SSH", "launcher", minimum=1,
             maximum=65535, flags=_value("-p", "--ssh-port", metavar="PORT"), keyword="ssh_port"),
@@ -346,8 +347,8 @@ _ENGINE: Final = (
             " = NCCL chooses.", "GPUs", env="HOROVOD_NCCL_MAX_CTAS", unit="thread blocks", minimum=0, maximum=1024),
     Setting("num_nccl_streams", "int", 1,
             "Streams that the operations on a GPU take in turn, each with an NCCL communicator for each process set:"
-            " the least value of its ranks counts, and no more than it has ranks.", "GPUs",
-            env="HOROVOD_NUM_NCCL_STREAMS", unit="streams", minimum=1, maximum=32, flags=_value("--num-nccl-streams"),
+            " the least value of its ranks counts, and no more than it has ranks. 0 is as 1.", "GPUs",
+            env="HOROVOD_NUM_NCCL_STREAMS", unit="streams", minimum=0, maximum=32, flags=_value("--num-nccl-streams"),
             yaml="library_options.num_nccl_streams"),
     Setting("batch_d2d_memcopies", "bool", True, "Batch the GPU copies into the fusion buffer.", "GPUs",
             env="HOROVOD_BATCH_D2D_MEMCOPIES", inert=_ONE_LAUNCH),

@@ -42,7 +42,7 @@ BY_ENV: Final[dict[str, Setting]] = {setting.env: setting for setting in SETTING
 # user turns.
 IDENTITY_VARIABLES: Final[tuple[str, ...]] = (
     "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK",
-    "HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME", "HOROVOD_RENDEZVOUS_DIR", "HOROVOD_RENDEZVOUS_ADDR",
+    "HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME", "HOROVOD_RENDEZVOUS_DIR",
     "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT", "HOROVOD_JOB_ID", "HOROVOD_SECRET_KEY",
     "HOROVOD_EPOCH", "HOROVOD_RESTART_COUNT",
 )  # fmt: skip
@@ -252,7 +252,7 @@ def notices(settings: Settings) -> list[str]:
     texts = []
     for name, value in settings.given().items():
         setting = BY_NAME[name]
-        if value == setting.default or _asks_for_nothing(setting, value):
+        if value == setting.default:
             continue
         if setting.inert:
             texts.append(f"{label(settings, name)} has no effect. {setting.inert}.")
@@ -287,10 +287,6 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     words = {word.removeprefix("HOROVOD_").lstrip("-"): word for word in known}
     close = difflib.get_close_matches(name.removeprefix("HOROVOD_").lstrip("-"), words, n=1, cutoff=0.7)
     return f" Did you mean {words[close[0]]}?" if close else ""
-
-
-def _asks_for_nothing(setting: Setting, value: Any) -> bool:
-    return setting.kind == "tristate" and value is False  # switching off what is off anyway
 
 
 def _engine_value(setting: Setting, value: Any) -> Any:

@@ -346,8 +346,3 @@ class FrameReader:
             return HEADER_BYTES - len(self._buffer)
         whole = HEADER_BYTES + int(_HEADER.unpack_from(self._buffer)[4])
         return whole + (self.codes.BYTES if self.codes is not None else 0) - len(self._buffer)
-
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes received that are not a complete message yet."""
-        return len(self._buffer)

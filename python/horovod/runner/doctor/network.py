@@ -54,7 +54,10 @@ def verbs_devices(place: Path) -> list[Finding]:
     if not devices:
         return [Finding("InfiniBand or RoCE devices", ABSENT, "none")]
     names = ", ".join(device.name for device in devices)
-    fact = f"{names}: Horovod's own data plane is TCP, and does not use their verbs (docs/infiniband.md)"
+    fact = (
+        f"{names}: Horovod's own data plane is TCP, and does not use their verbs; MPI may, where"
+        " HOROVOD_CPU_OPERATIONS=mpi has it move the tensors (docs/infiniband.md)"
+    )
     return [Finding("InfiniBand or RoCE devices", FACT, fact), *map(_verbs_device, devices)]
 
 

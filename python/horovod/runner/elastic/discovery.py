@@ -1,6 +1,7 @@
 """What a host discovery script has printed, as hosts. Pure.
 
-Used by `driver`. A script prints one `host` or `host:slots` per line; `#` begins a comment, as in a hostfile.
+Used by `machine` and `script`. A script prints one `host` or `host:slots` per line; `#` begins a comment, as in a
+hostfile.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
+from horovod._core.absent import absent_names
 from horovod._core.errors import InvalidArgumentError
 from horovod.runner.hosts import Host, host_name
 
@@ -56,3 +58,12 @@ def _host(words: str, where: str, default_slots: Optional[int]) -> Host:
             f"{where}: {words!r} has no number of slots; print 'host:slots', or give one for all with --slots-per-host."
         )
     return Host(host_name(words, where), default_slots)
+
+
+__getattr__ = absent_names(
+    __name__,
+    {
+        "HostDiscoveryScript": "horovodrun --host-discovery-script, or the host_discovery_script of horovod.run()",
+        "HostManager": "horovodrun --host-discovery-script, which follows the hosts by itself",
+    },
+)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable
 from typing import Callable, Final, NamedTuple, Optional
 
+from horovod._core.absent import absent_names
 from horovod._net.roster import Dismissal, News, Seat, words
 from horovod.runner.crew import (
     Asks,
@@ -302,3 +303,6 @@ class FirstAsked:
 
     def close(self) -> None:
         """Nothing was opened for it."""
+
+
+__getattr__ = absent_names(__name__, {"ElasticDriver": "horovodrun --min-np, or horovod.run(min_num_proc=...)"})

@@ -1,6 +1,6 @@
 """The hosts of an elastic job as its launcher knows them: this machine under one name, and enough slots to begin with.
 
-Used by `elastic` and `elastic_over_hosts`.
+Used by `elastic`.
 """
 
 from __future__ import annotations

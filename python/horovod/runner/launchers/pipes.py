@@ -1,6 +1,6 @@
 """The pipes of ranks on this machine: what the keeper starts each with, and what reads its output.
 
-Used by `local` and `elastic`.
+Used by `local` and `elastic_here`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What mpirun writes, on its way to the launcher's streams: it has the ranks in front already. Pure.
 
-Used by `launchers.mpirun`. Has the face of `output.RankStream`, and like that it gives whole lines on: mpirun may write
-a prefix and what follows it one after the other.
+Used by `launchers.following`. Has the face of `output.RankStream`, and like that it gives whole lines on: mpirun may
+write a prefix and what follows it one after the other.
 """
 
 from __future__ import annotations

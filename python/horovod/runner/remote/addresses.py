@@ -1,6 +1,6 @@
 """By which address other hosts reach a host of the job: what ssh says of its connections, or else the route there.
 
-Used by `launchers.ssh`. Opens datagram sockets that send nothing.
+Used by `launchers.agents` and `agent`. Opens datagram sockets that send nothing.
 """
 
 from __future__ import annotations

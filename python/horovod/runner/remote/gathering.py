@@ -1,6 +1,6 @@
 """The time before the ranks start: until every host has answered, or has said why not, or has not for too long.
 
-Used by `launchers.ssh`.
+Used by `launchers.agents`.
 """
 
 from __future__ import annotations

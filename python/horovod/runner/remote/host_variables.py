@@ -1,7 +1,7 @@
 """Which environment variables belong to a host, a login or a screen, and stay there. Pure.
 
-Used by `launchers.ssh` and `agent`: a rank on another host gets the launcher's variables, but keeps that host's own of
-these.
+Used by `launchers.agents`, `launchers.mpirun`, `plan` and `workplace`: a rank on another host gets the launcher's
+variables, but keeps that host's own of these.
 """
 
 from __future__ import annotations

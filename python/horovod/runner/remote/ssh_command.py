@@ -1,6 +1,7 @@
 """The words that start an agent on a host. Pure.
 
-Used by `launchers.ssh`. What is secret is never among them: they can be read by everybody on both hosts.
+Used by `launchers.agents`, `launchers.jsrun` and `doctor`. What is secret is never among them: they can be read by
+everybody on both hosts.
 """
 
 from __future__ import annotations

@@ -125,8 +125,12 @@ def case_alltoall_gradient_goes_back():
     result = gradient(received, torch.rand(rows, 2))
     parts = [weights((size * (peer + 1), 2), peer)[rank * (peer + 1) : (rank + 1) * (peer + 1)] for peer in range(size)]
     assert torch.allclose(result, torch.cat([*parts, torch.zeros(1, 2)]))
-    even = gradient(lambda t: hvd.alltoall(t), torch.rand(size, 2))
-    assert torch.allclose(even, torch.stack([weights((size, 2), peer)[rank] for peer in range(size)]))
+    for equal_parts in (lambda t: hvd.alltoall(t), lambda t: hvd.alltoall(t, splits=[])[0]):
+        even = gradient(equal_parts, torch.rand(size, 2))
+        assert torch.allclose(even, torch.stack([weights((size, 2), peer)[rank] for peer in range(size)]))
+    for wrong in ([1.0] * size, torch.tensor([])):
+        rows = torch.rand(size, 2, requires_grad=True)
+        expect_raises(ValueError, lambda: hvd.alltoall(rows, splits=wrong), "one-dimensional tensor of integers")  # noqa: B023
 
 
 def case_reducescatter_gradient_is_an_allgather():
