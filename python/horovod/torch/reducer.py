@@ -232,7 +232,7 @@ class GradientAccess:
             if grad is not None and grad.shape == own.shape and grad.layout is torch.strided and 0 not in grad.stride():
                 grad.detach().copy_(own)
             else:
-                parameter.grad = own.detach() if given.data_ptr() != address else given
+                parameter.grad = own.detach() if is_copy or given.data_ptr() != address else given
         return written
 
     def settle(self) -> None:

@@ -17,7 +17,7 @@ struct Maker {
 };
 inline constexpr Maker kNccl{"NCCL", "libnccl.so.2",
                              "pip install nvidia-nccl-cu12, or nvidia-nccl-cu13 for a driver of CUDA 13"};
-inline constexpr Maker kRccl{"RCCL", "librccl.so.1", "ROCm has it since 6.0"};
+inline constexpr Maker kRccl{"RCCL", "librccl.so.1", "ROCm has it since 6.2"};
 
 class Library {
  public:

@@ -247,17 +247,22 @@ class GradientReducer:
         Returns:
             False if an operation failed; then everything is forgotten.
         """
+        is_whole = True
         with self._lock:
             if has_begun:
-                self._submit_missing()
+                try:
+                    self._submit_missing()
+                except HorovodError:  # the engine is gone, say: what is under way must land all the same
+                    is_whole = False
             settled = self._settled | self._submitted
             plain, flights = self._begin_anew()
         try:
             self._land(plain, flights)
         except HorovodError:
             return False
-        self._settled = settled
-        return True
+        if is_whole:
+            self._settled = settled
+        return is_whole
 
     def forget_settled(self) -> None:
         """Gradients that `settle` has reduced hold something else now."""
