@@ -4,6 +4,7 @@
 #   test      build, C++ tests, checks, Python tests that finish in a few minutes
 #   test-all  what `test` leaves out: clang-tidy, every C++ test under the sanitizers, the wheel, test-slow,
 #             and every fuzz target for some seconds
+#   test-fast of `test` the Python tests alone
 #   test-slow launchers (torchrun, MPI, Slurm), more ranks, long stress, faults, the long suites of TensorFlow and Keras
 #   test-gpu  what needs a GPU; says so where there is none
 #   test-long the same with every combination of the fault matrix and of the stress
@@ -33,11 +34,10 @@ PYTHON ?= python3
 VENV   := $(CURDIR)/.venv
 BIN    := $(VENV)/bin
 JOBS   ?= $(shell nproc)
-# A file of tests runs in one process. Most wait more than they compute, so files run side by side, those of `test` one
-# more than there are processors. What fails is run
+# A file of tests runs in one process. Most wait more than they compute, so files run side by side. What fails is run
 # once more and named: the tests kill, stop and time processes on machines with two cores. A test that fails and then
 # passes is a defect all the same, to be looked into.
-PYTEST = python -m pytest -q --durations 20 -n $(2) --dist loadfile -m "$(1)" || { echo "FAILED ONCE: the tests named above. Once more:"; \
+PYTEST = python -m pytest -q --durations 20 -n $(JOBS) --dist loadfile -m "$(1)" || { echo "FAILED ONCE: the tests named above. Once more:"; \
   python -m pytest -v -m "$(1)" --last-failed --last-failed-no-failures none; }
 export PATH := $(BIN):$(PATH)
 
@@ -45,7 +45,7 @@ export PATH := $(BIN):$(PATH)
 # well (HVD_TEST_PLATFORM=hip build/release/hvd_tests $(ROCM_TESTS) without).
 ROCM_TESTS = cuda_ gpu_ staged_ phases_ -contract -fake -jax
 
-.PHONY: fakes demo test test-gpu test-all test-slow test-long test-tensorflows check bench bench-full bench-page docs build dev clean tidy chaos native-test native-sanitizers asan-build asan-test tsan-build native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
+.PHONY: fakes demo test test-fast test-gpu test-all test-slow test-long test-tensorflows check bench bench-full bench-page docs build dev clean tidy chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
 
 # All that building needs.
 $(VENV)/.tools: requirements-dev.txt Makefile
@@ -97,9 +97,16 @@ fakes: build
 demo: dev build
 	python examples/demo.py
 
-native-test: build
+native-test-build: build
 	cmake --build build/release --target hvd_tests -j $(JOBS)
+
+native-test: native-test-build
 	build/release/hvd_tests --once-more
+
+# The same beside other tests, which have the terminal.
+native-test-aside: native-test-build
+	build/release/hvd_tests --once-more > build/release/hvd_tests.log 2>&1 || { cat build/release/hvd_tests.log; exit 1; }
+	tail -1 build/release/hvd_tests.log
 
 check: dev
 	ruff check python tests tools examples benchmarks deploy
@@ -114,17 +121,20 @@ check: dev
 	python tools/check_abi.py
 	python tools/gen_settings.py --check
 
-# Installing waits for the network, compiling for nothing: side by side.
+# Installing waits for the network, compiling for nothing: side by side. Then the C++ tests, which wait, beside the others.
 test:
-	$(MAKE) --no-print-directory -j2 native-test frameworks check
-	$(call PYTEST,not slow,$(shell expr $(JOBS) + 1))
+	$(MAKE) --no-print-directory -j2 native-test-build frameworks check
+	$(MAKE) --no-print-directory -j2 native-test-aside test-fast
+
+test-fast: build frameworks
+	$(call PYTEST,not slow)
 
 test-all: tidy wheel-test test-slow
 	$(MAKE) native-sanitizers
 	$(MAKE) fuzz FUZZ_SECONDS=10
 
 test-slow: build fakes frameworks launchers
-	$(call PYTEST,slow and not exhaustive,$(JOBS))
+	$(call PYTEST,slow and not exhaustive)
 
 # On a machine with a GPU; with the interpreter and the frameworks that are there (PYTHON=python3), and without tools that
 # must be fetched.
@@ -135,7 +145,7 @@ test-gpu:
 	$(PYTHON) tools/test_gpu.py
 
 test-long: build fakes frameworks launchers
-	$(call PYTEST,slow,$(JOBS))
+	$(call PYTEST,slow)
 
 FAULTS ?= 1000
 SEED ?= 1

@@ -48,9 +48,9 @@ class Wide {
     for (Tensor& t : batch_.tensors) {
       auto copy = std::make_unique<Block>(2 * t.elems);
       if (copy->data == nullptr) {
-        co_return Status(Code::kResource, "no memory for " + std::to_string(copy->bytes) +
-                                              " bytes, a copy in bfloat16 "
-                                              "of 8-bit floats; free memory, or pass smaller tensors.");
+        co_return Status(Code::kResource, "no memory for a copy of 8-bit floats in bfloat16, " +
+                                              std::to_string(copy->bytes) +
+                                              " bytes; free memory, or pass smaller tensors.");
       }
       auto* const to = reinterpret_cast<uint16_t*>(copy->data);
       for (size_t at = 0; at < t.elems; at += kTurnElems) {
