@@ -113,8 +113,8 @@ class DistributedMethods(torch.optim.Optimizer):
         return self._access.options.gradient_predivide_factor
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As the user's class does it; accepts what a plain optimizer has saved. Gradients under way are waited for, with
-        zeros for those that this rank has not computed."""
+        """As the user's class does it; accepts what a plain optimizer has saved. Gradients under way are waited for,
+        with zeros for those that this rank has not computed."""
         self._access.settle()
         self._synchronized = False
         super().load_state_dict(state_dict)
