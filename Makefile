@@ -34,10 +34,11 @@ PYTHON ?= python3
 VENV   := $(CURDIR)/.venv
 BIN    := $(VENV)/bin
 JOBS   ?= $(shell nproc)
-# A file of tests runs in one process. Most wait more than they compute, so files run side by side. What fails is run
-# once more and named: the tests kill, stop and time processes on machines with two cores. A test that fails and then
-# passes is a defect all the same, to be looked into.
-PYTEST = python -m pytest -q --durations 20 -n $(JOBS) --dist loadfile -m "$(1)" || { echo "FAILED ONCE: the tests named above. Once more:"; \
+# A file of tests runs in one process. Most wait more than they compute, so files run side by side: those of `test` one
+# more than there are processors, the slow ones as many. What fails is run once more and named: the tests kill, stop and
+# time processes on machines with two cores. A test that fails and then passes is a defect all the same, to be looked
+# into.
+PYTEST = python -m pytest -q --durations 20 -n $(2) --dist loadfile -m "$(1)" || { echo "FAILED ONCE: the tests named above. Once more:"; \
   python -m pytest -v -m "$(1)" --last-failed --last-failed-no-failures none; }
 export PATH := $(BIN):$(PATH)
 
@@ -127,14 +128,14 @@ test:
 	$(MAKE) --no-print-directory -j2 native-test-aside test-fast
 
 test-fast: build frameworks
-	$(call PYTEST,not slow)
+	$(call PYTEST,not slow,$(shell expr $(JOBS) + 1))
 
 test-all: tidy wheel-test test-slow
 	$(MAKE) native-sanitizers
 	$(MAKE) fuzz FUZZ_SECONDS=10
 
 test-slow: build fakes frameworks launchers
-	$(call PYTEST,slow and not exhaustive)
+	$(call PYTEST,slow and not exhaustive,$(JOBS))
 
 # On a machine with a GPU; with the interpreter and the frameworks that are there (PYTHON=python3), and without tools that
 # must be fetched.
@@ -145,7 +146,7 @@ test-gpu:
 	$(PYTHON) tools/test_gpu.py
 
 test-long: build fakes frameworks launchers
-	$(call PYTEST,slow)
+	$(call PYTEST,slow,$(JOBS))
 
 FAULTS ?= 1000
 SEED ?= 1

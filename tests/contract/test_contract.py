@@ -109,8 +109,8 @@ ALL_CONNECTED, FEW_CONNECTED = "32", "0"  # connected when the job starts; other
 ON_HOSTS = [
     ((1, 1), "numpy", FEW_CONNECTED),
     ((2, 1), "torch", ALL_CONNECTED),
-    ((2, 2), "numpy", ALL_CONNECTED),
     ((1, 2, 1), "numpy", FEW_CONNECTED),
+    pytest.param((2, 2), "numpy", ALL_CONNECTED, marks=pytest.mark.slow),
     pytest.param((1, 1), "numpy", ALL_CONNECTED, marks=pytest.mark.slow),
     pytest.param((2, 1), "torch", FEW_CONNECTED, marks=pytest.mark.slow),
     pytest.param((2, 2), "numpy", FEW_CONNECTED, marks=pytest.mark.slow),

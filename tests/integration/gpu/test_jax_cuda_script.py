@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).parents[2] / "gpu" / "jax_cuda.py"
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_the_script_on_the_cpu(ranks: int) -> None:
     ended = run(horovodrun(ranks, SCRIPT, "cpu"), {"JAX_PLATFORMS": "cpu"}, patience_s=150)
     assert ended.code == 0 and ended.output.count("parts are right on cpu") == ranks, str(ended)

@@ -17,6 +17,7 @@ def test_two_ranks(case: str) -> None:
     TWO.check(case)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", THREE.cases)
 def test_three_ranks(case: str) -> None:
     THREE.check(case)
