@@ -47,6 +47,7 @@ WAYS = {
         {"HVD_TEST_ON_RANK_1": "FAKE_NCCL_VERSION=22005"},
         "rank 0 has NCCL 2.28.9 and rank 1 has 2.20.5",
     ),
+    "an old one": ({"HVD_TEST_ON_RANK_1": "FAKE_NCCL_VERSION=21903"}, "is NCCL 2.19.3; 2.20.0 or later is needed"),
     "calls that wait": (
         {"HVD_TEST_ON_RANK_1": "NCCL_COMM_BLOCKING=1"},
         "rank 1: NCCL_COMM_BLOCKING=1 is set, which has NCCL's calls wait for other ranks; unset it",
