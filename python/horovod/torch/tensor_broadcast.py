@@ -37,9 +37,10 @@ def broadcast_tensors(named: Sequence[tuple[str, torch.Tensor]], root_rank: int)
         late.clear()
 
     for name, tensor in named:
-        view = tensor.detach() if adapter.is_contiguous(tensor) else adapter.contiguous(tensor)
+        is_plain = adapter.is_contiguous(tensor)
+        view = tensor.detach() if is_plain else adapter.contiguous(tensor)
         pending.append(broadcast_async_(view, root_rank, name=name))
-        if not adapter.is_contiguous(tensor):
+        if not is_plain:
             late.append((tensor, view))
             copied += view.nbytes
         if copied > _MOST_COPIED:

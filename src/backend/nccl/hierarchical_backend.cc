@@ -15,7 +15,7 @@ size_t CommandsOf(const Batch& batch) { return 2 * cuda::Packing::Launches(batch
 
 // Every member's share of it becomes the sum of those of all members.
 Task ReduceInside(const Call& call, const Share& share) {
-  Result<Summing> how = SummingOf(call);
+  Result<Summing> how = SummingOfPacked(call);
   HVD_CO_TRY(how.status());
   call.Phase("MEMCPY_IN_FUSION_BUFFER");
   HVD_CO_TRY(Pack(call, share.packed, how->factor, share.buffer));
