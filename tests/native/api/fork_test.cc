@@ -10,7 +10,7 @@
 
 #include "native/api/world.h"
 
-namespace hvd::test {
+namespace hvd::test::api_fork {
 namespace {
 
 constexpr size_t kBytes = 3 * 4096;
@@ -78,4 +78,4 @@ TEST(fork_child_writes_to_a_copy_and_meets_no_lock) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::api_fork

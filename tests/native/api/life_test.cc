@@ -11,7 +11,7 @@
 
 #include "native/api/world.h"
 
-namespace hvd::test {
+namespace hvd::test::api_life {
 namespace {
 
 const std::string kTrace = "/tmp/hvd_api_test." + std::to_string(getpid()) + ".json";
@@ -288,4 +288,4 @@ TEST(api_timeline_that_finds_no_more_room_says_so_once_and_stays_whole) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::api_life

@@ -3,7 +3,7 @@
 
 #include "native/collective/channels/world.h"
 
-namespace hvd::test {
+namespace hvd::test::backend_host_backend {
 namespace {
 
 using collective::Batch;
@@ -52,4 +52,4 @@ TEST(host_backend_multiplies_eight_bits_beyond_their_range) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::backend_host_backend

@@ -3,7 +3,7 @@
 
 #include "native/harness/harness.h"
 
-namespace hvd::test {
+namespace hvd::test::backend_introduction {
 namespace {
 
 using backend::DeviceFacts;
@@ -142,4 +142,4 @@ TEST(a_long_reason_is_cut_off) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::backend_introduction

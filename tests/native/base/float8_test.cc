@@ -10,9 +10,10 @@
 #include "native/collective/kernels/reference.h"
 #include "native/harness/harness.h"
 
+namespace hvd::test::base_float8 {
+
 namespace {
 
-using namespace hvd::test;
 using hvd::DType;
 using hvd::ReduceOp;
 
@@ -117,3 +118,5 @@ TEST(KernelsRoundFloat8LikeTheReference) {
     });
   }
 }
+
+}  // namespace hvd::test::base_float8

@@ -8,9 +8,10 @@
 #include "native/collective/kernels/reference.h"
 #include "native/harness/harness.h"
 
+namespace hvd::test::base_half {
+
 namespace {
 
-using namespace hvd::test;
 using hvd::DType;
 using hvd::ReduceOp;
 
@@ -108,3 +109,5 @@ TEST(KernelsRoundLikeTheReference) {
     }
   });
 }
+
+}  // namespace hvd::test::base_half

@@ -2,7 +2,7 @@
 
 #include "native/base/fake_clock.h"
 
-namespace hvd::test {
+namespace hvd::test::base_phases {
 namespace {
 
 int one, other;  // their addresses are streams
@@ -74,4 +74,4 @@ TEST(phases_that_the_device_does_not_tell_are_none) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::base_phases

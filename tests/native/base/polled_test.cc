@@ -4,7 +4,7 @@
 
 #include "native/harness/harness.h"
 
-namespace hvd::test {
+namespace hvd::test::base_polled {
 namespace {
 
 TEST(polled_pauses_double_and_have_a_limit) {
@@ -44,4 +44,4 @@ TEST(polled_task_says_when_to_look_again_and_others_never) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::base_polled

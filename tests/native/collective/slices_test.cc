@@ -3,7 +3,7 @@
 
 #include "native/harness/harness.h"
 
-namespace hvd::test {
+namespace hvd::test::collective_slices {
 namespace {
 
 using collective::SlicesFor;
@@ -23,4 +23,4 @@ TEST(slices_of_a_chain_are_fewer_where_it_is_long) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::collective_slices

@@ -8,7 +8,7 @@
 #include "native/harness/child.h"
 #include "native/harness/harness.h"
 
-namespace hvd::test {
+namespace hvd::test::engine_cores {
 namespace {
 
 using namespace hvd::engine;
@@ -78,4 +78,4 @@ TEST(cores_of_machines_with_more_than_a_cpu_set_holds) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::engine_cores

@@ -6,7 +6,7 @@
 #include "native/engine/executor_world.h"
 #include "native/engine/fake_device.h"
 
-namespace hvd::test {
+namespace hvd::test::engine_device_order {
 namespace {
 
 uint64_t FirstSeed() {
@@ -250,4 +250,4 @@ TEST(device_order_giving_up_ends_both_tracks) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::engine_device_order

@@ -6,7 +6,7 @@
 #include "native/engine/fake_device.h"
 #include "native/engine/world.h"
 
-namespace hvd::test {
+namespace hvd::test::engine_device {
 namespace {
 
 using engine::Completion;
@@ -329,4 +329,4 @@ TEST(device_shutdown_ends_work_that_does_not_end) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::engine_device

@@ -8,7 +8,9 @@
 #include "engine/finished.h"
 #include "native/engine/world.h"
 
-namespace hvd::engine {
+namespace hvd::test::engine_dump {
+
+using namespace hvd::engine;
 namespace {
 
 using test::EngineWorld;
@@ -104,4 +106,4 @@ TEST(engine_a_signal_asks_for_a_dump) {
 }
 
 }  // namespace
-}  // namespace hvd::engine
+}  // namespace hvd::test::engine_dump

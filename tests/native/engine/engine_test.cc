@@ -7,8 +7,8 @@
 #include "base/log.h"
 #include "native/engine/world.h"
 
-using namespace hvd;
-using namespace hvd::test;
+namespace hvd::test::engine_engine {
+
 using namespace hvd::engine;
 
 namespace {
@@ -348,3 +348,5 @@ TEST(engine_across_hosts_threads_and_a_root_that_waits_for_nobody) {
     });
   });
 }
+
+}  // namespace hvd::test::engine_engine

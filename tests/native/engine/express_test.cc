@@ -14,8 +14,8 @@
 #include "native/engine/world.h"
 #include "native/harness/child.h"
 
-using namespace hvd;
-using namespace hvd::test;
+namespace hvd::test::engine_express {
+
 using namespace hvd::engine;
 
 namespace {
@@ -307,3 +307,5 @@ TEST(express_counts_unnamed_operations) {
     }
   });
 }
+
+}  // namespace hvd::test::engine_express

@@ -11,8 +11,8 @@
 
 #include "native/engine/world.h"
 
-using namespace hvd;
-using namespace hvd::test;
+namespace hvd::test::engine_failure {
+
 using namespace hvd::engine;
 
 namespace {
@@ -238,3 +238,5 @@ TEST(engine_set_without_its_root_rings_it_at_once) {
     EXPECT_EQ(data[0], 2.0f);
   });
 }
+
+}  // namespace hvd::test::engine_failure

@@ -5,7 +5,7 @@
 
 #include "native/engine/executor_world.h"
 
-namespace hvd::test {
+namespace hvd::test::engine_give_up {
 namespace {
 
 uint64_t FirstSeed() {
@@ -114,4 +114,4 @@ TEST(give_up_over_tcp) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::engine_give_up

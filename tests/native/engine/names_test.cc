@@ -1,8 +1,8 @@
 // Names through the whole engine: counters of unnamed operations, and names that are long or many.
 #include "native/engine/world.h"
 
-using namespace hvd;
-using namespace hvd::test;
+namespace hvd::test::engine_names {
+
 using namespace hvd::engine;
 
 namespace {
@@ -134,3 +134,5 @@ TEST(engine_names_a_group_of_many_long_names) {
     EXPECT_EQ(data.back(), 2.0f);
   });
 }
+
+}  // namespace hvd::test::engine_names

@@ -6,8 +6,8 @@
 
 #include "native/engine/world.h"
 
-using namespace hvd;
-using namespace hvd::test;
+namespace hvd::test::engine_openings {
+
 using namespace hvd::engine;
 
 namespace {
@@ -133,3 +133,5 @@ TEST(openings_connections_that_nobody_waits_for_are_closed) {
   }
   RanksAsThreads(2, [&](int r) { EXPECT_OK(Allreduce(world, r, "y", 1 << 16)); });
 }
+
+}  // namespace hvd::test::engine_openings

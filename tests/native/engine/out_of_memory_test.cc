@@ -6,7 +6,7 @@
 #include "native/engine/world.h"
 #include "native/harness/scarce_memory.h"
 
-namespace hvd::test {
+namespace hvd::test::engine_out_of_memory {
 namespace {
 
 using namespace hvd::engine;
@@ -131,4 +131,4 @@ TEST(out_of_memory_for_a_result_names_rank_and_tensor) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::engine_out_of_memory

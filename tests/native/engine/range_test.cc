@@ -8,7 +8,7 @@
 #include "native/engine/fake/fake_profiler.h"
 #include "native/harness/harness.h"
 
-namespace hvd::test {
+namespace hvd::test::engine_range {
 namespace {
 
 using engine::Range;
@@ -91,4 +91,4 @@ TEST(range_reaches_the_profiler) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::engine_range

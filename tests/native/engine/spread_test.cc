@@ -6,7 +6,7 @@
 #include "native/collective/shm/world.h"
 #include "native/harness/harness.h"
 
-namespace hvd::test {
+namespace hvd::test::engine_spread {
 namespace {
 
 using namespace hvd::engine;
@@ -110,4 +110,4 @@ TEST(spread_a_rank_leaves_a_full_core) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::engine_spread

@@ -6,7 +6,8 @@
 
 #include "native/harness/harness.h"
 
-using namespace hvd;
+namespace hvd::test::engine_steps {
+
 using namespace hvd::engine;
 
 namespace {
@@ -85,3 +86,5 @@ TEST(steps_end_the_wait_when_time_or_the_engine_is_over) {
   waiter.join();
   EXPECT(steps.Await(1, 60, &count).code() == Code::kShutdown);
 }
+
+}  // namespace hvd::test::engine_steps

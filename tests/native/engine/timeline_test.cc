@@ -13,7 +13,7 @@
 #include "base/monotonic.h"
 #include "native/base/fake_clock.h"
 
-namespace hvd::test {
+namespace hvd::test::engine_timeline {
 namespace {
 
 using engine::DeviceRows;
@@ -181,4 +181,4 @@ TEST(timeline_that_stops_shows_what_ends_soon_and_drops_the_rest) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::engine_timeline

@@ -3,7 +3,7 @@
 
 #include "native/harness/harness.h"
 
-namespace hvd::test {
+namespace hvd::test::engine_wait_chooser {
 namespace {
 
 using namespace hvd::engine;
@@ -81,4 +81,4 @@ TEST(wait_chooser_judges_by_blocks) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::engine_wait_chooser

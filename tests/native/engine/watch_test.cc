@@ -6,7 +6,7 @@
 #include "engine/clock.h"
 #include "native/harness/harness.h"
 
-namespace hvd::test {
+namespace hvd::test::engine_watch {
 namespace {
 
 using namespace hvd::engine;
@@ -143,4 +143,4 @@ TEST(watch_waits_for_culprits_only) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::engine_watch

@@ -3,6 +3,8 @@
 
 #include "native/harness/harness.h"
 
+namespace hvd::test::frameworks_described_call {
+
 namespace {
 
 using hvd::frameworks::DescribedCall;
@@ -37,3 +39,5 @@ TEST(DescribedCallRefusesOtherTexts) {
   EXPECT(!Reads("0 0 1 0 one 1 1\nallreduce.a 7 24 0"));
   EXPECT(!Reads("0 0 1 0 1 1 1\nallreduce.a 7.5 24 0"));
 }
+
+}  // namespace hvd::test::frameworks_described_call

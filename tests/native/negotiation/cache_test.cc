@@ -3,7 +3,9 @@
 
 #include "native/negotiation/cluster.h"
 
-namespace hvd::negotiation {
+namespace hvd::test::negotiation_cache {
+
+using namespace hvd::negotiation;
 namespace {
 
 using test::Cluster;
@@ -166,4 +168,4 @@ TEST(negotiation_cache_a_mark_of_a_removed_set_is_void) {
   }
 }
 
-}  // namespace hvd::negotiation
+}  // namespace hvd::test::negotiation_cache

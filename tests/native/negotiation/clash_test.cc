@@ -3,7 +3,9 @@
 #include "native/negotiation/cluster.h"
 #include "negotiation/signature.h"
 
-namespace hvd::negotiation {
+namespace hvd::test::negotiation_clash {
+
+using namespace hvd::negotiation;
 namespace {
 
 using test::Cluster;
@@ -155,4 +157,4 @@ TEST(negotiation_clash_a_submission_on_its_way_is_void) {
   ExpectAllRun(&c, send);
 }
 
-}  // namespace hvd::negotiation
+}  // namespace hvd::test::negotiation_clash

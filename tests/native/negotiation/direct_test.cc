@@ -7,7 +7,9 @@
 #include "native/negotiation/cluster.h"
 #include "negotiation/wire.h"
 
-namespace hvd::negotiation {
+namespace hvd::test::negotiation_direct {
+
+using namespace hvd::negotiation;
 namespace {
 
 using test::Bytes;
@@ -427,4 +429,4 @@ TEST(direct_frames_that_cannot_be_are_refused) {
 }
 
 }  // namespace
-}  // namespace hvd::negotiation
+}  // namespace hvd::test::negotiation_direct

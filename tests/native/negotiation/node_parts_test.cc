@@ -8,7 +8,10 @@
 #include "negotiation/stall/parent_watch.h"
 #include "negotiation/versions.h"
 
-namespace hvd::negotiation {
+namespace hvd::test::negotiation_node_parts {
+
+using namespace hvd::negotiation;
+using hvd::negotiation::Place;
 namespace {
 
 using test::Tensor;
@@ -182,4 +185,4 @@ TEST(negotiation_part_parent_watch_asks_before_it_calls_a_parent_silent) {
 }
 
 }  // namespace
-}  // namespace hvd::negotiation
+}  // namespace hvd::test::negotiation_node_parts

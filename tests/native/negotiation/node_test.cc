@@ -4,7 +4,9 @@
 
 #include "native/negotiation/cluster.h"
 
-namespace hvd::negotiation {
+namespace hvd::test::negotiation_node {
+
+using namespace hvd::negotiation;
 namespace {
 
 using test::Cluster;
@@ -497,4 +499,4 @@ TEST(negotiation_flat_tree_of_many_children) {
 }
 
 }  // namespace
-}  // namespace hvd::negotiation
+}  // namespace hvd::test::negotiation_node

@@ -8,7 +8,9 @@
 
 #include "native/negotiation/cluster.h"
 
-namespace hvd::negotiation {
+namespace hvd::test::negotiation_parameters {
+
+using namespace hvd::negotiation;
 namespace {
 
 using test::Cluster;
@@ -175,4 +177,4 @@ TEST(parameters_change_at_one_place_of_the_log) {
 }
 
 }  // namespace
-}  // namespace hvd::negotiation
+}  // namespace hvd::test::negotiation_parameters

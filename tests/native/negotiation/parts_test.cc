@@ -11,7 +11,10 @@
 #include "negotiation/tree.h"
 #include "negotiation/wire.h"
 
-namespace hvd::negotiation {
+namespace hvd::test::negotiation_parts {
+
+using namespace hvd::negotiation;
+using hvd::negotiation::Place;
 namespace {
 
 using test::Bytes;
@@ -357,4 +360,4 @@ TEST(negotiation_bytes_of_absurd_shapes) {
 }
 
 }  // namespace
-}  // namespace hvd::negotiation
+}  // namespace hvd::test::negotiation_parts

@@ -3,7 +3,9 @@
 
 #include "native/negotiation/cluster.h"
 
-namespace hvd::negotiation {
+namespace hvd::test::negotiation_payload {
+
+using namespace hvd::negotiation;
 namespace {
 
 using test::Bytes;
@@ -135,4 +137,4 @@ TEST(payloads_out_of_order_or_too_large_are_refused) {
 }
 
 }  // namespace
-}  // namespace hvd::negotiation
+}  // namespace hvd::test::negotiation_payload

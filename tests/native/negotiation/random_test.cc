@@ -11,7 +11,9 @@
 #include "native/negotiation/told.h"
 #include "negotiation/rank_set.h"
 
-namespace hvd::negotiation {
+namespace hvd::test::negotiation_random {
+
+using namespace hvd::negotiation;
 namespace {
 
 using test::Cluster;
@@ -497,4 +499,4 @@ TEST(negotiation_random_programs) { RunMany(false); }
 TEST(negotiation_random_programs_on_hosts_that_exchange_directly) { RunMany(true); }
 
 }  // namespace
-}  // namespace hvd::negotiation
+}  // namespace hvd::test::negotiation_random

@@ -3,7 +3,9 @@
 #include "native/negotiation/cluster.h"
 #include "negotiation/stall/stalled.h"
 
-namespace hvd::negotiation {
+namespace hvd::test::negotiation_stall {
+
+using namespace hvd::negotiation;
 namespace {
 
 using test::Cluster;
@@ -238,4 +240,4 @@ TEST(negotiation_stall_counts_joined_ranks_as_present) {
 }
 
 }  // namespace
-}  // namespace hvd::negotiation
+}  // namespace hvd::test::negotiation_stall

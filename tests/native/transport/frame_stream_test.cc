@@ -5,7 +5,7 @@
 #include "base/siphash.h"
 #include "native/collective/channels/world.h"
 
-namespace hvd::test {
+namespace hvd::test::transport_frame_stream {
 namespace {
 
 using namespace hvd::transport;
@@ -210,4 +210,4 @@ TEST(frame_stream_refuses_tampered_frames) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::transport_frame_stream

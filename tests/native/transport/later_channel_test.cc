@@ -4,7 +4,7 @@
 #include "native/harness/harness.h"
 #include "transport/memory_channel.h"
 
-namespace hvd::test {
+namespace hvd::test::transport_later_channel {
 namespace {
 
 using namespace hvd::transport;
@@ -45,4 +45,4 @@ TEST(later_channel_that_cannot_be_opened_says_why_to_who_uses_it) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::transport_later_channel

@@ -1,7 +1,7 @@
 // MemoryChannel, the verified fake: the same contract as the real ones, and its limits and faults.
 #include "native/collective/channels/world.h"
 
-namespace hvd::test {
+namespace hvd::test::transport_memory_channel {
 namespace {
 
 using namespace hvd::transport;
@@ -50,4 +50,4 @@ TEST(memory_close_after_some_bytes) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::transport_memory_channel

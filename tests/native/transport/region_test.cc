@@ -13,7 +13,7 @@
 #include "native/engine/world.h"
 #include "transport/resident_heap.h"
 
-namespace hvd::test {
+namespace hvd::test::transport_region {
 namespace {
 
 using namespace hvd::transport;
@@ -174,4 +174,4 @@ TEST(region_of_an_engine_that_aborts_hears_no_neighbour) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::transport_region

@@ -7,7 +7,7 @@
 
 #include "native/harness/harness.h"
 
-namespace hvd::test {
+namespace hvd::test::transport_silence {
 namespace {
 
 using transport::Silence;
@@ -127,4 +127,4 @@ TEST(silence_begins_anew_with_every_answer) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::transport_silence

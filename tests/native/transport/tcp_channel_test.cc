@@ -6,7 +6,7 @@
 
 #include "native/collective/channels/world.h"
 
-namespace hvd::test {
+namespace hvd::test::transport_tcp_channel {
 namespace {
 
 using namespace hvd::transport;
@@ -111,4 +111,4 @@ TEST(tcp_refuses_what_is_no_socket) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::transport_tcp_channel

@@ -4,7 +4,7 @@
 #include "base/monotonic.h"
 #include "native/backend/cuda/gpu.h"
 
-namespace hvd::test {
+namespace hvd::test::backend_cuda_clock {
 namespace {
 
 using backend::cuda::Clock;
@@ -53,4 +53,4 @@ TEST(cuda_clock_fails_without_waiting_for_long) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::backend_cuda_clock

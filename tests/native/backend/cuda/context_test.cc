@@ -3,7 +3,7 @@
 
 #include "native/backend/cuda/gpu.h"
 
-namespace hvd::test {
+namespace hvd::test::backend_cuda_context {
 namespace {
 
 using backend::cuda::Current;
@@ -151,4 +151,4 @@ TEST(cuda_context_of_another_gpu_comes_back) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::backend_cuda_context

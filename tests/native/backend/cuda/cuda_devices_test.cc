@@ -2,7 +2,7 @@
 #include "collective/kernels/kernels.h"
 #include "native/backend/cuda/gpu.h"
 
-namespace hvd::test {
+namespace hvd::test::backend_cuda_cuda_devices {
 namespace {
 
 constexpr size_t kBytes = 100'000;
@@ -106,4 +106,4 @@ TEST(cuda_copy_that_fails_keeps_its_source_as_well) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::backend_cuda_cuda_devices

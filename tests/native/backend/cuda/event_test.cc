@@ -1,7 +1,7 @@
 // Moments on streams.
 #include "native/backend/cuda/gpu.h"
 
-namespace hvd::test {
+namespace hvd::test::backend_cuda_event {
 namespace {
 
 constexpr size_t kBytes = 100'000;
@@ -106,4 +106,4 @@ TEST(cuda_stream_in_a_capture_is_refused) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::backend_cuda_event

@@ -13,7 +13,7 @@
 
 extern char** environ;
 
-namespace hvd::test {
+namespace hvd::test::backend_cuda_fake_nccl {
 namespace {
 
 using std::chrono::steady_clock;
@@ -352,4 +352,4 @@ TEST(fake_nccl_two_processes) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::backend_cuda_fake_nccl

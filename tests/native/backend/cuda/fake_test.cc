@@ -6,7 +6,7 @@
 #include "base/half.h"
 #include "native/backend/cuda/driver.h"
 
-namespace hvd::test {
+namespace hvd::test::backend_cuda_fake {
 namespace {
 
 constexpr int kNotReady = 600, kNoContext = 201, kInvalidHandle = 400;
@@ -369,4 +369,4 @@ TEST(fake_cuda_packs) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::backend_cuda_fake

@@ -5,7 +5,7 @@
 
 #include "native/backend/cuda/gpu.h"
 
-namespace hvd::test {
+namespace hvd::test::backend_cuda_memory {
 namespace {
 
 using backend::cuda::DeviceMemory;
@@ -267,4 +267,4 @@ TEST(cuda_pinned_memory_gives_nothing_twice) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::backend_cuda_memory

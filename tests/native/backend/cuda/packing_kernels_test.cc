@@ -6,7 +6,7 @@
 #include "native/backend/cuda/packing_cases.h"
 #include "native/harness/harness.h"
 
-namespace hvd::test {
+namespace hvd::test::backend_cuda_packing_kernels {
 namespace {
 
 struct {
@@ -140,4 +140,4 @@ TEST(hip_packing_text_has_the_kernels) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::backend_cuda_packing_kernels

@@ -4,7 +4,7 @@
 #include "native/backend/cuda/gpu.h"
 #include "native/backend/cuda/packing_cases.h"
 
-namespace hvd::test {
+namespace hvd::test::backend_cuda_packing {
 namespace {
 
 using backend::cuda::kPackChunk;
@@ -105,4 +105,4 @@ TEST(cuda_packing_refuses) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::backend_cuda_packing

@@ -3,7 +3,7 @@
 
 #include "native/backend/mpi/world.h"
 
-namespace hvd::test {
+namespace hvd::test::backend_mpi_collectives {
 namespace {
 
 using collective::Batch;
@@ -260,4 +260,4 @@ TEST(mpi_library_that_is_none_is_refused) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::backend_mpi_collectives

@@ -7,7 +7,7 @@
 #include "base/half.h"
 #include "native/backend/nccl/world.h"
 
-namespace hvd::test {
+namespace hvd::test::backend_nccl_collectives {
 namespace {
 
 using collective::shm::BlockOfMember;
@@ -322,4 +322,4 @@ TEST(gpu_alone_copies_on_the_device) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::backend_nccl_collectives

@@ -4,7 +4,7 @@
 
 #include "native/backend/nccl/world.h"
 
-namespace hvd::test {
+namespace hvd::test::backend_nccl_hierarchical_broadcast {
 namespace {
 
 std::atomic<uint64_t> next_seq{1};
@@ -189,4 +189,4 @@ TEST(gpu_hierarchical_broadcast_names_a_counterpart_that_has_gone) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::backend_nccl_hierarchical_broadcast

@@ -6,7 +6,7 @@
 
 #include "native/backend/nccl/world.h"
 
-namespace hvd::test {
+namespace hvd::test::backend_nccl_hierarchical {
 namespace {
 
 std::atomic<uint64_t> next_seq{1};
@@ -234,4 +234,4 @@ TEST(gpu_batches_take_the_streams_in_turn) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::backend_nccl_hierarchical

@@ -6,7 +6,7 @@
 #include "base/monotonic.h"
 #include "native/backend/nccl/world.h"
 
-namespace hvd::test {
+namespace hvd::test::backend_nccl_leaving {
 namespace {
 
 // One tensor of a collective that every member sums, or gets from member 1.
@@ -240,4 +240,4 @@ TEST(gpu_nccl_of_2_22_connects_the_ranks_early) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::backend_nccl_leaving

@@ -1,7 +1,7 @@
 // Which tensors of an allreduce are packed for NCCL, and which go to it where they lie: seen in what is put on streams.
 #include "native/backend/nccl/world.h"
 
-namespace hvd::test {
+namespace hvd::test::backend_nccl_packed {
 namespace {
 
 // By two ranks, of float32 tensors of these element counts. What is put on streams is recorded from the beginning.
@@ -58,4 +58,4 @@ TEST(gpu_tensors_of_four_megabytes_are_reduced_where_they_lie) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::backend_nccl_packed

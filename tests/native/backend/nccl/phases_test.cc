@@ -2,7 +2,7 @@
 #include "base/monotonic.h"
 #include "native/backend/nccl/world.h"
 
-namespace hvd::test {
+namespace hvd::test::backend_nccl_phases {
 namespace {
 
 // An operation on three tensors; returns rank 0's phases, which lie between its beginning and its end.
@@ -99,4 +99,4 @@ TEST(phases_cost_nothing_while_nobody_listens) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::backend_nccl_phases

@@ -4,7 +4,7 @@
 
 #include "native/backend/nccl/world.h"
 
-namespace hvd::test {
+namespace hvd::test::backend_staged_staged {
 namespace {
 
 using backend::staged::StagedFlow;
@@ -293,4 +293,4 @@ TEST(staged_peer_that_dies_in_the_middle) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::backend_staged_staged

@@ -6,7 +6,7 @@
 
 #include "native/collective/channels/world.h"
 
-namespace hvd::test {
+namespace hvd::test::collective_channels_adasum {
 namespace {
 
 using namespace hvd::collective;
@@ -156,4 +156,4 @@ TEST(adasum_names_the_dead) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::collective_channels_adasum

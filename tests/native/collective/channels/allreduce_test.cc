@@ -6,7 +6,7 @@
 #include "collective/channels/collectives.h"
 #include "native/collective/channels/world.h"
 
-namespace hvd::test {
+namespace hvd::test::collective_channels_allreduce {
 namespace {
 
 using namespace hvd::collective;
@@ -232,4 +232,4 @@ TEST(channel_collectives_check_every_header) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::collective_channels_allreduce

@@ -8,7 +8,7 @@
 #include "collective/channels/schedule.h"
 #include "native/collective/channels/world.h"
 
-namespace hvd::test {
+namespace hvd::test::collective_channels_collectives {
 namespace {
 
 using namespace hvd::collective;
@@ -267,4 +267,4 @@ TEST(channel_collectives_name_the_dead) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::collective_channels_collectives

@@ -8,7 +8,7 @@
 
 #include "native/harness/harness.h"
 
-namespace hvd::test {
+namespace hvd::test::collective_channels_schedule {
 namespace {
 
 using namespace hvd::collective::channels;
@@ -344,4 +344,4 @@ TEST(schedule_reduce_scatter_combines_everything_once) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::collective_channels_schedule

@@ -6,7 +6,7 @@
 #include "native/collective/channels/world.h"
 #include "native/collective/hosts/counting.h"
 
-namespace hvd::test {
+namespace hvd::test::collective_hosts_allreduce {
 namespace {
 
 using namespace hvd::collective;
@@ -172,4 +172,4 @@ TEST(two_level_ends_when_a_rank_dies) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::collective_hosts_allreduce

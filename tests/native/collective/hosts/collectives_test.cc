@@ -10,7 +10,7 @@
 #include "native/collective/channels/world.h"
 #include "native/collective/hosts/counting.h"
 
-namespace hvd::test {
+namespace hvd::test::collective_hosts_collectives {
 namespace {
 
 using namespace hvd::collective;
@@ -276,4 +276,4 @@ TEST(two_level_collectives_end_when_a_rank_dies) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::collective_hosts_collectives

@@ -9,9 +9,10 @@
 #include "native/collective/kernels/reference.h"
 #include "native/harness/harness.h"
 
+namespace hvd::test::collective_kernels_adasum {
+
 namespace {
 
-using namespace hvd::test;
 using namespace hvd::collective::kernels;
 using hvd::DType;
 
@@ -102,3 +103,5 @@ TEST(AdasumMeetsItsTwoLimits) {
   AdasumCombine(DType::kFloat32, Dots(DType::kFloat32, zero, b, 4), zero, b, out, 4);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(out[i], b[i]);  // no norm: coefficient 1
 }
+
+}  // namespace hvd::test::collective_kernels_adasum

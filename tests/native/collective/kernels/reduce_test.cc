@@ -16,9 +16,10 @@
 #include "native/collective/kernels/reference.h"
 #include "native/harness/harness.h"
 
+namespace hvd::test::collective_kernels_reduce {
+
 namespace {
 
-using namespace hvd::test;
 using namespace hvd::collective::kernels;
 using hvd::AverageFactor;
 using hvd::DType;
@@ -353,3 +354,5 @@ TEST(SetSimdRefusesWhatTheMachineLacks) {
   EXPECT(SetSimd("scalar"));
   EXPECT(SetSimd(own.c_str()));
 }
+
+}  // namespace hvd::test::collective_kernels_reduce

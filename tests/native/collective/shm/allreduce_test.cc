@@ -8,7 +8,7 @@
 #include "native/collective/shm/world.h"
 #include "transport/futex.h"
 
-namespace hvd::test {
+namespace hvd::test::collective_shm_allreduce {
 namespace {
 
 using namespace hvd::collective;
@@ -376,4 +376,4 @@ TEST(shm_allreduce_resident_results_are_no_trial) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::collective_shm_allreduce

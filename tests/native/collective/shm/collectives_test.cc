@@ -6,7 +6,7 @@
 
 #include "native/collective/shm/world.h"
 
-namespace hvd::test {
+namespace hvd::test::collective_shm_collectives {
 namespace {
 
 using namespace hvd::collective;
@@ -312,4 +312,4 @@ TEST(shm_block_memory) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::collective_shm_collectives

@@ -4,7 +4,7 @@
 
 #include "native/collective/log_items.h"
 
-namespace hvd::test {
+namespace hvd::test::collective_shm_log {
 namespace {
 
 using namespace hvd::collective;
@@ -228,4 +228,4 @@ TEST(shm_processes_over_memfd) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::collective_shm_log

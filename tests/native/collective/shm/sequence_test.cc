@@ -8,7 +8,7 @@
 #include "collective/shm/collectives.h"
 #include "native/collective/shm/world.h"
 
-namespace hvd::test {
+namespace hvd::test::collective_shm_sequence {
 namespace {
 
 using namespace hvd::collective;
@@ -203,4 +203,4 @@ TEST(shm_gather_with_a_member_that_gives_up) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::collective_shm_sequence

@@ -3,7 +3,7 @@
 
 #include "native/harness/harness.h"
 
-namespace hvd::test {
+namespace hvd::test::collective_stores_chooser {
 namespace {
 
 using namespace hvd::collective;
@@ -115,4 +115,4 @@ TEST(store_chooser_sizes_and_uses_are_apart) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::collective_stores_chooser

@@ -8,7 +8,7 @@
 #include "native/backend/cuda/gpu.h"
 #include "native/frameworks/jax/frame.h"
 
-namespace hvd::test {
+namespace hvd::test::frameworks_jax_cuda {
 namespace {
 
 constexpr int kElems = 1000;
@@ -173,4 +173,4 @@ TEST(jax_on_cuda_tells_what_fails_on_the_gpu) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::frameworks_jax_cuda

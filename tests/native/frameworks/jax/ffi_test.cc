@@ -5,7 +5,7 @@
 #include "native/frameworks/jax/frame.h"
 #include "native/harness/harness.h"
 
-namespace hvd::test {
+namespace hvd::test::frameworks_jax_ffi {
 namespace {
 
 // A call with a token and one float32 tensor of three elements, in the memory of the host.
@@ -75,4 +75,4 @@ TEST(JaxHandlerRefusesWhatTheDescriptionDoesNotSay) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::frameworks_jax_ffi

@@ -3,7 +3,7 @@
 
 #include "native/harness/harness.h"
 
-namespace hvd::test {
+namespace hvd::test::frameworks_tensorflow_turns {
 namespace {
 
 using frameworks::tensorflow::Turns;
@@ -79,4 +79,4 @@ TEST(turns_a_group_waits_for_all_its_names) {
 }
 
 }  // namespace
-}  // namespace hvd::test
+}  // namespace hvd::test::frameworks_tensorflow_turns
