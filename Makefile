@@ -2,8 +2,10 @@
 #
 #   demo      trains a small CNN on real data with 1 and 2 ranks and checks what it claims
 #   test      build, C++ tests, checks, Python tests that finish in a few minutes
-#   test-all  what `test` leaves out: clang-tidy, every C++ test under the sanitizers, the wheel, test-slow,
+#   test-all  what `test` leaves out: clang-tidy, the C++ tests under the sanitizers, the wheel, test-slow,
 #             and every fuzz target for some seconds
+#   times     where the time of the tests and of CI's parts has gone since the last `make clean`, and what failed once;
+#             fails where it exceeds tests/budgets.toml
 #   test-fast of `test` the Python tests alone
 #   test-slow launchers (torchrun, MPI, Slurm), more ranks, long stress, faults, the long suites of TensorFlow and Keras
 #   test-gpu  what needs a GPU; says so where there is none
@@ -34,40 +36,53 @@ PYTHON ?= python3
 VENV   := $(CURDIR)/.venv
 BIN    := $(VENV)/bin
 JOBS   ?= $(shell nproc)
-# A file of tests runs in one process. Most wait more than they compute, so files run side by side: those of `test` one
-# more than there are processors, the slow ones as many. What fails is run once more and named: the tests kill, stop and
-# time processes on machines with two cores. A test that fails and then passes is a defect all the same, to be looked
-# into.
-PYTEST = python -m pytest -q --durations 20 -n $(2) --dist loadfile -m "$(1)" || { echo "FAILED ONCE: the tests named above. Once more:"; \
-  python -m pytest -v -m "$(1)" --last-failed --last-failed-no-failures none; }
+# What compiles, checks or downloads beside tests gives way to them.
+ASIDE  := nice -n 19
+# The sanitizers' tests have deadlines of their own, so they give way a little only.
+BESIDE := nice -n 5
+
+# Runs a command as a part of the whole: `$(call PART,name,command)` notes its seconds for `make times`.
+TIMES  := $(CURDIR)/build/times
+PART    = mkdir -p $(TIMES); begun=$$(date +%s); { $(2); } && echo "$(1) $$(($$(date +%s) - begun))" >>$(TIMES)/parts
+
+# A file of tests runs in one process. Most wait more than they compute, so more files run side by side than there are
+# processors. What fails is run once more and named: the tests kill, stop and time processes on machines with two cores.
+# A test that fails and then passes is a defect all the same, to be looked into; `make times` names it.
+# $(1): the tests' marks; $(2): processes more than processors; $(3): name of the record.
+PYTEST = python -m pytest -q -n $(shell expr $(JOBS) + $(2)) --dist loadfile -m "$(1)" --junit-xml $(TIMES)/$(3).xml \
+  || { echo "FAILED ONCE: the tests named above. Once more:"; \
+  python -m pytest -v -m "$(1)" --last-failed --last-failed-no-failures none --junit-xml $(TIMES)/$(3).again.xml; }
 export PATH := $(BIN):$(PATH)
 
 # The tests of what works on GPUs that know no driver by name: with the address sanitizer they run over HIP and RCCL as
 # well (HVD_TEST_PLATFORM=hip build/release/hvd_tests $(ROCM_TESTS) without).
 ROCM_TESTS = cuda_ gpu_ staged_ phases_ -contract -fake -jax
 
-.PHONY: fakes demo test test-fast test-gpu test-all test-slow test-long test-tensorflows check bench bench-full bench-page docs build dev clean tidy chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
+.PHONY: times fakes demo test test-fast test-gpu test-all test-slow test-long test-tensorflows check checks bench bench-full bench-page docs build dev clean tidy chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
+
+# Without compiling what is never imported, which took longer than installing.
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
 
 # All that building needs.
 $(VENV)/.tools: requirements-dev.txt Makefile
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	$(call PART,tools,$(PIP) -r requirements-dev.txt)
 	$(BIN)/python tools/link_source.py
 	touch $@
 
 $(VENV)/.ready: $(VENV)/.tools
-	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(call PART,torch,$(PIP) torch==2.13.0)
 	touch $@
 
 # What only the tests of these frameworks need; everything else works without.
 $(VENV)/.frameworks: requirements-frameworks.txt $(VENV)/.ready
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-frameworks.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps tf_keras  # asks for tensorflow, which is tensorflow-cpu here
+	$(call PART,frameworks,$(PIP) -r requirements-frameworks.txt)
+	$(PIP) --no-deps tf_keras  # asks for tensorflow, which is tensorflow-cpu here
 	touch $@
 
 # The compiler of the wheels, 100 MB.
 $(VENV)/.wheels: requirements-wheels.txt $(VENV)/.ready
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-wheels.txt
+	$(PIP) -r requirements-wheels.txt
 	touch $@
 
 dev: $(VENV)/.ready
@@ -75,16 +90,16 @@ dev: $(VENV)/.ready
 frameworks: $(VENV)/.frameworks
 
 # A launcher that cannot be installed is no failure here: its tests tell why they are skipped.
-launchers: dev
-	python tools/launcher_envs.py
+launchers: $(VENV)/.tools
+	$(call PART,launchers,python tools/launcher_envs.py)
 
 # Installs an ssh server, so only who asks for it gets it; without it the tests over hosts are skipped.
-hosts: dev
-	python tools/launcher_envs.py --ssh
+hosts: $(VENV)/.tools
+	$(call PART,hosts,python tools/launcher_envs.py --ssh)
 
 build: $(VENV)/.tools
 	cmake -S . -B build/release -G Ninja -DCMAKE_BUILD_TYPE=Release -DHVD_TESTS=ON -DHVD_WERROR=ON -DPython3_EXECUTABLE=$(BIN)/python >/dev/null
-	cmake --build build/release --target horovod horovod_tensorflow horovod_lane -j $(JOBS)
+	$(call PART,build,cmake --build build/release --target horovod horovod_tensorflow horovod_lane -j $(JOBS))
 	for library in libhorovod.so libhorovod_tensorflow.so _lane.abi3.so; do \
 	  cp build/release/$$library python/horovod/_native/$$library.new && \
 	  mv python/horovod/_native/$$library.new python/horovod/_native/$$library || exit 1; \
@@ -93,23 +108,27 @@ build: $(VENV)/.tools
 # A CUDA driver, an NCCL, a profiler and a GPU for TensorFlow, for tests without them: build/release/libfake_*.so; HIP,
 # its compiler and RCCL: build/release/fake_rocm.
 fakes: build
-	cmake --build build/release --target fake_cuda fake_nccl fake_hip fake_hiprtc fake_rccl fake_profiler fake_tensorflow_gpu -j $(JOBS)
+	$(call PART,fakes,cmake --build build/release --target fake_cuda fake_nccl fake_hip fake_hiprtc fake_rccl fake_profiler fake_tensorflow_gpu -j $(JOBS))
 
 demo: dev build
 	python examples/demo.py
 
-native-test-build: build
-	cmake --build build/release --target hvd_tests -j $(JOBS)
+# After the fakes: two builds in one folder would disturb each other.
+native-test-build: fakes
+	$(call PART,native-test-build,$(ASIDE) cmake --build build/release --target hvd_tests -j $(JOBS))
 
 native-test: native-test-build
 	build/release/hvd_tests --once-more
 
 # The same beside other tests, which have the terminal.
 native-test-aside: native-test-build
-	build/release/hvd_tests --once-more > build/release/hvd_tests.log 2>&1 || { cat build/release/hvd_tests.log; exit 1; }
+	$(call PART,native-test,build/release/hvd_tests --once-more --junit=$(TIMES)/native.xml >build/release/hvd_tests.log 2>&1 || { cat build/release/hvd_tests.log; exit 1; })
 	tail -1 build/release/hvd_tests.log
 
 check: dev
+	$(call PART,check,$(ASIDE) $(MAKE) --no-print-directory checks)
+
+checks: dev
 	ruff check python tests tools examples benchmarks deploy
 	ruff format --check python tests tools examples benchmarks deploy
 	mypy
@@ -122,20 +141,19 @@ check: dev
 	python tools/check_abi.py
 	python tools/gen_settings.py --check
 
-# Installing waits for the network, compiling for nothing: side by side. Then the C++ tests, which wait, beside the others.
+# Installing waits for the network, compiling for nothing, tests for one another: side by side.
 test:
-	$(MAKE) --no-print-directory -j2 native-test-build frameworks check
-	$(MAKE) --no-print-directory -j2 native-test-aside test-fast
+	$(MAKE) --no-print-directory -j4 native-test-aside check test-fast
 
-test-fast: build frameworks
-	$(call PYTEST,not slow,$(shell expr $(JOBS) + 1))
+test-fast: fakes frameworks
+	$(call PART,test-fast,$(call PYTEST,not slow,1,fast))
 
-test-all: tidy wheel-test test-slow
-	$(MAKE) native-sanitizers
-	$(MAKE) fuzz FUZZ_SECONDS=10
+# The slow tests wait most of the time; meanwhile the rest computes.
+test-all:
+	$(MAKE) --no-print-directory -j4 test-slow native-sanitizers fuzz-some tidy wheel-test
 
-test-slow: build fakes frameworks launchers
-	$(call PYTEST,slow and not exhaustive,$(JOBS))
+test-slow: fakes frameworks launchers
+	$(call PART,test-slow,$(call PYTEST,slow and not exhaustive,1,slow))
 
 # On a machine with a GPU; with the interpreter and the frameworks that are there (PYTHON=python3), and without tools that
 # must be fetched.
@@ -145,32 +163,35 @@ test-gpu:
 	cp build/release/libhorovod.so python/horovod/_native/libhorovod.so
 	$(PYTHON) tools/test_gpu.py
 
-test-long: build fakes frameworks launchers
-	$(call PYTEST,slow,$(JOBS))
+test-long: fakes frameworks launchers
+	$(call PYTEST,slow,0,long)
+
+times:
+	python tools/test_times.py $(TIMES) tests/budgets.toml
 
 FAULTS ?= 1000
 SEED ?= 1
 chaos: dev build
 	PYTHONPATH=python:tests python -m chaos.marathon --faults $(FAULTS) --seed $(SEED)
 
+# Files are read several at once, as they are compiled; `make tidy UNITY=OFF` reads each alone, in four times the time.
+UNITY ?= ON
 tidy: $(VENV)/.tools
-	cmake -S . -B build/tidy -G Ninja -DHVD_UNITY=OFF -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DPython3_EXECUTABLE=$(BIN)/python >/dev/null
-	find src -name '*.cc' | grep -v -e neon -e shim | xargs -P $(JOBS) -n 4 clang-tidy -p build/tidy --quiet --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-deprecated-declarations
+	cmake -S . -B build/tidy -G Ninja -DHVD_UNITY=$(UNITY) -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DPython3_EXECUTABLE=$(BIN)/python >/dev/null
+	$(call PART,tidy,sed -n 's/.*"file": "\(.*\)".*/\1/p' build/tidy/compile_commands.json | grep -v -e neon -e /shim/ | $(ASIDE) xargs -P $(JOBS) -n 2 clang-tidy -p build/tidy --quiet --checks=-bugprone-suspicious-include --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-deprecated-declarations)
 
 # The contract and Keras on older versions of TensorFlow, each in an environment of its own.
 test-tensorflows: build
 	python tools/tensorflow_envs.py
 
-# The core under the address and undefined-behaviour sanitizers, then under the thread sanitizer; no suppressions. The
+# The core under the address and undefined-behaviour sanitizers, and under the thread sanitizer; no suppressions. The
 # tests wait more than they compute, so the next compilation goes on beside them.
-native-sanitizers: dev
-	$(MAKE) --no-print-directory -j2 asan-test tsan-build
-	TSAN_OPTIONS=halt_on_error=1 build/tsan/hvd_tests --once-more
+native-sanitizers: asan-test tsan-test
 
 # The fuzz targets are made of the same objects.
-asan-build: dev
+asan-build: $(VENV)/.tools
 	cmake -S . -B build/asan -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DHVD_TESTS=ON -DHVD_FUZZ=ON -DHVD_SANITIZE=address,undefined >/dev/null
-	cmake --build build/asan --target hvd_tests fuzzers -j $(JOBS)
+	$(call PART,asan-build,$(ASIDE) cmake --build build/asan --target hvd_tests fuzzers -j $(JOBS))
 
 # Up to GCC 13 the sanitizer takes a thread's variables in a library that is opened at run time, as the fakes are, for
 # those of a glibc before 2.25 whenever they lie 16 bytes behind a page, and the search for leaks crashes (google/sanitizers
@@ -178,16 +199,26 @@ asan-build: dev
 asan-test: export ASAN_OPTIONS = intercept_tls_get_addr=0
 asan-test: export UBSAN_OPTIONS = halt_on_error=1
 asan-test: asan-build
-	build/asan/hvd_tests --once-more
-	HVD_TEST_PLATFORM=hip build/asan/hvd_tests --once-more $(ROCM_TESTS)
+	$(call PART,asan-test,$(BESIDE) build/asan/hvd_tests --once-more --junit=$(TIMES)/asan.xml >build/asan/hvd_tests.log 2>&1 || { cat build/asan/hvd_tests.log; exit 1; })
+	$(call PART,asan-test-hip,HVD_TEST_PLATFORM=hip $(BESIDE) build/asan/hvd_tests --once-more --junit=$(TIMES)/asan-hip.xml $(ROCM_TESTS) >build/asan/hvd_tests_hip.log 2>&1 || { cat build/asan/hvd_tests_hip.log; exit 1; })
+	tail -qn1 build/asan/hvd_tests.log build/asan/hvd_tests_hip.log
 
-tsan-build: dev
+# Without the tests of what has one thread (CMakeLists.txt). After the other build: one uses all processors.
+tsan-build: asan-build
 	cmake -S . -B build/tsan -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DHVD_TESTS=ON -DHVD_SANITIZE=thread >/dev/null
-	cmake --build build/tsan --target hvd_tests -j $(JOBS)
+	$(call PART,tsan-build,$(ASIDE) cmake --build build/tsan --target hvd_tests -j $(JOBS))
+
+tsan-test: export TSAN_OPTIONS = halt_on_error=1
+tsan-test: tsan-build
+	$(call PART,tsan-test,$(BESIDE) build/tsan/hvd_tests --once-more --junit=$(TIMES)/tsan.xml >build/tsan/hvd_tests.log 2>&1 || { cat build/tsan/hvd_tests.log; exit 1; })
+	tail -1 build/tsan/hvd_tests.log
 
 FUZZ_SECONDS ?= 300
 fuzz: asan-build
 	python tools/run_fuzzers.py --seconds $(FUZZ_SECONDS)
+
+fuzz-some: asan-build frameworks
+	$(call PART,fuzz,$(ASIDE) python tools/run_fuzzers.py --seconds 5)
 
 native-test-aarch64: $(VENV)/.wheels
 	python tools/test_aarch64.py
@@ -196,7 +227,7 @@ wheel: $(VENV)/.wheels
 	python tools/build_wheels.py
 
 wheel-test: $(VENV)/.wheels
-	python tools/test_wheel.py
+	$(call PART,wheel-test,$(ASIDE) python tools/test_wheel.py)
 
 bench: dev build
 	python benchmarks/run_all.py --minutes 5

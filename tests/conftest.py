@@ -7,6 +7,7 @@ that the machine does not give, or a combination that does not exist.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Generator
@@ -34,6 +35,10 @@ def pytest_configure(config: pytest.Config) -> None:
     value = os.environ.get(VARIABLE, "")
     if value not in ("", "all"):
         raise pytest.UsageError(f"{VARIABLE} is {value!r}; it may be 'all' or unset.")
+    with contextlib.suppress(ImportError):  # an environment for the tests of this file alone
+        from jobs import warm
+
+        warm.own()
     for number in (signal.SIGINT, signal.SIGHUP):
         # A program in the background, or under nohup, ignores them, and so do its children: jobs of ours that tests
         # interrupt. What is caught here is as usual in them.

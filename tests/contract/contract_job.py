@@ -21,6 +21,7 @@ def run_job(
     directory: Path,
     environment: Optional[Mapping[str, str]] = None,
     script: str = "worker.py",
+    warm: str = "",
 ) -> list[dict[str, Any]]:
     """Runs a script of this folder on `size` ranks; fails the test if a rank failed, is missing or was too slow.
 
@@ -31,13 +32,15 @@ def run_job(
         directory: for the ranks, empty.
         environment: additional variables.
         script: "worker.py" or "stress.py".
+        warm: the framework that the ranks find imported.
 
     Returns:
         The ranks' reports.
     """
     options = ["--target", target, "--directory", directory, "--deadline", DEADLINE_S, *parts]
     words = (HERE / script, *options)
-    command = horovodrun(size, *words) if isinstance(size, int) else on_hosts(size, *words)
+    start = horovodrun if isinstance(size, int) else on_hosts
+    command = start(size, *words, warm=warm)
     ended = run(command, environment, patience_s=DEADLINE_S + 15)
     reports = ended.of("contract")
     failures = [f"rank {report['rank']}: {text}" for report in reports for text in report["failures"]]

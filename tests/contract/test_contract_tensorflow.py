@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 from cases import all_cases
@@ -16,7 +16,13 @@ from tensorflow_facts import FACTS  # noqa: E402
 from tensorflow_gradients import FACTS as GRADIENTS  # noqa: E402
 from tensorflow_surface import FACTS as SURFACE  # noqa: E402
 
-_SCRIPT = "tensorflow_worker.py"
+COLD = 3  # jobs of so many ranks start them as a user does, the others warm
+
+
+def _run(
+    size: int, mode: str, parts: tuple[str, ...], folder: Path, environment: Optional[dict[str, str]] = None
+) -> list[dict[str, Any]]:
+    return run_job(size, mode, parts, folder, environment, "tensorflow_worker.py", "" if size == COLD else "tensorflow")
 
 
 def _check(reports: list[dict[str, Any]], size: int, parts: tuple[str, ...]) -> None:
@@ -34,25 +40,25 @@ def _check(reports: list[dict[str, Any]], size: int, parts: tuple[str, ...]) -> 
 @pytest.mark.parametrize("size", [2, pytest.param(1, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
 def test_eager(size: int, tmp_path: Path) -> None:
     parts = ("cases", "facts")
-    _check(run_job(size, "eager", parts, tmp_path, script=_SCRIPT), size, parts)
+    _check(_run(size, "eager", parts, tmp_path), size, parts)
 
 
 @pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_gradients(size: int, tmp_path: Path) -> None:
-    _check(run_job(size, "eager", ("gradients",), tmp_path, script=_SCRIPT), size, ("gradients",))
+    _check(_run(size, "eager", ("gradients",), tmp_path), size, ("gradients",))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["function", "graph", "jit"])
 def test_mode(mode: str, tmp_path: Path) -> None:
-    _check(run_job(2, mode, ("cases",), tmp_path, script=_SCRIPT), 2, ("cases",))
+    _check(_run(2, mode, ("cases",), tmp_path), 2, ("cases",))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [3, pytest.param(4, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("mode", ["eager", "function", "graph", "jit"])
 def test_mode_on_more_ranks(mode: str, size: int, tmp_path: Path) -> None:
-    _check(run_job(size, mode, ("cases",), tmp_path, script=_SCRIPT), size, ("cases",))
+    _check(_run(size, mode, ("cases",), tmp_path), size, ("cases",))
 
 
 @pytest.mark.slow
@@ -63,4 +69,4 @@ def test_on_a_gpu(mode: str, tmp_path: Path) -> None:
     if not library.exists():
         pytest.skip(f"{library.name} is not built (make fakes)")
     environment = {"HVD_TEST_TENSORFLOW_GPU": str(library)}
-    _check(run_job(2, mode, ("cases",), tmp_path, environment, _SCRIPT), 2, ("cases",))
+    _check(_run(2, mode, ("cases",), tmp_path, environment), 2, ("cases",))

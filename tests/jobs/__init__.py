@@ -6,8 +6,9 @@ for a script of many small cases. `report` and `case_runner` are for the ranks.
 
 from __future__ import annotations
 
+from .commands import horovodrun, on_hosts, python
 from .job import PATIENCE_S, Ended, Hangs, Job, Place, run, run_well
-from .variables import ROOT, horovodrun, on_hosts, python
+from .variables import ROOT
 
 __all__ = [
     "PATIENCE_S",

@@ -12,8 +12,8 @@ from typing import Any, Optional
 
 import pytest
 
+from .commands import horovodrun
 from .job import Hangs, Job, Place
-from .variables import horovodrun
 
 
 def cases_of(script: Path) -> list[str]:
@@ -31,6 +31,7 @@ class CaseJob:
         environ: further environment variables.
         cases: those to run; all of the script if not given.
         timeout_s: after which the job is ended.
+        warm: the framework that its ranks find imported.
     """
 
     def __init__(
@@ -40,9 +41,10 @@ class CaseJob:
         environ: Optional[Mapping[str, str]] = None,
         cases: Optional[Sequence[str]] = None,
         timeout_s: float = 100,
+        warm: str = "",
     ) -> None:
         self.cases = cases_of(script) if cases is None else list(cases)
-        self._command = horovodrun(ranks if ranks > 1 else 0, script)
+        self._script, self._warm = script, warm
         self._ranks = ranks
         told = {"TEST_CASES": ",".join(self.cases), "TEST_TIMEOUT_S": str(timeout_s)}
         self._environ = {**(environ or {}), **told}
@@ -64,7 +66,7 @@ class CaseJob:
     def _run(self) -> None:
         with Place() as place:
             job = Job(place, self._environ)
-            job.start(self._command)
+            job.start(horovodrun(self._ranks if self._ranks > 1 else 0, self._script, warm=self._warm))
             try:
                 job.wait(self._timeout_s)
                 self._log = str(job)

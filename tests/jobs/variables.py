@@ -1,11 +1,9 @@
-"""How the tests start Python and ranks of it: the words and the environment variables."""
+"""The environment variables of the jobs."""
 
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,20 +42,3 @@ def environment() -> dict[str, str]:
         # Jobs have temporary folders of their own, but compile for all.
         "TORCHINDUCTOR_CACHE_DIR": os.path.join(tempfile.gettempdir(), f"horovod-tests-inductor-{os.getuid()}"),
     }
-
-
-def python(*words: object) -> list[str]:
-    """The command that runs Python with these words: a script or options, and arguments."""
-    return [sys.executable, *map(str, words)]
-
-
-def on_hosts(counts: Sequence[int], *words: object) -> list[str]:
-    """The command that runs Python with these words on so many ranks of each host; the hosts are on the loopback."""
-    launcher = python("-m", "jobs.hosts_on_loopback", ",".join(map(str, counts)))
-    return [*launcher, *python(*words)]
-
-
-def horovodrun(ranks: int, *words: object) -> list[str]:
-    """The command that runs Python with these words on so many ranks; 0: in one process without a launcher."""
-    launcher = python("-m", "horovod.runner", "-np", ranks) if ranks else []
-    return [*launcher, *python(*words)]

@@ -43,7 +43,8 @@ def _variables_of(backend: str) -> dict[str, str]:
 def job(script: str, backend: str, only: Sequence[str] = (), **variables: str) -> CaseJob:
     """A worker script on a backend, with more environment variables. `only`: these cases, not all."""
     chosen = [case for case in cases(script, backend) if not only or case in only]
-    return CaseJob(WORKERS / script, 2, {**_variables_of(backend), **QUIET, **variables}, chosen, TIMEOUT_S)
+    environ = {**_variables_of(backend), **QUIET, **variables}
+    return CaseJob(WORKERS / script, 2, environ, chosen, TIMEOUT_S, warm=f"keras on {backend}")
 
 
 def cases(script: str, backend: str) -> list[str]:

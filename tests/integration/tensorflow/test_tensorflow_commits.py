@@ -9,7 +9,9 @@ from jobs.cases import CaseJob
 
 pytest.importorskip("tensorflow", reason="TensorFlow is not installed.")
 
-JOB = CaseJob(Path(__file__).parent / "workers" / "commit_worker.py", 1, {"TF_CPP_MIN_LOG_LEVEL": "3"})
+JOB = CaseJob(
+    Path(__file__).parent / "workers" / "commit_worker.py", 1, {"TF_CPP_MIN_LOG_LEVEL": "3"}, warm="tensorflow"
+)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ WORKERS = Path(__file__).parent / "workers"
 
 def job(n: int, *command: object, code: int = 0, **variables: str) -> str:
     """Runs a script on `n` ranks, with more environment variables; what they all wrote."""
-    ended = run(horovodrun(n, *command), {"TF_CPP_MIN_LOG_LEVEL": "2", **variables})
+    ended = run(horovodrun(n, *command, warm="tensorflow"), {"TF_CPP_MIN_LOG_LEVEL": "2", **variables})
     assert ended.code == code, str(ended)
     return ended.stdout
 

@@ -8,8 +8,8 @@ import pytest
 from jobs.cases import CaseJob
 
 WORKERS = Path(__file__).parent / "workers"
-JOB = CaseJob(WORKERS / "autograd_worker.py", timeout_s=110)
-COMPILED = CaseJob(WORKERS / "compiled_worker.py", timeout_s=110)
+JOB = CaseJob(WORKERS / "autograd_worker.py", timeout_s=110, warm="torch")
+COMPILED = CaseJob(WORKERS / "compiled_worker.py", timeout_s=110, warm="torch")
 
 
 @pytest.mark.parametrize("case", JOB.cases)

@@ -8,8 +8,8 @@ import pytest
 from jobs.cases import CaseJob
 
 WORKERS = Path(__file__).parent / "workers"
-TWO = CaseJob(WORKERS / "ops_worker.py")
-THREE = CaseJob(WORKERS / "ops_worker.py", ranks=3)
+TWO = CaseJob(WORKERS / "ops_worker.py", warm="torch")
+THREE = CaseJob(WORKERS / "ops_worker.py", ranks=3, warm="torch")
 
 
 @pytest.mark.parametrize("case", TWO.cases)

@@ -8,13 +8,15 @@ import pytest
 from jobs.cases import CaseJob
 
 WORKERS = Path(__file__).parent / "workers"
-TRAINING = CaseJob(WORKERS / "optimizer_worker.py")
-USES = CaseJob(WORKERS / "optimizer_uses_worker.py")
-NAMES = CaseJob(WORKERS / "optimizer_names_worker.py")
-CHECKED = CaseJob(WORKERS / "parameter_check_worker.py", environ={"HOROVOD_CHECK_PARAMETERS": "2"})
-SPARSE = CaseJob(WORKERS / "sparse_worker.py")
-PRIVATE = CaseJob(WORKERS / "optimizer_worker.py", ranks=3, environ={"HOROVOD_RESIDENT_GRADIENTS": "0"})
-PRIVATE_USES = CaseJob(WORKERS / "optimizer_uses_worker.py", ranks=3, environ={"HOROVOD_RESIDENT_GRADIENTS": "0"})
+TRAINING = CaseJob(WORKERS / "optimizer_worker.py", warm="torch")
+USES = CaseJob(WORKERS / "optimizer_uses_worker.py", warm="torch")
+NAMES = CaseJob(WORKERS / "optimizer_names_worker.py", warm="torch")
+CHECKED = CaseJob(WORKERS / "parameter_check_worker.py", environ={"HOROVOD_CHECK_PARAMETERS": "2"}, warm="torch")
+SPARSE = CaseJob(WORKERS / "sparse_worker.py", warm="torch")
+PRIVATE = CaseJob(WORKERS / "optimizer_worker.py", ranks=3, environ={"HOROVOD_RESIDENT_GRADIENTS": "0"}, warm="torch")
+PRIVATE_USES = CaseJob(
+    WORKERS / "optimizer_uses_worker.py", ranks=3, environ={"HOROVOD_RESIDENT_GRADIENTS": "0"}, warm="torch"
+)
 
 
 @pytest.mark.parametrize("case", TRAINING.cases)

@@ -1,7 +1,7 @@
 // A test framework of one page: TEST(name) { ... } registers; EXPECT and EXPECT_EQ record failures; RanksAsThreads runs
-// one function per rank. `hvd_tests [--once-more] [filter...]` runs the tests whose name contains a filter, but none
-// with what follows the "-" of a later one, and ends with the names of what failed and "N passed, N failed"; with
-// --once-more only what fails a second time has failed.
+// one function per rank. `hvd_tests [--once-more] [--junit=FILE] [filter...]` runs the tests whose name contains a
+// filter, but none with what follows the "-" of a later one, and ends with the names of what failed and "N passed, N
+// failed"; with --once-more only what fails a second time has failed. The file gets the seconds of each test.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,8 @@
 // Runs the registered tests; see harness.h.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <fstream>
 #include <mutex>
 
 #include "native/harness/harness.h"
@@ -25,18 +27,49 @@ void Fail(const char* file, int line, const std::string& what) {
 namespace {
 using hvd::test::Case;
 
-bool Passes(const Case& c) {
+// A case that was asked for, and how it went; of two runs the later.
+struct Run {
+  Case of;
+  bool passed;
+  double seconds;
+};
+
+Run RunOf(const Case& c) {
   hvd::test::failures_in_case = 0;
   std::cerr << "[ run  ] " << c.name << std::endl;
+  const auto start = std::chrono::steady_clock::now();
   c.body();
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   if (hvd::test::failures_in_case > 0) std::cerr << "[FAILED] " << c.name << std::endl;
-  return hvd::test::failures_in_case == 0;
+  return {c, hvd::test::failures_in_case == 0, took.count()};
+}
+
+// The form that tools/test_times.py reads. `once`: the names of what failed once and then passed.
+void WriteJunit(const char* path, const std::vector<Run>& runs, const std::vector<Case>& once) {
+  std::ofstream file(path);
+  file << "<testsuite name=\"native\" tests=\"" << runs.size() << "\">\n";
+  for (const Run& run : runs) {
+    file << "<testcase classname=\"tests.native\" name=\"" << run.of.name << "\" time=\"" << run.seconds << "\">";
+    const bool flaky = std::any_of(once.begin(), once.end(), [&](const Case& c) { return c.name == run.of.name; });
+    file << (!run.passed ? "<failure/>" : flaky ? "<flakyFailure/>" : "") << "</testcase>\n";
+  }
+  file << "</testsuite>\n";
 }
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool once_more = argc > 1 && std::strcmp(argv[1], "--once-more") == 0;
-  const std::vector<const char*> filters(argv + 1 + once_more, argv + argc);
+  bool once_more = false;
+  const char* junit = nullptr;
+  std::vector<const char*> filters;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--once-more") == 0) {
+      once_more = true;
+    } else if (std::strncmp(argv[i], "--junit=", 8) == 0) {
+      junit = argv[i] + 8;
+    } else {
+      filters.push_back(argv[i]);
+    }
+  }
   const auto asked_for = [&filters](const char* name) {
     bool asked = filters.empty() || filters[0][0] == '-';
     for (const char* filter : filters) {
@@ -45,24 +78,27 @@ int main(int argc, char** argv) {
     }
     return asked;
   };
-  int passed = 0;
-  std::vector<Case> failed;
+  std::vector<Run> runs;
   for (const Case& c : hvd::test::Cases()) {
-    if (!asked_for(c.name)) continue;
-    if (Passes(c)) {
-      ++passed;
-    } else {
-      failed.push_back(c);
+    if (asked_for(c.name)) runs.push_back(RunOf(c));
+  }
+  const auto failed_now = [](const Run& run) { return !run.passed; };
+  // The last lines name what failed: of a long output often only the end is kept.
+  std::vector<Case> failed;
+  for (Run& run : runs) {
+    if (run.passed) continue;
+    failed.push_back(run.of);
+    std::cout << (once_more ? "FAILED ONCE: " : "FAILED: ") << run.of.name << std::endl;
+  }
+  if (once_more) {
+    for (Run& run : runs) {
+      if (run.passed) continue;
+      run = RunOf(run.of);
+      if (!run.passed) std::cout << "FAILED TWICE: " << run.of.name << std::endl;
     }
   }
-  // The last lines name what failed: of a long output often only the end is kept.
-  for (const Case& c : failed) std::cout << (once_more ? "FAILED ONCE: " : "FAILED: ") << c.name << std::endl;
-  if (once_more) {
-    const auto passes = std::stable_partition(failed.begin(), failed.end(), [](const Case& c) { return !Passes(c); });
-    passed += static_cast<int>(failed.end() - passes);
-    failed.erase(passes, failed.end());
-    for (const Case& c : failed) std::cout << "FAILED TWICE: " << c.name << std::endl;
-  }
-  std::cout << passed << " passed, " << failed.size() << " failed" << std::endl;
-  return failed.empty() && passed > 0 ? 0 : 1;
+  if (junit != nullptr) WriteJunit(junit, runs, failed);
+  const auto failures = std::count_if(runs.begin(), runs.end(), failed_now);
+  std::cout << runs.size() - failures << " passed, " << failures << " failed" << std::endl;
+  return failures == 0 && !runs.empty() ? 0 : 1;
 }

@@ -1,0 +1,59 @@
+"""Ranks that start warm: forked from a process that has imported their framework already.
+
+Importing PyTorch takes 1 to 2 s of a processor, TensorFlow 5 to 9, and nearly every job starts two ranks or more. Here
+a server imports a framework once for all processes of the test suite; `interpreter` gives the words that stand for
+`sys.executable` in a job's command. The launcher starts a small client, the server forks the rank, and the client
+passes on streams, signals and exit code. Where a rank's environment would have changed the import, it starts cold.
+
+Not for jobs that test starting, ending or leaving something behind: a warm rank is no descendant of its launcher. Ranks
+of a server share one hash seed, so an order that hangs on hashes is the same in all of them; cold ranks must show that.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from ..variables import environment
+from .frameworks import FRAMEWORKS
+
+VARIABLE = "HVD_TEST_WARM"
+_CLIENT = Path(__file__).with_name("client.py")
+
+
+def own() -> None:
+    """Lets servers live as long as this process, if that is not a child of such a process already."""
+    os.environ.setdefault(VARIABLE, str(os.getpid()))
+
+
+def interpreter(framework: str) -> list[str]:
+    """The words that start Python in a rank of this framework (see `frameworks`)."""
+    own()
+    folder = Path(tempfile.gettempdir(), f"hvdwarm-{os.environ[VARIABLE]}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    address = folder / framework.replace(" ", "-")
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not address.exists():
+            _serve(framework, address)
+    return [sys.executable, "-I", "-S", str(_CLIENT), str(address)]
+
+
+def _serve(framework: str, address: Path) -> None:
+    """Starts a server; clients may knock at once."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(address))
+        listener.listen(64)
+        words = (framework, str(listener.fileno()), os.environ[VARIABLE], str(address.parent))
+        subprocess.Popen(
+            [sys.executable, "-m", "jobs.warm.server", *words],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[listener.fileno()],
+            env={**environment(), "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", **FRAMEWORKS[framework].environ},
+            start_new_session=True,
+        )

@@ -1,0 +1,41 @@
+"""Stands for a warm rank in its launcher's eyes: `client.py ADDRESS SCRIPT WORDS...`, or `-c` or `-m` as Python takes
+them.
+
+Hands its streams, words, folder and environment to the server at the address, passes on the signals that it gets, and
+ends as the rank ends. It must start quickly: `python -I -S`, and few imports.
+"""
+
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+
+COLD = b"cold"
+PASSED_ON = [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2]
+
+
+def main(address, *words):
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    server.connect(address)
+    request = {"words": words, "folder": os.getcwd(), "environ": dict(os.environ)}
+    for number in PASSED_ON:
+        signal.signal(number, lambda number, _: server.send(b"%d" % number))
+    socket.send_fds(server, [json.dumps(request).encode()], [0, 1, 2])
+    answer = server.recv(64)
+    if answer == COLD:
+        os.execv(sys.executable, [sys.executable, *words])
+    if not answer:
+        sys.exit(f"The server at {address} has ended.")
+    code = int(answer)
+    if code < 0:
+        if -code in PASSED_ON:
+            signal.signal(-code, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the rank's is enough
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,165 @@
+"""Imports a framework, then forks a rank for every client.
+
+`python -m jobs.warm.server FRAMEWORK LISTENER OWNER FOLDER`: the listener is the number of an open socket, the owner a
+process that the server does not outlive, and the folder is removed then. A rank ends when its client does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import runpy
+import selectors
+import shutil
+import signal
+import socket
+import sys
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from .client import COLD
+from .frameworks import FRAMEWORKS, read_by_imports
+
+_LARGEST_REQUEST = 200_000
+
+
+@dataclass(frozen=True)
+class Rank:
+    """What a forked process is to become."""
+
+    words: Sequence[str]
+    folder: str
+    environ: Mapping[str, str]
+    streams: Sequence[int]
+
+    def run(self) -> None:
+        """Becomes the program, as if it had been started by itself."""
+        for number, stream in enumerate(self.streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        os.chdir(self.folder)
+        os.environ.clear()
+        os.environ.update(self.environ)
+        if numpy := sys.modules.get("numpy"):
+            numpy.random.seed()  # else all ranks have the server's
+        first, *rest = self.words
+        if first == "-m":
+            sys.argv, sys.path[0] = rest, self.folder
+            runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+            return
+        main = types.ModuleType("__main__")
+        sys.modules["__main__"] = main
+        if first == "-c":
+            sys.argv, sys.path[0], text, name = ["-c", *rest[1:]], "", rest[0], "<string>"
+        else:
+            sys.argv, sys.path[0], name = list(self.words), os.path.dirname(os.path.realpath(first)), first
+            main.__file__ = first
+            with open(first, encoding="utf-8") as file:
+                text = file.read()
+        exec(compile(text, name, "exec"), main.__dict__)
+
+
+class Server:
+    """Forks ranks and tells their clients how they ended.
+
+    Args:
+        listener: where clients connect.
+        owner: a descriptor that can be read when the process has ended that the server must not outlive.
+        folder: to be removed then.
+    """
+
+    def __init__(self, listener: socket.socket, owner: int, folder: str) -> None:
+        self._listener, self._folder = listener, folder
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+        self._selector.register(owner, selectors.EVENT_READ, self._over)
+        self._relevant = read_by_imports(os.environ)
+
+    def serve(self) -> Rank:
+        """Works until the test suite ends; returns in a forked rank, with nothing of the server open."""
+        while True:
+            for key, _ in self._selector.select():
+                if rank := key.data():
+                    return rank
+
+    def _over(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os._exit(0)
+
+    def _accept(self) -> None:
+        client, _ = self._listener.accept()
+        self._selector.register(client, selectors.EVENT_READ, lambda: self._begin(client))
+
+    def _begin(self, client: socket.socket) -> Optional[Rank]:
+        """A client's request: the rank to become in the forked process, nothing in the server."""
+        self._selector.unregister(client)
+        message, streams, _, _ = socket.recv_fds(client, _LARGEST_REQUEST, 3)
+        if not message:
+            client.close()
+            return None
+        rank = Rank(streams=streams, **json.loads(message))
+        if read_by_imports(rank.environ) != self._relevant:
+            client.send(COLD)
+            client.close()
+        else:
+            pid = os.fork()
+            if pid == 0:
+                # Not a session of its own: crowded ranks of several sessions do not give way to one another.
+                os.setpgid(0, 0)
+                self._close()
+                client.close()
+                return rank
+            ended = os.pidfd_open(pid)
+            self._selector.register(client, selectors.EVENT_READ, lambda: self._heard(client, pid))
+            self._selector.register(ended, selectors.EVENT_READ, lambda: self._ended(client, pid, ended))
+        for stream in streams:
+            os.close(stream)
+        return None
+
+    def _heard(self, client: socket.socket, pid: int) -> None:
+        """A signal for the rank, or the end of its client, which ends the rank and all that it has started."""
+        try:
+            number = client.recv(16)
+        except ConnectionResetError:
+            number = b""
+        if number:
+            os.kill(pid, int(number))
+            return
+        self._selector.unregister(client)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+
+    def _ended(self, client: socket.socket, pid: int, pidfd: int) -> None:
+        self._selector.unregister(pidfd)
+        os.close(pidfd)
+        _, status = os.waitpid(pid, 0)
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(client)
+        with contextlib.suppress(OSError):  # it has gone itself
+            client.send(b"%d" % os.waitstatus_to_exitcode(status))
+        client.close()
+
+    def _close(self) -> None:
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()
+            else:
+                os.close(key.fd)
+        self._selector.close()
+
+
+def main(framework: str, listener: str, owner: str, folder: str) -> None:
+    """See the head of the file."""
+    pidfd = os.pidfd_open(int(owner))
+    for name in FRAMEWORKS[framework].modules:
+        importlib.import_module(name)
+    # Out of this block, so that nothing of the server is left in the stack of a rank but this line.
+    Server(socket.socket(fileno=int(listener)), pidfd, folder).serve().run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

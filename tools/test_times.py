@@ -1,0 +1,112 @@
+"""Tells where the time of the tests has gone, and what failed once: `test_times.py TIMES BUDGETS`.
+
+TIMES is the folder of one run: `parts` has a line "name seconds" for each part of the run, and the .xml files are the
+records of its tests (JUnit), `NAME.again.xml` of those that failed and were run once more. BUDGETS says how many seconds
+may be spent where. Exit code 1 where more were.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+import xml.etree.ElementTree as ElementTree
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+LONGEST = 20
+
+
+@dataclass(frozen=True)
+class Test:
+    """One test of a record.
+
+    Attributes:
+        record: name of the record it is from.
+        module: dotted, from the root of the project.
+        name: in the module.
+        seconds: with its fixtures.
+        failed: at the first try.
+        why: first line of what it said then.
+    """
+
+    record: str
+    module: str
+    name: str
+    seconds: float
+    failed: bool
+    why: str
+
+    @property
+    def folder(self) -> str:
+        """The folder that has the budget: `tests/unit`, and below `tests/integration` one level more."""
+        parts = self.module.split(".")
+        depth = 3 if parts[:2] == ["tests", "integration"] and len(parts) > 3 else 2
+        return "/".join(parts[: min(depth, max(len(parts) - 1, 2))])
+
+
+def tests_in(path: Path) -> list[Test]:
+    """The tests of a record; none of one that was not finished."""
+    found = []
+    for case in ElementTree.parse(path).getroot().iter("testcase"):
+        bad = [case.find(kind) for kind in ("failure", "error", "flakyFailure")]
+        said = [(element.get("message") or "").strip() for element in bad if element is not None]
+        why = said[0].splitlines()[0] if said and said[0] else ""
+        seconds = float(case.get("time") or 0)
+        found.append(Test(path.stem, case.get("classname") or "", case.get("name") or "", seconds, bool(said), why))
+    return found
+
+
+def seconds_by_folder(tests: Iterable[Test]) -> dict[str, tuple[float, int]]:
+    """Seconds and number of the tests of each folder, of C++ tests of each record."""
+    sums: dict[str, list[float]] = defaultdict(list)
+    for test in tests:
+        sums[f"{test.folder} ({test.record})"].append(test.seconds)
+    return {folder: (sum(all_), len(all_)) for folder, all_ in sums.items()}
+
+
+def overruns(
+    spent: Mapping[str, tuple[float, int]], parts: Mapping[str, float], budgets: Mapping[str, float]
+) -> list[str]:
+    """What took longer than it may, or has no budget."""
+    found = []
+    for name, seconds in {**{name: seconds for name, (seconds, _) in spent.items()}, **parts}.items():
+        if name not in budgets:
+            found.append(f"{name} took {seconds:.0f} s and has no budget. Give it one.")
+        elif seconds > budgets[name]:
+            found.append(f"{name} took {seconds:.0f} s; its budget is {budgets[name]:.0f} s.")
+    return found
+
+
+def main(times: Path, budgets: Path) -> int:
+    """Prints the tables; the exit code."""
+    tests, again = [], []
+    for path in sorted(times.glob("*.xml")):
+        (again if path.stem.endswith(".again") else tests).extend(tests_in(path))
+    lines = (times / "parts").read_text().splitlines() if (times / "parts").exists() else []
+    parts = {name: float(seconds) for name, seconds in (line.split() for line in lines)}
+    spent = seconds_by_folder(tests)
+
+    print("Minutes of each part (parts run beside one another):")
+    for name, seconds in parts.items():
+        print(f"  {seconds / 60:6.1f}  {name}")
+    print("Seconds of tests, their number, and the folder (of the run):")
+    for folder, (seconds, count) in sorted(spent.items(), key=lambda item: -item[1][0]):
+        print(f"  {seconds:7.1f} {count:6d}  {folder}")
+    print(f"The {LONGEST} longest:")
+    for test in sorted(tests, key=lambda test: -test.seconds)[:LONGEST]:
+        print(f"  {test.seconds:6.1f}  {test.module}::{test.name} ({test.record})")
+
+    found = overruns(spent, parts, tomllib.loads(budgets.read_text())["seconds"])
+    for line in found:
+        print(f"TOO LONG: {line}")
+    twice = {(test.record.removesuffix(".again"), test.module, test.name) for test in again if test.failed}
+    for test in tests:
+        if test.failed and (test.record, test.module, test.name) not in twice:
+            print(f"FAILED ONCE: {test.module}::{test.name} ({test.record}): {test.why[:200]}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))
