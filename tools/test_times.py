@@ -1,19 +1,20 @@
 """Tells where the time of the tests has gone, and what failed once: `test_times.py TIMES BUDGETS`.
 
 TIMES is the folder of one run: `parts` has a line "name seconds" for each part of the run, and the .xml files are the
-records of its tests (JUnit), `NAME.again.xml` of those that failed and were run once more. BUDGETS says how many seconds
-may be spent where. Exit code 1 where more were.
+records of its tests (JUnit); those of `NAME.again.xml` failed and were run once more. BUDGETS says how many seconds may
+be spent where. Exit code 1 where more were.
 """
 
 from __future__ import annotations
 
 import sys
-import tomllib
 import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import tomllib
 
 LONGEST = 20
 
