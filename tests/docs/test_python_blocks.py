@@ -90,6 +90,11 @@ def heavy(text: str) -> bool:
     return any(re.search(rf"\b{name}\b", text) for name in _HEAVY)
 
 
+def warm(text: str) -> str:
+    """The framework that a program's ranks may find imported."""
+    return "tensorflow" if re.search(r"\b(tensorflow|keras|tf_keras)\b", text) else "torch" if "torch" in text else ""
+
+
 def marked(thing: object, text: str) -> object:
     """A parameter of a test, slow if a framework has to be loaded for it."""
     return pytest.param(thing, id=str(thing), marks=[pytest.mark.slow] if heavy(text) else [])
@@ -105,7 +110,7 @@ def test_compiles_and_says_how_it_is_run(block: Block) -> None:
 def test_names_exist(module: str) -> None:
     if missing := missing_frameworks(f"import {module}"):
         pytest.skip(f"{missing[0]} is not installed.")
-    said = run_well(python("-c", _LOOK_UP, *sorted(USED[module])))
+    said = run_well(python("-c", _LOOK_UP, *sorted(USED[module]), warm=warm(module)))
     assert not said, said
 
 
@@ -115,7 +120,7 @@ def test_runs(block: Block, tmp_path: Path) -> None:
         pytest.skip(f"{missing[0]} is not installed.")
     program = tmp_path / "train.py"
     program.write_text(block.whole())
-    run_well(horovodrun(int(block.way["ranks"] or 0), program), cwd=tmp_path)
+    run_well(horovodrun(int(block.way["ranks"] or 0), program, warm=warm(block.whole())), cwd=tmp_path)
 
 
 def test_every_program_has_a_block() -> None:

@@ -26,14 +26,16 @@ from typing import Any
 
 import jobs
 import pytest
-from jobs import Ended
+from jobs import Ended, warm
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples" / "tensorflow2"
+WARM = "warm"  # the folder of the program that `warm_python` writes
 SHUFFLED, BATCH = 10000, 128  # by each worker of a data service, in the scripts
 
 needs_tensorflow = pytest.mark.skipif(not importlib.util.find_spec("tensorflow"), reason="TensorFlow is not installed.")
 slow = pytest.mark.slow
+warm_ranks = pytest.mark.usefixtures("warm_python")
 
 # The number of lines that are the document's, and their hash: taken from the documents. A change means that somebody
 # has edited a document's line without a mark.
@@ -73,11 +75,18 @@ def test_a_script_holds_the_lines_of_its_document(name: str) -> None:
 # ---- running
 
 
+@pytest.fixture
+def warm_python(tmp_path: Path) -> None:
+    """The `python` of the commands starts warm: for scripts of which one like them starts as a user's."""
+    (tmp_path / WARM).mkdir()
+    warm.program(tmp_path / WARM, "tensorflow")
+
+
 def variables(folder: Path) -> dict[str, str]:
     """Where `horovodrun` and `python` are those of this environment; each rank works in folder/rankN."""
     programs = str(Path(sys.executable).parent)
     assert shutil.which("horovodrun", path=programs), "make dev installs horovodrun"
-    path = os.pathsep.join([programs, os.environ["PATH"]])
+    path = os.pathsep.join([str(folder / WARM), programs, os.environ["PATH"]])
     return {"PATH": path, "SCRIPT_RESULTS": str(folder), "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
@@ -126,6 +135,7 @@ def test_tensorflow_1_script(tmp_path: Path) -> None:
 
 
 @slow
+@warm_ranks
 @needs_tensorflow
 def test_tensorflow_1_script_of_a_tutorial(tmp_path: Path) -> None:
     assert_trained(run("tensorflow1_train", "horovodrun -np 4 -H localhost:4 python train.py", tmp_path), 4)
@@ -133,6 +143,7 @@ def test_tensorflow_1_script_of_a_tutorial(tmp_path: Path) -> None:
 
 
 @slow
+@warm_ranks
 @needs_tensorflow
 def test_tensorflow_1_without_monitored_session(tmp_path: Path) -> None:
     assert_trained(run("tensorflow1_broadcast_op", "horovodrun -np 2 python script.py", tmp_path), 2)
@@ -150,6 +161,7 @@ def test_tensorflow_2_script(tmp_path: Path) -> None:
 
 
 @slow
+@warm_ranks
 @needs_tensorflow
 @pytest.mark.parametrize("name", ["tensorflow2_partial_tape", "tensorflow2_local_variables"])
 def test_tensorflow_2_with_local_layers(name: str, tmp_path: Path) -> None:
@@ -236,6 +248,7 @@ def test_data_service(command: str, tmp_path: Path) -> None:
 
 
 @slow
+@warm_ranks
 @needs_tensorflow
 @pytest.mark.parametrize("options", ["reuse_dataset=True", "reuse_dataset=True, round_robin=True"])
 def test_data_service_with_one_dataset_for_all(options: str, tmp_path: Path) -> None:
@@ -246,6 +259,7 @@ def test_data_service_with_one_dataset_for_all(options: str, tmp_path: Path) -> 
 
 
 @slow
+@warm_ranks
 @needs_tensorflow
 @pytest.mark.parametrize("options", ["", "--reuse-dataset", "--reuse-dataset --round-robin"])
 def test_data_service_with_training_side_dispatchers(options: str, tmp_path: Path) -> None:
@@ -256,6 +270,7 @@ def test_data_service_with_training_side_dispatchers(options: str, tmp_path: Pat
 
 
 @slow
+@warm_ranks
 @needs_tensorflow
 @pytest.mark.parametrize("command", [COMPUTE, TWO, TRAINING], ids=["one dispatcher", "dispatchers 2", "training side"])
 def test_the_example_that_the_document_names(command: str, tmp_path: Path) -> None:

@@ -25,13 +25,15 @@ def needs(*modules: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(bool(missing), reason=f"{' and '.join(missing)} is not installed.")
 
 
-def train(environ: Mapping[str, str], *command: object, options: str = "") -> tuple[Ended, dict[str, Any]]:
-    """Runs a script with two ranks; how it went, and what it says of itself."""
+def train(
+    environ: Mapping[str, str], *command: object, options: str = "", warm: str = ""
+) -> tuple[Ended, dict[str, Any]]:
+    """Runs a script with two ranks; how it went, and what it says of itself. `warm`: see `jobs.warm`."""
     told = {"TEST_SIZE": str(SIZE), "TF_CPP_MIN_LOG_LEVEL": "3", **environ}
     with Place() as place:
         job = Job(place, told)
         launcher = [*python("-m", "horovod.runner"), "-np", str(SIZE), "--min-np", "1", *options.split()]
-        job.start([*launcher, *python(DISTURBED, *command)])
+        job.start([*launcher, *python(DISTURBED, *command, warm=warm)])
         ended = job.end(PATIENCE_S, leftovers=True)
     assert ended.code == 0, str(ended)
     # AutoGraph's files are TensorFlow's own, which one that is killed cannot remove.
@@ -43,29 +45,34 @@ def train(environ: Mapping[str, str], *command: object, options: str = "") -> tu
 @pytest.mark.slow
 @pytest.mark.timeout(2 * PATIENCE_S + 20)
 @pytest.mark.parametrize(
-    ("script", "arguments", "environ"),
+    ("script", "arguments", "environ", "warm"),
     [
-        pytest.param("pytorch_digits.py", ("--workers", 2), {}, marks=needs("torch"), id="torch"),
+        pytest.param("pytorch_digits.py", ("--workers", 2), {}, "", marks=needs("torch"), id="torch"),
         *(
             pytest.param(
-                "tensorflow2_tape.py", ("--step", step), {}, marks=needs("tensorflow"), id=f"tensorflow-{step}"
+                "tensorflow2_tape.py", ("--step", step), {}, warm, marks=needs("tensorflow"), id=f"tensorflow-{step}"
             )
-            for step in ("function", "eager", "jit")
+            for step, warm in (("function", ""), ("eager", "tensorflow"), ("jit", "tensorflow"))
         ),
         *(
             pytest.param(
-                "keras_fit.py", (), {"KERAS_BACKEND": backend}, marks=needs("keras", backend), id=f"keras-{backend}"
+                "keras_fit.py",
+                (),
+                {"KERAS_BACKEND": backend},
+                f"keras on {backend}",
+                marks=needs("keras", backend),
+                id=f"keras-{backend}",
             )
             for backend in ("tensorflow", "torch", "jax")
         ),
     ],
 )
 def test_rank_0_is_killed_and_replaced(
-    script: str, arguments: tuple[object, ...], environ: dict[str, str], record_property: Any
+    script: str, arguments: tuple[object, ...], environ: dict[str, str], warm: str, record_property: Any
 ) -> None:
     command = (EXAMPLES / script, *arguments)
-    calm, undisturbed = train(environ, *command)
-    torn, disturbed = train({**environ, "TEST_KILL_AT": "7"}, *command)
+    calm, undisturbed = train(environ, *command, warm=warm)
+    torn, disturbed = train({**environ, "TEST_KILL_AT": "7"}, *command, warm=warm)
     record_property("undisturbed", undisturbed)
     record_property("disturbed", disturbed)
     print(f"{script} {' '.join(map(str, arguments))} {environ}: {undisturbed}, with the loss of rank 0 {disturbed}")
@@ -100,8 +107,9 @@ def test_rank_0_is_killed_and_replaced(
 )
 def test_all_ranks_are_lost_and_the_job_goes_on(script: str, environ: dict[str, str], tmp_path: Path) -> None:
     told = {**environ, "TEST_KILL_AT": "7", "TEST_KILL_ALL": "1"}
+    warm = "tensorflow" if script.startswith("tensorflow") else ""
     options = f"--max-restarts 1 --elastic-commit-dir {tmp_path} --elastic-commit-interval 0"
-    ended, result = train(told, EXAMPLES / script, options=options)
+    ended, result = train(told, EXAMPLES / script, options=options, warm=warm)
     assert len(ended.of("killed")) == SIZE, str(ended)
     # Commits are 4 batches apart; which of the seven or eight was the last to be written is the disk's affair.
     taken = [event["done"] for event in ended.of("taken") if event["rank"] == 0]

@@ -93,11 +93,11 @@ def at_once(functions: list[Callable[[], Any]], timeout_s: float = 60) -> list[A
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
-def compute_job(place: Place, ranks: int, *options: str) -> tuple[Job, Path]:
+def compute_job(place: Place, ranks: int, *options: str, warm: str = "") -> tuple[Job, Path]:
     """A running compute job and the path of its config file."""
     configfile = place.folder / "compute.json"
     job = Job(place, QUIET, "compute")
-    job.start(horovodrun(ranks, "-m", "horovod.tensorflow.data.compute_worker", *options, configfile))
+    job.start(horovodrun(ranks, "-m", "horovod.tensorflow.data.compute_worker", *options, configfile, warm=warm))
     return job, configfile
 
 

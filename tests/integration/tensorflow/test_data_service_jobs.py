@@ -1,4 +1,5 @@
-"""The tf.data service at work: whole data services in this process (threads instead of ranks), and as jobs."""
+"""The tf.data service at work: whole data services in this process (threads instead of ranks), and as jobs. Jobs that
+train with it are in `tests/scripts`."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed.")
 pytestmark = pytest.mark.slow
 
 from data_services import QUIET, at_once, compute_job, data_service, pid_of_rank, service_of  # noqa: E402
-from jobs import ROOT, Job, Place, horovodrun, python, run_well  # noqa: E402
+from jobs import Job, Place, python, run_well  # noqa: E402
 
 from horovod._core.errors import (  # noqa: E402
     InvalidArgumentError,
@@ -166,20 +167,6 @@ def running(job: Job, configfile: Path) -> TfDataServiceConfig:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [[], ["--dispatchers", "2"], ["--dispatcher-side", "training"]], ids=" ".join)
-def test_the_example_trains_and_ends_the_compute_job(options: list[str], place: Place) -> None:
-    compute, configfile = compute_job(place, 2, *options)
-    training = Job(place, QUIET, "training")
-    example = ROOT / "examples/tensorflow2/tensorflow2_mnist_data_service.py"
-    training.start(horovodrun(2, example, configfile, "--steps", "120"))
-    assert training.wait(100) == 0, f"{training}\n{compute}"
-    assert compute.wait(20) == 0, str(compute)
-    assert "equal on all ranks: True" in training.output
-    assert float(training.output.partition("test accuracy ")[2][:4]) > 0.5
-    assert not configfile.exists()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1], ids=["service and dispatcher", "worker"])
 def test_a_killed_rank_ends_both_sides(victim: int, place: Place) -> None:
     job, configfile = compute_job(place, 2)
@@ -238,7 +225,7 @@ def test_sigterm_ends_a_busy_compute_job_and_removes_its_file(place: Place) -> N
     ids=["wrong counts", "a training job that never comes"],
 )
 def test_the_command_refuses(ranks: int, options: list[str], message: str, place: Place) -> None:
-    job, _ = compute_job(place, ranks, *options)
+    job, _ = compute_job(place, ranks, *options, warm="tensorflow")
     assert job.wait(60) == 1
     assert message in job.output
 

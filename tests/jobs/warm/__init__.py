@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -42,6 +43,14 @@ def interpreter(framework: str) -> list[str]:
         if not address.exists():
             _serve(framework, address)
     return [sys.executable, "-I", "-S", str(_CLIENT), str(address)]
+
+
+def program(folder: Path, framework: str) -> Path:
+    """Writes a program `python` into the folder that starts ranks of this framework warm; for a job's PATH."""
+    path = folder / "python"
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(interpreter(framework))} "$@"\n')
+    path.chmod(0o755)
+    return path
 
 
 def _serve(framework: str, address: Path) -> None:
