@@ -21,6 +21,7 @@ class Framework:
 
 # Horovod itself is in none of them: each rank imports it, in its own environment.
 FRAMEWORKS = {
+    "numpy": Framework(("numpy", "ml_dtypes")),
     "torch": Framework(("numpy", "ml_dtypes", "torch")),
     "tensorflow": Framework(("numpy", "ml_dtypes", "tensorflow")),
     "keras on tensorflow": Framework(("tensorflow", "keras"), {"KERAS_BACKEND": "tensorflow"}),

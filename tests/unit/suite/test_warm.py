@@ -1,0 +1,120 @@
+"""Warm ranks are to their jobs what cold ones are (tests/jobs/warm)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+from jobs import Job, Place, python, run, run_well
+from jobs.warm import VARIABLE, interpreter
+from jobs.warm.frameworks import FRAMEWORKS, read_by_imports
+
+SEEN = """
+import json, os, sys
+print(json.dumps([sys.argv[1:], os.getcwd(), os.environ.get("GIVEN"), "numpy" in sys.modules, __name__]))
+print("err", file=sys.stderr)
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("way", ["script", "-c", "-m"])
+def test_a_rank_has_its_words_folder_variables_streams_and_exit_code(way: str, tmp_path: Path) -> None:
+    (tmp_path / "seen.py").write_text(SEEN)
+    words = {"script": ["seen.py"], "-c": ["-c", SEEN], "-m": ["-m", "seen"]}[way]
+    ended = run(python(*words, "a", "b c", warm="numpy"), {"GIVEN": "x"}, cwd=tmp_path)
+    assert (ended.code, ended.stderr) == (3, "err\n")
+    assert json.loads(ended.stdout) == [["a", "b c"], str(tmp_path), "x", True, "__main__"]
+
+
+def test_a_rank_whose_variables_an_import_reads_starts_cold() -> None:
+    code = "import sys; print('numpy' in sys.modules)"
+    assert run_well(python("-c", code, warm="numpy")) == "True\n"
+    assert run_well(python("-c", code, warm="numpy"), {"OMP_NUM_THREADS": "3"}) == "False\n"
+    assert run_well(python("-c", code, warm="numpy"), {"PYTHONUNBUFFERED": "", "HOROVOD_CYCLE_TIME": "1"}) == "True\n"
+
+
+def test_an_error_is_told_as_python_tells_it() -> None:
+    ended = run(python("-c", "1 / 0", warm="numpy"))
+    assert ended.code == 1 and ended.stderr.endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_ranks_draw_numbers_of_their_own() -> None:
+    code = "import numpy, random; print(numpy.random.rand(), random.random())"
+    first, second = (run_well(python("-c", code, warm="numpy")).split() for _ in range(2))
+    assert not set(first) & set(second)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV])
+def test_a_rank_that_a_signal_ends_ends_its_client_so(number: int) -> None:
+    ended = run(python("-c", f"import os; os.kill(os.getpid(), {number:d})", warm="numpy"))
+    assert ended.code == -number
+
+
+def test_signals_reach_the_rank() -> None:
+    code = """
+import signal, sys, time
+from jobs.report import report
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit(5))
+report("here")
+time.sleep(100)
+"""
+    with Place() as place:
+        job = Job(place)
+        job.start(python("-c", code, warm="numpy"))
+        job.await_events("here", 1)
+        job.process.send_signal(signal.SIGUSR1)
+        assert job.wait() == 5
+
+
+def test_a_rank_ends_with_its_client() -> None:
+    code = "from jobs.report import report; import time; report('here'); time.sleep(100)"
+    with Place() as place:
+        job = Job(place)
+        job.start(python("-c", code, warm="numpy"))
+        (here,) = job.await_events("here", 1)
+        job.process.kill()
+        _until(lambda: not _alive(here["pid"]))
+
+
+def test_servers_end_with_the_process_that_they_serve(tmp_path: Path) -> None:
+    code = f"""
+import os
+os.environ.pop({VARIABLE!r}, None)
+from jobs import python, run_well
+print(run_well(python("-c", "import os; print(os.getppid())", warm="numpy")), end="")
+"""
+    environ = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    server = int(subprocess.run(python("-c", code), env=environ, capture_output=True, check=True).stdout)
+    _until(lambda: not _alive(server) and not list(tmp_path.iterdir()))
+
+
+def test_one_server_serves_all() -> None:
+    assert interpreter("numpy") == interpreter("numpy")
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_what_a_server_has_set_is_asked_of_its_ranks(name: str) -> None:
+    """Otherwise no rank would ever be warm, or one would have another backend."""
+    environ = FRAMEWORKS[name].environ
+    assert read_by_imports(environ) == environ
+
+
+def _until(look: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 30
+    while not look():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
