@@ -13,10 +13,6 @@ namespace hvd::test::engine_dump {
 using namespace hvd::engine;
 namespace {
 
-using test::EngineWorld;
-using test::Op;
-using test::RunOp;
-
 // Everything that has asked since.
 uint64_t Calls() {
   uint64_t count = 0;

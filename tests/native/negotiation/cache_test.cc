@@ -8,9 +8,6 @@ namespace hvd::test::negotiation_cache {
 using namespace hvd::negotiation;
 namespace {
 
-using test::Cluster;
-using test::Tensor;
-
 void SubmitAll(Cluster* c, const Request& q) {
   for (Node& node : c->nodes) node.Submit(std::span(&q, 1), c->now);
   c->Run();

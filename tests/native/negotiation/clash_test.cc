@@ -8,9 +8,6 @@ namespace hvd::test::negotiation_clash {
 using namespace hvd::negotiation;
 namespace {
 
-using test::Cluster;
-using test::Tensor;
-
 Request Named(OpType type, const std::string& name) {
   return Tensor(std::string(OpText(type)) + "." + name, {4}, type);
 }

@@ -12,10 +12,6 @@ namespace hvd::test::negotiation_direct {
 using namespace hvd::negotiation;
 namespace {
 
-using test::Bytes;
-using test::Cluster;
-using test::Tensor;
-
 Bytes Brought(int rank, uint64_t ticket) {
   return Bytes(static_cast<size_t>(rank) + 1, static_cast<std::byte>(ticket));
 }

@@ -14,8 +14,6 @@ using namespace hvd::negotiation;
 using hvd::negotiation::Place;
 namespace {
 
-using test::Tensor;
-
 // The parts below and around marks, of one rank of a job.
 struct Bench {
   Bench(int rank, const std::vector<int>& parent) : place(FindPlace(rank, static_cast<int>(parent.size()), parent)) {}

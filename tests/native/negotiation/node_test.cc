@@ -9,10 +9,6 @@ namespace hvd::test::negotiation_node {
 using namespace hvd::negotiation;
 namespace {
 
-using test::Cluster;
-using test::Group;
-using test::Tensor;
-
 void Submit(Cluster* c, int rank, const Request& r) { c->nodes[rank].Submit(std::span(&r, 1), c->now); }
 void SubmitAll(Cluster* c, const Request& r) {
   for (int rank = 0; rank < c->size(); ++rank) Submit(c, rank, r);

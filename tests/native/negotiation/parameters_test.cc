@@ -13,9 +13,6 @@ namespace hvd::test::negotiation_parameters {
 using namespace hvd::negotiation;
 namespace {
 
-using test::Cluster;
-using test::Tensor;
-
 Parameters Numbered(int i) {
   Parameters p;
   p.fusion_threshold_bytes = i % 3 == 0 ? 0 : 1 << 20;

@@ -17,9 +17,6 @@ using namespace hvd::negotiation;
 using hvd::negotiation::Place;
 namespace {
 
-using test::Bytes;
-using test::Tensor;
-
 TEST(negotiation_rank_set_text) {
   EXPECT_EQ(RankSet::Of(3).Text(), "rank 3");
   EXPECT_EQ(RankSet::FromUnsorted({7, 2, 1, 3}).Text(), "ranks 1-3, 7");

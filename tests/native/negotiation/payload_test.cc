@@ -8,10 +8,6 @@ namespace hvd::test::negotiation_payload {
 using namespace hvd::negotiation;
 namespace {
 
-using test::Bytes;
-using test::Cluster;
-using test::Tensor;
-
 Bytes Of(int rank) { return Bytes(static_cast<size_t>(rank) + 1, static_cast<std::byte>(rank)); }
 
 // Everybody submits it, some with what they bring. bring: per rank.

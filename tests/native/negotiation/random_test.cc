@@ -16,12 +16,6 @@ namespace hvd::test::negotiation_random {
 using namespace hvd::negotiation;
 namespace {
 
-using test::Cluster;
-using test::HostsTree;
-using test::Pick;
-using test::Random;
-using test::Told;
-
 enum class Fate { kRuns, kFails };
 
 // One submission: a tensor or a group, in one process set. What each member passes may differ.

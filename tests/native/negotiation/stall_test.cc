@@ -8,9 +8,6 @@ namespace hvd::test::negotiation_stall {
 using namespace hvd::negotiation;
 namespace {
 
-using test::Cluster;
-using test::Tensor;
-
 Cluster Make(std::vector<int> parent, double shutdown_s = 0) {
   return Cluster(std::move(parent), [=](NodeConfig* n) {
     n->stall_warning_s = 60;
