@@ -60,8 +60,7 @@ ROCM_TESTS = cuda_ gpu_ staged_ phases_ -contract -fake -jax
 
 .PHONY: times fakes demo test test-fast test-gpu test-all test-slow test-long test-tensorflows check checks bench bench-full bench-page docs build dev clean tidy chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
 
-# Without compiling what is never imported, which took longer than installing.
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 # All that building needs.
 $(VENV)/.tools: requirements-dev.txt Makefile
