@@ -38,7 +38,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= $(shell nproc)
 # What compiles, checks or downloads beside tests gives way to them.
 ASIDE  := nice -n 19
-# The sanitizers' tests have deadlines of their own, so they give way a little only.
+# What has deadlines of its own, or what others wait for, gives way a little only.
 BESIDE := nice -n 5
 
 # Runs a command as a part of the whole: `$(call PART,name,command)` notes its seconds for `make times`.
@@ -114,7 +114,7 @@ demo: dev build
 
 # After the fakes: two builds in one folder would disturb each other.
 native-test-build: fakes
-	$(call PART,native-test-build,$(ASIDE) cmake --build build/release --target hvd_tests -j $(JOBS))
+	$(call PART,native-test-build,$(BESIDE) cmake --build build/release --target hvd_tests -j $(JOBS))
 
 native-test: native-test-build
 	build/release/hvd_tests --once-more

@@ -56,7 +56,7 @@ except RuntimeError as error:
 
 @pytest.mark.slow
 def test_descriptors_of_eight_hosts_of_four() -> None:
-    ended = run(on_hosts((4,) * 8, "-c", _COUNT), _FEW, patience_s=120)
+    ended = run(on_hosts((4,) * 8, "-c", _COUNT, warm="numpy"), _FEW, patience_s=120)
     counts = [event["counts"] for event in ended.of("open")]
     assert len(counts) == 32 and ended.code == 0, str(ended)
     in_tree, between_hosts = 7, 3
@@ -66,7 +66,7 @@ def test_descriptors_of_eight_hosts_of_four() -> None:
 
 
 def test_lives_children_and_a_death() -> None:
-    ended = run(on_hosts((2, 1), "-c", _LIVES), _FEW, patience_s=60)
+    ended = run(on_hosts((2, 1), "-c", _LIVES, warm="numpy"), _FEW, patience_s=60)
     lives = ended.of("life")
     assert len(lives) == 12, str(ended)
     for rank in range(3):

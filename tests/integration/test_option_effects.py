@@ -94,7 +94,7 @@ hvd.synchronize(hvd.allreduce_async(np.ones(100_000, np.float32), name="a"))
 hvd.synchronize(hvd.allgather_async(np.ones((1000, 100), np.float32), name="g"))
 hvd.shutdown()
 """
-    ended = run(on_hosts((2, 2), "-c", code), {"HOROVOD_LOG_LEVEL": "trace", **variables})
+    ended = run(on_hosts((2, 2), "-c", code, warm="numpy"), {"HOROVOD_LOG_LEVEL": "trace", **variables})
     assert ended.code == 0, str(ended)
     went = dict(re.findall(r"\[rank 0\] batch \d+: (all\w+) of 1 tensor, 400000 bytes of float32, (.*)", ended.stderr))
     assert went["allreduce"].startswith(allreduce) and went["allgather"].startswith(allgather), went

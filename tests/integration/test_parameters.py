@@ -58,7 +58,7 @@ _WENT = re.compile(r"\[rank (\d)\].*batch \d+: allreduce of 1 tensor, (\d+) byte
 
 def test_the_way_of_an_allreduce_switches_at_one_batch() -> None:
     environ = {"HOROVOD_LOG_LEVEL": "trace", "HOROVOD_FUSION_THRESHOLD": "0"}
-    ended = run(on_hosts((2, 2), "-c", _PROGRAM), environ)
+    ended = run(on_hosts((2, 2), "-c", _PROGRAM, warm="numpy"), environ)
     reports = ended.of("stream")
     assert ended.code == 0 and len(reports) == 4, str(ended)
     asked = {int(size): "inside" if way else "over" for size, way in reports[0]["ways"].items()}
@@ -74,7 +74,7 @@ def test_the_way_of_an_allreduce_switches_at_one_batch() -> None:
 
 
 def test_ranks_that_were_given_another_setting_go_the_way_of_rank_0() -> None:
-    ended = run(on_hosts((2, 1), "-c", _UNLIKE), {"HOROVOD_GLOO_TIMEOUT_SECONDS": "10"})
+    ended = run(on_hosts((2, 1), "-c", _UNLIKE, warm="numpy"), {"HOROVOD_GLOO_TIMEOUT_SECONDS": "10"})
     reports = ended.of("unlike")
     assert ended.code == 0 and len(reports) == 3, str(ended)
     assert all(report["wrong"] == 0 and report["way"] is None for report in reports), str(reports)

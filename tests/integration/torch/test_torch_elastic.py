@@ -8,7 +8,7 @@ import pytest
 from jobs.cases import CaseJob
 
 WORKERS = Path(__file__).parent / "workers"
-JOB = CaseJob(WORKERS / "elastic_worker.py", warm="torch")
+JOB = CaseJob(WORKERS / "elastic_worker.py", warm="torch with optimizers")
 
 
 @pytest.mark.parametrize("case", JOB.cases)

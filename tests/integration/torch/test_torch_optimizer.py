@@ -8,12 +8,16 @@ import pytest
 from jobs.cases import CaseJob
 
 WORKERS = Path(__file__).parent / "workers"
-TRAINING = CaseJob(WORKERS / "optimizer_worker.py", warm="torch")
-USES = CaseJob(WORKERS / "optimizer_uses_worker.py", warm="torch")
-NAMES = CaseJob(WORKERS / "optimizer_names_worker.py", warm="torch")
-CHECKED = CaseJob(WORKERS / "parameter_check_worker.py", environ={"HOROVOD_CHECK_PARAMETERS": "2"}, warm="torch")
-SPARSE = CaseJob(WORKERS / "sparse_worker.py", warm="torch")
-PRIVATE = CaseJob(WORKERS / "optimizer_worker.py", ranks=3, environ={"HOROVOD_RESIDENT_GRADIENTS": "0"}, warm="torch")
+TRAINING = CaseJob(WORKERS / "optimizer_worker.py", warm="torch with optimizers")
+USES = CaseJob(WORKERS / "optimizer_uses_worker.py", warm="torch with optimizers")
+NAMES = CaseJob(WORKERS / "optimizer_names_worker.py", warm="torch with optimizers")
+CHECKED = CaseJob(
+    WORKERS / "parameter_check_worker.py", environ={"HOROVOD_CHECK_PARAMETERS": "2"}, warm="torch with optimizers"
+)
+SPARSE = CaseJob(WORKERS / "sparse_worker.py", warm="torch with optimizers")
+PRIVATE = CaseJob(
+    WORKERS / "optimizer_worker.py", ranks=3, environ={"HOROVOD_RESIDENT_GRADIENTS": "0"}, warm="torch with optimizers"
+)
 PRIVATE_USES = CaseJob(
     WORKERS / "optimizer_uses_worker.py", ranks=3, environ={"HOROVOD_RESIDENT_GRADIENTS": "0"}, warm="torch"
 )

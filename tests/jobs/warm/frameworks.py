@@ -23,6 +23,7 @@ class Framework:
 FRAMEWORKS = {
     "numpy": Framework(("numpy", "ml_dtypes")),
     "torch": Framework(("numpy", "ml_dtypes", "torch")),
+    "torch with optimizers": Framework(("numpy", "ml_dtypes", "torch", "torch._dynamo")),  # which the first one imports
     "tensorflow": Framework(("numpy", "ml_dtypes", "tensorflow")),
     "keras on tensorflow": Framework(("tensorflow", "keras"), {"KERAS_BACKEND": "tensorflow"}),
     "keras on torch": Framework(("torch", "keras"), {"KERAS_BACKEND": "torch"}),

@@ -56,8 +56,8 @@ def test_nothing_outlives_the_place() -> None:
 
 
 def test_a_job_that_hangs_is_told_and_ended() -> None:
-    with pytest.raises(Hangs, match='(?s)did not end within 5 s.*"here"'):
-        run(python("-c", SLEEPER), patience_s=5)
+    with pytest.raises(Hangs, match='(?s)did not end within 2 s.*"here"'):
+        run(python("-c", SLEEPER), patience_s=2)
 
 
 def test_waiting_for_what_never_comes_ends_with_the_job() -> None:

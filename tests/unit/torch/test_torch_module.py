@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
 import pathlib
-import subprocess
 import sys
 
+import jobs
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[3]
-
+WARM = "torch with optimizers"
 PROMISED = [
     "allreduce",
     "allreduce_async",
@@ -245,16 +243,14 @@ for arguments in wrong_optimizers + wrong_names:
     except ValueError as error:
         print(error)
 """
-    done = run(code)
-    assert done.returncode == 0, done.stderr
+    done = run(code, WARM)
+    assert done.code == 0, done.stderr
     assert done.stdout.count("DistributedOptimizer needs an optimizer, e.g. torch.optim.SGD(") == 3
     assert done.stdout.count("named_parameters must hold (name, parameter) tuples") == 3
 
 
-def run(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD")}
-    environment = {**clean, "PYTHONPATH": str(ROOT / "python"), **environ}
-    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+def run(code: str, warm: str = "", **environ: str) -> jobs.Ended:
+    return jobs.run(jobs.python("-c", code, warm=warm), environ)
 
 
 def test_missing_library_is_a_warning_at_import_and_an_error_in_init() -> None:
@@ -271,7 +267,7 @@ for call in (hvd.init, hvd.size):
         print(type(error).__name__, error)
 """
     done = run(code, HOROVOD_LIBRARY="/nowhere.so")
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.stderr
     assert "ImportError" in done.stdout and "/nowhere.so" in done.stdout and "NotInitializedError" in done.stdout
 
 
@@ -289,8 +285,8 @@ for call in calls:
     else:
         raise SystemExit("no error")
 """
-    done = run(code)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run(code, WARM)
+    assert done.code == 0, done.stdout + done.stderr
 
 
 def test_an_optimizer_tells_how_it_reduces() -> None:
@@ -305,8 +301,8 @@ for op in (hvd.Average, hvd.Adasum):
     assert optimizer.process_set is hvd.global_process_set
     assert optimizer._requires_update == {model.weight}
 """
-    done = run(code)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run(code, WARM)
+    assert done.code == 0, done.stdout + done.stderr
 
 
 def test_one_rank_trains_without_hooks_and_with_them_when_elastic() -> None:
@@ -327,5 +323,5 @@ layer = hvd.SyncBatchNorm(3)
 assert torch.allclose(layer(torch.eye(3)), torch.nn.BatchNorm1d(3)(torch.eye(3)))
 """
     for elastic in ("0", "1"):
-        done = run(code, HOROVOD_ELASTIC=elastic)
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = run(code, WARM, HOROVOD_ELASTIC=elastic)
+        assert done.code == 0, done.stdout + done.stderr
