@@ -181,7 +181,7 @@ tidy: $(VENV)/.tools
 
 # The contract and Keras on older versions of TensorFlow, each in an environment of its own.
 test-tensorflows: build
-	python tools/tensorflow_envs.py
+	python tools/suites.py tensorflow-2.13 tensorflow-2.16
 
 # The core under the address and undefined-behaviour sanitizers, and under the thread sanitizer; no suppressions. The
 # tests wait more than they compute, so the next compilation goes on beside them.

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
-import venv
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Optional
+
+from environments import SILENCE_S, provide, run
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / "build" / "launchers"
@@ -31,51 +30,11 @@ WHEELS = {
 SLURM = ("slurm-wlm", "munge")
 SSH = ("openssh-server", "openssh-client", "iproute2", "util-linux")
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_READY = "ready"  # in the venv: what was installed; written last
-_INSTALL_S = 300.0
-_SILENCE_S = "20"
 
 
 def reason_file(name: str) -> Path:
     """Where the tests find out why a launcher is not there."""
     return PLACE / f"{name}.reason"
-
-
-def run(command: list[str], environ: Optional[dict[str, str]] = None) -> str:
-    """Runs a command without a word; what went wrong, or "" if nothing did."""
-    try:
-        done = subprocess.run(
-            command,
-            env={**os.environ, **(environ or {})},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_INSTALL_S,
-        )
-    except subprocess.TimeoutExpired:
-        return f"{command[0]} took more than {_INSTALL_S:.0f} s"
-    except OSError as error:
-        return str(error)
-    lines = [line for line in done.stdout.splitlines() if line.strip()]
-    return "" if done.returncode == 0 else (lines[-1] if lines else f"{command[0]} exited with {done.returncode}")
-
-
-def wheels(name: str, packages: str) -> str:
-    """Makes a venv with these packages unless it is there; why it could not be made."""
-    folder = PLACE / name
-    ready = folder / _READY
-    if ready.is_file() and ready.read_text() == packages:
-        return ""
-    shutil.rmtree(folder, ignore_errors=True)
-    venv.create(folder, with_pip=False)
-    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check"]
-    problem = run([*pip, "install", "--quiet", "--retries", "1", "--timeout", _SILENCE_S, *packages.split()])
-    if problem:
-        shutil.rmtree(folder, ignore_errors=True)
-        return f"pip install {packages}: {problem}"
-    ready.write_text(packages)
-    return ""
 
 
 def debian(programs: tuple[str, ...], packages: tuple[str, ...]) -> str:
@@ -86,7 +45,7 @@ def debian(programs: tuple[str, ...], packages: tuple[str, ...]) -> str:
         return f"only root can install {', '.join(packages)}"
     if shutil.which("apt-get") is None:
         return f"there is no apt-get to install {', '.join(packages)}"
-    short = ["-o", "Acquire::Retries=0", "-o", f"Acquire::http::Timeout={_SILENCE_S}"]
+    short = ["-o", "Acquire::Retries=0", "-o", f"Acquire::http::Timeout={SILENCE_S}"]
     install = ["apt-get", *short, "install", "-y", "--no-install-recommends", *packages]
     environ = {"DEBIAN_FRONTEND": "noninteractive", "PATH": SYSTEM_PATH}
     if not run(install, environ):
@@ -113,7 +72,7 @@ def main() -> int:
         return 0
     PLACE.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(max_workers=2) as pool:
-        found = {name: pool.submit(wheels, name, packages) for name, packages in WHEELS.items()}
+        found = {name: pool.submit(provide, PLACE / name, packages) for name, packages in WHEELS.items()}
         found["slurm"] = pool.submit(slurm_and_ssh)
         for name, future in found.items():
             problem = future.result()

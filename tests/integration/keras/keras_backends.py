@@ -44,7 +44,14 @@ def job(script: str, backend: str, only: Sequence[str] = (), **variables: str) -
     """A worker script on a backend, with more environment variables. `only`: these cases, not all."""
     chosen = [case for case in cases(script, backend) if not only or case in only]
     environ = {**_variables_of(backend), **QUIET, **variables}
-    return CaseJob(WORKERS / script, 2, environ, chosen, TIMEOUT_S, warm=f"keras on {backend}")
+    return CaseJob(
+        WORKERS / script,
+        2,
+        environ,
+        chosen,
+        TIMEOUT_S,
+        warm="tensorflow" if INSTALLED == ["legacy"] else f"keras on {backend}",
+    )
 
 
 def cases(script: str, backend: str) -> list[str]:

@@ -18,16 +18,22 @@ PASSED_ON = [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signa
 
 def main(address, *words):
     server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    server.connect(address)
+    try:
+        server.connect(address)
+    except OSError as error:
+        sys.exit(f"There is no server of warm ranks at {address}: {error}. What did it write when it was started?")
     request = {"words": words, "folder": os.getcwd(), "environ": dict(os.environ)}
     for number in PASSED_ON:
         signal.signal(number, lambda number, _: server.send(b"%d" % number))
     socket.send_fds(server, [json.dumps(request).encode()], [0, 1, 2])
-    answer = server.recv(64)
+    try:
+        answer = server.recv(64)
+    except ConnectionResetError:
+        answer = b""
     if answer == COLD:
         os.execv(sys.executable, [sys.executable, *words])
     if not answer:
-        sys.exit(f"The server at {address} has ended.")
+        sys.exit(f"The server of warm ranks at {address} has ended.")
     code = int(answer)
     if code < 0:
         if -code in PASSED_ON:

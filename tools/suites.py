@@ -1,0 +1,80 @@
+"""Runs suites in environments of their own, with the library as built: `suites.py [NAME ...]`, all without words.
+
+For what the development environment cannot have, such as another version of a framework. Prints a line for each run of
+pytest. Exit code 1 if one fails. The environments lie under build/environments.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from environments import provide
+
+ROOT = Path(__file__).resolve().parent.parent
+PLACE = ROOT / "build" / "environments"
+TESTING = "pytest pytest-timeout cloudpickle pyyaml packaging ml_dtypes hypothesis"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One environment and what runs in it.
+
+    Attributes:
+        packages: as pip takes them, besides `TESTING`.
+        runs: title -> words for pytest.
+    """
+
+    packages: str
+    runs: Mapping[str, Sequence[str]]
+
+
+_TENSORFLOW = {
+    "contract": (
+        *("-k", "test_eager and 2 or test_mode and not more_ranks"),
+        "tests/contract/test_contract_tensorflow.py",
+    ),
+    "Keras": ("tests/integration/keras/test_keras_fit.py", "tests/integration/keras/test_keras_elastic.py"),
+}
+# TensorFlow: the oldest that is supported, whose Keras is 2.13, and the first with Keras 3; the newest is in the
+# development environment. Each environment takes about 1.5 GB.
+SUITES = {
+    "tensorflow-2.13": Suite("tensorflow-cpu==2.13.1", _TENSORFLOW),
+    "tensorflow-2.16": Suite("tensorflow-cpu==2.16.2", _TENSORFLOW),
+}
+
+
+def passes(name: str) -> bool:
+    """Whether a suite passes; prints how it went."""
+    suite = SUITES[name]
+    if problem := provide(PLACE / name, f"{suite.packages} {TESTING}"):
+        print(f"{name}: {problem}")
+        return False
+    # Nothing is required: an environment has what its suite needs, and nothing else.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "HVD_TEST_REQUIRE": ""}
+    good = True
+    for title, words in suite.runs.items():
+        command = [PLACE / name / "bin" / "python", "-m", "pytest", "-q", *words]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        lines = done.stdout.strip().splitlines() or ["no output"]
+        print(f"{name}, {title}: {lines[-1]}", flush=True)
+        if done.returncode != 0:
+            print("\n".join(lines[-60:]))
+            good = False
+    return good
+
+
+def main(names: Sequence[str]) -> int:
+    """Exit code for the shell."""
+    if unknown := sorted(set(names) - SUITES.keys()):
+        sys.exit(f"There are no suites {', '.join(unknown)}. Choose from {', '.join(SUITES)}.")
+    good = [passes(name) for name in names or SUITES]
+    return 0 if all(good) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
