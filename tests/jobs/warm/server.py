@@ -29,11 +29,20 @@ _LARGEST_REQUEST = 200_000
 
 @dataclass(frozen=True)
 class Rank:
-    """What a forked process is to become."""
+    """What a forked process is to become.
+
+    Attributes:
+        words: of its command, without the interpreter.
+        folder: where it works.
+        environ: its variables.
+        imported: further ones, which importing the framework has set.
+        streams: its standard input, output and error.
+    """
 
     words: Sequence[str]
     folder: str
     environ: Mapping[str, str]
+    imported: Mapping[str, str]
     streams: Sequence[int]
 
     def run(self) -> None:
@@ -43,7 +52,7 @@ class Rank:
             os.close(stream)
         os.chdir(self.folder)
         os.environ.clear()
-        os.environ.update(self.environ)
+        os.environ.update({**self.environ, **self.imported})
         if numpy := sys.modules.get("numpy"):
             numpy.random.seed()  # else all ranks have the server's
         first, *rest = self.words
@@ -70,14 +79,16 @@ class Server:
         listener: where clients connect.
         owner: a descriptor that can be read when the process has ended that the server must not outlive.
         folder: to be removed then.
+        before: the variables before anything was imported.
     """
 
-    def __init__(self, listener: socket.socket, owner: int, folder: str) -> None:
+    def __init__(self, listener: socket.socket, owner: int, folder: str, before: Mapping[str, str]) -> None:
         self._listener, self._folder = listener, folder
+        self._relevant = read_by_imports(before)
+        self._imported = {name: value for name, value in os.environ.items() if before.get(name) != value}
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
         self._selector.register(owner, selectors.EVENT_READ, self._over)
-        self._relevant = read_by_imports(os.environ)
 
     def serve(self) -> Rank:
         """Works until the test suite ends; returns in a forked rank, with nothing of the server open."""
@@ -101,7 +112,7 @@ class Server:
         if not message:
             client.close()
             return None
-        rank = Rank(streams=streams, **json.loads(message))
+        rank = Rank(imported=self._imported, streams=streams, **json.loads(message))
         if read_by_imports(rank.environ) != self._relevant:
             client.send(COLD)
             client.close()
@@ -154,11 +165,11 @@ class Server:
 
 def main(framework: str, listener: str, owner: str, folder: str) -> None:
     """See the head of the file."""
-    pidfd = os.pidfd_open(int(owner))
+    pidfd, before = os.pidfd_open(int(owner)), dict(os.environ)
     for name in FRAMEWORKS[framework].modules:
         importlib.import_module(name)
     # Out of this block, so that nothing of the server is left in the stack of a rank but this line.
-    Server(socket.socket(fileno=int(listener)), pidfd, folder).serve().run()
+    Server(socket.socket(fileno=int(listener)), pidfd, folder, before).serve().run()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -38,6 +39,14 @@ def test_a_rank_whose_variables_an_import_reads_starts_cold() -> None:
     assert run_well(python("-c", code, warm="numpy")) == "True\n"
     assert run_well(python("-c", code, warm="numpy"), {"OMP_NUM_THREADS": "3"}) == "False\n"
     assert run_well(python("-c", code, warm="numpy"), {"PYTHONUNBUFFERED": "", "HOROVOD_CYCLE_TIME": "1"}) == "True\n"
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_ranks_of_every_framework_find_it_imported(name: str) -> None:
+    if missing := [module for module in FRAMEWORKS[name].modules if not importlib.util.find_spec(module)]:
+        pytest.skip(f"{missing[0]} is not installed.")
+    code = f"import sys; print({set(FRAMEWORKS[name].modules)!r} <= set(sys.modules))"
+    assert run_well(python("-c", code, warm=name), FRAMEWORKS[name].environ) == "True\n"
 
 
 def test_an_error_is_told_as_python_tells_it() -> None:

@@ -1,0 +1,116 @@
+"""Puts the defects of tests/defects.toml into the product, one at a time, and tells which test catches each.
+
+`try_defects.py [--tree CHECKOUT] [NAME ...]`. Works on a copy of the checkout, this one or another, built once; only what
+a defect changes is compiled again. Prints a line per defect: name, seconds with compiling, the first test that failed.
+Exit code 1 if one is not caught.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tomllib
+
+ROOT = Path(__file__).resolve().parent.parent
+LIMIT_S = 300.0
+NATIVE = "native:"
+_SILENT = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+
+
+def copied(tree: Path, place: Path) -> Path:
+    """A copy of what git knows of a checkout."""
+    copy = place / "copy"
+    names = subprocess.run(["git", "ls-files"], cwd=tree, capture_output=True, text=True, check=True).stdout.split("\n")
+    for name in filter(None, names):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(tree / name, copy / name)
+    return copy
+
+
+def build(copy: Path) -> None:
+    """Core, tests and fakes of the copy; raises where they do not compile."""
+    folder = copy / "build" / "release"
+    if not folder.exists():
+        options = ["-DCMAKE_BUILD_TYPE=Release", "-DHVD_TESTS=ON", f"-DPython3_EXECUTABLE={sys.executable}"]
+        subprocess.run(["cmake", "-S", copy, "-B", folder, "-G", "Ninja", *options], check=True, **_SILENT)
+    done = subprocess.run(["cmake", "--build", folder], check=False, **_SILENT)
+    if done.returncode != 0:
+        raise RuntimeError(done.stdout[-3000:])
+    for library in ("libhorovod.so", "libhorovod_tensorflow.so", "_lane.abi3.so"):
+        shutil.copy2(folder / library, copy / "python/horovod/_native" / library)
+
+
+def first_failure(copy: Path, tests: Sequence[str]) -> str:
+    """The first of these tests that fails, "" if none does."""
+    filters = [test.removeprefix(NATIVE) for test in tests if test.startswith(NATIVE)]
+    paths = [test for test in tests if not test.startswith(NATIVE)]
+    environ = {**os.environ, "PYTHONPATH": f"{copy / 'python'}:{copy / 'tests'}"}
+    for command, pattern in (
+        ([copy / "build/release/hvd_tests", *filters] if filters else [], r"\[FAILED\] (\S+)"),
+        ([sys.executable, "-m", "pytest", "-x", "-q", "-rfE", *paths] if paths else [], r"^(?:FAILED|ERROR) (\S+)"),
+    ):
+        if not command:
+            continue
+        try:
+            done = subprocess.run(command, cwd=copy, env=environ, timeout=LIMIT_S, check=False, **_SILENT)
+        except subprocess.TimeoutExpired:
+            return f"no end within {LIMIT_S:.0f} s: {' '.join(map(str, command[-2:]))}"
+        if done.returncode != 0:
+            found = re.search(pattern, done.stdout, re.MULTILINE)
+            begun = re.findall(r"\[ run  \] (\S+)", done.stdout)
+            return found[1] if found else f"exit code {done.returncode} in {begun[-1] if begun else paths}"
+    return ""
+
+
+def tried(copy: Path, defect: Mapping[str, Any]) -> str:
+    """Puts the defect in, runs its tests, takes it out again; what caught it, "" if nothing did."""
+    path = copy / defect["file"]
+    text = path.read_text()
+    if text.count(defect["old"]) != 1:
+        return f"cannot be put in: {defect['file']} has its text {text.count(defect['old'])} times"
+    path.write_text(text.replace(defect["old"], defect["new"]))
+    try:
+        if path.suffix in (".cc", ".h"):
+            build(copy)
+        return first_failure(copy, defect["tests"])
+    except RuntimeError as error:
+        return f"does not compile: {error}"
+    finally:
+        path.write_text(text)
+
+
+def main() -> int:
+    """Exit code for the shell."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tree", type=Path, default=ROOT, help="another checkout of this project")
+    parser.add_argument("names", nargs="*", help="of defects; without any: all")
+    asked = parser.parse_args()
+    defects = tomllib.loads((ROOT / "tests" / "defects.toml").read_text())["defect"]
+    # Those in Python first: the library of a defect in C++ stays until the next is built.
+    defects.sort(key=lambda defect: not defect["file"].endswith(".py"))
+    missed = 0
+    with tempfile.TemporaryDirectory() as place:
+        copy = copied(asked.tree, Path(place))
+        build(copy)
+        for defect in defects:
+            if asked.names and defect["name"] not in asked.names:
+                continue
+            begun = time.monotonic()
+            caught = tried(copy, defect)
+            missed += not caught
+            print(f"{defect['name']}: {time.monotonic() - begun:.0f} s, {caught or 'NOT CAUGHT'}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
