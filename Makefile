@@ -166,7 +166,7 @@ test-long: fakes frameworks launchers
 	$(call PYTEST,slow,0,long)
 
 times:
-	python tools/test_times.py $(TIMES) tests/budgets.toml
+	python tools/report_times.py $(TIMES) tests/budgets.toml
 
 FAULTS ?= 1000
 SEED ?= 1

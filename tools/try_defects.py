@@ -1,8 +1,8 @@
 """Puts the defects of tests/defects.toml into the product, one at a time, and tells which test catches each.
 
-`try_defects.py [--tree CHECKOUT] [NAME ...]`. Works on a copy of the checkout, this one or another, built once; only what
-a defect changes is compiled again. Prints a line per defect: name, seconds with compiling, the first test that failed.
-Exit code 1 if one is not caught.
+`try_defects.py [--tree CHECKOUT] [NAME ...]`. Works on a copy of the checkout, this one or another, built once; only
+what a defect changes is compiled again. Prints a line per defect: name, seconds with compiling, the first test that
+failed. Exit code 1 if one is not caught.
 """
 
 from __future__ import annotations

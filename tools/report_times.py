@@ -1,4 +1,4 @@
-"""Tells where the time of the tests has gone, and what failed once: `test_times.py TIMES BUDGETS`.
+"""Tells where the time of the tests has gone, and what failed once: `report_times.py TIMES BUDGETS`.
 
 TIMES is the folder of one run: `parts` has a line "name seconds" for each part of the run, and the .xml files are the
 records of its tests (JUnit); those of `NAME.again.xml` failed and were run once more. BUDGETS says how many seconds may
