@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 from dump_examples import WAITING, allreduce, at, dump
+from hypothesis import given, settings
+from hypothesis.strategies import randoms
 
 from horovod._dumps import files, places, readable
 from horovod._dumps.compare import compare
@@ -40,9 +42,9 @@ def test_a_part_of_a_dump_is_none() -> None:
             from_json(json.dumps({key: value for key, value in whole.items() if key != name}))
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_damaged_dumps_are_whole_or_refused(seed: int) -> None:
-    choose = random.Random(seed)
+@settings(max_examples=300)
+@given(choose=randoms(use_true_random=True))
+def test_damaged_dumps_are_whole_or_refused(choose: random.Random) -> None:
     one = dump(3, at(57, "validate", WAITING), allreduce("w"), finished=(allreduce("v"),))
     told: Any = json.loads(to_json(one))
     for _ in range(choose.randrange(1, 4)):
@@ -61,9 +63,9 @@ def test_damaged_dumps_are_whole_or_refused(seed: int) -> None:
     readable.all_ranks(compare({3: found}, {0: "stopped"}, {0: "a", 3: "b"}), {3: found})
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_damaged_bytes_are_a_dump_or_refused(seed: int) -> None:
-    choose = random.Random(seed)
+@settings(max_examples=200)
+@given(choose=randoms(use_true_random=True))
+def test_damaged_bytes_are_a_dump_or_refused(choose: random.Random) -> None:
     data = bytearray(to_json(dump(3, at(57, "validate", WAITING), allreduce("w"))).encode())
     for _ in range(choose.randrange(1, 4)):
         data[choose.randrange(len(data))] = choose.randrange(256)

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis.strategies import randoms
 
 from horovod._net.failures import ProtocolError
 from horovod.runner.remote import frames, messages
-
-SEEDS = range(300)
 
 
 def read(reader: frames.Reader, data: bytes, cuts: random.Random) -> Iterator[tuple[int, bytes]]:
@@ -28,18 +28,18 @@ def some_frames(choose: random.Random) -> list[tuple[int, bytes]]:
     return [(kind, choose.randbytes(choose.randrange(0, min(3000, frames.FROM_AGENT[kind]) + 1))) for kind in kinds]
 
 
-@pytest.mark.parametrize("seed", SEEDS[:100])
-def test_frames_come_out_as_they_went_in_however_they_are_cut(seed: int) -> None:
-    choose = random.Random(seed)
+@settings(max_examples=100)
+@given(choose=randoms(use_true_random=True))
+def test_frames_come_out_as_they_went_in_however_they_are_cut(choose: random.Random) -> None:
     sent = some_frames(choose)
     noise = choose.randbytes(choose.randrange(0, 5000)).replace(b"\0", b"!") + frames.MARK[: choose.randrange(5)]
     data = noise + frames.MARK + b"".join(frames.frame(*each) for each in sent)
     assert list(read(frames.Reader(frames.FROM_AGENT, marked=True), data, choose)) == sent
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_damaged_bytes_are_frames_or_an_error_and_are_never_hoarded(seed: int) -> None:
-    choose = random.Random(seed)
+@settings(max_examples=300)
+@given(choose=randoms(use_true_random=True))
+def test_damaged_bytes_are_frames_or_an_error_and_are_never_hoarded(choose: random.Random) -> None:
     data = bytearray(b"".join(frames.frame(*each) for each in some_frames(choose)))
     for _ in range(choose.randrange(1, 10)):
         data[choose.randrange(len(data))] = choose.randrange(256)
@@ -138,9 +138,9 @@ def test_what_is_no_json_is_refused(body: bytes) -> None:
         messages.decode(body, messages.FROM_LAUNCHER)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_damaged_messages_are_good_or_refused(seed: int) -> None:
-    choose = random.Random(seed)
+@settings(max_examples=300)
+@given(choose=randoms(use_true_random=True))
+def test_damaged_messages_are_good_or_refused(choose: random.Random) -> None:
     known, shapes = choose.choice(((GOOD, messages.FROM_LAUNCHER), (OF_AGENTS, messages.FROM_AGENT)))
     name = choose.choice(list(known))
     body = bytearray(messages.encode(name, **known[name]))

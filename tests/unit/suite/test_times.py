@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 report_times = pytest.importorskip("report_times", exc_type=ImportError, reason="Python is older than 3.11.")
 
 FAILED = (
-    '<testcase classname="tests.unit.net.test_b" name="test_2" time="1"><failure message="late\nby 3 s"/></testcase>'
+    '<testcase classname="tests.unit.net.test_b" name="test_2" time="1"><failure message="late&#10;by 3 s"/></testcase>'
 )
 FIRST = f"""<testsuites><testsuite>
 <testcase classname="tests.unit.core.test_a" name="test_1" time="2.5"/>{FAILED}
