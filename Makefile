@@ -190,7 +190,7 @@ native-sanitizers: asan-test tsan-test
 # The fuzz targets are made of the same objects.
 asan-build: $(VENV)/.tools
 	cmake -S . -B build/asan -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DHVD_TESTS=ON -DHVD_FUZZ=ON -DHVD_SANITIZE=address,undefined >/dev/null
-	$(call PART,asan-build,$(ASIDE) cmake --build build/asan --target hvd_tests fuzzers -j $(JOBS))
+	$(call PART,asan-build,$(BESIDE) cmake --build build/asan --target hvd_tests fuzzers -j $(JOBS))
 
 # Up to GCC 13 the sanitizer takes a thread's variables in a library that is opened at run time, as the fakes are, for
 # those of a glibc before 2.25 whenever they lie 16 bytes behind a page, and the search for leaks crashes (google/sanitizers
@@ -205,7 +205,7 @@ asan-test: asan-build
 # Without the tests of what has one thread (CMakeLists.txt). After the other build: one uses all processors.
 tsan-build: asan-build
 	cmake -S . -B build/tsan -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DHVD_TESTS=ON -DHVD_SANITIZE=thread >/dev/null
-	$(call PART,tsan-build,$(ASIDE) cmake --build build/tsan --target hvd_tests -j $(JOBS))
+	$(call PART,tsan-build,$(BESIDE) cmake --build build/tsan --target hvd_tests -j $(JOBS))
 
 tsan-test: export TSAN_OPTIONS = halt_on_error=1
 tsan-test: tsan-build

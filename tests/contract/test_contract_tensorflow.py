@@ -54,9 +54,15 @@ def test_mode(mode: str, tmp_path: Path) -> None:
     _check(_run(2, mode, ("cases",), tmp_path), 2, ("cases",))
 
 
+# Eager on three ranks is `test_eager`'s. Modes and numbers of ranks are independent, so one pair stands for the others.
+MORE_RANKS = [("function", 3), ("graph", 3), ("jit", 3), *((mode, 4) for mode in ("eager", "function", "graph", "jit"))]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [3, pytest.param(4, marks=pytest.mark.exhaustive)])
-@pytest.mark.parametrize("mode", ["eager", "function", "graph", "jit"])
+@pytest.mark.parametrize(
+    ("mode", "size"),
+    [pytest.param(*pair, marks=() if pair == MORE_RANKS[0] else pytest.mark.exhaustive) for pair in MORE_RANKS],
+)
 def test_mode_on_more_ranks(mode: str, size: int, tmp_path: Path) -> None:
     _check(_run(size, mode, ("cases",), tmp_path), size, ("cases",))
 
