@@ -49,7 +49,7 @@ PART    = mkdir -p $(TIMES); begun=$$(date +%s); { $(2); } && echo "$(1) $$(($$(
 # processors. What fails is run once more and named: the tests kill, stop and time processes on machines with two cores.
 # A test that fails and then passes is a defect all the same, to be looked into; `make times` names it.
 # $(1): the tests' marks; $(2): processes more than processors; $(3): name of the record.
-PYTEST = python -m pytest -q -n $(shell expr $(JOBS) + $(2)) --dist loadfile -m "$(1)" --junit-xml $(TIMES)/$(3).xml \
+PYTEST = python -m pytest -q -n $(shell expr $(JOBS) + $(2)) --dist loadfile --no-loadscope-reorder -m "$(1)" --junit-xml $(TIMES)/$(3).xml \
   || { echo "FAILED ONCE: the tests named above. Once more:"; \
   python -m pytest -v -m "$(1)" --last-failed --last-failed-no-failures none --junit-xml $(TIMES)/$(3).again.xml; }
 export PATH := $(BIN):$(PATH)

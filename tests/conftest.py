@@ -1,4 +1,4 @@
-"""What holds for all suites: skips that CI does not take, and signals that jobs must feel.
+"""What holds for all suites: skips that CI does not take, signals that jobs must feel, and which files begin.
 
 With HVD_TEST_REQUIRE=all a skipped test fails, unless the reason of its skip begins with "Not here: ". CI sets it: a
 suite must not vanish because something was not installed. "Not here: " is for what nobody can install, such as a right
@@ -17,6 +17,25 @@ import pytest
 
 VARIABLE = "HVD_TEST_REQUIRE"
 BY_NATURE = "Not here: "
+
+# Files that take long, the longest first.
+LONG = (
+    "test_document_scripts",
+    "test_contract",
+    "test_contract_tensorflow",
+    "test_keras_fit",
+    "test_elastic_frameworks",
+    "test_benchmarks",
+    "test_elastic_benchmarks",
+    "test_keras_examples",
+    "test_frameworks_over_hosts",
+    "test_training_over_hosts",
+    "test_launchers",
+    "test_tensorflow_jobs",
+    "test_mpi_over_hosts",
+    "test_gpu_jobs",
+    "test_elastic_jobs",
+)
 
 try:
     import hypothesis
@@ -44,6 +63,11 @@ def pytest_configure(config: pytest.Config) -> None:
         # interrupt. What is caught here is as usual in them.
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long begin early, so that no process is left alone with one in the end."""
+    items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -55,13 +55,16 @@ def program(folder: Path, framework: str) -> Path:
 
 def _serve(framework: str, address: Path) -> None:
     """Starts a server; clients may knock at once."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+    log = address.with_name(f"{address.name}.log")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, log.open("w") as words:
         listener.bind(str(address))
         listener.listen(64)
-        words = (framework, str(listener.fileno()), os.environ[VARIABLE], str(address.parent))
+        arguments = (framework, str(listener.fileno()), os.environ[VARIABLE], str(address.parent))
         subprocess.Popen(
-            [sys.executable, "-m", "jobs.warm.server", *words],
+            [sys.executable, "-m", "jobs.warm.server", *arguments],
             stdin=subprocess.DEVNULL,
+            stdout=words,
+            stderr=words,
             pass_fds=[listener.fileno()],
             env={**environment(), "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", **FRAMEWORKS[framework].environ},
             start_new_session=True,

@@ -16,12 +16,18 @@ COLD = b"cold"
 PASSED_ON = [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2]
 
 
+def words_of(address):
+    """The last words that the server has written."""
+    with open(f"{address}.log", errors="replace") as log:
+        return "Its last words:\n" + log.read()[-2000:]
+
+
 def main(address, *words):
     server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         server.connect(address)
     except OSError as error:
-        sys.exit(f"There is no server of warm ranks at {address}: {error}. What did it write when it was started?")
+        sys.exit(f"There is no server of warm ranks at {address}: {error}. {words_of(address)}")
     request = {"words": words, "folder": os.getcwd(), "environ": dict(os.environ)}
     for number in PASSED_ON:
         signal.signal(number, lambda number, _: server.send(b"%d" % number))
@@ -33,7 +39,7 @@ def main(address, *words):
     if answer == COLD:
         os.execv(sys.executable, [sys.executable, *words])
     if not answer:
-        sys.exit(f"The server of warm ranks at {address} has ended.")
+        sys.exit(f"The server of warm ranks at {address} has ended. {words_of(address)}")
     code = int(answer)
     if code < 0:
         if -code in PASSED_ON:

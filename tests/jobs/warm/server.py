@@ -108,19 +108,23 @@ class Server:
     def _begin(self, client: socket.socket) -> Optional[Rank]:
         """A client's request: the rank to become in the forked process, nothing in the server."""
         self._selector.unregister(client)
-        message, streams, _, _ = socket.recv_fds(client, _LARGEST_REQUEST, 3)
+        message, streams = b"", []
+        with contextlib.suppress(ConnectionError):  # it has gone already
+            message, streams, _, _ = socket.recv_fds(client, _LARGEST_REQUEST, 3)
         if not message:
             client.close()
             return None
         rank = Rank(imported=self._imported, streams=streams, **json.loads(message))
         if read_by_imports(rank.environ) != self._relevant:
-            client.send(COLD)
+            with contextlib.suppress(ConnectionError):
+                client.send(COLD)
             client.close()
         else:
             pid = os.fork()
+            # By both, so that it holds when either goes on. A group, not a session of its own: crowded ranks of several
+            # sessions do not give way to one another.
+            os.setpgid(pid, 0)
             if pid == 0:
-                # Not a session of its own: crowded ranks of several sessions do not give way to one another.
-                os.setpgid(0, 0)
                 self._close()
                 client.close()
                 return rank
@@ -133,9 +137,11 @@ class Server:
 
     def _heard(self, client: socket.socket, pid: int) -> None:
         """A signal for the rank, or the end of its client, which ends the rank and all that it has started."""
+        if client.fileno() < 0:
+            return  # the rank has ended in the same round
         try:
             number = client.recv(16)
-        except ConnectionResetError:
+        except ConnectionError:
             number = b""
         if number:
             os.kill(pid, int(number))
@@ -150,7 +156,7 @@ class Server:
         _, status = os.waitpid(pid, 0)
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(client)
-        with contextlib.suppress(OSError):  # it has gone itself
+        with contextlib.suppress(ConnectionError):  # it has gone itself
             client.send(b"%d" % os.waitstatus_to_exitcode(status))
         client.close()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,9 +16,11 @@ from typing import Any, Callable
 
 import pytest
 from jobs import Job, Place, python, run, run_well
+from jobs.variables import environment
 from jobs.warm import VARIABLE, interpreter
 from jobs.warm.frameworks import FRAMEWORKS, read_by_imports
 
+QUICK, SLOW = ("numpy", "torch"), [pytest.mark.slow]
 SEEN = """
 import json, os, sys
 print(json.dumps([sys.argv[1:], os.getcwd(), os.environ.get("GIVEN"), "numpy" in sys.modules, __name__]))
@@ -41,7 +45,7 @@ def test_a_rank_whose_variables_an_import_reads_starts_cold() -> None:
     assert run_well(python("-c", code, warm="numpy"), {"PYTHONUNBUFFERED": "", "HOROVOD_CYCLE_TIME": "1"}) == "True\n"
 
 
-@pytest.mark.parametrize("name", FRAMEWORKS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else SLOW) for name in FRAMEWORKS])
 def test_ranks_of_every_framework_find_it_imported(name: str) -> None:
     if missing := [module for module in FRAMEWORKS[name].modules if not importlib.util.find_spec(module)]:
         pytest.skip(f"{missing[0]} is not installed.")
@@ -90,6 +94,22 @@ def test_a_rank_ends_with_its_client() -> None:
         (here,) = job.await_events("here", 1)
         job.process.kill()
         _until(lambda: not _alive(here["pid"]))
+
+
+def test_a_server_outlives_clients_that_go_at_any_moment() -> None:
+    code = "import signal; signal.pause()"
+    address = python("-c", code, warm="numpy")[4]
+    request = json.dumps({"words": ["-c", code], "folder": "/", "environ": environment()}).encode()
+    with open(os.devnull, "r+b") as null:
+        for number in range(60):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+                client.connect(address)
+                if number % 3:
+                    socket.send_fds(client, [request], [null.fileno()] * 3)
+                    with contextlib.suppress(ConnectionError):  # it has ended, and the server has said so
+                        for _ in range(10 * number):
+                            client.send(b"%d" % signal.SIGTERM)
+    assert run_well(python("-c", "print('here')", warm="numpy")) == "here\n"
 
 
 def test_servers_end_with_the_process_that_they_serve(tmp_path: Path) -> None:
