@@ -91,7 +91,9 @@ def heavy(text: str) -> bool:
 
 
 def warm(text: str) -> str:
-    """The framework that a program's ranks may find imported."""
+    """The framework that a program's ranks may find imported: none that reads what the program itself sets."""
+    if "KERAS_BACKEND" in text:
+        return "torch"  # which brings no Keras
     return "tensorflow" if re.search(r"\b(tensorflow|keras|tf_keras)\b", text) else "torch" if "torch" in text else ""
 
 

@@ -3,7 +3,8 @@
 Importing PyTorch takes 1 to 2 s of a processor, TensorFlow 5 to 9, and nearly every job starts two ranks or more. Here
 a server imports a framework once for all processes of the test suite; `interpreter` gives the words that stand for
 `sys.executable` in a job's command. The launcher starts a small client, the server forks the rank, and the client
-passes on streams, signals and exit code. Where a rank's environment would have changed the import, it starts cold.
+passes on streams, signals and exit code. Where a rank's environment would have changed the import, it starts cold; a
+script that sets such a variable itself (`KERAS_BACKEND`) must be started cold.
 
 Not for jobs that test starting, ending or leaving something behind: a warm rank is no descendant of its launcher. Ranks
 of a server share one hash seed, so an order that hangs on hashes is the same in all of them; cold ranks must show that.
