@@ -1,4 +1,4 @@
-// Slices of a vector: not more than pay where a chain of hosts has to be filled for each.
+// Slices of a vector: within their bounds, and not more than pay where a chain of hosts has to be filled for each.
 #include "collective/slices.h"
 
 #include "native/harness/harness.h"
@@ -8,6 +8,15 @@ namespace {
 
 using collective::SlicesFor;
 using collective::SlicesOfChain;
+
+TEST(slices_are_bounded_and_hold_all) {
+  EXPECT_EQ(SlicesFor(0), size_t{1});
+  EXPECT_EQ(SlicesFor(256 << 10), size_t{1});
+  EXPECT_EQ(SlicesFor((256 << 10) + 1), size_t{2});  // one slice would be larger than the smallest bound
+  EXPECT_EQ(SlicesFor(16 << 20), size_t{4});
+  EXPECT_EQ(SlicesFor((16 << 20) + 1), size_t{5});
+  EXPECT_EQ(SlicesFor(1 << 30), size_t{256});
+}
 
 TEST(slices_of_a_chain_are_fewer_where_it_is_long) {
   for (const size_t bytes : {size_t{0}, size_t{1} << 10, size_t{4} << 20, size_t{1} << 30}) {

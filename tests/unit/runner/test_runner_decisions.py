@@ -10,7 +10,7 @@ import pytest
 
 from horovod.runner import stopping
 from horovod.runner.arrivals import DirectoryArrivals
-from horovod.runner.cores import automatic_ranks, cgroup_quota, usable_cores
+from horovod.runner.cores import automatic_ranks, cgroup_quota, threads_per_rank, usable_cores
 from horovod.runner.launchers.base import Outcome
 from horovod.runner.progress import StartProgress
 from horovod.runner.report import Exit, culprit, story
@@ -213,6 +213,11 @@ def test_quota_of_cgroups_v1(tmp_path: Path) -> None:
     write(tmp_path, "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n")
     assert cgroup_quota(tmp_path) == 0.5
     assert usable_cores(str(tmp_path)) == 1
+
+
+def test_ranks_share_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    assert [threads_per_rank(ranks, str(tmp_path)) for ranks in (1, 2, 3, 8, 9)] == [8, 4, 2, 1, 1]
 
 
 def test_no_quota(tmp_path: Path) -> None:
