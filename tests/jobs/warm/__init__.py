@@ -41,9 +41,19 @@ def interpreter(framework: str) -> list[str]:
     address = folder / framework.replace(" ", "-")
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not address.exists():
+        if not _answers(address):
+            address.unlink(missing_ok=True)  # left by a server that was killed, and the process number came again
             _serve(framework, address)
     return [sys.executable, "-I", "-S", str(_CLIENT), str(address)]
+
+
+def _answers(address: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        try:
+            probe.connect(str(address))
+        except OSError:
+            return False
+    return True
 
 
 def program(folder: Path, framework: str) -> Path:

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, Callable
@@ -17,7 +18,7 @@ from typing import Any, Callable
 import pytest
 from jobs import Job, Place, python, run, run_well
 from jobs.variables import environment
-from jobs.warm import VARIABLE, interpreter
+from jobs.warm import VARIABLE
 from jobs.warm.frameworks import FRAMEWORKS, read_by_imports
 
 QUICK, SLOW = ("numpy", "torch"), [pytest.mark.slow]
@@ -125,7 +126,17 @@ print(run_well(python("-c", "import os; print(os.getppid())", warm="numpy")), en
 
 
 def test_one_server_serves_all() -> None:
-    assert interpreter("numpy") == interpreter("numpy")
+    code = "import os; print(os.getppid())"
+    assert len({run_well(python("-c", code, warm="numpy")) for _ in range(3)}) == 1
+
+
+def test_a_server_that_was_killed_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # a server of its own: others are at work with theirs
+    code = "import os; print(os.getppid())"
+    first = int(run_well(python("-c", code, warm="numpy")))
+    os.kill(first, signal.SIGKILL)
+    _until(lambda: not _alive(first))
+    assert int(run_well(python("-c", code, warm="numpy"))) != first
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
