@@ -147,7 +147,7 @@ test:
 test-fast: fakes frameworks
 	$(call PART,test-fast,$(call PYTEST,not slow,1,fast))
 
-# The slow tests wait most of the time; meanwhile the rest computes.
+# The slow tests and the rest share the processors: while tests wait, the rest computes.
 test-all:
 	$(MAKE) --no-print-directory -j4 test-slow native-sanitizers fuzz-some tidy wheel-test
 
@@ -173,7 +173,7 @@ SEED ?= 1
 chaos: dev build
 	PYTHONPATH=python:tests python -m chaos.marathon --faults $(FAULTS) --seed $(SEED)
 
-# Files are read several at once, as they are compiled; `make tidy UNITY=OFF` reads each alone, in four times the time.
+# Files are read several at once, as they are compiled; `make tidy UNITY=OFF` reads each alone, in three times the time.
 UNITY ?= ON
 tidy: $(VENV)/.tools
 	cmake -S . -B build/tidy -G Ninja -DHVD_UNITY=$(UNITY) -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DPython3_EXECUTABLE=$(BIN)/python >/dev/null

@@ -11,7 +11,10 @@ WORKERS = Path(__file__).parent / "workers"
 TWO = CaseJob(WORKERS / "functions_worker.py", warm="torch with optimizers")
 # Starting the loader's workers takes long, and they do not care how many ranks there are.
 THREE = CaseJob(
-    WORKERS / "functions_worker.py", 3, cases=[case for case in TWO.cases if "data_loader" not in case], warm="torch"
+    WORKERS / "functions_worker.py",
+    3,
+    cases=[case for case in TWO.cases if "data_loader" not in case],
+    warm="torch with optimizers",
 )
 
 

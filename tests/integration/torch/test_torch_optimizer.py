@@ -19,7 +19,10 @@ PRIVATE = CaseJob(
     WORKERS / "optimizer_worker.py", ranks=3, environ={"HOROVOD_RESIDENT_GRADIENTS": "0"}, warm="torch with optimizers"
 )
 PRIVATE_USES = CaseJob(
-    WORKERS / "optimizer_uses_worker.py", ranks=3, environ={"HOROVOD_RESIDENT_GRADIENTS": "0"}, warm="torch"
+    WORKERS / "optimizer_uses_worker.py",
+    ranks=3,
+    environ={"HOROVOD_RESIDENT_GRADIENTS": "0"},
+    warm="torch with optimizers",
 )
 
 

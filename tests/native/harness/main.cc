@@ -44,7 +44,7 @@ Run RunOf(const Case& c) {
   return {c, hvd::test::failures_in_case == 0, took.count()};
 }
 
-// The form that tools/report_times.py reads. `once`: the names of what failed once and then passed.
+// The form that tools/report_times.py reads. `once`: what failed at the first try.
 void WriteJunit(const char* path, const std::vector<Run>& runs, const std::vector<Case>& once) {
   std::ofstream file(path);
   file << "<testsuite name=\"native\" tests=\"" << runs.size() << "\">\n";
