@@ -50,7 +50,7 @@ PART    = mkdir -p $(TIMES); begun=$$(date +%s); { $(2); } && echo "$(1) $$(($$(
 # A test that fails and then passes is a defect all the same, to be looked into; `make times` names it.
 # $(1): the tests' marks; $(2): processes more than processors; $(3): name of the record.
 PYTEST = python -m pytest -q -n $(shell expr $(JOBS) + $(2)) --dist loadfile --no-loadscope-reorder -m "$(1)" --junit-xml $(TIMES)/$(3).xml \
-  || { echo "FAILED ONCE: the tests named above. Once more:"; \
+  || { [ $$? -eq 1 ] || exit 1; echo "FAILED ONCE: the tests named above. Once more:"; \
   python -m pytest -v -m "$(1)" --last-failed --last-failed-no-failures none --junit-xml $(TIMES)/$(3).again.xml; }
 export PATH := $(BIN):$(PATH)
 
@@ -121,7 +121,7 @@ native-test: native-test-build
 
 # The same beside other tests, which have the terminal.
 native-test-aside: native-test-build
-	$(call PART,native-test,build/release/hvd_tests --once-more --junit=$(TIMES)/native.xml >build/release/hvd_tests.log 2>&1 || { cat build/release/hvd_tests.log; exit 1; })
+	$(call PART,native-test,timeout 900 build/release/hvd_tests --once-more --junit=$(TIMES)/native.xml >build/release/hvd_tests.log 2>&1 || { cat build/release/hvd_tests.log; exit 1; })
 	tail -1 build/release/hvd_tests.log
 
 check: dev
@@ -198,8 +198,8 @@ asan-build: $(VENV)/.tools
 asan-test: export ASAN_OPTIONS = intercept_tls_get_addr=0
 asan-test: export UBSAN_OPTIONS = halt_on_error=1
 asan-test: asan-build
-	$(call PART,asan-test,$(BESIDE) build/asan/hvd_tests --once-more --junit=$(TIMES)/asan.xml >build/asan/hvd_tests.log 2>&1 || { cat build/asan/hvd_tests.log; exit 1; })
-	$(call PART,asan-test-hip,HVD_TEST_PLATFORM=hip $(BESIDE) build/asan/hvd_tests --once-more --junit=$(TIMES)/asan-hip.xml $(ROCM_TESTS) >build/asan/hvd_tests_hip.log 2>&1 || { cat build/asan/hvd_tests_hip.log; exit 1; })
+	$(call PART,asan-test,timeout 2400 $(BESIDE) build/asan/hvd_tests --once-more --junit=$(TIMES)/asan.xml >build/asan/hvd_tests.log 2>&1 || { cat build/asan/hvd_tests.log; exit 1; })
+	$(call PART,asan-test-hip,HVD_TEST_PLATFORM=hip timeout 1200 $(BESIDE) build/asan/hvd_tests --once-more --junit=$(TIMES)/asan-hip.xml $(ROCM_TESTS) >build/asan/hvd_tests_hip.log 2>&1 || { cat build/asan/hvd_tests_hip.log; exit 1; })
 	tail -qn1 build/asan/hvd_tests.log build/asan/hvd_tests_hip.log
 
 # Without the tests of what has one thread (CMakeLists.txt). After the other build: one uses all processors.
@@ -209,7 +209,7 @@ tsan-build: asan-build
 
 tsan-test: export TSAN_OPTIONS = halt_on_error=1
 tsan-test: tsan-build
-	$(call PART,tsan-test,$(BESIDE) build/tsan/hvd_tests --once-more --junit=$(TIMES)/tsan.xml >build/tsan/hvd_tests.log 2>&1 || { cat build/tsan/hvd_tests.log; exit 1; })
+	$(call PART,tsan-test,timeout 2400 $(BESIDE) build/tsan/hvd_tests --once-more --junit=$(TIMES)/tsan.xml >build/tsan/hvd_tests.log 2>&1 || { cat build/tsan/hvd_tests.log; exit 1; })
 	tail -1 build/tsan/hvd_tests.log
 
 FUZZ_SECONDS ?= 300

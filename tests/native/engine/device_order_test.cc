@@ -99,6 +99,7 @@ void RunSeed(const std::vector<int>& hosts, uint64_t seed, size_t* launches) {
 
 void RunSeeds(const std::vector<int>& hosts, int runs) {
   size_t launches = 0;
+  runs /= kThreadSanitizer ? 4 : 1;
   const uint64_t first = FirstSeed();
   for (uint64_t seed = first; seed < first + runs; ++seed) RunSeed(hosts, seed, &launches);
   EXPECT(launches > 10u * static_cast<size_t>(runs));

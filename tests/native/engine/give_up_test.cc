@@ -82,12 +82,7 @@ void RunSeed(const std::vector<int>& hosts, Link link, uint64_t seed, Count* cou
   }
 }
 
-// The sanitizers, which take ten times as long, see every fifth run.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kShare = 5;
-#else
-constexpr int kShare = 1;
-#endif
+constexpr int kShare = kThreadSanitizer ? 10 : kSanitizer ? 5 : 1;  // of the runs
 
 void RunSeeds(const char* what, const std::vector<int>& hosts, Link link, int runs) {
   Count count;

@@ -108,11 +108,7 @@ TEST(engine_names_too_long_is_an_error_at_once) {
 
 // 100,000 tensors, 35 MB of names: more than a ring or a frame's piece holds, up, down and through an inner rank.
 TEST(engine_names_a_group_of_many_long_names) {
-#ifdef __SANITIZE_THREAD__
-  const int n = 2, tensors = 20000;
-#else
-  const int n = 2, tensors = 100000;
-#endif
+  const int n = 2, tensors = kSanitizer ? 20000 : 100000;
   EngineWorld world(n);
   std::vector<std::string> names;
   for (int i = 0; i < tensors; ++i) names.push_back(std::string(340, 'g') + std::to_string(i));

@@ -47,7 +47,7 @@ TEST(out_of_memory_in_a_collective_is_its_failure) {
   for (const std::vector<int>& hosts : {std::vector<int>{0, 0, 0}, {0, 1, 2}, {0, 0, 1}}) {
     for (const OpType type : kTypes) {
       for (const size_t elems : {size_t{300}, size_t{200000}}) {
-        if (kThreadSanitizer && elems > 300) continue;
+        if (kSanitizer && elems > 300) continue;
         const Item item{5, {0, 1, 2}, type, elems, 0, true};
         for (const bool lasting : {false, true}) {
           int64_t granted = 0;

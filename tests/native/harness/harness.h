@@ -13,11 +13,17 @@
 
 namespace hvd::test {
 
-// It takes ten times as long, and has nothing to find in tests of one thread: these do a share of what they do else.
+// The sanitizers take ten times as long, so tests give them fewer seeds and smaller tensors. What the thread sanitizer
+// looks for, an access that nothing orders, does not hang on how many bytes there are.
 #ifdef __SANITIZE_THREAD__
 inline constexpr bool kThreadSanitizer = true;
 #else
 inline constexpr bool kThreadSanitizer = false;
+#endif
+#ifdef __SANITIZE_ADDRESS__
+inline constexpr bool kSanitizer = true;
+#else
+inline constexpr bool kSanitizer = kThreadSanitizer;
 #endif
 
 struct Case {

@@ -302,11 +302,7 @@ TEST(direct_a_failed_group_of_the_name_does_not_part_the_root_from_the_others) {
   for (int r = 0; r < 3; ++r) EXPECT((c.Done(r) == Tickets{5, 9}));
 }
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr uint32_t kPrograms = 40;
-#else
-constexpr uint32_t kPrograms = 500;
-#endif
+constexpr uint32_t kPrograms = kSanitizer ? 40 : 500;
 
 // Ranks that call one operation after the other under two names, most of them small ones, and then leave: with any
 // order of delivery each operation ends well everywhere, with what all have brought, and nobody is left behind.

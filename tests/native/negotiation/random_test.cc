@@ -475,7 +475,7 @@ class Run {
 void RunMany(bool direct) {
   const char* seeds = std::getenv("HVD_NEGOTIATION_SEEDS");
   const char* first = std::getenv("HVD_NEGOTIATION_FIRST_SEED");
-  const int n = seeds ? std::atoi(seeds) : test::kThreadSanitizer ? 150 : 1500;
+  const int n = seeds ? std::atoi(seeds) : test::kSanitizer ? 150 : 1500;
   const int from = first ? std::atoi(first) : 0;
   int exchanges = 0;
   for (int seed = from; seed < from + n; ++seed) {

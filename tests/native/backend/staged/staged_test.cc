@@ -105,6 +105,25 @@ TEST(staged_pieces_beside_a_rank_that_has_joined) {
                        {OpType::kAllreduce, DType::kFloat32, ReduceOp::kSum, {100'001, 3}, 1.0, 1.0 / 3, 0, joined});
 }
 
+// The results of a batch leave the pinned memory while the next one has begun.
+TEST(staged_batches_close_behind_one_another) {
+  const NoFaults no_faults;
+  constexpr size_t kBatches = 4, kBytes = 8 * kPiece;
+  GpuWorld world({0, 0}, 1, kPiece);
+  const auto seq = next_seq.fetch_add(3 * kBatches);
+  RanksAsThreads(2, [&](int r) {
+    const auto side = world.MakeGroup(r, By::kHost);
+    std::vector<Batch> batches;
+    for (size_t k = 0; k < kBatches; ++k) {
+      batches.push_back(NewBatch(seq + 3 * k, OpType::kAllreduce, DType::kUint8, ReduceOp::kSum));
+      batches[k].tensors.push_back(world.rank(r).Put(Filled(kBytes, static_cast<int>(k) + 1), {kBytes}, false));
+    }
+    for (Batch& batch : batches) EXPECT_OK(world.Run(r, side->group, batch));
+    for (size_t k = 0; k < kBatches; ++k)
+      EXPECT(world.rank(r).Take(batches[k].tensors[0], kBytes) == Filled(kBytes, 2 * (static_cast<int>(k) + 1)));
+  });
+}
+
 Status RunToItsEnd(Task task) {
   Runner runner(std::move(task));
   while (!runner.done()) runner.Advance();

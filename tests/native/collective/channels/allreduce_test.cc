@@ -76,7 +76,7 @@ TEST(channel_allreduce_all_types_and_operations) {
 }
 
 TEST(channel_allreduce_large) {
-  for (int n = 1; n <= 8; ++n) {
+  for (int n = 1; n <= (kThreadSanitizer ? 4 : 8); ++n) {
     RunCases(Apart(n), Link::kShort, false,
              {{DType::kFloat32, ReduceOp::kSum, {100003}, {}, true},
               {DType::kBfloat16, ReduceOp::kSum, {100003}, {}, false},

@@ -42,11 +42,8 @@ void OnEveryNet(const std::vector<int>& sizes, const std::function<void(ChannelW
     }
   }
 }
-#ifdef __SANITIZE_THREAD__  // takes twenty times as long
-const std::vector<int> kSizes = {1, 2, 3, 5};
-#else
-const std::vector<int> kSizes = {1, 2, 3, 4, 5, 8};
-#endif
+const std::vector<int> kSizes = kThreadSanitizer ? std::vector{1, 2, 3, 5} : std::vector{1, 2, 3, 4, 5, 8};
+constexpr int kShare = kSanitizer ? 5 : 1;  // of a large tensor
 
 // Rows of member m in tensor i of a case; some have none.
 int64_t RowsIn(int which, size_t i, int m) {
@@ -91,7 +88,7 @@ TEST(channel_broadcast_from_every_root) {
   OnEveryNet(kSizes, [](ChannelWorld& world, const Group& group) {
     uint64_t seq = 0;
     for (int root = 0; root < group.size(); ++root) {
-      for (const size_t elems : {size_t{0}, size_t{1}, size_t{1000}, size_t{400001}}) {
+      for (const size_t elems : {size_t{0}, size_t{1}, size_t{1000}, size_t{400001 / kShare}}) {
         Batch batch;
         batch.seq = ++seq;
         batch.type = OpType::kBroadcast;
@@ -150,7 +147,7 @@ TEST(channel_reducescatter_uneven_rows_and_factors) {
   OnEveryNet(kSizes, [](ChannelWorld& world, const Group& group) {
     const int n = group.size();
     uint64_t seq = 0;
-    for (const int64_t rows : {int64_t{0}, int64_t{1}, int64_t{n - 1}, int64_t{n + 1}, int64_t{20011}}) {
+    for (const int64_t rows : {int64_t{0}, int64_t{1}, int64_t{n - 1}, int64_t{n + 1}, int64_t{20011 / kShare}}) {
       for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kInt32}) {
         for (const kernels::Factors& factors :
              {kernels::Factors{}, kernels::Factors{0.5, 1.0}, kernels::Factors{1.0, 2.0}, kernels::Factors{0.5, 4.0}}) {

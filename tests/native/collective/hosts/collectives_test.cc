@@ -156,11 +156,7 @@ Status RunTurn(ChannelWorld& world, int rank, const Turn& turn, std::optional<in
   return Status();
 }
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kTurns = 20;
-#else
-constexpr int kTurns = 80;
-#endif
+constexpr int kTurns = kSanitizer ? 20 : 80;
 
 TEST(two_level_one_collective_after_the_other) {
   const std::vector<std::vector<int>> layouts = {{0, 0, 1, 1},      {0, 1, 0, 1},       {0, 1, 1, 2},

@@ -82,7 +82,7 @@ TEST(shm_allreduce_every_dtype_and_op) {
 }
 
 TEST(shm_allreduce_every_size) {
-  for (int n = 1; n <= 8; ++n) {
+  for (int n = 1; n <= (kThreadSanitizer ? 3 : 8); ++n) {
     ShmWorld world(n);
     auto groups = Groups(world);
     uint64_t seq = 100;
@@ -263,7 +263,7 @@ void RunResident(ShmWorld& world, uint64_t seq, std::vector<std::unique_ptr<Grou
 TEST(shm_allreduce_resident_tensors_of_who_gives_up_are_no_data) {
   const size_t elems = 1 << 20;
   int gave_up = 0;
-  for (uint64_t seed = 1; seed <= 300; ++seed) {
+  for (uint64_t seed = 1; seed <= (kThreadSanitizer ? 60 : 300); ++seed) {
     std::mt19937_64 random(seed);
     ShmWorld world(3, 16 << 20);
     auto groups = Groups(world);

@@ -120,12 +120,7 @@ Status RunTurn(transport::Neighbours& n, const Group& group, const Turn& turn, u
   return Status();
 }
 
-// The sanitizers take twenty times as long.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kTurns = 25;
-#else
-constexpr int kTurns = 60;
-#endif
+constexpr int kTurns = kThreadSanitizer ? 10 : kSanitizer ? 25 : 60;
 
 void RunSequence(int n, StoreChooser::Setting stores) {
   std::mt19937_64 random(static_cast<uint64_t>(n));
