@@ -86,7 +86,9 @@ def main(times: Path, budgets: Path) -> int:
     for path in sorted(times.glob("*.xml")):
         (again if path.stem.endswith(".again") else tests).extend(tests_in(path))
     lines = (times / "parts").read_text().splitlines() if (times / "parts").exists() else []
-    parts = {name: float(seconds) for name, seconds in (line.split() for line in lines)}
+    parts: dict[str, float] = {}
+    for name, seconds in (line.split() for line in lines):
+        parts[name] = max(float(seconds), parts.get(name, 0.0))
     spent = seconds_by_folder(tests)
 
     print("Minutes of each part (parts run beside one another):")

@@ -50,26 +50,29 @@ def build(copy: Path) -> None:
         shutil.copy2(folder / library, copy / "python/horovod/_native" / library)
 
 
-def first_failure(copy: Path, tests: Sequence[str]) -> str:
-    """The first of these tests that fails, "" if none does."""
+def commands(copy: Path, tests: Sequence[str]) -> list[list[str]]:
+    """Those that run these tests."""
     filters = [test.removeprefix(NATIVE) for test in tests if test.startswith(NATIVE)]
     paths = [test for test in tests if not test.startswith(NATIVE)]
+    native = [str(copy / "build/release/hvd_tests"), *filters]
+    python = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", *paths]
+    return [command for command, chosen in ((native, filters), (python, paths)) if chosen]
+
+
+def first_failure(copy: Path, command: Sequence[str]) -> str:
+    """The first test of the command that fails, "" if none does. Raises RuntimeError when it runs no test."""
     environ = {**os.environ, "PYTHONPATH": f"{copy / 'python'}:{copy / 'tests'}"}
-    for command, pattern in (
-        ([copy / "build/release/hvd_tests", *filters] if filters else [], r"\[FAILED\] (\S+)"),
-        ([sys.executable, "-m", "pytest", "-x", "-q", "-rfE", *paths] if paths else [], r"^(?:FAILED|ERROR) (\S+)"),
-    ):
-        if not command:
-            continue
-        try:
-            done = subprocess.run(command, cwd=copy, env=environ, timeout=LIMIT_S, check=False, **_SILENT)
-        except subprocess.TimeoutExpired:
-            return f"no end within {LIMIT_S:.0f} s: {' '.join(map(str, command[-2:]))}"
-        if done.returncode != 0:
-            found = re.search(pattern, done.stdout, re.MULTILINE)
-            begun = re.findall(r"\[ run  \] (\S+)", done.stdout)
-            return found[1] if found else f"exit code {done.returncode} in {begun[-1] if begun else paths}"
-    return ""
+    try:
+        done = subprocess.run(command, cwd=copy, env=environ, timeout=LIMIT_S, check=False, **_SILENT)
+    except subprocess.TimeoutExpired:
+        return f"no end within {LIMIT_S:.0f} s: {command[-1]}"
+    if done.returncode == 0:
+        return ""
+    if "pytest" in command and done.returncode in (4, 5):  # a wrong path, no tests
+        raise RuntimeError(done.stdout[-3000:])
+    found = re.search(r"^(?:FAILED|ERROR|\[FAILED\]) (\S+)", done.stdout, re.MULTILINE)
+    begun = re.findall(r"\[ run  \] (\S+)", done.stdout)
+    return found[1] if found else f"exit code {done.returncode} in {begun[-1] if begun else command[-1]}"
 
 
 def tried(copy: Path, defect: Mapping[str, Any]) -> str:
@@ -84,15 +87,16 @@ def tried(copy: Path, defect: Mapping[str, Any]) -> str:
         raise RuntimeError(f"{defect['file']} has its text {text.count(defect['old'])} times")
     rebuild = build if path.suffix in (".cc", ".h") else lambda _: None
     path.write_text(text.replace(defect["old"], defect["new"]))
+    caught, command = "", []
     try:
         rebuild(copy)
-        caught = first_failure(copy, defect["tests"])
+        for command in commands(copy, defect["tests"]):
+            if caught := first_failure(copy, command):
+                break
     finally:
         path.write_text(text)
     rebuild(copy)
-    if caught and first_failure(
-        copy, [test for test in defect["tests"] if test.startswith(NATIVE) != ("::" in caught)]
-    ):
+    if caught and first_failure(copy, command):
         raise RuntimeError(f"{caught} fails without it, too")
     return caught
 
@@ -104,6 +108,8 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="of defects; without any: all")
     asked = parser.parse_args()
     defects = tomllib.loads((ROOT / "tests" / "defects.toml").read_text())["defect"]
+    if unknown := set(asked.names) - {defect["name"] for defect in defects}:
+        parser.error(f"tests/defects.toml has no {', '.join(sorted(unknown))}.")
     missed = 0
     with tempfile.TemporaryDirectory() as place:
         copy = copied(asked.tree, Path(place))

@@ -5,6 +5,7 @@ Hands its streams, words, folder and environment to the server at the address, p
 ends as the rank ends. It must start quickly: `python -I -S`, and few imports.
 """
 
+import contextlib
 import json
 import os
 import resource
@@ -29,13 +30,21 @@ def main(address, *words):
     except OSError as error:
         sys.exit(f"There is no server of warm ranks at {address}: {error}. {words_of(address)}")
     request = {"words": words, "folder": os.getcwd(), "environ": dict(os.environ)}
-    for number in PASSED_ON:
-        signal.signal(number, lambda number, _: server.send(b"%d" % number))
     socket.send_fds(server, [json.dumps(request).encode()], [0, 1, 2])
-    try:
-        answer = server.recv(64)
-    except ConnectionResetError:
-        answer = b""
+
+    def pass_on(number, _):
+        with contextlib.suppress(OSError):  # the rank has ended
+            server.send(b"%d" % number)
+
+    for number in PASSED_ON:  # a signal before this ends the client, and the rank with it
+        signal.signal(number, pass_on)
+    answer = b""
+    for _ in range(2):  # a signal that the server has not read hides the answer from the first call
+        try:
+            answer = server.recv(64)
+            break
+        except ConnectionResetError:
+            pass
     if answer == COLD:
         os.execv(sys.executable, [sys.executable, *words])
     if not answer:

@@ -1,12 +1,14 @@
 """Imports a framework, then forks a rank for every client.
 
 `python -m jobs.warm.server FRAMEWORK LISTENER OWNER FOLDER`: the listener is the number of an open socket, the owner a
-process that the server does not outlive, and the folder is removed then. A rank ends when its client does.
+process that the server does not outlive, and the folder is removed then. A rank ends when its client or the
+server does.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import json
 import os
@@ -16,6 +18,7 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +28,8 @@ from .client import COLD
 from .frameworks import FRAMEWORKS, read_by_imports
 
 _LARGEST_REQUEST = 200_000
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,7 @@ class Rank:
         os.chdir(self.folder)
         os.environ.clear()
         os.environ.update({**self.environ, **self.imported})
+        tempfile.tempdir = None  # else TMPDIR has no effect when an import has asked for the folder
         if numpy := sys.modules.get("numpy"):
             numpy.random.seed()  # else all ranks have the server's
         first, *rest = self.words
@@ -69,7 +75,7 @@ class Rank:
             main.__file__ = first
             with open(first, encoding="utf-8") as file:
                 text = file.read()
-        exec(compile(text, name, "exec"), main.__dict__)
+        exec(compile(text, name, "exec", dont_inherit=True), main.__dict__)
 
 
 class Server:
@@ -120,11 +126,15 @@ class Server:
                 client.send(COLD)
             client.close()
         else:
+            server = os.getpid()
             pid = os.fork()
             # By both, so that it holds when either goes on. A group, not a session of its own: crowded ranks of several
             # sessions do not give way to one another.
             os.setpgid(pid, 0)
             if pid == 0:
+                _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                if os.getppid() != server:
+                    os._exit(1)
                 self._close()
                 client.close()
                 return rank
@@ -144,7 +154,7 @@ class Server:
         except ConnectionError:
             number = b""
         if number:
-            os.kill(pid, int(number))
+            os.killpg(pid, int(number))
             return
         self._selector.unregister(client)
         with contextlib.suppress(ProcessLookupError):
