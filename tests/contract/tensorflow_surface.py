@@ -95,6 +95,20 @@ def tapes_of_users(env: Env) -> None:
     env.check("its gradient", tape.gradient(value, variable), np.full(2, env.size + 1, np.float32), rtol=1e-6)
 
 
+def tapes_and_optimizers(env: Env) -> None:
+    """What a tape has added up an optimizer does not add up again, and what it has not, it does."""
+    hvd, total = env.hvd, env.size * (env.size + 1) / 2
+    variable = tf.Variable([0.0, 0.0])
+    optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), op=hvd.Sum)
+    for step, distributed in enumerate((True, False, True), 1):
+        with tf.GradientTape() as tape:
+            value = tf.reduce_sum(variable) * (env.rank + 1.0)
+        if distributed:
+            tape = hvd.DistributedGradientTape(tape, op=hvd.Sum)
+        optimizer.apply_gradients(zip(tape.gradient(value, [variable]), [variable]))
+        env.check(f"step {step}", variable, np.full(2, -step * total, np.float32))
+
+
 def import_paths(env: Env) -> None:
     """What public scripts import and call beside the documented names."""
     from horovod.tensorflow import mpi_ops, util
@@ -165,4 +179,4 @@ def runs_as_written(env: Env) -> None:
     env.check("rewritten functions around each", sorted(set(Witness.rewritten)), [1])
 
 
-FACTS = (tapes, runs_as_written, tapes_of_users, import_paths)
+FACTS = (tapes, runs_as_written, tapes_of_users, tapes_and_optimizers, import_paths)

@@ -320,6 +320,25 @@ def test_a_frame_without_the_right_code_is_not_parsed() -> None:
         made.config.compute_client().join("training", 0).close()
 
 
+@pytest.mark.parametrize(("order", "good"), [((0, 1), 2), ((0, 0), 1), ((1, 0), 0)])
+def test_a_frame_that_was_heard_is_good_once(order: tuple[int, ...], good: int) -> None:
+    key = bytes(channel.KEY_BYTES)
+    with contextlib.ExitStack() as stack:
+        near, tapped, far, heard = map(stack.enter_context, (*socket.socketpair(), *socket.socketpair()))
+        talk, listener = channel.Channel(near, key, b"c", b"s"), channel.Channel(heard, key, b"s", b"c")
+        frames = []
+        for number in range(2):
+            talk.send({"number": number})
+            frames.append(tapped.recv(channel.MAX_BODY_BYTES))
+        for number in order:
+            far.sendall(frames[number])
+        for number in range(good):
+            assert listener.receive(5) == {"number": number}
+        if good < len(order):
+            with pytest.raises(channel.StrangerError):
+                listener.receive(5)
+
+
 @pytest.mark.parametrize("request_", [{}, {"do": "dance"}, {"do": "dispatcher"}, {"do": "await end"}, {"do": []}])
 def test_a_malformed_request_is_answered(request_: dict[str, Any]) -> None:
     with service() as made, pytest.raises(InvalidArgumentError, match="cannot read this request|There is no"):

@@ -223,6 +223,40 @@ TEST(engine_broken_ring_costs_nothing) {
   EXPECT(CpuOf(CLOCK_PROCESS_CPUTIME_ID) - before < 0.1);
 }
 
+// Rank 0 has more to say to rank 1 than its ring takes, and says goodbye while that rank does not listen.
+TEST(engine_who_leaves_waits_until_all_is_sent) {
+  EngineWorld world(2);
+  const int set = NewSet(world, {0});
+  Busy busy;
+  std::vector<float> data(4, 1.0f), theirs(4, 1.0f);
+  std::shared_ptr<Completion> last;
+  RanksAsThreads(2, [&](int r) {
+    std::shared_ptr<Completion> c;
+    if (r == 0) Sleep(0.1);  // so that the callback of rank 1 is there in time
+    EXPECT_OK(Submit(world[r], Allreduce("first", r == 0 ? &data : &theirs), 0, &c));
+    if (r == 0) {
+      EXPECT(world[0].Wait(*c, 10));
+    } else {
+      EXPECT(c->AddCallback(busy.callback()) && busy.begun.Pass());
+    }
+  });
+  EXPECT_OK(Submit(world[1], Allreduce("never", &theirs), 0, &last));
+  for (int i = 0; i < 100; ++i)  // in names alone twice as much as the ring holds
+    EXPECT_OK(RunOp(world[0], Allreduce(std::string(1300, 'n') + std::to_string(i), &data, set).op));
+  std::atomic<bool> left{false};
+  std::thread leaver([&] {
+    world[0].Shutdown(60);
+    left = true;
+    world.Die(0);
+  });
+  Sleep(0.2);
+  EXPECT(!left);
+  busy.end.Open();
+  EXPECT(world[1].Wait(*last, 10));
+  EXPECT(last->status().code() == Code::kShutdown);
+  leaver.join();
+}
+
 // Rank 0 decides what the set may do, and has no part in it: nobody calls there, so nobody but the bell wakes it.
 TEST(engine_set_without_its_root_rings_it_at_once) {
   EngineWorld::Options options;

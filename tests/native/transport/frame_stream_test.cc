@@ -200,6 +200,9 @@ TEST(frame_stream_refuses_tampered_frames) {
   std::vector<Bytes> shorter = good;
   shorter[0][0] = std::byte{19};
   refused(shorter, 0);
+  std::vector<Bytes> going_on = good;
+  going_on[0][3] ^= std::byte{0x80};  // of one frame with the next
+  refused(going_on, 0);
   refused({good[0], good[0]}, 1);    // repeated
   refused({good[1], good[0]}, 0);    // reordered
   refused({good[1]}, 0);             // one left out

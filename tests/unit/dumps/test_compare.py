@@ -72,7 +72,7 @@ def test_nobody_waits_for_anybody() -> None:
 
 def test_who_has_finished_an_operation_in_the_meantime_is_not_accused() -> None:
     a, b = allreduce("a"), allreduce("b")
-    for before in ((), (a,), (b, a)):
+    for before in ((), (a,), (b, a), (a, b, a)):
         waiting = {rank: dump(rank, at(60, "step", WAITING), b, finished=before) for rank in (0, 2, 3)}
         assert not anybody_behind({**waiting, 1: dump(1, at(61, "end"), finished=(*before, b))})
         assert anybody_behind({**waiting, 1: dump(1, at(57, "validate"), finished=before)})

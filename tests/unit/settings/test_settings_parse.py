@@ -124,6 +124,17 @@ def test_text_is_the_inverse_of_parse(setting: table.Setting, data: st.DataObjec
     assert setting.parse(setting.text(value), "x") == value
 
 
+@pytest.mark.parametrize(
+    "setting", [s for s in SETTINGS if s.kind in ("int", "float", "int_or_auto")], ids=lambda setting: setting.name
+)
+def test_bounds_are_good_values_and_what_lies_beyond_is_none(setting: table.Setting) -> None:
+    for bound, step in ((setting.minimum, -1), (setting.maximum, 1)):
+        if bound is not None:
+            assert setting.parse(setting.text(bound), "x") == bound
+            with pytest.raises(InvalidArgumentError):
+                setting.parse(setting.text(bound + step), "x")
+
+
 def test_defaults_of_the_contract() -> None:
     settings = from_environ({})
     expected = {

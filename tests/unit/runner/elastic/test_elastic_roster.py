@@ -117,9 +117,9 @@ def test_rubbish_is_dropped_and_the_roster_goes_on(kept: Kept, tmp_path: Path, d
         stranger.connect(str(tmp_path / SOCKET_NAME))
         stranger.sendall(data)
         stranger.settimeout(10)
-        while kept.turn(10.0) == [] and len(kept.keeper._clients) == 0:
-            pass
-        while kept.keeper._clients:
+        dropped = select.poll()
+        dropped.register(stranger, select.POLLRDHUP)
+        while not dropped.poll(0):
             assert kept.turn(10.0) == []
         with contextlib.suppress(ConnectionResetError):
             assert stranger.recv(1) == b""
