@@ -308,7 +308,7 @@ class FakeEngine:
     dumps = FakeDumps()
 
     def __init__(self, job: FakeJob, rank: int) -> None:
-        self._job = job
+        self.job = job
         self._rank = rank
         self.tuning = FakeTuning(job, rank)
         self._tickets = Tickets()
@@ -319,16 +319,16 @@ class FakeEngine:
 
     def submit(self, ops: int, n: int, flags: int, handle: int) -> int:
         array = (abi.HvdOp * n).from_address(ops)
-        with self._job.condition:
-            if self._rank in self._job.left:
+        with self.job.condition:
+            if self._rank in self.job.left:
                 return self._last.fail(NOT_INITIALIZED, "Horovod is not initialized; call hvd.init() first.")
             ticket = Ticket(remaining=n)
             if array[0].type == JOIN:
-                self._job.joined[self._rank] = ticket
+                self.job.joined[self._rank] = ticket
                 self._tickets.file(ticket, handle)
-                self._job.settle()
+                self.job.settle()
                 return OK
-            ranks = self._job.sets.get(array[0].process_set)
+            ranks = self.job.sets.get(array[0].process_set)
             if ranks is None or self._rank not in ranks:
                 return self._last.fail(
                     INVALID_ARGUMENT, f"rank {self._rank} is not a member of process set {array[0].process_set}."
@@ -336,13 +336,13 @@ class FakeEngine:
             names = [self._names.name(op.type, op.process_set, op.name) for op in array]
             keys = [(op.process_set, name) for op, name in zip(array, names)]
             for key in keys:
-                if self._rank in self._job.pending.get(key, {}) or keys.count(key) > 1:
+                if self._rank in self.job.pending.get(key, {}) or keys.count(key) > 1:
                     return self._last.fail(
                         INVALID_ARGUMENT, f"{OP_NAMES[array[0].type]} '{key[1]}' is in flight already."
                     )
             self._tickets.file(ticket, handle)
             group = tuple(names) if n > 1 else ()
-            self._job.contribute(
+            self.job.contribute(
                 [
                     (key, contribution_of(self._rank, op, len(ranks), ticket, i, group))
                     for i, (op, key) in enumerate(zip(array, keys))
@@ -365,22 +365,22 @@ class FakeEngine:
         return status
 
     def refuse(self, op_type: int, process_set: int, name: str, reason: str) -> None:
-        with self._job.condition:
-            if self._rank not in self._job.sets.get(process_set, []):
+        with self.job.condition:
+            if self._rank not in self.job.sets.get(process_set, []):
                 raise error_from_status(INVALID_ARGUMENT, "refuse: not a member.")
             key = (process_set, self._names.name(op_type, process_set, name.encode()))
-            if self._rank not in self._job.pending.get(key, {}):
-                self._job.contribute([(key, Contribution(self._rank, type=op_type, refusal=reason))])
+            if self._rank not in self.job.pending.get(key, {}):
+                self.job.contribute([(key, Contribution(self._rank, type=op_type, refusal=reason))])
 
     # ---- waiting
 
     def poll(self, handle: int) -> int:
-        with self._job.condition:
+        with self.job.condition:
             return self._status(handle)
 
     def wait(self, handle: int, timeout_s: float) -> int:
-        with self._job.condition:
-            self._job.condition.wait_for(lambda: self._status(handle) != IN_PROGRESS, timeout_s)
+        with self.job.condition:
+            self.job.condition.wait_for(lambda: self._status(handle) != IN_PROGRESS, timeout_s)
             return self._status(handle)
 
     def finish(self, handle: int, timeout_s: float) -> int:
@@ -436,42 +436,42 @@ class FakeEngine:
     def _wish(self, kind: str, what: Any) -> int:
         number = ctypes.c_int64(0)
         ticket = Ticket(remaining=1)
-        with self._job.condition:
+        with self.job.condition:
             self._tickets.file(ticket, ctypes.addressof(number))
-            self._job.wish(kind, self._rank, what, ticket)
+            self.job.wish(kind, self._rank, what, ticket)
         return number.value
 
     def process_set_ranks(self, process_set: int) -> list[int]:
-        with self._job.condition:
-            if process_set not in self._job.sets:
+        with self.job.condition:
+            if process_set not in self.job.sets:
                 raise InvalidArgumentError(f"process set {process_set} does not exist.")
-            return list(self._job.sets[process_set])
+            return list(self.job.sets[process_set])
 
     def process_set_list(self) -> list[int]:
-        with self._job.condition:
-            return sorted(self._job.sets)
+        with self.job.condition:
+            return sorted(self.job.sets)
 
     # ---- life
 
     def last_words(self, why: str) -> None:
-        with self._job.condition:
-            self._job.last_words[self._rank] = why
+        with self.job.condition:
+            self.job.last_words[self._rank] = why
 
     def shutdown(self, timeout_s: float) -> None:
-        with self._job.condition:
-            self._job.left.add(self._rank)
-            for key, arrived in list(self._job.pending.items()):
+        with self.job.condition:
+            self.job.left.add(self._rank)
+            for key, arrived in list(self.job.pending.items()):
                 contribution = arrived.pop(self._rank, None)
                 if contribution is not None and contribution.ticket is not None:
                     contribution.ticket.finish_one(SHUTDOWN, f"{key[1]}: the engine is shutting down.")
                 if not arrived:
-                    del self._job.pending[key]
-            self._job.settle()
+                    del self.job.pending[key]
+            self.job.settle()
 
     def abort(self, status: int, reason: str) -> None:
-        with self._job.condition:
-            self._job.left.update(range(self._job.size))
-            self._job.settle()
+        with self.job.condition:
+            self.job.left.update(range(self.job.size))
+            self.job.settle()
 
     def timeline_start(self, path: str, mark_cycles: bool) -> None:
         with open(path, "w") as file:
@@ -483,8 +483,8 @@ class FakeEngine:
     def describe(self) -> str:
         reasons = dict.fromkeys(("hierarchical", "nccl", "staged", "mpi"), "there is none") | {"host": ""}
         backends = [{"name": n, "usable": not why, "why_not": why, "version": 0} for n, why in reasons.items()]
-        place = {"abi": abi.ABI_VERSION, "rank": self._rank, "size": self._job.size, "hostname": "here", "simd": "none"}
-        place |= {"shared_memory_ranks": self._job.size, "cores_are_shared": False, "failed": False}
+        place = {"abi": abi.ABI_VERSION, "rank": self._rank, "size": self.job.size, "hostname": "here", "simd": "none"}
+        place |= {"shared_memory_ranks": self.job.size, "cores_are_shared": False, "failed": False}
         settings = {name: 0 for name, *_ in abi.HvdConfig._fields_[_SETTINGS_AFTER:]}
         counters = {"batches": 0, "tensors": 0, "sleeps": 0, "in_flight": 0}
         return json.dumps(
@@ -492,7 +492,7 @@ class FakeEngine:
                 **place,
                 "backends": backends,
                 "settings": settings,
-                "process_sets": {str(number): ranks for number, ranks in self._job.sets.items()},
+                "process_sets": {str(number): ranks for number, ranks in self.job.sets.items()},
                 "counters": counters,
             }
         )

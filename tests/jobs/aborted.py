@@ -15,11 +15,11 @@ def aborted_on_a_gpu() -> Iterator[None]:
     """The core has a GPU in use, and has failed while that was still at work. The session is whole again afterwards."""
     current = session.require()
     engine: Any = current.engine
-    before = gpu_plane._begun
-    gpu_plane._begun = gpu_plane._Begun(current, 0, "")
+    before = gpu_plane.device_in_use
+    gpu_plane.device_in_use = lambda session: 0
     engine.describe = lambda: json.dumps({"failed": True})
     try:
         yield
     finally:
         del engine.describe
-        gpu_plane._begun = before
+        gpu_plane.device_in_use = before

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import socket
 import struct
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from net_ranks import connected, placements
 
-from horovod._net.handshake import connect, messages
+from horovod._net.handshake import auth, connect, messages, visits
+from horovod._net.handshake.door import Door
 from horovod._net.handshake.messages import frame
+from horovod._net.handshake.pairing import OwnSide
+from horovod._net.handshake.roll_call import World
+from horovod._net.meeting.directory import Meeting
 
 HEADER = struct.Struct(">4sBBHI")
 GARBAGE = {
@@ -47,24 +53,63 @@ def listening_tcp_sockets() -> list[str]:
     return found
 
 
+@dataclasses.dataclass
+class House:
+    """Rank 0 while its door is open: what its Mesh was made of."""
+
+    meeting: Meeting
+    credentials: auth.Credentials
+    world: World
+    door: Door
+
+
 class Onlooker:
     """Runs something once, before rank 0 of a job has accepted anybody: strangers are in its queue with, or before,
     the ranks.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, look: Callable[[connect.Mesh], Any]) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, look: Callable[[House], Any]) -> None:
         self.seen: list[Any] = []
-        real = connect.Mesh._start
+        real_make, real_open = connect.Mesh.__init__, Door.open
+        made: list[tuple[Meeting, auth.Credentials, World]] = []
 
-        def start(mesh: connect.Mesh) -> None:
-            real(mesh)
-            if mesh._credentials.rank == 0:
-                self.seen.append(look(mesh))
+        def make(
+            mesh: connect.Mesh, meeting: Meeting, credentials: auth.Credentials, own: OwnSide, world: World, *more: Any
+        ) -> None:
+            if credentials.rank == 0:
+                made.append((meeting, credentials, world))
+            real_make(mesh, meeting, credentials, own, world, *more)
 
-        monkeypatch.setattr(connect.Mesh, "_start", start)
+        def open_door(door: Door, *sockets: Any) -> None:
+            real_open(door, *sockets)
+            if door.rank == 0:
+                self.seen.append(look(House(*made[-1], door)))
+
+        monkeypatch.setattr(connect.Mesh, "__init__", make)
+        monkeypatch.setattr(Door, "open", open_door)
 
 
-def attacked(monkeypatch: pytest.MonkeyPatch, attack: Callable[[connect.Mesh], Any], **options: Any) -> Any:
+class Crowd:
+    """How many strangers each rank has let in at a time, and whether one has been dropped."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sizes = [0]
+        self.dropped = threading.Event()
+        real_begin, real_drop = visits.Visits.begin, visits.Visits.drop
+
+        def begin(everybody: visits.Visits, visit: visits.Visit) -> None:
+            real_begin(everybody, visit)
+            self.sizes.append(sum(visit.accepted for visit in everybody))
+
+        def drop(everybody: visits.Visits, visit: visits.Visit) -> None:
+            real_drop(everybody, visit)
+            self.dropped.set()
+
+        monkeypatch.setattr(visits.Visits, "begin", begin)
+        monkeypatch.setattr(visits.Visits, "drop", drop)
+
+
+def attacked(monkeypatch: pytest.MonkeyPatch, attack: Callable[[House], Any], **options: Any) -> Any:
     """Connects three ranks while `attack` happens to rank 0; the job must not notice. What `attack` returned."""
     onlooker = Onlooker(monkeypatch, attack)
     for result in connected(placements(3), **options):
@@ -74,8 +119,15 @@ def attacked(monkeypatch: pytest.MonkeyPatch, attack: Callable[[connect.Mesh], A
     return onlooker.seen[0]
 
 
-def dial(mesh: connect.Mesh) -> socket.socket:
+def dial(house: House) -> socket.socket:
     """A stranger's connection to rank 0."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.connect(mesh._meeting.address("r0"))
+    sock.connect(house.meeting.address("r0"))
     return sock
+
+
+def tcp_address(house: House) -> tuple[str, int]:
+    """Where rank 0 listens for ranks of its host that do not share memory."""
+    assert house.door.tcp is not None
+    host, port = house.door.tcp.getsockname()
+    return host, port

@@ -16,11 +16,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from attacks import GARBAGE, Onlooker, attacked, dial, listening_tcp_sockets
+from attacks import GARBAGE, Crowd, House, Onlooker, attacked, dial, listening_tcp_sockets, tcp_address
 from net_ranks import REGION_BYTES, connected, in_threads, placements
 
 from horovod import _net
@@ -28,7 +27,7 @@ from horovod._net.bootstrap import Ways, bootstrap
 from horovod._net.clusters.placement import Placement
 from horovod._net.connections import Connections
 from horovod._net.failures import ConnectError, ProtocolError
-from horovod._net.handshake import auth, connect, door, messages, reception, visits
+from horovod._net.handshake import auth, door, messages, reception, visits
 from horovod._net.handshake.links import Link
 from horovod._net.handshake.messages import frame
 from horovod._net.meeting import lasting_claim
@@ -40,14 +39,14 @@ SOURCES = pathlib.Path(_net.__file__).parent
 
 
 def test_no_tcp_port_is_open_on_one_host(private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert attacked(monkeypatch, lambda mesh: listening_tcp_sockets()) == []
+    assert attacked(monkeypatch, lambda house: listening_tcp_sockets()) == []
     assert listening_tcp_sockets() == []
 
 
 def test_sockets_on_request_listen_on_loopback_only_and_not_after(
     private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    during = attacked(monkeypatch, lambda mesh: listening_tcp_sockets(), transport="tcp")
+    during = attacked(monkeypatch, lambda house: listening_tcp_sockets(), transport="tcp")
     assert during and all(address.startswith("0100007F:") for address in during)
     assert listening_tcp_sockets() == []
 
@@ -97,10 +96,10 @@ def test_a_rank_with_another_secret_gets_nothing(private_base: pathlib.Path) -> 
 
 
 def test_a_rank_of_an_earlier_epoch_is_refused(private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stale(mesh: connect.Mesh) -> bytes:
-        own = mesh._credentials
+    def stale(house: House) -> bytes:
+        own = house.credentials
         old = dataclasses.replace(own, rank=2, epoch=own.epoch + 7)
-        sock = dial(mesh)
+        sock = dial(house)
         sock.sendall(frame(auth.Connector(old, 0, messages.ROLE_MEET).hello))
         strangers.append(sock)
         return b""
@@ -122,8 +121,8 @@ def test_another_users_process_is_refused(
         pid, uid = real(link)
         return pid, uid + (link.sock.getpeername() == name.encode())
 
-    def knock(mesh: connect.Mesh) -> None:
-        foreign.connect(mesh._meeting.address("r0"))
+    def knock(house: House) -> None:
+        foreign.connect(house.meeting.address("r0"))
 
     monkeypatch.setattr(Link, "peer_process", peer_process)
     attacked(monkeypatch, knock)
@@ -150,8 +149,8 @@ def test_nothing_that_evaluates_bytes_is_imported() -> None:
 def test_garbage_is_dropped_and_the_job_goes_on(
     private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch, name: str, transport: str
 ) -> None:
-    def send(mesh: connect.Mesh) -> None:
-        sock = socket.create_connection(mesh._door.tcp.getsockname()) if mesh._door.tcp is not None else dial(mesh)
+    def send(house: House) -> None:
+        sock = dial(house) if house.door.tcp is None else socket.create_connection(tcp_address(house))
         sock.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             sock.send(GARBAGE[name])
@@ -164,26 +163,19 @@ def test_a_stranger_cannot_pass_for_a_rank_that_has_not_come(
     private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By TCP anybody can say a rank's Hello and go; that is no sign that the rank has died."""
-    gone = threading.Event()
-    real = visits.Visits.drop
+    crowd = Crowd(monkeypatch)
     zero, one = placements(2)
     options: dict[str, Any] = {"epoch": 0, "region_bytes": REGION_BYTES, "timeout_s": 20, "ways": Ways("tcp")}
 
-    def drop(everybody: visits.Visits, visit: visits.Visit) -> None:
-        real(everybody, visit)
-        gone.set()
-
-    def say_hello(mesh: connect.Mesh) -> None:
-        stranger = dataclasses.replace(mesh._credentials, rank=1, secret=bytes(32))
-        assert mesh._door.tcp is not None
-        with socket.create_connection(mesh._door.tcp.getsockname()) as sock:
+    def say_hello(house: House) -> None:
+        stranger = dataclasses.replace(house.credentials, rank=1, secret=bytes(32))
+        with socket.create_connection(tcp_address(house)) as sock:
             sock.sendall(frame(auth.Connector(stranger, 0, messages.ROLE_CONTROL).hello))
 
     def late() -> Connections:
-        assert gone.wait(10)
+        assert crowd.dropped.wait(10)
         return bootstrap(one, **options)
 
-    monkeypatch.setattr(visits.Visits, "drop", drop)
     Onlooker(monkeypatch, say_hello)
     results = in_threads([lambda: bootstrap(zero, **options), late])
     assert all(isinstance(result, Connections) for result in results), results
@@ -201,8 +193,8 @@ def test_a_stream_of_garbage_is_not_collected() -> None:
 def test_descriptors_of_strangers_are_closed(private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read, write = os.pipe()
 
-    def send(mesh: connect.Mesh) -> None:
-        sock = dial(mesh)
+    def send(house: House) -> None:
+        sock = dial(house)
         socket.send_fds(sock, [frame(messages.Knock(77))], [write])
         sock.close()
 
@@ -219,8 +211,8 @@ def test_one_that_connects_and_hangs_is_dropped_after_its_time(
     jobs = placements(3)
     hung: list[socket.socket] = []
 
-    def hang(mesh: connect.Mesh) -> None:
-        hung.extend(dial(mesh) for _ in range(3))
+    def hang(house: House) -> None:
+        hung.extend(dial(house) for _ in range(3))
 
     Onlooker(monkeypatch, hang)
     results: list[Any] = []
@@ -247,20 +239,13 @@ def test_one_that_connects_and_hangs_is_dropped_after_its_time(
 
 def test_a_flood_of_silent_connections_is_bounded(private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flood: list[socket.socket] = []
-    counts: list[int] = []
-    real = door.Door.accept
+    crowd = Crowd(monkeypatch)
 
-    def accept(entrance: door.Door, listener: socket.socket) -> Iterator[Link]:
-        yield from real(entrance, listener)
-        counts.append(sum(visit.accepted for visit in entrance._visits))
-
-    monkeypatch.setattr(door.Door, "accept", accept)
-
-    def start(mesh: connect.Mesh) -> None:
-        flood.extend(dial(mesh) for _ in range(300))
+    def start(house: House) -> None:
+        flood.extend(dial(house) for _ in range(300))
 
     attacked(monkeypatch, start)
-    assert 0 < max(counts) <= 2 * 3 + 64 + 1
+    assert 3 < max(crowd.sizes) <= 2 * 3 + 64 + 1
     for sock in flood:
         sock.close()
 
@@ -281,9 +266,8 @@ def test_a_loop_of_connections_costs_no_rank_its_place(
         for sock in held:
             sock.close()
 
-    def start(mesh: connect.Mesh) -> None:
-        assert mesh._door.tcp is not None
-        loops.extend(threading.Thread(target=knock, args=(mesh._door.tcp.getsockname(),)) for _ in range(2))
+    def start(house: House) -> None:
+        loops.extend(threading.Thread(target=knock, args=(tcp_address(house),)) for _ in range(2))
         for loop in loops:
             loop.start()
 
@@ -304,11 +288,11 @@ def test_a_rank_whose_connection_is_dropped_comes_again(
 
     def hear(desk: reception.Reception, visit: visits.Visit, message: messages.AnyMessage) -> None:
         if isinstance(message, messages.Hello):
-            key = (desk._rank, message.from_rank, message.role)
+            key = (message.to_rank, message.from_rank, message.role)
             if key not in dropped:
                 dropped.add(key)
-                return desk._visits.drop(visit)
-        return real(desk, visit, message)
+                raise ProtocolError("As in a crowd.")
+        real(desk, visit, message)
 
     monkeypatch.setattr(reception.Reception, "hear", hear)
     for result in connected(placements(3), transport=transport):
@@ -320,9 +304,9 @@ def test_a_rank_whose_connection_is_dropped_comes_again(
 def test_strangers_cannot_fill_the_log(
     private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def start(mesh: connect.Mesh) -> None:
+    def start(house: House) -> None:
         for number in range(60):
-            with dial(mesh) as sock:
+            with dial(house) as sock:
                 sock.sendall(frame(messages.Knock(1000 + number)))
 
     attacked(monkeypatch, start)

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import logging
 import pathlib
+import select
 import socket
 import threading
 import time
@@ -15,22 +16,29 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from attacks import GARBAGE, Onlooker, listening_tcp_sockets
+from attacks import GARBAGE, Crowd, House, Onlooker, listening_tcp_sockets
 from net_hosts import SECRET, Hosts
 from net_ranks import REGION_BYTES, connected, in_threads
 
 from horovod._net.bootstrap import bootstrap
 from horovod._net.connections import Connections
-from horovod._net.handshake import auth, connect, door, messages
+from horovod._net.handshake import auth, door, messages
 from horovod._net.handshake.messages import frame
 
 COUNTS = (1, 2, 1)
 
 
-def dial(mesh: connect.Mesh) -> socket.socket:
+def dial(house: House) -> socket.socket:
     """A stranger's connection to the rank's door for other hosts."""
-    assert mesh._world.listener is not None
-    return socket.create_connection(mesh._world.listener.getsockname(), timeout=20)
+    assert house.world.listener is not None
+    return socket.create_connection(house.world.listener.getsockname(), timeout=20)
+
+
+def hung_up(sock: socket.socket) -> bool:
+    """True when the other side has closed, or reset, the connection."""
+    poller = select.poll()
+    poller.register(sock, select.POLLRDHUP)
+    return bool(poller.poll(0))
 
 
 @pytest.fixture
@@ -39,7 +47,7 @@ def job(tmp_path: pathlib.Path) -> Hosts:
     return Hosts(tmp_path, COUNTS)
 
 
-def attacked(job: Hosts, monkeypatch: pytest.MonkeyPatch, attack: Callable[[connect.Mesh], Any]) -> Any:
+def attacked(job: Hosts, monkeypatch: pytest.MonkeyPatch, attack: Callable[[House], Any]) -> Any:
     """Connects all ranks while `attack` happens to rank 0; the job must not notice. What `attack` returned."""
     onlooker = Onlooker(monkeypatch, attack)
     try:
@@ -53,15 +61,15 @@ def attacked(job: Hosts, monkeypatch: pytest.MonkeyPatch, attack: Callable[[conn
 
 
 def test_ranks_listen_at_their_address_alone_and_not_after(job: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
-    during = attacked(job, monkeypatch, lambda mesh: listening_tcp_sockets())
+    during = attacked(job, monkeypatch, lambda house: listening_tcp_sockets())
     assert during and all(address.startswith("0100007F:") for address in during), "never the wildcard"
     assert listening_tcp_sockets() == []
 
 
 @pytest.mark.parametrize("name", sorted(GARBAGE))
 def test_garbage_is_dropped_and_the_job_goes_on(job: Hosts, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    def send(mesh: connect.Mesh) -> None:
-        with dial(mesh) as sock:
+    def send(house: House) -> None:
+        with dial(house) as sock:
             sock.setblocking(False)
             with contextlib.suppress(BlockingIOError):
                 sock.send(GARBAGE[name])
@@ -79,11 +87,11 @@ def test_a_stale_or_foreign_worker_is_refused(
 ) -> None:
     """Also where it holds the secret: of another job, epoch or size, or as a rank that it cannot be."""
 
-    def knock(mesh: connect.Mesh) -> socket.socket:
-        own = dataclasses.replace(mesh._credentials, rank=3)
+    def knock(house: House) -> socket.socket:
+        own = dataclasses.replace(house.credentials, rank=3)
         stale = dataclasses.replace(own, **change)
         hello = auth.Connector(stale, 0, messages.ROLE_MEET)
-        sock = dial(mesh)
+        sock = dial(house)
         sock.sendall(frame(hello.hello) + frame(messages.Proof(bytes(32))))
         return sock
 
@@ -95,7 +103,7 @@ def test_a_stale_or_foreign_worker_is_refused(
 
 def test_what_a_rank_has_said_is_of_no_use_again(job: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     real = auth.Connector.answer
-    doors: list[connect.Mesh] = []
+    doors: list[House] = []
     again: list[socket.socket] = []
 
     def answer(proof: auth.Connector, challenge: messages.Challenge) -> messages.Proof:
@@ -116,23 +124,17 @@ def test_what_a_rank_has_said_is_of_no_use_again(job: Hosts, monkeypatch: pytest
 def test_hundreds_that_say_nothing_cost_no_rank_its_place(
     job: Hosts, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
-    counts: list[int] = []
-    real = door.Door.accept
+    strangers = Crowd(monkeypatch)
 
-    def accept(entrance: door.Door, listener: socket.socket) -> Any:
-        yield from real(entrance, listener)
-        counts.append(sum(visit.accepted for visit in entrance._visits))
-
-    def flood(mesh: connect.Mesh) -> list[socket.socket]:
-        crowd = [dial(mesh) for _ in range(300)]
+    def flood(house: House) -> list[socket.socket]:
+        crowd = [dial(house) for _ in range(300)]
         for sock in crowd:
             sock.sendall(said)
         return crowd
 
-    monkeypatch.setattr(door.Door, "accept", accept)
     for sock in attacked(job, monkeypatch, flood):
         sock.close()
-    assert 0 < max(counts) <= 2 * sum(COUNTS) + 64 + 1
+    assert sum(COUNTS) < max(strangers.sizes) <= 2 * sum(COUNTS) + 64 + 1
 
 
 def test_a_slow_one_is_dropped_after_its_time(
@@ -141,29 +143,25 @@ def test_a_slow_one_is_dropped_after_its_time(
     """While the job still waits for a rank."""
     monkeypatch.setattr(door, "HANDSHAKE_S", 0.1)
     slow: list[socket.socket] = []
-    gone = threading.Event()
     options: dict[str, Any] = {"epoch": 0, "region_bytes": REGION_BYTES, "timeout_s": 20}
-    Onlooker(monkeypatch, lambda mesh: slow.append(dial(mesh)))
-    real = door.Door.drop_slow_strangers
+    Onlooker(monkeypatch, lambda house: slow.append(dial(house)))
+    gone = threading.Event()
+    real_drop, real_open = door.Door.drop_slow_strangers, door.Door.open
 
     def drop(entrance: door.Door) -> None:
-        before = len(list(entrance._visits))
-        real(entrance)
-        if len(list(entrance._visits)) < before:
+        real_drop(entrance)
+        if slow and hung_up(slow[0]):
             gone.set()
 
+    def open_late(entrance: door.Door, *sockets: Any) -> None:
+        if entrance.rank == 3:  # it has shown its card, so that the others come to the door; but is slow to connect
+            assert gone.wait(10)
+        real_open(entrance, *sockets)
+
     monkeypatch.setattr(door.Door, "drop_slow_strangers", drop)
+    monkeypatch.setattr(door.Door, "open", open_late)
 
     def late() -> Connections:
-        # It has shown its card, so that the others come to the door; but is slow to connect.
-        real_start = connect.Mesh._start
-
-        def start(mesh: connect.Mesh) -> None:
-            if mesh._credentials.rank == 3:
-                assert gone.wait(10)
-            real_start(mesh)
-
-        monkeypatch.setattr(connect.Mesh, "_start", start)
         return bootstrap(job.placements[3], **options)
 
     calls: list[Callable[[], Any]] = [late]
@@ -184,7 +182,7 @@ def test_the_secret_is_not_on_the_board_and_in_no_log(
     job: Hosts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    attacked(job, monkeypatch, lambda mesh: None)
+    attacked(job, monkeypatch, lambda house: None)
     assert any(".card." in key for key in job.board.entries)
     text = caplog.text + repr(job.board.entries)
     assert SECRET.hex() not in text and repr(SECRET) not in text

@@ -15,24 +15,24 @@ from typing import Final
 from horovod._core.errors import InvalidArgumentError
 
 MAX_BYTES: Final = 16 << 20
-_PATIENCE_S: Final = 10.0
 
 
-def answer_of(command: Sequence[str], consequence: str) -> str:
+def answer_of(command: Sequence[str], consequence: str, patience_s: float = 10.0) -> str:
     """Standard output of a command.
 
     Args:
         command: the program and its words.
         consequence: what is not known without the answer, and what to do; ends the messages.
+        patience_s: the longest wait for the answer.
 
     Raises:
         InvalidArgumentError: it cannot be run, fails, does not answer in time, or with something else than text.
     """
     line = " ".join(command)
     try:
-        code, out, err = _run(command)
+        code, out, err = _run(command, patience_s)
     except subprocess.TimeoutExpired as error:
-        raise InvalidArgumentError(f"{line} has not answered for {_PATIENCE_S:.0f} s, so {consequence}") from error
+        raise InvalidArgumentError(f"{line} has not answered for {patience_s:.0f} s, so {consequence}") from error
     except OSError as error:
         raise InvalidArgumentError(f"{line} cannot be run ({error.strerror}), so {consequence}") from error
     if code:
@@ -43,7 +43,7 @@ def answer_of(command: Sequence[str], consequence: str) -> str:
     return text_of(out[:MAX_BYTES], f"The answer of {line}")
 
 
-def _run(command: Sequence[str]) -> tuple[int, bytes, bytes]:
+def _run(command: Sequence[str], patience_s: float) -> tuple[int, bytes, bytes]:
     """Exit code and both outputs. Without an answer, the command ends with all that it has started, such as what a
     script around the program waits for."""
     pipe = subprocess.PIPE
@@ -51,7 +51,7 @@ def _run(command: Sequence[str]) -> tuple[int, bytes, bytes]:
         command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
     ) as process:
         try:
-            out, err = process.communicate(timeout=_PATIENCE_S)
+            out, err = process.communicate(timeout=patience_s)
         except BaseException:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

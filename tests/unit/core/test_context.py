@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_engine import FakeJob
+from fake_engine import FakeEngine, FakeJob
 from fake_ranks import session_of
 
 import horovod.numpy as hvd
@@ -23,7 +23,7 @@ from horovod._core.errors import (
     NotInitializedError,
     PeerLostError,
 )
-from horovod._core.life import communicators, context, engine_start, gpu_plane, process_sets, session
+from horovod._core.life import communicators, context, engine_start, gpu_plane, session
 
 
 class Starts:
@@ -323,7 +323,7 @@ def test_a_forked_child_knows_its_parents_place_and_is_no_rank() -> None:
 
 def test_a_shutdown_in_a_finally_tells_why() -> None:
     hvd.init()
-    job = session.require().engine._job
+    job = session.require().engine.job
     with pytest.raises(ValueError, match="bad batch"):
         try:
             raise ValueError("bad batch")
@@ -344,11 +344,21 @@ def test_last_words_that_cannot_be_said_keep_nobody_from_leaving(monkeypatch: py
             raise ValueError("bad batch")
         finally:
             hvd.shutdown()
-    assert engine._job.left == {0} and not hvd.is_initialized()
+    assert engine.job.left == {0} and not hvd.is_initialized()
 
 
-def test_ids_are_forgotten_at_shutdown() -> None:
+def test_the_set_of_all_ranks_is_not_made_twice() -> None:
     hvd.init(process_sets="dynamic")
-    assert process_sets._registered == []
     with pytest.raises(ValueError, match="exists already"):
         hvd.add_process_set([0])
+
+
+def test_ids_are_forgotten_at_shutdown(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = FakeJob(2)
+    monkeypatch.setattr(starts, "made", lambda dynamic: session_of(job, 0, dynamic))
+    hvd.init(process_sets="dynamic")
+    FakeEngine(job, 1).process_set_add([0])
+    registered = hvd.add_process_set([0])
+    assert registered.process_set_id == 1
+    hvd.shutdown()
+    assert registered.process_set_id is None

@@ -145,12 +145,12 @@ def test_all_ranks_count_the_run_as_rank_0_does(tmp_path: Path) -> None:
     told: list[Any] = []
     first = ObjectState(lambda value: told.append(value) or value, lambda: 0, step=0)
     second = ObjectState(lambda value: told[-1], lambda: 1, step=0)
-    for each in (first, second):
-        each.begin_durable(commits(tmp_path))
+    folders = commits(tmp_path), commits(tmp_path)
+    for each, folder in zip((first, second), folders):
+        each.begin_durable(folder)
         each.take_durable()
         each.share_run()
-    assert first._durable is not None and second._durable is not None
-    assert first._durable.run == second._durable.run == 2
+    assert [folder.run for folder in folders] == [2, 2]
 
 
 @pytest.mark.parametrize("writing", [0, 1])

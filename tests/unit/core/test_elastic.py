@@ -122,6 +122,7 @@ def test_a_state_without_values_needs_no_broadcast() -> None:
         ([HostUpdateResult.removed], True),
         ([HostUpdateResult.added], False),
         ([HostUpdateResult.removed, HostUpdateResult.added], False),
+        ([HostUpdateResult.added, HostUpdateResult.removed], False),
         ([HostUpdateResult.mixed], False),
     ],
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
 
 from horovod._core.errors import InvalidArgumentError, MismatchError, PeerLostError
-from horovod._core.life import last_words, session
+from horovod._core.life import last_words
 
 
 def test_one_line_of_bounded_length() -> None:
@@ -60,18 +61,27 @@ def test_an_exception_that_is_handled_further_out_is_no_reason() -> None:
         assert train() == ""
 
 
-def test_the_hook_that_was_there_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    called = []
-    monkeypatch.setattr(sys, "excepthook", lambda *args: called.append(args))
-    monkeypatch.setattr(last_words, "_watching", False)
-    monkeypatch.setattr(last_words, "_uncaught", "")
-    monkeypatch.setattr(session, "current", object())
-    last_words.watch()
-    last_words.watch()
-    error = ValueError("bad batch")
-    sys.excepthook(ValueError, error, None)
-    assert called == [(ValueError, error, None)]
-    assert last_words.now() == "ValueError: bad batch"
-    monkeypatch.setattr(session, "current", None)  # a forked child is no rank
-    sys.excepthook(KeyError, KeyError("k"), None)
-    assert last_words.now() == "ValueError: bad batch"
+WATCHED = """
+import sys
+from horovod._core.life import last_words, session
+
+sys.excepthook = lambda *args: print("called", repr(args))
+session.current = object()
+last_words.watch()
+last_words.watch()
+sys.excepthook(ValueError, ValueError("bad batch"), None)
+print("now", last_words.now())
+session.current = None  # a forked child is no rank
+sys.excepthook(KeyError, KeyError("k"), None)
+print("now", last_words.now())
+"""
+
+
+def test_the_hook_that_was_there_is_called() -> None:
+    said = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, text=True, check=True).stdout
+    assert said.splitlines() == [
+        "called (<class 'ValueError'>, ValueError('bad batch'), None)",
+        "now ValueError: bad batch",
+        "called (<class 'KeyError'>, KeyError('k'), None)",
+        "now ValueError: bad batch",
+    ]

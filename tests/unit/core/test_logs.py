@@ -22,17 +22,19 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A logger that the program has not configured."""
     level, handlers = LOGGER.level, LOGGER.handlers[:]
     monkeypatch.setattr(LOGGER, "propagate", False)
-    monkeypatch.setattr(logs, "_set_level", logging.NOTSET)
     LOGGER.setLevel(logging.NOTSET)
+    logs.follow(Settings(), 0)  # forgets what a life before has set
     yield
+    LOGGER.setLevel(logging.NOTSET)
+    logs.follow(Settings(), 0)
     LOGGER.setLevel(level)
     LOGGER.handlers[:] = handlers
 
 
 def follow(settings: Settings, rank: int) -> None:
     """In a process without pytest, whose handlers are the program's here."""
+    LOGGER.handlers.clear()
     logs.follow(settings, rank)
-    LOGGER.handlers[:] = [logs._handler]
 
 
 def say_all() -> None:

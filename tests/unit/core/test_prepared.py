@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from typing import Any, Callable
 
 import numpy as np
@@ -122,30 +124,46 @@ def test_a_new_stamp_makes_it_stale(kind: str) -> None:
     assert run_ranks(2, body) == [2, 2]
 
 
-def test_a_broadcast_of_an_earlier_session_is_not_used() -> None:
+def test_a_broadcast_of_an_earlier_session_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def body(rank: int) -> Any:
         ops = Collectives(adapter)
-        ops.broadcast_(ones(), 0, name="x")
-        ready = next(iter(ops.prepared._table.values()))
-        ops.broadcast_(ones(), 0, name="x")
-        assert next(iter(ops.prepared._table.values())) is ready
-        session.renew_stamp()
-        ops.broadcast_(ones(), 0, name="x")
-        return next(iter(ops.prepared._table.values())) is ready
+        for _ in range(2):
+            for _ in range(3):
+                ops.broadcast_(ones(), 0, name="x")
+            session.renew_stamp()
+        return [each for each in remembered if each is ops.prepared]
 
-    assert run_ranks(2, body) == [False, False]
+    remembered: list[Any] = []
+    remember = prepared_calls.PreparedCalls.remember
+    monkeypatch.setattr(
+        prepared_calls.PreparedCalls,
+        "remember",
+        lambda self, *arguments: remembered.append(self) or remember(self, *arguments),
+    )
+    assert [len(once_in_each_session) for once_in_each_session in run_ranks(2, body)] == [2, 2]
 
 
-def test_names_for_ever_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepared_calls, "_MAX_PREPARED", 10)
-
+def test_names_for_ever_do_not_fill_the_memory() -> None:
     def body(rank: int) -> Any:
         ops = Collectives(adapter)
-        for i in range(100):
-            ops.allreduce_(ones(1), name=f"x{i}")
-        return len(ops.prepared)
+        ops.allreduce_(ones(1), name="x")
+        ready = made[0]
+        most = 0
+        for number in range(30_000):
+            ops.prepared.keep(f"x{number}", ready)
+            most = max(most, len(ops.prepared))
+        return most
 
-    assert run_ranks(1, body)[0] <= 10
+    made: list[Prepared] = []
+    keep = prepared_calls.PreparedCalls.keep
+
+    def noted(self: prepared_calls.PreparedCalls, key: Any, ready: Prepared) -> None:
+        made.append(ready)
+        keep(self, key, ready)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prepared_calls.PreparedCalls, "keep", noted)
+        assert 100 < run_ranks(1, body)[0] < 10_000
 
 
 def test_unnamed_operations_are_prepared_too() -> None:
@@ -192,7 +210,6 @@ def test_results_of_a_known_size_go_into_memory_of_their_own(kind: Kind, rows: i
 
 @with_results
 def test_large_results_lie_in_the_memory_of_the_core(kind: Kind, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepared_calls, "_MOST_PLACED_BYTES", 1)
     long_ways: list[Any] = []
     submit = prepared_calls.PreparedCalls.submit_allocated
     monkeypatch.setattr(
@@ -203,12 +220,12 @@ def test_large_results_lie_in_the_memory_of_the_core(kind: Kind, rows: int, monk
 
     def body(rank: int) -> Any:
         ops = Collectives(adapter)
-        kept = [kind(ops, ones(4) * (rank + 1)) for _ in range(3)]
-        assert [len(result) for result in kept] == [rows] * 3
-        return [result.tolist() for result in kept]
+        kept = [kind(ops, np.ones((4, 200_000), np.float32) * (rank + 1)) for _ in range(3)]
+        assert [result.shape for result in kept] == [(rows, 200_000)] * 3 and kept[0].nbytes > 1 << 20
+        return kept
 
     for results in run_ranks(2, body):
-        assert results == [results[0]] * 3
+        assert all((result == results[0]).all() for result in results)
     assert len(long_ways) == 2  # the first of each rank
 
 
@@ -218,25 +235,25 @@ def interrupted(*_: Any) -> Any:
 
 @pytest.mark.parametrize("at", ["take_result", "take_other"])
 def test_a_signal_while_a_large_result_is_taken(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepared_calls, "_MOST_PLACED_BYTES", 1)
-
     def body(rank: int) -> Any:
         ops, engine = Collectives(adapter), session.require().engine
-        ops.allgather(ones(), name="x")
+        large = ones(200_000)
+        ops.allgather(large, name="x")
         release, released = engine.release, []
         engine.release = lambda handle: released.append(handle) or release(handle)  # type: ignore[method-assign]
         both.wait()
         monkeypatch.setattr(subject, at, interrupted)  # of both ranks
         with pytest.raises(KeyboardInterrupt):
-            ops.allgather(ones(), name="x")
+            ops.allgather(large, name="x")
         assert len(released) == 1  # nothing is left in the engine
         both.wait()
         monkeypatch.setattr(subject, at, plain)
-        return ops.allgather(ones(), name="x").tolist()
+        got = ops.allgather(large, name="x")
+        return len(got), bool((got == 1).all())
 
     subject: Any = FakeEngine if at == "take_result" else Prepared
     plain, both = getattr(subject, at), threading.Barrier(2, timeout=60)
-    assert run_ranks(2, body) == [[1] * 6] * 2
+    assert run_ranks(2, body) == [(400_000, True)] * 2
 
 
 def test_a_signal_before_an_operation_under_way_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,12 +271,17 @@ def test_a_signal_before_an_operation_under_way_is_waited_for(monkeypatch: pytes
         with pytest.raises(KeyboardInterrupt):
             ops.allreduce_(array, name="x", op=Sum)
         monkeypatch.setattr(Prepared, "go_on", go_on)
-        (abandoned,) = handles._abandoned
-        assert abandoned.keep is array  # the engine still uses it
+        alive = weakref.ref(array)
+        del array
+        gc.collect()
+        assert alive() is not None  # the engine still uses it
         told.set()
-        while handles._abandoned:
+        while (array := alive()) is not None:
+            seen = array.tolist()
+            del array
             handles.forget_finished()
-        return array.tolist()
+            gc.collect()
+        return seen
 
     assert run_ranks(2, body) == [[4] * 3] * 2
 

@@ -13,6 +13,7 @@ from horovod._core.errors import HorovodInternalError
 from horovod._core.life import session
 from horovod._core.life.seal import Seal
 from horovod._core.operations import objects
+from horovod._core.operations.collectives import Collectives
 from horovod._net.handshake import auth
 
 KEY = bytes(range(32))
@@ -112,20 +113,15 @@ def test_objects_travel_sealed() -> None:
 
 
 def test_the_attackers_object_is_not_unpickled(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = objects._bytes
+    real = Collectives.broadcast_
 
-    class Attacked:
-        """The data plane with somebody in it, who changes what rank 1 receives."""
-
-        allgather = staticmethod(real.allgather)
-
-        @staticmethod
-        def broadcast_(data: bytearray, root_rank: int, name: str, process_set: Any) -> None:
-            real.broadcast_(data, root_rank, name, process_set)
-            if session.require().rank == 1 and name.endswith(".data"):
-                begin = 44 if session.require().seal else 0
-                bomb = pickle.dumps(Bomb())
-                data[begin : begin + len(bomb)] = bomb
+    def attacked(ops: Collectives, data: Any, root_rank: int, name: Any, process_set: Any) -> Any:
+        """On its way to rank 1 somebody changes it."""
+        real(ops, data, root_rank, name, process_set)
+        if session.require().rank == 1 and name.endswith(".data"):
+            begin = 44 if session.require().seal else 0
+            bomb = pickle.dumps(Bomb())
+            data[begin : begin + len(bomb)] = bomb
 
     def body(rank: int) -> Any:
         try:
@@ -133,7 +129,7 @@ def test_the_attackers_object_is_not_unpickled(monkeypatch: pytest.MonkeyPatch) 
         except HorovodInternalError as error:
             return str(error)
 
-    monkeypatch.setattr(objects, "_bytes", Attacked)
+    monkeypatch.setattr(Collectives, "broadcast_", attacked)
     run_ranks(2, body)
     assert Bomb.gone_off, "without a seal the attack works"
     Bomb.gone_off = False

@@ -55,7 +55,6 @@ def session(engine: Engine, **environ: str) -> Any:
 def an_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     """One is found."""
     monkeypatch.setattr(libraries, "find", lambda *words: libraries.Found("/lib/libnccl.so.2", "so"))
-    monkeypatch.setattr(gpu_plane, "_begun", None)
 
 
 def test_the_core_is_told_once_for_each_session() -> None:
@@ -98,14 +97,14 @@ def test_threads_that_come_together_tell_it_once() -> None:
 
 def test_compiled_functions_have_it_in_every_life(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "on_begin", [])
-    monkeypatch.setattr(gpu_plane, "_in_every_life", set())
+    device = 41  # a process remembers them
     first, later, broken = session(Engine()), session(Engine()), session(Engine(BackendUnavailableError("none")))
-    assert not gpu_plane.use_in_every_life(broken, 1) and sessions.on_begin == []
-    assert gpu_plane.use_in_every_life(first, 1) and gpu_plane.use_in_every_life(first, 1)
+    assert not gpu_plane.use_in_every_life(broken, device) and sessions.on_begin == []
+    assert gpu_plane.use_in_every_life(first, device) and gpu_plane.use_in_every_life(first, device)
     assert not gpu_plane.use_in_every_life(first, 0)
     (begin,) = sessions.on_begin
     begin(later)
-    assert [told[0] for told in later.engine.told] == [1] and gpu_plane.use(later, 1)
+    assert [told[0] for told in later.engine.told] == [device] and gpu_plane.use(later, device)
 
 
 def test_a_driver_that_cannot_be_opened_is_no_error(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import socket
 import time
@@ -11,7 +12,7 @@ from typing import Any, Optional
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from net_ranks import in_threads, unique_key
+from net_ranks import forked, in_threads, unique_key
 
 from horovod._net import introduction, meeting_at_address
 from horovod._net.clusters import users_secret
@@ -285,7 +286,33 @@ def test_means_that_do_not_fit_are_refused(
         introduction.introduce(placement, placement, means, 1.0)
 
 
-def test_ranks_of_another_version_are_refused_by_name() -> None:
-    told = [Facts("n1", "a", (), "1.0").packed(), Facts("n2", "b", (), "0.9").packed()]
-    with pytest.raises(MeetingError, match="Rank 1 on n2 has Horovod 0.9, rank 0 on n1 has 1.0; install the same"):
-        introduction._all_facts(told)
+def introduced(job: Job, folder: pathlib.Path, rank: int, version: str = "1.0") -> introduction.Introduced:
+    address = f"{job.point.host}:{job.point.port}"
+    means = introduction.Means(Wanted(), written(folder / f"secret{rank}", SECRET.hex()), address, version)
+    return introduction.introduce(job.ranks[rank], job.ranks[rank], means, 10.0)
+
+
+def test_ranks_of_another_version_are_refused_by_name(private_base: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    job = Job(2)
+    for each in in_threads([lambda r=r: introduced(job, tmp_path, r, version=("1.0", "0.9")[r]) for r in range(2)]):
+        assert isinstance(each, MeetingError)
+        assert "Rank 1 on host1 has Horovod 0.9, rank 0 on host0 has 1.0; install the same" in str(each)
+
+
+def test_ranks_of_one_directory_find_that_they_share_a_host(private_base: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    job = Job(2)
+    keep, over = os.pipe()
+
+    def child(rank: int) -> None:
+        place = introduced(job, tmp_path, rank).placement  # a process remembers it, so this one must not make it
+        if rank == 0:
+            os.close(over)
+            os.read(keep, 1)  # its board goes last
+        assert (place.local_rank, place.local_size, place.cross_size) == (rank, 2, 1)
+
+    first, second = (forked(lambda r=r: child(r)) for r in range(2))
+    assert os.waitpid(second, 0)[1] == 0
+    os.close(over)
+    assert os.waitpid(first, 0)[1] == 0
+    os.close(keep)
+    assert list(private_base.iterdir()) == []

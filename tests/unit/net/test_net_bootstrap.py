@@ -21,14 +21,20 @@ from net_ranks import REGION_BYTES, connect_all, connected, forked, in_threads, 
 from horovod._net.bootstrap import Ways, bootstrap
 from horovod._net.clusters.placement import Placement
 from horovod._net.connections import Connections
-from horovod._net.failures import ConnectError, MeetingError, PlacementError, ResourceError, StartTimeoutError
-from horovod._net.handshake import auth, connect, memory, reception, visits
+from horovod._net.failures import (
+    ConnectError,
+    MeetingError,
+    PlacementError,
+    ProtocolError,
+    ResourceError,
+    StartTimeoutError,
+)
+from horovod._net.handshake import members, memory, reception, visits
 from horovod._net.handshake.links import Link
-from horovod._net.handshake.messages import AFTER_AUTHENTICATION, Failed, Ready, frame
-from horovod._net.handshake.pairing import OwnSide
-from horovod._net.handshake.roll_call import one_host
-from horovod._net.identity import host_identity
-from horovod._net.meeting import deaths, directory, places
+from horovod._net.handshake.messages import AnyMessage, Knock
+from horovod._net.handshake.pairing import Pair
+from horovod._net.handshake.watch import Source, Watch
+from horovod._net.meeting import directory, places
 
 
 def close(results: list) -> None:
@@ -302,13 +308,13 @@ def test_a_peer_killed_while_connecting_is_noticed_at_once(
 ) -> None:
     jobs = placements(3)  # rank 2 never comes, so that 0 and 1 are still waiting when 1 dies
     pid = forked(lambda: bootstrap(jobs[1], epoch=0, region_bytes=REGION_BYTES, timeout_s=60) and None)
-    real = reception.Reception._admit
+    real = members.Members.join
 
-    def admit_then_kill(self: reception.Reception, visit: visits.Visit, key: bytes) -> None:
-        real(self, visit, key)
+    def join_then_kill(self: members.Members, pair: Pair, link: Link) -> None:
+        real(self, pair, link)
         os.kill(pid, signal.SIGKILL)
 
-    monkeypatch.setattr(reception.Reception, "_admit", admit_then_kill)
+    monkeypatch.setattr(members.Members, "join", join_then_kill)
     start = time.monotonic()
     with pytest.raises(ConnectError, match=rf"Rank 1 \(pid {pid}\) died while the job was connecting") as caught:
         bootstrap(jobs[0], epoch=0, region_bytes=REGION_BYTES, timeout_s=60)
@@ -399,75 +405,31 @@ def test_a_rank_that_ended_well_did_not_call_init(private_base: pathlib.Path) ->
     assert str(result).startswith("Rank 1 ended with code 0 and never called hvd.init()")
 
 
-def test_the_last_words_of_a_peer_are_heard_when_a_send_to_it_fails() -> None:
-    ours, theirs = socket.socketpair()
-    theirs.send(frame(Failed(3, "Out of luck.")))
-    theirs.close()
-    jobs = placements(4)
-    place = directory.Meeting(jobs[0], 0, "/nowhere", own_base=False)
-    credentials = auth.Credentials(bytes(32), auth.job_digest("job"), 0, 0, 4)
-    own = OwnSide(-1, -1, bytes(32), REGION_BYTES, host_identity())
-    mesh = connect.Mesh(place, credentials, own, one_host(4, share=True), jobs[0])
-    link = Link(ours)
-    link.reader.allowed = AFTER_AUTHENTICATION
-    mesh._members._members[link] = mesh.pairs[1]
-    mesh.pairs[1].meet = link
-    mesh._watch.add(link)
-    with pytest.raises(ConnectError, match=r"Rank 1 gave up connecting: Out of luck\.") as caught:
-        mesh._members.send(mesh.pairs[1], Ready())
-    assert caught.value.ranks == (3,)
-    mesh.close()
-
-
 def test_a_knock_that_was_dropped_is_repeated(private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 1, which came first, drops rank 0's knock in a crowd; it never looks for rank 0 by itself."""
-    listens, knocks = threading.Event(), []
-    real_start, real_knock = connect.Mesh._start, reception.Reception._on_knock
+    waits, knocks = threading.Event(), []
+    real_wait, real_hear = Watch.wait, reception.Reception.hear
 
-    def start(mesh: connect.Mesh) -> None:
-        real_start(mesh)
-        listens.set()
+    def wait(watch: Watch, seconds: float) -> list[Source]:
+        waits.set()
+        return real_wait(watch, seconds)
 
-    def on_knock(desk: reception.Reception, visit: visits.Visit, rank: int) -> None:
-        knocks.append(rank)
-        desk._visits.drop(visit) if len(knocks) <= 2 else real_knock(desk, visit, rank)
+    def hear(desk: reception.Reception, visit: visits.Visit, message: AnyMessage) -> None:
+        if isinstance(message, Knock):
+            knocks.append(message.rank)
+            if len(knocks) <= 2:
+                raise ProtocolError("As in a crowd.")
+        real_hear(desk, visit, message)
 
-    monkeypatch.setattr(connect.Mesh, "_start", start)
-    monkeypatch.setattr(reception.Reception, "_on_knock", on_knock)
+    monkeypatch.setattr(Watch, "wait", wait)
+    monkeypatch.setattr(reception.Reception, "hear", hear)
     zero, one = placements(2)
 
     def late() -> Connections:
-        assert listens.wait(10)
+        assert waits.wait(10)
         return bootstrap(zero, epoch=0, region_bytes=REGION_BYTES, timeout_s=5)
 
     results = in_threads([late, lambda: bootstrap(one, epoch=0, region_bytes=REGION_BYTES, timeout_s=5)])
     assert [len(result.peers) for result in results if isinstance(result, Connections)] == [1, 1], results
     assert knocks == [0, 0, 0]
     close(results)
-
-
-def test_a_stranger_that_left_because_of_another_rank_is_not_blamed(private_base: pathlib.Path) -> None:
-    """Rank 2 knocked at rank 1, saw that rank 0 was dead, and left before the two were connected."""
-    jobs = placements(3)
-    mine, theirs = (directory.Meeting(jobs[rank], 0, places.choose_base("0"), own_base=True) for rank in (1, 2))
-    for place in (mine, theirs):
-        place.join(time.monotonic() + 5)
-    credentials = auth.Credentials(mine.secret, auth.job_digest(jobs[1].job_key), 0, 1, 3)
-    own = OwnSide(-1, -1, bytes(32), REGION_BYTES, host_identity())
-    mesh = connect.Mesh(mine, credentials, own, one_host(3, share=True), jobs[1])
-    left, right = socket.socketpair()
-    link = Link(left)
-    mesh._dialler.open(visits.Visit(link, None, 2, 1, float("inf")), Ready())
-    deaths.Deaths(theirs, jobs[2]).tell(0, "Rank 0 (pid 7) died.")
-    deaths.Deaths(theirs, jobs[2]).tell(1, "A later word does not count.")
-    theirs.leave(time.monotonic() + 5)
-    right.close()
-    # The closed connection tells it; so does the next look at ranks that never came.
-    for notice in (lambda: mesh._lost(link, "Broken pipe"), lambda: mesh._blame._deaths.check([2])):
-        with pytest.raises(ConnectError, match=r"Rank 2 gave up connecting: Rank 0 \(pid 7\) died") as caught:
-            notice()
-        assert caught.value.ranks == (0,)
-    mesh._blame._deaths.check([])
-    mesh.close()
-    mine.leave(time.monotonic() + 5)
-    assert os.listdir(private_base) == []

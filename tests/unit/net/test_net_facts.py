@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pathlib
+import socket
 
 import pytest
 
-from horovod._net import interfaces, introduction
+from horovod._net import introduction
 from horovod._net.failures import MeetingError
 from horovod._net.interfaces import networks_of_this_host
 from horovod._net.meeting.facts import Facts, addresses_of, hosts_of, names_of, unpacked
@@ -87,8 +87,12 @@ def test_a_host_without_a_network_has_no_address() -> None:
 def test_the_network_of_this_machine_has_no_loopback_and_begins_with_its_way_out() -> None:
     found = networks_of_this_host(())
     assert not any(each.startswith(("127.", "::1")) for each in found)
-    way_out = interfaces.ipv4_of(interfaces._default_interface())
-    assert not way_out or found[0].startswith(f"{way_out}/")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect(("192.0.2.1", 9))  # sends nothing; the kernel chooses by its routes
+        except OSError:
+            return
+        assert found[0].startswith(f"{sock.getsockname()[0]}/")
 
 
 @pytest.mark.parametrize(
@@ -103,11 +107,3 @@ def test_the_network_of_this_machine_has_no_loopback_and_begins_with_its_way_out
 )
 def test_what_the_user_has_named_for_mpi_is_good_for_us(environ: dict[str, str], names: tuple[str, ...]) -> None:
     assert introduction.interfaces_of_mpi(environ) == names
-
-
-def test_the_same_directory_is_the_same_place(private_base: pathlib.Path) -> None:
-    from horovod._net.clusters.placement import Placement
-
-    here = Placement(0, 4, 0, 2, 0, 2, "MPICH", "key", "node1")
-    assert introduction._facts_of_this_rank(here, "1.0") == introduction._facts_of_this_rank(here, "1.0")
-    assert list(private_base.iterdir()) == []

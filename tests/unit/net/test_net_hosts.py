@@ -195,7 +195,7 @@ def test_a_host_that_does_not_answer_is_named_by_all(
 ) -> None:
     job = hosts(counts)
     real = Attempt.show_card
-    monkeypatch.setattr(tcp_options, "_OPTIONS", (("TCP_USER_TIMEOUT", 300),))
+    monkeypatch.setattr(tcp_options, "OPTIONS", (("TCP_USER_TIMEOUT", 300),))
     with black_hole() as port:
 
         def show_card(attempt: Attempt, rank: int, text: str) -> None:
@@ -224,7 +224,7 @@ def test_a_firewall_that_refuses_is_told_with_the_port(hosts: MakeHosts, monkeyp
             real(attempt, rank, f"{port} {text.partition(' ')[2]}" if rank == 0 else text)
 
         monkeypatch.setattr(Attempt, "show_card", show_card)
-        monkeypatch.setattr(strangers, "_TRIES", 2)
+        monkeypatch.setattr(strangers, "TRIES", 2)
         results = connect_all(job.placements)
     told = (
         f"Rank 0 (host0) refused this rank's connection: Connection refused at 127.0.0.1 port {port}; does a firewall"

@@ -21,7 +21,7 @@ from horovod._native.config import tree as core_tree
 from horovod._net.bootstrap import bootstrap
 from horovod._net.clusters.placement import Placement
 from horovod._net.failures import ConnectError, ProtocolError, StartTimeoutError
-from horovod._net.handshake import introductions, links, members, messages, reception, visits
+from horovod._net.handshake import introductions, links, members, messages
 from horovod._net.handshake.introductions import Known, lines_of, parse_lines
 from horovod._net.handshake.pairing import Pair
 from horovod._net.handshake.roll_call import World, one_host
@@ -72,16 +72,16 @@ def test_everybody_is_connected_with_the_one_it_tells() -> None:
 def test_a_host_needs_a_handshake_per_rank(
     private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    admitted: list[int] = []
-    real = reception.Reception._admit
+    authenticated: list[int] = []
+    real = members.Members.join
 
-    def counting(self: reception.Reception, visit: visits.Visit, key: bytes) -> None:
-        admitted.append(visit.rank)
-        real(self, visit, key)
+    def counting(self: members.Members, pair: Pair, link: links.Link) -> None:
+        authenticated.append(pair.rank)
+        real(self, pair, link)
 
-    monkeypatch.setattr(reception.Reception, "_admit", counting)
+    monkeypatch.setattr(members.Members, "join", counting)
     results = connected(placements(size))
-    assert len(admitted) == 2 * (size - 1)  # both ends
+    assert len(authenticated) == 2 * (size - 1)  # both ends
     for rank, result in enumerate(results):
         for peer in result.peers:
             other = results[peer.rank]
@@ -151,16 +151,26 @@ def test_forty_ranks_connect_by_few_descriptors_at_a_time(
     private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(introductions, "MOST_INTRODUCED", 16)
+    under_way: dict[int, int] = {}  # descriptors, by the rank that is to take them
     most = [0]
-    real = introductions.Introductions._send_more
+    real_send, real_hear = members.Members.send, introductions.Introductions.hear
 
-    def watched(self: introductions.Introductions) -> None:
-        real(self)
-        most[0] = max(most[0], sum(self._under_way.values()))
+    def send(self: members.Members, pair: Pair, message: Any, descriptors: Any = ()) -> None:
+        if isinstance(message, messages.Introduction):
+            under_way[pair.rank] = len(descriptors)
+            most[0] = max(most[0], sum(under_way.values()))
+        real_send(self, pair, message, descriptors)
 
-    monkeypatch.setattr(introductions.Introductions, "_send_more", watched)
+    def hear(self: introductions.Introductions, pair: Pair, message: Any) -> None:
+        if isinstance(message, messages.Taken):
+            del under_way[pair.rank]
+        real_hear(self, pair, message)
+
+    monkeypatch.setattr(members.Members, "send", send)
+    monkeypatch.setattr(introductions.Introductions, "hear", hear)
     results = connected(placements(40))
-    assert 0 < most[0] <= introductions._MOST_UNDER_WAY
+    assert 0 < most[0] <= 256, "of 1024 that a process may have open, as the kernel counts them"
+    assert under_way == {}
     for rank, result in enumerate(results):
         assert [peer.rank for peer in result.peers] == [other for other in range(40) if other != rank]
         assert all(peer.memory_fd >= 0 and peer.liveness_fd >= 0 for peer in result.peers)
@@ -199,7 +209,7 @@ def test_a_rank_that_dies_before_its_introduction_is_named_by_all(private_base: 
     jobs = placements(4)
 
     def dying() -> None:
-        introductions.Introductions._take = lambda *_: os._exit(7)  # type: ignore[method-assign]
+        introductions.parse_lines = lambda text: os._exit(7)
         bootstrap(jobs[2], epoch=0, region_bytes=REGION_BYTES, timeout_s=60)
 
     pid = forked(dying)

@@ -8,8 +8,9 @@ import os
 import pathlib
 import resource
 import socket
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from horovod._net.clusters.placement import Placement
 from horovod._net.failures import ConnectError
 from horovod._net.handshake import messages
 from horovod._net.handshake.board_call import call
-from horovod._net.handshake.board_link import BoardLink, _entries_in
+from horovod._net.handshake.board_link import BoardLink
 from horovod._net.handshake.door import Door
 from horovod._net.handshake.kept_board import KeptBoard, credentials_of
 from horovod._net.handshake.links import Link
@@ -38,8 +39,8 @@ class Job:
         self.key, self.size = unique_key(), size
         listener = listen("127.0.0.1")
         self.port = listener.getsockname()[1]
-        self._keeper = KeptBoard(credentials_of(SECRET, self.key, size, size), listener, range(size))
-        self._keeper.start()
+        self.keeper = KeptBoard(credentials_of(SECRET, self.key, size, size), listener, range(size))
+        self.keeper.start()
         self.links: dict[int, BoardLink] = {}
 
     def come(self, rank: int, secret: bytes = SECRET, patience_s: float = PATIENCE_S) -> BoardLink:
@@ -55,7 +56,7 @@ class Job:
     def close(self) -> None:
         for link in self.links.values():
             link.close()
-        self._keeper.stop()
+        self.keeper.stop()
 
 
 @pytest.fixture
@@ -179,12 +180,26 @@ def listens(source: Source) -> bool:
 def test_a_stranger_in_the_moment_in_which_the_last_rank_comes_ends_nothing(
     jobs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard = Watch.wait
+    added, removed, heard = Watch.add, Watch.remove, Watch.wait
+    listening: list[tuple[Watch, Source]] = []
+
+    def add(watch: Watch, source: Source) -> None:
+        added(watch, source)
+        if listens(source):
+            listening.append((watch, source))
+
+    def remove(watch: Watch, source: Source) -> None:
+        removed(watch, source)
+        if (watch, source) in listening:
+            listening.remove((watch, source))
 
     def with_a_stranger(watch: Watch, seconds: float) -> list[Source]:
+        before = [source for its, source in listening if its is watch]
         sources = heard(watch, seconds)
-        return sources + [each for each in watch._events if listens(each) and each not in sources]
+        return sources + [source for source in before if source not in sources]
 
+    monkeypatch.setattr(Watch, "add", add)
+    monkeypatch.setattr(Watch, "remove", remove)
     monkeypatch.setattr(Watch, "wait", with_a_stranger)
     boards = jobs(2).all_come()
     boards[0].post("all", "well")
@@ -210,7 +225,7 @@ def test_a_board_that_is_not_there_is_named_with_a_remedy(jobs: Any) -> None:
 def test_the_death_of_the_keeper_is_told(jobs: Any) -> None:
     job = jobs(1)
     board = job.come(0)
-    board._link.sock.shutdown(socket.SHUT_RDWR)
+    job.keeper.stop()
     with pytest.raises(ConnectError, match="Rank 0, which keeps the board of this job, has ended"):
         until(board, "nothing")
 
@@ -285,8 +300,14 @@ def test_a_board_of_many_ranks_sends_far_less_than_each_entry_to_each(
     jobs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size, sent = 60, []
-    send = KeptBoard._send
-    monkeypatch.setattr(KeptBoard, "_send", lambda self, link, *every: (sent.extend(every), send(self, link, *every)))
+    send = Link.send
+
+    def counted(link: Link, message: messages.AnyMessage, descriptors: Sequence[int] = ()) -> None:
+        if threading.current_thread().name == "horovod-board":  # not what ranks post
+            sent.append(message)
+        send(link, message, descriptors)
+
+    monkeypatch.setattr(Link, "send", counted)
     boards = jobs(size).all_come()
     for rank, board in enumerate(boards):
         board.post(f"only.0.fact.{rank}", "f" * 300)
@@ -334,6 +355,13 @@ def test_a_long_list_takes_few_entries(jobs: Any) -> None:
 def test_entries_go_together_as_far_as_a_message_holds_them() -> None:
     texts = [f"key{number}={'v' * 90}" for number in range(100)]
     made = list(messages.together([*texts, "odd=a\0b", "last="]))
-    assert [each for message in made for each in _entries_in(message)] == [*texts, "odd=a\0b", "last="]
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.sendall(b"".join(messages.frame(each) for each in (*made, messages.Ready())))
+    board = BoardLink(Link(ours), "The keeper", time.monotonic() + PATIENCE_S)
+    keys = board.keys()
+    assert [f"{key}={board.get(key)}" for key in keys] == [*texts, "odd=a\0b", "last="]
+    board.close()
+    theirs.close()
     assert len(made) == 5 and all(len(messages.body_of(each)) <= messages.MAX_TEXT_BYTES for each in made)
     assert list(messages.together([])) == []

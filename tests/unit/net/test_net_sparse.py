@@ -166,9 +166,11 @@ class Later:
         self.came: dict[int, socket.socket] = {}
         self.why_not: dict[int, str] = {}
         self._news = threading.Condition()
-        self._on_demand = OnDemand(connections, self._deliver)
-        self._wish = socket.socket(fileno=self._on_demand.take_wish_fd())
-        self._on_demand.start()
+        self.on_demand = OnDemand(connections, self._deliver)
+        self.wishes = socket.socket(fileno=self.on_demand.take_wish_fd())
+        before = set(threading.enumerate())
+        self.on_demand.start()
+        self._started = [each for each in threading.enumerate() if each not in before and "connections" in each.name]
         self._connections = connections
 
     def _deliver(self, rank: int, fd: int, why_not: str) -> None:
@@ -181,7 +183,7 @@ class Later:
             self._news.notify_all()
 
     def wish(self, *ranks: int) -> None:
-        self._wish.sendall(struct.pack(f"{len(ranks)}i", *ranks))
+        self.wishes.sendall(struct.pack(f"{len(ranks)}i", *ranks))
 
     def heard_from(self, rank: int) -> Optional[bytes]:
         """What that rank has sent, once it is connected; None: there is no connection."""
@@ -193,9 +195,12 @@ class Later:
         assert select.select([sock], [], [], 20)[0]
         return sock.recv(100)
 
+    def has_its_thread(self) -> bool:
+        return any(thread.is_alive() for thread in self._started)
+
     def end(self) -> None:
-        self._wish.close()
-        self._on_demand.stop(5)
+        self.wishes.close()
+        self.on_demand.stop(5)
         for sock in self.came.values():
             sock.close()
         self._connections.close()
@@ -283,13 +288,14 @@ def test_a_moment_without_descriptors_costs_no_connection(hosts: MakeHosts, monk
 
 def test_the_thread_ends_also_when_somebody_else_holds_the_engines_end(hosts: MakeHosts) -> None:
     with later(hosts((1, 1))) as ranks:
-        copy = os.dup(ranks[0]._wish.fileno())
+        copy = os.dup(ranks[0].wishes.fileno())
+        assert ranks[0].has_its_thread()
+    assert not ranks[0].has_its_thread()
     os.close(copy)
-    assert not ranks[0]._on_demand._thread.is_alive()
 
 
 def test_a_rank_that_is_gone_is_named(hosts: MakeHosts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers, "_LONGEST_S", 0.01)
+    monkeypatch.setattr(strangers, "LONGEST_S", 0.01)
     with later(hosts((1, 1, 1))) as ranks:
         ranks[0].end()
         ranks[2].wish(0)
@@ -300,7 +306,7 @@ def test_a_rank_that_is_gone_is_named(hosts: MakeHosts, monkeypatch: pytest.Monk
 
 
 def test_another_job_is_not_let_in(hosts: MakeHosts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers, "_LONGEST_S", 0.01)
+    monkeypatch.setattr(strangers, "LONGEST_S", 0.01)
     job = hosts((1, 1))
     first = connected(job.placements, ways=SPARSE)
     again = connected(job.placements, ways=SPARSE)  # another epoch
@@ -327,7 +333,7 @@ def test_everything_is_closed_in_the_end_and_in_children(hosts: MakeHosts) -> No
 
         def child() -> None:
             for rank in ranks:
-                rank._on_demand.forget()
+                rank.on_demand.forget()
             listening = sum("socket" in each for each in open_descriptors())
             os.write(writing, struct.pack("i", listening))
 

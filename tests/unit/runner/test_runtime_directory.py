@@ -8,8 +8,9 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,17 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The first place that is tried."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     return tmp_path
+
+
+def not_below(place: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of Path that finds no space there."""
+
+    def method(path: Path, *arguments: Any, **more: Any) -> Any:
+        if Path(place) in path.parents:
+            raise OSError(28, "No space left on device")
+        return real(path, *arguments, **more)
+
+    return method
 
 
 @pytest.fixture
@@ -64,7 +76,7 @@ def test_only_directories_of_dead_launchers_are_swept(base: Path, monkeypatch: p
     for old in (of_another_version, broken):
         os.utime(old, (0, 0))
     with monkeypatch.context() as without_proc:
-        without_proc.setattr(runtime_directory, "_kernel", str)
+        without_proc.setattr(Path, "read_text", not_below("/proc", Path.read_text))
         assert runtime_directory.sweep(home) == [broken]
     assert runtime_directory.sweep(home) == [dead]
     os.close(lock_fd)
@@ -129,7 +141,9 @@ def test_without_a_temporary_directory_another_place_is_used(base: Path, monkeyp
 def test_without_any_place_each_reason_is_told(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = base / "file"
     file.touch()
-    monkeypatch.setattr(runtime_directory, "_bases", lambda: iter([Path("/proc"), file]))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc")
+    monkeypatch.setattr(Path, "mkdir", not_below("/dev/shm", Path.mkdir))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(file))
     with pytest.raises(OSError, match=rf"/proc: .*; {file}: Not a directory.*Set TMPDIR"):
         runtime_directory.create()
 
@@ -140,41 +154,35 @@ def test_without_any_place_nor_a_temporary_directory_each_reason_is_told(
     def none() -> str:
         raise FileNotFoundError("No usable temporary directory found")
 
-    def full(home: Path) -> None:
-        raise OSError(28, "No space left on device")
-
     monkeypatch.setattr(tempfile, "gettempdir", none)
-    monkeypatch.setattr(runtime_directory, "_locked_directory", full)
+    monkeypatch.setattr(Path, "write_text", not_below("/", Path.write_text))
     with pytest.raises(OSError, match=rf"{base}: No space left on device; /dev/shm: No space .*Set TMPDIR"):
         runtime_directory.create()
 
 
 def test_a_home_that_goes_while_it_is_looked_at_is_made_again(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, looks = runtime_directory._why_not_private, []
+    real, looks = os.lstat, []
 
-    def gone_at_first(home: Path) -> str:
-        looks.append(home)
-        if len(looks) == 1:
-            home.rmdir()
-        return real(home)
+    def gone_at_first(path: Path) -> os.stat_result:
+        if path == base / HOME:
+            looks.append(path)
+            if len(looks) == 1:
+                path.rmdir()
+        return real(path)
 
-    monkeypatch.setattr(runtime_directory, "_why_not_private", gone_at_first)
-    mine = runtime_directory.create()
+    with monkeypatch.context() as another:
+        another.setattr(os, "lstat", gone_at_first)
+        mine = runtime_directory.create()
+    assert len(looks) > 1
     assert mine.path.parent == base / HOME
     mine.remove()
 
 
 def test_nothing_is_left_when_the_directory_cannot_be_finished(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = Path(tempfile.mkdtemp())
-    monkeypatch.setattr(runtime_directory, "_bases", lambda: iter([base, elsewhere]))
-    real = Path.write_text
-
-    def full(path: Path, text: str) -> int:
-        if base in path.parents:
-            raise OSError(28, "No space left on device")
-        return real(path, text)
-
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(elsewhere))
+    monkeypatch.setattr(Path, "mkdir", not_below("/dev/shm", Path.mkdir))
+    monkeypatch.setattr(Path, "write_text", not_below(str(base), Path.write_text))
     mine = runtime_directory.create()
     assert elsewhere in mine.path.parents
     assert os.listdir(base) == []
@@ -186,7 +194,9 @@ def test_a_relative_place_is_passed_over(base: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(base)
     monkeypatch.setenv("XDG_RUNTIME_DIR", "run")
     (base / "run").mkdir(mode=0o700)
-    assert all(place.is_absolute() for place in runtime_directory._bases())
+    mine = runtime_directory.create()
+    assert mine.path.is_absolute() and base not in mine.path.parents
+    mine.remove()
 
 
 def test_two_may_remove_a_directory_at_once(base: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from horovod.runner import output, stopping
+from horovod.runner import supervision as supervising
 from horovod.runner.arrivals import DirectoryArrivals
 from horovod.runner.crew import Done, Event, Exited
 from horovod.runner.job import Job, effective_settings, make_job
@@ -97,7 +98,7 @@ def test_a_result_pipe_that_stays_open_ends_with_the_job(pipe: tuple[int, int], 
 def test_what_a_slow_reader_leaves_in_the_pipes_is_shown_in_the_end(
     pipe: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "_HIGH_WATER_BYTES", -1)  # the outlets are full from the beginning
+    monkeypatch.setattr(output.Outlet, "full", True)  # from the beginning
     os.write(pipe[1], b"x" * 65500 + b"\nthe end")
     stdout = io.StringIO()
     streams = {pipe[0]: RankStream(0, "stdout")}
@@ -137,7 +138,8 @@ def test_a_file_whose_name_is_no_utf8_may_be_on_a_full_disk(pipe: tuple[int, int
 
 
 def test_a_stopping_job_is_waited_for_asleep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stopping, "_AFTER_FAILURE", ((0.5, signal.SIGTERM),))
+    soon = ((0.5, signal.SIGTERM),)
+    monkeypatch.setattr(supervising, "after_failure", lambda now_s: stopping.Escalation(soon, now_s))
     processes = ScriptedProcesses(Exited(0, FAILED, 0.0))
     watched = supervision(2, processes, {}, tmp_path)
     (tmp_path / "meeting").mkdir()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
+from only_rank import OnlyRank
 
 torch = pytest.importorskip("torch")
 
 from horovod._core.errors import HorovodInternalError  # noqa: E402
 from horovod._core.life import gpu_plane, session  # noqa: E402
+from horovod._core.settings import Settings  # noqa: E402
 from horovod._core.training.elastic import snapshot  # noqa: E402
 from horovod._core.training.elastic.snapshot import Snapshot, settle  # noqa: E402
 from horovod.torch.elastic import copies  # noqa: E402
@@ -23,28 +26,61 @@ COPIES_LATER = pytest.mark.skipif(
 )
 
 
-class Held:
-    """The background, which does its work when the test says so, or waits for it."""
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The tensors that the background has copied something into."""
+    found: list[Any] = []
+    copy = torch.Tensor.copy_
+
+    def noted(tensor: Any, *arguments: Any, **more: Any) -> Any:
+        if threading.current_thread().name == "horovod-commit":
+            found.append(tensor)
+        return copy(tensor, *arguments, **more)
+
+    monkeypatch.setattr(torch.Tensor, "copy_", noted)
+    return found
+
+
+class Gate:
+    """In a snapshot: what was begun after it waits behind it, in the background."""
 
     def __init__(self) -> None:
-        self.work: list[Callable[[], None]] = []
+        self.opened = threading.Event()
 
-    def put(self, work: Callable[[], None]) -> None:
-        self.work.append(work)
+
+snapshot.register(Gate, lambda gate, old: (gate, gate.opened.wait))
+
+
+class Held:
+    """The background, which does its work when the test says so."""
+
+    def __init__(self, copied: list[Any]) -> None:
+        self._copied = copied
+        self.hold()
+
+    def hold(self) -> None:
+        self._gate = Gate()
+        Snapshot(self._gate)
+
+    def let_go(self) -> int:
+        """How many tensors it has copied then."""
+        before = len(self._copied)
+        self._gate.opened.set()
+        settle()
+        return len(self._copied) - before
 
     def do(self) -> int:
-        done = len(self.work)
-        while self.work:
-            self.work.pop(0)()
+        """What there is to do, and no more."""
+        done = self.let_go()
+        self.hold()
         return done
 
 
 @pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
-    background = Held()
-    monkeypatch.setattr(snapshot, "_background", lambda: background)
+def held(copied: list[Any]) -> Iterator[Held]:
+    background = Held(copied)
     yield background
-    background.do()
+    background.let_go()
 
 
 def model() -> Any:
@@ -110,8 +146,7 @@ def test_a_model_that_is_changed_meanwhile(change: Callable[[Any], None], held: 
         handler.save()
         change(module)
         assert not same(values(module), before)
-        assert held.do() == 1, "nothing was left to do in the background"
-        assert same(handler._saved.value, before)
+        assert held.do() == 2, "the two weights were not left to the background"
         handler.restore()
         assert same(values(module), before)
         through_data(module)
@@ -159,8 +194,16 @@ def test_the_dictionary_that_a_model_works_with_stays_its_own() -> None:
 
 
 def test_the_versions_of_modules_are_kept() -> None:
-    module = torch.nn.BatchNorm1d(3)
-    assert ModelStateHandler(module)._saved.value._metadata == module.state_dict()._metadata
+    class Versioned(torch.nn.BatchNorm1d):
+        _version = 7
+
+        def _load_from_state_dict(self, state: Any, prefix: str, metadata: Any, *more: Any) -> None:
+            told.append(metadata["version"])
+            super()._load_from_state_dict(state, prefix, metadata, *more)
+
+    told: list[int] = []
+    ModelStateHandler(Versioned(3)).restore()
+    assert told == [7]
 
 
 @COPIES_LATER
@@ -169,13 +212,13 @@ def test_an_array_that_shares_memory_makes_it_a_copy_at_once(held: Held) -> None
     array = weights.numpy()
     taken = Snapshot({"weights": weights})
     array[:] = 1
-    assert held.work == [] and not taken.value["weights"].any() and weights.all()
+    assert held.do() == 0 and not taken.value["weights"].any() and weights.all()
     shared = torch.zeros(300, 300).share_memory_()
     view = shared.view(-1)
     taken = Snapshot([shared, torch.from_numpy(array), torch.nn.Parameter(weights)])
     view.fill_(2)
     array[:] = 2
-    assert held.work == [] and not taken.value[0].any() and (taken.value[1] == 1).all()
+    assert held.do() == 0 and not taken.value[0].any() and (taken.value[1] == 1).all()
     assert isinstance(taken.value[2], torch.nn.Parameter)
 
 
@@ -198,7 +241,7 @@ def test_a_dlpack_view_makes_it_a_copy_at_once(kind: str, held: Held) -> None:
     view = viewed(weights)
     taken = Snapshot({"weights": copies.held(weights)})
     view[:] = 1
-    assert held.work == [], "a write through the view would tear it"
+    assert held.do() == 0, "a write through the view would tear it"
     assert not taken.value["weights"].any() and (weights == 1).all()
     with torch.no_grad():
         weights.add_(1)
@@ -211,7 +254,7 @@ def test_a_dlpack_view_makes_it_a_copy_at_once(kind: str, held: Held) -> None:
 
 
 @COPIES_LATER
-def test_a_training_loop_is_copied_in_the_background(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_loop_is_copied_in_the_background(held: Held) -> None:
     module = model()
     optimizer = torch.optim.Adam(module.parameters(), lr=0.1)
     for parameter in module.parameters():
@@ -220,14 +263,12 @@ def test_a_training_loop_is_copied_in_the_background(held: Held, monkeypatch: py
     loss = module(torch.randn(8, 200)).square().mean()
     loss.backward()
     optimizer.step()
-    copy_now, copied = copies._copy, []
-    monkeypatch.setattr(copies, "_copy", lambda *both: copied.append(both) or copy_now(*both))
     before = values(module)
     state = TorchState(module, optimizer)
     zeroed(module)
-    held.do()
-    assert len(copied) == 6, "two weights and their two moments each"
-    assert same(state._handlers["model"]._saved.value, before)
+    assert held.do() == 6, "two weights and their two moments each"
+    state.restore()
+    assert same(values(module), before)
     assert loss.grad_fn is not None and node is not None
 
 
@@ -241,22 +282,26 @@ def test_where_torch_cannot_tell_it_is_a_copy_at_once(
     before = values(module)
     handler = ModelStateHandler(module)
     zeroed(module)
-    assert held.work == [] and same(handler._saved.value, before)
+    assert held.do() == 0
+    handler.restore()
+    assert same(values(module), before)
 
 
 @COPIES_LATER
-def test_a_step_waits_for_the_copy_and_so_nothing_gets_new_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_waits_for_the_copy_and_so_nothing_gets_new_memory(copied: list[Any]) -> None:
     module = model()
     optimizer = torch.optim.Adam(module.parameters(), lr=0.1)
     trained(module, optimizer)
     state = TorchState(module, optimizer)
-    copy_now = copies._copy
-    copied = []
-    monkeypatch.setattr(copies, "_copy", lambda *both: copied.append(1) or copy_now(*both))
+    settle()
+    copied.clear()
     large = 6  # two weights and their two moments each; what is small is copied at once
     places = [value.data_ptr() for value in optimizer.state[module[0].weight].values()]
     for step in range(1, 4):
+        gate = Gate()
+        Snapshot(gate)
         state.save()
+        threading.Timer(0.2, gate.opened.set).start()  # the background is late
         optimizer.zero_grad()
         module(torch.randn(8, 200)).square().mean().backward()
         kept = []
@@ -282,22 +327,29 @@ def test_an_optimizer_is_restored_in_its_own_memory() -> None:
         assert same(optimizer.state[first], kept) and optimizer.param_groups[0]["lr"] == 0.1
         assert {name: value.data_ptr() for name, value in optimizer.state[first].items()} == places
     # Nor is what was saved the optimizer's now, where that had none.
-    fresh = OptimizerStateHandler(torch.optim.Adam(module.parameters(), lr=0.1))
-    fresh._saved = handler._saved
-    fresh.restore()
-    trained(module, fresh.value)
+    handler.value = torch.optim.Adam(module.parameters(), lr=0.1)
+    handler.restore()
+    trained(module, handler.value)
+    handler.value = optimizer
     handler.restore()
     assert same(optimizer.state[first], kept)
 
 
-def test_commits_use_two_memories_and_no_more() -> None:
+def test_commits_use_two_memories_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Snapshot] = []
+
+    def noted(*arguments: Any) -> Snapshot:
+        made.append(Snapshot(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(elastic_state, "Snapshot", noted)
     module = model()
     handler = ModelStateHandler(module)
     places = []
     for _ in range(6):
         through_data(module)
         handler.save()
-        places.append(handler._saved.value["0.weight"].data_ptr())
+        places.append(made[-1].value["0.weight"].data_ptr())
     assert len(set(places)) == 2 and len({parameter.data_ptr() for parameter in module.parameters()}) == 6
 
 
@@ -330,31 +382,32 @@ def test_a_durable_commit_has_every_kind() -> None:
     assert torch.equal(read["sparse"].to_dense(), torch.eye(5))
 
 
-def test_a_state_goes_on_from_what_another_process_has_written() -> None:
-    from horovod._core.training.elastic import commit_file
-
+def test_a_state_goes_on_from_what_another_process_has_written(only_rank: OnlyRank) -> None:
     module = model()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
     state = TorchState(module, optimizer, epoch=1)
     trained(module, optimizer)
     state.epoch = 4
-    state.save()
-    parts = {name: part.value for name, part in state._to_write().items()}
-    data = bytearray(b"".join(commit_file.written(parts, None)))
+    only_rank.commits(state)
     before = values(module)
     other = model()
     through_data(other)
     rebuilt = TorchState(other, torch.optim.SGD(other.parameters(), lr=0.5, momentum=0.9), epoch=0)
-    rebuilt._take_over(commit_file.read(data, None))
-    rebuilt.restore()
+    only_rank.goes_on(rebuilt)
     assert same(values(other), before) and rebuilt.epoch == 4
     assert rebuilt.optimizer.param_groups[0]["lr"] == 0.1
     momentum = rebuilt.optimizer.state[other[0].weight]["momentum_buffer"]
     assert torch.equal(momentum, optimizer.state[module[0].weight]["momentum_buffer"])
-    assert TorchState(epoch=0)._to_write().keys() == {"attributes"}
 
 
-def test_a_handler_of_the_users_is_written_by_its_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_of_attributes_alone_goes_on(only_rank: OnlyRank) -> None:
+    only_rank.commits(TorchState(epoch=5))
+    rebuilt = TorchState(epoch=0)
+    only_rank.goes_on(rebuilt)
+    assert rebuilt.epoch == 5
+
+
+def test_a_handler_of_the_users_is_written_by_its_attributes(only_rank: OnlyRank) -> None:
     class Counter:
         count = 0
 
@@ -365,17 +418,18 @@ def test_a_handler_of_the_users_is_written_by_its_attributes(monkeypatch: pytest
         def restore(self) -> None:
             self.value.count = self.kept[0]
 
-    registry = [*elastic_state.get_handler_registry(), (Counter, CounterHandler)]
-    monkeypatch.setattr(elastic_state, "_handler_registry", registry)
-    counter, other = Counter(), Counter()
-    state, rebuilt = TorchState(counter=counter), TorchState(counter=other)
+    registry = elastic_state.get_handler_registry()
+    elastic_state.set_handler_registry([*registry, (Counter, CounterHandler)])
+    try:
+        counter, other = Counter(), Counter()
+        state, rebuilt = TorchState(counter=counter), TorchState(counter=other)
+    finally:
+        elastic_state.set_handler_registry(registry)
     counter.count = 3
-    state.save()
-    parts = {name: part.value for name, part in state._to_write().items()}
+    only_rank.commits(state)
     counter.count = 4
     state.save()
-    rebuilt._take_over(parts)
-    rebuilt.restore()
+    only_rank.goes_on(rebuilt)
     assert other.count == 3
 
 
@@ -386,11 +440,14 @@ class _Gpu:
         self.waits: list[int] = []
         self.fails = False  # while the device is waited for
         self.failed = False
-        self.engine = self
+        self.engine = self.gpu = self
+        self.rank, self.settings = 0, Settings()
         monkeypatch.setattr(session, "current", self)
         monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
         monkeypatch.setattr(torch.cuda, "synchronize", self._synchronize)
-        monkeypatch.setattr(gpu_plane, "_begun", gpu_plane._Begun(cast("Any", self), 3, ""))
+
+    def use(self, device: int, *libraries: Any) -> None:
+        """The core is told of a device."""
 
     def _synchronize(self, device: int) -> None:
         self.waits.append(device)
@@ -403,6 +460,7 @@ class _Gpu:
 def test_what_was_aborted_on_the_gpu_is_not_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank dies while the device still works on what was done for the host: its results are anything."""
     gpu = _Gpu(monkeypatch)
+    assert gpu_plane.use(cast("Any", gpu), 3)
     module = model()
     state = TorchState(model=module, step=1)
     state.save()
@@ -420,6 +478,5 @@ def test_what_was_aborted_on_the_gpu_is_not_saved(monkeypatch: pytest.MonkeyPatc
 
 def test_no_device_is_waited_for_where_the_core_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = _Gpu(monkeypatch)
-    monkeypatch.setattr(gpu_plane, "_begun", None)
     TorchState(model=model()).save()
     assert gpu.waits == []

@@ -8,11 +8,11 @@ import threading
 from typing import Any
 
 import pytest
+from only_rank import OnlyRank
 
 torch = pytest.importorskip("torch")
 
 from horovod._core.errors import InvalidArgumentError  # noqa: E402
-from horovod._core.training.elastic import commit_file  # noqa: E402
 from horovod.torch.elastic import state as elastic_state  # noqa: E402
 from horovod.torch.elastic.state import ModelStateHandler, OptimizerStateHandler, TorchState  # noqa: E402
 from horovod.torch.functions import broadcast_parameters  # noqa: E402
@@ -212,7 +212,7 @@ class Trainer:
         self.__dict__.update(things)
 
 
-def test_an_object_that_holds_the_model_holds_it_after_a_restore() -> None:
+def test_an_object_that_holds_the_model_holds_it_after_a_restore(only_rank: OnlyRank) -> None:
     module = torch.nn.Linear(2, 2)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
     trainer = Trainer(module=module, optimizers=[optimizer], steps=[1])
@@ -224,12 +224,10 @@ def test_an_object_that_holds_the_model_holds_it_after_a_restore() -> None:
     assert state.trainer.module is module and state.trainer.optimizers[0] is optimizer and state.trainer.steps == [1]
     assert torch.equal(module.weight, before)
     # Also where it was read from a file, or came from another rank.
-    parts = {name: part.value for name, part in state._to_write().items()}
-    data = bytearray(b"".join(commit_file.written(parts, None)))
+    only_rank.commits(state)
     other = torch.nn.Linear(2, 2)
     rebuilt = TorchState(other, torch.optim.SGD(other.parameters(), lr=0.1), trainer=Trainer())
-    rebuilt._take_over(commit_file.read(data, None))
-    rebuilt.restore()
+    only_rank.goes_on(rebuilt)
     assert rebuilt.trainer.module is other and rebuilt.trainer.steps == [1] and torch.equal(other.weight, before)
 
 

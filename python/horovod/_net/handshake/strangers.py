@@ -10,8 +10,8 @@ from typing import NamedTuple, Optional, Protocol, TypeVar
 
 _SHOWN = 3  # lines of the log; whoever can connect could fill it otherwise
 _FIRST_S = 0.005
-_LONGEST_S = 0.5
-_TRIES = 12  # 3 s in all
+LONGEST_S = 0.5  # between two tries
+TRIES = 12  # 3 s in all
 
 log = logging.getLogger("horovod")
 
@@ -90,9 +90,9 @@ class Comebacks:
             patient: never too often: the other side is there and busy.
         """
         tries = self._waits[rank, role].tries + 1 if (rank, role) in self._waits else 1
-        if tries > _TRIES and not patient:
+        if tries > TRIES and not patient:
             return False
-        delay_s = min(_FIRST_S * 2 ** (tries - 1), _LONGEST_S)
+        delay_s = min(_FIRST_S * 2 ** (tries - 1), LONGEST_S)
         self._waits[rank, role] = _Wait(tries, now_s + delay_s)
         return True
 

@@ -11,7 +11,7 @@ import contextlib
 import socket
 from typing import Final
 
-_OPTIONS: Final = (
+OPTIONS: Final = (
     ("TCP_KEEPIDLE", 1),  # seconds until the kernel asks
     ("TCP_KEEPINTVL", 1),  # and asks again
     ("TCP_KEEPCNT", 3),  # questions without an answer
@@ -25,6 +25,6 @@ def notice_cut_links(sock: socket.socket) -> None:
     """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _OPTIONS:
+    for name, value in OPTIONS:
         with contextlib.suppress(OSError):  # sandboxes know fewer options
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

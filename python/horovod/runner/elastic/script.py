@@ -20,7 +20,6 @@ from horovod.runner.elastic.discovery import parse
 from horovod.runner.hosts import Host
 
 _PERIOD_S: Final = 1.0
-_DEADLINE_S: Final = 20.0
 _ENDING_S: Final = 0.5
 _MOST_BYTES: Final = 4 << 20
 _PR_SET_PDEATHSIG: Final = 1
@@ -36,18 +35,22 @@ class Script:
         default_slots: of hosts that it prints without a number.
         cwd: where it runs.
         environ: of the launcher.
+        deadline_s: for each run.
 
     Attributes:
         problem: why the last run has told nothing; empty after one that has.
     """
 
-    def __init__(self, command: str, default_slots: Optional[int], cwd: str, environ: dict[str, str]) -> None:
+    def __init__(
+        self, command: str, default_slots: Optional[int], cwd: str, environ: dict[str, str], deadline_s: float = 20.0
+    ) -> None:
         self._words = [command] if os.path.exists(os.path.join(cwd, command)) else shlex.split(command)
         if os.sep in self._words[0]:
             self._words[0] = os.path.join(cwd, self._words[0])
         self._default_slots = default_slots
         self._cwd = cwd
         self._environ = environ
+        self._deadline_s = deadline_s
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._printed = bytearray()
         self._next_s = time.monotonic()
@@ -80,7 +83,7 @@ class Script:
             return None
         if not ended:
             self._kill()
-            self._failed(f"has not ended within {_DEADLINE_S:g} s, and was killed")
+            self._failed(f"has not ended within {self._deadline_s:g} s, and was killed")
             return None
         return self._finished()
 
@@ -107,7 +110,7 @@ class Script:
             self._failed(f"cannot be executed: {error.strerror}")
             return
         self._printed.clear()
-        self._next_s = time.monotonic() + _DEADLINE_S
+        self._next_s = time.monotonic() + self._deadline_s
         os.set_blocking(self.fd, False)
         if self._poller is not None:
             self._poller.register(self.fd, select.EPOLLIN)

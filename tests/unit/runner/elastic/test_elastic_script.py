@@ -9,16 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from horovod.runner.elastic import script as module
 from horovod.runner.elastic.script import Script
 from horovod.runner.hosts import Host
 
 
-def made(tmp_path: Path, text: str) -> Script:
+def made(tmp_path: Path, text: str, **deadline: float) -> Script:
     path = tmp_path / "find.sh"
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
-    return Script(str(path), None, str(tmp_path), dict(os.environ))
+    return Script(str(path), None, str(tmp_path), dict(os.environ), **deadline)
 
 
 def run(script: Script) -> tuple[Host, ...] | None:
@@ -54,10 +53,8 @@ def test_arguments_and_the_search_path(tmp_path: Path) -> None:
         ("yes a:1", "prints more than 4 MiB"),
     ],
 )
-def test_a_run_that_fails_says_how(tmp_path: Path, text: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "0.3" in words:
-        monkeypatch.setattr(module, "_DEADLINE_S", 0.3)
-    script = made(tmp_path, text)
+def test_a_run_that_fails_says_how(tmp_path: Path, text: str, words: str) -> None:
+    script = made(tmp_path, text, **({"deadline_s": 0.3} if "0.3" in words else {}))
     assert run(script) is None
     assert words in script.problem
 
