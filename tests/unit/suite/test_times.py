@@ -62,7 +62,7 @@ def test_a_test_in_c_that_fails_once_is_told(tmp_path: Path, capsys: pytest.Capt
 def test_a_budget_that_is_exceeded_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], budgets: str, line: str
 ) -> None:
-    for path, text in (("fast.xml", FIRST), ("parts", "check 30\n")):
+    for path, text in (("fast.xml", FIRST), ("parts", "check 30\ncheck 0\n")):
         (tmp_path / path).write_text(text)
     usual = {"check": "check = 60\n", "tests": "'tests/unit (fast)' = 10\n"}
     kept = "".join(text for name, text in usual.items() if name not in budgets)

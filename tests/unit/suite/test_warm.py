@@ -54,6 +54,18 @@ def test_ranks_of_every_framework_find_it_imported(name: str) -> None:
     assert run_well(python("-c", code, warm=name), FRAMEWORKS[name].environ) == "True\n"
 
 
+def test_a_rank_is_compiled_and_has_a_folder_for_temporary_files_as_a_cold_one(tmp_path: Path) -> None:
+    code = """
+import tempfile
+def f(x: int): pass
+print(f.__annotations__["x"] is int, tempfile.gettempdir())
+"""
+    # Importing TensorFlow asks for the folder, and Python keeps the answer.
+    if not importlib.util.find_spec("tensorflow"):
+        pytest.skip("TensorFlow is not installed.")
+    assert run_well(python("-c", code, warm="tensorflow"), {"TMPDIR": str(tmp_path)}) == f"True {tmp_path}\n"
+
+
 def test_an_error_is_told_as_python_tells_it() -> None:
     ended = run(python("-c", "1 / 0", warm="numpy"))
     assert ended.code == 1 and ended.stderr.endswith("ZeroDivisionError: division by zero\n")
@@ -134,8 +146,14 @@ def test_a_server_that_was_killed_is_replaced(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # a server of its own: others are at work with theirs
     code = "import os; print(os.getppid())"
     first = int(run_well(python("-c", code, warm="numpy")))
-    os.kill(first, signal.SIGKILL)
-    _until(lambda: not _alive(first))
+    with Place() as place:
+        job = Job(place)
+        job.start(
+            python("-c", "from jobs.report import report; import time; report('here'); time.sleep(100)", warm="numpy")
+        )
+        (here,) = job.await_events("here", 1)
+        os.kill(first, signal.SIGKILL)
+        _until(lambda: not _alive(first) and not _alive(here["pid"]))
     assert int(run_well(python("-c", code, warm="numpy"))) != first
 
 
