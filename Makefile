@@ -36,9 +36,9 @@ PYTHON ?= python3
 VENV   := $(CURDIR)/.venv
 BIN    := $(VENV)/bin
 JOBS   ?= $(shell nproc)
-# What compiles, checks or downloads beside tests gives way to them.
+# The lowest priority: work that no test waits for.
 ASIDE  := nice -n 19
-# What has deadlines of its own, or what others wait for, gives way a little only.
+# A lower priority: tests with deadlines, and builds that tests wait for.
 BESIDE := nice -n 5
 
 # Runs a command as a part of the whole: `$(call PART,name,command)` notes its seconds for `make times`.
@@ -49,10 +49,12 @@ PART    = mkdir -p $(TIMES); begun=$$(date +%s); { $(2); } && echo "$(1) $$(($$(
 # processors. What fails is run once more and named: the tests kill, stop and time processes on machines with two cores.
 # A test that fails and then passes is a defect all the same, to be looked into; `make times` names it.
 # $(1): the tests' marks; $(2): processes more than processors; $(3): name of the record.
-PYTEST = python -m pytest -q -n $(shell expr $(JOBS) + $(2)) --dist loadfile --no-loadscope-reorder -m "$(1)" --junit-xml $(TIMES)/$(3).xml \
+PYTEST = rm -f $(TIMES)/$(3).xml $(TIMES)/$(3).again.xml; \
+  python -m pytest -q -n $(shell expr $(JOBS) + $(2)) --dist loadfile --no-loadscope-reorder -m "$(1)" --junit-xml $(TIMES)/$(3).xml \
   || { [ $$? -eq 1 ] || exit 1; echo "FAILED ONCE: the tests named above. Once more:"; \
   python -m pytest -v -m "$(1)" --last-failed --last-failed-no-failures none --junit-xml $(TIMES)/$(3).again.xml; }
 export PATH := $(BIN):$(PATH)
+unexport PYTEST_ADDOPTS
 
 # The tests of what works on GPUs that know no driver by name: with the address sanitizer they run over HIP and RCCL as
 # well (HVD_TEST_PLATFORM=hip build/release/hvd_tests $(ROCM_TESTS) without).
@@ -119,13 +121,13 @@ native-test-build: fakes
 native-test: native-test-build
 	build/release/hvd_tests --once-more
 
-# The same beside other tests, which have the terminal.
+# The same with its output in a file: other tests print to the terminal.
 native-test-aside: native-test-build
-	$(call PART,native-test,timeout 900 build/release/hvd_tests --once-more --junit=$(TIMES)/native.xml >build/release/hvd_tests.log 2>&1 || { cat build/release/hvd_tests.log; exit 1; })
+	$(call PART,native-test,timeout --foreground 900 build/release/hvd_tests --once-more --junit=$(TIMES)/native.xml >build/release/hvd_tests.log 2>&1 || { cat build/release/hvd_tests.log; exit 1; })
 	tail -1 build/release/hvd_tests.log
 
 check: dev
-	$(call PART,check,$(ASIDE) $(MAKE) --no-print-directory checks)
+	$(call PART,check,mkdir -p build; $(ASIDE) $(MAKE) --no-print-directory checks >build/check.log 2>&1 || { cat build/check.log; exit 1; })
 
 checks: dev
 	ruff check python tests tools examples benchmarks deploy
@@ -140,7 +142,7 @@ checks: dev
 	python tools/check_abi.py
 	python tools/gen_settings.py --check
 
-# Installing waits for the network, compiling for nothing, tests for one another: side by side.
+# Side by side: installing waits for the network, ranks wait for one another, and compiling uses what is left.
 test:
 	$(MAKE) --no-print-directory -j4 native-test-aside check test-fast
 
@@ -198,8 +200,8 @@ asan-build: $(VENV)/.tools
 asan-test: export ASAN_OPTIONS = intercept_tls_get_addr=0
 asan-test: export UBSAN_OPTIONS = halt_on_error=1
 asan-test: asan-build
-	$(call PART,asan-test,timeout 2400 $(BESIDE) build/asan/hvd_tests --once-more --junit=$(TIMES)/asan.xml >build/asan/hvd_tests.log 2>&1 || { cat build/asan/hvd_tests.log; exit 1; })
-	$(call PART,asan-test-hip,HVD_TEST_PLATFORM=hip timeout 1200 $(BESIDE) build/asan/hvd_tests --once-more --junit=$(TIMES)/asan-hip.xml $(ROCM_TESTS) >build/asan/hvd_tests_hip.log 2>&1 || { cat build/asan/hvd_tests_hip.log; exit 1; })
+	$(call PART,asan-test,timeout --foreground 2400 $(BESIDE) build/asan/hvd_tests --once-more --junit=$(TIMES)/asan.xml >build/asan/hvd_tests.log 2>&1 || { cat build/asan/hvd_tests.log; exit 1; })
+	$(call PART,asan-test-hip,HVD_TEST_PLATFORM=hip timeout --foreground 1200 $(BESIDE) build/asan/hvd_tests --once-more --junit=$(TIMES)/asan-hip.xml $(ROCM_TESTS) >build/asan/hvd_tests_hip.log 2>&1 || { cat build/asan/hvd_tests_hip.log; exit 1; })
 	tail -qn1 build/asan/hvd_tests.log build/asan/hvd_tests_hip.log
 
 # Without the tests of what has one thread (CMakeLists.txt). After the other build: one uses all processors.
@@ -209,7 +211,7 @@ tsan-build: asan-build
 
 tsan-test: export TSAN_OPTIONS = halt_on_error=1
 tsan-test: tsan-build
-	$(call PART,tsan-test,timeout 2400 $(BESIDE) build/tsan/hvd_tests --once-more --junit=$(TIMES)/tsan.xml >build/tsan/hvd_tests.log 2>&1 || { cat build/tsan/hvd_tests.log; exit 1; })
+	$(call PART,tsan-test,timeout --foreground 2400 $(BESIDE) build/tsan/hvd_tests --once-more --junit=$(TIMES)/tsan.xml >build/tsan/hvd_tests.log 2>&1 || { cat build/tsan/hvd_tests.log; exit 1; })
 	tail -1 build/tsan/hvd_tests.log
 
 FUZZ_SECONDS ?= 300
@@ -241,4 +243,4 @@ docs: dev
 	python tools/gen_settings.py
 
 clean:
-	rm -rf build python/horovod/_native/*.so
+	rm -rf build python/horovod/_native/*.so python/horovod/_native/*.so.new

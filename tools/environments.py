@@ -17,7 +17,7 @@ SILENCE_S = "20"  # after which a server that says nothing is given up
 
 
 def run(command: list[str], environ: Optional[dict[str, str]] = None) -> str:
-    """Runs a command without a word; what went wrong, or "" if nothing did."""
+    """Runs a command silently. Returns the reason of a failure, or ""."""
     try:
         done = subprocess.run(
             command,
@@ -37,12 +37,15 @@ def run(command: list[str], environ: Optional[dict[str, str]] = None) -> str:
 
 
 def provide(folder: Path, packages: str) -> str:
-    """Makes an environment with these packages unless it is there; why it could not be made, or ""."""
+    """Makes an environment with these packages unless it is there. Returns the reason of a failure, or ""."""
     ready = folder / _READY
     if ready.is_file() and ready.read_text() == packages:
         return ""
     shutil.rmtree(folder, ignore_errors=True)
-    venv.create(folder, with_pip=False)
+    try:
+        venv.create(folder, with_pip=False)
+    except OSError as error:
+        return str(error)
     pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check"]
     problem = run([*pip, "install", "--quiet", "--retries", "1", "--timeout", SILENCE_S, *packages.split()])
     if problem:

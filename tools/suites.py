@@ -1,4 +1,4 @@
-"""Runs suites in environments of their own, with the library as built: `suites.py [NAME ...]`, all without words.
+"""Runs suites in environments of their own, with the library as built: `suites.py [NAME ...]`, all without names.
 
 For what the development environment cannot have, such as another version of a framework. Prints a line for each run of
 pytest. Exit code 1 if one fails. The environments lie under build/environments.
@@ -59,10 +59,12 @@ def passes(name: str) -> bool:
     good = True
     for title, words in suite.runs.items():
         command = [PLACE / name / "bin" / "python", "-m", "pytest", "-q", *words]
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         lines = done.stdout.strip().splitlines() or ["no output"]
         print(f"{name}, {title}: {lines[-1]}", flush=True)
-        if done.returncode != 0:
+        if done.returncode != 0 or " passed" not in lines[-1]:
             print("\n".join(lines[-60:]))
             good = False
     return good

@@ -55,7 +55,7 @@ def commands(copy: Path, tests: Sequence[str]) -> list[list[str]]:
     filters = [test.removeprefix(NATIVE) for test in tests if test.startswith(NATIVE)]
     paths = [test for test in tests if not test.startswith(NATIVE)]
     native = [str(copy / "build/release/hvd_tests"), *filters]
-    python = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", *paths]
+    python = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "--color=no", *paths]
     return [command for command, chosen in ((native, filters), (python, paths)) if chosen]
 
 

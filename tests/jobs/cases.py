@@ -46,8 +46,8 @@ class CaseJob:
         self.cases = cases_of(script) if cases is None else list(cases)
         self._script, self._warm = script, warm
         self._ranks = ranks
-        told = {"TEST_CASES": ",".join(self.cases), "TEST_TIMEOUT_S": str(timeout_s)}
-        self._environ = {**(environ or {}), **told}
+        request = {"TEST_CASES": ",".join(self.cases), "TEST_TIMEOUT_S": str(timeout_s)}
+        self._environ = {**(environ or {}), **request}
         self._timeout_s = timeout_s
         self._results: list[dict[str, Any]] = []
         self._log = ""

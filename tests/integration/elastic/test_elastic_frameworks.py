@@ -29,9 +29,9 @@ def train(
     environ: Mapping[str, str], *command: object, options: str = "", warm: str = ""
 ) -> tuple[Ended, dict[str, Any]]:
     """Runs a script with two ranks; how it went, and what it says of itself. `warm`: see `jobs.warm`."""
-    told = {"TEST_SIZE": str(SIZE), "TF_CPP_MIN_LOG_LEVEL": "3", **environ}
+    variables = {"TEST_SIZE": str(SIZE), "TF_CPP_MIN_LOG_LEVEL": "3", **environ}
     with Place() as place:
-        job = Job(place, told)
+        job = Job(place, variables)
         launcher = [*python("-m", "horovod.runner"), "-np", str(SIZE), "--min-np", "1", *options.split()]
         job.start([*launcher, *python(DISTURBED, *command, warm=warm)])
         ended = job.end(PATIENCE_S, leftovers=True)
@@ -106,10 +106,10 @@ def test_rank_0_is_killed_and_replaced(
     ],
 )
 def test_all_ranks_are_lost_and_the_job_goes_on(script: str, environ: dict[str, str], tmp_path: Path) -> None:
-    told = {**environ, "TEST_KILL_AT": "7", "TEST_KILL_ALL": "1"}
+    variables = {**environ, "TEST_KILL_AT": "7", "TEST_KILL_ALL": "1"}
     warm = "tensorflow" if script.startswith("tensorflow") else ""
     options = f"--max-restarts 1 --elastic-commit-dir {tmp_path} --elastic-commit-interval 0"
-    ended, result = train(told, EXAMPLES / script, options=options, warm=warm)
+    ended, result = train(variables, EXAMPLES / script, options=options, warm=warm)
     assert len(ended.of("killed")) == SIZE, str(ended)
     # Commits are 4 batches apart; which of the seven or eight was the last to be written is the disk's affair.
     taken = [event["done"] for event in ended.of("taken") if event["rank"] == 0]

@@ -7,7 +7,8 @@ passes on streams, signals and exit code. Where a rank's environment would have 
 script that sets such a variable itself (`KERAS_BACKEND`) must be started cold.
 
 Not for jobs that test starting, ending or leaving something behind: a warm rank is no descendant of its launcher. Ranks
-of a server share one hash seed, so an order that hangs on hashes is the same in all of them; cold ranks must show that.
+of a server share one hash seed, so an order that depends on hashes is the same in all of them; cold ranks must show
+that.
 """
 
 from __future__ import annotations
@@ -29,12 +30,16 @@ _CLIENT = Path(__file__).with_name("client.py")
 
 
 def own() -> None:
-    """Lets servers live as long as this process, if that is not a child of such a process already."""
+    """Makes this process the owner of the servers: they end with it. In a child of an owner nothing changes."""
     os.environ.setdefault(VARIABLE, str(os.getpid()))
 
 
 def interpreter(framework: str) -> list[str]:
-    """The words that start Python in a rank of this framework (see `frameworks`)."""
+    """The words that start Python in a rank of this framework (see `frameworks`). With HVD_TEST_COLD it starts cold."""
+    if framework not in FRAMEWORKS:
+        raise ValueError(f"There is no framework {framework!r} for warm ranks; choose from {', '.join(FRAMEWORKS)}.")
+    if os.environ.get("HVD_TEST_COLD"):
+        return [sys.executable]
     own()
     folder = Path(tempfile.gettempdir(), f"hvdwarm-{os.environ[VARIABLE]}")
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -36,7 +36,7 @@ _WITHOUT_EFFECT = ("PYTHONFAULTHANDLER", "PYTHONUNBUFFERED", "TF_CPP_MIN_LOG_LEV
 
 
 def read_by_imports(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that could change what an import does; what a server has itself set otherwise does not count."""
+    """The variables that could change what an import does. Those that each server sets itself are left out."""
     return {
         name: value for name, value in environ.items() if name.startswith(_PREFIXES) and name not in _WITHOUT_EFFECT
     }

@@ -1,8 +1,7 @@
 """Imports a framework, then forks a rank for every client.
 
-`python -m jobs.warm.server FRAMEWORK LISTENER OWNER FOLDER`: the listener is the number of an open socket, the owner a
-process that the server does not outlive, and the folder is removed then. A rank ends when its client or the
-server does.
+`python -m jobs.warm.server FRAMEWORK LISTENER OWNER FOLDER`: the listener is the number of an open socket, the owner
+the process with which the server ends; it removes the folder then. A rank ends when its client or the server does.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ class Server:
         self._imported = {name: value for name, value in os.environ.items() if before.get(name) != value}
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
-        self._selector.register(owner, selectors.EVENT_READ, self._over)
+        self._selector.register(owner, selectors.EVENT_READ, self._owner_ended)
 
     def serve(self) -> Rank:
         """Works until the test suite ends; returns in a forked rank, with nothing of the server open."""
@@ -103,15 +102,15 @@ class Server:
                 if rank := key.data():
                     return rank
 
-    def _over(self) -> None:
+    def _owner_ended(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
         os._exit(0)
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
-        self._selector.register(client, selectors.EVENT_READ, lambda: self._begin(client))
+        self._selector.register(client, selectors.EVENT_READ, lambda: self._request_received(client))
 
-    def _begin(self, client: socket.socket) -> Optional[Rank]:
+    def _request_received(self, client: socket.socket) -> Optional[Rank]:
         """A client's request: the rank to become in the forked process, nothing in the server."""
         self._selector.unregister(client)
         message, streams = b"", []
@@ -121,7 +120,8 @@ class Server:
             client.close()
             return None
         rank = Rank(imported=self._imported, streams=streams, **json.loads(message))
-        if read_by_imports(rank.environ) != self._relevant:
+        option = rank.words[0].startswith("-") and rank.words[0] not in ("-c", "-m")
+        if option or read_by_imports(rank.environ) != self._relevant:
             with contextlib.suppress(ConnectionError):
                 client.send(COLD)
             client.close()
@@ -139,13 +139,13 @@ class Server:
                 client.close()
                 return rank
             ended = os.pidfd_open(pid)
-            self._selector.register(client, selectors.EVENT_READ, lambda: self._heard(client, pid))
+            self._selector.register(client, selectors.EVENT_READ, lambda: self._message_received(client, pid))
             self._selector.register(ended, selectors.EVENT_READ, lambda: self._ended(client, pid, ended))
         for stream in streams:
             os.close(stream)
         return None
 
-    def _heard(self, client: socket.socket, pid: int) -> None:
+    def _message_received(self, client: socket.socket, pid: int) -> None:
         """A signal for the rank, or the end of its client, which ends the rank and all that it has started."""
         if client.fileno() < 0:
             return  # the rank has ended in the same round
@@ -184,7 +184,7 @@ def main(framework: str, listener: str, owner: str, folder: str) -> None:
     pidfd, before = os.pidfd_open(int(owner)), dict(os.environ)
     for name in FRAMEWORKS[framework].modules:
         importlib.import_module(name)
-    # Out of this block, so that nothing of the server is left in the stack of a rank but this line.
+    # `serve` returns before the rank runs, so a rank's traceback does not show the server's loop.
     Server(socket.socket(fileno=int(listener)), pidfd, folder, before).serve().run()
 
 

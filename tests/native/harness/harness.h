@@ -14,7 +14,7 @@
 namespace hvd::test {
 
 // The sanitizers take ten times as long, so tests give them fewer seeds and smaller tensors. What the thread sanitizer
-// looks for, an access that nothing orders, does not hang on how many bytes there are.
+// looks for, an access that nothing orders, does not depend on the number of bytes.
 #ifdef __SANITIZE_THREAD__
 inline constexpr bool kThreadSanitizer = true;
 #else

@@ -27,9 +27,9 @@ void Fail(const char* file, int line, const std::string& what) {
 namespace {
 using hvd::test::Case;
 
-// A case that was asked for, and how it went; of two runs the later.
+// How a case went; of two runs the later.
 struct Run {
-  Case of;
+  Case test;
   bool passed;
   double seconds;
 };
@@ -44,13 +44,14 @@ Run RunOf(const Case& c) {
   return {c, hvd::test::failures_in_case == 0, took.count()};
 }
 
-// The form that tools/report_times.py reads. `once`: what failed at the first try.
-void WriteJunit(const char* path, const std::vector<Run>& runs, const std::vector<Case>& once) {
+// The form that tools/report_times.py reads.
+void WriteJunit(const char* path, const std::vector<Run>& runs, const std::vector<Case>& failed_at_first) {
   std::ofstream file(path);
   file << "<testsuite name=\"native\" tests=\"" << runs.size() << "\">\n";
   for (const Run& run : runs) {
-    file << "<testcase classname=\"tests.native\" name=\"" << run.of.name << "\" time=\"" << run.seconds << "\">";
-    const bool flaky = std::any_of(once.begin(), once.end(), [&](const Case& c) { return c.name == run.of.name; });
+    file << "<testcase classname=\"tests.native\" name=\"" << run.test.name << "\" time=\"" << run.seconds << "\">";
+    const bool flaky = std::any_of(failed_at_first.begin(), failed_at_first.end(),
+                                   [&](const Case& c) { return c.name == run.test.name; });
     file << (!run.passed ? "<failure/>" : flaky ? "<flakyFailure/>" : "") << "</testcase>\n";
   }
   file << "</testsuite>\n";
@@ -87,14 +88,14 @@ int main(int argc, char** argv) {
   std::vector<Case> failed;
   for (Run& run : runs) {
     if (run.passed) continue;
-    failed.push_back(run.of);
-    std::cout << (once_more ? "FAILED ONCE: " : "FAILED: ") << run.of.name << std::endl;
+    failed.push_back(run.test);
+    std::cout << (once_more ? "FAILED ONCE: " : "FAILED: ") << run.test.name << std::endl;
   }
   if (once_more) {
     for (Run& run : runs) {
       if (run.passed) continue;
-      run = RunOf(run.of);
-      if (!run.passed) std::cout << "FAILED TWICE: " << run.of.name << std::endl;
+      run = RunOf(run.test);
+      if (!run.passed) std::cout << "FAILED TWICE: " << run.test.name << std::endl;
     }
   }
   if (junit != nullptr) WriteJunit(junit, runs, failed);

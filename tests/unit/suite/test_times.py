@@ -22,13 +22,13 @@ FIRST = f"""<testsuites><testsuite>
 PASSED = '<testsuite><testcase classname="tests.unit.net.test_b" name="test_2" time="1"/></testsuite>'
 
 
-def told(
-    folder: Path, capsys: pytest.CaptureFixture[str], again: str, budgets: str = "", first: str = FIRST
+def report_of(
+    folder: Path, capsys: pytest.CaptureFixture[str], again: str, budgets: str = "", first: str = FIRST, parts: str = ""
 ) -> tuple[int, list[str]]:
     """Exit code and lines for a run of one record and one part."""
     (folder / "fast.xml").write_text(first)
     (folder / "fast.again.xml").write_text(again)
-    (folder / "parts").write_text("check 30\n")
+    (folder / "parts").write_text("check 30\n" + parts)
     (folder / "budgets").write_text(
         "[seconds]\ncheck = 60\n'tests/unit (fast)' = 10\n'tests/integration/torch (fast)' = 10\n" + budgets
     )
@@ -37,18 +37,18 @@ def told(
 
 
 def test_what_failed_once_stands_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, lines = told(tmp_path, capsys, PASSED)
+    code, lines = report_of(tmp_path, capsys, PASSED)
     assert (code, lines[-1]) == (0, "FAILED ONCE: tests.unit.net.test_b::test_2 (fast): late")
 
 
-def test_what_failed_twice_is_no_news(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, lines = told(tmp_path, capsys, f"<testsuite>{FAILED}</testsuite>")
-    assert code == 0 and not [line for line in lines if line.startswith("FAILED ONCE")]
+def test_what_failed_twice_has_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, lines = report_of(tmp_path, capsys, f"<testsuite>{FAILED}</testsuite>")
+    assert (code, lines[-1]) == (0, "FAILED: tests.unit.net.test_b::test_2 (fast): late")
 
 
-def test_a_test_in_c_that_fails_once_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_test_in_cpp_that_fails_once_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flaky = '<testsuite><testcase classname="tests.native" name="a" time="1"><flakyFailure/></testcase></testsuite>'
-    _, lines = told(tmp_path, capsys, PASSED, "'tests/native (fast)' = 5\n", flaky)
+    _, lines = report_of(tmp_path, capsys, PASSED, "'tests/native (fast)' = 5\n", flaky)
     assert lines[-1].startswith("FAILED ONCE: tests.native::a")
 
 
@@ -73,5 +73,6 @@ def test_a_budget_that_is_exceeded_fails(
 
 def test_what_has_no_budget_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     new = '<testsuite><testcase classname="tests.new.test_n" name="test" time="1"/></testsuite>'
-    code, lines = told(tmp_path, capsys, PASSED, first=new)
-    assert code == 1 and "TOO LONG: tests/new (fast) took 1 s and has no budget. Give it one." in lines
+    code, lines = report_of(tmp_path, capsys, PASSED, "ci = 100\n", new, "ci 60\n")
+    assert code == 1 and "NO BUDGET: tests/new (fast) took 1 s. Give it a budget." in lines
+    assert report_of(tmp_path, capsys, PASSED, first=new)[0] == 0  # a run of a part only

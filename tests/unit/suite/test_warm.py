@@ -66,7 +66,7 @@ print(f.__annotations__["x"] is int, tempfile.gettempdir())
     assert run_well(python("-c", code, warm="tensorflow"), {"TMPDIR": str(tmp_path)}) == f"True {tmp_path}\n"
 
 
-def test_an_error_is_told_as_python_tells_it() -> None:
+def test_an_error_has_pythons_traceback() -> None:
     ended = run(python("-c", "1 / 0", warm="numpy"))
     assert ended.code == 1 and ended.stderr.endswith("ZeroDivisionError: division by zero\n")
 
