@@ -51,7 +51,8 @@ def test_cooldowns_double_within_their_bounds_and_do_not_grow_meanwhile() -> Non
     held = Blacklist(cooldown=(10, 100)).after_failure("a", "x", alone=False, now_s=0, chance=0)
     assert held.next_s(0) == 20
     assert held.after_failure("a", "y", alone=False, now_s=5, chance=0) == held
-    assert not held.holds("a", 20)
+    assert held.drains("a", 19)
+    assert not held.holds("a", 20) and not held.drains("a", 20)
     again = held.after_failure("a", "y", alone=False, now_s=30, chance=0)
     assert again.next_s(30) == 70
 
