@@ -89,6 +89,7 @@ class Server:
 
     def __init__(self, listener: socket.socket, owner: int, folder: str, before: Mapping[str, str]) -> None:
         self._listener, self._folder = listener, folder
+        self._ranks: set[int] = set()
         self._relevant = read_by_imports(before)
         self._imported = {name: value for name, value in os.environ.items() if before.get(name) != value}
         self._selector = selectors.DefaultSelector()
@@ -103,6 +104,9 @@ class Server:
                     return rank
 
     def _owner_ended(self) -> None:
+        for pid in self._ranks:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)  # with what they have started
         shutil.rmtree(self._folder, ignore_errors=True)
         os._exit(0)
 
@@ -138,6 +142,7 @@ class Server:
                 self._close()
                 client.close()
                 return rank
+            self._ranks.add(pid)
             ended = os.pidfd_open(pid)
             self._selector.register(client, selectors.EVENT_READ, lambda: self._message_received(client, pid))
             self._selector.register(ended, selectors.EVENT_READ, lambda: self._ended(client, pid, ended))
@@ -164,6 +169,7 @@ class Server:
         self._selector.unregister(pidfd)
         os.close(pidfd)
         _, status = os.waitpid(pid, 0)
+        self._ranks.discard(pid)
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(client)
         with contextlib.suppress(ConnectionError):  # it has gone itself
@@ -181,7 +187,11 @@ class Server:
 
 def main(framework: str, listener: str, owner: str, folder: str) -> None:
     """See the head of the file."""
-    pidfd, before = os.pidfd_open(int(owner)), dict(os.environ)
+    try:
+        pidfd, before = os.pidfd_open(int(owner)), dict(os.environ)
+    except ProcessLookupError:  # it has ended already
+        shutil.rmtree(folder, ignore_errors=True)
+        return
     for name in FRAMEWORKS[framework].modules:
         importlib.import_module(name)
     # `serve` returns before the rank runs, so a rank's traceback does not show the server's loop.

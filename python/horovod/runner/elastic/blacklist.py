@@ -49,7 +49,7 @@ class Blacklist(NamedTuple):
     """See the head of the file.
 
     Attributes:
-        entries: one per host, in the order of their first failures.
+        entries: one per host; the one that changed last comes last.
         cooldown: least and greatest delay in seconds; None: for good.
     """
 
