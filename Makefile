@@ -149,9 +149,10 @@ test:
 test-fast: fakes frameworks
 	$(call PART,test-fast,$(call PYTEST,not slow,1,fast))
 
-# The slow tests and the rest share the processors: while tests wait, the rest computes.
+# The slow tests and the rest share the processors: while tests wait, the rest computes. All at once (-j6), because what
+# has the lowest priority must not keep a place from the sanitizers, which take longest.
 test-all:
-	$(MAKE) --no-print-directory -j4 test-slow native-sanitizers fuzz-some tidy wheel-test
+	$(MAKE) --no-print-directory -j6 test-slow native-sanitizers fuzz-some tidy wheel-test
 
 test-slow: fakes frameworks launchers
 	$(call PART,test-slow,$(call PYTEST,slow and not exhaustive,1,slow))
