@@ -123,7 +123,7 @@ native-test: native-test-build
 
 # The same with its output in a file: other tests print to the terminal.
 native-test-aside: native-test-build
-	$(call PART,native-test,timeout --foreground 900 build/release/hvd_tests --once-more --junit=$(TIMES)/native.xml >build/release/hvd_tests.log 2>&1 || { cat build/release/hvd_tests.log; exit 1; })
+	$(call PART,native-test,timeout --foreground 1800 build/release/hvd_tests --once-more --junit=$(TIMES)/native.xml >build/release/hvd_tests.log 2>&1 || { cat build/release/hvd_tests.log; exit 1; })
 	tail -1 build/release/hvd_tests.log
 
 check: dev
@@ -201,8 +201,8 @@ asan-build: $(VENV)/.tools
 asan-test: export ASAN_OPTIONS = intercept_tls_get_addr=0
 asan-test: export UBSAN_OPTIONS = halt_on_error=1
 asan-test: asan-build
-	$(call PART,asan-test,timeout --foreground 2400 $(BESIDE) build/asan/hvd_tests --once-more --junit=$(TIMES)/asan.xml >build/asan/hvd_tests.log 2>&1 || { cat build/asan/hvd_tests.log; exit 1; })
-	$(call PART,asan-test-hip,HVD_TEST_PLATFORM=hip timeout --foreground 1200 $(BESIDE) build/asan/hvd_tests --once-more --junit=$(TIMES)/asan-hip.xml $(ROCM_TESTS) >build/asan/hvd_tests_hip.log 2>&1 || { cat build/asan/hvd_tests_hip.log; exit 1; })
+	$(call PART,asan-test,timeout --foreground 3600 $(BESIDE) build/asan/hvd_tests --once-more --junit=$(TIMES)/asan.xml >build/asan/hvd_tests.log 2>&1 || { cat build/asan/hvd_tests.log; exit 1; })
+	$(call PART,asan-test-hip,HVD_TEST_PLATFORM=hip timeout --foreground 1800 $(BESIDE) build/asan/hvd_tests --once-more --junit=$(TIMES)/asan-hip.xml $(ROCM_TESTS) >build/asan/hvd_tests_hip.log 2>&1 || { cat build/asan/hvd_tests_hip.log; exit 1; })
 	tail -qn1 build/asan/hvd_tests.log build/asan/hvd_tests_hip.log
 
 # Without the tests of what has one thread (CMakeLists.txt). After the other build: one uses all processors.
@@ -212,7 +212,7 @@ tsan-build: asan-build
 
 tsan-test: export TSAN_OPTIONS = halt_on_error=1
 tsan-test: tsan-build
-	$(call PART,tsan-test,timeout --foreground 2400 $(BESIDE) build/tsan/hvd_tests --once-more --junit=$(TIMES)/tsan.xml >build/tsan/hvd_tests.log 2>&1 || { cat build/tsan/hvd_tests.log; exit 1; })
+	$(call PART,tsan-test,timeout --foreground 3600 $(BESIDE) build/tsan/hvd_tests --once-more --junit=$(TIMES)/tsan.xml >build/tsan/hvd_tests.log 2>&1 || { cat build/tsan/hvd_tests.log; exit 1; })
 	tail -1 build/tsan/hvd_tests.log
 
 FUZZ_SECONDS ?= 300
