@@ -124,7 +124,8 @@ class Server:
             client.close()
             return None
         rank = Rank(imported=self._imported, streams=streams, **json.loads(message))
-        option = rank.words[0].startswith("-") and rank.words[0] not in ("-c", "-m")
+        first = rank.words[0] if rank.words else "-"
+        option = first.startswith("-") and first not in ("-c", "-m")  # of Python itself
         if option or read_by_imports(rank.environ) != self._relevant:
             with contextlib.suppress(ConnectionError):
                 client.send(COLD)
@@ -159,7 +160,8 @@ class Server:
         except ConnectionError:
             number = b""
         if number:
-            os.killpg(pid, int(number))
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, int(number))
             return
         self._selector.unregister(client)
         with contextlib.suppress(ProcessLookupError):
