@@ -51,9 +51,10 @@ class CaseJob:
         self._timeout_s = timeout_s
         self._results: list[dict[str, Any]] = []
         self._log = ""
+        self._ended_well = False
 
     def check(self, case: str) -> None:
-        """Fails the test unless the case succeeded on every rank."""
+        """Fails the test unless the case succeeded on every rank. If all did, the job must have ended well, too."""
         if not self._log:
             self._run()
         results = [result for result in self._results if result["case"] == case]
@@ -62,13 +63,15 @@ class CaseJob:
             pytest.fail(f"{case} failed on {len(errors)} rank(s):\n{errors[0]}", pytrace=False)
         if len(results) != self._ranks:
             pytest.fail(f"{case} ended on {len(results)} of {self._ranks} ranks.\n{self._log}", pytrace=False)
+        if not self._ended_well and not any(result["error"] for result in self._results):
+            pytest.fail(f"The job did not end well after its cases.\n{self._log}", pytrace=False)
 
     def _run(self) -> None:
         with Place() as place:
             job = Job(place, self._environ)
             job.start(horovodrun(self._ranks if self._ranks > 1 else 0, self._script, warm=self._warm))
             try:
-                job.wait(self._timeout_s)
+                self._ended_well = job.wait(self._timeout_s) == 0
                 self._log = str(job)
             except Hangs as late:
                 self._log = str(late)

@@ -88,6 +88,15 @@ def test_cases_fail_by_name(tmp_path: Path) -> None:
         job.check("case_after")
 
 
+def test_a_job_that_ends_badly_after_its_cases_fails_them(tmp_path: Path) -> None:
+    script = tmp_path / "worker.py"
+    script.write_text(CASES.replace("case_bad", "bad").replace("case_after", "after") + "\nimport sys\nsys.exit(3)\n")
+    job = CaseJob(script, ranks=1)
+    assert job.cases == ["case_good"]
+    with pytest.raises(pytest.fail.Exception, match="did not end well"):
+        job.check("case_good")
+
+
 def _until(look: Callable[[], list[Any]]) -> list[Any]:
     deadline = time.monotonic() + 30
     while not (found := look()):
