@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 from hosts.network import why_absent
 from jobs import ROOT, Job, Place, python, run
+from jobs.needs import needs
 
-pytest.importorskip("torch", reason="PyTorch is not installed.")
+pytestmark = needs("torch")
 PROGRAM = ROOT / "benchmarks" / "over_hosts.py"
 
 

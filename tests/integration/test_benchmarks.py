@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from jobs import ROOT, Job, Place, python, run_well
+from jobs.needs import needs
 
-pytest.importorskip("torch", reason="PyTorch is not installed.")
+pytestmark = needs("torch")
 
 
 @pytest.mark.slow

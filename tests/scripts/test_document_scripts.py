@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import hashlib
-import importlib.util
 import json
 import os
 import re
@@ -27,13 +26,13 @@ from typing import Any
 import jobs
 import pytest
 from jobs import Ended, warm
+from jobs.needs import needs
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples" / "tensorflow2"
 WARM = "warm"  # the folder of the program that `warm_python` writes
 SHUFFLED, BATCH = 10000, 128  # by each worker of a data service, in the scripts
 
-needs_tensorflow = pytest.mark.skipif(not importlib.util.find_spec("tensorflow"), reason="TensorFlow is not installed.")
 slow = pytest.mark.slow
 warm_ranks = pytest.mark.usefixtures("warm_python")
 
@@ -128,7 +127,7 @@ def assert_trained(results: list[dict[str, Any]], ranks: int) -> None:
 
 
 @slow
-@needs_tensorflow
+@needs("tensorflow")
 def test_tensorflow_1_script(tmp_path: Path) -> None:
     assert_trained(run("tensorflow1_monitored", "horovodrun -np 2 python script.py", tmp_path), 2)
     assert saved(tmp_path, "train_logs/*.index") == [f"rank0/train_logs/model.ckpt-{step}.index" for step in (0, 120)]
@@ -136,7 +135,7 @@ def test_tensorflow_1_script(tmp_path: Path) -> None:
 
 @slow
 @warm_ranks
-@needs_tensorflow
+@needs("tensorflow")
 def test_tensorflow_1_script_of_a_tutorial(tmp_path: Path) -> None:
     assert_trained(run("tensorflow1_train", "horovodrun -np 4 -H localhost:4 python train.py", tmp_path), 4)
     assert saved(tmp_path, "train_logs/*.index") == [f"rank0/train_logs/model.ckpt-{step}.index" for step in (0, 60)]
@@ -144,7 +143,7 @@ def test_tensorflow_1_script_of_a_tutorial(tmp_path: Path) -> None:
 
 @slow
 @warm_ranks
-@needs_tensorflow
+@needs("tensorflow")
 def test_tensorflow_1_without_monitored_session(tmp_path: Path) -> None:
     assert_trained(run("tensorflow1_broadcast_op", "horovodrun -np 2 python script.py", tmp_path), 2)
     assert saved(tmp_path, "train_logs/*.index") == ["rank0/train_logs/model.ckpt.index"]
@@ -154,7 +153,7 @@ def test_tensorflow_1_without_monitored_session(tmp_path: Path) -> None:
 
 
 @slow
-@needs_tensorflow
+@needs("tensorflow")
 def test_tensorflow_2_script(tmp_path: Path) -> None:
     assert_trained(run("tensorflow2_tape", "horovodrun -np 2 python script.py", tmp_path), 2)
     assert saved(tmp_path, "*.index") == ["rank0/checkpoints-1.index"]
@@ -162,7 +161,7 @@ def test_tensorflow_2_script(tmp_path: Path) -> None:
 
 @slow
 @warm_ranks
-@needs_tensorflow
+@needs("tensorflow")
 @pytest.mark.parametrize("name", ["tensorflow2_partial_tape", "tensorflow2_local_variables"])
 def test_tensorflow_2_with_local_layers(name: str, tmp_path: Path) -> None:
     results = run(name, "horovodrun -np 2 python script.py", tmp_path)
@@ -171,7 +170,7 @@ def test_tensorflow_2_with_local_layers(name: str, tmp_path: Path) -> None:
 
 
 @slow
-@needs_tensorflow
+@needs("tensorflow")
 def test_sagemaker_script(tmp_path: Path) -> None:
     command = "horovodrun -np 2 python train.py --epochs 3 --learning-rate 0.02 --batch-size 32"
     assert_trained(run("sagemaker", command, tmp_path), 2)
@@ -179,8 +178,7 @@ def test_sagemaker_script(tmp_path: Path) -> None:
 
 
 @slow
-@needs_tensorflow
-@pytest.mark.skipif(not importlib.util.find_spec("tf_keras"), reason="Keras 2 (tf_keras) is not installed.")
+@needs("tensorflow", "tf_keras")
 @pytest.mark.parametrize(
     ("name", "was", "now"),
     [
@@ -238,7 +236,7 @@ def assert_delivered(results: list[dict[str, Any]], shared: bool, workers: int) 
 
 
 @slow
-@needs_tensorflow
+@needs("tensorflow")
 @pytest.mark.parametrize("command", [COMPUTE, TWO], ids=["one dispatcher", "dispatchers 2"])
 def test_data_service(command: str, tmp_path: Path) -> None:
     with compute_job(command, tmp_path):
@@ -249,7 +247,7 @@ def test_data_service(command: str, tmp_path: Path) -> None:
 
 @slow
 @warm_ranks
-@needs_tensorflow
+@needs("tensorflow")
 @pytest.mark.parametrize("options", ["reuse_dataset=True", "reuse_dataset=True, round_robin=True"])
 def test_data_service_with_one_dataset_for_all(options: str, tmp_path: Path) -> None:
     with compute_job(COMPUTE, tmp_path):
@@ -260,7 +258,7 @@ def test_data_service_with_one_dataset_for_all(options: str, tmp_path: Path) -> 
 
 @slow
 @warm_ranks
-@needs_tensorflow
+@needs("tensorflow")
 @pytest.mark.parametrize("options", ["", "--reuse-dataset", "--reuse-dataset --round-robin"])
 def test_data_service_with_training_side_dispatchers(options: str, tmp_path: Path) -> None:
     with compute_job(TRAINING, tmp_path):
@@ -271,7 +269,7 @@ def test_data_service_with_training_side_dispatchers(options: str, tmp_path: Pat
 
 @slow
 @warm_ranks
-@needs_tensorflow
+@needs("tensorflow")
 @pytest.mark.parametrize("command", [COMPUTE, TWO, TRAINING], ids=["one dispatcher", "dispatchers 2", "training side"])
 def test_the_example_that_the_document_names(command: str, tmp_path: Path) -> None:
     with compute_job(command, tmp_path, told=True):

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 
 import pytest
 from hosts.network import why_absent
 from jobs import ROOT, python, run_well
+from jobs.needs import needs
 
 BENCHMARKS = ROOT / "benchmarks"
-TORCH = pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="torch is not installed.")
 
 
 @pytest.mark.slow
-@TORCH
+@needs("torch")
 def test_commits() -> None:
     options = ("--frameworks", "torch,numpy", "--megabytes", 9, "--rounds", 6)
     output = run_well(python(BENCHMARKS / "elastic_commit.py", *options))
@@ -25,7 +24,7 @@ def test_commits() -> None:
 
 
 @pytest.mark.slow
-@TORCH
+@needs("torch")
 def test_overhead() -> None:
     output = run_well(python(BENCHMARKS / "elastic_overhead.py", "--rounds", 6, "--steps", 2, "--steps-per-commit", 2))
     assert re.search(r"^elastic - commits: -?[\d.]+ ms \[.*\], -?[\d.]+ % of the step \[.*\]$", output, re.M), output

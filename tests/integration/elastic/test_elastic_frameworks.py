@@ -3,7 +3,6 @@ replaced. They end as well as the undisturbed ones, with equal weights on all ra
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,18 +10,14 @@ from typing import Any
 
 import pytest
 from jobs import ROOT, Ended, Job, Place, python
+from jobs.needs import needs
 
-pytest.importorskip("sklearn", reason="scikit-learn is not installed.")
+pytestmark = needs("sklearn")
 
 DISTURBED = Path(__file__).parent / "workers" / "disturbed.py"
 EXAMPLES = ROOT / "examples" / "elastic"
 SIZE = 2
 PATIENCE_S = 200.0
-
-
-def needs(*modules: str) -> pytest.MarkDecorator:
-    missing = [module for module in modules if not importlib.util.find_spec(module)]
-    return pytest.mark.skipif(bool(missing), reason=f"{' and '.join(missing)} is not installed.")
 
 
 def train(

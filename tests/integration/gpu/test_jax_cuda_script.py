@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from jobs import horovodrun, run
+from jobs.needs import needs
 
-pytest.importorskip("jax", reason="JAX is not installed.")
+pytestmark = needs("jax")
 
 SCRIPT = Path(__file__).parents[2] / "gpu" / "jax_cuda.py"
 

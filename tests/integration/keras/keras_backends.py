@@ -61,7 +61,7 @@ def cases(script: str, backend: str) -> list[str]:
     return [name for name in cases_of(WORKERS / script) if not name.startswith(others)]
 
 
-def needs(backend: str) -> pytest.MarkDecorator:
+def needs_backend(backend: str) -> pytest.MarkDecorator:
     """Skips a test where Keras does not run on this backend."""
     name = "Keras 2" if backend == "legacy" else f"Keras 3 with the backend {backend}"
     return pytest.mark.skipif(backend not in INSTALLED, reason=f"{name} is not installed.")
@@ -69,4 +69,4 @@ def needs(backend: str) -> pytest.MarkDecorator:
 
 def cases_everywhere(script: str) -> list[Any]:
     """Parameters of a test: every backend, and each case of the script there."""
-    return [pytest.param(each, case, marks=needs(each)) for each in BACKENDS for case in cases(script, each)]
+    return [pytest.param(each, case, marks=needs_backend(each)) for each in BACKENDS for case in cases(script, each)]

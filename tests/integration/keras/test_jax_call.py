@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from jobs.needs import needs
 from keras_backends import TIMEOUT_S, cases, job
 
-pytest.importorskip("keras", reason="Keras is not installed.")
-pytest.importorskip("jax", reason="JAX is not installed.")
+pytestmark = needs("keras", "jax")
 
 JOB = job("jax_call_worker.py", "jax")
 

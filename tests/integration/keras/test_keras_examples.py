@@ -8,9 +8,10 @@ import re
 
 import pytest
 from jobs import ROOT, horovodrun, run_well
-from keras_backends import QUIET, needs
+from jobs.needs import needs
+from keras_backends import QUIET, needs_backend
 
-pytest.importorskip("sklearn", reason="scikit-learn is not installed.")
+pytestmark = needs("sklearn")
 
 
 def run(*command: str, ranks: int = 0, **environ: str) -> str:
@@ -26,9 +27,9 @@ def fitted(ranks: int, backend: str, *options: str) -> dict[str, list[float]]:
 @pytest.mark.parametrize(
     "backend",
     [
-        pytest.param("tensorflow", marks=[needs("tensorflow"), pytest.mark.slow]),
-        pytest.param("torch", marks=[needs("torch"), pytest.mark.slow]),
-        pytest.param("jax", marks=[needs("jax"), pytest.mark.slow]),
+        pytest.param("tensorflow", marks=[needs_backend("tensorflow"), pytest.mark.slow]),
+        pytest.param("torch", marks=[needs_backend("torch"), pytest.mark.slow]),
+        pytest.param("jax", marks=[needs_backend("jax"), pytest.mark.slow]),
     ],
 )
 def test_fit_with_two_ranks(backend: str, tmp_path: pathlib.Path) -> None:
@@ -38,13 +39,13 @@ def test_fit_with_two_ranks(backend: str, tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
-@needs("jax")
+@needs_backend("jax")
 def test_fit_alone() -> None:
     assert fitted(0, "jax", "--epochs", "2")["equal"]
 
 
 @pytest.mark.slow
-@needs("tensorflow")
+@needs_backend("tensorflow")
 def test_sagemaker(tmp_path: pathlib.Path) -> None:
     script = str(ROOT / "examples" / "keras_sagemaker.py")
     output = run(script, "--epochs", "3", "--batch-size", "16", SM_MODEL_DIR=str(tmp_path), ranks=2)

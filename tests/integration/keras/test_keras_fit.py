@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from keras_backends import BACKENDS, TIMEOUT_S, cases_everywhere, job, needs
+from keras_backends import BACKENDS, TIMEOUT_S, cases_everywhere, job, needs_backend
 
 NAMES = ("fit_worker.py", "surface_worker.py", "legacy_worker.py", "legacy_graph_worker.py", "once_worker.py")
 # Of each script, the environment variables that its jobs have besides.
@@ -13,7 +13,7 @@ QUICK = ["case_training_is_that_of_one_process", "case_broadcast_callback", "cas
 SHORT_JOB = job("fit_worker.py", "legacy", only=QUICK)
 
 
-@needs("legacy")
+@needs_backend("legacy")
 @pytest.mark.timeout(TIMEOUT_S + 20)
 @pytest.mark.parametrize("case", QUICK)
 def test_keras_2_in_short(case: str) -> None:

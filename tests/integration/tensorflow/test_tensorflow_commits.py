@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from jobs.cases import CaseJob
+from jobs.needs import needs
 
-pytest.importorskip("tensorflow", reason="TensorFlow is not installed.")
+pytestmark = needs("tensorflow")
 
 JOB = CaseJob(
     Path(__file__).parent / "workers" / "commit_worker.py", 1, {"TF_CPP_MIN_LOG_LEVEL": "3"}, warm="tensorflow"

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from jobs import ROOT, horovodrun, run
+from jobs.needs import needs
 
-pytest.importorskip("tensorflow", reason="TensorFlow is not installed.")
+pytestmark = needs("tensorflow")
 
 WORKERS = Path(__file__).parent / "workers"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -15,10 +14,9 @@ import results_page
 from harness import report
 from harness.contest import Entry
 from harness.row import Row
+from jobs.needs import needs
 from results import figures
 from results.text import page
-
-needs_matplotlib = pytest.mark.skipif(not importlib.util.find_spec("matplotlib"), reason="Matplotlib is not installed.")
 
 
 def entry(label: str, kind: str, seconds: float, void: str | None = None) -> Entry:
@@ -112,7 +110,7 @@ def test_the_page_says_when_where_and_how(recorded: dict[str, Any]) -> None:
     assert "broken promises: 3." in text
 
 
-@needs_matplotlib
+@needs("matplotlib")
 def test_pictures_are_the_same_every_time(recorded: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text(json.dumps(recorded))
     (tmp_path / "faults.json").write_text(json.dumps(CELLS))
