@@ -33,6 +33,10 @@ FRAMEWORKS = {
 }
 DRIVERS_SIDE = {platforms.CUDA: ("cuda_",), platforms.ROCM: ("cuda_", "-contract", "-fake", "-jax")}
 MEMBERS = {"HVD_PROBE_ROUNDS": "3"}  # a run through the probe is the test
+# Ranks that share a GPU, through the host and as members of one NCCL communicator. A script fails if nothing went by
+# the way that HVD_TEST_WAY names.
+STAGED = {"HVD_TEST_WAY": "staged"}
+AS_MEMBERS = "tests/gpu/nccl_members.py"
 CONTRACT = ("tests/contract/worker.py", "--target", "gpu", "--deadline", str(PATIENCE_S - 20), "--directory")
 
 
@@ -56,13 +60,16 @@ def parts(nccl: str, platform: platforms.Platform) -> list[tuple[str, Sequence[s
         found.append(("the driver's side", [str(tests), *DRIVERS_SIDE[platform]], driver))
     else:
         print("skipped: the driver's side in C++ (cmake --build build/release --target hvd_tests builds it)")
+    contract = [*CONTRACT, directory, "cases", "semantics", "join"]
     for ranks in ("1", "2"):
-        words = [*run, ranks, *python, *CONTRACT, directory, "cases", "semantics", "join"]
-        found.append((f"arrays of the GPU, {ranks} rank(s) on it", words, arrays))
-    if nccl and platform is platforms.CUDA:
+        found.append((f"arrays of the GPU, {ranks} rank(s) on it", [*run, ranks, *python, *contract], {**arrays, **STAGED}))
+    has_members = bool(nccl) and platform is platforms.CUDA
+    members = {**driver, "HOROVOD_NCCL_PATH": nccl}
+    if has_members:
+        words = [*run, "2", *python, AS_MEMBERS, *contract]
+        found.append(("arrays of the GPU, 2 members of NCCL on it", words, {**arrays, **members}))
         words = [*run, "2", *python, "benchmarks/gpu/engine_rank.py", "two"]
-        members = {**MEMBERS, **driver, "HOROVOD_NCCL_PATH": nccl}
-        found.append(("NCCL, 2 ranks on one GPU that believe to have one each", words, members))
+        found.append(("the engine beside NCCL, 2 members on one GPU", words, {**MEMBERS, **members}))
     for framework, (question, script) in FRAMEWORKS.items():
         asked = subprocess.run([*python, "-c", question], stderr=subprocess.DEVNULL, timeout=PATIENCE_S)
         if asked.returncode != 0:
@@ -70,6 +77,8 @@ def parts(nccl: str, platform: platforms.Platform) -> list[tuple[str, Sequence[s
             continue
         for ranks in ("1", "2"):
             found.append((f"{framework}, {ranks} rank(s)", [*run, ranks, *python, script], {}))
+        if has_members and framework == "PyTorch":
+            found.append((f"{framework}, 2 members of NCCL", [*run, "2", *python, AS_MEMBERS, script], members))
     return found
 
 

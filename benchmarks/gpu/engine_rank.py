@@ -21,7 +21,7 @@ import other_gpu
 from table import middle, number, size_label, spread
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(_ROOT / "tests" / "contract"), str(_ROOT / "benchmarks")]
+sys.path[:0] = [str(_ROOT / "tests" / "contract"), str(_ROOT / "tests"), str(_ROOT / "benchmarks")]
 # Fewer of both for a look at whether it runs.
 _LARGEST = int(os.environ.get("HVD_PROBE_LARGEST", 100 << 20))
 _ROUNDS = int(os.environ.get("HVD_PROBE_ROUNDS", "15"))
@@ -115,9 +115,17 @@ def two() -> None:
     communicator = nccl.join(2, nccl.UniqueId.from_buffer_copy(identity), hvd.rank())
     for size in _SIZES:
         _beside_nccl(told, communicator, size)
-    told.row("waits of the core for the device in all of it", "", "", library.waits_of_the_core())
+    _judge_way(told, "nccl", library)
     nccl.call("ncclCommDestroy", communicator)
     hvd.shutdown()
+
+
+def _judge_way(told: _Told, way: str, library: Any) -> None:
+    from jobs import ways
+
+    carried = ways.batches()[way]
+    told.row(f"batches that went by {way}", "", "", f"{carried} {_judge(way, carried > 0)}")
+    told.row("waits of the core for the device in all of it", "", "", library.waits_of_the_core())
 
 
 def _beside_nccl(told: _Told, communicator: c_void_p, size: int) -> None:
@@ -213,7 +221,7 @@ def staged() -> None:
     gpu_arrays.driver().call("cuMemHostAlloc", ctypes.byref(pinned), c_size_t(_STAGED_SIZES[-1]), c_uint(1))
     for size in _STAGED_SIZES:
         _beside_a_copy(told, pinned, size)
-    told.row("waits of the core for the device in all of it", "", "", library.waits_of_the_core())
+    _judge_way(told, "staged", library)
     hvd.shutdown()
 
 

@@ -1,9 +1,9 @@
 """A driver's library for the core alone: it counts how often the core waits for the device, and on request gives the
-GPUs numbers of this rank's own.
+GPUs numbers and places of this rank's own.
 
 Used by `engine_rank` and `probe_training`. The profiler does not see what is called by the driver's interface. And two
-ranks on one GPU may be NCCL members where NCCL_HOSTID differs, but the core compares the GPUs' numbers, and would go
-through the host. The library is compiled here and stands before the real one: needs a C compiler.
+ranks on one GPU may be NCCL members where NCCL_HOSTID differs, but the core compares the GPUs' numbers and places
+(PCI), and would go through the host. The library is compiled here and stands before the real one: needs a C compiler.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from libraries import Missing
 
 _SOURCE = """
 #include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 static _Atomic int waits;
 int waits_of_the_core(void) { return waits; }
@@ -38,6 +39,10 @@ int cuDeviceGetUuid_v2(unsigned char* uuid, int device) {
   uuid[0] = RANK + 1;
   uuid[1] = (unsigned char)device;
   return 0;
+}
+int cuDeviceGetPCIBusId(char* place, int bytes, int device) {
+  (void)device;
+  return snprintf(place, bytes, "00000000:%02X:00.0", RANK + 1) < bytes ? 0 : 1;
 }
 #endif
 """

@@ -42,7 +42,9 @@ def _rank() -> None:
 
     import horovod.torch as hvd
 
-    sys.path.append(str(Path(__file__).resolve().parent.parent))
+    root = Path(__file__).resolve().parent.parent.parent
+    sys.path += [str(root / "benchmarks"), str(root / "tests")]
+    from jobs import ways
     from ranks import resnet50
 
     rank = int(os.environ["HOROVOD_RANK"])
@@ -86,6 +88,8 @@ def _rank() -> None:
         told(f"overlap in a step {name}", beside)
         told(f"waits of the core for the device in a step {name}", library.waits_of_the_core() - before)
     sums = [hvd.allgather(p.detach().double().sum().reshape(1)) for p in models[1].parameters()]
+    told("batches by each way", ways.batches())
+    assert ways.batches()[sys.argv[1]] > 0, f"nothing went by {sys.argv[1]}: {ways.batches()}"
     told("parameters equal on both ranks", all(bool(s[0] == s[1]) for s in sums))
 
 

@@ -58,6 +58,13 @@ class Backend {
   virtual void Abort() {}
   // What the timeline calls the work: "GLOO_ALLREDUCE" and the like.
   virtual std::string ActivityName(const Group& group, const Batch& batch) const = 0;
+
+  // Batches that it has executed to their end. Any thread may read.
+  uint64_t batches() const { return batches_.load(std::memory_order_relaxed); }
+  void CountBatch() { batches_.fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> batches_{0};
 };
 
 // How the members of a group agree, before their first batch on devices, how they are going to move it.

@@ -58,6 +58,7 @@ std::string Describe(const backend::Backend& backend) {
   m.AddBool("usable", why_not.empty());
   m.AddText("why_not", why_not);
   m.Add("version", static_cast<int64_t>(backend.version()));
+  m.Add("batches", static_cast<int64_t>(backend.batches()));
   return m.Json();
 }
 

@@ -170,6 +170,7 @@ bool Executor::Advance(Track track, Runs* runs) {
       case State::kRefused:
         if (track == Track::kHost) finished_seq_ = run.batch.seq;
         if (run.backend != nullptr && run.backend->track() == Track::kBoth) --unsettled_;
+        if (status.ok() && run.backend != nullptr) run.backend->CountBatch();
         listener_.finished(run, status);
         if (!run.stand_ins.empty()) KeepStandIns(run);
         runs->pop_front();

@@ -18,6 +18,7 @@ from typing import Any, Callable
 import numpy as np
 from case_runner import run_cases
 from cases import eight_bit_cases
+from jobs import ways
 from jobs.report import report
 from semantics import SEMANTICS
 from semantics_join import JOIN
@@ -94,6 +95,10 @@ def main() -> int:
         except Exception:
             env.failures.append(f"{part}:\n{traceback.format_exc()}")
             break
+    try:
+        ways.require_asked()
+    except AssertionError as error:
+        env.failures.append(str(error))
     result["failures"] = env.failures[:20]
     target.hvd.shutdown()
     if faults := target.faults():

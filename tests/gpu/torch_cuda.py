@@ -1,7 +1,7 @@
 """PyTorch's CUDA tensors on one rank or more: every collective against the same on the CPU, in place and not, in 16
 bits, in groups, on a side stream, and a step of the optimizer.
 
-    python -m horovod.runner -np 2 python tests/gpu/torch_cuda.py
+    PYTHONPATH=python:tests python -m horovod.runner -np 2 python tests/gpu/torch_cuda.py
 
 Ranks may share a GPU. Ends with 0 and a line if all is right; started by tools/test_gpu.py.
 """
@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 import torch
+from jobs import ways
 
 import horovod.torch as hvd
 
@@ -82,6 +83,7 @@ def main() -> int:
     parts: tuple[Any, ...] = (collectives, streams, training)
     for part in parts:
         part()
+    ways.require_asked()
     print(f"rank {hvd.rank()} of {hvd.size()}: {len(parts)} parts are right")
     hvd.shutdown()
     return 0

@@ -1,6 +1,9 @@
 // Call: one batch on its way to NCCL: the communicator, the queue, and what stands beside them.
 #pragma once
 
+#include <utility>
+#include <vector>
+
 #include "backend/cuda/context.h"
 #include "backend/cuda/packing.h"
 #include "backend/nccl/queues.h"
@@ -16,33 +19,24 @@ struct Call {
   cuda::Packing& packing;
   Queue& queue;
 
-  const Library& library() const { return member.library(); }
-  Communicator comm() const { return member.get(); }
   Stream on() const { return queue.stream->handle(); }
   int n() const { return group.size(); }
   size_t elem_bytes() const { return SizeOf(batch.dtype); }
   size_t BytesOf(const collective::Tensor& t) const { return t.elems * elem_bytes(); }
+  // As Member::Put, on this stream.
+  Task Put(std::vector<Operation> operations, const char* function) const {
+    return member.Put(std::move(operations), on(), function);
+  }
   // What is put on the stream from now on, for a trace.
   void Phase(const char* name) const {
     if (batch.phases != nullptr) batch.phases->Begin(name, on());
   }
 };
 
-// Several calls of NCCL that begin together. The group is closed whatever comes of them: it belongs to the thread.
-template <class Calls>
-Status Grouped(const Call& call, Calls calls) {
-  const cuda::Current current(call.context);
-  HVD_TRY(call.library().StartGroup());
-  const Status made = calls();
-  const Status ended = call.library().EndGroup(call.comm());
-  return made.ok() ? ended : made;
-}
-
 // What the tasks below put on the stream for a batch, at most.
 size_t CommandsOf(const collective::Group& group, const collective::Batch& batch);
 
-// ---- each puts the work of a batch on the stream. Where NCCL has not begun when a call returns, the task goes on when
-// it has.
+// ---- each puts the work of a batch on the stream, and ends when it is there.
 Task Allreduce(const Call& call);
 Task Reducescatter(const Call& call);
 Task Broadcast(const Call& call);

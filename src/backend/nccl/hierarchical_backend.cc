@@ -1,5 +1,7 @@
 #include "backend/nccl/hierarchical_backend.h"
 
+#include <vector>
+
 #include "backend/introduction.h"
 #include "backend/nccl/levels.h"
 #include "backend/nccl/reducing.h"
@@ -20,11 +22,9 @@ Task ReduceInside(const Call& call, const Share& share) {
   call.Phase("MEMCPY_IN_FUSION_BUFFER");
   HVD_CO_TRY(Pack(call, share.packed, how->factor, share.buffer));
   call.Phase("NCCL_REDUCESCATTER");
-  HVD_CO_TRY(Grouped(call, [&] {
-    return call.library().ReduceScatter(share.buffer, share.in_buffer(), share.elems, *TypeOf(call.batch.dtype),
-                                        how->op, call.comm(), call.on());
-  }));
-  co_return co_await call.member.Settled("ncclReduceScatter");
+  const int type = *TypeOf(call.batch.dtype);
+  const Operation reduce{Operation::kReduceScatter, share.buffer, share.in_buffer(), share.elems, type, how->op};
+  co_return co_await call.Put(std::vector<Operation>(1, reduce), "ncclReduceScatter");
 }
 
 // From the root to all on its host.
@@ -35,19 +35,16 @@ Task SpreadInside(const Call& call, const Share& share) {
   }
   const int root = Inside(call.group).PlaceOf(call.group.ranks[call.batch.root]);
   call.Phase("NCCL_BCAST");
-  HVD_CO_TRY(Grouped(call, [&] {
-    return call.library().Broadcast(share.buffer, share.buffer, share.whole, root, call.comm(), call.on());
-  }));
-  co_return co_await call.member.Settled("ncclBroadcast");
+  const Operation spread{
+      .kind = Operation::kBroadcast, .from = share.buffer, .to = share.buffer, .count = share.whole, .peer = root};
+  co_return co_await call.Put(std::vector<Operation>(1, spread), "ncclBroadcast");
 }
 
 // Of every member's share.
 Task GatherInside(const Call& call, const Share& share) {
   call.Phase("NCCL_ALLGATHER");
-  HVD_CO_TRY(Grouped(call, [&] {
-    return call.library().Allgather(share.in_buffer(), share.buffer, share.bytes, call.comm(), call.on());
-  }));
-  co_return co_await call.member.Settled("ncclAllGather");
+  const Operation gather{Operation::kAllgather, share.in_buffer(), share.buffer, share.bytes};
+  co_return co_await call.Put(std::vector<Operation>(1, gather), "ncclAllGather");
 }
 
 // But for what a root has where its result is to be.

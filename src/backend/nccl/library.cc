@@ -41,6 +41,7 @@ Status Library::Bind(void* library) {
   bind("ncclGetVersion", &get_version_);
   bind("ncclGetUniqueId", &get_unique_id_);
   bind("ncclCommInitRankConfig", &comm_init_rank_config_);
+  bind("ncclCommSplit", &comm_split_);
   bind("ncclCommGetAsyncError", &comm_get_async_error_);
   bind("ncclCommAbort", &comm_abort_);
   bind("ncclCommDestroy", &comm_destroy_);
@@ -75,6 +76,10 @@ Status Library::Begin(Communicator* made, int size, const UniqueId& id, int rank
   return Check("ncclCommInitRankConfig", comm_init_rank_config_(made, size, id, rank, &config), *made);
 }
 
+Status Library::Duplicate(Communicator* made, Communicator of, int rank, const Config& config) const {
+  return Check("ncclCommSplit", comm_split_(of, /*color=*/0, /*key=*/rank, made, &config), of);
+}
+
 int Library::State(Communicator of) const {
   int state = kSuccess;
   const int code = comm_get_async_error_(of, &state);
@@ -83,6 +88,26 @@ int Library::State(Communicator of) const {
 
 Status Library::NewScaledSum(int* op, const void* factor, int type, Communicator of) const {
   return Check("ncclRedOpCreatePreMulSum", red_op_create_(op, factor, type, kHostImmediate, of), of);
+}
+
+Status Library::Put(const Operation& o, Communicator of, Stream stream) const {
+  switch (o.kind) {
+    case Operation::kAllreduce:
+      return Check("ncclAllReduce", all_reduce_(o.from, o.to, o.count, o.type, o.op, of, stream), of);
+    case Operation::kReduce:
+      return Check("ncclReduce", reduce_(o.from, o.to, o.count, o.type, o.op, o.peer, of, stream), of);
+    case Operation::kReduceScatter:
+      return Check("ncclReduceScatter", reduce_scatter_(o.from, o.to, o.count, o.type, o.op, of, stream), of);
+    case Operation::kBroadcast:
+      return Check("ncclBroadcast", broadcast_(o.from, o.to, o.count, o.type, o.peer, of, stream), of);
+    case Operation::kAllgather:
+      return Check("ncclAllGather", all_gather_(o.from, o.to, o.count, o.type, of, stream), of);
+    case Operation::kSend:
+      return Check("ncclSend", send_(o.from, o.count, o.type, o.peer, of, stream), of);
+    case Operation::kReceive:
+      return Check("ncclRecv", recv_(o.to, o.count, o.type, o.peer, of, stream), of);
+  }
+  return Status();
 }
 
 Status Library::Failed(const char* function, int code, Communicator of) const {

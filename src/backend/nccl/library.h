@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "backend/nccl/operation.h"
 #include "backend/nccl/types.h"
 #include "base/status.h"
 
@@ -36,6 +37,9 @@ class Library {
   Result<UniqueId> NewId() const;
   // The communicator comes at once; State tells when it can be used. Of the device that is current.
   Status Begin(Communicator* made, int size, const UniqueId& id, int rank, const Config& config) const;
+  // A second communicator of the same members, in the same order. *made comes when State(of) is no longer kInProgress,
+  // if `of` does not block; until then it must stay where it is.
+  Status Duplicate(Communicator* made, Communicator of, int rank, const Config& config) const;
   // kSuccess, kInProgress, or what has gone wrong.
   int State(Communicator of) const;
   Status Failed(const char* function, int code, Communicator of) const;
@@ -47,32 +51,10 @@ class Library {
   // Once the last call with it has ended.
   void DestroyScaledSum(int op, Communicator of) const { (void)red_op_destroy_(op, of); }
 
-  // ---- each puts its work on the stream. kInProgress is no failure: State tells when the call has ended.
+  // ---- each may put work on the stream. kInProgress is no failure: State tells when the call has ended.
   Status StartGroup() const { return Check("ncclGroupStart", group_start_(), nullptr); }
   Status EndGroup(Communicator of) const { return Check("ncclGroupEnd", group_end_(), of); }
-  Status Allreduce(const void* from, void* to, size_t n, int type, int op, Communicator of, Stream stream) const {
-    return Check("ncclAllReduce", all_reduce_(from, to, n, type, op, of, stream), of);
-  }
-  Status Reduce(const void* from, void* to, size_t n, int type, int op, int root, Communicator of,
-                Stream stream) const {
-    return Check("ncclReduce", reduce_(from, to, n, type, op, root, of, stream), of);
-  }
-  Status ReduceScatter(const void* from, void* to, size_t n, int type, int op, Communicator of, Stream stream) const {
-    return Check("ncclReduceScatter", reduce_scatter_(from, to, n, type, op, of, stream), of);
-  }
-  // Of bytes, like those below.
-  Status Broadcast(const void* from, void* to, size_t bytes, int root, Communicator of, Stream stream) const {
-    return Check("ncclBroadcast", broadcast_(from, to, bytes, kUint8, root, of, stream), of);
-  }
-  Status Allgather(const void* from, void* to, size_t bytes, Communicator of, Stream stream) const {
-    return Check("ncclAllGather", all_gather_(from, to, bytes, kUint8, of, stream), of);
-  }
-  Status Send(const void* from, size_t bytes, int to, Communicator of, Stream stream) const {
-    return Check("ncclSend", send_(from, bytes, kUint8, to, of, stream), of);
-  }
-  Status Receive(void* to, size_t bytes, int from, Communicator of, Stream stream) const {
-    return Check("ncclRecv", recv_(to, bytes, kUint8, from, of, stream), of);
-  }
+  Status Put(const Operation& operation, Communicator of, Stream stream) const;
 
  private:
   Library(std::string path, const Maker& maker) : path_(std::move(path)), maker_(maker) {}
@@ -88,6 +70,7 @@ class Library {
   int (*get_version_)(int*) = nullptr;
   int (*get_unique_id_)(UniqueId*) = nullptr;
   int (*comm_init_rank_config_)(Communicator*, int, UniqueId, int, const Config*) = nullptr;
+  int (*comm_split_)(Communicator, int, int, Communicator*, const Config*) = nullptr;
   int (*comm_get_async_error_)(Communicator, int*) = nullptr;
   int (*comm_abort_)(Communicator) = nullptr;
   int (*comm_destroy_)(Communicator) = nullptr;

@@ -1,10 +1,20 @@
-// Member: this rank's part in the communicator of a set. Made without waiting for the others; nothing blocks but Leave.
+// Member: this rank's part in the communicator of a set. Nothing blocks but Leave.
+//
+// Two communicators of NCCL's. The root does not block, so that a rank that dies while it is made can be survived; but
+// NCCL starts a thread for every call on such a one, which costs the caller 0.15 ms (docs/gpu.md). So the root serves
+// to make the other one, which blocks: its calls return in microseconds, when their work is on the stream. They wait
+// for the other members only where NCCL connects to them in a way that it has not used yet; such calls are made in a
+// thread of our own.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "backend/cuda/context.h"
 #include "backend/nccl/library.h"
@@ -27,28 +37,46 @@ class Member {
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
 
-  // Waits until the last call, `function`, has ended everywhere that it must: the first one when all members have come.
-  Task Settled(const char* function) const;
-  const Library& library() const { return *library_; }
-  Communicator get() const { return communicator_; }
+  // Collective: waits until all members have come and the communicator can be used.
+  Task Ready();
+  // Makes calls of NCCL that begin together, and waits until their work is on the stream. `function` is for messages.
+  Task Put(std::vector<Operation> operations, Stream stream, const char* function);
   int index() const { return place_.index; }
   int size() const { return place_.size; }
   // The operation that adds up and multiplies, for a factor that the type can hold. For the next call: those made
   // before may be gone.
   Result<int> ScaledSum(DType dtype, double factor);
 
-  // Frees it, for up to a second, with its work undone if `abort`. By any thread, once; the device may work until then.
+  // Frees it, for up to two seconds, with its work undone if `abort`. By any thread, once; the device may work until
+  // then.
   void Leave(bool abort);
 
  private:
+  // Calls that another thread makes.
+  struct Away {
+    enum State { kNotBegun, kCalledOff, kBegun, kEnded };
+    std::atomic<int> state{kNotBegun};
+    Status status;  // once they have ended
+    bool ended() const { return state.load(std::memory_order_acquire) == kEnded; }
+  };
+
   Member(std::shared_ptr<Library> library, std::shared_ptr<const cuda::Context> context, const Place& place)
       : library_(std::move(library)), context_(std::move(context)), place_(place) {}
+  Task Settled(const char* function, Communicator of) const;
+  bool TakeNewWay(const std::vector<Operation>& operations);
+  Task PutFromThread(std::vector<Operation> operations, Stream stream);
+  void CallOff();
+  void JoinThread();
 
   const std::shared_ptr<Library> library_;
   const std::shared_ptr<const cuda::Context> context_;
   const Place place_;
-  Communicator communicator_ = nullptr;
-  bool left_ = false;
+  Communicator root_ = nullptr;
+  Communicator communicator_ = nullptr;  // until `ready_` NCCL may be about to set it
+  bool ready_ = false, left_ = false;
+  std::set<std::pair<int, int>> ways_;  // that have been connected; see TakeNewWay
+  std::thread thread_;                  // makes the calls of away_, or has
+  std::shared_ptr<Away> away_;
   std::map<std::pair<DType, uint64_t>, int> sums_;  // by the bits of the factor: a NaN is equal to itself
 };
 

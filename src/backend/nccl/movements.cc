@@ -18,69 +18,62 @@ bool AllEqual(const std::vector<int64_t>& rows) {
 }
 
 // Equal parts by one call, others each from its member.
-Status GatherOne(const Call& call, const Tensor& t) {
-  const Library& nccl = call.library();
+void GatherOne(const Call& call, const Tensor& t, std::vector<Operation>* out) {
   const size_t row = RowBytes(call, t);
   if (AllEqual(t.received_rows)) {
     const size_t bytes = static_cast<size_t>(t.received_rows[0]) * row;
-    return bytes == 0 ? Status() : nccl.Allgather(t.input, t.output, bytes, call.comm(), call.on());
+    if (bytes > 0) out->push_back({Operation::kAllgather, t.input, t.output, bytes});
+    return;
   }
   std::byte* to = t.output;
   for (int m = 0; m < call.n(); ++m) {
     const size_t bytes = static_cast<size_t>(t.received_rows[m]) * row;
     if (bytes == 0) continue;
     const std::byte* const from = m == call.member.index() ? t.input : to;
-    HVD_TRY(nccl.Broadcast(from, to, bytes, m, call.comm(), call.on()));
+    out->push_back({.kind = Operation::kBroadcast, .from = from, .to = to, .count = bytes, .peer = m});
     to += bytes;
   }
-  return Status();
 }
 
-Status ExchangeOne(const Call& call, const Tensor& t) {
-  const Library& nccl = call.library();
+void ExchangeOne(const Call& call, const Tensor& t, std::vector<Operation>* out) {
   const size_t row = RowBytes(call, t);
   const std::byte* from = t.input;
   std::byte* to = t.output;
   for (int m = 0; m < call.n(); ++m) {
     const size_t sent = static_cast<size_t>(t.splits[m]) * row,
                  received = static_cast<size_t>(t.received_rows[m]) * row;
-    if (sent > 0) HVD_TRY(nccl.Send(from, sent, m, call.comm(), call.on()));
-    if (received > 0) HVD_TRY(nccl.Receive(to, received, m, call.comm(), call.on()));
+    if (sent > 0) out->push_back({.kind = Operation::kSend, .from = from, .to = nullptr, .count = sent, .peer = m});
+    if (received > 0)
+      out->push_back({.kind = Operation::kReceive, .from = nullptr, .to = to, .count = received, .peer = m});
     from += sent;
     to += received;
   }
-  return Status();
 }
 
-template <class One>
-Status ForEachTensor(const Call& call, const char* phase, One one) {
+void BroadcastOne(const Call& call, const Tensor& t, std::vector<Operation>* out) {
+  if (t.elems == 0) return;
+  out->push_back({.kind = Operation::kBroadcast,
+                  .from = t.input,
+                  .to = t.output,
+                  .count = call.BytesOf(t),
+                  .peer = call.batch.root});
+}
+
+using Add = void (*)(const Call& call, const Tensor& t, std::vector<Operation>* out);
+
+Task ForEachTensor(const Call& call, const char* phase, Add add, const char* function) {
   call.Phase(phase);
-  return Grouped(call, [&]() -> Status {
-    for (const Tensor& t : call.batch.tensors) HVD_TRY(one(call, t));
-    return Status();
-  });
-}
-
-Status BroadcastOne(const Call& call, const Tensor& t) {
-  if (t.elems == 0) return Status();
-  return call.library().Broadcast(t.input, t.output, call.BytesOf(t), call.batch.root, call.comm(), call.on());
+  std::vector<Operation> operations;
+  for (const Tensor& t : call.batch.tensors) add(call, t, &operations);
+  return call.Put(std::move(operations), function);
 }
 
 }  // namespace
 
-Task Broadcast(const Call& call) {
-  HVD_CO_TRY(ForEachTensor(call, "NCCL_BCAST", BroadcastOne));
-  co_return co_await call.member.Settled("ncclBroadcast");
-}
+Task Broadcast(const Call& call) { return ForEachTensor(call, "NCCL_BCAST", BroadcastOne, "ncclBroadcast"); }
 
-Task Allgather(const Call& call) {
-  HVD_CO_TRY(ForEachTensor(call, "NCCL_ALLGATHER", GatherOne));
-  co_return co_await call.member.Settled("ncclAllGather");
-}
+Task Allgather(const Call& call) { return ForEachTensor(call, "NCCL_ALLGATHER", GatherOne, "ncclAllGather"); }
 
-Task Alltoall(const Call& call) {
-  HVD_CO_TRY(ForEachTensor(call, "NCCL_ALLTOALL", ExchangeOne));
-  co_return co_await call.member.Settled("ncclSend");
-}
+Task Alltoall(const Call& call) { return ForEachTensor(call, "NCCL_ALLTOALL", ExchangeOne, "ncclSend"); }
 
 }  // namespace hvd::backend::nccl

@@ -67,7 +67,7 @@ Task Queues::Join(Membership which, Phases* phases, std::shared_ptr<Member>* mem
     HVD_CO_TRY(begun.status());
     of_ranks = *begun;
     *member = *begun;
-    co_return co_await (*member)->Settled("ncclCommInitRankConfig");
+    co_return co_await (*member)->Ready();
   }
   *member = of_ranks;
   co_return Status();

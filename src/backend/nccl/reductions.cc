@@ -58,20 +58,19 @@ Status ScaleAlone(const Call& call, const Plan& plan, float factor) {
   return call.packing.Launch(moves, call.batch.dtype, factor, call.on());
 }
 
-Status ReduceAll(const Call& call, const Plan& plan, int packed_op, const Summing& how, std::byte* buffer) {
-  const Library& nccl = call.library();
+Task ReduceAll(const Call& call, const Plan& plan, int packed_op, const Summing& how, std::byte* buffer) {
   const int type = *TypeOf(call.batch.dtype);
+  std::vector<Operation> operations;
+  if (buffer != nullptr) {
+    const size_t elems = plan.total() / call.elem_bytes();
+    operations.push_back({Operation::kAllreduce, buffer, buffer, elems, type, packed_op});
+  }
+  for (const Tensor* t : plan.alone()) {
+    const std::byte* const from = how.factor == 1.0f ? t->input : t->output;
+    operations.push_back({Operation::kAllreduce, from, t->output, t->elems, type, how.op});
+  }
   call.Phase("NCCL_ALLREDUCE");
-  return Grouped(call, [&]() -> Status {
-    if (buffer != nullptr)
-      HVD_TRY(
-          nccl.Allreduce(buffer, buffer, plan.total() / call.elem_bytes(), type, packed_op, call.comm(), call.on()));
-    for (const Tensor* t : plan.alone()) {
-      const std::byte* const from = how.factor == 1.0f ? t->input : t->output;
-      HVD_TRY(nccl.Allreduce(from, t->output, t->elems, type, how.op, call.comm(), call.on()));
-    }
-    return Status();
-  });
+  return call.Put(std::move(operations), "ncclAllReduce");
 }
 
 // The inputs of a reducescatter, where our kernel must multiply them: copies in the buffer.
@@ -99,19 +98,19 @@ Result<std::vector<const std::byte*>> Inputs(const Call& call, float factor) {
 }
 
 // Blocks of equal size by one call, others each to its member.
-Status ScatterOne(const Call& call, const Tensor& t, const std::byte* from, int op) {
-  const Library& nccl = call.library();
+void ScatterOne(const Call& call, const Tensor& t, const std::byte* from, int op, std::vector<Operation>* out) {
   const int type = *TypeOf(call.batch.dtype);
   const auto rows = static_cast<size_t>(t.shape[0]);
-  if (rows % call.n() == 0)
-    return nccl.ReduceScatter(from, t.output, t.elems / call.n(), type, op, call.comm(), call.on());
+  if (rows % call.n() == 0) {
+    out->push_back({Operation::kReduceScatter, from, t.output, t.elems / call.n(), type, op});
+    return;
+  }
   for (int m = 0; m < call.n(); ++m) {
     const collective::shm::RowBlock block = collective::shm::BlockOfMember(rows, call.n(), m);
     if (block.count == 0) continue;
     const std::byte* const part = from + block.first * t.row_elems * call.elem_bytes();
-    HVD_TRY(nccl.Reduce(part, t.output, block.count * t.row_elems, type, op, m, call.comm(), call.on()));
+    out->push_back({Operation::kReduce, part, t.output, block.count * t.row_elems, type, op, m});
   }
-  return Status();
 }
 
 }  // namespace
@@ -137,8 +136,7 @@ Task Allreduce(const Call& call) {
     HVD_CO_TRY(Pack(call, plan.packed(), packed->factor, buffer));
   }
   HVD_CO_TRY(ScaleAlone(call, plan, alone->factor));
-  HVD_CO_TRY(ReduceAll(call, plan, packed->op, *alone, buffer));
-  HVD_CO_TRY(co_await call.member.Settled("ncclAllReduce"));
+  HVD_CO_TRY(co_await ReduceAll(call, plan, packed->op, *alone, buffer));
   if (buffer == nullptr) co_return Status();
   call.Phase("MEMCPY_OUT_FUSION_BUFFER");
   co_return Unpack(call, plan.packed(), buffer);
@@ -150,15 +148,12 @@ Task Reducescatter(const Call& call) {
   Result<std::vector<const std::byte*>> inputs = Inputs(call, how->factor);
   HVD_CO_TRY(inputs.status());
   call.Phase("NCCL_REDUCESCATTER");
-  const Status begun = Grouped(call, [&]() -> Status {
-    for (size_t i = 0; i < call.batch.tensors.size(); ++i) {
-      const Tensor& t = call.batch.tensors[i];
-      if (t.elems > 0) HVD_TRY(ScatterOne(call, t, (*inputs)[i], how->op));
-    }
-    return Status();
-  });
-  HVD_CO_TRY(begun);
-  co_return co_await call.member.Settled("ncclReduceScatter");
+  std::vector<Operation> operations;
+  for (size_t i = 0; i < call.batch.tensors.size(); ++i) {
+    const Tensor& t = call.batch.tensors[i];
+    if (t.elems > 0) ScatterOne(call, t, (*inputs)[i], how->op, &operations);
+  }
+  co_return co_await call.Put(std::move(operations), "ncclReduceScatter");
 }
 
 }  // namespace hvd::backend::nccl

@@ -138,7 +138,7 @@ def test_a_set_in_which_a_rank_used_its_gpu_late_goes_by_nccl_then(tmp_path: Pat
     ended = job("late", tmp_path)
     assert ended.code == 0, str(ended)
     told = {event["rank"]: (event["sums"], event["communicators"]) for event in ended.of("late")}
-    assert told == {0: ([1.5, 3.0], [0, 1]), 1: ([0.0, 3.0], [0, 1])}, str(ended)
+    assert told == {0: ([1.5, 3.0], [0, 2]), 1: ([0.0, 3.0], [0, 2])}, str(ended)
     assert ended.output.count(WARNING) == 1, str(ended)
 
 

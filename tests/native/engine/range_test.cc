@@ -15,7 +15,7 @@ using engine::Range;
 using engine::ShowRangesBy;
 
 const std::string& Profiler() {
-  static const std::string kPath = std::string(HVD_FAKE_CUDA) + "/libfake_profiler.so";
+  static const std::string kPath = Folder() + "/libfake_profiler.so";
   return kPath;
 }
 
@@ -67,7 +67,7 @@ TEST(range_is_nothing_if_the_profiler_does_not_want_it) {
   for (const char* how : {"refuse", "blind"}) {
     setenv("FAKE_PROFILER", how, 1);
     int asked = 0;
-    ShowRangesBy((std::string(HVD_FAKE_CUDA) + "/./libfake_profiler.so").c_str());
+    ShowRangesBy((Folder() + "/./libfake_profiler.so").c_str());
     Nested(&asked);
     EXPECT_EQ(asked, 0);
   }

@@ -1,7 +1,8 @@
 // A test framework of one page: TEST(name) { ... } registers; EXPECT and EXPECT_EQ record failures; RanksAsThreads runs
 // one function per rank. `hvd_tests [--once-more] [--junit=FILE] [filter...]` runs the tests whose name contains a
-// filter, but none with what follows the "-" of a later one, and ends with the names of what failed and "N passed, N
-// failed"; with --once-more only what fails a second time has failed. The file gets the seconds of each test.
+// filter, but none with what follows the "-" of a later one, and ends with the names of what failed or was
+// skipped, and "N passed, N failed"; with --once-more only what fails a second time has failed. The file gets the
+// seconds of each test.
 #pragma once
 
 #include <functional>
@@ -35,6 +36,9 @@ struct Register {
   Register(const char* name, void (*body)()) { Cases().push_back({name, body}); }
 };
 void Fail(const char* file, int line, const std::string& what);  // thread-safe
+void Skip(const std::string& why);                               // the test that runs: it returns without a judgement
+// Of this program, where the fakes lie too.
+std::string Folder();
 
 inline void RanksAsThreads(int n, const std::function<void(int rank)>& body) {
   std::vector<std::thread> threads;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <mutex>
 
@@ -11,6 +12,7 @@ namespace hvd::test {
 namespace {
 std::mutex mutex;
 int failures_in_case = 0;
+std::string why_skipped;
 }  // namespace
 
 std::vector<Case>& Cases() {
@@ -22,6 +24,10 @@ void Fail(const char* file, int line, const std::string& what) {
   std::lock_guard<std::mutex> lock(mutex);
   if (++failures_in_case <= 20) std::cerr << "  " << file << ":" << line << ": " << what << std::endl;
 }
+
+void Skip(const std::string& why) { why_skipped = why; }
+
+std::string Folder() { return std::filesystem::read_symlink("/proc/self/exe").parent_path(); }
 }  // namespace hvd::test
 
 namespace {
@@ -32,16 +38,18 @@ struct Run {
   Case test;
   bool passed;
   double seconds;
+  std::string why_skipped;  // empty: it was not
 };
 
 Run RunOf(const Case& c) {
   hvd::test::failures_in_case = 0;
+  hvd::test::why_skipped = "";
   std::cerr << "[ run  ] " << c.name << std::endl;
   const auto start = std::chrono::steady_clock::now();
   c.body();
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   if (hvd::test::failures_in_case > 0) std::cerr << "[FAILED] " << c.name << std::endl;
-  return {c, hvd::test::failures_in_case == 0, took.count()};
+  return {c, hvd::test::failures_in_case == 0, took.count(), hvd::test::why_skipped};
 }
 
 // The form that tools/report_times.py reads.
@@ -52,7 +60,8 @@ void WriteJunit(const char* path, const std::vector<Run>& runs, const std::vecto
     file << "<testcase classname=\"tests.native\" name=\"" << run.test.name << "\" time=\"" << run.seconds << "\">";
     const bool flaky = std::any_of(failed_at_first.begin(), failed_at_first.end(),
                                    [&](const Case& c) { return c.name == run.test.name; });
-    file << (!run.passed ? "<failure/>" : flaky ? "<flakyFailure/>" : "") << "</testcase>\n";
+    file << (!run.passed ? "<failure/>" : flaky ? "<flakyFailure/>" : "");
+    file << (run.why_skipped.empty() ? "" : "<skipped/>") << "</testcase>\n";
   }
   file << "</testsuite>\n";
 }
@@ -84,6 +93,10 @@ int main(int argc, char** argv) {
     if (asked_for(c.name)) runs.push_back(RunOf(c));
   }
   const auto failed_now = [](const Run& run) { return !run.passed; };
+  for (const Run& run : runs) {
+    if (!run.why_skipped.empty())
+      std::cout << "skipped: " << run.test.name << " (" << run.why_skipped << ")" << std::endl;
+  }
   // The last lines name what failed: of a long output often only the end is kept.
   std::vector<Case> failed;
   for (Run& run : runs) {
@@ -100,6 +113,7 @@ int main(int argc, char** argv) {
   }
   if (junit != nullptr) WriteJunit(junit, runs, failed);
   const auto failures = std::count_if(runs.begin(), runs.end(), failed_now);
-  std::cout << runs.size() - failures << " passed, " << failures << " failed" << std::endl;
+  const auto skipped = std::count_if(runs.begin(), runs.end(), [](const Run& run) { return !run.why_skipped.empty(); });
+  std::cout << runs.size() - failures - skipped << " passed, " << failures << " failed" << std::endl;
   return failures == 0 && !runs.empty() ? 0 : 1;
 }

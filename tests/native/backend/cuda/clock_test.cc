@@ -35,7 +35,7 @@ TEST(cuda_clock_tells_when_moments_came) {
 }
 
 TEST(cuda_clock_fails_without_waiting_for_long) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const Gpu gpu;
   const auto stream = gpu.NewStream();
   const auto clock = std::make_shared<Clock>(gpu.devices().context());

@@ -28,7 +28,7 @@ TEST(cuda_driver_that_is_not_there) {
 }
 
 TEST(cuda_driver_that_lacks_a_function) {
-  const std::string other = std::string(HVD_FAKE_MPI) + "/libfake_mpi_0.so";
+  const std::string other = Folder() + "/libfake_mpi_0.so";
   const Status status = Driver::Open(other).status();
   EXPECT(status.code() == Code::kBackendUnavailable);
   EXPECT(Contains(status, "too old (" + other + ")"));
@@ -36,7 +36,7 @@ TEST(cuda_driver_that_lacks_a_function) {
 }
 
 TEST(cuda_driver_that_does_not_begin) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const std::string function = OverHip() ? "hipInit" : "cuInit";
   Fakes().fake_cuda_fail_next(function.c_str(), 3);
   const Status status = Driver::Open(PathOfCuda()).status();

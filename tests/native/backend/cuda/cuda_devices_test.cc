@@ -33,7 +33,7 @@ TEST(cuda_identity_of_all_types) {
 }
 
 TEST(cuda_identity_that_fails_is_not_kept) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const Gpu gpu;
   gpu.Settle();
   const int before = gpu.fakes().fake_cuda_blocks();
@@ -86,7 +86,7 @@ TEST(cuda_copy_to_the_default_stream) {
 
 // What another stream still fills is not given to somebody else although nobody wants it any more.
 TEST(cuda_copy_that_fails_keeps_its_source_as_well) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const Gpu gpu;
   const Bytes data = Filled(kBytes, 13);
   const auto engine = gpu.NewStream(), framework = gpu.NewStream();

@@ -57,7 +57,7 @@ TEST(cuda_event_is_reached) {
 }
 
 TEST(cuda_event_tells_of_a_failed_device) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const Gpu gpu;
   const auto made = gpu.NewStream()->Record();
   EXPECT_OK((*made)->Wait());
@@ -89,7 +89,7 @@ TEST(cuda_event_on_the_default_stream_without_a_context) {
 }
 
 TEST(cuda_stream_in_a_capture_is_refused) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const Gpu gpu;
   const auto stream = gpu.NewStream(), other = gpu.NewStream();
   const auto made = other->Record();

@@ -193,10 +193,12 @@ TEST(nccl_contract_arguments) {
 // ---- more than one member, and what tests do to them
 
 TEST(fake_nccl_whoever_does_not_come_is_waited_for_until_the_abort) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const Fakes fakes;
   WithMembers(2, [&](Member& m) {
-    const uint64_t data = m.Put(Filled(100, 1)), other = m.Put(Filled(100, 2));
+    const uint64_t data = m.Put(Filled(100, 1)), other = m.Put(Filled(100, 2)), both = m.Put(Filled(100, 3));
+    EXPECT_EQ(m.nccl.ncclAllReduce(At(both), At(both), 100, kNcclFloat32, kNcclSum, m.comm, m.stream), 0);
+    EXPECT_EQ(m.cuda.cuStreamSynchronize(m.stream), 0);
     if (m.rank == 0) {
       EXPECT_EQ(m.nccl.ncclAllReduce(At(data), At(data), 100, kNcclFloat32, kNcclSum, m.comm, m.stream), 0);
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -216,7 +218,7 @@ TEST(fake_nccl_whoever_does_not_come_is_waited_for_until_the_abort) {
 }
 
 TEST(fake_nccl_hangs) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const Fakes fakes;
   WithMembers(2, [&](Member& m) {
     const uint64_t data = m.Put(Filled(100, 1));
@@ -236,7 +238,7 @@ TEST(fake_nccl_hangs) {
 }
 
 TEST(fake_nccl_different_calls) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const Fakes fakes;
   WithMembers(2, [](Member& m) {
     const uint64_t data = m.Put(Filled(100, 1));
@@ -247,7 +249,7 @@ TEST(fake_nccl_different_calls) {
 }
 
 TEST(fake_nccl_late_communicators) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const Fakes fakes;
   const Cuda cuda;
   const Nccl nccl;
@@ -279,7 +281,7 @@ TEST(fake_nccl_late_communicators) {
 }
 
 TEST(fake_nccl_two_members_on_one_gpu) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const UniqueId id = NewId();
   RanksAsThreads(2, [&](int r) {
     const Cuda cuda;
@@ -296,7 +298,7 @@ TEST(fake_nccl_two_members_on_one_gpu) {
 }
 
 TEST(fake_nccl_fails_when_told) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const Fakes fakes;
   WithMembers(1, [&](Member& m) {
     const uint64_t data = m.Put(Filled(1, 1));
@@ -328,7 +330,7 @@ TEST(fake_nccl_member_in_the_other_process) {
 }
 
 TEST(fake_nccl_two_processes) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const Fakes fakes;
   const UniqueId id = NewId();
   std::vector<std::string> variables = {std::string("HVD_TEST_NCCL_MEMBER=") + id.bytes, "FAKE_CUDA_UUID=other"};

@@ -188,7 +188,7 @@ TEST(cuda_contract_devices) {
 // ---- what only the fake does
 
 TEST(fake_cuda_without_an_event_data_are_wrong) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const Cuda cuda;
   cuda.Use(0);
   void *first = cuda.NewStream(), *second = cuda.NewStream();
@@ -224,7 +224,7 @@ TEST(fake_cuda_without_an_event_data_are_wrong) {
 }
 
 TEST(fake_cuda_what_is_under_way_is_poison) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const Cuda cuda;
   const Fakes fakes;
   cuda.Use(0);
@@ -244,7 +244,7 @@ TEST(fake_cuda_what_is_under_way_is_poison) {
 }
 
 TEST(fake_cuda_memory_that_is_not_there) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const Cuda cuda;
   cuda.Use(0);
   void *stream = cuda.NewStream(), *other = cuda.NewStream();
@@ -280,7 +280,7 @@ TEST(fake_cuda_memory_that_is_not_there) {
 }
 
 TEST(fake_cuda_controls) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const Cuda cuda;
   const Fakes fakes;
   cuda.Use(0);
@@ -348,7 +348,7 @@ std::vector<T> Pack(const char* name, const std::vector<T>& data, float scale) {
 }
 
 TEST(fake_cuda_packs) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const Fakes fakes;
   EXPECT(Pack<float>("pack_f32", {1, 2, 3, 4, 5}, 0.5f) == (std::vector<float>{0, 0.5f, 1, 1.5f, 0, 2, 2.5f}));
   EXPECT(Pack<char>("pack_bytes", {1, 2, 3, 4, 5}, 0.5f) == (std::vector<char>{0, 1, 2, 3, 0, 4, 5}));

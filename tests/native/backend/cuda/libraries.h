@@ -39,7 +39,7 @@ inline bool OverHip() {
   return platform != nullptr && std::string(platform) == "hip";
 }
 inline std::string PathOfFake(const char* cuda, const char* rocm) {
-  return std::string(HVD_FAKE_CUDA) + (OverHip() ? "/fake_rocm/" : "/") + (OverHip() ? rocm : cuda);
+  return Folder() + (OverHip() ? "/fake_rocm/" : "/") + (OverHip() ? rocm : cuda);
 }
 inline std::string PathOfFakeDriver() { return PathOfFake("libfake_cuda.so", "libamdhip64.so.6"); }
 inline std::string PathOfFakeNccl() { return PathOfFake("libfake_nccl.so", "librccl.so.1"); }
@@ -54,6 +54,15 @@ inline std::string PathOfNccl() {
 inline bool OverFakes() {
   return std::getenv("HVD_TEST_CUDA_LIBRARY") == nullptr && std::getenv("HVD_TEST_NCCL_LIBRARY") == nullptr;
 }
+
+// Ends a test that real libraries would not fail on purpose.
+#define NEEDS_FAKES()       \
+  do {                      \
+    if (!OverFakes()) {     \
+      Skip("needs a fake"); \
+      return;               \
+    }                       \
+  } while (0)
 
 #define BOUND(name) decltype(::name)* name = Bound<decltype(::name)>(#name)
 

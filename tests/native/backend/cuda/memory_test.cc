@@ -65,7 +65,7 @@ TEST(cuda_memory_is_there_after_an_event) {
 }
 
 TEST(cuda_memory_that_nobody_has_used_is_free) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const Gpu gpu;
   gpu.Settle();
   const int before = gpu.fakes().fake_cuda_blocks();
@@ -133,7 +133,7 @@ TEST(cuda_memory_is_not_given_again_while_it_is_used) {
 
 // What has not been freed by then is freed when the memory itself goes.
 TEST(cuda_memory_that_goes_leaves_nothing_behind) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const Gpu gpu;
   gpu.Settle();
   const int before = gpu.fakes().fake_cuda_blocks();
@@ -165,7 +165,7 @@ TEST(cuda_memory_runs_out) {
 }
 
 TEST(cuda_memory_is_not_kept_when_its_event_fails) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const Gpu gpu;
   gpu.Settle();
   const int before = gpu.fakes().fake_cuda_blocks();
@@ -181,7 +181,7 @@ TEST(cuda_memory_is_not_kept_when_its_event_fails) {
 
 // Drivers before CUDA 11.2, and virtual GPUs.
 TEST(cuda_memory_without_pools) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const Gpu gpu;
   gpu.fakes().fake_cuda_fail_next(gpu.driver()->device_get_attribute.name(), 1);
   const auto context = Context::Open(OpenDriver(), 0);

@@ -93,7 +93,7 @@ TEST(cuda_packing_refuses) {
   EXPECT(status.code() == Code::kUnsupported);
   EXPECT(Contains(status, "do not multiply float64"));
   EXPECT_OK(gpu.devices().packing().Launch({}, DType::kFloat32, 0.5, stream->handle()));
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   gpu.fakes().fake_cuda_fail_next(gpu.driver()->module_load_data.name(), OverHip() ? 200 : 218);
   backend::cuda::Packing packing(gpu.devices().context());
   for (int k = 0; k < 2; ++k) {

@@ -25,7 +25,7 @@ inline const std::vector<Style>& AllStyles() {
 class FakeMpi {
  public:
   explicit FakeMpi(Style style)
-      : path_(std::string(HVD_FAKE_MPI) + "/libfake_mpi_" + std::to_string(static_cast<int>(style)) + ".so"),
+      : path_(Folder() + "/libfake_mpi_" + std::to_string(static_cast<int>(style)) + ".so"),
         library_(dlopen(path_.c_str(), RTLD_NOW)) {
     EXPECT(library_ != nullptr);
   }

@@ -289,7 +289,7 @@ TEST(gpu_batches_through_the_host_follow_one_another) {
 
 // What NCCL would do otherwise than the host's ways, or not at all.
 TEST(gpu_batches_that_go_through_the_host) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   GpuWorld world({0, 0});
   const auto side = world.MakeGroup(0, kByNccl);
   const auto why = [&](DType dtype, ReduceOp op, double factor) {

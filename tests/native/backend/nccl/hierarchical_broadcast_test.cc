@@ -90,7 +90,7 @@ TEST(gpu_hierarchical_broadcasts_and_sums_one_behind_the_other) {
 // A share that the device has not taken from pinned memory yet is not overwritten by the next one.
 TEST(gpu_hierarchical_broadcast_waits_for_its_place_in_pinned_memory) {
   const NoFaults no_faults;
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   GpuWorld world({0, 0, 1, 1});
   Run(world, {{0, {10}}});
   const std::vector<Sent> sent = {{0, {50}}, {1, {60}}};
@@ -124,7 +124,7 @@ TEST(gpu_hierarchical_broadcast_waits_for_its_place_in_pinned_memory) {
 // Half of it, with two members on a host: from the one host, to the other one.
 TEST(gpu_hierarchical_broadcast_crosses_each_bus_once) {
   const NoFaults no_faults;
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   GpuWorld world({0, 0, 1, 1});
   const Fakes& fakes = no_faults.fakes();
   fakes.fake_cuda_record_start();

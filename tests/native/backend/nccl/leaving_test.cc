@@ -34,20 +34,41 @@ void SumOnce(GpuWorld& world) {
   });
 }
 
-// Its task is dropped while NCCL's own thread puts it on the stream: nobody has heard of the event for its end.
+// A way that NCCL has not taken yet is connected in the call, which waits for the other member. The caller need not.
+TEST(gpu_abort_ends_a_call_that_waits_for_another_rank) {
+  NEEDS_FAKES();
+  const NoFaults no_faults;
+  GpuWorld world({0, 0});
+  SumOnce(world);
+  One one(world, 0, OpType::kBroadcast, 6);
+  const double begin = MonotonicS();
+  {
+    Runner runner(world.rank(0).nccl.Execute(one.side->group, one.batch));
+    for (int i = 0; i < 1000; ++i) runner.Advance();
+    EXPECT(!runner.done());
+  }
+  world.rank(0).nccl.Abort();
+  EXPECT(MonotonicS() - begin < 3);
+  EXPECT_EQ(no_faults.fakes().fake_nccl_operations(), 0);
+}
+
+// Its task is dropped while another thread puts it on the stream: nobody has heard of the event for its end.
 TEST(gpu_abort_waits_for_what_was_on_its_way) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const NoFaults no_faults;
   GpuWorld world({0, 0});
   SumOnce(world);
   GpuRank& rank = world.rank(0);
-  One one(world, 0, OpType::kBroadcast, 6);  // a new way for this communicator: begins beside the caller
+  One one(world, 0, OpType::kBroadcast, 6), other(world, 1, OpType::kBroadcast, 6);
+  no_faults.fakes().fake_cuda_stall(1);
   {
     Runner runner(rank.nccl.Execute(one.side->group, one.batch));
     runner.Advance();
     EXPECT(!runner.done());
-    while (no_faults.fakes().fake_nccl_operations() == 0) sched_yield();
+    EXPECT_OK(Launch(world, 1, other));
+    while (no_faults.fakes().fake_nccl_operations() < 2) sched_yield();
   }
+  no_faults.fakes().fake_cuda_stall(0);
   rank.nccl.Abort();
   // Its owner has been told, and reads it in an order of its own.
   Bytes found(4000);
@@ -59,7 +80,7 @@ TEST(gpu_abort_waits_for_what_was_on_its_way) {
 
 // What has ended counts as progress, also when the next launch is who sees it.
 TEST(gpu_patience_begins_anew_with_everything_that_ends) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const NoFaults no_faults;
   GpuWorld world({0, 0});
   SumOnce(world);
@@ -80,7 +101,7 @@ TEST(gpu_patience_begins_anew_with_everything_that_ends) {
 
 // A GPU that stands still takes no more than fits: then a batch waits, and who waits can still abort.
 TEST(gpu_launches_no_more_than_its_queue_takes) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const NoFaults no_faults;
   GpuWorld world({0, 0});
   SumOnce(world);
@@ -110,7 +131,7 @@ TEST(gpu_launches_no_more_than_its_queue_takes) {
 
 // The tensors of one batch that come into being one by one are more than a queue takes.
 TEST(gpu_one_batch_waits_for_its_inputs_bit_by_bit) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const NoFaults no_faults;
   constexpr size_t kTensors = 700;
   GpuWorld world({0, 0});
@@ -141,7 +162,7 @@ TEST(gpu_one_batch_waits_for_its_inputs_bit_by_bit) {
 
 // NCCL frees communicators of one host together. A rank that leaves first goes on all the same.
 TEST(gpu_leaving_does_not_wait_for_others_for_ever) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const NoFaults no_faults;
   {
     GpuWorld world({0, 0});
@@ -154,7 +175,7 @@ TEST(gpu_leaving_does_not_wait_for_others_for_ever) {
 
 // A launch without the others stands still: the device is given its time, then that is a failure, and an abort ends it.
 TEST(gpu_work_that_stands_still_is_noticed_and_aborted) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const NoFaults no_faults;
   GpuWorld world({0, 0});
   SumOnce(world);
@@ -181,7 +202,7 @@ TEST(gpu_work_that_stands_still_is_noticed_and_aborted) {
 }
 
 TEST(gpu_leaving_in_good_order_lets_the_device_work) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const NoFaults no_faults;
   auto world = std::make_unique<GpuWorld>(std::vector<int>{0, 0});
   SumOnce(*world);
@@ -213,14 +234,14 @@ TEST(gpu_leaving_in_good_order_lets_the_device_work) {
 
 // Factors as programs come by them: a NaN is one of its own, and new ones in every step are not kept.
 TEST(gpu_factors_of_sums_are_told_apart_and_do_not_pile_up) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const NoFaults no_faults;
   GpuRank rank(0, nullptr, nullptr, 1);
   auto id = rank.library->NewId();
   EXPECT_OK(id.status());
   auto begun = backend::nccl::Member::Begin(rank.library, rank.devices->context(), {1, 0, *id, 0});
   EXPECT_OK(begun.status());
-  Runner settled((*begun)->Settled("ncclCommInitRankConfig"));
+  Runner settled((*begun)->Ready());
   while (!settled.done()) settled.Advance();
   EXPECT_OK(settled.result());
   const auto sum = [&](double factor) { return *(*begun)->ScaledSum(DType::kFloat32, factor); };

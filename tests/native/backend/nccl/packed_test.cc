@@ -28,7 +28,7 @@ void Sum(const Fakes& fakes, const std::vector<size_t>& counts, bool determinist
 
 TEST(gpu_small_tensors_are_packed) {
   const NoFaults no_faults;
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   Sum(no_faults.fakes(), {100, 33, 7}, /*deterministic=*/false);
   EXPECT_EQ(no_faults.fakes().LinesWith(": pack_bytes 3").size(), size_t{2 * 2});  // into the buffer and out of it
   EXPECT_EQ(no_faults.fakes().LinesWith(": allreduce 256 float32").size(), size_t{2});
@@ -39,7 +39,7 @@ TEST(gpu_small_tensors_are_packed) {
 // adds, depends on what is in it.
 TEST(gpu_deterministic_sums_are_not_packed) {
   const NoFaults no_faults;
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   Sum(no_faults.fakes(), {100, 33, 7}, /*deterministic=*/true);
   EXPECT_EQ(no_faults.fakes().LinesWith("pack_").size(), size_t{0});
   const std::string each = ": allreduce 100 float32, allreduce 33 float32, allreduce 7 float32";
@@ -48,7 +48,7 @@ TEST(gpu_deterministic_sums_are_not_packed) {
 
 TEST(gpu_tensors_of_four_megabytes_are_reduced_where_they_lie) {
   const NoFaults no_faults;
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   constexpr size_t kLarge = (4 << 20) / sizeof(float);
   Sum(no_faults.fakes(), {kLarge, kLarge - 1, 5}, /*deterministic=*/false);
   EXPECT_EQ(no_faults.fakes().LinesWith(": pack_bytes 2").size(), size_t{2 * 2});

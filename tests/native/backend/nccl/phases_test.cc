@@ -79,7 +79,7 @@ TEST(phases_of_two_levels) {
 }
 
 TEST(phases_cost_nothing_while_nobody_listens) {
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const Fakes fakes;
   GpuWorld world({0, 0});
   for (const By by : {By::kNccl, By::kHost}) {

@@ -132,7 +132,7 @@ Status RunToItsEnd(Task task) {
 
 TEST(staged_flow_sends_ahead_and_gives_back_at_once) {
   const Gpu gpu;
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   constexpr size_t kTotal = 10 * kPiece - 5;
   const auto in = gpu.NewStream(), out = gpu.NewStream();
   const auto from = gpu.Upload(Filled(kTotal, 3)), to = gpu.New(kTotal);
@@ -159,7 +159,7 @@ TEST(staged_flow_sends_ahead_and_gives_back_at_once) {
 // The results of the first pieces go back before the last ones have been sent for.
 TEST(staged_copies_go_both_ways_at_once) {
   const NoFaults no_faults;
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   GpuWorld world({0, 0}, 1, kPiece);
   no_faults.fakes().fake_cuda_record_start();
   ExpectTheHostsBits(world, {OpType::kAllreduce, DType::kInt32, ReduceOp::kSum, {4 << 18}});
@@ -172,7 +172,7 @@ TEST(staged_copies_go_both_ways_at_once) {
 
 TEST(staged_broadcast_reads_its_root_only) {
   const NoFaults no_faults;
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   for (const std::vector<int>& hosts : {std::vector<int>{0, 0, 0}, {0, 1, 1}}) {
     GpuWorld world(hosts, 1, kPiece);
     no_faults.fakes().fake_cuda_record_start();
@@ -190,7 +190,7 @@ TEST(staged_broadcast_reads_its_root_only) {
 // Results whose size is known late: the driver of this rank must not wait while the device's driver copies them.
 TEST(staged_results_of_rows_leave_from_pinned_memory) {
   const NoFaults no_faults;
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   GpuWorld world({0, 0, 0}, 1, kPiece);
   no_faults.fakes().fake_cuda_record_start();
   for (const OpType type : {OpType::kAllgather, OpType::kAlltoall, OpType::kReducescatter}) {
@@ -227,7 +227,7 @@ TEST(staged_pinned_memory_for_results_is_bounded) {
     EXPECT(some != nullptr && some->bytes == 1000 && more != nullptr && more->data != some->data);
     EXPECT(results.Give(PinnedResults::kMostBytes - 1009) == nullptr);
   }
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   gpu.fakes().fake_cuda_fail_next("cuMemHostAlloc", 2);
   EXPECT(results.Give(PinnedResults::kMostBytes / 2) == nullptr);  // no failure: there is other memory
   gpu.fakes().fake_cuda_fail_next("cuMemHostAlloc", 0);
@@ -236,7 +236,7 @@ TEST(staged_pinned_memory_for_results_is_bounded) {
 // A copy fails in the middle: this rank fails, the others do not wait for it, and afterwards no stream stores.
 TEST(staged_copy_that_fails_in_the_middle) {
   const NoFaults no_faults;
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   const auto driver = OpenDriver();
   const auto& functions = *driver;
   for (const char* function : {functions->memcpy_dtoh_async.name(), functions->memcpy_htod_async.name(),
@@ -270,7 +270,7 @@ void StoreInto(GpuRank& rank, const std::byte* data, const Bytes& values) {
 // Who is told of a failure may do with inputs and outputs what it likes.
 TEST(staged_abort_returns_when_nothing_is_under_way) {
   const NoFaults no_faults;
-  if (!OverFakes()) return;
+  NEEDS_FAKES();
   GpuWorld world({0, 0}, 1, kPiece);
   const Bytes values = Filled(400'000, 1);
   const auto seq = next_seq.fetch_add(6);

@@ -148,6 +148,7 @@ TEST(jax_on_cuda_tells_what_is_wrong) {
 }
 
 TEST(jax_on_cuda_is_no_part_of_a_graph) {
+  NEEDS_FAKES();
   const Gpu gpu;
   const Alone job;
   Call call(gpu, HVD_ALLREDUCE);
@@ -160,6 +161,7 @@ TEST(jax_on_cuda_is_no_part_of_a_graph) {
 }
 
 TEST(jax_on_cuda_tells_what_fails_on_the_gpu) {
+  NEEDS_FAKES();
   const Gpu gpu;
   const Alone job;
   Call call(gpu, HVD_ALLREDUCE);

@@ -92,6 +92,31 @@ EXPORT int ncclCommInitRankConfig(void** made, int size, UniqueId id, int rank, 
   }
   return Init(made, size, id, rank, blocking);
 }
+// Into one part, in the order of the ranks.
+EXPORT int ncclCommSplit(void* handle, int color, int key, void** made, const Config* config) {
+  ENTER();
+  const std::shared_ptr<Comm> comm = FindReady(handle);
+  if (comm == nullptr || config == nullptr || config->magic != kMagic) return kInvalidArgument;
+  if (color != 0 || key != comm->rank) return Error(kInvalidArgument, "the fake keeps the members and their order");
+  *made = nullptr;
+  auto child = std::make_shared<Comm>();
+  child->rank = comm->rank;
+  child->size = comm->size;
+  child->device = comm->device;
+  std::memcpy(child->uuid, comm->uuid, sizeof child->uuid);
+  child->blocking = config->blocking != 0;
+  child->parent = comm;
+  comm->state = kInProgress;
+  TheErrands().Begin([comm, child, made] {
+    child->id = IdOfDuplicate(*comm);
+    Join(child);
+    child->parent = nullptr;
+    const int state = child->state;
+    if (state == kSuccess) *made = Register(child);
+    comm->state = state;
+  });
+  return comm->blocking ? AtGroupEnd([comm] { return WaitWhileInProgress(*comm); }) : kInProgress;
+}
 EXPORT int ncclCommGetAsyncError(void* handle, int* code) {
   ENTER();
   const std::shared_ptr<Comm> comm = Find(handle);
@@ -128,8 +153,10 @@ EXPORT int ncclCommAbort(void* handle) {
   Forget(handle);
   comm->aborted_at = std::chrono::steady_clock::now();
   comm->aborted = true;
-  if (comm->state != kInProgress) Leave(*comm, false);
+  const bool busy = comm->state == kInProgress;
+  if (!busy) Leave(*comm, false);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  while (busy && comm->state == kInProgress) std::this_thread::yield();  // as NCCL joins the thread that makes it
   return kSuccess;
 }
 EXPORT int ncclCommCount(void* handle, int* count) {

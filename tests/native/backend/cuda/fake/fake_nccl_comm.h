@@ -22,6 +22,7 @@ struct Comm {
   int rank = 0, size = 0, device = 0;
   unsigned char uuid[16] = {};
   bool blocking = true;
+  std::shared_ptr<Comm> parent;  // while it is made from another one
   std::shared_ptr<Meeting> meeting;
   std::atomic<int> state{kInProgress};  // what ncclCommGetAsyncError says
   std::atomic<int> operations{0};       // that have been called and have not ended
@@ -37,6 +38,8 @@ struct Comm {
   uint64_t step = 0;
   bool broken = false;  // the members have called different things
 
+  // Whether nobody is to wait for its members any more.
+  bool GivenUp() const { return aborted || (parent != nullptr && parent->aborted); }
   // An abort takes effect some milliseconds later.
   bool Leaves() const {
     return aborted && std::chrono::steady_clock::now() >= aborted_at + std::chrono::milliseconds(5);
@@ -55,6 +58,8 @@ struct Request {
 
 // Members of a communicator tell one another who they are: the thread that makes it. Sets its state.
 void Join(const std::shared_ptr<Comm>& comm);
+// The unique id of the communicator that the members are going to make of this one, once.
+std::string IdOfDuplicate(Comm& comm);
 // Puts requests on a stream, as one launch. Returns ncclResult_t.
 int Launch(const std::shared_ptr<Comm>& comm, void* stream, std::vector<Request> requests);
 bool IsReduction(Kind kind);

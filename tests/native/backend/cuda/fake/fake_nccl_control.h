@@ -18,6 +18,7 @@ enum Code {
   kSuccess = 0,
   kUnhandledCudaError = 1,
   kSystemError = 2,
+  kInternalError = 3,
   kInvalidArgument = 4,
   kInvalidUsage = 5,
   kInProgress = 7,

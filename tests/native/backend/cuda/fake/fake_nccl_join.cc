@@ -41,7 +41,7 @@ int Meet(Comm& comm) {
   Ring(*comm.meeting);
   for (int m = 0; m < comm.size; ++m) {
     const Showcase& other = comm.meeting->members[m];
-    if (!Await(*comm.meeting, [&] { return other.joined == 2; }, [&] { return comm.aborted.load(); }))
+    if (!Await(*comm.meeting, [&] { return other.joined == 2; }, [&] { return comm.GivenUp(); }))
       return Error(kInvalidUsage, "aborted");
     if (other.size == comm.size) continue;
     Fault("members of a communicator differ about its size");
@@ -56,5 +56,17 @@ int Meet(Comm& comm) {
 }  // namespace
 
 void Join(const std::shared_ptr<Comm>& comm) { comm->state = Meet(*comm); }
+
+std::string IdOfDuplicate(Comm& comm) {
+  Meeting& meeting = *comm.meeting;
+  if (comm.rank == 0) {
+    if (meeting.has_duplicate != 0) Fault("a communicator is split twice, which this fake does not know");
+    std::snprintf(meeting.duplicate, sizeof meeting.duplicate, "%s", MakeMeeting().c_str());
+    meeting.has_duplicate = 1;
+    Ring(meeting);
+  }
+  const bool come = Await(meeting, [&] { return meeting.has_duplicate == 1; }, [&] { return comm.aborted.load(); });
+  return come ? meeting.duplicate : "";
+}
 
 }  // namespace fake

@@ -26,6 +26,7 @@ struct Showcase {
   std::atomic<uint32_t> joined, left;
   int32_t size, device;
   unsigned char uuid[16];
+  std::atomic<uint32_t> ways;         // kinds of collectives for which it connects to the others, as bits
   std::atomic<uint64_t> shown, seen;  // steps: this member's pieces, and those of all that it has used
   Call call;
   uint64_t bytes;
@@ -41,6 +42,8 @@ struct Letterbox {
 
 struct Meeting {
   std::atomic<uint32_t> bell;  // changes when anything does
+  std::atomic<uint32_t> has_duplicate;
+  char duplicate[128];  // the unique id of one with the same members
   Showcase members[kMostMembers];
   Letterbox letters[kMostMembers][kMostMembers];  // from, to
 };

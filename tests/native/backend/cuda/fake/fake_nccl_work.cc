@@ -273,6 +273,22 @@ bool Connects(Comm& comm, const std::vector<Request>& requests) {
   return news && comm.size > 1;
 }
 
+// For one that blocks it is done in the call, which waits until the others make theirs.
+bool ConnectInCall(Comm& comm, const std::vector<Request>& requests) {
+  uint32_t ways = 0;
+  for (const Request& r : requests) {
+    if (r.kind != kSend && r.kind != kReceive) ways |= 1u << r.kind;
+  }
+  comm.meeting->members[comm.rank].ways |= ways;
+  Ring(*comm.meeting);
+  for (int m = 0; m < comm.size; ++m) {
+    const Showcase& other = comm.meeting->members[m];
+    if (!Await(*comm.meeting, [&] { return (other.ways & ways) == ways; }, [&] { return comm.aborted.load(); }))
+      return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool IsReduction(Kind kind) { return kind == kAllReduce || kind == kReduce || kind == kReduceScatter; }
@@ -282,7 +298,9 @@ int Launch(const std::shared_ptr<Comm>& comm, void* stream, std::vector<Request>
     Fault(Describe(requests) + " on a stream of another device");
     return Error(kUnhandledCudaError, "invalid resource handle");
   }
-  if (!Connects(*comm, requests) || comm->blocking) return Enqueue(comm, stream, requests);
+  const bool connects = Connects(*comm, requests);
+  if (connects && comm->blocking && !ConnectInCall(*comm, requests)) return Error(kInternalError, "aborted");
+  if (!connects || comm->blocking) return Enqueue(comm, stream, requests);
   comm->state = kInProgress;
   TheErrands().Begin([comm, stream, requests = std::move(requests)] {
     TheDriver()->set_device(comm->device);
