@@ -17,8 +17,10 @@ inline constexpr Place kOnHost = 0;
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
-  // What is put on `stream` from now on begins after this moment. The host does not wait.
+  // What is put on `stream` from now on begins after this moment. The host does not wait. A stream of the core's own.
   virtual Status HoldBack(void* stream) const = 0;
+  // The same for a stream of the program's. kUnsupported: it is being captured into a graph.
+  virtual Status HoldBackProgram(void* stream) const { return HoldBack(stream); }
   // Whether it has come.
   virtual bool Reached() const = 0;
 };

@@ -87,7 +87,7 @@ Status Order(const Completion& completion, void* stream) {
     // Tensors of one batch have one event, and mostly lie side by side.
     const auto same = [ready](const Outcome& before) { return EndOf(before) == ready; };
     if (std::any_of(results.begin(), results.begin() + static_cast<std::ptrdiff_t>(i), same)) continue;
-    HVD_TRY(ready->HoldBack(stream));
+    HVD_TRY(ready->HoldBackProgram(stream));
   }
   return Status();
 }
@@ -100,7 +100,7 @@ Status LetGo(const Completion& completion) {
     const collective::OnDevice& here = *outcome.tensor.device;
     if (before != nullptr && before->ready == here.ready && before->stream == here.stream) continue;
     before = &here;
-    HVD_TRY(here.ready->HoldBack(here.stream));
+    HVD_TRY(here.ready->HoldBackProgram(here.stream));
   }
   return Status();
 }

@@ -20,7 +20,7 @@ _ENGINE: dict[str, type] = {
     "cores_are_shared": bool, "failed": bool, "backends": list, "settings": dict, "process_sets": dict,
     "counters": dict,
 }  # fmt: skip
-_BACKEND: dict[str, type] = {"name": str, "usable": bool, "why_not": str, "version": int}
+_BACKEND: dict[str, type] = {"name": str, "usable": bool, "why_not": str, "version": int, "batches": int}
 _COUNTERS: dict[str, type] = {"batches": int, "tensors": int, "sleeps": int, "in_flight": int}
 
 

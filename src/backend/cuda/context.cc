@@ -74,24 +74,28 @@ Context::~Context() {
   if (standing_.context != nullptr) (void)(*driver_)->primary_ctx_release(number_);
 }
 
-Current::Current(const Context& context) : driver_(context.driver()), relaxed_(driver_) {
-  if (Standing::Get(driver_, &before_) != 0 || before_ == context.standing()) return;
-  changed_ = Standing::Set(driver_, context.standing()) == 0;
+thread_local const Context* Current::entered_ = nullptr;
+
+Current::Current(const Context& context) : context_(context), outer_(entered_) {
+  if (outer_ == &context) return;
+  entered_ = &context;
+  const Driver& driver = context.driver();
+  relaxed_.emplace(driver);
+  if (Standing::Get(driver, &before_) != 0 || before_ == context.standing()) return;
+  changed_ = Standing::Set(driver, context.standing()) == 0;
 }
 
 Current::~Current() {
-  if (changed_) (void)Standing::Set(driver_, before_);
+  if (outer_ == &context_) return;
+  entered_ = outer_;
+  if (changed_) (void)Standing::Set(context_.driver(), before_);
 }
 
 Status RefuseCapture(const Context& context, Handle stream) {
   const Driver& driver = context.driver();
-  int state = 0, code = 0;
-  if (HasNoContext(stream)) {
-    const Current current(context);
-    code = driver->stream_is_capturing(stream, &state);
-  } else {
-    code = driver->stream_is_capturing(stream, &state);
-  }
+  const CurrentFor current(context, stream);
+  int state = 0;
+  const int code = driver->stream_is_capturing(stream, &state);
   if (code != 0 && code != kCaptureImplicit) return driver.Failed(driver->stream_is_capturing.name(), code);
   if (code == 0 && state == 0) return Status();
   return Status(Code::kUnsupported,

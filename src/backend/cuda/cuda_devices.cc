@@ -44,10 +44,15 @@ Result<std::shared_ptr<CudaDevices>> CudaDevices::Make(const std::string& cuda_l
   auto events = std::make_shared<EventPool>(*context);
   const Result<std::shared_ptr<DeviceMemory>> memory = DeviceMemory::Make(events);
   HVD_TRY(memory.status());
-  return std::shared_ptr<CudaDevices>(new CudaDevices(std::move(events), *memory, *context));
+  std::shared_ptr<CudaDevices> devices(new CudaDevices(std::move(events), *memory, *context));
+  // With the context: drivers load kernels while the device has nothing to do, and keep other threads from it meanwhile
+  // (docs/gpu.md). Why it cannot, whoever needs them is told.
+  (void)devices->packing().Prepare();
+  return devices;
 }
 
 Result<std::shared_ptr<DeviceEvent>> CudaDevices::Mark(void* stream) {
+  const CurrentFor current(*context_, stream);
   HVD_TRY(RefuseCapture(*context_, stream));
   const Result<std::shared_ptr<Event>> event = events_->Record(stream);
   HVD_TRY(event.status());

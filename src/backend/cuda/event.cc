@@ -13,8 +13,13 @@ Event::~Event() { pool_->TakeBack(handle_); }
 
 Status Event::HoldBack(void* stream) const {
   const Context& context = pool_->context();
-  HVD_TRY(RefuseCapture(context, stream));
   return CallOn(context, stream, context.driver()->stream_wait_event, stream, handle_, 0);
+}
+
+Status Event::HoldBackProgram(void* stream) const {
+  const CurrentFor current(pool_->context(), stream);
+  HVD_TRY(RefuseCapture(pool_->context(), stream));
+  return HoldBack(stream);
 }
 
 bool Event::Reached() const {

@@ -23,8 +23,8 @@ class Event final : public DeviceEvent {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  // kUnsupported: the stream is being captured.
   Status HoldBack(void* stream) const override;
+  Status HoldBackProgram(void* stream) const override;
   // Not if the device has failed: see Ask.
   bool Reached() const override;
   // The same, with the device's failure if there is one.

@@ -29,7 +29,7 @@ def test_the_probe_of_the_engine(tmp_path: Path) -> None:
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     alone, two, staged = json.loads((tmp_path / "report" / "gpu.json").read_text())
-    for table, right in ((alone, 1), (two, 6), (staged, 1)):
+    for table, right in ((alone, 1), (two, 8), (staged, 1)):
         words = [row[-1] for row in table["rows"]]
         assert words.count("right") == right and "WRONG" not in words, table["markdown"]
         assert table["note"] == "Exit code 0.", table["note"]

@@ -1,4 +1,7 @@
 // What the engine asks of the GPU: neutral values and copies of results. Moments: event_test.cc.
+#include <chrono>
+#include <future>
+
 #include "collective/kernels/kernels.h"
 #include "native/backend/cuda/gpu.h"
 
@@ -54,6 +57,27 @@ TEST(cuda_identity_that_nobody_uses_is_filled_before_it_is_freed) {
   std::shared_ptr<DeviceEvent> ready;
   for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMin})
     EXPECT_OK(gpu.devices().Identity(DType::kInt64, op, 1000, &ready).status());
+}
+
+// A program's stream may wait for another rank, which waits for this one's operation.
+TEST(cuda_kernels_are_loaded_before_anything_is_under_way) {
+  NEEDS_FAKES();
+  const NoFaults no_faults;
+  constexpr int kUnused = 7;  // by other tests
+  const auto devices = CudaDevices::Of(PathOfCuda(), kUnused);
+  EXPECT_OK(devices.status());
+  auto block = (*devices)->Allocate(8);
+  EXPECT_OK(block.status());
+  const auto stream = std::move(*Stream::Make((*devices)->events()));
+  no_faults.fakes().fake_cuda_stall(1);
+  const std::vector<backend::cuda::Move> move = {{(*block)->data, (*block)->data, 8}};
+  const auto& context = *(*devices)->context();
+  EXPECT_OK(CallIn(context, context.driver()->memset_d32_async, AddressOf((*block)->data), 0, 2, stream->handle()));
+  auto launched = std::async([&] { return (*devices)->packing().Launch(move, DType::kFloat32, 0.5, stream->handle()); });
+  EXPECT(launched.wait_for(std::chrono::seconds(2)) == std::future_status::ready);
+  no_faults.fakes().fake_cuda_stall(0);
+  EXPECT_OK(launched.get());
+  EXPECT_OK(stream->Synchronize());
 }
 
 TEST(cuda_copy_waits_and_keeps_its_source) {

@@ -95,7 +95,7 @@ TEST(cuda_stream_in_a_capture_is_refused) {
   const auto made = other->Record();
   gpu.fakes().fake_cuda_set_capturing(stream->handle(), 1);
   const auto block = gpu.New(8);
-  const Status refused[] = {gpu.devices().Mark(stream->handle()).status(), (*made)->HoldBack(stream->handle()),
+  const Status refused[] = {gpu.devices().Mark(stream->handle()).status(), (*made)->HoldBackProgram(stream->handle()),
                             gpu.devices().Copy(block->data, block->data, 8, *made, stream->handle(), gpu.New(8))};
   gpu.fakes().fake_cuda_set_capturing(stream->handle(), 0);
   for (const Status& status : refused) {

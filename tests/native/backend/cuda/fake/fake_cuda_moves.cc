@@ -158,7 +158,9 @@ Modules& TheModules() {
   return *kModules;
 }
 
+// As on a real GPU (docs/gpu.md), modules are loaded while the device has nothing to do. Nothing says that they must be.
 int Load(void** made, const void* image) {
+  WaitForDevice(current_device, /*knows=*/false);
   const std::string text = static_cast<const char*>(image);
   if (text.find(".version") == std::string::npos || text.find(".target") == std::string::npos) return kInvalidPtx;
   std::lock_guard<std::mutex> lock(TheModules().mutex);

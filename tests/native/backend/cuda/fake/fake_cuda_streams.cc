@@ -208,7 +208,7 @@ int Enqueue(Stream& stream, const std::string& description, std::function<void(b
   return kSuccess;
 }
 
-void WaitForDevice(int device) {
+void WaitForDevice(int device, bool knows) {
   Runtime& runtime = TheRuntime();
   Lock lock(runtime.mutex);
   std::vector<std::pair<Stream*, uint64_t>> until;
@@ -220,7 +220,7 @@ void WaitForDevice(int device) {
   }
   for (auto& [stream, number] : until)
     runtime.changed.wait(lock, [stream = stream, number = number] { return stream->finished >= number; });
-  Merge(runtime.host, known);
+  if (knows) Merge(runtime.host, known);
 }
 
 void Linger() { SleepAbout(DelayUs() / 2); }

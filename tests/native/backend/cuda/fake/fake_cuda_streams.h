@@ -20,8 +20,9 @@ int NoStream(void* handle);
 // at once, and then the work is called with true: it must not give right data, by luck.
 int Enqueue(Stream& stream, const std::string& description, std::function<void(bool unordered)> work,
             const std::vector<Access>& accesses);
-// Waits until all that was put on the streams of a device before the call is done.
-void WaitForDevice(int device);
+// Waits until all that was put on the streams of a device before the call is done. Whether the host then `knows` it, so
+// that what comes later is ordered behind it.
+void WaitForDevice(int device, bool knows = true);
 // Sleeps for as long as an operation is under way.
 void Linger();
 
