@@ -62,7 +62,8 @@ def parts(nccl: str, platform: platforms.Platform) -> list[tuple[str, Sequence[s
         print("skipped: the driver's side in C++ (cmake --build build/release --target hvd_tests builds it)")
     contract = [*CONTRACT, directory, "cases", "semantics", "join"]
     for ranks in ("1", "2"):
-        found.append((f"arrays of the GPU, {ranks} rank(s) on it", [*run, ranks, *python, *contract], {**arrays, **STAGED}))
+        words = [*run, ranks, *python, *contract]
+        found.append((f"arrays of the GPU, {ranks} rank(s) on it", words, {**arrays, **STAGED}))
     has_members = bool(nccl) and platform is platforms.CUDA
     members = {**driver, "HOROVOD_NCCL_PATH": nccl}
     if has_members:

@@ -482,7 +482,8 @@ class FakeEngine:
 
     def describe(self) -> str:
         reasons = dict.fromkeys(("hierarchical", "nccl", "staged", "mpi"), "there is none") | {"host": ""}
-        backends = [{"name": n, "usable": not why, "why_not": why, "version": 0, "batches": 0} for n, why in reasons.items()]
+        numbers = {"version": 0, "batches": 0}
+        backends = [{"name": name, "usable": not why, "why_not": why, **numbers} for name, why in reasons.items()]
         place = {"abi": abi.ABI_VERSION, "rank": self._rank, "size": self.job.size, "hostname": "here", "simd": "none"}
         place |= {"shared_memory_ranks": self.job.size, "cores_are_shared": False, "failed": False}
         settings = {name: 0 for name, *_ in abi.HvdConfig._fields_[_SETTINGS_AFTER:]}

@@ -2,8 +2,6 @@
 
 #include <dlfcn.h>
 
-#include <cstdlib>
-
 namespace hvd::backend::nccl {
 
 Result<std::shared_ptr<Library>> Library::Open(const std::string& path, const Maker& maker) {
@@ -19,15 +17,7 @@ Result<std::shared_ptr<Library>> Library::Open(const std::string& path, const Ma
     return Status(Code::kBackendUnavailable, path + " is " + maker.name + " " + VersionText(library->version_) + "; " +
                                                  VersionText(kOldest) + " or later is needed (" + maker.remedy + ").");
   }
-  library->ConnectEarly();
   return library;
-}
-
-// 2.22 has the first collective connect the ranks, and waits for it in the call even where it was told not to block:
-// the thread that calls could not hear of a rank that dies meanwhile. Later ones connect in a thread of their own. It
-// reads the variable once, when it makes its first communicator.
-void Library::ConnectEarly() const {
-  if (version_ / 100 == 222) (void)setenv("NCCL_RUNTIME_CONNECT", "0", /*overwrite=*/0);
 }
 
 Status Library::Bind(void* library) {

@@ -59,7 +59,6 @@ class Library {
  private:
   Library(std::string path, const Maker& maker) : path_(std::move(path)), maker_(maker) {}
   Status Bind(void* library);
-  void ConnectEarly() const;
   Status Check(const char* function, int code, Communicator of) const {
     return code == kSuccess || code == kInProgress ? Status() : Failed(function, code, of);
   }

@@ -38,6 +38,29 @@ def test_the_probe_of_the_engine(tmp_path: Path) -> None:
     assert "Tensors on GPUs are copied" not in two["note"]
 
 
+CONTRACT = ("tests/contract/worker.py", "--target", "gpu")
+
+
+@pytest.mark.parametrize("way", ["nccl", "staged"])
+def test_ranks_that_share_a_gpu_fail_unless_they_go_by_the_way_that_is_asked_for(way: str, tmp_path: Path) -> None:
+    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        pytest.skip("no C compiler, which ranks need to be taken for members of NCCL")
+    path = os.pathsep.join(str(ROOT / part) for part in ("python", "tests"))
+    asked = {**gpus(tmp_path / "libraries"), "HVD_TEST_GPU": "0", "HVD_TEST_WAY": "nccl", "PYTHONPATH": path}
+    members = ["tests/gpu/nccl_members.py"] if way == "nccl" else []
+    ended = subprocess.run(
+        [sys.executable, "-m", "horovod.runner", "-np", "2", sys.executable, *members, *CONTRACT]
+        + ["--directory", tmp_path, "join"],
+        cwd=ROOT,
+        env={**os.environ, **asked},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (ended.returncode == 0) is (way == "nccl"), ended.stdout + ended.stderr
+    assert ("nothing went by nccl" in ended.stdout) is (way != "nccl"), ended.stdout
+
+
 BEFORE_THE_DRIVER = """
 import ctypes
 import other_gpu

@@ -73,7 +73,8 @@ TEST(cuda_kernels_are_loaded_before_anything_is_under_way) {
   const std::vector<backend::cuda::Move> move = {{(*block)->data, (*block)->data, 8}};
   const auto& context = *(*devices)->context();
   EXPECT_OK(CallIn(context, context.driver()->memset_d32_async, AddressOf((*block)->data), 0, 2, stream->handle()));
-  auto launched = std::async([&] { return (*devices)->packing().Launch(move, DType::kFloat32, 0.5, stream->handle()); });
+  auto launched =
+      std::async([&] { return (*devices)->packing().Launch(move, DType::kFloat32, 0.5, stream->handle()); });
   EXPECT(launched.wait_for(std::chrono::seconds(2)) == std::future_status::ready);
   no_faults.fakes().fake_cuda_stall(0);
   EXPECT_OK(launched.get());

@@ -158,7 +158,8 @@ Modules& TheModules() {
   return *kModules;
 }
 
-// As on a real GPU (docs/gpu.md), modules are loaded while the device has nothing to do. Nothing says that they must be.
+// As on a real GPU (docs/gpu.md), modules are loaded while the device has nothing to do. Nothing says that they must
+// be.
 int Load(void** made, const void* image) {
   WaitForDevice(current_device, /*knows=*/false);
   const std::string text = static_cast<const char*>(image);
