@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from jobs import ROOT, Ended, Job, Place, python
 from jobs.needs import needs
+from jobs.warm.frameworks import FRAMEWORKS
 
 pytestmark = needs("sklearn")
 
@@ -53,7 +54,7 @@ def train(
             pytest.param(
                 "keras_fit.py",
                 (),
-                {"KERAS_BACKEND": backend},
+                dict(FRAMEWORKS[f"keras on {backend}"].environ),
                 f"keras on {backend}",
                 marks=needs("keras", backend),
                 id=f"keras-{backend}",
@@ -97,7 +98,7 @@ def test_rank_0_is_killed_and_replaced(
     [
         pytest.param("pytorch_digits.py", {}, marks=needs("torch"), id="torch"),
         pytest.param("tensorflow2_tape.py", {}, marks=needs("tensorflow"), id="tensorflow"),
-        pytest.param("keras_fit.py", {"KERAS_BACKEND": "jax"}, marks=needs("keras", "jax"), id="keras"),
+        pytest.param("keras_fit.py", dict(FRAMEWORKS["keras on jax"].environ), marks=needs("keras", "jax"), id="keras"),
     ],
 )
 def test_all_ranks_are_lost_and_the_job_goes_on(script: str, environ: dict[str, str], tmp_path: Path) -> None:

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jobs.cases import CaseJob, cases_of
+from jobs.warm.frameworks import FRAMEWORKS
 
 WORKERS = Path(__file__).parent / "workers"
 # Keras 3 on its three, and "legacy": Keras 2, of the package tf_keras, or the only one there is.
@@ -33,11 +34,9 @@ def _installed() -> list[str]:
 INSTALLED = _installed()
 
 
-def _variables_of(backend: str) -> dict[str, str]:
+def _variables_of(backend: str) -> Mapping[str, str]:
     """The environment variables that choose a backend."""
-    if backend != "legacy":
-        return {"KERAS_BACKEND": backend}
-    return {} if INSTALLED == ["legacy"] else {"TF_USE_LEGACY_KERAS": "1"}
+    return {} if INSTALLED == ["legacy"] else FRAMEWORKS[f"keras on {backend}"].environ
 
 
 def job(script: str, backend: str, only: Sequence[str] = (), **variables: str) -> CaseJob:

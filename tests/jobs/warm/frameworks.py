@@ -20,6 +20,7 @@ class Framework:
 
 
 # Horovod itself is in none of them: each rank imports it, in its own environment.
+_JAX = {"KERAS_BACKEND": "jax", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # compiling is most of what small jobs do
 FRAMEWORKS = {
     "numpy": Framework(("numpy", "ml_dtypes")),
     "torch": Framework(("numpy", "ml_dtypes", "torch")),
@@ -27,7 +28,7 @@ FRAMEWORKS = {
     "tensorflow": Framework(("numpy", "ml_dtypes", "tensorflow")),
     "keras on tensorflow": Framework(("tensorflow", "keras"), {"KERAS_BACKEND": "tensorflow"}),
     "keras on torch": Framework(("torch", "keras"), {"KERAS_BACKEND": "torch"}),
-    "keras on jax": Framework(("jax", "keras"), {"KERAS_BACKEND": "jax"}),
+    "keras on jax": Framework(("jax", "keras"), _JAX),
     "keras on legacy": Framework(("tensorflow", "tf_keras"), {"TF_USE_LEGACY_KERAS": "1"}),
 }
 
