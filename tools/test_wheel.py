@@ -1,17 +1,20 @@
 """Makes the source package and from it this machine's wheel, and uses that in a fresh environment without a compiler.
 
-The package as users get it. No git takes part. Prints sizes, the time to install and what it can use there, and runs
-the contract of NumPy's adapter and the tests of that report, as the source package has them. Exit code 1 on the first
+The package as users get it. No git takes part. Prints sizes, the time to install and what it can use there, trains with
+the frameworks of the environment that runs this (their libraries meet the wheel's), and runs the contract of NumPy's
+adapter and the tests of that report, as the source package has them. Exit code 1 on the first
 claim that does not hold.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 import time
@@ -36,6 +39,45 @@ assert "site-packages" in horovod.__file__
 from horovod._native import lane
 assert sys.version_info < (3, 11) or not lane.missing, lane.missing
 """
+# With Keras on the backend that KERAS_BACKEND names.
+FRAMEWORKS_SCRIPT = """
+import os
+import numpy as np
+import keras
+import horovod.keras as hvd_keras
+
+backend = os.environ["KERAS_BACKEND"]
+hvd_keras.init()
+ranks = hvd_keras.size()
+if backend == "tensorflow":
+    import tensorflow as tf
+    import horovod.tensorflow as hvd
+
+    def total(name):
+        return lambda t: hvd.allreduce(t, op=hvd.Sum, name=name)
+
+    for name, call in (
+        ("eager", total("eager")),
+        ("function", tf.function(total("function"))),
+        ("xla", tf.function(total("xla"), jit_compile=True)),
+    ):
+        for _ in range(3):
+            assert call(tf.ones(3)).numpy().tolist() == [ranks] * 3, name
+if backend == "torch":
+    import torch
+    import horovod.torch as hvd
+
+    assert hvd.allreduce(torch.ones(3), op=hvd.Sum).tolist() == [ranks] * 3
+generator = np.random.default_rng(hvd_keras.rank())
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile(hvd_keras.DistributedOptimizer(keras.optimizers.SGD(0.01)), "mse")
+first = [hvd_keras.callbacks.BroadcastGlobalVariablesCallback(0)]
+model.fit(generator.random((32, 4)), generator.random((32, 1)), batch_size=8, verbose=0, callbacks=first)
+weights = np.asarray(hvd_keras.allgather(model.get_weights()[0][np.newaxis]))
+assert len(weights) == ranks and (weights == weights[0]).all()
+print(f"Keras on {backend}: rank {hvd_keras.rank()} of {ranks} is right")
+"""
+BACKENDS = ("tensorflow", "torch", "jax")
 NEEDED = ("horovod/py.typed", "horovod/torch/__init__.py", "horovod/tensorflow/__init__.py")
 RUN_TIME = ("numpy", "ml_dtypes", "cloudpickle", "pyyaml", "packaging", "pytest", "pytest-timeout")
 
@@ -96,12 +138,28 @@ def use(wheel: Path, source: Path, place: Path) -> None:
     print(run(folder / "horovodrun", "-np", "2", python, "use.py", cwd=place, path=path), end="")
     print(run(python, "use.py", cwd=place, path=path), end="")
     print(run(python, "-c", SCRIPT, cwd=ROOT, path=path), end="")  # the checkout does not hide what is installed
+    use_frameworks(place, path)
     shutil.rmtree(source / "python")  # the tests would prefer it
     for words in (
         ("tests/unit/runner/test_usable.py",),  # the fastest kernels too, which depend on how the core was built
         ("tests/contract/test_contract.py", "-m", "not slow", "-k", "test_adapter and numpy"),
     ):
         print(run(python, "-m", "pytest", "-q", *words, cwd=source, path=path), end="")
+
+
+def use_frameworks(place: Path, path: str) -> None:
+    """A training with each framework of this environment, on the wheel. Its own packages come first there."""
+    (site_packages,) = (place / "venv/lib").glob("python*/site-packages")
+    (site_packages / "frameworks.pth").write_text(sysconfig.get_path("purelib"))
+    (place / "frameworks.py").write_text(FRAMEWORKS_SCRIPT)
+    folder = place / "venv/bin"
+    for backend in BACKENDS:
+        if importlib.util.find_spec(backend) is None or importlib.util.find_spec("keras") is None:
+            print(f"skipped: Keras on {backend} (not installed)")
+            continue
+        os.environ["KERAS_BACKEND"] = backend
+        print(run(folder / "horovodrun", "-np", "2", folder / "python", "frameworks.py", cwd=place, path=path), end="")
+    (site_packages / "frameworks.pth").unlink()
 
 
 def main() -> None:

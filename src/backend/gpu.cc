@@ -92,7 +92,7 @@ Status GpuBackends::Use(const hvd_gpu& gpu) {
 std::string GpuBackends::UseNccl(const hvd_gpu& gpu, const std::shared_ptr<cuda::CudaDevices>& devices) {
   std::string why_not = gpu.why_not_nccl != nullptr ? gpu.why_not_nccl : "";
   const Wishes wishes{std::max(1, gpu.streams), std::max(0, gpu.max_ctas)};
-  // It has NCCL wait for the other ranks in calls that the driver of this rank makes, who then could do nothing else.
+  // It has NCCL wait for the other ranks while the first communicator is made, in a call of this rank's driver.
   const char* const blocking = std::getenv("NCCL_COMM_BLOCKING");
   if (why_not.empty() && blocking != nullptr && std::string(blocking) == "1")
     why_not = "NCCL_COMM_BLOCKING=1 is set, which has NCCL's calls wait for other ranks; unset it";

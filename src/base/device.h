@@ -17,7 +17,8 @@ inline constexpr Place kOnHost = 0;
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
-  // What is put on `stream` from now on begins after this moment. The host does not wait. A stream of the core's own.
+  // What is put on `stream` from now on begins after this moment. The host does not wait. `stream` is one of the core's
+  // own: whether it is being captured is not asked.
   virtual Status HoldBack(void* stream) const = 0;
   // The same for a stream of the program's. kUnsupported: it is being captured into a graph.
   virtual Status HoldBackProgram(void* stream) const { return HoldBack(stream); }

@@ -23,9 +23,12 @@ struct Call {
   int n() const { return group.size(); }
   size_t elem_bytes() const { return SizeOf(batch.dtype); }
   size_t BytesOf(const collective::Tensor& t) const { return t.elems * elem_bytes(); }
-  // As Member::Put, on this stream.
+  // As Member::Put, on this stream. Other members may come late because their devices are busy.
   Task Put(std::vector<Operation> operations, const char* function) const {
-    return member.Put(std::move(operations), on(), function);
+    batch.awaits_device = true;
+    const Status put = co_await member.Put(std::move(operations), on(), function);
+    batch.awaits_device = false;
+    co_return put;
   }
   // What is put on the stream from now on, for a trace.
   void Phase(const char* name) const {

@@ -82,7 +82,7 @@ Task HierarchicalBackend::Execute(const Group& group, Batch& batch) {
   std::shared_ptr<Member> member;
   const DeviceWay& way = *group.device_way;
   Queues::Membership which{inside.ranks, inside.index, {way.inside}, 0, way.max_ctas};
-  HVD_CO_TRY(co_await queues_->Join(std::move(which), batch.phases.get(), &member));
+  HVD_CO_TRY(co_await queues_->Join(std::move(which), &batch, &member));
   cuda::CudaDevices& devices = queues_->devices();
   const Call call{group, batch, *member, *devices.context(), devices.packing(), queues_->queue(0)};
   if (batch.phases != nullptr) batch.phases->Queue(call.on());

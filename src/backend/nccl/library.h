@@ -37,8 +37,8 @@ class Library {
   Result<UniqueId> NewId() const;
   // The communicator comes at once; State tells when it can be used. Of the device that is current.
   Status Begin(Communicator* made, int size, const UniqueId& id, int rank, const Config& config) const;
-  // A second communicator of the same members, in the same order. *made comes when State(of) is no longer kInProgress,
-  // if `of` does not block; until then it must stay where it is.
+  // A second communicator of the same members, in the same order. NCCL stores it in *made at any time until State(of)
+  // is no longer kInProgress.
   Status Duplicate(Communicator* made, Communicator of, int rank, const Config& config) const;
   // kSuccess, kInProgress, or what has gone wrong.
   int State(Communicator of) const;

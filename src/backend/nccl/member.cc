@@ -1,10 +1,13 @@
 #include "backend/nccl/member.h"
 
+#include <algorithm>
 #include <bit>
 #include <chrono>
 #include <cstdint>
+#include <new>
 
 #include "base/half.h"
+#include "base/log.h"
 #include "base/monotonic.h"
 #include "base/polled.h"
 #include "base/thread.h"
@@ -12,12 +15,13 @@
 namespace hvd::backend::nccl {
 namespace {
 
-constexpr double kLivelyS = 0.001;  // most calls have ended when they return, the first one takes half a second
-// After an abort a call that waits for other members returns at once.
-constexpr double kReturnS = 5;
-// A call that has begun is inside NCCL after so long, where an abort reaches it.
-constexpr std::chrono::milliseconds kEnter{50};
-
+constexpr double kLivelyS = 0.001;  // most calls have ended by then, the first one takes half a second
+// For so long Leave waits for a call to reach NCCL, and to return from an aborted communicator: milliseconds, mostly.
+constexpr double kReturnS = 2;
+// Inside ncclGroupEnd a call is so long after it has said that it is about to call it.
+constexpr std::chrono::milliseconds kEnter{20};
+// Then what is known is forgotten: calls are made in the thread once more.
+constexpr size_t kMostKnown = 10000;
 // Programs that multiply by a new factor in every step must not fill the memory.
 constexpr size_t kMostSums = 64;
 
@@ -36,16 +40,21 @@ Scalar ScalarOf(DType dtype, double factor) {
   return scalar;
 }
 
-// Begin together. The group is closed whatever comes of them: it belongs to the thread.
+// Begin together. The group is closed whatever comes of them: it belongs to the thread. `about_to_end` is called before
+// the one call that may wait.
+template <class AboutToEnd>
 Status CallAll(const Library& library, const cuda::Context& context, Communicator on,
-               const std::vector<Operation>& operations, Stream stream) {
+               const std::vector<Operation>& operations, Stream stream, AboutToEnd about_to_end) {
   const cuda::Current current(context);
   HVD_TRY(library.StartGroup());
   Status made;
   for (size_t i = 0; i < operations.size() && made.ok(); ++i) made = library.Put(operations[i], on, stream);
+  about_to_end();
   const Status ended = library.EndGroup(on);
   return made.ok() ? ended : made;
 }
+
+uint64_t Mixed(uint64_t into, uint64_t number) { return (into ^ number) * 0x9e3779b97f4a7c15u ^ (into >> 29); }
 
 }  // namespace
 
@@ -85,40 +94,52 @@ Task Member::Settled(const char* function, Communicator of) const {
 }
 
 Task Member::Put(std::vector<Operation> operations, Stream stream, const char* function) {
-  if (TakeNewWay(operations)) {
+  if (IsNew(operations)) {
     HVD_CO_TRY(co_await PutFromThread(std::move(operations), stream));
   } else {
-    HVD_CO_TRY(CallAll(*library_, *context_, communicator_, operations, stream));
+    HVD_CO_TRY(CallAll(*library_, *context_, communicator_, operations, stream, [] {}));
   }
   co_return co_await Settled(function, communicator_);
 }
 
-// NCCL chooses its way by the operation and its size (rings, trees, NVLink SHARP), and between two members there is one
-// for sends. Whether one of these has not been taken yet.
-bool Member::TakeNewWay(const std::vector<Operation>& operations) {
-  bool news = false;
+// NCCL chooses its way (rings, trees, NVLink SHARP, and who is sent to) by all that a group holds: kinds, operations,
+// types and sizes. Whether this group has not been called yet. Scaled sums are one operation to it.
+bool Member::IsNew(const std::vector<Operation>& operations) {
+  uint64_t number = operations.size();
   for (const Operation& o : operations) {
-    const bool to_one = o.kind == Operation::kSend || o.kind == Operation::kReceive;
-    news |= ways_.emplace(o.kind, to_one ? o.peer : static_cast<int>(std::bit_width(o.count))).second;
+    number = Mixed(number, o.kind);
+    number = Mixed(number, o.count);
+    number = Mixed(number, static_cast<uint64_t>(o.type) << 32 | static_cast<uint32_t>(std::min(o.op, kMin + 1)));
+    number = Mixed(number, static_cast<uint64_t>(o.peer));
   }
-  return news;
+  if (known_.size() >= kMostKnown) known_.clear();
+  return known_.insert(number).second;
 }
 
 Task Member::PutFromThread(std::vector<Operation> operations, Stream stream) {
   if (thread_.joinable()) thread_.join();  // its calls have ended
   away_ = std::make_shared<Away>();
   Result<std::thread> thread = StartThread(
-      "the thread that connects NCCL", [library = library_, context = context_, communicator = communicator_,
-                                        operations = std::move(operations), stream, away = away_] {
-        int not_begun = Away::kNotBegun;
-        if (away->state.compare_exchange_strong(not_begun, Away::kBegun))
-          away->status = CallAll(*library, *context, communicator, operations, stream);
-        away->state.store(Away::kEnded, std::memory_order_release);
-      });
+      "the thread that connects NCCL",
+      [library = library_, context = context_, communicator = communicator_, operations = std::move(operations), stream,
+       away = away_] { away->CallAll(*library, *context, communicator, operations, stream); });
   HVD_CO_TRY(thread.status());
   thread_ = std::move(*thread);
   co_await Polled([&] { return away_->ended(); }, kLivelyS);
   co_return away_->status;
+}
+
+void Member::Away::CallAll(const Library& library, const cuda::Context& context, Communicator on,
+                           const std::vector<Operation>& operations, Stream stream) {
+  int not_begun = kNotBegun;
+  if (state.compare_exchange_strong(not_begun, kBegun)) {
+    try {
+      status = nccl::CallAll(library, context, on, operations, stream, [this] { state = kInNccl; });
+    } catch (const std::bad_alloc&) {
+      status = OutOfMemory();
+    }
+  }
+  state.store(kEnded, std::memory_order_release);
 }
 
 Result<int> Member::ScaledSum(DType dtype, double factor) {
@@ -139,27 +160,33 @@ void Member::Leave(bool abort) {
   if (root_ == nullptr || std::exchange(left_, true)) return;
   const cuda::Current current(*context_);
   const auto leave = [&](Communicator one) { abort ? library_->Abort(one) : library_->Destroy(one); };
-  CallOff();
   // First what works on the device; but a root that is still making the other one is aborted first.
   if (!ready_) leave(root_);
-  if (communicator_ != nullptr) leave(communicator_);
+  if (communicator_ != nullptr && CallOff()) leave(communicator_);
   JoinThread();
   if (ready_) leave(root_);
 }
 
-// NCCL's abort reaches a thread that waits in a call, not one that is about to make it.
-void Member::CallOff() {
-  if (away_ == nullptr) return;
-  int not_begun = Away::kNotBegun;
-  if (!away_->state.compare_exchange_strong(not_begun, Away::kCalledOff) && !away_->ended())
-    std::this_thread::sleep_for(kEnter);
+// Before the communicator is freed: NCCL's abort reaches a thread that waits in ncclGroupEnd, not one that is on its
+// way there. False: it is on its way for too long, and the communicator must not be freed.
+bool Member::CallOff() {
+  int state = Away::kNotBegun;
+  if (away_ == nullptr || away_->state.compare_exchange_strong(state, Away::kCalledOff)) return true;
+  const double deadline = MonotonicS() + kReturnS;
+  while (away_->state == Away::kBegun && MonotonicS() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (away_->state == Away::kInNccl) std::this_thread::sleep_for(kEnter);
+  return away_->state != Away::kBegun;
 }
 
 void Member::JoinThread() {
   if (!thread_.joinable()) return;
   const double deadline = MonotonicS() + kReturnS;
   while (!away_->ended() && MonotonicS() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  away_->ended() ? thread_.join() : thread_.detach();
+  if (away_->ended()) return thread_.join();
+  Log(LogLevel::kWarning, library_->maker().name + std::string(": a call does not return although its communicator was "
+                                                               "aborted; its thread and memory are left behind."));
+  thread_.detach();
 }
 
 }  // namespace hvd::backend::nccl

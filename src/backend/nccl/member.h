@@ -1,18 +1,18 @@
-// Member: this rank's part in the communicator of a set. Nothing blocks but Leave.
+// Member: this rank's part in the communicator of a set.
 //
 // Two communicators of NCCL's. The root does not block, so that a rank that dies while it is made can be survived; but
 // NCCL starts a thread for every call on such a one, which costs the caller 0.15 ms (docs/gpu.md). So the root serves
 // to make the other one, which blocks: its calls return in microseconds, when their work is on the stream. They wait
-// for the other members only where NCCL connects to them in a way that it has not used yet; such calls are made in a
-// thread of our own.
+// for the other members only where NCCL connects to them in a way that it has not used yet. So calls that have not been
+// made before, in the same group and of the same sizes, are made in a thread of our own, and the driver never waits.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <set>
 #include <thread>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -47,25 +47,28 @@ class Member {
   // before may be gone.
   Result<int> ScaledSum(DType dtype, double factor);
 
-  // Frees it, for up to two seconds, with its work undone if `abort`. By any thread, once; the device may work until
-  // then.
+  // Frees it, with its work undone if `abort`: takes a second for each communicator, and longer where a call does not
+  // return. By any thread, once; the device may work until then.
   void Leave(bool abort);
 
  private:
   // Calls that another thread makes.
   struct Away {
-    enum State { kNotBegun, kCalledOff, kBegun, kEnded };
+    enum State { kNotBegun, kCalledOff, kBegun, kInNccl, kEnded };
     std::atomic<int> state{kNotBegun};
     Status status;  // once they have ended
+
     bool ended() const { return state.load(std::memory_order_acquire) == kEnded; }
+    void CallAll(const Library& library, const cuda::Context& context, Communicator on,
+                 const std::vector<Operation>& operations, Stream stream);
   };
 
   Member(std::shared_ptr<Library> library, std::shared_ptr<const cuda::Context> context, const Place& place)
       : library_(std::move(library)), context_(std::move(context)), place_(place) {}
   Task Settled(const char* function, Communicator of) const;
-  bool TakeNewWay(const std::vector<Operation>& operations);
+  bool IsNew(const std::vector<Operation>& operations);
   Task PutFromThread(std::vector<Operation> operations, Stream stream);
-  void CallOff();
+  bool CallOff();
   void JoinThread();
 
   const std::shared_ptr<Library> library_;
@@ -74,7 +77,7 @@ class Member {
   Communicator root_ = nullptr;
   Communicator communicator_ = nullptr;  // until `ready_` NCCL may be about to set it
   bool ready_ = false, left_ = false;
-  std::set<std::pair<int, int>> ways_;  // that have been connected; see TakeNewWay
+  std::unordered_set<uint64_t> known_;  // groups of calls that have been made, as IsNew numbers them
   std::thread thread_;                  // makes the calls of away_, or has
   std::shared_ptr<Away> away_;
   std::map<std::pair<DType, uint64_t>, int> sums_;  // by the bits of the factor: a NaN is equal to itself

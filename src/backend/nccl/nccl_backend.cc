@@ -66,7 +66,7 @@ Task NcclBackend::Execute(const Group& group, Batch& batch) {
   const int turn = static_cast<int>(turns_[group.ranks]++ % way.across.size());
   std::shared_ptr<Member> member;
   Queues::Membership which{group.ranks, group.index, {way.across[turn]}, turn, way.max_ctas};
-  HVD_CO_TRY(co_await queues_->Join(std::move(which), batch.phases.get(), &member));
+  HVD_CO_TRY(co_await queues_->Join(std::move(which), &batch, &member));
   Queue& queue = queues_->queue(turn);
   cuda::CudaDevices& devices = queues_->devices();
   const Call call{group, batch, *member, *devices.context(), devices.packing(), queue};

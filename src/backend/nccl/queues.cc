@@ -58,16 +58,19 @@ std::string Queues::why_not() const {
   return why_not_;
 }
 
-Task Queues::Join(Membership which, Phases* phases, std::shared_ptr<Member>* member) {
+Task Queues::Join(Membership which, collective::Batch* batch, std::shared_ptr<Member>* member) {
   const Member::Place place{static_cast<int>(which.ranks.size()), which.index, which.id, which.max_ctas};
   std::shared_ptr<Member>& of_ranks = members_[{std::move(which.ranks), which.queue}];
   if (of_ranks == nullptr) {
-    if (phases != nullptr) phases->BeginOnHost("INIT_NCCL");
+    if (batch->phases != nullptr) batch->phases->BeginOnHost("INIT_NCCL");
     Result<std::shared_ptr<Member>> begun = Member::Begin(work_->library, work_->devices->context(), place);
     HVD_CO_TRY(begun.status());
     of_ranks = *begun;
     *member = *begun;
-    co_return co_await (*member)->Ready();
+    batch->awaits_device = true;
+    const Status ready = co_await (*member)->Ready();
+    batch->awaits_device = false;
+    co_return ready;
   }
   *member = of_ranks;
   co_return Status();

@@ -57,7 +57,7 @@ class Queues {
 
   // *member: in that communicator, which is made when it is first asked for. Collective over its ranks. phases: of the
   // batch that it is for, or null.
-  Task Join(Membership which, Phases* phases, std::shared_ptr<Member>* member);
+  Task Join(Membership which, collective::Batch* batch, std::shared_ptr<Member>* member);
   // Begins a batch: what is put on the queue from now on begins when the tensors' inputs are there and their outputs
   // may be stored into. Ends when the device can take that, so many commands besides, without making the caller wait.
   Task Begin(collective::Batch* batch, const Queue& queue, size_t commands);

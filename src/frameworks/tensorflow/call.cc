@@ -43,7 +43,7 @@ Call::Call(const Attributes& attributes, TF_OpKernelContext* context, TF_AsyncOp
     : attributes_(attributes),
       context_(context),
       // TensorFlow passes the address of its std::function<void()>, an argument of the caller's.
-      done_(*reinterpret_cast<std::function<void()>*>(done)) {}
+      done_(done) {}
 
 void Call::Start(const Attributes& attributes, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
   auto* call = new Call(attributes, context, done);
@@ -226,7 +226,7 @@ void Call::End() {
   outputs_.clear();
   if (!Ok(status_)) tf.TF_OpKernelContext_Failure(context_, status_.get());
   const Turns::Names turns = std::move(turns_);
-  const std::function<void()> done = done_;
+  const DoneCallback done = std::move(done_);
   delete this;
   // Before TensorFlow goes on, which may be with the next operator of this name.
   TurnsOfNames().GiveBack(turns);

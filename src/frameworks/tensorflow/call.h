@@ -4,11 +4,11 @@
 // A call owns itself from Start until it is done.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "frameworks/tensorflow/c_api.h"
+#include "frameworks/tensorflow/done_callback.h"
 #include "horovod/horovod.h"
 
 namespace hvd::frameworks::tensorflow {
@@ -51,7 +51,7 @@ class Call {
 
   const Attributes attributes_;
   TF_OpKernelContext* const context_;
-  const std::function<void()> done_;
+  DoneCallback done_;
   StatusPtr status_ = NewStatus();
   std::vector<TensorPtr> inputs_, outputs_;
   std::vector<std::vector<int64_t>> shapes_;

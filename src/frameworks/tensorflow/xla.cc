@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <string>
-#include <string_view>
 
 #include "frameworks/described_call.h"
+#include "frameworks/tensorflow/gnu.h"
 #include "frameworks/wording.h"
 
 namespace hvd::frameworks::tensorflow {
@@ -16,14 +15,16 @@ namespace {
 
 // XLA's XlaCustomCallStatus_, as far as the check below finds it to be so.
 struct CallStatus {
-  std::optional<std::string> message;
+  gnu::OptionalString message;
 };
+
+void* (*allocate)(size_t bytes) = nullptr;  // TensorFlow's operator new
 
 using frameworks::DescribedCall;
 using frameworks::Where;
 
 void Tell(hvd_status failure, const std::string& why, CallStatus* status) {
-  status->message = frameworks::InXlasWords(frameworks::FailureFor(failure), why);
+  status->message.Set(frameworks::InXlasWords(frameworks::FailureFor(failure), why), allocate);
 }
 
 bool Parse(const char* opaque, size_t opaque_bytes, DescribedCall* call, CallStatus* status) {
@@ -64,22 +65,24 @@ std::string RegisterXlaTarget() {
   void* library = dlopen("libtensorflow_cc.so.2", RTLD_NOLOAD | RTLD_LAZY);
   if (library == nullptr) return "this TensorFlow has no libtensorflow_cc.so.2";
   using GlobalFn = void* (*)();
-  using RegisterFn = void (*)(void* registry, const std::string& name, void* target, const std::string& platform);
-  using MessageFn = std::optional<std::string_view> (*)(const CallStatus*);
+  using RegisterFn = void (*)(void* registry, const gnu::String& name, void* target, const gnu::String& platform);
+  using MessageFn = gnu::OptionalView (*)(const CallStatus*);
   const auto global = reinterpret_cast<GlobalFn>(dlsym(library, "_ZN3xla24CustomCallTargetRegistry6GlobalEv"));
   const auto add = reinterpret_cast<RegisterFn>(
       dlsym(library,
             "_ZN3xla24CustomCallTargetRegistry8RegisterERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEPvS8_"));
   const auto message =
       reinterpret_cast<MessageFn>(dlsym(library, "_ZN3xla26CustomCallStatusGetMessageEPK20XlaCustomCallStatus_"));
-  if (global == nullptr || add == nullptr || message == nullptr)
+  allocate = reinterpret_cast<void* (*)(size_t)>(dlsym(library, "_Znwm"));
+  if (global == nullptr || add == nullptr || message == nullptr || allocate == nullptr)
     return "this TensorFlow does not offer custom calls of XLA";
   // How a failure is told is XLA's own business: see that it is read as it is written here.
-  const CallStatus probe{"Horovod asks"}, quiet{};
-  if (message(&quiet).has_value() || message(&probe) != std::optional<std::string_view>("Horovod asks"))
+  const CallStatus probe{{gnu::ToRead("Horovod asks"), true}}, quiet{};
+  if (message(&quiet).has_value || !(message(&probe) == "Horovod asks"))
     return "this TensorFlow's XLA reads the status of a custom call in another way";
-  add(global(), "hvd_collective", reinterpret_cast<void*>(&OnHost), "Host");
-  add(global(), "hvd_collective", reinterpret_cast<void*>(&OnCuda), "CUDA");
+  const gnu::String name = gnu::ToRead("hvd_collective");
+  add(global(), name, reinterpret_cast<void*>(&OnHost), gnu::ToRead("Host"));
+  add(global(), name, reinterpret_cast<void*>(&OnCuda), gnu::ToRead("CUDA"));
   return "";
 }
 

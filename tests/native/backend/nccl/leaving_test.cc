@@ -51,6 +51,30 @@ TEST(gpu_abort_ends_a_call_that_waits_for_another_rank) {
   EXPECT_EQ(no_faults.fakes().fake_nccl_operations(), 0);
 }
 
+// NCCL's way hangs on the operation and on the size, not on one of them alone.
+void ExpectNewCall(ReduceOp op, int64_t elems, bool is_new) {
+  GpuWorld world({0, 0});
+  SumOnce(world);
+  One one(world, 0, OpType::kAllreduce, 6);
+  one.batch.op = op;
+  one.batch.tensors[0] = world.rank(0).Put(Filled(4 * static_cast<size_t>(elems), 1), {elems}, /*in_place=*/true);
+  {
+    Runner runner(world.rank(0).nccl.Execute(one.side->group, one.batch));
+    for (int i = 0; i < 1000; ++i) runner.Advance();
+    EXPECT_EQ(runner.done(), !is_new);
+    EXPECT_EQ(one.batch.awaits_device, is_new);
+  }
+  world.rank(0).nccl.Abort();
+}
+
+TEST(gpu_calls_that_are_new_never_wait_in_the_driver) {
+  NEEDS_FAKES();
+  const NoFaults no_faults;
+  ExpectNewCall(ReduceOp::kSum, 1000, /*is_new=*/false);
+  ExpectNewCall(ReduceOp::kSum, 1001, /*is_new=*/true);
+  ExpectNewCall(ReduceOp::kMax, 1000, /*is_new=*/true);
+}
+
 // Its task is dropped while another thread puts it on the stream: nobody has heard of the event for its end.
 TEST(gpu_abort_waits_for_what_was_on_its_way) {
   NEEDS_FAKES();
@@ -150,10 +174,12 @@ TEST(gpu_one_batch_waits_for_its_inputs_bit_by_bit) {
   EXPECT(!runner.done() && batch[0].awaits_device);
   EXPECT_EQ(no_faults.fakes().LinesWith(": wait event").size(), size_t{4 * 128});
   no_faults.fakes().fake_cuda_stall(0);
-  while (!runner.done()) runner.Advance();
+  RanksAsThreads(2, [&](int r) {
+    if (r == 1) EXPECT_OK(world.Run(1, others->group, batch[1]));
+    while (r == 0 && !runner.done()) runner.Advance();
+  });
   EXPECT_OK(runner.result());
   EXPECT(!batch[0].awaits_device);
-  EXPECT_OK(world.Run(1, others->group, batch[1]));
   for (const int r : {0, 1}) {
     for (const Tensor& t : batch[r].tensors) EXPECT(world.rank(r).Take(t, 40)[0] == std::byte{2});
   }

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "native/backend/cuda/fake/fake_nccl_arithmetic.h"
@@ -31,7 +32,7 @@ struct Comm {
 
   std::mutex mutex;  // guards the next two
   uint64_t launches = 0;
-  std::set<int> connected;  // ways that have been used
+  std::set<std::tuple<int, size_t, int, int, int>> connected;  // kind, count, type, operation, peer
 
   std::atomic<uint64_t> turn{0};  // the launch that runs: they do so in the order of the calls, whatever their streams
   // Of the launch that runs:

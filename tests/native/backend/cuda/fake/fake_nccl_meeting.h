@@ -26,7 +26,7 @@ struct Showcase {
   std::atomic<uint32_t> joined, left;
   int32_t size, device;
   unsigned char uuid[16];
-  std::atomic<uint32_t> ways;         // kinds of collectives for which it connects to the others, as bits
+  std::atomic<uint32_t> connections;  // how often it has begun to connect to the others
   std::atomic<uint64_t> shown, seen;  // steps: this member's pieces, and those of all that it has used
   Call call;
   uint64_t bytes;

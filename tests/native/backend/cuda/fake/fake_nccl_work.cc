@@ -261,29 +261,31 @@ int Enqueue(const std::shared_ptr<Comm>& comm, void* stream, const std::vector<R
   return kSuccess;
 }
 
-// A way that a communicator goes for the first time is made first. For one that does not block that is done beside the
-// caller.
+// Whether a communicator must connect first: for a collective of a kind, type, operation and size that it has not made
+// yet, for a first message to or from a peer. One that does not block does so beside the caller.
 bool Connects(Comm& comm, const std::vector<Request>& requests) {
   std::lock_guard<std::mutex> lock(comm.mutex);
   bool news = false;
   for (const Request& r : requests) {
     const bool to_one = r.kind == kSend || r.kind == kReceive;
-    news |= comm.connected.insert(to_one ? 100 * r.kind + r.root : r.kind).second;
+    const std::tuple<int, size_t, int, int, int> way(r.kind, r.count, r.type, r.op, r.root),
+        peer(r.kind, 0, 0, 0, r.root);
+    news |= comm.connected.insert(to_one ? peer : way).second;
   }
   return news && comm.size > 1;
 }
 
-// For one that blocks it is done in the call, which waits until the others make theirs.
+// For one that blocks it is done in the call, which waits until the others make theirs. All members come to new
+// collectives in one order; messages are connected at once.
 bool ConnectInCall(Comm& comm, const std::vector<Request>& requests) {
-  uint32_t ways = 0;
-  for (const Request& r : requests) {
-    if (r.kind != kSend && r.kind != kReceive) ways |= 1u << r.kind;
-  }
-  comm.meeting->members[comm.rank].ways |= ways;
+  const bool waits = std::any_of(requests.begin(), requests.end(),
+                                 [](const Request& r) { return r.kind != kSend && r.kind != kReceive; });
+  if (!waits) return true;
+  const uint32_t mine = ++comm.meeting->members[comm.rank].connections;
   Ring(*comm.meeting);
   for (int m = 0; m < comm.size; ++m) {
     const Showcase& other = comm.meeting->members[m];
-    if (!Await(*comm.meeting, [&] { return (other.ways & ways) == ways; }, [&] { return comm.aborted.load(); }))
+    if (!Await(*comm.meeting, [&] { return other.connections >= mine; }, [&] { return comm.aborted.load(); }))
       return false;
   }
   return true;

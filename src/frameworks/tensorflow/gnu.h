@@ -1,0 +1,48 @@
+// Strings as TensorFlow's C++ functions take and give them: in the layout of GNU's libstdc++, with which TensorFlow is
+// compiled, whatever library this is compiled with (the wheels: LLVM's libc++). From libstdc++'s headers of GCC 5 and
+// later, the new ABI (std::__cxx11).
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <string_view>
+
+namespace hvd::frameworks::tensorflow::gnu {
+
+// std::string. One that is only read may have its characters anywhere.
+struct String {
+  const char* characters = nullptr;
+  size_t size = 0;
+  union {
+    size_t capacity;
+    char short_ones[16] = {};
+  };
+};
+inline String ToRead(std::string_view text) { return {text.data(), text.size(), {}}; }
+
+// std::optional<std::string>
+struct OptionalString {
+  String value;
+  bool has_value = false;
+
+  // It had none. `allocate`: libstdc++'s operator new, because TensorFlow frees what this holds.
+  void Set(std::string_view text, void* (*allocate)(size_t bytes)) {
+    auto* const copy = static_cast<char*>(allocate(text.size() + 1));
+    std::memcpy(copy, text.data(), text.size());
+    copy[text.size()] = 0;
+    value.characters = copy;
+    value.size = value.capacity = text.size();
+    has_value = true;
+  }
+};
+
+// std::optional<std::string_view>
+struct OptionalView {
+  size_t size = 0;
+  const char* characters = nullptr;
+  bool has_value = false;
+
+  bool operator==(std::string_view text) const { return has_value && std::string_view(characters, size) == text; }
+};
+
+}  // namespace hvd::frameworks::tensorflow::gnu
