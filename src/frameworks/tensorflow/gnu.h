@@ -7,10 +7,10 @@
 #include <cstring>
 #include <string_view>
 
-namespace hvd::frameworks::tensorflow::gnu {
+namespace hvd::frameworks::tensorflow {
 
 // std::string. One that is only read may have its characters anywhere.
-struct String {
+struct GnuString {
   const char* characters = nullptr;
   size_t size = 0;
   union {
@@ -18,11 +18,11 @@ struct String {
     char short_ones[16] = {};
   };
 };
-inline String ToRead(std::string_view text) { return {text.data(), text.size(), {}}; }
+inline GnuString GnuToRead(std::string_view text) { return {text.data(), text.size(), {}}; }
 
 // std::optional<std::string>
-struct OptionalString {
-  String value;
+struct GnuOptionalString {
+  GnuString value;
   bool has_value = false;
 
   // It had none. `allocate`: libstdc++'s operator new, because TensorFlow frees what this holds.
@@ -37,7 +37,7 @@ struct OptionalString {
 };
 
 // std::optional<std::string_view>
-struct OptionalView {
+struct GnuOptionalView {
   size_t size = 0;
   const char* characters = nullptr;
   bool has_value = false;
@@ -45,4 +45,4 @@ struct OptionalView {
   bool operator==(std::string_view text) const { return has_value && std::string_view(characters, size) == text; }
 };
 
-}  // namespace hvd::frameworks::tensorflow::gnu
+}  // namespace hvd::frameworks::tensorflow

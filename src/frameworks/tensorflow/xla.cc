@@ -15,7 +15,7 @@ namespace {
 
 // XLA's XlaCustomCallStatus_, as far as the check below finds it to be so.
 struct CallStatus {
-  gnu::OptionalString message;
+  GnuOptionalString message;
 };
 
 void* (*allocate)(size_t bytes) = nullptr;  // TensorFlow's operator new
@@ -65,8 +65,8 @@ std::string RegisterXlaTarget() {
   void* library = dlopen("libtensorflow_cc.so.2", RTLD_NOLOAD | RTLD_LAZY);
   if (library == nullptr) return "this TensorFlow has no libtensorflow_cc.so.2";
   using GlobalFn = void* (*)();
-  using RegisterFn = void (*)(void* registry, const gnu::String& name, void* target, const gnu::String& platform);
-  using MessageFn = gnu::OptionalView (*)(const CallStatus*);
+  using RegisterFn = void (*)(void* registry, const GnuString& name, void* target, const GnuString& platform);
+  using MessageFn = GnuOptionalView (*)(const CallStatus*);
   const auto global = reinterpret_cast<GlobalFn>(dlsym(library, "_ZN3xla24CustomCallTargetRegistry6GlobalEv"));
   const auto add = reinterpret_cast<RegisterFn>(
       dlsym(library,
@@ -77,12 +77,12 @@ std::string RegisterXlaTarget() {
   if (global == nullptr || add == nullptr || message == nullptr || allocate == nullptr)
     return "this TensorFlow does not offer custom calls of XLA";
   // How a failure is told is XLA's own business: see that it is read as it is written here.
-  const CallStatus probe{{gnu::ToRead("Horovod asks"), true}}, quiet{};
+  const CallStatus probe{{GnuToRead("Horovod asks"), true}}, quiet{};
   if (message(&quiet).has_value || !(message(&probe) == "Horovod asks"))
     return "this TensorFlow's XLA reads the status of a custom call in another way";
-  const gnu::String name = gnu::ToRead("hvd_collective");
-  add(global(), name, reinterpret_cast<void*>(&OnHost), gnu::ToRead("Host"));
-  add(global(), name, reinterpret_cast<void*>(&OnCuda), gnu::ToRead("CUDA"));
+  const GnuString name = GnuToRead("hvd_collective");
+  add(global(), name, reinterpret_cast<void*>(&OnHost), GnuToRead("Host"));
+  add(global(), name, reinterpret_cast<void*>(&OnCuda), GnuToRead("CUDA"));
   return "";
 }
 

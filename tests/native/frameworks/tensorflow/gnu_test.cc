@@ -10,17 +10,20 @@
 namespace hvd::test::frameworks_tensorflow_gnu {
 namespace {
 
-namespace gnu = frameworks::tensorflow::gnu;
+using frameworks::tensorflow::GnuOptionalString;
+using frameworks::tensorflow::GnuOptionalView;
+using frameworks::tensorflow::GnuString;
+using frameworks::tensorflow::GnuToRead;
 
-static_assert(sizeof(gnu::String) == sizeof(std::string));
-static_assert(sizeof(gnu::OptionalString) == sizeof(std::optional<std::string>));
-static_assert(sizeof(gnu::OptionalView) == sizeof(std::optional<std::string_view>));
+static_assert(sizeof(GnuString) == sizeof(std::string));
+static_assert(sizeof(GnuOptionalString) == sizeof(std::optional<std::string>));
+static_assert(sizeof(GnuOptionalView) == sizeof(std::optional<std::string_view>));
 
 const std::string kShort = "Host", kLong = "a name of more than fifteen characters";
 
 TEST(tensorflow_gnu_strings_are_read) {
   for (const std::string& text : {kShort, kLong}) {
-    const gnu::String own = gnu::ToRead(text);
+    const GnuString own = GnuToRead(text);
     const std::string copy(*reinterpret_cast<const std::string*>(&own));
     EXPECT_EQ(copy, text);
   }
@@ -29,15 +32,15 @@ TEST(tensorflow_gnu_strings_are_read) {
 TEST(tensorflow_gnu_message_is_read_and_freed_by_the_other_side) {
   for (const std::string& text : {kShort, kLong}) {
     std::optional<std::string> theirs;
-    EXPECT(!reinterpret_cast<const gnu::OptionalString*>(&theirs)->has_value);
-    reinterpret_cast<gnu::OptionalString*>(&theirs)->Set(text, [](size_t bytes) { return ::operator new(bytes); });
+    EXPECT(!reinterpret_cast<const GnuOptionalString*>(&theirs)->has_value);
+    reinterpret_cast<GnuOptionalString*>(&theirs)->Set(text, [](size_t bytes) { return ::operator new(bytes); });
     EXPECT(theirs == text);
   }
 }
 
 TEST(tensorflow_gnu_view) {
   std::optional<std::string_view> theirs;
-  const auto& own = *reinterpret_cast<const gnu::OptionalView*>(&theirs);
+  const auto& own = *reinterpret_cast<const GnuOptionalView*>(&theirs);
   EXPECT(!(own == ""));
   theirs = kLong;
   EXPECT(own == kLong);
