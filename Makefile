@@ -228,7 +228,7 @@ native-test-aarch64: $(VENV)/.wheels
 wheel: $(VENV)/.wheels
 	python tools/build_wheels.py
 
-wheel-test: $(VENV)/.wheels
+wheel-test: $(VENV)/.wheels $(VENV)/.frameworks
 	$(call PART,wheel-test,$(ASIDE) python tools/test_wheel.py)
 
 bench: dev build

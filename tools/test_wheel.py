@@ -49,6 +49,7 @@ import horovod.keras as hvd_keras
 backend = os.environ["KERAS_BACKEND"]
 hvd_keras.init()
 ranks = hvd_keras.size()
+assert ranks == 2, ranks
 if backend == "tensorflow":
     import tensorflow as tf
     import horovod.tensorflow as hvd
@@ -63,6 +64,14 @@ if backend == "tensorflow":
     ):
         for _ in range(3):
             assert call(tf.ones(3)).numpy().tolist() == [ranks] * 3, name
+    for compiled in (False, True):  # a failure is told in strings of TensorFlow's library
+        odd = tf.function(total(f"odd{compiled}"), jit_compile=compiled)
+        try:
+            odd(tf.ones(3 + hvd.rank()))
+        except Exception as error:
+            assert f"odd{compiled}" in str(error) and "shape" in str(error), error
+        else:
+            raise AssertionError("shapes that differ were added")
 if backend == "torch":
     import torch
     import horovod.torch as hvd
@@ -155,6 +164,8 @@ def use_frameworks(place: Path, path: str) -> None:
     folder = place / "venv/bin"
     for backend in BACKENDS:
         if importlib.util.find_spec(backend) is None or importlib.util.find_spec("keras") is None:
+            if os.environ.get("HVD_TEST_REQUIRE"):
+                sys.exit(f"HVD_TEST_REQUIRE is set, and Keras on {backend} is not installed")
             print(f"skipped: Keras on {backend} (not installed)")
             continue
         os.environ["KERAS_BACKEND"] = backend

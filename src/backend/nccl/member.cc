@@ -18,8 +18,8 @@ namespace {
 constexpr double kLivelyS = 0.001;  // most calls have ended by then, the first one takes half a second
 // For so long Leave waits for a call to reach NCCL, and to return from an aborted communicator: milliseconds, mostly.
 constexpr double kReturnS = 2;
-// Inside ncclGroupEnd a call is so long after it has said that it is about to call it.
-constexpr std::chrono::milliseconds kEnter{20};
+// So long after it has said that it is about to call ncclGroupEnd, a thread is inside it.
+constexpr std::chrono::milliseconds kEnter{200};
 // Then what is known is forgotten: calls are made in the thread once more.
 constexpr size_t kMostKnown = 10000;
 // Programs that multiply by a new factor in every step must not fill the memory.
@@ -40,16 +40,20 @@ Scalar ScalarOf(DType dtype, double factor) {
   return scalar;
 }
 
-// Begin together. The group is closed whatever comes of them: it belongs to the thread. `about_to_end` is called before
-// the one call that may wait.
-template <class AboutToEnd>
+// Begin together. The group is closed whatever comes of them: it belongs to the thread. `may_end` is asked before the
+// one call that may wait; if it says no the thread is about to end, and its group with it.
+template <class MayEnd>
 Status CallAll(const Library& library, const cuda::Context& context, Communicator on,
-               const std::vector<Operation>& operations, Stream stream, AboutToEnd about_to_end) {
+               const std::vector<Operation>& operations, Stream stream, MayEnd may_end) {
   const cuda::Current current(context);
   HVD_TRY(library.StartGroup());
   Status made;
-  for (size_t i = 0; i < operations.size() && made.ok(); ++i) made = library.Put(operations[i], on, stream);
-  about_to_end();
+  try {
+    for (size_t i = 0; i < operations.size() && made.ok(); ++i) made = library.Put(operations[i], on, stream);
+  } catch (const std::bad_alloc&) {
+    made = OutOfMemory();
+  }
+  if (!may_end()) return Status(Code::kShutdown, "called off");
   const Status ended = library.EndGroup(on);
   return made.ok() ? ended : made;
 }
@@ -97,23 +101,29 @@ Task Member::Put(std::vector<Operation> operations, Stream stream, const char* f
   if (IsNew(operations)) {
     HVD_CO_TRY(co_await PutFromThread(std::move(operations), stream));
   } else {
-    HVD_CO_TRY(CallAll(*library_, *context_, communicator_, operations, stream, [] {}));
+    HVD_CO_TRY(CallAll(*library_, *context_, communicator_, operations, stream, [] { return true; }));
   }
   co_return co_await Settled(function, communicator_);
 }
 
-// NCCL chooses its way (rings, trees, NVLink SHARP, and who is sent to) by all that a group holds: kinds, operations,
-// types and sizes. Whether this group has not been called yet. Scaled sums are one operation to it.
+// NCCL chooses its way (rings, trees, NVLink SHARP) by all that a group holds: kinds, operations, types and sizes.
+// Whether this group has not been called yet. Scaled sums are one operation to it; for messages there is one way to
+// each peer.
 bool Member::IsNew(const std::vector<Operation>& operations) {
-  uint64_t number = operations.size();
+  uint64_t number = 0;
+  bool news = false;
   for (const Operation& o : operations) {
-    number = Mixed(number, o.kind);
+    if (o.kind == Operation::kSend || o.kind == Operation::kReceive) {
+      news |= peers_.emplace(o.kind, o.peer).second;
+      continue;
+    }
+    number = Mixed(number, static_cast<uint64_t>(o.kind) + 1);
     number = Mixed(number, o.count);
     number = Mixed(number, static_cast<uint64_t>(o.type) << 32 | static_cast<uint32_t>(std::min(o.op, kMin + 1)));
     number = Mixed(number, static_cast<uint64_t>(o.peer));
   }
   if (known_.size() >= kMostKnown) known_.clear();
-  return known_.insert(number).second;
+  return known_.insert(number).second || news;
 }
 
 Task Member::PutFromThread(std::vector<Operation> operations, Stream stream) {
@@ -134,7 +144,10 @@ void Member::Away::CallAll(const Library& library, const cuda::Context& context,
   int not_begun = kNotBegun;
   if (state.compare_exchange_strong(not_begun, kBegun)) {
     try {
-      status = nccl::CallAll(library, context, on, operations, stream, [this] { state = kInNccl; });
+      status = nccl::CallAll(library, context, on, operations, stream, [this] {
+        int begun = kBegun;
+        return state.compare_exchange_strong(begun, kInNccl);
+      });
     } catch (const std::bad_alloc&) {
       status = OutOfMemory();
     }
@@ -162,21 +175,23 @@ void Member::Leave(bool abort) {
   const auto leave = [&](Communicator one) { abort ? library_->Abort(one) : library_->Destroy(one); };
   // First what works on the device; but a root that is still making the other one is aborted first.
   if (!ready_) leave(root_);
-  if (communicator_ != nullptr && CallOff()) leave(communicator_);
+  CallOff();
+  if (communicator_ != nullptr) leave(communicator_);
   JoinThread();
   if (ready_) leave(root_);
 }
 
 // Before the communicator is freed: NCCL's abort reaches a thread that waits in ncclGroupEnd, not one that is on its
-// way there. False: it is on its way for too long, and the communicator must not be freed.
-bool Member::CallOff() {
+// way there.
+void Member::CallOff() {
   int state = Away::kNotBegun;
-  if (away_ == nullptr || away_->state.compare_exchange_strong(state, Away::kCalledOff)) return true;
+  if (away_ == nullptr || away_->state.compare_exchange_strong(state, Away::kCalledOff)) return;
   const double deadline = MonotonicS() + kReturnS;
   while (away_->state == Away::kBegun && MonotonicS() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  if (away_->state == Away::kInNccl) std::this_thread::sleep_for(kEnter);
-  return away_->state != Away::kBegun;
+  state = Away::kBegun;
+  if (away_->state.compare_exchange_strong(state, Away::kCalledOff)) return;  // it has not got on: it will find this
+  if (state == Away::kInNccl) std::this_thread::sleep_for(kEnter);
 }
 
 void Member::JoinThread() {
@@ -184,8 +199,9 @@ void Member::JoinThread() {
   const double deadline = MonotonicS() + kReturnS;
   while (!away_->ended() && MonotonicS() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (away_->ended()) return thread_.join();
-  Log(LogLevel::kWarning, library_->maker().name + std::string(": a call does not return although its communicator was "
-                                                               "aborted; its thread and memory are left behind."));
+  Log(LogLevel::kWarning,
+      library_->maker().name + std::string(": a thread that called it does not come back; the thread "
+                                           "and its memory are left behind."));
   thread_.detach();
 }
 

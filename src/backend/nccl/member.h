@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <thread>
 #include <unordered_set>
 #include <utility>
@@ -68,7 +69,7 @@ class Member {
   Task Settled(const char* function, Communicator of) const;
   bool IsNew(const std::vector<Operation>& operations);
   Task PutFromThread(std::vector<Operation> operations, Stream stream);
-  bool CallOff();
+  void CallOff();
   void JoinThread();
 
   const std::shared_ptr<Library> library_;
@@ -77,8 +78,9 @@ class Member {
   Communicator root_ = nullptr;
   Communicator communicator_ = nullptr;  // until `ready_` NCCL may be about to set it
   bool ready_ = false, left_ = false;
-  std::unordered_set<uint64_t> known_;  // groups of calls that have been made, as IsNew numbers them
-  std::thread thread_;                  // makes the calls of away_, or has
+  std::unordered_set<uint64_t> known_;   // groups of calls that have been made, as IsNew numbers them
+  std::set<std::pair<int, int>> peers_;  // kinds of messages and peers, likewise
+  std::thread thread_;                   // makes the calls of away_, or has
   std::shared_ptr<Away> away_;
   std::map<std::pair<DType, uint64_t>, int> sums_;  // by the bits of the factor: a NaN is equal to itself
 };

@@ -55,8 +55,8 @@ class Queues {
   cuda::CudaDevices& devices() const { return *work_->devices; }
   Queue& queue(int i) const { return work_->queues[i]; }
 
-  // *member: in that communicator, which is made when it is first asked for. Collective over its ranks. phases: of the
-  // batch that it is for, or null.
+  // *member: in that communicator, which is made when it is first asked for. Collective over its ranks. `batch`: for
+  // which it is.
   Task Join(Membership which, collective::Batch* batch, std::shared_ptr<Member>* member);
   // Begins a batch: what is put on the queue from now on begins when the tensors' inputs are there and their outputs
   // may be stored into. Ends when the device can take that, so many commands besides, without making the caller wait.

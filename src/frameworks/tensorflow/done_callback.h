@@ -3,7 +3,7 @@
 // TensorFlow is compiled with GNU's libstdc++, this library perhaps with another one (the wheels' has LLVM's libc++),
 // whose std::function has another layout. So libstdc++'s layout is written down here: two words for the function
 // object, or its address, and two functions that know what it is (bits/std_function.h of GCC; part of its ABI since
-// GCC 4.5). No exception leaves either of them: it would be one of another library.
+// GCC 4.5). An exception of either would be one of another library, and ends the program.
 #pragma once
 
 #include <utility>

@@ -27,11 +27,13 @@ struct GnuOptionalString {
 
   // It had none. `allocate`: libstdc++'s operator new, because TensorFlow frees what this holds.
   void Set(std::string_view text, void* (*allocate)(size_t bytes)) {
-    auto* const copy = static_cast<char*>(allocate(text.size() + 1));
+    const size_t room = text.size() > sizeof value.short_ones ? text.size() : sizeof value.short_ones;
+    auto* const copy = static_cast<char*>(allocate(room + 1));
     std::memcpy(copy, text.data(), text.size());
     copy[text.size()] = 0;
     value.characters = copy;
-    value.size = value.capacity = text.size();
+    value.size = text.size();
+    value.capacity = room;
     has_value = true;
   }
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <string>
 
 #include "frameworks/described_call.h"
@@ -39,24 +40,38 @@ void Run(DescribedCall* call, const void* const* in, void* const* out, const Whe
   if (failure != HVD_OK) Tell(failure, why, status);
 }
 
+// No exception goes on into XLA, which may be of another C++ library.
+template <class Body>
+void Guarded(CallStatus* status, Body body) noexcept {
+  try {
+    body();
+  } catch (const std::bad_alloc&) {
+    Tell(HVD_RESOURCE, "out of memory", status);
+  }
+}
+
 // The first operand and result are a token: successive calls of a function hand it on, so that XLA keeps their order.
 void OnHost(void* out, const void** in, const char* opaque, size_t opaque_bytes, CallStatus* status) {
   void** results = static_cast<void**>(out);
   std::memcpy(results[0], in[0], sizeof(float));
-  DescribedCall call;
-  if (Parse(opaque, opaque_bytes, &call, status)) Run(&call, in + 1, results + 1, Where(), status);
+  Guarded(status, [&] {
+    DescribedCall call;
+    if (Parse(opaque, opaque_bytes, &call, status)) Run(&call, in + 1, results + 1, Where(), status);
+  });
 }
 
 // `buffers` holds the operands, then the results: memory of the GPU that `stream` belongs to. XLA's thread, which
 // launches the rest of the function, goes on when the call is on its way, and nobody waits for the GPU. A token is not
 // copied, since nobody looks at one. With no GPU in use, the core refuses the tensors and tells the other ranks.
 void OnCuda(void* stream, void** buffers, const char* opaque, size_t opaque_bytes, CallStatus* status) {
-  DescribedCall call;
-  if (!Parse(opaque, opaque_bytes, &call, status)) return;
-  int32_t place = 0;
-  (void)hvd_gpu_place(&place);
-  void** results = buffers + 1 + call.ops().size();
-  Run(&call, buffers + 1, results + 1, {std::max(place, 1), stream}, status);
+  Guarded(status, [&] {
+    DescribedCall call;
+    if (!Parse(opaque, opaque_bytes, &call, status)) return;
+    int32_t place = 0;
+    (void)hvd_gpu_place(&place);
+    void** results = buffers + 1 + call.ops().size();
+    Run(&call, buffers + 1, results + 1, {std::max(place, 1), stream}, status);
+  });
 }
 
 }  // namespace

@@ -148,6 +148,7 @@ def busy() -> None:
 
 def busy_elsewhere() -> None:
     """Rank 1's GPU is late for ranks 1 and 2, so that rank 1 is late for what ranks 0 and 1 agree upon first."""
+    summed()  # a first operation loads kernels, and waits for the GPU
     front, back = hvd.add_process_set([0, 1]), hvd.add_process_set([1, 2])
     tensor = array(np.full(1000, hvd.rank() + 1.0))
     stall = ctypes.CDLL(os.environ["HVD_TEST_CUDA_LIBRARY"]).fake_cuda_stall

@@ -27,6 +27,13 @@ inline constexpr bool kSanitizer = true;
 inline constexpr bool kSanitizer = kThreadSanitizer;
 #endif
 
+// Whether this is compiled with GNU's C++ library, as frameworks are.
+#ifdef __GLIBCXX__
+inline constexpr bool kLibstdcxx = true;
+#else
+inline constexpr bool kLibstdcxx = false;
+#endif
+
 struct Case {
   const char* name;
   void (*body)();

@@ -1,4 +1,4 @@
-// The tests are compiled with libstdc++, as TensorFlow is.
+// Where the tests are compiled with libstdc++, as TensorFlow is.
 #include "frameworks/tensorflow/done_callback.h"
 
 #include <array>
@@ -33,6 +33,7 @@ void CopyOutlivesTheOriginal() {
 }
 
 TEST(tensorflow_done_callback_outlives_the_original) {
+  if (!kLibstdcxx) return Skip("needs libstdc++");
   CopyOutlivesTheOriginal<1>();
   CopyOutlivesTheOriginal<100>();
 }
@@ -40,6 +41,7 @@ TEST(tensorflow_done_callback_outlives_the_original) {
 int called = 0;
 
 TEST(tensorflow_done_callback_of_what_fits_into_two_words) {
+  if (!kLibstdcxx) return Skip("needs libstdc++");
   std::function<void()> function = [] { ++called; };
   int here = 0;
   std::function<void()> small = [&here] { ++here; };
