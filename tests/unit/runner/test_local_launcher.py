@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 import resource
@@ -38,6 +39,7 @@ def a_job(*command: str) -> Job:
 
 
 def descriptors() -> dict[str, str]:
+    gc.collect()  # else sockets of tests before this one are closed at any time
     found = {}
     for name in os.listdir("/proc/self/fd"):
         path = f"/proc/self/fd/{name}"
