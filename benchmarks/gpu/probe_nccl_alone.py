@@ -153,7 +153,7 @@ class _Alone:
         return made
 
     def non_blocking(self) -> Table:
-        """The way the library goes: NCCL may give each launch to a thread of its own there."""
+        """What the library avoids: with several members NCCL gives each launch to a thread of its own there."""
         other, settings = c_void_p(), nccl.config(blocking=False)
         nccl.bare("ncclCommInitRankConfig")(byref(other), 1, nccl.unique_id(), 0, byref(settings))
         _ready(other)

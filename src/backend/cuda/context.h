@@ -83,7 +83,7 @@ class Relaxed {
 // While it lives, the context is current in this thread, for calls that need that: who allocates, creates, loads. Calls
 // with a stream or an event do not, but for streams without a context of their own (HasNoContext). A failure shows in
 // the calls themselves. Inside another one for the same context it does nothing: each call of the driver takes half a
-// microsecond, and 2 to 3 after a pause.
+// microsecond, and some after a pause.
 class Current {
  public:
   explicit Current(const Context& context);
