@@ -34,7 +34,7 @@ class _DeltaAccess(GradientAccess):
 
     def values(self) -> dict[int, torch.Tensor]:
         """Copies of the parameters' values, by number."""
-        return {number: self._names.parameters[number].detach().clone() for number in self._ready}
+        return {number: self._names.parameters[number].detach().clone() for number in self._reducer_of}
 
     def exchange(self, before: dict[int, torch.Tensor]) -> None:
         """Replaces what the step did to the parameters by the ranks' combination of it. Collective.
@@ -56,14 +56,10 @@ class _DeltaAccess(GradientAccess):
         super().settle()
         self._counts.clear()
 
-    def _add_reducer(self, numbers: list[int], groups: Any) -> None:
-        super()._add_reducer(numbers, groups)
-        self._ready.update(dict.fromkeys(numbers, self._count))
-
     def send_again(self, number: int, parameter: torch.Tensor) -> bool:
         return False  # gradients stay here
 
-    def _count(self, number: int) -> None:
+    def ready(self, number: int) -> None:
         count = self._counts.get(number, 0) + 1
         if count > self.passes:
             raise AssertionError(

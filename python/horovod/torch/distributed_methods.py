@@ -128,18 +128,13 @@ class DistributedMethods(torch.optim.Optimizer):
         super().add_param_group(param_group)
         self._take_up_new()
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        # Hooks and operations cannot be copied: a copy or pickle is a plain optimizer of the user's class.
-        plain = type(self._wrapped)
-        return _plain_optimizer, (plain,), self.__getstate__()
-
     # ---- work
 
     @outside_graphs
     def synchronize(self) -> None:
-        """Waits until all gradients are reduced. Collective. Called by `step`; call it yourself to look at or clip the
-        gradients before, and then `step` within `skip_synchronize`. A parameter without a gradient on this rank
-        contributes zeros, and gets the result.
+        """Waits until all gradients are reduced. Collective. Called by `step`, which does not reduce them again. A
+        parameter without a gradient on this rank contributes zeros, and gets the result. Programs need not call it:
+        who looks at or changes a gradient after `backward()` waits for it.
 
         Raises:
             MismatchError: the ranks disagree about a gradient.
@@ -183,8 +178,8 @@ class DistributedMethods(torch.optim.Optimizer):
                 # Programs filter upstream's warning by these words.
                 warnings.warn(
                     "optimizer.step() called without optimizer.skip_synchronize() context after "
-                    "optimizer.synchronize(). The gradients are reduced a second time; put step() into 'with "
-                    "optimizer.skip_synchronize():' to avoid that.",
+                    "optimizer.synchronize(). The gradients are not reduced a second time; leave synchronize() out, or "
+                    "put step() into 'with optimizer.skip_synchronize():' for releases of Horovod that would.",
                     stacklevel=users_level(),
                 )
             if closure is None:
@@ -198,6 +193,7 @@ class DistributedMethods(torch.optim.Optimizer):
             )
         self._synchronized = False
         result = self._plain_step(closure, *args, **kwargs)
+        self._access.forget_settled()
         after_step(self)
         return result
 
@@ -205,17 +201,10 @@ class DistributedMethods(torch.optim.Optimizer):
     step.hooked = True  # type: ignore[attr-defined]
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """As the user's class does it (`set_to_none=True` by default).
-
-        Raises:
-            AssertionError: gradients are being reduced: call it after `step` or `synchronize`, or before `backward`.
-        """
+        """As the user's class does it (`set_to_none=True` by default). Between `backward` and `step` it is collective:
+        waits for the gradients under way, with zeros for those that this rank has not computed."""
         if self._access.pending:
-            raise AssertionError(
-                "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
-                "optimizer.synchronize(), while gradients "
-                "are being reduced. Call it after step(), or before backward()."
-            )
+            self._access.settle()
         self._access.forget_settled()
         super().zero_grad(*args, **kwargs)
 
@@ -280,7 +269,3 @@ def _follow_loading(reference: weakref.ref[DistributedMethods], wrapped: torch.o
     # Absent in older torch, and from optimizers of other libraries.
     register: Any = getattr(wrapped, "register_load_state_dict_post_hook", lambda hook: None)
     register(take_over)
-
-
-def _plain_optimizer(kind: type[torch.optim.Optimizer]) -> torch.optim.Optimizer:
-    return kind.__new__(kind)

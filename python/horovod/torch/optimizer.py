@@ -6,6 +6,8 @@ Used by training scripts around any `torch.optim.Optimizer`. What it does otherw
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from collections.abc import Iterable
 from typing import Any, Optional
 
@@ -13,7 +15,7 @@ import torch
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import session
-from horovod._core.life.process_sets import ProcessSet, global_process_set
+from horovod._core.life.process_sets import ProcessSet, global_process_set, with_id
 from horovod._core.operations.reduce_ops import Average
 from horovod._core.tensors.compression import Compressor, NoneCompressor
 from horovod._core.training.groups import chosen_groups
@@ -21,7 +23,7 @@ from horovod._core.training.reducer import ReductionOptions
 from horovod.torch.adasum_optimizer import AdasumMethods
 from horovod.torch.dispatch import number_of
 from horovod.torch.distributed_methods import DistributedMethods
-from horovod.torch.optimizer_names import OptimizerNames
+from horovod.torch.optimizer_names import OptimizerNames, Scope
 from horovod.torch.reducer import Groups
 
 __all__ = ["DistributedOptimizer"]
@@ -85,15 +87,104 @@ def DistributedOptimizer(  # noqa: N802 - a class to its users
             "one."
         )
     names = OptimizerNames(optimizer.param_groups, named_parameters, number_of(process_set))
-    kind = type(optimizer)
-    base: type[Any] = AdasumMethods if options.row.directions else DistributedMethods
-    # Trainers look for "horovod" in the text of an optimizer's class, before they wrap it.
-    made = type(kind.__name__, (base, kind), {"__module__": __name__, "__doc__": kind.__doc__})
-    distributed: Any = made.__new__(made)  # type: ignore[call-overload]
+    distributed = _new(type(optimizer), options)
     # A scheduler that was made before has replaced the plain optimizer's step; that one must not shadow ours.
     distributed.__dict__.update({key: value for key, value in optimizer.__dict__.items() if key != "step"})
     distributed._begin(optimizer, names, options, groups, sparse_as_dense)
     return distributed
+
+
+def _new(kind: type[torch.optim.Optimizer], options: ReductionOptions) -> Any:
+    """A distributed optimizer without any state."""
+    base: type[Any] = AdasumMethods if options.row.directions else DistributedMethods
+    copying = {"__reduce_ex__": _reduced, "__deepcopy__": _deep_copy, "__getattr__": _begin_copy}
+    # Trainers look for "horovod" in the text of an optimizer's class, before they wrap it.
+    made = type(kind.__name__, (base, kind), {"__module__": __name__, "__doc__": kind.__doc__, **copying})
+    return made.__new__(made)  # type: ignore[call-overload]
+
+
+# ---- copies, which are distributed too
+
+
+@dataclasses.dataclass
+class _Recipe:
+    """How to make an optimizer like another one, over other parameters. Pickled with it.
+
+    Attributes:
+        kind: class of the user's optimizer.
+        names, scope: see `OptimizerNames`; None: a further one of these names, as all ranks make it.
+        groups: numbers of parameters.
+        process_set: its number.
+    """
+
+    kind: type[torch.optim.Optimizer]
+    names: list[str]
+    scope: Optional[Scope]
+    op: int
+    compression: Compressor
+    gradient_predivide_factor: float
+    backward_passes_per_step: int
+    process_set: int
+    groups: Any
+    sparse_as_dense: bool
+
+
+def _recipe_of(optimizer: Any) -> _Recipe:
+    if "_recipe" in optimizer.__dict__:
+        found: _Recipe = optimizer._recipe
+        return found
+    access, names = optimizer._access, optimizer._names
+    options = access.options
+    return _Recipe(
+        type(optimizer._wrapped), [names.name(number) for number in range(len(names.parameters))], names.scope,
+        options.op, options.compression, options.gradient_predivide_factor, access.passes,
+        number_of(options.process_set), access.groups, access.sparse_as_dense,
+    )  # fmt: skip
+
+
+def _reduced(optimizer: Any, protocol: Any) -> Any:
+    return _copy, (_recipe_of(optimizer),), optimizer.__getstate__()
+
+
+def _copy(recipe: _Recipe) -> Any:
+    """An optimizer that is yet to get its state; a plain one in a process that is no rank."""
+    if session.current is None:
+        return recipe.kind.__new__(recipe.kind)
+    made = _new(recipe.kind, _options_of(recipe))
+    made._recipe = recipe
+    return made
+
+
+def _deep_copy(optimizer: Any, memo: dict[int, Any]) -> Any:
+    # Unlike one that comes from a file or another rank, it may be used beside the original.
+    made = memo[id(optimizer)] = _copy(dataclasses.replace(_recipe_of(optimizer), scope=None))
+    made.__setstate__(copy.deepcopy(optimizer.__getstate__(), memo))
+    return made
+
+
+def _begin_copy(optimizer: Any, attribute: str) -> Any:
+    """What an attribute is that a copy lacks until it is used: a rank may keep one that never steps."""
+    recipe = optimizer.__dict__.pop("_recipe", None)
+    if recipe is None:
+        raise AttributeError(f"{type(optimizer).__name__!r} object has no attribute {attribute!r}")
+    plain = recipe.kind.__new__(recipe.kind)
+    plain.__dict__.update(optimizer.__dict__)
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    names = OptimizerNames(optimizer.param_groups, list(zip(recipe.names, parameters)), recipe.process_set)
+    if recipe.scope is not None:
+        names.adopt(recipe.scope)
+    groups = recipe.groups
+    if isinstance(groups, list):
+        groups = [[parameters[number] for number in group] for group in groups]
+    optimizer._begin(plain, names, _options_of(recipe), groups, recipe.sparse_as_dense)
+    return getattr(optimizer, attribute)
+
+
+def _options_of(recipe: _Recipe) -> ReductionOptions:
+    return ReductionOptions(
+        recipe.op, recipe.compression, recipe.gradient_predivide_factor, recipe.backward_passes_per_step,
+        with_id(recipe.process_set),
+    )  # fmt: skip
 
 
 def _require_optimizer(optimizer: Any) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, Optional
 
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import session
@@ -61,6 +62,8 @@ class _Count:
 
 
 _count: Final = _Count()
+# Parameter -> number of the process set -> its name in the negotiation.
+_negotiated: Final[Any] = WeakTensorKeyDictionary()
 
 
 class OptimizerNames:
@@ -110,7 +113,20 @@ class OptimizerNames:
         """Takes over the root's scope; True if that changes the names."""
         _count.put(self._process_set, self._own, scope.made)
         before, self._number = self._number, scope.number
+        for name, parameter in zip(self._names, self.parameters):
+            _negotiated.setdefault(parameter, {})[self._process_set] = self.engine_name(name)
         return before % _SCOPES != scope.number % _SCOPES
+
+    def negotiated(self, number: int) -> str:
+        """A parameter's name as the other ranks see it: that of the first optimizer of the parameter."""
+        mine = self.engine_name(self._names[number])
+        shared: dict[int, str] = _negotiated.setdefault(self.parameters[number], {})
+        return shared.setdefault(self._process_set, mine)
+
+    def numbers_of(self, parameters: Iterable[torch.Tensor]) -> list[int]:
+        """The numbers of parameters that this optimizer has."""
+        known = {id(parameter): number for number, parameter in enumerate(self.parameters)}
+        return [known[id(parameter)] for parameter in parameters]
 
     def number_of(self, parameter: Any) -> Optional[int]:
         """The number of a parameter; None if it is not one of this optimizer."""

@@ -3,32 +3,35 @@ place in memory.
 
 One `GradientAccess` belongs to one distributed optimizer. It knows torch's ways with gradients (none yet, sparse,
 strange strides, replaced by the user); when something is submitted, and in which company, is decided in
-`horovod._core.training.reducer`.
+`horovod._core.training.reducer`. What the program does to gradients after `backward()` it does to reduced ones: those
+that are under way by then are replaced by tensors that wait when they are used (`pending`, design 0025).
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Callable, Optional, Union
 
 import torch
 from torch.compiler import is_compiling
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from horovod._core.callers import users_level
 from horovod._core.errors import InvalidArgumentError
-from horovod._core.life import session
+from horovod._core.life import handles, session
 from horovod._core.life.process_sets import ProcessSet
 from horovod._core.tensors.compression import Compressor, NoneCompressor, kind_of
 from horovod._core.training.reducer import GradientReducer, GradientSource, ReductionOptions
 from horovod.torch.graphs import outside_graphs
+from horovod.torch.hooks import Ledger, put_hook, taker_of
 from horovod.torch.layout import dense_view
 from horovod.torch.operators import collectives
 from horovod.torch.optimizer_names import OptimizerNames
+from horovod.torch.pending import FRESH, PendingGradient, pending_gradient, uses_of
 from horovod.torch.resident import GradientHome, resident_possible, wants_home
 from horovod.torch.sparse import sparse_allreduce_async
 from horovod.torch.versions import increment_versions
@@ -37,9 +40,10 @@ __all__ = ["GradientAccess", "Groups"]
 
 Groups = Union[None, int, Sequence[Sequence[torch.Tensor]]]
 
-# The hook of the optimizer that took up a parameter last. An earlier one hands the gradient over no more when it is
-# ready, but at its `synchronize`, if that ever comes: on some ranks it may be gone, on others wait for the collector.
-_hook_of: Any = WeakTensorKeyDictionary()
+# The number of autograd's running backward pass; -1: there is none, as in a compiled one.
+_pass_number: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+_HELD_S = 30.0
+_call_after_pass: Any = torch.autograd.Variable._execution_engine.queue_callback
 
 
 class GradientAccess:
@@ -59,8 +63,8 @@ class GradientAccess:
         chosen = session.require().settings
         self._names = names
         self._options = options
-        self._groups = _numbered(groups, names)
-        self._sparse_as_dense = sparse_as_dense
+        self.groups = _numbered(groups, names)
+        self.sparse_as_dense = sparse_as_dense
         members = options.process_set
         self.active = bool(members.included()) and ((members.size() or 1) > 1 or chosen.elastic)
         compressed = kind_of(options.compression) is not NoneCompressor
@@ -69,21 +73,28 @@ class GradientAccess:
         # One reducer for the parameters known at the start, one more for each later batch of them.
         self._reducers: list[GradientReducer] = []
         self._batches: list[list[int]] = []
-        self._ready: dict[int, Callable[[Any], None]] = {}
+        self._reducer_of: dict[int, GradientReducer] = {}
         self._ready_again: dict[int, Callable[[Any, Any], bool]] = {}
         self._homes: dict[int, GradientHome] = {}
         self._frozen: list[int] = []
         # Numbers of parameters whose last gradient was sparse -> its sparse dimensions.
         self._sparse_dims: dict[int, int] = {}
         self._expected_sparse_dims: Optional[int] = None
-        # Dense gradients under way, by parameter's number: the tensor that the parameter had, its address, and a tensor
-        # of our own, of the same strides, that the result is going to be in, and whether that is a copy.
-        self._sent: dict[int, tuple[torch.Tensor, int, torch.Tensor, bool]] = {}
+        # Gradients under way, by parameter's number: the tensor that the parameter had, its address, and a tensor of
+        # our own, of the same strides, that the result is going to be in (None: it will be another one, a sparse one),
+        # and whether that is a copy.
+        self._sent: dict[int, tuple[torch.Tensor, int, Optional[torch.Tensor], bool]] = {}
+        # What the parameters have instead of gradients that are under way, or that this rank has left out.
+        self._stand_ins: dict[int, PendingGradient] = {}
+        self._pass = -1  # of the last hook
+        self._waits_for_held = True
+        self._deferred: list[int] = []  # accumulated in this pass, and submitted at its end
         # With sparse_as_dense: the dense forms of sparse gradients, while they are being reduced.
         self._dense_forms: dict[int, torch.Tensor] = {}
-        # The first gradient of this step that is under way: parameter's number, the tensor's id and version.
-        self._watched: Optional[tuple[int, int, int]] = None
-        self._hooks: list[Any] = []
+        terms = (options.op, options.gradient_predivide_factor, kind_of(options.compression), sparse_as_dense)
+        self._ledger = Ledger(self, (*terms, members.process_set_id))
+        self._seen: dict[Ledger, int] = {}  # other optimizers' reductions at our last one
+        self._hooks: dict[int, Any] = {}
         weakref.finalize(self, _remove, self._hooks)
 
     # ---- options
@@ -134,41 +145,40 @@ class GradientAccess:
         fresh: list[int] = []
         self._frozen = []
         for number, parameter in enumerate(self._names.parameters):
-            if number in self._ready:
+            if number in self._reducer_of:
                 continue
             if parameter.requires_grad:
                 fresh.append(number)
             else:
                 self._frozen.append(number)
         if fresh:
-            self._add_reducer(fresh, self._groups if not self._reducers else None)
+            self._add_reducer(fresh, self.groups if not self._reducers else None)
             for number in fresh:
                 parameter = self._names.parameters[number]
                 if self._homes_wanted and wants_home(parameter):
                     self._homes[number] = GradientHome()
-                hook = functools.partial(_on_gradient, weakref.ref(self), number, self._homes.get(number))
-                register: Any = parameter.register_post_accumulate_grad_hook
-                earlier, _hook_of[parameter] = _hook_of.get(parameter), register(hook)
-                if earlier is not None:
-                    earlier.remove()
-                self._hooks.append(_hook_of[parameter])
+                self._put_hook(number)
+
+    def _put_hook(self, number: int) -> None:
+        hook = functools.partial(_on_gradient, weakref.ref(self), number, self._homes.get(number))
+        self._hooks[number] = put_hook(self._names.parameters[number], self._ledger, hook)
 
     def rename(self) -> None:
         """After a change of the names' scope. Nothing may be pending."""
         batches, self._batches, self._reducers = self._batches, [], []
         for index, numbers in enumerate(batches):
-            self._add_reducer(numbers, self._groups if index == 0 else None)
+            self._add_reducer(numbers, self.groups if index == 0 else None)
 
     def _add_reducer(self, numbers: list[int], groups: Any) -> None:
         reducer = self._make_reducer(numbers, groups)
         self._reducers.append(reducer)
         self._batches.append(numbers)
-        self._ready.update(dict.fromkeys(numbers, reducer.ready))
+        self._reducer_of.update(dict.fromkeys(numbers, reducer))
         self._ready_again.update(dict.fromkeys(numbers, reducer.ready_again))
 
     def _make_reducer(self, numbers: list[int], groups: Any) -> GradientReducer:
         names = self._names
-        parameters = [(number, names.engine_name(names.name(number))) for number in numbers]
+        parameters = [(number, names.negotiated(number)) for number in numbers]
         return GradientReducer(collectives, parameters, _source(weakref.ref(self)), self._options, groups)
 
     # ---- work
@@ -178,81 +188,263 @@ class GradientAccess:
         if not self.active:
             return
         self.follow_session()
-        self._tell_changes()
-        changed: list[torch.Tensor] = []
         if self._frozen and any(self._names.parameters[number].requires_grad for number in self._frozen):
             self.attach()
-        try:
+        if self._ledger.has_lost:
+            self._share()
+        with self._landing():
             for reducer in self._reducers:
-                reducer.synchronize()
-            self._make_sparse_again()
-            changed = self._deliver()
+                reducer.synchronize(once=True)
+        self._ledger.reductions += 1
+
+    def land(self, numbers: Optional[Collection[int]] = None) -> None:
+        """Waits for the gradients under way, or some of them; the step goes on.
+
+        Raises:
+            HorovodError: as `synchronize`, which raises it once more.
+        """
+        with self._landing(numbers):
+            failures: list[Exception] = []
+            for reducer in self._reducers:  # all of them, also after a failure
+                try:
+                    reducer.land(numbers)
+                except Exception as error:
+                    failures.append(error)
+            if failures:
+                raise failures[0]
+
+    @contextlib.contextmanager
+    def _landing(self, numbers: Optional[Collection[int]] = None) -> Iterator[None]:
+        """Lets the gradients, or some, have the results of what is waited for within. After a failure they hold
+        anything."""
+        written: list[torch.Tensor] = []
+        try:
+            yield
+            written = self._deliver(numbers)
         finally:
-            self._dense_forms.clear()
-            self._sent.clear()
-        _tell_autograd(changed)
+            self._forget(numbers)
+        if written:
+            increment_versions(written)  # the engine has written behind autograd's back
 
-    def watch(self, number: int) -> None:
-        """Remembers what the gradient was when it was submitted, if it was."""
-        grad = self._names.parameters[number].grad
-        if grad is not None and any(reducer.pending for reducer in self._reducers):
-            self._watched = number, id(grad), grad._version
-
-    def _tell_changes(self) -> None:
-        """Warns if the gradients have been changed while they were under way, as by clipping."""
-        watched, self._watched = self._watched, None
-        if watched is None:
-            return
-        number, identity, version = watched
-        grad = self._names.parameters[number].grad
-        if grad is not None and id(grad) == identity and grad._version != version:
-            _warn(self._names.name(number), "changed", "so that ranks may hold different ones now")
-
-    def _deliver(self) -> list[torch.Tensor]:
-        """Gives the results to parameters that have other gradients now than those that were submitted, and to
-        gradients that a copy was submitted of.
+    def _deliver(self, numbers: Optional[Collection[int]]) -> list[torch.Tensor]:
+        """Completes gradients that a copy was submitted of, and takes stand-ins away. What the program has put in the
+        place of a gradient is left alone.
 
         Returns:
             The gradients that the engine has written.
         """
-        told = False
-        parameters = self._names.parameters
         written: list[torch.Tensor] = []
-        for number, (given, address, own, is_copy) in self._sent.items():
-            parameter = parameters[number]
-            grad = parameter.grad
-            if grad is given and given.data_ptr() == address:
+        for number, dense in self._dense_forms.items():
+            if numbers is None or number in numbers:
+                self._give(number, dense.to_sparse(self._sparse_dims[number]))
+        self._take_stand_ins_away(numbers)
+        for number in self._sent if numbers is None else self._sent.keys() & set(numbers):
+            given, address, own, is_copy = self._sent[number]
+            if own is not None and self._names.parameters[number].grad is given and given.data_ptr() == address:
                 written.append(given)
-                if not is_copy:
-                    continue
-            elif not told:
-                told = True
-                name = self._names.name(number)
-                _warn(name, "replaced", "so that the new one is lost: the reduced one has taken its place")
-            if grad is not None and grad.shape == own.shape and grad.layout is torch.strided and 0 not in grad.stride():
-                grad.detach().copy_(own)
-            else:
-                parameter.grad = own.detach() if is_copy or given.data_ptr() != address else given
+                if is_copy:
+                    given.detach().copy_(own)
         return written
+
+    def _give(self, number: int, reduced: torch.Tensor) -> None:
+        """Gives a parameter another tensor for the gradient that was submitted, unless the program has."""
+        stand_in = self._stand_ins.get(number)
+        if stand_in is not None:
+            stand_in.given = reduced
+        elif self._names.parameters[number].grad is self._sent[number][0]:
+            self._names.parameters[number].grad = reduced
+
+    def _share(self) -> None:
+        """Another optimizer has some of our parameters too, and their hooks: takes what it has reduced or submitted,
+        and the hooks."""
+        lost: dict[Ledger, list[int]] = {}
+        for number in self._hooks:
+            taker = taker_of(self._names.parameters[number])
+            if taker is not self._ledger:
+                lost.setdefault(taker, []).append(number)
+        for taker, numbers in lost.items():
+            if taker.terms != self._ledger.terms:
+                raise InvalidArgumentError(
+                    f"The gradient of '{self._names.name(numbers[0])}' is reduced by another DistributedOptimizer, "
+                    "which was made or has stepped after this one and has another op, compression or process set. "
+                    "Give both the same, or keep one optimizer for each parameter."
+                )
+            other = taker.access()
+            if other is not None and other.pending:
+                reduced = other.hand_over([self._names.parameters[number] for number in numbers])
+            else:
+                reduced = [taker.reductions > self._seen.get(taker, 0)] * len(numbers)
+            self._settle_alone(number for number, is_reduced in zip(numbers, reduced) if is_reduced)
+            self._seen[taker] = taker.reductions
+            for number in numbers:
+                self._put_hook(number)
+        self._ledger.has_lost = False
+
+    def hand_over(self, parameters: Sequence[torch.Tensor]) -> list[bool]:
+        """Another optimizer steps with these: waits for what is under way, and leaves the rest of these to it.
+
+        Returns:
+            Which of them have been reduced.
+        """
+        self.land()
+        numbers = self._names.numbers_of(parameters)
+        reduced = [self._reducer_of[number].has_submitted(number) for number in numbers]
+        self._settle_alone(numbers)
+        return reduced
+
+    def _settle_alone(self, numbers: Iterable[int]) -> None:
+        listed = list(numbers)
+        for reducer in self._reducers:
+            reducer.settle_alone(listed)
+
+    # ---- between backward() and step()
+
+    def end_pass(self) -> None:
+        """After a backward pass: delivers what has been reduced, or is in a moment, and lets stand-ins take the place
+        of the rest, and of what this rank has left out."""
+        deferred, self._deferred = self._deferred, []
+        for number in deferred:
+            self.ready(number)
+        if self._session is not session.current or not any(reducer.is_open for reducer in self._reducers):
+            return
+        if self._lands_within(handles.BRIEF_S) or (self._waits_for_held and self._is_any_held() and self._land_held()):
+            with self._landing():
+                pass
+        else:
+            for number in self._sent:
+                self.stand_in(number)
+        for reducer in self._reducers:
+            for number in reducer.missing:
+                self._stand_in_for_missing(number)
+
+    def defers(self, number: int, parameter: Any) -> bool:
+        """True if hooks of the program come next, and the pass has an end where the gradient will be submitted."""
+        if self._pass < 0 or next(reversed(parameter._post_accumulate_grad_hooks)) == self._hooks[number].id:
+            return False
+        self._deferred.append(number)
+        return True
+
+    def computed_again(self, number: int) -> None:
+        """Autograd has accumulated a gradient again that is under way.
+
+        Raises:
+            AssertionError: in its memory, which the engine uses.
+        """
+        if self._names.parameters[number].grad is self._sent[number][0]:
+            raise AssertionError(
+                f"The gradient of '{self._names.name(number)}' was computed twice in one backward pass, as reentrant "
+                "checkpoints do with a parameter that several of them use. Use torch.utils.checkpoint with "
+                "use_reentrant=False."
+            )
+
+    def stand_in(self, number: int) -> None:
+        """Lets a tensor that waits when it is used take the place of a gradient that is under way."""
+        given = self._sent[number][0]
+        if self._names.parameters[number].grad is given:
+            self._put_stand_in(number, given)
+
+    def _stand_in_for_missing(self, number: Any) -> None:
+        parameter = self._names.parameters[number]
+        if number in self._stand_ins or not parameter.requires_grad:
+            return
+        grad = parameter.grad
+        if grad is None:
+            grad = _nothing(parameter, self._sparse_dims.get(number, self._expected_sparse_dims))
+        self._put_stand_in(number, grad)
+
+    def _put_stand_in(self, number: int, grad: torch.Tensor) -> None:
+        self._stand_ins[number] = self._names.parameters[number].grad = pending_gradient(grad, self, number)
+
+    def submit(self, pending: PendingGradient) -> None:
+        """A stand-in is used: if this rank has left the gradient out, submits what takes its place."""
+        number = pending.number
+        is_adding = _pass_number() >= 0  # autograd, the gradient of another pass
+        if number in self._sent:
+            if is_adding:
+                self._reducer_of[number].end_round(number)
+            return
+        if self._stand_ins.get(number) is not pending:
+            return
+        if is_adding:
+            self._take_stand_in_away(number)
+            return
+        self._reducer_of[number].submit(number)
+        self._stand_ins.setdefault(number, pending)
+
+    def wait_for(self, pending: PendingGradient) -> None:
+        """A stand-in is used: waits for the gradient, also if the program has kept the stand-in of an earlier step."""
+        sent = self._sent.get(pending.number)
+        if sent is not None and sent[0] is pending.given:
+            self.land((pending.number,))
+
+    def _take_stand_ins_away(self, numbers: Optional[Collection[int]]) -> None:
+        for number in list(self._stand_ins) if numbers is None else self._stand_ins.keys() & set(numbers):
+            self._take_stand_in_away(number)
+
+    def _take_stand_in_away(self, number: int) -> None:
+        stand_in = self._stand_ins.pop(number)
+        parameter = self._names.parameters[number]
+        if parameter.grad is stand_in:
+            parameter.grad = stand_in.given
+
+    def _lands_within(self, timeout_s: float) -> bool:
+        return all(reducer.land_within(timeout_s) for reducer in self._reducers)
+
+    def _land_held(self) -> bool:
+        """Waits for gradients that the program could look at without asking the parameters for them. Not for ever:
+        ranks that have left out different ones would wait for each other."""
+        if self._lands_within(_HELD_S):
+            return True
+        self._waits_for_held = False
+        warnings.warn(
+            f"A program that holds gradients outside of parameter.grad could use them too early: after {_HELD_S:g}"
+            " s one has not been reduced, because a rank has not computed it. Use parameter.grad, which waits, or call "
+            "optimizer.synchronize() before.",
+            stacklevel=users_level(),
+        )
+        return False
+
+    def _is_any_held(self) -> bool:
+        return any(self._is_held(number) for number in self._sent)
+
+    def _is_held(self, number: int) -> bool:
+        """True if somebody else refers to a gradient under way, or to a view of its memory."""
+        sent = self._sent[number]
+        own, is_copy = sent[2], sent[3]
+        home = self._homes.get(number)
+        if home is not None and sent[0] is home.view:
+            most = FRESH[0] + 1, home.uses
+        else:
+            views = 0 if is_copy or own is None else 1 if own.is_contiguous() else 2  # of our own
+            most = FRESH[0], FRESH[1] + views
+        references, uses = uses_of(sent)
+        return references > most[0] or uses > most[1]
 
     def settle(self) -> None:
         """Ends a step that has begun: waits for what is under way. The next `synchronize` does not reduce it again."""
         has_begun = self.pending
         settled = [reducer.settle(has_begun) for reducer in self._reducers]  # all of them, also after a failure
         if all(settled):
-            self._make_sparse_again()
-            _tell_autograd(self._deliver())
-        self._forget()
+            with self._landing():
+                pass
+        else:
+            self._forget()
 
     def forget_settled(self) -> None:
         """The gradients hold something else now than what `settle` has reduced."""
         for reducer in self._reducers:
             reducer.forget_settled()
 
-    def _forget(self) -> None:
-        self._dense_forms.clear()
-        self._sent.clear()
-        self._watched = None
+    def _forget(self, numbers: Optional[Collection[int]] = None) -> None:
+        self._take_stand_ins_away(numbers)
+        if numbers is None:
+            self._deferred.clear()
+            self._dense_forms.clear()
+            self._sent.clear()
+            return
+        for number in numbers:
+            self._dense_forms.pop(number, None)
+            self._sent.pop(number, None)
 
     def follow_session(self) -> None:
         """After a shutdown and another `init`: what was under way is lost."""
@@ -261,6 +453,15 @@ class GradientAccess:
             for reducer in self._reducers:
                 reducer.reset()
             self._forget()
+
+    def ready(self, number: int) -> None:
+        """Autograd has accumulated a gradient."""
+        reducer = self._reducer_of[number]
+        # Or the program has discarded a stand-in.
+        if reducer.has_submitted(number) or number in self._stand_ins:
+            with self._landing():
+                reducer.begin_round(number)
+        reducer.ready(number)
 
     def send_again(self, number: int, parameter: torch.Tensor) -> bool:
         """The short way for a gradient without a home that is contiguous and like the one before. False: nothing has
@@ -277,7 +478,11 @@ class GradientAccess:
     def _read(self, number: int) -> torch.Tensor:
         parameter = self._names.parameters[number]
         grad = parameter.grad
-        if grad is None:
+        if number in self._stand_ins:
+            # The program may have put something else there, which it keeps; the others get what this rank computed.
+            grad = self._stand_ins[number].given
+            self._take_stand_in_away(number)
+        elif grad is None:
             sparse_dims = self._sparse_dims.get(number, self._expected_sparse_dims)
             grad = parameter.grad = _nothing(parameter, sparse_dims)
         home = self._homes.get(number)
@@ -287,7 +492,8 @@ class GradientAccess:
             return contiguous
         if grad.layout is not torch.strided:
             self._sparse_dims[number] = grad.sparse_dim()
-            if not self._sparse_as_dense:
+            self._sent[number] = grad, 0, None, False
+            if not self.sparse_as_dense:
                 return grad
             dense = self._dense_forms[number] = grad.to_dense()
             return dense
@@ -301,19 +507,13 @@ class GradientAccess:
         return flat
 
     def _write(self, number: int, reduced: torch.Tensor) -> None:
-        parameter = self._names.parameters[number]
         if reduced.layout is not torch.strided:
-            parameter.grad = reduced
+            self._give(number, reduced)
             return
-        sent = self._sent.get(number)
-        target = dense_view(sent[2] if sent is not None else self._dense_forms[number])
+        own = self._sent[number][2]
+        target = dense_view(own if own is not None else self._dense_forms[number])
         if target is not None:  # always: both are dense
             target.copy_(reduced)
-
-    def _make_sparse_again(self) -> None:
-        """Gives parameters of sparse gradients, which were reduced as dense ones, sparse gradients."""
-        for number, dense in self._dense_forms.items():
-            self._names.parameters[number].grad = dense.to_sparse(self._sparse_dims[number])
 
     def _sparse(self, tensor: torch.Tensor, name: str) -> Callable[[], torch.Tensor]:
         own = tensor.detach().coalesce()
@@ -341,21 +541,6 @@ def _nothing(parameter: torch.Tensor, sparse_dims: Optional[int]) -> torch.Tenso
     return torch.sparse_coo_tensor(indices, values, parameter.shape, check_invariants=False)
 
 
-def _tell_autograd(written: Sequence[torch.Tensor]) -> None:
-    """The engine has written behind its back."""
-    if written:
-        increment_versions(written)
-
-
-def _warn(name: str, how: str, consequence: str) -> None:
-    warnings.warn(
-        f"The gradient of '{name}' was {how} after backward(), while it was being reduced, {consequence}. Call "
-        "optimizer.synchronize() before gradients are clipped or unscaled, and step within "
-        "optimizer.skip_synchronize().",
-        stacklevel=users_level(),
-    )
-
-
 def _on_gradient(
     reference: weakref.ref[GradientAccess], number: int, home: Optional[GradientHome], parameter: torch.Tensor
 ) -> None:
@@ -369,13 +554,28 @@ def _on_gradient(
         return
     if access._session is not session.current:
         access.follow_session()
+    current = _pass_number()
+    if current != access._pass:
+        access._pass = current
+        if current >= 0:
+            _call_after_pass(functools.partial(_after_pass, reference))
+    if access._sent and number in access._sent:
+        access.computed_again(number)
+    if len(parameter._post_accumulate_grad_hooks) > 1 and access.defers(number, parameter):
+        return
     # No variable may hold the gradient: `take_in` counts who does.
     if home is not None and parameter.grad is not home.view and parameter.grad is not None:
         home.take_in(parameter)
-    if home is not None or not access.send_again(number, parameter):
-        access._ready[number](number)
-    if access._watched is None:
-        access.watch(number)
+    if home is not None or access._stand_ins or not access.send_again(number, parameter):
+        access.ready(number)
+    if current < 0 and number in access._sent:
+        access.stand_in(number)  # nothing is called when a compiled pass ends
+
+
+def _after_pass(reference: weakref.ref[GradientAccess]) -> None:
+    access = reference()
+    if access is not None:
+        access.end_pass()
 
 
 # Not the hook itself: a disabled function takes half a microsecond longer, also where nothing is traced.
@@ -407,8 +607,8 @@ def _source(reference: weakref.ref[GradientAccess]) -> GradientSource:
     return GradientSource(read, write, sparse, called)
 
 
-def _remove(hooks: list[Any]) -> None:
-    for hook in hooks:
+def _remove(hooks: dict[int, Any]) -> None:
+    for hook in hooks.values():
         hook.remove()
 
 

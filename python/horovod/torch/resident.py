@@ -59,9 +59,10 @@ class GradientHome:
             `model.half()` does) and is a gradient like any other.
         tensors: the same elements twice more, never seen by the user: with the view's strides, and contiguous. Empty
             while there is no view.
+        uses: how many tensors of our own share the memory.
     """
 
-    __slots__ = ("_cdata", "_owner", "_refused", "_uses", "address", "tensors", "view")
+    __slots__ = ("_cdata", "_owner", "_refused", "address", "tensors", "uses", "view")
 
     def __init__(self) -> None:
         self.view: Optional[torch.Tensor] = None
@@ -69,7 +70,7 @@ class GradientHome:
         self.address = 0
         self._owner: Optional[session.Session] = None
         self._cdata = 0
-        self._uses = 0
+        self.uses = 0
         self._refused = False
 
     def take_in(self, parameter: torch.Tensor) -> None:
@@ -98,7 +99,7 @@ class GradientHome:
     def _held_by_others(self) -> bool:
         # The caller's local variable is one reference more.
         counted: Any = _storage_use_count
-        return sys.getrefcount(self.view) > _OWN_REFERENCES + 1 or counted(self._cdata) > self._uses
+        return sys.getrefcount(self.view) > _OWN_REFERENCES + 1 or counted(self._cdata) > self.uses
 
     def _outgrown(self, parameter: torch.Tensor) -> bool:
         view: Any = self.view
@@ -129,7 +130,7 @@ class GradientHome:
         self.view, self.tensors, self._owner = view, (view.detach(), flat), owner
         self.address = view.data_ptr()
         self._cdata = view.untyped_storage()._cdata
-        self._uses = counted(self._cdata)
+        self.uses = counted(self._cdata)
         return True
 
 

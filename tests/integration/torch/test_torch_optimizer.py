@@ -15,6 +15,7 @@ NAMES = CaseJob(WORKERS / "optimizer_names_worker.py", warm="torch with optimize
 CHECKED = CaseJob(
     WORKERS / "parameter_check_worker.py", environ={"HOROVOD_CHECK_PARAMETERS": "2"}, warm="torch with optimizers"
 )
+RECIPES = CaseJob(WORKERS / "recipes_worker.py", warm="torch with optimizers")
 SPARSE = CaseJob(WORKERS / "sparse_worker.py", warm="torch with optimizers")
 PRIVATE = CaseJob(
     WORKERS / "optimizer_worker.py", ranks=3, environ={"HOROVOD_RESIDENT_GRADIENTS": "0"}, warm="torch with optimizers"
@@ -40,6 +41,11 @@ def test_uses(case: str) -> None:
 @pytest.mark.parametrize("case", NAMES.cases)
 def test_names(case: str) -> None:
     NAMES.check(case)
+
+
+@pytest.mark.parametrize("case", RECIPES.cases)
+def test_recipes_between_backward_and_step(case: str) -> None:
+    RECIPES.check(case)
 
 
 @pytest.mark.parametrize("case", SPARSE.cases)

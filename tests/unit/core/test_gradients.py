@@ -117,9 +117,9 @@ def test_several_passes_accumulate() -> None:
     run_ranks(2, body)
 
 
-def test_one_pass_too_many_is_an_error() -> None:
+def test_one_pass_too_many_is_an_error_where_it_cannot_be_averaged() -> None:
     def body(rank: int) -> None:
-        model = Model()
+        model = Model(ReductionOptions(op=Sum))
         model.backward(1)
         with pytest.raises(AssertionError, match="'d' was computed more than backward_passes_per_step"):
             model.reducer.ready(3)
@@ -128,6 +128,32 @@ def test_one_pass_too_many_is_an_error() -> None:
         model.reducer.synchronize()
 
     run_ranks(1, body)
+
+
+def test_one_more_pass_is_averaged_once_more() -> None:
+    def body(rank: int) -> Any:
+        model = Model()
+        model.backward(rank, (3, 1))  # rank 0: 0, rank 1: 1
+        model.reducer.land()
+        assert model.gradients[3].tolist() == [0.5] * 4
+        # Rank 1 has computed a gradient that rank 0 has not; in which round does not matter.
+        model.backward(2 * rank, (3, 2) if rank else (3,))
+        assert not model.reducer.has_submitted(1)
+        model.reducer.land()
+        model.reducer.synchronize(once=True)
+        expected = {0: 0.0, 1: 0.5, 2: 1.0, 3: 1.5}
+        assert all(np.all(model.gradients[key] == value) for key, value in expected.items()), model.gradients
+        submitted = len(model.collectives.submitted)
+        model.reducer.synchronize(once=True)
+        assert len(model.collectives.submitted) == submitted
+        model.reducer.forget_settled()
+        model.reducer.synchronize()
+        assert len(model.collectives.submitted) == submitted + 4
+        return model.collectives.submitted
+
+    submitted = run_ranks(2, body)
+    assert sorted(submitted[0]) == sorted(submitted[1])
+    assert submitted[0][:2] == ["d", "b"] and {"a", "c", "d.pass2", "b.pass2", "a.pass2", "c.pass2"} <= {*submitted[0]}
 
 
 def test_the_number_of_passes_can_change() -> None:

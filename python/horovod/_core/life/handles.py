@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import time
 import types
 from collections.abc import Sequence
 from typing import Any, Callable, Final, Optional
@@ -19,7 +20,20 @@ from horovod._core.life.engine_port import IN_PROGRESS, OK, UNKNOWN_HANDLE
 from horovod._core.life.ordering import Ordering
 from horovod._native.lane import FlightTable, LaneFlight
 
-__all__ = ["Pending", "abandon", "add", "done", "finish", "finish_all", "open_handles", "poll", "synchronize"]
+__all__ = [
+    "BRIEF_S",
+    "Pending",
+    "abandon",
+    "add",
+    "done",
+    "end_within",
+    "finish",
+    "finish_all",
+    "finish_all_briefly",
+    "open_handles",
+    "poll",
+    "synchronize",
+]
 
 # Makes the result of an operation: (session, engine handle) -> result.
 Finisher = Callable[[session.Session, int], Any]
@@ -77,6 +91,11 @@ open_handles: Final = types.MappingProxyType(_table)
 
 # Where the lane files what it submits, and ends it; None: there is no lane.
 flights: Final[Any] = None if FlightTable is None else FlightTable(_table, _numbers, Pending, waiting.SLICE_S)
+
+# What somebody waits who has something else to do: longer than the ranks of a host are apart in a fast step, short
+# beside a step that waits longer.
+BRIEF_S: Final = 1e-3
+_impatient: Final[Any] = None if FlightTable is None else FlightTable({}, _numbers, Pending, BRIEF_S)
 
 
 def _nothing(number: int) -> None:
@@ -174,6 +193,26 @@ def finish_all(pendings: Sequence[Pending]) -> bool:
         return False
     for pending in pendings:
         pending.handle = _DONE
+    return True
+
+
+def finish_all_briefly(pendings: Sequence[Pending]) -> bool:
+    """`finish_all` where a lane waits, for BRIEF_S at most. False: none is used up; one may have failed."""
+    return _impatient is not None and bool(_impatient.finish_all(pendings))
+
+
+def end_within(pendings: Sequence[Pending], timeout_s: float) -> bool:
+    """Waits until operations have ended, well or not, for some seconds at most; True if all have. None is used up."""
+    deadline = time.monotonic() + timeout_s
+    for pending in pendings:
+        if pending.handle == _DONE or pending.session is not session.current:
+            continue
+        status = IN_PROGRESS
+        while status == IN_PROGRESS:  # a signal ends a wait early
+            left = deadline - time.monotonic()
+            status = pending.session.engine.wait(pending.handle, min(max(left, 0.0), waiting.SLICE_S))
+            if status == IN_PROGRESS and left <= 0:
+                return False
     return True
 
 

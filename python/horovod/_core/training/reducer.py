@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
@@ -103,7 +103,7 @@ class GradientSource:
     called: Optional[Callable[[Any], str]] = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Flight:
     """Gradients under way: one dense submission (keys, their tensors and compression contexts), or one sparse
     tensor."""
@@ -149,14 +149,18 @@ class GradientReducer:
         # Keys of a group that are complete, while the others are not.
         self._waiting: dict[tuple[Hashable, ...], set[Hashable]] = {}
         self._submitted: set[Hashable] = set()
-        # What `settle` has reduced, until another step begins.
+        # What `settle` and `synchronize` have reduced, until another step begins.
         self._settled: set[Hashable] = set()
+        # How often the gradients of this step have been reduced, and what names end with because of it: a rank that
+        # computes them more often than the others waits and is named, and does not meet the others' next step.
+        self._round = 0
+        self._failure: Optional[Exception] = None  # of a wait in the middle of a step; `synchronize` raises it too
         self._flights: list[_Flight] = []
         # The short way, for dense gradients that travel alone and as they are: their prepared submissions, and those
         # under way. Nothing is left to do when these have landed.
         self._plain = kind_of(options.compression) is NoneCompressor
         self._again: dict[Hashable, Prepared] = {}
-        self._plain_flights: list[handles.Pending] = []
+        self._plain_flights: dict[Hashable, handles.Pending] = {}
 
     @property
     def pending(self) -> bool:
@@ -183,24 +187,24 @@ class GradientReducer:
         """The gradient of a parameter has been accumulated once. Submits it, or its group, if that was the last time
         and the last member.
 
+        A gradient that has been reduced in this step already is averaged with the others' once more: what was added to
+        the average since, which is equal on all ranks, is averaged by that. Other operations do not allow it.
+
         Collective in its effect: the same gradients must become ready on all ranks, in any order.
 
         Raises:
-            AssertionError: it had been accumulated `backward_passes_per_step` times already.
+            AssertionError: it had been accumulated `backward_passes_per_step` times already, and is not averaged.
         """
         with self._lock:
             if self._settled:
                 self._settled.clear()
+            if key in self._submitted:
+                self._begin_round(key)
             left = self._left[key] - 1
-            if left < 0 or key in self._submitted:
-                called = self._source.called or self._name_of.__getitem__
-                raise AssertionError(
-                    f"The gradient of '{called(key)}' was computed more than backward_passes_per_step "
-                    f"({self._passes}) times before step(). Call step() or synchronize() after that many backward "
-                    "passes, or raise backward_passes_per_step."
-                )
             self._left[key] = left
-            if left == 0 and not (key in self._again and self._submit_again(key, self._source.read(key))):
+            if left == 0 and not (
+                key in self._again and not self._round and self._submit_again(key, self._source.read(key))
+            ):
                 self._complete(key)
 
     def ready_again(self, key: Hashable, tensor: Any) -> bool:
@@ -213,18 +217,24 @@ class GradientReducer:
             False: nothing has been done; call `ready`.
         """
         with self._lock:
-            if key not in self._again or self._left[key] != 1 or self._settled or key in self._submitted:
+            if key not in self._again or self._left[key] != 1 or self._settled or self._round:
+                return False
+            if key in self._submitted:
                 return False
             if not self._submit_again(key, tensor):
                 return False
             self._left[key] = 0
             return True
 
-    def synchronize(self) -> None:
+    def synchronize(self, once: bool = False) -> None:
         """Submits what is missing (zeros for parameters without a gradient), waits for everything and writes the
         results.
 
         Collective.
+
+        Args:
+            once: the next `synchronize` does not reduce these gradients again, unless one becomes ready before or they
+                are forgotten.
 
         Raises:
             MismatchError: the ranks disagree about a gradient.
@@ -232,8 +242,72 @@ class GradientReducer:
         """
         with self._lock:
             self._submit_missing()
+            failure, self._failure = self._failure, None
             plain, flights = self._begin_anew()
         self._land(plain, flights)
+        if failure is not None:
+            raise failure
+        if once:
+            self._settled.update(self._name_of)
+
+    def has_submitted(self, key: Hashable) -> bool:
+        """True if a gradient has been submitted in this step."""
+        return key in self._submitted
+
+    def settle_alone(self, keys: Iterable[Hashable]) -> None:
+        """Somebody else has reduced these, or will: `synchronize` does not, until another step begins."""
+        for key in self._name_of.keys() & keys:
+            self._submitted.discard(key)
+            self._settled.add(key)
+
+    @property
+    def is_open(self) -> bool:
+        """True while something that was submitted has not been waited for."""
+        return bool(self._plain_flights or self._flights)
+
+    @property
+    def missing(self) -> list[Hashable]:
+        """What `synchronize` would submit although it is not ready."""
+        if len(self._submitted) == len(self._name_of):
+            return []
+        return [key for key in self._name_of if key not in self._submitted and key not in self._settled]
+
+    def submit(self, key: Hashable) -> None:
+        """Submits a gradient, or its group, that is not ready, unless it has been submitted."""
+        with self._lock:
+            if key in self._name_of and key not in self._submitted and key not in self._settled:
+                self._submit(self._group_of.get(key, (key,)))
+
+    def land(self, keys: Optional[Container[Hashable]] = None) -> None:
+        """Waits for what has been submitted, or for some of it, and writes the results; the step goes on.
+
+        Raises:
+            HorovodError: as `synchronize`, which raises it once more.
+        """
+        with self._lock:
+            chosen = [key for key in self._plain_flights if keys is None or key in keys]
+            plain = [self._plain_flights.pop(key) for key in chosen]
+            flights = [one for one in self._flights if keys is None or any(key in keys for key in one.keys)]
+            if flights:
+                self._flights = [one for one in self._flights if one not in flights]
+        try:
+            self._land(plain, flights)
+        except Exception as error:
+            self._failure = self._failure or error
+            raise
+
+    def land_within(self, timeout_s: float) -> bool:
+        """`land` if everything ends within some seconds; False: something has not. Failures are left to
+        `synchronize`."""
+        with self._lock:
+            if self._plain_flights and handles.finish_all_briefly(list(self._plain_flights.values())):
+                self._plain_flights.clear()
+            pending = _pending_of(list(self._plain_flights.values()), self._flights)
+            if any(one.pending is None for one in self._flights) or not handles.end_within(pending, timeout_s):
+                return False
+        with contextlib.suppress(Exception):
+            self.land()
+        return True
 
     def settle(self, has_begun: bool) -> bool:
         """Ends a step early: submits what is missing, which other ranks may have submitted, waits for everything,
@@ -247,8 +321,8 @@ class GradientReducer:
         Returns:
             False if an operation failed; then everything is forgotten.
         """
-        is_whole = True
         with self._lock:
+            is_whole, self._failure = self._failure is None, None
             if has_begun:
                 try:
                     self._submit_missing()
@@ -272,6 +346,7 @@ class GradientReducer:
         """Forgets a step that has begun: waits for what has been submitted, leaves its results unused, and counts anew.
         For use after a failure."""
         with self._lock:
+            self._failure = None
             plain, flights = self._begin_anew()
         flying = _pending_of(plain, flights)
         try:
@@ -293,14 +368,50 @@ class GradientReducer:
             if key not in self._submitted and key not in self._settled:
                 self._submit(self._group_of.get(key, (key,)))
 
+    def begin_round(self, key: Hashable) -> None:
+        """`ready` begins with it for a gradient that has been submitted: waits for all gradients of the step so far,
+        also the missing ones."""
+        with self._lock:
+            self._begin_round(key)
+
+    def end_round(self, key: Hashable) -> None:
+        """A gradient that has been submitted is being computed once more: submits what is missing, since the other
+        ranks may wait for it before they compute theirs.
+
+        Raises:
+            AssertionError: gradients are not averaged.
+        """
+        with self._lock:
+            self._require_rounds(key)
+            self._submit_missing()
+
+    def _begin_round(self, key: Hashable) -> None:
+        """Ends a round of reductions in the middle of a step, as all ranks do that compute a gradient once more."""
+        self._require_rounds(key)
+        self._submit_missing()
+        current = self._round
+        self._land(*self._begin_anew())
+        self._round = current + 1
+
+    def _require_rounds(self, key: Hashable) -> None:
+        if not self._options.row.divides:
+            called = self._source.called or self._name_of.__getitem__
+            raise AssertionError(
+                f"The gradient of '{called(key)}' was computed more than backward_passes_per_step ({self._passes}) "
+                "times before step(). Call step() or synchronize() after that many backward passes, or raise "
+                "backward_passes_per_step."
+            )
+
     def _begin_anew(self) -> tuple[list[handles.Pending], list[_Flight]]:
         """Ends a step; what is under way."""
-        plain, self._plain_flights = self._plain_flights, []
+        plain = list(self._plain_flights.values())
+        self._plain_flights.clear()
         flights, self._flights = self._flights, []
         self._submitted.clear()
         self._settled = set()
         self._waiting.clear()
         self._left = dict.fromkeys(self._name_of, self._passes)
+        self._round = 0
         return plain, flights
 
     def _submit_again(self, key: Hashable, tensor: Any) -> bool:
@@ -313,7 +424,7 @@ class GradientReducer:
             del self._again[key]
             return False
         self._submitted.add(key)
-        self._plain_flights.append(pending)
+        self._plain_flights[key] = pending
         return True
 
     def _complete(self, key: Hashable) -> None:
@@ -333,7 +444,7 @@ class GradientReducer:
         source, compress = self._source, self._options.compression.compress
         for key in keys:
             tensor = source.read(key)
-            wait = source.sparse(tensor, self._name_of[key]) if source.sparse is not None else None
+            wait = source.sparse(tensor, self._negotiated(key)) if source.sparse is not None else None
             if wait is not None:
                 self._flights.append(_Flight((key,), (tensor,), (None,), None, wait))
             else:
@@ -341,20 +452,24 @@ class GradientReducer:
                 pairs.append(compress(tensor))
         if not dense:
             return
-        names: Any = tuple(self._name_of[key] for key, _ in dense)
+        names: Any = tuple(self._negotiated(key) for key, _ in dense)
         single = len(keys) == 1
         options = self._options
         arguments = ReduceArguments(
             names[0] if single else names, None, options.op, *options.factors, options.process_set
         )
         pending = self._collectives.start_allreduce([pair[0] for pair in pairs], arguments, single)
-        if single and self._plain:
+        if single and self._plain and not self._round:
             prepared = self._collectives.prepared.take(arguments.key)
             if prepared is not None:
                 self._again[keys[0]] = prepared
         self._flights.append(
             _Flight([key for key, _ in dense], [tensor for _, tensor in dense], [pair[1] for pair in pairs], pending)
         )
+
+    def _negotiated(self, key: Hashable) -> str:
+        name = self._name_of[key]
+        return f"{name}.pass{self._round + 1}" if self._round else name
 
     def _land(self, plain: Sequence[handles.Pending], flights: Sequence[_Flight]) -> None:
         """Waits for all flights, also after one has failed: no tensor may be in use when the caller goes on. Raises the

@@ -1,9 +1,10 @@
 """Cases of several DistributedOptimizers: whose names are whose, whatever is alive on which rank."""
 
 import gc
+from itertools import product
 
 import torch
-from cases import run_cases
+from cases import expect_raises, run_cases
 from training import F, batches, close, distributed, flat, make_model, own, sgd, train
 
 import horovod.torch as hvd
@@ -77,6 +78,48 @@ def case_an_earlier_optimizer_of_the_same_parameters_still_works():
     distributed(model, sgd(model))
     train(reference, plain, data[:1])
     close(train(model, earlier, own(data[1:])), train(reference, plain, data[1:]))
+
+
+def case_two_optimizers_of_the_same_parameters_reduce_once():
+    size = hvd.size()
+    for n, op, names in product((3, 300, 1500), (hvd.Average, hvd.Sum), ("ww", "wv")):
+        right = (size + 1) / 2 * (size if op == hvd.Sum else 1)
+        weight = torch.nn.Parameter(torch.zeros(n, n))
+        made = [hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [(x, weight)], op=op) for x in names]
+        steps = 0
+        # The older one, both with the same gradient, the recipe of a synchronize for the others, alternately.
+        for using in ((0,), (0, 1), (1, 0), (0, "s1"), (1, "s0"), (1,), (0,)):
+            weight.grad = None
+            (weight.sum() * (hvd.rank() + 1)).backward()
+            for which in using:
+                if isinstance(which, str):
+                    made[int(which[1])].synchronize()
+                else:
+                    made[which].step()
+                    steps += 1
+            assert torch.equal(weight.detach(), torch.full((n, n), -right * steps)), (n, op, names, using)
+        del made
+
+
+def case_an_optimizer_of_other_terms_of_the_same_parameters():
+    weight = torch.nn.Parameter(torch.zeros(3))
+    older = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("w", weight)])
+    newer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("w", weight)], op=hvd.Sum)
+    weight.sum().backward()
+    expect_raises(ValueError, older.step, "'w'", "another DistributedOptimizer", "op")
+    newer.step()
+    assert weight.tolist() == [-float(hvd.size())] * 3
+
+
+def case_a_parameter_that_one_rank_leaves_out_of_two_optimizers():
+    weights = [torch.nn.Parameter(torch.zeros(3)) for _ in range(2)]
+    older, newer = (hvd.DistributedOptimizer(torch.optim.SGD(weights, lr=1.0)) for _ in range(2))
+    for number, optimizer in enumerate((older, newer, newer, older, older), 1):
+        optimizer.zero_grad()
+        (weights[0].sum() + (weights[1].sum() if hvd.rank() else 0)).backward()
+        optimizer.step()
+        expected = -number * (hvd.size() - 1) / hvd.size()
+        assert weights[0].tolist() == [-number] * 3 and torch.allclose(weights[1], torch.full((3,), expected))
 
 
 def case_names_of_many_optimizers_are_bounded():
