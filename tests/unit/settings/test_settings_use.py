@@ -7,12 +7,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
 from horovod._core import settings as table
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import SETTINGS, Settings, from_environ
+from horovod._core.settings.values import resident_bytes_for
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -55,6 +57,22 @@ def test_dynamic_timeline_is_not_a_file() -> None:
 def test_no_resident_gradients_means_no_resident_bytes() -> None:
     assert from_environ({"HOROVOD_RESIDENT_GRADIENTS": "0"}).engine_fields()["resident_bytes"] == 0
     assert 0 < from_environ({}).engine_fields()["resident_bytes"] <= 64 << 30
+
+
+@pytest.mark.parametrize(
+    ("memory", "limit", "local_size", "expected"),
+    [
+        (32 << 30, None, 2, 16 << 30),
+        (1 << 40, None, 8, 64 << 30),
+        (32 << 30, 8 << 30, 2, 1 << 30),
+        (32 << 30, 8 << 30, 4, 1 << 29),
+        (32 << 30, 1 << 50, 4, 16 << 30),
+    ],
+)
+def test_resident_bytes_fit_into_the_address_space(
+    memory: int, limit: Optional[int], local_size: int, expected: int
+) -> None:
+    assert resident_bytes_for(memory, limit, local_size) == expected
 
 
 def test_zero_timeout_means_no_deadline() -> None:
