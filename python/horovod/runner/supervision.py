@@ -38,7 +38,7 @@ from horovod.runner.crew import (
 )
 from horovod.runner.hang import HangDesk
 from horovod.runner.job import Job
-from horovod.runner.launchers.base import Outcome, Surroundings
+from horovod.runner.launchers.base import Outcome, Surroundings, told_of_strays
 from horovod.runner.limits import reason_of
 from horovod.runner.output import Outlet, RankStream, outlets
 from horovod.runner.progress import StartProgress
@@ -93,6 +93,7 @@ class Supervision:
         self._warned: set[str] = set()
         self._done = False
         self._nobody_met = False
+        self._strays = 0
         self._last_word = -1
         self._arrivals = arrivals
         on_tty = self._outlets["stderr"].on_tty
@@ -103,6 +104,7 @@ class Supervision:
         try:
             self._until(lambda: not self._left)
             self._nobody_met = self._job.size > 1 and self._arrivals.nobody()
+            self._strays = self._arrivals.strays()
             self._arrivals.close()
             self._crew.finish()
             self._until(lambda: False)
@@ -306,7 +308,7 @@ class Supervision:
         if self._progress.done:
             self._arrivals.close()
         elif self._progress.overdue(now_s):
-            self._give_up(self._progress.complaint(), 1)
+            self._give_up(self._progress.complaint() + told_of_strays(self._arrivals.strays()), 1)
             self._escalation = on_signal(signal.SIGTERM, 1, now_s)
 
     def _close(self) -> None:
@@ -360,7 +362,7 @@ class Supervision:
             for event, stopped in self._exited
         )
         interrupted = self._signals[0] if self._signals else 0
-        return Outcome(exits, interrupted, *self._complaint, self._nobody_met, self._last_word)
+        return Outcome(exits, interrupted, *self._complaint, self._nobody_met, self._last_word, strays=self._strays)
 
 
 def _bytes(text: str) -> bytes:

@@ -21,6 +21,7 @@ from horovod._core.commits.owner import Here, Owner, Ownership, this_owner, verd
 from horovod._core.commits.places import Folder, Place, place
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.training.elastic.durable import DurableCommits
+from horovod._net import identity
 
 JOBS = "0123456789abcdef"
 
@@ -169,7 +170,9 @@ def test_who_was_taken_for_dead_writes_no_more(tmp_path: Path, caplog: pytest.Lo
 def test_a_new_rank_0_goes_on_with_its_jobs_sign(tmp_path: Path) -> None:
     old = Ownership(Folder(str(tmp_path)), of_job("1"))
     old.take()
-    new = Ownership(Folder(str(tmp_path)), of_job("1", pid=os.getppid()))
+    parent = identity.parent_and_start(os.getppid())
+    assert parent is not None
+    new = Ownership(Folder(str(tmp_path)), of_job("1", pid=os.getppid(), start=parent[1]))
     new.take()
     old.give_up()  # dismissed
     assert signs(tmp_path) == [f"owner-{'1' * 16}.json"]

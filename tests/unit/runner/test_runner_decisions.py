@@ -120,6 +120,9 @@ def test_independent_copies_are_remarked_upon() -> None:
     told = "no rank called hvd.init(): 2 independent copies ran. Call it in the program if they are to train together."
     assert Outcome(exits, nobody_met=True).message == told
     assert Outcome(exits, nobody_met=True).exit_code == 0
+    cleared = Outcome(exits, nobody_met=True, strays=2).message
+    assert "2 processes called hvd.init() without the variables" in cleared and "env -i, sudo" in cleared
+    assert "Call it in the program" not in cleared
     assert Outcome((ended(0, 1 << 8, 1.0), *exits), nobody_met=True).message.startswith("rank 0 (")
 
 

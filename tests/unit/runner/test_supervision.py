@@ -149,6 +149,12 @@ def test_a_stopping_job_is_waited_for_asleep(tmp_path: Path, monkeypatch: pytest
     assert processes.looks < 50
 
 
+def test_who_has_come_without_the_launchers_variables(tmp_path: Path) -> None:
+    (tmp_path / "stray.4711").touch()
+    outcome = supervision(2, ScriptedProcesses(Exited(0, 0, 0.0), Exited(1, 0, 0.0)), {}, tmp_path).run()
+    assert outcome.nobody_met and outcome.strays == 1
+
+
 @pytest.mark.parametrize("met", [False, True])
 def test_whether_the_ranks_have_met(met: bool, tmp_path: Path) -> None:
     watched = supervision(2, ScriptedProcesses(Exited(0, 0, 0.0), Exited(1, 0, 0.0)), {}, tmp_path)

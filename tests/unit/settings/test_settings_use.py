@@ -140,6 +140,38 @@ def test_known_variables_are_not_remarked_upon(variable: str) -> None:
     assert table.unknown_variables({variable: "gloo"}) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("OROVOD_CACHE_CAPACITY", "HOROVOD_CACHE_CAPACITY"),
+        ("HOROVOD_CACHE_CAPACTY", "HOROVOD_CACHE_CAPACITY"),
+        ("HORVOD_CACHE_CAPACTY", "HOROVOD_CACHE_CAPACITY"),
+        ("HOROVD_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD"),
+        ("horovod_timeline", "HOROVOD_TIMELINE"),
+        ("HOROVODRUN_ROOT", None),
+        ("OROVOD_HOME", None),
+        ("HOROSCOPE_TIMELINE", None),
+        ("FUSION_THRESHOLD", None),
+    ],
+)
+def test_a_mistyped_variable_gets_its_suggestion(name: str, meant: Optional[str]) -> None:
+    texts = table.unknown_variables({name: "1"})
+    if meant is None:
+        assert texts == []
+    else:
+        told = f"{name} is not a variable that Horovod knows, so it has no effect. Did you mean {meant}?"
+        assert texts == [told]
+
+
+def test_variables_of_a_kubernetes_service_are_not_remarked_upon() -> None:
+    service = {"SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_80_TCP", "PORT_80_TCP_PROTO"}
+    for prefix in ("HOROVOD", "HOROVOD_LAUNCHER"):
+        made = {f"{prefix}_{name}": "x" for name in (*service, "PORT_80_TCP_PORT", "PORT_80_TCP_ADDR")}
+        assert table.unknown_variables(made) == []
+        del made[f"{prefix}_SERVICE_HOST"]  # then they are somebody's mistakes
+        assert len(table.unknown_variables(made)) == len(made)
+
+
 def test_a_variable_that_nobody_reads_is_remarked_upon() -> None:
     (text,) = table.unknown_variables({"HOROVOD_RENDEZVOUS_ADDR": "server1"})
     assert text.startswith("HOROVOD_RENDEZVOUS_ADDR is not a variable that Horovod knows")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Optional
 
@@ -66,6 +67,12 @@ PYTHON_LEVELS: Final = {"trace": 5, "debug": 10, "info": 20, "warning": 30, "err
 # Set by our launcher for the ranks after it has said what there is to say about the settings, so that it is said once
 # per job.
 NOTICED_VARIABLE: Final = "_HOROVOD_SETTINGS_NOTICED"
+
+_OF_A_SERVICE: Final = re.compile(
+    r"(HOROVOD(?:_[A-Z0-9_]+?)??)_(?:SERVICE_HOST|SERVICE_PORT(?:_.+)?|PORT(?:_[0-9]+_(?:TCP|UDP|SCTP)(?:_[A-Z]+)?)?)"
+)
+_COMMON_LETTERS: Final = 4
+_NEARLY: Final = 0.8
 
 _DEFAULT_RESIDENT_BYTES: Final = 64 << 30
 _RESIDENT_GRAIN_BYTES: Final = 2 << 20
@@ -257,11 +264,34 @@ def from_environ(environ: Mapping[str, str]) -> Settings:
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     """One sentence per HOROVOD_* variable that nothing reads, with the name that was probably meant."""
     known = (*BY_ENV, *IDENTITY_VARIABLES, *_OTHER_VARIABLES)
-    return [
-        f"{name} is not a variable that Horovod knows, so it has no effect.{suggestion(name, known)}"
-        for name in sorted(environ)
-        if name.startswith("HOROVOD_") and name not in known and not name.startswith(_OTHER_PREFIXES)
-    ]
+    texts = []
+    for name in sorted(environ):
+        if name.startswith("HOROVOD_"):
+            if name in known or name.startswith(_OTHER_PREFIXES) or _is_of_a_service(name, environ):
+                continue
+            meant = suggestion(name, known)
+        else:
+            meant = suggestion(f"HOROVOD_{name.partition('_')[2].upper()}", known) if _resembles_ours(name) else ""
+            if not meant:
+                continue
+        texts.append(f"{name} is not a variable that Horovod knows, so it has no effect.{meant}")
+    return texts
+
+
+def _is_of_a_service(name: str, environ: Mapping[str, str]) -> bool:
+    """Kubernetes has made it, for a Service whose name begins with "horovod"."""
+    found = _OF_A_SERVICE.fullmatch(name)
+    return found is not None and f"{found.group(1)}_SERVICE_HOST" in environ
+
+
+def _resembles_ours(name: str) -> bool:
+    """Its first word is nearly HOROVOD, or HOROVOD in other letters."""
+    word = name.partition("_")[0].upper()
+    if len(set(word) & set("HOROVOD")) < _COMMON_LETTERS or len(word) > len("HOROVOD") + _COMMON_LETTERS:
+        return False
+    import difflib  # not before somebody has mistyped
+
+    return difflib.SequenceMatcher(None, word, "HOROVOD").ratio() >= _NEARLY
 
 
 def notices(settings: Settings) -> list[str]:

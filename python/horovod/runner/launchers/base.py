@@ -26,6 +26,7 @@ class Outcome(NamedTuple):
         nobody_met: there were several ranks, and none called hvd.init().
         last_word: the rank that was the last to write to stderr; -1 = none did.
         results: the ranks, as they were started, whose results count, in this order; None: all.
+        strays: so many processes called hvd.init() without the launcher's variables.
     """
 
     exits: tuple[Exit, ...]
@@ -35,6 +36,7 @@ class Outcome(NamedTuple):
     nobody_met: bool = False
     last_word: int = -1
     results: Optional[tuple[int, ...]] = None
+    strays: int = 0
 
     @property
     def exit_code(self) -> int:
@@ -57,10 +59,9 @@ class Outcome(NamedTuple):
         if found is not None:
             return story(self.exits, found)
         if self.nobody_met:
-            return (
-                f"no rank called hvd.init(): {len(self.exits)} independent copies ran. Call it in the program if they "
-                "are to train together."
-            )
+            remedy = " Call it in the program if they are to train together."
+            copies = f"no rank called hvd.init(): {len(self.exits)} independent copies ran."
+            return copies + (told_of_strays(self.strays) or remedy)
         return ""
 
     @property
@@ -75,6 +76,17 @@ class Outcome(NamedTuple):
         """The same, for a job that would be started again: whoever sent one of these signals while it was cleared up
         wants it to end."""
         return self._replace(interrupted=signals[0]) if signals and self.exit_code else self
+
+
+def told_of_strays(count: int) -> str:
+    """A sentence about processes that called hvd.init() without the launcher's variables; empty if there are none."""
+    if not count:
+        return ""
+    return (
+        f" {count} {'process' if count == 1 else 'processes'} called hvd.init() without the variables that horovodrun "
+        "gives to every rank: something between, such as env -i, sudo or a wrapper of modules, has cleared the "
+        "environment. Let the variables that begin with HOROVOD_ and _HOROVOD_ through."
+    )
 
 
 class Surroundings(NamedTuple):
