@@ -51,7 +51,8 @@ _JOB: Final = (
             "launcher", flags=(Flag(("--network-interfaces",), metavar=("NIC,NIC",)), Flag(("--network-interface",),
             metavar=("NIC",))), keyword="network_interfaces"),
     Setting("output_filename", "text", None,
-            "Directory that also gets each rank's output, as rank.NN/stdout and rank.NN/stderr.", "General", "launcher",
+            "Directory that also gets each rank's output, as rank.0/stdout and rank.0/stderr; with more than ten ranks"
+            " rank.00, and so on.", "General", "launcher",
             flags=_value("--output-filename", metavar="DIR"), keyword="output_filename"),
     Setting("shown_ranks", "ranks", None,
             "Show the output of these ranks alone, such as 0,3-5. The files of --output-filename get everybody's, and"

@@ -24,7 +24,7 @@ class Outcome(NamedTuple):
         complaint: why the launcher itself gave up (a rank could not be started, or was not up in time), or empty.
         complaint_code: the exit code that goes with it.
         nobody_met: there were several ranks, and none called hvd.init().
-        last_word: the rank that was the last to write to stderr; -1 = none did.
+        just_read: the ranks whose last lines of stderr stand above, on the same page.
         results: the ranks, as they were started, whose results count, in this order; None: all.
         strays: so many processes called hvd.init() without the launcher's variables.
     """
@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
     complaint: str = ""
     complaint_code: int = 1
     nobody_met: bool = False
-    last_word: int = -1
+    just_read: frozenset[int] = frozenset()
     results: Optional[tuple[int, ...]] = None
     strays: int = 0
 
@@ -70,7 +70,7 @@ class Outcome(NamedTuple):
         found = culprit(self.exits)
         if found is None or self.interrupted or self.complaint:
             return self.message
-        return story(self.exits, found, with_last_lines=self.last_word != found.rank)
+        return story(self.exits, found, with_last_lines=found.rank not in self.just_read)
 
     def ended_for_good(self, signals: Sequence[int]) -> Outcome:
         """The same, for a job that would be started again: whoever sent one of these signals while it was cleared up
