@@ -323,7 +323,7 @@ class Supervision:
                 self._read_rest(source)
             else:
                 self._end_stream(source)
-        self._say(self._hang.close(self._left) if self._hang else "")
+        self._say(self._hang.close(self._left, bool(self._outcome().exit_code)) if self._hang else "")
         for outlet in self._outlets.values():
             outlet.finish_line()
         self._drain()

@@ -154,7 +154,7 @@ def test_last_lines_are_said_again_when_they_are_a_page_away(tmp_path: Path, bet
     (read, write), (others, theirs) = os.pipe(), os.pipe()
     os.write(write, b"Traceback\nValueError: first\n")
     os.close(write)
-    streams = {read: RankStream(0, "stderr"), others: RankStream(1, "stdout")}
+    streams = {read: RankStream(0, "stderr"), others: RankStream(1, "stderr")}
     watched = supervision(2, ScriptedProcesses(Exited(0, FAILED, 0.0), Exited(1, 0, 0.0)), streams, tmp_path)
     watched._feed(read, os.read(read, 100))
     os.write(theirs, b"a line\n" * between)

@@ -254,7 +254,8 @@ _ENGINE: Final = (
             aliases=(("usr1", "sigusr1"), ("usr2", "sigusr2")), flags=_value("--dump-signal", metavar="NAME"),
             yaml="dump.signal"),
     Setting("dump_directory", "text", None,
-            "Directory for dumps, which only this user can read. Without it horovodrun keeps them until the job ends.",
+            "Directory for dumps, which only this user can read. Without it horovodrun keeps them until the job ends,"
+            " and if it fails the last ones in the working directory.",
             "Dumps", "both", env="HOROVOD_DUMP_DIR", flags=_value("--dump-directory", metavar="DIR"),
             yaml="dump.directory"),
     Setting("dump_call_sites", "bool", False,
