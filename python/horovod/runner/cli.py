@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -61,7 +60,7 @@ def _main(words: Sequence[str]) -> int:
         sys.stdout.write(checks.report(verbose=bool(line.values.get("verbose"))) + "\n")
         return 0
     word = line.command[0] if line.command else ""
-    if word in _WORDS and not ("num_proc" in line.values and shutil.which(word)):  # or a program of that name
+    if word in _WORDS and not ("num_proc" in line.values and _is_a_program(word)):
         if word == "help":
             sys.stdout.write(flags.parser().format_help())
             return 0
@@ -78,6 +77,12 @@ def _main(words: Sequence[str]) -> int:
 
     orphans.adopt()
     return _finish(run_job(job), job.settings.verbose)
+
+
+def _is_a_program(word: str) -> bool:
+    import shutil  # not before one of our words is meant
+
+    return shutil.which(word) is not None
 
 
 def run_job(job: Job) -> Outcome:

@@ -107,20 +107,21 @@ def parser(words: Optional[Sequence[str]] = None) -> argparse.ArgumentParser:
     )
     sections: dict[str, Any] = {}
     exclusive: dict[str, Any] = {}
-    if wanted is None:
-        sections = {name: made.add_argument_group(name) for name in usage.SECTIONS}
+    # Not by the parser itself, which would import what measures a terminal.
+    for name in usage.SECTIONS if wanted is None else (usage.FIRST,):
+        sections[name] = made.add_argument_group(name)
+    general = sections[usage.FIRST]
     for setting in sorted(SETTINGS, key=lambda setting: _place_in_help(setting.name)):
         for flag in setting.flags:
             if wanted is not None and wanted.isdisjoint(flag.names):
                 continue
             section = usage.FIRST if setting.name in usage.FIRST_SETTINGS else setting.section
-            place = sections.get(section, made)
+            place = sections.get(section, general)
             if flag.group:
                 if flag.group not in exclusive:
                     exclusive[flag.group] = place.add_mutually_exclusive_group()
                 place = exclusive[flag.group]
             _add(place, setting, flag)
-    general = sections.setdefault(usage.FIRST, made)
     general.add_argument("-h", action=_ShortHelp, nargs=0, help="The options of a first day, on one screen.")
     general.add_argument("--help", action="help", help="This.")
     general.add_argument("-v", "--version", action="store_true", default=False, help="Print the version.")

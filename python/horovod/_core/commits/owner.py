@@ -11,10 +11,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import json
 import logging
 import os
-import random
 import re
 import threading
 import time
@@ -197,7 +195,7 @@ class Ownership:
                 return
             # Who has come meanwhile may have seen this sign or not: at least one of the two withdraws.
             self._place.remove(self._name)
-            time.sleep(random.uniform(0, 0.1 * (attempt + 1)))
+            time.sleep(0.1 * (attempt + 1) * os.urandom(1)[0] / 255)
         raise _taken(self._place, "others that begin at the same time")
 
     def refresh(self) -> bool:
@@ -254,6 +252,8 @@ class Ownership:
             pass
 
     def _content(self) -> bytes:
+        import json  # few ranks write commits
+
         self._beats += 1
         return json.dumps({**self.owner.values(), "beats": self._beats, "seen_s": time.time()}).encode()
 
@@ -302,6 +302,8 @@ class _Sign(NamedTuple):
 
 def _sign(where: Place, name: str) -> Optional[_Sign]:
     """None: it is gone, or nothing that a job has written whole."""
+    import json
+
     try:
         values = json.loads(where.peek(name, _MOST_BYTES))
         owner = owner_of(values)

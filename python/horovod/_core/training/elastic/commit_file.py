@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import io
-import json
 import pickle
 import struct
 from collections.abc import Iterator
@@ -66,6 +65,8 @@ def written(content: Any, writer: Any, key: Optional[bytes]) -> Iterator[Union[b
         writer: who writes it: values that JSON knows.
         key: of the MAC; None: a checksum.
     """
+    import json  # few ranks write commits
+
     arrays: list[pickle.PickleBuffer] = []
     pickled = memoryview(_pickled(content, arrays))
     parts = [memoryview(json.dumps(writer).encode()), pickled, *(array.raw() for array in arrays)]
@@ -105,6 +106,8 @@ def read(data: bytearray, key: Optional[bytes]) -> Commit:
     for length in lengths:
         parts.append(view[start : start + length])
         start += length
+    import json
+
     try:
         return Commit(pickle.loads(parts[1], buffers=parts[2:]), json.loads(bytes(parts[0])))
     except Exception as error:  # whatever the classes of the program raise
