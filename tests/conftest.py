@@ -18,6 +18,11 @@ import pytest
 VARIABLE = "HVD_TEST_REQUIRE"
 BY_NATURE = "Not here: "
 
+# Tests open terminals of their own, which do what they are told by codes, whatever this is run in.
+if os.environ.get("TERM") == "dumb":
+    os.environ["TERM"] = "xterm"
+os.environ.pop("JPY_PARENT_PID", None)
+
 # Files that take long, the longest first.
 LONG = (
     "test_document_scripts",

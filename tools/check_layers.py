@@ -54,7 +54,7 @@ PYTHON = {
     "horovod._core.frameworks": set(),
     "horovod._core.gpu": set(),
     "horovod._core.settings": {"horovod._core.errors"},
-    "horovod._core.commits": {"horovod._core.errors", "horovod._core.settings"},
+    "horovod._core.commits": {"horovod._core.errors", "horovod._core.settings", "horovod._net.identity"},
     "horovod._core.tensors": {"horovod._core.errors"},
     "horovod._core.tuning": {"horovod._core.errors", "horovod._core.settings"},
     "horovod._core.life": {

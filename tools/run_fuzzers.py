@@ -171,7 +171,7 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
         ),
         "durable commit": (
             lambda d: commit_file.read(bytearray(d), bytes(32)),
-            [b"".join(commit_file.written({"a": 1}, bytes(32))), b"".join(commit_file.written([], None))],
+            [b"".join(commit_file.written({"a": 1}, {}, bytes(32))), b"".join(commit_file.written([], {}, None))],
             (commit_file.NotWholeError, commit_file.OtherKeyError),
         ),
         "a rank's dump": (lambda d: dumps.from_json(text(d)), [dump.encode()], (ValueError,)),

@@ -37,6 +37,8 @@ def complaints(words: Sequence[str]) -> list[str]:
 
 
 def _horovodrun(words: Sequence[str]) -> list[str]:
+    if words and words[0] in ("-h", "--help"):  # which end the process
+        return []
     try:
         command = flags.parse(words).command
     except InvalidArgumentError as error:

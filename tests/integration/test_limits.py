@@ -22,3 +22,13 @@ def test_a_file_size_limit_is_told_on_every_rank() -> None:
     assert len(told) == 2, str(ended)
     assert told[0].startswith("RANK 0 ResourceError No shared memory: ") and "ulimit -f" in told[0]
     assert told[1].startswith("RANK 1 PeerLostError Rank 0 ")
+
+
+def test_a_limit_of_address_space_leaves_room_for_the_program() -> None:
+    """Far less than half of the memory, of which the shared tensors would else take address space for each rank."""
+    program = (
+        "import horovod.numpy as hvd, numpy as np; hvd.init(); print('SUM', hvd.allreduce(np.ones(1), op=hvd.Sum))"
+    )
+    limited = f'ulimit -v {4 << 20}; exec "$@"'
+    ended = run(["sh", "-c", limited, "sh", *horovodrun(2, "-c", program)])
+    assert ended.code == 0 and ended.stdout.count("SUM [2.]") == 2, str(ended)

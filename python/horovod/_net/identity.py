@@ -36,6 +36,14 @@ class HostIdentity(NamedTuple):
         return self == other and bool(self.boot_id) and self.ipc_namespace != 0
 
 
+def pid_namespace() -> int:
+    """The inode of the namespace in which this process has its pid; 0 where /proc does not tell."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
 @functools.lru_cache(maxsize=1)
 def host_identity() -> HostIdentity:
     """The identity of this host, read once per process."""
@@ -82,6 +90,28 @@ def parent_and_start(pid: int) -> Optional[tuple[int, int]]:
     if len(fields) < 20:
         return None
     return int(fields[1]), int(fields[19])
+
+
+def is_running(pid: int, start: int) -> bool:
+    """The process of this pid that was started at this time (`parent_and_start`) still runs here."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except OSError:
+        return _exists(pid)
+    fields = text[text.rfind(b")") + 2 :].split()
+    return len(fields) >= 20 and int(fields[19]) == start and fields[0] not in (b"Z", b"X")
+
+
+def _exists(pid: int) -> bool:
+    """Where /proc hides the processes of others."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def launching_process(variables: Iterable[tuple[str, str]]) -> str:

@@ -14,6 +14,8 @@ import struct
 from pathlib import Path
 from typing import Final
 
+from horovod._net.clusters.lone import MARK
+
 _SOCKET: Final = re.compile(r"r([0-9]+)")
 _IN_MOVED_TO: Final = 0x80
 _IN_CREATE: Final = 0x100
@@ -64,6 +66,12 @@ class DirectoryArrivals:
         known = self.fd >= 0
         self.ranks()
         return known and not self._met
+
+    def strays(self) -> int:
+        """So many processes have called hvd.init() without the launcher's variables."""
+        with contextlib.suppress(OSError):
+            return sum(name.startswith(MARK) for name in os.listdir(self._directory))
+        return 0
 
     def close(self) -> None:
         """Ends the watch."""

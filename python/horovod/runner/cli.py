@@ -24,6 +24,7 @@ from horovod.runner.launchers.base import Launcher, Outcome, Surroundings
 from horovod.runner.launchers.choose import choose
 
 _USAGE: Final = 2
+_WORDS: Final = ("doctor", "help")
 _LAST_WORD_S: Final = 1.0
 _log: Final = logging.getLogger("horovod.runner")
 
@@ -58,7 +59,11 @@ def _main(words: Sequence[str]) -> int:
 
         sys.stdout.write(checks.report(verbose=bool(line.values.get("verbose"))) + "\n")
         return 0
-    if line.command[:1] == ("doctor",) and "num_proc" not in line.values:  # with -np it is a program of that name
+    word = line.command[0] if line.command else ""
+    if word in _WORDS and not ("num_proc" in line.values and _is_a_program(word)):
+        if word == "help":
+            sys.stdout.write(flags.parser().format_help())
+            return 0
         from horovod.runner.doctor.command import main as doctor
 
         return doctor(line.command[1:], line.values)
@@ -72,6 +77,12 @@ def _main(words: Sequence[str]) -> int:
 
     orphans.adopt()
     return _finish(run_job(job), job.settings.verbose)
+
+
+def _is_a_program(word: str) -> bool:
+    import shutil  # not before one of our words is meant
+
+    return shutil.which(word) is not None
 
 
 def run_job(job: Job) -> Outcome:

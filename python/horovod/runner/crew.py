@@ -161,5 +161,8 @@ class Arrivals(Protocol):
     def nobody(self) -> bool:
         """No rank has come at all. False when that cannot be known, and after `close`."""
 
+    def strays(self) -> int:
+        """So many processes have called hvd.init() without the launcher's variables, as far as that is known."""
+
     def close(self) -> None:
         """Ends the watch."""

@@ -13,14 +13,7 @@ from typing import Any, Final, NamedTuple, NoReturn, Optional, Union
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import BY_NAME, SETTINGS, Flag, Setting, suggestion
-from horovod.runner import spelling
-
-_DESCRIPTION: Final = "Starts a command as NP ranks of one Horovod job, and follows them to their end."
-_EPILOG: Final = (
-    "Options come before COMMAND; what follows it belongs to it. A flag wins over the --config-file, which wins over "
-    "the environment. Example: horovodrun -np 4 python train.py --epochs 3. What works on this machine and why not: "
-    "horovodrun doctor [--json]"
-)
+from horovod.runner import spelling, usage
 
 
 class CommandLine(NamedTuple):
@@ -41,7 +34,7 @@ class CommandLine(NamedTuple):
 
 
 def parse(words: Sequence[str]) -> CommandLine:
-    """Parses the words after "horovodrun". `-h` prints the help and exits.
+    """Parses the words after "horovodrun". `-h` and `--help` print the short help or the whole, and exit.
 
     Raises:
         InvalidArgumentError: an unknown flag, a bad value, or flags that exclude one another.
@@ -105,16 +98,32 @@ def parser(words: Optional[Sequence[str]] = None) -> argparse.ArgumentParser:
     wanted = _flags_among(words)
     made = _Parser(
         prog="horovodrun",
-        usage="horovodrun [options] -np NP { COMMAND | -m MODULE } [argument ...]",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
+        usage=usage.USAGE,
+        description=usage.DESCRIPTION,
+        epilog=usage.EPILOG,
         allow_abbrev=False,
-        add_help=wanted is None,
+        add_help=False,
         argument_default=argparse.SUPPRESS,
     )
     sections: dict[str, Any] = {}
     exclusive: dict[str, Any] = {}
-    general = sections["General"] = made.add_argument_group("General")
+    # Not by the parser itself, which would import what measures a terminal.
+    for name in usage.SECTIONS if wanted is None else (usage.FIRST,):
+        sections[name] = made.add_argument_group(name)
+    general = sections[usage.FIRST]
+    for setting in sorted(SETTINGS, key=lambda setting: _place_in_help(setting.name)):
+        for flag in setting.flags:
+            if wanted is not None and wanted.isdisjoint(flag.names):
+                continue
+            section = usage.FIRST if setting.name in usage.FIRST_SETTINGS else setting.section
+            place = sections.get(section, general)
+            if flag.group:
+                if flag.group not in exclusive:
+                    exclusive[flag.group] = place.add_mutually_exclusive_group()
+                place = exclusive[flag.group]
+            _add(place, setting, flag)
+    general.add_argument("-h", action=_ShortHelp, nargs=0, help="The options of a first day, on one screen.")
+    general.add_argument("--help", action="help", help="This.")
     general.add_argument("-v", "--version", action="store_true", default=False, help="Print the version.")
     general.add_argument(
         "-cb", "--check-build", action="store_true", default=False, help="Say what can be used on this machine."
@@ -122,19 +131,12 @@ def parser(words: Optional[Sequence[str]] = None) -> argparse.ArgumentParser:
     general.add_argument(
         *_MODULE_FLAGS, metavar="MODULE", help="Run this module with this Python; what follows belongs to it."
     )
-    for setting in SETTINGS:
-        for flag in setting.flags:
-            if wanted is not None and wanted.isdisjoint(flag.names):
-                continue
-            if setting.section not in sections:
-                sections[setting.section] = made.add_argument_group(setting.section)
-            place = sections[setting.section]
-            if flag.group:
-                if flag.group not in exclusive:
-                    exclusive[flag.group] = place.add_mutually_exclusive_group()
-                place = exclusive[flag.group]
-            _add(place, setting, flag)
     return made
+
+
+def _place_in_help(name: str) -> int:
+    first = usage.FIRST_SETTINGS
+    return first.index(name) if name in first else len(first)
 
 
 def _flags_among(words: Optional[Sequence[str]]) -> Optional[set[str]]:
@@ -152,10 +154,18 @@ class _Parser(argparse.ArgumentParser):
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
             word = unknown[0].partition("=")[0]
-            meant = spelling.meant_by(word, _WIDTHS) or suggestion(word, self._option_string_actions)
+            known = self._option_string_actions
+            meant = spelling.meant_by(word, _WIDTHS) or suggestion(word, known)
+            meant = meant or spelling.beginning_meant_by(word, known)
             hint = meant or " If it is meant for your program, write it after the program's name."
             raise InvalidArgumentError(f"There is no flag {word}.{hint}")
         return found
+
+
+class _ShortHelp(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        sys.stdout.write(usage.SHORT)
+        parser.exit()
 
 
 class _Take(argparse.Action):

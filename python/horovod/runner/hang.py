@@ -35,7 +35,8 @@ def hang_desk(job: Job, source: Source, private: Optional[Path] = None) -> HangD
         private: see `HangFile`.
     """
     keep_in = job.settings.dump_directory or job.settings.output_filename
-    return HangDesk(source, HangFile(Path(job.cwd, keep_in) if keep_in else None, private), hosts_of(job))
+    file = HangFile(Path(job.cwd, keep_in) if keep_in else None, private, Path(job.cwd))
+    return HangDesk(source, file, hosts_of(job))
 
 
 def hosts_of(job: Job) -> dict[int, str]:
@@ -88,12 +89,12 @@ class HangDesk:
         collected = self._source.look(left, now_s)
         return "" if collected is None else self._tell(collected)
 
-    def close(self, left: set[int]) -> str:
-        """The job ends: what is to be written before."""
+    def close(self, left: set[int], failed: bool = False) -> str:
+        """The job ends, well or not: what is to be written before."""
         collected = self._source.close(left)
         text = "" if collected is None else self._tell(collected)
-        self._file.close()
-        return text
+        kept = self._file.close(failed)
+        return f"{text}horovodrun: {kept}\n" if kept else text
 
     def _tell(self, collected: Collected) -> str:
         from horovod._dumps.compare import (

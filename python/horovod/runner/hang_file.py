@@ -6,6 +6,8 @@ Used by `hang`.
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Optional
@@ -27,9 +29,14 @@ class HangFile:
     Args:
         keep_in: where the user wants it; None: in a private directory, until the job ends.
         private: that directory; None: one is made when it is needed.
+        afterwards: where the last one goes from there if the job fails; None: nowhere.
     """
 
-    def __init__(self, keep_in: Optional[Path], private: Optional[Path] = None) -> None:
+    def __init__(
+        self, keep_in: Optional[Path], private: Optional[Path] = None, afterwards: Optional[Path] = None
+    ) -> None:
+        self._afterwards = afterwards
+        self._last: Optional[tuple[Sequence[str], Mapping[int, Dump]]] = None  # the keeper removes the directory
         self._keep_in = keep_in
         self._private = private
         self._made: Optional[runtime_directory.JobDirectory] = None
@@ -42,16 +49,31 @@ class HangFile:
         if self._keep_in:
             try:
                 places.make_directory(self._keep_in)
-                return f"all stacks: {_written(self._keep_in, lines, dumps)}"
+                return f"all stacks: {_written(self._keep_in / _FILE, lines, dumps)}"
             except OSError as error:
                 why = f"{self._keep_in} cannot be written: {error.strerror or error}"
+        self._last = lines, dumps
+        if self._afterwards is not None:
+            why += f"; if it fails, they go to {self._afterwards}"
         try:
-            return f"all stacks: {_written(self._own_place(), lines, dumps)}, until the job ends ({why})"
+            return f"all stacks: {_written(self._own_place() / _FILE, lines, dumps)}, until the job ends ({why})"
         except OSError as error:
             return f"the dumps could not be written: {error}"
 
-    def close(self) -> None:
-        """Removes the directory that was made. May be called twice."""
+    def close(self, failed: bool = False) -> str:
+        """Removes the directory that was made, and says what is kept. May be called twice."""
+        last, self._last = self._last, None
+        self._remove()
+        if last is None or self._afterwards is None or not failed:
+            return ""
+        when = time.strftime("%Y%m%d-%H%M%S")
+        try:
+            path = _written(self._afterwards / f"horovod-{_FILE}-{when}-{os.getpid()}", *last)
+        except OSError as error:
+            return f"the stacks of all ranks could not be kept in {self._afterwards}: {error.strerror or error}."
+        return f"the stacks of all ranks are kept in {path}."
+
+    def _remove(self) -> None:
         if self._keeper is not None:
             self._keeper.close()
             self._keeper = None
@@ -69,12 +91,12 @@ class HangFile:
         return self._made.path
 
 
-def _written(place: Path, lines: Sequence[str], dumps: Mapping[int, Dump]) -> Path:
-    """The file for people, after both have been written."""
+def _written(base: Path, lines: Sequence[str], dumps: Mapping[int, Dump]) -> Path:
+    """The file for people, after both have been written: the base with another end for each."""
     from horovod._dumps import files, readable, values
 
     ranks = ",\n".join(values.to_json(dumps[rank], indent=None) for rank in sorted(dumps))
-    files.write(place / f"{_FILE}.json", f'{{"lines": {json.dumps(lines)}, "ranks": [\n{ranks}\n]}}\n')
-    text = place / f"{_FILE}.txt"
+    files.write(base.with_name(f"{base.name}.json"), f'{{"lines": {json.dumps(lines)}, "ranks": [\n{ranks}\n]}}\n')
+    text = base.with_name(f"{base.name}.txt")
     files.write(text, readable.all_ranks(lines, dumps))
     return text

@@ -17,6 +17,8 @@ from horovod.runner import named_files
 
 # Not "-" first: a program that is called with the name would take it for an option.
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+# Of a link-local address: the name or number of an interface, which Linux keeps below 16 bytes.
+_SCOPE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}")
 _BRACKETED: Final = re.compile(r"\[([^\[\]]*)\]")
 _SLOTS: Final = re.compile(r"[0-9]{1,7}")
 _MAX_FILE_BYTES: Final = 4 << 20  # 100,000 hosts
@@ -200,7 +202,10 @@ def host_name(text: str, where: str) -> str:
     bracketed = _BRACKETED.fullmatch(text)
     if bracketed:
         try:
-            ipaddress.IPv6Address(bracketed.group(1))
+            address, percent, scope = bracketed.group(1).partition("%")
+            ipaddress.IPv6Address(address)
+            if percent and not _SCOPE.fullmatch(scope):
+                raise ValueError(f"its scope must be the name of an interface, as in fe80::1%eth0, not {scope!r}")
         except ValueError as error:
             raise InvalidArgumentError(f"{where}: {bracketed.group(1)!r} is not an IPv6 address: {error}.") from error
         return bracketed.group(1)

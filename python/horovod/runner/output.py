@@ -15,6 +15,7 @@ import select
 import stat
 import termios
 import time
+from collections.abc import Mapping
 from io import FileIO
 from pathlib import Path
 from typing import Final, Optional, TextIO
@@ -169,7 +170,7 @@ class Outlet:
 
     Attributes:
         problem: why output was lost, in words; empty while all is well.
-        on_tty: the text goes to a terminal.
+        on_tty: the text goes to a terminal that can write over a line.
     """
 
     def __init__(self, stream: TextIO, name: str = "", typing: bool = False) -> None:
@@ -180,7 +181,7 @@ class Outlet:
         self._line = b""  # the unfinished line that stands there now
         self._owner: object = None
         self.fd: Optional[int] = _descriptor(stream)
-        self.on_tty = self.fd is not None and os.isatty(self.fd)
+        self.on_tty = self.fd is not None and os.isatty(self.fd) and follows_the_cursor(os.environ)
         self._screen = Screen() if self.on_tty and not typing else None
         # A terminal that is ready takes one byte, or more: in blocking mode a write would wait for the rest (Ctrl-S).
         self._own_fd = _opened_anew(self.fd) if self.fd is not None and self.on_tty else None
@@ -287,6 +288,15 @@ class Outlet:
             self._pending.clear()
             if error.errno != errno.EPIPE:
                 self.problem = f"{self._name} cannot be written: {error.strerror}. Output is lost; the job goes on."
+
+
+def follows_the_cursor(environ: Mapping[str, str]) -> bool:
+    """Whether a terminal does what it is told by codes.
+
+    Args:
+        environ: of the launcher. A notebook's `!horovodrun` has a terminal that shows them as they are.
+    """
+    return "JPY_PARENT_PID" not in environ and environ.get("TERM") != "dumb"
 
 
 def outlets(stdout: TextIO, stderr: TextIO, typing: bool = False) -> dict[str, Outlet]:

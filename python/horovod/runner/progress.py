@@ -31,6 +31,7 @@ class StartProgress:
         self._up: frozenset[int] = frozenset()
         self._over = False
         self._shown = ""
+        self._told_end = False
 
     @property
     def done(self) -> bool:
@@ -49,6 +50,9 @@ class StartProgress:
         if self._up and self._first_up_s is None:
             self._first_up_s = now_s
         if self.done:
+            if self._shown and not self._on_tty and not self._told_end and len(self._up) == self._size:
+                self._told_end = True
+                return f"horovodrun: all {self._size} ranks are up, after {now_s - self._started_s:.1f} s\n"
             return self.clear()
         # A program that never calls hvd.init() is none of our business, so nothing is said before a first rank is up.
         quiet_s = _QUIET_TTY_S if self._on_tty else _QUIET_S

@@ -5,10 +5,14 @@ Used by `flags`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from horovod._core.errors import InvalidArgumentError
+
+_LEAST_BEGINNING: Final = 5
+_CLOSE: Final = 0.85
+_MOST_MEANT: Final = 3
 
 # What torchrun, mpirun and srun call it.
 _ELSEWHERE: Final = {
@@ -76,6 +80,21 @@ def meant_by(word: str, widths: Mapping[str, int]) -> str:
     """ " Did you mean X?" for a flag of another launcher, or for the wrong case; else an empty text."""
     other = _ELSEWHERE.get(word) or next((name for name in (word.lower(), word.upper()) if name in widths), "")
     return f" Did you mean {other}?" if other else ""
+
+
+def beginning_meant_by(word: str, flags: Iterable[str]) -> str:
+    """ " Did you mean X?" for the mistyped beginning of flags, such as --timline; else an empty text."""
+    import difflib  # not before somebody has mistyped
+
+    if len(word) < _LEAST_BEGINNING:
+        return ""
+    begun: dict[str, list[str]] = {}
+    for flag in sorted(flags):
+        for length in (len(word) - 1, len(word), len(word) + 1):
+            if len(flag) > length:
+                begun.setdefault(flag[:length], []).append(flag)
+    close = difflib.get_close_matches(word, begun, n=1, cutoff=_CLOSE)
+    return f" Did you mean {' or '.join(begun[close[0]][:_MOST_MEANT])}?" if close else ""
 
 
 def _attaches(flag: str, word: str) -> bool:

@@ -38,7 +38,7 @@ from horovod.runner.crew import (
 )
 from horovod.runner.hang import HangDesk
 from horovod.runner.job import Job
-from horovod.runner.launchers.base import Outcome, Surroundings
+from horovod.runner.launchers.base import Outcome, Surroundings, told_of_strays
 from horovod.runner.limits import reason_of
 from horovod.runner.output import Outlet, RankStream, outlets
 from horovod.runner.progress import StartProgress
@@ -51,6 +51,7 @@ _READ_BYTES: Final = 1 << 16
 _TICK_S: Final = 0.2  # only while some, but not all ranks are up
 _SETTLING_S: Final = 0.2  # for a terminal to take what is queued, before the shell has it
 _LAST_OUTPUT_S: Final = 1.0  # pipes that somebody outside the job still holds open are given up after that
+_LINES_OF_A_PAGE: Final = 20  # what was shown so few lines ago is not repeated
 
 
 class Supervision:
@@ -93,7 +94,9 @@ class Supervision:
         self._warned: set[str] = set()
         self._done = False
         self._nobody_met = False
-        self._last_word = -1
+        self._strays = 0
+        self._shown_lines = 0
+        self._last_words: dict[int, int] = {}  # of a rank: at which line of all they were shown
         self._arrivals = arrivals
         on_tty = self._outlets["stderr"].on_tty
         self._progress = StartProgress(job.size, job.settings.start_timeout_s, on_tty, self._started_s)
@@ -103,6 +106,7 @@ class Supervision:
         try:
             self._until(lambda: not self._left)
             self._nobody_met = self._job.size > 1 and self._arrivals.nobody()
+            self._strays = self._arrivals.strays()
             self._arrivals.close()
             self._crew.finish()
             self._until(lambda: False)
@@ -195,7 +199,9 @@ class Supervision:
 
     def _show(self, stream: Stream, text: bytes) -> None:
         if text:
-            self._last_word = stream.rank if stream.name == "stderr" else self._last_word
+            self._shown_lines += text.count(b"\n")
+            if stream.name == "stderr":
+                self._last_words[stream.rank] = self._shown_lines
             self._outlets["stderr"].put(self._progress.clear().encode())
             self._outlets[stream.name].put(text, (stream.rank, stream.name))
         if stream.problem:
@@ -306,7 +312,7 @@ class Supervision:
         if self._progress.done:
             self._arrivals.close()
         elif self._progress.overdue(now_s):
-            self._give_up(self._progress.complaint(), 1)
+            self._give_up(self._progress.complaint() + told_of_strays(self._arrivals.strays()), 1)
             self._escalation = on_signal(signal.SIGTERM, 1, now_s)
 
     def _close(self) -> None:
@@ -317,7 +323,7 @@ class Supervision:
                 self._read_rest(source)
             else:
                 self._end_stream(source)
-        self._say(self._hang.close(self._left) if self._hang else "")
+        self._say(self._hang.close(self._left, bool(self._outcome().exit_code)) if self._hang else "")
         for outlet in self._outlets.values():
             outlet.finish_line()
         self._drain()
@@ -360,7 +366,10 @@ class Supervision:
             for event, stopped in self._exited
         )
         interrupted = self._signals[0] if self._signals else 0
-        return Outcome(exits, interrupted, *self._complaint, self._nobody_met, self._last_word)
+        just_read = frozenset(
+            rank for rank, line in self._last_words.items() if self._shown_lines - line <= _LINES_OF_A_PAGE
+        )
+        return Outcome(exits, interrupted, *self._complaint, self._nobody_met, just_read, strays=self._strays)
 
 
 def _bytes(text: str) -> bytes:

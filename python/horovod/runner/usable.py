@@ -120,9 +120,12 @@ def mpi_why_not(environ: Mapping[str, str]) -> str:
 
 
 def launchers() -> list[tuple[str, str, str]]:
-    """What can start ranks besides horovodrun alone: program, what for, and why not; empty if it is in PATH."""
+    """What can start ranks besides horovodrun alone: program, what for, and why not; empty if it is in PATH, or beside
+    this Python, whose environment need not be activated."""
+    path = os.pathsep.join((os.environ.get("PATH") or os.defpath, os.path.dirname(sys.executable)))
     return [
-        (name, what, "" if shutil.which(name) else f"no {name} in PATH; {remedy}") for name, what, remedy in _LAUNCHERS
+        (name, what, "" if shutil.which(name, path=path) else f"no {name} in PATH; {remedy}")
+        for name, what, remedy in _LAUNCHERS
     ]
 
 

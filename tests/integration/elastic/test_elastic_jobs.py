@@ -148,6 +148,24 @@ def test_what_was_written_outlives_all_ranks(place: Place, tmp_path: Path) -> No
     assert 1 <= len(list(folder.iterdir())) <= 3
 
 
+def test_a_second_job_in_the_folder_is_refused_while_the_first_one_lives(place: Place, tmp_path: Path) -> None:
+    folder = tmp_path / "commits"
+    options = f"-np 2 --min-np 1 --elastic-commit-dir {folder} --elastic-commit-interval 0.05"
+    first = start(place, options, [[3, "first", "kill"]], until_size=99)
+    first.until(lambda: [event for event in first.events("step") if event["epoch"] >= 1], 5)
+    heir = next(event["pid"] for event in first.events("epoch") if event["epoch"] == 1 and event["rank"] == 0)
+    with Place() as another:
+        second = start(another, options).end()
+        assert second.code == 2 and second.of("epoch") == [], str(second)
+        assert f"the commits in {folder} are those of another job that is running: process {heir} on" in second.stderr
+    first.kill()
+    with Place() as another:
+        after = start(another, f"{options} --max-restarts 1", steps=5).end()
+    assert after.code == 0 and after.of("epoch")[0]["step"] > 0, str(after)
+    assert "which an earlier job has written: process" in after.stderr, str(after)
+    assert [path.name for path in folder.iterdir() if not path.name.startswith("commit-")] == []
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

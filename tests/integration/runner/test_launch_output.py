@@ -6,6 +6,7 @@ import collections
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import horovod
@@ -169,6 +170,16 @@ def test_copies_that_know_nothing_of_one_another_are_remarked_upon(horovodrun: H
         os.rmdir(place)
     """
     assert horovodrun.python("-np 2", code).stderr == b""
+
+
+def test_ranks_whose_environment_was_cleared_are_told_so(horovodrun: Horovodrun) -> None:
+    path = f"PYTHONPATH={horovodrun.environ['PYTHONPATH']}"
+    program = [sys.executable, "-c", "import horovod.numpy as hvd; hvd.init(); print(hvd.size())"]
+    done = horovodrun("-np 2", ["env", "-i", path, *program])
+    assert sorted(done.stdout.splitlines()) == [b"[0]<stdout>:1", b"[1]<stdout>:1"]
+    last = done.stderr.decode().splitlines()[-1]
+    assert "2 independent copies ran. 2 processes called hvd.init() without the variables that horovodrun" in last
+    assert done.stderr.count(b"something between, such as env -i, sudo") == 3  # each rank, and the launcher
 
 
 def test_a_progress_bar_stays_one_line(horovodrun: Horovodrun) -> None:

@@ -24,4 +24,4 @@ def named(count: int, run: int = 1, epoch: int = 0) -> str:
 
 
 def files(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir())
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("owner-"))

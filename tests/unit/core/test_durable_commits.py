@@ -7,6 +7,7 @@ import itertools
 import logging
 import os
 import pickle
+import re
 import stat
 import tempfile
 import threading
@@ -142,7 +143,7 @@ def test_only_the_right_key_reads(tmp_path: Path) -> None:
             commits(tmp_path, key).newest()
     # A stranger without the key makes a file with the identity of the key.
     path = files(tmp_path)[0]
-    forged = bytearray(b"".join(commit_file.written(2, KEY[::-1])))
+    forged = bytearray(b"".join(commit_file.written(2, None, KEY[::-1])))
     forged[:25] = path.read_bytes()[:25]
     path.write_bytes(forged)
     assert commits(tmp_path, KEY).newest() is None
@@ -183,7 +184,7 @@ def test_what_cannot_be_written_costs_a_warning(tmp_path: Path, caplog: pytest.L
 
     made = commits(tmp_path)
     write(made, Private())
-    assert "cannot be written: TypeError: I am nobody's. Training goes on." in caplog.text
+    assert f"cannot be written to {tmp_path}: TypeError: I am nobody's. Training goes on." in caplog.text
     write(made, lambda: 5)  # which pickle alone could not
     newest = made.newest()
     assert newest is not None and newest["attributes"]() == 5
@@ -197,9 +198,94 @@ def test_a_full_disk_leaves_nothing_half(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    write(commits(tmp_path), 1)
-    assert "cannot be written: OSError: [Errno 28] No space left on device. Training goes on" in caplog.text
-    assert files(tmp_path) == []
+    made = commits(tmp_path)
+    write(made, 1)
+    found = re.findall(
+        r"cannot be written to (.*?): OSError: \[Errno 28\] No space left on device: '(.*?)'", caplog.text
+    )
+    assert found == [(str(tmp_path), str(tmp_path / f".{named(1)}.{os.getpid()}.part"))], caplog.text
+    caplog.clear()
+    write(made, 1)  # the same again is not worth a line every minute
+    assert files(tmp_path) == [] and caplog.text == ""
+    monkeypatch.undo()
+    write(made, 1)
+    write(made, 2)
+    assert caplog.text.count(f"durable commits are written to {tmp_path} again") == 1
+
+
+def test_a_disk_with_room_for_those_that_are_kept_gets_newer_ones(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fsync
+    room = 3
+
+    def full(fd: int) -> None:
+        if len(files(tmp_path)) > room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", full)
+    made = commits(tmp_path, keep=3)
+    for number in range(6):
+        write(made, number)
+    assert caplog.text == "" and made.newest() == {"attributes": 5}
+    # Without room beside it, the only whole one stays.
+    room = 0
+    write(made, 6)
+    assert made.newest() == {"attributes": 5} and [path.name for path in files(tmp_path)] == [named(6)]
+    assert "No space left" in caplog.text
+
+
+def test_a_folder_with_the_name_of_a_commit_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / named(0)).mkdir()
+    made = commits(tmp_path)
+    for number in range(4):
+        write(made, number)
+    assert made.newest() == {"attributes": 3} and caplog.messages == [
+        message for message in caplog.messages if "goes on from" in message
+    ]
+    assert [path.name for path in files(tmp_path)] == [named(n) for n in (0, 3, 4)]
+
+
+def test_an_old_commit_that_cannot_be_removed_is_no_failure_of_the_new_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = commits(tmp_path, keep=1)
+    write(made, 1)
+
+    def kept(self: Folder, name: str) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted", name)
+
+    monkeypatch.setattr(Folder, "remove", kept)
+    write(made, 2)
+    assert f"older durable commit in {tmp_path} cannot be removed: PermissionError" in caplog.text
+    assert "cannot be written" not in caplog.text
+
+
+class Gone:
+    """Of a module that the next job does not find."""
+
+    def __deepcopy__(self, memo: Any) -> Gone:
+        return self
+
+    def __reduce__(self) -> Any:
+        return __import__, ("a_module_that_is_gone",)
+
+
+def test_a_whole_commit_that_cannot_be_unpickled_is_named_and_older_ones_are_tried(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = commits(tmp_path, keep=3)
+    write(made, Gone())
+    with pytest.raises(
+        InvalidArgumentError, match=f"{named(1)} in {tmp_path} is whole.*No module named 'a_module_that"
+    ):
+        made.newest()
+    write(made, "good")
+    write(made, Gone())
+    caplog.clear()
+    assert made.newest() == {"attributes": "good"}
+    assert f"{named(3, 2)} is passed over, since unpickling it fails: ModuleNotFoundError" in caplog.text
 
 
 def test_it_is_due_every_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

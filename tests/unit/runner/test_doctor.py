@@ -14,6 +14,7 @@ import pytest
 import horovod
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import Settings
+from horovod.runner import cli
 from horovod.runner.doctor import choices, command, machine, network, page, software
 from horovod.runner.doctor.examination import child, examine
 from horovod.runner.doctor.findings import ABSENT, FACT, FAULT, WORKS, Finding, Probe, Section, size_text
@@ -330,3 +331,15 @@ def test_with_np_it_is_a_program_of_that_name(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "horovod.runner", "-np", "1", "doctor"]
     done = subprocess.run(words, capture_output=True, text=True, check=True, env=environ, timeout=60)
     assert "own program" in done.stdout
+
+
+@pytest.mark.parametrize("line", ["-np 2 doctor --yaml", "-np 2 --verbose doctor --yaml", "-H a:1 doctor --yaml"])
+def test_without_such_a_program_flags_may_stand_before_it(line: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="doctor knows no '--yaml'"):
+        cli._main(line.split())
+
+
+@pytest.mark.parametrize("line", ["help", "-np 2 help"])
+def test_help_is_a_word_too(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli._main(line.split()) == 0
+    assert "--elastic-commit-dir" in capsys.readouterr().out

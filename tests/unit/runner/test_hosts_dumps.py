@@ -155,5 +155,35 @@ def test_without_a_folder_of_the_user_s_the_file_goes_with_the_job(
     path = Path(where.partition("all stacks: ")[2].partition(",")[0])
     assert path.is_relative_to(tmp_path) and "train.py:57" in path.read_text()
     assert where.endswith(", until the job ends (--dump-directory keeps it)")
-    file.close()
+    assert file.close(failed=True) == ""
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_if_the_job_fails_it_goes_to_where_the_user_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failed: bool
+) -> None:
+    runtime, cwd = tmp_path / "runtime", tmp_path / "cwd"
+    for folder in (runtime, cwd):
+        folder.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    file = HangFile(None, afterwards=cwd)
+    for line in (50, 57):
+        where = file.write(["line"], {0: dump(0, at(line, "validate"))})
+    assert where.endswith(f", until the job ends (--dump-directory keeps it; if it fails, they go to {cwd})")
+    said = file.close(failed)
+    assert list(runtime.iterdir()) == []
+    if not failed:
+        assert said == "" and list(cwd.iterdir()) == []
+        return
+    found = sorted(cwd.iterdir())
+    assert [path.suffix for path in found] == [".json", ".txt"]
+    assert said == f"the stacks of all ranks are kept in {found[1]}."
+    assert "train.py:57" in found[1].read_text() and {path.stat().st_mode & 0o777 for path in found} == {0o600}
+    assert file.close(failed) == ""
+    missing = HangFile(None, afterwards=tmp_path / "gone")
+    missing.write(["line"], {0: dump(0, at(57, "validate"))})
+    assert (
+        missing.close(failed)
+        == f"the stacks of all ranks could not be kept in {tmp_path}/gone: No such file or directory."
+    )

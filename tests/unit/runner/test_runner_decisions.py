@@ -107,12 +107,12 @@ def test_a_rank_that_left_early_with_code_0_comes_first(error: bytes) -> None:
 
 def test_last_lines_are_not_repeated_to_who_has_just_read_them() -> None:
     exits = (ended(0, 1 << 8, 1.0, OWN), ended(1, 1 << 8, 1.1, LOST))
-    assert Outcome(exits, last_word=1).closing_words == Outcome(exits).message
-    assert Outcome(exits, last_word=0).closing_words == (
+    assert Outcome(exits, just_read=frozenset({1})).closing_words == Outcome(exits).message
+    assert Outcome(exits, just_read=frozenset({0, 1})).closing_words == (
         "rank 0 (node7, pid 4000) exited with code 1 after 1.0 s; the other rank failed too. "
         "Its last lines stand above."
     )
-    assert Outcome(exits, last_word=0, complaint="x").closing_words == "x"
+    assert Outcome(exits, just_read=frozenset({0}), complaint="x").closing_words == "x"
 
 
 def test_independent_copies_are_remarked_upon() -> None:
@@ -120,6 +120,9 @@ def test_independent_copies_are_remarked_upon() -> None:
     told = "no rank called hvd.init(): 2 independent copies ran. Call it in the program if they are to train together."
     assert Outcome(exits, nobody_met=True).message == told
     assert Outcome(exits, nobody_met=True).exit_code == 0
+    cleared = Outcome(exits, nobody_met=True, strays=2).message
+    assert "2 processes called hvd.init() without the variables" in cleared and "env -i, sudo" in cleared
+    assert "Call it in the program" not in cleared
     assert Outcome((ended(0, 1 << 8, 1.0), *exits), nobody_met=True).message.startswith("rank 0 (")
 
 
@@ -149,6 +152,19 @@ def test_signals_after_an_interrupt() -> None:
     assert stopping.on_signal(signal.SIGINT, 2, 0.0).due(0.0) == signal.SIGKILL
     # A loop that was late sends only the strongest.
     assert stopping.on_signal(signal.SIGINT, 1, 0.0).due(9.0) == signal.SIGKILL
+
+
+def test_progress_in_a_file_has_an_end() -> None:
+    progress = StartProgress(2, 30.0, on_tty=False, started_s=1.0)
+    assert progress.see([0], False, 4.0) == "horovodrun: 1/2 ranks up; waiting for rank 1\n"
+    assert progress.see([0], False, 5.0) == ""
+    assert progress.see([0, 1], False, 5.5) == "horovodrun: all 2 ranks are up, after 4.5 s\n"
+    assert progress.see([0, 1], False, 6.0) == ""
+    swift = StartProgress(2, 30.0, on_tty=False, started_s=1.0)
+    assert swift.see([0, 1], False, 9.0) == ""  # of which nothing was said
+    parted = StartProgress(2, 30.0, on_tty=False, started_s=1.0)
+    assert parted.see([0], False, 4.0)
+    assert parted.see([], True, 5.0) == ""
 
 
 def test_progress_on_a_terminal() -> None:

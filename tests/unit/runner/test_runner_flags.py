@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from horovod._core.errors import HorovodError, InvalidArgumentError
 from horovod._core.settings import SETTINGS, notices
-from horovod.runner import config_file, flags
+from horovod.runner import config_file, flags, usage
 from horovod.runner.job import effective_settings, make_job
 
 
@@ -88,6 +89,9 @@ def test_flags(line: str, expected: dict[str, Any]) -> None:
         ("--log-without-timestamp -prefix-timestamp", "not allowed with argument"),
         ("--autotune --no-autotune", "not allowed with argument"),
         ("--fusion-treshold-mb 3", "There is no flag --fusion-treshold-mb. Did you mean --fusion-threshold-mb?"),
+        ("-np 2 --timline", "There is no flag --timline. Did you mean --timeline-filename or --timeline-mark-cycles?"),
+        ("-np 2 --hierachical x", "There is no flag --hierachical. Did you mean --hierarchical-allgather or "),
+        ("-np 2 --zzzz x", "There is no flag --zzzz. If it is meant for your program"),
         ("--cycle-time-ms", "Argument --cycle-time-ms: a value must follow it. See horovodrun --help."),
         *(
             (f"--ranks {text}", "--ranks must be a comma-separated list of ranks and of ranges, such as 0,3-5.")
@@ -128,6 +132,30 @@ def test_help_shows_every_flag_but_the_hidden_ones() -> None:
             shown = any(f"{name} " in text or f"{name}\n" in text for name in flag.names)
             assert shown != flag.hidden, flag.names
     assert "--no-dump-on-stall    Opposite of --dump-on-stall." in text
+
+
+def test_help_begins_with_what_one_does_first() -> None:
+    text = flags.parser().format_help()
+    places = [text.index(f"\n{section}:\n") for section in usage.SECTIONS]
+    assert places == sorted(places)
+    assert {setting.section for setting in SETTINGS if setting.flags} - {"Hosts"} <= set(usage.SECTIONS)
+    first = text[: places[1]]
+    assert first.index("--num-proc") < first.index("--hosts") < first.index("--output-filename") < first.index("--help")
+    assert "rank.0/stdout" in " ".join(text.split()) and "rank.NN" not in text
+
+
+def test_the_short_help_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        flags.parse(["-h"])
+    text = capsys.readouterr().out
+    lines = text.splitlines()
+    assert caught.value.code == 0 and len(lines) <= 20 and max(map(len, lines)) <= 79
+    examples = [line.split("  ")[1].split() for line in lines if line.startswith("  horovodrun -np")]
+    assert len(examples) == 3
+    for words in examples:
+        assert flags.parse(words[1:]).command[0] == "python"
+    for word in re.findall(r"(?<![\w-])--?[a-z][a-z-]*", text):
+        assert word in flags._WIDTHS or word == "--epochs", word
 
 
 @given(st.lists(st.text(max_size=12) | st.sampled_from(["-np", "2", "-H", "--", "--gloo", "-p", "x"]), max_size=6))

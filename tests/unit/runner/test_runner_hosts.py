@@ -19,6 +19,7 @@ from horovod.runner.hosts import Host, Slot, assign, parse_hostfile, parse_hosts
         ("localhost:2", [Host("localhost", 2)]),
         ("h1:2,h2:4", [Host("h1", 2), Host("h2", 4)]),
         ("h1, h-2.x_y:3", [Host("h1", 1), Host("h-2.x_y", 3)]),
+        ("[fe80::1%eth0]:2,[fe80::2%3]", [Host("fe80::1%eth0", 2), Host("fe80::2%3", 1)]),
         ("[fe80::1]:4,[::1]", [Host("fe80::1", 4), Host("::1", 1)]),
         ("h1:1,h2:1,h1:2", [Host("h1", 3), Host("h2", 1)]),
     ],
@@ -41,6 +42,10 @@ def test_hosts_option(text: str, hosts: list[Host]) -> None:
         ("me@h1:2", "write 'Host h1' and 'User me' into ~/.ssh/config"),
         ("me@:2", "a host name has letters"),
         ("fe80::1:2", "write an IPv6 address in brackets"),
+        *(
+            (f"[fe80::1%{scope}]:2", "its scope must be the name of an interface, as in fe80::1%eth0, not ")
+            for scope in ("$(id)", "a b", "'", '"', "a\nb", "-oProxyCommand=x", "", "sixteen-letters-")
+        ),
         ("[fe80::zz]:2", "is not an IPv6 address"),
         ("[fe80::1:2", "a host name has letters"),
         ("[::1]x", "expected name:slots"),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from horovod._core.errors import InvalidArgumentError
 from horovod.runner.lines import LineSplitter, Piece
 from horovod.runner.look import Look, takes_colors
-from horovod.runner.output import Outlet, OutputFile, RankStream, outlets, rank_directory
+from horovod.runner.output import Outlet, OutputFile, RankStream, follows_the_cursor, outlets, rank_directory
 from horovod.runner.screen import Screen
 
 
@@ -215,6 +215,27 @@ def on_a_terminal(typing: bool, *texts: tuple[bytes, object]) -> bytes:
         return os.read(master, 1000)
     finally:
         os.close(master)
+
+
+@pytest.mark.parametrize(
+    ("environ", "follows"),
+    [
+        ({"TERM": "xterm"}, True),
+        ({}, True),
+        ({"TERM": "dumb"}, False),
+        ({"TERM": "xterm-color", "JPY_PARENT_PID": "17"}, False),
+    ],
+)
+def test_the_terminal_of_a_notebook_gets_no_codes(
+    environ: dict[str, str], follows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert follows_the_cursor(environ) is follows
+    for name in ("TERM", "JPY_PARENT_PID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    text = on_a_terminal(False, (b"0:half a line", 0), (b"1:whole\n", 1))
+    assert (b"\x1b" in text) is follows and b"1:whole" in text
 
 
 def test_where_a_person_types_others_wipe_the_line_away() -> None:

@@ -149,6 +149,26 @@ def test_a_stopping_job_is_waited_for_asleep(tmp_path: Path, monkeypatch: pytest
     assert processes.looks < 50
 
 
+@pytest.mark.parametrize(("between", "still_there"), [(0, True), (15, True), (25, False)])
+def test_last_lines_are_said_again_when_they_are_a_page_away(tmp_path: Path, between: int, still_there: bool) -> None:
+    (read, write), (others, theirs) = os.pipe(), os.pipe()
+    os.write(write, b"Traceback\nValueError: first\n")
+    os.close(write)
+    streams = {read: RankStream(0, "stderr"), others: RankStream(1, "stderr")}
+    watched = supervision(2, ScriptedProcesses(Exited(0, FAILED, 0.0), Exited(1, 0, 0.0)), streams, tmp_path)
+    watched._feed(read, os.read(read, 100))
+    os.write(theirs, b"a line\n" * between)
+    os.close(theirs)
+    outcome = watched.run()
+    assert ("Its last lines stand above." in outcome.closing_words) is still_there, outcome.closing_words
+
+
+def test_who_has_come_without_the_launchers_variables(tmp_path: Path) -> None:
+    (tmp_path / "stray.4711").touch()
+    outcome = supervision(2, ScriptedProcesses(Exited(0, 0, 0.0), Exited(1, 0, 0.0)), {}, tmp_path).run()
+    assert outcome.nobody_met and outcome.strays == 1
+
+
 @pytest.mark.parametrize("met", [False, True])
 def test_whether_the_ranks_have_met(met: bool, tmp_path: Path) -> None:
     watched = supervision(2, ScriptedProcesses(Exited(0, 0, 0.0), Exited(1, 0, 0.0)), {}, tmp_path)

@@ -104,6 +104,12 @@ def test_check_build_names_launchers_and_mpi_as_they_are_here(tmp_path: Path, mo
     monkeypatch.setenv("PATH", str(tmp_path))
     found = {name: why_not for name, _, why_not in usable.launchers()}
     assert (found["ssh"], found["mpirun"]) == ("", "")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "venv" / "python"))  # not activated
+    assert {name: why_not for name, _, why_not in usable.launchers()}["torchrun"].startswith("no torchrun in PATH")
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv" / "torchrun").write_text("#!/bin/sh\n")
+    (tmp_path / "venv" / "torchrun").chmod(0o755)
+    assert {name: why_not for name, _, why_not in usable.launchers()}["torchrun"] == ""
     assert found["jsrun"] == "no jsrun in PATH; it comes with LSF's Job Step Manager"
     library = tmp_path / "libmpi.so.40"
     library.touch()

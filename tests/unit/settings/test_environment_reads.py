@@ -16,6 +16,7 @@ MAY = {
     "_core/life/engine_start.py": "NVTX_INJECTION64_PATH, a profiler's",
     "_core/life/gpu_plane.py": "where NCCL may lie, LD_LIBRARY_PATH, the system's",
     "_core/life/membership.py": "the number that the launcher has given this worker, and its directory",
+    "_core/training/elastic/durable.py": "the names of the job that its launcher and the scheduler give",
     "_core/compat/legacy.py": "`env` sets variables for the length of a block",
     "_native/lane.py": "HOROVOD_LANE, as soon as the package is imported",
     "_native/library.py": "HOROVOD_LIBRARY, before there is anything that could parse settings",
@@ -37,7 +38,8 @@ MAY = {
     "runner/remote/workplace.py": "what a host's ranks have of their host",
     "runner/run_task.py": "what the launcher has told this rank",
     "runner/runtime_directory.py": "XDG_RUNTIME_DIR, the system's",
-    "runner/usable.py": "gives it to the process that tries the core",
+    "runner/output.py": "TERM, and whether this is a notebook, which are no settings",
+    "runner/usable.py": "PATH; and gives it to the process that tries the core",
     "runner/util/lsf.py": "LSF's variables",
     "tensorflow/data/compute_worker.py": "HOROVOD_HOSTNAME and the address, which the launcher has set",
 }

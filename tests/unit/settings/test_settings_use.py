@@ -7,12 +7,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
 from horovod._core import settings as table
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import SETTINGS, Settings, from_environ
+from horovod._core.settings.values import resident_bytes_for
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -55,6 +57,22 @@ def test_dynamic_timeline_is_not_a_file() -> None:
 def test_no_resident_gradients_means_no_resident_bytes() -> None:
     assert from_environ({"HOROVOD_RESIDENT_GRADIENTS": "0"}).engine_fields()["resident_bytes"] == 0
     assert 0 < from_environ({}).engine_fields()["resident_bytes"] <= 64 << 30
+
+
+@pytest.mark.parametrize(
+    ("memory", "limit", "local_size", "expected"),
+    [
+        (32 << 30, None, 2, 16 << 30),
+        (1 << 40, None, 8, 64 << 30),
+        (32 << 30, 8 << 30, 2, 1 << 30),
+        (32 << 30, 8 << 30, 4, 1 << 29),
+        (32 << 30, 1 << 50, 4, 16 << 30),
+    ],
+)
+def test_resident_bytes_fit_into_the_address_space(
+    memory: int, limit: Optional[int], local_size: int, expected: int
+) -> None:
+    assert resident_bytes_for(memory, limit, local_size) == expected
 
 
 def test_zero_timeout_means_no_deadline() -> None:
@@ -120,6 +138,38 @@ def test_unknown_variable_is_said_once_with_a_suggestion(caplog: pytest.LogCaptu
 )
 def test_known_variables_are_not_remarked_upon(variable: str) -> None:
     assert table.unknown_variables({variable: "gloo"}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("OROVOD_CACHE_CAPACITY", "HOROVOD_CACHE_CAPACITY"),
+        ("HOROVOD_CACHE_CAPACTY", "HOROVOD_CACHE_CAPACITY"),
+        ("HORVOD_CACHE_CAPACTY", "HOROVOD_CACHE_CAPACITY"),
+        ("HOROVD_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD"),
+        ("horovod_timeline", "HOROVOD_TIMELINE"),
+        ("HOROVODRUN_ROOT", None),
+        ("OROVOD_HOME", None),
+        ("HOROSCOPE_TIMELINE", None),
+        ("FUSION_THRESHOLD", None),
+    ],
+)
+def test_a_mistyped_variable_gets_its_suggestion(name: str, meant: Optional[str]) -> None:
+    texts = table.unknown_variables({name: "1"})
+    if meant is None:
+        assert texts == []
+    else:
+        told = f"{name} is not a variable that Horovod knows, so it has no effect. Did you mean {meant}?"
+        assert texts == [told]
+
+
+def test_variables_of_a_kubernetes_service_are_not_remarked_upon() -> None:
+    service = {"SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_80_TCP", "PORT_80_TCP_PROTO"}
+    for prefix in ("HOROVOD", "HOROVOD_LAUNCHER"):
+        made = {f"{prefix}_{name}": "x" for name in (*service, "PORT_80_TCP_PORT", "PORT_80_TCP_ADDR")}
+        assert table.unknown_variables(made) == []
+        del made[f"{prefix}_SERVICE_HOST"]  # then they are somebody's mistakes
+        assert len(table.unknown_variables(made)) == len(made)
 
 
 def test_a_variable_that_nobody_reads_is_remarked_upon() -> None:

@@ -376,8 +376,8 @@ def test_a_durable_commit_has_every_kind() -> None:
     from horovod._core.training.elastic import commit_file
 
     kinds = [torch.randn(3, 4).t(), torch.randn(200, 200).to(torch.bfloat16), torch.tensor(True), torch.empty(0, 5)]
-    data = bytearray(b"".join(commit_file.written({"kinds": kinds, "sparse": torch.eye(5).to_sparse()}, None)))
-    read = commit_file.read(data, None)
+    data = bytearray(b"".join(commit_file.written({"kinds": kinds, "sparse": torch.eye(5).to_sparse()}, None, None)))
+    read = commit_file.read(data, None).content
     assert all(one.dtype is two.dtype and torch.equal(one, two) for one, two in zip(kinds, read["kinds"]))
     assert torch.equal(read["sparse"].to_dense(), torch.eye(5))
 

@@ -10,6 +10,7 @@ import os
 import stat
 from typing import Final, Optional
 
+from horovod._core.commits.owner import refuse_living
 from horovod._core.commits.places import Place, StrangersError, fsspec_for, is_url, place
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import Settings
@@ -57,7 +58,8 @@ def refuse_impossible(chosen: Settings, here: bool, this_python: bool) -> None:
         this_python: they have the packages of this process.
 
     Raises:
-        InvalidArgumentError: the folder, the URL or the file with the key cannot be used.
+        InvalidArgumentError: the folder, the URL or the file with the key cannot be used, or another job that runs
+            here uses the folder.
         UnsupportedError: a URL, and fsspec is not installed.
     """
     where = chosen.elastic_commit_dir
@@ -69,7 +71,9 @@ def refuse_impossible(chosen: Settings, here: bool, this_python: bool) -> None:
         if this_python:
             fsspec_for(where)  # the network is the ranks' business: it may be slow, or not reach this host
     elif here:
-        require_usable(place(where), key)
+        folder = place(where)
+        require_usable(folder, key)
+        refuse_living(folder)
 
 
 def _require_key(chosen: Settings) -> None:

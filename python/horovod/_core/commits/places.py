@@ -28,10 +28,16 @@ class StrangersError(Exception):
 
 
 class Place(Protocol):
-    """A place for files."""
+    """A place for files.
+
+    Attributes:
+        where: its path or URL, for messages.
+    """
+
+    where: str
 
     def names(self) -> list[str]:
-        """Of all files, those that are being written too."""
+        """Of all files, those that are being written too; not of folders."""
         ...
 
     def require_own(self) -> None:
@@ -64,6 +70,26 @@ class Place(Protocol):
 
     def remove(self, name: str) -> None:
         """Removes a file that may be gone already."""
+        ...
+
+    def mark(self, name: str, data: bytes, new: bool) -> None:
+        """Writes a small file in place, without waiting for the disk. A reader may see a part of it.
+
+        Args:
+            new: it may have to be made.
+
+        Raises:
+            FileNotFoundError: it is gone, and `new` is False.
+            OSError: it cannot be written.
+        """
+        ...
+
+    def peek(self, name: str, most: int) -> bytes:
+        """The first bytes of a file, whoever has written it.
+
+        Raises:
+            OSError: it cannot be read.
+        """
         ...
 
 
@@ -116,7 +142,7 @@ class Folder:
     """
 
     def __init__(self, path: str) -> None:
-        self._path = os.path.abspath(path)
+        self.where = self._path = os.path.abspath(path)
         try:
             os.makedirs(self._path, 0o700, exist_ok=True)
         except OSError as error:
@@ -125,7 +151,8 @@ class Folder:
             ) from None
 
     def names(self) -> list[str]:
-        return os.listdir(self._path)
+        with os.scandir(self._path) as entries:
+            return [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
 
     def require_own(self) -> None:
         _require_own(self._path, os.stat(self._path))
@@ -163,9 +190,11 @@ class Folder:
                     _write_all(file, memoryview(piece))
                 os.fsync(fd)
             os.rename(aside, os.path.join(self._path, name))
-        except BaseException:
+        except BaseException as error:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(aside)
+            if isinstance(error, OSError) and error.filename is None:  # as what `write` and `fsync` raise
+                error.filename = aside
             raise
         folder = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -178,6 +207,22 @@ class Folder:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self._path, name))
 
+    def mark(self, name: str, data: bytes, new: bool) -> None:
+        made = os.O_CREAT if new else 0
+        fd = os.open(os.path.join(self._path, name), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | made, 0o600)
+        try:
+            os.write(fd, data)
+            os.ftruncate(fd, len(data))
+        finally:
+            os.close(fd)
+
+    def peek(self, name: str, most: int) -> bytes:
+        fd = os.open(os.path.join(self._path, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return os.read(fd, most)
+        finally:
+            os.close(fd)
+
 
 class Remote:
     """A place behind a URL. Who can write there is not known here.
@@ -189,6 +234,7 @@ class Remote:
 
     def __init__(self, url: str) -> None:
         fsspec = fsspec_for(url)
+        self.where = url
         try:
             self._files, self._path = fsspec.core.url_to_fs(url)
             self._files.makedirs(self._path, exist_ok=True)
@@ -201,7 +247,7 @@ class Remote:
             entries = self._files.ls(self._path, detail=True)
         except FileNotFoundError:  # where folders are only the beginnings of names, an empty one does not exist
             return []
-        return [entry["name"].rpartition("/")[2] for entry in entries]
+        return [entry["name"].rpartition("/")[2] for entry in entries if entry.get("type") != "directory"]
 
     def require_own(self) -> None:
         raise StrangersError("who can write behind a URL is not known")
@@ -224,6 +270,14 @@ class Remote:
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             self._files.rm_file(f"{self._path}/{name}")
+
+    def mark(self, name: str, data: bytes, new: bool) -> None:
+        if not new and name not in self.names():
+            raise FileNotFoundError(errno.ENOENT, "it is gone", f"{self._path}/{name}")
+        self._files.pipe_file(f"{self._path}/{name}", data)
+
+    def peek(self, name: str, most: int) -> bytes:
+        return bytes(self._files.cat_file(f"{self._path}/{name}")[:most])
 
 
 def _require_own(path: str, found: os.stat_result) -> None:

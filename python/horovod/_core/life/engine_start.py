@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import os
 import re
@@ -29,6 +30,7 @@ from horovod._native.config import make_config, tree
 from horovod._native.engine import Engine
 from horovod._net import failures
 from horovod._net.bootstrap import Ways, bootstrap
+from horovod._net.clusters import lone
 from horovod._net.clusters.launchers import detect_placement, mpi_family
 from horovod._net.clusters.promises import refuse_other_job
 from horovod._net.connections import Connections
@@ -59,6 +61,8 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
         interfaces = tuple(settings.gloo_iface or ())
         placement = dataclasses.replace(membership.placed(detect_placement()), interfaces=interfaces)
         logs.follow(settings, placement.rank)
+        if placement.launcher == "single process":
+            _remark_on_being_alone()
         # Before the ranks have met through MPI, how many hosts there are is a guess.
         hosts = None if placement.lacks_a_place_to_meet else settings.expected_hosts
         refuse_other_job(placement, settings.expected_size, hosts)
@@ -68,7 +72,7 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
         place, board = introducing.introduced(settings, placement, place, timeout_s)
         if board is not None and ranks is None:
             refuse_other_job(place, settings.expected_size, settings.expected_hosts)
-        fields = settings.engine_fields(place.local_rank)
+        fields = settings.engine_fields(place.local_rank, place.local_size)
         # Where a profiler that starts programs says how it is to be told of NVTX ranges.
         fields["nvtx_library"] = "" if settings.disable_nvtx_ranges else os.environ.get("NVTX_INJECTION64_PATH", "")
         connections = bootstrap(
@@ -104,6 +108,20 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
             raise _translated(error) from None  # it says the same, in words that a user can catch
         raise
     return _session(engine, connections, settings, dynamic)
+
+
+@functools.lru_cache(maxsize=1)  # once in a process that leaves and joins again
+def _remark_on_being_alone() -> None:
+    if remark := lone.numbers_of_nodes(os.environ):
+        log.warning("%s", remark)
+    keeper = lone.keeper_above()
+    if keeper is not None:
+        lone.leave_mark(keeper)
+        log.warning(
+            "horovodrun has started this process, or one above it, but none of its variables have come here: "
+            "something between, such as env -i, sudo or a wrapper of modules, has cleared the environment. This "
+            "process trains alone. Let the variables that begin with HOROVOD_ and _HOROVOD_ through."
+        )
 
 
 def _start_engine(engine: Engine[Any, Any], connections: Connections, transport: str, fields: dict[str, Any]) -> None:

@@ -51,7 +51,8 @@ _JOB: Final = (
             "launcher", flags=(Flag(("--network-interfaces",), metavar=("NIC,NIC",)), Flag(("--network-interface",),
             metavar=("NIC",))), keyword="network_interfaces"),
     Setting("output_filename", "text", None,
-            "Directory that also gets each rank's output, as rank.NN/stdout and rank.NN/stderr.", "General", "launcher",
+            "Directory that also gets each rank's output, as rank.0/stdout and rank.0/stderr; with more than ten ranks"
+            " rank.00, and so on.", "General", "launcher",
             flags=_value("--output-filename", metavar="DIR"), keyword="output_filename"),
     Setting("shown_ranks", "ranks", None,
             "Show the output of these ranks alone, such as 0,3-5. The files of --output-filename get everybody's, and"
@@ -188,7 +189,8 @@ _ENGINE: Final = (
             "Keep gradients in shared memory, where they are reduced without a copy.", "Tuneable parameters",
             env="HOROVOD_RESIDENT_GRADIENTS"),
     Setting("resident_bytes", "int", -1,
-            "Address space for tensors in shared memory; 0 = none, -1 = half of the memory, at most 64 GiB.",
+            "Address space for tensors in shared memory; 0 = none, -1 = half of the memory, at most 64 GiB and, for all"
+            " ranks of a host together, a quarter of the limit of address space (ulimit -v).",
             "Tuneable parameters", env="HOROVOD_RESIDENT_BYTES", unit="bytes", minimum=-1, engine_field=True),
     Setting("transport", "choice", "auto",
             "How ranks exchange data; shm = refuse unless memory is shared, tcp = sockets even inside a host.",
@@ -252,7 +254,8 @@ _ENGINE: Final = (
             aliases=(("usr1", "sigusr1"), ("usr2", "sigusr2")), flags=_value("--dump-signal", metavar="NAME"),
             yaml="dump.signal"),
     Setting("dump_directory", "text", None,
-            "Directory for dumps, which only this user can read. Without it horovodrun keeps them until the job ends.",
+            "Directory for dumps, which only this user can read. Without it horovodrun keeps them until the job ends,"
+            " and if it fails the last ones in the working directory.",
             "Dumps", "both", env="HOROVOD_DUMP_DIR", flags=_value("--dump-directory", metavar="DIR"),
             yaml="dump.directory"),
     Setting("dump_call_sites", "bool", False,

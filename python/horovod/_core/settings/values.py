@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Optional
 
@@ -67,8 +68,15 @@ PYTHON_LEVELS: Final = {"trace": 5, "debug": 10, "info": 20, "warning": 30, "err
 # per job.
 NOTICED_VARIABLE: Final = "_HOROVOD_SETTINGS_NOTICED"
 
+_OF_A_SERVICE: Final = re.compile(
+    r"(HOROVOD(?:_[A-Z0-9_]+?)??)_(?:SERVICE_HOST|SERVICE_PORT(?:_.+)?|PORT(?:_[0-9]+_(?:TCP|UDP|SCTP)(?:_[A-Z]+)?)?)"
+)
+_COMMON_LETTERS: Final = 4
+_NEARLY: Final = 0.8
+
 _DEFAULT_RESIDENT_BYTES: Final = 64 << 30
 _RESIDENT_GRAIN_BYTES: Final = 2 << 20
+_SHARE_OF_LIMIT: Final = 4  # the rest is the program's, whose frameworks map several GB
 _NO_DEADLINE_S: Final = 1e9
 
 _log: Final = logging.getLogger("horovod.settings")
@@ -147,11 +155,12 @@ class Settings:
             environ[setting.env] = setting.text(item.value)
         return environ
 
-    def engine_fields(self, local_rank: int = 0) -> dict[str, Any]:
+    def engine_fields(self, local_rank: int = 0, local_size: int = 1) -> dict[str, Any]:
         """The settings part of `hvd_config`, by field name: int, float, or str for a path.
 
         Args:
             local_rank: of this process; picks its core from `thread_affinity`.
+            local_size: number of the ranks of this host; each maps the memory of all.
 
         Raises:
             InvalidArgumentError: `thread_affinity` lists cores, but none for this local rank.
@@ -162,7 +171,7 @@ class Settings:
             if setting.engine_field
         }
         fields["thread_affinity"] = self._core_of(local_rank)
-        fields["resident_bytes"] = self._resident_bytes()
+        fields["resident_bytes"] = self._resident_bytes(local_size)
         if fields["timeline_path"].upper() == "DYNAMIC":
             fields["timeline_path"] = ""
         fields["collective_timeout_s"] = self.standstill_s
@@ -200,15 +209,30 @@ class Settings:
             )
         return cores[local_rank]
 
-    def _resident_bytes(self) -> int:
+    def _resident_bytes(self, local_size: int) -> int:
         if not self.resident_gradients:
             return 0
         size: int = self.resident_bytes
         if size < 0:
-            # Address space only: pages are committed when a tensor is placed there.
+            import resource
+
             memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-            size = min(memory // 2, _DEFAULT_RESIDENT_BYTES)
+            limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+            size = resident_bytes_for(memory, None if limit == resource.RLIM_INFINITY else limit, local_size)
         return size // _RESIDENT_GRAIN_BYTES * _RESIDENT_GRAIN_BYTES
+
+
+def resident_bytes_for(memory: int, limit: Optional[int], local_size: int) -> int:
+    """How much address space a rank gets for tensors in shared memory; pages are committed when a tensor is placed
+    there. All ranks of a host must come to the same, so nothing counts in which they differ by nature.
+
+    Args:
+        memory: of the host, in bytes.
+        limit: of a process's address space, in bytes; None: there is none.
+        local_size: each rank maps the memory of so many.
+    """
+    size = min(memory // 2, _DEFAULT_RESIDENT_BYTES)
+    return size if limit is None else min(size, limit // _SHARE_OF_LIMIT // local_size)
 
 
 def of_this_process() -> Settings:
@@ -240,11 +264,34 @@ def from_environ(environ: Mapping[str, str]) -> Settings:
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     """One sentence per HOROVOD_* variable that nothing reads, with the name that was probably meant."""
     known = (*BY_ENV, *IDENTITY_VARIABLES, *_OTHER_VARIABLES)
-    return [
-        f"{name} is not a variable that Horovod knows, so it has no effect.{suggestion(name, known)}"
-        for name in sorted(environ)
-        if name.startswith("HOROVOD_") and name not in known and not name.startswith(_OTHER_PREFIXES)
-    ]
+    texts = []
+    for name in sorted(environ):
+        if name.startswith("HOROVOD_"):
+            if name in known or name.startswith(_OTHER_PREFIXES) or _is_of_a_service(name, environ):
+                continue
+            meant = suggestion(name, known)
+        else:
+            meant = suggestion(f"HOROVOD_{name.partition('_')[2].upper()}", known) if _resembles_ours(name) else ""
+            if not meant:
+                continue
+        texts.append(f"{name} is not a variable that Horovod knows, so it has no effect.{meant}")
+    return texts
+
+
+def _is_of_a_service(name: str, environ: Mapping[str, str]) -> bool:
+    """Kubernetes has made it, for a Service whose name begins with "horovod"."""
+    found = _OF_A_SERVICE.fullmatch(name)
+    return found is not None and f"{found.group(1)}_SERVICE_HOST" in environ
+
+
+def _resembles_ours(name: str) -> bool:
+    """Its first word is nearly HOROVOD, or HOROVOD in other letters."""
+    word = name.partition("_")[0].upper()
+    if len(set(word) & set("HOROVOD")) < _COMMON_LETTERS or len(word) > len("HOROVOD") + _COMMON_LETTERS:
+        return False
+    import difflib  # not before somebody has mistyped
+
+    return difflib.SequenceMatcher(None, word, "HOROVOD").ratio() >= _NEARLY
 
 
 def notices(settings: Settings) -> list[str]:

@@ -59,7 +59,8 @@ def check_region(fd: int, region_bytes: int, rank: int) -> None:
     if seals & needed != needed or size != region_bytes:
         raise ConnectError(
             f"Rank {rank} sent a region of {size} bytes (seals {seals:#x}), this rank expects {region_bytes} sealed "
-            "bytes; all ranks must use the same settings for shared memory.",
+            "bytes; all ranks must use the same settings for shared memory, and have the same limit of address space "
+            "(ulimit -v).",
             [rank],
         )
 

@@ -301,6 +301,9 @@ class FirstAsked:
     def nobody(self) -> bool:
         return not self._driver.asked()
 
+    def strays(self) -> int:
+        return 0
+
     def close(self) -> None:
         """Nothing was opened for it."""
 

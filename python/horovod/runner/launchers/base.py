@@ -24,8 +24,9 @@ class Outcome(NamedTuple):
         complaint: why the launcher itself gave up (a rank could not be started, or was not up in time), or empty.
         complaint_code: the exit code that goes with it.
         nobody_met: there were several ranks, and none called hvd.init().
-        last_word: the rank that was the last to write to stderr; -1 = none did.
+        just_read: the ranks whose last lines of stderr stand above, on the same page.
         results: the ranks, as they were started, whose results count, in this order; None: all.
+        strays: so many processes called hvd.init() without the launcher's variables.
     """
 
     exits: tuple[Exit, ...]
@@ -33,8 +34,9 @@ class Outcome(NamedTuple):
     complaint: str = ""
     complaint_code: int = 1
     nobody_met: bool = False
-    last_word: int = -1
+    just_read: frozenset[int] = frozenset()
     results: Optional[tuple[int, ...]] = None
+    strays: int = 0
 
     @property
     def exit_code(self) -> int:
@@ -57,10 +59,9 @@ class Outcome(NamedTuple):
         if found is not None:
             return story(self.exits, found)
         if self.nobody_met:
-            return (
-                f"no rank called hvd.init(): {len(self.exits)} independent copies ran. Call it in the program if they "
-                "are to train together."
-            )
+            remedy = " Call it in the program if they are to train together."
+            copies = f"no rank called hvd.init(): {len(self.exits)} independent copies ran."
+            return copies + (told_of_strays(self.strays) or remedy)
         return ""
 
     @property
@@ -69,12 +70,23 @@ class Outcome(NamedTuple):
         found = culprit(self.exits)
         if found is None or self.interrupted or self.complaint:
             return self.message
-        return story(self.exits, found, with_last_lines=self.last_word != found.rank)
+        return story(self.exits, found, with_last_lines=found.rank not in self.just_read)
 
     def ended_for_good(self, signals: Sequence[int]) -> Outcome:
         """The same, for a job that would be started again: whoever sent one of these signals while it was cleared up
         wants it to end."""
         return self._replace(interrupted=signals[0]) if signals and self.exit_code else self
+
+
+def told_of_strays(count: int) -> str:
+    """A sentence about processes that called hvd.init() without the launcher's variables; empty if there are none."""
+    if not count:
+        return ""
+    return (
+        f" {count} {'process' if count == 1 else 'processes'} called hvd.init() without the variables that horovodrun "
+        "gives to every rank: something between, such as env -i, sudo or a wrapper of modules, has cleared the "
+        "environment. Let the variables that begin with HOROVOD_ and _HOROVOD_ through."
+    )
 
 
 class Surroundings(NamedTuple):

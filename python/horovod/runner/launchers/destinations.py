@@ -5,10 +5,11 @@ Used by `local` and `ssh`.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from pathlib import Path
-from typing import TextIO
+from typing import Final, TextIO
 
 from horovod._core.errors import InvalidArgumentError
 from horovod.runner.job import Job
@@ -16,6 +17,8 @@ from horovod.runner.launchers.base import Surroundings
 from horovod.runner.look import Look, takes_colors
 from horovod.runner.output import OutputFile, RankStream, rank_directory
 from horovod.runner.tracebacks import KnownTracebacks, TracebackFilter
+
+_log: Final = logging.getLogger("horovod.runner")
 
 
 def output_directory(job: Job) -> Path | None:
@@ -36,23 +39,30 @@ def output_directory(job: Job) -> Path | None:
 
 
 def make_timeline_directory(job: Job) -> None:
-    """Makes the folder of the file that rank 0 shall write.
+    """Makes the folder of the file that rank 0 shall write, and says so: its name may be mistyped.
 
     Raises:
         InvalidArgumentError: it cannot be made.
     """
-    make_timeline_folder(job.settings.timeline_path or "", job.cwd)
+    made = make_timeline_folder(job.settings.timeline_path or "", job.cwd)
+    if made is not None:
+        _log.warning("the folder %s of the timeline was not there, and has been made.", made)
 
 
-def make_timeline_folder(path: str, cwd: str) -> None:
-    """The same for the value of HOROVOD_TIMELINE, on the host of rank 0."""
+def make_timeline_folder(path: str, cwd: str) -> Path | None:
+    """The same for the value of HOROVOD_TIMELINE, on the host of rank 0. Returns what was not there."""
     if path and path.upper() != "DYNAMIC":
+        folder = Path(cwd, path).parent
         try:
-            Path(cwd, path).parent.mkdir(parents=True, exist_ok=True)
+            if folder.is_dir():
+                return None
+            folder.mkdir(parents=True, exist_ok=True)
+            return folder
         except OSError as error:
             raise InvalidArgumentError(
                 f"The folder of the timeline {path} cannot be made: {error.strerror}."
             ) from error
+    return None
 
 
 def rank_streams(job: Job, base: Path | None, surroundings: Surroundings) -> list[tuple[RankStream, RankStream]]:

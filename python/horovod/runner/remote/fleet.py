@@ -187,5 +187,8 @@ class BoardArrivals:
     def nobody(self) -> bool:
         return self.fd >= 0 and not self.ranks()
 
+    def strays(self) -> int:
+        return 0  # only their own warnings tell
+
     def close(self) -> None:
         self.fd = -1

@@ -1,9 +1,9 @@
 """The bytes of a durable commit: made by `written`, taken apart by `read`.
 
 Magic, the identity of the key, the lengths of the parts, the parts, and a BLAKE2b digest of all that stands before it;
-with a key it is a MAC. The first part is a pickle without the arrays, which are the others. Nothing is looked at, least
-of all unpickled, before the digest is right. Who may have written it is the business of the caller, unless there is a
-key.
+with a key it is a MAC. The first part says in JSON who has written it, the second is a pickle without the arrays, which
+are the others. Nothing is looked at, least of all unpickled, before the digest is right. Who may have written it is the
+business of the caller, unless there is a key.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import io
 import pickle
 import struct
 from collections.abc import Iterator
-from typing import Any, Callable, Final, Optional, Union
+from typing import Any, Callable, Final, NamedTuple, Optional, Union
 
-__all__ = ["NotWholeError", "OtherKeyError", "read", "register", "written"]
+__all__ = ["Commit", "NotReadableError", "NotWholeError", "OtherKeyError", "read", "register", "written"]
 
-_MAGIC: Final = b"horovod commit 1\n"
+_MAGIC: Final = b"horovod commit 2\n"
 _KEY_ID_BYTES: Final = 8
 _DIGEST_BYTES: Final = 32
 _COUNT: Final = struct.Struct("<Q")
@@ -35,21 +35,41 @@ class OtherKeyError(Exception):
     """These bytes were written with another key, or with none."""
 
 
+class NotReadableError(Exception):
+    """These bytes are what was written, but this program cannot unpickle them. The cause is what unpickling raised."""
+
+
+class Commit(NamedTuple):
+    """What a file holds.
+
+    Attributes:
+        content: of the commit.
+        writer: who has written it.
+    """
+
+    content: Any
+    writer: Any
+
+
 def register(kind: type, reducer: Callable[[Any], Any]) -> None:
     """Says how values of exactly this type are pickled: as `__reduce__` does, with `pickle.PickleBuffer`s for bytes
     that shall stand by themselves; NotImplemented: as pickle does it."""
     _reducers[kind] = reducer
 
 
-def written(content: Any, key: Optional[bytes]) -> Iterator[Union[bytes, memoryview]]:
+def written(content: Any, writer: Any, key: Optional[bytes]) -> Iterator[Union[bytes, memoryview]]:
     """The pieces of a file, in order.
 
     Args:
         content: picklable, also with what the script defines itself.
+        writer: who writes it: values that JSON knows.
         key: of the MAC; None: a checksum.
     """
+    import json  # few ranks write commits
+
     arrays: list[pickle.PickleBuffer] = []
-    parts = [memoryview(_pickled(content, arrays)), *(array.raw() for array in arrays)]
+    pickled = memoryview(_pickled(content, arrays))
+    parts = [memoryview(json.dumps(writer).encode()), pickled, *(array.raw() for array in arrays)]
     lengths = b"".join(_COUNT.pack(part.nbytes) for part in parts)
     digest = _digest(key)
     pieces: list[Union[bytes, memoryview]] = [_MAGIC, _key_id(key), _COUNT.pack(len(parts)), lengths, *parts]
@@ -59,10 +79,11 @@ def written(content: Any, key: Optional[bytes]) -> Iterator[Union[bytes, memoryv
     yield digest.digest()
 
 
-def read(data: bytearray, key: Optional[bytes]) -> Any:
+def read(data: bytearray, key: Optional[bytes]) -> Commit:
     """What was written.
 
     Raises:
+        NotReadableError: a module or class that it needs is not there, or is another one.
         NotWholeError: something is missing or was changed.
         OtherKeyError: it was written with another key, or with none.
     """
@@ -85,7 +106,12 @@ def read(data: bytearray, key: Optional[bytes]) -> Any:
     for length in lengths:
         parts.append(view[start : start + length])
         start += length
-    return pickle.loads(parts[0], buffers=parts[1:])
+    import json
+
+    try:
+        return Commit(pickle.loads(parts[1], buffers=parts[2:]), json.loads(bytes(parts[0])))
+    except Exception as error:  # whatever the classes of the program raise
+        raise NotReadableError(f"{type(error).__name__}: {error}") from error
 
 
 def _pickled(content: Any, arrays: list[pickle.PickleBuffer]) -> bytes:

@@ -8,8 +8,10 @@ it is made. What cannot be written costs a warning; what cannot be read is passe
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import logging
+import os
 import re
 import threading
 import time
@@ -18,6 +20,7 @@ from typing import Any, Final, Optional
 
 from horovod._core import settings
 from horovod._core.commits.choice import key_of, require_usable
+from horovod._core.commits.owner import Ownership, owner_of, this_owner
 from horovod._core.commits.places import PART, Place, StrangersError, place
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.training.elastic import commit_file
@@ -29,6 +32,7 @@ __all__ = ["DurableCommits", "of_next_training"]
 _NAME: Final = re.compile(r"commit-(\d+)-(\d{6,})-(\d{6,})-(\d{9,})\.hvd")
 _NAME_OF_PART: Final = re.compile(rf"\.({_NAME.pattern})\.\d+{re.escape(PART)}")
 _CLOSE_S: Final = 60.0
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 _log: Final = logging.getLogger("horovod")
 _trainings: Final = itertools.count()
@@ -50,7 +54,7 @@ def of_next_training() -> Optional[DurableCommits]:
     if where is None:
         return None
     key, interval_s, keep = key_of(chosen), chosen.elastic_commit_interval_s, chosen.elastic_commit_keep
-    return DurableCommits(place(where), key, training, interval_s, keep)
+    return DurableCommits(place(where), key, training, interval_s, keep, bool(chosen.elastic))
 
 
 class DurableCommits:
@@ -62,14 +66,24 @@ class DurableCommits:
         training: its number in the script.
         interval_s: the least time between two of them.
         keep: so many stay.
+        elastic: another process may become rank 0.
 
     Attributes:
         run: of the job, one more than that of everything found when it began; None: not known yet. All ranks have rank
             0's, so that every one of them that becomes rank 0 later goes on with it.
     """
 
-    def __init__(self, where: Place, key: Optional[bytes], training: int, interval_s: float, keep: int) -> None:
+    def __init__(
+        self,
+        where: Place,
+        key: Optional[bytes],
+        training: int,
+        interval_s: float,
+        keep: int,
+        elastic: bool = False,
+    ) -> None:
         self._place = where
+        self._own = Ownership(where, this_owner(os.environ, elastic))
         self._key = key
         self._training = training
         self._interval_s = interval_s
@@ -78,6 +92,28 @@ class DurableCommits:
         self._count = 0
         self._written_s = time.monotonic()
         self._writer: Optional[threading.Thread] = None
+        self._told = ""
+
+    def begin(self) -> Optional[Any]:
+        """Makes the place this job's, as its rank 0, and returns the newest commit that is whole; None if there is
+        none.
+
+        Raises:
+            InvalidArgumentError: another job has it, or as `newest` says.
+        """
+        require_usable(self._place, self._key)
+        self._own.take()
+        return self.newest()
+
+    def hold(self, writes: bool) -> None:
+        """From here on this process is the one that writes, or is not."""
+        if not writes:
+            self._own.pause()
+        elif not self._own.held:
+            try:
+                self._own.take()
+            except Exception as error:  # a place behind a URL raises what it likes
+                _log.warning("this job writes no durable commits any more: %s Training goes on.", error)
 
     def newest(self) -> Optional[Any]:
         """The newest commit that is whole; None if there is none.
@@ -91,11 +127,15 @@ class DurableCommits:
         self.run = _next_run([*names.values(), *parts.values()])
         for name in parts:
             _log.warning("the durable commit %s is passed over: it was never finished.", name)
+        unreadable: Optional[InvalidArgumentError] = None
         for name in sorted(names, key=names.__getitem__, reverse=True):
             try:
-                content = commit_file.read(self._place.read(name, strangers=self._key is not None), self._key)
+                found = commit_file.read(self._place.read(name, strangers=self._key is not None), self._key)
             except (commit_file.NotWholeError, OSError) as error:
                 _log.warning("the durable commit %s is passed over: %s.", name, error)
+            except commit_file.NotReadableError as error:
+                _log.warning("the durable commit %s is passed over, since unpickling it fails: %s.", name, error)
+                unreadable = unreadable or self._unreadable(name, error)
             except commit_file.OtherKeyError:
                 raise InvalidArgumentError(
                     f"The durable commit {name} was written with another key than that of "
@@ -107,14 +147,16 @@ class DurableCommits:
                     "away from the others, or give the name of a file with a secret as HOROVOD_ELASTIC_COMMIT_KEY_FILE."
                 ) from None
             else:
-                _log.info("training goes on from the durable commit %s.", name)
-                return content
+                self._tell_whose(name, found.writer)
+                return found.content
+        if unreadable is not None:  # beginning anew would remove it
+            raise unreadable
         return None
 
     def is_due(self) -> bool:
         """The commit that is being made is to be written."""
         writing = self._writer is not None and self._writer.is_alive()
-        return not writing and time.monotonic() - self._written_s >= self._interval_s
+        return not writing and not self._own.lost and time.monotonic() - self._written_s >= self._interval_s
 
     def write(self, content: dict[str, Snapshot], epoch: int) -> None:
         """Begins to write a commit of this epoch; whoever makes further ones leaves its memory alone meanwhile."""
@@ -127,11 +169,12 @@ class DurableCommits:
         self._writer.start()
 
     def close(self) -> None:
-        """Waits for what is being written, a minute at most."""
+        """Waits for what is being written, a minute at most, and leaves the place to other jobs."""
         if self._writer is not None:
             self._writer.join(_CLOSE_S)
             if self._writer.is_alive():
                 _log.warning("the last durable commit is not finished after %g s, and given up.", _CLOSE_S)
+        self._own.give_up()
 
     def _write(self, content: dict[str, Snapshot], epoch: int, count: int) -> None:
         order, own = (0, epoch, count), ""
@@ -143,20 +186,70 @@ class DurableCommits:
             own = "commit-{}-{:06d}-{:06d}-{:09d}.hvd".format(self._training, *order)
             # Large ones of runs that ended in their first write would fill the place before one is whole.
             self._remove_parts((self.run, 0, 0))
+            if self._own.held and not self._own.refresh():
+                return
             try:
-                self._place.write(own, commit_file.written(values, self._key))
+                self._write_file(own, values)
             finally:
                 self._remove_parts((self.run, epoch + 1, 0))
-            self._remove_old()
         except Exception as error:  # a place behind a URL raises what it likes
             if isinstance(error, FileNotFoundError) and self._is_superseded(order):
                 _log.info("the durable commit %s was given up, since another rank 0 has written a newer one.", own)
             else:
-                kind = type(error).__name__
-                _log.warning("a durable commit cannot be written: %s: %s. Training goes on.", kind, error)
+                self._tell_failure(error)
+        else:
+            if self._told:
+                _log.warning("durable commits are written to %s again.", self._place.where)
+            self._told = ""
+            self._remove_old()
         finally:
             for snapshot in content.values():
                 snapshot.pin(-1)
+
+    def _write_file(self, name: str, values: dict[str, Any]) -> None:
+        """Where there is no room, older ones go first, but for the newest."""
+        while True:
+            try:
+                self._place.write(name, commit_file.written(values, self._own.owner.values(), self._key))
+                return
+            except OSError as error:
+                names = self._found()[0]
+                if error.errno not in _NO_ROOM or len(names) < 2:
+                    raise
+                self._place.remove(min(names, key=names.__getitem__))
+
+    def _tell_failure(self, error: Exception) -> None:
+        """Once, as long as it is the same."""
+        what = f"{type(error).__name__}: {error}"
+        same = f"{type(error).__name__} {error.errno}" if isinstance(error, OSError) else what
+        if same != self._told:
+            _log.warning(
+                "a durable commit cannot be written to %s: %s. Training goes on. Every further commit that is due is "
+                "tried; the same failure is not repeated here.",
+                self._place.where,
+                what,
+            )
+        self._told = same
+
+    def _tell_whose(self, name: str, writer: Any) -> None:
+        owner = owner_of(writer)
+        if owner is not None and owner.job == self._own.owner.job:
+            _log.info("training goes on from the durable commit %s.", name)
+            return
+        _log.warning(
+            "training goes on from the durable commit %s in %s, which an earlier job has written: %s. To begin anew, "
+            "delete the folder or name another one.",
+            name,
+            self._place.where,
+            owner or "an unknown one",
+        )
+
+    def _unreadable(self, name: str, error: commit_file.NotReadableError) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            f"The durable commit {name} in {self._place.where} is whole, but cannot be unpickled, nor can an older "
+            f"one: {error}. Make importable what is missing, or use the versions that it was written with. To begin "
+            "anew, delete the folder or name another one."
+        )
 
     def _remove_parts(self, before: _Order) -> None:
         """The part files of writers that were killed or have failed. Of this run before an own file is whole: none, for
@@ -168,9 +261,13 @@ class DurableCommits:
 
     def _remove_old(self) -> None:
         # Looked at after the own one is there: of two writers, none takes the newest away.
-        names = self._found()[0]
-        for name in sorted(names, key=names.__getitem__)[: -self._keep]:
-            self._place.remove(name)
+        try:
+            names = self._found()[0]
+            for name in sorted(names, key=names.__getitem__)[: -self._keep]:
+                self._place.remove(name)
+        except Exception as error:  # a place behind a URL raises what it likes
+            what = f"{type(error).__name__}: {error}"
+            _log.warning("an older durable commit in %s cannot be removed: %s.", self._place.where, what)
 
     def _is_superseded(self, own: _Order) -> bool:
         with contextlib.suppress(Exception):

@@ -69,6 +69,8 @@ def run_fn(
                                 state.share_run()
                             state.sync()
                         shared = True
+                    if isinstance(state, State):
+                        state.hold_durable()
                     membership.synchronized()
                     return func(state, *args, **kwargs)
                 except (MismatchError, NotInitializedError, ResourceError):

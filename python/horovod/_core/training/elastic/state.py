@@ -84,9 +84,9 @@ class State:
         """Takes the newest commit that was written, if this is rank 0: before the first `sync`, which gives it to all.
 
         Raises:
-            InvalidArgumentError: it may not be read, or is of no state like this one.
+            InvalidArgumentError: another job writes there, or it may not be read, or is of no state like this one.
         """
-        content = self._durable.newest() if self._durable is not None and self._rank() == 0 else None
+        content = self._durable.begin() if self._durable is not None and self._rank() == 0 else None
         if content is None:
             return
         try:
@@ -116,6 +116,11 @@ class State:
                     self._rank(),
                 )
             self._durable.run = run
+
+    def hold_durable(self) -> None:
+        """The place of the durable commits is kept for this job by the rank that is rank 0 now."""
+        if self._durable is not None:
+            self._durable.hold(self._rank() == 0)
 
     def check_host_updates(self) -> None:
         """Raises on all ranks together if hosts have changed; rank 0's view counts. Collective.
