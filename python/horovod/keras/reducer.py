@@ -13,7 +13,8 @@ from typing import Any, Callable, TypeVar
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life.process_sets import leaves_out_this_rank
 from horovod._core.operations.collectives import Collectives
-from horovod._core.training.reducer import GradientReducer, GradientSource, ReductionOptions
+from horovod._core.training.reducer import GradientReducer, GradientSource
+from horovod._core.training.reduction_options import ReductionOptions
 from horovod.keras.installed import keras
 
 __all__ = [

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life.process_sets import ProcessSet, global_process_set
-from horovod._core.training.reducer import check_passes, count_pass
+from horovod._core.training.reduction_options import check_passes, count_pass
 from horovod.tensorflow.as_written import as_written
 from horovod.tensorflow.reducer import divided, key_of
 

@@ -13,7 +13,7 @@ from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod._core.operations.reduce_ops import Average, meant
 from horovod._core.tensors.compression import Compressor
 from horovod._core.training.groups import chosen_groups
-from horovod._core.training.reducer import ReductionOptions
+from horovod._core.training.reduction_options import ReductionOptions
 from horovod.tensorflow.aggregation import LocalGradientAggregationHelper, graph_variable
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.reducer import GradientReduction, Groups

@@ -16,7 +16,7 @@ import tensorflow as tf
 from horovod._core.tensors.byte_adapter import adapter
 from horovod._core.training.ordinals import Ordinals
 from horovod._core.training.parameter_check import FirstSteps, check, wanted
-from horovod._core.training.reducer import ReductionOptions
+from horovod._core.training.reduction_options import ReductionOptions
 from horovod.tensorflow import ops, xla
 
 __all__ = ["before_step"]

@@ -16,7 +16,7 @@ import tensorflow as tf
 from horovod._core.life.process_sets import ProcessSet, global_process_set, leaves_out_this_rank
 from horovod._core.tensors.compression import Compressor
 from horovod._core.training.groups import assign_groups
-from horovod._core.training.reducer import ReductionOptions
+from horovod._core.training.reduction_options import ReductionOptions
 from horovod.tensorflow import ops, parameter_check, xla
 from horovod.tensorflow.operators import placed, plain_name, set_number
 

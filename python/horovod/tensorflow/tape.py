@@ -12,7 +12,7 @@ from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod._core.operations.reduce_ops import Average
 from horovod._core.tensors.compression import Compressor
 from horovod._core.training.groups import chosen_groups
-from horovod._core.training.reducer import ReductionOptions
+from horovod._core.training.reduction_options import ReductionOptions
 from horovod.tensorflow import reduction_notes
 from horovod.tensorflow.as_written import as_written
 from horovod.tensorflow.compression import Compression

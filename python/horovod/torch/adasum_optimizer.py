@@ -12,13 +12,13 @@ from typing import Any, Callable, Optional
 
 import torch
 
-from horovod._core.training.reducer import ReductionOptions
+from horovod._core.training.reduction_options import ReductionOptions
 from horovod.torch.distributed_methods import DistributedMethods
 from horovod.torch.graphs import outside_graphs
 from horovod.torch.layout import dense_view
-from horovod.torch.optimizer_names import OptimizerNames
+from horovod.torch.optimizer_names import Groups, OptimizerNames
 from horovod.torch.parameter_check import after_step
-from horovod.torch.reducer import GradientAccess, Groups
+from horovod.torch.reducer import GradientAccess
 
 __all__ = ["AdasumMethods"]
 
@@ -34,7 +34,7 @@ class _DeltaAccess(GradientAccess):
 
     def values(self) -> dict[int, torch.Tensor]:
         """Copies of the parameters' values, by number."""
-        return {number: self._names.parameters[number].detach().clone() for number in self._reducer_of}
+        return {number: self.names.parameters[number].detach().clone() for number in self.reducer_of}
 
     def exchange(self, before: dict[int, torch.Tensor]) -> None:
         """Replaces what the step did to the parameters by the ranks' combination of it. Collective.
@@ -42,10 +42,10 @@ class _DeltaAccess(GradientAccess):
         Args:
             before: `values` before the step.
         """
-        parameters = self._names.parameters
+        parameters = self.names.parameters
         self._deltas = {number: parameters[number].detach() - old for number, old in before.items()}
         self._counts.clear()
-        for reducer in self._reducers:
+        for reducer in self.reducers:
             reducer.synchronize()
         with torch.no_grad():
             for number, delta in self._deltas.items():
@@ -63,7 +63,7 @@ class _DeltaAccess(GradientAccess):
         count = self._counts.get(number, 0) + 1
         if count > self.passes:
             raise AssertionError(
-                f"The gradient of '{self._names.name(number)}' was computed more than backward_passes_per_step "
+                f"The gradient of '{self.names.name(number)}' was computed more than backward_passes_per_step "
                 f"({self.passes}) times before "
                 "step(). Call step() after that many backward passes, or raise backward_passes_per_step."
             )

@@ -18,18 +18,18 @@ import torch
 
 from horovod._core.callers import users_level
 from horovod._core.life.process_sets import ProcessSet
-from horovod._core.tensors.compression import Compressor
-from horovod._core.training.reducer import ReductionOptions
+from horovod._core.training.reduction_options import ReductionOptions
 from horovod.torch.graphs import outside_graphs
 from horovod.torch.ops import allreduce_
-from horovod.torch.optimizer_names import OptimizerNames, Scope
+from horovod.torch.optimizer_names import Groups, OptimizerNames, Scope
 from horovod.torch.parameter_check import after_step
-from horovod.torch.reducer import GradientAccess, Groups
+from horovod.torch.reducer import GradientAccess
+from horovod.torch.upstream_names import UpstreamNames
 
 __all__ = ["DistributedMethods"]
 
 
-class DistributedMethods(torch.optim.Optimizer):
+class DistributedMethods(UpstreamNames, torch.optim.Optimizer):
     """The methods that a distributed optimizer has beside, or instead of, those of the user's class. Mixed in before
     it."""
 
@@ -85,19 +85,6 @@ class DistributedMethods(torch.optim.Optimizer):
         self._access.set_passes(passes)
 
     @property
-    def _parameter_names(self) -> dict[torch.Tensor, str]:
-        """The parameters and their names. Programs for upstream read this and the next two."""
-        return {parameter: self._names.name(number) for number, parameter in enumerate(self._names.parameters)}
-
-    @property
-    def _requires_update(self) -> set[torch.Tensor]:
-        return {parameter for parameter in self._names.parameters if parameter.requires_grad}
-
-    @property
-    def _compression(self) -> Compressor:
-        return self._access.compression
-
-    @property
     def op(self) -> int:
         """How gradients are combined: Average, Sum, ..."""
         return self._access.options.op
@@ -105,7 +92,7 @@ class DistributedMethods(torch.optim.Optimizer):
     @property
     def process_set(self) -> ProcessSet:
         """The ranks that take part."""
-        return self._access.process_set
+        return self._access.options.process_set
 
     @property
     def gradient_predivide_factor(self) -> float:
@@ -234,7 +221,7 @@ class DistributedMethods(torch.optim.Optimizer):
                 # All ranks must take the same decisions.
                 name = self._names.engine_name("loss")
                 return allreduce_(
-                    torch.as_tensor(loss).detach().clone(), name=name, process_set=self._access.process_set
+                    torch.as_tensor(loss).detach().clone(), name=name, process_set=self._access.options.process_set
                 )
             return loss
 

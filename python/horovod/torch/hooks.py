@@ -8,12 +8,15 @@ uses any more may be gone, and on others wait for the garbage collector. So name
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import Any, Callable
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-__all__ = ["Ledger", "put_hook", "taker_of"]
+from horovod._core.errors import InvalidArgumentError
+
+__all__ = ["Ledger", "put_hook", "share"]
 
 
 class Ledger:
@@ -26,6 +29,7 @@ class Ledger:
     Attributes:
         reductions: how many times it has reduced the gradients.
         has_lost: a parameter hands its gradient to another one now.
+        seen: other optimizers' reductions at its own last one.
     """
 
     def __init__(self, access: Any, terms: tuple[Any, ...]) -> None:
@@ -33,6 +37,7 @@ class Ledger:
         self.terms = terms
         self.reductions = 0
         self.has_lost = False
+        self.seen: dict[Ledger, int] = {}
 
 
 _taker: Any = WeakTensorKeyDictionary()  # parameter -> (the hook's handle, ledger)
@@ -51,7 +56,55 @@ def put_hook(parameter: torch.Tensor, ledger: Ledger, hook: Callable[[Any], None
     return handle
 
 
-def taker_of(parameter: torch.Tensor) -> Ledger:
-    """Of the optimizer whose hook was put last."""
-    found: Ledger = _taker[parameter][1]
-    return found
+def share(access: Any) -> None:
+    """Another optimizer has some of the parameters of one that steps, and their hooks: takes what that has reduced or
+    submitted, and the hooks.
+
+    Args:
+        access: see `GradientAccess`.
+
+    Raises:
+        InvalidArgumentError: the other one reduces them on other terms.
+    """
+    own: Ledger = access.ledger
+    lost: dict[Ledger, list[int]] = {}
+    for number in access.hooked:
+        taker = _taker[access.parameters[number]][1]
+        if taker is not own:
+            lost.setdefault(taker, []).append(number)
+    for taker, numbers in lost.items():
+        if taker.terms != own.terms:
+            raise InvalidArgumentError(
+                f"The gradient of '{access.names.name(numbers[0])}' is reduced by another DistributedOptimizer, which "
+                "was made or has stepped after this one and has another op, compression or process set. Give both the "
+                "same, or keep one optimizer for each parameter."
+            )
+        other = taker.access()
+        if other is not None and other.pending:
+            reduced = _hand_over(other, [access.parameters[number] for number in numbers])
+        else:
+            reduced = [taker.reductions > own.seen.get(taker, 0)] * len(numbers)
+        _leave(access, [number for number, is_reduced in zip(numbers, reduced) if is_reduced])
+        own.seen[taker] = taker.reductions
+        for number in numbers:
+            access.put_hook(number)
+    own.has_lost = False
+
+
+def _hand_over(access: Any, parameters: Sequence[torch.Tensor]) -> list[bool]:
+    """Another optimizer steps with these: waits for what is under way, and leaves the rest of these to it.
+
+    Returns:
+        Which of them have been reduced.
+    """
+    access.land()
+    numbers = access.names.numbers_of(parameters)
+    reduced = [access.reducer_of[number].has_submitted(number) for number in numbers]
+    _leave(access, numbers)
+    return reduced
+
+
+def _leave(access: Any, numbers: Sequence[int]) -> None:
+    """Another one has reduced these, or will: the next `synchronize` does not."""
+    for reducer in access.reducers:
+        reducer.settle_alone(numbers)

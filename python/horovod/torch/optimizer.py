@@ -19,12 +19,11 @@ from horovod._core.life.process_sets import ProcessSet, global_process_set, with
 from horovod._core.operations.reduce_ops import Average
 from horovod._core.tensors.compression import Compressor, NoneCompressor
 from horovod._core.training.groups import chosen_groups
-from horovod._core.training.reducer import ReductionOptions
+from horovod._core.training.reduction_options import ReductionOptions
 from horovod.torch.adasum_optimizer import AdasumMethods
 from horovod.torch.dispatch import number_of
 from horovod.torch.distributed_methods import DistributedMethods
-from horovod.torch.optimizer_names import OptimizerNames, Scope
-from horovod.torch.reducer import Groups
+from horovod.torch.optimizer_names import Groups, OptimizerNames, Scope
 
 __all__ = ["DistributedOptimizer"]
 

@@ -10,17 +10,19 @@ every session; what is still alive differs between ranks and does not matter. Wh
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
-from typing import Any, Final, NamedTuple, Optional
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple, Optional, Union
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import session
-from horovod._core.training.reducer import check_names
+from horovod._core.training.reduction_options import check_names
 
-__all__ = ["OptimizerNames", "Scope"]
+__all__ = ["Groups", "OptimizerNames", "Scope"]
+
+Groups = Union[None, int, Sequence[Sequence[torch.Tensor]]]
 
 # Scopes repeat after so many optimizers of equal names, so that the names in use are bounded. Two of them would have to
 # be used at the same time to meet, which is an error that says so.
@@ -127,6 +129,23 @@ class OptimizerNames:
         """The numbers of parameters that this optimizer has."""
         known = {id(parameter): number for number, parameter in enumerate(self.parameters)}
         return [known[id(parameter)] for parameter in parameters]
+
+    def numbered(self, groups: Groups) -> Union[None, int, list[list[Any]]]:
+        """The user's groups with numbers in the place of parameters.
+
+        Raises:
+            InvalidArgumentError: a group holds something else.
+        """
+        if groups is None or isinstance(groups, int):
+            return groups
+        numbered = [[self.number_of(entry) for entry in group] for group in groups]
+        for group, numbers in zip(groups, numbered):
+            if None in numbers:
+                stranger = list(group)[numbers.index(None)]
+                raise InvalidArgumentError(
+                    f"groups holds a tensor of shape {list(stranger.shape)} that is no parameter of this optimizer."
+                )
+        return numbered
 
     def number_of(self, parameter: Any) -> Optional[int]:
         """The number of a parameter; None if it is not one of this optimizer."""

@@ -12,7 +12,7 @@ from typing import Any, Callable, Protocol
 
 import torch
 
-__all__ = ["FRESH", "PendingGradient", "pending_gradient", "uses_of"]
+__all__ = ["FRESH", "GradientOwner", "PendingGradient", "pending_gradient", "uses_of"]
 
 # Looking at these does not wait: a rank may print shapes without the others.
 _METADATA: frozenset[Any] = frozenset(
@@ -53,7 +53,7 @@ class PendingGradient(torch.Tensor):
         return _on_reduced(func, args, kwargs or {})
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override,unused-ignore]
         # What did not come through Python: autograd adds to a gradient, an extension calls an operator.
         return _on_reduced(func, args, kwargs or {})
 
@@ -96,7 +96,7 @@ def _each(change: Callable[[PendingGradient], Any], value: Any) -> Any:
 _storage_use_count: Callable[[int], int] = getattr(torch._C, "_storage_Use_Count", lambda cdata: 0)
 
 
-def uses_of(sent: tuple[torch.Tensor, Any]) -> tuple[int, int]:
+def uses_of(sent: tuple[Any, ...]) -> tuple[int, int]:
     """How many refer to the first entry of a tuple, a dense or sparse tensor, and how many tensors share its memory.
     Beside `FRESH`."""
     given = sent[0]

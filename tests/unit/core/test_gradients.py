@@ -13,7 +13,8 @@ from horovod._core.errors import InvalidArgumentError, MismatchError, Unsupporte
 from horovod._core.life.process_sets import ProcessSet
 from horovod._core.operations.collectives import Collectives
 from horovod._core.operations.reduce_ops import Adasum, Average, Sum
-from horovod._core.training.reducer import GradientReducer, GradientSource, ReductionOptions, check_names
+from horovod._core.training.reducer import GradientReducer, GradientSource
+from horovod._core.training.reduction_options import ReductionOptions, check_names
 from horovod.numpy.adapter import adapter
 from horovod.numpy.compression import Compression
 

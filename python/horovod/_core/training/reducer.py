@@ -14,75 +14,16 @@ from collections.abc import Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
-from horovod._core.errors import HorovodError, InvalidArgumentError, UnsupportedError
-from horovod._core.life import handles
-from horovod._core.life.process_sets import ProcessSet, global_process_set
+from horovod._core.errors import HorovodError
 from horovod._core.operations.collectives import Collectives
 from horovod._core.operations.prepared import Prepared
-from horovod._core.operations.reduce_ops import Average, Row, meant
 from horovod._core.operations.reduction_calls import ReduceArguments
-from horovod._core.tensors.compression import Compressor, NoneCompressor, kind_of
+from horovod._core.tensors.compression import NoneCompressor, kind_of
+from horovod._core.training.flights import Flight, Flights
 from horovod._core.training.groups import assign_groups
+from horovod._core.training.reduction_options import ReductionOptions, check_passes
 
-__all__ = ["GradientReducer", "GradientSource", "ReductionOptions", "check_names"]
-
-
-@dataclass(frozen=True)
-class ReductionOptions:
-    """How gradients are reduced; the arguments of a DistributedOptimizer that have nothing to do with its framework.
-
-    Args:
-        op: Average, Sum, Adasum, ...
-        compression: see `horovod._core.tensors.compression`.
-        gradient_predivide_factor: f splits the averaging: 1/f before the sum, f/size after it.
-        backward_passes_per_step: gradients are accumulated so many times before they are reduced.
-        process_set: the ranks that take part.
-
-    Raises:
-        InvalidArgumentError: a factor with an op other than Average, no positive number of passes, no process set, no
-            compressor.
-        UnsupportedError: Adasum on a process set.
-    """
-
-    op: int = Average
-    compression: Compressor = NoneCompressor
-    gradient_predivide_factor: float = 1.0
-    backward_passes_per_step: int = 1
-    process_set: ProcessSet = global_process_set
-
-    def __post_init__(self) -> None:
-        check_passes(self.backward_passes_per_step)
-        if not isinstance(self.process_set, ProcessSet):
-            raise InvalidArgumentError(f"process_set must be an hvd.ProcessSet. Received: {self.process_set!r}.")
-        if not isinstance(self.compression, Compressor):
-            raise InvalidArgumentError(
-                "compression must be hvd.Compression.none, .fp16 or .bf16, or have compress() and decompress(). "
-                f"Received: {self.compression!r}."
-            )
-        if self.gradient_predivide_factor != 1.0 and not self.row.divides:
-            raise InvalidArgumentError(
-                "gradient_predivide_factor works with op=hvd.Average only; leave it at 1.0 for other operations."
-            )
-        if not self.gradient_predivide_factor > 0:
-            raise InvalidArgumentError(
-                f"gradient_predivide_factor must be > 0. Received: {self.gradient_predivide_factor!r}."
-            )
-        if self.row.directions and self.process_set.process_set_id != 0:
-            raise UnsupportedError(
-                "Adasum works on the global process set only; use op=hvd.Average with a process set."
-            )
-
-    @property
-    def row(self) -> Row:
-        """What sets the operation apart."""
-        return meant(self.op).row
-
-    @property
-    def factors(self) -> tuple[float, float]:
-        """(prescale, postscale) beside the op, which divides by the size itself."""
-        if self.gradient_predivide_factor == 1.0:
-            return 1.0, 1.0
-        return 1.0 / self.gradient_predivide_factor, self.gradient_predivide_factor
+__all__ = ["GradientReducer", "GradientSource"]
 
 
 @dataclass(frozen=True)
@@ -103,20 +44,12 @@ class GradientSource:
     called: Optional[Callable[[Any], str]] = None
 
 
-@dataclass(frozen=True, eq=False)
-class _Flight:
-    """Gradients under way: one dense submission (keys, their tensors and compression contexts), or one sparse
-    tensor."""
-
-    keys: Sequence[Any]
-    tensors: Sequence[Any]
-    contexts: Sequence[Any]
-    pending: Optional[handles.Pending]
-    sparse_result: Optional[Callable[[], Any]] = None
-
-
 class GradientReducer:
     """Reduces the gradients of named parameters, each as soon as it is complete.
+
+    Attributes:
+        required: the keys of gradients that `synchronize` submits although they are not ready. May be changed.
+        left: how many more times each gradient is accumulated before it is submitted. May be changed.
 
     Args:
         collectives: the operations of the framework.
@@ -141,8 +74,10 @@ class GradientReducer:
         self._source = source
         self._options = options
         self._passes = options.backward_passes_per_step
+        # Those that contribute zeros where they are not ready; in the order of all.
+        self.required: list[Hashable] = list(self._name_of)
         self._lock = threading.Lock()  # guards all below: hooks may run on several threads
-        self._left = dict.fromkeys(self._name_of, self._passes)
+        self.left = dict.fromkeys(self._name_of, self._passes)
         self._group_of: dict[Hashable, tuple[Hashable, ...]] = {}
         for group in assign_groups(list(self._name_of), groups):
             self._group_of.update(dict.fromkeys(group, group))
@@ -155,12 +90,10 @@ class GradientReducer:
         # computes them more often than the others waits and is named, and does not meet the others' next step.
         self._round = 0
         self._failure: Optional[Exception] = None  # of a wait in the middle of a step; `synchronize` raises it too
-        self._flights: list[_Flight] = []
-        # The short way, for dense gradients that travel alone and as they are: their prepared submissions, and those
-        # under way. Nothing is left to do when these have landed.
+        self._flights = Flights(self._finish)
+        # The short way, for dense gradients that travel alone and as they are: their prepared submissions.
         self._plain = kind_of(options.compression) is NoneCompressor
         self._again: dict[Hashable, Prepared] = {}
-        self._plain_flights: dict[Hashable, handles.Pending] = {}
 
     @property
     def pending(self) -> bool:
@@ -181,7 +114,7 @@ class GradientReducer:
         check_passes(passes)
         with self._lock:
             self._passes = passes
-            self._left = dict.fromkeys(self._name_of, passes)
+            self.left = dict.fromkeys(self._name_of, passes)
 
     def ready(self, key: Hashable) -> None:
         """The gradient of a parameter has been accumulated once. Submits it, or its group, if that was the last time
@@ -200,8 +133,8 @@ class GradientReducer:
                 self._settled.clear()
             if key in self._submitted:
                 self._begin_round(key)
-            left = self._left[key] - 1
-            self._left[key] = left
+            left = self.left[key] - 1
+            self.left[key] = left
             if left == 0 and not (
                 key in self._again and not self._round and self._submit_again(key, self._source.read(key))
             ):
@@ -217,13 +150,13 @@ class GradientReducer:
             False: nothing has been done; call `ready`.
         """
         with self._lock:
-            if key not in self._again or self._left[key] != 1 or self._settled or self._round:
+            if key not in self._again or self.left[key] != 1 or self._settled or self._round:
                 return False
             if key in self._submitted:
                 return False
             if not self._submit_again(key, tensor):
                 return False
-            self._left[key] = 0
+            self.left[key] = 0
             return True
 
     def synchronize(self, once: bool = False) -> None:
@@ -243,8 +176,8 @@ class GradientReducer:
         with self._lock:
             self._submit_missing()
             failure, self._failure = self._failure, None
-            plain, flights = self._begin_anew()
-        self._land(plain, flights)
+            flights = self._begin_anew()
+        flights.land()
         if failure is not None:
             raise failure
         if once:
@@ -263,14 +196,14 @@ class GradientReducer:
     @property
     def is_open(self) -> bool:
         """True while something that was submitted has not been waited for."""
-        return bool(self._plain_flights or self._flights)
+        return bool(self._flights)
 
     @property
     def missing(self) -> list[Hashable]:
         """What `synchronize` would submit although it is not ready."""
         if len(self._submitted) == len(self._name_of):
             return []
-        return [key for key in self._name_of if key not in self._submitted and key not in self._settled]
+        return [key for key in self.required if key not in self._submitted and key not in self._settled]
 
     def submit(self, key: Hashable) -> None:
         """Submits a gradient, or its group, that is not ready, unless it has been submitted."""
@@ -285,13 +218,9 @@ class GradientReducer:
             HorovodError: as `synchronize`, which raises it once more.
         """
         with self._lock:
-            chosen = [key for key in self._plain_flights if keys is None or key in keys]
-            plain = [self._plain_flights.pop(key) for key in chosen]
-            flights = [one for one in self._flights if keys is None or any(key in keys for key in one.keys)]
-            if flights:
-                self._flights = [one for one in self._flights if one not in flights]
+            flights = self._flights.take(keys)
         try:
-            self._land(plain, flights)
+            flights.land()
         except Exception as error:
             self._failure = self._failure or error
             raise
@@ -300,10 +229,7 @@ class GradientReducer:
         """`land` if everything ends within some seconds; False: something has not. Failures are left to
         `synchronize`."""
         with self._lock:
-            if self._plain_flights and handles.finish_all_briefly(list(self._plain_flights.values())):
-                self._plain_flights.clear()
-            pending = _pending_of(list(self._plain_flights.values()), self._flights)
-            if any(one.pending is None for one in self._flights) or not handles.end_within(pending, timeout_s):
+            if not self._flights.end_within(timeout_s):
                 return False
         with contextlib.suppress(Exception):
             self.land()
@@ -329,9 +255,9 @@ class GradientReducer:
                 except HorovodError:  # the engine is gone, say: what is under way must land all the same
                     is_whole = False
             settled = self._settled | self._submitted
-            plain, flights = self._begin_anew()
+            flights = self._begin_anew()
         try:
-            self._land(plain, flights)
+            flights.land()
         except HorovodError:
             return False
         if is_whole:
@@ -347,24 +273,13 @@ class GradientReducer:
         For use after a failure."""
         with self._lock:
             self._failure = None
-            plain, flights = self._begin_anew()
-        flying = _pending_of(plain, flights)
-        try:
-            for pending in flying:
-                with contextlib.suppress(HorovodError):
-                    handles.finish(pending)
-            for flight in flights:
-                with contextlib.suppress(HorovodError):
-                    if flight.sparse_result is not None:
-                        flight.sparse_result()
-        except BaseException:  # a signal handler raised: the engine still uses the gradients that have not landed
-            handles.abandon(*flying)
-            raise
+            flights = self._begin_anew()
+        flights.drop()
 
     def _submit_missing(self) -> None:
         if len(self._submitted) == len(self._name_of):
             return
-        for key in self._name_of:
+        for key in self.required:
             if key not in self._submitted and key not in self._settled:
                 self._submit(self._group_of.get(key, (key,)))
 
@@ -390,7 +305,7 @@ class GradientReducer:
         self._require_rounds(key)
         self._submit_missing()
         current = self._round
-        self._land(*self._begin_anew())
+        self._begin_anew().land()
         self._round = current + 1
 
     def _require_rounds(self, key: Hashable) -> None:
@@ -402,17 +317,14 @@ class GradientReducer:
                 "backward_passes_per_step."
             )
 
-    def _begin_anew(self) -> tuple[list[handles.Pending], list[_Flight]]:
+    def _begin_anew(self) -> Flights:
         """Ends a step; what is under way."""
-        plain = list(self._plain_flights.values())
-        self._plain_flights.clear()
-        flights, self._flights = self._flights, []
         self._submitted.clear()
         self._settled = set()
         self._waiting.clear()
-        self._left = dict.fromkeys(self._name_of, self._passes)
+        self.left = dict.fromkeys(self._name_of, self._passes)
         self._round = 0
-        return plain, flights
+        return self._flights.take()
 
     def _submit_again(self, key: Hashable, tensor: Any) -> bool:
         """The short way; False if the gradient has changed its form."""
@@ -424,7 +336,7 @@ class GradientReducer:
             del self._again[key]
             return False
         self._submitted.add(key)
-        self._plain_flights[key] = pending
+        self._flights.plain[key] = pending
         return True
 
     def _complete(self, key: Hashable) -> None:
@@ -446,7 +358,7 @@ class GradientReducer:
             tensor = source.read(key)
             wait = source.sparse(tensor, self._negotiated(key)) if source.sparse is not None else None
             if wait is not None:
-                self._flights.append(_Flight((key,), (tensor,), (None,), None, wait))
+                self._flights.others.append(Flight((key,), (tensor,), (None,), None, wait))
             else:
                 dense.append((key, tensor))
                 pairs.append(compress(tensor))
@@ -463,104 +375,21 @@ class GradientReducer:
             prepared = self._collectives.prepared.take(arguments.key)
             if prepared is not None:
                 self._again[keys[0]] = prepared
-        self._flights.append(
-            _Flight([key for key, _ in dense], [tensor for _, tensor in dense], [pair[1] for pair in pairs], pending)
+        self._flights.others.append(
+            Flight([key for key, _ in dense], [tensor for _, tensor in dense], [pair[1] for pair in pairs], pending)
         )
 
     def _negotiated(self, key: Hashable) -> str:
         name = self._name_of[key]
         return f"{name}.pass{self._round + 1}" if self._round else name
 
-    def _land(self, plain: Sequence[handles.Pending], flights: Sequence[_Flight]) -> None:
-        """Waits for all flights, also after one has failed: no tensor may be in use when the caller goes on. Raises the
-        first failure."""
-        failure: Optional[Exception] = None
-        flying = _pending_of(plain, flights)
-        try:
-            for pending in () if handles.finish_all(plain) else plain:
-                try:
-                    handles.finish(pending)
-                except Exception as error:  # whatever failed, the other gradients are still under way
-                    failure = failure or error
-            for flight in flights:
-                try:
-                    self._land_one(flight)
-                except Exception as error:  # as above
-                    failure = failure or error
-        except BaseException:  # a signal handler raised: the engine still uses the gradients that have not landed
-            handles.abandon(*flying)
-            raise
-        if failure is not None:
-            raise failure
-
-    def _land_one(self, flight: _Flight) -> None:
+    def _finish(self, flight: Flight, result: Any) -> None:
         if flight.pending is None:
-            if flight.sparse_result is not None:
-                self._source.write(flight.keys[0], flight.sparse_result())
+            self._source.write(flight.keys[0], result)
             return
-        results = handles.finish(flight.pending)
-        if len(flight.keys) == 1 and not isinstance(results, list):
-            results = [results]
+        results = result if isinstance(result, list) or len(flight.keys) > 1 else [result]
         decompress = self._options.compression.decompress
-        for key, tensor, context, result in zip(flight.keys, flight.tensors, flight.contexts, results):
-            reduced = decompress(result, context)
+        for key, tensor, context, each in zip(flight.keys, flight.tensors, flight.contexts, results):
+            reduced = decompress(each, context)
             if reduced is not tensor:
                 self._source.write(key, reduced)
-
-
-def _pending_of(plain: Sequence[handles.Pending], flights: Sequence[_Flight]) -> list[handles.Pending]:
-    return [*plain, *(flight.pending for flight in flights if flight.pending is not None)]
-
-
-def check_passes(passes: Any) -> None:
-    """Raises InvalidArgumentError unless `passes` is a positive integer."""
-    if isinstance(passes, bool) or not isinstance(passes, int) or passes < 1:
-        raise InvalidArgumentError(f"backward_passes_per_step must be an integer >= 1. Received: {passes!r}.")
-
-
-def count_pass(optimizer: Any) -> Any:
-    """Lets the `iterations` of a Keras optimizer advance in a pass whose gradients are only added up: schedules count
-    passes. What `assign_add` returns; None for an optimizer that counts nothing, or that adds gradients up itself and
-    tells by this number when it has enough."""
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of a LossScaleOptimizer
-    # In Keras 3 `iterations` need not be the variable itself.
-    counter = getattr(optimizer, "_iterations", None)
-    if counter is None:
-        counter = getattr(optimizer, "iterations", None)
-    if counter is None or getattr(optimizer, "gradient_accumulation_steps", None):
-        return None
-    return counter.assign_add(1)
-
-
-def check_names(named: Sequence[Any], keys: Iterable[Hashable]) -> list[tuple[Hashable, str]]:
-    """The (key, name) pairs of a user's `named_parameters`, in the order of `keys`.
-
-    Args:
-        named: (name, key) tuples.
-        keys: all parameters that will be reduced.
-
-    Raises:
-        InvalidArgumentError: an entry is no such tuple, a name occurs twice, or a parameter has no name.
-    """
-    name_of: dict[Hashable, str] = {}
-    for entry in named:
-        if not isinstance(entry, tuple) or len(entry) != 2 or not isinstance(entry[0], str):
-            raise InvalidArgumentError(
-                f"named_parameters must hold (name, parameter) tuples, as model.named_parameters() gives them. "
-                f"Received: {entry!r}."
-            )
-        name_of[entry[1]] = entry[0]
-    names = [entry[0] for entry in named]
-    repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) != len(names) else []
-    if repeated:
-        raise InvalidArgumentError(
-            f"named_parameters holds the same name more than once: {', '.join(repeated)}. Names must differ."
-        )
-    listed = list(keys)
-    nameless = sum(1 for key in listed if key not in name_of)
-    if nameless:
-        raise InvalidArgumentError(
-            f"named_parameters lacks {nameless} of the optimizer's {len(listed)} parameters; name all of them, "
-            "or give no names at all."
-        )
-    return [(key, name_of[key]) for key in listed]

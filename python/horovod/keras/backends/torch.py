@@ -9,7 +9,7 @@ from typing import Any, Callable, Optional
 import torch
 
 from horovod._core.training.elastic.snapshot import settle
-from horovod._core.training.reducer import count_pass
+from horovod._core.training.reduction_options import count_pass
 from horovod.keras.reducer import ListReducer, Reducer, ReductionSettings
 from horovod.torch.graphs import outside_graphs
 from horovod.torch.operators import collectives

@@ -172,6 +172,37 @@ def case_state_loaded_into_the_wrapped_optimizer():
         assert len({r.numpy().tobytes() for r in hvd.allgather_object(flat(model))}) == 1
 
 
+def case_private_names_of_upstream():
+    model = make_model()
+    unused = torch.nn.Parameter(torch.ones(3))
+    named = [*model.named_parameters(), ("unused", unused)]
+    parameters = [parameter for _, parameter in named]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(parameters, lr=1.0, weight_decay=0.1), named)
+    assert optimizer._parameter_names == {parameter: name for name, parameter in named}
+    assert optimizer._requires_update == set(parameters) and not optimizer._handles
+    optimizer._requires_update = set()
+    x, y = own(batches())[0]
+    for _ in range(2):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    assert optimizer._requires_update == set() and unused.grad is None and unused.tolist() == [1.0] * 3
+    assert len({r.numpy().tobytes() for r in hvd.allgather_object(flat(model))}) == 1
+
+    optimizer._allreduce_delay = dict.fromkeys(parameters, 3)
+    assert set(optimizer._allreduce_delay.values()) == {3}
+    optimizer.zero_grad()
+    for gradient in (2.0, 5.0):
+        unused.grad = torch.full((3,), gradient * (hvd.rank() + 1))
+        handle, _ = optimizer._allreduce_grad_async(unused)
+        assert set(optimizer._handles) == {unused}
+        mean = gradient * (hvd.size() + 1) / 2
+        assert (hvd.synchronize(handle) + 0).tolist() == unused.grad.tolist() == [mean] * 3
+        optimizer.synchronize()
+        assert not optimizer._handles
+        optimizer.zero_grad()
+
+
 def case_copies_stay_distributed():
     data = batches(count=6)
 

@@ -1,0 +1,91 @@
+"""`AfterPass`: what becomes of an optimizer's gradients between the end of a backward pass and `step()`.
+
+What the program does to them then it does to reduced ones (design 0025). Most are reduced by then, or in a moment; the
+others are replaced by tensors that wait when they are used. Waiting for all would not do: a rank may compute a gradient
+in this pass that another one computes in its next pass, after a collective operation that both take part in.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Callable, Final
+
+import torch
+
+from horovod._core.callers import users_level
+from horovod._core.life import handles
+from horovod.torch.pending import PendingGradient
+
+__all__ = ["AfterPass", "call_after_pass", "pass_number"]
+
+# The number of autograd's running backward pass; -1: there is none, as in a compiled one.
+pass_number: Final[Callable[[], int]] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+call_after_pass: Final[Any] = torch.autograd.Variable._execution_engine.queue_callback
+
+_HELD_S: Final = 30.0
+
+
+class AfterPass:
+    """See the module. Made for each pass, because `access` must not depend on it.
+
+    Args:
+        access: see `horovod.torch.reducer.GradientAccess`.
+    """
+
+    def __init__(self, access: Any) -> None:
+        self._access = access
+
+    def end(self) -> None:
+        """Delivers what has been reduced, or is in a moment, and lets stand-ins take the place of the rest, and of what
+        this rank has left out: other ranks may have computed it."""
+        access = self._access
+        under_way = access.under_way
+        if self._land_within(handles.BRIEF_S) or self._land_held():
+            with under_way.landing():
+                pass
+        else:
+            for number in under_way.sent:
+                under_way.stand_in(number, self)
+        for number in access.missing():
+            parameter = access.parameters[number]
+            if number not in under_way.stand_ins and parameter.requires_grad:
+                grad = parameter.grad if parameter.grad is not None else access.nothing(number)
+                under_way.put_stand_in(number, grad, self)
+
+    def submit(self, pending: PendingGradient) -> None:
+        """A stand-in is used: if this rank has left the gradient out, submits what takes its place."""
+        number, under_way = pending.number, self._access.under_way
+        is_adding = pass_number() >= 0  # autograd, the gradient of another pass
+        if number in under_way.sent:
+            if is_adding:
+                self._access.reducer_of[number].end_round(number)
+        elif under_way.stand_ins.get(number) is pending:
+            if is_adding:
+                under_way.take_away(number)
+            else:
+                self._access.reducer_of[number].submit(number)
+
+    def wait_for(self, pending: PendingGradient) -> None:
+        """A stand-in is used: waits for the gradient, also if the program has kept the stand-in of an earlier step."""
+        sent = self._access.under_way.sent.get(pending.number)
+        if sent is not None and sent[0] is pending.given:
+            self._access.land((pending.number,))
+
+    def _land_within(self, timeout_s: float) -> bool:
+        return all(reducer.land_within(timeout_s) for reducer in self._access.reducers)
+
+    def _land_held(self) -> bool:
+        """Waits if the program could look at gradients without asking the parameters for them. Not for ever: ranks that
+        have left out different ones would wait for each other."""
+        if not self._access.waits_for_held or not self._access.under_way.is_any_held():
+            return False
+        if self._land_within(_HELD_S):
+            return True
+        self._access.waits_for_held = False
+        warnings.warn(
+            f"The program holds gradients elsewhere than in parameter.grad. After {_HELD_S:g} s one of them has not "
+            "been reduced, because a rank has not computed it; using them now gives other values on each rank. Use "
+            "parameter.grad, which waits, or call optimizer.synchronize() before.",
+            stacklevel=users_level(),
+        )
+        return False

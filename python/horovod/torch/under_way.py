@@ -1,0 +1,139 @@
+"""`UnderWay`: the gradients of an optimizer between their submission and the end of their reduction.
+
+It knows which tensor each parameter had, what stands in for it meanwhile (`pending`), and gives the parameters their
+gradients back when they are reduced. It waits for nothing and submits nothing; `reducer` does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Optional
+
+import torch
+
+from horovod.torch.pending import FRESH, GradientOwner, PendingGradient, pending_gradient, uses_of
+from horovod.torch.resident import GradientHome
+from horovod.torch.versions import increment_versions
+
+__all__ = ["UnderWay"]
+
+
+class UnderWay:
+    """See the module.
+
+    Args:
+        parameters: of the optimizer, by number.
+        homes: where gradients live in shared memory, by number.
+
+    Attributes:
+        sent: by number: the tensor that the parameter had, its address, and a tensor of our own, of the same strides,
+            that the result is going to be in (None: it will be another one), and whether that is a copy.
+        dense_forms: of sparse gradients that are reduced as dense ones, by number.
+        sparse_dims: how many dimensions of a parameter's last gradient were sparse, by number.
+        stand_ins: what parameters have instead of gradients under way, or that this rank has left out, by number.
+    """
+
+    def __init__(self, parameters: Sequence[torch.Tensor], homes: Mapping[int, GradientHome]) -> None:
+        self._parameters = parameters
+        self._homes = homes
+        self.sent: dict[int, tuple[torch.Tensor, int, Optional[torch.Tensor], bool]] = {}
+        self.dense_forms: dict[int, torch.Tensor] = {}
+        self.sparse_dims: dict[int, int] = {}
+        self.stand_ins: dict[int, PendingGradient] = {}
+
+    # ---- the end
+
+    @contextlib.contextmanager
+    def landing(self, numbers: Optional[Collection[int]] = None) -> Iterator[None]:
+        """Lets the gradients, or some, have the results of what is waited for within. After a failure they hold
+        anything."""
+        written: list[torch.Tensor] = []
+        try:
+            yield
+            written = self._deliver(numbers)
+        finally:
+            self.forget(numbers)
+        if written:
+            increment_versions(written)  # the engine has written behind autograd's back
+
+    def _deliver(self, numbers: Optional[Collection[int]]) -> list[torch.Tensor]:
+        """Completes gradients that a copy was submitted of, and takes stand-ins away. What the program has put in the
+        place of a gradient is left alone.
+
+        Returns:
+            The gradients that the engine has written.
+        """
+        written: list[torch.Tensor] = []
+        for number in _chosen(self.dense_forms, numbers):
+            self.give(number, self.dense_forms[number].to_sparse(self.sparse_dims[number]))
+        self._take_away(numbers)
+        for number in _chosen(self.sent, numbers):
+            given, address, own, is_copy = self.sent[number]
+            if own is not None and self._parameters[number].grad is given and given.data_ptr() == address:
+                written.append(given)
+                if is_copy:
+                    given.detach().copy_(own)
+        return written
+
+    def give(self, number: int, reduced: torch.Tensor) -> None:
+        """Gives a parameter another tensor for the gradient that was submitted, unless the program has."""
+        stand_in = self.stand_ins.get(number)
+        if stand_in is not None:
+            stand_in.given = reduced
+        elif self._parameters[number].grad is self.sent[number][0]:
+            self._parameters[number].grad = reduced
+
+    def forget(self, numbers: Optional[Collection[int]] = None) -> None:
+        """All of them, or some, have ended, well or not."""
+        self._take_away(numbers)
+        for number in _chosen(self.sent, numbers):
+            self.dense_forms.pop(number, None)
+            del self.sent[number]
+
+    # ---- stand-ins
+
+    def stand_in(self, number: int, owner: GradientOwner) -> None:
+        """Lets a tensor that asks `owner` to wait, when it is used, take the place of a gradient under way."""
+        given = self.sent[number][0]
+        if self._parameters[number].grad is given:
+            self.put_stand_in(number, given, owner)
+
+    def put_stand_in(self, number: int, grad: torch.Tensor, owner: GradientOwner) -> None:
+        """Lets it take the place of `grad`, or of a gradient that is missing and will be `grad`."""
+        made = pending_gradient(grad, owner, number)
+        self.stand_ins[number] = self._parameters[number].grad = made
+
+    def take_away(self, number: int) -> torch.Tensor:
+        """Takes a stand-in away, unless the program has. What it stood for."""
+        stand_in = self.stand_ins.pop(number)
+        parameter = self._parameters[number]
+        if parameter.grad is stand_in:
+            parameter.grad = stand_in.given
+        return stand_in.given
+
+    def _take_away(self, numbers: Optional[Collection[int]]) -> None:
+        for number in _chosen(self.stand_ins, numbers):
+            self.take_away(number)
+
+    # ---- who else looks
+
+    def is_any_held(self) -> bool:
+        """True if the program could look at a gradient under way without asking the parameter for it."""
+        return any(self._is_held(number) for number in self.sent)
+
+    def _is_held(self, number: int) -> bool:
+        sent = self.sent[number]
+        own, is_copy = sent[2], sent[3]
+        home = self._homes.get(number)
+        if home is not None and sent[0] is home.view:
+            most = FRESH[0] + 1, home.uses
+        else:
+            views = 0 if is_copy or own is None else 1 if own.is_contiguous() else 2  # of our own
+            most = FRESH[0], FRESH[1] + views
+        references, uses = uses_of(sent)
+        return references > most[0] or uses > most[1]
+
+
+def _chosen(table: Mapping[int, Any], numbers: Optional[Collection[int]]) -> list[int]:
+    return list(table) if numbers is None else [number for number in numbers if number in table]
