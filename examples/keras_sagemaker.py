@@ -3,14 +3,9 @@ environment, rank 0 writes checkpoints and the model.
 
     horovodrun -np 2 python examples/keras_sagemaker.py --epochs 4 --learning-rate 0.05 --momentum 0.9
 
-The numbered changes are what makes a script for one process a distributed one.
-
-The channels train, validation and test are the folders in SM_CHANNEL_TRAIN, SM_CHANNEL_VALIDATION and SM_CHANNEL_TEST,
-each with a file digits.npz. To make them for your bucket:
-
-    python examples/keras_sagemaker.py --write-data data
-
-Without channels the script takes its data from scikit-learn (pip install scikit-learn).
+The numbered changes are what makes a script for one process a distributed one. Each channel, SM_CHANNEL_TRAIN,
+SM_CHANNEL_VALIDATION and SM_CHANNEL_TEST, is a folder with a file digits.npz; --write-data FOLDER makes them for your
+bucket. Without channels the data come from scikit-learn (pip install scikit-learn).
 """
 
 import argparse
@@ -38,30 +33,15 @@ def split_digits():
     return {name: (images[part], digits.target[part]) for name, part in zip(CHANNELS, np.split(order, ends))}
 
 
-def write_data(folder):
-    """Makes a folder for each channel."""
-    for name, (images, labels) in split_digits().items():
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        np.savez(folder / name / "digits.npz", images=images, labels=labels)
-
-
 def load_data(folders):
-    """By channel, images and labels.
-
-    Args:
-        folders: by channel; all None: the data are scikit-learn's.
-    """
+    """By channel, images and labels: from its folder, or from scikit-learn where no channel has one."""
     if not any(folders.values()):
         return split_digits()
-    if missing := [name for name, folder in folders.items() if not folder]:
-        raise SystemExit(
-            f"The channel {missing[0]} is missing: give --{missing[0]} or SM_CHANNEL_{missing[0].upper()}."
-        )
-    data = {}
     for name, folder in folders.items():
-        with np.load(Path(folder) / "digits.npz") as file:
-            data[name] = file["images"], file["labels"]
-    return data
+        if not folder:
+            raise SystemExit(f"The channel {name} is missing: give --{name} or SM_CHANNEL_{name.upper()}.")
+    files = {name: np.load(Path(folder) / "digits.npz") for name, folder in folders.items()}
+    return {name: (file["images"], file["labels"]) for name, file in files.items()}
 
 
 def make_model(learning_rate, momentum, decay, size):
@@ -102,7 +82,9 @@ def arguments():
 def main():
     args = arguments()
     if args.write_data:
-        write_data(args.write_data)
+        for name, (images, labels) in split_digits().items():
+            (args.write_data / name).mkdir(parents=True, exist_ok=True)
+            np.savez(args.write_data / name / "digits.npz", images=images, labels=labels)
         return
     # Change 2: initialise, and get the number of ranks.
     hvd.init()
