@@ -64,9 +64,11 @@ ROCM_TESTS = cuda_ gpu_ staged_ phases_ -contract -fake -jax
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-# All that building needs.
-$(VENV)/.tools: requirements-dev.txt Makefile
+$(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
+
+# All that building needs.
+$(VENV)/.tools: requirements-dev.txt requirements-build.txt Makefile | $(BIN)/python
 	$(call PART,tools,$(PIP) -r requirements-dev.txt)
 	$(BIN)/python tools/link_source.py
 	touch $@
@@ -81,8 +83,8 @@ $(VENV)/.frameworks: requirements-frameworks.txt $(VENV)/.ready
 	$(PIP) --no-deps tf_keras  # asks for tensorflow, which is tensorflow-cpu here
 	touch $@
 
-# The compiler of the wheels, 100 MB.
-$(VENV)/.wheels: requirements-wheels.txt $(VENV)/.ready
+# What builds the wheels, 150 MB; without the tools of the development environment.
+$(VENV)/.wheels: requirements-wheels.txt requirements-build.txt | $(BIN)/python
 	$(PIP) -r requirements-wheels.txt
 	touch $@
 
@@ -222,7 +224,7 @@ fuzz: asan-build
 fuzz-some: asan-build frameworks
 	$(call PART,fuzz,$(ASIDE) python tools/run_fuzzers.py --seconds 5)
 
-native-test-aarch64: $(VENV)/.wheels
+native-test-aarch64: $(VENV)/.wheels $(VENV)/.tools
 	python tools/test_aarch64.py
 
 wheel: $(VENV)/.wheels

@@ -2,7 +2,7 @@
 
     python examples/demo.py
 
-The same global batches are split over the ranks, one core per rank. Exit code 1 if a claim does not hold.
+The same global batches are split over the ranks, one core per rank and no GPU. Exit code 1 if a claim does not hold.
 
 Needs scikit-learn, for its data: pip install scikit-learn.
 """
@@ -24,7 +24,7 @@ LOSS_TOLERANCE = 0.01
 def run(ranks):
     """Trains; the RESULT of every epoch."""
     path = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
-    environ = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    environ = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-m", "horovod.runner", "-np", str(ranks), sys.executable, str(SCRIPT)]
     print(f"\n$ horovodrun -np {ranks} python examples/{SCRIPT.name}", flush=True)
     results = []

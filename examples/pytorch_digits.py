@@ -36,7 +36,7 @@ def make_model():
 
 
 def hash_of(model):
-    return hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
+    return hashlib.sha256(b"".join(p.detach().cpu().numpy().tobytes() for p in model.parameters())).hexdigest()
 
 
 def own_batches(count, batch_size, epoch):
@@ -75,9 +75,13 @@ def main():
     parser.add_argument("--batch-size", type=int, default=64, help="of all ranks together")
     args = parser.parse_args()
     hvd.init()
+    # One GPU per process.
+    device = torch.device("cuda", hvd.local_rank()) if torch.cuda.is_available() else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
     torch.manual_seed(hvd.rank())  # different on purpose: the broadcast below makes the ranks equal
-    images, labels, test_images, test_labels = load_data()
-    model = make_model()
+    images, labels, test_images, test_labels = (tensor.to(device) for tensor in load_data())
+    model = make_model().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)

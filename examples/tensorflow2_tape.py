@@ -42,11 +42,12 @@ def main():
 
     hvd.init()
 
-    gpus = tf.config.experimental.list_physical_devices("GPU")
+    # One GPU per process.
+    gpus = tf.config.list_physical_devices("GPU")
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     if gpus:
-        tf.config.experimental.set_visible_devices(gpus[hvd.local_rank()], "GPU")
+        tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
 
     model = make_model()
     loss = tf.losses.SparseCategoricalCrossentropy()

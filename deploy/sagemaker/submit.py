@@ -1,6 +1,8 @@
 """Trains examples/keras_sagemaker.py on two instances of eight GPUs: pip install "sagemaker>=3", then
 
 python submit.py ROLE IMAGE s3://BUCKET/PREFIX
+
+The data are below PREFIX, in the folders train, validation and test.
 """
 
 import sys
@@ -13,9 +15,11 @@ from sagemaker.train.distributed import MPI
 INSTANCES = 2
 PROCESSES = 8
 RANKS = INSTANCES * PROCESSES
+CHANNELS = ("train", "validation", "test")
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
-# -np once more: the SDK's own is that of one instance. The ranks stop if it is another job than promised.
+# -np once more: the SDK's own is that of one instance. The ranks stop if it is another job than promised. The variables
+# of the channels, whose folders are the same on all instances, are exported because ssh does not pass variables on.
 MPIRUN = ["-np", str(RANKS)]
 VARIABLES = {
     "HOROVOD_EXPECTED_SIZE": str(RANKS),
@@ -25,7 +29,8 @@ VARIABLES = {
 
 
 def trainer(role, image):
-    exported = [word for name in VARIABLES for word in ("-x", name)]
+    channels = [f"SM_CHANNEL_{name.upper()}" for name in CHANNELS]
+    exported = [word for name in (*VARIABLES, *channels) for word in ("-x", name)]
     return ModelTrainer(
         role=role,
         training_image=image,
@@ -38,7 +43,8 @@ def trainer(role, image):
 
 
 def main(role, image, data):
-    trainer(role, image).train(input_data_config=[InputData(channel_name="train", data_source=f"{data}/train")])
+    inputs = [InputData(channel_name=name, data_source=f"{data.rstrip('/')}/{name}") for name in CHANNELS]
+    trainer(role, image).train(input_data_config=inputs)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,28 @@ from sklearn.datasets import load_digits
 import horovod.keras as hvd
 
 
+def use_own_gpu():
+    """Gives this rank a GPU of its own, where there are any: before the backend uses one."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        gpus = tf.config.list_physical_devices("GPU")
+        for gpu in gpus:
+            tf.config.experimental.set_memory_growth(gpu, True)
+        if gpus:
+            tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
+    elif backend == "torch":
+        import torch
+
+        if torch.cuda.is_available():
+            torch.cuda.set_device(hvd.local_rank())
+    elif backend == "jax":
+        import jax
+
+        jax.config.update("jax_cuda_visible_devices", str(hvd.local_rank()))
+
+
 def load_data(test_count=360):
     digits = load_digits()
     images = digits.images[..., None].astype("float32") / 16
@@ -74,6 +96,7 @@ def main():
     parser.add_argument("--batches-per-commit", type=int, default=4)
     args = parser.parse_args()
     hvd.init()
+    use_own_gpu()
     keras.utils.set_random_seed(hvd.rank())  # different on purpose: the state makes the ranks equal
     data, test = load_data()
     model = make_model()

@@ -39,15 +39,15 @@ def accuracy(model, images, labels):
 
 
 def hash_of(model):
-    return hashlib.sha256(b"".join(each.detach().numpy().tobytes() for each in model.parameters())).hexdigest()
+    return hashlib.sha256(b"".join(each.detach().cpu().numpy().tobytes() for each in model.parameters())).hexdigest()
 
 
 @hvd.elastic.run
-def train(state, loader, test, args):
+def train(state, loader, test, device, args):
     while state.epoch < args.epochs:
         for images, labels in loader:
             state.optimizer.zero_grad()
-            loss = F.cross_entropy(state.model(images), labels)
+            loss = F.cross_entropy(state.model(images.to(device)), labels.to(device))
             loss.backward()
             state.optimizer.step()
             state.sampler.record_batch(state.batch, len(labels))
@@ -71,12 +71,17 @@ def main():
     parser.add_argument("--workers", type=int, default=0, help="processes that load data, of each rank")
     args = parser.parse_args()
     hvd.init()
+    # One GPU per process.
+    device = torch.device("cuda", hvd.local_rank()) if torch.cuda.is_available() else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
     torch.manual_seed(hvd.rank())  # different on purpose: the state makes the ranks equal
     data, test = load_data()
+    test = [tensor.to(device) for tensor in test]
     sampler = hvd.elastic.ElasticSampler(data)
     more = {"num_workers": args.workers, "persistent_workers": args.workers > 0}
     loader = DataLoader(data, args.batch_size, sampler=sampler, **more)
-    model = make_model()
+    model = make_model().to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr * hvd.size(), momentum=0.9)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
     state = hvd.elastic.TorchState(model, optimizer, sampler=sampler, epoch=0, batch=0)
@@ -86,7 +91,7 @@ def main():
             group["lr"] = args.lr * hvd.size()
 
     state.register_reset_callbacks([scale_rate])
-    train(state, loader, test, args)
+    train(state, loader, test, device, args)
     equal = len(set(hvd.allgather_object(hash_of(model)))) == 1
     if hvd.rank() == 0:
         result = {"accuracy": accuracy(model, *test), "size": hvd.size(), "equal": equal}

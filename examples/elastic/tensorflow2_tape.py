@@ -83,6 +83,12 @@ def main():
     parser.add_argument("--step", choices=("function", "eager", "jit"), default="function")
     args = parser.parse_args()
     hvd.init()
+    # One GPU per process.
+    gpus = tf.config.list_physical_devices("GPU")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    if gpus:
+        tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
     tf.random.set_seed(hvd.rank())  # different on purpose: the state makes the ranks equal
     data, test = load_data()
     model, optimizer = make_model(), tf.optimizers.SGD(0.02, momentum=0.9)

@@ -10,6 +10,7 @@ two sides need differs in a few lines: diff -w tensorflow2_mnist_data_service_tr
 
 import argparse
 
+import tensorflow as tf
 from tensorflow2_mnist_data_service_train_fn_compute_side_dispatcher import train_fn as train_fn_compute_side
 from tensorflow2_mnist_data_service_train_fn_training_side_dispatcher import train_fn as train_fn_training_side
 
@@ -25,6 +26,12 @@ def main():
     parser.add_argument("--round-robin", action="store_true", help="and take turns")
     args = parser.parse_args()
     hvd.init()
+    # One GPU per process.
+    gpus = tf.config.list_physical_devices("GPU")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    if gpus:
+        tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
     compute_config = TfDataServiceConfig.read(args.configfile, wait_for_file_creation=True)
     train_fn = train_fn_training_side if compute_config.dispatcher_side == "training" else train_fn_compute_side
     accuracy = train_fn(compute_config, args.steps, args.reuse_dataset, args.round_robin)

@@ -11,7 +11,17 @@ import pytest
 
 from .conftest import Hosts
 from .network import Network, why_absent
-from .trainings import KERAS, NODES, PYTORCH, TENSORFLOW, Training, serve_and_train
+from .trainings import (
+    COMPUTE,
+    DISPATCHERS,
+    KERAS,
+    NODES,
+    PYTORCH,
+    TENSORFLOW,
+    TRAINING_SIDE,
+    Training,
+    serve_and_train,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -50,10 +60,13 @@ def nodes() -> Iterator[Network]:
     made.close()
 
 
-def test_the_data_service_runs_on_hosts_of_its_own(nodes: Network, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "line", [COMPUTE, DISPATCHERS, TRAINING_SIDE], ids=["one dispatcher", "dispatchers 2", "training side"]
+)
+def test_the_data_service_runs_on_hosts_of_its_own(line: str, nodes: Network, tmp_path: Path) -> None:
     if not importlib.util.find_spec("tensorflow"):
         pytest.skip("TensorFlow is not installed.")
-    jobs = serve_and_train(nodes, tmp_path)
+    jobs = serve_and_train(nodes, tmp_path, line)
     assert (jobs.trained.code, jobs.served.code) == (0, 0), jobs
     assert any("equal on all ranks: True" in line for line in jobs.trained.out)
     assert not (tmp_path / "compute.json").exists()

@@ -15,42 +15,9 @@ from jobs import ROOT, Ended, Place
 
 from .conftest import present
 from .launched import assert_worked, job_of, worker
+from .platform_lines import GRADIENT, LINES, SAGEMAKER_SDK_3, exported, with_two_hyphens, words_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
-
-# Amazon SageMaker, by the training toolkit of its images and by version 3 of its SDK; -m mpi4py ends all ranks when one
-# fails.
-SAGEMAKER_TOOLKIT = (
-    "mpirun --host HOST:2 -np 2 --allow-run-as-root --display-map --tag-output -mca btl_tcp_if_include lo "
-    "-mca oob_tcp_if_include lo -mca plm_rsh_no_tree_spawn 1 -bind-to socket -map-by slot -mca pml ob1 "
-    "-mca btl ^openib -mca orte_abort_on_non_zero_status 1 -mca btl_vader_single_copy_mechanism none "
-    "-x NCCL_MIN_NRINGS=4 -x NCCL_SOCKET_IFNAME=lo -x NCCL_DEBUG=INFO -x LD_LIBRARY_PATH -x PATH VARIABLES "
-    "PYTHON -m mpi4py SCRIPT"
-)
-SAGEMAKER_SDK_3 = (
-    "mpirun --host HOST:2 -np 2 --allow-run-as-root --tag-output -mca btl_tcp_if_include lo -mca oob_tcp_if_include lo "
-    "-mca plm_rsh_no_tree_spawn 1 -mca pml ob1 -mca btl ^openib -mca orte_abort_on_non_zero_status 1 "
-    "-mca btl_vader_single_copy_mechanism none -mca plm_rsh_num_concurrent 1 -x NCCL_SOCKET_IFNAME=lo "
-    "-x LD_LIBRARY_PATH -x PATH VARIABLES PYTHON -m mpi4py SCRIPT"
-)
-# Spelled with one hyphen these are words of Open MPI 3 and 4 only.
-HYPHENS = {"-bind-to": "--bind-to", "-map-by": "--map-by"}
-# The line that Azure ML's page about Horovod shows.
-AZURE_ML = (
-    "mpirun -x HOROVOD_AUTOTUNE=1 -np 2 -H HOST:2 -bind-to none -map-by slot -x NCCL_DEBUG=INFO -x LD_LIBRARY_PATH "
-    "-x PATH -mca pml ob1 -mca btl ^openib VARIABLES PYTHON SCRIPT"
-)
-# The line of Gradient's page about MPI, with the hostfile that it writes.
-GRADIENT = (
-    "mpirun --allow-run-as-root -np 2 --hostfile HOSTFILE -bind-to none -map-by slot -x NCCL_DEBUG=INFO -mca pml ob1 "
-    "-mca btl ^openib VARIABLES PYTHON SCRIPT"
-)
-LINES = {
-    "sagemaker-toolkit": SAGEMAKER_TOOLKIT,
-    "sagemaker-sdk-3": SAGEMAKER_SDK_3,
-    "azure-ml": AZURE_ML,
-    "gradient": GRADIENT,
-}
 
 
 def run(line: str, mpi: str, variables: Mapping[str, str], place: Place, request: pytest.FixtureRequest) -> Ended:
@@ -61,10 +28,11 @@ def run(line: str, mpi: str, variables: Mapping[str, str], place: Place, request
     hostfile = place.folder / "hostfile"
     hostfile.write_text("localhost slots=2\n")
     python, script, part = worker("work")
-    moved = {
-        "HOST:2": ["localhost:2"],
+    places = {
+        "HOSTS": ["localhost:2"],
+        "COUNT": ["2"],
         "HOSTFILE": [str(hostfile)],
-        "VARIABLES": [word for variable in variables for word in ("-x", variable)],
+        "VARIABLES": exported(variables),
         "PYTHON": [python],
         "SCRIPT": [script, part],
     }
@@ -72,7 +40,7 @@ def run(line: str, mpi: str, variables: Mapping[str, str], place: Place, request
     paths = [str(ROOT / "python"), str(ROOT / "tests"), site_packages(MPI4PY)]
     environ = {"LD_LIBRARY_PATH": libraries, "PYTHONPATH": os.pathsep.join(paths), **variables}
     job = job_of(starter, place, environ=environ)
-    job.start([word for each in line.split() for word in moved.get(each, [each])])
+    job.start(words_of(line, places, "lo"))
     return job.end()
 
 
@@ -85,7 +53,7 @@ def test_the_line_works_and_settings_come_with_it(
     promised = {"HOROVOD_EXPECTED_SIZE": "2", "HOROVOD_EXPECTED_HOSTS": "1"}
     line = LINES[name]
     if mpi == "openmpi5":
-        line = " ".join(HYPHENS.get(word, word) for word in line.split())
+        line = with_two_hyphens(line)
     ended = run(line, mpi, {"HOROVOD_TIMELINE": str(timeline), **promised}, place, request)
     assert_worked(ended, 2, "Open MPI")
     assert "NEGOTIATE_ALLREDUCE" in {entry.get("name") for entry in json.loads(timeline.read_text())}
@@ -108,6 +76,6 @@ def test_fewer_ranks_than_the_nodes_should_have_stop_in_init(place: Place, reque
 
 def test_the_number_of_ranks_may_be_given_again(place: Place, request: pytest.FixtureRequest) -> None:
     """The last one counts: that is how a job of SDK 3 gets all of its ranks."""
-    again = SAGEMAKER_SDK_3.replace("HOST:2", "localhost:3").replace("VARIABLES", "-np 3 VARIABLES")
+    again = SAGEMAKER_SDK_3.replace("HOSTS", "localhost:3").replace("VARIABLES", "-np 3 VARIABLES")
     ended = run(again, "openmpi4", {}, place, request)
     assert_worked(ended, 3, "Open MPI")

@@ -197,6 +197,35 @@ def test_lines_that_only_keras_3_changes(
     assert_trained(run(name, "horovodrun -np 2 python script.py", tmp_path, was, now), 2)
 
 
+KERAS_2 = """
+import tensorflow.compat.v1 as tf
+tf.disable_v2_behavior()
+import horovod.tensorflow as hvd
+hvd.init()
+config = tf.ConfigProto()
+config.gpu_options.visible_device_list = str(hvd.local_rank())
+tf.keras.backend.set_session(tf.Session(config=config))
+outputs = tf.layers.dense(tf.ones((2, 3)), 4)
+step = hvd.DistributedOptimizer(tf.train.GradientDescentOptimizer(0.1)).minimize(tf.reduce_mean(outputs))
+with tf.Session(config=config) as session:
+    session.run(tf.global_variables_initializer())
+    session.run(hvd.broadcast_global_variables(0))
+    session.run(step)
+print("trained; estimators:", hasattr(tf, "estimator"))
+"""
+
+
+@slow
+@needs("tensorflow", "tf_keras")
+def test_layers_and_sessions_of_keras_need_keras_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.py").write_text(KERAS_2)
+    refused = published("horovodrun -np 1 python train.py", tmp_path, tmp_path)
+    assert refused.code and "AttributeError" in refused.stderr, str(refused)
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
+    ended = published("horovodrun -np 2 python train.py", tmp_path, tmp_path)
+    assert ended.code == 0 and ended.stdout.count("trained; estimators: False") == 2, str(ended)
+
+
 # ---- data service
 
 COMPUTE = "horovodrun -np 4 python -m horovod.tensorflow.data.compute_worker /tmp/compute.json"

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import tensorflow as tf
 
-import horovod.keras as hvd
+import horovod.tensorflow.keras as hvd
 
 
 def arguments():
@@ -29,6 +30,12 @@ def arguments():
 def main():
     args = arguments()
     hvd.init()
+    # One GPU per process.
+    gpus = tf.config.list_physical_devices("GPU")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    if gpus:
+        tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
     with np.load(args.input_data / "reviews.npz") as reviews:
         tokens, labels = reviews["tokens"], reviews["labels"]
     tokens = np.where(tokens < args.max_tokens, tokens, 1)[:, : args.sequence_length]

@@ -1,8 +1,8 @@
 """Finds and loads libhorovod.so and checks that it speaks this package's version of the C interface.
 
-Used by `horovod._core.life.context` (through `engine`). The library lies beside this file in the wheel; the environment
-variable HOROVOD_LIBRARY names another one, for development. A library that cannot be used is an ImportError that
-lists every path tried, the cause and the remedy.
+Used by `horovod._core.life.context` (through `engine`). The library lies beside this file in the wheel, and in another
+folder of this package where a checkout is installed for editing (`pip install -e .`). For development HOROVOD_LIBRARY
+names another one. A library that cannot be used is an ImportError that lists every path tried, cause and remedy.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import threading
 from typing import Optional
 
+from horovod import _native
 from horovod._native import abi
 
 FILE_NAME = "libhorovod.so"
@@ -26,7 +27,13 @@ def candidate_paths() -> list[str]:
     named = os.environ.get(PATH_VARIABLE)
     if named:
         return [os.path.abspath(named)]
-    return [os.path.join(os.path.dirname(os.path.abspath(__file__)), FILE_NAME)]
+    return [os.path.join(os.path.abspath(folder), FILE_NAME) for folder in _native.__path__]
+
+
+def used_path() -> str:
+    """The first of them that is there; the first of all if none is."""
+    paths = candidate_paths()
+    return next(filter(os.path.exists, paths), paths[0])
 
 
 def declare(library: ctypes.CDLL) -> None:
@@ -65,7 +72,7 @@ def _open(path: str) -> ctypes.CDLL:
 
 def beside(file_name: str) -> str:
     """The path of another library that lies where the core does."""
-    return os.path.join(os.path.dirname(candidate_paths()[0]), file_name)
+    return os.path.join(os.path.dirname(used_path()), file_name)
 
 
 def load() -> ctypes.CDLL:

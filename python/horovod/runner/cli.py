@@ -122,7 +122,7 @@ def _finish(outcome: Outcome, verbose: bool) -> int:
     # Who stops the launcher does not want to wait for a reader that does not read.
     if outcome.closing_words and (not outcome.interrupted or standard_streams.is_read(sys.stderr, _LAST_WORD_S)):
         _say(outcome.closing_words)
-    elif outcome.exits and not outcome.closing_words and (verbose or sys.stderr.isatty()):
+    elif outcome.exits and not outcome.closing_words and (verbose or standard_streams.is_terminal(sys.stderr)):
         from horovod.runner.summary import summary
 
         _say(summary(outcome.exits))

@@ -18,6 +18,7 @@ from typing import Any, Callable, Final, Optional, Union
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import BY_NAME, SETTINGS
 from horovod.runner import commits, run_task, standard_streams, telling
+from horovod.runner.function_call import checked
 from horovod.runner.interruption import taken_signals
 from horovod.runner.job import Effective, Job, effective_settings, make_job, working_directory
 from horovod.runner.launchers.base import Outcome, Surroundings
@@ -91,7 +92,8 @@ def run(
         The return values, by rank; of an elastic job those of the first `min_num_proc` ranks of its last epoch.
 
     Raises:
-        InvalidArgumentError: (also ValueError) arguments exclude one another or have a bad value.
+        InvalidArgumentError: (also ValueError) arguments exclude one another or have a bad value; `func` cannot be
+            called with `args` and `kwargs`; one of them, or a variable of `func`, cannot be pickled.
         UnsupportedError: (also NotImplementedError) something that this version cannot do.
         RuntimeError: a rank failed; the message names it and has its traceback.
     """
@@ -99,7 +101,7 @@ def run(
         name: value for name, value in locals().items() if name not in ("func", "args", "kwargs") and value is not None
     }
     given.pop("executable", None)
-    return call(func, args, kwargs or {}, _settings_of(given), executable)
+    return call(func, args, {} if kwargs is None else kwargs, _settings_of(given), executable)
 
 
 def call(
@@ -110,18 +112,19 @@ def call(
     executable: Optional[str],
 ) -> list[Any]:
     """`run` with its options as values of settings; see there."""
+    payload = checked(func, args, kwargs).payload()
     effective = effective_settings(values, "argument", os.environ)
     with telling.for_a_while(effective.settings, "horovod.run"):
-        return _call(effective, (func, tuple(args), dict(kwargs)), executable)
+        return _call(effective, payload, executable)
 
 
-def _call(effective: Effective, what: tuple[Any, ...], executable: Optional[str]) -> list[Any]:
+def _call(effective: Effective, payload: bytes, executable: Optional[str]) -> list[Any]:
     environ = {**os.environ, "PYTHONPATH": _python_path(os.environ.get("PYTHONPATH", ""))}
     job = make_job(effective, (executable or sys.executable, "-m", run_task.__name__), environ, working_directory())
     if job.settings.dry_run:
         raise InvalidArgumentError("A function cannot be run dry: its results are wanted. Leave dry_run out.")
     telling.of_job(job)
-    launcher, payload = choose(job), _payload(what)
+    launcher = choose(job)
     commits.refuse_impossible(job)
     answers: dict[int, memoryview] = {}
 
@@ -188,15 +191,6 @@ def _unpickled(answer: memoryview, rank: int) -> tuple[bool, Any]:
     except Exception as error:  # whatever the classes of the user's objects raise
         raise RuntimeError(f"horovod.run: the result of rank {rank} cannot be unpickled here: {error!r}.") from error
     return bool(succeeded), value
-
-
-def _payload(call: object) -> bytes:
-    try:
-        import cloudpickle  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise RuntimeError("horovod.run needs cloudpickle to ship the function (pip install cloudpickle).") from error
-    path = pickle.dumps(list(sys.path))
-    return len(path).to_bytes(8, "little") + path + bytes(cloudpickle.dumps(call))
 
 
 def _settings_of(given: dict[str, Any]) -> dict[str, Any]:

@@ -47,3 +47,13 @@ def takes_colors(environ: Mapping[str, str], on_terminal: bool) -> bool:
         on_terminal: it is one.
     """
     return on_terminal and not environ.get("NO_COLOR") and environ.get("TERM", "dumb") != "dumb"
+
+
+def takes_moves(environ: Mapping[str, str]) -> bool:
+    """Whether a terminal moves its cursor as it is asked to.
+
+    Args:
+        environ: of the launcher. What stands behind `!` in a notebook has a terminal that shows such requests as text;
+            the kernel's variable tells.
+    """
+    return environ.get("TERM") != "dumb" and "JPY_PARENT_PID" not in environ

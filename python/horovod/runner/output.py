@@ -15,7 +15,6 @@ import select
 import stat
 import termios
 import time
-from collections.abc import Mapping
 from io import FileIO
 from pathlib import Path
 from typing import Final, Optional, TextIO
@@ -24,6 +23,7 @@ from horovod._core.errors import InvalidArgumentError
 from horovod.runner.lines import LineSplitter, Piece
 from horovod.runner.look import Look
 from horovod.runner.screen import WIPE, WRAP, Screen
+from horovod.runner.standard_streams import descriptor
 from horovod.runner.tracebacks import Shortened, TracebackFilter
 
 _TAIL_LINES: Final = 20
@@ -167,24 +167,26 @@ class Outlet:
         stream: where the text goes at the end. When it has no descriptor (a notebook), it is written at once.
         name: of the stream, for messages.
         typing: a person answers on this terminal, whose lines must stay where they are.
+        moves: if it is a terminal, it moves its cursor as it is asked to.
 
     Attributes:
         problem: why output was lost, in words; empty while all is well.
-        on_tty: the text goes to a terminal that can write over a line.
+        on_tty: the text goes to a terminal that moves its cursor.
     """
 
-    def __init__(self, stream: TextIO, name: str = "", typing: bool = False) -> None:
+    def __init__(self, stream: TextIO, name: str = "", typing: bool = False, moves: bool = True) -> None:
         self._stream = stream
         self._name = name
         self.problem = ""
         self._pending = bytearray()
         self._line = b""  # the unfinished line that stands there now
         self._owner: object = None
-        self.fd: Optional[int] = _descriptor(stream)
-        self.on_tty = self.fd is not None and os.isatty(self.fd) and follows_the_cursor(os.environ)
+        self.fd: Optional[int] = descriptor(stream)
+        terminal = self.fd is not None and os.isatty(self.fd)
+        self.on_tty = terminal and moves
         self._screen = Screen() if self.on_tty and not typing else None
         # A terminal that is ready takes one byte, or more: in blocking mode a write would wait for the rest (Ctrl-S).
-        self._own_fd = _opened_anew(self.fd) if self.fd is not None and self.on_tty else None
+        self._own_fd = _opened_anew(self.fd) if self.fd is not None and terminal else None
         self._chunk_bytes = _CHUNK_BYTES
         if self.fd is not None:
             with contextlib.suppress(OSError):  # no reader, a full disk: the first write will tell
@@ -266,11 +268,14 @@ class Outlet:
         return _USUAL_ROWS
 
     def _queue(self, data: bytes) -> None:
-        if self.fd is None:
+        if self.fd is not None:
+            self._pending += data
+            return
+        try:
             self._stream.write(data.decode("utf-8", errors="replace"))
             self._stream.flush()
-        else:
-            self._pending += data
+        except (OSError, ValueError) as error:
+            self.problem = f"{self._name} cannot be written: {error}. Output is lost; the job goes on."
 
     def write_some(self) -> None:
         """Writes what the stream takes without blocking; call it when the descriptor is ready."""
@@ -290,25 +295,17 @@ class Outlet:
                 self.problem = f"{self._name} cannot be written: {error.strerror}. Output is lost; the job goes on."
 
 
-def follows_the_cursor(environ: Mapping[str, str]) -> bool:
-    """Whether a terminal does what it is told by codes.
-
-    Args:
-        environ: of the launcher. A notebook's `!horovodrun` has a terminal that shows them as they are.
-    """
-    return "JPY_PARENT_PID" not in environ and environ.get("TERM") != "dumb"
-
-
-def outlets(stdout: TextIO, stderr: TextIO, typing: bool = False) -> dict[str, Outlet]:
+def outlets(stdout: TextIO, stderr: TextIO, typing: bool = False, moves: bool = True) -> dict[str, Outlet]:
     """The launcher's two streams, by name. When both lead to the same place (`2>&1`) they share one outlet.
 
     Two buffers in front of one file would cut into one another's lines.
 
     Args:
         stdout, stderr: the streams.
-        typing: see `Outlet`.
+        typing, moves: see `Outlet`.
     """
-    out, err = Outlet(stdout, "standard output", typing), Outlet(stderr, "standard error", typing)
+    out = Outlet(stdout, "standard output", typing, moves)
+    err = Outlet(stderr, "standard error", typing, moves)
     if out.fd is not None and err.fd is not None:
         one, two = os.fstat(out.fd), os.fstat(err.fd)
         if (one.st_dev, one.st_ino) == (two.st_dev, two.st_ino):
@@ -327,13 +324,6 @@ def _takes_more(fd: int, patience_s: float) -> bool:
     poller = select.poll()
     poller.register(fd, select.POLLOUT)
     return bool(poller.poll(max(0.0, patience_s) * 1000))
-
-
-def _descriptor(stream: TextIO) -> Optional[int]:
-    try:
-        return stream.fileno()
-    except (OSError, AttributeError, ValueError):
-        return None
 
 
 def rank_directory(base: Path, rank: int, size: int) -> Path:

@@ -1,15 +1,16 @@
 """The launcher's own standard streams when they are closed (`>&-`, some service managers), when nobody reads them, or
 when they cannot show a text.
 
-Used by `cli`, `doctor` and `function`.
+Used by `cli`, `doctor`, `function`, `output` and `launchers`.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import select
 import sys
-from typing import TextIO
+from typing import Optional, TextIO
 
 
 def fill() -> None:
@@ -25,13 +26,34 @@ def fill() -> None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
 
+def descriptor(stream: TextIO) -> Optional[int]:
+    """Where the bytes of what is written to the stream go; None where that is no descriptor.
+
+    Only a stream of Python's own is asked. Those that stand in for one may name the descriptor of another: a notebook's
+    names the kernel's terminal, and shows in the cell only what is written to itself; so do programs that copy what is
+    printed into a log.
+    """
+    if not isinstance(stream, io.TextIOWrapper):
+        return None
+    try:
+        return stream.fileno()
+    except (OSError, ValueError):
+        return None
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """The text goes to a terminal."""
+    fd = descriptor(stream)
+    return fd is not None and os.isatty(fd)
+
+
 def is_read(stream: TextIO, patience_s: float) -> bool:
     """Somebody takes what is written to the stream, at the latest after this time. True where that cannot be known."""
-    try:
-        poller = select.poll()
-        poller.register(stream.fileno(), select.POLLOUT)
-    except (OSError, ValueError):
+    fd = descriptor(stream)
+    if fd is None:
         return True
+    poller = select.poll()
+    poller.register(fd, select.POLLOUT)
     return bool(poller.poll(patience_s * 1000))
 
 

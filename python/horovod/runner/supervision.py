@@ -40,6 +40,7 @@ from horovod.runner.hang import HangDesk
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Outcome, Surroundings, told_of_strays
 from horovod.runner.limits import reason_of
+from horovod.runner.look import takes_moves
 from horovod.runner.output import Outlet, RankStream, outlets
 from horovod.runner.progress import StartProgress
 from horovod.runner.report import Exit
@@ -80,7 +81,8 @@ class Supervision:
         self._streams = dict(streams)
         self._surroundings = surroundings
         self._hang = hang
-        self._outlets = outlets(surroundings.stdout, surroundings.stderr, job.settings.stdin_rank is not None)
+        typing, moves = job.settings.stdin_rank is not None, takes_moves(job.environ)
+        self._outlets = outlets(surroundings.stdout, surroundings.stderr, typing, moves)
         self._tails = _tails(streams)
         self._numbers: dict[int, int] = {}  # by which the user knows ranks, where they were started under others
         self._started_s = time.monotonic()

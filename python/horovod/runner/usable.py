@@ -48,7 +48,7 @@ context.init()
 facts = json.loads(engine_start.describe())
 context.shutdown()
 backends = [[backend["name"], backend["why_not"]] for backend in facts["backends"]]
-path = library.candidate_paths()[0]
+path = library.used_path()
 print(json.dumps({"path": path, "abi": facts["abi"], "kernels": facts["simd"], "backends": backends}))
 """
 _ALONE: Final = {

@@ -244,7 +244,7 @@ class GradientAccess:
         # Or the program has discarded a stand-in.
         if reducer.has_submitted(number) or number in self.under_way.stand_ins:
             with self.under_way.landing():
-                reducer.begin_round(number)
+                reducer.end_round(number, begins_next=True)
         reducer.ready(number)
 
     def send_again(self, number: int, parameter: torch.Tensor) -> bool:

@@ -116,4 +116,4 @@ def test_all_ranks_are_lost_and_the_job_goes_on(script: str, environ: dict[str, 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_example_is_short(path: Path) -> None:
-    assert len(path.read_text().splitlines()) < 100
+    assert len(path.read_text().splitlines()) <= 125

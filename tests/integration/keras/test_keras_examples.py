@@ -55,4 +55,4 @@ def test_sagemaker(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("name", ["keras_fit.py", "keras_sagemaker.py"])
 def test_example_is_short(name: str) -> None:
-    assert len((ROOT / "examples" / name).read_text().splitlines()) < 100
+    assert len((ROOT / "examples" / name).read_text().splitlines()) <= 125

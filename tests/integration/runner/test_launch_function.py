@@ -207,3 +207,56 @@ def test_deprecated_arguments_warn_and_work() -> None:
 def test_ranks_are_quiet(capfd: pytest.CaptureFixture[str]) -> None:
     horovod.run(int, num_proc=2)
     assert capfd.readouterr() == ("", "")
+
+
+# What a notebook's cell is to `horovod.run`: streams that name the descriptors of the kernel's own.
+CELL = """
+import io, sys
+class Cell(io.TextIOBase):
+    def __init__(self, own):
+        self.own, self.text = own, ""
+    def fileno(self):
+        return self.own.fileno()
+    def write(self, text):
+        self.text += text
+        if "up" in text:
+            print("seen", file=sys.__stdout__, flush=True)
+        return len(text)
+sys.stdout, sys.stderr = Cell(sys.__stdout__), Cell(sys.__stderr__)
+def work(seconds):
+    import os, sys, time
+    sys.stderr.write("\\r50%")
+    sys.stderr.flush()
+    sys.stderr.write("\\r100%\\n")
+    print("up", os.environ["HOROVOD_RANK"], flush=True)
+    time.sleep(seconds)
+import horovod
+try:
+    horovod.run(work, args=(float(sys.argv[1]),), num_proc=2)
+except KeyboardInterrupt:
+    print("interrupted", file=sys.__stdout__)
+print(sorted(sys.stdout.text.split("\\n")), file=sys.__stdout__)
+print(sys.stderr.text.count("100%"), "50%" in sys.stderr.text, file=sys.__stdout__)
+"""
+
+
+def cell(seconds: float) -> subprocess.Popen[str]:
+    """A process that runs it, in a group of its own."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-c", CELL, str(seconds)], text=True, start_new_session=True, **pipes)
+
+
+def test_output_and_progress_bars_appear_in_a_notebooks_cell() -> None:
+    with cell(0.0) as kernel:
+        out, err = kernel.communicate(timeout=60)
+    assert kernel.returncode == 0 and not err, err
+    assert out.splitlines()[-2:] == ["['', '[0]<stdout>:up 0', '[1]<stdout>:up 1']", "2 True"]
+
+
+def test_ctrl_c_in_a_notebook_interrupts_the_cell() -> None:
+    with cell(60.0) as kernel:
+        assert kernel.stdout
+        assert [kernel.stdout.readline() for _ in range(2)] == ["seen\n"] * 2
+        os.killpg(kernel.pid, signal.SIGINT)  # as Jupyter interrupts a kernel
+        out, err = kernel.communicate(timeout=30)
+    assert kernel.returncode == 0 and "interrupted" in out and not err, (out, err)

@@ -38,4 +38,4 @@ def test_gradients_in_another_order_on_every_rank(n: int) -> None:
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_example_is_short(path: pathlib.Path) -> None:
-    assert len(path.read_text().splitlines()) < 100
+    assert len(path.read_text().splitlines()) <= 125

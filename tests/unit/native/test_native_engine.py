@@ -312,6 +312,22 @@ def test_without_the_variable_the_library_lies_beside_the_package(unloaded: pyte
     assert library.candidate_paths() == [str(pathlib.Path(library.__file__).with_name("libhorovod.so"))]
 
 
+def test_a_library_in_another_folder_of_the_package_is_found(
+    unloaded: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    """As `pip install -e .` leaves it: the libraries are installed, the Python files are those of the checkout."""
+    installed, checkout = tmp_path / "site-packages", tmp_path / "checkout"
+    installed.mkdir()
+    unloaded.delenv(library.PATH_VARIABLE, raising=False)
+    (installed / library.FILE_NAME).symlink_to(library.used_path())
+    for folders in ([installed, checkout], [checkout, installed]):
+        unloaded.setattr("horovod._native.__path__", [str(folder) for folder in folders])
+        unloaded.setattr(library, "_loaded", None)
+        assert library.used_path() == str(installed / library.FILE_NAME)
+        assert library.beside("libother.so") == str(installed / "libother.so")
+        assert library.load()
+
+
 def test_importing_loads_nothing() -> None:
     program = (
         "import horovod._native.engine, sys; assert not {'numpy', 'torch'} & set(sys.modules);"

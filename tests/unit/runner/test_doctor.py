@@ -18,6 +18,8 @@ from horovod.runner import cli
 from horovod.runner.doctor import choices, command, machine, network, page, software
 from horovod.runner.doctor.examination import child, examine
 from horovod.runner.doctor.findings import ABSENT, FACT, FAULT, WORKS, Finding, Probe, Section, size_text
+from horovod.runner.mpi import kinds, limits
+from horovod.runner.mpi.kinds import Implementation
 
 SECTIONS = [
     Section("One", (Finding("good", WORKS, "fine"), Finding("gone", ABSENT), Finding("number", FACT, "3"))),
@@ -193,6 +195,12 @@ def test_fault_in_mpi_a_program(tmp_path: Path, says: str, fact: str) -> None:
     path = script(tmp_path, "mpirun", says)
     found = named(software.mpi({"PATH": str(tmp_path)}, str(tmp_path)), "mpirun")
     assert found.state == FAULT and found.fact == fact.format(path=path)
+
+
+def test_every_check_names_the_same_versions_in_place_of_one_that_hangs(tmp_path: Path) -> None:
+    script(tmp_path, "mpirun", "echo 'mpirun (Open MPI) 3.1.3'")
+    found = named(software.mpi({"PATH": str(tmp_path)}, str(tmp_path)), "mpirun")
+    assert [found.remedy] == limits.remarks(Implementation(kinds.OPEN_MPI, (3, 1, 3)))
 
 
 def test_a_good_mpi_is_a_fact_and_a_broken_library_a_fault(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_addresses_and_versions_that_do_not_work() -> None:
         limits.refuse_addresses((Host("a", 1), Host("fe80::1", 1)))
     limits.refuse_addresses(TWO)
     assert limits.remarks(Implementation(kinds.OPEN_MPI, (3, 1, 3))) == [
-        "Open MPI 3.1.3 is known to hang; use 3.1.2 or 4.0.0 and later."
+        "Open MPI 3.1.3 is known to hang; use 3.1.2, or 4.0.0 and later."
     ]
     assert limits.remarks(OPEN_4) == []
 

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horovod._core.errors import InvalidArgumentError
+from horovod.runner import standard_streams
 from horovod.runner.lines import LineSplitter, Piece
-from horovod.runner.look import Look, takes_colors
-from horovod.runner.output import Outlet, OutputFile, RankStream, follows_the_cursor, outlets, rank_directory
+from horovod.runner.look import Look, takes_colors, takes_moves
+from horovod.runner.output import Outlet, OutputFile, RankStream, outlets, rank_directory
 from horovod.runner.screen import Screen
 
 
@@ -169,6 +170,40 @@ def test_outlet_without_a_descriptor_writes_at_once() -> None:
     assert not outlet.waiting
 
 
+class Cell(io.TextIOBase):
+    """A stream as notebooks have it: shows what is written to it, and names the descriptor of the kernel's output."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd, self.text = fd, ""
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def write(self, text: str) -> int:
+        self.text += text
+        return len(text)
+
+
+def test_what_stands_in_for_a_stream_gets_the_text_and_not_the_descriptor_that_it_names() -> None:
+    master, slave = os.openpty()
+    cell = Cell(slave)
+    outlet = outlets(cell, Cell(slave))["stdout"]
+    outlet.put("█ü\n".encode())
+    outlet.write_some()
+    assert cell.text == "█ü\n" and not select.select([master], [], [], 0)[0]
+    assert not standard_streams.is_terminal(cell) and standard_streams.is_read(cell, 0)
+    os.close(slave)
+    os.close(master)
+
+
+def test_a_stand_in_that_cannot_be_written_ends_no_job() -> None:
+    stream = io.StringIO()
+    outlet = Outlet(stream, "standard output")
+    stream.close()
+    outlet.put(b"x\n")
+    assert outlet.problem.startswith("standard output cannot be written: ")
+
+
 def test_outlet_writes_whole_lines_to_a_slow_pipe_and_survives_its_end() -> None:
     reader, writer = os.pipe()
     with os.fdopen(writer, "w") as stream:
@@ -215,27 +250,6 @@ def on_a_terminal(typing: bool, *texts: tuple[bytes, object]) -> bytes:
         return os.read(master, 1000)
     finally:
         os.close(master)
-
-
-@pytest.mark.parametrize(
-    ("environ", "follows"),
-    [
-        ({"TERM": "xterm"}, True),
-        ({}, True),
-        ({"TERM": "dumb"}, False),
-        ({"TERM": "xterm-color", "JPY_PARENT_PID": "17"}, False),
-    ],
-)
-def test_the_terminal_of_a_notebook_gets_no_codes(
-    environ: dict[str, str], follows: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert follows_the_cursor(environ) is follows
-    for name in ("TERM", "JPY_PARENT_PID"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value)
-    text = on_a_terminal(False, (b"0:half a line", 0), (b"1:whole\n", 1))
-    assert (b"\x1b" in text) is follows and b"1:whole" in text
 
 
 def test_where_a_person_types_others_wipe_the_line_away() -> None:
@@ -290,6 +304,24 @@ def test_lines_under_way_leave_room_and_do_not_move_the_cursor() -> None:
         written = screen.put(b"%02d" % rank, (rank, "stderr"), 10)
     assert written.count(b"\n") == 8
     assert b"\x1b[2A" not in Screen().put(b"inner\x1b[2A", (0, "stderr"), 24)
+
+
+@pytest.mark.parametrize(
+    ("environ", "moves"),
+    [({}, True), ({"TERM": "xterm"}, True), ({"TERM": "dumb"}, False), ({"JPY_PARENT_PID": "1"}, False)],
+)
+def test_a_terminal_that_does_not_move_its_cursor_is_not_asked_to(environ: dict[str, str], moves: bool) -> None:
+    assert takes_moves(environ) == moves
+    master, slave = os.openpty()
+    with open(slave, "w") as stream:
+        outlet = Outlet(stream, moves=moves)
+        outlet.put(b"0:20%", 0)
+        outlet.put(b"1:x\n", 1)
+        outlet.finish_line()
+        outlet.write_some()
+        outlet.close()
+    assert (b"\x1b" in os.read(master, 1000)) == moves
+    os.close(master)
 
 
 def test_a_slow_reader_makes_the_outlet_full() -> None:

@@ -76,7 +76,7 @@ class GradientReducer:
         self._passes = options.backward_passes_per_step
         # Those that contribute zeros where they are not ready; in the order of all.
         self.required: list[Hashable] = list(self._name_of)
-        self._lock = threading.Lock()  # guards all below: hooks may run on several threads
+        self._lock = threading.RLock()  # guards all below: hooks may run on several threads
         self.left = dict.fromkeys(self._name_of, self._passes)
         self._group_of: dict[Hashable, tuple[Hashable, ...]] = {}
         for group in assign_groups(list(self._name_of), groups):
@@ -132,7 +132,7 @@ class GradientReducer:
             if self._settled:
                 self._settled.clear()
             if key in self._submitted:
-                self._begin_round(key)
+                self.end_round(key, begins_next=True)
             left = self.left[key] - 1
             self.left[key] = left
             if left == 0 and not (
@@ -283,32 +283,17 @@ class GradientReducer:
             if key not in self._submitted and key not in self._settled:
                 self._submit(self._group_of.get(key, (key,)))
 
-    def begin_round(self, key: Hashable) -> None:
-        """`ready` begins with it for a gradient that has been submitted: waits for all gradients of the step so far,
-        also the missing ones."""
-        with self._lock:
-            self._begin_round(key)
+    def end_round(self, key: Hashable, begins_next: bool = False) -> None:
+        """A gradient that has been submitted is being computed once more: submits what is missing, which the other
+        ranks may wait for before they do the same.
 
-    def end_round(self, key: Hashable) -> None:
-        """A gradient that has been submitted is being computed once more: submits what is missing, since the other
-        ranks may wait for it before they compute theirs.
+        Args:
+            key: of that gradient.
+            begins_next: it has been computed; waits for everything, so that it can be submitted again.
 
         Raises:
             AssertionError: gradients are not averaged.
         """
-        with self._lock:
-            self._require_rounds(key)
-            self._submit_missing()
-
-    def _begin_round(self, key: Hashable) -> None:
-        """Ends a round of reductions in the middle of a step, as all ranks do that compute a gradient once more."""
-        self._require_rounds(key)
-        self._submit_missing()
-        current = self._round
-        self._begin_anew().land()
-        self._round = current + 1
-
-    def _require_rounds(self, key: Hashable) -> None:
         if not self._options.row.divides:
             called = self._source.called or self._name_of.__getitem__
             raise AssertionError(
@@ -316,6 +301,12 @@ class GradientReducer:
                 "times before step(). Call step() or synchronize() after that many backward passes, or raise "
                 "backward_passes_per_step."
             )
+        with self._lock:
+            self._submit_missing()
+            if begins_next:
+                following = self._round + 1
+                self._begin_anew().land()
+                self._round = following
 
     def _begin_anew(self) -> Flights:
         """Ends a step; what is under way."""

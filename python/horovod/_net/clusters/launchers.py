@@ -28,6 +28,8 @@ _JOB_VARIABLE = "HOROVOD_JOB_ID"
 # Families of MPI libraries: whose launchers can start ranks that use whose libraries.
 OPEN_MPI = "Open MPI"
 MPICH = "MPICH"
+HANGING_OPEN_MPI = "3.1.3"
+HANGING_REMARK = f"Open MPI {HANGING_OPEN_MPI} is known to hang; use 3.1.2, or 4.0.0 and later."
 _LARGEST = 1 << 24  # ranks; anything above is a mistake, not a job
 
 Environment = Mapping[str, str]

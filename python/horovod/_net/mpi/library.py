@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Optional
 
-from horovod._net.clusters.launchers import MPICH, OPEN_MPI
+from horovod._net.clusters.launchers import HANGING_OPEN_MPI, HANGING_REMARK, MPICH, OPEN_MPI
 from horovod._net.failures import MeetingError
 from horovod._net.mpi.finding import SETTING, candidates
 from horovod._net.mpi.handles import Status, Threads, bind, handles_of
@@ -22,7 +22,6 @@ _ERROR_BYTES: Final = 512 + 1
 _TAG: Final = 31_337  # of making communicators, which is no message of anybody's
 _INTELS_NETWORK: Final = "libfabric.so.1"
 _INTELS_DRIVERS: Final = "lib*-fi.so"
-_HANGING: Final = "3.1.3"
 
 _FAMILIES: Final = ((OPEN_MPI, OPEN_MPI), ("IBM Spectrum MPI", OPEN_MPI), ("HPE MPI", "HPE MPI"))
 
@@ -74,8 +73,8 @@ class Library:
 
     def warning(self) -> str:
         """What is known to be wrong with it; usually nothing."""
-        if self.family == OPEN_MPI and re.search(rf"\bv{re.escape(_HANGING)}\b", self.version):
-            return f"Open MPI {_HANGING} is known to hang; use 3.1.2, or 4.0.0 and later."
+        if self.family == OPEN_MPI and re.search(rf"\bv{re.escape(HANGING_OPEN_MPI)}\b", self.version):
+            return HANGING_REMARK
         return ""
 
     @property

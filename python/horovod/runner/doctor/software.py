@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+from horovod._net.clusters.launchers import HANGING_OPEN_MPI, HANGING_REMARK
 from horovod.runner import usable
 from horovod.runner.doctor.examination import Answer, child
 from horovod.runner.doctor.findings import ABSENT, FACT, FAULT, WORKS, Finding
@@ -43,8 +44,7 @@ print(text.value.decode(errors="replace").strip().splitlines()[0])
 """
 _MPI_STARTERS: Final = ("mpirun", "mpiexec", "srun", "jsrun")
 _OF_CLUSTERS: Final = ("srun", "jsrun")  # often installed where there is no cluster
-_HANGING_MPI: Final = re.compile(r"Open MPI\)? v?3\.1\.3\b")
-_HANGS: Final = "Jobs hang under this version; install 3.1.4 or later."
+_HANGING_MPI: Final = re.compile(rf"Open MPI\)? v?{re.escape(HANGING_OPEN_MPI)}\b")
 
 
 def core() -> list[Finding]:
@@ -125,7 +125,7 @@ def _library(name: str, of: str, environ: Mapping[str, str], environment: str) -
 
 def _judged(name: str, fact: str) -> Finding:
     hangs = _HANGING_MPI.search(fact) is not None
-    return Finding(name, FAULT if hangs else FACT, fact, _HANGS if hangs else "")
+    return Finding(name, FAULT if hangs else FACT, fact, HANGING_REMARK if hangs else "")
 
 
 def _why(answer: Answer) -> str:

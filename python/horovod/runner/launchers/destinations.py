@@ -6,16 +6,16 @@ Used by `local` and `ssh`.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 from horovod._core.errors import InvalidArgumentError
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Surroundings
 from horovod.runner.look import Look, takes_colors
 from horovod.runner.output import OutputFile, RankStream, rank_directory
+from horovod.runner.standard_streams import is_terminal
 from horovod.runner.tracebacks import KnownTracebacks, TracebackFilter
 
 _log: Final = logging.getLogger("horovod.runner")
@@ -76,7 +76,7 @@ def rank_streams(job: Job, base: Path | None, surroundings: Surroundings) -> lis
     known = None if job.settings.verbose else KnownTracebacks()
     clock = time.time if job.settings.prefix_output_with_timestamp else None
     ways = {"stdout": surroundings.stdout, "stderr": surroundings.stderr}
-    colored = {name: takes_colors(job.environ, _is_terminal(way)) for name, way in ways.items()}
+    colored = {name: takes_colors(job.environ, is_terminal(way)) for name, way in ways.items()}
     chosen = job.settings.shown_ranks
     found = []
     for slot in job.slots:
@@ -96,10 +96,3 @@ def rank_streams(job: Job, base: Path | None, surroundings: Surroundings) -> lis
             stderr.shorten_tracebacks(TracebackFilter(slot.rank, known if shown else KnownTracebacks()))
         found.append((stdout, stderr))
     return found
-
-
-def _is_terminal(stream: TextIO) -> bool:
-    try:
-        return os.isatty(stream.fileno())
-    except (OSError, ValueError, AttributeError):
-        return False

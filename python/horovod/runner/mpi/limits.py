@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
 from horovod._core.settings import Settings
+from horovod._net.clusters.launchers import HANGING_OPEN_MPI, HANGING_REMARK
 from horovod.runner.hosts import Host
 from horovod.runner.mpi import kinds
 from horovod.runner.mpi.kinds import Implementation
@@ -58,6 +59,6 @@ def refuse_addresses(hosts: tuple[Host, ...]) -> None:
 
 def remarks(mpi: Implementation) -> list[str]:
     """What there is to say of this version."""
-    if mpi.kind == kinds.OPEN_MPI and mpi.version == (3, 1, 3):
-        return ["Open MPI 3.1.3 is known to hang; use 3.1.2 or 4.0.0 and later."]
+    if mpi.kind == kinds.OPEN_MPI and mpi.version == tuple(map(int, HANGING_OPEN_MPI.split("."))):
+        return [HANGING_REMARK]
     return []

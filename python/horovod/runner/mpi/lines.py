@@ -108,8 +108,8 @@ def split(text: Optional[str], flag: str) -> list[str]:
 
 
 def _open_mpi(wanted: Wanted, settings: Settings, mpi: Implementation) -> list[str]:
-    """Open MPI 3 to 5, and Spectrum MPI, which is made of it. Since 5 the starter is PRRTE, whose parameters have names
-    of their own."""
+    """Open MPI 4 and 5 (3 by its documentation), and Spectrum MPI, which is made of it. Since 5 the starter is PRRTE,
+    whose parameters have names of their own."""
     prrte = mpi.kind == kinds.OPEN_MPI and mpi.version >= (5,)
     words = ["--allow-run-as-root"] if wanted.as_root else []
     words += _open_mpi_output(settings, prrte)

@@ -1,6 +1,8 @@
-"""Cases of several DistributedOptimizers: whose names are whose, whatever is alive on which rank."""
+"""Cases of several DistributedOptimizers, copies among them: whose names are whose, whatever is alive on which rank."""
 
+import copy
 import gc
+import io
 from itertools import product
 
 import torch
@@ -175,6 +177,85 @@ def case_dropped_optimizer_leaves_no_hook():
     optimizer = distributed(model, sgd(model))
     data = batches()
     close(train(model, optimizer, own(data)), train(reference, sgd(reference), data))
+
+
+def case_private_names_of_upstream():
+    model = make_model()
+    unused = torch.nn.Parameter(torch.ones(3))
+    named = [*model.named_parameters(), ("unused", unused)]
+    parameters = [parameter for _, parameter in named]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(parameters, lr=1.0, weight_decay=0.1), named)
+    assert optimizer._parameter_names == {parameter: name for name, parameter in named}
+    assert optimizer._requires_update == set(parameters) and not optimizer._handles
+    optimizer._requires_update = set()
+    x, y = own(batches())[0]
+    for _ in range(2):
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    assert optimizer._requires_update == set() and unused.grad is None and unused.tolist() == [1.0] * 3
+    assert len({r.numpy().tobytes() for r in hvd.allgather_object(flat(model))}) == 1
+
+    optimizer._allreduce_delay = dict.fromkeys(parameters, 3)
+    assert set(optimizer._allreduce_delay.values()) == {3}
+    optimizer.zero_grad()
+    for gradient in (2.0, 5.0):
+        unused.grad = torch.full((3,), gradient * (hvd.rank() + 1))
+        handle, _ = optimizer._allreduce_grad_async(unused)
+        assert set(optimizer._handles) == {unused}
+        mean = gradient * (hvd.size() + 1) / 2
+        assert (hvd.synchronize(handle) + 0).tolist() == unused.grad.tolist() == [mean] * 3
+        optimizer.synchronize()
+        assert not optimizer._handles
+        optimizer.zero_grad()
+
+
+def case_copies_stay_distributed():
+    data = batches(count=6)
+
+    def saved_and_loaded(pair):
+        file = io.BytesIO()
+        torch.save(pair, file)
+        file.seek(0)
+        return torch.load(file, weights_only=False)
+
+    ways = {
+        "deepcopy": copy.deepcopy,
+        "copy": lambda pair: (pair[0], copy.copy(pair[1])),
+        "file": saved_and_loaded,
+        "broadcast": lambda pair: hvd.broadcast_object(pair, root_rank=0),
+    }
+    for name, way in ways.items():
+        for options in ({}, {"groups": 1, "op": hvd.Sum}, {"compression": hvd.Compression.bf16}):
+            model, reference = make_model(), make_model()
+            optimizer = distributed(model, sgd(model), **options)
+            plain = sgd(reference)
+            train(model, optimizer, own(data[:2]))
+            if hvd.rank() == 0:
+                copy.deepcopy(optimizer).state_dict()  # that nobody steps, and the other ranks do not have
+            model_2, optimizer_2 = way((model, optimizer))
+            model_2, optimizer_2 = way((model_2, optimizer_2))
+            assert isinstance(optimizer_2, torch.optim.SGD) and optimizer_2.param_groups[0]["lr"] == 0.1
+            train(model_2, optimizer_2, own(data[2:4]))
+            if name in ("deepcopy", "file"):
+                train(model, optimizer, own(data[2:4]))  # the original goes on
+                assert torch.equal(flat(model), flat(model_2)), (name, options)
+            result = train(model_2, optimizer_2, own(data[4:]))
+            assert len({r.numpy().tobytes() for r in hvd.allgather_object(result)}) == 1, (name, options)
+            if not options:
+                close(result, train(reference, plain, data))
+            assert optimizer_2.op == options.get("op", hvd.Average)
+
+
+def case_copy_in_a_process_that_is_no_rank():
+    model = make_model()
+    optimizer = distributed(model, sgd(model))
+    file = io.BytesIO()
+    torch.save(optimizer, file)
+    hvd.shutdown()
+    file.seek(0)
+    assert type(torch.load(file, weights_only=False)) is torch.optim.SGD
+    hvd.init()
 
 
 if __name__ == "__main__":
