@@ -212,13 +212,19 @@ def variables(env: Env) -> None:
 
 
 def different_variables(env: Env) -> None:
-    """One rank has not made all its variables: told on all ranks, not waited for."""
+    """One rank has not made all its variables, or gives something else: told on all ranks, not waited for."""
     if env.size == 1:
         return
     own = [tf.Variable(1.0)] * (1 + env.rank)
     text = env.raises("count", MismatchError, lambda: env.hvd.broadcast_variables(own, 0))
     env.check_true(text, "rank 0 has 1, rank 1 has 2" in text)
     env.still_usable("counts")
+    given = tf.keras.Sequential() if env.rank == 1 else own
+    text = env.raises(
+        "kind", ValueError if env.rank == 1 else MismatchError, lambda: env.hvd.broadcast_variables(given, 0)
+    )
+    env.check_true(text, "Received: Sequential" in text and (env.rank == 1 or "rank 1 refused: " in text))
+    env.still_usable("kinds")
 
 
 def wrong_arguments(env: Env) -> None:

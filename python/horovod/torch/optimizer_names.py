@@ -147,8 +147,17 @@ class OptimizerNames:
             if not isinstance(entry, tuple) or len(entry) != 2:
                 raise InvalidArgumentError(
                     "named_parameters must hold (name, parameter) tuples, as model.named_parameters() gives them. "
-                    f"Received: {entry!r}."
+                    f"Received: {_described(entry)}."
                 )
         keyed = [(name, id(parameter)) for name, parameter in named]
         pairs = check_names(keyed, [id(p) for p in self.parameters])
         return [name for _, name in pairs]
+
+
+def _described(entry: Any) -> str:
+    """An entry for a message, without the values of a tensor."""
+    if isinstance(entry, torch.Tensor):
+        return f"a tensor of shape {list(entry.shape)} without a name; model.parameters() gives no names"
+    if isinstance(entry, tuple):
+        return f"a tuple of {len(entry)}"
+    return f"{entry!r:.80}" if isinstance(entry, (str, int, float)) else type(entry).__name__
