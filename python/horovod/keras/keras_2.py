@@ -13,14 +13,16 @@ import tensorflow as tf
 from horovod._core.errors import InvalidArgumentError
 from horovod.keras.backends.tensorflow import TensorFlowReducer
 from horovod.keras.installed import keras
+from horovod.tensorflow import reduction_notes
 from horovod.tensorflow.functions import broadcast_variables, build_optimizer, optimizer_variables
 
 __all__ = [
-    "VARIABLE", "DistributedMethods", "assign", "broadcast", "build", "legacy_velocities", "methods_of",
-    "optimizer_variables", "scale", "to_numpy", "to_tensor", "why_not",
+    "APPLY", "VARIABLE", "DistributedMethods", "are_reduced", "assign", "broadcast", "build", "legacy_velocities",
+    "methods_of", "optimizer_bases", "optimizer_variables", "scale", "to_numpy", "to_tensor", "why_not",
 ]  # fmt: skip
 
 _LEGACY: Final = keras.optimizers.legacy.Optimizer
+APPLY: Final = "apply_gradients"
 VARIABLE: Final = tf.Variable
 
 
@@ -171,6 +173,16 @@ def _copied(optimizer: Any, memo: Any) -> Any:
     made = memo[id(optimizer)] = object.__new__(type(optimizer))
     made.__dict__.update(copy.deepcopy(optimizer.__dict__, memo))
     return made
+
+
+def optimizer_bases() -> tuple[type, ...]:
+    """See `flavour`."""
+    return keras.optimizers.Optimizer, _LEGACY
+
+
+def are_reduced(optimizer: Any, gradients: list[Any], *_: Any) -> bool:
+    """See `flavour`. Here the gradients come with their variables."""
+    return any(reduction_notes.take([gradient for gradient, _ in gradients], [variable for _, variable in gradients]))
 
 
 def methods_of(kind: type) -> type:

@@ -17,6 +17,7 @@ from horovod._core.operations.reduce_ops import Average
 from horovod._core.tensors.compression import Compressor
 from horovod._core.training.groups import chosen_groups
 from horovod._core.training.reducer import ReductionOptions
+from horovod.keras import plain_copies
 from horovod.keras.backends import make_reducer
 from horovod.keras.compression import Compression
 from horovod.keras.distributed_class import distributed_class
@@ -60,6 +61,7 @@ def wrap(optimizer: Any, settings: ReductionSettings, local_layers: Any = None) 
 
 def _made(optimizer: Any, reduction: Reducer) -> Any:
     kind = type(optimizer)
+    plain_copies.forget(optimizer)
     made = distributed_class(kind, flavour.methods_of(kind), lambda plain: _made(plain, reduction.fresh()))
     distributed = made.__new__(made)
     distributed.__dict__.update(optimizer.__dict__, _hvd_reduction=reduction, _hvd_reduced=False)
@@ -154,3 +156,6 @@ def PartialDistributedOptimizer(  # noqa: N802 - a class to its users
         average_aggregated_gradients, scale_local_gradients,
     )  # fmt: skip
     return wrap(optimizer, settings, local_layers)
+
+
+plain_copies.watch()

@@ -56,6 +56,70 @@ def case_state_of_the_optimizer_is_kept():
         assert is_distributed(copy.deepcopy(optimizer))  # Keras itself does not copy the state
 
 
+def warned(function):
+    """What the function's warnings say of ranks that train alone."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        function()
+    return [str(each.message) for each in caught if "trains alone" in str(each.message)]
+
+
+def one_step(optimizer, weight):
+    apply(optimizer, [tensor([10.0 * hvd.rank()])], [weight])
+
+
+def case_copies_stay_distributed_or_say_that_they_are_not():
+    optimizer = hvd.DistributedOptimizer(sgd())
+    copies = [copy.copy(optimizer), copy.deepcopy(optimizer), type(optimizer).from_config(optimizer.get_config())]
+    for each in copies:
+        weight = variable([0.0])
+        assert is_distributed(each) and not warned(lambda each=each, weight=weight: one_step(each, weight))
+        assert_same_everywhere([weight])
+    plain = [keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))]
+    plain.append(keras.optimizers.SGD.from_config(optimizer.get_config()))
+    if not KERAS_2:
+        plain.append(pickle.loads(pickle.dumps(optimizer)))
+    for each in plain:
+        weight = variable([0.0])
+        (said,) = warned(lambda each=each, weight=weight: one_step(each, weight))
+        assert f"Rank {hvd.rank()} of {hvd.size()} trains alone" in said and "hvd.load_model" in said, said
+        assert not warned(lambda each=each, weight=weight: one_step(each, weight)), "once"
+    # What has never been through a configuration may combine its gradients by hand, and is wrapped without a word.
+    assert not warned(lambda: one_step(sgd(), variable([0.0])))
+    wrapped = hvd.DistributedOptimizer(keras.optimizers.deserialize(keras.optimizers.serialize(optimizer)))
+    assert not warned(lambda: one_step(wrapped, variable([0.0])))
+
+
+def case_models_loaded_without_horovod_say_so():
+    model = compiled(hvd.DistributedOptimizer(sgd()))
+    fit(model, epochs=1)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.keras")
+        model.save(path)
+        (said,) = warned(lambda: fit(keras.saving.load_model(path)))
+        assert "trains alone" in said
+        assert not warned(lambda: fit(hvd.load_model(path), epochs=1))
+        assert not warned(lambda: keras.saving.load_model(path).evaluate(np.zeros((4, 8)), np.zeros(4), verbose=0))
+
+
+def case_tensorflow_a_tape_combines_for_a_plain_copy():
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd_tf
+
+    optimizer = keras.optimizers.deserialize(keras.optimizers.serialize(hvd.DistributedOptimizer(sgd())))
+    weight = variable([0.0])
+
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(weight * 10.0 * hvd.rank())
+        gradients = hvd_tf.DistributedGradientTape(tape).gradient(loss, [weight])
+        optimizer.apply_gradients(zip(gradients, [weight]))
+
+    assert not warned(step)
+    assert_same_everywhere([weight])
+
+
 def case_classes_say_whose_they_are():
     for kind in (keras.optimizers.SGD, keras.optimizers.Adam, OwnSGD, OtherSGD):
         plain = kind(0.1)
