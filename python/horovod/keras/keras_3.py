@@ -58,6 +58,11 @@ class DistributedMethods:
             self.build(variables)
         self._hvd_reduction.run(grads, variables, lambda reduced: plain.apply(reduced, trainable_variables))
 
+    def _allreduce(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:  # noqa: A002 - known by this name
+        """The gradients of all ranks combined. Programs call it, or put a function that calls it in its place
+        (docs/migration.md). Collective."""
+        return self._hvd_reduction.allreduce(grads, vars)
+
     def stateless_apply(
         self, optimizer_variables: Sequence[Any], grads: Sequence[Any], trainable_variables: Sequence[Any]
     ) -> Any:

@@ -41,7 +41,7 @@ def _wrap(base: type, name: str, wrapper_of: Callable[[Any], Any]) -> None:
     if hasattr(plain, "_hvd_watches"):
         return
     after = functools.wraps(plain)(wrapper_of(plain))
-    after._hvd_watches = True
+    setattr(after, "_hvd_watches", True)  # noqa: B010 - mypy knows functions without attributes
     setattr(owner, name, classmethod(after) if isinstance(before, classmethod) else after)
 
 

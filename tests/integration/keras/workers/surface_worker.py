@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import types
 import warnings
 
 import numpy as np
@@ -135,6 +136,31 @@ def case_classes_say_whose_they_are():
         apply(again, [tensor([10.0 * hvd.rank()])], [weight])
         assert_same_everywhere([weight])
         expect_raises(ValueError, functools.partial(hvd.DistributedOptimizer, again), "already")
+
+
+def case_private_allreduce():
+    optimizer, weight = hvd.DistributedOptimizer(sgd()), variable([0.0])
+    (average,) = optimizer._allreduce([tensor([2.0 * hvd.rank()])], [weight])
+    assert float(average[0]) == hvd.size() - 1
+
+
+def case_tensorflow_private_allreduce_replaced():
+    # As NVIDIA's distributed-embeddings does it.
+    optimizer, weights = hvd.DistributedOptimizer(sgd(), op=hvd.Sum), [variable([0.0]), variable([0.0])]
+    calls = []
+
+    def register_then_allreduce(self, grads, vars):  # noqa: A002
+        calls.append(len(grads))
+        self.register_local_var(weights[1])
+        return self.raw_allreduce(grads, vars)
+
+    optimizer.raw_allreduce = optimizer._allreduce
+    optimizer._allreduce = types.MethodType(register_then_allreduce, optimizer)
+    for step in (1, 2):
+        apply(optimizer, [tensor([1.0]), tensor([float(hvd.rank())])], weights)
+        np.testing.assert_allclose(arrays(weights)[0], [-0.1 * step * hvd.size()], rtol=1e-6)
+        np.testing.assert_allclose(arrays(weights)[1], [-0.1 * step * hvd.rank() / hvd.size()], rtol=1e-6)
+    assert calls == [2, 2]
 
 
 def case_old_import_paths():
