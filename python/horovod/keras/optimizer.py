@@ -90,6 +90,8 @@ def DistributedOptimizer(  # noqa: N802 - a class to its users
     op: int = Average,
     num_groups: int = 0,
     groups: Any = None,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
 ) -> Any:
     """An optimizer that applies the gradients of all ranks. Local; applying is collective.
 
@@ -104,6 +106,9 @@ def DistributedOptimizer(  # noqa: N802 - a class to its users
         op: hvd.Average or hvd.Sum.
         num_groups: deprecated; use `groups`.
         groups: an integer: so many groups; lists of variables: these together.
+        backward_passes_per_step: gradients are added up locally so many times before they are reduced and applied; not
+            with JAX.
+        average_aggregated_gradients: divide these sums by the number of passes.
 
     Returns:
         An instance of a class that has the name of, and is derived from, the class of `optimizer`, in the module
@@ -111,12 +116,12 @@ def DistributedOptimizer(  # noqa: N802 - a class to its users
 
     Raises:
         ValueError: another op, a predivide factor with op=hvd.Sum, no grouping, no Keras optimizer, one that is
-            distributed already, or a device without TensorFlow.
+            distributed already, a device without TensorFlow, no positive number of passes, or several with JAX.
         NotInitializedError: `init` has not been called.
     """
     return PartialDistributedOptimizer(
         optimizer, name, device_dense, device_sparse, compression, sparse_as_dense, gradient_predivide_factor, op,
-        groups=chosen_groups(groups, num_groups),
+        backward_passes_per_step, average_aggregated_gradients, chosen_groups(groups, num_groups),
     )  # fmt: skip
 
 
@@ -139,16 +144,12 @@ def PartialDistributedOptimizer(  # noqa: N802 - a class to its users
     """As `DistributedOptimizer`, leaving alone the gradients of local layers, which differ between the ranks.
 
     Args:
-        backward_passes_per_step: gradients are added up locally so many times before they are reduced and applied; not
-            with JAX.
-        average_aggregated_gradients: divide these sums by the number of passes.
         process_set: the ranks that take part; the others apply their own gradients.
         local_layers: a Keras layer, or a list of them. They may be built later.
         scale_local_gradients: divide the gradients of local layers and variables by the number of ranks.
 
     Raises:
-        ValueError: as of `DistributedOptimizer`; or something that is no layer, or no positive number of passes, or
-            several with JAX.
+        ValueError: as of `DistributedOptimizer`; or something that is no layer.
     """
     options = ReductionOptions(op, compression, gradient_predivide_factor, backward_passes_per_step, process_set)
     settings = ReductionSettings(

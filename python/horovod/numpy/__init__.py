@@ -1,8 +1,9 @@
 """Horovod for NumPy arrays: `import horovod.numpy as hvd`.
 
 The same functions as `horovod.torch` has for its tensors, on `numpy.ndarray`: for programs without a framework, and as
-the smallest complete example of a framework module. bfloat16 and the 8-bit floats are those of `ml_dtypes`. Arrays must
-be contiguous; nothing is differentiated.
+the smallest complete example of a framework module. bfloat16 and the 8-bit floats are those of `ml_dtypes`.
+Out-of-place operations take any strides, NumPy's scalars and Python's numbers, of which they make arrays; in-place ones
+need contiguous arrays. Nothing is differentiated.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ import torch
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import session
 from horovod._core.training.reducer import check_names
+from horovod.torch.adapter import is_sharded
 
 __all__ = ["OptimizerNames", "Scope"]
 
@@ -86,6 +87,7 @@ class OptimizerNames:
     ) -> None:
         self.parameters: list[torch.Tensor] = [p for group in param_groups for p in group["params"]]
         self._names = self._checked(named_parameters)
+        _refuse_sharded(self._names, self.parameters)
         self._process_set = process_set
         self._own = tuple(self._names)
         self._number = _count.made(process_set, self._own)
@@ -152,6 +154,16 @@ class OptimizerNames:
         keyed = [(name, id(parameter)) for name, parameter in named]
         pairs = check_names(keyed, [id(p) for p in self.parameters])
         return [name for _, name in pairs]
+
+
+def _refuse_sharded(names: list[str], parameters: list[torch.Tensor]) -> None:
+    for name, parameter in zip(names, parameters):
+        if is_sharded(parameter):
+            raise InvalidArgumentError(
+                f"DistributedOptimizer: parameter '{name}' is a DTensor, of which each rank holds a shard, as FSDP2 "
+                "(fully_shard) and tensor parallelism make them. torch.distributed reduces their gradients: use the "
+                "plain optimizer with them, or give a model of whole parameters to hvd.DistributedOptimizer."
+            )
 
 
 def _described(entry: Any) -> str:
