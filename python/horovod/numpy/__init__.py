@@ -8,8 +8,11 @@ need contiguous arrays. Nothing is differentiated.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 import horovod.numpy.installed as _installed  # noqa: F401 - first: what follows needs the framework
 from horovod._core import public as _public
+from horovod._core.absent import public_module as _public_module
 from horovod._core.operations.objects import allgather_object, broadcast_object
 from horovod._core.public import *  # noqa: F403
 from horovod.numpy import elastic
@@ -25,3 +28,6 @@ __all__ = [
 ]
 __all__ += _public.__all__
 __all__ += _ops.__all__
+
+if not _TYPE_CHECKING:  # a checker would take every name for one of the module's
+    __getattr__, __dir__ = _public_module(__name__, __all__)
