@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import enum
 import importlib
 import inspect
 import pathlib
 import sys
+import textwrap
 
 import jobs
 import pytest
@@ -127,6 +129,15 @@ def test_signature(hvd: object, name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in PROMISED if name.startswith(("all", "broadcast", "grouped"))])
 def test_collectives_say_so(hvd: object, name: str) -> None:
     assert "Collective." in getattr(hvd, name).__doc__
+
+
+def test_editors_see_the_documentation(hvd: object) -> None:
+    """They read the source: a text that is made when the module is imported is none to them."""
+    functions = [value for name in hvd.__all__ if inspect.isfunction(value := getattr(hvd, name))]  # type: ignore[attr-defined]
+    assert len(functions) > 40
+    for function in map(inspect.unwrap, functions):
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+        assert ast.get_docstring(definition) == inspect.getdoc(function), function.__name__  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("module", ["horovod.torch", "horovod.numpy"])
