@@ -221,6 +221,9 @@ def names_and_sets_that_are_none(env: Env) -> None:
             bad = lambda: function(fine, name="refused.set", process_set=process_set)  # noqa: E731, B023
             good = lambda: function(fine, name="refused.set")  # noqa: E731, B023
             _refused_by_last(env, f"{kind} in {process_set!r}", bad, good, "hvd.ProcessSet")
+    for function in (env.hvd.broadcast_object, env.hvd.allgather_object):
+        bad = lambda: function(1, process_set=77)  # noqa: E731, B023
+        _refused_by_last(env, "objects in 77", bad, lambda: function(1), "hvd.ProcessSet")  # noqa: B023
     group = [fine, fine]
     bad, good = lambda: env.hvd.grouped_allreduce(group, name=5), lambda: env.hvd.grouped_allreduce(group)
     _refused_by_last(env, "group by a bad name", bad, good, "name must be")
