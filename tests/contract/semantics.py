@@ -128,14 +128,14 @@ def no_tensor(env: Env) -> None:
         return
     for kind in ("allreduce", "allreduce_", "reducescatter", "allgather"):
         function = getattr(env.hvd, kind)
-        bad = lambda: function(1.5, name="refused.number")  # noqa: E731, B023
+        bad = lambda: function("1.5", name="refused.number")  # noqa: E731, B023
         good = lambda: function(fine, name="refused.number")  # noqa: E731, B023
-        _refused_by_last(env, f"no tensor for {kind}", bad, good, "Received: float;", "(value) makes one")
+        _refused_by_last(env, f"no tensor for {kind}", bad, good, "Received: str;", "(value) makes one")
     for kind in ("grouped_allreduce", "grouped_reducescatter"):
         function = getattr(env.hvd, kind)
-        bad = lambda: function([fine, 1.5], name="refused.numbers")  # noqa: E731, B023
+        bad = lambda: function([fine, "1.5"], name="refused.numbers")  # noqa: E731, B023
         good = lambda: function([fine, fine], name="refused.numbers")  # noqa: E731, B023
-        _refused_by_last(env, f"no tensor for {kind}", bad, good, "Received: float;")
+        _refused_by_last(env, f"no tensor for {kind}", bad, good, "Received: str;")
 
 
 def refusal_of_a_group(env: Env) -> None:
@@ -207,6 +207,30 @@ def scalars(env: Env) -> None:
     env.check("scalar allreduce", env.hvd.allreduce(env.tensor(2.0), op=env.hvd.Sum), np.float32(2.0 * env.size))
 
 
+def names_and_sets_that_are_none(env: Env) -> None:
+    """The others learn of a bad name if theirs is none, and of a bad process set if theirs is the global one."""
+    if env.target.name == "tensorflow":
+        return
+    fine = env.tensor(np.zeros(env.size))
+    for kind in ("allreduce", "allreduce_", "allgather", "alltoall", "reducescatter"):
+        function = getattr(env.hvd, kind)
+        for name in ("a\0b", 5):
+            bad = lambda: function(fine, name=name)  # noqa: E731, B023
+            _refused_by_last(env, f"{kind} by {name!r}", bad, lambda: function(fine), "name must be")  # noqa: B023
+        for process_set in (None, 77, "all"):
+            bad = lambda: function(fine, name="refused.set", process_set=process_set)  # noqa: E731, B023
+            good = lambda: function(fine, name="refused.set")  # noqa: E731, B023
+            _refused_by_last(env, f"{kind} in {process_set!r}", bad, good, "hvd.ProcessSet")
+    for function in (env.hvd.broadcast_object, env.hvd.allgather_object):
+        bad = lambda: function(1, process_set=77)  # noqa: E731, B023
+        _refused_by_last(env, "objects in 77", bad, lambda: function(1), "hvd.ProcessSet")  # noqa: B023
+    group = [fine, fine]
+    bad, good = lambda: env.hvd.grouped_allreduce(group, name=5), lambda: env.hvd.grouped_allreduce(group)
+    _refused_by_last(env, "group by a bad name", bad, good, "name must be")
+    result = env.hvd.grouped_allreduce([env.tensor([1]), env.tensor([1])], op=env.hvd.Sum)
+    env.check("an unnamed group after it", result[1], np.array([env.size], np.float32))
+
+
 def root_that_does_not_exist(env: Env) -> None:
     bad = lambda: env.hvd.broadcast(env.tensor([1]), env.size, name="refused.root")  # noqa: E731
     good = lambda: env.hvd.broadcast(env.tensor([1]), 0, name="refused.root")  # noqa: E731
@@ -258,7 +282,8 @@ def handles_in_any_order(env: Env) -> None:
         env.check(f"handle {i}", env.hvd.synchronize(started[int(i)]), np.array([i * env.size], np.float32))
     env.check("a handle used up", env.hvd.synchronize(started[0]), None)
     env.check("poll of a handle used up", env.hvd.poll(started[0]), True)
-    env.check("an unknown handle", env.hvd.synchronize(10**9), None)
+    env.raises("an unknown handle", ValueError, lambda: env.hvd.synchronize(10**9))
+    env.raises("poll of an unknown handle", ValueError, lambda: env.hvd.poll(10**9))
 
 
 def poll_turns_true(env: Env) -> None:
@@ -427,6 +452,7 @@ SEMANTICS: tuple[Callable[[Env], None], ...] = (
     bad_splits,
     indivisible_rows,
     scalars,
+    names_and_sets_that_are_none,
     root_that_does_not_exist,
     reductions_that_do_not_exist,
     duplicate_name,

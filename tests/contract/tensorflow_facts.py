@@ -77,8 +77,13 @@ def sparse(env: Env) -> None:
     mean = tf.convert_to_tensor(env.hvd.allreduce(slices, name="sparse"))
     env.check("average", mean, expected / env.size, rtol=1e-6)
     whole = tf.IndexedSlices(tf.constant([3, -3, 1]), tf.constant([0, 1, 1 + env.rank]), tf.constant([env.size + 1]))
-    averaged, dense = env.hvd.allreduce(whole, name="whole"), env.hvd.allreduce(tf.convert_to_tensor(whole))
-    env.check("sparse integers", tf.convert_to_tensor(averaged), dense.numpy())
+    averaged = env.hvd.allreduce(whole, name="whole")
+    expected = np.array([3.0, -3.0] + [0.0] * (env.size - 1))
+    expected[1 : env.size + 1] = -3.0, *[0.0] * (env.size - 1)
+    for rank in range(env.size):
+        expected[1 + rank] += 1 / env.size
+    env.check_true("the type of TensorFlow's division", averaged.values.dtype == (tf.constant(1) / 2).dtype)
+    env.check("sparse integers", tf.convert_to_tensor(averaged), expected, rtol=1e-12)
     env.raises("max", NotImplementedError, lambda: env.hvd.allreduce(slices, op=env.hvd.Max, name="sparse"))
     env.raises("factor", NotImplementedError, lambda: env.hvd.allreduce(slices, prescale_factor=2.0, name="sparse"))
     mixed = env.hvd.grouped_allreduce([tf.ones([2]), slices, tf.ones([1])], op=env.hvd.Sum, name="mixed")
@@ -212,13 +217,19 @@ def variables(env: Env) -> None:
 
 
 def different_variables(env: Env) -> None:
-    """One rank has not made all its variables: told on all ranks, not waited for."""
+    """One rank has not made all its variables, or gives something else: told on all ranks, not waited for."""
     if env.size == 1:
         return
     own = [tf.Variable(1.0)] * (1 + env.rank)
     text = env.raises("count", MismatchError, lambda: env.hvd.broadcast_variables(own, 0))
     env.check_true(text, "rank 0 has 1, rank 1 has 2" in text)
     env.still_usable("counts")
+    given = tf.keras.Sequential() if env.rank == 1 else own
+    text = env.raises(
+        "kind", ValueError if env.rank == 1 else MismatchError, lambda: env.hvd.broadcast_variables(given, 0)
+    )
+    env.check_true(text, "Received: Sequential" in text and (env.rank == 1 or "rank 1 refused: " in text))
+    env.still_usable("kinds")
 
 
 def wrong_arguments(env: Env) -> None:

@@ -21,3 +21,18 @@ assert_type(horovod.torch.mpi_ops.rank(), int)
 assert_type(horovod.torch.global_process_set, ProcessSet)
 assert_type(horovod.numpy.barrier(), None)
 assert_type(horovod.torch.local_rank(), int)
+
+
+@horovod.torch.elastic.run
+def train(state: horovod.torch.elastic.TorchState, epochs: int) -> float:
+    return float(epochs)
+
+
+@horovod.keras.elastic.run
+def fit(state: horovod.keras.elastic.KerasState, epochs: int) -> str:
+    return str(epochs)
+
+
+def call(state: horovod.torch.elastic.TorchState, kept: horovod.keras.elastic.KerasState) -> None:
+    assert_type(train(state, 1), float)
+    assert_type(fit(kept, 1), str)

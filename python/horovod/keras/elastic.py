@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import copy
 import functools
-from typing import Any, Callable, Optional
+from typing import Any, Optional, cast
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import context
 from horovod._core.operations.objects import broadcast_object
 from horovod._core.training.elastic import state as core_state
-from horovod._core.training.elastic.loop import reset_engine, run_fn
+from horovod._core.training.elastic.loop import F, reset_engine, run_fn
 from horovod._core.training.elastic.snapshot import Snapshot
 from horovod.keras import variables
 from horovod.keras.flavour import flavour
@@ -20,7 +20,7 @@ from horovod.keras.installed import keras
 __all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run"]
 
 
-def run(func: Callable[..., Any]) -> Callable[..., Any]:
+def run(func: F) -> F:
     """Decorator of a training function whose first argument is a state: runs it again after a failure or a change of
     hosts. Failures of collectives inside a training step count like those outside.
 
@@ -34,7 +34,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     return run_fn(_translated(func) if backend == "jax" else func, reset_engine)
 
 
-def _translated(func: Callable[..., Any]) -> Callable[..., Any]:
+def _translated(func: F) -> F:
     """JAX raises an error of its own for what fails inside a step; this raises Horovod's."""
     from horovod.keras.backends.jax import failure_behind, forget_failure
 
@@ -49,7 +49,7 @@ def _translated(func: Callable[..., Any]) -> Callable[..., Any]:
                 raise
             raise failure from error
 
-    return translated
+    return cast("F", translated)
 
 
 class KerasState(core_state.ObjectState):

@@ -25,6 +25,21 @@ class Flavour(Protocol):
     def VARIABLE(self) -> Any:  # noqa: N802 - a constant
         """The class of a layer's variables."""
 
+    @property
+    def APPLY(self) -> str:  # noqa: N802 - a constant
+        """The method that applies gradients."""
+
+    def optimizer_bases(self) -> tuple[type, ...]:
+        """The base classes of Keras' optimizers."""
+
+    def are_reduced(self, optimizer: Any, gradients: list[Any], variables: Any = None, *_: Any) -> bool:
+        """True if a distributed tape has combined one of the gradients that this plain optimizer is about to apply.
+
+        Args:
+            optimizer: a plain one.
+            gradients, variables: and all others, as `APPLY` takes them.
+        """
+
     def why_not(self, optimizer: Any) -> Optional[str]:
         """Why this optimizer cannot become a distributed one; None if it can."""
 

@@ -13,14 +13,16 @@ import tensorflow as tf
 from horovod._core.errors import InvalidArgumentError
 from horovod.keras.backends.tensorflow import TensorFlowReducer
 from horovod.keras.installed import keras
+from horovod.tensorflow import reduction_notes
 from horovod.tensorflow.functions import broadcast_variables, build_optimizer, optimizer_variables
 
 __all__ = [
-    "VARIABLE", "DistributedMethods", "assign", "broadcast", "build", "legacy_velocities", "methods_of",
-    "optimizer_variables", "scale", "to_numpy", "to_tensor", "why_not",
+    "APPLY", "VARIABLE", "DistributedMethods", "are_reduced", "assign", "broadcast", "build", "legacy_velocities",
+    "methods_of", "optimizer_bases", "optimizer_variables", "scale", "to_numpy", "to_tensor", "why_not",
 ]  # fmt: skip
 
 _LEGACY: Final = keras.optimizers.legacy.Optimizer
+APPLY: Final = "apply_gradients"
 VARIABLE: Final = tf.Variable
 
 
@@ -104,6 +106,16 @@ class DistributedMethods:
         variables = [variable for _, variable in pairs]
         return list(zip(self._hvd_reduction.reduce([gradient for gradient, _ in pairs], variables), variables))
 
+    def _allreduce(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:  # noqa: A002 - known by this name
+        """The gradients of all ranks combined. Programs call it, or put a function that calls it in its place
+        (docs/migration.md). Collective."""
+        return self._hvd_reduction.allreduce(grads, vars)
+
+    @property
+    def _agg_helper(self) -> Any:
+        # What adds up the gradients of several passes; None with one pass per step.
+        return self._hvd_reduction.passes
+
     def __deepcopy__(self, memo: Any) -> Any:
         plain: Any = super()
         made = plain.__deepcopy__(memo) if hasattr(plain, "__deepcopy__") else _copied(self, memo)
@@ -129,6 +141,17 @@ class _NewMethods(DistributedMethods):
         """
         plain: Any = super()
         return self._hvd_computed(plain.compute_gradients(loss, var_list, *args, **kwargs))
+
+    def _compute_gradients(
+        self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None
+    ) -> list[tuple[Any, Any]]:
+        # Known by this name, which legacy optimizers have; `grad_loss` as there.
+        if grad_loss is None:
+            return self.compute_gradients(loss, var_list, tape)
+        if tape is None:
+            raise InvalidArgumentError("_compute_gradients with grad_loss needs tape=, in which the loss was computed.")
+        variables = tf.nest.flatten(var_list)
+        return self._hvd_computed(zip(tape.gradient(loss, variables, grad_loss), variables))
 
 
 class _LegacyMethods(DistributedMethods):
@@ -171,6 +194,16 @@ def _copied(optimizer: Any, memo: Any) -> Any:
     made = memo[id(optimizer)] = object.__new__(type(optimizer))
     made.__dict__.update(copy.deepcopy(optimizer.__dict__, memo))
     return made
+
+
+def optimizer_bases() -> tuple[type, ...]:
+    """See `flavour`."""
+    return keras.optimizers.Optimizer, _LEGACY
+
+
+def are_reduced(optimizer: Any, gradients: list[Any], *_: Any) -> bool:
+    """See `flavour`. Here the gradients come with their variables."""
+    return any(reduction_notes.take([gradient for gradient, _ in gradients], [variable for _, variable in gradients]))
 
 
 def methods_of(kind: type) -> type:

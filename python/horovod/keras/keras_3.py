@@ -12,10 +12,11 @@ from horovod._core.errors import InvalidArgumentError
 from horovod.keras.reducer import Reducer
 
 __all__ = [
-    "VARIABLE", "DistributedMethods", "assign", "broadcast", "build", "legacy_velocities", "methods_of",
-    "optimizer_variables", "scale", "to_numpy", "to_tensor", "why_not",
+    "APPLY", "VARIABLE", "DistributedMethods", "are_reduced", "assign", "broadcast", "build", "legacy_velocities",
+    "methods_of", "optimizer_bases", "optimizer_variables", "scale", "to_numpy", "to_tensor", "why_not",
 ]  # fmt: skip
 
+APPLY: Final = "apply"
 VARIABLE: Final = keras.Variable
 
 
@@ -57,6 +58,11 @@ class DistributedMethods:
             self.build(variables)
         self._hvd_reduction.run(grads, variables, lambda reduced: plain.apply(reduced, trainable_variables))
 
+    def _allreduce(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:  # noqa: A002 - known by this name
+        """The gradients of all ranks combined. Programs call it, or put a function that calls it in its place
+        (docs/migration.md). Collective."""
+        return self._hvd_reduction.allreduce(grads, vars)
+
     def stateless_apply(
         self, optimizer_variables: Sequence[Any], grads: Sequence[Any], trainable_variables: Sequence[Any]
     ) -> Any:
@@ -82,6 +88,9 @@ class DistributedMethods:
         _, arguments = plain.__reduce__()
         return self._hvd_kind._unpickle_model, arguments
 
+    def __copy__(self) -> Any:
+        return self.__deepcopy__({})
+
     def __deepcopy__(self, memo: Any) -> Any:
         make, arguments = self.__reduce__()
         return self._hvd_wrap(make(*arguments))
@@ -95,6 +104,20 @@ class DistributedMethods:
                 "Use hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer))."
             )
         super().__setattr__(name, value)
+
+
+def optimizer_bases() -> tuple[type, ...]:
+    """See `flavour`."""
+    return (keras.optimizers.Optimizer,)
+
+
+def are_reduced(optimizer: Any, gradients: list[Any], variables: Any = None, *_: Any) -> bool:
+    """See `flavour`. Only TensorFlow has tapes."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    from horovod.tensorflow import reduction_notes
+
+    return any(reduction_notes.take(gradients, optimizer._trainable_variables if variables is None else variables))
 
 
 def methods_of(kind: type) -> type:

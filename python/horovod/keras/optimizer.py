@@ -17,6 +17,7 @@ from horovod._core.operations.reduce_ops import Average
 from horovod._core.tensors.compression import Compressor
 from horovod._core.training.groups import chosen_groups
 from horovod._core.training.reduction_options import ReductionOptions
+from horovod.keras import plain_copies
 from horovod.keras.backends import make_reducer
 from horovod.keras.compression import Compression
 from horovod.keras.distributed_class import distributed_class
@@ -60,6 +61,7 @@ def wrap(optimizer: Any, settings: ReductionSettings, local_layers: Any = None) 
 
 def _made(optimizer: Any, reduction: Reducer) -> Any:
     kind = type(optimizer)
+    plain_copies.forget(optimizer)
     made = distributed_class(kind, flavour.methods_of(kind), lambda plain: _made(plain, reduction.fresh()))
     distributed = made.__new__(made)
     distributed.__dict__.update(optimizer.__dict__, _hvd_reduction=reduction, _hvd_reduced=False)
@@ -88,6 +90,8 @@ def DistributedOptimizer(  # noqa: N802 - a class to its users
     op: int = Average,
     num_groups: int = 0,
     groups: Any = None,
+    backward_passes_per_step: int = 1,
+    average_aggregated_gradients: bool = False,
 ) -> Any:
     """An optimizer that applies the gradients of all ranks. Local; applying is collective.
 
@@ -102,6 +106,9 @@ def DistributedOptimizer(  # noqa: N802 - a class to its users
         op: hvd.Average or hvd.Sum.
         num_groups: deprecated; use `groups`.
         groups: an integer: so many groups; lists of variables: these together.
+        backward_passes_per_step: gradients are added up locally so many times before they are reduced and applied; not
+            with JAX.
+        average_aggregated_gradients: divide these sums by the number of passes.
 
     Returns:
         An instance of a class that has the name of, and is derived from, the class of `optimizer`, in the module
@@ -109,12 +116,12 @@ def DistributedOptimizer(  # noqa: N802 - a class to its users
 
     Raises:
         ValueError: another op, a predivide factor with op=hvd.Sum, no grouping, no Keras optimizer, one that is
-            distributed already, or a device without TensorFlow.
+            distributed already, a device without TensorFlow, no positive number of passes, or several with JAX.
         NotInitializedError: `init` has not been called.
     """
     return PartialDistributedOptimizer(
         optimizer, name, device_dense, device_sparse, compression, sparse_as_dense, gradient_predivide_factor, op,
-        groups=chosen_groups(groups, num_groups),
+        backward_passes_per_step, average_aggregated_gradients, chosen_groups(groups, num_groups),
     )  # fmt: skip
 
 
@@ -137,16 +144,12 @@ def PartialDistributedOptimizer(  # noqa: N802 - a class to its users
     """As `DistributedOptimizer`, leaving alone the gradients of local layers, which differ between the ranks.
 
     Args:
-        backward_passes_per_step: gradients are added up locally so many times before they are reduced and applied; not
-            with JAX.
-        average_aggregated_gradients: divide these sums by the number of passes.
         process_set: the ranks that take part; the others apply their own gradients.
         local_layers: a Keras layer, or a list of them. They may be built later.
         scale_local_gradients: divide the gradients of local layers and variables by the number of ranks.
 
     Raises:
-        ValueError: as of `DistributedOptimizer`; or something that is no layer, or no positive number of passes, or
-            several with JAX.
+        ValueError: as of `DistributedOptimizer`; or something that is no layer.
     """
     options = ReductionOptions(op, compression, gradient_predivide_factor, backward_passes_per_step, process_set)
     settings = ReductionSettings(
@@ -154,3 +157,6 @@ def PartialDistributedOptimizer(  # noqa: N802 - a class to its users
         average_aggregated_gradients, scale_local_gradients,
     )  # fmt: skip
     return wrap(optimizer, settings, local_layers)
+
+
+plain_copies.watch()

@@ -108,6 +108,10 @@ class Reducer:
         """
         raise NotImplementedError
 
+    def allreduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """What a distributed optimizer's `_allreduce` does. Collective."""
+        return self.reduce(gradients, variables)
+
     def _divide_local(self, gradients: list[Any], variables: Sequence[Any]) -> list[int]:
         """Scales the local gradients, in the list; the places of all others."""
         local = {id(variable) for variable in self.local_variables()}

@@ -3,14 +3,14 @@ module's operations."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 import numpy as np
 
 from horovod._core.life import context
 from horovod._core.operations.objects import broadcast_object
 from horovod._core.training.elastic import snapshot, state
-from horovod._core.training.elastic.loop import reset_engine, run_fn
+from horovod._core.training.elastic.loop import F, reset_engine, run_fn
 
 __all__ = ["ObjectState", "run"]
 
@@ -26,7 +26,7 @@ class ObjectState(state.ObjectState):
         super().__init__(bcast_object=broadcast_object, get_rank=context.rank, **kwargs)
 
 
-def run(func: Callable[..., Any]) -> Callable[..., Any]:
+def run(func: F) -> F:
     """Decorator of a training function whose first argument is a state: runs it again after a failure or a change of
     hosts."""
     return run_fn(func, reset_engine)

@@ -1,8 +1,10 @@
-"""The operations on NumPy arrays: the core's collectives with the NumPy adapter, nothing more."""
+"""The operations on NumPy arrays: the core's collectives with the NumPy adapter."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from horovod._core.operations.collectives import Collectives
 from horovod.numpy.adapter import adapter
@@ -36,7 +38,17 @@ __all__ = [
     "synchronize",
 ]
 
-collectives: Final = Collectives(adapter)
+
+class _Collectives(Collectives):
+    """Out-of-place operations take arrays of any strides, NumPy's scalars and Python's numbers."""
+
+    def _taken(self, value: Any) -> Any:
+        if isinstance(value, (np.generic, int, float)):
+            return np.asarray(value)
+        return adapter.contiguous(value) if isinstance(value, np.ndarray) else value
+
+
+collectives: Final = _Collectives(adapter)
 
 allreduce = collectives.allreduce
 allreduce_ = collectives.allreduce_

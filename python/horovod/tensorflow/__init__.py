@@ -8,9 +8,11 @@ service. A core library that cannot be loaded is a warning here and an error in 
 from __future__ import annotations
 
 import warnings as _warnings
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 import horovod.tensorflow.installed as _installed  # noqa: F401 - first: what follows needs the framework
 from horovod._core import public as _public
+from horovod._core.absent import public_module as _public_module
 from horovod._core.life.engine_start import library_problem as _library_problem
 from horovod._core.public import *  # noqa: F403
 from horovod.tensorflow import elastic, gradient_aggregation, gradient_aggregation_eager, mpi_ops  # noqa: F401
@@ -89,3 +91,6 @@ if _problem is not None:
 else:
     from horovod.tensorflow import autograd as _autograd  # noqa: F401
 del _problem
+
+if not _TYPE_CHECKING:  # a checker would take every name for one of the module's
+    __getattr__, __dir__ = _public_module(__name__, __all__)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from functools import wraps
-from typing import Any, Callable, Optional
+from typing import Any, Optional, cast
 
 import tensorflow as tf
 
@@ -15,7 +15,7 @@ from horovod._core.life import context
 from horovod._core.operations.described_call import failure_told_by
 from horovod._core.operations.objects import broadcast_object
 from horovod._core.training.elastic import state
-from horovod._core.training.elastic.loop import reset_engine, run_fn
+from horovod._core.training.elastic.loop import F, reset_engine, run_fn
 from horovod._core.training.elastic.snapshot import Snapshot
 from horovod.tensorflow import ops
 from horovod.tensorflow.elastic_copies import await_collectives, value_now
@@ -27,7 +27,7 @@ __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
 _COLLECTIVE_FAILURES = (tf.errors.AbortedError, tf.errors.UnknownError)
 
 
-def run(func: Callable[..., Any]) -> Callable[..., Any]:
+def run(func: F) -> F:
     """Decorator of a training function whose first argument is a state: runs it again after a failure or a change of
     hosts. Failures of collectives inside TensorFlow count like those outside."""
 
@@ -36,7 +36,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
         with _failures_told():
             return func(*args, **kwargs)
 
-    return run_fn(translated, reset_engine, _failures_told)
+    return run_fn(cast("F", translated), reset_engine, _failures_told)
 
 
 @contextlib.contextmanager

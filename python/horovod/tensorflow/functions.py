@@ -14,6 +14,7 @@ import tensorflow as tf
 from horovod._core.errors import HorovodError, InvalidArgumentError, MismatchError
 from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod._core.operations import objects
+from horovod._core.operations.agreement import agree
 from horovod.tensorflow import ops
 from horovod.tensorflow.as_written import as_written
 from horovod.tensorflow.operators import placed
@@ -41,13 +42,11 @@ def broadcast_variables(
         In a graph of TensorFlow 1 the operation to run; elsewhere None.
 
     Raises:
-        InvalidArgumentError: no list of variables.
+        InvalidArgumentError: no list of variables; in eager mode the other ranks get a MismatchError.
         MismatchError: in eager mode, on all ranks: not all have as many variables.
     """
-    variables = _listed(variables)
-    if tf.executing_eagerly():
-        _check_count(len(variables), process_set)
-    assigned = ops.broadcast_(variables, root_rank, "broadcast_variables", process_set)
+    listed = _agreed(variables, process_set) if tf.executing_eagerly() else _listed(variables)
+    assigned = ops.broadcast_(listed, root_rank, "broadcast_variables", process_set)
     # A function of TensorFlow 2 runs the assignments by itself.
     return None if tf.compat.v1.executing_eagerly_outside_functions() else tf.group(*assigned)
 
@@ -64,9 +63,15 @@ def _listed(variables: Any) -> list[Any]:
     return listed
 
 
-def _check_count(own: int, process_set: ProcessSet) -> None:
-    """Variables that are not made yet are the usual mistake, and would be waited for."""
-    counts = ops.allgather(tf.constant([own]), name="broadcast_variables.count", process_set=process_set).numpy()
+def _agreed(variables: Any, process_set: ProcessSet) -> list[Any]:
+    """The variables, of which all ranks have as many. Variables that are not made yet are the usual mistake, and would
+    be waited for. Collective."""
+    listed, refusal = [], None
+    try:
+        listed = _listed(variables)
+    except InvalidArgumentError as error:
+        refusal = error
+    counts = agree("broadcast_variables", len(listed), refusal, process_set)
     if len(set(counts)) > 1:
         ranks = process_set.ranks or range(len(counts))
         told = ", ".join(f"rank {rank} has {count}" for rank, count in zip(ranks, counts))
@@ -74,6 +79,7 @@ def _check_count(own: int, process_set: ProcessSet) -> None:
             f"broadcast_variables: the ranks have different numbers of variables: {told}. Make them on all ranks "
             "first, with model.build(input_shape) and optimizer.build(model.trainable_variables), or by a first step."
         )
+    return listed
 
 
 @as_written

@@ -61,7 +61,8 @@ def allreduce(
         prescale_factor, postscale_factor: multiply before and after; not for IndexedSlices.
 
     Returns:
-        A tensor of the same dtype and shape, or IndexedSlices in which indices may repeat.
+        A tensor of the same dtype and shape, or IndexedSlices in which indices may repeat; averages of integers among
+        these have the floating type that TensorFlow's division gives.
 
     Raises:
         NotImplementedError: IndexedSlices with another op, or with factors.
@@ -144,18 +145,9 @@ def _sparse_allreduce(
         parts = as_tensors([tensor.values, tensor.indices])
         values, indices = operators.allgather(parts, Naming("HorovodAllgather", name, parts, ignore_scope), process_set)
         if op.row.divides:
-            values, indices = _divided(values, indices, size_op(operators.set_number(process_set)))
+            # Integers become floating numbers, as of every division of TensorFlow's; averages of dense ones do not.
+            values = values / tf.cast(size_op(operators.set_number(process_set)), values.dtype)
     return tf.IndexedSlices(values, indices, dense_shape=tensor.dense_shape)
-
-
-def _divided(values: Any, indices: Any, size: Any) -> tuple[Any, Any]:
-    """The averages of gathered slices: values and indices."""
-    divisor = tf.cast(size, values.dtype)
-    if not values.dtype.is_integer:
-        return values / divisor, indices
-    # As of dense tensors: what meets at an index is added up before the average is truncated, and the type stays.
-    places, segments = tf.unique(indices)
-    return tf.truncatediv(tf.math.unsorted_segment_sum(values, segments, tf.size(places)), divisor), places
 
 
 @as_written

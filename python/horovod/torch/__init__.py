@@ -8,9 +8,11 @@ that only launches jobs can import scripts.
 from __future__ import annotations
 
 import warnings as _warnings
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 import horovod.torch.installed as _installed  # noqa: F401 - first: what follows needs the framework
 from horovod._core import public as _public
+from horovod._core.absent import public_module as _public_module
 from horovod._core.life.engine_start import library_problem as _library_problem
 from horovod._core.public import *  # noqa: F403
 from horovod.torch import elastic, mpi_ops
@@ -46,3 +48,6 @@ if _problem is not None:
     _warnings.warn(f"horovod.torch cannot run collectives in this process. {_problem}", RuntimeWarning, stacklevel=2)
 del _problem
 _watch_plain_optimizers()
+
+if not _TYPE_CHECKING:  # a checker would take every name for one of the module's
+    __getattr__, __dir__ = _public_module(__name__, __all__)

@@ -17,7 +17,7 @@ from horovod._core.tensors import dtypes
 from horovod._core.tensors.adapter import NO_MATCH, LaneTerms, ResultBlock
 from horovod.torch.gpu import PLAIN_TYPES, gpu
 
-__all__ = ["PLAIN_TYPES", "TorchAdapter", "adapter"]
+__all__ = ["PLAIN_TYPES", "TorchAdapter", "adapter", "is_sharded"]
 
 _STRIDED = torch.strided
 
@@ -41,6 +41,11 @@ _BY_NAME = {
 # uint16, uint32 and uint64 are newer than the oldest supported torch.
 _NUMBER_OF = {getattr(torch, name): number for name, number in _BY_NAME.items() if hasattr(torch, name)}
 _DTYPE_OF = {number: dtype for dtype, number in _NUMBER_OF.items()}
+
+
+def is_sharded(tensor: torch.Tensor) -> bool:
+    """True for a DTensor of torch.distributed, without importing that."""
+    return type(tensor) not in PLAIN_TYPES and hasattr(tensor, "device_mesh")
 
 
 class TorchAdapter:
@@ -67,6 +72,21 @@ class TorchAdapter:
         return "cpu" if tensor.is_cpu else str(tensor.device)
 
     def unfit(self, tensor: torch.Tensor) -> str:
+        if is_sharded(tensor):
+            return (
+                "does not take a DTensor, of which each rank holds a shard, as FSDP2 and tensor parallelism make them. "
+                "Such parameters are reduced by torch.distributed: use it without Horovod, or give "
+                "tensor.to_local() or tensor.full_tensor()."
+            )
+        if tensor.is_nested:
+            return (
+                "needs a tensor of one shape. Received a nested one; send its parts, or tensor.to_padded_tensor(0.0)."
+            )
+        if tensor.is_meta:
+            return (
+                "needs a tensor with values. Received one on the device 'meta', which has none; move the model to its "
+                "device first, with model.to_empty(device=...)."
+            )
         if tensor.layout is torch.strided:
             return ""
         return (
@@ -77,7 +97,11 @@ class TorchAdapter:
     def is_contiguous(self, tensor: torch.Tensor) -> bool:
         # A negated or conjugated view says it is contiguous, but its memory holds other values.
         return (
-            tensor.layout is torch.strided and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+            tensor.layout is torch.strided
+            and not tensor.is_nested
+            and tensor.is_contiguous()
+            and not tensor.is_neg()
+            and not tensor.is_conj()
         )
 
     def is_writable(self, tensor: torch.Tensor) -> bool:
@@ -113,7 +137,7 @@ class TorchAdapter:
         return made
 
     def contiguous(self, tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.layout is not torch.strided:
+        if self.unfit(tensor):
             return tensor
         return tensor.detach().resolve_neg().resolve_conj().contiguous()
 

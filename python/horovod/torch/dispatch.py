@@ -14,7 +14,7 @@ from torch.compiler import is_compiling
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life.process_sets import ProcessSet
-from horovod.torch.adapter import PLAIN_TYPES, adapter
+from horovod.torch.adapter import PLAIN_TYPES, adapter, is_sharded
 from horovod.torch.graphs import constant_in_graphs, outside_graphs
 from horovod.torch.operators import collectives
 from horovod.torch.versions import increment_versions
@@ -32,9 +32,9 @@ def needs_operator(tensors: Sequence[Any]) -> bool:
     for tensor in tensors:
         if type(tensor) in PLAIN_TYPES:
             if tensor.requires_grad and torch.is_grad_enabled():
-                return True
+                return not tensor.is_meta  # refused by the core, which lets the other ranks know
         elif isinstance(tensor, torch.Tensor):
-            return True
+            return not (is_sharded(tensor) or tensor.is_nested)
     return False
 
 

@@ -8,9 +8,8 @@ changed.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
-from typing import Any, Callable, Optional, TypeVar, Union
+from typing import Any, Optional
 
 import torch
 from torch.compiler import is_compiling
@@ -22,14 +21,24 @@ from horovod._core.tensors.compression import Compressor, NoneCompressor
 from horovod.torch import autograd as _autograd
 from horovod.torch.dispatch import (
     dense,
-    member_count,
     needs_operator,
     number_of,
-    promised_rows,
     start_outside_graphs,
     wait_outside_graphs,
 )
 from horovod.torch.graphs import outside_graphs
+from horovod.torch.movement_ops import (
+    allgather,
+    allgather_async,
+    alltoall,
+    alltoall_async,
+    broadcast,
+    broadcast_,
+    broadcast_async,
+    broadcast_async_,
+    grouped_allgather,
+    grouped_allgather_async,
+)
 from horovod.torch.operators import collectives
 from horovod.torch.sparse import sparse_allreduce_async
 from horovod.torch.versions import increment_versions
@@ -72,24 +81,11 @@ _lane_submit = collectives.lane_submit
 _start_allreduce_in_place = collectives.allreduce_async_
 _finish_quickly = handles.finish_quickly
 _wait_for = collectives.synchronize
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-
-def _described(method: Callable[..., Any], gradient: str = "") -> Callable[[_F], _F]:
-    """Gives a function the documentation of the core's method, plus a sentence on its gradient."""
-
-    def describe(function: _F) -> _F:
-        text = inspect.cleandoc(method.__doc__ or "")
-        function.__doc__ = text + (f"\n\nDifferentiable: {gradient}" if gradient else "")
-        return function
-
-    return describe
 
 
 # ---- allreduce
 
 
-@_described(collectives.allreduce, "the gradient is the same allreduce of the incoming gradient.")
 def allreduce(
     tensor: torch.Tensor,
     average: Optional[bool] = None,
@@ -100,6 +96,26 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
+    """Combines the ranks' tensors, element by element, into a new one. Collective. Differentiable: the gradient is the
+    same allreduce of the incoming gradient.
+
+    Args:
+        tensor: of any shape, strides and dtype; shape and dtype equal on all ranks.
+        average: deprecated; True is op=hvd.Average, False op=hvd.Sum.
+        name: identity of the operation, equal on all ranks; None: the operations are counted.
+        compression: hvd.Compression.none, fp16 or bf16: the type in which values travel.
+        op: hvd.Average (the default), Sum, Adasum, Min, Max or Product.
+        prescale_factor, postscale_factor: multiply the tensors before, the results after.
+        process_set: the ranks that take part.
+
+    Returns:
+        A tensor of the same shape and dtype; averages of integers are truncated toward zero.
+
+    Raises:
+        ValueError: a bad argument on this rank; the other ranks get a MismatchError.
+        MismatchError: the ranks disagree about dtype, shape, op or factors.
+        HorovodInternalError: a rank died, or the engine is shutting down.
+    """
     if not needs_operator((tensor,)):
         return collectives.allreduce(  # type: ignore[no-any-return]
             dense(tensor), average, name, compression, op, prescale_factor, postscale_factor, process_set
@@ -112,7 +128,6 @@ def allreduce(
 
 
 @outside_graphs
-@_described(collectives.allreduce_async)
 def allreduce_async(
     tensor: torch.Tensor,
     average: Optional[bool] = None,
@@ -122,10 +137,14 @@ def allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
+    """Starts `allreduce`. Collective. The tensor must not be changed before the end.
+
+    Returns:
+        A handle for `poll` and `synchronize`, which gives the result.
+    """
     return collectives.allreduce_async(dense(tensor), average, name, op, prescale_factor, postscale_factor, process_set)
 
 
-@_described(collectives.allreduce_)
 def allreduce_(
     tensor: torch.Tensor,
     average: Optional[bool] = None,
@@ -135,6 +154,11 @@ def allreduce_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
+    """As `allreduce`, in place. Collective. The tensor must be contiguous; no gradient.
+
+    Returns:
+        The tensor given.
+    """
     if is_compiling():
         torch.ops.horovod.allreduce_(
             tensor, name, op, average, prescale_factor, postscale_factor, number_of(process_set)
@@ -147,7 +171,6 @@ def allreduce_(
     return tensor
 
 
-@_described(collectives.allreduce_async_)
 def allreduce_async_(
     tensor: torch.Tensor,
     average: Optional[bool] = None,
@@ -157,6 +180,11 @@ def allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
+    """Starts `allreduce_`. Collective. The tensor must not be touched before the end.
+
+    Returns:
+        A handle for `poll` and `synchronize`.
+    """
     if is_compiling():
         return start_outside_graphs(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
     # As in `allreduce_`.
@@ -167,7 +195,6 @@ def allreduce_async_(
     return handle
 
 
-@_described(collectives.grouped_allreduce, "the gradients are the same grouped allreduce of the incoming gradients.")
 def grouped_allreduce(
     tensors: Sequence[torch.Tensor],
     average: Optional[bool] = None,
@@ -178,6 +205,15 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
+    """As `allreduce`, for a list of tensors that is negotiated as one unit. Collective. Differentiable: the gradients
+    are the same grouped allreduce of the incoming gradients.
+
+    Args:
+        tensors: as many on all ranks; each as of `allreduce`, and so are all other arguments.
+
+    Returns:
+        The results, in the order of `tensors`.
+    """
     tensors = list(tensors)
     if not tensors or not needs_operator(tensors):
         contiguous = [dense(tensor) for tensor in tensors]
@@ -192,7 +228,6 @@ def grouped_allreduce(
 
 
 @outside_graphs
-@_described(collectives.grouped_allreduce_async)
 def grouped_allreduce_async(
     tensors: Sequence[torch.Tensor],
     average: Optional[bool] = None,
@@ -202,13 +237,13 @@ def grouped_allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
+    """Starts `grouped_allreduce`. Collective. Returns a handle; `synchronize` gives the list."""
     contiguous = [dense(tensor) for tensor in tensors]
     return collectives.grouped_allreduce_async(
         contiguous, average, name, op, prescale_factor, postscale_factor, process_set
     )
 
 
-@_described(collectives.grouped_allreduce_)
 def grouped_allreduce_(
     tensors: Sequence[torch.Tensor],
     average: Optional[bool] = None,
@@ -218,6 +253,7 @@ def grouped_allreduce_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
+    """As `grouped_allreduce`, in place. Collective. Returns the tensors given."""
     tensors = list(tensors)
     if is_compiling():
         torch.ops.horovod.grouped_allreduce_(
@@ -230,7 +266,6 @@ def grouped_allreduce_(
 
 
 @outside_graphs
-@_described(collectives.grouped_allreduce_async_)
 def grouped_allreduce_async_(
     tensors: Sequence[torch.Tensor],
     average: Optional[bool] = None,
@@ -240,6 +275,7 @@ def grouped_allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
+    """Starts `grouped_allreduce_`. Collective. Returns a handle."""
     tensors = list(tensors)
     handle = collectives.grouped_allreduce_async_(
         tensors, average, name, op, prescale_factor, postscale_factor, process_set
@@ -248,140 +284,9 @@ def grouped_allreduce_async_(
     return handle
 
 
-# ---- allgather, broadcast, alltoall
-
-
-@_described(
-    collectives.allgather, "the gradient is this rank's rows of the average over the ranks' incoming gradients."
-)
-def allgather(
-    tensor: torch.Tensor, name: Optional[str] = None, process_set: ProcessSet = global_process_set
-) -> torch.Tensor:
-    if not needs_operator((tensor,)):
-        gathered = _lane_placed(("allgather", name, process_set, True, 1), tensor)  # as in `allreduce_`
-        if gathered is None:
-            gathered = collectives.allgather(dense(tensor), name, process_set)
-        return gathered  # type: ignore[no-any-return]
-    rows = promised_rows(tensor.shape[0], member_count(process_set)) if tensor.dim() else -1
-    return torch.ops.horovod.allgather(tensor, name, number_of(process_set), rows)  # type: ignore[no-any-return]
-
-
-@outside_graphs
-@_described(collectives.allgather_async)
-def allgather_async(
-    tensor: torch.Tensor, name: Optional[str] = None, process_set: ProcessSet = global_process_set
-) -> int:
-    return collectives.allgather_async(dense(tensor), name, process_set)
-
-
-@_described(collectives.grouped_allgather, "the gradients are as those of `allgather`.")
-def grouped_allgather(
-    tensors: Sequence[torch.Tensor], name: Optional[str] = None, process_set: ProcessSet = global_process_set
-) -> list[torch.Tensor]:
-    tensors = list(tensors)
-    if not tensors or not needs_operator(tensors):
-        return collectives.grouped_allgather([dense(tensor) for tensor in tensors], name, process_set)
-    members = member_count(process_set)
-    rows = [promised_rows(tensor.shape[0], members) if tensor.dim() else -1 for tensor in tensors]
-    return list(torch.ops.horovod.grouped_allgather(tensors, name, number_of(process_set), rows))
-
-
-@outside_graphs
-@_described(collectives.grouped_allgather_async)
-def grouped_allgather_async(
-    tensors: Sequence[torch.Tensor], name: Optional[str] = None, process_set: ProcessSet = global_process_set
-) -> int:
-    return collectives.grouped_allgather_async([dense(tensor) for tensor in tensors], name, process_set)
-
-
-@_described(
-    collectives.broadcast, "the gradient is the average of the incoming gradients on the root, zeros elsewhere."
-)
-def broadcast(
-    tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
-) -> torch.Tensor:
-    if not needs_operator((tensor,)):
-        return collectives.broadcast(dense(tensor), root_rank, name, process_set)  # type: ignore[no-any-return]
-    return torch.ops.horovod.broadcast(tensor, root_rank, name, number_of(process_set))  # type: ignore[no-any-return]
-
-
-@outside_graphs
-@_described(collectives.broadcast_async)
-def broadcast_async(
-    tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
-) -> int:
-    return collectives.broadcast_async(dense(tensor), root_rank, name, process_set)
-
-
-@_described(collectives.broadcast_)
-def broadcast_(
-    tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
-) -> torch.Tensor:
-    if is_compiling():
-        torch.ops.horovod.broadcast_(tensor, root_rank, name, number_of(process_set))
-        return tensor
-    # As in `allreduce_`.
-    if not _lane_in_place(("broadcast", (root_rank, name, process_set)), tensor):
-        collectives.broadcast_(tensor, root_rank, name, process_set)
-    increment_versions((tensor,))
-    return tensor
-
-
-@outside_graphs
-@_described(collectives.broadcast_async_)
-def broadcast_async_(
-    tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
-) -> int:
-    handle = collectives.broadcast_async_(tensor, root_rank, name, process_set)
-    increment_versions((tensor,))
-    return handle
-
-
-@_described(
-    collectives.alltoall, "the gradient is the alltoall that sends the incoming gradient back where the rows came from."
-)
-def alltoall(
-    tensor: torch.Tensor,
-    splits: Any = None,
-    name: Optional[str] = None,
-    process_set: ProcessSet = global_process_set,
-) -> Union[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
-    if not needs_operator((tensor,)):
-        # As in `allreduce_`.
-        received = None if splits is not None else _lane_placed(("alltoall", name, process_set), tensor)
-        if received is None:
-            received = collectives.alltoall(dense(tensor), splits, name, process_set)
-        return received  # type: ignore[no-any-return]
-    rows = promised_rows(tensor.shape[0], 1) if splits is None and tensor.dim() else -1
-    sent = splits
-    if splits is not None and not isinstance(splits, torch.Tensor):
-        sent = torch.as_tensor(splits)
-        if not sent.numel():  # PyTorch makes floats of an empty list
-            sent = sent.to(torch.int64)
-    received, received_splits = torch.ops.horovod.alltoall(tensor, sent, name, number_of(process_set), rows)
-    return received if splits is None else (received, received_splits)
-
-
-@outside_graphs
-@_described(collectives.alltoall_async)
-def alltoall_async(
-    tensor: torch.Tensor,
-    splits: Any = None,
-    name: Optional[str] = None,
-    process_set: ProcessSet = global_process_set,
-) -> int:
-    return collectives.alltoall_async(dense(tensor), splits, name, process_set)
-
-
 # ---- reducescatter
 
-_SCATTER_GRADIENT = (
-    "the gradient is an allgather of the incoming gradients, times the factors and, for op=Sum, the number of members "
-    "(upstream's convention)."
-)
 
-
-@_described(collectives.reducescatter, _SCATTER_GRADIENT)
 def reducescatter(
     tensor: torch.Tensor,
     name: Optional[str] = None,
@@ -391,6 +296,26 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
+    """Combines the ranks' tensors and leaves each rank a part of the rows, the first ones one row more if they cannot
+    be divided evenly. Collective. Differentiable: the gradient is an allgather of the incoming gradients, times the
+    factors and, for op=Sum, the number of ranks.
+
+    Args:
+        tensor: of at least one dimension; shape and dtype equal on all ranks.
+        name: identity of the operation, equal on all ranks; None: the operations are counted.
+        compression: as of `allreduce`.
+        op: hvd.Average (the default) or Sum.
+        process_set: the ranks that take part.
+        prescale_factor, postscale_factor: as of `allreduce`.
+
+    Returns:
+        This rank's rows.
+
+    Raises:
+        ValueError: a bad argument on this rank; the other ranks get a MismatchError.
+        MismatchError: the ranks disagree about dtype, shape, op or factors.
+        HorovodInternalError: a rank died, or the engine is shutting down.
+    """
     if not needs_operator((tensor,)):
         block = None
         if compression is NoneCompressor:  # as in `allreduce_`
@@ -409,7 +334,6 @@ def reducescatter(
 
 
 @outside_graphs
-@_described(collectives.reducescatter_async)
 def reducescatter_async(
     tensor: torch.Tensor,
     name: Optional[str] = None,
@@ -418,10 +342,10 @@ def reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> int:
+    """Starts `reducescatter`. Collective. Returns a handle for `poll` and `synchronize`, which gives the rows."""
     return collectives.reducescatter_async(dense(tensor), name, op, process_set, prescale_factor, postscale_factor)
 
 
-@_described(collectives.grouped_reducescatter, _SCATTER_GRADIENT)
 def grouped_reducescatter(
     tensors: Sequence[torch.Tensor],
     name: Optional[str] = None,
@@ -431,6 +355,8 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[torch.Tensor]:
+    """As `reducescatter`, for a list of tensors that is negotiated as one unit. Collective. Differentiable: the
+    gradients are as those of `reducescatter`. Returns the list of this rank's rows."""
     tensors = list(tensors)
     if not tensors or not needs_operator(tensors):
         contiguous = [dense(tensor) for tensor in tensors]
@@ -445,7 +371,6 @@ def grouped_reducescatter(
 
 
 @outside_graphs
-@_described(collectives.grouped_reducescatter_async)
 def grouped_reducescatter_async(
     tensors: Sequence[torch.Tensor],
     name: Optional[str] = None,
@@ -454,6 +379,7 @@ def grouped_reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> int:
+    """Starts `grouped_reducescatter`. Collective. Returns a handle; `synchronize` gives the list."""
     contiguous = [dense(tensor) for tensor in tensors]
     return collectives.grouped_reducescatter_async(contiguous, name, op, process_set, prescale_factor, postscale_factor)
 
@@ -462,13 +388,26 @@ def grouped_reducescatter_async(
 
 
 @outside_graphs
-@_described(collectives.poll)
 def poll(handle: int) -> bool:
+    """True if `synchronize(handle)` would not wait. Local.
+
+    Raises:
+        ValueError: no operation has ever had this handle.
+    """
     return collectives.poll(handle)
 
 
-@_described(collectives.synchronize)
 def synchronize(handle: int) -> Any:
+    """Waits for an asynchronous operation; its handle is then used up. Local.
+
+    Returns:
+        The output tensor or list; None for a handle that is used up.
+
+    Raises:
+        ValueError: no operation has ever had this handle.
+        MismatchError: the ranks disagree about the operation.
+        HorovodInternalError: it failed: a rank died, the engine is shutting down, a time limit passed.
+    """
     if is_compiling():
         return wait_outside_graphs(handle)
     result = _finish_quickly(handle)
@@ -476,12 +415,20 @@ def synchronize(handle: int) -> Any:
 
 
 @outside_graphs
-@_described(collectives.join)
 def join(device: int = -1) -> int:
+    """Says that this rank has no more data: until all ranks have joined it stands in for itself in the others'
+    allreduces, with the value that changes nothing. Collective over all ranks. Other operations fail meanwhile.
+
+    Args:
+        device: accepted for compatibility.
+
+    Returns:
+        The rank that joined last.
+    """
     return collectives.join(device)
 
 
 @outside_graphs
-@_described(collectives.barrier)
 def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Waits until all ranks of the process set have called it. Collective."""
     collectives.barrier(process_set)

@@ -19,6 +19,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import session
 from horovod._core.training.reduction_options import check_names
+from horovod.torch.adapter import is_sharded
 
 __all__ = ["Groups", "OptimizerNames", "Scope"]
 
@@ -91,6 +92,7 @@ class OptimizerNames:
     ) -> None:
         self.parameters: list[torch.Tensor] = [p for group in param_groups for p in group["params"]]
         self._names = self._checked(named_parameters)
+        _refuse_sharded(self._names, self.parameters)
         self._process_set = process_set
         self._own = tuple(self._names)
         self._number = _count.made(process_set, self._own)
@@ -182,8 +184,27 @@ class OptimizerNames:
             if not isinstance(entry, tuple) or len(entry) != 2:
                 raise InvalidArgumentError(
                     "named_parameters must hold (name, parameter) tuples, as model.named_parameters() gives them. "
-                    f"Received: {entry!r}."
+                    f"Received: {_described(entry)}."
                 )
         keyed = [(name, id(parameter)) for name, parameter in named]
         pairs = check_names(keyed, [id(p) for p in self.parameters])
         return [name for _, name in pairs]
+
+
+def _refuse_sharded(names: list[str], parameters: list[torch.Tensor]) -> None:
+    for name, parameter in zip(names, parameters):
+        if is_sharded(parameter):
+            raise InvalidArgumentError(
+                f"DistributedOptimizer: parameter '{name}' is a DTensor, of which each rank holds a shard, as FSDP2 "
+                "(fully_shard) and tensor parallelism make them. torch.distributed reduces their gradients: use the "
+                "plain optimizer with them, or give a model of whole parameters to hvd.DistributedOptimizer."
+            )
+
+
+def _described(entry: Any) -> str:
+    """An entry for a message, without the values of a tensor."""
+    if isinstance(entry, torch.Tensor):
+        return f"a tensor of shape {list(entry.shape)} without a name; model.parameters() gives no names"
+    if isinstance(entry, tuple):
+        return f"a tuple of {len(entry)}"
+    return f"{entry!r:.80}" if isinstance(entry, (str, int, float)) else type(entry).__name__

@@ -8,6 +8,7 @@ decay weights and move schedules. Used through `horovod.torch.functions`.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -15,7 +16,8 @@ import torch
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import context
-from horovod._core.operations.objects import allgather_object, broadcast_object
+from horovod._core.operations.agreement import agree
+from horovod._core.operations.objects import broadcast_object
 from horovod.torch.optimizer_names import Scope
 from horovod.torch.tensor_broadcast import broadcast_tensors
 
@@ -54,16 +56,12 @@ def broadcast_optimizer_state(
         model: accepted because existing scripts pass it; not needed, since no step is made to create state.
 
     Raises:
-        InvalidArgumentError: LBFGS, whose state is not per parameter; or the ranks' parameter groups differ.
+        InvalidArgumentError: no optimizer; or LBFGS, whose state is not per parameter (the other ranks get a
+            MismatchError); or the ranks' parameter groups differ.
     """
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise InvalidArgumentError(
-            "broadcast_optimizer_state cannot send the state of torch.optim.LBFGS, which is not kept per parameter. "
-            "Use hvd.broadcast_object on its state_dict()."
-        )
+    _require_equal_groups(optimizer)
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     is_root = context.rank() == root_rank
-    _require_equal_groups(optimizer)
     description = broadcast_object(_describe(optimizer, parameters) if is_root else None, root_rank, "optimizer_state")
     tensors: list[tuple[str, torch.Tensor]] = []
     _fill_state(optimizer, parameters, description, tensors, is_root)
@@ -76,16 +74,36 @@ def broadcast_optimizer_state(
         adopt(description.scope)
 
 
-def _require_equal_groups(optimizer: torch.optim.Optimizer) -> None:
-    """Raises InvalidArgumentError on all ranks, so that none waits for another, if parameter groups differ in size.
-    Collective."""
-    own = [len(group["params"]) for group in optimizer.param_groups]
-    for rank, sizes in enumerate(allgather_object(own, "optimizer_state.groups")):
+def _require_equal_groups(optimizer: Any) -> None:
+    """Raises on all ranks, so that none waits for another, if a rank gives no optimizer whose state can be sent, or
+    parameter groups differ in size. Collective."""
+    refusal = _refusal(optimizer)
+    own = [] if refusal is not None else [len(group["params"]) for group in optimizer.param_groups]
+    for rank, sizes in enumerate(agree("broadcast_optimizer_state", own, refusal)):
         if sizes != own:
             raise InvalidArgumentError(
                 f"broadcast_optimizer_state: this rank's optimizer has parameter groups of {own} parameters, that of "
                 f"rank {rank} of {sizes}. Give all ranks the same model and groups."
             )
+
+
+def _refusal(optimizer: Any) -> Optional[InvalidArgumentError]:
+    """Why the state cannot be sent; None if it can."""
+    if isinstance(optimizer, torch.optim.LBFGS):
+        return InvalidArgumentError(
+            "broadcast_optimizer_state cannot send the state of torch.optim.LBFGS, which is not kept per parameter. "
+            "Use hvd.broadcast_object on its state_dict()."
+        )
+    if hasattr(optimizer, "param_groups") and hasattr(optimizer, "state"):
+        return None
+    remedy = ""
+    if isinstance(optimizer, torch.nn.Module):
+        remedy = " For a model use hvd.broadcast_parameters(model.state_dict(), root_rank)."
+    elif isinstance(optimizer, Mapping):
+        remedy = " Its state_dict holds copies: give the optimizer itself."
+    return InvalidArgumentError(
+        f"broadcast_optimizer_state needs an optimizer of torch.optim. Received: {type(optimizer).__name__}.{remedy}"
+    )
 
 
 def _give_gradients(optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter]) -> None:

@@ -77,7 +77,7 @@ QUESTIONS = "rank size local_rank local_size cross_rank cross_size mpi_threads_s
 
 @pytest.mark.parametrize("question", [*QUESTIONS.split(), "stop_timeline"])
 def test_questions_before_init(question: str) -> None:
-    with pytest.raises(NotInitializedError, match=r"hvd.init\(\)") as caught:
+    with pytest.raises(NotInitializedError, match=r"Horovod has not been initialized; use hvd\.init\(\)\.") as caught:
         getattr(hvd, question)()
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, HorovodInternalError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from fake_engine import FakeJob
 from fake_ranks import run_ranks, session_of
 
 from horovod._core.errors import MismatchError, ShutdownError
-from horovod._core.life import handles, session, waiting
+from horovod._core.life import context, handles, session, waiting
 from horovod._core.life.engine_port import IN_PROGRESS
 from horovod._core.life.process_sets import add_process_set, global_process_set
 from horovod._core.operations.collectives import Collectives
@@ -219,8 +220,13 @@ def test_unknown_and_used_handles() -> None:
         handle = ops.allreduce_async(np.ones(1))
         assert ops.synchronize(handle) is not None
         assert ops.synchronize(handle) is None
-        assert ops.synchronize(-1) is None
-        assert ops.poll(-1)
+        assert ops.poll(handle)
+        for unknown in (-1, 0, 10**9, None, "1", 1.0):
+            for function in (ops.synchronize, ops.poll):
+                with pytest.raises(ValueError, match="needs a handle"):
+                    function(unknown)
+        later = ops.allreduce_async(np.ones(1))
+        assert ops.synchronize(later) is not None
 
     run_ranks(1, body)
 
@@ -256,5 +262,17 @@ def test_what_failed_has_failed_for_every_thread_that_waits() -> None:
         with pytest.raises(MismatchError):
             ops.synchronize(handle)
         assert ops.synchronize(handle) is None
+
+    run_ranks(2, body)
+
+
+@pytest.mark.parametrize("path", [None, "", 5, "a\0b", "\ud800", object()])
+def test_a_timeline_without_a_path_is_refused_on_all_ranks(path: Any) -> None:
+    def body(rank: int) -> None:
+        session.install(dataclasses.replace(session.require(), timeline_allowed=True))
+        with pytest.raises(ValueError, match="the path of a file"):
+            context.start_timeline(path)
+        with pytest.raises(ValueError, match="mark_cycles"):
+            context.start_timeline("/tmp/x.json", mark_cycles="yes")  # type: ignore[arg-type]
 
     run_ranks(2, body)

@@ -17,7 +17,8 @@ DISTRIBUTED = (
     "gradient_predivide_factor=1.0, op=Average, "
 )
 SIGNATURES = {
-    "DistributedOptimizer": DISTRIBUTED + "num_groups=0, groups=None",
+    "DistributedOptimizer": DISTRIBUTED + "num_groups=0, groups=None, "
+    "backward_passes_per_step=1, average_aggregated_gradients=False",
     "PartialDistributedOptimizer": DISTRIBUTED
     + "backward_passes_per_step=1, average_aggregated_gradients=False, groups=None, process_set=SET, "
     "local_layers=None, scale_local_gradients=True",

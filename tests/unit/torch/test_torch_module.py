@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import enum
 import importlib
 import inspect
 import pathlib
 import sys
+import textwrap
 
 import jobs
 import pytest
@@ -128,9 +131,45 @@ def test_collectives_say_so(hvd: object, name: str) -> None:
     assert "Collective." in getattr(hvd, name).__doc__
 
 
+def test_editors_see_the_documentation(hvd: object) -> None:
+    """They read the source: a text that is made when the module is imported is none to them."""
+    functions = [value for name in hvd.__all__ if inspect.isfunction(value := getattr(hvd, name))]  # type: ignore[attr-defined]
+    assert len(functions) > 40
+    for function in map(inspect.unwrap, functions):
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+        assert ast.get_docstring(definition) == inspect.getdoc(function), function.__name__  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("module", ["horovod.torch", "horovod.numpy"])
+def test_names_of_other_libraries_say_what_to_use(module: str) -> None:
+    imported = importlib.import_module(module)
+    for name, word in {
+        "all_reduce": "use hvd.allreduce",
+        "world_size": r"use hvd.size\(\)",
+        "get_rank": r"use hvd.rank\(\)",
+        "DistributedDataParallel": "use hvd.DistributedOptimizer",
+    }.items():
+        assert not hasattr(imported, name)
+        with pytest.raises(AttributeError, match=f"'{module}' has no attribute '{name}'; {word}"):
+            getattr(imported, name)
+    with pytest.raises(AttributeError, match="no attribute 'allreduze'$") as caught:
+        imported.allreduze  # noqa: B018
+    if sys.version_info >= (3, 10):
+        assert caught.value.name == "allreduze" and caught.value.obj is imported
+
+
+@pytest.mark.parametrize("module", ["horovod.torch", "horovod.numpy"])
+def test_completion_shows_public_names_only(module: str) -> None:
+    imported = importlib.import_module(module)
+    shown = [name for name in dir(imported) if not name.startswith("__")]
+    assert shown == sorted(imported.__all__)
+    assert {"__name__", "__file__", "__all__"} <= set(dir(imported))
+
+
 def test_constants_are_upstreams_numbers(hvd: object) -> None:
     names = ("Average", "Sum", "Adasum", "Min", "Max", "Product")
     assert [int(getattr(hvd, name)) for name in names] == [0, 1, 2, 3, 4, 5]
+    assert all(isinstance(getattr(hvd, name), enum.IntEnum) for name in names)
 
 
 @pytest.mark.parametrize(

@@ -210,8 +210,8 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
         mark_cycles: also mark where each batch starts.
 
     Raises:
-        InvalidArgumentError: HOROVOD_TIMELINE was not set when `init` was called (DYNAMIC allows this call without a
-            trace from the start).
+        InvalidArgumentError: on all ranks: no path, or HOROVOD_TIMELINE was not set when `init` was called (DYNAMIC
+            allows this call without a trace from the start). On rank 0: the file cannot be written.
         NotInitializedError: `init` has not been called.
     """
     current = session.require()
@@ -219,8 +219,23 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
         raise InvalidArgumentError(
             "start_timeline needs HOROVOD_TIMELINE=DYNAMIC (or a path) to be set before hvd.init()."
         )
+    path = _path_of_timeline(file_path)
+    if not isinstance(mark_cycles, (bool, int)):
+        raise InvalidArgumentError(f"start_timeline: mark_cycles must be True or False. Received: {mark_cycles!r}.")
     if current.rank == 0:
-        current.engine.timeline_start(os.fspath(file_path), bool(mark_cycles))
+        current.engine.timeline_start(path, bool(mark_cycles))
+
+
+def _path_of_timeline(file_path: Any) -> str:
+    """Checked on all ranks, though rank 0 alone writes the file: a wrong program fails everywhere."""
+    try:
+        path: str = os.fsdecode(file_path)
+        valid = bool(path) and "\0" not in path and bool(path.encode())
+        if valid:
+            return path
+    except (TypeError, UnicodeError):
+        pass
+    raise InvalidArgumentError(f"start_timeline needs the path of a file. Received: {file_path!r}.")
 
 
 def stop_timeline() -> None:

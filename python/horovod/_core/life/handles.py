@@ -14,7 +14,7 @@ import types
 from collections.abc import Sequence
 from typing import Any, Callable, Final, Optional
 
-from horovod._core.errors import ShutdownError
+from horovod._core.errors import InvalidArgumentError, ShutdownError
 from horovod._core.life import session, waiting
 from horovod._core.life.engine_port import IN_PROGRESS, OK, UNKNOWN_HANDLE
 from horovod._core.life.ordering import Ordering
@@ -118,10 +118,16 @@ def done(result: Any) -> Pending:
 
 
 def poll(handle: int) -> bool:
-    """True if `synchronize(handle)` would not wait: the operation has succeeded or failed, or the handle is unknown
-    (waited for already)."""
+    """True if `synchronize(handle)` would not wait: the operation has succeeded or failed, or has been waited for.
+
+    Raises:
+        InvalidArgumentError: no operation has ever had this handle.
+    """
     pending = _table.get(handle)
-    if pending is None or pending.handle == _DONE or pending.session is not session.current:
+    if pending is None:
+        _require_given("poll", handle)
+        return True
+    if pending.handle == _DONE or pending.session is not session.current:
         return True
     return pending.session.engine.poll(pending.handle) != IN_PROGRESS
 
@@ -133,18 +139,20 @@ def synchronize(handle: int) -> Any:
         handle: from an `..._async` function.
 
     Returns:
-        The output tensor(s); None for an unknown handle.
+        The output tensor(s); None for a handle that is used up.
 
     Raises:
+        InvalidArgumentError: no operation has ever had this handle.
         MismatchError: the members disagree about the operation.
         HorovodInternalError: it failed for another reason: a rank died, the engine is shutting down, a time limit
             passed.
     """
-    result = finish_quickly(handle)
+    result = finish_quickly(handle) if isinstance(handle, int) else None
     if result is not None:
         return result
     pending = _table.get(handle)
     if pending is None:
+        _require_given("synchronize", handle)
         return None
     # What a signal handler raises comes out of here; the handle then stays valid.
     try:
@@ -157,6 +165,16 @@ def synchronize(handle: int) -> Any:
             raise pending.session.engine.error(status)
         return None
     return _take(pending, status)
+
+
+def _require_given(function: str, handle: Any) -> None:
+    """Raises InvalidArgumentError unless the number has been given to an operation."""
+    # The next number is used up by this: numbers need not be dense.
+    if type(handle) is not int or not 0 < handle < next(_numbers):
+        raise InvalidArgumentError(
+            f"{function} needs a handle, as the functions whose names end in _async give it. Received: {handle!r}, "
+            "which no operation of this process has had."
+        )
 
 
 def finish(pending: Pending) -> Any:

@@ -33,10 +33,11 @@ class MovementCalls(TensorOperations):
         if not tensors and not single:
             return handles.done([])
         key: Hashable = ("allgather", name, process_set, single, len(tensors))
-        finisher_for = self._finisher_for(tensors, single)
-        again = self.prepared.submit_allocated(key, tensors, finisher_for, waits)
+        again = self.prepared.submit_allocated(key, tensors, self._finisher_for(tensors, single), waits)
         if again is not None:
             return again
+        tensors = list(map(self._taken, tensors))
+        finisher_for = self._finisher_for(tensors, single)
         with Call(ALLGATHER, process_set, name, None if single else len(tensors)) as call:
             self._require_rows(call.what, tensors)
             placed = self._place(tensors)
@@ -56,6 +57,7 @@ class MovementCalls(TensorOperations):
         self, tensor: Any, in_place: bool, arguments: BroadcastArguments, waits: bool
     ) -> handles.Pending:
         root_rank, name, process_set = arguments
+        tensor = tensor if in_place else self._taken(tensor)
         with Call(BROADCAST, process_set, name) as call:
             root = _root(call.what, root_rank, process_set)
             self._require_movable(call.what, [tensor])
@@ -92,6 +94,7 @@ class MovementCalls(TensorOperations):
             )
             if again is not None:
                 return again
+        tensor = self._taken(tensor)
         with Call(ALLTOALL, process_set, name) as call:
             self._require_rows(call.what, [tensor])
             rows = self._splits(call.what, splits, self._adapter.shape(tensor)[0], len(process_set.ranks))

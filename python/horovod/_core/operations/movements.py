@@ -185,16 +185,21 @@ class Movements(MovementCalls):
         return last
 
     def poll(self, handle: int) -> bool:
-        """True if `synchronize(handle)` would not wait. Local."""
+        """True if `synchronize(handle)` would not wait. Local.
+
+        Raises:
+            InvalidArgumentError: no operation has ever had this handle.
+        """
         return handles.poll(handle)
 
     def synchronize(self, handle: int) -> Any:
         """Waits for an asynchronous operation; its handle is then used up. Local.
 
         Returns:
-            The output tensor or list; None for an unknown handle.
+            The output tensor or list; None for a handle that is used up.
 
         Raises:
+            InvalidArgumentError: no operation has ever had this handle.
             MismatchError: the members disagree about the operation.
             HorovodInternalError: it failed: a rank died, the engine is shutting down, a time limit passed.
         """

@@ -49,7 +49,7 @@ def broadcast_object(
     """
     size_name, data_name = _names(name or "broadcast_object")
     is_root = session.require().rank == root_rank
-    operation = f"broadcast_object '{data_name}' of process set {process_set.process_set_id}"
+    operation = f"broadcast_object '{data_name}' of process set {_number(process_set)}"
     data = _sealed(_pickled(obj, BROADCAST, size_name, process_set), operation) if is_root else bytearray()
     header = bytearray(_SIZE.pack(len(data)))
     _bytes.broadcast_(header, root_rank, size_name, process_set)
@@ -77,7 +77,7 @@ def allgather_object(obj: Any, name: Optional[str] = None, process_set: ProcessS
         HorovodInternalError: a rank died, or the engine is shutting down.
     """
     size_name, data_name = _names(name or "allgather_object")
-    operation = f"allgather_object '{data_name}' of process set {process_set.process_set_id}"
+    operation = f"allgather_object '{data_name}' of process set {_number(process_set)}"
     data = _sealed(_pickled(obj, ALLGATHER, size_name, process_set), operation)
     header = _bytes.allgather(bytearray(_SIZE.pack(len(data))), size_name, process_set)
     everything = _bytes.allgather(data, data_name, process_set)
@@ -97,6 +97,11 @@ def _sealed(data: bytearray, operation: str) -> bytearray:
 def _unpickled(data: bytearray, operation: str, from_rank: int) -> Any:
     seal = session.require().seal
     return pickle.loads(seal.open(operation, data, from_rank) if seal else data)
+
+
+def _number(process_set: Any) -> Any:
+    # What is no process set the operations refuse.
+    return getattr(process_set, "process_set_id", None)
 
 
 def _names(name: str) -> tuple[str, str]:

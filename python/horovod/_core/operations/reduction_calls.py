@@ -87,6 +87,8 @@ class ReductionCalls(TensorOperations):
     def _start_first(
         self, tensors: list[Any], in_place: bool, arguments: ReduceArguments, single: bool, waits: bool
     ) -> handles.Pending:
+        if not in_place:
+            tensors = list(map(self._taken, tensors))
         with Call(ALLREDUCE, arguments.process_set, arguments.name, None if single else len(tensors)) as call:
             op, factors = arguments.resolved()
             reduce_ops.check_members(op, call.number, call.session.size)
@@ -120,10 +122,11 @@ class ReductionCalls(TensorOperations):
         if not tensors and not single:
             return handles.done([])
         known: Hashable = ("reducescatter", key, single, len(tensors))
-        finisher_for = self._finisher_for(tensors, single)
-        again = self.prepared.submit_allocated(known, tensors, finisher_for, waits)
+        again = self.prepared.submit_allocated(known, tensors, self._finisher_for(tensors, single), waits)
         if again is not None:
             return again
+        tensors = list(map(self._taken, tensors))
+        finisher_for = self._finisher_for(tensors, single)
         asked = ReduceArguments(*key)
         with Call(REDUCESCATTER, asked.process_set, asked.name, None if single else len(tensors)) as call:
             op, factors = asked.resolved()
@@ -152,13 +155,16 @@ class ReductionCalls(TensorOperations):
             members.append(member)
         return placed.prepare(call.session, call.what, members)
 
-    def _require_tensors(
-        self, op_type: int, tensors: Sequence[Any], name: Any, process_set: Any, single: bool = True
-    ) -> None:
-        """Before they are compressed. The other members are told of what is no tensor, like of any bad argument."""
+    def _tensors(self, op_type: int, given: list[Any], name: Any, process_set: Any, single: bool = True) -> list[Any]:
+        """What was given, as tensors, before they are compressed. The other members are told of what is no tensor, like
+        of any bad argument."""
+        if all(map(self._adapter.owns, given)):
+            return given
+        tensors = [self._taken(value) for value in given]
         if not all(map(self._adapter.owns, tensors)):
             with Call(op_type, process_set, name, None if single else len(tensors)) as call:
                 checks.require_tensors(call.what, self._adapter, tensors)
+        return tensors
 
     def _require_reducible(self, what: str, tensors: Sequence[Any], op: ReduceOp, factors: tuple[float, float]) -> None:
         self._require_movable(what, tensors)

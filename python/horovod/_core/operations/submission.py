@@ -115,8 +115,8 @@ class Call:
 
     Raises:
         NotInitializedError: no session.
-        InvalidArgumentError: this rank is not in the set, or the name is none. The other members are not told: there
-            is nobody to tell it for, or no name that they would wait under.
+        InvalidArgumentError: this rank is not in the set, or the name is none, or the set. Where the set is known, or
+            something else was given for it, the other members learn of it, if what they wait under can be guessed.
     """
 
     __slots__ = ("names", "number", "op_type", "session", "what")
@@ -126,19 +126,39 @@ class Call:
     ) -> None:
         self.session = session.require()
         self.op_type = op_type
-        self.number = member_set(self.session, process_set)
-        if isinstance(name, tuple):
-            self.names = [full_name(op_type, one) for one in name]
-            name = f"{name[0]}' and {len(name) - 1} more"
-        else:
-            base = full_name(op_type, name)
-            self.names = [base] if n is None else member_names(base, n)
-        self.what = called(op_type, name)
+        try:
+            self.names = _names(op_type, name, n)
+        except InvalidArgumentError as error:
+            refuse(self.session, op_type, _meant_set(self.session, process_set), _names(op_type, None, n), error)
+        try:
+            self.number = member_set(self.session, process_set)
+        except InvalidArgumentError as error:
+            if isinstance(process_set, ProcessSet):
+                raise  # no member waits for this rank, or none can have registered the set
+            refuse(self.session, op_type, _meant_set(self.session, process_set), self.names, error)
+        self.what = called(op_type, f"{name[0]}' and {len(name) - 1} more" if isinstance(name, tuple) else name)
 
     def __enter__(self) -> Call:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         """A check in the body failed on this rank: tells the other members, then lets the error through."""
-        if isinstance(error, HorovodError):
+        if isinstance(error, Exception):  # the framework's own too: a copy to the host may fail
             refuse(self.session, self.op_type, self.number, self.names, error)
+
+
+def _names(op_type: int, name: Union[None, str, tuple[str, ...]], n: Optional[int]) -> list[str]:
+    """Of each tensor of a call; see `Call`."""
+    if isinstance(name, tuple):
+        return [full_name(op_type, one) for one in name]
+    base = full_name(op_type, name)
+    return [base] if n is None else member_names(base, n)
+
+
+def _meant_set(current: session.Session, process_set: Any) -> int:
+    """The number of the set that a call was probably meant for: the one given, by its object or its number, if this
+    rank is in it; else the global one."""
+    number = process_set.process_set_id if isinstance(process_set, ProcessSet) else process_set
+    if isinstance(number, int) and number in current.engine.process_set_list():
+        return number if current.rank in current.engine.process_set_ranks(number) else 0
+    return 0

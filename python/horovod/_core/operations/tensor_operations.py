@@ -68,6 +68,11 @@ class TensorOperations:
                 raise InvalidArgumentError(f"{what} {reason}")
         checks.require_movable(what, self._adapter, tensors)
 
+    def _taken(self, value: Any) -> Any:
+        """What an out-of-place operation works on where the user gave `value`. Frameworks whose calls come here at once
+        make tensors of more than their tensors."""
+        return value
+
     def _place(self, tensors: list[Any]) -> placing.Placed:
         """See `placing.place`."""
         return placing.place(self._adapter, tensors)

@@ -35,6 +35,7 @@ class TensorFlowReducer(Reducer):
         # In the optimizer's own `minimize`: those it has computed there, which no note need tell.
         self._minimized: Optional[set[int]] = None
         self._optimizer: Any = None
+        self._in_replaced = False  # the user's `_allreduce` is running
         self._passes: Optional[LocalGradientAggregationHelperEager] = None
         if options.backward_passes_per_step > 1:
             if not tf.compat.v1.executing_eagerly_outside_functions():
@@ -58,6 +59,15 @@ class TensorFlowReducer(Reducer):
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         self._look(gradients, variables)
         return self._reduce_rest(gradients, variables)
+
+    def allreduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        # What has been reduced already has been looked up before the user's own function was called.
+        return (self._reduce_rest if self._in_replaced else self.reduce)(gradients, variables)
+
+    @property
+    def passes(self) -> Optional[LocalGradientAggregationHelperEager]:
+        """What adds up the gradients of several passes; None: each pass is a step."""
+        return self._passes
 
     def compute(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """Reduces and notes it, for an `apply` that follows; with several passes per step, adds up, and reduces in the
@@ -117,6 +127,14 @@ class TensorFlowReducer(Reducer):
         return bool(minimized) or any(one is self for one in by)
 
     def _reduce_rest(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        # A program may have put a function of its own in its place.
+        replaced = getattr(self._optimizer, "__dict__", {}).get("_allreduce")
+        if replaced is not None and not self._in_replaced:
+            self._in_replaced = True
+            try:
+                return list(replaced(list(gradients), list(variables)))
+            finally:
+                self._in_replaced = False
         results = list(gradients)
         rest = [i for i, variable in enumerate(variables) if key_of(variable) not in self._done]
         if not rest:

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from horovod._core import public as _public
+from horovod._core.absent import public_module as _public_module
 from horovod._core.public import *  # noqa: F403
 from horovod.keras.installed import keras as _keras
 
@@ -36,3 +39,6 @@ __all__ = [
     "reducescatter",
 ]
 __all__ += _public.__all__
+
+if not _TYPE_CHECKING:  # a checker would take every name for one of the module's
+    __getattr__, __dir__ = _public_module(__name__, __all__)

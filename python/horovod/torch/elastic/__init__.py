@@ -5,9 +5,7 @@ The loop is the core's (`horovod._core.training.elastic`); the parts that know t
 
 from __future__ import annotations
 
-from typing import Any, Callable
-
-from horovod._core.training.elastic.loop import reset_engine, run_fn
+from horovod._core.training.elastic.loop import F, reset_engine, run_fn
 from horovod.torch.elastic import state
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.elastic.state import TorchState
@@ -15,7 +13,7 @@ from horovod.torch.elastic.state import TorchState
 __all__ = ["ElasticSampler", "TorchState", "run", "state"]
 
 
-def run(func: Callable[..., Any]) -> Callable[..., Any]:
+def run(func: F) -> F:
     """Decorator of a training function whose first argument is a state: runs it again after a failure or a change of
     hosts.
 

@@ -245,7 +245,7 @@ def case_torch_compiled_steps_reduce():
 def case_torch_gradients_missing_in_a_pass():
     import torch
 
-    optimizer = hvd.PartialDistributedOptimizer(keras.optimizers.SGD(1.0), backward_passes_per_step=2)
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), backward_passes_per_step=2)
     variables = [keras.Variable(np.zeros(2, "float32")) for _ in range(2)]
     optimizer.build(variables)
     one = torch.ones(2)

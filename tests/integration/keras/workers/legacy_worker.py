@@ -96,6 +96,24 @@ def case_legacy_training_loops_of_ones_own():
         hvd.broadcast(0, 0)
 
 
+def case_legacy_private_names():
+    for kinds in GENERATIONS:
+        optimizer, weight = hvd.DistributedOptimizer(kinds.SGD(1.0)), variable([1.0])
+        assert optimizer._agg_helper is None
+        with tf.GradientTape() as tape:
+            loss = weight * 2.0 * hvd.rank()
+        ((average, of),) = optimizer._compute_gradients(loss, [weight], tape=tape)
+        assert of is weight and average.numpy()[0] == hvd.size() - 1
+        with tf.GradientTape() as tape:
+            loss = weight * 2.0 * hvd.rank()
+        ((average, _),) = optimizer._compute_gradients(loss, [weight], grad_loss=tensor([3.0]), tape=tape)
+        assert average.numpy()[0] == 3 * (hvd.size() - 1)
+        (average,) = optimizer._allreduce([tensor([2.0 * hvd.rank()])], [weight])
+        assert average.numpy()[0] == hvd.size() - 1
+    passes = hvd.PartialDistributedOptimizer(keras.optimizers.SGD(1.0), backward_passes_per_step=2)._agg_helper
+    assert passes.backward_passes_per_step == 2 and passes.allreduce_grads is not None
+
+
 def case_legacy_state_is_kept_and_copied():
     plain = LEGACY.Adam(0.05)
     model = compiled(plain)

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import types
 import warnings
 
 import numpy as np
@@ -56,6 +57,70 @@ def case_state_of_the_optimizer_is_kept():
         assert is_distributed(copy.deepcopy(optimizer))  # Keras itself does not copy the state
 
 
+def warned(function):
+    """What the function's warnings say of ranks that train alone."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        function()
+    return [str(each.message) for each in caught if "trains alone" in str(each.message)]
+
+
+def one_step(optimizer, weight):
+    apply(optimizer, [tensor([10.0 * hvd.rank()])], [weight])
+
+
+def case_copies_stay_distributed_or_say_that_they_are_not():
+    optimizer = hvd.DistributedOptimizer(sgd())
+    copies = [copy.copy(optimizer), copy.deepcopy(optimizer), type(optimizer).from_config(optimizer.get_config())]
+    for each in copies:
+        weight = variable([0.0])
+        assert is_distributed(each) and not warned(lambda each=each, weight=weight: one_step(each, weight))
+        assert_same_everywhere([weight])
+    plain = [keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))]
+    plain.append(keras.optimizers.SGD.from_config(optimizer.get_config()))
+    if not KERAS_2:
+        plain.append(pickle.loads(pickle.dumps(optimizer)))
+    for each in plain:
+        weight = variable([0.0])
+        (said,) = warned(lambda each=each, weight=weight: one_step(each, weight))
+        assert f"Rank {hvd.rank()} of {hvd.size()} trains alone" in said and "hvd.load_model" in said, said
+        assert not warned(lambda each=each, weight=weight: one_step(each, weight)), "once"
+    # What has never been through a configuration may combine its gradients by hand, and is wrapped without a word.
+    assert not warned(lambda: one_step(sgd(), variable([0.0])))
+    wrapped = hvd.DistributedOptimizer(keras.optimizers.deserialize(keras.optimizers.serialize(optimizer)))
+    assert not warned(lambda: one_step(wrapped, variable([0.0])))
+
+
+def case_models_loaded_without_horovod_say_so():
+    model = compiled(hvd.DistributedOptimizer(sgd()))
+    fit(model, epochs=1)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.keras")
+        model.save(path)
+        (said,) = warned(lambda: fit(keras.saving.load_model(path)))
+        assert "trains alone" in said
+        assert not warned(lambda: fit(hvd.load_model(path), epochs=1))
+        assert not warned(lambda: keras.saving.load_model(path).evaluate(np.zeros((4, 8)), np.zeros(4), verbose=0))
+
+
+def case_tensorflow_a_tape_combines_for_a_plain_copy():
+    import tensorflow as tf
+
+    import horovod.tensorflow as hvd_tf
+
+    optimizer = keras.optimizers.deserialize(keras.optimizers.serialize(hvd.DistributedOptimizer(sgd())))
+    weight = variable([0.0])
+
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(weight * 10.0 * hvd.rank())
+        gradients = hvd_tf.DistributedGradientTape(tape).gradient(loss, [weight])
+        optimizer.apply_gradients(zip(gradients, [weight]))
+
+    assert not warned(step)
+    assert_same_everywhere([weight])
+
+
 def case_classes_say_whose_they_are():
     for kind in (keras.optimizers.SGD, keras.optimizers.Adam, OwnSGD, OtherSGD):
         plain = kind(0.1)
@@ -71,6 +136,31 @@ def case_classes_say_whose_they_are():
         apply(again, [tensor([10.0 * hvd.rank()])], [weight])
         assert_same_everywhere([weight])
         expect_raises(ValueError, functools.partial(hvd.DistributedOptimizer, again), "already")
+
+
+def case_private_allreduce():
+    optimizer, weight = hvd.DistributedOptimizer(sgd()), variable([0.0])
+    (average,) = optimizer._allreduce([tensor([2.0 * hvd.rank()])], [weight])
+    assert float(average[0]) == hvd.size() - 1
+
+
+def case_tensorflow_private_allreduce_replaced():
+    # As NVIDIA's distributed-embeddings does it.
+    optimizer, weights = hvd.DistributedOptimizer(sgd(), op=hvd.Sum), [variable([0.0]), variable([0.0])]
+    calls = []
+
+    def register_then_allreduce(self, grads, vars):  # noqa: A002
+        calls.append(len(grads))
+        self.register_local_var(weights[1])
+        return self.raw_allreduce(grads, vars)
+
+    optimizer.raw_allreduce = optimizer._allreduce
+    optimizer._allreduce = types.MethodType(register_then_allreduce, optimizer)
+    for step in (1, 2):
+        apply(optimizer, [tensor([1.0]), tensor([float(hvd.rank())])], weights)
+        np.testing.assert_allclose(arrays(weights)[0], [-0.1 * step * hvd.size()], rtol=1e-6)
+        np.testing.assert_allclose(arrays(weights)[1], [-0.1 * step * hvd.rank() / hvd.size()], rtol=1e-6)
+    assert calls == [2, 2]
 
 
 def case_old_import_paths():

@@ -70,6 +70,80 @@ def case_broadcast_parameters_replaces_other_values():
     assert state["epoch"] == 4 and state["weight"].tolist() == [1.0, 1.0]
 
 
+def case_broadcast_parameters_of_nested_containers():
+    torch.manual_seed(hvd.rank())
+    model, averages = torch.nn.Linear(4, 4), [torch.full((2,), float(hvd.rank())), (torch.full((3,), hvd.rank()),)]
+    held = {"model": model.state_dict(), "ema": averages, "run": {"epoch": hvd.rank(), "best": [hvd.rank()]}}
+    hvd.broadcast_parameters(held, root_rank=1)
+    assert everywhere_equal(model.weight) and everywhere_equal(model.bias)
+    assert averages[0].tolist() == [1.0, 1.0] and averages[1][0].tolist() == [1, 1, 1]
+    assert held["run"] == {"epoch": 1, "best": [1]}
+    torch.manual_seed(hvd.rank())
+    model = torch.nn.Linear(4, 4)
+    hvd.broadcast_parameters([("model", model.state_dict())], root_rank=0)
+    assert everywhere_equal(model.weight)
+
+
+def case_broadcast_parameters_refuses_what_holds_copies():
+    parameter = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([parameter], lr=0.1, momentum=0.9)
+    if hvd.rank() == 0:
+        step(optimizer, [parameter])  # as after loading a checkpoint there
+    distributed = hvd.DistributedOptimizer(optimizer, [("parameter", parameter)])
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    chained = torch.optim.lr_scheduler.ChainedScheduler([scheduler])
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    scaler = torch.amp.GradScaler("cpu")
+    model = torch.nn.Linear(2, 2)
+    for given, word in (
+        (optimizer, "broadcast_optimizer_state"),
+        (distributed, "broadcast_optimizer_state"),
+        (optimizer.state_dict(), "broadcast_optimizer_state"),
+        (distributed.state_dict(), "broadcast_optimizer_state"),
+        ({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "'optimizer' is an optimizer's state"),
+        ({"all": {"optimizer": [optimizer.state_dict()]}}, "'all.optimizer.0' is an optimizer's state"),
+        ({"optimizer": optimizer}, "broadcast_optimizer_state"),
+        (scheduler, "scheduler.load_state_dict"),
+        (scheduler.state_dict(), "scheduler.load_state_dict"),
+        (chained.state_dict(), "scheduler.load_state_dict"),
+        (plateau.state_dict(), "scheduler.load_state_dict"),
+        (scaler, "scaler.load_state_dict"),
+        (scaler.state_dict(), "scaler.load_state_dict"),
+        ({"model": model}, "'model' is a module"),
+        ({"models": [model]}, "'models.0' is a module"),
+        ([("epoch", 3)], "broadcast_object"),
+        ({"epochs": (torch.ones(2), 3)}, "'epochs.1' is no tensor"),
+    ):
+        expect_raises(ValueError, lambda given=given: hvd.broadcast_parameters(given, 0), word)
+
+
+def case_broadcasts_that_one_rank_refuses():
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    wrong = hvd.rank() == hvd.size() - 1
+    kind = ValueError if wrong else hvd.HorovodInternalError
+    told = [] if wrong else [f"rank {hvd.size() - 1} refused"]
+    given = {"model": model} if wrong else model.state_dict()
+    expect_raises(
+        kind, lambda: hvd.broadcast_parameters(given, 0), "broadcast_parameters", "'model' is a module", *told
+    )
+    other = model if wrong else optimizer
+    expect_raises(kind, lambda: hvd.broadcast_optimizer_state(other, 0), "Received: Linear", "state_dict()", *told)
+    fewer = {"weight": model.weight} if wrong else model.state_dict()
+    words = "rank 0 has 'bias'", f"rank {hvd.size() - 1} has not"
+    expect_raises(hvd.HorovodInternalError, lambda: hvd.broadcast_parameters(fewer, 0), *words)
+    hvd.broadcast_parameters(model.state_dict(), 0)
+
+
+def case_optimizer_state_needs_an_optimizer():
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    expect_raises(ValueError, lambda: hvd.broadcast_optimizer_state(model, 0), "optimizer", "hvd.broadcast_parameters")
+    expect_raises(ValueError, lambda: hvd.broadcast_optimizer_state(optimizer.state_dict(), 0), "the optimizer itself")
+    error = expect_raises(ValueError, lambda: hvd.DistributedOptimizer(optimizer, model.parameters()), "tuples")
+    assert "a tensor of shape [2, 2] without a name" in str(error) and len(str(error)) < 250, error
+
+
 def make_parameters(seed):
     torch.manual_seed(seed)
     return [torch.nn.Parameter(torch.randn(6, 4)), torch.nn.Parameter(torch.randn(4, 4))]

@@ -156,6 +156,39 @@ def case_unsupported_dtype_is_a_value_error():
     expect_raises(ValueError, lambda: hvd.allreduce([1.0, 2.0]), "torch tensor")
 
 
+def sharded():
+    """A DTensor of a job of one process."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, distribute_tensor
+
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    return distribute_tensor(torch.ones(2), init_device_mesh("cpu", (1,)), [Replicate()])
+
+
+def case_tensors_without_values_of_their_own_are_refused_everywhere():
+    last = hvd.size() - 1
+    for make, word in (
+        (lambda: torch.ones(2, device="meta"), "'meta'"),
+        (lambda: torch.ones(2, device="meta", requires_grad=True), "'meta'"),
+        (lambda: torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]), "nested"),
+        (lambda: torch.nested.nested_tensor([torch.ones(1), torch.ones(2)], layout=torch.jagged), "nested"),
+        (sharded, "DTensor"),
+    ):
+        tensor = make() if hvd.rank() == last else torch.zeros(2)
+        kind = ValueError if hvd.rank() == last else hvd.HorovodInternalError
+        words = [word] if hvd.rank() == last else [word, f"rank {last} refused"]
+        for function in (hvd.allreduce, hvd.allreduce_, hvd.allgather, hvd.alltoall, hvd.reducescatter):
+            expect_raises(kind, lambda function=function, tensor=tensor: function(tensor), *words)
+        expect_raises(kind, lambda tensor=tensor: hvd.grouped_allreduce([tensor, torch.zeros(2)]), *words)
+        expect_raises(kind, lambda tensor=tensor: hvd.broadcast_(tensor, 0), *words)
+    assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
+    parameter = torch.nn.Parameter(sharded())
+    plain = torch.optim.SGD([parameter], lr=0.1)
+    expect_raises(ValueError, lambda: hvd.DistributedOptimizer(plain, [("w", parameter)]), "'w' is a DTensor", "FSDP2")
+
+
 def case_async_and_poll():
     handle = hvd.allreduce_async(own(), op=hvd.Sum, name="later")
     result = hvd.synchronize(handle)

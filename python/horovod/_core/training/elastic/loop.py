@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from typing import Any, Callable, Final
+from typing import Any, Callable, Final, TypeVar, cast
 
 from horovod._core.errors import (
     HorovodInternalError,
@@ -24,16 +24,17 @@ from horovod._core.training.elastic import durable as durable_commits
 from horovod._core.training.elastic.notification import notification_manager
 from horovod._core.training.elastic.state import State, whole_or_not
 
-__all__ = ["reset_engine", "run_fn"]
+__all__ = ["F", "reset_engine", "run_fn"]
 
+F = TypeVar("F", bound=Callable[..., Any])
 _log: Final = logging.getLogger("horovod")
 
 
 def run_fn(
-    func: Callable[..., Any],
+    func: F,
     reset: Callable[[], None],
     told: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
-) -> Callable[..., Any]:
+) -> F:
     """Wraps a training function so that it survives failures and changes of hosts.
 
     Args:
@@ -87,7 +88,7 @@ def run_fn(
             if durable is not None:
                 durable.close()
 
-    return wrapper
+    return cast("F", wrapper)
 
 
 def _go_back(state: State) -> None:
