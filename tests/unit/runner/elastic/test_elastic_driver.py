@@ -16,7 +16,7 @@ from horovod.runner.elastic import machine
 from horovod.runner.elastic.blacklist import Blacklist
 from horovod.runner.elastic.driver import Around, Driver
 from horovod.runner.elastic.journal import Journal
-from horovod.runner.elastic.machine import Limits
+from horovod.runner.elastic.state import Limits
 from horovod.runner.hosts import Host
 
 
