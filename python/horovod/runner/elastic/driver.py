@@ -102,7 +102,7 @@ class Driver:
         self._problem = ""  # of the script, as it was noted
         self._said_s: dict[str, float] = {}  # when what kind of thing was said that may happen every second
         self._unusable: dict[str, str] = {}  # hosts, with what was told of them
-        self._found: tuple[Host, ...] = ()  # as the script has printed them last
+        self._found: Optional[tuple[Host, ...]] = None  # as the script has printed them last
         self._due_s = machine.next_s(state, time.monotonic())
         self._told: list[Event] = []
         self._poller.register(crew.fileno(), select.EPOLLIN)

@@ -303,36 +303,45 @@ def _form(state: State, now_s: float) -> Iterator[Decision]:
     """A new epoch, once everybody who must take part in it waits."""
     if state.in_phase(PLACED) or (state.epoch >= 0 and state.broken_s is None):
         return
-    surplus = without_slot(state, now_s)
-    waiting = [worker.number for worker in state.in_phase(WAITING) if worker.number not in surplus]
-    if state.epoch >= 0 and len(waiting) < state.limits.least:  # rather than end, the job keeps whom it would let go
-        waiting += [number for number in state.members if number in surplus and number in state.workers]
-        surplus -= set(waiting)
-    survivors = [number for number in state.members if number in waiting]
-    newcomers = [number for number in waiting if number not in state.members]
     if state.epoch < 0 and not may_begin(state, now_s):
         return
-    if state.epoch >= 0 and (not survivors or (len(waiting) < state.limits.least and not state.finishing)):
+    ranks = _ranks(state, now_s, [worker.number for worker in state.in_phase(WAITING)])
+    survivors = [number for number in state.members if number in ranks]
+    if state.epoch >= 0 and (not survivors or (len(ranks) < state.limits.least and not state.finishing)):
         return
     if state.limits.resets is not None and state.epoch >= state.limits.resets:
-        yield Fail(
-            f"the job has begun anew {state.epoch} times, which is the limit (--reset-limit): {reason(state, now_s)}."
-        )
+        why = reason(state, now_s)
+        yield Fail(f"the job has begun anew {state.epoch} times, which is the limit (--reset-limit): {why}.")
         return
-    if state.fruitless >= _FRUITLESS - 1 and _went_in_vain(state, (*survivors, *newcomers)):
+    if state.fruitless >= _FRUITLESS - 1 and _went_in_vain(state, tuple(ranks)):
         yield Fail(
             f"{_FRUITLESS} epochs of the same ranks have failed one after the other, and nothing was committed in "
             f"between, so it is no failure of one host or process: {reason(state, now_s)}."
         )
         return
     for number in state.members:
-        if number in surplus and number in state.workers and state.workers[number].phase == WAITING:
+        if number not in ranks and number in state.workers and state.workers[number].phase == WAITING:
             yield Dismiss(number, "there is no slot for it any more")
-    versions = {number: state.workers[number].version for number in waiting}
-    ranks = order(survivors, versions, newcomers)[: state.limits.most]
-    equal = not newcomers and len({versions[number] for number in ranks}) == 1
+    versions = {state.workers[number].version for number in ranks}
     hosts = {number: state.workers[number].host for number in ranks}
-    yield Place(state.epoch + 1, seats(ranks, hosts), not equal, reason(state, now_s))
+    sync = len(survivors) < len(ranks) or len(versions) > 1
+    yield Place(state.epoch + 1, seats(ranks, hosts), sync, reason(state, now_s))
+
+
+def _ranks(state: State, now_s: float, waiting: list[int]) -> list[int]:
+    """Who of the waiting would be in the next epoch, by rank. Members without a slot stay all of them, rather than end
+    the job, if the others are too few; one stays, and hands the state over, if no other one has it."""
+    surplus = without_slot(state, now_s)
+    leaving = [number for number in state.members if number in surplus and number in waiting]
+    staying = [number for number in waiting if number not in surplus]
+    versions = {number: state.workers[number].version for number in waiting}
+    if len(staying) < state.limits.least:
+        staying += leaving
+    elif leaving and not set(staying) & set(state.members):
+        staying.append(max(leaving, key=lambda number: versions[number]))
+    survivors = [number for number in state.members if number in staying]
+    newcomers = [number for number in staying if number not in state.members]
+    return order(survivors, versions, newcomers)[: state.limits.most]
 
 
 def _kill_late(state: State, now_s: float) -> Iterator[Decision]:
@@ -373,14 +382,15 @@ def _announce(state: State, now_s: float) -> Iterator[Decision]:
         return
     surplus = without_slot(state, now_s)
     newcomers = [worker for worker in state.in_phase(STARTING, WAITING) if worker.number not in surplus]
-    come = [worker for worker in newcomers if worker.phase == WAITING]
+    come = [worker.number for worker in newcomers if worker.phase == WAITING]
     late = [worker for worker in newcomers if now_s >= worker.since_s + state.limits.answer_s]
-    if come and not state.announced & ADDED and (len(come) == len(newcomers) or late):
-        yield Announce(ADDED, f"{count(len(come), 'further worker')} can take part")
-    gone = [number for number in state.members if number in surplus]
-    staying = len([number for number in state.members if number in state.workers]) - len(gone) + len(come)
-    if gone and not state.announced & REMOVED and staying >= state.limits.least:
-        yield Announce(REMOVED, f"{count(len(gone), 'rank')} must leave: {why_gone(state, now_s)}")
+    living = [number for number in state.members if number in state.workers]
+    ranks = _ranks(state, now_s, [*living, *come])
+    joining, leaving = set(ranks) - set(living), set(living) - set(ranks)
+    if joining and not state.announced & ADDED and (len(come) == len(newcomers) or late):
+        yield Announce(ADDED, f"{count(len(joining), 'further worker')} can take part")
+    if leaving and not state.announced & REMOVED and len(ranks) >= state.limits.least:
+        yield Announce(REMOVED, f"{count(len(leaving), 'rank')} must leave: {why_gone(state, now_s)}")
 
 
 def _release(state: State, now_s: float) -> Iterator[Decision]:
