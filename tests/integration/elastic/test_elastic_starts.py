@@ -46,6 +46,7 @@ def test_a_script_that_prints_nothing_while_ranks_start_ends_no_job(tmp_path: Pa
     assert ended.stderr.count("find.sh: localhost:7") == 1, str(ended)
 
 
+@pytest.mark.slow
 def test_one_that_prints_nothing_any_more_ends_it_with_a_reason(tmp_path: Path) -> None:
     script = discovery(tmp_path, "[ $n != x ] || echo localhost:2")
     ended = run(f"-np 2 --elastic-timeout 2 {script}", [], start_s=60)
@@ -54,6 +55,7 @@ def test_one_that_prints_nothing_any_more_ends_it_with_a_reason(tmp_path: Path) 
     assert words in ended.stderr, str(ended)
 
 
+@pytest.mark.slow
 def test_all_ranks_may_be_killed_while_they_start() -> None:
     check(run("-np 2 --min-np 2", [["start", "any", "kill"]] * 3), 2)
 
