@@ -44,7 +44,7 @@ from horovod.runner.limits import reason_of
 from horovod.runner.output import Outlet, RankStream, outlets
 from horovod.runner.progress import StartProgress
 from horovod.runner.report import Exit
-from horovod.runner.stopping import Escalation, after_failure, at_once, on_signal
+from horovod.runner.stopping import Escalation, after_end, after_failure, at_once, on_signal
 from horovod.runner.streams import Source, Stream
 
 _log: Final = logging.getLogger("horovod.runner")
@@ -256,6 +256,7 @@ class Supervision:
             self._numbers.update(event.numbers)
         elif isinstance(event, Finished):
             self._more = False
+            self._escalation = self._escalation or after_end(self._job.settings.start_timeout_s, time.monotonic())
         elif isinstance(event, Said):
             self._say(f"horovodrun: {event.text}\n")
         elif isinstance(event, GivenUp):
