@@ -116,8 +116,9 @@ def called(state: State, number: int) -> str:
 def without_slot(state: State, now_s: float) -> set[int]:
     """Workers for whom there is no slot: of hosts that are gone, have shrunk or are given up, and above the most. The
     last ones first, so that rank 0 stays."""
+    members = set(state.members)
     living = [number for number in state.members if number in state.workers]
-    living += [number for number in state.workers if number not in living]
+    living += [number for number in state.workers if number not in members]
     living = [number for number in living if state.workers[number].phase != LEAVING]
     if state.finishing:
         return {number for number in living if number not in state.members}
