@@ -95,3 +95,14 @@ def _judged(report: Report) -> Report:
             report.outcome = "failed"
             report.longrepr = f"{VARIABLE}=all, and this was skipped: {reason}"
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says which cases of the matrices were tried, so that they can be tried again."""
+    ended = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, [])]
+    number = sum("matrix" in report.keywords for report in ended)
+    if number:
+        from jobs import matrix
+
+        which = "all" if matrix.FULL else "a twentieth"
+        terminalreporter.write_line(f"Matrices: {number} cases, {which}, of HVD_TEST_MATRIX_SEED={matrix.SEED}.")

@@ -145,6 +145,28 @@ def test_hosts_come_and_go_with_the_script(hosts: Hosts, tmp_path: Path) -> None
         assert steps == sorted(set(steps)), "a graceful change needs no rollback"
 
 
+def test_all_hosts_change_at_once_while_ranks_start_and_while_they_train(hosts: Hosts, tmp_path: Path) -> None:
+    named, script = tmp_path / "hosts", tmp_path / "find.sh"
+    named.write_text("host2:2\n")
+    script.write_text(f"#!/bin/sh\ncat {named}\n")
+    script.chmod(0o755)
+    options = f"-np 2 --min-np 2 --max-np 2 --host-discovery-script {script}"
+    with ElasticJob(hosts, options, steps=10, start_s=3, until_size=99) as job:
+        job.until(lambda: hosts.network[2].processes())
+        named.write_text("")
+        job.until(lambda: [line for line in job.journal() if line["event"] == "found" and not line["hosts"]])
+        named.write_text("host3:2\n")
+        job.until(lambda: {each["host"] for each in job.events("epoch")} == {"host3"} and job.steps(size=2, step=4))
+        job.until(lambda: not hosts.network[2].processes(), 10.0)
+        named.write_text("host1:2\n")
+        job.until(lambda: {each["host"] for each in job.events("epoch")[-2:]} == {"host1"} and job.steps(size=2))
+        job.until(lambda: not hosts.network[3].processes(), 10.0)
+        last = max(event["epoch"] for event in job.events("epoch"))
+        job.until(lambda: [event for event in job.events("step") if event["epoch"] == last])
+        steps = [event["step"] for event in job.events("step") if event["rank"] == 0]
+        assert steps == sorted(set(steps)), "a graceful change needs no rollback"
+
+
 def test_a_host_that_cannot_be_used_is_given_up(hosts: Hosts, tmp_path: Path) -> None:
     named, script = tmp_path / "hosts", tmp_path / "find.sh"
     named.write_text("host1:1\nno-such-host.invalid:1\nhost2:1\n")

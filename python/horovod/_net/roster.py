@@ -136,6 +136,7 @@ class Roster:
     def __init__(self, directory: str, worker: int) -> None:
         self._worker = worker
         self._lines = Lines()
+        self._early: list[Union[Seat, Dismissal, News]] = []  # came together with a place, and is of its epoch
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         folder = -1
         try:
@@ -162,8 +163,10 @@ class Roster:
         """
         self._send({"ask": self._worker, "epoch": version[0], "commits": version[1], "why": why[:_MOST_OF_A_REASON]})
         while True:
-            for answer in self._receive(block=True):
+            received = self._receive(block=True)
+            for index, answer in enumerate(received):
                 if not isinstance(answer, News):  # else of the epoch that this worker has left
+                    self._early = received[index + 1 :]
                     return answer
 
     def say_lost(self) -> None:
@@ -173,7 +176,8 @@ class Roster:
 
     def news(self) -> list[News]:
         """What has come since the last call. Does not wait. Raises ConnectError as `ask`."""
-        return [each for each in self._receive(block=False) if isinstance(each, News)]
+        received, self._early = [*self._early, *self._receive(block=False)], []
+        return [each for each in received if isinstance(each, News)]
 
     def close(self) -> None:
         """Ends the connection."""

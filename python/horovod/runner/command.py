@@ -15,11 +15,13 @@ from typing import Final, Optional
 
 from horovod._core.errors import InvalidArgumentError
 
+SHELL: Final = "/bin/sh"
 _HEAD_BYTES: Final = 4096
 
 
 def executable(command: Sequence[str], path: Optional[str], cwd: str) -> tuple[str, tuple[str, ...]]:
-    """The program's path, and its argument vector. A script `train.py` that cannot run by itself gets this Python.
+    """The program's path, and its argument vector. A script `train.py` that cannot run by itself gets this Python,
+    any other text the shell, as from a shell.
 
     Args:
         command: the program and its arguments.
@@ -37,6 +39,8 @@ def executable(command: Sequence[str], path: Optional[str], cwd: str) -> tuple[s
     found = resolve(program, path, cwd)
     if found is None:
         raise InvalidArgumentError(f"The command {program!r} {_why_not(program, cwd)}")
+    if is_for_the_shell(found):
+        return SHELL, (SHELL, found, *command[1:])
     return found, tuple(command)
 
 
@@ -57,14 +61,7 @@ def why_not_executed(program: str, path: Optional[str], cwd: str, error: int) ->
         program, path, cwd: as for `resolve`.
         error: the error number.
     """
-    found = resolve(program, path, cwd)
-    try:
-        with open(found or "", "rb") as file:
-            head = file.read(_HEAD_BYTES)
-    except OSError:
-        return ""
-    if error == errno.ENOEXEC and not head.startswith(b"#!") and b"\0" not in head:
-        return "it has no #! line; write what runs it before it"
+    head = _head(resolve(program, path, cwd) or "") or b""
     if error == errno.ENOENT and head.startswith(b"#!"):
         line = head[2:].partition(b"\n")[0].decode("utf-8", "replace")
         if line.endswith("\r"):
@@ -93,8 +90,20 @@ def _why_not(program: str, cwd: str) -> str:
     return "is not found."
 
 
+def is_for_the_shell(program: str) -> bool:
+    """It is a text that does not say what runs it, which the kernel refuses."""
+    head = _head(program)
+    return head is not None and not head.startswith(b"#!") and b"\0" not in head
+
+
 def _runs_by_itself(script: Optional[str]) -> bool:
-    if script is not None:
-        with contextlib.suppress(OSError), open(script, "rb") as file:
-            return file.read(2) == b"#!"
-    return False
+    return script is not None and (_head(script) or b"").startswith(b"#!")
+
+
+def _head(path: str) -> Optional[bytes]:
+    """The first bytes of a file; None when it cannot be read, or is none."""
+    if not os.path.isfile(path):
+        return None
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        return file.read(_HEAD_BYTES)
+    return None

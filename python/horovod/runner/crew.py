@@ -108,8 +108,12 @@ class GivenUp(NamedTuple):
     why: str
 
 
+class Finished(NamedTuple):
+    """The job is done, and well: until then one whose ranks change goes on, also while it has none."""
+
+
 # Of a job whose ranks change; what ranks ask is for who decides on their places alone.
-Change = Union[Joined, Survived, Asks, Bereft, Renumbered, Said, GivenUp]
+Change = Union[Joined, Survived, Asks, Bereft, Renumbered, Said, GivenUp, Finished]
 Event = Union[Started, Refused, Exited, Output, HostLost, Change, Done]
 
 

@@ -153,7 +153,7 @@ def _results(job: Job, outcome: Outcome, answers: Mapping[int, memoryview]) -> l
         raise RuntimeError(_failure(outcome, answers))
     wanted = list(range(job.size))
     if outcome.results is not None:
-        wanted = [rank for rank in outcome.results if rank in answers][: job.settings.min_num_proc] or wanted[:1]
+        wanted = list(outcome.results[: job.settings.min_num_proc])
     missing = [rank for rank in wanted if rank not in answers]
     if missing:
         raise RuntimeError(

@@ -17,12 +17,12 @@ class StartProgress:
 
     Args:
         size: ranks of the job.
-        timeout_s: time that the others have once a first rank is up.
+        timeout_s: time that the others have once a first rank is up; None: it is not for this to say.
         on_tty: the line is renewed in place; otherwise it is written once.
         started_s: when the ranks were started.
     """
 
-    def __init__(self, size: int, timeout_s: float, on_tty: bool, started_s: float) -> None:
+    def __init__(self, size: int, timeout_s: Optional[float], on_tty: bool, started_s: float) -> None:
         self._size = size
         self._timeout_s = timeout_s
         self._on_tty = on_tty
@@ -77,7 +77,9 @@ class StartProgress:
 
     def overdue(self, now_s: float) -> bool:
         """The start has taken too long."""
-        return not self.done and self._first_up_s is not None and now_s - self._first_up_s > self._timeout_s
+        if self.done or self._first_up_s is None or self._timeout_s is None:
+            return False
+        return now_s - self._first_up_s > self._timeout_s
 
     def complaint(self) -> str:
         """The error of an overdue start."""

@@ -43,6 +43,11 @@ def after_failure(now_s: float) -> Escalation:
     return Escalation(_AFTER_FAILURE, now_s)
 
 
+def after_end(patience_s: float, now_s: float) -> Escalation:
+    """The job is done, and ranks that were dismissed have so long to end by themselves."""
+    return Escalation([(patience_s + delay_s, number) for delay_s, number in _ON_TERMINATE], now_s)
+
+
 def at_once(now_s: float) -> Escalation:
     """There is nothing to wait for."""
     return Escalation(_AT_ONCE, now_s)

@@ -26,6 +26,7 @@ from horovod.runner.crew import (
     Done,
     Event,
     Exited,
+    Finished,
     GivenUp,
     HostLost,
     Joined,
@@ -44,7 +45,7 @@ from horovod.runner.look import takes_moves
 from horovod.runner.output import Outlet, RankStream, outlets
 from horovod.runner.progress import StartProgress
 from horovod.runner.report import Exit
-from horovod.runner.stopping import Escalation, after_failure, at_once, on_signal
+from horovod.runner.stopping import Escalation, after_end, after_failure, at_once, on_signal
 from horovod.runner.streams import Source, Stream
 
 _log: Final = logging.getLogger("horovod.runner")
@@ -94,6 +95,7 @@ class Supervision:
         self._escalation: Optional[Escalation] = None
         self._complaint = ("", 1)
         self._warned: set[str] = set()
+        self._more = bool(job.settings.elastic)  # ranks may come, though none is left
         self._done = False
         self._nobody_met = False
         self._strays = 0
@@ -101,12 +103,14 @@ class Supervision:
         self._last_words: dict[int, int] = {}  # of a rank: at which line of all they were shown
         self._arrivals = arrivals
         on_tty = self._outlets["stderr"].on_tty
-        self._progress = StartProgress(job.size, job.settings.start_timeout_s, on_tty, self._started_s)
+        # Ranks that may change are not waited for here: the crew replaces who hangs.
+        patience_s = None if job.settings.elastic else job.settings.start_timeout_s
+        self._progress = StartProgress(job.size, patience_s, on_tty, self._started_s)
 
     def run(self) -> Outcome:
         """Returns when every process of the job is gone."""
         try:
-            self._until(lambda: not self._left)
+            self._until(lambda: not self._left and (not self._more or self._escalation is not None))
             self._nobody_met = self._job.size > 1 and self._arrivals.nobody()
             self._strays = self._arrivals.strays()
             self._arrivals.close()
@@ -258,6 +262,9 @@ class Supervision:
             self._left.discard(event.rank)
         elif isinstance(event, Renumbered):
             self._numbers.update(event.numbers)
+        elif isinstance(event, Finished):
+            self._more = False
+            self._escalation = self._escalation or after_end(self._job.settings.start_timeout_s, time.monotonic())
         elif isinstance(event, Said):
             self._say(f"horovodrun: {event.text}\n")
         elif isinstance(event, GivenUp):

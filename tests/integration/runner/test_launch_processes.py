@@ -187,7 +187,6 @@ def test_a_command_that_cannot_be_executed(horovodrun: Horovodrun, tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("echo hello\n", b"Exec format error: it has no #! line; write what runs it before it.\n"),
         (
             "#!/no/such/python -u\n",
             b"No such file or directory: its first line wants '/no/such/python', which does not exist; "
@@ -206,6 +205,13 @@ def test_a_script_that_nothing_can_run(text: str, told: bytes, horovodrun: Horov
     done = horovodrun("-np 1", ["./script"], cwd=tmp_path)
     assert done.returncode == 126
     assert done.stderr == b"horovodrun: rank 0: './script' cannot be executed: " + told
+
+
+def test_a_text_without_an_interpreter_is_run_by_the_shell(horovodrun: Horovodrun, tmp_path: Path) -> None:
+    (tmp_path / "script").write_text("echo hello $1 of $HOROVOD_SIZE\n")
+    (tmp_path / "script").chmod(0o755)
+    done = horovodrun("-np 1", ["./script", "you"], cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, b"[0]<stdout>:hello you of 1\n")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -192,6 +192,12 @@ def test_progress_without_a_terminal_is_said_once_and_late() -> None:
     assert progress.done
 
 
+def test_a_start_that_others_watch_is_never_overdue() -> None:
+    progress = StartProgress(2, None, on_tty=False, started_s=0.0)
+    progress.see([0], False, 1.0)
+    assert not progress.overdue(1e9)
+
+
 def test_arrivals_are_sockets_in_the_meeting_directory(tmp_path: Path) -> None:
     arrivals = DirectoryArrivals(tmp_path)
     assert arrivals.ranks() == set()

@@ -15,7 +15,7 @@ import pytest
 from horovod.runner import output, stopping
 from horovod.runner import supervision as supervising
 from horovod.runner.arrivals import DirectoryArrivals
-from horovod.runner.crew import Done, Event, Exited
+from horovod.runner.crew import Done, Event, Exited, Finished, GivenUp, Said, Survived
 from horovod.runner.job import Job, effective_settings, make_job
 from horovod.runner.launchers.base import Surroundings
 from horovod.runner.output import OutputFile, RankStream
@@ -72,8 +72,8 @@ def pipe() -> Iterator[tuple[int, int]]:
     os.close(writer)
 
 
-def a_job(ranks: int) -> Job:
-    return make_job(effective_settings({"num_proc": ranks}, "argument", {}), ["true"], {}, "/")
+def a_job(ranks: int, **more: Any) -> Job:
+    return make_job(effective_settings({"num_proc": ranks, **more}, "argument", {}), ["true"], {}, "/")
 
 
 def supervision(ranks: int, processes: Any, streams: Any, place: Path, **more: Any) -> Supervision:
@@ -175,3 +175,38 @@ def test_whether_the_ranks_have_met(met: bool, tmp_path: Path) -> None:
     if met:
         (tmp_path / "meeting").mkdir()
     assert watched.run().nobody_met is not met
+
+
+class ElasticProcesses(ScriptedProcesses):
+    """Further events come one by one, as long as the crew is asked."""
+
+    def __init__(self, *events: Event) -> None:
+        super().__init__(events[0])
+        self._further = list(events[1:])
+
+    def events(self) -> list[Event]:
+        found = super().events()
+        if self._further:
+            self._add(self._further.pop(0))
+        return found
+
+
+def elastic(processes: ScriptedProcesses, tmp_path: Path) -> Supervision:
+    job = a_job(2, min_num_proc=1, start_timeout_s=0.1)
+    streams = {silent_pipe(): RankStream(rank, "stderr") for rank in range(2)}
+    surroundings = Surroundings(io.StringIO(), io.StringIO())
+    return Supervision(job, processes, streams, DirectoryArrivals(tmp_path), surroundings)  # type: ignore[arg-type]
+
+
+def test_an_elastic_job_without_ranks_goes_on_until_it_is_done_or_given_up(tmp_path: Path) -> None:
+    lost = (Survived(0), Survived(1), Said("nobody is left"))
+    outcome = elastic(ElasticProcesses(*lost, Finished()), tmp_path).run()
+    assert outcome.exit_code == 0
+    outcome = elastic(ElasticProcesses(*lost, GivenUp("nobody has come")), tmp_path).run()
+    assert (outcome.exit_code, outcome.message) == (1, "nobody has come")
+
+
+def test_a_dismissed_rank_that_does_not_end_does_not_keep_a_job_that_is_done(tmp_path: Path) -> None:
+    outcome = elastic(ScriptedProcesses(Finished(), Exited(0, 0, 0.0)), tmp_path).run()
+    assert outcome.exit_code == 0
+    assert [end.stopped_by_us for end in outcome.exits] == [False, True]

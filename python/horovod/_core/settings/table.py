@@ -82,7 +82,7 @@ _JOB: Final = (
             "launcher", flags=_value("-hostfile", "--hostfile", metavar="PATH", group="hosts"), keyword="hostfile"),
     Setting("host_discovery_script", "text", None,
             "Executable that prints the current hosts, one 'host' or 'host:slots' per line; run every second. Selects"
-            " an elastic job.", "Hosts", "launcher",
+            " an elastic job. What it writes to stderr is shown.", "Hosts", "launcher",
             flags=_value("--host-discovery-script", metavar="PATH", group="hosts"), keyword="host_discovery_script"),
     Setting("use_gloo", "bool", False, "Start and connect the ranks with our own launcher (the default).", "Controller",
             "launcher", flags=(Flag(("--gloo",), const=True, group="controller"),), keyword="use_gloo"),

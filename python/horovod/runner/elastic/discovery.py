@@ -6,18 +6,21 @@ hostfile.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Optional
+from typing import Final, Optional
 
 from horovod._core.absent import absent_names
 from horovod._core.errors import InvalidArgumentError
 from horovod.runner.hosts import Host, host_name
 
 _MOST_HOSTS = 1 << 16
+_WITHOUT_SLOTS: Final = re.compile(r"([^:]+|\[.*\]):0+")
 
 
 def parse(text: str, script: str, default_slots: Optional[int]) -> tuple[Host, ...]:
-    """The hosts, in the order in which they were printed; one that is printed twice has the slots of both lines.
+    """The hosts that have slots, in the order in which they were printed; one that is printed twice has the slots of
+    both lines.
 
     Args:
         text: all that the script has printed.
@@ -35,7 +38,7 @@ def parse(text: str, script: str, default_slots: Optional[int]) -> tuple[Host, .
             slots[host.hostname] = slots.get(host.hostname, 0) + host.slots
         if len(slots) > _MOST_HOSTS:
             raise InvalidArgumentError(f"{script} prints more than {_MOST_HOSTS} hosts; is it the right script?")
-    return tuple(Host(name, number) for name, number in slots.items())
+    return tuple(Host(name, number) for name, number in slots.items() if number)
 
 
 def in_stable_order(known: Sequence[Host], found: Sequence[Host]) -> tuple[Host, ...]:
@@ -48,6 +51,8 @@ def in_stable_order(known: Sequence[Host], found: Sequence[Host]) -> tuple[Host,
 
 def _host(words: str, where: str, default_slots: Optional[int]) -> Host:
     bare = ":" not in words or words.endswith("]")
+    if without_slots := _WITHOUT_SLOTS.fullmatch(words):
+        return Host(host_name(without_slots.group(1), where), 0)
     if not bare:
         try:
             return Host.from_string(words)

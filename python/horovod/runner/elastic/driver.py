@@ -22,6 +22,7 @@ from horovod.runner.crew import (
     Bereft,
     Event,
     Exited,
+    Finished,
     GivenUp,
     HostLost,
     Refused,
@@ -42,6 +43,7 @@ from horovod.runner.elastic.events import (
     Dismiss,
     Ended,
     Fail,
+    Finish,
     Found,
     HostGone,
     Kill,
@@ -51,11 +53,12 @@ from horovod.runner.elastic.events import (
     Start,
 )
 from horovod.runner.elastic.journal import Journal
-from horovod.runner.elastic.machine import LEAVING, State
 from horovod.runner.elastic.script import Script
+from horovod.runner.elastic.state import LEAVING, State, is_newcomer
 from horovod.runner.hosts import Host
 from horovod.runner.limits import reason_of
 
+_AGAIN_S: Final = 600.0  # after that the same is worth saying again
 _SIGNALS: Final = range(128 + 1, 128 + 32)  # exit codes of shells, for programs that a signal has ended
 
 _log: Final = logging.getLogger("horovod.runner")
@@ -96,9 +99,10 @@ class Driver:
         self._asked: set[int] = set()
         self._lost: set[int] = set()
         self._killed: dict[int, str] = {}
-        self._problem = ""  # of the script, as it was told
+        self._problem = ""  # of the script, as it was noted
+        self._said_s: dict[str, float] = {}  # when what kind of thing was said that may happen every second
         self._unusable: dict[str, str] = {}  # hosts, with what was told of them
-        self._found: tuple[Host, ...] = ()  # as the script has printed them last
+        self._found: Optional[tuple[Host, ...]] = None  # as the script has printed them last
         self._due_s = machine.next_s(state, time.monotonic())
         self._told: list[Event] = []
         self._poller.register(crew.fileno(), select.EPOLLIN)
@@ -154,9 +158,18 @@ class Driver:
         self._poller.close()
         self._around.journal.close()
 
+    @property
+    def changed(self) -> bool:
+        """It has begun, or will begin with others than the first workers."""
+        return self.state.epoch >= 0 or bool(self.state.news) or self.state.next_number > self._first
+
     def asked(self) -> set[int]:
-        """Those of the first workers that have asked for a place."""
-        return self._asked & set(range(self._first))
+        """The workers that have asked for a place."""
+        return set(self._asked)
+
+    def results(self) -> tuple[int, ...]:
+        """The workers whose results count: the ranks of the last epoch, then those that were done before it."""
+        return (*self.state.members, *(number for number in self.state.done if number not in self.state.members))
 
     # ---- what happens
 
@@ -189,7 +202,7 @@ class Driver:
     def _on_exit(self, event: Exited) -> None:
         worker = self.state.workers.get(event.rank)
         fate, over = self._fate(event), self.state.over
-        vain = fate == WELL and machine.is_newcomer(self.state, event.rank)
+        vain = fate == WELL and is_newcomer(self.state, event.rank)
         how = self._killed.pop(event.rank, event.how)
         self._step(Ended(event.rank, fate, how, random.random()))
         dismissed = worker is not None and worker.phase == LEAVING
@@ -204,8 +217,10 @@ class Driver:
 
     def _look(self, script: Script) -> None:
         hosts = script.serve()
+        for line in script.written():
+            self._say(line)
         if script.problem and script.problem != self._problem:
-            self._say(f"{script.problem}; the hosts stay as they are until it succeeds.")
+            self._say_once(script.kind, f"{script.problem}; the hosts stay as they are until it succeeds.")
             self._around.journal.note({"event": "problem", "why": script.problem})
         self._problem = script.problem
         if hosts is not None and hosts != self._found:
@@ -220,7 +235,8 @@ class Driver:
             self._around.journal.write(event)
         self._tell_held(before, now_s)
         if before.short_s is None and self.state.short_s is not None and not self.state.over:
-            self._say(stories.waiting(self.state))
+            text = stories.waiting(self.state, now_s)
+            self._say_once(text, text)
         for decision in decided:
             self._around.journal.write(decision)
             self._do(decision)
@@ -256,6 +272,8 @@ class Driver:
             crew.release(decision.host)
         elif isinstance(decision, Fail):
             self._told.append(GivenUp(decision.why))
+        elif isinstance(decision, Finish):
+            self._told.append(Finished())
 
     def _place(self, decision: Place) -> None:
         workers = tuple(seat.worker for seat in decision.seats)
@@ -269,6 +287,14 @@ class Driver:
         self._told.append(Renumbered({worker: rank for rank, worker in enumerate(workers)}))
         if decision.epoch:
             self._say(stories.status(decision, self.state, time.monotonic()))
+
+    def _say_once(self, kind: str, text: str) -> None:
+        """Says it unless something of this kind was said a short time ago."""
+        now_s = time.monotonic()
+        self._said_s = {known: at_s for known, at_s in self._said_s.items() if now_s - at_s < _AGAIN_S}
+        if kind not in self._said_s:
+            self._said_s[kind] = now_s
+            self._say(text)
 
     def _say(self, text: str) -> None:
         self._told.append(Said(text))
@@ -293,7 +319,7 @@ class FirstAsked:
 
     @property
     def over(self) -> bool:
-        return self._driver.state.epoch >= 0 or bool(self._driver.state.news)
+        return self._driver.changed
 
     def ranks(self) -> set[int]:
         return self._driver.asked()

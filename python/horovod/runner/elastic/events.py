@@ -115,7 +115,13 @@ class Fail(NamedTuple):
     why: str
 
 
-Decision = Union[Start, Place, Dismiss, Announce, Kill, Release, Fail]
+class Finish(NamedTuple):
+    """The job is done."""
+
+    why: str
+
+
+Decision = Union[Start, Place, Dismiss, Announce, Kill, Release, Fail, Finish]
 
 
 def as_json(happened: Union[Event, Decision]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Runs a host discovery script again and again: at most one at a time, each with a deadline.
 
-Used by `driver`, whose loop wakes it. What its output means is in `discovery`.
+Used by `driver`, whose loop wakes it. What it prints means hosts (`discovery`); what it writes to stderr is for the
+user.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import shlex
 import signal
 import subprocess
 import time
-from typing import Callable, Final, Optional
+from typing import IO, Callable, Final, Optional
 
 from horovod._core.errors import InvalidArgumentError
+from horovod.runner.command import SHELL, is_for_the_shell, resolve
 from horovod.runner.elastic.discovery import parse
 from horovod.runner.hosts import Host
 
@@ -23,15 +25,19 @@ _PERIOD_S: Final = 1.0
 _ENDING_S: Final = 0.5
 _MOST_BYTES: Final = 4 << 20
 _PR_SET_PDEATHSIG: Final = 1
+_MOST_WORDS: Final = 1 << 16  # bytes of a run's stderr; what follows is thrown away
+_MOST_KNOWN: Final = 256  # lines of stderr that are not passed on again
 _CHUNK_BYTES: Final = 1 << 16
+_CHUNKS: Final = 2 * (_MOST_BYTES // _CHUNK_BYTES)
 _LAST_LINE: Final = 200
+_MOST_OF_A_PROBLEM: Final = 500  # characters: a line that is no host may be long
 
 
 class Script:
     """See the head of the file.
 
     Args:
-        command: path of the executable, with arguments if it needs some.
+        command: path of the executable, with arguments if it needs some; a text without a #! line is the shell's.
         default_slots: of hosts that it prints without a number.
         cwd: where it runs.
         environ: of the launcher.
@@ -39,6 +45,8 @@ class Script:
 
     Attributes:
         problem: why the last run has told nothing; empty after one that has.
+        kind: of the problem, without what may differ from one run to the next.
+        fd: readable when `serve` has something to do.
     """
 
     def __init__(
@@ -47,26 +55,28 @@ class Script:
         self._words = [command] if os.path.exists(os.path.join(cwd, command)) else shlex.split(command)
         if os.sep in self._words[0]:
             self._words[0] = os.path.join(cwd, self._words[0])
+        self._name = self._words[0]
         self._default_slots = default_slots
         self._cwd = cwd
         self._environ = environ
         self._deadline_s = deadline_s
         self._process: Optional[subprocess.Popen[bytes]] = None
-        self._printed = bytearray()
+        self._printed, self._stderr = bytearray(), bytearray()
+        self._known: dict[str, None] = {}  # lines of stderr that were passed on
+        self._written: list[str] = []  # lines of stderr to be passed on
         self._next_s = time.monotonic()
-        self._poller: Optional[select.epoll] = None
-        self.problem = ""
+        self._poller = select.epoll()
+        self.fd = self._poller.fileno()
+        self.problem = self.kind = ""
 
     def wake(self, poller: select.epoll) -> None:
         """From here on its output wakes this poller."""
-        self._poller = poller
-        if self.fd >= 0:
-            poller.register(self.fd, select.EPOLLIN)
+        poller.register(self.fd, select.EPOLLIN)
 
-    @property
-    def fd(self) -> int:
-        """Readable when `serve` has something to do; -1: nothing runs."""
-        return -1 if self._process is None or self._process.stdout is None else self._process.stdout.fileno()
+    def written(self) -> list[str]:
+        """What it has newly written to stderr, by lines, under its name; a line that comes with every run, once."""
+        written, self._written = self._written, []
+        return written
 
     def next_s(self) -> float:
         """When to call `serve` in any case."""
@@ -83,80 +93,89 @@ class Script:
             return None
         if not ended:
             self._kill()
-            self._failed(f"has not ended within {self._deadline_s:g} s, and was killed")
+            self._failed("deadline", f"has not ended within {self._deadline_s:g} s, and was killed")
             return None
         return self._finished()
 
     def close(self) -> None:
-        """Ends a run that is under way."""
+        """Ends a run that is under way. May be called twice."""
         if self._process is not None:
             self._kill()
             self._forget()
+        self._poller.close()
 
     def _start(self) -> None:
         try:
             # A group of its own, so that what it starts can be ended with it; and it ends with the launcher.
-            self._process = subprocess.Popen(
-                self._words,
+            self._process = process = subprocess.Popen(
+                self._command(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
+                stderr=subprocess.PIPE,
                 cwd=self._cwd,
                 env=self._environ,
                 start_new_session=True,
                 preexec_fn=_die_with_parent(os.getpid()),
             )
         except OSError as error:
-            self._failed(f"cannot be executed: {error.strerror}")
+            self._failed("start", f"cannot be executed: {error.strerror}")
             return
         self._printed.clear()
+        self._stderr.clear()
         self._next_s = time.monotonic() + self._deadline_s
-        os.set_blocking(self.fd, False)
-        if self._poller is not None:
-            self._poller.register(self.fd, select.EPOLLIN)
+        for pipe in _pipes(process):
+            os.set_blocking(pipe.fileno(), False)
+            self._poller.register(pipe.fileno(), select.EPOLLIN)
+
+    def _command(self) -> list[str]:
+        program = resolve(self._words[0], self._environ.get("PATH"), self._cwd)
+        return [SHELL, program, *self._words[1:]] if program and is_for_the_shell(program) else self._words
 
     def _read(self) -> bool:
-        """Takes what has come; says whether that is all."""
-        while len(self._printed) <= _MOST_BYTES:
-            try:
-                data = os.read(self.fd, _CHUNK_BYTES)
-            except BlockingIOError:
-                return False
-            if not data:
-                return True
-            self._printed += data
-        return True
+        """Takes what has come; says whether that is all. Somebody else may hold stderr open for ever."""
+        if self._process is None or self._process.stdout is None or self._process.stderr is None:
+            return True
+        if _take(self._process.stderr.fileno(), self._stderr, _MOST_WORDS):
+            with contextlib.suppress(OSError):
+                self._poller.unregister(self._process.stderr.fileno())
+        return _take(self._process.stdout.fileno(), self._printed, _MOST_BYTES + 1) or len(self._printed) > _MOST_BYTES
 
     def _finished(self) -> Optional[tuple[Host, ...]]:
         if self._process is None or self._process.stdout is None:
             return None
         if len(self._printed) > _MOST_BYTES:
             self._kill()
-            self._failed(f"prints more than {_MOST_BYTES >> 20} MiB")
+            self._failed("size", f"prints more than {_MOST_BYTES >> 20} MiB")
             return None
         try:
             code = self._process.wait(_ENDING_S)  # its output has ended, so it has, or it will in a moment
         except subprocess.TimeoutExpired:
             self._kill()
-            self._failed("has closed its output and not ended, and was killed")
+            self._failed("end", "has closed its output and not ended, and was killed")
             return None
         text = self._printed.decode("utf-8", "replace")
+        self._read()  # what it has written to stderr in its last moment
         if code:
-            last = (text.strip().splitlines() or ["it printed nothing"])[-1][:_LAST_LINE]
-            self._failed(f"failed with code {code}: {last}")
+            lines = self._lines_of_stderr() or text.strip().splitlines() or ["it printed nothing"]
+            self._failed(f"code {code}", f"failed with code {code}: {lines[-1][:_LAST_LINE]}")
             return None
         try:
-            hosts = parse(text, self._words[0], self._default_slots)
+            hosts = parse(text, self._name, self._default_slots)
         except InvalidArgumentError as error:
-            self._failed(f"prints what is no list of hosts: {error}")
+            self._failed("hosts", f"prints what is no list of hosts: {error}")
             return None
-        self.problem = ""
+        self.problem = self.kind = ""
         self._forget()
         return hosts
 
-    def _failed(self, how: str) -> None:
-        self.problem = f"the host discovery script {self._words[0]} {how.rstrip('.')}"
+    def _failed(self, kind: str, how: str) -> None:
+        self.kind = kind
+        self.problem = f"the host discovery script {self._name} {how[:_MOST_OF_A_PROBLEM].rstrip('.')}"
         self._forget()
+
+    def _lines_of_stderr(self) -> list[str]:
+        lines = self._stderr.decode("utf-8", "replace").splitlines()
+        return [line.rstrip() for line in lines if line.strip()]
 
     def _kill(self) -> None:
         if self._process is not None:
@@ -165,13 +184,34 @@ class Script:
             self._process.wait()
 
     def _forget(self) -> None:
-        if self._process is not None and self._process.stdout is not None:
-            if self._poller is not None:
+        if self._process is not None:
+            for pipe in _pipes(self._process):
                 with contextlib.suppress(OSError):
-                    self._poller.unregister(self.fd)
-            self._process.stdout.close()
+                    self._poller.unregister(pipe.fileno())
+                pipe.close()
+            new = [line for line in dict.fromkeys(self._lines_of_stderr()) if line not in self._known]
+            self._written += [f"{self._name}: {line}" for line in new]
+            self._known = dict.fromkeys([*self._known, *new][-_MOST_KNOWN:])
         self._process = None
         self._next_s = time.monotonic() + _PERIOD_S
+
+
+def _pipes(process: subprocess.Popen[bytes]) -> list[IO[bytes]]:
+    """Its output and its stderr."""
+    return [pipe for pipe in (process.stdout, process.stderr) if pipe is not None]
+
+
+def _take(fd: int, received: bytearray, most: int) -> bool:
+    """Reads what has come, of one that writes without end a part, and keeps so much; says whether that was the end."""
+    for _ in range(_CHUNKS):
+        try:
+            data = os.read(fd, _CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        if not data:
+            return True
+        received += data[: max(0, most - len(received))]
+    return False
 
 
 def _die_with_parent(parent: int) -> Callable[[], None]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from horovod.runner.elastic.blacklist import Entry
 from horovod.runner.elastic.events import Place
-from horovod.runner.elastic.machine import WAITING, State
+from horovod.runner.elastic.state import State, reason, there
 
 
 def status(place: Place, state: State, now_s: float) -> str:
@@ -22,12 +22,11 @@ def status(place: Place, state: State, now_s: float) -> str:
     return text
 
 
-def waiting(state: State) -> str:
-    """One line on a job that has too few workers to go on."""
+def waiting(state: State, now_s: float) -> str:
+    """One line on a job that has too few workers to begin or to go on."""
     needed = state.limits.first if state.epoch < 0 else state.limits.least
-    there = len(state.in_phase(WAITING))
-    why = f" ({'; '.join(state.news)})" if state.news else ""
-    return f"{_ranks(there)} of the {needed} needed, waiting up to {state.limits.patience_s:g} s for more{why}."
+    found, patience_s = _ranks(there(state, now_s)), state.limits.patience_s
+    return f"{found} of the {needed} needed, waiting up to {patience_s:g} s for more ({reason(state, now_s)})."
 
 
 def in_vain(entry: Entry, now_s: float) -> str:

@@ -22,6 +22,7 @@ from horovod.runner.elastic.driver import Around, Driver, FirstAsked
 from horovod.runner.elastic.events import Start
 from horovod.runner.elastic.journal import Journal
 from horovod.runner.elastic.script import Script
+from horovod.runner.elastic.state import Limits, State
 from horovod.runner.hosts import Host
 from horovod.runner.job import Job
 from horovod.runner.launchers import local_checks, ssh
@@ -91,13 +92,13 @@ def _over_hosts(job: Job) -> bool:
 class _Begun(NamedTuple):
     """A job that begins: its state, and the decisions that start its first workers."""
 
-    state: machine.State
+    state: State
     starts: tuple[Start, ...]
 
 
 def _begun(job: Job, hosts: tuple[Host, ...]) -> _Begun:
     settings = job.settings
-    limits = machine.Limits(
+    limits = Limits(
         len(job.slots),
         settings.min_num_proc,
         settings.max_num_proc,
@@ -148,7 +149,7 @@ def _run(
         driver = Driver(begun.state, crew, around)
         supervision = Supervision(job, driver, crew.streams, FirstAsked(driver), surroundings)
         closing.pop_all()  # from here on it is its own
-        return supervision.run()._replace(results=driver.state.members)
+        return supervision.run()._replace(results=driver.results())
 
 
 def _others_may_do(crew: CrewOverHosts, trouble: Outcome, discovery: Optional[Discovery]) -> bool:

@@ -80,6 +80,8 @@ class Discovery:
             if signals:
                 return Outcome((), interrupted=signals[0])
             found = script.serve()
+            for line in script.written():
+                _log.warning("%s", line)
             if script.problem and not self._seen:
                 raise InvalidArgumentError(f"{script.problem[:1].upper()}{script.problem[1:]}.")
             if found is not None:
@@ -92,10 +94,11 @@ class Discovery:
                 self._tell(needed, slots)
             if time.monotonic() >= self._deadline_s:
                 settings = self._job.settings
+                last = f" Its last run: {script.problem}." if script.problem else ""
                 return Outcome(
                     (),
                     complaint=f"{needed} slots are needed to start, and {settings.host_discovery_script} has not named "
-                    f"so many that can be used within {settings.elastic_timeout_s:g} s (--elastic-timeout).",
+                    f"so many that can be used within {settings.elastic_timeout_s:g} s (--elastic-timeout).{last}",
                 )
 
     def _refuse_unreachable(self, hosts: tuple[Host, ...]) -> None:

@@ -1,8 +1,9 @@
 """A training whose result tells whether a step was lost or done twice; it fails where it is told to.
 
 TEST_FAULTS is a list of [step, which rank, what]: the first, the middle or the last rank kills or stops itself, raises,
-or asks for what the others do not. Each happens once per job. TEST_STEPS are done, TEST_PAUSE_S apart; with
-TEST_UNTIL_SIZE further ones until so many ranks have taken part.
+or asks for what the others do not; at the step "start", before hvd.init(), "any" does. Each happens once per job.
+TEST_STEPS are done, TEST_PAUSE_S apart; with TEST_UNTIL_SIZE further ones until so many ranks have taken part.
+TEST_START_S pass before hvd.init().
 """
 
 import hashlib
@@ -26,16 +27,18 @@ UNTIL_SIZE = int(os.environ.get("TEST_UNTIL_SIZE", "0"))
 HOST = os.environ.get("HOROVOD_HOSTNAME", "")
 
 
-def which() -> list[str]:
+def which(step: object) -> list[str]:
     """What this rank is called by TEST_FAULTS."""
+    if step == "start":
+        return ["any"]
     names = {"first": 0, "middle": hvd.size() // 2, "last": hvd.size() - 1}
     return [name for name, rank in names.items() if rank == hvd.rank()]
 
 
 def fail_if_told(step: object) -> None:
     for number, (at, who, what) in enumerate(FAULTS):
-        if at == step and who in which() and once(number):
-            report("fault", what=what, rank=hvd.rank(), pid=os.getpid(), step=step)
+        if at == step and who in which(step) and once(number):
+            report("fault", what=what, rank=-1 if step == "start" else hvd.rank(), pid=os.getpid(), step=step)
             if what == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             elif what == "stop":
@@ -75,6 +78,8 @@ def train(state: hvd.elastic.ObjectState) -> None:
 
 
 def main() -> None:
+    time.sleep(float(os.environ.get("TEST_START_S", "0")))
+    fail_if_told("start")
     hvd.init()
     state = hvd.elastic.ObjectState(weights=np.zeros(8), step=0, largest=0)
     state.register_reset_callbacks([lambda: fail_if_told("reset")])

@@ -9,7 +9,7 @@ from horovod.runner.elastic import machine
 from horovod.runner.elastic.assignment import NO_STATE, Version
 from horovod.runner.elastic.blacklist import Blacklist
 from horovod.runner.elastic.events import FAULT, Asked, Decision, Ended, Event, HostGone, Passed, Place, as_json
-from horovod.runner.elastic.machine import Limits
+from horovod.runner.elastic.state import Limits
 from horovod.runner.hosts import Host
 
 

@@ -11,12 +11,13 @@ from typing import Any, Optional
 
 import pytest
 
-from horovod.runner.crew import Asks, Event, Exited, Joined, Said, Survived
+from horovod.runner.crew import Asks, Event, Exited, Finished, Joined, Said, Survived
 from horovod.runner.elastic import machine
 from horovod.runner.elastic.blacklist import Blacklist
-from horovod.runner.elastic.driver import Around, Driver
+from horovod.runner.elastic.driver import Around, Driver, FirstAsked
+from horovod.runner.elastic.events import Found
 from horovod.runner.elastic.journal import Journal
-from horovod.runner.elastic.machine import Limits
+from horovod.runner.elastic.state import Limits
 from horovod.runner.hosts import Host
 
 
@@ -63,12 +64,13 @@ class Crew:
 class Led:
     """A job of two ranks on one host."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, ask: bool = True) -> None:
         self.crew = Crew()
         state, _ = machine.begin(Limits(2, 1), (Host("a", 2),), Blacklist(), time.monotonic())
         self.driver = Driver(state, self.crew, Around(lambda hosts: hosts, None, Journal(str(log))))  # type: ignore[arg-type]
         self.log = log
-        self.hear(*(Asks(worker, (-1, 0)) for worker in range(2)))
+        if ask:
+            self.hear(*(Asks(worker, (-1, 0)) for worker in range(2)))
 
     def hear(self, *events: Event) -> list[Event]:
         self.crew.coming += events
@@ -104,6 +106,36 @@ def test_a_newcomer_that_ends_with_0_is_told_and_not_counted(led: Led) -> None:
     assert (held["host"], held["for_s"], held["stay"]) == ("a", 1.0, True) and "worker 3" in held["why"]
     last = led.hear(Exited(0, 0, 0.0, "ended with code 0"))
     assert any(isinstance(event, Exited) for event in last) and led.driver.state.finishing
+    assert Finished() in last
+
+
+def test_workers_that_replace_the_first_ones_have_called_init_too(tmp_path: Path) -> None:
+    led = Led(tmp_path / "log", ask=False)
+    arrivals = FirstAsked(led.driver)
+    assert arrivals.nobody() and not arrivals.over
+    led.hear(Exited(0, 9, 0.0, "was killed by signal 9"), Exited(1, 9, 0.0, "was killed by signal 9"))
+    assert arrivals.over
+    led.hear(Asks(2, (-1, 0)))
+    assert not arrivals.nobody()
+    led.driver.close()
+
+
+def test_results_are_those_of_the_last_epoch_and_of_who_was_done_before(led: Led) -> None:
+    assert led.driver.results() == (0, 1)
+    led.hear(Exited(0, 0, 0.0, "exited with code 0"))
+    led.hear(Asks(1, (0, 1)))
+    led.hear(Exited(1, 0, 0.0, "exited with code 0"))
+    assert led.driver.results() == (1, 0)
+
+
+def test_what_may_be_said_every_second_is_said_once(tmp_path: Path) -> None:
+    led = Led(tmp_path / "log", ask=False)
+    said = []
+    for hosts in ((), (Host("a", 2),), (), (Host("a", 2),)):
+        led.driver._step(Found(hosts))
+        said += [event.text for event in led.hear() if isinstance(event, Said)]
+    assert said == ["0 ranks of the 2 needed, waiting up to 600 s for more (the hosts are now none)."]
+    led.driver.close()
 
 
 def test_a_crew_whose_time_has_come_is_asked_though_nothing_is_to_be_read(led: Led) -> None:

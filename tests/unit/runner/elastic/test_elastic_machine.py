@@ -21,6 +21,7 @@ from horovod.runner.elastic.events import (
     Ended,
     Event,
     Fail,
+    Finish,
     Found,
     HostGone,
     Kill,
@@ -29,7 +30,7 @@ from horovod.runner.elastic.events import (
     Release,
     Start,
 )
-from horovod.runner.elastic.machine import LEAVING, PLACED, STARTING, WAITING
+from horovod.runner.elastic.state import LEAVING, PLACED, STARTING, WAITING, State
 from horovod.runner.hosts import Host
 
 
@@ -316,13 +317,36 @@ def test_a_death_after_others_have_finished_is_no_success() -> None:
     story.die(0)
     story.ask(1, 2)  # they go on without it
     story.die(1, WELL)
-    assert story.die(2, WELL) == [] and not story.state.over
+    assert kinds(story.die(2, WELL)) == [Finish]
 
 
-def test_a_program_that_does_not_call_init() -> None:
-    story = Story("a:2", first=2)
-    assert story.die(0, WELL) == []
-    assert kinds(story.ask(1)) == [Fail]
+def test_fewer_good_ends_than_the_least_are_no_success() -> None:
+    story = running("a:3", first=3, least=3)
+    story.die(0, WELL)
+    story.die(1)
+    assert Place in kinds(story.ask(2))  # it may finish what it does
+    (fail,) = story.die(2, WELL)
+    assert isinstance(fail, Fail) and "on 2 ranks only, fewer than the 3 of --min-np" in fail.why
+
+
+def test_when_all_slots_move_one_rank_hands_the_state_over() -> None:
+    story = running("a:3", first=3, least=2, most=3)
+    story.tell(Found((Host("b", 3),)))
+    story.ask(3, 4, 5)
+    assert [each.kind for each in story.log if isinstance(each, Announce)] == [REMOVED, ADDED]
+    story.ask(0, 1, version=(0, 4))
+    place = place_in(story.ask(2, version=(0, 4)))
+    assert (story.ranks, place.sync) == ([0, 3, 4], True)
+    assert story.state.announced == ADDED | REMOVED  # the last newcomer comes, and the one without a slot goes
+    story.ask(0, 3, 4)
+    assert story.ranks == [3, 4, 5]
+    assert story.state.workers[0].phase == LEAVING
+
+
+def test_newcomers_that_would_get_no_place_are_not_announced() -> None:
+    story = running("a:3", first=3, least=2, most=3)
+    story.tell(Found((Host("b", 1),)))
+    assert story.ask(3) == [] and story.wait(100) == []
 
 
 ACTIONS = st.lists(
@@ -395,7 +419,7 @@ class Life:
         moving = state.in_phase(PLACED, STARTING, LEAVING)
         assert moving or machine.next_s(state, self.story.now_s) is not None, "all wait, for nobody and without an end"
 
-    def check_place(self, place: Place, before: machine.State) -> None:
+    def check_place(self, place: Place, before: State) -> None:
         state = self.story.state
         workers = [seat.worker for seat in place.seats]
         assert place.epoch == before.epoch + 1 == state.epoch

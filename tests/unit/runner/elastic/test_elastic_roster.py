@@ -78,6 +78,20 @@ def test_a_worker_asks_and_gets_its_place(kept: Kept, tmp_path: Path) -> None:
     roster.close()
 
 
+def test_news_that_come_together_with_a_place_are_not_lost(kept: Kept, tmp_path: Path) -> None:
+    roster = Roster(str(tmp_path), 7)
+    seat = Seat(9, 1, 2, 1, 2, 0, 1, (4, 7), True)
+    thread, answers = asking(roster, (3, 12))
+    kept.hear()
+    client = kept.keeper._of_worker[7]
+    client.sock.sendall(b"".join(packed(words(each)) for each in (News(1, 5.5), seat, News(2, 6.5), News(1, 6.6))))
+    thread.join(10)
+    assert answers == [seat]
+    assert roster.news() == [News(2, 6.5), News(1, 6.6)]
+    assert roster.news() == []
+    roster.close()
+
+
 def test_a_worker_without_a_place(kept: Kept, tmp_path: Path) -> None:
     roster = Roster(str(tmp_path), 0)
     thread, answers = asking(roster, (-1, 0))

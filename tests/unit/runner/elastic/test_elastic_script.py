@@ -21,16 +21,22 @@ def made(tmp_path: Path, text: str, **deadline: float) -> Script:
 
 
 def run(script: Script) -> tuple[Host, ...] | None:
-    """One run, to its end."""
+    """The only run, to its end."""
+    try:
+        return end_of_run(script)
+    finally:
+        script.close()
+
+
+def end_of_run(script: Script) -> tuple[Host, ...] | None:
+    """The next run, to its end."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         found = script.serve()
         if found is not None or script.problem:
-            script.close()
             return found
         poller = select.poll()
-        if script.fd >= 0:
-            poller.register(script.fd, select.POLLIN)
+        poller.register(script.fd, select.POLLIN)
         poller.poll(max(0.0, script.next_s() - time.monotonic()) * 1000)
     raise AssertionError("the run has not ended")
 
@@ -47,6 +53,7 @@ def test_arguments_and_the_search_path(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("echo what; exit 3", "failed with code 3: what"),
+        ("echo a:1; echo why >&2; exit 3", "failed with code 3: why"),
         ("echo 'no host at all'", "line 1"),
         ("exec >&- 2>&-; sleep 60", "has closed its output and not ended, and was killed"),
         ("sleep 60", "has not ended within 0.3 s, and was killed"),
@@ -63,3 +70,55 @@ def test_one_that_is_not_there(tmp_path: Path) -> None:
     script = Script("./nothing", None, str(tmp_path), dict(os.environ))
     assert run(script) is None
     assert "cannot be executed: No such file or directory" in script.problem
+
+
+def test_stderr_is_passed_on_and_names_no_hosts(tmp_path: Path) -> None:
+    script = made(tmp_path, "echo 'Warning: added b:7 to the list' >&2; echo a:2; echo >&2; echo c >&2")
+    assert run(script) == (Host("a", 2),)
+    name = f"{tmp_path}/find.sh"
+    assert script.written() == [f"{name}: Warning: added b:7 to the list", f"{name}: c"]
+    assert script.written() == []
+
+
+def test_a_line_of_stderr_that_comes_with_every_run_is_passed_on_once(tmp_path: Path) -> None:
+    script = made(tmp_path, f"echo always >&2; test -e {tmp_path}/more && echo more >&2; echo a:2")
+    assert end_of_run(script) and len(script.written()) == 1
+    (tmp_path / "more").touch()
+    assert end_of_run(script)
+    assert script.written() == [f"{tmp_path}/find.sh: more"]
+    script.close()
+
+
+def test_much_stderr_stops_nobody_and_is_cut(tmp_path: Path) -> None:
+    script = made(tmp_path, "yes warning | head -c 300000 >&2; echo a:2")
+    assert run(script) == (Host("a", 2),)
+    assert script.written() == [f"{tmp_path}/find.sh: warning"]
+
+
+def test_stderr_that_another_process_holds_open_is_not_waited_for(tmp_path: Path) -> None:
+    script = made(tmp_path, "sleep 5 >/dev/null & echo a:2")
+    before = time.monotonic()
+    assert run(script) == (Host("a", 2),)
+    assert time.monotonic() - before < 4
+
+
+def test_a_text_without_an_interpreter_is_run_by_the_shell(tmp_path: Path) -> None:
+    path = tmp_path / "find.sh"
+    path.write_text("echo a:$1\n")
+    path.chmod(0o755)
+    assert run(Script("./find.sh 3", None, str(tmp_path), dict(os.environ))) == (Host("a", 3),)
+
+
+def test_problems_have_kinds(tmp_path: Path) -> None:
+    kinds = []
+    for text in ("echo '?1'", "echo '?2'", "exit 3", "exit 4"):
+        script = made(tmp_path, text)
+        run(script)
+        kinds.append(script.kind)
+    assert kinds == ["hosts", "hosts", "code 3", "code 4"]
+
+
+def test_a_long_line_that_is_no_host_is_cut(tmp_path: Path) -> None:
+    script = made(tmp_path, "head -c 100000 /dev/zero | tr '\\0' '?'")
+    assert run(script) is None
+    assert len(script.problem) < 700

@@ -17,12 +17,18 @@ def test_hosts_as_a_script_prints_them() -> None:
     assert parse("", "find.sh", None) == ()
 
 
+def test_a_host_with_0_slots_is_a_host_without_slots() -> None:
+    assert parse("host1:0\nhost2:1\n[fe80::1]:0\n", "find.sh", None) == (Host("host2", 1),)
+    assert parse("host1:0\nhost1:2", "find.sh", None) == (Host("host1", 2),)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("host1:2\nTraceback (most recent call last):", "find.sh, line 2"),
         ("host1", "has no number of slots; print 'host:slots'"),
-        ("host1:0", "must be an integer >= 1"),
+        ("host1:-1", "must be an integer >= 1"),
+        ("-x:0", "find.sh, line 1"),
         ("-oProxyCommand=x:1", "find.sh, line 1"),
         ("\x00\x01", "find.sh, line 1"),
     ],
