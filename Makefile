@@ -10,6 +10,7 @@
 #   test-slow launchers (torchrun, MPI, Slurm), more ranks, long stress, faults, the long suites of TensorFlow and Keras
 #   test-gpu  what needs a GPU; says so where there is none
 #   test-long the same with every combination of the fault matrix and of the stress
+#   matrices  every matrix of the tests whole, of which CI runs a twentieth; HVD_TEST_SEED repeats one
 #   test-tensorflows  the contract suite and Keras on the oldest TensorFlow that is supported and the first with Keras 3;
 #             by itself, because their environments take 3 GB
 #   chaos     elastic jobs that lose ranks and regain them until FAULTS have happened; SEED repeats them
@@ -60,7 +61,7 @@ unexport PYTEST_ADDOPTS
 # well (HVD_TEST_PLATFORM=hip build/release/hvd_tests $(ROCM_TESTS) without).
 ROCM_TESTS = cuda_ gpu_ staged_ phases_ -contract -fake -jax
 
-.PHONY: times fakes demo test test-fast test-gpu test-all test-slow test-long test-tensorflows check checks bench bench-full bench-page docs build dev clean tidy chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
+.PHONY: times fakes demo test test-fast test-gpu test-all test-slow test-long matrices test-tensorflows check checks bench bench-full bench-page docs build dev clean tidy chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
@@ -167,6 +168,9 @@ test-gpu:
 
 test-long: fakes frameworks launchers
 	$(call PYTEST,slow,0,long)
+
+matrices: fakes frameworks
+	HVD_TEST_MATRIX=full python -m pytest -m matrix
 
 times:
 	python tools/report_times.py $(TIMES) tests/budgets.toml

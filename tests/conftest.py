@@ -13,6 +13,7 @@ import signal
 from collections.abc import Generator
 from typing import Union
 
+import matrices
 import pytest
 
 VARIABLE = "HVD_TEST_REQUIRE"
@@ -68,6 +69,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take long begin early, so that no process is left alone with one in the end."""
     items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Prints the seeds of the matrices, also of those that passed."""
+    reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    for report in reports:
+        for name, value in getattr(report, "user_properties", ()):
+            if name == matrices.PROPERTY and report.when == "call":
+                terminalreporter.write_line(f"{value} {report.nodeid}")
 
 
 @pytest.hookimpl(wrapper=True)
