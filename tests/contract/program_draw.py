@@ -1,18 +1,18 @@
 """Makes up a program from a seed: the same on all ranks, and again with the same seed. Pure.
 
-`FRAMEWORKS` says what each framework has. Names come back, with other types, shapes and process sets, so that what the
-core keeps of a name is made, used and thrown away.
+`FRAMEWORKS` says what each framework has. Names come back with other types, shapes and process sets, and calls as they
+were or changed in one thing, so that what is kept of a call is made, used and thrown away.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from cases import reduce_ops_of
-from programs import AddSet, Blocking, Call, Join, Objects, Part, Program, RemoveSet, Step, Together
+from programs import AddSet, Blocking, Call, Join, Objects, Part, Program, RemoveSet, Step, Together, sets_of
 
 from horovod._core.operations.reduce_ops import ReduceOp
 from horovod._core.tensors import dtypes
@@ -44,8 +44,8 @@ FRAMEWORKS = {
     "tensorflow": Abilities(("broadcast",), ("plain",), {"function": 3, "graph": 2, "jit": 1}, barrier=False),
 }
 # A function or a graph takes as long to make as hundreds of eager calls.
-_WEIGHTS = {"blocking": 6, "together": 4, "objects": 1, "add": 2, "remove": 1, "join": 1}
-_WEIGHTS_OF = {"tensorflow": {**_WEIGHTS, "blocking": 12, "together": 1}}
+_WEIGHTS = {"blocking": 5, "together": 4, "again": 4, "objects": 1, "add": 2, "remove": 1, "join": 1}
+_WEIGHTS_OF = {"tensorflow": {**_WEIGHTS, "blocking": 10, "together": 1}}
 
 _KINDS = ("allreduce", "allreduce", "allreduce", "allgather", "broadcast", "alltoall", "reducescatter")
 _GROUPED = ("allreduce", "allgather", "reducescatter")
@@ -82,14 +82,21 @@ class _Drawer:
         self._added = 0
 
     def program(self) -> Program:
-        steps = [self._step() for _ in range(self._rng.randint(6, 14))]
+        steps: list[Step] = []
+        for _ in range(self._rng.randint(6, 14)):
+            steps += self._steps(steps)
         steps += [RemoveSet(number) for number in self._sets]
         return Program(self._framework, self._ranks, self._seed, tuple(steps), tuple(range(len(steps))))
 
     # ---- steps
 
-    def _step(self) -> Step:
+    def _steps(self, before: Sequence[Step]) -> list[Step]:
         kind = self._one_of(_WEIGHTS_OF.get(self._framework, _WEIGHTS))
+        if kind == "again" and (again := self._again(before)):
+            return again
+        return [self._step(kind)]
+
+    def _step(self, kind: str) -> Step:
         if kind == "add" and (free := self._free_set()):
             self._added += 1
             self._sets[self._added] = free
@@ -105,6 +112,47 @@ class _Drawer:
         if kind == "join":
             return self._join()
         return self._together() if kind == "together" else Blocking(self._call("blocking", self._name()))
+
+    def _again(self, before: Sequence[Step]) -> list[Step]:
+        """An earlier step some times more, with other values, as training does it; then perhaps another change."""
+        sets = {0, *self._sets}
+        fit = [step for step in before if isinstance(step, (Blocking, Together)) and sets_of(step) <= sets]
+        fit = [step for step in fit if isinstance(step, Blocking) or step.way in _HANDLES]
+        if not fit:
+            return []
+        step, steps = self._rng.choice(fit), list[Step]()
+        changes = [False] * self._rng.randint(1, 3) + [True] * self._rng.randint(0, 2)
+        for changed in changes:
+            if isinstance(step, Blocking):
+                step = Blocking(self._like(step.call, changed))
+            else:
+                calls = tuple(self._like(call, changed and self._chance(0.5)) for call in step.calls)
+                step = replace(step, calls=calls, seed=self._rng.randrange(2**32))
+            steps.append(step)
+        return steps
+
+    def _like(self, call: Call, changed: bool) -> Call:
+        """The call with other values, and perhaps with other rows, factors, operation, root or variant."""
+        more: dict[str, Any] = {"seed": self._rng.randrange(2**32)}
+        parts = call.parts
+        scalable = all(part.dtype != dtypes.BOOL and part.values != "wide" for part in parts)
+        what = self._rng.choice(("rows", "factors", "op", "root", "variant")) if changed else ""
+        if what == "rows" and call.splits is None and all(part.rows for part in parts):
+            step = len(call.members) if call.kind == "alltoall" else 1
+            rows = [tuple(step * self._rng.choice(_ROWS[:7]) for _ in call.members) for _ in parts]
+            if call.kind in ("allreduce", "broadcast", "reducescatter"):
+                rows = [each[:1] * len(each) for each in rows]
+            more["parts"] = tuple(replace(part, rows=each) for part, each in zip(parts, rows))
+        elif what == "factors" and call.kind in ("allreduce", "reducescatter") and scalable:
+            more["factors"] = self._rng.choice(_FACTORS)
+        elif what == "op" and call.op.row.linear and scalable and call.kind in ("allreduce", "reducescatter", "sparse"):
+            whole = call.kind != "sparse" or parts[0].dtype in dtypes.FLOATING
+            more["op"] = ReduceOp.Average if whole and call.op == ReduceOp.Sum else ReduceOp.Sum
+        elif what == "root":
+            more["root"] = self._rng.choice(call.members)
+        elif what == "variant" and call.kind in self._able.in_place and call.form == "plain":
+            more["in_place"] = call.compression == "none" and not call.in_place
+        return replace(call, **more)
 
     def _together(self) -> Together:
         way = self._one_of(self._able.ways)

@@ -8,7 +8,7 @@ the seeds of the inputs, by the arithmetic that `fake_arithmetic` describes. Pur
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Optional, Union
 
 import ml_dtypes
@@ -42,6 +42,9 @@ class Part:
     rows: tuple[int, ...]
     tail: tuple[int, ...]
     values: str = "whole"
+
+    def __repr__(self) -> str:
+        return f"{dtypes.NAMES[self.dtype]} {list(self.rows)} x {list(self.tail)} {self.values}"
 
     def shape(self, index: int) -> tuple[int, ...]:
         """Of what the member with this index sends."""
@@ -103,6 +106,10 @@ class Call:
     form: str = "plain"
     extent: int = 0
     absent: tuple[int, ...] = ()
+
+    def __repr__(self) -> str:
+        told = ((each, getattr(self, each.name)) for each in fields(self) if each.name not in ("kind", "seed"))
+        return f"{self.kind}({', '.join(f'{each.name}={value!s}' for each, value in told if value != each.default)})"
 
     def inputs(self, rank: int) -> list[Array]:
         """What this member sends, an array for each part."""
@@ -261,7 +268,8 @@ def calls_of(step: Step) -> tuple[Call, ...]:
     return step.calls if isinstance(step, Join) else ()
 
 
-def _sets_of(step: Step) -> set[int]:
+def sets_of(step: Step) -> set[int]:
+    """Numbers of the process sets that it needs, without that of all ranks."""
     if isinstance(step, (RemoveSet, Objects)):
         return {step.process_set} - {0}
     return {call.process_set for call in calls_of(step)} - {0}
@@ -289,6 +297,6 @@ class Program:
             step = self.steps[number]
             if isinstance(step, AddSet):
                 added.add(step.process_set)
-            if _sets_of(step) <= added:
+            if sets_of(step) <= added:
                 chosen.append(number)
         return Program(self.framework, self.ranks, self.seed, self.steps, tuple(chosen))

@@ -105,7 +105,8 @@ def went(programs: Sequence[Program], patience_s: float) -> tuple[dict[str, list
 
 def story(found: dict[str, list[str]], end: str) -> str:
     """What a failed test says."""
-    texts = [f"{name}:\n  " + "\n  ".join(of[:4]) for name, of in found.items()]
+    texts = [f"{name}:\n  " + "\n  ".join(of[:4]) for name, of in list(found.items())[:3]]
+    texts += [f"and {len(found) - 3} more programs"] if len(found) > 3 else []
     if found:
         first = parsed(next(iter(found)))
         short = shortest(first, lambda some: bool(went([some], SHORT_PATIENCE_S)[1]))
@@ -115,8 +116,8 @@ def story(found: dict[str, list[str]], end: str) -> str:
             command = f"python -m horovod.runner -np {short.ranks} python tests/contract/{WORKER.name} {short}"
             steps = "\n  ".join(f"step {number}: {short.steps[number]}" for number in short.chosen)
             texts.append(f"The shortest that fails:\n  PYTHONPATH=python:tests {command}\n  {steps}")
-    texts.append(f"All of them again: {matrices.repeated()} python -m pytest {Path(__file__).name}")
-    return "\n".join([*texts, end])
+    texts.append(f"All of them again: {matrices.repeated()} python -m pytest tests/contract/{Path(__file__).name}")
+    return "\n".join([*texts, end[-2000:] if found else end])
 
 
 @pytest.mark.matrix
