@@ -13,11 +13,11 @@ import signal
 from collections.abc import Generator
 from typing import Union
 
-import matrices
 import pytest
 
 VARIABLE = "HVD_TEST_REQUIRE"
 BY_NATURE = "Not here: "
+SEED = "seed"  # a property of a test of a matrix (tests/matrices.py)
 
 # Files that take long, the longest first.
 LONG = (
@@ -76,7 +76,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
     for report in reports:
         for name, value in getattr(report, "user_properties", ()):
-            if name == matrices.PROPERTY and report.when == "call":
+            if name == SEED and report.when == "call":
                 terminalreporter.write_line(f"{value} {report.nodeid}")
 
 

@@ -12,7 +12,6 @@ import os
 from typing import Callable
 
 _WHOLE, _SEED = "HVD_TEST_MATRIX", "HVD_TEST_SEED"
-PROPERTY = "seed"
 
 
 def whole() -> bool:
@@ -38,4 +37,4 @@ def repeated() -> str:
 
 def noted(record_property: Callable[[str, object], None]) -> None:
     """Notes the seed of a test, for the end of the run and for its record."""
-    record_property(PROPERTY, repeated())
+    record_property("seed", repeated())  # tests/conftest.py
