@@ -10,10 +10,10 @@
 #   test-slow launchers (torchrun, MPI, Slurm), more ranks, long stress, faults, the long suites of TensorFlow and Keras
 #   test-gpu  what needs a GPU; says so where there is none
 #   test-long the same with every combination of the fault matrix and of the stress
+#   matrices  every matrix of the tests whole, of which CI runs a twentieth; HVD_TEST_SEED repeats one
 #   test-tensorflows  the contract suite and Keras on the oldest TensorFlow that is supported and the first with Keras 3;
 #             by itself, because their environments take 3 GB
 #   chaos     elastic jobs that lose ranks and regain them until FAULTS have happened; SEED repeats them
-#   matrices  every case of the tests that a seed makes up, of which the other verbs run a twentieth
 #   fuzz      every parser of bytes, FUZZ_SECONDS of a processor each
 #   check     linters, types, architecture checks
 #   bench     benchmarks against the peers that can be installed, as much as fits into five minutes
@@ -61,7 +61,7 @@ unexport PYTEST_ADDOPTS
 # well (HVD_TEST_PLATFORM=hip build/release/hvd_tests $(ROCM_TESTS) without).
 ROCM_TESTS = cuda_ gpu_ staged_ phases_ -contract -fake -jax
 
-.PHONY: times fakes demo test test-fast test-gpu test-all test-slow test-long test-tensorflows check checks bench bench-full bench-page docs build dev clean tidy chaos matrices native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
+.PHONY: times fakes demo test test-fast test-gpu test-all test-slow test-long matrices test-tensorflows check checks bench bench-full bench-page docs build dev clean tidy chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
@@ -171,6 +171,9 @@ test-gpu:
 test-long: fakes frameworks launchers
 	$(call PYTEST,slow,0,long)
 
+matrices: fakes frameworks
+	HVD_TEST_MATRIX=full python -m pytest -q -m matrix
+
 times:
 	python tools/report_times.py $(TIMES) tests/budgets.toml
 
@@ -178,9 +181,6 @@ FAULTS ?= 1000
 SEED ?= 1
 chaos: dev build
 	PYTHONPATH=python:tests python -m chaos.marathon --faults $(FAULTS) --seed $(SEED)
-
-matrices: fakes frameworks
-	HVD_TEST_MATRIX=full python -m pytest -q -m matrix
 
 # Files are read several at once, as they are compiled; `make tidy UNITY=OFF` reads each alone, in three times the time.
 UNITY ?= ON

@@ -13,6 +13,7 @@ import signal
 from collections.abc import Generator
 from typing import Union
 
+import matrices
 import pytest
 
 VARIABLE = "HVD_TEST_REQUIRE"
@@ -75,6 +76,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Prints the seed of the matrices, also if they passed."""
+    reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    number = sum("matrix" in report.keywords and report.when == "call" for report in reports)
+    if number:
+        terminalreporter.write_line(f"{number} tests of matrices: {matrices.repeated()} repeats them")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Wrapper:
     """Of a test, or of its fixtures."""
@@ -95,14 +104,3 @@ def _judged(report: Report) -> Report:
             report.outcome = "failed"
             report.longrepr = f"{VARIABLE}=all, and this was skipped: {reason}"
     return report
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Says which cases of the matrices were tried, so that they can be tried again."""
-    ended = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, [])]
-    number = sum("matrix" in report.keywords for report in ended)
-    if number:
-        from jobs import matrix
-
-        which = "all" if matrix.FULL else "a twentieth"
-        terminalreporter.write_line(f"Matrices: {number} cases, {which}, of HVD_TEST_MATRIX_SEED={matrix.SEED}.")

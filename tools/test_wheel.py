@@ -1,9 +1,9 @@
 """Makes the source package and from it this machine's wheel, and uses that in a fresh environment without a compiler.
 
 The package as users get it. No git takes part. Prints sizes, the time to install and what it can use there, trains with
-the frameworks of the environment that runs this (their libraries meet the wheel's), and runs the contract of NumPy's
-adapter and the tests of that report, as the source package has them. Exit code 1 on the first
-claim that does not hold.
+the frameworks of the environment that runs this (their libraries meet the wheel's), prints the table of their
+operations on one rank and on two (`wheel_cells`), and runs the contract of NumPy's adapter and the tests of that
+report, as the source package has them. Exit code 1 on the first claim that does not hold.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -19,9 +20,11 @@ import tarfile
 import tempfile
 import time
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from build_wheels import build
+from wheel_cells import OPERATIONS, WAYS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -157,11 +160,15 @@ def use(wheel: Path, source: Path, place: Path) -> None:
 
 
 def use_frameworks(place: Path, path: str) -> None:
-    """A training with each framework of this environment, on the wheel. Its own packages come first there."""
+    """A training with each framework of this environment, on the wheel, and the table of all operations. Its own
+    packages come first there."""
     (site_packages,) = (place / "venv/lib").glob("python*/site-packages")
-    (site_packages / "frameworks.pth").write_text(sysconfig.get_path("purelib"))
     (place / "frameworks.py").write_text(FRAMEWORKS_SCRIPT)
-    folder = place / "venv/bin"
+    shutil.copy(ROOT / "tools" / "wheel_cells.py", place)
+    python = place / "venv/bin/python"
+    two = (place / "venv/bin/horovodrun", "-np", "2", python)
+    used, printed = ["numpy"], []
+    (site_packages / "frameworks.pth").write_text(sysconfig.get_path("purelib"))
     for backend in BACKENDS:
         if importlib.util.find_spec(backend) is None or importlib.util.find_spec("keras") is None:
             if os.environ.get("HVD_TEST_REQUIRE"):
@@ -169,8 +176,27 @@ def use_frameworks(place: Path, path: str) -> None:
             print(f"skipped: Keras on {backend} (not installed)")
             continue
         os.environ["KERAS_BACKEND"] = backend
-        print(run(folder / "horovodrun", "-np", "2", folder / "python", "frameworks.py", cwd=place, path=path), end="")
+        print(run(*two, "frameworks.py", cwd=place, path=path), end="")
+        used.append(backend)
+    os.environ.pop("KERAS_BACKEND", None)
+    for framework in used:
+        for words in ((python,), two):
+            printed.append(run(*words, "wheel_cells.py", framework, cwd=place, path=path))
+    print(table("".join(printed), [way for framework in used for way in WAYS[framework]]))
     (site_packages / "frameworks.pth").unlink()
+
+
+def table(printed: str, ways: Sequence[str]) -> str:
+    """What ranks of `wheel_cells` have printed, a line for each way and number of ranks; exits if a cell is missing."""
+    cells = {tuple(found[:3]): found[3] for found in re.findall(r"cell: (.*), (\d), (\w+): (.*)", printed)}
+    lines = [("way", "ranks", *OPERATIONS)]
+    for way in ways:
+        for ranks in ("1", "2"):
+            row = [cells.get((way, ranks, operation), "") for operation in OPERATIONS]
+            if not all(row):
+                sys.exit(f"{way} on {ranks} ranks has not come to its end: {row}")
+            lines.append((way, ranks, *row))
+    return "\n".join(f"{way:<20} {' '.join(f'{word:<13}' for word in row)}".rstrip() for way, *row in lines)
 
 
 def main() -> None:

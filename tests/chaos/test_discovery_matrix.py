@@ -8,8 +8,9 @@ import random
 import shlex
 from pathlib import Path
 
+import matrices
 import pytest
-from jobs import Job, Place, matrix, python
+from jobs import Job, Place, python
 
 from .discovery_life import Life
 from .discovery_outputs import RANKS, Outputs, made_up
@@ -21,16 +22,16 @@ OTHERS = ("localhost:2\n", "localhost:1\n", "localhost:0\n")
 
 
 @pytest.mark.matrix
-@matrix.cases("discovery", 200)
-def test_a_life_ends_well_only_after_training(seed: str) -> None:
-    told = Life(seed).live()
+@matrices.cases("discovery", 200)
+def test_a_life_ends_well_only_after_training(case: str) -> None:
+    told = Life(case).live()
     assert told.well or not told.fair, told
 
 
 @pytest.mark.matrix
-@matrix.cases("discovery-jobs", 20)
-def test_a_job_ends_well_only_after_training(seed: str, tmp_path: Path) -> None:
-    rng = random.Random(seed)
+@matrices.cases("discovery-jobs", 20)
+def test_a_job_ends_well_only_after_training(case: str, tmp_path: Path) -> None:
+    rng = random.Random(case)
     outputs, least = made_up(rng, GOOD, OTHERS), rng.choice((1, RANKS))
     script = written(outputs, tmp_path)
     # The ranks take seconds to come as far as hvd.init(), so that the trouble falls upon their start too.

@@ -53,6 +53,8 @@ def reduced(parts: list[Array], op: int, prescale: float = 1.0, postscale: float
         combine = np.logical_or if op in (ReduceOp.Sum, ReduceOp.Max) else np.logical_and
         return np.asarray(combine.reduce(parts))
     if op == ReduceOp.Average:
+        if dtype.kind in "iu" and postscale == 1.0:  # exact, also where float64 is not
+            return truncated_quotient(reduced(parts, ReduceOp.Sum, prescale), len(parts))
         op, postscale = ReduceOp.Sum, postscale / len(parts)
     small = dtype.itemsize <= 2 and dtype.kind not in "iu"
     work = [scaled(part.astype(np.float32) if small else part, prescale) for part in parts]
@@ -70,6 +72,12 @@ def reduced(parts: list[Array], op: int, prescale: float = 1.0, postscale: float
         for part in work[1:]:
             total = combine_two(total, part)
         return np.asarray(scaled(total, postscale).astype(dtype, copy=False))
+
+
+def truncated_quotient(total: Array, divisor: int) -> Array:
+    """Integers divided, rounded toward zero."""
+    floor, rest = np.divmod(total, total.dtype.type(divisor))
+    return np.asarray(floor + ((rest != 0) & (total < 0)).astype(total.dtype))
 
 
 def adasum(parts: list[Array], coarse: Optional[np.dtype[Any]] = None) -> Array:

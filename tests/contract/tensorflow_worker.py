@@ -62,7 +62,8 @@ def for_tensorflow(array: Any) -> Any:
 
 def from_tensorflow(tensor: Any) -> Any:
     """The tensor as an array in the contract's types."""
-    array = np.asarray(tensor)
+    # By `numpy`, because NumPy cannot make an array of an eager scalar of 8 bits.
+    array = np.asarray(tensor.numpy() if hasattr(tensor, "numpy") else tensor)
     return array.view(_CONTRACTS.get(array.dtype, array.dtype))
 
 
