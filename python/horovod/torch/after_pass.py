@@ -1,6 +1,6 @@
 """`AfterPass`: what becomes of an optimizer's gradients between the end of a backward pass and `step()`.
 
-What the program does to them then it does to reduced ones (design 0025). Most are reduced by then, or in a moment; the
+What the program does to them then it does to reduced ones (design 0026). Most are reduced by then, or in a moment; the
 others are replaced by tensors that wait when they are used. Waiting for all would not do: a rank may compute a gradient
 in this pass that another one computes in its next pass, after a collective operation that both take part in.
 """

@@ -4,7 +4,7 @@ place in memory.
 One `GradientAccess` belongs to one distributed optimizer. It knows torch's ways with gradients (none yet, sparse,
 strange strides, replaced by the user); when something is submitted, and in which company, is decided in
 `horovod._core.training.reducer`. What the program does to gradients after `backward()` it does to reduced ones: those
-that are under way by then are replaced by tensors that wait when they are used (`pending`, design 0025).
+that are under way by then are replaced by tensors that wait when they are used (`pending`, design 0026).
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import matrices
 import pytest
 from jobs.cases import CaseJob
 
@@ -15,7 +16,9 @@ NAMES = CaseJob(WORKERS / "optimizer_names_worker.py", warm="torch with optimize
 CHECKED = CaseJob(
     WORKERS / "parameter_check_worker.py", environ={"HOROVOD_CHECK_PARAMETERS": "2"}, warm="torch with optimizers"
 )
-RECIPES = CaseJob(WORKERS / "recipes_worker.py", warm="torch with optimizers")
+RECIPES = CaseJob(
+    WORKERS / "recipes_worker.py", timeout_s=7200 if matrices.whole() else 100, warm="torch with optimizers"
+)
 SPARSE = CaseJob(WORKERS / "sparse_worker.py", warm="torch with optimizers")
 PRIVATE = CaseJob(
     WORKERS / "optimizer_worker.py", ranks=3, environ={"HOROVOD_RESIDENT_GRADIENTS": "0"}, warm="torch with optimizers"
@@ -43,6 +46,8 @@ def test_names(case: str) -> None:
     NAMES.check(case)
 
 
+@pytest.mark.matrix
+@pytest.mark.timeout(7300 if matrices.whole() else 120)
 @pytest.mark.parametrize("case", RECIPES.cases)
 def test_recipes_between_backward_and_step(case: str) -> None:
     RECIPES.check(case)
