@@ -152,6 +152,7 @@ class HvdConfig(ctypes.Structure):
         ("stall_warning_s", c_double),
         ("stall_shutdown_s", c_double),
         ("collective_timeout_s", c_double),
+        ("link_timeout_s", c_double),
         ("spin_us", c_double),
         ("store_mode", c_int32),
         ("thread_affinity", c_int32),

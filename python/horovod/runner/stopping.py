@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final, Optional
 
 _AFTER_FAILURE: Final = ((2.0, signal.SIGTERM), (7.0, signal.SIGKILL))
+_AFTER_SILENCE: Final = ((0.0, signal.SIGTERM), (5.0, signal.SIGKILL))
 _ON_INTERRUPT: Final = ((0.0, signal.SIGINT), (2.0, signal.SIGTERM), (7.0, signal.SIGKILL))
 _ON_TERMINATE: Final = ((0.0, signal.SIGTERM), (5.0, signal.SIGKILL))
 _AT_ONCE: Final = ((0.0, signal.SIGKILL),)
@@ -41,6 +42,11 @@ class Escalation:
 def after_failure(now_s: float) -> Escalation:
     """A rank has failed: 2 s to raise and clean up, then SIGTERM, 5 s later SIGKILL."""
     return Escalation(_AFTER_FAILURE, now_s)
+
+
+def after_silence(now_s: float) -> Escalation:
+    """A host was silent until that was believed: the others have waited as long, and get SIGTERM now."""
+    return Escalation(_AFTER_SILENCE, now_s)
 
 
 def at_once(now_s: float) -> Escalation:

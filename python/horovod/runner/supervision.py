@@ -43,7 +43,7 @@ from horovod.runner.limits import reason_of
 from horovod.runner.output import Outlet, RankStream, outlets
 from horovod.runner.progress import StartProgress
 from horovod.runner.report import Exit
-from horovod.runner.stopping import Escalation, after_failure, at_once, on_signal
+from horovod.runner.stopping import Escalation, after_failure, after_silence, at_once, on_signal
 from horovod.runner.streams import Source, Stream
 
 _log: Final = logging.getLogger("horovod.runner")
@@ -233,6 +233,8 @@ class Supervision:
         elif isinstance(event, HostLost):
             self._left.difference_update(event.ranks)
             self._give_up(event.why, 1, after_failure(time.monotonic()))
+            if event.silent and not self._signals:  # what has failed before has failed because of it
+                self._escalation = after_silence(time.monotonic())
         elif isinstance(event, Done):
             self._done = True
             if event.lost:

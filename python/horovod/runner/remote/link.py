@@ -23,6 +23,7 @@ from horovod.runner.remote.channel import Channel
 from horovod.runner.remote.diagnosis import Facts
 from horovod.runner.remote.dump_inbox import DumpInbox
 from horovod.runner.remote.loop import Loop
+from horovod.runner.remote.pulses import Pulses, new_key
 from horovod.runner.remote.workplace import STREAMS
 
 _SAID_BYTES: Final = 1 << 14
@@ -50,6 +51,7 @@ class Way:
         host: the name of the host.
         slots: of its ranks.
         python, port, patience_s: see `diagnosis.Facts`.
+        link_timeout_s: see `vigil`.
     """
 
     words: Sequence[str]
@@ -59,6 +61,7 @@ class Way:
     python: str
     port: Optional[int]
     patience_s: float
+    link_timeout_s: float
 
 
 class Link:
@@ -79,6 +82,7 @@ class Link:
         dumps: of its ranks, as they come.
         up: ranks that have called hvd.init().
         over: one of them has left again.
+        silent: it is lost because nothing was heard from it, so it may come back.
 
     Raises:
         OSError: the process cannot be started.
@@ -101,6 +105,8 @@ class Link:
         self._said = b""
         self._taken_bytes = 0
         self._hopeless = False
+        self._pulse_key = new_key()
+        self._pulse_address = ""
         # A session of its own: Ctrl-C is for the launcher, which tells the ranks by itself.
         self._process = subprocess.Popen(
             way.words,
@@ -117,7 +123,7 @@ class Link:
         self._process.stdin.close()
         os.set_blocking(self._process.stderr.fileno(), False)
         loop.watch(self._process.stderr.fileno(), self._hear)
-        self._channel = Channel(loop, fds, frames.FROM_AGENT, self._on_frame, self._on_end, marked=True)
+        self._channel = Channel(loop, fds, frames.FROM_AGENT, self._on_frame, self._on_end, way.link_timeout_s, True)
 
     def events(self) -> list[Event]:
         """What has happened to its ranks since."""
@@ -138,9 +144,26 @@ class Link:
         """Once a second."""
         self._channel.tick()
 
+    def look(self) -> None:
+        """Every `vigil.LOOK_S`."""
+        self._channel.look()
+
+    @property
+    def silent(self) -> bool:
+        return self._channel.silent
+
     def beat(self) -> None:
         """Tells the agent that the launcher lives. Any thread."""
         self._channel.beat()
+
+    def ask(self) -> None:
+        """Asks by datagram whether the agent lives. Any thread."""
+        self._channel.ask()
+
+    def invite_pulses(self, address: str) -> dict[str, Any]:
+        """What the agent must know to answer datagrams at this address of its host; empty: unknown."""
+        self._pulse_address = address
+        return {"timeout": self.way.link_timeout_s, "address": address, "key": self._pulse_key.hex()}
 
     def tell(self, message: str, **fields: Any) -> None:
         """Sends a control message."""
@@ -250,6 +273,7 @@ class Link:
             raise ProtocolError(f"Rank {rank} is not on this host.")
         if name == "ready":
             self.state, self.ready = State.READY, dict(fields)
+            self._pulse(fields["pulses"])
         elif name == "refused":
             self._lose(fields["why"])
         elif name == "started":
@@ -277,6 +301,11 @@ class Link:
             self._lose("the process that keeps its ranks has died, so they were stopped")
         else:
             self.state = State.DONE
+
+    def _pulse(self, port: int) -> None:
+        if port:
+            with contextlib.suppress(OSError):  # no way there but ssh's
+                self._channel.pulse(Pulses(self._pulse_key, self._pulse_address, port, asks=True))
 
     def _on_end(self, reason: str) -> None:
         """The connection has ended, or brings nonsense."""
