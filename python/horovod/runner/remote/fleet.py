@@ -161,7 +161,7 @@ class Fleet:
     def _tick(self) -> None:
         for link in self.links:
             link.tick()
-            if self._finished_s is not None and time.monotonic() - self._finished_s > _DONE_S:
+            if self._finished_s is not None and time.monotonic() - self._finished_s > _DONE_S + link.way.link_timeout_s:
                 link.give_up("it did not end its part of the job in time")
 
 
