@@ -10,6 +10,7 @@
 #   test-slow launchers (torchrun, MPI, Slurm), more ranks, long stress, faults, the long suites of TensorFlow and Keras
 #   test-gpu  what needs a GPU; says so where there is none
 #   test-long the same with every combination of the fault matrix and of the stress
+#   matrices  every case of the large matrices, of which the others try a seeded part (HVD_TEST_SEED): cuts of links
 #   test-tensorflows  the contract suite and Keras on the oldest TensorFlow that is supported and the first with Keras 3;
 #             by itself, because their environments take 3 GB
 #   chaos     elastic jobs that lose ranks and regain them until FAULTS have happened; SEED repeats them
@@ -49,18 +50,21 @@ PART    = mkdir -p $(TIMES); begun=$$(date +%s); { $(2); } && echo "$(1) $$(($$(
 # processors. What fails is run once more and named: the tests kill, stop and time processes on machines with two cores.
 # A test that fails and then passes is a defect all the same, to be looked into; `make times` names it.
 # $(1): the tests' marks; $(2): processes more than processors; $(3): name of the record.
-PYTEST = rm -f $(TIMES)/$(3).xml $(TIMES)/$(3).again.xml; \
+PYTEST = echo "HVD_TEST_SEED=$(HVD_TEST_SEED)"; rm -f $(TIMES)/$(3).xml $(TIMES)/$(3).again.xml; \
   python -m pytest -q -n $(shell expr $(JOBS) + $(2)) --dist loadfile --no-loadscope-reorder -m "$(1)" --junit-xml $(TIMES)/$(3).xml \
   || { [ $$? -eq 1 ] || exit 1; echo "FAILED ONCE: the tests named above. Once more:"; \
   python -m pytest -v -m "$(1)" --last-failed --last-failed-no-failures none --junit-xml $(TIMES)/$(3).again.xml; }
 export PATH := $(BIN):$(PATH)
+# Which cases of the large matrices are tried; given by whoever wants the same ones again.
+HVD_TEST_SEED := $(or $(HVD_TEST_SEED),$(shell od -An -N2 -tu2 /dev/urandom | tr -d ' '))
+export HVD_TEST_SEED
 unexport PYTEST_ADDOPTS
 
 # The tests of what works on GPUs that know no driver by name: with the address sanitizer they run over HIP and RCCL as
 # well (HVD_TEST_PLATFORM=hip build/release/hvd_tests $(ROCM_TESTS) without).
 ROCM_TESTS = cuda_ gpu_ staged_ phases_ -contract -fake -jax
 
-.PHONY: times fakes demo test test-fast test-gpu test-all test-slow test-long test-tensorflows check checks bench bench-full bench-page docs build dev clean tidy chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
+.PHONY: times fakes demo test test-fast test-gpu test-all test-slow test-long matrices test-tensorflows check checks bench bench-full bench-page docs build dev clean tidy chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
@@ -164,6 +168,9 @@ test-gpu:
 	cmake --build build/release --target horovod hvd_tests fake_cuda fake_nccl -j $$(nproc)
 	cp build/release/libhorovod.so python/horovod/_native/libhorovod.so
 	$(PYTHON) tools/test_gpu.py
+
+matrices: fakes frameworks
+	HVD_TEST_MATRIX=full python -m pytest -v -m matrix
 
 test-long: fakes frameworks launchers
 	$(call PYTEST,slow,0,long)

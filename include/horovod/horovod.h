@@ -24,7 +24,7 @@ extern "C" {
 #define HVD_API __attribute__((visibility("default")))
 
 /* Increased with every incompatible change of this file; the Python side refuses a library whose number differs. */
-#define HVD_ABI_VERSION 2
+#define HVD_ABI_VERSION 3
 
 /* ---- status codes */
 

@@ -71,21 +71,25 @@ class Result:
     """What became of one job.
 
     Attributes:
-        survived: it has gone on with all ranks as if nothing had been.
+        survived: it has gone on with all ranks, and no host was named.
         named_s: after the cut, when a lost host was named.
         named: in which words.
+        epochs: of an elastic job.
         good: a job that survived, or an elastic one that went on without the host, has ended well.
     """
 
     survived: bool
     named_s: Optional[float]
     named: str
+    epochs: int
     good: bool
 
     def broken(self, cut: Cut) -> str:
         """The promise that is not kept; empty: all are."""
         if cut.must_survive and not self.survived:
             return "it did not survive"
+        if cut.must_survive and self.epochs > 1:
+            return "the ranks lost one another"
         if cut.must_end and self.survived:
             return "it did not notice"
         if not self.survived and self.named_s is None:
@@ -142,7 +146,8 @@ class CutJob:
         done = {path.name.rpartition(".")[2] for path in self.folder.glob("done.*")}
         survived = named_s is None and code == 0 and done == {"3"}
         good = code == 0 if survived or self.kind == "elastic" else code == 1
-        return Result(survived, named_s, named, good)
+        epochs = 1 + sum("horovodrun: epoch " in line for _, line in self._lines)
+        return Result(survived, named_s, named, epochs, good)
 
     def _named(self, cut_at_s: float) -> tuple[Optional[float], str]:
         if self.kind == "elastic":
@@ -150,8 +155,9 @@ class CutJob:
             for line in map(json.loads, self._log.read_text().splitlines()):
                 if line.get("event") == "hostgone":
                     return line["time"] + offset_s - cut_at_s, line["how"]
+            return None, ""
         for at_s, line in self._lines:
-            if "horovodrun: " in line and "warning" not in line:
+            if at_s > cut_at_s and "horovodrun: " in line and "warning" not in line:
                 return at_s - cut_at_s, line.partition("horovodrun: ")[2].strip()
         return None, ""
 

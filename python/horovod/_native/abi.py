@@ -22,7 +22,7 @@ from ctypes import (
 )
 from typing import Any, Final
 
-ABI_VERSION: Final = 2
+ABI_VERSION: Final = 3
 SUBMIT_WILL_WAIT: Final = 1
 SUBMIT_AT_ONCE: Final = 2
 

@@ -119,8 +119,9 @@ class Blacklist(NamedTuple):
     def after_good_start(self, host: str) -> Blacklist:
         """A newcomer there has a place: those before it are forgiven."""
         before = self.of(host)
-        forgiven = before and before._replace(vain=0, silent=False)
-        return self if before is None or forgiven == before else self._with(forgiven)
+        if before is None or not (before.vain or before.silent):
+            return self
+        return self._with(before._replace(vain=0, silent=False))
 
     def _with(self, entry: Entry) -> Blacklist:
         others = [each for each in self.entries if each.host != entry.host]

@@ -33,7 +33,7 @@ from horovod.runner.remote.pulses import Pulses
 from horovod.runner.remote.roster_post import RosterPost
 from horovod.runner.remote.workplace import Workplace
 
-_FIRST_TIMEOUT_S: Final = 30.0  # until the job says how long a silence may be
+_FIRST_TIMEOUT_S: Final = 10.0  # until the job says how long a silence may be
 _KEEPERS_MARGIN_S: Final = 0.6
 _LAST_OUTPUT_S: Final = 1.0  # pipes that somebody outside the job still holds open are given up after that
 _LAST_WORD_S: Final = 5.0

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final, Optional
 
-LOOK_S: Final = 0.25  # how often it is to be looked at
+LOOK_S: Final = 0.125  # how often it is to be looked at
 _RETURN_S: Final = 0.9  # for datagrams to come again: less than half a second after the time, a look, and room to tell
 _STREAM_RETURN_S: Final = 2.0  # beats of a second, on both sides of the cut
 _TOGETHER_S: Final = 2.0  # datagrams that ended so long before the stream have not ended with the link
