@@ -29,12 +29,10 @@ from horovod.runner.remote.channel import Channel
 from horovod.runner.remote.dump_post import DumpPost
 from horovod.runner.remote.loop import Loop
 from horovod.runner.remote.outflow import Outflow
-from horovod.runner.remote.pulses import Pulses
 from horovod.runner.remote.roster_post import RosterPost
 from horovod.runner.remote.workplace import Workplace
 
 _FIRST_TIMEOUT_S: Final = 10.0  # until the job says how long a silence may be
-_KEEPERS_MARGIN_S: Final = 0.6
 _LAST_OUTPUT_S: Final = 1.0  # pipes that somebody outside the job still holds open are given up after that
 _LAST_WORD_S: Final = 5.0
 _BUSY_BYTES: Final = 1 << 20  # queued for the launcher: then no rank may post more
@@ -66,9 +64,9 @@ class Agent:
         self._lost_keeper = False
         self._code: Optional[int] = None
         os.write(write_fd, frames.MARK)
-        self._channel = Channel(
-            self._loop, (read_fd, write_fd), frames.FROM_LAUNCHER, self._on_frame, self._on_end, _FIRST_TIMEOUT_S
-        )
+        watch = vigil.Vigil(_FIRST_TIMEOUT_S, time.monotonic(), begun=True)
+        fds = (read_fd, write_fd)
+        self._channel = Channel(self._loop, fds, frames.FROM_LAUNCHER, self._on_frame, self._on_end, watch)
         self._loop.tick(self._tick)
         self._loop.tick(self._channel.look, vigil.LOOK_S)
         self._send_hello()
@@ -139,7 +137,7 @@ class Agent:
     def _tick(self) -> None:
         self._channel.tick()
         if self._processes is not None:
-            self._beat()
+            self._processes.beat(self._channel.vigil.keepers_s)
         if self._board is not None:
             self._board.look_again()
         if self._roster is not None:
@@ -194,24 +192,8 @@ class Agent:
         except (HorovodError, OSError) as error:
             self._say("refused", why=str(error)[: 1 << 13])
         else:
-            self._say("ready", **self._work.sharing(), pulses=self._pulse(job["link"]))
-
-    def _pulse(self, link: dict[str, Any]) -> int:
-        """Answers the launcher's datagrams from here on; returns the port where, 0 if that cannot be."""
-        if not link["address"]:
-            return 0
-        try:
-            pulses = Pulses(bytes.fromhex(link["key"]), link["address"], 0, asks=False)
-        except OSError:
-            return 0  # others have another address for this host
-        port = pulses.port
-        self._channel.pulse(pulses)
-        return port
-
-    def _beat(self) -> None:
-        """The keeper waits longer than the launcher does for this process, which it then has given up."""
-        if self._processes is not None:
-            self._processes.beat(vigil.limit_s(self._channel.vigil.timeout_s, True) + _KEEPERS_MARGIN_S)
+            port = self._channel.pulse(bytes.fromhex(job["link"]["key"]), job["link"]["address"], 0, asks=False)
+            self._say("ready", **self._work.sharing(), pulses=port)
 
     def _on_go(self) -> None:
         if self._work is None or self._board is None or self._processes is not None:
@@ -221,7 +203,7 @@ class Agent:
         except OSError as error:
             self._say("refused", why=str(error)[: 1 << 13])
             return
-        self._beat()  # from here on its keeper watches over this process
+        self._processes.beat(self._channel.vigil.keepers_s)  # from here on its keeper watches over this process
         self._loop.watch(self._processes.fileno(), self._on_events)
         if self._outflow is not None:
             self._outflow.watch()

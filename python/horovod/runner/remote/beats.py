@@ -36,6 +36,6 @@ class Beats:
         while not self._over.wait(PULSE_S):
             pulses += 1
             for link in list(self._links):
-                link.ask()
+                link.channel.ask()
                 if pulses % round(TICK_S / PULSE_S) == 0:
-                    link.beat()
+                    link.channel.beat()

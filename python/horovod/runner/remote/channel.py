@@ -35,11 +35,10 @@ class Channel:
         on_frame: gets kind and body of each.
         on_end: is called once, with the reason in words, when nothing more can come or go. Empty: the other side has
             closed.
-        timeout_s: a cut that is shorter is survived; see `vigil`.
-        marked: what comes begins with the mark of an agent.
+        vigil: over the other side. One that has not begun is over an agent, whose first frame comes after its mark.
 
     Attributes:
-        vigil: over the other side.
+        vigil: as given.
         open: something can come or go.
         silent: the connection has ended because nothing was heard.
     """
@@ -51,20 +50,18 @@ class Channel:
         limits: Mapping[int, int],
         on_frame: Callable[[int, bytes], None],
         on_end: Callable[[str], None],
-        timeout_s: float,
-        marked: bool = False,
+        vigil: Vigil,
     ) -> None:
         self._loop = loop
         self._read_fd, self._write_fd = fds
         for fd in fds:
             os.set_blocking(fd, False)
-        self._reader = frames.Reader(limits, marked)
+        self._reader = frames.Reader(limits, marked=not vigil.begun)
         self._on_frame = on_frame
         self._on_end = on_end
         self._queue: collections.deque[bytes] = collections.deque()
         self._sources: collections.deque[Iterator[bytes]] = collections.deque()
-        # Nobody knows how long a login takes: an agent is alive once it has said its first word.
-        self.vigil = Vigil(timeout_s, time.monotonic(), begun=not marked)
+        self.vigil = vigil
         self._pulses: Optional[Pulses] = None
         self.open = True
         self.silent = False
@@ -112,15 +109,25 @@ class Channel:
             self.silent = True
             self._end(f"nothing was heard from it for {silent_s:.1f} s")
 
-    def pulse(self, pulses: Pulses) -> None:
-        """From here on datagrams count too; the channel closes them."""
-        if self.open and self._pulses is None:
-            self._pulses = pulses
-            self._loop.watch(pulses.fileno(), self._hear_pulses)
-            if pulses.asks:
-                self.ask()  # before anything can happen to a job that starts now
-        else:
-            pulses.close()
+    def pulse(self, key: bytes, address: str, port: int, asks: bool) -> int:
+        """From here on datagrams count too.
+
+        Args:
+            key, address, port, asks: see `Pulses`; an empty address is none.
+
+        Returns:
+            The port of this side; 0: there can be no datagrams, and the stream counts alone.
+        """
+        if not (self.open and address):
+            return 0
+        try:
+            self._pulses = Pulses(key, address, port, asks)
+        except OSError:
+            return 0  # others have another address for this host, or there is no way there but ssh's
+        self._loop.watch(self._pulses.fileno(), self._hear_pulses)
+        if asks:
+            self.ask()  # before anything can happen to a job that starts now
+        return self._pulses.port
 
     def ask(self) -> None:
         """Asks by datagram whether the other side lives. Any thread."""

@@ -137,7 +137,9 @@ class Fleet:
     def _lost(self, link: Link) -> list[Event]:
         self._post_ends(link)
         return [
-            HostLost(link.ranks, f"{lost_words(link.way.host, link.ranks)}: {link.why}.", link.way.host, link.silent)
+            HostLost(
+                link.ranks, f"{lost_words(link.way.host, link.ranks)}: {link.why}.", link.way.host, link.channel.silent
+            )
         ]
 
     def _post_ends(self, link: Link) -> None:
@@ -156,11 +158,11 @@ class Fleet:
 
     def _look(self) -> None:
         for link in self.links:
-            link.look()
+            link.channel.look()
 
     def _tick(self) -> None:
         for link in self.links:
-            link.tick()
+            link.channel.tick()
             if self._finished_s is not None and time.monotonic() - self._finished_s > _DONE_S + link.way.link_timeout_s:
                 link.give_up("it did not end its part of the job in time")
 

@@ -23,7 +23,8 @@ from horovod.runner.remote.channel import Channel
 from horovod.runner.remote.diagnosis import Facts
 from horovod.runner.remote.dump_inbox import DumpInbox
 from horovod.runner.remote.loop import Loop
-from horovod.runner.remote.pulses import Pulses, new_key
+from horovod.runner.remote.pulses import new_key
+from horovod.runner.remote.vigil import Vigil
 from horovod.runner.remote.workplace import STREAMS
 
 _SAID_BYTES: Final = 1 << 14
@@ -82,7 +83,7 @@ class Link:
         dumps: of its ranks, as they come.
         up: ranks that have called hvd.init().
         over: one of them has left again.
-        silent: it is lost because nothing was heard from it, so it may come back.
+        channel: to the agent.
 
     Raises:
         OSError: the process cannot be started.
@@ -118,12 +119,14 @@ class Link:
             start_new_session=True,
         )
         assert self._process.stdin and self._process.stdout and self._process.stderr
+        # Nobody knows how long a login takes: an agent is alive once it has said its first word.
+        vigil = Vigil(way.link_timeout_s, time.monotonic(), begun=False)
         fds = (os.dup(self._process.stdout.fileno()), os.dup(self._process.stdin.fileno()))
         self._process.stdout.close()
         self._process.stdin.close()
         os.set_blocking(self._process.stderr.fileno(), False)
         loop.watch(self._process.stderr.fileno(), self._hear)
-        self._channel = Channel(loop, fds, frames.FROM_AGENT, self._on_frame, self._on_end, way.link_timeout_s, True)
+        self.channel = Channel(loop, fds, frames.FROM_AGENT, self._on_frame, self._on_end, vigil)
 
     def events(self) -> list[Event]:
         """What has happened to its ranks since."""
@@ -138,27 +141,7 @@ class Link:
     @property
     def waiting(self) -> bool:
         """Something is still on its way to the agent."""
-        return self._channel.waiting
-
-    def tick(self) -> None:
-        """Once a second."""
-        self._channel.tick()
-
-    def look(self) -> None:
-        """Every `vigil.LOOK_S`."""
-        self._channel.look()
-
-    @property
-    def silent(self) -> bool:
-        return self._channel.silent
-
-    def beat(self) -> None:
-        """Tells the agent that the launcher lives. Any thread."""
-        self._channel.beat()
-
-    def ask(self) -> None:
-        """Asks by datagram whether the agent lives. Any thread."""
-        self._channel.ask()
+        return self.channel.waiting
 
     def invite_pulses(self, address: str) -> dict[str, Any]:
         """What the agent must know to answer datagrams at this address of its host; empty: unknown."""
@@ -167,7 +150,7 @@ class Link:
 
     def tell(self, message: str, **fields: Any) -> None:
         """Sends a control message."""
-        self._channel.send(frames.frame(frames.CONTROL, messages.encode(message, **fields)))
+        self.channel.send(frames.frame(frames.CONTROL, messages.encode(message, **fields)))
 
     def expect(self, rank: int) -> None:
         """One more rank, of a job that grows, is or will be started on this host."""
@@ -176,7 +159,7 @@ class Link:
 
     def give(self, function_fd: int) -> None:
         """Sends the function of horovod.run, piece by piece."""
-        self._channel.send_all(_pieces(function_fd))
+        self.channel.send_all(_pieces(function_fd))
 
     def go(self) -> None:
         """The ranks shall start."""
@@ -185,7 +168,7 @@ class Link:
 
     def stand(self, text: str) -> None:
         """An entry stands on the board."""
-        self._channel.send(frames.frame(frames.POST, text.encode()))
+        self.channel.send(frames.frame(frames.POST, text.encode()))
 
     def taken(self) -> None:
         """The output that has come was taken: the agent may send as much again."""
@@ -201,7 +184,7 @@ class Link:
 
     def hang_up(self) -> None:
         """Ends the connection: the agent ends what it still has, and itself."""
-        self._channel.close()
+        self.channel.close()
 
     def is_cleared(self, deadline_s: float) -> bool:
         """Of a link that is hung up: its process has ended. Does not wait: a process that leads nowhere, or should have
@@ -273,7 +256,8 @@ class Link:
             raise ProtocolError(f"Rank {rank} is not on this host.")
         if name == "ready":
             self.state, self.ready = State.READY, dict(fields)
-            self._pulse(fields["pulses"])
+            if fields["pulses"]:
+                self.channel.pulse(self._pulse_key, self._pulse_address, fields["pulses"], asks=True)
         elif name == "refused":
             self._lose(fields["why"])
         elif name == "started":
@@ -302,11 +286,6 @@ class Link:
         else:
             self.state = State.DONE
 
-    def _pulse(self, port: int) -> None:
-        if port:
-            with contextlib.suppress(OSError):  # no way there but ssh's
-                self._channel.pulse(Pulses(self._pulse_key, self._pulse_address, port, asks=True))
-
     def _on_end(self, reason: str) -> None:
         """The connection has ended, or brings nonsense."""
         if self.state in (State.DONE, State.LOST):
@@ -330,7 +309,7 @@ class Link:
         if not self.why:
             self.why = why
         self.state = State.LOST
-        self._channel.close()
+        self.channel.close()
 
 
 def _pieces(function_fd: int) -> Iterator[bytes]:

@@ -17,6 +17,7 @@ _RETURN_S: Final = 0.9  # for datagrams to come again: less than half a second a
 _STREAM_RETURN_S: Final = 2.0  # beats of a second, on both sides of the cut
 _TOGETHER_S: Final = 2.0  # datagrams that ended so long before the stream have not ended with the link
 _STOOD_STILL_S: Final = 2.0  # between two looks
+_KEEPER_S: Final = 0.6
 
 
 def limit_s(timeout_s: float, by_datagram: bool) -> float:
@@ -40,6 +41,7 @@ class Vigil:
     Attributes:
         timeout_s: may change.
         patient: the other side has said that it will be silent.
+        begun: the other side has given its first sign of life.
     """
 
     def __init__(self, timeout_s: float, now_s: float, begun: bool) -> None:
@@ -48,6 +50,15 @@ class Vigil:
         self._stream_s: Optional[float] = now_s if begun else None
         self._datagram_s: Optional[float] = None
         self._looked_s = now_s
+
+    @property
+    def begun(self) -> bool:
+        return self._stream_s is not None
+
+    @property
+    def keepers_s(self) -> float:
+        """How long a keeper waits for an agent that stands still: longer than the launcher, which has given it up."""
+        return limit_s(self.timeout_s, by_datagram=True) + _KEEPER_S
 
     def heard(self, now_s: float) -> None:
         """Something has come over the stream."""
