@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, Optional
 
 _AFTER_FAILURE: Final = ((2.0, signal.SIGTERM), (7.0, signal.SIGKILL))
-_AFTER_SILENCE: Final = ((0.3, signal.SIGTERM), (5.0, signal.SIGKILL))
+_AFTER_SILENCE: Final = ((0.35, signal.SIGTERM), (5.0, signal.SIGKILL))
 _ON_INTERRUPT: Final = ((0.0, signal.SIGINT), (2.0, signal.SIGTERM), (7.0, signal.SIGKILL))
 _ON_TERMINATE: Final = ((0.0, signal.SIGTERM), (5.0, signal.SIGKILL))
 _AT_ONCE: Final = ((0.0, signal.SIGKILL),)
