@@ -233,6 +233,8 @@ class Supervision:
                 self._feed((event.rank, event.stream), event.data)
         elif isinstance(event, HostLost):
             self._left.difference_update(event.ranks)
+            if event.silent and not self._complaint[0]:  # at once: the end may take its time
+                self._say(f"horovodrun: {event.why.rstrip('.')}; the job ends.\n")
             self._after_silence = event.silent and self._escalation is None
             end = after_silence if event.silent else after_failure
             self._give_up(event.why, 1, end(time.monotonic()))

@@ -174,6 +174,8 @@ def test_the_others_of_a_silent_host_have_waited_long_enough(
 
         monkeypatch.setattr(supervising, f"after_{name}", steps)
     lost = HostLost((1,), "host2 (rank 1) was lost: nothing was heard from it for 6.0 s.", "host2", silent=True)
-    outcome = supervision(3, ScriptedProcesses(*before, lost, *after), {}, tmp_path).run()
+    said = io.StringIO()
+    outcome = supervision(3, ScriptedProcesses(*before, lost, *after), {}, tmp_path, stderr=said).run()
+    assert "host2 (rank 1) was lost: nothing was heard from it for 6.0 s; the job ends.\n" in said.getvalue()
     assert outcome.complaint.startswith("host2 (rank 1) was lost") and outcome.exit_code == 1
     assert called[-1 if after else 0] == waits
