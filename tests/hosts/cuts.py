@@ -177,7 +177,7 @@ def try_cut(hosts: Hosts, cut: Cut) -> list[tuple[CutJob, Result]]:
     jobs = [CutJob(hosts, kind, load, cut.timeout_s) for kind, load in KINDS]
     network = hosts.network
     try:
-        _until(lambda: all(job.begun for job in jobs))
+        until(lambda: all(job.begun for job in jobs))
         time.sleep(0.5)
         began_s = time.monotonic()
         network.cut(network[cut.host])
@@ -191,7 +191,7 @@ def try_cut(hosts: Hosts, cut: Cut) -> list[tuple[CutJob, Result]]:
             job.close()
 
 
-def _until(over: Callable[[], bool]) -> None:
+def until(over: Callable[[], bool]) -> None:
     deadline_s = time.monotonic() + _PATIENCE_S
     while not over():
         assert time.monotonic() < deadline_s

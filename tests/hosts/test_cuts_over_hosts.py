@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from pathlib import Path
 from typing import Callable
 
 import pytest
 
 from .conftest import Hosts
-from .cuts import all_cuts, some_cuts, try_cut
+from .cuts import CutJob, all_cuts, some_cuts, try_cut, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.matrix]
 
@@ -42,3 +43,29 @@ def test_a_cut_is_survived_or_the_host_is_named(
         with Path(log).open("a") as file:
             file.write("\n".join([*records, ""]))
     assert not broken, f"HVD_TEST_SEED={SEED} {cut}\n" + "\n".join([*records, *broken])
+
+
+def test_where_no_datagram_passes_the_stream_counts(hosts: Hosts) -> None:
+    """A firewall lets TCP alone through: short cuts are survived all the same, long ones are noticed later."""
+    network = hosts.network
+    network[1].enter("ip", "route", "add", "blackhole", "default", "table", "77")
+    network[1].enter("ip", "rule", "add", "ipproto", "udp", "table", "77")
+    jobs = [CutJob(hosts, "static", load, 2.0) for load in ("idle", "busy")]
+    try:
+        until(lambda: all(job.begun for job in jobs))
+        network.cut(network[2])
+        time.sleep(1.5)
+        network.join(network[2])
+        time.sleep(6.0)  # longer than the stream may be silent
+        assert all(job.running.entered.poll() is None for job in jobs), [job.said for job in jobs]
+        began_s = time.monotonic()
+        network.cut(network[2])
+        for result in [job.result(began_s) for job in jobs]:
+            assert "host2 (rank 1) was lost" in result.named, result
+            assert result.named_s is not None and 2 * 2.0 + 1.0 < result.named_s < 2 * 2.0 + 3.0, result
+    finally:
+        network.join(network[2])
+        network[1].enter("ip", "rule", "del", "ipproto", "udp", "table", "77")
+        network[1].enter("ip", "route", "flush", "table", "77")
+        for job in jobs:
+            job.close()
