@@ -77,7 +77,7 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
     from horovod.runner.allocations.base import Sources
     from horovod.runner.allocations.choose import allocation
     from horovod.runner.mpi.kinds import implementation
-    from horovod.runner.remote import diagnosis, frames
+    from horovod.runner.remote import diagnosis, frames, pulses
     from horovod.runner.remote import messages as control
 
     def handshake(data: bytes) -> None:
@@ -182,6 +182,11 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
             lambda d: agent(d, frames.FROM_LAUNCHER, control.FROM_LAUNCHER),
             [stop + frames.frame(frames.FUNCTION, b"f") + frames.frame(frames.BEAT)],
             (NetError,),
+        ),
+        "signs of life": (
+            lambda d: pulses.number_of(b"k", b"?", d),
+            [pulses.datagram(b"k", b"?", 7), pulses.datagram(b"k", b"!", 7)],
+            (),
         ),
         "words of ssh": (lambda d: diagnosis.Facts("a", "/p", None, 255, text(d), 3.0).why(), [said], ()),
         "host list": (lambda d: hosts.parse_hosts(text(d)), [b"a:2,b:4", b"[::1]:2"], (HorovodError,)),

@@ -24,7 +24,7 @@ extern "C" {
 #define HVD_API __attribute__((visibility("default")))
 
 /* Increased with every incompatible change of this file; the Python side refuses a library whose number differs. */
-#define HVD_ABI_VERSION 2
+#define HVD_ABI_VERSION 3
 
 /* ---- status codes */
 
@@ -159,6 +159,7 @@ typedef struct hvd_config {
   double stall_warning_s;
   double stall_shutdown_s;     /* 0 = never */
   double collective_timeout_s; /* no progress for that long inside a running batch */
+  double link_timeout_s;       /* a host that is silent for that long is lost; 1 to 120 */
   double spin_us;              /* a waiting thread's spin before it blocks; < 0 = by ranks per usable core */
   int32_t store_mode;          /* stores into shared stages: 0 = measure, 1 = ordinary, 2 = streaming */
   int32_t thread_affinity;     /* core of the background thread, -1 = none */

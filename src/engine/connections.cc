@@ -35,7 +35,8 @@ Connections::Connections(const hvd_config& c, Fd wishes)
       tree_(negotiation::BuildTree(std::vector<int>(c.host_of_rank, c.host_of_rank + c.size))),
       leaders_(DirectLeadersOf(c)),
       sees_crowd_(SharesCores(c)),
-      openings_(c.rank, std::move(wishes)) {
+      silence_s_(c.link_timeout_s),
+      openings_(c.rank, std::move(wishes), c.link_timeout_s) {
   transports_.rank = rank_;
   transports_.host_of_rank.assign(c.host_of_rank, c.host_of_rank + size_);
   transports_.local_of_rank.assign(size_, -1);
@@ -95,12 +96,14 @@ Status Connections::MapNeighbours(const std::map<int, Descriptors::Peer*>& peers
 
 Status Connections::ConnectRemote(const hvd_peer& p, Descriptors::Peer* given) {
   if (given->data.valid()) {
-    auto channel = transport::TcpChannel::Adopt(given->data.Release(), rank_, p.rank, transport::TcpUse::kData);
+    auto channel =
+        transport::TcpChannel::Adopt(given->data.Release(), rank_, p.rank, transport::TcpUse::kData, silence_s_);
     HVD_TRY(channel.status());
     transports_.data[p.rank] = std::move(*channel);
   }
   if (given->control.valid() && Speaks(p.rank)) {
-    auto channel = transport::TcpChannel::Adopt(given->control.Release(), rank_, p.rank, transport::TcpUse::kControl);
+    auto channel =
+        transport::TcpChannel::Adopt(given->control.Release(), rank_, p.rank, transport::TcpUse::kControl, silence_s_);
     HVD_TRY(channel.status());
     transport::FrameStream::Key key;
     std::copy(std::begin(p.key), std::end(p.key), key.begin());

@@ -83,6 +83,7 @@ class Connections {
   const std::vector<int> tree_;     // per rank: its parent
   const std::vector<int> leaders_;  // that speak with one another
   const bool sees_crowd_;           // as far as this rank sees
+  const double silence_s_;          // of other hosts that is believed
   int doorbell_ = -1;
   Fd lone_doorbell_;  // when there are no neighbours to own it
   Openings openings_;

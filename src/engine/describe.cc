@@ -113,6 +113,7 @@ std::string DescribeFixedSettings(const hvd_config& c) {
   m.Add("stall_warning_s", c.stall_warning_s);
   m.Add("stall_shutdown_s", c.stall_shutdown_s);
   m.Add("collective_timeout_s", c.collective_timeout_s);
+  m.Add("link_timeout_s", c.link_timeout_s);
   m.Add("spin_us", c.spin_us);
   m.Add("store_mode", int64_t{c.store_mode});
   m.Add("thread_affinity", int64_t{c.thread_affinity});

@@ -35,7 +35,7 @@ Status Openings::Deliver(int peer, Fd connection, const Status& why_not) {
   Delivery delivery{peer, nullptr, why_not};
   Status unusable;
   if (connection.valid()) {
-    auto way = transport::TcpChannel::Adopt(connection.Release(), rank_, peer, transport::TcpUse::kData);
+    auto way = transport::TcpChannel::Adopt(connection.Release(), rank_, peer, transport::TcpUse::kData, silence_s_);
     unusable = delivery.status = way.status();
     if (way.ok()) delivery.way = std::move(*way);
   }

@@ -19,7 +19,8 @@ namespace hvd::engine {
 class Openings {
  public:
   // wishes: a stream socket; invalid: every connection is there from the start.
-  Openings(int rank, Fd wishes) : rank_(rank), wishes_(std::move(wishes)) {}
+  // silence_s: of another host that is believed.
+  Openings(int rank, Fd wishes, double silence_s) : rank_(rank), wishes_(std::move(wishes)), silence_s_(silence_s) {}
 
   bool expected() const { return wishes_.valid(); }
   // A way to `peer` that is not open yet.
@@ -51,6 +52,7 @@ class Openings {
 
   const int rank_;
   Fd wishes_;
+  const double silence_s_;
   std::map<int, transport::LaterChannel*> promised_;  // constant once the engine runs
   std::mutex mutex_;                                  // guards delivered_
   std::vector<Delivery> delivered_;

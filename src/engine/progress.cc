@@ -9,7 +9,7 @@ namespace hvd::engine {
 namespace {
 
 // How often a rank that waits asks whether the hosts of the others still answer.
-constexpr double kCheckPeersS = 0.25;
+constexpr double kCheckPeersS = 0.1;
 // How often a rank that has said goodbye looks whether its devices are through: nothing wakes it for that.
 constexpr double kCheckDevicesS = 0.001;
 

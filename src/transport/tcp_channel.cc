@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 
 namespace hvd::transport {
@@ -28,24 +29,39 @@ bool IsTcp(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &n) == 0 && (domain == AF_INET || domain == AF_INET6);
 }
 
-// Idle connection: first probe after half of the time, then one per second.
-bool SetLiveness(int fd, TcpUse use) {
-  constexpr int kProbes = kTcpDeadAfterS / 2;
-  return SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1) &&
-         SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, kTcpDeadAfterS - kProbes) &&
-         SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1) && SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, kProbes) &&
-         // 0: whoever opened the connection may have set it.
-         SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, use == TcpUse::kData ? 0 : kTcpDeadAfterS * 1000);
-}
-
-// Looked at half a second before the rest, so that all of them come to the same end in time.
-constexpr double kSilentAfterS = kTcpDeadAfterS - 0.5;
+constexpr int kRtoMaxMs = 44;    // TCP_RTO_MAX_MS, which older headers do not name
+constexpr int kRepeatMs = 1000;  // the least that the kernel takes
 
 }  // namespace
 
-Result<std::unique_ptr<TcpChannel>> TcpChannel::Adopt(int fd, int self, int peer, TcpUse use) {
+TcpPatience PatienceOf(double silence_s, bool steady) {
+  TcpPatience patience;
+  // The last answer may have come a second before the cut, and the first probe that finds the link again is sent up to
+  // a second after it is back: so one probe more than there are seconds, and one that is not sent any more.
+  patience.probes = static_cast<int>(std::ceil(silence_s)) + 1;
+  // What is repeated every second comes through at most half a second after the silence. Otherwise the pause before the
+  // repetition that comes through is as long as all that was before it.
+  patience.silent_after_s = steady ? silence_s + 0.75 : 2 * silence_s + 1;
+  // Later, so that it does not come before what has looked closely; and an idle connection has all of its probes.
+  patience.user_timeout_ms = static_cast<int>(1000 * (steady ? std::ceil(silence_s) + 1.25 : 2 * silence_s + 2));
+  return patience;
+}
+
+bool TcpChannel::SetOptions(TcpUse use, double silence_s) {
+  if (!SetNonBlocking(fd_)) return false;
+  const bool tcp = IsTcp(fd_);
+  const TcpPatience patience = PatienceOf(silence_s, tcp && SetOption(fd_, IPPROTO_TCP, kRtoMaxMs, kRepeatMs));
+  silent_after_s_ = patience.silent_after_s;
+  return !tcp || (SetOption(fd_, IPPROTO_TCP, TCP_NODELAY, 1) && SetOption(fd_, SOL_SOCKET, SO_KEEPALIVE, 1) &&
+                  SetOption(fd_, IPPROTO_TCP, TCP_KEEPIDLE, 1) && SetOption(fd_, IPPROTO_TCP, TCP_KEEPINTVL, 1) &&
+                  SetOption(fd_, IPPROTO_TCP, TCP_KEEPCNT, patience.probes) &&
+                  // 0: whoever opened the connection may have set it.
+                  SetOption(fd_, IPPROTO_TCP, TCP_USER_TIMEOUT, use == TcpUse::kData ? 0 : patience.user_timeout_ms));
+}
+
+Result<std::unique_ptr<TcpChannel>> TcpChannel::Adopt(int fd, int self, int peer, TcpUse use, double silence_s) {
   std::unique_ptr<TcpChannel> channel(new TcpChannel(fd, self, peer));
-  if (!SetNonBlocking(fd) || (IsTcp(fd) && (!SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1) || !SetLiveness(fd, use)))) {
+  if (!channel->SetOptions(use, silence_s)) {
     return Status(Code::kInternal, "[tcp] cannot set up the connection of rank " + std::to_string(self) + " to rank " +
                                        std::to_string(peer) + " (descriptor " + std::to_string(fd) +
                                        "): " + std::strerror(errno) + ".");
@@ -85,7 +101,7 @@ Status TcpChannel::CheckPeer(double now) {
   const double heard_ms = std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv);
   const Silence::Facts facts{info.tcpi_unacked > 0 || info.tcpi_probes > 0, info.tcpi_last_data_sent / 1e3,
                              heard_ms / 1e3, info.tcpi_probes};
-  if (silence_.Judge(facts, now, kSilentAfterS))
+  if (silence_.Judge(facts, now, silent_after_s_))
     silent_ = NoAnswer("nothing has come back for " + std::to_string(static_cast<int>(heard_ms / 1e3)) + " s");
   return silent_;
 }

@@ -106,6 +106,7 @@ def _unwire(case: FaultCase) -> None:
 _HOST2 = ("rank 1", "rank 2", "Rank 1", "Rank 2", "host2")
 _LINK = (*_HOST2, "rank 3", "Rank 3", "host3")
 _GONE = ("host2 (ranks 1, 2) was lost",)
+_SHORT_CUTS = "--link-timeout 3"  # test_cuts_over_hosts tries other ones
 
 FAULTS = {
     "kill -9 of a rank": Fault(
@@ -119,11 +120,15 @@ FAULTS = {
         _stop, _go_on, within_s=START_S + 3.5, code=(1, 137), culprit=("rank 1", "Rank 1"), told=("rank ",)
     ),
     "rank stopped, short of the deadline": Fault(
-        _stop, _go_on, again_s=SHORT_STOP_S, well=True, within_s=SHORT_STOP_S + 5.0
+        _stop, _go_on, again_s=SHORT_STOP_S, well=True, within_s=SHORT_STOP_S + 5.0, options=_SHORT_CUTS
     ),
-    "link of a host cut": Fault(_cut, _join, code=(1,), culprit=_HOST2, told=_GONE, within_s=6.0),
-    "link between two hosts cut": Fault(_drop_both, _pass, code=(1,), culprit=_LINK, told=("rank ",), within_s=5.5),
-    "one direction of it cut": Fault(_drop_one, _pass, code=(1,), culprit=_LINK, told=("rank ",), within_s=5.5),
+    "link of a host cut": Fault(_cut, _join, code=(1,), culprit=_HOST2, told=_GONE, within_s=6.0, options=_SHORT_CUTS),
+    "link between two hosts cut": Fault(
+        _drop_both, _pass, code=(1,), culprit=_LINK, told=("rank ",), within_s=5.5, options=_SHORT_CUTS
+    ),
+    "one direction of it cut": Fault(
+        _drop_one, _pass, code=(1,), culprit=_LINK, told=("rank ",), within_s=5.5, options=_SHORT_CUTS
+    ),
     # A rank that waits beside one that receives a large tensor from far away, for longer than the deadline, waits on.
     "link delayed by 200 ms": Fault(_delay, _unwire, well=True, within_s=60.0, options="--start-timeout 30"),
     "link loses 2 % of the packets": Fault(_lose, _unwire, well=True, within_s=60.0),

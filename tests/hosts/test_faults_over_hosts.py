@@ -85,7 +85,7 @@ def test_ranks_of_a_stopped_launcher_end(hosts: Hosts, job: Running) -> None:
     job.signal(signal.SIGSTOP)
     began = time.monotonic()
     while ranks_of(hosts, 2) or ranks_of(hosts, 1):
-        assert time.monotonic() - began < 7.0
+        assert time.monotonic() - began < 8.5
         time.sleep(0.02)
     job.signal(signal.SIGCONT)
     assert hosts.end(job).code == 1
@@ -94,7 +94,7 @@ def test_ranks_of_a_stopped_launcher_end(hosts: Hosts, job: Running) -> None:
 def test_ranks_go_on_while_ctrl_z_holds_the_launcher(hosts: Hosts, job: Running) -> None:
     job.signal(signal.SIGTSTP)
     _until(lambda: _state(job.pid) == "T", time.monotonic())
-    time.sleep(6.0)  # longer than anybody is patient otherwise
+    time.sleep(8.0)  # longer than anybody is patient otherwise
     assert ranks_of(hosts, 1) and ranks_of(hosts, 2)
     job.signal(signal.SIGCONT)
     time.sleep(2.0)
@@ -121,8 +121,8 @@ def test_a_cut_link_is_noticed_on_both_sides(hosts: Hosts, job: Running) -> None
         local_s = time.monotonic() - began
     finally:
         network.join(network[2])
-    assert remote_s < 5.5
-    assert local_s < 10.0  # the others are given two seconds to notice by themselves
+    assert remote_s < 7.0  # --link-timeout and a second and a half, and what takes the ranks to end
+    assert local_s < 7.5
     assert done.returncode == 1
     assert "host2 (ranks 1, 2) was lost: " in done.stderr.decode().splitlines()[-1]
     hosts.is_clean()

@@ -22,7 +22,7 @@ from ctypes import (
 )
 from typing import Any, Final
 
-ABI_VERSION: Final = 2
+ABI_VERSION: Final = 3
 SUBMIT_WILL_WAIT: Final = 1
 SUBMIT_AT_ONCE: Final = 2
 
@@ -152,6 +152,7 @@ class HvdConfig(ctypes.Structure):
         ("stall_warning_s", c_double),
         ("stall_shutdown_s", c_double),
         ("collective_timeout_s", c_double),
+        ("link_timeout_s", c_double),
         ("spin_us", c_double),
         ("store_mode", c_int32),
         ("thread_affinity", c_int32),

@@ -11,8 +11,8 @@ It inherits the descriptor that holds the lock on the job's directory, so that n
 job's while the keeper is at work.
 
 Messages go over a socket pair (`packed`). In: {"start": {...}}, {"further": {...}} (one more rank of a job that grows;
-its descriptors come along), {"signal": n, "ranks": [...]}, {"alive": true} (from the first on, one is expected every
-second), {"finish": true}.
+its descriptors come along), {"signal": n, "ranks": [...]}, {"alive": seconds} (from the first on, one is expected every
+second, and so many seconds without one mean that the agent stands still), {"finish": true}.
 Out: {"started": rank, "pid": p}, {"refused": rank, "errno": n}, {"exited": rank, "status": s, "at": monotonic seconds,
 "how": words, "peak": bytes of memory}, {"done": true}.
 """
@@ -46,7 +46,6 @@ _LEFTOVER_GRACE_S = 0.4  # for helpers of the ranks that clean up when their ran
 _CLEANER_GRACE_S = 2.0  # for those that clean up when everybody else is gone
 _KILL_PATIENCE_S = 5.0
 _TICK_S = 1.0
-_SILENCE_S = 5.0  # of an agent: longer than the launcher waits for one
 # What these know nobody else does: the names of a dead rank's semaphores and shared memory. They remove them and go as
 # soon as no process is left that holds a pipe or a connection to them, such as a loader's worker.
 # A keeper of a job that a rank has started cleans up after that job's ranks.
@@ -105,6 +104,7 @@ class Keeper:
         self._directory = directory
         self._received = bytearray()
         self._heard_s: Optional[float] = None  # when an agent was last alive
+        self._silence_s = 0.0  # of it that is believed
         self._turned_s = time.monotonic()
 
     def serve(self) -> None:
@@ -135,7 +135,7 @@ class Keeper:
         self._turned_s = now_s
         if self._heard_s is not None and now_s - turned_s > 2 * _TICK_S:
             self._heard_s = now_s  # this process has stood still itself, and judges anew
-        return self._heard_s is not None and now_s - self._heard_s > _SILENCE_S
+        return self._heard_s is not None and now_s - self._heard_s > self._silence_s
 
     def _take_commands(self) -> bool:
         try:
@@ -155,7 +155,7 @@ class Keeper:
             elif "signal" in message:
                 self._signal(message["signal"], set(message["ranks"]))
             elif "alive" in message:
-                self._heard_s = time.monotonic()
+                self._heard_s, self._silence_s = time.monotonic(), message["alive"]
             else:
                 return False
         return True

@@ -171,10 +171,11 @@ class RankProcesses:
         self._wake()
         self._say({"signal": int(number), "ranks": list(ranks)})
 
-    def beat(self) -> None:
-        """Tells the keeper that this process lives: from the first time on, it expects that every second."""
+    def beat(self, silence_s: float) -> None:
+        """Tells the keeper that this process lives: from the first time on, it expects that every second, and gives
+        this process up after so many without it."""
         with contextlib.suppress(OSError):  # a keeper that is stopped reads nothing
-            self._socket.send(keeper.packed({"alive": True}), socket.MSG_DONTWAIT)
+            self._socket.send(keeper.packed({"alive": silence_s}), socket.MSG_DONTWAIT)
 
     def pause(self) -> None:
         """The keeper does not mind a launcher that stands still. But a rank that reads the terminal stands still, too:

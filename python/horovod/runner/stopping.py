@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final, Optional
 
 _AFTER_FAILURE: Final = ((2.0, signal.SIGTERM), (7.0, signal.SIGKILL))
+_AFTER_SILENCE: Final = ((0.35, signal.SIGTERM), (5.0, signal.SIGKILL))
 _ON_INTERRUPT: Final = ((0.0, signal.SIGINT), (2.0, signal.SIGTERM), (7.0, signal.SIGKILL))
 _ON_TERMINATE: Final = ((0.0, signal.SIGTERM), (5.0, signal.SIGKILL))
 _AT_ONCE: Final = ((0.0, signal.SIGKILL),)
@@ -46,6 +47,12 @@ def after_failure(now_s: float) -> Escalation:
 def after_end(patience_s: float, now_s: float) -> Escalation:
     """The job is done, and ranks that were dismissed have so long to end by themselves."""
     return Escalation([(patience_s + delay_s, number) for delay_s, number in _ON_TERMINATE], now_s)
+
+
+def after_silence(now_s: float) -> Escalation:
+    """A host was silent until that was believed. The others have waited as long, so they raise the error now, or do not
+    wait for that host: SIGTERM after a moment, then SIGKILL."""
+    return Escalation(_AFTER_SILENCE, now_s)
 
 
 def at_once(now_s: float) -> Escalation:

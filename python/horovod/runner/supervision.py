@@ -45,7 +45,7 @@ from horovod.runner.look import takes_moves
 from horovod.runner.output import Outlet, RankStream, outlets
 from horovod.runner.progress import StartProgress
 from horovod.runner.report import Exit
-from horovod.runner.stopping import Escalation, after_end, after_failure, at_once, on_signal
+from horovod.runner.stopping import Escalation, after_end, after_failure, after_silence, at_once, on_signal
 from horovod.runner.streams import Source, Stream
 
 _log: Final = logging.getLogger("horovod.runner")
@@ -93,6 +93,7 @@ class Supervision:
         self._signalled: set[int] = set()
         self._signals: list[int] = []
         self._escalation: Optional[Escalation] = None
+        self._after_silence = False
         self._complaint = ("", 1)
         self._warned: set[str] = set()
         self._more = bool(job.settings.elastic)  # ranks may come, though none is left
@@ -233,8 +234,8 @@ class Supervision:
             stopped = event.rank in self._signalled
             self._exited.append((event, stopped))
             self._left.discard(event.rank)
-            if event.status != 0 and not stopped and self._escalation is None:
-                self._escalation = after_failure(time.monotonic())
+            if event.status != 0 and not stopped and (self._escalation is None or self._after_silence):
+                self._escalation, self._after_silence = after_failure(time.monotonic()), False
         elif isinstance(event, Refused):
             self._left.discard(event.rank)
             self._give_up(f"rank {event.rank}: {_refusal(event, self._job)}.", 126 if event.forked else 1)
@@ -244,7 +245,11 @@ class Supervision:
                 self._feed((event.rank, event.stream), event.data)
         elif isinstance(event, HostLost):
             self._left.difference_update(event.ranks)
-            self._give_up(event.why, 1, after_failure(time.monotonic()))
+            if event.silent and not self._complaint[0]:  # at once: the end may take its time
+                self._say(f"horovodrun: {event.why.rstrip('.')}; the job ends.\n")
+            self._after_silence = event.silent and self._escalation is None
+            end = after_silence if event.silent else after_failure
+            self._give_up(event.why, 1, end(time.monotonic()))
         elif isinstance(event, Done):
             self._done = True
             if event.lost:

@@ -48,6 +48,7 @@ inline hvd_config PlainConfig(int rank, int size, const int32_t* host_of_rank) {
   c.hierarchical_allreduce = c.hierarchical_allgather = c.torus_allreduce = -1;
   c.stall_warning_s = 60;
   c.collective_timeout_s = 30;
+  c.link_timeout_s = 5;
   c.spin_us = 20;
   c.thread_affinity = -1;
   c.log_level = 5;

@@ -180,6 +180,7 @@ inline void EngineWorld::Start(int r) {
   c.stall_warning_s = options_.stall_warning_s;
   c.stall_shutdown_s = options_.stall_shutdown_s;
   c.collective_timeout_s = options_.collective_timeout_s;
+  c.link_timeout_s = 5;
   c.spin_us = options_.spin_us;
   c.thread_affinity = -1;
   c.log_level = static_cast<int>(LogLevel::kFatal);

@@ -11,9 +11,11 @@ namespace {
 
 using namespace hvd::transport;
 
+constexpr double kSilenceS = 5;
+
 std::pair<std::unique_ptr<TcpChannel>, std::unique_ptr<TcpChannel>> Ends(Link link, TcpUse use = TcpUse::kData) {
   const auto [a, b] = SocketPair(link);
-  auto at_a = TcpChannel::Adopt(a, 0, 2, use), at_b = TcpChannel::Adopt(b, 2, 0, use);
+  auto at_a = TcpChannel::Adopt(a, 0, 2, use, kSilenceS), at_b = TcpChannel::Adopt(b, 2, 0, use, kSilenceS);
   EXPECT_OK(at_a.status());
   EXPECT_OK(at_b.status());
   return {std::move(*at_a), std::move(*at_b)};
@@ -97,15 +99,49 @@ TEST(tcp_sets_its_options) {
   EXPECT(fcntl(a->fd(), F_GETFL) & O_NONBLOCK);
   EXPECT(option(*a, IPPROTO_TCP, TCP_NODELAY) != 0);
   EXPECT(option(*a, SOL_SOCKET, SO_KEEPALIVE) != 0);
-  EXPECT_EQ(option(*a, IPPROTO_TCP, TCP_USER_TIMEOUT), kTcpDeadAfterS * 1000);
+  constexpr int kRtoMaxMs = 44;
+  int longest_ms = 0;
+  socklen_t size = sizeof(longest_ms);
+  const bool steady = getsockopt(a->fd(), IPPROTO_TCP, kRtoMaxMs, &longest_ms, &size) == 0;
+  if (steady) EXPECT_EQ(longest_ms, 1000);
+  EXPECT_EQ(option(*a, IPPROTO_TCP, TCP_USER_TIMEOUT), PatienceOf(kSilenceS, steady).user_timeout_ms);
   // A peer that is alive but does not read must not count as dead in the data plane.
   EXPECT_EQ(option(*c, IPPROTO_TCP, TCP_USER_TIMEOUT), 0);
-  const int idle = option(*c, IPPROTO_TCP, TCP_KEEPIDLE), every = option(*c, IPPROTO_TCP, TCP_KEEPINTVL);
-  EXPECT(idle + every * option(*c, IPPROTO_TCP, TCP_KEEPCNT) < 5);
+  EXPECT_EQ(option(*c, IPPROTO_TCP, TCP_KEEPIDLE), 1);
+  EXPECT_EQ(option(*c, IPPROTO_TCP, TCP_KEEPINTVL), 1);
+  EXPECT_EQ(option(*c, IPPROTO_TCP, TCP_KEEPCNT), PatienceOf(kSilenceS, steady).probes);
+}
+
+// When the kernel repeats what was sent at the moment of a cut, up to a time.
+std::vector<double> Repetitions(double longest_pause, double until) {
+  std::vector<double> found;
+  double at = 0;
+  for (double pause = 0.2; at < until; pause = std::min(2 * pause, longest_pause)) found.push_back(at += pause);
+  return found;
+}
+
+TEST(tcp_survives_every_cut_that_is_half_a_second_shorter_than_the_silence) {
+  constexpr double kMarginS = 0.2;  // for a look, and for the answer
+  for (double silence = 1; silence <= 120; silence += 0.5) {
+    for (const bool steady : {true, false}) {
+      const TcpPatience patience = PatienceOf(silence, steady);
+      for (double cut = 0.1; cut <= silence - 0.5; cut += 0.1) {
+        for (const double at : Repetitions(steady ? 1 : 120, 400)) {
+          if (at < cut) continue;
+          EXPECT(at + kMarginS < patience.silent_after_s && at + kMarginS < patience.user_timeout_ms / 1e3);
+          break;
+        }
+      }
+      // The last answer came up to a second before the cut; the probe of the time at which the kernel gives up is not
+      // sent any more.
+      EXPECT(patience.probes - 1 + 0.5 >= silence - 0.5 && patience.probes < 128);
+      if (steady) EXPECT(patience.silent_after_s + 0.25 <= silence + 1);  // a look later, within the promise
+    }
+  }
 }
 
 TEST(tcp_refuses_what_is_no_socket) {
-  const auto bad = TcpChannel::Adopt(-1, 0, 2, TcpUse::kData);
+  const auto bad = TcpChannel::Adopt(-1, 0, 2, TcpUse::kData, kSilenceS);
   EXPECT(bad.status().code() == Code::kInternal);
   EXPECT(bad.status().message().find("rank 2") != std::string::npos);
 }

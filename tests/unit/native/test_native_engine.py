@@ -103,7 +103,7 @@ def test_the_whole_configuration_arrives(engine: Engine[Any, Any]) -> None:
     peers = f"| 1 2 3 4 5 6 {1 << 33} 100..115" * 2
     assert engine.describe() == (
         f"10 3 12 13 14 15 {2**63 + 1}|0 1 2 {peers}| 17 18 19 /profiler.so node7 22 23 24 25 26 27 28 29 30 31 32 33 "
-        "34 35 36 37 38 /t 40 41"
+        "34 35 36 37 38 39 /t 41 42"
     )
 
 

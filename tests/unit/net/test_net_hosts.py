@@ -195,7 +195,7 @@ def test_a_host_that_does_not_answer_is_named_by_all(
 ) -> None:
     job = hosts(counts)
     real = Attempt.show_card
-    monkeypatch.setattr(tcp_options, "OPTIONS", (("TCP_USER_TIMEOUT", 300),))
+    monkeypatch.setattr(tcp_options, "options", lambda *_: (("TCP_USER_TIMEOUT", 300),))
     with black_hole() as port:
 
         def show_card(attempt: Attempt, rank: int, text: str) -> None:

@@ -83,6 +83,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "dumps": True,
         "dump_signal": 12,
         "elastic": False,
+        "link": {"timeout": 5.0, "address": "10.0.0.7", "key": "0f" * 32},
     },
     "go": {},
     "further": {"rank": 7, "env": {"A": "1"}},
@@ -93,7 +94,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "dump": {"round": 3},
 }
 OF_AGENTS: dict[str, dict[str, Any]] = {
-    "ready": {"summary": "2 ranks", "remarks": ["too many"]},
+    "ready": {"summary": "2 ranks", "remarks": ["too many"], "pulses": 4711},
     "exited": {"rank": 1, "status": 9, "age": 0.5, "how": "was killed", "peak": 1 << 30},
     "silent": {"rank": 1, "why": "stopped"},
     "collected": {"round": 0},
@@ -122,6 +123,7 @@ WRONG: tuple[Any, ...] = (
         {"is": "job", **GOOD["job"], "env": value}
         for value in (None, [], {"": "x"}, {"A=B": "x"}, {"A": 1}, {"A": "\0"})
     ),
+    *({"is": "job", **GOOD["job"], "link": value} for value in (None, {}, {**GOOD["job"]["link"], "key": "0f"})),
     *({"is": "job", **GOOD["job"], "ranks": value} for value in (None, [1], [{"rank": 1}], [{"rank": "1", "env": {}}])),
 )
 

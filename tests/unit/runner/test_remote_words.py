@@ -16,7 +16,7 @@ from horovod.runner.remote import addresses, diagnosis, host_keys, host_variable
 
 
 def test_ssh_asks_nothing_and_is_told_port_and_key() -> None:
-    words = ssh_command.shell({}, 2222, "/home/me/key file", 12.7).command("host2", "the line")
+    words = ssh_command.shell({}, 2222, "/home/me/key file", 12.7, 5.0).command("host2", "the line")
     assert words[0] == "ssh"
     assert words[-3:] == ["--", "host2", "the line"]
     assert " ".join(words).count("-o BatchMode=yes") == 1
@@ -32,28 +32,28 @@ def test_ssh_asks_nothing_and_is_told_port_and_key() -> None:
     ],
 )
 def test_another_program_takes_ssh_s_place(value: str, words: list[str]) -> None:
-    assert ssh_command.shell({ssh_command.RSH_AGENT: value}, 22, None, 30.0).command("pod-1", "line") == words
+    assert ssh_command.shell({ssh_command.RSH_AGENT: value}, 22, None, 30.0, 5.0).command("pod-1", "line") == words
 
 
 @pytest.mark.parametrize("value", ["", "ssh : rsh", "/usr/bin/ssh"])
 def test_ssh_by_another_name_gets_its_options(value: str) -> None:
-    shell = ssh_command.shell({ssh_command.RSH_AGENT: value}, None, None, 30.0)
+    shell = ssh_command.shell({ssh_command.RSH_AGENT: value}, None, None, 30.0, 5.0)
     assert shell.is_ssh and "BatchMode=yes" in shell.words
 
 
 def test_ssh_gets_the_options_of_the_mpi_operator() -> None:
     environ = {ssh_command.RSH_ARGS: "-o ConnectionAttempts=10"}
-    words = ssh_command.shell(environ, None, None, 30.0).command("pod-1", "line")
+    words = ssh_command.shell(environ, None, None, 30.0, 5.0).command("pod-1", "line")
     assert "-o ConnectionAttempts=10 -- pod-1 line" in " ".join(words)
     assert "ConnectionAttempts" not in " ".join(
-        ssh_command.shell({**environ, ssh_command.RSH_AGENT: "rsh"}, None, None, 30.0).words
+        ssh_command.shell({**environ, ssh_command.RSH_AGENT: "rsh"}, None, None, 30.0, 5.0).words
     )
 
 
 @pytest.mark.parametrize("name", [ssh_command.RSH_AGENT, ssh_command.RSH_ARGS])
 def test_a_quotation_that_does_not_end_is_a_clear_error(name: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"{name} cannot be cut into words: No closing quotation"):
-        ssh_command.shell({name: "ssh 'x"}, None, None, 30.0)
+        ssh_command.shell({name: "ssh 'x"}, None, None, 30.0, 5.0)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_relaxed_check_of_host_keys_is_warned_of(name: str, caplog: pytest.Log
 
 @pytest.mark.parametrize(("patience_s", "told"), [(0.2, "1"), (30.9, "30"), (1e308, "86400")])
 def test_ssh_is_patient_for_a_time_that_it_knows(patience_s: float, told: str) -> None:
-    assert f"ConnectTimeout={told}" in ssh_command.shell({}, None, None, patience_s).words
+    assert f"ConnectTimeout={told}" in ssh_command.shell({}, None, None, patience_s, 5.0).words
 
 
 def test_the_line_for_the_shell_there_keeps_odd_folders_whole() -> None:

@@ -15,7 +15,7 @@ import pytest
 from horovod.runner import output, stopping
 from horovod.runner import supervision as supervising
 from horovod.runner.arrivals import DirectoryArrivals
-from horovod.runner.crew import Done, Event, Exited, Finished, GivenUp, Said, Survived
+from horovod.runner.crew import Done, Event, Exited, Finished, GivenUp, HostLost, Said, Survived
 from horovod.runner.job import Job, effective_settings, make_job
 from horovod.runner.launchers.base import Surroundings
 from horovod.runner.output import OutputFile, RankStream
@@ -210,3 +210,27 @@ def test_a_dismissed_rank_that_does_not_end_does_not_keep_a_job_that_is_done(tmp
     outcome = elastic(ScriptedProcesses(Finished(), Exited(0, 0, 0.0)), tmp_path).run()
     assert outcome.exit_code == 0
     assert [end.stopped_by_us for end in outcome.exits] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "waits"),
+    [((), (), "silence"), ((), (Exited(0, FAILED, 0.0),), "failure"), ((Exited(0, FAILED, 0.0),), (), "failure")],
+)
+def test_the_others_of_a_silent_host_have_waited_long_enough(
+    before: tuple[Event, ...], after: tuple[Event, ...], waits: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless one of them has raised the error: the rest then get the time that they always get."""
+    called: list[str] = []
+    for name in ("silence", "failure"):
+
+        def steps(now_s: float, name: str = name) -> stopping.Escalation:
+            called.append(name)
+            return stopping.Escalation(((0.05, signal.SIGTERM),), now_s)
+
+        monkeypatch.setattr(supervising, f"after_{name}", steps)
+    lost = HostLost((1,), "host2 (rank 1) was lost: nothing was heard from it for 6.0 s.", "host2", silent=True)
+    said = io.StringIO()
+    outcome = supervision(3, ScriptedProcesses(*before, lost, *after), {}, tmp_path, stderr=said).run()
+    assert "host2 (rank 1) was lost: nothing was heard from it for 6.0 s; the job ends.\n" in said.getvalue()
+    assert outcome.complaint.startswith("host2 (rank 1) was lost") and outcome.exit_code == 1
+    assert called[-1 if after else 0] == waits

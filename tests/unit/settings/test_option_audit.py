@@ -36,6 +36,7 @@ EFFECTS = {
     "num_proc": "integration/runner/test_launch_processes.py::test_eight_ranks_know_their_places",
     "disable_cache": f"{_SSH}::test_hosts_and_hostfile_name_the_same_hosts",  # every start asks all hosts
     "start_timeout_s": "integration/runner/test_launch_processes.py::test_ranks_that_never_come_up_are_named",
+    "link_timeout_s": "hosts/test_cuts_over_hosts.py::test_a_cut_is_survived_or_the_host_is_named",
     "network_interfaces": "hosts/test_training_over_hosts.py::test_the_named_interface_is_the_one_that_ranks_use",
     "output_filename": f"{_OUTPUT}::test_output_files",
     "shown_ranks": f"{_MANNERS}::test_only_chosen_ranks_are_shown_and_all_are_kept",

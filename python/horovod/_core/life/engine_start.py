@@ -34,6 +34,7 @@ from horovod._net.clusters import lone
 from horovod._net.clusters.launchers import detect_placement, mpi_family
 from horovod._net.clusters.promises import refuse_other_job
 from horovod._net.connections import Connections
+from horovod._net.handshake import tcp_options
 
 __all__ = ["describe", "library_problem", "library_usable", "start"]
 
@@ -69,6 +70,7 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
         place = placement if ranks is None else placement.restricted_to(ranks)
         # HOROVOD_START_TIMEOUT and HOROVOD_GLOO_TIMEOUT_SECONDS both promise time to connect: the longer is kept.
         timeout_s = max(settings.start_timeout_s, settings.standstill_s)
+        tcp_options.believe_silence_of(settings.link_timeout_s)
         place, board = introducing.introduced(settings, placement, place, timeout_s)
         if board is not None and ranks is None:
             refuse_other_job(place, settings.expected_size, settings.expected_hosts)

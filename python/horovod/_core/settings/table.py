@@ -47,6 +47,12 @@ _JOB: Final = (
             "General", "both",
             env="HOROVOD_START_TIMEOUT", unit="seconds", minimum=0, flags=_value("--start-timeout", metavar="SECONDS"),
             keyword="start_timeout"),
+    Setting("link_timeout_s", "float", 5.0,
+            "A link between hosts that is gone for less, by half a second at least, is survived, whatever TCP makes of"
+            " it; a host that is silent for longer is lost, and named within a second and a half more. Switches and"
+            " machines that move need 1 to 3 s. A process that dies is noticed at once all the same.", "General",
+            "both", env="HOROVOD_LINK_TIMEOUT", unit="seconds", minimum=1, maximum=120,
+            flags=_value("--link-timeout", metavar="SECONDS"), engine_field=True),
     Setting("network_interfaces", "names", None, "Network interfaces that traffic between hosts may use.", "General",
             "launcher", flags=(Flag(("--network-interfaces",), metavar=("NIC,NIC",)), Flag(("--network-interface",),
             metavar=("NIC",))), keyword="network_interfaces"),

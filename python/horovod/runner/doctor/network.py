@@ -69,7 +69,9 @@ def ssh(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
         remedy = "Install OpenSSH's client to run jobs on other hosts."
         state = FAULT if others or program != "ssh" else ABSENT
         return [Finding(program, state, "there is no such program", remedy)]
-    shell = ssh_command.shell(environ, settings.ssh_port, settings.ssh_identity_file, HOST_S / 2)
+    shell = ssh_command.shell(
+        environ, settings.ssh_port, settings.ssh_identity_file, HOST_S / 2, settings.link_timeout_s
+    )
     found = []
     if shell.is_ssh:
         answer = child([shell.words[0], "-V"], _VERSION_S, environ)

@@ -1,9 +1,10 @@
 """Which hosts get no new ranks for now, and why: a value that changes by failures and by time. Pure.
 
 Used by `machine`. A host on which a rank fails is given up for good, or with a cool-down range for a while that doubles
-with every failure; its other ranks leave too. The only host of a job is not given up, since the job would be: its slot
-is filled again, at once the first time, then after pauses that grow. So is a slot, on any host, whose newcomers end
-with code 0 before they have a place, until they have been too many.
+with every failure; its other ranks leave too. A host that is silent has not failed: it is called again after 10 s, then
+after pauses that double, until it is there again. The only host of a job is not given up, since the job would be: its
+slot is filled again, at once the first time, then after pauses that grow. So is a slot, on any host, whose newcomers
+end with code 0 before they have a place, until they have been too many.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from horovod.runner.pauses import pause_before
 
 _LEAST_S: Final = 1
 _MOST_S: Final = 3600
+_SILENT_S: Final = (10.0, 300.0)  # pauses before a host that was silent is called again
 _FORGIVEN_S: Final = 600.0  # without a failure, the only host of a job begins anew
 _MOST_VAIN: Final = 6  # restarts of newcomers, one after the other
 
@@ -30,6 +32,7 @@ class Entry(NamedTuple):
         drains: its other ranks leave as well.
         why: the failure, in words.
         vain: so many newcomers in a row have ended with code 0 before they had a place.
+        silent: nothing was heard from it any more, and it has not been back since.
     """
 
     host: str
@@ -39,6 +42,7 @@ class Entry(NamedTuple):
     drains: bool
     why: str
     vain: int = 0
+    silent: bool = False
 
     def holds(self, now_s: float) -> bool:
         """It is in force."""
@@ -75,7 +79,9 @@ class Blacklist(NamedTuple):
         entry = self.of(host)
         return entry is not None and entry.holds(now_s) and (entry.drains or entry.until_s is None)
 
-    def after_failure(self, host: str, why: str, alone: bool, now_s: float, chance: float) -> Blacklist:
+    def after_failure(
+        self, host: str, why: str, alone: bool, now_s: float, chance: float, silent: bool = False
+    ) -> Blacklist:
         """With one failure more. One during a cool-down does not lengthen it.
 
         Args:
@@ -84,6 +90,7 @@ class Blacklist(NamedTuple):
             alone: the job has no other host.
             now_s: the time.
             chance: from 0 to 1, by which delays of several hosts differ.
+            silent: nothing was heard from the host any more. Until it is back, that it cannot be used follows from it.
         """
         before = self.of(host)
         if before is not None and before.drains and before.holds(now_s):
@@ -92,8 +99,10 @@ class Blacklist(NamedTuple):
         if alone and before is not None and now_s - before.since_s > _FORGIVEN_S:
             failures = 1
         until_s = self._until(failures, alone, now_s, chance)
-        entry = Entry(host, failures, now_s, until_s, not alone, why)
-        return self._with(entry)
+        if until_s is None and silent:
+            least, most = _SILENT_S
+            until_s = now_s + min(least * 2 ** min(failures - 1, 32), most)
+        return self._with(Entry(host, failures, now_s, until_s, not alone, why, silent=silent))
 
     def after_vain_start(self, host: str, why: str, now_s: float, chance: float) -> Blacklist:
         """With one newcomer more that has ended with code 0 before it had a place: nothing has failed, so the ranks
@@ -110,7 +119,9 @@ class Blacklist(NamedTuple):
     def after_good_start(self, host: str) -> Blacklist:
         """A newcomer there has a place: those before it are forgiven."""
         before = self.of(host)
-        return self if before is None or not before.vain else self._with(before._replace(vain=0))
+        if before is None or not (before.vain or before.silent):
+            return self
+        return self._with(before._replace(vain=0, silent=False))
 
     def _with(self, entry: Entry) -> Blacklist:
         others = [each for each in self.entries if each.host != entry.host]

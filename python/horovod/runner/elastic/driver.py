@@ -185,7 +185,7 @@ class Driver:
             if not set(event.ranks) & set(self.state.members) and self._unusable.get(event.host) != event.why:
                 self._unusable[event.host] = event.why  # no epoch ends by it, whose line would tell
                 self._say(event.why)
-            self._step(HostGone(event.host, event.why.rstrip("."), random.random()))
+            self._step(HostGone(event.host, event.why.rstrip("."), random.random(), event.silent))
         elif isinstance(event, Refused) and event.rank >= self._first:
             self._told.append(Survived(event.rank))
             self._step(Ended(event.rank, FAULT, f"could not be started: {reason_of(event.error)}", random.random()))

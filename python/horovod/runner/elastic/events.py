@@ -46,11 +46,12 @@ class Found(NamedTuple):
 
 class HostGone(NamedTuple):
     """A host is lost, or cannot be used: all workers there are dead. `how` in words, with the host's name; `chance` as
-    above."""
+    above. `silent`: nothing was heard from it any more, so it may come back."""
 
     host: str
     how: str
     chance: float = 0.0
+    silent: bool = False
 
 
 class Passed(NamedTuple):

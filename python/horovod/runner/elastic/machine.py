@@ -143,7 +143,10 @@ def _host_gone(state: State, event: HostGone, now_s: float) -> State:
         return state._replace(used=used)  # nobody is lost with it
     if any(_is_missed(state, number) for number in state.workers if number not in left):
         state = state._replace(lost=state.lost or event.how)
-    return _held_against(state._replace(workers=left, used=used), event.host, event.how, now_s, event.chance)
+    held = state.blacklist.of(event.host)
+    silent = event.silent or (held is not None and held.silent)
+    state = state._replace(workers=left, used=used)
+    return _held_against(state, event.host, event.how, now_s, event.chance, silent)
 
 
 def _is_missed(state: State, number: int) -> bool:
@@ -151,11 +154,11 @@ def _is_missed(state: State, number: int) -> bool:
     return not is_newcomer(state, number) and (state.epoch >= 0 or state.finishing)
 
 
-def _held_against(state: State, host: str, told: str, now_s: float, chance: float) -> State:
+def _held_against(state: State, host: str, told: str, now_s: float, chance: float, silent: bool = False) -> State:
     """A failure is the fault of its host, which is given up, unless the job has no other one."""
     others = [each.hostname for each in state.hosts if each.hostname != host]
     alone = all(state.blacklist.drains(name, now_s) for name in others)
-    blacklist = state.blacklist.after_failure(host, told, alone, now_s, chance)
+    blacklist = state.blacklist.after_failure(host, told, alone, now_s, chance, silent)
     return state._replace(blacklist=blacklist, news=(*state.news, told))
 
 

@@ -31,6 +31,7 @@ from horovod.runner.remote.link import Link, State, Way
 from horovod.runner.shipment import Shipment
 
 _LEAST_PATIENCE_S: Final = 1.0
+_LOOPBACK: Final = "127.0.0.1"
 
 _log: Final = logging.getLogger("horovod.runner")
 
@@ -71,14 +72,19 @@ class Agents:
         """To one host, for these ranks."""
         settings = self._job.settings
         shell = ssh_command.shell(
-            self._job.environ, settings.ssh_port, settings.ssh_identity_file, self.patience_s
-        )  # fmt: skip
+            self._job.environ,
+            settings.ssh_port,
+            settings.ssh_identity_file,
+            self.patience_s,
+            settings.link_timeout_s,
+        )
         words = shell.command(host, ssh_command.remote_agent(sys.executable, _python_path()))
         environ = dict(os.environ)
         if is_local(host):
             words = ssh_command.own_agent(sys.executable)
             environ["PYTHONPATH"] = os.pathsep.join(_python_path())
-        return Way(words, environ, host, slots, sys.executable, settings.ssh_port, self.patience_s)
+        timeout_s = float(settings.link_timeout_s)
+        return Way(words, environ, host, slots, sys.executable, settings.ssh_port, self.patience_s, timeout_s)
 
     def why_not(self, host: str) -> str:
         """Why this host cannot be called; empty when it can."""
@@ -104,6 +110,7 @@ class Agents:
         job = self._job
         link.tell(
             "job",
+            link=link.invite_pulses(_LOOPBACK if is_local(link.way.host) else address),
             command=list(job.command),
             cwd=job.cwd,
             env={**self._common, "_HOROVOD_ADDRESS": address},

@@ -184,7 +184,7 @@ class CrewOverHosts(Fleet):
         why = f"{host} cannot be used" if never_ran else lost_words(host, ranks)
         self._post_ends(link)
         self._part_with(link)
-        return [*self._ends(workers), HostLost(workers, f"{why}: {link.why}.", host)]
+        return [*self._ends(workers), HostLost(workers, f"{why}: {link.why}.", host, link.channel.silent)]
 
     def _part_with(self, link: Link) -> None:
         """Nothing more is heard of it."""

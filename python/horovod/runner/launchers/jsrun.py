@@ -113,7 +113,13 @@ def _ask(job: Job, host: str) -> list[str]:
     if is_local(host):
         return ["sh", "-c", rank_file.LSCPU]
     settings = job.settings
-    shell = ssh_command.shell(job.environ, settings.ssh_port, settings.ssh_identity_file, settings.start_timeout_s)
+    shell = ssh_command.shell(
+        job.environ,
+        settings.ssh_port,
+        settings.ssh_identity_file,
+        settings.start_timeout_s,
+        settings.link_timeout_s,
+    )
     return shell.command(host, rank_file.LSCPU)
 
 

@@ -23,7 +23,7 @@ from horovod._net.identity import host_identity
 from horovod.runner import orphans, standard_streams
 from horovod.runner.crew import Done, Event, Exited, Refused, Started
 from horovod.runner.process import RankProcesses
-from horovod.runner.remote import addresses, frames, messages
+from horovod.runner.remote import addresses, frames, messages, vigil
 from horovod.runner.remote.board import Board
 from horovod.runner.remote.channel import Channel
 from horovod.runner.remote.dump_post import DumpPost
@@ -32,6 +32,7 @@ from horovod.runner.remote.outflow import Outflow
 from horovod.runner.remote.roster_post import RosterPost
 from horovod.runner.remote.workplace import Workplace
 
+_FIRST_TIMEOUT_S: Final = 10.0  # until the job says how long a silence may be
 _LAST_OUTPUT_S: Final = 1.0  # pipes that somebody outside the job still holds open are given up after that
 _LAST_WORD_S: Final = 5.0
 _BUSY_BYTES: Final = 1 << 20  # queued for the launcher: then no rank may post more
@@ -63,8 +64,11 @@ class Agent:
         self._lost_keeper = False
         self._code: Optional[int] = None
         os.write(write_fd, frames.MARK)
-        self._channel = Channel(self._loop, (read_fd, write_fd), frames.FROM_LAUNCHER, self._on_frame, self._on_end)
+        watch = vigil.Vigil(_FIRST_TIMEOUT_S, time.monotonic(), begun=True)
+        fds = (read_fd, write_fd)
+        self._channel = Channel(self._loop, fds, frames.FROM_LAUNCHER, self._on_frame, self._on_end, watch)
         self._loop.tick(self._tick)
+        self._loop.tick(self._channel.look, vigil.LOOK_S)
         self._send_hello()
 
     def run(self) -> int:
@@ -133,7 +137,7 @@ class Agent:
     def _tick(self) -> None:
         self._channel.tick()
         if self._processes is not None:
-            self._processes.beat()
+            self._processes.beat(self._channel.vigil.keepers_s)
         if self._board is not None:
             self._board.look_again()
         if self._roster is not None:
@@ -166,6 +170,7 @@ class Agent:
         if self._job is not None:
             raise ProtocolError("There is a job already.")
         self._job = job
+        self._channel.vigil.timeout_s = job["link"]["timeout"]
         if job["function"]:
             self._function = bytearray()
         else:
@@ -187,7 +192,8 @@ class Agent:
         except (HorovodError, OSError) as error:
             self._say("refused", why=str(error)[: 1 << 13])
         else:
-            self._say("ready", **self._work.sharing())
+            port = self._channel.pulse(bytes.fromhex(job["link"]["key"]), job["link"]["address"], 0, asks=False)
+            self._say("ready", **self._work.sharing(), pulses=port)
 
     def _on_go(self) -> None:
         if self._work is None or self._board is None or self._processes is not None:
@@ -197,7 +203,7 @@ class Agent:
         except OSError as error:
             self._say("refused", why=str(error)[: 1 << 13])
             return
-        self._processes.beat()  # from here on its keeper watches over this process
+        self._processes.beat(self._channel.vigil.keepers_s)  # from here on its keeper watches over this process
         self._loop.watch(self._processes.fileno(), self._on_events)
         if self._outflow is not None:
             self._outflow.watch()
@@ -229,7 +235,7 @@ class Agent:
             self._say_done()
 
     def _on_silence(self, expected: bool) -> None:
-        self._channel.patient = expected
+        self._channel.vigil.patient = expected
 
     def _on_credit(self, bytes: int) -> None:
         if self._outflow is not None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from horovod.runner.remote.link import Link
 from horovod.runner.remote.loop import TICK_S
+from horovod.runner.remote.pulses import PULSE_S
 
 
 class Beats:
@@ -31,6 +32,10 @@ class Beats:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._over.wait(TICK_S):
+        pulses = 0
+        while not self._over.wait(PULSE_S):
+            pulses += 1
             for link in list(self._links):
-                link.beat()
+                link.channel.ask()
+                if pulses % round(TICK_S / PULSE_S) == 0:
+                    link.channel.beat()

@@ -1,9 +1,8 @@
 """One connection between launcher and agent: frames both ways, nothing that blocks, and proof that both live.
 
-Used by `link` on the launcher's side and by `agent` on the other. Each side says something at least once a second; who
-has heard nothing for `SILENCE_S` is alone: the link is cut, or the other side stands still. A side that has stood still
-itself (stopped, or a machine that slept) has heard nothing for that reason, and judges anew. The other side may also
-have said that it will be silent.
+Used by `link` on the launcher's side and by `agent` on the other. Each side says something over the stream once a
+second, and more often by datagrams where those pass (`pulses`). A side that hears nothing for long enough (`vigil`)
+ends the connection: the link is cut, or the other side stands still.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from typing import Callable, Final, Optional
 
 from horovod._net.failures import ProtocolError
 from horovod.runner.remote import frames
-from horovod.runner.remote.loop import TICK_S, Loop
+from horovod.runner.remote.loop import Loop
+from horovod.runner.remote.pulses import Pulses
+from horovod.runner.remote.vigil import Vigil
 
-SILENCE_S: Final = 3.5  # a tick later it is noticed, so within 5 s
-_STOOD_STILL_S: Final = 2 * TICK_S  # between two ticks
 _READ_BYTES: Final = 1 << 18
 _GATHERED_BYTES: Final = 1 << 16
 
@@ -36,7 +35,12 @@ class Channel:
         on_frame: gets kind and body of each.
         on_end: is called once, with the reason in words, when nothing more can come or go. Empty: the other side has
             closed.
-        marked: what comes begins with the mark of an agent.
+        vigil: over the other side. One that has not begun is over an agent, whose first frame comes after its mark.
+
+    Attributes:
+        vigil: as given.
+        open: something can come or go.
+        silent: the connection has ended because nothing was heard.
     """
 
     def __init__(
@@ -46,22 +50,21 @@ class Channel:
         limits: Mapping[int, int],
         on_frame: Callable[[int, bytes], None],
         on_end: Callable[[str], None],
-        marked: bool = False,
+        vigil: Vigil,
     ) -> None:
         self._loop = loop
         self._read_fd, self._write_fd = fds
         for fd in fds:
             os.set_blocking(fd, False)
-        self._reader = frames.Reader(limits, marked)
+        self._reader = frames.Reader(limits, marked=not vigil.begun)
         self._on_frame = on_frame
         self._on_end = on_end
         self._queue: collections.deque[bytes] = collections.deque()
         self._sources: collections.deque[Iterator[bytes]] = collections.deque()
-        # Nobody knows how long a login takes: an agent is alive once it has said its first word.
-        self._heard_s: Optional[float] = None if marked else time.monotonic()
+        self.vigil = vigil
+        self._pulses: Optional[Pulses] = None
         self.open = True
-        self.patient = False  # the other side has said that it will be silent
-        self._ticked_s = time.monotonic()
+        self.silent = False
         self._writing = threading.Lock()  # for a beat of another thread
         self._cut_frame = False  # the first of the queue has left in part
         loop.watch(self._read_fd, self._read)
@@ -92,17 +95,45 @@ class Channel:
             self._loop.watch(self._write_fd, None, self._write)
 
     def tick(self) -> None:
-        """To be called once a second: tells the other side that this one lives, and ends when it is silent."""
+        """To be called once a second: tells the other side that this one lives."""
+        if self.open and not self.waiting:
+            self.send(frames.frame(frames.BEAT))
+
+    def look(self) -> None:
+        """To be called every `vigil.LOOK_S`: ends the connection when the other side is silent."""
         if not self.open:
             return
-        now_s, last_s = time.monotonic(), self._ticked_s
-        self._ticked_s = now_s
-        if self._heard_s is not None and (self.patient or now_s - last_s > _STOOD_STILL_S):
-            self._heard_s = now_s
-        if self._heard_s is not None and now_s - self._heard_s > SILENCE_S:
-            self._end(f"nothing was heard from it for {SILENCE_S:g} s")
-        elif not self.waiting:
-            self.send(frames.frame(frames.BEAT))
+        self._hear_pulses()
+        silent_s = self.vigil.believed_s(time.monotonic())
+        if silent_s is not None:
+            self.silent = True
+            self._end(f"nothing was heard from it for {silent_s:.1f} s")
+
+    def pulse(self, key: bytes, address: str, port: int, asks: bool) -> int:
+        """From here on datagrams count too.
+
+        Args:
+            key, address, port, asks: see `Pulses`; an empty address is none.
+
+        Returns:
+            The port of this side; 0: there can be no datagrams, and the stream counts alone.
+        """
+        if not (self.open and address):
+            return 0
+        try:
+            self._pulses = Pulses(key, address, port, asks)
+        except OSError:
+            return 0  # others have another address for this host, or there is no way there but ssh's
+        self._loop.watch(self._pulses.fileno(), self._hear_pulses)
+        if asks:
+            self.ask()  # before anything can happen to a job that starts now
+        return self._pulses.port
+
+    def ask(self) -> None:
+        """Asks by datagram whether the other side lives. Any thread."""
+        with self._writing:
+            if self._pulses is not None:
+                self._pulses.ask()
 
     def beat(self) -> None:
         """Says at once that this side lives, unless something is on its way anyway. Any thread."""
@@ -118,11 +149,19 @@ class Channel:
                 for fd in (self._read_fd, self._write_fd):
                     self._loop.watch(fd, None)
                     os.close(fd)
+            if self._pulses is not None:
+                self._loop.watch(self._pulses.fileno(), None)
+                self._pulses.close()
+                self._pulses = None
 
     def _end(self, reason: str) -> None:
         if self.open:
             self.close()
             self._on_end(reason)
+
+    def _hear_pulses(self) -> None:
+        if self._pulses is not None and self._pulses.hear():
+            self.vigil.heard_datagram(time.monotonic())
 
     def _read(self) -> None:
         try:
@@ -136,10 +175,10 @@ class Channel:
             self._end("")
             return
         now_s = time.monotonic()
-        self._heard_s = now_s if self._heard_s is not None else None
+        self.vigil.begin(now_s)
         try:
             for kind, body in self._reader.feed(data):
-                self._heard_s = now_s
+                self.vigil.heard(now_s)
                 self._on_frame(kind, body)
                 if not self.open:
                     return

@@ -16,6 +16,7 @@ from horovod.runner.crew import Done, Event, Exited, HostLost
 from horovod.runner.remote.beats import Beats
 from horovod.runner.remote.link import Link, State, Way
 from horovod.runner.remote.loop import Loop
+from horovod.runner.remote.vigil import LOOK_S
 
 _log: Final = logging.getLogger("horovod.runner")
 _DONE_S: Final = 10.0  # for all agents to clear up after the last rank; killing takes its time
@@ -48,6 +49,7 @@ class Fleet:
         self._beats = Beats(self.links)
         try:
             self._loop.tick(self._tick)
+            self._loop.tick(self._look, LOOK_S)
             for way in ways:
                 self.call(way)
         except BaseException:
@@ -134,7 +136,11 @@ class Fleet:
 
     def _lost(self, link: Link) -> list[Event]:
         self._post_ends(link)
-        return [HostLost(link.ranks, f"{lost_words(link.way.host, link.ranks)}: {link.why}.", link.way.host)]
+        return [
+            HostLost(
+                link.ranks, f"{lost_words(link.way.host, link.ranks)}: {link.why}.", link.way.host, link.channel.silent
+            )
+        ]
 
     def _post_ends(self, link: Link) -> None:
         """Tells all ranks that these have ended."""
@@ -150,10 +156,14 @@ class Fleet:
             self._told_full = True
             _log.warning("The board of the job is full; ranks that want to post more wait in vain.")
 
+    def _look(self) -> None:
+        for link in self.links:
+            link.channel.look()
+
     def _tick(self) -> None:
         for link in self.links:
-            link.tick()
-            if self._finished_s is not None and time.monotonic() - self._finished_s > _DONE_S:
+            link.channel.tick()
+            if self._finished_s is not None and time.monotonic() - self._finished_s > _DONE_S + link.way.link_timeout_s:
                 link.give_up("it did not end its part of the job in time")
 
 

@@ -23,6 +23,8 @@ from horovod.runner.remote.channel import Channel
 from horovod.runner.remote.diagnosis import Facts
 from horovod.runner.remote.dump_inbox import DumpInbox
 from horovod.runner.remote.loop import Loop
+from horovod.runner.remote.pulses import new_key
+from horovod.runner.remote.vigil import Vigil
 from horovod.runner.remote.workplace import STREAMS
 
 _SAID_BYTES: Final = 1 << 14
@@ -50,6 +52,7 @@ class Way:
         host: the name of the host.
         slots: of its ranks.
         python, port, patience_s: see `diagnosis.Facts`.
+        link_timeout_s: see `vigil`.
     """
 
     words: Sequence[str]
@@ -59,6 +62,7 @@ class Way:
     python: str
     port: Optional[int]
     patience_s: float
+    link_timeout_s: float
 
 
 class Link:
@@ -79,6 +83,7 @@ class Link:
         dumps: of its ranks, as they come.
         up: ranks that have called hvd.init().
         over: one of them has left again.
+        channel: to the agent.
 
     Raises:
         OSError: the process cannot be started.
@@ -101,6 +106,8 @@ class Link:
         self._said = b""
         self._taken_bytes = 0
         self._hopeless = False
+        self._pulse_key = new_key()
+        self._pulse_address = ""
         # A session of its own: Ctrl-C is for the launcher, which tells the ranks by itself.
         self._process = subprocess.Popen(
             way.words,
@@ -112,12 +119,14 @@ class Link:
             start_new_session=True,
         )
         assert self._process.stdin and self._process.stdout and self._process.stderr
+        # Nobody knows how long a login takes: an agent is alive once it has said its first word.
+        vigil = Vigil(way.link_timeout_s, time.monotonic(), begun=False)
         fds = (os.dup(self._process.stdout.fileno()), os.dup(self._process.stdin.fileno()))
         self._process.stdout.close()
         self._process.stdin.close()
         os.set_blocking(self._process.stderr.fileno(), False)
         loop.watch(self._process.stderr.fileno(), self._hear)
-        self._channel = Channel(loop, fds, frames.FROM_AGENT, self._on_frame, self._on_end, marked=True)
+        self.channel = Channel(loop, fds, frames.FROM_AGENT, self._on_frame, self._on_end, vigil)
 
     def events(self) -> list[Event]:
         """What has happened to its ranks since."""
@@ -132,19 +141,16 @@ class Link:
     @property
     def waiting(self) -> bool:
         """Something is still on its way to the agent."""
-        return self._channel.waiting
+        return self.channel.waiting
 
-    def tick(self) -> None:
-        """Once a second."""
-        self._channel.tick()
-
-    def beat(self) -> None:
-        """Tells the agent that the launcher lives. Any thread."""
-        self._channel.beat()
+    def invite_pulses(self, address: str) -> dict[str, Any]:
+        """What the agent must know to answer datagrams at this address of its host; empty: unknown."""
+        self._pulse_address = address
+        return {"timeout": self.way.link_timeout_s, "address": address, "key": self._pulse_key.hex()}
 
     def tell(self, message: str, **fields: Any) -> None:
         """Sends a control message."""
-        self._channel.send(frames.frame(frames.CONTROL, messages.encode(message, **fields)))
+        self.channel.send(frames.frame(frames.CONTROL, messages.encode(message, **fields)))
 
     def expect(self, rank: int) -> None:
         """One more rank, of a job that grows, is or will be started on this host."""
@@ -153,7 +159,7 @@ class Link:
 
     def give(self, function_fd: int) -> None:
         """Sends the function of horovod.run, piece by piece."""
-        self._channel.send_all(_pieces(function_fd))
+        self.channel.send_all(_pieces(function_fd))
 
     def go(self) -> None:
         """The ranks shall start."""
@@ -162,7 +168,7 @@ class Link:
 
     def stand(self, text: str) -> None:
         """An entry stands on the board."""
-        self._channel.send(frames.frame(frames.POST, text.encode()))
+        self.channel.send(frames.frame(frames.POST, text.encode()))
 
     def taken(self) -> None:
         """The output that has come was taken: the agent may send as much again."""
@@ -178,7 +184,7 @@ class Link:
 
     def hang_up(self) -> None:
         """Ends the connection: the agent ends what it still has, and itself."""
-        self._channel.close()
+        self.channel.close()
 
     def is_cleared(self, deadline_s: float) -> bool:
         """Of a link that is hung up: its process has ended. Does not wait: a process that leads nowhere, or should have
@@ -250,6 +256,8 @@ class Link:
             raise ProtocolError(f"Rank {rank} is not on this host.")
         if name == "ready":
             self.state, self.ready = State.READY, dict(fields)
+            if fields["pulses"]:
+                self.channel.pulse(self._pulse_key, self._pulse_address, fields["pulses"], asks=True)
         elif name == "refused":
             self._lose(fields["why"])
         elif name == "started":
@@ -301,7 +309,7 @@ class Link:
         if not self.why:
             self.why = why
         self.state = State.LOST
-        self._channel.close()
+        self.channel.close()
 
 
 def _pieces(function_fd: int) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Waits for descriptors, and calls who cares: one epoll, and a timer that ticks once a second.
+"""Waits for descriptors, and calls who cares: one epoll, and timers that tick.
 
 Used by everything in this folder that reads or writes. The loop itself has a descriptor, readable when a turn has
 something to do, so that it fits into somebody else's.
@@ -25,7 +25,7 @@ class Loop:
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._handlers: dict[int, tuple[Optional[Handler], Optional[Handler]]] = {}
-        self._timer_fd = -1
+        self._timer_fds: list[int] = []
 
     def fileno(self) -> int:
         """Readable when a turn has something to do."""
@@ -51,19 +51,21 @@ class Loop:
             self._epoll.register(fd, mask)
         self._handlers[fd] = (readable, writable)
 
-    def tick(self, handler: Handler) -> None:
-        """Calls this once a second."""
+    def tick(self, handler: Handler, every_s: float = TICK_S) -> None:
+        """Calls this so often, once a second if nothing else is said."""
         libc = ctypes.CDLL(None, use_errno=True)
-        self._timer_fd = libc.timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
-        times = struct.pack("llll", int(TICK_S), 0, int(TICK_S), 0)
-        if self._timer_fd < 0 or libc.timerfd_settime(self._timer_fd, 0, times, None):
+        timer_fd = libc.timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        seconds, nanoseconds = divmod(round(every_s * 1e9), 10**9)
+        times = struct.pack("llll", seconds, nanoseconds, seconds, nanoseconds)
+        if timer_fd < 0 or libc.timerfd_settime(timer_fd, 0, times, None):
             raise OSError(ctypes.get_errno(), "no timer can be had")
+        self._timer_fds.append(timer_fd)
 
         def ticked() -> None:
-            os.read(self._timer_fd, 8)
+            os.read(timer_fd, 8)
             handler()
 
-        self.watch(self._timer_fd, ticked)
+        self.watch(timer_fd, ticked)
 
     def turn(self, timeout_s: Optional[float] = None) -> None:
         """Waits until something is ready, or for this time, and calls who cares."""
@@ -86,6 +88,6 @@ class Loop:
 
     def close(self) -> None:
         """Ends the watch."""
-        if self._timer_fd >= 0:
-            os.close(self._timer_fd)
+        for timer_fd in self._timer_fds:
+            os.close(timer_fd)
         self._epoll.close()

@@ -6,6 +6,7 @@ Used by `agent` and `link`. A body is an object with "is", the name of the messa
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Callable, Final
 
@@ -58,6 +59,17 @@ _round: Final = _number(0, 1 << 31)
 _counted: Final = _number(-1, 1 << 53)  # epochs and commits of an elastic job
 
 
+def _link(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and set(value) == {"timeout", "address", "key"}
+        and _seconds(value["timeout"])
+        and _short(value["address"])
+        and isinstance(value["key"], str)
+        and re.fullmatch(r"[0-9a-f]{64}", value["key"]) is not None
+    )
+
+
 def _words_of_a_roster(value: Any) -> bool:
     return isinstance(value, dict) and len(value) <= 2  # the worker itself reads them, and refuses nonsense
 
@@ -68,7 +80,7 @@ HELLO: Final[Shapes] = {
               "machine": _short},
 }
 FROM_AGENT: Final[Shapes] = {
-    "ready": {"summary": _short, "remarks": _list_of(_short)},
+    "ready": {"summary": _short, "remarks": _list_of(_short), "pulses": _number(0, 65535)},
     "refused": {"why": _text(1 << 14)},
     "started": {"rank": _rank, "pid": _number(1, 1 << 31)},
     "failed": {"rank": _rank, "errno": _number(0, 1 << 16), "forked": _flag},
@@ -85,7 +97,7 @@ FROM_AGENT: Final[Shapes] = {
 FROM_LAUNCHER: Final[Shapes] = {
     "job": {"command": _list_of(_text(1 << 24)), "cwd": _short, "env": _variables, "ranks": _list_of(_member),
             "interfaces": _list_of(_short), "function": _flag, "affinity": _list_of(_number(0, 1 << 20)),
-            "dumps": _flag, "dump_signal": _number(0, 64), "elastic": _flag},
+            "dumps": _flag, "dump_signal": _number(0, 64), "elastic": _flag, "link": _link},
     "go": {},
     "further": {"rank": _rank, "env": _variables},
     "roster": {"rank": _rank, "words": _words_of_a_roster},

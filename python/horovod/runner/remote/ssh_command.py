@@ -6,6 +6,7 @@ everybody on both hosts.
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import shutil
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Optional
 
 from horovod._core.errors import InvalidArgumentError
+from horovod.runner.remote.vigil import limit_s
 
 RSH_AGENT: Final = "OMPI_MCA_plm_rsh_agent"
 RSH_ARGS: Final = "OMPI_MCA_plm_rsh_args"
@@ -21,10 +23,9 @@ _AGENT: Final = "horovod.runner.remote.agent"
 _LONGEST_S: Final = 86400.0  # ssh refuses what fits into no int
 _VERSION: Final = "import horovod; print(horovod.__version__)"
 # The user's configuration decides about all else. Nothing may ask a question that nobody sees, forward a port that 64
-# hosts would fight for, or print a greeting where an error is looked for; a dead connection ends within 5 s.
+# hosts would fight for, or print a greeting where an error is looked for.
 _OPTIONS: Final = (
     *("-o", "BatchMode=yes"),
-    *("-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=4"),
     *("-o", "ClearAllForwardings=yes", "-o", "RemoteCommand=none", "-o", "LogLevel=ERROR"),
     *("-T", "-x"),
 )
@@ -47,9 +48,12 @@ class Shell:
         return [*self.words, *(("--",) if self.is_ssh else ()), hostname, line]
 
 
-def shell(environ: Mapping[str, str], port: Optional[int], identity: Optional[str], patience_s: float) -> Shell:
+def shell(
+    environ: Mapping[str, str], port: Optional[int], identity: Optional[str], patience_s: float, link_timeout_s: float
+) -> Shell:
     """What runs commands on other hosts: Open MPI's settings, as platforms of containers have them, else ssh. Options
-    that they give ssh add to ours, which ssh reads first; a port or a key that the user gives wins over theirs.
+    that they give ssh add to ours, which ssh reads first; a port or a key that the user gives wins over theirs. A dead
+    connection ends when both sides have believed the silence: until then ssh waits for a cut link, as they do.
 
     Raises:
         InvalidArgumentError: a quotation in one of the settings does not end.
@@ -57,7 +61,9 @@ def shell(environ: Mapping[str, str], port: Optional[int], identity: Optional[st
     words = _replacement(environ)
     if not _is_ssh(words):
         return Shell(words, False)
-    options = [*_OPTIONS, "-o", f"ConnectTimeout={int(min(max(1.0, patience_s), _LONGEST_S))}"]
+    beats = math.ceil(limit_s(link_timeout_s, by_datagram=False)) + 1
+    options = [*_OPTIONS, "-o", "ServerAliveInterval=1", "-o", f"ServerAliveCountMax={beats}"]
+    options += ["-o", f"ConnectTimeout={int(min(max(1.0, patience_s), _LONGEST_S))}"]
     if port is not None:
         options += ["-p", str(port)]
     if identity is not None:

@@ -50,8 +50,8 @@ inline std::pair<std::unique_ptr<transport::Channel>, std::unique_ptr<transport:
                                                                                                    int b) {
   if (link == Link::kSocket || link == Link::kTcp) {
     const auto [fd_a, fd_b] = SocketPair(link);
-    auto at_a = transport::TcpChannel::Adopt(fd_a, a, b, transport::TcpUse::kData),
-         at_b = transport::TcpChannel::Adopt(fd_b, b, a, transport::TcpUse::kData);
+    auto at_a = transport::TcpChannel::Adopt(fd_a, a, b, transport::TcpUse::kData, 5),
+         at_b = transport::TcpChannel::Adopt(fd_b, b, a, transport::TcpUse::kData, 5);
     EXPECT_OK(at_a.status());
     EXPECT_OK(at_b.status());
     return {std::move(*at_a), std::move(*at_b)};

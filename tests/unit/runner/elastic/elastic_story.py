@@ -37,8 +37,8 @@ class Story:
     def die(self, worker: int, fate: str = FAULT) -> list[Decision]:
         return self.tell(Ended(worker, fate, "was killed by signal 9"))
 
-    def lose(self, host: str) -> list[Decision]:
-        return self.tell(HostGone(host, f"{host} was lost: silence"))
+    def lose(self, host: str, silent: bool = False) -> list[Decision]:
+        return self.tell(HostGone(host, f"{host} was lost: silence", silent=silent))
 
     def wait(self, seconds: float) -> list[Decision]:
         return self.tell(Passed(), seconds)

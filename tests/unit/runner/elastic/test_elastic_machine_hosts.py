@@ -34,6 +34,25 @@ def test_a_lost_host_comes_back_after_its_cooldown() -> None:
     assert [each.host for each in story.wait(20) if isinstance(each, Start)] == ["b", "b"]
 
 
+def test_a_silent_host_is_called_until_it_is_back() -> None:
+    story = running("a:2,b:2")
+    story.lose("b", silent=True)
+    story.ask(0, 1)
+    assert story.wait(9.0) == []
+    decided = story.wait(2.0)
+    assert [each.host for each in decided if isinstance(each, Start)] == ["b", "b"]
+    story.lose("b")  # it cannot be called yet
+    assert story.wait(18.0) == []
+    assert [each.host for each in story.wait(3.0) if isinstance(each, Start)] == ["b", "b"]
+    story.ask(*[number for number in story.state.workers if number not in story.state.members])
+    story.ask(0, 1)
+    assert len(story.ranks) == 4
+    assert not story.state.blacklist.holds("b", story.now_s)
+    story.lose("b")  # it is back, so this is a failure as any other one
+    story.ask(0, 1)
+    assert story.wait(1e6) == []
+
+
 def test_a_host_that_cannot_be_used_costs_no_epoch() -> None:
     story = running("a:2", first=2)
     assert kinds(story.tell(Found((Host("a", 2), Host("b", 2))))) == [Start, Start]

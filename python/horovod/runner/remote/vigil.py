@@ -1,0 +1,89 @@
+"""When the other side of a link counts as lost: from what was heard of it, and when. Pure.
+
+Used by `channel`. The promise: a cut that is at least half a second shorter than the time that the user has set
+(--link-timeout) is survived, and a host that is silent for longer is lost within that time and a second and a half.
+
+Datagrams (`pulses`) show at once that a link is back: what delays them is the quarter of a second between two of them,
+and up to a second in which the kernel looks for the other host's hardware address. Where there are none, the stream is
+heard again when TCP repeats what was lost: at most as long after the cut as it has lasted.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Optional
+
+LOOK_S: Final = 0.125  # how often it is to be looked at
+_RETURN_S: Final = 0.9  # for datagrams to come again: less than half a second after the time, a look, and room to tell
+_STREAM_RETURN_S: Final = 2.0  # beats of a second, on both sides of the cut
+_TOGETHER_S: Final = 2.0  # datagrams that ended so long before the stream have not ended with the link
+_STOOD_STILL_S: Final = 2.0  # between two looks
+_KEEPER_S: Final = 0.6
+
+
+def limit_s(timeout_s: float, by_datagram: bool) -> float:
+    """Seconds of silence that are believed.
+
+    Args:
+        timeout_s: what the user has set.
+        by_datagram: until the silence began, datagrams have come.
+    """
+    return timeout_s + _RETURN_S if by_datagram else 2 * timeout_s + _STREAM_RETURN_S
+
+
+class Vigil:
+    """Over one link.
+
+    Args:
+        timeout_s: what the user has set.
+        now_s: the time.
+        begun: False: the other side is expected from its first sign of life on.
+
+    Attributes:
+        timeout_s: may change.
+        patient: the other side has said that it will be silent.
+        begun: the other side has given its first sign of life.
+    """
+
+    def __init__(self, timeout_s: float, now_s: float, begun: bool) -> None:
+        self.timeout_s = timeout_s
+        self.patient = False
+        self._stream_s: Optional[float] = now_s if begun else None
+        self._datagram_s: Optional[float] = None
+        self._looked_s = now_s
+
+    @property
+    def begun(self) -> bool:
+        return self._stream_s is not None
+
+    @property
+    def keepers_s(self) -> float:
+        """How long a keeper waits for an agent that stands still: longer than the launcher, which has given it up."""
+        return limit_s(self.timeout_s, by_datagram=True) + _KEEPER_S
+
+    def heard(self, now_s: float) -> None:
+        """Something has come over the stream."""
+        self._stream_s = now_s
+
+    def begin(self, now_s: float) -> None:
+        """Something has come over the stream that the other side may not have sent; counts only once it has begun."""
+        if self._stream_s is not None:
+            self._stream_s = now_s
+
+    def heard_datagram(self, now_s: float) -> None:
+        """A sign of life has come as a datagram."""
+        self._datagram_s = now_s
+
+    def believed_s(self, now_s: float) -> Optional[float]:
+        """To be asked every LOOK_S: how long the other side has been silent, if that is believed. A side that has
+        itself stood still (stopped, or a machine that slept) has heard nothing for that reason, and begins again."""
+        stood_still = now_s - self._looked_s > _STOOD_STILL_S
+        self._looked_s = now_s
+        if self._stream_s is None:
+            return None
+        if self.patient or stood_still:
+            self._stream_s = now_s
+            self._datagram_s = None if self._datagram_s is None else now_s
+        last_s = max(self._stream_s, self._datagram_s or self._stream_s)
+        by_datagram = self._datagram_s is not None and self._datagram_s >= self._stream_s - _TOGETHER_S
+        silent_s = now_s - last_s
+        return silent_s if silent_s > limit_s(self.timeout_s, by_datagram) else None
