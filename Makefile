@@ -50,14 +50,11 @@ PART    = mkdir -p $(TIMES); begun=$$(date +%s); { $(2); } && echo "$(1) $$(($$(
 # processors. What fails is run once more and named: the tests kill, stop and time processes on machines with two cores.
 # A test that fails and then passes is a defect all the same, to be looked into; `make times` names it.
 # $(1): the tests' marks; $(2): processes more than processors; $(3): name of the record.
-PYTEST = echo "HVD_TEST_SEED=$(HVD_TEST_SEED)"; rm -f $(TIMES)/$(3).xml $(TIMES)/$(3).again.xml; \
+PYTEST = rm -f $(TIMES)/$(3).xml $(TIMES)/$(3).again.xml; \
   python -m pytest -q -n $(shell expr $(JOBS) + $(2)) --dist loadfile --no-loadscope-reorder -m "$(1)" --junit-xml $(TIMES)/$(3).xml \
   || { [ $$? -eq 1 ] || exit 1; echo "FAILED ONCE: the tests named above. Once more:"; \
   python -m pytest -v -m "$(1)" --last-failed --last-failed-no-failures none --junit-xml $(TIMES)/$(3).again.xml; }
 export PATH := $(BIN):$(PATH)
-# Which cases of the large matrices are tried; given by whoever wants the same ones again.
-HVD_TEST_SEED := $(or $(HVD_TEST_SEED),$(shell od -An -N2 -tu2 /dev/urandom | tr -d ' '))
-export HVD_TEST_SEED
 unexport PYTEST_ADDOPTS
 
 # The tests of what works on GPUs that know no driver by name: with the address sanitizer they run over HIP and RCCL as

@@ -65,12 +65,13 @@ class UnderWay:
             The gradients that the engine has written.
         """
         written: list[torch.Tensor] = []
+        parameters = self._parameters
         for number in _chosen(self.dense_forms, numbers):
             self.give(number, self.dense_forms[number].to_sparse(self.sparse_dims[number]))
         self._take_away(numbers)
-        for number in _chosen(self.sent, numbers):
-            given, address, own, is_copy = self.sent[number]
-            if own is not None and self._parameters[number].grad is given and given.data_ptr() == address:
+        sent = self.sent if numbers is None else {number: self.sent[number] for number in _chosen(self.sent, numbers)}
+        for number, (given, address, own, is_copy) in sent.items():
+            if own is not None and parameters[number].grad is given and given.data_ptr() == address:
                 written.append(given)
                 if is_copy:
                     given.detach().copy_(own)
@@ -87,9 +88,13 @@ class UnderWay:
     def forget(self, numbers: Optional[Collection[int]] = None) -> None:
         """All of them, or some, have ended, well or not."""
         self._take_away(numbers)
-        for number in _chosen(self.sent, numbers):
+        if numbers is None:
+            self.dense_forms.clear()
+            self.sent.clear()
+            return
+        for number in numbers:
             self.dense_forms.pop(number, None)
-            del self.sent[number]
+            self.sent.pop(number, None)
 
     # ---- stand-ins
 
@@ -113,6 +118,8 @@ class UnderWay:
         return stand_in.given
 
     def _take_away(self, numbers: Optional[Collection[int]]) -> None:
+        if not self.stand_ins:
+            return
         for number in _chosen(self.stand_ins, numbers):
             self.take_away(number)
 

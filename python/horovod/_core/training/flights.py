@@ -65,11 +65,13 @@ class Flights:
     def land(self) -> None:
         """Waits for all, also after one has failed: no tensor may be in use when the caller goes on. Raises the first
         failure."""
+        if not self:
+            return
         failure: Optional[Exception] = None
         flying = self._pending()
         plain = list(self.plain.values())
         try:
-            for pending in () if handles.finish_all(plain) else plain:
+            for pending in () if not plain or handles.finish_all(plain) else plain:
                 try:
                     handles.finish(pending)
                 except Exception as error:  # whatever failed, the other gradients are still under way

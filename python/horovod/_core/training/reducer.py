@@ -181,7 +181,7 @@ class GradientReducer:
         if failure is not None:
             raise failure
         if once:
-            self._settled.update(self._name_of)
+            self._settled = set(self._name_of)
 
     def has_submitted(self, key: Hashable) -> bool:
         """True if a gradient has been submitted in this step."""
