@@ -44,7 +44,8 @@ def main(words: Sequence[str]) -> int:
 
 def _of(name: str, root: Path) -> peers.Contender:
     package = next(place for place in (root / "python", root) if (place / "horovod").is_dir())
-    return dataclasses.replace(peers.ours(), name=name, environment={"PYTHONPATH": str(package)})
+    ours = peers.ours()
+    return dataclasses.replace(ours, name=name, environment={**ours.environment, "PYTHONPATH": str(package)})
 
 
 def _orders() -> list[tuple[str, dict[str, Any]]]:

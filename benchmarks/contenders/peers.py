@@ -59,7 +59,11 @@ class Contender:
 def ours(flavour: str = "torch") -> Contender:
     """Our library, started by our launcher."""
     return Contender(
-        f"ours ({flavour})", "ours", f"horovod.{flavour}", (sys.executable, "-m", "horovod.runner", "-np", "{n}")
+        f"ours ({flavour})",
+        "ours",
+        f"horovod.{flavour}",
+        (sys.executable, "-m", "horovod.runner", "-np", "{n}"),
+        environment={"HOROVOD_RESIDENT_BYTES": str(2 << 30)},  # for the rows of tensors that live in shared memory
     )
 
 

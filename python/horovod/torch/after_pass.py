@@ -41,8 +41,7 @@ class AfterPass:
         access = self._access
         under_way = access.under_way
         if self._land_within(handles.BRIEF_S) or self._land_held():
-            with under_way.landing():
-                pass
+            under_way.deliver()
         else:
             for number in under_way.sent:
                 under_way.stand_in(number, self)

@@ -68,7 +68,7 @@ def share(access: Any) -> None:
     """
     own: Ledger = access.ledger
     lost: dict[Ledger, list[int]] = {}
-    for number in access.hooked:
+    for number in access.hooks:
         taker = _taker[access.parameters[number]][1]
         if taker is not own:
             lost.setdefault(taker, []).append(number)

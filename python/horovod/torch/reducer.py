@@ -70,12 +70,13 @@ class GradientAccess:
         self._expected_sparse_dims: Optional[int] = None
         self.under_way = UnderWay(self.parameters, self._homes)
         self.waits_for_held = True  # see `after_pass`
-        self._pass = -1  # of the last hook
+        self._pass = -2  # autograd's number of the last one
+        self._in_a_later_pass = False  # of a step, or in one without a number
         self._deferred: list[int] = []  # accumulated in this pass, and submitted at its end
         terms = (options.op, options.gradient_predivide_factor, kind_of(options.compression), sparse_as_dense)
         self.ledger = Ledger(self, (*terms, members.process_set_id))
-        self._hooks: dict[int, Any] = {}
-        weakref.finalize(self, _remove, self._hooks)
+        self.hooks: dict[int, Any] = {}
+        weakref.finalize(self, _remove, self.hooks)
 
     # ---- options
 
@@ -124,15 +125,10 @@ class GradientAccess:
                     self._homes[number] = GradientHome()
                 self.put_hook(number)
 
-    @property
-    def hooked(self) -> Collection[int]:
-        """The numbers of the parameters that hand, or have handed, their gradients to this optimizer."""
-        return self._hooks
-
     def put_hook(self, number: int) -> None:
         """Has a parameter hand its gradient to this optimizer, and to no other."""
         hook = functools.partial(_on_gradient, weakref.ref(self), number, self._homes.get(number))
-        self._hooks[number] = put_hook(self.parameters[number], self.ledger, hook)
+        self.hooks[number] = put_hook(self.parameters[number], self.ledger, hook)
 
     def rename(self) -> None:
         """After a change of the names' scope. Nothing may be pending."""
@@ -164,9 +160,13 @@ class GradientAccess:
         if self.ledger.has_lost:
             share(self)
         self._deferred.clear()
-        with self.under_way.landing():
+        try:
             for reducer in self.reducers:
                 reducer.synchronize(once=True)
+        except BaseException:
+            self.under_way.forget()
+            raise
+        self.under_way.deliver()
         self.ledger.reductions += 1
 
     def land(self, numbers: Optional[Collection[int]] = None) -> None:
@@ -175,8 +175,8 @@ class GradientAccess:
         Raises:
             HorovodError: as `synchronize`, which raises it once more.
         """
-        with self.under_way.landing(numbers):
-            failures: list[Exception] = []
+        failures: list[Exception] = []
+        try:
             for reducer in self.reducers:  # all of them, also after a failure
                 try:
                     reducer.land(numbers)
@@ -184,26 +184,35 @@ class GradientAccess:
                     failures.append(error)
             if failures:
                 raise failures[0]
+        except BaseException:
+            self.under_way.forget(numbers)
+            raise
+        self.under_way.deliver(numbers)
 
     def ends_pass(self) -> bool:
         """Autograd has gone through a backward pass. True if gradients are under way."""
-        deferred, self._deferred = self._deferred, []
-        for number in deferred:
-            self.ready(number)
-        return self._session is session.current and any(reducer.is_open for reducer in self.reducers)
+        while self._deferred:
+            self.ready(self._deferred.pop())
+        if self._session is session.current:
+            for reducer in self.reducers:
+                if reducer.is_open:
+                    return True
+        return False
 
-    def require_other_memory(self, number: int) -> None:
-        """Autograd has accumulated a gradient again that is under way.
+    def begin_pass(self, reference: weakref.ref[GradientAccess]) -> None:
+        """The first hook of a backward pass."""
+        self._pass = pass_number()
+        if self._pass >= 0:
+            call_after_pass(functools.partial(_end_pass, reference))
+        self._in_a_later_pass = bool(self.under_way.stand_ins) or self._pass < 0
 
-        Raises:
-            AssertionError: in its memory, which the engine uses.
-        """
-        if self.parameters[number].grad is self.under_way.sent[number][0]:
-            raise AssertionError(
-                f"The gradient of '{self.names.name(number)}' was computed twice in one backward pass, as reentrant "
-                "checkpoints do with a parameter that several of them use. Use torch.utils.checkpoint with "
-                "use_reentrant=False."
-            )
+    def defers(self, number: int, parameter: Any) -> bool:
+        """True if hooks of the program come next, and may change a gradient, which is submitted at the end of the pass
+        then."""
+        if self._pass < 0 or next(reversed(parameter._post_accumulate_grad_hooks)) == self.hooks[number].id:
+            return False
+        self._deferred.append(number)
+        return True
 
     def missing(self) -> list[Any]:
         """The numbers of the parameters that this rank has left out of a step that has begun."""
@@ -220,8 +229,7 @@ class GradientAccess:
         self._deferred.clear()
         settled = [reducer.settle(has_begun) for reducer in self.reducers]  # all of them, also after a failure
         if all(settled):
-            with self.under_way.landing():
-                pass
+            self.under_way.deliver()
         else:
             self.under_way.forget()
 
@@ -239,13 +247,30 @@ class GradientAccess:
             self.under_way.forget()
 
     def ready(self, number: int) -> None:
-        """Autograd has accumulated a gradient."""
+        """Autograd has accumulated a gradient.
+
+        Raises:
+            AssertionError: in memory that the engine uses.
+        """
         reducer = self.reducer_of[number]
+        sent = self.under_way.sent.get(number)
+        if sent is not None and self.parameters[number].grad is sent[0]:
+            raise AssertionError(
+                f"The gradient of '{self.names.name(number)}' was computed twice in one backward pass, as reentrant "
+                "checkpoints do with a parameter that several of them use. Use torch.utils.checkpoint with "
+                "use_reentrant=False."
+            )
         # Or the program has discarded a stand-in.
         if reducer.has_submitted(number) or number in self.under_way.stand_ins:
-            with self.under_way.landing():
+            try:
                 reducer.end_round(number, begins_next=True)
+            except BaseException:
+                self.under_way.forget()
+                raise
+            self.under_way.deliver()
         reducer.ready(number)
+        if self._pass < 0 and number in self.under_way.sent:
+            self.under_way.stand_in(number, AfterPass(self))  # nothing is called when a compiled pass ends
 
     def send_again(self, number: int, parameter: torch.Tensor) -> bool:
         """The short way for a gradient without a home that is contiguous and like the one before. False: nothing has
@@ -336,25 +361,15 @@ def _on_gradient(
         return
     if access._session is not session.current:
         access.follow_session()
-    current = pass_number()
-    if current != access._pass:
-        access._pass = current
-        if current >= 0:
-            call_after_pass(functools.partial(_end_pass, reference))
-    under_way = access.under_way
-    if under_way.sent and number in under_way.sent:
-        access.require_other_memory(number)
-    hooks = parameter._post_accumulate_grad_hooks
-    if len(hooks) > 1 and current >= 0 and next(reversed(hooks)) != access._hooks[number].id:
-        access._deferred.append(number)  # hooks of the program come next, and may change it
+    if pass_number() != access._pass:
+        access.begin_pass(reference)
+    if len(parameter._post_accumulate_grad_hooks) > 1 and access.defers(number, parameter):
         return
     # No variable may hold the gradient: `take_in` counts who does.
     if home is not None and parameter.grad is not home.view and parameter.grad is not None:
         home.take_in(parameter)
-    if home is not None or under_way.stand_ins or not access.send_again(number, parameter):
+    if home is not None or access._in_a_later_pass or not access.send_again(number, parameter):
         access.ready(number)
-    if current < 0 and number in under_way.sent:
-        under_way.stand_in(number, AfterPass(access))  # nothing is called when a compiled pass ends
 
 
 def _end_pass(reference: weakref.ref[GradientAccess]) -> None:

@@ -6,8 +6,7 @@ gradients back when they are reduced. It waits for nothing and submits nothing; 
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Optional
 
 import torch
@@ -44,38 +43,29 @@ class UnderWay:
 
     # ---- the end
 
-    @contextlib.contextmanager
-    def landing(self, numbers: Optional[Collection[int]] = None) -> Iterator[None]:
-        """Lets the gradients, or some, have the results of what is waited for within. After a failure they hold
-        anything."""
-        written: list[torch.Tensor] = []
-        try:
-            yield
-            written = self._deliver(numbers)
-        finally:
-            self.forget(numbers)
-        if written:
-            increment_versions(written)  # the engine has written behind autograd's back
+    def deliver(self, numbers: Optional[Collection[int]] = None) -> None:
+        """Their reduction has ended well: completes gradients that a copy was submitted of, and takes stand-ins away.
+        What the program has put in the place of a gradient is left alone.
 
-    def _deliver(self, numbers: Optional[Collection[int]]) -> list[torch.Tensor]:
-        """Completes gradients that a copy was submitted of, and takes stand-ins away. What the program has put in the
-        place of a gradient is left alone.
-
-        Returns:
-            The gradients that the engine has written.
+        Args:
+            numbers: of the parameters; None: all.
         """
-        written: list[torch.Tensor] = []
-        parameters = self._parameters
+        if not self.sent and not self.stand_ins:
+            return
         for number in _chosen(self.dense_forms, numbers):
             self.give(number, self.dense_forms[number].to_sparse(self.sparse_dims[number]))
         self._take_away(numbers)
         sent = self.sent if numbers is None else {number: self.sent[number] for number in _chosen(self.sent, numbers)}
+        parameters = self._parameters
+        written: list[torch.Tensor] = []
         for number, (given, address, own, is_copy) in sent.items():
             if own is not None and parameters[number].grad is given and given.data_ptr() == address:
                 written.append(given)
                 if is_copy:
                     given.detach().copy_(own)
-        return written
+        self.forget(numbers)
+        if written:
+            increment_versions(written)  # the engine has written behind autograd's back
 
     def give(self, number: int, reduced: torch.Tensor) -> None:
         """Gives a parameter another tensor for the gradient that was submitted, unless the program has."""
@@ -86,7 +76,7 @@ class UnderWay:
             self._parameters[number].grad = reduced
 
     def forget(self, numbers: Optional[Collection[int]] = None) -> None:
-        """All of them, or some, have ended, well or not."""
+        """The reduction of all, or of some, has ended, well or not; after a failure the gradients hold anything."""
         self._take_away(numbers)
         if numbers is None:
             self.dense_forms.clear()

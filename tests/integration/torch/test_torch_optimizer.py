@@ -20,13 +20,13 @@ RECIPES = CaseJob(
     WORKERS / "recipes_worker.py", timeout_s=7200 if matrices.whole() else 100, warm="torch with optimizers"
 )
 SPARSE = CaseJob(WORKERS / "sparse_worker.py", warm="torch with optimizers")
-PRIVATE = CaseJob(
-    WORKERS / "optimizer_worker.py", ranks=3, environ={"HOROVOD_RESIDENT_GRADIENTS": "0"}, warm="torch with optimizers"
+RESIDENT = CaseJob(
+    WORKERS / "optimizer_worker.py", ranks=3, environ={"HOROVOD_RESIDENT_GRADIENTS": "1"}, warm="torch with optimizers"
 )
-PRIVATE_USES = CaseJob(
+RESIDENT_USES = CaseJob(
     WORKERS / "optimizer_uses_worker.py",
     ranks=3,
-    environ={"HOROVOD_RESIDENT_GRADIENTS": "0"},
+    environ={"HOROVOD_RESIDENT_GRADIENTS": "1"},
     warm="torch with optimizers",
 )
 
@@ -64,12 +64,12 @@ def test_parameters_are_compared_after_the_first_steps(case: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", PRIVATE.cases)
-def test_training_of_three_ranks_without_resident_gradients(case: str) -> None:
-    PRIVATE.check(case)
+@pytest.mark.parametrize("case", RESIDENT.cases)
+def test_training_of_three_ranks_with_resident_gradients(case: str) -> None:
+    RESIDENT.check(case)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", PRIVATE_USES.cases)
-def test_uses_with_three_ranks_without_resident_gradients(case: str) -> None:
-    PRIVATE_USES.check(case)
+@pytest.mark.parametrize("case", RESIDENT_USES.cases)
+def test_uses_with_three_ranks_with_resident_gradients(case: str) -> None:
+    RESIDENT_USES.check(case)

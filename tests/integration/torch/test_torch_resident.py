@@ -8,7 +8,7 @@ import pytest
 from jobs.cases import CaseJob
 
 WORKERS = Path(__file__).parent / "workers"
-JOB = CaseJob(WORKERS / "resident_worker.py", warm="torch with optimizers")
+JOB = CaseJob(WORKERS / "resident_worker.py", environ={"HOROVOD_RESIDENT_GRADIENTS": "1"}, warm="torch with optimizers")
 
 
 @pytest.mark.parametrize("case", JOB.cases)

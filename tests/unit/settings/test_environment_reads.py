@@ -38,7 +38,6 @@ MAY = {
     "runner/remote/workplace.py": "what a host's ranks have of their host",
     "runner/run_task.py": "what the launcher has told this rank",
     "runner/runtime_directory.py": "XDG_RUNTIME_DIR, the system's",
-    "runner/output.py": "TERM, and whether this is a notebook, which are no settings",
     "runner/usable.py": "PATH; and gives it to the process that tries the core",
     "runner/util/lsf.py": "LSF's variables",
     "tensorflow/data/compute_worker.py": "HOROVOD_HOSTNAME and the address, which the launcher has set",

@@ -210,10 +210,10 @@ class Settings:
         return cores[local_rank]
 
     def _resident_bytes(self, local_size: int) -> int:
-        if not self.resident_gradients:
-            return 0
         size: int = self.resident_bytes
         if size < 0:
+            if not self.resident_gradients:
+                return 0
             import resource
 
             memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

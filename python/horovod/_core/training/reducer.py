@@ -12,7 +12,7 @@ import contextlib
 import threading
 from collections.abc import Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, Final, Optional, Union
 
 from horovod._core.errors import HorovodError
 from horovod._core.operations.collectives import Collectives
@@ -42,6 +42,9 @@ class GradientSource:
     write: Callable[[Any, Any], None]
     sparse: Optional[Callable[[Any, str], Optional[Callable[[], Any]]]] = None
     called: Optional[Callable[[Any], str]] = None
+
+
+_NONE: Final[frozenset[Hashable]] = frozenset()
 
 
 class GradientReducer:
@@ -85,7 +88,8 @@ class GradientReducer:
         self._waiting: dict[tuple[Hashable, ...], set[Hashable]] = {}
         self._submitted: set[Hashable] = set()
         # What `settle` and `synchronize` have reduced, until another step begins.
-        self._settled: set[Hashable] = set()
+        self._settled: frozenset[Hashable] = _NONE
+        self._all = frozenset(self._name_of)
         # How often the gradients of this step have been reduced, and what names end with because of it: a rank that
         # computes them more often than the others waits and is named, and does not meet the others' next step.
         self._round = 0
@@ -130,7 +134,7 @@ class GradientReducer:
         """
         with self._lock:
             if self._settled:
-                self._settled.clear()
+                self._settled = _NONE
             if key in self._submitted:
                 self.end_round(key, begins_next=True)
             left = self.left[key] - 1
@@ -150,9 +154,8 @@ class GradientReducer:
             False: nothing has been done; call `ready`.
         """
         with self._lock:
+            # What has been submitted is left for no more passes.
             if key not in self._again or self.left[key] != 1 or self._settled or self._round:
-                return False
-            if key in self._submitted:
                 return False
             if not self._submit_again(key, tensor):
                 return False
@@ -181,7 +184,7 @@ class GradientReducer:
         if failure is not None:
             raise failure
         if once:
-            self._settled = set(self._name_of)
+            self._settled = self._all
 
     def has_submitted(self, key: Hashable) -> bool:
         """True if a gradient has been submitted in this step."""
@@ -189,9 +192,9 @@ class GradientReducer:
 
     def settle_alone(self, keys: Iterable[Hashable]) -> None:
         """Somebody else has reduced these, or will: `synchronize` does not, until another step begins."""
-        for key in self._name_of.keys() & keys:
-            self._submitted.discard(key)
-            self._settled.add(key)
+        others = self._all.intersection(keys)
+        self._submitted -= others
+        self._settled |= others
 
     @property
     def is_open(self) -> bool:
@@ -266,7 +269,7 @@ class GradientReducer:
 
     def forget_settled(self) -> None:
         """Gradients that `settle` has reduced hold something else now."""
-        self._settled.clear()
+        self._settled = _NONE
 
     def reset(self) -> None:
         """Forgets a step that has begun: waits for what has been submitted, leaves its results unused, and counts anew.
@@ -311,11 +314,11 @@ class GradientReducer:
     def _begin_anew(self) -> Flights:
         """Ends a step; what is under way."""
         self._submitted.clear()
-        self._settled = set()
+        self._settled = _NONE
         self._waiting.clear()
         self.left = dict.fromkeys(self._name_of, self._passes)
         self._round = 0
-        return self._flights.take()
+        return self._flights.take() if self._flights else self._flights
 
     def _submit_again(self, key: Hashable, tensor: Any) -> bool:
         """The short way; False if the gradient has changed its form."""
@@ -342,6 +345,8 @@ class GradientReducer:
 
     def _submit(self, keys: tuple[Hashable, ...]) -> None:
         self._submitted.update(keys)
+        for key in keys:
+            self.left[key] = 0
         dense: list[Any] = []
         pairs: list[tuple[Any, Any]] = []
         source, compress = self._source, self._options.compression.compress
