@@ -36,7 +36,7 @@ def test_everything_in_the_header_is_looked_at(check_abi: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "found"),
     [
-        ("#define HVD_ABI_VERSION 3", "#define HVD_ABI_VERSION 3", "HVD_ABI_VERSION: 3"),
+        ("#define HVD_ABI_VERSION 3", "#define HVD_ABI_VERSION 4", "HVD_ABI_VERSION: 4"),
         ("HVD_MISMATCH = 9", "HVD_MISMATCH = 11", "enum hvd_status"),
         ("HVD_BARRIER = 5,", "", "enum hvd_op_type"),
         ("HVD_SUBMIT_WILL_WAIT = 1", "HVD_SUBMIT_WILL_WAIT = 4", "SUBMIT_WILL_WAIT"),

@@ -195,9 +195,9 @@ _ENGINE: Final = (
             "Keep PyTorch's gradients in shared memory, where they are reduced without a copy.", "Tuneable parameters",
             env="HOROVOD_RESIDENT_GRADIENTS"),
     Setting("resident_bytes", "int", -1,
-            "Address space for tensors in shared memory; 0 = none, -1 = none without resident gradients, and else half of"
-            " the memory, at most 64 GiB and, for all ranks of a host together, a quarter of the limit of address space"
-            " (ulimit -v).",
+            "Address space for tensors in shared memory; 0 = none, -1 = none without resident gradients, with them"
+            " half of the memory, at most 64 GiB and, for all ranks of a host together, a quarter of the limit of"
+            " address space (ulimit -v).",
             "Tuneable parameters", env="HOROVOD_RESIDENT_BYTES", unit="bytes", minimum=-1, engine_field=True),
     Setting("transport", "choice", "auto",
             "How ranks exchange data; shm = refuse unless memory is shared, tcp = sockets even inside a host.",
