@@ -25,7 +25,7 @@ from horovod._core.training.reduction_options import ReductionOptions
 from horovod.torch.after_pass import AfterPass, call_after_pass, pass_number
 from horovod.torch.graphs import outside_graphs
 from horovod.torch.hooks import Ledger, put_hook, share
-from horovod.torch.layout import dense_view
+from horovod.torch.layout import dense_view, in_order_of
 from horovod.torch.operators import collectives
 from horovod.torch.optimizer_names import Groups, OptimizerNames
 from horovod.torch.resident import GradientHome, resident_possible, wants_home
@@ -273,10 +273,12 @@ class GradientAccess:
             self.under_way.stand_in(number, AfterPass(self))  # nothing is called when a compiled pass ends
 
     def send_again(self, number: int, parameter: torch.Tensor) -> bool:
-        """The short way for a gradient without a home that is contiguous and like the one before. False: nothing has
-        been done."""
+        """The short way for a gradient without a home that is contiguous, as its parameter, and like the one before.
+        False: nothing has been done."""
         grad: Any = parameter.grad
-        if grad is None or grad.layout is not torch.strided or not grad.is_contiguous():
+        if grad is None or grad.layout is not torch.strided:
+            return False
+        if not grad.is_contiguous() or not parameter.is_contiguous():
             return False
         own = grad.data
         if not self._ready_again[number](number, own):
@@ -305,11 +307,7 @@ class GradientAccess:
             dense = self.under_way.dense_forms[number] = grad.to_dense()
             return dense
         # A tensor of our own keeps the memory alive, whatever becomes of the gradient meanwhile.
-        own = grad.data
-        flat = own if own.is_contiguous() and not own.is_neg() else dense_view(own)
-        is_copy = flat is None
-        if flat is None:
-            own = flat = own.resolve_neg().contiguous()
+        own, flat, is_copy = in_order_of(parameter, grad)
         self.under_way.sent[number] = grad, grad.data_ptr(), own, is_copy
         return flat
 

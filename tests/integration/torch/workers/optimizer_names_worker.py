@@ -247,6 +247,29 @@ def case_copies_stay_distributed():
             assert optimizer_2.op == options.get("op", hvd.Average)
 
 
+def case_gradients_that_one_rank_lays_out_otherwise():
+    mean = (hvd.size() + 1) / 2
+    values = torch.arange(120.0).view(2, 3, 4, 5)
+    layouts = {
+        "rows": lambda t: t.contiguous(),
+        "channels last": lambda t: t.contiguous(memory_format=torch.channels_last),
+        "turned": lambda t: t.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0),
+        "with gaps": lambda t: torch.stack([t, t], -1)[..., 0],
+    }
+    for of_parameter, of_gradient in product(layouts, layouts):
+        weight = torch.nn.Parameter(layouts[of_parameter](torch.zeros(2, 3, 4, 5)))
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0))
+        for _ in range(3):
+            if hvd.rank() == 1:
+                weight.grad = layouts[of_gradient](torch.zeros(2, 3, 4, 5))  # a buffer of the program's own
+            else:
+                weight.grad = None
+            (weight * values * (hvd.rank() + 1)).sum().backward()
+            optimizer.step()
+            assert torch.allclose(weight.grad, values * mean), (of_parameter, of_gradient)
+        assert torch.allclose(weight, -3 * mean * values)
+
+
 def case_copy_in_a_process_that_is_no_rank():
     model = make_model()
     optimizer = distributed(model, sgd(model))
