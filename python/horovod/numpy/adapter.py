@@ -129,7 +129,10 @@ class NumpyAdapter:
         target = _of_ml_dtypes(name) if name in _OF_ML_DTYPES else np.dtype(name)
         if target is None:
             raise InvalidArgumentError(f"{name} arrays need the package ml_dtypes (pip install ml_dtypes).")
-        return tensor.astype(target, order="C", copy=False)
+        made = tensor.astype(target, copy=False)
+        if isinstance(made, np.ndarray) and not made.flags.c_contiguous:  # JAX's arrays come here too
+            made = made.copy(order="C")
+        return made
 
     def slot_key(self, tensor: np.ndarray[Any, Any]) -> int:
         return tensor.ctypes.data if tensor.size else id(tensor)

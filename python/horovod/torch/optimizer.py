@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Iterable
-from typing import Any, Optional
+from typing import Any, Final, Optional
 
 import torch
 
@@ -161,9 +161,13 @@ def _deep_copy(optimizer: Any, memo: dict[int, Any]) -> Any:
     return made
 
 
+# What `DistributedMethods._begin` sets. A program may ask for any other attribute without beginning.
+_MADE_BY_BEGIN: Final = ("_access", "_names", "_should_synchronize", "_synchronized", "_wrapped")
+
+
 def _begin_copy(optimizer: Any, attribute: str) -> Any:
     """What an attribute is that a copy lacks until it is used: a rank may keep one that never steps."""
-    recipe = optimizer.__dict__.pop("_recipe", None)
+    recipe = optimizer.__dict__.pop("_recipe", None) if attribute in _MADE_BY_BEGIN else None
     if recipe is None:
         raise AttributeError(f"{type(optimizer).__name__!r} object has no attribute {attribute!r}")
     plain = recipe.kind.__new__(recipe.kind)

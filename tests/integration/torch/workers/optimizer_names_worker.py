@@ -232,7 +232,8 @@ def case_copies_stay_distributed():
             plain = sgd(reference)
             train(model, optimizer, own(data[:2]))
             if hvd.rank() == 0:
-                copy.deepcopy(optimizer).state_dict()  # that nobody steps, and the other ranks do not have
+                spare = copy.deepcopy(optimizer)  # that nobody steps, and the other ranks do not have
+                assert spare.state_dict() and not hasattr(spare, "nothing")
             model_2, optimizer_2 = way((model, optimizer))
             model_2, optimizer_2 = way((model_2, optimizer_2))
             assert isinstance(optimizer_2, torch.optim.SGD) and optimizer_2.param_groups[0]["lr"] == 0.1
