@@ -55,12 +55,18 @@ def _marking(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _telling(plain: Callable[..., Any]) -> Callable[..., Any]:
-    def apply(self: Any, gradients: Any, *args: Any, **kwargs: Any) -> Any:
+    def apply(self: Any, *args: Any, **kwargs: Any) -> Any:
         if _MARK in self.__dict__ and session.current is not None and session.current.size > 1:
             del self.__dict__[_MARK]
-            gradients = list(gradients)
-            _warn(self, gradients, *args)
-        return plain(self, gradients, *args, **kwargs)
+            # The first argument is the gradients, whatever it is called; it may be an iterator.
+            name = next(iter(kwargs), None) if not args else None
+            gradients = list(args[0] if name is None else kwargs[name])
+            if name is None:
+                args = (gradients, *args[1:])
+            else:
+                kwargs[name] = gradients
+            _warn(self, gradients, *args[1:], *(value for key, value in kwargs.items() if key != name))
+        return plain(self, *args, **kwargs)
 
     return apply
 

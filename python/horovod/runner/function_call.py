@@ -10,7 +10,7 @@ import functools
 import inspect
 import pickle
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Callable, Final, NamedTuple, Optional
 
 from horovod._core.errors import InvalidArgumentError
@@ -51,7 +51,7 @@ def checked(func: object, args: object, kwargs: object) -> Call:
             f"horovod.run: calling {name} runs nothing, it makes {kind}. Pass a function that runs it and returns its "
             "result."
         )
-    if isinstance(args, (str, bytes)) or not isinstance(args, Sequence):
+    if isinstance(args, (str, bytes, Mapping)) or not isinstance(args, Iterable):
         raise InvalidArgumentError(
             f"horovod.run: args is {_a(args)}, not a tuple of the function's arguments. For one argument write "
             "args=(value,)."
@@ -73,7 +73,7 @@ def checked(func: object, args: object, kwargs: object) -> Call:
 def _misfit(call: Call) -> str:
     """Why the function's parameters do not take the arguments; empty if they do or nobody knows."""
     try:
-        signature = inspect.signature(call.func)
+        signature = inspect.signature(call.func, follow_wrapped=False)  # a decorator may supply arguments
     except (TypeError, ValueError):  # a function of C's tells nothing
         return ""
     try:

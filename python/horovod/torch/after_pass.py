@@ -8,11 +8,13 @@ in this pass that another one computes in its next pass, after a collective oper
 from __future__ import annotations
 
 import warnings
+import weakref
 from typing import Any, Callable, Final
 
 import torch
 
 from horovod._core.callers import users_level
+from horovod._core.errors import HorovodInternalError
 from horovod._core.life import handles
 from horovod.torch.pending import PendingGradient
 
@@ -26,14 +28,24 @@ _HELD_S: Final = 30.0
 
 
 class AfterPass:
-    """See the module. Made for each pass, because `access` must not depend on it.
+    """See the module. Made for each pass.
 
     Args:
         access: see `horovod.torch.reducer.GradientAccess`.
     """
 
     def __init__(self, access: Any) -> None:
-        self._access = access
+        self._reference = weakref.ref(access)
+
+    @property
+    def _access(self) -> Any:
+        # Not kept alive: stand-ins refer to this, and no collector sees that parameters have them as gradients.
+        found = self._reference()
+        if found is None:
+            raise HorovodInternalError(
+                "This gradient was being reduced when its optimizer was deleted. Call optimizer.synchronize() before."
+            )
+        return found
 
     def end(self) -> None:
         """Delivers what has been reduced, or is in a moment, and lets stand-ins take the place of the rest, and of what

@@ -112,6 +112,7 @@ class DistributedMethods(UpstreamNames, torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As the user's class does it; the new gradients are reduced too. Collective in its effect: all ranks must add
         equal groups."""
+        self._access.follow_session()  # a copy begins here, before it has other parameters
         super().add_param_group(param_group)
         self._take_up_new()
 
@@ -119,7 +120,7 @@ class DistributedMethods(UpstreamNames, torch.optim.Optimizer):
 
     @outside_graphs
     def synchronize(self) -> None:
-        """Waits until all gradients are reduced. Collective. Called by `step`, which does not reduce them again. A
+        """Waits until all gradients are reduced. Collective. `step` does not reduce them again; another call does. A
         parameter without a gradient on this rank contributes zeros, and gets the result. Programs need not call it:
         who looks at or changes a gradient after `backward()` waits for it.
 
@@ -128,6 +129,7 @@ class DistributedMethods(UpstreamNames, torch.optim.Optimizer):
             HorovodInternalError: a rank died, or the engine is shutting down.
         """
         self._take_up_new()
+        self._access.forget_settled()
         self._access.synchronize()
         self._synchronized = True
 
@@ -170,7 +172,8 @@ class DistributedMethods(UpstreamNames, torch.optim.Optimizer):
                     stacklevel=users_level(),
                 )
             if closure is None:
-                self.synchronize()
+                self._take_up_new()
+                self._access.synchronize()
             else:
                 closure = self._synchronizing(closure)
         elif self._access.pending:
@@ -213,6 +216,7 @@ class DistributedMethods(UpstreamNames, torch.optim.Optimizer):
         decides_by_loss = isinstance(self, torch.optim.LBFGS)
 
         def run() -> Any:
+            self._access.forget_settled()
             with torch.enable_grad():
                 loss = closure()
             self._take_up_new()

@@ -37,7 +37,7 @@ class Ledger:
         self.terms = terms
         self.reductions = 0
         self.has_lost = False
-        self.seen: dict[Ledger, int] = {}
+        self.seen: Any = weakref.WeakKeyDictionary()
 
 
 _taker: Any = WeakTensorKeyDictionary()  # parameter -> (the hook's handle, ledger)

@@ -169,6 +169,9 @@ def _begin_copy(optimizer: Any, attribute: str) -> Any:
     """What an attribute is that a copy lacks until it is used: a rank may keep one that never steps."""
     recipe = optimizer.__dict__.pop("_recipe", None) if attribute in _MADE_BY_BEGIN else None
     if recipe is None:
+        users = getattr(type(optimizer).__mro__[2], "__getattr__", None)
+        if users is not None:
+            return users(optimizer, attribute)
         raise AttributeError(f"{type(optimizer).__name__!r} object has no attribute {attribute!r}")
     plain = recipe.kind.__new__(recipe.kind)
     plain.__dict__.update(optimizer.__dict__)

@@ -116,10 +116,11 @@ class OptimizerNames:
     def adopt(self, scope: Scope) -> bool:
         """Takes over the root's scope; True if that changes the names."""
         _count.put(self._process_set, self._own, scope.made)
-        before, self._number = self._number, scope.number
+        before = [self.negotiated(number) for number in range(len(self.parameters))]
+        self._number = scope.number
         for name, parameter in zip(self._names, self.parameters):
             _negotiated.setdefault(parameter, {})[self._process_set] = self.engine_name(name)
-        return before % _SCOPES != scope.number % _SCOPES
+        return before != [self.engine_name(name) for name in self._names]
 
     def negotiated(self, number: int) -> str:
         """A parameter's name as the other ranks see it: that of the first optimizer of the parameter."""

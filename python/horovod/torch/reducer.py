@@ -160,13 +160,7 @@ class GradientAccess:
         if self.ledger.has_lost:
             share(self)
         self._deferred.clear()
-        try:
-            for reducer in self.reducers:
-                reducer.synchronize(once=True)
-        except BaseException:
-            self.under_way.forget()
-            raise
-        self.under_way.deliver()
+        _wait_for_each(self, lambda reducer: reducer.synchronize(once=True))
         self.ledger.reductions += 1
 
     def land(self, numbers: Optional[Collection[int]] = None) -> None:
@@ -175,24 +169,14 @@ class GradientAccess:
         Raises:
             HorovodError: as `synchronize`, which raises it once more.
         """
-        failures: list[Exception] = []
-        try:
-            for reducer in self.reducers:  # all of them, also after a failure
-                try:
-                    reducer.land(numbers)
-                except Exception as error:
-                    failures.append(error)
-            if failures:
-                raise failures[0]
-        except BaseException:
-            self.under_way.forget(numbers)
-            raise
-        self.under_way.deliver(numbers)
+        _wait_for_each(self, lambda reducer: reducer.land(numbers), numbers)
 
     def ends_pass(self) -> bool:
         """Autograd has gone through a backward pass. True if gradients are under way."""
         while self._deferred:
             self.ready(self._deferred.pop())
+        if self._frozen and any(self.parameters[number].requires_grad for number in self._frozen):
+            self.attach()  # what has no hook yet counts as left out
         if self._session is session.current:
             for reducer in self.reducers:
                 if reducer.is_open:
@@ -202,6 +186,7 @@ class GradientAccess:
     def begin_pass(self, reference: weakref.ref[GradientAccess]) -> None:
         """The first hook of a backward pass."""
         self._pass = pass_number()
+        self._deferred.clear()  # of a pass that has failed
         if self._pass >= 0:
             call_after_pass(functools.partial(_end_pass, reference))
         self._in_a_later_pass = bool(self.under_way.stand_ins) or self._pass < 0
@@ -262,12 +247,7 @@ class GradientAccess:
             )
         # Or the program has discarded a stand-in.
         if reducer.has_submitted(number) or number in self.under_way.stand_ins:
-            try:
-                reducer.end_round(number, begins_next=True)
-            except BaseException:
-                self.under_way.forget()
-                raise
-            self.under_way.deliver()
+            _wait_for_each(self, lambda each: each.end_round(number, begins_next=True))
         reducer.ready(number)
         if self._pass < 0 and number in self.under_way.sent:
             self.under_way.stand_in(number, AfterPass(self))  # nothing is called when a compiled pass ends
@@ -334,6 +314,25 @@ class GradientAccess:
             )
 
         return finish
+
+
+def _wait_for_each(
+    access: GradientAccess, wait: Callable[[GradientReducer], None], numbers: Optional[Collection[int]] = None
+) -> None:
+    """Waits for all reducers, also after one has failed, and delivers what has been reduced."""
+    failures: list[Exception] = []
+    try:
+        for reducer in access.reducers:
+            try:
+                wait(reducer)
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+    except BaseException:
+        access.under_way.forget(numbers)
+        raise
+    access.under_way.deliver(numbers)
 
 
 def _nothing(parameter: torch.Tensor, sparse_dims: Optional[int]) -> torch.Tensor:

@@ -11,6 +11,7 @@ from typing import Any, Optional
 
 import torch
 
+from horovod._core.life import handles
 from horovod.torch.pending import FRESH, GradientOwner, PendingGradient, pending_gradient, uses_of
 from horovod.torch.resident import GradientHome
 from horovod.torch.versions import increment_versions
@@ -30,6 +31,7 @@ class UnderWay:
             that the result is going to be in (None: it will be another one), and whether that is a copy.
         dense_forms: of sparse gradients that are reduced as dense ones, by number.
         sparse_dims: how many dimensions of a parameter's last gradient were sparse, by number.
+        handles: that the program has been given, by number.
         stand_ins: what parameters have instead of gradients under way, or that this rank has left out, by number.
     """
 
@@ -40,6 +42,7 @@ class UnderWay:
         self.dense_forms: dict[int, torch.Tensor] = {}
         self.sparse_dims: dict[int, int] = {}
         self.stand_ins: dict[int, PendingGradient] = {}
+        self.handles: dict[int, int] = {}
 
     # ---- the end
 
@@ -72,12 +75,14 @@ class UnderWay:
         stand_in = self.stand_ins.get(number)
         if stand_in is not None:
             stand_in.given = reduced
-        elif self._parameters[number].grad is self.sent[number][0]:
+        elif number in self.sent and self._parameters[number].grad is self.sent[number][0]:
             self._parameters[number].grad = reduced
 
     def forget(self, numbers: Optional[Collection[int]] = None) -> None:
         """The reduction of all, or of some, has ended, well or not; after a failure the gradients hold anything."""
         self._take_away(numbers)
+        for number in _chosen(self.handles, numbers) if self.handles else ():
+            handles.drop(self.handles.pop(number))
         if numbers is None:
             self.dense_forms.clear()
             self.sent.clear()

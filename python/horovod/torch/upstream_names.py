@@ -67,7 +67,10 @@ class UpstreamNames:
         under_way = self._access.under_way
         if number in under_way.sent and number not in under_way.stand_ins:
             under_way.stand_in(number, AfterPass(self._access))
-        return handles.add(handles.done(self._names.parameters[number].grad))
+        given = under_way.handles
+        if number not in given:
+            given[number] = handles.add(handles.done(self._names.parameters[number].grad))
+        return given[number]
 
     def _allreduce_grad_async(self, p: torch.Tensor) -> tuple[int, Any]:
         """Starts the reduction of a gradient, unless it is under way. A handle, and nothing."""

@@ -26,6 +26,7 @@ __all__ = [
     "abandon",
     "add",
     "done",
+    "drop",
     "end_within",
     "finish",
     "finish_all",
@@ -110,6 +111,11 @@ def add(pending: Pending) -> int:
     number = next(_numbers)
     _table[number] = pending
     return number
+
+
+def drop(number: int) -> None:
+    """Forgets an operation that is done, whose result nobody has asked for."""
+    _table.pop(number, None)
 
 
 def done(result: Any) -> Pending:

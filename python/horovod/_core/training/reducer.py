@@ -14,7 +14,7 @@ from collections.abc import Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Final, Optional, Union
 
-from horovod._core.errors import HorovodError
+from horovod._core.errors import HorovodError, HorovodInternalError
 from horovod._core.operations.collectives import Collectives
 from horovod._core.operations.prepared import Prepared
 from horovod._core.operations.reduction_calls import ReduceArguments
@@ -45,6 +45,7 @@ class GradientSource:
 
 
 _NONE: Final[frozenset[Hashable]] = frozenset()
+_INTERRUPTED: Final = HorovodInternalError("A wait for gradients was interrupted; begin the step anew.")
 
 
 class GradientReducer:
@@ -101,8 +102,9 @@ class GradientReducer:
 
     @property
     def pending(self) -> bool:
-        """True between the first submission of a step and the end of `synchronize`."""
-        return bool(self._submitted)
+        """True between the first submission of a step, or the first gradient of a group, and the end of
+        `synchronize`."""
+        return bool(self._submitted or self._waiting)
 
     @property
     def backward_passes_per_step(self) -> int:
@@ -198,8 +200,8 @@ class GradientReducer:
 
     @property
     def is_open(self) -> bool:
-        """True while something that was submitted has not been waited for."""
-        return bool(self._flights)
+        """True while something that was submitted has not been waited for, or waits for others of its group."""
+        return bool(self._flights or self._waiting)
 
     @property
     def missing(self) -> list[Hashable]:
@@ -224,19 +226,19 @@ class GradientReducer:
             flights = self._flights.take(keys)
         try:
             flights.land()
-        except Exception as error:
-            self._failure = self._failure or error
+        except BaseException as error:  # after a signal handler's the engine still uses gradients
+            self._failure = self._failure or (error if isinstance(error, Exception) else _INTERRUPTED)
             raise
 
     def land_within(self, timeout_s: float) -> bool:
-        """`land` if everything ends within some seconds; False: something has not. Failures are left to
-        `synchronize`."""
+        """`land` if everything ends within some seconds; False: something has not, or has failed, which `synchronize`
+        will raise."""
         with self._lock:
             if not self._flights.end_within(timeout_s):
                 return False
         with contextlib.suppress(Exception):
             self.land()
-        return True
+        return self._failure is None
 
     def settle(self, has_begun: bool) -> bool:
         """Ends a step early: submits what is missing, which other ranks may have submitted, waits for everything,
@@ -345,6 +347,7 @@ class GradientReducer:
 
     def _submit(self, keys: tuple[Hashable, ...]) -> None:
         self._submitted.update(keys)
+        self._waiting.pop(keys, None)
         for key in keys:
             self.left[key] = 0
         dense: list[Any] = []

@@ -170,11 +170,13 @@ class DurableCommits:
 
     def close(self) -> None:
         """Waits for what is being written, a minute at most, and leaves the place to other jobs."""
-        if self._writer is not None:
-            self._writer.join(_CLOSE_S)
-            if self._writer.is_alive():
-                _log.warning("the last durable commit is not finished after %g s, and given up.", _CLOSE_S)
-        self._own.give_up()
+        try:
+            if self._writer is not None:
+                self._writer.join(_CLOSE_S)
+                if self._writer.is_alive():
+                    _log.warning("the last durable commit is not finished after %g s, and given up.", _CLOSE_S)
+        finally:
+            self._own.give_up()
 
     def _write(self, content: dict[str, Snapshot], epoch: int, count: int) -> None:
         order, own = (0, epoch, count), ""
