@@ -61,10 +61,9 @@ class Story(Ended):
     @property
     def report(self) -> str:
         """First line of the launcher's report; empty if there is none. How the start went on does not belong to it."""
-        lines = [
-            line for line in self.stderr.splitlines() if line.startswith("horovodrun: ") and "waiting for" not in line
-        ]
-        return lines[0] if lines else ""
+        of_the_start = ("waiting for", "ranks are up, after")
+        lines = [line for line in self.stderr.splitlines() if line.startswith("horovodrun: ")]
+        return next((line for line in lines if not any(words in line for words in of_the_start)), "")
 
 
 class FaultJob(jobs.Job):
