@@ -76,8 +76,8 @@ def share(access: Any) -> None:
         if taker.terms != own.terms:
             raise InvalidArgumentError(
                 f"The gradient of '{access.names.name(numbers[0])}' is reduced by another DistributedOptimizer, which "
-                "was made or has stepped after this one and has another op, compression or process set. Give both the "
-                "same, or keep one optimizer for each parameter."
+                "was made or has stepped after this one and differs in op, gradient_predivide_factor, compression, "
+                "sparse_as_dense or process set. Give both the same, or use one optimizer for each parameter."
             )
         other = taker.access()
         if other is not None and other.pending:

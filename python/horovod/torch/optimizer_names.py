@@ -36,10 +36,12 @@ class Scope(NamedTuple):
     Attributes:
         number: how many optimizers of these names were made before it.
         made: how many have been made by now.
+        names: of the parameters, as the other ranks see them.
     """
 
     number: int
     made: int
+    names: tuple[str, ...]
 
 
 class _Count:
@@ -111,16 +113,17 @@ class OptimizerNames:
     def scope(self) -> Scope:
         """For `adopt` on other ranks."""
         # One made in an earlier session is not counted in this one yet.
-        return Scope(self._number, max(_count.made(self._process_set, self._own), self._number + 1))
+        made = max(_count.made(self._process_set, self._own), self._number + 1)
+        return Scope(self._number, made, tuple(self.negotiated(number) for number in range(len(self.parameters))))
 
     def adopt(self, scope: Scope) -> bool:
         """Takes over the root's scope; True if that changes the names."""
         _count.put(self._process_set, self._own, scope.made)
         before = [self.negotiated(number) for number in range(len(self.parameters))]
         self._number = scope.number
-        for name, parameter in zip(self._names, self.parameters):
-            _negotiated.setdefault(parameter, {})[self._process_set] = self.engine_name(name)
-        return before != [self.engine_name(name) for name in self._names]
+        for name, parameter in zip(scope.names, self.parameters):
+            _negotiated.setdefault(parameter, {})[self._process_set] = name
+        return before != list(scope.names)
 
     def negotiated(self, number: int) -> str:
         """A parameter's name as the other ranks see it: that of the first optimizer of the parameter."""

@@ -75,7 +75,9 @@ class UpstreamNames:
     def _allreduce_grad_async(self, p: torch.Tensor) -> tuple[int, Any]:
         """Starts the reduction of a gradient, unless it is under way. A handle, and nothing."""
         (number,) = self._names.numbers_of([p])
-        self._access.reducer_of[number].submit(number)
+        reducer = self._access.reducer_of.get(number)  # None: a single rank, or a frozen parameter
+        if reducer is not None:
+            reducer.submit(number)
         return self._handle(number), None
 
     @property
