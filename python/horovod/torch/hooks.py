@@ -28,6 +28,7 @@ class Ledger:
 
     Attributes:
         reductions: how many times it has reduced the gradients.
+        is_fresh: none has been computed since.
         has_lost: a parameter hands its gradient to another one now.
         seen: other optimizers' reductions at its own last one.
     """
@@ -36,6 +37,7 @@ class Ledger:
         self.access = weakref.ref(access)
         self.terms = terms
         self.reductions = 0
+        self.is_fresh = False
         self.has_lost = False
         self.seen: Any = weakref.WeakKeyDictionary()
 
@@ -83,7 +85,9 @@ def share(access: Any) -> None:
         if other is not None and other.pending:
             reduced = _hand_over(other, [access.parameters[number] for number in numbers])
         else:
-            reduced = [taker.reductions > own.seen.get(taker, 0)] * len(numbers)
+            # Of one that is gone nothing is taken: that may have been long ago.
+            is_fresh = other is not None and taker.is_fresh and taker.reductions > own.seen.get(taker, 0)
+            reduced = [is_fresh and access.parameters[number].grad is not None for number in numbers]
         _leave(access, [number for number, is_reduced in zip(numbers, reduced) if is_reduced])
         own.seen[taker] = taker.reductions
         for number in numbers:

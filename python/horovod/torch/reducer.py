@@ -162,6 +162,7 @@ class GradientAccess:
         self._deferred.clear()
         _wait_for_each(self, lambda reducer: reducer.synchronize(once=True))
         self.ledger.reductions += 1
+        self.ledger.is_fresh = True
 
     def land(self, numbers: Optional[Collection[int]] = None) -> None:
         """Waits for the gradients under way, or some of them; the step goes on.
@@ -186,6 +187,7 @@ class GradientAccess:
     def begin_pass(self, reference: weakref.ref[GradientAccess]) -> None:
         """The first hook of a backward pass."""
         self._pass = pass_number()
+        self.ledger.is_fresh = False
         self._deferred.clear()  # of a pass that has failed
         if self._pass >= 0:
             call_after_pass(functools.partial(_end_pass, reference))

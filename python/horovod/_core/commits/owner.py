@@ -193,7 +193,7 @@ class Ownership:
                 self._lost = False
                 self._begin()
                 return
-            # Who has come meanwhile may have seen this sign or not: at least one of the two withdraws.
+            # A job that came meanwhile may not have seen this sign: at least one of the two withdraws.
             self._place.remove(self._name)
             time.sleep(0.1 * (attempt + 1) * os.urandom(1)[0] / 255)
         raise _taken(self._place, "others that begin at the same time")

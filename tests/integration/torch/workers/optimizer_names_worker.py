@@ -103,6 +103,24 @@ def case_two_optimizers_of_the_same_parameters_reduce_once():
         del made
 
 
+def case_an_optimizer_goes_on_after_one_that_was_dropped():
+    for kept, passes in product((False, True), (1, 2)):
+        weight = torch.nn.Parameter(torch.zeros(3))
+        older, newer = (
+            hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), backward_passes_per_step=passes)
+            for _ in range(2)
+        )
+        mean = (hvd.size() + 1) / 2
+        for number in range(6):
+            if number == 3 and not kept:
+                newer = None
+            optimizer = newer if number < 3 else older
+            weight.grad = None
+            (weight.sum() * (hvd.rank() + 1)).backward()  # one pass, also where two are announced
+            optimizer.step()
+            assert weight.tolist() == [-mean * (number + 1)] * 3, (kept, passes, number)
+
+
 def case_an_optimizer_of_other_terms_of_the_same_parameters():
     weight = torch.nn.Parameter(torch.zeros(3))
     older = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("w", weight)])

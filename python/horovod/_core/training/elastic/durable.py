@@ -149,7 +149,7 @@ class DurableCommits:
             else:
                 self._tell_whose(name, found.writer)
                 return found.content
-        if unreadable is not None:  # beginning anew would remove it
+        if unreadable is not None:  # a fresh start would remove it in time
             raise unreadable
         return None
 
