@@ -176,7 +176,7 @@ def case_tensors_without_values_of_their_own_are_refused_everywhere():
         (lambda: torch.nested.nested_tensor([torch.ones(1), torch.ones(2)], layout=torch.jagged), "nested"),
         (sharded, "DTensor"),
     ):
-        tensor = make() if hvd.rank() == last else torch.zeros(2)
+        tensor = make() if hvd.rank() == last else torch.zeros(hvd.size())
         kind = ValueError if hvd.rank() == last else hvd.HorovodInternalError
         words = [word] if hvd.rank() == last else [word, f"rank {last} refused"]
         for function in (hvd.allreduce, hvd.allreduce_, hvd.allgather, hvd.alltoall, hvd.reducescatter):
