@@ -16,13 +16,14 @@ from jobs.needs import needs
 pytestmark = needs("tensorflow")
 
 HERE = Path(__file__).parent
-COLD = 3  # jobs of so many ranks start them as a user does, the others warm
+COLD = 3, "eager"  # jobs of so many ranks in this mode start them as a user does, the others warm
 
 
 def _run(
     size: int, mode: str, parts: tuple[str, ...], folder: Path, environment: Optional[dict[str, str]] = None
 ) -> list[dict[str, Any]]:
-    return run_job(size, mode, parts, folder, environment, "tensorflow_worker.py", "" if size == COLD else "tensorflow")
+    warm = "" if (size, mode) == COLD else "tensorflow"
+    return run_job(size, mode, parts, folder, environment, "tensorflow_worker.py", warm)
 
 
 def _facts_in(*scripts: str) -> int:
