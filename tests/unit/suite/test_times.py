@@ -76,3 +76,13 @@ def test_what_has_no_budget_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
     code, lines = report_of(tmp_path, capsys, PASSED, "ci = 100\n", new, "ci 60\n")
     assert code == 1 and "NO BUDGET: tests/new (fast) took 1 s. Give it a budget." in lines
     assert report_of(tmp_path, capsys, PASSED, first=new)[0] == 0  # a run of a part only
+
+
+def test_on_a_slow_machine_a_folder_may_take_as_much_more() -> None:
+    budgets = {"a": 10, "b": 10, "c": 10, "ci": 60}
+    slow = {"a": 8.0, "b": 9.0, "c": 15.0}
+    assert report_times.overruns(slow, {}, budgets) == []
+    assert report_times.overruns({**slow, "a": 3.0, "b": 4.0}, {}, budgets) == [
+        "TOO LONG: c took 15 s; its budget is 10 s."
+    ]
+    assert len(report_times.overruns(slow, {"ci": 61}, budgets)) == 1
