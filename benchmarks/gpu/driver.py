@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from ctypes import POINTER, byref, c_char, c_float, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_float, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
 from typing import Any, Callable
 
 import libraries
 
 NOT_READY = 600
 STREAM_NON_BLOCKING = 1
-EVENT_DEFAULT, EVENT_BLOCKING_SYNC, EVENT_DISABLE_TIMING, EVENT_INTERPROCESS = 0, 1, 2, 4
+EVENT_DEFAULT, EVENT_DISABLE_TIMING, EVENT_INTERPROCESS = 0, 2, 4
 HOST_PORTABLE, HOST_DEVICEMAP = 1, 2
 IPC_LAZY_ENABLE_PEER_ACCESS = 1
 _JIT_ERROR_LOG, _JIT_ERROR_LOG_BYTES = 5, 6
@@ -37,16 +37,10 @@ class CopyAttributes(ctypes.Structure):
 _PTR, _OUT, _DEV = c_void_p, POINTER(c_void_p), c_uint64
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuInit": (c_uint,),
-    "cuDriverGetVersion": (POINTER(c_int),),
     "cuDeviceGet": (POINTER(c_int), c_int),
-    "cuDeviceGetName": (POINTER(c_char), c_int, c_int),
     "cuDeviceGetAttribute": (POINTER(c_int), c_int, c_int),
     "cuDevicePrimaryCtxRetain": (_OUT, c_int),
-    "cuDevicePrimaryCtxRelease_v2": (c_int,),
     "cuCtxSetCurrent": (_PTR,),
-    "cuCtxGetCurrent": (_OUT,),
-    "cuCtxSynchronize": (),
-    "cuMemGetInfo_v2": (POINTER(c_size_t), POINTER(c_size_t)),
     "cuMemAlloc_v2": (POINTER(_DEV), c_size_t),
     "cuMemFree_v2": (_DEV,),
     "cuMemHostAlloc": (_OUT, c_size_t, c_uint),
@@ -62,19 +56,15 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuMemcpyBatchAsync": (*[_PTR] * 3, c_size_t, POINTER(CopyAttributes), _PTR, c_size_t, POINTER(c_size_t), _PTR),
     "cuMemsetD8Async": (_DEV, ctypes.c_ubyte, c_size_t, _PTR),
     "cuStreamCreate": (_OUT, c_uint),
-    "cuStreamDestroy_v2": (_PTR,),
     "cuStreamSynchronize": (_PTR,),
     "cuStreamQuery": (_PTR,),
     "cuStreamWaitEvent": (_PTR, _PTR, c_uint),
     "cuStreamWriteValue32_v2": (_PTR, _DEV, c_uint32, c_uint),
     "cuStreamWaitValue32_v2": (_PTR, _DEV, c_uint32, c_uint),
-    "cuStreamIsCapturing": (_PTR, POINTER(c_int)),
     "cuLaunchHostFunc": (_PTR, _PTR, _PTR),
     "cuEventCreate": (_OUT, c_uint),
-    "cuEventDestroy_v2": (_PTR,),
     "cuEventRecord": (_PTR, _PTR),
     "cuEventQuery": (_PTR,),
-    "cuEventSynchronize": (_PTR,),
     "cuEventElapsedTime": (POINTER(c_float), _PTR, _PTR),
     "cuModuleLoadDataEx": (_OUT, _PTR, c_uint, POINTER(c_int), _OUT),
     "cuModuleUnload": (_PTR,),
@@ -138,13 +128,6 @@ def attach(index: int = 0) -> c_void_p:
     call("cuDevicePrimaryCtxRetain", byref(context), device)
     call("cuCtxSetCurrent", context)
     return context
-
-
-def attribute(number: int, device: int = 0) -> int:
-    """A property of a device, by its number in CUdevice_attribute."""
-    value = c_int()
-    call("cuDeviceGetAttribute", byref(value), number, device)
-    return value.value
 
 
 def allocate(size_bytes: int) -> int:

@@ -32,14 +32,8 @@ from table import Table
 _ROOT = Path(__file__).resolve().parent.parent.parent
 # Name and limit in seconds, in order of worth.
 _PROBES = {
-    "facts": 60,
-    "nccl_alone": 90,
     "packing": 120,
-    "completion": 60,
     "staging": 90,
-    "streams": 60,
-    "memory": 120,
-    "nccl_two": 200,
     "engine": 230,
     "today": 110,
     "training": 250,
