@@ -1,15 +1,14 @@
-// The functions of horovod.h. Thin: find the engine, convert, call, report. The only global of the library lives here:
-// the engine, held by a shared pointer so that a call under way outlives a concurrent shutdown.
+// The functions of horovod.h. Thin: find the engine, convert, call, report.
 #include <pthread.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <map>
+#include <limits>
 #include <memory>
 #include <mutex>
 
 #include "api/guard.h"
+#include "api/library.h"
 #include "backend/mpi/job.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -22,53 +21,15 @@ namespace {
 
 using hvd::Code;
 using hvd::Status;
+using hvd::api::Current;
 using hvd::api::Guard;
+using hvd::api::InForkedChild;
+using hvd::api::Lib;
+using hvd::api::Library;
+using hvd::api::NotInitialized;
 using hvd::engine::Completion;
 using hvd::engine::Engine;
 using hvd::engine::StateOf;
-
-// Leaked on purpose: a thread may still call in while static destructors run.
-struct Library {
-  const bool forked;   // this process is a child of one that had called hvd_init
-  std::mutex life{};   // serialises hvd_init and hvd_shutdown
-  std::mutex mutex{};  // guards engine
-  std::shared_ptr<Engine> engine{};
-  std::atomic<Engine*> to_detach{nullptr};                                 // the same, for InForkedChild
-  std::mutex heaps_mutex{};                                                // guards heaps
-  std::map<void*, std::shared_ptr<hvd::transport::ResidentHeap>> heaps{};  // by allocation; keeps the region mapped
-};
-
-std::atomic<Library*>& Place() {
-  static std::atomic<Library*> place{new Library{false}};
-  return place;
-}
-
-Library& Lib() { return *Place().load(std::memory_order_acquire); }
-
-// Another thread of the parent may have held any lock at the time of the fork. So this takes none, and the child gets a
-// library with locks of its own.
-void InForkedChild() {
-  const Library& parents = Lib();
-  Engine* const engine = parents.to_detach.load();
-  if (engine != nullptr) engine->DetachInChild();
-  Place().store(new Library{parents.forked || engine != nullptr}, std::memory_order_release);
-}
-
-std::shared_ptr<Engine> Current() {
-  Library& lib = Lib();
-  if (lib.forked) return nullptr;
-  std::lock_guard<std::mutex> lock(lib.mutex);
-  return lib.engine;
-}
-
-Status NotInitialized() {
-  if (Lib().forked) {
-    return Status(Code::kNotInitialized,
-                  "this process was forked from a rank and is not a rank itself; collectives work only in the process "
-                  "that called hvd.init().");
-  }
-  return Status(Code::kNotInitialized, "Horovod is not initialized; call hvd.init() first.");
-}
 
 Status UnknownHandle(hvd_handle handle) {
   return Status(Code::kUnknownHandle,
@@ -110,6 +71,15 @@ Status HandleFor(Engine& engine, hvd_handle* out, F submit) {
   engine.handles().Fill(handle, std::move(completion));
   *out = handle;
   return Status();
+}
+
+// Of an operation that is under way, or has a result. Without memory for a handle nobody could wait for it any more, so
+// it is waited for here: when this fails, the tensors are in nobody's use.
+Status HandleFor(Engine& engine, const std::shared_ptr<Completion>& completion, hvd_handle* out) {
+  if (hvd::border::Succeeds([&] { *out = engine.handles().Add(completion); })) return Status();
+  while (!engine.Wait(*completion, std::numeric_limits<double>::infinity())) {  // a signal came
+  }
+  return completion->status().ok() ? hvd::OutOfMemory() : completion->status();
 }
 
 Status Copy(const std::string& text, char* buffer, size_t n, size_t* needed) {
@@ -217,7 +187,10 @@ hvd_status hvd_abort(hvd_status code, const char* reason) {
   });
 }
 
-int32_t hvd_initialized(void) { return Current() != nullptr; }
+int32_t hvd_initialized(void) {
+  bool running = false;
+  return hvd::border::Succeeds([&] { running = Current() != nullptr; }) && running;
+}
 
 hvd_status hvd_get_topology(hvd_topology* out) {
   return WithEngine([&](Engine& engine) {
@@ -254,7 +227,9 @@ hvd_status hvd_gpu_place(int32_t* place) {
 
 const char* hvd_mpi_left(void) {
   static thread_local std::string why;
-  why = hvd::backend::mpi::Job::AnyOutOfUse();
+  // Who cannot be asked is taken for stuck in MPI.
+  hvd::border::Guarded([] { why = hvd::backend::mpi::Job::AnyOutOfUse(); },
+                       [](hvd_status, const char* text) { why = text; });
   return why.c_str();
 }
 
@@ -301,7 +276,11 @@ hvd_status hvd_await_steps(int64_t n, double timeout_s, hvd_steps* out) {
   });
 }
 
-int32_t hvd_dump_call_fd(void) { return hvd::engine::DumpCall::Descriptor(); }
+int32_t hvd_dump_call_fd(void) {
+  int32_t fd = -1;
+  (void)hvd::border::Succeeds([&] { fd = hvd::engine::DumpCall::Descriptor(); });
+  return fd;
+}
 
 hvd_status hvd_dump_on_signal(int32_t number) {
   return Guard([&] { return hvd::engine::DumpCall::OnSignal(number); });
@@ -361,9 +340,9 @@ hvd_status hvd_run(const hvd_op* ops, int32_t n, double timeout_s, hvd_handle* o
     if (!completion) return Status();
     const bool done = completion->done();
     if (done && (!completion->status().ok() || !hvd::engine::MustBeKept(*completion))) return completion->status();
-    *out = engine.handles().Add(completion);
+    HVD_TRY(HandleFor(engine, completion, out));
     if (done) return Status();
-    return Status(Code::kInProgress, "not done yet.");  // also when it has become so meanwhile: *out must be released
+    return hvd::NotDoneYet();  // also when it has become so meanwhile: *out must be released
   });
 }
 
@@ -476,16 +455,19 @@ hvd_status hvd_shared_alloc(int64_t bytes, void** out) {
 }
 
 void hvd_shared_free(void* data) {
-  Library& lib = Lib();
-  std::shared_ptr<hvd::transport::ResidentHeap> heap;
-  {
-    std::lock_guard<std::mutex> lock(lib.heaps_mutex);
-    auto it = lib.heaps.find(data);
-    if (it == lib.heaps.end()) return;
-    heap = std::move(it->second);
-    lib.heaps.erase(it);
-  }
-  heap->Free(data);
+  // Without memory for its books the heap loses the piece, and nothing else.
+  (void)hvd::border::Succeeds([data] {
+    Library& lib = Lib();
+    std::shared_ptr<hvd::transport::ResidentHeap> heap;
+    {
+      std::lock_guard<std::mutex> lock(lib.heaps_mutex);
+      auto it = lib.heaps.find(data);
+      if (it == lib.heaps.end()) return;
+      heap = std::move(it->second);
+      lib.heaps.erase(it);
+    }
+    heap->Free(data);
+  });
 }
 
 hvd_status hvd_timeline_start(const char* path, int32_t mark_cycles) {

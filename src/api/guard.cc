@@ -15,9 +15,10 @@ thread_local LastMessage last;
 
 }  // namespace
 
-hvd_status Report(const Status& status) {
-  if (!status.ok() && !LastMessage::gone) last.text = status.message();
-  return static_cast<hvd_status>(status.code());
+hvd_status Report(hvd_status code, const char* text) noexcept {
+  if (LastMessage::gone) return code;
+  border::Guarded([&] { last.text = text; }, [](hvd_status, const char* why) { last.text = why; });
+  return code;
 }
 
 const char* LastError() { return LastMessage::gone ? "" : last.text.c_str(); }

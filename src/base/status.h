@@ -74,6 +74,12 @@ inline const Status& OutOfMemory() {
   return *kStatus;
 }
 
+// Likewise: who waits must not take missing memory for the end of an operation.
+inline const Status& NotDoneYet() {
+  static const auto* const kStatus = new Status(Code::kInProgress, "not done yet.");
+  return *kStatus;
+}
+
 }  // namespace hvd
 
 // Returns the failure of `expr` from the enclosing function.

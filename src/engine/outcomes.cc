@@ -31,7 +31,7 @@ void Describe(const Outcome& outcome, hvd_result* out) {
 }  // namespace
 
 Status StateOf(const Completion& completion) {
-  if (!completion.done()) return Status(Code::kInProgress, "not done yet.");
+  if (!completion.done()) return NotDoneYet();
   return completion.status();
 }
 

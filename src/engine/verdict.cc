@@ -17,6 +17,7 @@ constexpr double kBetterReasonS = 0.5;
 Verdict::Verdict(const Tools& tools)
     : tools_(tools), reserve_(std::make_unique_for_overwrite<std::byte[]>(kReserveBytes)) {
   (void)OutOfMemory();  // made now
+  (void)NotDoneYet();
 }
 
 void Verdict::Fail(const Status& why, bool tell_others) noexcept { Stop(why, tell_others, /*in_order=*/false); }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from typing_extensions import assert_type
 
 import horovod.keras
@@ -36,3 +37,9 @@ def fit(state: horovod.keras.elastic.KerasState, epochs: int) -> str:
 def call(state: horovod.torch.elastic.TorchState, kept: horovod.keras.elastic.KerasState) -> None:
     assert_type(train(state, 1), float)
     assert_type(fit(kept, 1), str)
+
+
+def optimizers(plain: torch.optim.SGD, of_keras: bytes) -> None:
+    assert_type(horovod.torch.DistributedOptimizer(plain), torch.optim.SGD)
+    # Keras has no types of its own: whatever goes in comes out.
+    assert_type(horovod.keras.DistributedOptimizer(of_keras), bytes)

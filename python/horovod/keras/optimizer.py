@@ -8,7 +8,7 @@ holds: variables, iterations, learning rate. Its methods are in `keras_2` and `k
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Optional, TypeVar
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import session
@@ -79,8 +79,12 @@ def _scope_of(name: Optional[str], optimizer: Any) -> str:
     return name or f"Distributed{type(optimizer).__name__}"
 
 
+# The user's own class, for editors and type checkers.
+OptimizerT = TypeVar("OptimizerT")
+
+
 def DistributedOptimizer(  # noqa: N802 - a class to its users
-    optimizer: Any,
+    optimizer: OptimizerT,
     name: Optional[str] = None,
     device_dense: str = "",
     device_sparse: str = "",
@@ -92,7 +96,7 @@ def DistributedOptimizer(  # noqa: N802 - a class to its users
     groups: Any = None,
     backward_passes_per_step: int = 1,
     average_aggregated_gradients: bool = False,
-) -> Any:
+) -> OptimizerT:
     """An optimizer that applies the gradients of all ranks. Local; applying is collective.
 
     Args:
@@ -119,10 +123,11 @@ def DistributedOptimizer(  # noqa: N802 - a class to its users
             distributed already, a device without TensorFlow, no positive number of passes, or several with JAX.
         NotInitializedError: `init` has not been called.
     """
-    return PartialDistributedOptimizer(
+    distributed: OptimizerT = PartialDistributedOptimizer(
         optimizer, name, device_dense, device_sparse, compression, sparse_as_dense, gradient_predivide_factor, op,
         backward_passes_per_step, average_aggregated_gradients, chosen_groups(groups, num_groups),
     )  # fmt: skip
+    return distributed
 
 
 def PartialDistributedOptimizer(  # noqa: N802 - a class to its users

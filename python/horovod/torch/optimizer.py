@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Iterable
-from typing import Any, Final, Optional
+from typing import Any, Final, Optional, TypeVar
 
 import torch
 
@@ -32,8 +32,12 @@ _DistributedOptimizer = DistributedMethods
 _DistributedAdasumOptimizer = AdasumMethods
 
 
+# The user's own class, for editors and type checkers.
+OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
+
+
 def DistributedOptimizer(  # noqa: N802 - a class to its users
-    optimizer: torch.optim.Optimizer,
+    optimizer: OptimizerT,
     named_parameters: Optional[Iterable[tuple[str, torch.Tensor]]] = None,
     compression: Compressor = NoneCompressor,
     backward_passes_per_step: int = 1,
@@ -43,7 +47,7 @@ def DistributedOptimizer(  # noqa: N802 - a class to its users
     groups: Groups = None,
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
-) -> Any:
+) -> OptimizerT:
     """An optimizer that combines the gradients over the ranks before it steps.
 
     Collective in its effect: all members of the process set must wrap the same parameters in the same order, and make
@@ -90,7 +94,8 @@ def DistributedOptimizer(  # noqa: N802 - a class to its users
     # A scheduler that was made before has replaced the plain optimizer's step; that one must not shadow ours.
     distributed.__dict__.update({key: value for key, value in optimizer.__dict__.items() if key != "step"})
     distributed._begin(optimizer, names, options, groups, sparse_as_dense)
-    return distributed
+    of_its_class: OptimizerT = distributed
+    return of_its_class
 
 
 def _new(kind: type[torch.optim.Optimizer], options: ReductionOptions) -> Any:

@@ -11,7 +11,7 @@ namespace hvd::backend::cuda {
 namespace {
 
 constexpr const char* kNames[] = {"libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so"};
-constexpr size_t kLogShown = 500;
+constexpr size_t kHipLogShown = 500;
 // hipDeviceProp_tR0600 has 1472 bytes, gcnArchName is an array of 256 characters in it; there is room for more.
 constexpr size_t kPropertiesBytes = 4096, kArchitectureAt = 1160, kArchitectureBytes = 256;
 
@@ -93,7 +93,7 @@ Result<std::string> Compiled(const Compiler& compiler, Handle program, const std
     const char* const words = compiler.get_error_string(code);
     return Status(Code::kBackendUnavailable, std::string("hiprtcCompileProgram failed: ") +
                                                  (words != nullptr ? words : "no reason told") +
-                                                 (log.empty() ? "" : ", " + Shortened(log, kLogShown)));
+                                                 (log.empty() ? "" : ", " + Shortened(log, kHipLogShown)));
   }
   std::string code = Taken(compiler.get_code_size, compiler.get_code, program);
   if (code.empty()) return Status(Code::kBackendUnavailable, "hiprtcGetCode gave nothing");

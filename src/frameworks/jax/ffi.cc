@@ -6,10 +6,11 @@
 // the ranks have agreed and the operations are on their way. Later kernels are launched later, but the GPU works on
 // what it has been given, and where NCCL moves the tensors the host never waits for it.
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
-#include <exception>
 #include <optional>
 
+#include "border/border.h"
 #include "frameworks/described_call.h"
 #include "frameworks/jax/call_frame.h"
 #include "frameworks/wording.h"
@@ -32,15 +33,18 @@ constexpr Element kElements[] = {
 };
 
 // A frame that has no such function comes from no XLA: nobody can be told.
-void* Error(const CallFrame& frame, hvd_status status, const std::string& why) {
+void* Tell(const CallFrame& frame, int32_t code, const char* text) {
   if (frame.struct_bytes < offsetof(CallFrame, context) || frame.api == nullptr ||
       frame.api->struct_bytes < offsetof(Api, error_message) || frame.api->create_error == nullptr) {
     return nullptr;
   }
-  const frameworks::Failure failure = frameworks::FailureFor(status);
-  const std::string text = frameworks::InXlasWords(failure, why);
-  ErrorArguments arguments = {sizeof(ErrorArguments), nullptr, text.c_str(), failure.xla};
+  ErrorArguments arguments = {sizeof(ErrorArguments), nullptr, text, code};
   return frame.api->create_error(&arguments);
+}
+
+void* Error(const CallFrame& frame, hvd_status status, const std::string& why) {
+  const frameworks::Failure failure = frameworks::FailureFor(status);
+  return Tell(frame, failure.xla, frameworks::InXlasWords(failure, why).c_str());
 }
 
 // True: XLA only asked what the handler is. Version 0.1 is what every XLA since then understands.
@@ -165,11 +169,15 @@ void* Collective(const CallFrame& frame, Platform platform) {
 
 void* Handle(void* call_frame, Platform platform) {
   const auto& frame = *static_cast<const CallFrame*>(call_frame);
-  try {
-    return Collective(frame, platform);
-  } catch (const std::exception& error) {  // no memory left
-    return Error(frame, HVD_INTERNAL, error.what());
-  }
+  void* error = nullptr;
+  border::Guarded([&] { error = Collective(frame, platform); },
+                  [&](hvd_status status, const char* why) {
+                    const frameworks::Failure failure = frameworks::FailureFor(status);
+                    char text[300];  // as InXlasWords has it, without memory
+                    (void)std::snprintf(text, sizeof text, "Horovod %s: %s", failure.name, why);
+                    error = Tell(frame, failure.xla, static_cast<const char*>(text));
+                  });
+  return error;
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Optional, TypeVar
 
 from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod._core.operations.reduce_ops import Average
@@ -14,8 +14,12 @@ from horovod.keras.optimizer import PartialDistributedOptimizer
 __all__ = ["DistributedOptimizer"]
 
 
+# The user's own class, for editors and type checkers.
+OptimizerT = TypeVar("OptimizerT")
+
+
 def DistributedOptimizer(  # noqa: N802 - a class to its users
-    optimizer: Any,
+    optimizer: OptimizerT,
     name: Optional[str] = None,
     device_dense: str = "",
     device_sparse: str = "",
@@ -29,7 +33,7 @@ def DistributedOptimizer(  # noqa: N802 - a class to its users
     groups: Any = None,
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
-) -> Any:
+) -> OptimizerT:
     """An optimizer that applies the gradients of all ranks. Local; applying is collective.
 
     Args:
@@ -57,8 +61,9 @@ def DistributedOptimizer(  # noqa: N802 - a class to its users
             optimizer, or one that is distributed already.
         NotInitializedError: `init` has not been called.
     """
-    return PartialDistributedOptimizer(
+    distributed: OptimizerT = PartialDistributedOptimizer(
         optimizer, name, device_dense, device_sparse, compression, sparse_as_dense, gradient_predivide_factor, op,
         backward_passes_per_step, average_aggregated_gradients, chosen_groups(groups, num_groups), process_set,
         scale_local_gradients=scale_local_gradients,
     )  # fmt: skip
+    return distributed

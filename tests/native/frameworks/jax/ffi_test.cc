@@ -1,9 +1,11 @@
 // Tests of hvd_jax_collective with frames made by hand: what it answers when XLA asks, and that it refuses what it
 // cannot run. There is no engine here, so a call that is in order says so.
+#include <cstdio>
 #include <string>
 
 #include "native/frameworks/jax/frame.h"
 #include "native/harness/harness.h"
+#include "native/harness/scarce_memory.h"
 
 namespace hvd::test::frameworks_jax_ffi {
 namespace {
@@ -72,6 +74,36 @@ TEST(JaxHandlerRefusesWhatTheDescriptionDoesNotSay) {
     own->buffers[3].data = own->buffers[1].data;
   });
   ExpectRefused("no token", [](CallFrame*, Frame* own) { own->types[0] = own->types[1] = 2; });
+}
+
+// What XLA was told, noted without memory.
+int32_t noted_code = 0;
+char noted_text[400];
+
+void* Note(ErrorArguments* arguments) {
+  noted_code = arguments->code;
+  (void)std::snprintf(noted_text, sizeof noted_text, "%s", arguments->message);
+  return nullptr;
+}
+
+TEST(JaxHandlerTellsThatThereIsNoMemory) {
+  for (const bool lasting : {false, true}) {
+    int64_t granted = 0;
+    for (bool met = true; met && granted < 200; ++granted) {
+      HostFrame frame;
+      frame.frame.api.create_error = &Note;
+      noted_code = 0;
+      {
+        const ScarceMemory scarce(granted, lasting);
+        (void)frame.Call();
+        met = scarce.met();
+      }
+      EXPECT(noted_code == 9 || (met && noted_code == 13));
+      EXPECT(std::string(noted_text).starts_with("Horovod "));
+      if (granted == 0) EXPECT_EQ(std::string(noted_text), "Horovod HorovodInternalError: out of memory.");
+    }
+    EXPECT(granted > 3 && granted < 200);
+  }
 }
 
 }  // namespace
