@@ -80,6 +80,8 @@ class Exchange:
         self.has_failed = False
         self._name = name
         self._own = told
+        self._sum = bytearray()
+        self._pending: Optional[handles.Pending] = None
         current = session.require()
         self._submit(with_claim(current.rank, current.size, claim(told, count)), "claims")
 
@@ -115,7 +117,7 @@ class Exchange:
     def _submit(self, summand: bytearray, which: str) -> None:
         self._sum = summand
         arguments = ReduceArguments(f"{self._name}.{which}", None, Sum, 1.0, 1.0, global_process_set)
-        self._pending: Optional[handles.Pending] = _bytes.start_allreduce([summand], arguments, True)
+        self._pending = _bytes.start_allreduce([summand], arguments, True)
 
 
 class DefaultCheck:

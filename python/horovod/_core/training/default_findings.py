@@ -84,7 +84,7 @@ def _counts(claims: Mapping[int, Claim]) -> str:
     """ "Rank 1 has 4 parameters, rank 0 has 2"; empty if all have as many."""
     ranks_of: dict[int, list[int]] = {}
     for rank in sorted(claims):
-        ranks_of.setdefault(claims[rank].count, []).append(rank)
+        ranks_of.setdefault(claims[rank].parameters, []).append(rank)
     if len(ranks_of) == 1:
         return ""
     reference, *others = ranks_of.items()

@@ -24,12 +24,12 @@ class Claim(NamedTuple):
 
     Attributes:
         digest: of it.
-        count: of parameters.
+        parameters: how many.
         nbytes: how long it is.
     """
 
     digest: bytes
-    count: int
+    parameters: int
     nbytes: int
 
 
@@ -68,6 +68,6 @@ def read_told(total: bytearray, claims: Mapping[int, Claim]) -> dict[int, bytes]
     for rank, entry in sorted(claims.items()):
         told = bytes(total[start : start + entry.nbytes])
         start += entry.nbytes
-        if claim(told, entry.count) == entry:
+        if claim(told, entry.parameters) == entry:
             found[rank] = told
     return found
