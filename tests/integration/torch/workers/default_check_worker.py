@@ -72,4 +72,34 @@ def case_ranks_with_fewer_steps_join():
     hvd.join()
 
 
+def case_two_optimizers_and_two_passes_are_silent():
+    def run():
+        for passes in (1, 2):
+            trained(make_model())
+            second = make_model()
+            optimizer = distributed(second, sgd(second), backward_passes_per_step=passes)
+            for _ in range(4):
+                optimizer.zero_grad()
+                for x, y in own(batches())[:passes]:
+                    torch.nn.functional.mse_loss(second(x), y).backward()
+                optimizer.step()
+
+    assert told(run) == []
+
+
+def case_a_gradient_that_one_rank_lacks_is_silent():
+    used, other = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    hvd.broadcast_parameters([*used.named_parameters("u"), *other.named_parameters("o")], root_rank=0)
+    named = [*used.named_parameters("u"), *other.named_parameters("o")]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p for _, p in named], lr=0.1), named_parameters=named)
+
+    def run():
+        for _ in range(5):
+            optimizer.zero_grad()
+            (used if hvd.rank() else lambda x: used(other(x)))(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+
+    assert told(run) == []
+
+
 run_cases(globals())
