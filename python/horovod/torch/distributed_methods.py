@@ -185,6 +185,8 @@ class DistributedMethods(UpstreamNames, torch.optim.Optimizer):
         result = self._plain_step(closure, *args, **kwargs)
         self._access.forget_settled()
         after_step(self)
+        if self._access.check is not None:
+            self._access.check.step_over()
         return result
 
     # Optimizer.__setstate__ would wrap a class's step for its profile and hooks; the user's class has that already.

@@ -42,7 +42,7 @@ def after_step(optimizer: Any) -> None:
 def watch_plain_optimizers() -> None:
     """Has plain optimizers checked too, if that is wanted."""
     try:
-        is_wanted = of_this_process().check_parameters > 0
+        is_wanted = (of_this_process().check_parameters or 0) > 0
     except InvalidArgumentError:  # of any setting: init will say so
         return
     if is_wanted:

@@ -23,6 +23,7 @@ from horovod._core.tensors.compression import NoneCompressor, kind_of
 from horovod._core.training.reducer import GradientReducer, GradientSource
 from horovod._core.training.reduction_options import ReductionOptions
 from horovod.torch.after_pass import AfterPass, call_after_pass, pass_number
+from horovod.torch.default_check import AccessCheck
 from horovod.torch.graphs import outside_graphs
 from horovod.torch.hooks import Ledger, put_hook, share
 from horovod.torch.layout import dense_view, in_order_of
@@ -76,6 +77,7 @@ class GradientAccess:
         terms = (options.op, options.gradient_predivide_factor, kind_of(options.compression), sparse_as_dense)
         self.ledger = Ledger(self, (*terms, members.process_set_id))
         self.hooks: dict[int, Any] = {}
+        self.check = None if options.row.directions else AccessCheck(weakref.proxy(self))
         weakref.finalize(self, _remove, self.hooks)
 
     # ---- options
@@ -146,7 +148,10 @@ class GradientAccess:
     def _make_reducer(self, numbers: list[int], groups: Any) -> GradientReducer:
         names = self.names
         parameters = [(number, names.negotiated(number)) for number in numbers]
-        return GradientReducer(collectives, parameters, _source(weakref.ref(self)), self.options, groups)
+        made = GradientReducer(collectives, parameters, _source(weakref.ref(self)), self.options, groups)
+        if self.check is not None:
+            made.before_first = self.check.begin
+        return made
 
     # ---- work
 
@@ -160,6 +165,8 @@ class GradientAccess:
         if self.ledger.has_lost:
             share(self)
         self._deferred.clear()
+        if self.check is not None:
+            self.check.confirm(submit=True)
         _wait_for_each(self, lambda reducer: reducer.synchronize(once=True))
         self.ledger.reductions += 1
         self.ledger.is_fresh = True
@@ -170,6 +177,8 @@ class GradientAccess:
         Raises:
             HorovodError: as `synchronize`, which raises it once more.
         """
+        if self.check is not None:
+            self.check.confirm(numbers)
         _wait_for_each(self, lambda reducer: reducer.land(numbers), numbers)
 
     def ends_pass(self) -> bool:
@@ -213,6 +222,8 @@ class GradientAccess:
     def settle(self) -> None:
         """Ends a step that has begun: waits for what is under way. The next `synchronize` does not reduce it again."""
         has_begun = self.pending
+        if has_begun and self.check is not None:
+            self.check.confirm(submit=True)
         self._deferred.clear()
         settled = [reducer.settle(has_begun) for reducer in self.reducers]  # all of them, also after a failure
         if all(settled):

@@ -8,6 +8,7 @@ and no session.
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass, field, fields
 from typing import Callable, Final, Optional
 
@@ -65,6 +66,7 @@ forked: bool = False
 # Called with each session that `init` makes, before it returns.
 on_begin: Final[list[Callable[[Session], object]]] = []
 _inherited: Optional[Place] = None  # in a forked child: the parent's, as at the fork
+_joined: Final[weakref.WeakSet[Session]] = weakref.WeakSet()
 
 
 def install(new: Optional[Session]) -> None:
@@ -78,6 +80,16 @@ def renew_stamp() -> None:
     """Makes every prepared operation stale."""
     global stamp
     stamp = Stamp()
+
+
+def note_join() -> None:
+    """This rank calls `join`: until all have, it makes no steps and the others do."""
+    _joined.add(require())
+
+
+def has_joined() -> bool:
+    """True if this rank has ever called `join` in this session: then it may have made fewer steps than others."""
+    return current is not None and current in _joined
 
 
 def disown_after_fork() -> None:

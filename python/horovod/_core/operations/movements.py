@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from horovod._core.errors import InvalidArgumentError
-from horovod._core.life import handles
+from horovod._core.life import handles, session
 from horovod._core.life.engine_port import BARRIER, JOIN
 from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod._core.operations.movement_calls import MovementCalls
@@ -179,6 +179,7 @@ class Movements(MovementCalls):
         """
         if not isinstance(device, int):
             raise InvalidArgumentError(f"device must be an integer. Received: {device!r}.")
+        session.note_join()
         ready = self._prepare_without_data(JOIN, global_process_set)
         pending = ready.submit(None, None, lambda owner, handle: owner.engine.result_value(handle))
         last: int = handles.finish(pending)

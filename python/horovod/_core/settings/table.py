@@ -269,9 +269,11 @@ _ENGINE: Final = (
             "Dumps also name the line that submitted each asynchronous operation. Every submission then takes some "
             "microseconds longer.", "Dumps", "both", env="HOROVOD_DUMP_CALL_SITES",
             flags=(Flag(("--dump-call-sites",), const=True),), yaml="dump.call_sites"),
-    Setting("check_parameters", "int", 0,
+    Setting("check_parameters", "int", None,
             "Compare the parameters of all ranks after so many first steps of each optimizer, and fail if they differ;"
-            " 0 = do not. All ranks must make the same steps.", "Library", "both", env="HOROVOD_CHECK_PARAMETERS",
+            " 0 = do not. All ranks must make the same steps. Without it: fail at the first step if their names or"
+            " shapes differ, and warn after the second if their values do.", "Library", "both",
+            env="HOROVOD_CHECK_PARAMETERS",
             unit="steps", minimum=0, flags=_value("--check-parameters"), yaml="library_options.check_parameters"),
     Setting("collective_timeout_s", "float", 30.0,
             "Time to connect at hvd.init(), and time without progress inside a running collective, before it fails;"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Container, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
@@ -61,6 +62,17 @@ class Flights:
         if any(flight.pending is None for flight in self.others):
             return False  # what a sparse tensor consists of cannot be asked
         return not self or handles.end_within(self._pending(), timeout_s)
+
+    def have_ended(self, timeout_s: float, keys: Optional[Container[Hashable]] = None) -> bool:
+        """As `end_within`, for all or those of some keys; uses none up."""
+        chosen = [pending for key, pending in self.plain.items() if keys is None or key in keys]
+        for flight in self.others:
+            if keys is None or any(key in keys for key in flight.keys):
+                if flight.pending is None:
+                    time.sleep(timeout_s)  # who asks does so again and again
+                    return False
+                chosen.append(flight.pending)
+        return handles.end_within(chosen, timeout_s)
 
     def land(self) -> None:
         """Waits for all, also after one has failed: no tensor may be in use when the caller goes on. Raises the first

@@ -33,9 +33,9 @@ Named = Iterable[tuple[str, Any]]
 
 
 def wanted() -> int:
-    """How many first steps are checked; 0 also where there is nobody to compare with."""
+    """How many first steps the user wants checked; 0 also where there is nobody to compare with."""
     current = session.current
-    return current.settings.check_parameters if current is not None and current.size > 1 else 0
+    return current.settings.check_parameters or 0 if current is not None and current.size > 1 else 0
 
 
 class FirstSteps:

@@ -48,6 +48,10 @@ _NONE: Final[frozenset[Hashable]] = frozenset()
 _INTERRUPTED: Final = HorovodInternalError("A wait for gradients was interrupted; begin the step anew.")
 
 
+def _nothing() -> None:
+    """What nobody has asked for."""
+
+
 class GradientReducer:
     """Reduces the gradients of named parameters, each as soon as it is complete.
 
@@ -96,9 +100,12 @@ class GradientReducer:
         self._round = 0
         self._failure: Optional[Exception] = None  # of a wait in the middle of a step; `synchronize` raises it too
         self._flights = Flights(self._finish)
+        self.have_ended = self._flights.have_ended  # says that of what has been submitted
         # The short way, for dense gradients that travel alone and as they are: their prepared submissions.
         self._plain = kind_of(options.compression) is NoneCompressor
         self._again: dict[Hashable, Prepared] = {}
+        # Called before the first submission of a step, but not before each; see `default_check`.
+        self.before_first: Callable[[], None] = _nothing
 
     @property
     def pending(self) -> bool:
@@ -346,6 +353,8 @@ class GradientReducer:
             self._submit(group)
 
     def _submit(self, keys: tuple[Hashable, ...]) -> None:
+        if not self._submitted:
+            self.before_first()
         self._submitted.update(keys)
         self._waiting.pop(keys, None)
         for key in keys:

@@ -1,0 +1,255 @@
+"""What is compared where the user has said nothing about `--check-parameters`: names and shapes of an optimizer's
+parameters at its first step, which must be equal, and their values after its second one, of which rank 0 warns.
+
+Nobody waits for it who would not wait anyway, and no program hangs by it: a rank submits what it says before its first
+gradient of a step, which all ranks must have submitted before any gradient is reduced. So optimizers are numbered by
+their first reductions. Used by the optimizers of every framework; `parameter_check` is for those who ask.
+
+Not compared: process sets other than the global one, steps that are combined (Adasum), elastic jobs, whose ranks come
+and go between two steps and get the state that they train with, and everything after a `join`.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Callable, Final, Optional
+
+from horovod._core.callers import users_level
+from horovod._core.errors import HorovodError, MismatchError
+from horovod._core.life import handles, session
+from horovod._core.life.process_sets import ProcessSet, global_process_set
+from horovod._core.operations.collectives import Collectives
+from horovod._core.operations.reduce_ops import Sum
+from horovod._core.operations.reduction_calls import ReduceArguments
+from horovod._core.tensors import byte_adapter
+from horovod._core.training.default_findings import (
+    Form,
+    Measure,
+    forms_story,
+    measures_story,
+    packed_forms,
+    packed_measures,
+)
+from horovod._core.training.digest_sum import Claim, agree, claim, read_claims, read_told, with_claim, with_told
+from horovod._core.training.ordinals import Ordinals
+
+__all__ = ["DefaultCheck", "Exchange", "wanted"]
+
+_VALUES_AFTER: Final = 2  # steps: public programs broadcast after the first one
+# How long a step that will fail may go on: its gradients may bring an error of their own, which says more.
+_HOLD_S: Final = 5.0
+_SLICE_S: Final = 0.1
+_NUMBERS: Final = 1024  # so many names at most, if a program goes on making optimizers
+
+_bytes: Final = Collectives(byte_adapter.adapter)
+_numbers: Final = Ordinals(weakref.WeakKeyDictionary())
+
+
+def wanted(process_set: ProcessSet = global_process_set) -> bool:
+    """True if an optimizer of this process set is to be compared: nobody has said otherwise, and there is somebody to
+    compare with."""
+    current = session.current
+    if current is None or current.size < 2 or current.settings.check_parameters is not None:
+        return False
+    return not current.settings.elastic and process_set.process_set_id == 0 and not session.has_joined()
+
+
+class Exchange:
+    """Whether all ranks say the same, and if not, what they say: two sums at most, asynchronous.
+
+    Args:
+        name: of the sums, equal on all ranks.
+        told: what this rank says.
+        count: of parameters.
+
+    Attributes:
+        claims: what the ranks say in short, once known.
+        told: what the ranks say, once known and if they say different things.
+        has_failed: nothing will be known: the engine is gone, say.
+
+    Raises:
+        HorovodError: nothing can be submitted.
+    """
+
+    def __init__(self, name: str, told: bytes, count: int) -> None:
+        self.claims: Optional[dict[int, Claim]] = None
+        self.told: dict[int, bytes] = {}
+        self.has_failed = False
+        self._name = name
+        self._own = told
+        self._sum = bytearray()
+        self._pending: Optional[handles.Pending] = None
+        current = session.require()
+        self._submit(with_claim(current.rank, current.size, claim(told, count)), "claims")
+
+    @property
+    def agrees(self) -> bool:
+        """True if all say the same, as far as is known."""
+        return self.claims is not None and agree(self.claims)
+
+    @property
+    def differs(self) -> bool:
+        """True if not, as far as is known."""
+        return self.claims is not None and not agree(self.claims)
+
+    def ends_within(self, timeout_s: float) -> bool:
+        """Looks how far it is; True if nothing more is to come."""
+        while self._pending is not None and handles.end_within([self._pending], timeout_s):
+            pending, self._pending = self._pending, None
+            try:
+                handles.finish(pending)
+                self._go_on()
+            except HorovodError:
+                self.has_failed = True
+        return self._pending is None
+
+    def _go_on(self) -> None:
+        if self.claims is not None:
+            self.told = read_told(self._sum, self.claims)
+            return
+        self.claims = read_claims(self._sum)
+        if not agree(self.claims):
+            self._submit(with_told(session.require().rank, self.claims, self._own), "told")
+
+    def _submit(self, summand: bytearray, which: str) -> None:
+        self._sum = summand
+        arguments = ReduceArguments(f"{self._name}.{which}", None, Sum, 1.0, 1.0, global_process_set)
+        self._pending = _bytes.start_allreduce([summand], arguments, True)
+
+
+class DefaultCheck:
+    """Compares the parameters of one optimizer, or of one list of variables. Its methods cost nothing when it is over.
+
+    Args:
+        label: of the framework, for names.
+        call: that broadcasts parameters, for the message.
+        reducer: what the user gives parameters to, for the message.
+    """
+
+    def __init__(self, label: str, call: str, reducer: str) -> None:
+        self._label = label
+        self._call = call
+        self._reducer = reducer
+        self._session: Optional[session.Session] = None
+        self.is_over = False  # nothing is left to do in this session
+        self._finding = ""
+        self._steps = 0
+        self._name = ""
+        self._forms: Optional[Exchange] = None
+        self._values: Optional[Exchange] = None
+        self._value_names: list[str] = []
+
+    def begin(self, forms: Callable[[], Iterable[Form]], process_set: ProcessSet = global_process_set) -> None:
+        """The first gradient of a step is about to be submitted. Compares names and shapes if it is the first step of
+        this session; waits for nobody.
+
+        Args:
+            forms: gives the parameters.
+            process_set: that reduces their gradients.
+        """
+        if self._session is session.current:
+            return
+        self._session = session.current
+        self._finding, self._steps, self._forms, self._values = "", 0, None, None
+        self.is_over = not wanted(process_set)
+        if self.is_over:
+            return
+        self._name = f"default_check.{self._label}.{_numbers.of(self) % _NUMBERS}"
+        found = list(forms())
+        self._forms = self._exchange("forms", packed_forms(found), len(found))
+
+    def skip(self) -> None:
+        """In this session these parameters are compared by another one."""
+        self._session = session.current
+        self._finding = ""
+        self.is_over = True
+
+    @property
+    def is_waited_for(self) -> bool:
+        """True while `confirm` has something to do."""
+        return self._forms is not None and self._session is session.current
+
+    def confirm(self, ended: Callable[[float], bool]) -> None:
+        """This rank is going to wait for gradients: waits first until the ranks' names and shapes have been compared,
+        as all ranks send these before their gradients.
+
+        Args:
+            ended: says whether those gradients have been reduced, or have failed, within some seconds.
+
+        Raises:
+            MismatchError: on every rank, at each call: names or shapes differ.
+        """
+        exchange = self._forms
+        if exchange is None or self._session is not session.current:
+            return
+        if self._finding:
+            raise MismatchError(self._finding)
+        while exchange.claims is None and not exchange.ends_within(_SLICE_S):
+            if exchange.claims is None and ended(0.0):
+                return
+        if exchange.claims is None or exchange.agrees:
+            self._forms = None
+            return
+        deadline = time.monotonic() + _HOLD_S
+        while time.monotonic() < deadline and not ended(_SLICE_S):
+            exchange.ends_within(0.0)
+        exchange.ends_within(_HOLD_S)
+        self._finding = (
+            f"{forms_story(exchange.claims, exchange.told)} All ranks must make the same model and give "
+            f"{self._reducer} parameters of the same names and shapes."
+        )
+        raise MismatchError(self._finding)
+
+    def step_over(self, measures: Callable[[], Sequence[Measure]]) -> None:
+        """A step is over: compares values if it is the second of this session, and looks what has become of that.
+        Waits for nobody. Rank 0 warns where they differ.
+
+        Args:
+            measures: gives the values of the parameters, in the same order on all ranks.
+        """
+        if self.is_over or self._session is not session.current or self._session is None:
+            return
+        if session.has_joined():
+            self.is_over = True
+            return
+        self._steps += 1
+        if self._steps == _VALUES_AFTER:
+            found = list(measures())
+            self._value_names = [entry.name for entry in found]
+            self._values = self._exchange("values", packed_measures(found), len(found))
+        elif self._steps > _VALUES_AFTER:
+            self._look()
+
+    def end(self, timeout_s: float) -> None:
+        """The program ends: says what is known or will be within some seconds."""
+        if not self.is_over and self._session is session.current and self._values is not None:
+            self._values.ends_within(timeout_s)
+            self._look()
+
+    def _look(self) -> None:
+        exchange = self._values
+        if exchange is None or not exchange.ends_within(0.0):
+            self.is_over = exchange is None
+            return
+        self.is_over = True
+        if exchange.differs and not exchange.has_failed and session.require().rank == 0:
+            self._warn(exchange.told)
+
+    def _warn(self, told: Mapping[int, bytes]) -> None:
+        story = measures_story(self._value_names, told)
+        if story:
+            warnings.warn(
+                f"After step {_VALUES_AFTER} of an optimizer {story} They must be equal when training begins: call "
+                f"{self._call} after the model is made, loaded and moved. (--check-parameters {_VALUES_AFTER} makes "
+                "this an error, --check-parameters 0 switches it off.)",
+                stacklevel=users_level(),
+            )
+
+    def _exchange(self, what: str, told: bytes, count: int) -> Optional[Exchange]:
+        try:
+            return Exchange(f"{self._name}.{what}", told, count)
+        except HorovodError:  # gradients will tell what is wrong
+            return None

@@ -1,0 +1,121 @@
+"""What is compared of the parameters of PyTorch's optimizers where nobody has asked; see
+`horovod._core.training.default_check`. Used by `reducer` and `distributed_methods`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Final, Optional
+
+import torch
+
+from horovod._core.errors import HorovodError, MismatchError
+from horovod._core.life import session
+from horovod._core.training.default_check import DefaultCheck, wanted
+from horovod._core.training.default_findings import Form, Measure
+
+__all__ = ["AccessCheck"]
+
+
+class _Compared:
+    """The names of parameters that have been compared in this session. One rank may step a copy of an optimizer, which
+    has its names, where another steps the original; only one of them may be compared."""
+
+    def __init__(self) -> None:
+        self._session: object = None
+        self._names: set[str] = set()
+
+    def take(self, names: set[str]) -> bool:
+        """Adds names; True if one of them is new."""
+        if self._session is not session.current:
+            self._session = session.current
+            self._names.clear()
+        is_new = not names <= self._names
+        self._names |= names
+        return is_new
+
+
+_compared: Final = _Compared()
+
+
+class AccessCheck:
+    """Of one optimizer.
+
+    Args:
+        access: see `horovod.torch.reducer.GradientAccess`.
+    """
+
+    def __init__(self, access: Any) -> None:
+        self._access = access
+        self._session: object = None
+        self._check = DefaultCheck(
+            "torch", "hvd.broadcast_parameters(model.state_dict(), root_rank=0)", "hvd.DistributedOptimizer"
+        )
+
+    def begin(self) -> None:
+        """Before the first gradient of a step."""
+        access = self._access
+        if self._session is session.current:
+            return
+        self._session = session.current
+        names = {access.names.negotiated(number) for number in access.reducer_of}
+        # What another set reduces only its members know.
+        if not wanted(access.options.process_set) or not _compared.take(names):
+            self._check.skip()
+            return
+        self._check.begin(lambda: [_form(access, number) for number in access.reducer_of], access.options.process_set)
+
+    def confirm(self, numbers: Optional[Collection[int]] = None, submit: bool = False) -> None:
+        """This rank is going to wait for all gradients under way, or some of them.
+
+        Args:
+            submit: what is missing, first.
+
+        Raises:
+            MismatchError: names or shapes differ between the ranks.
+        """
+        access = self._access
+        if not self._check.is_waited_for:
+            return
+        for number in access.missing() if submit else ():
+            access.reducer_of[number].submit(number)
+
+        def ended(timeout_s: float) -> bool:
+            return all(reducer.have_ended(timeout_s, numbers) for reducer in access.reducers)
+
+        try:
+            self._check.confirm(ended)
+        except MismatchError as finding:
+            if ended(0.0):
+                for reducer in access.reducers:
+                    try:
+                        reducer.land(numbers)
+                    except MismatchError as error:  # says more of one parameter
+                        raise MismatchError(f"{error} {finding}") from error
+                    except HorovodError as error:
+                        raise finding from error
+            raise
+
+    def step_over(self) -> None:
+        """After `step()`."""
+        if not self._check.is_over:
+            self._check.step_over(lambda: _measures(self._access))
+
+
+def _form(access: Any, number: int) -> Form:
+    parameter = access.parameters[number]
+    return Form(access.names.negotiated(number), f"{str(parameter.dtype)[6:]} {list(parameter.shape)}")
+
+
+@torch.no_grad()
+def _measures(access: Any) -> list[Measure]:
+    found = []
+    for name, number in sorted((access.names.negotiated(number), number) for number in access.reducer_of):
+        parameter = access.parameters[number].detach()
+        if not parameter.is_floating_point():
+            continue
+        grad = access.parameters[number].grad
+        has_gradient = grad is None or bool(grad.coalesce().values().any() if grad.is_sparse else grad.any())
+        total = parameter.sum(dtype=torch.float64)
+        norm = torch.linalg.vector_norm(parameter, dtype=torch.float64)
+        found.append(Measure(name, has_gradient, parameter.element_size(), float(total), float(norm)))
+    return found
