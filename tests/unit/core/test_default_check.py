@@ -258,15 +258,20 @@ def test_a_skipped_step_holds_nobody_up(told: list[str]) -> None:
     assert told == []
 
 
-def test_what_ends_before_the_next_step_is_told_at_the_end(told: list[str]) -> None:
-    def work(rank: int) -> None:
-        program = Program(rank)
-        for _ in range(2):
-            program.step(1.0 + rank)
-        program.check.end(5.0)
+def test_ranks_that_begin_with_different_optimizers_are_right() -> None:
+    """Their gradients meet, as the names say which is which; see `have_common_names`."""
 
-    run_ranks(2, work)
-    assert len(told) == 1
+    def work(rank: int) -> list[bool]:
+        one, other = Program(rank), Program(rank)
+        for program in (one, other) if rank else (other, one):
+            name = "one" if program is one else "other"
+            program.check.begin(lambda name=name: [Form(name, "f")])  # type: ignore[misc]
+            program.gradients = [program.collectives.allreduce_async(bytearray(4), name=name, op=1)]
+        for program in (one, other) * 2:
+            program.check.confirm(program.ended)
+        return [program.check.is_over for program in (one, other)]
+
+    assert run_ranks(2, work) == [[True, True]] * 2
 
 
 def test_checks_are_numbered_by_their_first_reductions() -> None:

@@ -29,6 +29,7 @@ from horovod._core.training.default_findings import (
     Form,
     Measure,
     forms_story,
+    have_common_names,
     measures_story,
     packed_forms,
     packed_measures,
@@ -193,12 +194,26 @@ class DefaultCheck:
         if exchange.claims is None or exchange.agrees:
             self._forms = None
             return
+        self._settle(exchange, exchange.claims, ended)
+
+    def _settle(self, exchange: Exchange, claims: Mapping[int, Claim], ended: Callable[[float], bool]) -> None:
+        """The ranks say different things: raises that, unless they speak of different optimizers."""
+        while not exchange.ends_within(0.0) and not ended(_SLICE_S):
+            pass
         deadline = time.monotonic() + _HOLD_S
         while time.monotonic() < deadline and not ended(_SLICE_S):
-            exchange.ends_within(0.0)
-        exchange.ends_within(_HOLD_S)
+            pass
+        is_known = exchange.ends_within(_HOLD_S)
+        if ended(0.0):
+            if not is_known:
+                return  # the others wait for another optimizer's gradients; looked at again at the next wait
+            if exchange.told and not have_common_names(exchange.told):
+                # The ranks began with different optimizers, whose gradients have met all the same.
+                self._forms = None
+                self.is_over = True
+                return
         self._finding = (
-            f"{forms_story(exchange.claims, exchange.told)} All ranks must make the same model and give "
+            f"{forms_story(claims, exchange.told)} All ranks must make the same model and give "
             f"{self._reducer} parameters of the same names and shapes."
         )
         raise MismatchError(self._finding)
@@ -221,12 +236,6 @@ class DefaultCheck:
             self._value_names = [entry.name for entry in found]
             self._values = self._exchange("values", packed_measures(found), len(found))
         elif self._steps > _VALUES_AFTER:
-            self._look()
-
-    def end(self, timeout_s: float) -> None:
-        """The program ends: says what is known or will be within some seconds."""
-        if not self.is_over and self._session is session.current and self._values is not None:
-            self._values.ends_within(timeout_s)
             self._look()
 
     def _look(self) -> None:

@@ -14,7 +14,7 @@ from horovod._core.life.process_sets import listed
 from horovod._core.training.digest_sum import Claim
 from horovod._core.training.parameter_check import compare
 
-__all__ = ["Form", "Measure", "forms_story", "measures_story", "packed_forms", "packed_measures"]
+__all__ = ["Form", "Measure", "forms_story", "have_common_names", "measures_story", "packed_forms", "packed_measures"]
 
 _SHOWN: Final = 4
 _MEASURE: Final = struct.Struct("<?Bdd")
@@ -78,6 +78,16 @@ def forms_story(claims: Mapping[int, Claim], told: Mapping[int, bytes]) -> str:
         return f"{head}."
     differences = _differences(first, _unpacked_forms(told[first]), other, _unpacked_forms(told[other]))
     return f"{head}: {_cut(differences)}."
+
+
+def have_common_names(told: Mapping[int, bytes]) -> bool:
+    """False if a rank speaks of none of the parameters of the first rank: it speaks of another optimizer.
+
+    Args:
+        told: the names and shapes of each rank; of some only if others were too slow.
+    """
+    names = [set(_unpacked_forms(each)) for _, each in sorted(told.items())]
+    return all(not names[0].isdisjoint(each) for each in names)
 
 
 def _counts(claims: Mapping[int, Claim]) -> str:
