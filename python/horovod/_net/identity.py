@@ -92,25 +92,33 @@ def parent_and_start(pid: int) -> Optional[tuple[int, int]]:
     return int(fields[1]), int(fields[19])
 
 
-def is_running(pid: int, start: int) -> bool:
-    """The process of this pid that was started at this time (`parent_and_start`) still runs here."""
+def is_running(pid: int, start: int) -> Optional[bool]:
+    """The process of this pid that was started at this time (`parent_and_start`; 0: not known) still runs here.
+
+    Returns:
+        None where the kernel does not tell: there is one of this pid, but /proc hides when it was started.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
     except OSError:
-        return _exists(pid)
+        return None if _exists(pid) else False
     fields = text[text.rfind(b")") + 2 :].split()
-    return len(fields) >= 20 and int(fields[19]) == start and fields[0] not in (b"Z", b"X")
+    if len(fields) < 20:
+        return None
+    if fields[0] in (b"Z", b"X"):
+        return False
+    return None if start == 0 else int(fields[19]) == start
 
 
 def _exists(pid: int) -> bool:
-    """Where /proc hides the processes of others."""
+    """There is a process of this pid, or the kernel does not tell."""
     try:
         os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except (OSError, OverflowError):
+    except (ProcessLookupError, OverflowError):
         return False
+    except OSError:
+        return True
     return True
 
 

@@ -17,8 +17,9 @@ import pytest
 from durable_folder import commits, files, write
 
 from horovod._core.commits import owner as owners
-from horovod._core.commits.owner import Here, Owner, Ownership, this_owner, verdict
+from horovod._core.commits.owner import Ownership
 from horovod._core.commits.places import Folder, Place, place
+from horovod._core.commits.signs import Here, Owner, this_owner, verdict
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.training.elastic.durable import DurableCommits
 from horovod._net import identity
@@ -87,6 +88,35 @@ def test_who_lives(changes: dict[str, Any], age_s: float, running: list[tuple[in
         assert verdict(sign, 50_000 - age_s, Here(changes["boot"], 0), 50_000, lambda *process: True) != "living"
 
 
+def test_nobody_is_dead_who_cannot_be_asked_about() -> None:
+    assert verdict(SIGN, 0.0, HERE, 50_000, lambda *process: None) == "unknown"
+
+
+@pytest.mark.parametrize(
+    "refusal", [PermissionError(13, "Permission denied"), PermissionError(1, "no"), OSError(24, "")]
+)
+def test_what_the_kernel_tells_of_a_process(refusal: OSError, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, gone = identity.parent_and_start(os.getpid()), ended_process()
+    assert place is not None
+    assert identity.is_running(os.getpid(), place[1]) is True
+    assert identity.is_running(os.getpid(), place[1] + 1) is False
+    assert identity.is_running(os.getpid(), 0) is None  # who has put up the sign did not know it
+    assert identity.is_running(gone, 5) is False
+
+    def hidden(path: str, *args: Any) -> Any:
+        raise refusal
+
+    monkeypatch.setattr(identity, "open", hidden, raising=False)
+    assert identity.is_running(os.getpid(), place[1]) is None  # the pid may be another process's by now
+    assert identity.is_running(gone, 5) is False
+
+    def forbidden(pid: int, number: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "kill", forbidden)
+    assert identity.is_running(gone, 5) is None
+
+
 def test_a_second_job_is_refused_and_hears_who_has_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = commits(tmp_path)
     assert first.begin() is None
@@ -150,6 +180,47 @@ def test_rubbish_is_watched_and_removed(tmp_path: Path, text: str) -> None:
     (tmp_path / f"owner-{'3' * 16}.json").write_text(text)
     Ownership(Folder(str(tmp_path)), of_job("2")).take()
     assert signs(tmp_path) == [f"owner-{'2' * 16}.json"]
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_sign_that_cannot_be_read_is_no_dead_jobs(tmp_path: Path) -> None:
+    name = f"owner-{'3' * 16}.json"
+    (tmp_path / name).symlink_to("elsewhere")  # no link is followed
+    with pytest.raises(InvalidArgumentError, match=f"the sign {name} of another job, which cannot be read: Too"):
+        Ownership(Folder(str(tmp_path)), of_job("2")).take()
+    assert signs(tmp_path) == [name]
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_sign_that_cannot_be_read_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that comes back has told nothing: the sign is compared from then on."""
+    far = Ownership(Folder(str(tmp_path)), of_job("1", boot="another", host="far"))
+    far.take()
+    far.pause()
+    real, looks = Folder.peek, []
+
+    def away(self: Folder, name: str, most: int) -> bytes:
+        looks.append(name)
+        if len(looks) < 4:
+            raise OSError(116, "Stale file handle")
+        return real(self, name, most)
+
+    monkeypatch.setattr(Folder, "peek", away)
+    Ownership(Folder(str(tmp_path)), of_job("2")).take()
+    assert len(looks) > 4 and signs(tmp_path) == [f"owner-{'2' * 16}.json"]
+
+
+def test_the_sign_of_a_dead_one_that_may_not_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = Ownership(Folder(str(tmp_path)), of_job("1", pid=ended_process()))
+    dead.take()
+    dead.pause()
+
+    def forbidden(self: Folder, name: str) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Folder, "remove", forbidden)
+    with pytest.raises(InvalidArgumentError, match="of a job that has ended, which cannot be removed: Operation not"):
+        Ownership(Folder(str(tmp_path)), of_job("2")).take()
 
 
 @pytest.mark.usefixtures("fast")

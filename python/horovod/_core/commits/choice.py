@@ -10,8 +10,9 @@ import os
 import stat
 from typing import Final, Optional
 
+from horovod._core.commits.bounded import answering, bounded
 from horovod._core.commits.owner import refuse_living
-from horovod._core.commits.places import Place, StrangersError, fsspec_for, is_url, place
+from horovod._core.commits.places import Place, StrangersError, fsspec_for, is_url
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import Settings
 
@@ -58,8 +59,8 @@ def refuse_impossible(chosen: Settings, here: bool, this_python: bool) -> None:
         this_python: they have the packages of this process.
 
     Raises:
-        InvalidArgumentError: the folder, the URL or the file with the key cannot be used, or another job that runs
-            here uses the folder.
+        InvalidArgumentError: the folder, the URL or the file with the key cannot be used, the folder does not answer,
+            or another job that runs here uses it.
         UnsupportedError: a URL, and fsspec is not installed.
     """
     where = chosen.elastic_commit_dir
@@ -71,9 +72,10 @@ def refuse_impossible(chosen: Settings, here: bool, this_python: bool) -> None:
         if this_python:
             fsspec_for(where)  # the network is the ranks' business: it may be slow, or not reach this host
     elif here:
-        folder = place(where)
-        require_usable(folder, key)
-        refuse_living(folder)
+        folder = bounded(where)
+        with answering(where):
+            require_usable(folder, key)
+            refuse_living(folder)
 
 
 def _require_key(chosen: Settings) -> None:

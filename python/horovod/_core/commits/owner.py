@@ -9,131 +9,26 @@ No lock of a file system is needed, and no clocks that agree. Whoever finds its 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import hashlib
 import logging
 import os
-import re
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any, Callable, Final, Literal, NamedTuple, Optional
+from typing import Final, Literal, Optional
 
+from horovod._core.commits.bounded import NoAnswerError
 from horovod._core.commits.places import Place
+from horovod._core.commits.signs import NAME, Found, Owner, judged, look
 from horovod._core.errors import InvalidArgumentError
-from horovod._net import identity
 
-__all__ = ["BEAT_S", "SILENCE_S", "Owner", "Ownership", "refuse_living", "this_owner", "verdict"]
+__all__ = ["BEAT_S", "SILENCE_S", "Ownership", "refuse_living"]
 
 BEAT_S: Final = 10.0
-SILENCE_S: Final = 40.0  # of an owner on another host, until it is believed to be dead
-_OLD_S: Final = 600.0  # by the clocks of two hosts, which may differ by less
+SILENCE_S: Final = 40.0  # of an owner that cannot be asked about, until it is believed to be dead
 _LOOK_S: Final = 1.0
 _TRIES: Final = 20
-_MOST_BYTES: Final = 4096
-_MOST_CHARACTERS: Final = 100
-_NAME: Final = re.compile(r"owner-([0-9a-f]{16})\.json")
-_SCHEDULERS: Final = (
-    ("SLURM_JOB_ID", "Slurm"),
-    ("FLUX_JOB_ID", "Flux"),
-    ("LSB_JOBID", "LSF"),
-    ("PBS_JOBID", "PBS"),
-)
 
 _log: Final = logging.getLogger("horovod")
-Verdict = Literal["living", "dead", "unknown"]
-
-
-class Here(NamedTuple):
-    """Where this process can see whether another one runs."""
-
-    boot: str
-    pids: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Owner:
-    """The process that writes the commits of a job.
-
-    Attributes:
-        job: equal in all processes of a job, and in none of another one.
-        host: in words.
-        boot, pids: the kernel it runs under, and the namespace of its pid; empty and 0: not known.
-        pid, start: its pid, and when it was started, in the kernel's ticks.
-        began: when that was, in words.
-        scheduler: the job's name there, in words; may be empty.
-    """
-
-    job: str
-    host: str
-    boot: str
-    pids: int
-    pid: int
-    start: int
-    began: str
-    scheduler: str
-
-    def __str__(self) -> str:
-        """As messages name it."""
-        job = f", {self.scheduler}" if self.scheduler else ""
-        return f"process {self.pid} on {self.host}, which began at {self.began}{job}"
-
-    def values(self) -> dict[str, Any]:
-        """To be given to `owner_of` again."""
-        return dataclasses.asdict(self)
-
-
-def owner_of(values: Any) -> Optional[Owner]:
-    """What `values` made, from whoever may have written it; None: it did not."""
-    if not isinstance(values, dict):
-        return None
-    found: dict[str, Any] = {}
-    for field in dataclasses.fields(Owner):
-        value = values.get(field.name)
-        if not isinstance(value, int if field.type == "int" else str):
-            return None
-        found[field.name] = _shown(value) if isinstance(value, str) else value
-    return Owner(**found)
-
-
-def verdict(owner: Owner, seen_s: float, here: Here, now_s: float, runs: Callable[[int, int], bool]) -> Verdict:
-    """Whether the job of this owner lives, by what one can know at once.
-
-    Args:
-        owner: of a sign.
-        seen_s: the time of its clock when the sign was refreshed last.
-        here: of this process.
-        now_s: the time of this host's clock.
-        runs: here the process of a pid that was started at a time.
-    """
-    if here.boot and here.pids and (owner.boot, owner.pids) == here:
-        return "living" if runs(owner.pid, owner.start) else "dead"
-    return "dead" if now_s - seen_s > _OLD_S else "unknown"
-
-
-def this_owner(environ: Mapping[str, str], elastic: bool) -> Owner:
-    """This process.
-
-    Args:
-        environ: its variables.
-        elastic: its job is, so that another process may become rank 0; the launcher has given it a name.
-    """
-    now_s = time.time()
-    place = identity.parent_and_start(os.getpid())
-    names = (f"{name} job {environ[variable]}" for variable, name in _SCHEDULERS if environ.get(variable))
-    here = _here()
-    job = environ.get("HOROVOD_JOB_ID", "") if elastic else ""
-    job = job or f"{identity.hostname()}/{here}/{os.getpid()}/{place}"
-    return Owner(
-        job=hashlib.blake2b(job.encode(), digest_size=8, person=b"hvd owner").hexdigest(),
-        host=identity.hostname(),
-        boot=here.boot,
-        pids=here.pids,
-        pid=os.getpid(),
-        start=place[1] if place else 0,
-        began=time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now_s - _age_s(place))),
-        scheduler=next(names, ""),
-    )
+_State = Literal["living", "dead", "unknown", "gone"]
 
 
 def refuse_living(where: Place) -> None:
@@ -143,7 +38,7 @@ def refuse_living(where: Place) -> None:
         InvalidArgumentError: says whose it is.
     """
     for name in where.names():
-        if _NAME.fullmatch(name) and (sign := _sign(where, name)) and _verdict(sign) == "living":
+        if NAME.fullmatch(name) and (sign := look(where, name).sign) and judged(sign) == "living":
             raise _taken(where, str(sign.owner))
 
 
@@ -230,7 +125,7 @@ class Ownership:
             return
         self.pause()
         with self._lock, contextlib.suppress(Exception):
-            sign = _sign(self._place, self._name)
+            sign = look(self._place, self._name).sign
             if sign is not None and sign.owner == self.owner:
                 self._place.remove(self._name)
 
@@ -238,7 +133,9 @@ class Ownership:
         try:
             self._place.mark(self._name, self._content(), new=True)
             self._is_up = True
-        except OSError as error:  # a disk may be full, or a server away, for a while
+        except NoAnswerError:
+            raise
+        except OSError as error:  # a disk may be full for a while
             text = "%s cannot be marked as this job's: %s. Another job there would not be refused."
             _log.warning(text, self._place.where, error)
 
@@ -258,62 +155,58 @@ class Ownership:
         return json.dumps({**self.owner.values(), "beats": self._beats, "seen_s": time.time()}).encode()
 
     def _names(self) -> set[str]:
-        return {name for name in self._place.names() if _NAME.fullmatch(name)}
+        return {name for name in self._place.names() if NAME.fullmatch(name)}
 
     def _is_dead(self, name: str) -> bool:
         """Removes the sign of a dead job. False: it has gone by itself.
 
         Raises:
-            InvalidArgumentError: the job lives.
+            InvalidArgumentError: the job lives, or nobody can know.
         """
-        sign = _sign(self._place, name)
-        who = str(sign.owner) if sign else f"an unknown one that has written {name}"
-        found: Verdict = _verdict(sign) if sign else "unknown"
-        if found == "unknown":
+        found = look(self._place, name)
+        who = str(found.sign.owner) if found.sign else f"an unknown one that has written {name}"
+        state: _State = judged(found.sign) if found.sign else "unknown"
+        if state == "unknown":
             text = "the durable commits in %s are those of %s. This job waits up to %g s to see whether it lives."
             _log.warning(text, self._place.where, who, SILENCE_S)
-            found = self._watched(name, sign)
-        if found == "living":
+            state = self._watched(name, found)
+        if state == "living":
             raise _taken(self._place, who)
-        if found == "dead":
+        if state == "dead":
             text = "the durable commits in %s were those of %s, which has ended. This job takes them over."
             _log.warning(text, self._place.where, who)
-            self._place.remove(name)
-        return found == "dead"
+            self._remove(name)
+        return state == "dead"
 
-    def _watched(self, name: str, sign: Optional[_Sign]) -> Verdict:
-        """unknown: the sign has gone."""
-        deadline_s = time.monotonic() + SILENCE_S
-        while time.monotonic() < deadline_s:
+    def _watched(self, name: str, first: Found) -> _State:
+        """dead: the sign stands still. Nobody is dead whose sign cannot be read."""
+        until_s = time.monotonic() + SILENCE_S
+        latest = first
+        while time.monotonic() < until_s:
             time.sleep(_LOOK_S)
             if name not in self._names():
-                return "unknown"
-            latest = _sign(self._place, name)
-            if latest is not None and latest != sign:
+                return "gone"
+            latest = look(self._place, name)
+            if first.error and not latest.error:  # from here on it can be compared
+                first, until_s = latest, time.monotonic() + SILENCE_S
+            elif latest.sign is not None and latest != first:
                 return "living"
+        if latest.error:
+            raise InvalidArgumentError(
+                f"HOROVOD_ELASTIC_COMMIT_DIR: {self._place.where} has the sign {name} of another job, which cannot be "
+                f"read: {latest.error}. So nobody knows whether that job still runs. If it has ended, remove the file; "
+                "otherwise name another folder."
+            )
         return "dead"
 
-
-class _Sign(NamedTuple):
-    owner: Owner
-    seen_s: float
-    beats: int
-
-
-def _sign(where: Place, name: str) -> Optional[_Sign]:
-    """None: it is gone, or nothing that a job has written whole."""
-    import json
-
-    try:
-        values = json.loads(where.peek(name, _MOST_BYTES))
-        owner = owner_of(values)
-        return None if owner is None else _Sign(owner, float(values["seen_s"]), int(values["beats"]))
-    except (OSError, ValueError, TypeError, KeyError, RecursionError, OverflowError):
-        return None
-
-
-def _verdict(sign: _Sign) -> Verdict:
-    return verdict(sign.owner, sign.seen_s, _here(), time.time(), identity.is_running)
+    def _remove(self, name: str) -> None:
+        try:
+            self._place.remove(name)
+        except PermissionError as error:
+            raise InvalidArgumentError(
+                f"HOROVOD_ELASTIC_COMMIT_DIR: {self._place.where} has the sign {name} of a job that has ended, which "
+                f"cannot be removed: {error.strerror}. Remove it as its owner, or name another folder."
+            ) from None
 
 
 def _taken(where: Place, who: str) -> InvalidArgumentError:
@@ -321,18 +214,3 @@ def _taken(where: Place, who: str) -> InvalidArgumentError:
         f"HOROVOD_ELASTIC_COMMIT_DIR: the commits in {where.where} are those of another job that is running: {who}. "
         "Each of two jobs in one folder would go on from the other's state. End that job, or name another folder."
     )
-
-
-def _here() -> Here:
-    return Here(identity.host_identity().boot_id, identity.pid_namespace())
-
-
-def _age_s(place: Optional[tuple[int, int]]) -> float:
-    """How long ago the process at this place was started."""
-    if place is None:
-        return 0.0
-    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - place[1] / os.sysconf("SC_CLK_TCK"))
-
-
-def _shown(text: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in text[:_MOST_CHARACTERS])

@@ -19,9 +19,11 @@ from collections.abc import Sequence
 from typing import Any, Final, Optional
 
 from horovod._core import settings
+from horovod._core.commits.bounded import answering, bounded
 from horovod._core.commits.choice import key_of, require_usable
-from horovod._core.commits.owner import Ownership, owner_of, this_owner
-from horovod._core.commits.places import PART, Place, StrangersError, place
+from horovod._core.commits.owner import Ownership
+from horovod._core.commits.places import PART, Place, StrangersError
+from horovod._core.commits.signs import owner_of, this_owner
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.training.elastic import commit_file
 from horovod._core.training.elastic.snapshot import Snapshot
@@ -54,7 +56,7 @@ def of_next_training() -> Optional[DurableCommits]:
     if where is None:
         return None
     key, interval_s, keep = key_of(chosen), chosen.elastic_commit_interval_s, chosen.elastic_commit_keep
-    return DurableCommits(place(where), key, training, interval_s, keep, bool(chosen.elastic))
+    return DurableCommits(bounded(where), key, training, interval_s, keep, bool(chosen.elastic))
 
 
 class DurableCommits:
@@ -99,11 +101,12 @@ class DurableCommits:
         none.
 
         Raises:
-            InvalidArgumentError: another job has it, or as `newest` says.
+            InvalidArgumentError: another job has it, or it does not answer, or as `newest` says.
         """
-        require_usable(self._place, self._key)
-        self._own.take()
-        return self.newest()
+        with answering(self._place.where):
+            require_usable(self._place, self._key)
+            self._own.take()
+            return self.newest()
 
     def hold(self, writes: bool) -> None:
         """From here on this process is the one that writes, or is not."""
