@@ -76,8 +76,11 @@ class AccessCheck:
         access = self._access
         if not self._check.is_waited_for:
             return
-        for number in access.missing() if submit else ():
-            access.reducer_of[number].submit(number)
+        try:
+            for number in access.missing() if submit else ():
+                access.reducer_of[number].submit(number)
+        except HorovodError:
+            pass  # the engine is gone, say; the reducers meet it again, and know what to do with it
 
         def ended(timeout_s: float) -> bool:
             return all(reducer.have_ended(timeout_s, numbers) for reducer in access.reducers)
