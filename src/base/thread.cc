@@ -1,5 +1,7 @@
 #include "base/thread.h"
 
+#include <pthread.h>
+
 #include <csignal>
 #include <system_error>
 
@@ -27,7 +29,10 @@ class AllSignalsBlocked {
 Result<std::thread> StartThread(const std::string& what, std::function<void()> body) {
   const AllSignalsBlocked blocked;
   try {
-    return std::thread(std::move(body));
+    return std::thread([named = std::move(body)] {
+      pthread_setname_np(pthread_self(), kCoreThreadName);
+      named();
+    });
   } catch (const std::system_error& error) {
     return ThreadFailure("cannot start " + what, error.code().value());
   }

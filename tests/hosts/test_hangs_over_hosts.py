@@ -118,6 +118,20 @@ def test_a_loop_that_never_ends(hang: Hang) -> None:
     assert "until the job ends (--dump-directory keeps it; if it fails, they go to " in told
 
 
+def test_a_job_that_stands_still_ends(hang: Hang) -> None:
+    job = hang(SKIPS, f"{WARN} --hang-shutdown-time-seconds 4")
+    assert job.running.entered.wait(PATIENCE_S) == 1
+    told = job.written.read_text()
+    assert "horovodrun: all ranks have stood still for 4 s" in told
+    assert f"it is in train.py:{job.line_of('time.sleep')}, in validate()" in told
+
+
+def test_a_rank_that_works_on_another_host_keeps_the_job(hang: Hang) -> None:
+    code = SKIPS.replace("time.sleep(1000)", "[(sum(range(10**5)), time.sleep(0.02)) for _ in range(250)]")
+    job = hang(code, f"{WARN} --hang-shutdown-time-seconds 2")
+    assert job.running.entered.wait(PATIENCE_S) == 0, job.written.read_text()
+
+
 def test_a_rank_that_is_stopped(hang: Hang) -> None:
     job = hang(STOPPED)
     job.until("rank 3 (host3) may not have called allreduce 'grad.w' (waited for by ranks 0-2 for ")

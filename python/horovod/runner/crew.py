@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Optional, Protocol, Union
 
 from horovod.runner.streams import Source, Stream
+from horovod.runner.vitals import Vitals
 
 
 class Started(NamedTuple):
@@ -141,6 +142,9 @@ class Crew(Protocol):
 
     def resume(self) -> None:
         """The launcher is back."""
+
+    def vitals(self) -> Mapping[int, Optional[Vitals]]:
+        """What ranks have used by now; None: that is not known. Ranks of other hosts are there when there is news."""
 
     def finish(self) -> None:
         """All ranks have ended: kills what they have left and removes the directories; `Done` follows."""

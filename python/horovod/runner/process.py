@@ -20,6 +20,8 @@ from horovod.runner import keeper, orphans
 from horovod.runner.crew import Done, Event, Exited, Refused, Started
 from horovod.runner.limits import Limits, reason_of
 from horovod.runner.runtime_directory import JobDirectory
+from horovod.runner.vitals import Vitals
+from horovod.runner.vitals import read as read_vitals
 
 _STOPPING_S: Final = 0.5  # for a signal to stop a rank
 
@@ -115,6 +117,7 @@ class RankProcesses:
             for fd in pipe_fds:
                 os.close(fd)
         self._received = bytearray()
+        self._pids: dict[int, int] = {}
         self._say(
             {
                 "start": {
@@ -194,6 +197,10 @@ class RankProcesses:
             keyboard.come_to_front(0)
             self.signal(self._readers, signal.SIGCONT)
 
+    def vitals(self) -> Mapping[int, Optional[Vitals]]:
+        """What the ranks have used by now."""
+        return read_vitals(self._pids)
+
     def finish(self) -> None:
         """Asks the keeper to kill what is left, remove the directory and go; `Done` follows."""
         self._wake()
@@ -208,6 +215,7 @@ class RankProcesses:
     def _event(self, message: dict[str, Any]) -> Event:
         if "started" in message:
             rank, pid = int(message["started"]), int(message["pid"])
+            self._pids[rank] = pid
             if rank in self._readers:
                 self._readers[rank] = pid
             return Started(rank, pid)
@@ -215,6 +223,7 @@ class RankProcesses:
             return Refused(int(message["refused"]), int(message["errno"]), bool(message["forked"]))
         if "exited" in message:
             rank, status, peak = (int(message[key]) for key in ("exited", "status", "peak"))
+            self._pids.pop(rank, None)
             return Exited(rank, status, message["at"], message["how"], peak)
         return Done()
 

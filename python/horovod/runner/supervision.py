@@ -38,6 +38,7 @@ from horovod.runner.crew import (
     Survived,
 )
 from horovod.runner.hang import HangDesk
+from horovod.runner.hang_watch import hang_watch
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Outcome, Surroundings, told_of_strays
 from horovod.runner.limits import reason_of
@@ -82,6 +83,8 @@ class Supervision:
         self._streams = dict(streams)
         self._surroundings = surroundings
         self._hang = hang
+        self._watch = hang_watch(job, time.monotonic())
+        self._stands_still = False  # and ends once the dumps are there
         typing, moves = job.settings.stdin_rank is not None, takes_moves(job.environ)
         self._outlets = outlets(surroundings.stdout, surroundings.stderr, typing, moves)
         self._tails = _tails(streams)
@@ -143,7 +146,8 @@ class Supervision:
             waits.append(max(0.0, due_s - time.monotonic()))
         if self._starting and (self._progress.partly or self._arrivals.fd < 0):
             waits.append(_TICK_S)
-        for next_s in (self._hang.next_s() if self._hang else None, self._crew.next_s()):
+        watched_s = self._watch.next_s() if self._watch else None
+        for next_s in (self._hang.next_s() if self._hang else None, self._crew.next_s(), watched_s):
             if next_s is not None:
                 waits.append(max(0.0, next_s - time.monotonic()))
         return min(waits) if waits else None
@@ -187,6 +191,8 @@ class Supervision:
     def _feed(self, source: Source, data: bytes) -> None:
         """The next bytes of a stream; none: it has ended."""
         if data:
+            if self._watch:
+                self._watch.heard(self._streams[source].rank, self._streams[source].name, data)
             self._show(self._streams[source], self._streams[source].feed(data))
         else:
             self._end_stream(source)
@@ -309,8 +315,21 @@ class Supervision:
             self._crew.signal(self._left, number)
 
     def _watch_hang(self) -> None:
-        if self._hang and (text := self._hang.look(self._left, time.monotonic())):
+        """A job all of whose ranks stand still ends, after they have told where."""
+        now_s = time.monotonic()
+        if self._hang and (text := self._hang.look(self._left, now_s)):
             self._say(text)
+        if self._stands_still and not (self._hang and self._hang.next_s() is not None):
+            self._stands_still = False
+            self._escalation = self._escalation or on_signal(signal.SIGTERM, 1, now_s)
+        if self._watch is None or not self._watch.due(now_s):
+            return
+        why = self._watch.look(self._crew.vitals(), self._left, now_s)
+        if why and self._escalation is None:
+            self._watch, self._stands_still = None, True
+            self._give_up(why, 1)
+            if self._hang:
+                self._hang.ask(now_s)
 
     def _say(self, text: str) -> None:
         self._outlets["stderr"].put(_bytes(f"{self._progress.clear()}{text}"))

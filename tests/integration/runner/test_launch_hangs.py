@@ -143,6 +143,23 @@ def test_a_loop_that_never_ends(hang: Hang) -> None:
     assert "until the job ends (--dump-directory keeps it; if it fails, they go to " in told
 
 
+def test_a_job_that_stands_still_ends_and_its_stacks_are_kept(hang: Hang, tmp_path: Path) -> None:
+    job = hang(SKIPS, f"-np 3 {WARN} --hang-shutdown-time-seconds 3 --dump-directory dumps")
+    assert job.process.wait(PATIENCE_S) == 1
+    told = job.written.read_text()
+    assert told.endswith("(HOROVOD_HANG_SHUTDOWN_TIME_SECONDS; 0 = never).\n"), told
+    assert "horovodrun: all ranks have stood still for 3 s" in told
+    assert f"it is in train.py:{job.line_of('time.sleep')}, in validate()" in told
+    assert (tmp_path / "dumps" / "hang.txt").is_file()
+
+
+@pytest.mark.parametrize("works", ["sum(range(10**5))", "print('still at it')"], ids=["computes", "writes"])
+def test_a_rank_that_others_wait_for_may_take_its_time(hang: Hang, works: str) -> None:
+    code = SKIPS.replace("time.sleep(1000)", f"[({works}, time.sleep(0.02)) for _ in range(200)]")
+    job = hang(code, f"-np 2 {WARN} --hang-shutdown-time-seconds 2")
+    assert job.process.wait(PATIENCE_S) == 0, job.written.read_text()
+
+
 def test_ranks_in_different_operations(hang: Hang) -> None:
     job = hang(OTHERWISE, f"-np 2 {WARN}")
     told = job.until("rank 1 has not called allreduce 'a'")

@@ -84,6 +84,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "dump_signal": 12,
         "elastic": False,
         "link": {"timeout": 5.0, "address": "10.0.0.7", "key": "0f" * 32},
+        "vitals_every": 60.0,
     },
     "go": {},
     "further": {"rank": 7, "env": {"A": "1"}},
@@ -100,6 +101,7 @@ OF_AGENTS: dict[str, dict[str, Any]] = {
     "collected": {"round": 0},
     "asks": {"rank": 7, "epoch": -1, "commits": 0, "why": ""},
     "bereft": {"rank": 7},
+    "vitals": {"ranks": [[0, 1.5, 4096], [1]]},
 }
 
 

@@ -8,7 +8,7 @@ import signal
 import socket
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
@@ -21,6 +21,7 @@ from horovod.runner.launchers.base import Surroundings
 from horovod.runner.output import OutputFile, RankStream
 from horovod.runner.shipment import ResultStream
 from horovod.runner.supervision import Supervision
+from horovod.runner.vitals import Vitals
 
 FAILED = 1 << 8
 
@@ -51,6 +52,9 @@ class ScriptedProcesses:
     def taken(self) -> None: ...
 
     def next_s(self) -> None: ...
+
+    def vitals(self) -> dict[int, Optional[Vitals]]:
+        return {}
 
     def finish(self) -> None:
         self._add(Done())

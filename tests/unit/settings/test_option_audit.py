@@ -84,6 +84,7 @@ EFFECTS = {
     "stall_check_disable": f"{_OPTIONS}::test_the_stall_check_can_be_left_out_and_its_time_chosen",
     "stall_warning_s": f"{_OPTIONS}::test_the_stall_check_can_be_left_out_and_its_time_chosen",
     "stall_shutdown_s": "integration/runner/test_launch_by_agent.py::test_a_job_that_hangs_tells_where",
+    "hang_shutdown_s": f"{_HANGS}::test_a_job_that_stands_still_ends_and_its_stacks_are_kept",
     "dump_on_stall": f"{_HANGS}::test_without_dumps_the_stall_is_reported_alone",
     "dump_signal": f"{_HANGS}::test_the_signal_asks_all_ranks",
     "dump_directory": f"{_HANGS}::test_under_another_launcher_rank_0_compares",

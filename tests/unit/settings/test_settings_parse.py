@@ -142,7 +142,7 @@ def test_defaults_of_the_contract() -> None:
         "cycle_time_ms": 0.0,  # upstream has 1
         "cache_capacity": -1,  # bounded by memory; upstream has 1024
         "stall_warning_s": 60.0,
-        "stall_shutdown_s": 0.0,
+        "stall_shutdown_s": None,
         "collective_timeout_s": 30.0,
         "start_timeout_s": 30.0,
         "elastic_timeout_s": 600.0,

@@ -247,10 +247,18 @@ _ENGINE: Final = (
             env="HOROVOD_STALL_CHECK_TIME_SECONDS", unit="seconds", minimum=0,
             flags=_value("--stall-check-warning-time-seconds", metavar="SECONDS"),
             yaml="stall_check.warning_time_seconds", engine_field=True),
-    Setting("stall_shutdown_s", "float", 0.0, "A tensor that waits longer fails the job; 0 = never.", "Stall check",
+    Setting("stall_shutdown_s", "float", None, "A tensor that waits longer fails the job; 0 = never. Not given: never, "
+            "but see hang_shutdown_s.", "Stall check",
             env="HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", unit="seconds", minimum=0,
             flags=_value("--stall-check-shutdown-time-seconds", metavar="SECONDS"),
             yaml="stall_check.shutdown_time_seconds", engine_field=True),
+    Setting("hang_shutdown_s", "float", 1800.0,
+            "horovodrun ends a job when all of its ranks have stood still for so long: no processor time, no input or "
+            "output, no line written; 0 = never. The default does not apply to a job of one rank, nor with "
+            "stall_shutdown_s, --no-stall-check or --stdin-rank.", "Stall check", "launcher",
+            env="HOROVOD_HANG_SHUTDOWN_TIME_SECONDS", unit="seconds", minimum=0,
+            flags=_value("--hang-shutdown-time-seconds", metavar="SECONDS"),
+            yaml="stall_check.hang_shutdown_time_seconds"),
     Setting("dump_on_stall", "bool", True,
             "When a stall is reported, every rank dumps what it waits for and where its threads stand; horovodrun says "
             "which rank is behind.", "Dumps", "both", env="HOROVOD_DUMP_ON_STALL",

@@ -345,6 +345,8 @@ def _engine_value(setting: Setting, value: Any) -> Any:
         return setting.choices.index(value)
     if setting.kind == "text":
         return value or ""
+    if setting.kind == "float":
+        return value or 0.0  # not given: never
     return value
 
 

@@ -12,7 +12,7 @@ import random
 import select
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Callable, Final, NamedTuple, Optional
 
 from horovod._core.absent import absent_names
@@ -57,6 +57,7 @@ from horovod.runner.elastic.script import Script
 from horovod.runner.elastic.state import LEAVING, State, is_newcomer
 from horovod.runner.hosts import Host
 from horovod.runner.limits import reason_of
+from horovod.runner.vitals import Vitals
 
 _AGAIN_S: Final = 600.0  # after that the same is worth saying again
 _SIGNALS: Final = range(128 + 1, 128 + 32)  # exit codes of shells, for programs that a signal has ended
@@ -140,6 +141,9 @@ class Driver:
             self._around.journal.note({"event": "stopped", "signal": number})
             self.state = self.state._replace(over=True)
         self._crew.signal(ranks, number)
+
+    def vitals(self) -> Mapping[int, Optional[Vitals]]:
+        return self._crew.vitals()
 
     def pause(self) -> None:
         self._crew.pause()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
@@ -22,6 +23,7 @@ from horovod.runner.process import RankProcesses, RankSpec
 from horovod.runner.runtime_directory import JobDirectory
 from horovod.runner.streams import Source, Stream
 from horovod.runner.supervision import Supervision
+from horovod.runner.vitals import Vitals
 
 
 class Line(NamedTuple):
@@ -39,6 +41,10 @@ class _Processes(RankProcesses):
     """
 
     at_end: Optional[Callable[[], None]] = None
+
+    def vitals(self) -> Mapping[int, Optional[Vitals]]:
+        """Unknown: the ranks may be on other hosts."""
+        return {}
 
     def events(self) -> list[Event]:
         found: list[Event] = [event for event in super().events() if not isinstance(event, Started)]

@@ -9,12 +9,13 @@ killed itself, or stopped for some seconds, the keeper does.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import socket
 import sys
 import time
-from typing import Any, Final, Optional
+from typing import Any, Callable, Final, Optional
 
 import horovod
 from horovod._core.errors import HorovodError
@@ -207,6 +208,9 @@ class Agent:
         self._loop.watch(self._processes.fileno(), self._on_events)
         if self._outflow is not None:
             self._outflow.watch()
+        every_s = (self._job or {}).get("vitals_every")
+        if every_s:
+            self._loop.tick(functools.partial(_tell_vitals, self._processes, self._say), every_s)
 
     def _on_further(self, rank: int, env: dict[str, str]) -> None:
         if self._work is None or self._board is None or self._processes is None or self._outflow is None:
@@ -290,6 +294,13 @@ class Agent:
         rank = self._rank_of_group.get(self._group_of_visitor.get(pid, 0))
         if rank is not None:
             self._say("up" if come else "over", rank=rank)
+
+
+def _tell_vitals(processes: RankProcesses, say: Callable[..., None]) -> None:
+    """How much the ranks have used: the launcher ends a job all of whose ranks stand still."""
+    found = processes.vitals()
+    if found:
+        say("vitals", ranks=[[rank, *(each or ())] for rank, each in found.items()])
 
 
 def _machine(name: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Optional
 
 from horovod._net.meeting.entries import Judge
@@ -17,6 +17,7 @@ from horovod.runner.remote.beats import Beats
 from horovod.runner.remote.link import Link, State, Way
 from horovod.runner.remote.loop import Loop
 from horovod.runner.remote.vigil import LOOK_S
+from horovod.runner.vitals import Vitals
 
 _log: Final = logging.getLogger("horovod.runner")
 _DONE_S: Final = 10.0  # for all agents to clear up after the last rank; killing takes its time
@@ -109,6 +110,9 @@ class Fleet:
             theirs = sorted(wanted.intersection(link.ranks))
             if theirs:
                 link.tell("signal", number=int(number), ranks=theirs)
+
+    def vitals(self) -> Mapping[int, Optional[Vitals]]:
+        return {rank: each for link in self.links for rank, each in link.vitals().items()}
 
     def finish(self) -> None:
         self._finishing = True

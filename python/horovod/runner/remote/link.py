@@ -26,6 +26,7 @@ from horovod.runner.remote.loop import Loop
 from horovod.runner.remote.pulses import new_key
 from horovod.runner.remote.vigil import Vigil
 from horovod.runner.remote.workplace import STREAMS
+from horovod.runner.vitals import Vitals
 
 _SAID_BYTES: Final = 1 << 14
 _ENDING_S: Final = 1.0
@@ -99,6 +100,7 @@ class Link:
         self.ready: dict[str, Any] = {}
         self.dumps = DumpInbox(self.ranks)
         self.up: set[int] = set()
+        self._vitals: dict[int, Optional[Vitals]] = {}
         self.over = False
         self._loop = loop
         self._post = post
@@ -132,6 +134,11 @@ class Link:
         """What has happened to its ranks since."""
         events, self._events = self._events, []
         return events
+
+    def vitals(self) -> dict[int, Optional[Vitals]]:
+        """What its ranks have used, as far as there is news; None: that is not known."""
+        news, self._vitals = self._vitals, {}
+        return news
 
     @property
     def failed(self) -> bool:
@@ -279,6 +286,9 @@ class Link:
             self.over = True
         elif name == "silent":
             self.dumps.silent(rank, fields["why"])
+        elif name == "vitals":
+            told = {row[0]: Vitals(*row[1:]) if row[1:] else None for row in fields["ranks"]}
+            self._vitals.update((each, told[each]) for each in self.ranks if each in told)
         elif name == "collected":
             self.dumps.collected(fields["round"])
         elif fields["lost"]:

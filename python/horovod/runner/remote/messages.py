@@ -70,6 +70,14 @@ def _link(value: Any) -> bool:
     )
 
 
+def _vitals(value: Any) -> bool:
+    """Rank, seconds of a processor, bytes; or the rank alone: the others are not known."""
+    return isinstance(value, list) and (
+        (len(value) == 1 and _rank(value[0]))
+        or (len(value) == 3 and _rank(value[0]) and _seconds(value[1]) and _number(0, 1 << 63)(value[2]))
+    )
+
+
 def _words_of_a_roster(value: Any) -> bool:
     return isinstance(value, dict) and len(value) <= 2  # the worker itself reads them, and refuses nonsense
 
@@ -90,6 +98,7 @@ FROM_AGENT: Final[Shapes] = {
     "over": {"rank": _rank},
     "silent": {"rank": _rank, "why": _short},
     "collected": {"round": _round},
+    "vitals": {"ranks": _list_of(_vitals)},
     "done": {"lost": _flag},
     "asks": {"rank": _rank, "epoch": _counted, "commits": _counted, "why": _short},
     "bereft": {"rank": _rank},
@@ -97,7 +106,7 @@ FROM_AGENT: Final[Shapes] = {
 FROM_LAUNCHER: Final[Shapes] = {
     "job": {"command": _list_of(_text(1 << 24)), "cwd": _short, "env": _variables, "ranks": _list_of(_member),
             "interfaces": _list_of(_short), "function": _flag, "affinity": _list_of(_number(0, 1 << 20)),
-            "dumps": _flag, "dump_signal": _number(0, 64), "elastic": _flag, "link": _link},
+            "dumps": _flag, "dump_signal": _number(0, 64), "elastic": _flag, "link": _link, "vitals_every": _seconds},
     "go": {},
     "further": {"rank": _rank, "env": _variables},
     "roster": {"rank": _rank, "words": _words_of_a_roster},

@@ -1,0 +1,113 @@
+"""What the ranks of this host have used so far: processor time, and bytes of input and output.
+
+Used by `process`. `standstill` decides from it which ranks stand still.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple, Optional
+
+_PROC: Final = Path("/proc")
+_TRACED: Final = "t"  # by a debugger: somebody looks at it
+_ZOMBIE: Final = "Z"
+_COUNTED: Final = ("rchar", "wchar", "read_bytes")  # the last: what comes by page faults, of mapped files
+_CORE_THREAD: Final = "hvd-core"  # kCoreThreadName of src/base/thread.h
+
+
+class Vitals(NamedTuple):
+    """Of a rank since its start: its process and all that come from it, those that have ended too.
+
+    Attributes:
+        processor_s: of the program and of the kernel for it, without the threads of Horovod's engine, which always
+            have something to do.
+        io_bytes: read and written. What goes over sockets is not counted by the kernel.
+    """
+
+    processor_s: float
+    io_bytes: int
+
+
+class _Process(NamedTuple):
+    parent: int
+    group: int
+    state: str
+    ticks: int
+
+
+def read(pids: Mapping[int, int], proc: Path = _PROC) -> dict[int, Optional[Vitals]]:
+    """The vitals of each rank whose process is there.
+
+    Args:
+        pids: of the ranks' first processes, each of which leads a group.
+        proc: the kernel's view of the processes.
+
+    Returns:
+        By rank; None where the kernel does not tell all, or a debugger holds one of the processes.
+    """
+    ticks_per_s = os.sysconf("SC_CLK_TCK")
+    processes = {int(name): each for name in os.listdir(proc) if name.isdecimal() and (each := _read(proc / name))}
+    rank_of = {pid: rank for rank, pid in pids.items() if pid in processes}
+    found: dict[int, Optional[Vitals]] = {rank: Vitals(0.0, 0) for rank in rank_of.values()}
+    for pid, process in processes.items():
+        rank = _rank_of(pid, processes, rank_of)
+        so_far = None if rank is None else found[rank]
+        if rank is None or so_far is None:
+            continue
+        io_bytes = 0 if process.state == _ZOMBIE else _io_bytes(proc / str(pid))
+        if io_bytes is None or process.state == _TRACED:
+            found[rank] = None
+        else:
+            ticks = max(0, process.ticks - _core_ticks(proc / str(pid)))
+            found[rank] = Vitals(so_far.processor_s + ticks / ticks_per_s, so_far.io_bytes + io_bytes)
+    return found
+
+
+def _rank_of(pid: int, processes: Mapping[int, _Process], rank_of: Mapping[int, int]) -> Optional[int]:
+    """The rank that a process comes from; one that its parent has left behind is known by its group."""
+    at: int = pid
+    for _ in processes:  # no longer way can be: what was read in turn may go in circles
+        if at in rank_of:
+            return rank_of[at]
+        if at not in processes:
+            break
+        at = processes[at].parent
+    return rank_of.get(processes[pid].group)
+
+
+def _read(place: Path) -> Optional[_Process]:
+    try:
+        words = _words_of(place)
+        return _Process(int(words[1]), int(words[2]), words[0].decode(), sum(map(int, words[11:15])))
+    except (OSError, IndexError, ValueError):
+        return None  # it has just ended
+
+
+def _core_ticks(place: Path) -> int:
+    """The processor time of the engine's threads, which are alive as long as their process."""
+    ticks = 0
+    try:
+        for task in (place / "task").iterdir():
+            if (task / "comm").read_text("utf-8", "replace").strip() == _CORE_THREAD:
+                ticks += sum(map(int, _words_of(task)[11:13]))
+    except (OSError, IndexError, ValueError):
+        return 0  # a thread or the process has just ended
+    return ticks
+
+
+def _words_of(place: Path) -> list[bytes]:
+    """The fields of `stat` from the third one on; the name, before them, may hold anything."""
+    return (place / "stat").read_bytes().rpartition(b")")[2].split()
+
+
+def _io_bytes(place: Path) -> Optional[int]:
+    try:
+        lines = (place / "io").read_text("ascii").splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return None if place.exists() else 0  # a kernel that does not count; or it has just ended
+    except OSError:
+        return None
+    numbers = dict(line.split(": ") for line in lines if ": " in line)
+    return sum(int(numbers.get(name, 0)) for name in _COUNTED)
