@@ -11,7 +11,7 @@ namespace {
 // The names that a loaded library defines or wants, one after the other.
 std::string_view DynamicStrings(void* library) {
   const link_map* map = nullptr;
-  if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || map->l_ld == nullptr) return {};
+  if (dlinfo(library, RTLD_DI_LINKMAP, static_cast<void*>(&map)) != 0 || map->l_ld == nullptr) return {};
   size_t at = 0, bytes = 0;
   for (const ElfW(Dyn)* entry = map->l_ld; entry->d_tag != DT_NULL; ++entry) {
     if (entry->d_tag == DT_STRTAB) at = entry->d_un.d_ptr;
