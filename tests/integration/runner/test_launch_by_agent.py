@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -108,7 +109,9 @@ def test_a_stopped_agent_is_given_up_on_both_sides(by_agent: Horovodrun) -> None
     for pid in (*ranks, keeper, agent):  # nobody lets it go on
         wait_for_end(pid)
     _, stderr = process.communicate(timeout=20)
-    assert b"elsewhere.invalid (ranks 0, 1) was lost: nothing was heard from it for 6.0 s" in stderr
+    assert re.search(
+        rb"elsewhere\.invalid \(ranks 0, 1\) was lost: nothing was heard from it for (5\.9|6\.\d) s", stderr
+    )
     assert list(by_agent.place.iterdir()) == []
 
 
