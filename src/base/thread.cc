@@ -1,7 +1,5 @@
 #include "base/thread.h"
 
-#include <pthread.h>
-
 #include <csignal>
 #include <system_error>
 
@@ -29,10 +27,7 @@ class AllSignalsBlocked {
 Result<std::thread> StartThread(const std::string& what, std::function<void()> body) {
   const AllSignalsBlocked blocked;
   try {
-    return std::thread([named = std::move(body)] {
-      pthread_setname_np(pthread_self(), kCoreThreadName);
-      named();
-    });
+    return std::thread(std::move(body));
   } catch (const std::system_error& error) {
     return ThreadFailure("cannot start " + what, error.code().value());
   }

@@ -9,10 +9,6 @@
 
 namespace hvd {
 
-// What the kernel shows of the core's threads (`ps -L`, /proc). horovodrun does not count their time as work of the
-// program (runner/vitals.py).
-inline constexpr char kCoreThreadName[] = "hvd-core";
-
 // A thread that runs body() with every signal blocked; the caller's own signals are as before, also on failure. `what`
 // it is, for the message: "the engine's thread".
 Result<std::thread> StartThread(const std::string& what, std::function<void()> body);

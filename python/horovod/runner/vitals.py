@@ -14,15 +14,13 @@ _PROC: Final = Path("/proc")
 _TRACED: Final = "t"  # by a debugger: somebody looks at it
 _ZOMBIE: Final = "Z"
 _COUNTED: Final = ("rchar", "wchar", "read_bytes")  # the last: what comes by page faults, of mapped files
-_CORE_THREAD: Final = "hvd-core"  # kCoreThreadName of src/base/thread.h
 
 
 class Vitals(NamedTuple):
     """Of a rank since its start: its process and all that come from it, those that have ended too.
 
     Attributes:
-        processor_s: of the program and of the kernel for it, without the threads of Horovod's engine, which always
-            have something to do.
+        processor_s: of the program, Horovod's engine, and the kernel for both.
         io_bytes: read and written. What goes over sockets is not counted by the kernel.
     """
 
@@ -60,8 +58,7 @@ def read(pids: Mapping[int, int], proc: Path = _PROC) -> dict[int, Optional[Vita
         if io_bytes is None or process.state == _TRACED:
             found[rank] = None
         else:
-            ticks = max(0, process.ticks - _core_ticks(proc / str(pid)))
-            found[rank] = Vitals(so_far.processor_s + ticks / ticks_per_s, so_far.io_bytes + io_bytes)
+            found[rank] = Vitals(so_far.processor_s + process.ticks / ticks_per_s, so_far.io_bytes + io_bytes)
     return found
 
 
@@ -79,27 +76,11 @@ def _rank_of(pid: int, processes: Mapping[int, _Process], rank_of: Mapping[int, 
 
 def _read(place: Path) -> Optional[_Process]:
     try:
-        words = _words_of(place)
+        # From the third field on; the name, before them, may hold anything.
+        words = (place / "stat").read_bytes().rpartition(b")")[2].split()
         return _Process(int(words[1]), int(words[2]), words[0].decode(), sum(map(int, words[11:15])))
     except (OSError, IndexError, ValueError):
         return None  # it has just ended
-
-
-def _core_ticks(place: Path) -> int:
-    """The processor time of the engine's threads, which are alive as long as their process."""
-    ticks = 0
-    try:
-        for task in (place / "task").iterdir():
-            if (task / "comm").read_text("utf-8", "replace").strip() == _CORE_THREAD:
-                ticks += sum(map(int, _words_of(task)[11:13]))
-    except (OSError, IndexError, ValueError):
-        return 0  # a thread or the process has just ended
-    return ticks
-
-
-def _words_of(place: Path) -> list[bytes]:
-    """The fields of `stat` from the third one on; the name, before them, may hold anything."""
-    return (place / "stat").read_bytes().rpartition(b")")[2].split()
 
 
 def _io_bytes(place: Path) -> Optional[int]:
