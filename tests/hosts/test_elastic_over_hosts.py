@@ -130,6 +130,26 @@ def test_a_host_that_was_silent_is_taken_again_when_it_is_back(hosts: Hosts) -> 
         job.end()
 
 
+def test_a_host_that_is_named_before_it_answers_takes_part_once_it_does(hosts: Hosts, tmp_path: Path) -> None:
+    named, script, network = tmp_path / "hosts", tmp_path / "find.sh", hosts.network
+    named.write_text("host1:1\n")
+    script.write_text(f"#!/bin/sh\ncat {named}\n")
+    script.chmod(0o755)
+    network.cut(network[2])
+    try:
+        options = f"-np 1 --min-np 1 --start-timeout 5 --host-discovery-script {script}"
+        with ElasticJob(hosts, options, steps=10, until_size=2) as job:
+            job.until(lambda: job.steps(step=5))
+            named.write_text("host1:1\nhost2:1\n")
+            job.until(lambda: [line for line in job.journal() if line["event"] == "held"])
+            network.join(network[2])
+            ended = job.end()
+            job.check_end(ended, 2)
+            assert any("host2 cannot be used: it " in line and "given up for 10 s." in line for line in ended.err)
+    finally:
+        network.join(network[2])
+
+
 def test_a_rank_that_stops_on_another_host_is_killed(hosts: Hosts) -> None:
     stalls = "--stall-check-warning-time-seconds 1 --stall-check-shutdown-time-seconds 2"
     options = f"-np 3 -H host1:1,host2:1,host3:1 --min-np 2 --start-timeout 4 --gloo-timeout-seconds 4 {stalls}"

@@ -49,7 +49,7 @@ class Output(NamedTuple):
 
 class HostLost(NamedTuple):
     """A host cannot be reached any more, or its agent has died: these ranks of it are gone, or will be in a moment.
-    `why` is a sentence with its name. `silent`: nothing was heard from it, so it may come back."""
+    `why` is a sentence with its name. `silent`: nothing was heard from it, or not in time, so it may come back."""
 
     ranks: tuple[int, ...]
     why: str

@@ -203,7 +203,35 @@ def test_a_host_that_comes_later_and_needs_ssh_is_told_and_the_job_goes_on(place
     ended = job.end(leftovers=True)
     check_end(ended, 2)
     assert "one.invalid cannot be used: one.invalid is not this machine, and there is no program 'ssh'" in ended.stderr
+    assert " It is given up for good." in ended.stderr
     assert "Errno" not in ended.stderr and ended.leftovers == []
+
+
+@pytest.mark.parametrize(
+    ("ssh", "why"),
+    [
+        ("exec sleep 100", "it has not answered within 3 s (--start-timeout)"),
+        ("echo 'connect to host: Connection refused' >&2; exit 255", "nothing listens there on the ssh port"),
+    ],
+)
+def test_a_host_that_is_late_is_called_again(place: Place, tmp_path: Path, ssh: str, why: str) -> None:
+    """It may only be starting: where a host that has failed is given up for good, this one pauses."""
+    script, more, program, log = (tmp_path / name for name in ("find.sh", "more", "ssh", "log"))
+    script.write_text(f"#!/bin/sh\necho localhost:1\ntest -e {more} && echo one.invalid:1\nexit 0\n")
+    program.write_text(f"#!/bin/sh\n{ssh}\n")
+    for each in (script, program):
+        each.chmod(0o755)
+    options = f"-np 1 --start-timeout 3 --host-discovery-script {script} --elastic-log {log}"
+    job = start(place, options, path=f"{tmp_path}:{os.environ['PATH']}", steps=10, until_size=99)
+    job.await_events("step", 4)
+    more.touch()
+    job.await_text("one.invalid cannot be used: ")
+    job.process.send_signal(signal.SIGTERM)
+    ended = job.end(leftovers=True)
+    assert f"one.invalid cannot be used: {why}" in ended.stderr and "It is given up for 10 s." in ended.stderr
+    (held,) = [line for line in journal(log) if line["event"] == "held"]
+    assert (held["host"], held["for_s"]) == ("one.invalid", 10.0)
+    assert ended.leftovers == []
 
 
 def test_a_job_that_ends_while_the_script_runs(place: Place, tmp_path: Path) -> None:

@@ -166,6 +166,22 @@ def test_what_an_error_means(code: int | None, said: str, words: str) -> None:
     assert words in why(code, said)
 
 
+@pytest.mark.parametrize(
+    ("code", "said", "may_come"),
+    [
+        (None, "", True),
+        (255, "ssh: connect to host a port 22: Connection refused", True),
+        (255, "ssh: connect to host a port 22: Connection timed out", True),
+        (255, "ssh: connect to host a port 22: No route to host", True),
+        (255, "me@a: Permission denied (publickey).", False),
+        (255, "ssh: Could not resolve hostname a: Name or service not known", False),
+        (127, "sh: 1: exec: /p/python: not found", False),
+    ],
+)
+def test_a_host_that_has_not_answered_may_come(code: int | None, said: str, may_come: bool) -> None:
+    assert diagnosis.Facts("a", "/p/python", 22, code, said, 9.0).may_come == may_come
+
+
 def test_failures_are_one_line_each() -> None:
     assert diagnosis.table({"a": "it is away"}, 3) == "a cannot be used: it is away."
     assert diagnosis.table({"a": "away", "b": "is it up?"}, 3) == (

@@ -186,10 +186,12 @@ class Driver:
             self._on_exit(event)
         elif isinstance(event, HostLost):
             self._told += [Survived(rank) for rank in event.ranks]
-            if not set(event.ranks) & set(self.state.members) and self._unusable.get(event.host) != event.why:
-                self._unusable[event.host] = event.why  # no epoch ends by it, whose line would tell
-                self._say(event.why)
+            news = not set(event.ranks) & set(self.state.members) and self._unusable.get(event.host) != event.why
             self._step(HostGone(event.host, event.why.rstrip("."), random.random(), event.silent))
+            if news:  # no epoch ends by it, whose line would tell
+                self._unusable[event.host] = event.why
+                held = self.state.blacklist.of(event.host)
+                self._say(stories.unusable(event.why, held, time.monotonic()))
         elif isinstance(event, Refused) and event.rank >= self._first:
             self._told.append(Survived(event.rank))
             self._step(Ended(event.rank, FAULT, f"could not be started: {reason_of(event.error)}", random.random()))

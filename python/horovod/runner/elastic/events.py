@@ -46,7 +46,7 @@ class Found(NamedTuple):
 
 class HostGone(NamedTuple):
     """A host is lost, or cannot be used: all workers there are dead. `how` in words, with the host's name; `chance` as
-    above. `silent`: nothing was heard from it any more, so it may come back."""
+    above. `silent`: nothing was heard from it, or not in time, so it may come back."""
 
     host: str
     how: str

@@ -5,6 +5,8 @@ Used by `driver`.
 
 from __future__ import annotations
 
+from typing import Optional
+
 from horovod.runner.elastic.blacklist import Entry
 from horovod.runner.elastic.events import Place
 from horovod.runner.elastic.state import State, reason, there
@@ -17,9 +19,15 @@ def status(place: Place, state: State, now_s: float) -> str:
     text = f"epoch {place.epoch}: {_ranks(len(place.seats))} on {where}, since {place.why}."
     for entry in state.blacklist.entries:
         if entry.drains and entry.holds(now_s):
-            until = "for good" if entry.until_s is None else f"for {entry.until_s - now_s:.0f} s"
-            text += f" {entry.host} is given up {until}: {entry.why}."
+            text += f" {entry.host} is given up {_how_long(entry, now_s)}: {entry.why}."
     return text
+
+
+def unusable(why: str, entry: Optional[Entry], now_s: float) -> str:
+    """On a host that cannot be used: why, and when it is tried again."""
+    if entry is None or not entry.holds(now_s):
+        return why
+    return f"{why} It is given up {_how_long(entry, now_s)}."
 
 
 def waiting(state: State, now_s: float) -> str:
@@ -38,6 +46,10 @@ def in_vain(entry: Entry, now_s: float) -> str:
     else:
         what = f"another one is started on {entry.host}"
     return f"{entry.why} before it had a place; {what}."
+
+
+def _how_long(entry: Entry, now_s: float) -> str:
+    return "for good" if entry.until_s is None else f"for {entry.until_s - now_s:.0f} s"
 
 
 def _ranks(number: int) -> str:

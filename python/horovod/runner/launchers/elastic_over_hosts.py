@@ -2,7 +2,8 @@
 
 The first hosts are called together, as for a job whose ranks stay. A host that comes later is called when a worker is
 to start there, and its agent ends when it has no workers any more and gets none. A host that is lost, or that cannot
-be used, is one event; nobody waits for it.
+be used, is one event; nobody waits for it. One that has not answered, or not in time, counts as silent: it may only be
+starting.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from horovod.runner.launchers.agents import Agents, addresses_of, same_machine, 
 from horovod.runner.launchers.base import Surroundings
 from horovod.runner.launchers.elastic_streams import WorkerStreams, preliminary, worker_environ
 from horovod.runner.limits import reason_of
+from horovod.runner.remote.diagnosis import cannot_be_used
 from horovod.runner.remote.fleet import Fleet, lost_words
 from horovod.runner.remote.link import Link, State
 from horovod.runner.remote.workplace import STREAMS
@@ -153,7 +155,7 @@ class CrewOverHosts(Fleet):
         except OSError as error:
             why = f"the launcher cannot start a process: {reason_of(error.errno or 0)}."
         if link is None:
-            why = f"{host} cannot be used: {why}"
+            why = cannot_be_used(host, why)
             self._pending += [*self._ends((slot.rank,)), HostLost((slot.rank,), why, host)]
         else:
             self._coming[link] = _Arrival(slot, time.monotonic() + self.agents.patience_s)
@@ -181,10 +183,11 @@ class CrewOverHosts(Fleet):
         host, workers = link.way.host, tuple(sorted(link.living))
         never_ran = self._coming.pop(link, None) is not None
         ranks = sorted(map(self._worker_streams.rank_of, workers))
-        why = f"{host} cannot be used" if never_ran else lost_words(host, ranks)
+        why = cannot_be_used(host, link.why) if never_ran else f"{lost_words(host, ranks)}: {link.why}."
+        silent = link.channel.silent or link.absent
         self._post_ends(link)
         self._part_with(link)
-        return [*self._ends(workers), HostLost(workers, f"{why}: {link.why}.", host, link.channel.silent)]
+        return [*self._ends(workers), HostLost(workers, why, host, silent)]
 
     def _part_with(self, link: Link) -> None:
         """Nothing more is heard of it."""
@@ -196,11 +199,11 @@ class CrewOverHosts(Fleet):
         link.living.clear()
 
     def _tick(self) -> None:
-        super()._tick()
         now_s = time.monotonic()
         for link, arrival in self._coming.items():
             if now_s > arrival.until_s and not link.waiting:
                 link.give_up()
+        super()._tick()  # not before: the beat that it sends is waiting, too
         for link, until_s in list(self._going.items()):
             if link.state in (State.DONE, State.LOST) or now_s > until_s:
                 link.hang_up()

@@ -12,6 +12,8 @@ from typing import Final, Optional
 _NOT_FOUND: Final = 127
 _NOT_EXECUTABLE: Final = 126
 _FIREWALL: Final = "is it up, and does a firewall let ssh through"
+_REFUSED: Final = r"Connection refused"
+_NO_ANSWER: Final = r"timed out|Timeout|No route to host|Network is unreachable|Host is down"
 
 # What ssh says -> what that means and what to do. The first that fits counts.
 _SSH: Final = (
@@ -19,11 +21,8 @@ _SSH: Final = (
         r"Could not resolve hostname|Name or service not known|Temporary failure in name resolution",
         "its name has no address; check its spelling, /etc/hosts and DNS",
     ),
-    (r"Connection refused", "nothing listens there on {port}; is sshd running, on this port (-p PORT)?"),
-    (
-        r"timed out|Timeout|No route to host|Network is unreachable|Host is down",
-        f"it does not answer on {{port}}; {_FIREWALL}?",
-    ),
+    (_REFUSED, "nothing listens there on {port}; is sshd running, on this port (-p PORT)?"),
+    (_NO_ANSWER, f"it does not answer on {{port}}; {_FIREWALL}?"),
     (
         r"REMOTE HOST IDENTIFICATION HAS CHANGED",
         "its host key is not the one that this machine knows: it was installed anew, or somebody stands in between. "
@@ -89,6 +88,11 @@ class Facts:
             )
         return f"starting the agent there ended with code {self.code}{self._last_line()}"
 
+    @property
+    def may_come(self) -> bool:
+        """Nothing has answered there, or not in time: the host may only be starting."""
+        return self.code is None or re.search(f"{_REFUSED}|{_NO_ANSWER}", self.said) is not None
+
     def _last_line(self) -> str:
         lines = [line.strip() for line in self.said.splitlines() if line.strip()]
         return f": {lines[-1][:500]}" if lines else ""
@@ -98,9 +102,14 @@ def table(failures: dict[str, str], hosts: int) -> str:
     """All failures of a start, one line each."""
     if len(failures) == 1:
         host, why = next(iter(failures.items()))
-        return f"{host} cannot be used: {_ended(why)}"
+        return cannot_be_used(host, why)
     lines = "\n".join(f"  {host}: {_ended(why)}" for host, why in failures.items())
     return f"{len(failures)} of {hosts} hosts cannot be used:\n{lines}"
+
+
+def cannot_be_used(host: str, why: str) -> str:
+    """The sentence about one host."""
+    return f"{host} cannot be used: {_ended(why)}"
 
 
 def _ended(text: str) -> str:

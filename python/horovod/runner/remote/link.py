@@ -85,6 +85,7 @@ class Link:
         up: ranks that have called hvd.init().
         over: one of them has left again.
         channel: to the agent.
+        absent: it has not answered, or not in time: its host may come later.
 
     Raises:
         OSError: the process cannot be started.
@@ -97,6 +98,7 @@ class Link:
         self.state = State.CALLED
         self.hello: dict[str, Any] = {}
         self.why = ""
+        self.absent = False
         self.ready: dict[str, Any] = {}
         self.dumps = DumpInbox(self.ranks)
         self.up: set[int] = set()
@@ -187,6 +189,7 @@ class Link:
         """The agent shall be gone; it ends its ranks when it hears nothing more. Without a reason: has it been slow?"""
         if self.state not in (State.DONE, State.LOST):
             self._hopeless = True
+            self.absent = not why
             self._lose(why or self._facts(None).why())
 
     def hang_up(self) -> None:
@@ -303,8 +306,12 @@ class Link:
         self._hopeless = bool(reason)
         code = self._wait(_ENDING_S) if not reason else None
         self._hear_rest()
-        if self.state is State.CALLED:
-            self._lose(f"what runs there is no agent: {reason}" if reason else self._facts(code).why())
+        if self.state is State.CALLED and reason:
+            self._lose(f"what runs there is no agent: {reason}")
+        elif self.state is State.CALLED:
+            facts = self._facts(code)
+            self.absent = facts.may_come
+            self._lose(facts.why())
         else:
             words = [line.strip() for line in self._said.decode("utf-8", "replace").splitlines() if line.strip()]
             told = f" ({words[-1][:500]})" if words else ""
