@@ -27,6 +27,7 @@ from horovod.torch.functions import (
 from horovod.torch.ops import *  # noqa: F403
 from horovod.torch.optimizer import DistributedOptimizer
 from horovod.torch.parameter_check import watch_plain_optimizers as _watch_plain_optimizers
+from horovod.torch.plain_steps import watch as _watch_plain_steps
 from horovod.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
@@ -48,6 +49,7 @@ if _problem is not None:
     _warnings.warn(f"horovod.torch cannot run collectives in this process. {_problem}", RuntimeWarning, stacklevel=2)
 del _problem
 _watch_plain_optimizers()
+_watch_plain_steps()
 
 if not _TYPE_CHECKING:  # a checker would take every name for one of the module's
     __getattr__, __dir__ = _public_module(__name__, __all__)

@@ -125,6 +125,8 @@ def shutdown() -> None:
             _forget_inherited()
             return
         why = last_words.now()
+        for end in session.on_end:
+            end(current)
         dump_service.end()
         try:
             if why:

@@ -65,6 +65,8 @@ stamp: Stamp = Stamp()
 forked: bool = False
 # Called with each session that `init` makes, before it returns.
 on_begin: Final[list[Callable[[Session], object]]] = []
+# Called with the session that `shutdown` ends, while its engine still runs.
+on_end: Final[list[Callable[[Session], object]]] = []
 _inherited: Optional[Place] = None  # in a forked child: the parent's, as at the fork
 _joined: Final[weakref.WeakSet[Session]] = weakref.WeakSet()
 

@@ -1,0 +1,59 @@
+"""Counts the first steps of optimizers that nobody has given to `DistributedOptimizer`, for the remark at the end of a
+job that has trained without reducing a gradient (`horovod._core.life.unreduced`).
+
+PyTorch's hook for all optimizers is set when a session begins whose steps are to be counted, and gone after the last of
+them: a step costs nothing more then.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final, Optional
+
+import torch
+from torch.compiler import is_compiling
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from horovod._core.life import session
+from horovod._core.life.unreduced import PlainTraining
+
+__all__ = ["watch"]
+
+# Libraries that may combine gradients themselves.
+_OTHERS: Final = ("mpi4py", "torch_xla", "byteps", "bagua")
+
+_training: Final = PlainTraining(
+    "PyTorch's", "Write 'optimizer = hvd.DistributedOptimizer(optimizer)' and step with that one."
+)
+_hook: Optional[Any] = None
+
+
+def watch() -> None:
+    """From the next `hvd.init()` on."""
+    session.on_begin.append(_begin)
+
+
+def _begin(_: session.Session) -> None:
+    global _hook
+    if _hook is None and _training.wants_steps():
+        _hook = register_optimizer_step_post_hook(_after_step)
+
+
+def _after_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    global _hook
+    if is_compiling():
+        return
+    if hasattr(optimizer, "_hvd_named_parameters") or _others_combine():
+        _training.excuse()
+    if not _training.count(type(optimizer).__name__) and _hook is not None:
+        _hook.remove()
+        _hook = None
+
+
+def _others_combine() -> bool:
+    """True if this process may combine gradients by something else than Horovod: DDP, FSDP and DeepSpeed use
+    torch.distributed."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return True
+    return any(name in sys.modules for name in _OTHERS)

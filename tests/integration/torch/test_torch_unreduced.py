@@ -1,0 +1,22 @@
+"""A job that trains without reducing a gradient says so at its end, once; one that reduces something does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from jobs.commands import horovodrun
+from jobs.job import run
+
+SCRIPT = Path(__file__).parent / "workers" / "unreduced_worker.py"
+
+
+@pytest.mark.parametrize(("what", "remarks"), [("", 1), ("shutdown", 1), ("reduced by hand", 0)])
+def test_a_thrown_away_optimizer(what: str, remarks: int) -> None:
+    ended = run(horovodrun(2, SCRIPT, what, warm="torch with optimizers"))
+    assert ended.code == 0, ended
+    told = [line for line in ended.stderr.splitlines() if "no gradient was reduced" in line]
+    assert len(told) == remarks, ended
+    for line in told:
+        assert "[rank 1] PyTorch's SGD has made 100 steps or more" in line, line
+        assert "over the 2 ranks" in line and "hvd.DistributedOptimizer(optimizer)" in line, line
