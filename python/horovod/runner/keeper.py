@@ -44,7 +44,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LEFTOVER_GRACE_S = 0.4  # for helpers of the ranks that clean up when their rank is gone
 _CLEANER_GRACE_S = 2.0  # for those that clean up when everybody else is gone
-_KILL_PATIENCE_S = 5.0
+KILL_PATIENCE_S = 5.0
 _TICK_S = 1.0
 # What these know nobody else does: the names of a dead rank's semaphores and shared memory. They remove them and go as
 # soon as no process is left that holds a pipe or a connection to them, such as a loader's worker.
@@ -308,7 +308,7 @@ class Keeper:
         deadline = time.monotonic() + _LEFTOVER_GRACE_S
         while _reap_all() and time.monotonic() < deadline:
             select.select([self._wake_fd], [], [], 0.02)
-        kill_in_order(lambda: descendants(os.getpid()) if _reap_all() else [], _KILL_PATIENCE_S)
+        kill_in_order(lambda: descendants(os.getpid()) if _reap_all() else [], KILL_PATIENCE_S)
         remove(self._directory)
         try:
             os.rmdir(os.path.dirname(self._directory))
@@ -342,8 +342,9 @@ def _reap_all() -> bool:
 
 
 def kill_in_order(find: Callable[[], list[int]], patience_s: float) -> None:
-    """Kills who is found until nobody is; those that clean up get time for it when everybody else is gone."""
-    spared_until = time.monotonic() + _CLEANER_GRACE_S
+    """Kills all processes that are found until there are none, and takes no longer than `patience_s`; those that clean
+    up get time for it when all others are gone."""
+    spared_until = time.monotonic() + min(_CLEANER_GRACE_S, patience_s / 2)
     deadline = time.monotonic() + patience_s
     while (found := find()) and time.monotonic() < deadline:
         for pid in found:

@@ -20,7 +20,6 @@ from horovod.runner import keeper
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _GRACE_S: Final = 0.4  # as the keeper gives; a cleaner that has just been forked is not yet known as one
-_PATIENCE_S: Final = 2.6  # an agent says nothing meanwhile, and is lost to the launcher after 3.5 s
 
 _adopting: list[bool] = []  # not empty: this process does
 
@@ -47,12 +46,13 @@ def children() -> frozenset[int]:
     return frozenset(int(pid) for each in lists for pid in each.split())
 
 
-def end_all(keeper_pid: int, others: Container[int]) -> None:
+def end_all(keeper_pid: int, others: Container[int], patience_s: float) -> None:
     """Ends what a dead keeper has left, in the keeper's own order.
 
     Args:
         keeper_pid: of the keeper, not yet waited for: it leads the session of its ranks, whose number is its own.
         others: children of this process that were there before the keeper. They stay, and so do their children.
+        patience_s: it may take so long. This process does nothing else meanwhile.
     """
     if _adopting:
         # One look may miss who gets a new parent at that moment.
@@ -64,10 +64,11 @@ def end_all(keeper_pid: int, others: Container[int]) -> None:
         def find() -> list[int]:
             return _living_of_session(keeper_pid)
 
-    deadline_s = time.monotonic() + _GRACE_S
+    grace_s = min(_GRACE_S, patience_s / 4)
+    deadline_s = time.monotonic() + grace_s
     while find() and time.monotonic() < deadline_s:
         time.sleep(0.02)
-    keeper.kill_in_order(find, _PATIENCE_S)
+    keeper.kill_in_order(find, patience_s - grace_s)
 
 
 def _descendants(others: Container[int]) -> list[int]:

@@ -87,6 +87,9 @@ class RankProcesses:
         directory: the job's directory, removed when all is over.
         open_files: soft and hard limit of the ranks' open files.
 
+    Attributes:
+        patience_s: how long `events` may take to end what a keeper that was killed has left.
+
     Raises:
         OSError: the keeper cannot be started.
     """
@@ -118,6 +121,7 @@ class RankProcesses:
                 os.close(fd)
         self._received = bytearray()
         self._pids: dict[int, int] = {}
+        self.patience_s = keeper.KILL_PATIENCE_S
         self._say(
             {
                 "start": {
@@ -161,7 +165,7 @@ class RankProcesses:
             data = b""
         if not data:
             # The ranks get SIGKILL by their parent-death signal; what they have left behind gets it from here.
-            orphans.end_all(self._keeper.pid, self._others)
+            orphans.end_all(self._keeper.pid, self._others, self.patience_s)
             return [Done(lost=True)]
         self._received += data
         return [self._event(message) for message in keeper.unpacked(self._received)]

@@ -172,12 +172,26 @@ def test_a_killed_keeper_leaves_neither_processes_nor_shared_memory(by_agent: Ho
     assert not alive(int(daemon)) and name not in os.listdir("/dev/shm")
 
 
+def test_what_a_killed_keeper_leaves_is_ended_before_the_agent_counts_as_silent(by_agent: Horovodrun) -> None:
+    """Also a process that cleans up, which has more time where --link-timeout leaves it."""
+    code = """
+        import os, subprocess, sys, time
+        words = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(1000)", "multiprocessing.resource_tracker"]
+        print(subprocess.Popen(words, start_new_session=True).pid, flush=True)
+        os.kill(os.getppid(), 9)
+        time.sleep(1000)
+    """
+    done = by_agent.python("-np 1 -H elsewhere.invalid:1 --link-timeout 1", code)
+    assert b"was lost: the process that keeps its ranks has died" in done.stderr, done.stderr
+    assert not alive(int(done.stdout.decode().rpartition(":")[2]))
+
+
 def an_agent_that_is_ready(horovodrun: Horovodrun, *before: str) -> subprocess.Popen[bytes]:
     """One that has checked its job, and was not told to go; behind these words."""
-    words = [*before, sys.executable, "-m", "horovod.runner.remote.agent"]
+    words = [*before, sys.executable, "-m", "horovod.runner.remote.agent", "5"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": horovodrun.environ}
     ranks = [{"rank": 0, "env": {"HOROVOD_SIZE": "1"}}]
-    link = {"timeout": 5.0, "address": "127.0.0.1", "key": "0" * 64}
+    link = {"address": "127.0.0.1", "key": "0" * 64}
     rest = {"interfaces": [], "affinity": [], "dump_signal": 0, "elastic": False, "link": link, "vitals_every": 0}
     job = messages.encode("job", command=["true"], cwd="/", env={}, ranks=ranks, function=False, dumps=False, **rest)
     agent = subprocess.Popen(words, **pipes)

@@ -83,7 +83,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "dumps": True,
         "dump_signal": 12,
         "elastic": False,
-        "link": {"timeout": 5.0, "address": "10.0.0.7", "key": "0f" * 32},
+        "link": {"address": "10.0.0.7", "key": "0f" * 32},
         "vitals_every": 60.0,
     },
     "go": {},

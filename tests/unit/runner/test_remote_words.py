@@ -98,9 +98,9 @@ def test_ssh_is_patient_for_a_time_that_it_knows(patience_s: float, told: str) -
 
 
 def test_the_line_for_the_shell_there_keeps_odd_folders_whole() -> None:
-    line = ssh_command.remote_agent("/opt/my python/bin/python", ["/a b", "/c'd"])
+    line = ssh_command.remote_agent("/opt/my python/bin/python", ["/a b", "/c'd"], 4.5)
     assert shlex.split(line)[:6] == ["cd", "/", "&&", "exec", "env", "PYTHONPATH=/a b:/c'd"]
-    assert shlex.split(line)[6:] == ["/opt/my python/bin/python", "-m", "horovod.runner.remote.agent"]
+    assert shlex.split(line)[6:] == ["/opt/my python/bin/python", "-m", "horovod.runner.remote.agent", "4.5"]
 
 
 def test_a_missing_program_is_named() -> None:

@@ -46,6 +46,17 @@ def believed(timeout_s: float, cut_s: float, by_datagram: bool, phase_s: float) 
     return None
 
 
+@pytest.mark.parametrize("timeout_s", [1.0, 5.0, 60.0])
+@pytest.mark.parametrize("by_datagram", [True, False])
+def test_a_keeper_waits_longer_than_the_launcher_does(timeout_s: float, by_datagram: bool) -> None:
+    vigil = Vigil(timeout_s, 0.0, begun=True)
+    if by_datagram:
+        vigil.heard_datagram(0.0)
+    launchers_s = believed(timeout_s, 1e6, by_datagram, 0.0)
+    assert launchers_s is not None and launchers_s < vigil.keepers_s < launchers_s + 1.0
+    assert vigil.busy_s == timeout_s - 0.5
+
+
 @pytest.mark.parametrize("timeout_s", [1.0, 3.0, 4.4, 5.0, 8.0, 60.0])
 @pytest.mark.parametrize("by_datagram", [True, False])
 @pytest.mark.parametrize("phase_s", [0.0, 0.5, 0.99])

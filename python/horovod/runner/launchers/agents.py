@@ -79,12 +79,12 @@ class Agents:
             self.patience_s,
             settings.link_timeout_s,
         )
-        words = shell.command(host, ssh_command.remote_agent(sys.executable, _python_path()))
+        timeout_s = float(settings.link_timeout_s)
+        words = shell.command(host, ssh_command.remote_agent(sys.executable, _python_path(), timeout_s))
         environ = dict(os.environ)
         if is_local(host):
-            words = ssh_command.own_agent(sys.executable)
+            words = ssh_command.own_agent(sys.executable, timeout_s)
             environ["PYTHONPATH"] = os.pathsep.join(_python_path())
-        timeout_s = float(settings.link_timeout_s)
         return Way(words, environ, host, slots, sys.executable, settings.ssh_port, self.patience_s, timeout_s)
 
     def why_not(self, host: str) -> str:

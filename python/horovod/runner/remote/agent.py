@@ -1,4 +1,4 @@
-"""The launcher's hand on one host: `python -m horovod.runner.remote.agent`, started over ssh.
+"""The launcher's hand on one host: `python -m horovod.runner.remote.agent LINK_TIMEOUT`, started over ssh.
 
 It gets the job over its standard input, starts the ranks of its host by a keeper (`process`), and says over its
 standard output what they write and how they end. It decides nothing. When its input ends, or nothing is heard from the
@@ -33,7 +33,7 @@ from horovod.runner.remote.outflow import Outflow
 from horovod.runner.remote.roster_post import RosterPost
 from horovod.runner.remote.workplace import Workplace
 
-_FIRST_TIMEOUT_S: Final = 10.0  # until the job says how long a silence may be
+_LINK_TIMEOUT_S: Final = 10.0  # under a launcher of another version, which does not say it
 _LAST_OUTPUT_S: Final = 1.0  # pipes that somebody outside the job still holds open are given up after that
 _LAST_WORD_S: Final = 5.0
 _BUSY_BYTES: Final = 1 << 20  # queued for the launcher: then no rank may post more
@@ -45,9 +45,10 @@ class Agent:
 
     Args:
         read_fd, write_fd: to the launcher.
+        link_timeout_s: see `vigil`.
     """
 
-    def __init__(self, read_fd: int, write_fd: int) -> None:
+    def __init__(self, read_fd: int, write_fd: int, link_timeout_s: float) -> None:
         self._loop = Loop()
         self._function: Optional[bytearray] = None
         self._job: Optional[dict[str, Any]] = None
@@ -65,7 +66,7 @@ class Agent:
         self._lost_keeper = False
         self._code: Optional[int] = None
         os.write(write_fd, frames.MARK)
-        watch = vigil.Vigil(_FIRST_TIMEOUT_S, time.monotonic(), begun=True)
+        watch = vigil.Vigil(link_timeout_s, time.monotonic(), begun=True)
         fds = (read_fd, write_fd)
         self._channel = Channel(self._loop, fds, frames.FROM_LAUNCHER, self._on_frame, self._on_end, watch)
         self._loop.tick(self._tick)
@@ -171,7 +172,6 @@ class Agent:
         if self._job is not None:
             raise ProtocolError("There is a job already.")
         self._job = job
-        self._channel.vigil.timeout_s = job["link"]["timeout"]
         if job["function"]:
             self._function = bytearray()
         else:
@@ -204,6 +204,7 @@ class Agent:
         except OSError as error:
             self._say("refused", why=str(error)[: 1 << 13])
             return
+        self._processes.patience_s = self._channel.vigil.busy_s
         self._processes.beat(self._channel.vigil.keepers_s)  # from here on its keeper watches over this process
         self._loop.watch(self._processes.fileno(), self._on_events)
         if self._outflow is not None:
@@ -331,7 +332,7 @@ def main() -> int:
     orphans.wake_at_parents_end()  # before there is a keeper, nobody else would end an agent that somebody has stopped
     read_fd, write_fd = _private_streams()
     try:
-        agent = Agent(read_fd, write_fd)
+        agent = Agent(read_fd, write_fd, float(sys.argv[1]) if sys.argv[1:] else _LINK_TIMEOUT_S)
     except PermissionError:
         sys.stderr.write("The agent's standard input is a file: what starts it does not pass the launcher's on.\n")
         return 1

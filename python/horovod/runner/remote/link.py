@@ -155,7 +155,7 @@ class Link:
     def invite_pulses(self, address: str) -> dict[str, Any]:
         """What the agent must know to answer datagrams at this address of its host; empty: unknown."""
         self._pulse_address = address
-        return {"timeout": self.way.link_timeout_s, "address": address, "key": self._pulse_key.hex()}
+        return {"address": address, "key": self._pulse_key.hex()}
 
     def tell(self, message: str, **fields: Any) -> None:
         """Sends a control message."""

@@ -62,8 +62,7 @@ _counted: Final = _number(-1, 1 << 53)  # epochs and commits of an elastic job
 def _link(value: Any) -> bool:
     return (
         isinstance(value, dict)
-        and set(value) == {"timeout", "address", "key"}
-        and _seconds(value["timeout"])
+        and set(value) == {"address", "key"}
         and _short(value["address"])
         and isinstance(value["key"], str)
         and re.fullmatch(r"[0-9a-f]{64}", value["key"]) is not None

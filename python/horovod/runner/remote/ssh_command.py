@@ -78,19 +78,20 @@ def missing(environ: Mapping[str, str]) -> str:
     return "" if shutil.which(program, path=environ.get("PATH")) else program
 
 
-def own_agent(executable: str) -> list[str]:
+def own_agent(executable: str, link_timeout_s: float) -> list[str]:
     """The words that start an agent on this machine."""
-    return [executable, "-m", _AGENT]
+    return [executable, "-m", _AGENT, f"{link_timeout_s:g}"]
 
 
-def remote_agent(executable: str, python_path: Sequence[str]) -> str:
+def remote_agent(executable: str, python_path: Sequence[str], link_timeout_s: float) -> str:
     """The line, for whatever shell the user has there, that starts an agent.
 
     Args:
         executable: Python, at the same place on all hosts.
         python_path: folders to find packages in, as PYTHONPATH names them here.
+        link_timeout_s: see `vigil`; an agent must know it before it gets the job.
     """
-    return _line(own_agent(executable), python_path)
+    return _line(own_agent(executable, link_timeout_s), python_path)
 
 
 def version_probe(executable: str, python_path: Sequence[str]) -> str:

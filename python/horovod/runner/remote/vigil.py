@@ -18,6 +18,7 @@ _STREAM_RETURN_S: Final = 2.0  # beats of a second, on both sides of the cut
 _TOGETHER_S: Final = 2.0  # datagrams that ended so long before the stream have not ended with the link
 _STOOD_STILL_S: Final = 2.0  # between two looks
 _KEEPER_S: Final = 0.6
+_SURELY_S: Final = 0.5  # a silence that is so much shorter than the time is survived
 
 
 def limit_s(timeout_s: float, by_datagram: bool) -> float:
@@ -39,7 +40,7 @@ class Vigil:
         begun: False: the other side is expected from its first sign of life on.
 
     Attributes:
-        timeout_s: may change.
+        timeout_s: as given.
         patient: the other side has said that it will be silent.
         begun: the other side has given its first sign of life.
     """
@@ -58,7 +59,18 @@ class Vigil:
     @property
     def keepers_s(self) -> float:
         """How long a keeper waits for an agent that stands still: longer than the launcher, which has given it up."""
-        return limit_s(self.timeout_s, by_datagram=True) + _KEEPER_S
+        return limit_s(self.timeout_s, self._by_datagram) + _KEEPER_S
+
+    @property
+    def busy_s(self) -> float:
+        """How long this side may be busy and say nothing, without being given up by the other one."""
+        return self.timeout_s - _SURELY_S
+
+    @property
+    def _by_datagram(self) -> bool:
+        """Datagrams came as long as the stream did."""
+        stream_s, datagram_s = self._stream_s, self._datagram_s
+        return stream_s is not None and datagram_s is not None and datagram_s >= stream_s - _TOGETHER_S
 
     def heard(self, now_s: float) -> None:
         """Something has come over the stream."""
@@ -84,6 +96,5 @@ class Vigil:
             self._stream_s = now_s
             self._datagram_s = None if self._datagram_s is None else now_s
         last_s = max(self._stream_s, self._datagram_s or self._stream_s)
-        by_datagram = self._datagram_s is not None and self._datagram_s >= self._stream_s - _TOGETHER_S
         silent_s = now_s - last_s
-        return silent_s if silent_s > limit_s(self.timeout_s, by_datagram) else None
+        return silent_s if silent_s > limit_s(self.timeout_s, self._by_datagram) else None
