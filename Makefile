@@ -235,7 +235,7 @@ wheel: $(VENV)/.wheels
 	python tools/build_wheels.py
 
 wheel-test: $(VENV)/.wheels $(VENV)/.frameworks
-	$(call PART,wheel-test,$(ASIDE) python tools/test_wheel.py)
+	$(call PART,wheel-test,$(BESIDE) python tools/test_wheel.py)
 
 bench: dev build
 	python benchmarks/run_all.py --minutes 5

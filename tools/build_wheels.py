@@ -19,8 +19,8 @@ from zig_compiler import ARCHITECTURES, cmake_arguments
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def build(source: Path, architecture: str, place: Path) -> Path:
-    """The checked wheel of a source tree, in `place`."""
+def build(source: Path, architecture: str, place: Path, aside: bool = False) -> Path:
+    """The checked wheel of a source tree, in `place`; made with the lowest priority if `aside`."""
     environment = {
         **os.environ,
         # Tells the build backend for which platform it builds.
@@ -29,6 +29,8 @@ def build(source: Path, architecture: str, place: Path) -> Path:
     }
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(place), str(source)]
     command.append(f"-Cbuild-dir={source / 'build' / f'wheel-{architecture}'}")
+    if aside:
+        command = ["nice", "-n", "19", *command]
     start = time.monotonic()
     done = subprocess.run(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False

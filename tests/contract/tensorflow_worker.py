@@ -29,6 +29,7 @@ import ml_dtypes
 import numpy as np
 import tensorflow as tf
 from cases import EIGHT_BITS, Case, all_cases
+from jobs.installed import require_installed
 from jobs.report import report
 from targets import Env, Target
 from tensorflow.python.framework import load_library
@@ -216,6 +217,7 @@ def main() -> int:
             result["counts"]["facts"] = run_facts(env, SURFACE + FACTS)
         if "gradients" in arguments.parts:
             result["counts"]["gradients"] = run_facts(env, GRADIENTS)
+        require_installed()
     except Exception:
         env.failures.append(f"{arguments.target}:\n{traceback.format_exc()}")
     result["failures"] = env.failures[:20]

@@ -19,6 +19,7 @@ import numpy as np
 from case_runner import run_cases
 from cases import eight_bit_cases
 from jobs import ways
+from jobs.installed import require_installed
 from jobs.report import report
 from semantics import SEMANTICS
 from semantics_join import JOIN
@@ -97,6 +98,7 @@ def main() -> int:
             break
     try:
         ways.require_asked()
+        require_installed()
     except AssertionError as error:
         env.failures.append(str(error))
     result["failures"] = env.failures[:20]
