@@ -90,8 +90,8 @@ assert len(weights) == ranks and (weights == weights[0]).all()
 print(f"Keras on {backend}: rank {hvd_keras.rank()} of {ranks} is right")
 """
 BACKENDS = ("tensorflow", "torch", "jax")
-# By framework, the tests of tests/contract that its ranks must pass on the wheel: every operation, type and error on two
-# ranks, in each of TensorFlow's ways. What varies settings and the number of ranks is left to the source tree's library.
+# By framework, the tests of tests/contract that its ranks must pass on the wheel: every operation, type and error on
+# two ranks, in each of TensorFlow's ways. Other settings and numbers of ranks are left to the source tree's library.
 CONTRACT = {
     "numpy": ("test_contract.py::test_adapter[numpy-2]",),
     "torch": ("test_contract.py::test_adapter[torch-2]",),
