@@ -157,12 +157,12 @@ def test_a_second_job_in_the_folder_is_refused_while_the_first_one_lives(place: 
     with Place() as another:
         second = start(another, options).end()
         assert second.code == 2 and second.of("epoch") == [], str(second)
-        assert f"the commits in {folder} are those of another job that is running: process {heir} on" in second.stderr
+        assert f"the commits in {folder} belong to another job that is running: process {heir} on" in second.stderr
     first.kill()
     with Place() as another:
         after = start(another, f"{options} --max-restarts 1", steps=5).end()
     assert after.code == 0 and after.of("epoch")[0]["step"] > 0, str(after)
-    assert "which an earlier job has written: process" in after.stderr, str(after)
+    assert "which an earlier job wrote: process" in after.stderr, str(after)
     assert [path.name for path in folder.iterdir() if not path.name.startswith("commit-")] == []
 
 

@@ -390,7 +390,7 @@ def test_a_folder_without_the_right_to_write_is_refused_at_the_start(
     own_folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job(monkeypatch, own_folder)
-    with pytest.raises(InvalidArgumentError, match=f"no file can be made in {own_folder}.*name another folder"):
+    with pytest.raises(InvalidArgumentError, match=f"cannot be written to {own_folder}.*name another folder"):
         run_fn(lambda state: pytest.fail("trained"), lambda: None)(state())
 
 

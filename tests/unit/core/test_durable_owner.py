@@ -156,7 +156,8 @@ def test_what_a_dead_one_leaves_is_taken_over_with_a_message(
     begun_s = time.monotonic()
     second.begin()
     assert time.monotonic() - begun_s < 5
-    assert f"were those of process {dead.owner.pid} on " in caplog.text and "Slurm job 4711, which has" in caplog.text
+    assert f"belonged to a job that has ended: process {dead.owner.pid} on " in caplog.text
+    assert "Slurm job 4711. This job takes them over" in caplog.text
     assert signs(tmp_path) == [f"owner-{second._own.owner.job}.json"]
 
 
@@ -167,7 +168,7 @@ def test_one_of_another_host_is_watched(tmp_path: Path, caplog: pytest.LogCaptur
     near = Ownership(Folder(str(tmp_path)), of_job("2"))
     with pytest.raises(InvalidArgumentError, match="on far"):
         near.take()
-    assert "This job waits up to 0.3 s to see whether it lives" in caplog.text
+    assert "Waiting up to 0.3 s to see if it still runs" in caplog.text
     far.pause()  # its power is off
     near.take()
     assert "on far, which began at" in caplog.text and "takes them over" in caplog.text
@@ -186,7 +187,7 @@ def test_rubbish_is_watched_and_removed(tmp_path: Path, text: str) -> None:
 def test_a_sign_that_cannot_be_read_is_no_dead_jobs(tmp_path: Path) -> None:
     name = f"owner-{'3' * 16}.json"
     (tmp_path / name).symlink_to("elsewhere")  # no link is followed
-    with pytest.raises(InvalidArgumentError, match=f"the sign {name} of another job, which cannot be read: Too"):
+    with pytest.raises(InvalidArgumentError, match=f"the file {name} of another job, which cannot be read: Too"):
         Ownership(Folder(str(tmp_path)), of_job("2")).take()
     assert signs(tmp_path) == [name]
 
@@ -258,7 +259,7 @@ def test_a_new_rank_0_that_comes_too_late_warns_and_trains_on(tmp_path: Path, ca
     Ownership(Folder(str(tmp_path)), of_job("2")).take()
     late = commits(tmp_path)
     late.hold(True)
-    assert "this job writes no durable commits any more: HOROVOD_ELASTIC_COMMIT_DIR: the commits in" in caplog.text
+    assert "this job writes no further durable commits: HOROVOD_ELASTIC_COMMIT_DIR: the commits in" in caplog.text
     assert not late.is_due()
 
 
@@ -299,7 +300,7 @@ def test_a_disk_without_room_for_the_sign_is_no_reason_not_to_train(
 
     monkeypatch.setattr(Folder, "mark", full)
     Ownership(Folder(str(tmp_path)), of_job("1")).take()
-    assert "cannot be marked as this job's: [Errno 28]" in caplog.text
+    assert "cannot be marked as in use by this job: [Errno 28]" in caplog.text
 
 
 def test_whose_commit_it_is_that_a_job_goes_on_from(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -309,7 +310,7 @@ def test_whose_commit_it_is_that_a_job_goes_on_from(tmp_path: Path, caplog: pyte
     write(earlier, 1)
     again = commits(tmp_path)
     assert again.begin() == {"attributes": 1}
-    assert "which an earlier job has written: process 4711 on far?, which began at" in caplog.text
+    assert "which an earlier job wrote: process 4711 on far?, which began at" in caplog.text
     caplog.clear()
     write(again, 2)
     assert again.newest() == {"attributes": 2} and caplog.text == ""

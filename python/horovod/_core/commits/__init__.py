@@ -1,1 +1,1 @@
-"""Where durable commits lie, and whether that can be: asked by the ranks, and by a launcher before it starts any."""
+"""Where durable commits lie, and whether they can be written there: checked by ranks, and by launchers before that."""

@@ -1,9 +1,9 @@
-"""A place for durable commits whose small operations end: the server of a network file system may be away, and what
-asks it then never comes back.
+"""A place for durable commits whose small operations have a deadline: while the server of a network file system is
+away, calls to it never return.
 
-Used by `owner` and `choice`, and by the ranks as they begin. An operation runs in a thread; where it takes longer than
-the deadline, the caller goes on with an error, and the thread is left to the kernel. There is one at a time, so a file
-system that hangs for a day has one thread waiting for it.
+Used by `owner` and `choice`, and by the ranks as they begin. An operation runs in a thread; after the deadline the
+caller goes on with an error, and the thread is left to the kernel. There is one operation at a time, so a file system
+that hangs for a day holds one thread.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Call(Generic[_T]):
     def _run(self) -> None:
         try:
             self.value = self._call()
-        except BaseException as error:  # it is the caller's
+        except BaseException as error:  # raised again in the caller
             self.error = error
         finally:
             self.ended.set()
@@ -56,7 +56,7 @@ class _Call(Generic[_T]):
         """Until the call has ended.
 
         Raises:
-            NoAnswerError: it has not by then.
+            NoAnswerError: it has not ended by then.
         """
         if not self.ended.wait(max(0.0, until_s - time.monotonic())):
             raise NoAnswerError(what, DEADLINE_S)
@@ -75,17 +75,17 @@ def bounded(where: str) -> Bounded:
 
 @contextlib.contextmanager
 def answering(where: str) -> Iterator[None]:
-    """Has whoever waits for a place that does not answer say so.
+    """Turns a NoAnswerError of the body into the error that users see.
 
     Raises:
-        InvalidArgumentError: instead of a NoAnswerError.
+        InvalidArgumentError: the place does not answer.
     """
     try:
         yield
     except NoAnswerError as error:
         raise InvalidArgumentError(
-            f"HOROVOD_ELASTIC_COMMIT_DIR: {where} does not answer: {error.strerror}. Look whether the file system is "
-            "there, and the server that it comes from; or name another folder."
+            f"HOROVOD_ELASTIC_COMMIT_DIR: {where} does not answer: {error.strerror}. Check that the file system and "
+            "its server are up, or name another folder."
         ) from None
 
 
@@ -112,7 +112,7 @@ class Bounded:
         self._within("making a file there", self._real.require_writable)
 
     def read(self, name: str, strangers: bool) -> bytearray:
-        """As that of any place. It may be large, so it is waited for, with a line in the log now and then."""
+        """As `Place.read`. A commit may be large, so there is no deadline, but a line in the log every minute."""
         call, waited_s = _Call(lambda: self._real.read(name, strangers)), 0.0
         while not call.ended.wait(DEADLINE_S):
             waited_s += DEADLINE_S
@@ -121,7 +121,7 @@ class Bounded:
         return _result(call, time.monotonic(), f"reading {name}")
 
     def write(self, name: str, pieces: Pieces) -> None:
-        """As that of any place: who writes has a thread for it."""
+        """As `Place.write`, without a deadline: the caller has a thread for it."""
         self._real.write(name, pieces)
 
     def remove(self, name: str) -> None:

@@ -1,6 +1,6 @@
-"""What the settings say of durable commits, against what is there: a folder, a URL, a key.
+"""Checks the settings of durable commits: the folder or URL, and the key.
 
-The ranks ask as they begin, and a launcher as far as it can know. What is of no use is refused, with what to do.
+Ranks check them as they begin, and a launcher as far as it can know. What cannot work is refused, with a remedy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from horovod._core.settings import Settings
 
 __all__ = ["key_of", "refuse_impossible", "require_usable"]
 
-_KEY_BYTES: Final = 16  # fewer are guessed
+_KEY_BYTES: Final = 16  # fewer could be guessed
 
 
 def key_of(chosen: Settings) -> Optional[bytes]:

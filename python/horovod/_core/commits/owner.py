@@ -1,9 +1,10 @@
 """Which job a place for durable commits belongs to: one at a time, as long as it lives.
 
-A job has a sign there, a small file with a name of its own, which says who it is and is refreshed all the time. Who
-comes looks at the signs of others: the job of one that is living is not disturbed, that of a dead one has given the
-place up. Only then it puts up its own sign, and looks once more: of two that come at once, at least one sees the other.
-No lock of a file system is needed, and no clocks that agree. Whoever finds its own sign gone was taken for dead.
+A job has a sign there: a small file with a name of its own, which names the job and is refreshed every few seconds. A
+new job reads the signs of others first: it gives way to a job that is alive, and takes the place over from a dead one.
+Then it puts up its own sign and reads the others once more: of two jobs that begin at the same time, at least one sees
+the other. This needs no lock of the file system and no synchronized clocks. A job that finds its own sign gone was
+taken for dead.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from horovod._core.errors import InvalidArgumentError
 __all__ = ["BEAT_S", "SILENCE_S", "Ownership", "refuse_living"]
 
 BEAT_S: Final = 10.0
-SILENCE_S: Final = 40.0  # of an owner that cannot be asked about, until it is believed to be dead
+SILENCE_S: Final = 40.0  # after which an owner on another host is taken for dead
 _LOOK_S: Final = 1.0
 _TRIES: Final = 20
 
@@ -32,7 +33,7 @@ _State = Literal["living", "dead", "unknown", "gone"]
 
 
 def refuse_living(where: Place) -> None:
-    """Refuses a place that belongs to a job of which this process can see at once that it lives.
+    """Refuses a place of a job that is alive, as far as this process can see at once.
 
     Raises:
         InvalidArgumentError: says whose it is.
@@ -71,13 +72,13 @@ class Ownership:
         return self._ended is not None
 
     def take(self) -> None:
-        """Makes the place this job's; waits until the owner before is known to live or to be dead.
+        """Makes the place this job's; waits until it is known whether the previous owner is alive.
 
         Raises:
             InvalidArgumentError: another job has it.
         """
         self._lost = False
-        if self._name in self._names() and self.refresh():  # from the rank 0 before, which may be dead
+        if self._name in self._names() and self.refresh():  # of the previous rank 0, which may be dead
             self._begin()
             return
         self._lost = True
@@ -91,7 +92,7 @@ class Ownership:
             # A job that came meanwhile may not have seen this sign: at least one of the two withdraws.
             self._place.remove(self._name)
             time.sleep(0.1 * (attempt + 1) * os.urandom(1)[0] / 255)
-        raise _taken(self._place, "others that begin at the same time")
+        raise _taken(self._place, "one that begins at the same time")
 
     def refresh(self) -> bool:
         """Refreshes the sign. False: it is gone, since another job has taken this one for dead."""
@@ -104,8 +105,8 @@ class Ownership:
             except FileNotFoundError:
                 self._lost = True
                 _log.warning(
-                    "another job has taken over the durable commits in %s, since this process was silent for longer "
-                    "than %g s. This job writes no more of them. Training goes on.",
+                    "another job has taken over the durable commits in %s, because this process gave no sign of life "
+                    "for more than %g s. This job writes no further ones. Training goes on.",
                     self._place.where,
                     SILENCE_S,
                 )
@@ -136,7 +137,7 @@ class Ownership:
         except NoAnswerError:
             raise
         except OSError as error:  # a disk may be full for a while
-            text = "%s cannot be marked as this job's: %s. Another job there would not be refused."
+            text = "%s cannot be marked as in use by this job: %s. Until it can, no other job is kept out of it."
             _log.warning(text, self._place.where, error)
 
     def _begin(self) -> None:
@@ -158,28 +159,28 @@ class Ownership:
         return {name for name in self._place.names() if NAME.fullmatch(name)}
 
     def _is_dead(self, name: str) -> bool:
-        """Removes the sign of a dead job. False: it has gone by itself.
+        """Removes the sign of a dead job. False: the sign has gone by itself.
 
         Raises:
-            InvalidArgumentError: the job lives, or nobody can know.
+            InvalidArgumentError: the job is alive, or that cannot be known.
         """
         found = look(self._place, name)
-        who = str(found.sign.owner) if found.sign else f"an unknown one that has written {name}"
+        who = str(found.sign.owner) if found.sign else f"the unknown process that wrote {name}"
         state: _State = judged(found.sign) if found.sign else "unknown"
         if state == "unknown":
-            text = "the durable commits in %s are those of %s. This job waits up to %g s to see whether it lives."
+            text = "the durable commits in %s belong to another job: %s. Waiting up to %g s to see if it still runs."
             _log.warning(text, self._place.where, who, SILENCE_S)
             state = self._watched(name, found)
         if state == "living":
             raise _taken(self._place, who)
         if state == "dead":
-            text = "the durable commits in %s were those of %s, which has ended. This job takes them over."
+            text = "the durable commits in %s belonged to a job that has ended: %s. This job takes them over."
             _log.warning(text, self._place.where, who)
             self._remove(name)
         return state == "dead"
 
     def _watched(self, name: str, first: Found) -> _State:
-        """dead: the sign stands still. Nobody is dead whose sign cannot be read."""
+        """Watches a sign: "dead" if it is not refreshed. A job whose sign cannot be read is not taken for dead."""
         until_s = time.monotonic() + SILENCE_S
         latest = first
         while time.monotonic() < until_s:
@@ -193,9 +194,9 @@ class Ownership:
                 return "living"
         if latest.error:
             raise InvalidArgumentError(
-                f"HOROVOD_ELASTIC_COMMIT_DIR: {self._place.where} has the sign {name} of another job, which cannot be "
-                f"read: {latest.error}. So nobody knows whether that job still runs. If it has ended, remove the file; "
-                "otherwise name another folder."
+                f"HOROVOD_ELASTIC_COMMIT_DIR: {self._place.where} has the file {name} of another job, which cannot be "
+                f"read: {latest.error}. So this job cannot know whether that one still runs. If it has ended, remove "
+                "the file; otherwise name another folder."
             )
         return "dead"
 
@@ -204,13 +205,13 @@ class Ownership:
             self._place.remove(name)
         except PermissionError as error:
             raise InvalidArgumentError(
-                f"HOROVOD_ELASTIC_COMMIT_DIR: {self._place.where} has the sign {name} of a job that has ended, which "
+                f"HOROVOD_ELASTIC_COMMIT_DIR: {self._place.where} has the file {name} of a job that has ended, which "
                 f"cannot be removed: {error.strerror}. Remove it as its owner, or name another folder."
             ) from None
 
 
 def _taken(where: Place, who: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"HOROVOD_ELASTIC_COMMIT_DIR: the commits in {where.where} are those of another job that is running: {who}. "
-        "Each of two jobs in one folder would go on from the other's state. End that job, or name another folder."
+        f"HOROVOD_ELASTIC_COMMIT_DIR: the commits in {where.where} belong to another job that is running: {who}. "
+        "Two jobs in one folder would take up each other's state. End that job, or name another folder."
     )

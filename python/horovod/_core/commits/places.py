@@ -24,7 +24,7 @@ _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 class StrangersError(Exception):
-    """Somebody else may have written here."""
+    """Others than this user may have written here."""
 
 
 class Place(Protocol):
@@ -73,13 +73,13 @@ class Place(Protocol):
         ...
 
     def mark(self, name: str, data: bytes, new: bool) -> None:
-        """Writes a small file in place, without waiting for the disk. A reader may see a part of it.
+        """Writes a small file in place, without waiting for the disk. A reader may see a part of the file.
 
         Args:
-            new: it may have to be made.
+            new: the file may have to be made.
 
         Raises:
-            FileNotFoundError: it is gone, and `new` is False.
+            FileNotFoundError: the file is gone, and `new` is False.
             OSError: it cannot be written.
         """
         ...
@@ -165,8 +165,8 @@ class Folder:
         except OSError as error:
             if error.errno in _NO_RIGHT:  # a disk may be full, or a server away, for a while
                 raise InvalidArgumentError(
-                    f"HOROVOD_ELASTIC_COMMIT_DIR: no file can be made in {self._path}, where commits shall be written: "
-                    f"{error.strerror}. Give this user (uid {os.geteuid()}) that right, or name another folder."
+                    f"HOROVOD_ELASTIC_COMMIT_DIR: durable commits cannot be written to {self._path}: {error.strerror}. "
+                    f"Give this user (uid {os.geteuid()}) the right to write there, or name another folder."
                 ) from None
 
     def read(self, name: str, strangers: bool) -> bytearray:
@@ -225,7 +225,7 @@ class Folder:
 
 
 class Remote:
-    """A place behind a URL. Who can write there is not known here.
+    """A place behind a URL. It cannot be known which users can write there.
 
     Raises:
         UnsupportedError: fsspec is not installed.
@@ -253,7 +253,7 @@ class Remote:
         raise StrangersError("who can write behind a URL is not known")
 
     def require_writable(self) -> None:
-        """Only a try would tell, and leave something behind where files cannot be removed."""
+        """Does nothing: only a trial file would tell, which may stay where files cannot be removed."""
 
     def read(self, name: str, strangers: bool) -> bytearray:
         if not strangers:

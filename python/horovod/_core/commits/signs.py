@@ -1,7 +1,7 @@
-"""The sign by which a job says that a place for durable commits is its own: who it is, and whether that one lives.
+"""The file by which a job marks a place for durable commits as its own, and how to see whether that job is alive.
 
-Used by `owner`. A sign says where its process is. On the same host the kernel is asked about that process; where it
-gives no answer, nobody is taken for dead: the sign is watched, as those of other hosts are.
+Used by `owner`. A sign names its process. On the same host the kernel is asked about that process; where it gives no
+answer, the sign is watched, as signs of other hosts are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Verdict = Literal["living", "dead", "unknown"]
 
 
 class Here(NamedTuple):
-    """Where this process can see whether another one runs."""
+    """Where this process can ask the kernel about others."""
 
     boot: str
     pids: int
@@ -68,7 +68,7 @@ class Owner:
         return f"process {self.pid} on {self.host}, which began at {self.began}{job}"
 
     def values(self) -> dict[str, Any]:
-        """To be given to `owner_of` again."""
+        """For `owner_of`."""
         return dataclasses.asdict(self)
 
 
@@ -93,7 +93,7 @@ class Found(NamedTuple):
 
 
 def owner_of(values: Any) -> Optional[Owner]:
-    """What `values` made, from whoever may have written it; None: it did not."""
+    """The owner that `values` describes, which anybody may have written; None: it describes none."""
     if not isinstance(values, dict):
         return None
     found: dict[str, Any] = {}
@@ -108,14 +108,14 @@ def owner_of(values: Any) -> Optional[Owner]:
 def verdict(
     owner: Owner, seen_s: float, here: Here, now_s: float, runs: Callable[[int, int], Optional[bool]]
 ) -> Verdict:
-    """Whether the job of this owner lives, by what one can know at once.
+    """Whether the job of this owner is alive, as far as that can be known at once.
 
     Args:
         owner: of a sign.
         seen_s: the time of its clock when the sign was refreshed last.
         here: of this process.
         now_s: the time of this host's clock.
-        runs: here the process of a pid that was started at a time; None: the kernel does not tell.
+        runs: (pid, start) -> whether that process runs here; None: the kernel does not tell.
     """
     if here.boot and here.pids and (owner.boot, owner.pids) == here:
         found = runs(owner.pid, owner.start)
@@ -124,7 +124,7 @@ def verdict(
 
 
 def judged(sign: Sign) -> Verdict:
-    """Whether the job of this sign lives, by what this process can know at once."""
+    """`verdict` on a sign, by this process."""
     return verdict(sign.owner, sign.seen_s, _here(), time.time(), identity.is_running)
 
 
@@ -133,7 +133,7 @@ def this_owner(environ: Mapping[str, str], elastic: bool) -> Owner:
 
     Args:
         environ: its variables.
-        elastic: its job is, so that another process may become rank 0; the launcher has given it a name.
+        elastic: the job is elastic: another process may become rank 0, and the launcher has given the job a name.
     """
     now_s = time.time()
     place = identity.parent_and_start(os.getpid())

@@ -1,9 +1,9 @@
 """The bytes of a durable commit: made by `written`, taken apart by `read`.
 
 Magic, the identity of the key, the lengths of the parts, the parts, and a BLAKE2b digest of all that stands before it;
-with a key it is a MAC. The first part says in JSON who has written it, the second is a pickle without the arrays, which
-are the others. Nothing is looked at, least of all unpickled, before the digest is right. Who may have written it is the
-business of the caller, unless there is a key.
+with a key it is a MAC. The first part names the writer in JSON, the second is a pickle without the arrays, which
+are the others. Nothing is read, least of all unpickled, before the digest is right. Without a key, the caller must know
+that nobody else can have written the file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Commit(NamedTuple):
 
     Attributes:
         content: of the commit.
-        writer: who has written it.
+        writer: of the file; see `written`.
     """
 
     content: Any
@@ -62,7 +62,7 @@ def written(content: Any, writer: Any, key: Optional[bytes]) -> Iterator[Union[b
 
     Args:
         content: picklable, also with what the script defines itself.
-        writer: who writes it: values that JSON knows.
+        writer: names the process that writes, in values that JSON knows.
         key: of the MAC; None: a checksum.
     """
     import json  # few ranks write commits

@@ -116,7 +116,7 @@ class DurableCommits:
             try:
                 self._own.take()
             except Exception as error:  # a place behind a URL raises what it likes
-                _log.warning("this job writes no durable commits any more: %s Training goes on.", error)
+                _log.warning("this job writes no further durable commits: %s Training goes on.", error)
 
     def newest(self) -> Optional[Any]:
         """The newest commit that is whole; None if there is none.
@@ -142,7 +142,8 @@ class DurableCommits:
             except commit_file.OtherKeyError:
                 raise InvalidArgumentError(
                     f"The durable commit {name} was written with another key than that of "
-                    "HOROVOD_ELASTIC_COMMIT_KEY_FILE, or one of the two has none. Give the same key, or another folder."
+                    "HOROVOD_ELASTIC_COMMIT_KEY_FILE, or one of the two has none. Give the same key, or name another "
+                    "folder."
                 ) from None
             except StrangersError as error:
                 raise InvalidArgumentError(
@@ -162,7 +163,7 @@ class DurableCommits:
         return not writing and not self._own.lost and time.monotonic() - self._written_s >= self._interval_s
 
     def write(self, content: dict[str, Snapshot], epoch: int) -> None:
-        """Begins to write a commit of this epoch; whoever makes further ones leaves its memory alone meanwhile."""
+        """Begins to write a commit of this epoch. Its snapshots stay pinned until it is written."""
         self._written_s = time.monotonic()
         self._count += 1
         for snapshot in content.values():
@@ -224,7 +225,7 @@ class DurableCommits:
                 self._place.remove(min(names, key=names.__getitem__))
 
     def _tell_failure(self, error: Exception) -> None:
-        """Once, as long as it is the same."""
+        """Says the same failure once."""
         what = f"{type(error).__name__}: {error}"
         same = f"{type(error).__name__} {error.errno}" if isinstance(error, OSError) else what
         if same != self._told:
@@ -242,18 +243,18 @@ class DurableCommits:
             _log.info("training goes on from the durable commit %s.", name)
             return
         _log.warning(
-            "training goes on from the durable commit %s in %s, which an earlier job has written: %s. To begin anew, "
-            "delete the folder or name another one.",
+            "training goes on from the durable commit %s in %s, which an earlier job wrote: %s. To start from the "
+            "beginning, delete the folder or name another one.",
             name,
             self._place.where,
-            owner or "an unknown one",
+            owner or "an unknown process",
         )
 
     def _unreadable(self, name: str, error: commit_file.NotReadableError) -> InvalidArgumentError:
         return InvalidArgumentError(
-            f"The durable commit {name} in {self._place.where} is whole, but cannot be unpickled, nor can an older "
-            f"one: {error}. Make importable what is missing, or use the versions that it was written with. To begin "
-            "anew, delete the folder or name another one."
+            f"The durable commit {name} in {self._place.where} is whole but cannot be unpickled, and neither can an "
+            f"older one: {error}. Make importable what is missing, or use the versions that wrote it. To start from "
+            "the beginning, delete the folder or name another one."
         )
 
     def _remove_parts(self, before: _Order) -> None:
