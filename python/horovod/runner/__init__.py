@@ -7,6 +7,7 @@ own, and Ctrl-C must find `__main__` before anything big is loaded.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import TYPE_CHECKING
 
@@ -25,4 +26,7 @@ def __getattr__(name: str) -> object:
         from horovod.runner.function import run
 
         return run
+    if name == "_HorovodArgs":  # where upstream has it
+        launch = importlib.import_module("horovod.runner.launch")
+        return getattr(launch, name)
     raise AttributeError(f"module 'horovod.runner' has no attribute {name!r}")

@@ -140,6 +140,12 @@ def test_names_of_variables_and_environment_of_arguments() -> None:
     assert config_parser.set_env_from_args({"A": "b"}, args) == {"A": "b", "HOROVOD_CYCLE_TIME": "3"}
 
 
+def test_the_arguments_are_where_upstream_has_them() -> None:
+    names: dict[str, object] = {}
+    exec("from horovod.runner import _HorovodArgs", names)
+    assert names["_HorovodArgs"] is _HorovodArgs
+
+
 def test_host_hashes() -> None:
     assert host_hash.host_hash() == host_hash.host_hash() != host_hash.host_hash("salt")
 
