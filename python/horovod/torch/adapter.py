@@ -118,6 +118,7 @@ class TorchAdapter:
             type(tensor) in PLAIN_TYPES
             and tensor.is_cpu
             and tensor.dtype is dtype
+            and not tensor.is_nested  # which has no shape
             and tensor.shape == shape
             and tensor.layout is _STRIDED
             and tensor.is_contiguous()

@@ -42,6 +42,7 @@ class CudaTensors:
             and tensor.is_cuda
             and tensor.get_device() == device
             and tensor.dtype is dtype
+            and not tensor.is_nested
             and tensor.shape == shape
             and tensor.layout is torch.strided
             and tensor.is_contiguous()
