@@ -163,7 +163,7 @@ class DistributedMethods(UpstreamNames, torch.optim.Optimizer):
             AssertionError: gradients are being reduced, within `skip_synchronize`.
         """
         if self._should_synchronize:
-            if self._synchronized:
+            if self._synchronized and (self._access.ledger.has_reduced or not self._access.active):
                 # Programs filter upstream's warning by these words.
                 warnings.warn(
                     "optimizer.step() called without optimizer.skip_synchronize() context after "

@@ -16,7 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from horovod._core.errors import InvalidArgumentError
 
-__all__ = ["Ledger", "put_hook", "share"]
+__all__ = ["Ledger", "hands_to", "put_hook", "share"]
 
 
 class Ledger:
@@ -41,6 +41,11 @@ class Ledger:
         self.has_lost = False
         self.seen: Any = weakref.WeakKeyDictionary()
 
+    @property
+    def has_reduced(self) -> bool:
+        """Its parameters' gradients are those that it has reduced."""
+        return self.is_fresh and not self.has_lost
+
 
 _taker: Any = WeakTensorKeyDictionary()  # parameter -> (the hook's handle, ledger)
 
@@ -56,6 +61,11 @@ def put_hook(parameter: torch.Tensor, ledger: Ledger, hook: Callable[[Any], None
         earlier[0].remove()
         earlier[1].has_lost = earlier[1].has_lost or earlier[1] is not ledger
     return handle
+
+
+def hands_to(parameter: torch.Tensor, ledger: Ledger) -> bool:
+    """Whether a parameter, which has had a hook of this optimizer's, hands its gradient to it now."""
+    return _taker[parameter][1] is ledger
 
 
 def share(access: Any) -> None:

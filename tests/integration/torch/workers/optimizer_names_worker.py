@@ -3,6 +3,8 @@
 import copy
 import gc
 import io
+import time
+import warnings
 from itertools import product
 
 import torch
@@ -129,6 +131,32 @@ def case_an_optimizer_of_other_terms_of_the_same_parameters():
     expect_raises(ValueError, older.step, "'w'", "another DistributedOptimizer", "op")
     newer.step()
     assert weight.tolist() == [-float(hvd.size())] * 3
+
+
+def case_optimizers_that_share_some_parameters_step_in_turn():
+    weights = [torch.nn.Parameter(torch.zeros(3)) for _ in range(2)]
+    both, first, second = optimizers = [
+        hvd.DistributedOptimizer(torch.optim.SGD(chosen, lr=1.0), [(str(i), weight) for i, weight in enumerate(chosen)])
+        for chosen in (weights, weights[:1], weights[1:])
+    ]
+    mean = (hvd.size() + 1) / 2
+    turns = ((both, (mean, mean)), (second, (0, mean)), (first, (mean, 0)))
+    # What ranks that are not late have computed is under way when their pass ends.
+    for late, order, settled in product(range(hvd.size()), (1, -1), (False, True)):
+        for used, steps in turns[::order]:
+            before = [weight.detach().clone() for weight in weights]
+            for weight in weights:
+                weight.grad = None
+            time.sleep(0.05 if hvd.rank() == late else 0)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                sum(((hvd.rank() + 1.0) * weight).sum() for weight in weights).backward()
+                used.step()
+                for other in optimizers:
+                    if settled and other is not used:
+                        other.synchronize()
+            for weight, was, step in zip(weights, before, steps):
+                assert (was - weight).tolist() == [step] * 3, (late, order, settled, steps)
 
 
 def case_a_parameter_that_one_rank_leaves_out_of_two_optimizers():
