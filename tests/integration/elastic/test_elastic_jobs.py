@@ -68,6 +68,18 @@ def test_ranks_are_killed_one_after_the_other_and_replaced(place: Place, tmp_pat
     assert "horovodrun: epoch 1: 3 ranks on localhost:3, since rank 0 was killed by signal 9." in ended.stderr
 
 
+def test_survivors_keep_their_local_ranks_and_a_new_rank_gets_a_free_one(place: Place) -> None:
+    job = start(place, "-np 3 --min-np 1", [[3, "first", "kill"]], steps=10, until_size=99)
+    job.until(lambda: [event for event in job.events("epoch") if event["epoch"] and event["size"] == 3], 3)
+    job.process.send_signal(signal.SIGTERM)
+    ended = job.end()
+    whole = [event for event in ended.of("epoch") if event["size"] == 3]
+    first = {event["pid"]: event["local_rank"] for event in whole if event["epoch"] == 0}
+    later = {event["pid"]: event["local_rank"] for event in whole if event["epoch"]}
+    assert sorted(later.values()) == [0, 1, 2]
+    assert len(first.keys() & later.keys()) == 2 and all(later.get(pid, at) == at for pid, at in first.items())
+
+
 def test_ranks_come_and_go_with_the_hosts_and_nothing_is_done_twice(place: Place, tmp_path: Path) -> None:
     hosts, script = tmp_path / "hosts", tmp_path / "find.sh"
     hosts.write_text("localhost:2\n")

@@ -5,6 +5,7 @@ happens in whatever order (tests/unit/runner/elastic/test_elastic_machine.py tri
 
 - An epoch begins when every worker of the one before has asked for a place or is dead: never two at once.
 - The ranks of an epoch are dense, all alive and waiting; rank 0 is a survivor with the newest commit.
+- Local ranks are dense on each host, and none is another rank's first one, by which that rank has chosen its GPU.
 - Whoever waits, waits for a living worker, or until a time that is known.
 - A host without workers that gets none either is released.
 - A job is done (`Finish`) when the program has run to its end on every rank of the last epoch and on no fewer than the
@@ -206,9 +207,11 @@ def _done(state: State, decision: Decision, now_s: float) -> State:
 
 def _placed(state: State, decision: Place, now_s: float) -> State:
     members = tuple(seat.worker for seat in decision.seats)
-    placed = {
-        number: state.workers[number]._replace(phase=PLACED, since_s=now_s, version=NO_STATE) for number in members
-    }
+    placed = {}
+    for number, slot in decision.seats:
+        worker = state.workers[number]
+        home = slot.local_rank if worker.home is None else worker.home
+        placed[number] = worker._replace(phase=PLACED, since_s=now_s, version=NO_STATE, home=home)
     blacklist = state.blacklist
     for number in set(members) - set(state.members):
         blacklist = blacklist.after_good_start(state.workers[number].host)
@@ -327,8 +330,9 @@ def _form(state: State, now_s: float) -> Iterator[Decision]:
             yield Dismiss(number, "there is no slot for it any more")
     versions = {state.workers[number].version for number in ranks}
     hosts = {number: state.workers[number].host for number in ranks}
+    homes = {number: home for number in ranks if (home := state.workers[number].home) is not None}
     sync = len(survivors) < len(ranks) or len(versions) > 1
-    yield Place(state.epoch + 1, seats(ranks, hosts), sync, reason(state, now_s))
+    yield Place(state.epoch + 1, seats(ranks, hosts, homes), sync, reason(state, now_s))
 
 
 def _ranks(state: State, now_s: float, waiting: list[int]) -> list[int]:

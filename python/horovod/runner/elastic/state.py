@@ -36,7 +36,8 @@ class Limits(NamedTuple):
 
 
 class Worker(NamedTuple):
-    """A living process of a rank. `since_s`: when its phase began; `took_s`: from its start until it asked first."""
+    """A living process of a rank. `since_s`: when its phase began; `took_s`: from its start until it asked first;
+    `home`: the local rank of its first epoch, by which its program has chosen a GPU; None: it has had no place yet."""
 
     number: int
     host: str
@@ -44,6 +45,7 @@ class Worker(NamedTuple):
     since_s: float = 0.0
     version: Version = NO_STATE
     took_s: float = 0.0
+    home: Optional[int] = None
 
 
 class State(NamedTuple):

@@ -65,7 +65,7 @@ def finished(state: hvd.elastic.ObjectState) -> bool:
 
 @hvd.elastic.run
 def train(state: hvd.elastic.ObjectState) -> None:
-    place = {"epoch": membership.epoch(), "rank": hvd.rank(), "size": hvd.size()}
+    place = {"epoch": membership.epoch(), "rank": hvd.rank(), "size": hvd.size(), "local_rank": hvd.local_rank()}
     report("epoch", **place, step=state.step, pid=os.getpid(), host=HOST)
     while not finished(state):
         fail_if_told(state.step)

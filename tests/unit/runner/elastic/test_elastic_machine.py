@@ -432,6 +432,11 @@ class Life:
             if number in state.workers and state.workers[number].phase == PLACED and number not in workers
         ]
         assert not still_there, "two epochs at once"
+        for host in {seat.slot.hostname for seat in place.seats}:
+            here = [seat for seat in place.seats if seat.slot.hostname == host]
+            homes = {seat.slot.local_rank: state.workers[seat.worker].home for seat in here}
+            assert sorted(homes) == list(range(len(here))) and len({*homes.values(), None}) == len(here) + 1
+            assert all(number == home or (home or 0) >= len(here) for number, home in homes.items())
         survivors = [number for number in before.members if number in workers]
         if place.epoch:
             assert workers[0] in survivors

@@ -91,3 +91,32 @@ def test_places_on_two_hosts() -> None:
     found = [seat.slot[1:] for seat in seats([5, 2, 9], {5: "a", 2: "b", 9: "a"})]
     #         rank, local rank, cross rank, size, local size, cross size
     assert found == [(0, 0, 0, 3, 2, 2), (1, 0, 1, 3, 1, 2), (2, 1, 0, 3, 2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("homes", "newcomers", "local_ranks"),
+    [
+        ({1: 1, 2: 2}, [9], {1: 1, 2: 2, 9: 0}),
+        ({1: 1, 3: 3}, [8, 9], {1: 1, 3: 3, 8: 0, 9: 2}),
+        ({3: 3, 1: 1}, [], {3: 0, 1: 1}),  # 3 has no number of its own any more
+        ({3: 3, 1: 1}, [9], {3: 0, 1: 1, 9: 2}),  # nor yet again; nobody else gets it meanwhile
+        ({3: 3, 1: 1, 9: 2}, [10], {3: 3, 1: 1, 9: 2, 10: 0}),
+        ({3: 3}, [9], {3: 0, 9: 1}),
+    ],
+)
+def test_survivors_keep_their_local_ranks(
+    homes: dict[int, int], newcomers: list[int], local_ranks: dict[int, int]
+) -> None:
+    workers = [*homes, *newcomers]
+    found = {seat.worker: seat.slot.local_rank for seat in seats(workers, dict.fromkeys(workers, "a"), homes)}
+    assert found == local_ranks
+
+
+def test_local_ranks_that_are_kept_are_those_of_a_host() -> None:
+    found = seats([1, 3, 9], {1: "a", 3: "b", 9: "a"}, {1: 1, 3: 1})
+    #        local rank, cross rank, local size, cross size
+    assert [(each.slot[2], each.slot[3], each.slot[5], each.slot[6]) for each in found] == [
+        (1, 0, 2, 1),
+        (0, 1, 1, 2),
+        (0, 0, 2, 2),
+    ]
