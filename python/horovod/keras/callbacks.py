@@ -21,6 +21,7 @@ from horovod._core.training.schedules import multiplier_function, scheduled_rate
 from horovod.keras import parameter_check, variables
 from horovod.keras.flavour import flavour
 from horovod.keras.installed import keras
+from horovod.keras.plain_batches import PlainBatches
 
 __all__ = [
     "BestModelCheckpoint", "BroadcastGlobalVariablesCallback", "LearningRateScheduleCallback",
@@ -32,7 +33,8 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
     """Makes all variables of model and optimizer the root's after the first batch, when all of them exist. Collective:
     all ranks must have it in `model.fit`.
 
-    With --check-parameters it also compares the trainable variables after the batches that follow.
+    With --check-parameters it also compares the trainable variables after the batches that follow. A job whose
+    optimizer has reduced no gradient says so at its end.
 
     With TensorFlow on an accelerator without CUDA it also turns `jit_compile` off, which Keras turns on there by
     itself: XLA cannot hold Horovod's collectives there.
@@ -53,6 +55,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         self.root_rank = root_rank
         self.device = device
         self.broadcast_done = False
+        self._plain_batches = PlainBatches()
         self._local: list[Any] = []
         # A variable, too, can be iterated over.
         listed = [local_variables] if _is_variable(local_variables) else local_variables
@@ -84,6 +87,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         """Broadcasts after the first batch."""
         if self.broadcast_done:
             parameter_check.after_batch(self, self._local)
+            self._plain_batches.after(self.model)
             return
         model = self.model
         local = {id(variable) for variable in self._local}

@@ -34,7 +34,7 @@ def _installed() -> list[str]:
 INSTALLED = _installed()
 
 
-def _variables_of(backend: str) -> Mapping[str, str]:
+def variables_of(backend: str) -> Mapping[str, str]:
     """The environment variables that choose a backend."""
     return {} if INSTALLED == ["legacy"] else FRAMEWORKS[f"keras on {backend}"].environ
 
@@ -42,15 +42,20 @@ def _variables_of(backend: str) -> Mapping[str, str]:
 def job(script: str, backend: str, only: Sequence[str] = (), **variables: str) -> CaseJob:
     """A worker script on a backend, with more environment variables. `only`: these cases, not all."""
     chosen = [case for case in cases(script, backend) if not only or case in only]
-    environ = {**_variables_of(backend), **QUIET, **variables}
+    environ = {**variables_of(backend), **QUIET, **variables}
     return CaseJob(
         WORKERS / script,
         2,
         environ,
         chosen,
         TIMEOUT_S,
-        warm="tensorflow" if INSTALLED == ["legacy"] else f"keras on {backend}",
+        warm=warmed(backend),
     )
+
+
+def warmed(backend: str) -> str:
+    """What the ranks of a job find imported."""
+    return "tensorflow" if INSTALLED == ["legacy"] else f"keras on {backend}"
 
 
 def cases(script: str, backend: str) -> list[str]:
