@@ -14,7 +14,7 @@ import struct
 from pathlib import Path
 from typing import Final
 
-from horovod._net.clusters.lone import MARK
+from horovod.runner.strays import strays_in
 
 _SOCKET: Final = re.compile(r"r([0-9]+)")
 _IN_MOVED_TO: Final = 0x80
@@ -68,10 +68,8 @@ class DirectoryArrivals:
         return known and not self._met
 
     def strays(self) -> int:
-        """So many processes have called hvd.init() without the launcher's variables."""
-        with contextlib.suppress(OSError):
-            return sum(name.startswith(MARK) for name in os.listdir(self._directory))
-        return 0
+        """See `crew.Arrivals`."""
+        return strays_in(self._directory)
 
     def close(self) -> None:
         """Ends the watch."""

@@ -40,13 +40,14 @@ from horovod.runner.crew import (
 from horovod.runner.hang import HangDesk
 from horovod.runner.hang_watch import hang_watch
 from horovod.runner.job import Job
-from horovod.runner.launchers.base import Outcome, Surroundings, told_of_strays
+from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.limits import reason_of
 from horovod.runner.look import takes_moves
 from horovod.runner.output import Outlet, RankStream, outlets
 from horovod.runner.progress import StartProgress
 from horovod.runner.report import Exit
 from horovod.runner.stopping import Escalation, after_end, after_failure, after_silence, at_once, on_signal
+from horovod.runner.strays import told_of_strays
 from horovod.runner.streams import Source, Stream
 
 _log: Final = logging.getLogger("horovod.runner")

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import horovod
 
 from .conftest import Horovodrun, python
@@ -172,10 +174,19 @@ def test_copies_that_know_nothing_of_one_another_are_remarked_upon(horovodrun: H
     assert horovodrun.python("-np 2", code).stderr == b""
 
 
-def test_ranks_whose_environment_was_cleared_are_told_so(horovodrun: Horovodrun) -> None:
-    path = f"PYTHONPATH={horovodrun.environ['PYTHONPATH']}"
+@pytest.mark.parametrize(
+    "options",
+    [
+        "-np 2",
+        "-np 2 --min-np 1",
+        "-np 2 -H elsewhere.invalid:2",
+        "-np 2 -H elsewhere.invalid:2 --min-np 1",
+    ],
+)
+def test_ranks_whose_environment_was_cleared_are_told_so(by_agent: Horovodrun, options: str) -> None:
+    path = f"PYTHONPATH={by_agent.environ['PYTHONPATH']}"
     program = [sys.executable, "-c", "import horovod.numpy as hvd; hvd.init(); print(hvd.size())"]
-    done = horovodrun("-np 2", ["env", "-i", path, *program])
+    done = by_agent(options, ["env", "-i", path, *program])
     assert sorted(done.stdout.splitlines()) == [b"[0]<stdout>:1", b"[1]<stdout>:1"]
     last = done.stderr.decode().splitlines()[-1]
     assert "2 independent copies ran. 2 processes called hvd.init() without the variables that horovodrun" in last

@@ -98,6 +98,7 @@ OF_AGENTS: dict[str, dict[str, Any]] = {
     "ready": {"summary": "2 ranks", "remarks": ["too many"], "pulses": 4711},
     "exited": {"rank": 1, "status": 9, "age": 0.5, "how": "was killed", "peak": 1 << 30},
     "silent": {"rank": 1, "why": "stopped"},
+    "strays": {"count": 2},
     "collected": {"round": 0},
     "asks": {"rank": 7, "epoch": -1, "commits": 0, "why": ""},
     "bereft": {"rank": 7},

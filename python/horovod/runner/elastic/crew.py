@@ -30,3 +30,6 @@ class ElasticCrew(Crew, Protocol):
 
     def release(self, host: str) -> None:
         """Ends what is kept on a host without workers."""
+
+    def strays(self) -> int:
+        """See `crew.Arrivals`."""

@@ -57,6 +57,7 @@ from horovod.runner.elastic.script import Script
 from horovod.runner.elastic.state import LEAVING, State, is_newcomer
 from horovod.runner.hosts import Host
 from horovod.runner.limits import reason_of
+from horovod.runner.strays import told_of_strays
 from horovod.runner.vitals import Vitals
 
 _AGAIN_S: Final = 600.0  # after that the same is worth saying again
@@ -254,6 +255,7 @@ class Driver:
                 self._around.journal.held(entry, now_s)
                 if entry.vain:
                     self._say(stories.in_vain(entry, now_s))
+                    self._say_once("strays", told_of_strays(self._crew.strays()).strip())
 
     # ---- what is done
 
@@ -273,11 +275,14 @@ class Driver:
                 crew.tell(worker, words(News(decision.kind, at_s)))
         elif isinstance(decision, Kill):
             self._killed[decision.worker] = decision.why
+            if decision.worker not in self._asked:
+                self._say_once("strays", told_of_strays(crew.strays()).strip())
             crew.signal([decision.worker], signal.SIGKILL)
         elif isinstance(decision, Release):
             crew.release(decision.host)
         elif isinstance(decision, Fail):
-            self._told.append(GivenUp(decision.why))
+            begun = self.state.epoch >= 0
+            self._told.append(GivenUp(decision.why if begun else decision.why + told_of_strays(crew.strays())))
         elif isinstance(decision, Finish):
             self._told.append(Finished())
 
@@ -295,10 +300,10 @@ class Driver:
             self._say(stories.status(decision, self.state, time.monotonic()))
 
     def _say_once(self, kind: str, text: str) -> None:
-        """Says it unless something of this kind was said a short time ago."""
+        """Says it, if there is something to say, unless something of this kind was said a short time ago."""
         now_s = time.monotonic()
         self._said_s = {known: at_s for known, at_s in self._said_s.items() if now_s - at_s < _AGAIN_S}
-        if kind not in self._said_s:
+        if text and kind not in self._said_s:
             self._said_s[kind] = now_s
             self._say(text)
 
@@ -310,14 +315,15 @@ class FirstAsked:
     """The workers that have asked for a place at the start of the job: `crew.Arrivals`.
 
     Args:
-        driver: of the job.
+        driver, crew: of the job.
 
     Attributes:
         over: the first epoch has begun, or will begin with others.
     """
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, crew: ElasticCrew) -> None:
         self._driver = driver
+        self._crew = crew
 
     @property
     def fd(self) -> int:
@@ -334,7 +340,7 @@ class FirstAsked:
         return not self._driver.asked()
 
     def strays(self) -> int:
-        return 0
+        return self._crew.strays()
 
     def close(self) -> None:
         """Nothing was opened for it."""

@@ -13,6 +13,7 @@ from typing import Callable, NamedTuple, Optional, TextIO
 from horovod.runner.job import Job
 from horovod.runner.report import Exit, culprit, story
 from horovod.runner.shipment import Shipment
+from horovod.runner.strays import told_of_strays
 
 
 class Outcome(NamedTuple):
@@ -76,17 +77,6 @@ class Outcome(NamedTuple):
         """The same, for a job that would be started again: whoever sent one of these signals while it was cleared up
         wants it to end."""
         return self._replace(interrupted=signals[0]) if signals and self.exit_code else self
-
-
-def told_of_strays(count: int) -> str:
-    """A sentence about processes that called hvd.init() without the launcher's variables; empty if there are none."""
-    if not count:
-        return ""
-    return (
-        f" {count} {'process' if count == 1 else 'processes'} called hvd.init() without the variables that horovodrun "
-        "gives to every rank: something between, such as env -i, sudo or a wrapper of modules, has cleared the "
-        "environment. Let the variables that begin with HOROVOD_ and _HOROVOD_ through."
-    )
 
 
 class Surroundings(NamedTuple):

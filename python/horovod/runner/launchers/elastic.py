@@ -147,7 +147,7 @@ def _run(
         for start in begun.starts:
             around.journal.write(start)
         driver = Driver(begun.state, crew, around)
-        supervision = Supervision(job, driver, crew.streams, FirstAsked(driver), surroundings)
+        supervision = Supervision(job, driver, crew.streams, FirstAsked(driver, crew), surroundings)
         closing.pop_all()  # from here on it is its own
         return supervision.run()._replace(results=driver.results())
 

@@ -20,6 +20,7 @@ from horovod.runner.launchers.pipes import Pipes
 from horovod.runner.limits import Limits
 from horovod.runner.process import RankProcesses
 from horovod.runner.runtime_directory import JobDirectory
+from horovod.runner.strays import strays_in
 from horovod.runner.streams import Source, Stream
 
 
@@ -39,6 +40,7 @@ class CrewHere(RankProcesses):
     def __init__(self, job: Job, directory: JobDirectory, open_files: Limits, surroundings: Surroundings) -> None:
         program, words = executable(job.command, job.environ.get("PATH"), job.cwd)
         make_timeline_directory(job)
+        self._directory = directory.path
         self._worker_streams = WorkerStreams(job, surroundings)
         self._pipes = Pipes(job, surroundings)
         environ = {**environ_of(job, directory), "HOROVOD_JOB_ID": os.urandom(16).hex()}
@@ -93,6 +95,10 @@ class CrewHere(RankProcesses):
 
     def release(self, host: str) -> None:
         """See `ElasticCrew`; this host is kept until the end."""
+
+    def strays(self) -> int:
+        """See `ElasticCrew`."""
+        return strays_in(self._directory)
 
     def close(self) -> None:
         super().close()

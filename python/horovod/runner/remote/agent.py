@@ -140,6 +140,7 @@ class Agent:
         self._channel.tick()
         if self._processes is not None:
             self._processes.beat(self._channel.vigil.keepers_s)
+        _tell_strays(self._work, self._say)
         if self._board is not None:
             self._board.look_again()
         if self._roster is not None:
@@ -253,6 +254,7 @@ class Agent:
     def _on_events(self) -> None:
         if self._roster is not None:
             self._roster.pass_on()  # what a rank has said before it ended comes before its end
+        _tell_strays(self._work, self._say)
         if self._processes is not None:
             for event in self._processes.events():
                 self._on_event(event)
@@ -302,6 +304,12 @@ def _tell_vitals(processes: RankProcesses, say: Callable[..., None]) -> None:
     found = processes.vitals()
     if found:
         say("vitals", ranks=[[rank, *(each or ())] for rank, each in found.items()])
+
+
+def _tell_strays(work: Optional[Workplace], say: Callable[..., None]) -> None:
+    """Processes that came without their variables: when all have ended, the launcher says why none was a rank."""
+    if work is not None and (count := work.new_strays()):
+        say("strays", count=count)
 
 
 def _machine(name: str) -> str:

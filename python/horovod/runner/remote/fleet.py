@@ -114,6 +114,10 @@ class Fleet:
     def vitals(self) -> Mapping[int, Optional[Vitals]]:
         return {rank: each for link in self.links for rank, each in link.vitals().items()}
 
+    def strays(self) -> int:
+        """See `crew.Arrivals`."""
+        return sum(link.strays for link in self.links)
+
     def finish(self) -> None:
         self._finishing = True
         self._finished_s = time.monotonic()
@@ -202,7 +206,7 @@ class BoardArrivals:
         return self.fd >= 0 and not self.ranks()
 
     def strays(self) -> int:
-        return 0  # only their own warnings tell
+        return self._fleet.strays()
 
     def close(self) -> None:
         self.fd = -1

@@ -84,6 +84,7 @@ class Link:
         dumps: of its ranks, as they come.
         up: ranks that have called hvd.init().
         over: one of them has left again.
+        strays: so many processes of this host called hvd.init() without the launcher's variables.
         channel: to the agent.
         absent: it has not answered, or not in time: its host may come later.
 
@@ -104,6 +105,7 @@ class Link:
         self.up: set[int] = set()
         self._vitals: dict[int, Optional[Vitals]] = {}
         self.over = False
+        self.strays = 0
         self._loop = loop
         self._post = post
         self._events: list[Event] = []
@@ -287,6 +289,8 @@ class Link:
             self.up.add(rank)
         elif name == "over":
             self.over = True
+        elif name == "strays":
+            self.strays += fields["count"]
         elif name == "silent":
             self.dumps.silent(rank, fields["why"])
         elif name == "vitals":

@@ -95,6 +95,7 @@ FROM_AGENT: Final[Shapes] = {
                "peak": _number(0, 1 << 60)},
     "up": {"rank": _rank},
     "over": {"rank": _rank},
+    "strays": {"count": _number(1, _MAX_RANK)},
     "silent": {"rank": _rank, "why": _short},
     "collected": {"round": _round},
     "vitals": {"ranks": _list_of(_vitals)},

@@ -21,6 +21,7 @@ from horovod.runner.limits import allowed_descriptors
 from horovod.runner.process import RankProcesses, RankSpec
 from horovod.runner.remote.host_variables import joined
 from horovod.runner.shipment import Shipment
+from horovod.runner.strays import strays_in
 
 _PIPES_AND_CLIENTS: Final = 2  # times as many descriptors as a launcher without a board needs
 GROWTH: Final = 4  # times its first size, an elastic job may grow without running out of descriptors
@@ -45,6 +46,7 @@ class Workplace:
 
     def __init__(self, job: Mapping[str, Any], function: Optional[bytes]) -> None:
         self.pipes: dict[int, tuple[int, int]] = {}
+        self._strays = 0
         self._dump_signal = job["dump_signal"]
         self._ranks = job["ranks"]
         self._cwd = job["cwd"]
@@ -91,6 +93,11 @@ class Workplace:
         environ.setdefault("OMP_NUM_THREADS", str(threads_per_rank(len(self._ranks))))
         specs = [self.spec(member["rank"], member["env"]) for member in self._ranks]
         return RankProcesses(self._command, environ, specs, self._cwd, self.directory, self._open_files)
+
+    def new_strays(self) -> int:
+        """How many processes have called hvd.init() without their variables since the last call."""
+        before, self._strays = self._strays, strays_in(self.directory.path)
+        return max(0, self._strays - before)
 
     def close(self) -> None:
         """Removes what was made, once no process uses it."""

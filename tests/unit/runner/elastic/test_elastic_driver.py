@@ -11,7 +11,7 @@ from typing import Any, Optional
 
 import pytest
 
-from horovod.runner.crew import Asks, Event, Exited, Finished, Joined, Said, Survived
+from horovod.runner.crew import Asks, Event, Exited, Finished, GivenUp, Joined, Said, Survived
 from horovod.runner.elastic import machine
 from horovod.runner.elastic.blacklist import Blacklist
 from horovod.runner.elastic.driver import Around, Driver, FirstAsked
@@ -29,6 +29,7 @@ class Crew:
         self.due_s: Optional[float] = None
         self.coming: list[Event] = []
         self.begun: list[int] = []
+        self.lone = 0
 
     def fileno(self) -> int:
         return self.readable
@@ -55,6 +56,9 @@ class Crew:
 
     def signal(self, ranks: Iterable[int], number: int) -> None:
         """Nobody is there."""
+
+    def strays(self) -> int:
+        return self.lone
 
     def close(self) -> None:
         os.close(self.readable)
@@ -111,12 +115,32 @@ def test_a_newcomer_that_ends_with_0_is_told_and_not_counted(led: Led) -> None:
 
 def test_workers_that_replace_the_first_ones_have_called_init_too(tmp_path: Path) -> None:
     led = Led(tmp_path / "log", ask=False)
-    arrivals = FirstAsked(led.driver)
+    arrivals = FirstAsked(led.driver, led.crew)
     assert arrivals.nobody() and not arrivals.over
     led.hear(Exited(0, 9, 0.0, "was killed by signal 9"), Exited(1, 9, 0.0, "was killed by signal 9"))
     assert arrivals.over
     led.hear(Asks(2, (-1, 0)))
     assert not arrivals.nobody()
+    led.driver.close()
+
+
+def test_a_worker_whose_environment_was_cleared_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It trains alone, and is killed because it does not ask for a place; or it ends, while the other one waits."""
+    led = Led(tmp_path / "log", ask=False)
+    led.hear(Asks(0, (-1, 0)))
+    led.crew.lone = 1
+    now_s = time.monotonic() + 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    told = [event.text for event in led.hear() if isinstance(event, Said)]
+    assert "1 process called hvd.init() without the variables that horovodrun gives to every rank: " in told[-1]
+    monkeypatch.undo()
+    led.driver.close()
+
+    led = Led(tmp_path / "log", ask=False)
+    led.hear(Asks(0, (-1, 0)))
+    led.crew.lone = 1
+    (ended,) = [event for event in led.hear(Exited(1, 0, 0.0, "exited with code 0")) if isinstance(event, GivenUp)]
+    assert "never called hvd.init(), which every rank must call. 1 process called hvd.init() without" in ended.why
     led.driver.close()
 
 
