@@ -107,7 +107,7 @@ class AdasumMethods(DistributedMethods):
         Collective.
 
         Args:
-            closure: computes the loss and the gradients anew.
+            closure: computes the loss and the gradients.
 
         Raises:
             HorovodInternalError: a rank died, or the engine is shutting down.

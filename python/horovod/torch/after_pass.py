@@ -1,8 +1,8 @@
-"""`AfterPass`: what becomes of an optimizer's gradients between the end of a backward pass and `step()`.
+"""`AfterPass`: the end of a backward pass, for the gradients of an optimizer.
 
-What the program does to them then it does to reduced ones (design 0026). Most are reduced by then, or in a moment; the
-others are replaced by tensors that wait when they are used. Waiting for all would not do: a rank may compute a gradient
-in this pass that another one computes in its next pass, after a collective operation that both take part in.
+The program must see reduced gradients from then on (design 0026). Most are reduced by then, or a moment later; the
+others are replaced by tensors that wait when they are used. Waiting for all of them could hang: a rank may compute a
+gradient in this pass that another rank computes in its next pass, after a collective operation of both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is compared of the parameters of PyTorch's optimizers where nobody has asked; see
+"""The default check of the parameters of PyTorch's optimizers, where `--check-parameters` is not given; see
 `horovod._core.training.default_check`. Used by `reducer` and `distributed_methods`."""
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class AccessCheck:
             return
         self._session = session.current
         names = {access.names.negotiated(number) for number in access.reducer_of}
-        # What another set reduces only its members know.
+        # Only the members of another set know what it reduces.
         if not wanted(access.options.process_set) or not _compared.take(names):
             self._check.skip()
             return

@@ -1,4 +1,4 @@
-"""`DistributedMethods`: what a distributed optimizer does otherwise than the class of the user's optimizer.
+"""`DistributedMethods`: the methods in which a distributed optimizer differs from the user's class.
 
 Mixed in by `optimizer.DistributedOptimizer`. A hook per parameter hands each gradient over as soon as it has been
 accumulated; `step` waits for the results. Counting, grouping, compression and submission are the core's
@@ -96,7 +96,7 @@ class DistributedMethods(UpstreamNames, torch.optim.Optimizer):
 
     @property
     def gradient_predivide_factor(self) -> float:
-        """What splits the averaging; see `DistributedOptimizer`."""
+        """The factor that splits the averaging; see `DistributedOptimizer`."""
         return self._access.options.gradient_predivide_factor
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -122,7 +122,7 @@ class DistributedMethods(UpstreamNames, torch.optim.Optimizer):
     def synchronize(self) -> None:
         """Waits until all gradients are reduced. Collective. `step` does not reduce them again; another call does. A
         parameter without a gradient on this rank contributes zeros, and gets the result. Programs need not call it:
-        who looks at or changes a gradient after `backward()` waits for it.
+        reading or changing a gradient after `backward()` waits for it.
 
         Raises:
             MismatchError: the ranks disagree about a gradient.
@@ -155,7 +155,7 @@ class DistributedMethods(UpstreamNames, torch.optim.Optimizer):
         Collective.
 
         Args:
-            closure: computes the loss and the gradients anew; the gradients are synchronized after each of its calls.
+            closure: computes the loss and the gradients; the gradients are synchronized after each of its calls.
 
         Raises:
             MismatchError: the ranks disagree about a gradient.
@@ -176,7 +176,7 @@ class DistributedMethods(UpstreamNames, torch.optim.Optimizer):
                 self._access.synchronize()
             else:
                 closure = self._synchronizing(closure)
-        elif self._access.pending:
+        elif self._access.step_has_begun:
             raise AssertionError(
                 "optimizer.step() was called within optimizer.skip_synchronize() while gradients are being reduced. "
                 "Call optimizer.synchronize() before, or step() without skip_synchronize()."
@@ -195,7 +195,7 @@ class DistributedMethods(UpstreamNames, torch.optim.Optimizer):
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """As the user's class does it (`set_to_none=True` by default). Between `backward` and `step` it is collective:
         waits for the gradients under way, with zeros for those that this rank has not computed."""
-        if self._access.pending:
+        if self._access.step_has_begun:
             self._access.settle()
         self._access.forget_settled()
         super().zero_grad(*args, **kwargs)

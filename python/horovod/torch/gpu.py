@@ -1,4 +1,4 @@
-"""What the core asks of CUDA tensors (`horovod._core.tensors.adapter.GpuTensors`). Used by `adapter`."""
+"""CUDA tensors as the core needs them (`horovod._core.tensors.adapter.GpuTensors`). Used by `adapter`."""
 
 from __future__ import annotations
 

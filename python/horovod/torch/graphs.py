@@ -20,7 +20,7 @@ _COMPILER = "torch._dynamo"
 
 
 def outside_graphs(function: _F) -> _F:
-    """What `torch.compiler.disable` makes of a function. Costs 0.1 us where the compiler is not loaded."""
+    """The function, wrapped by `torch.compiler.disable`. Costs 0.1 us where the compiler is not loaded."""
     disabled: Any = None
 
     def call(*arguments: Any, **keywords: Any) -> Any:
@@ -40,7 +40,7 @@ def outside_graphs(function: _F) -> _F:
 
 
 def _passed_by(code: types.CodeType) -> bool:
-    """Has the tracer run frames of this code as they are, if this torch can be told so without its compiler."""
+    """Lets the tracer run frames of this code as they are, if this torch allows that without its compiler."""
     frames: Any = torch._C._dynamo.eval_frame
     try:
         if hasattr(frames, "skip_code"):  # before torch 2.7
@@ -54,6 +54,6 @@ def _passed_by(code: types.CodeType) -> bool:
 
 
 def constant_in_graphs(function: _F) -> _F:
-    """What `torch.compiler.assume_constant_result` makes of a function."""
+    """The function, wrapped by `torch.compiler.assume_constant_result`."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function

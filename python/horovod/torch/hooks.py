@@ -1,8 +1,8 @@
-"""Which optimizer a parameter hands its gradient to, where several have it: the last one that was made or has stepped.
+"""Which of several optimizers of a parameter gets its gradient: the one that was made or has stepped last.
 
-Only one of them may reduce a gradient, and all ranks must agree which, although on some ranks an optimizer that nobody
-uses any more may be gone, and on others wait for the garbage collector. So names belong to parameters
-(`optimizer_names`): it does not matter to the other ranks which of the optimizers submits. Used by `reducer`.
+Only one of them may reduce a gradient. The ranks cannot agree on one: an optimizer that the program has dropped may be
+gone on some ranks and wait for the garbage collector on others. So names belong to parameters (`optimizer_names`), and
+it does not matter to the other ranks which optimizer submits. Used by `reducer`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from horovod._core.errors import InvalidArgumentError
 
-__all__ = ["Ledger", "hands_to", "put_hook", "share"]
+__all__ = ["Ledger", "hands_to", "put_hook", "take_back_hooks"]
 
 
 class Ledger:
-    """What the other optimizers of a parameter must know of one that reduces its gradients. Lives longer than that.
+    """Facts about one optimizer for the other optimizers of its parameters. Outlives the optimizer.
 
     Args:
         access: the optimizer's access to its gradients.
@@ -28,9 +28,9 @@ class Ledger:
 
     Attributes:
         reductions: how many times it has reduced the gradients.
-        is_fresh: none has been computed since.
-        has_lost: a parameter hands its gradient to another one now.
-        seen: other optimizers' reductions at its own last one.
+        is_fresh: True if no gradient has been computed since the last reduction.
+        has_lost: True if a parameter now gives its gradient to another optimizer.
+        seen: `reductions` of the other optimizers when this one last took hooks back from them.
     """
 
     def __init__(self, access: Any, terms: tuple[Any, ...]) -> None:
@@ -51,8 +51,11 @@ _taker: Any = WeakTensorKeyDictionary()  # parameter -> (the hook's handle, ledg
 
 
 def put_hook(parameter: torch.Tensor, ledger: Ledger, hook: Callable[[Any], None]) -> Any:
-    """Has a parameter call `hook` when its gradient has been accumulated, and no other optimizer's. The hook's
-    handle."""
+    """Lets a parameter call `hook` when its gradient has been accumulated, instead of the hook of another optimizer.
+
+    Returns:
+        The hook's handle.
+    """
     earlier = _taker.get(parameter)
     register: Any = parameter.register_post_accumulate_grad_hook
     handle = register(hook)
@@ -64,19 +67,19 @@ def put_hook(parameter: torch.Tensor, ledger: Ledger, hook: Callable[[Any], None
 
 
 def hands_to(parameter: torch.Tensor, ledger: Ledger) -> bool:
-    """Whether a parameter, which has had a hook of this optimizer's, hands its gradient to it now."""
+    """True if an optimizer that has put a hook on a parameter gets the gradient, and no later optimizer does."""
     return _taker[parameter][1] is ledger
 
 
-def share(access: Any) -> None:
-    """Another optimizer has some of the parameters of one that steps, and their hooks: takes what that has reduced or
-    submitted, and the hooks.
+def take_back_hooks(access: Any) -> None:
+    """An optimizer steps, and other optimizers have hooks on some of its parameters. Waits for gradients that those
+    have submitted, so that this step does not reduce them a second time, and puts its own hooks back.
 
     Args:
-        access: see `GradientAccess`.
+        access: the `GradientAccess` of the optimizer that steps.
 
     Raises:
-        InvalidArgumentError: the other one reduces them on other terms.
+        InvalidArgumentError: another optimizer reduces the same parameters on other terms.
     """
     own: Ledger = access.ledger
     lost: dict[Ledger, list[int]] = {}
@@ -92,33 +95,34 @@ def share(access: Any) -> None:
                 "sparse_as_dense or process set. Give both the same, or use one optimizer for each parameter."
             )
         other = taker.access()
-        if other is not None and other.pending:
-            reduced = _hand_over(other, [access.parameters[number] for number in numbers])
+        if other is not None and other.step_has_begun:
+            reduced = _wait_and_leave_out(other, [access.parameters[number] for number in numbers])
         else:
-            # Of one that is gone nothing is taken: that may have been long ago.
+            # An optimizer that is gone may have reduced them long ago: they are reduced again.
             is_fresh = other is not None and taker.is_fresh and taker.reductions > own.seen.get(taker, 0)
             reduced = [is_fresh and access.parameters[number].grad is not None for number in numbers]
-        _leave(access, [number for number, is_reduced in zip(numbers, reduced) if is_reduced])
+        _leave_out(access, [number for number, is_reduced in zip(numbers, reduced) if is_reduced])
         own.seen[taker] = taker.reductions
         for number in numbers:
             access.put_hook(number)
     own.has_lost = False
 
 
-def _hand_over(access: Any, parameters: Sequence[torch.Tensor]) -> list[bool]:
-    """Another optimizer steps with these: waits for what is under way, and leaves the rest of these to it.
+def _wait_and_leave_out(access: Any, parameters: Sequence[torch.Tensor]) -> list[bool]:
+    """Another optimizer steps with these parameters: waits for the gradients that `access` has submitted, and lets it
+    submit no others of these.
 
     Returns:
-        Which of them have been reduced.
+        For each of the parameters: True if its gradient has been reduced.
     """
     access.land()
     numbers = access.names.numbers_of(parameters)
     reduced = [access.reducer_of[number].has_submitted(number) for number in numbers]
-    _leave(access, numbers)
+    _leave_out(access, numbers)
     return reduced
 
 
-def _leave(access: Any, numbers: Sequence[int]) -> None:
-    """Another one has reduced these, or will: the next `synchronize` does not."""
+def _leave_out(access: Any, numbers: Sequence[int]) -> None:
+    """Another optimizer has reduced these gradients, or will: the next `synchronize` of this one does not."""
     for reducer in access.reducers:
-        reducer.settle_alone(numbers)
+        reducer.leave_out(numbers)

@@ -1,6 +1,6 @@
 """`DistributedOptimizer`: an optimizer of the user's own class that steps with gradients combined over the ranks.
 
-Used by training scripts around any `torch.optim.Optimizer`. What it does otherwise than the user's class is in
+Used by training scripts around any `torch.optim.Optimizer`. Its differences from the user's class are in
 `distributed_methods` and, for `op=hvd.Adasum`, in `adasum_optimizer`.
 """
 
@@ -166,12 +166,13 @@ def _deep_copy(optimizer: Any, memo: dict[int, Any]) -> Any:
     return made
 
 
-# What `DistributedMethods._begin` sets. A program may ask for any other attribute without beginning.
+# Set by `DistributedMethods._begin`. A copy does not begin when a program asks for any other attribute.
 _MADE_BY_BEGIN: Final = ("_access", "_names", "_should_synchronize", "_synchronized", "_wrapped")
 
 
 def _begin_copy(optimizer: Any, attribute: str) -> Any:
-    """What an attribute is that a copy lacks until it is used: a rank may keep one that never steps."""
+    """An attribute that a copy lacks. Those of `_begin` make it begin: not before, as a rank may keep a copy that never
+    steps."""
     recipe = optimizer.__dict__.pop("_recipe", None) if attribute in _MADE_BY_BEGIN else None
     if recipe is None:
         users = getattr(type(optimizer).__mro__[2], "__getattr__", None)

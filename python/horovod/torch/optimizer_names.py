@@ -2,9 +2,9 @@
 
 Names must be equal on all ranks and different for all operations in flight, also when two optimizers have parameters of
 the same names (the two networks of a GAN). The first optimizer of such names uses them as they are, each further one
-adds a scope to them: its number. Numbers follow what all ranks do alike, the making of optimizers, and begin anew in
-every session; what is still alive differs between ranks and does not matter. Where ranks made different ones,
-`broadcast_optimizer_state` makes the root's count hold for everybody.
+adds a scope to them: its number. All ranks make the same optimizers in the same order, so they count alike, from 0 in
+every session; which optimizers are still alive differs between ranks and does not matter. Where ranks made different
+ones, `broadcast_optimizer_state` gives all ranks the root's count.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SCOPES: Final = 1024
 
 
 class Scope(NamedTuple):
-    """What distinguishes an optimizer from others of equal names.
+    """The difference between optimizers whose parameters have equal names.
 
     Attributes:
         number: how many optimizers of these names were made before it.
@@ -52,14 +52,14 @@ class _Count:
         self._made: dict[tuple[int, str], int] = {}
 
     def made(self, process_set: int, names: Iterable[str]) -> int:
-        self._begin_anew()
+        self._follow_session()
         return max((self._made.get((process_set, name), 0) for name in names), default=0)
 
     def put(self, process_set: int, names: Iterable[str], made: int) -> None:
-        self._begin_anew()
+        self._follow_session()
         self._made.update(((process_set, name), made) for name in names)
 
-    def _begin_anew(self) -> None:
+    def _follow_session(self) -> None:
         # Ranks that join with a new session have made none before it.
         if self._session is not session.current:
             self._session = session.current

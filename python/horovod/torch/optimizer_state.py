@@ -47,7 +47,7 @@ def broadcast_optimizer_state(
 ) -> None:
     """Makes state and options of an optimizer equal to the root's.
 
-    Collective. The other ranks' optimizers need not have any state yet; what they have and the root has not is dropped.
+    Collective. The other ranks' optimizers need not have any state yet; state that the root lacks is dropped.
     Works for every optimizer that keeps its state per parameter. Parameters without a gradient get one of zeros.
 
     Args:

@@ -1,4 +1,4 @@
-"""What `broadcast_parameters` has been given, as a list of tensors and a list of other values with their places. Pure:
+"""The argument of `broadcast_parameters`, as a list of tensors and a list of other values with their places. Pure:
 it looks at values and sends nothing."""
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _holds_leaves(value: Any) -> bool:
 
 
 def _form(value: Any) -> Optional[str]:
-    """What a value is that cannot be broadcast as parameters, and what to use; None for all others."""
+    """The name of a value that cannot be broadcast as parameters, and the function to use; None for all others."""
     if isinstance(value, torch.optim.Optimizer):
         return _OPTIMIZER.replace("'s state", "")
     if isinstance(value, torch.optim.lr_scheduler.LRScheduler):

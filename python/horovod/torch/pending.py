@@ -1,8 +1,9 @@
-"""`PendingGradient`: what a program finds in `parameter.grad` while the ranks' reduction of it has not ended.
+"""`PendingGradient`: a tensor that takes the place of `parameter.grad` until the ranks have reduced that gradient.
 
-Between `backward()` and `step()` a program may clip, unscale or read gradients, and must meet the reduced ones. Most
-have been reduced when `backward()` returns. The others are replaced by one of these: the first operation on it waits,
-and works on the reduced gradient. `reducer.GradientAccess` makes and removes them; nothing is decided here.
+Between `backward()` and `step()` a program may clip, unscale or read gradients, and must see the reduced ones. Most
+gradients have been reduced when `backward()` returns. Each of the others is replaced by a `PendingGradient`: the first
+operation on it waits for the reduction and then works on the reduced gradient. `under_way.UnderWay` puts these tensors
+in place and removes them; `after_pass` decides when.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 
 __all__ = ["FRESH", "GradientOwner", "PendingGradient", "pending_gradient", "uses_of"]
 
-# Looking at these does not wait: a rank may print shapes without the others.
+# Reading these does not wait: one rank may print shapes without the others.
 _METADATA: frozenset[Any] = frozenset(
     [getattr(torch.Tensor, name).__get__ for name in ("shape", "dtype", "device", "layout", "ndim", "requires_grad")]
     + [getattr(torch.Tensor, name).__get__ for name in ("is_sparse", "is_cuda", "is_cpu", "is_leaf")]
@@ -23,22 +24,23 @@ _METADATA: frozenset[Any] = frozenset(
 
 
 class GradientOwner(Protocol):
-    """Who reduces gradients. The methods raise what `DistributedOptimizer.synchronize` raises."""
+    """The optimizer's side: it reduces the gradients. Both methods raise the errors of
+    `DistributedOptimizer.synchronize`."""
 
     def submit(self, pending: PendingGradient) -> None:
-        """Submits a gradient that this rank has left out, unless it has been submitted."""
+        """Submits the gradient if this rank has not done so: it has not computed it."""
 
     def wait_for(self, pending: PendingGradient) -> None:
-        """When it returns, `pending.given` is reduced."""
+        """Returns when `pending.given` has been reduced."""
 
 
 class PendingGradient(torch.Tensor):
-    """A gradient whose reduction has not ended. Every operation on it waits, whether Python or C++ asks for it.
+    """A gradient that is being reduced. Every operation on it waits, called from Python or from C++.
 
     Attributes:
         given: the gradient itself, a plain tensor.
-        number: of the parameter, for `owner`.
-        owner: reduces it.
+        number: the number by which `owner` knows the parameter.
+        owner: the optimizer's side.
     """
 
     given: torch.Tensor
@@ -54,19 +56,19 @@ class PendingGradient(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override,unused-ignore]
-        # What did not come through Python: autograd adds to a gradient, an extension calls an operator.
+        # Calls from C++: autograd adds to a gradient, or an extension calls an operator.
         return _on_reduced(func, args, kwargs or {})
 
 
 def pending_gradient(given: torch.Tensor, owner: GradientOwner, number: int) -> PendingGradient:
-    """One that takes the place of a gradient, dense or sparse; see `PendingGradient`."""
+    """A new `PendingGradient` for a gradient, dense or sparse."""
     made: Any = torch.Tensor._make_subclass(PendingGradient, given)
     made.given, made.owner, made.number = given, owner, number
     return made  # type: ignore[no-any-return]
 
 
 def _on_reduced(func: Any, args: Any, kwargs: Any) -> Any:
-    # All are submitted before one is waited for: the ranks may have left out different ones.
+    # All are submitted before the first wait: the ranks may have left out different gradients.
     args, kwargs = _each(_submitted, args), _each(_submitted, kwargs)
     return func(*_each(_reduced, args), **_each(_reduced, kwargs))
 
@@ -82,7 +84,7 @@ def _reduced(pending: PendingGradient) -> torch.Tensor:
 
 
 def _each(change: Callable[[PendingGradient], Any], value: Any) -> Any:
-    """The value with each pending gradient in it changed."""
+    """The value, with `change` applied to each pending gradient in it."""
     if type(value) is PendingGradient:
         return change(value)
     if type(value) in (list, tuple):
@@ -92,13 +94,13 @@ def _each(change: Callable[[PendingGradient], Any], value: Any) -> Any:
     return value
 
 
-# Absent in some builds; then a storage that only another view holds is not noticed.
+# Some builds of PyTorch lack it: then another view of the same memory is not noticed.
 _storage_use_count: Callable[[int], int] = getattr(torch._C, "_storage_Use_Count", lambda cdata: 0)
 
 
 def uses_of(sent: tuple[Any, ...]) -> tuple[int, int]:
-    """How many refer to the first entry of a tuple, a dense or sparse tensor, and how many tensors share its memory.
-    Beside `FRESH`."""
+    """The number of references to the first entry of a tuple, a dense or sparse tensor, and the number of tensors that
+    share its memory. For comparison with `FRESH`."""
     given = sent[0]
     views = 0 if given.layout is not torch.strided else _storage_use_count(given.untyped_storage()._cdata)
     return sys.getrefcount(given), views
@@ -110,13 +112,14 @@ def _uses_of_fresh() -> tuple[int, int]:
     return uses_of((parameter.grad, None))
 
 
-# Of a gradient that a parameter and such a tuple hold. Measured: it depends on the versions of Python and torch.
+# `uses_of` a gradient that nothing but a parameter and such a tuple holds. Measured, because it depends on the versions
+# of Python and PyTorch.
 FRESH = _uses_of_fresh()
 
 
 def _count_as_plain() -> None:
-    """Lets PyTorch's multi-tensor functions take these: a rank that holds some must not compute norms in another order
-    than one that holds none."""
+    """Lets PyTorch's multi-tensor functions accept pending gradients: norms must be computed in the same order on a
+    rank that holds some and on a rank that holds none."""
     try:
         from torch.utils._foreach_utils import _foreach_supported_types as supported
     except ImportError:

@@ -3,8 +3,8 @@ place in memory.
 
 One `GradientAccess` belongs to one distributed optimizer. It knows torch's ways with gradients (none yet, sparse,
 strange strides, replaced by the user); when something is submitted, and in which company, is decided in
-`horovod._core.training.reducer`. What the program does to gradients after `backward()` it does to reduced ones: those
-that are under way by then are replaced by tensors that wait when they are used (`pending`, design 0026).
+`horovod._core.training.reducer`. After `backward()` a program sees reduced gradients only:
+those still under way are replaced by tensors that wait when they are used (`pending`, design 0026).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from horovod._core.training.reduction_options import ReductionOptions
 from horovod.torch.after_pass import AfterPass, call_after_pass, pass_number
 from horovod.torch.default_check import AccessCheck
 from horovod.torch.graphs import outside_graphs
-from horovod.torch.hooks import Ledger, put_hook, share
+from horovod.torch.hooks import Ledger, put_hook, take_back_hooks
 from horovod.torch.layout import dense_view, in_order_of
 from horovod.torch.operators import collectives
 from horovod.torch.optimizer_names import Groups, OptimizerNames
@@ -98,10 +98,10 @@ class GradientAccess:
         self._expected_sparse_dims = 1
 
     @property
-    def pending(self) -> bool:
-        """True while gradients are being reduced."""
+    def step_has_begun(self) -> bool:
+        """True between the first gradient that was submitted and the end of `synchronize`."""
         self.follow_session()
-        return any(reducer.pending for reducer in self.reducers)
+        return any(reducer.step_has_begun for reducer in self.reducers)
 
     # ---- hooks
 
@@ -163,7 +163,7 @@ class GradientAccess:
         if self._frozen and any(self.parameters[number].requires_grad for number in self._frozen):
             self.attach()
         if self.ledger.has_lost:
-            share(self)
+            take_back_hooks(self)
         self._deferred.clear()
         if self.check is not None:
             self.check.confirm(submit=True)
@@ -215,13 +215,13 @@ class GradientAccess:
         return [number for reducer in self.reducers for number in reducer.missing]
 
     def nothing(self, number: int) -> torch.Tensor:
-        """What such a parameter contributes if it has no gradient."""
+        """The contribution of such a parameter if it has no gradient."""
         sparse_dims = self.under_way.sparse_dims.get(number, self._expected_sparse_dims)
         return _nothing(self.parameters[number], sparse_dims)
 
     def settle(self) -> None:
         """Ends a step that has begun: waits for what is under way. The next `synchronize` does not reduce it again."""
-        has_begun = self.pending
+        has_begun = self.step_has_begun
         if has_begun and self.check is not None:
             self.check.confirm(submit=True)
         self._deferred.clear()
@@ -349,7 +349,7 @@ def _wait_for_each(
 
 
 def _nothing(parameter: torch.Tensor, sparse_dims: Optional[int]) -> torch.Tensor:
-    """What a parameter contributes that has no gradient. sparse_dims: of the gradients that it is known to have; None:
+    """The contribution of a parameter without a gradient. sparse_dims: of the gradients that it is known to have; None:
     dense ones."""
     if sparse_dims is None:
         return torch.zeros_like(parameter, requires_grad=False)
@@ -361,7 +361,7 @@ def _nothing(parameter: torch.Tensor, sparse_dims: Optional[int]) -> torch.Tenso
 def _on_gradient(
     reference: weakref.ref[GradientAccess], number: int, home: Optional[GradientHome], parameter: Any
 ) -> None:
-    """What autograd calls, by the last argument, when it has accumulated a gradient."""
+    """Autograd calls this, with the last argument, when it has accumulated a gradient."""
     # A compiled backward pass must not trace into the engine.
     if is_compiling():
         _on_gradient_outside_graphs(reference, number, home, parameter)

@@ -122,7 +122,7 @@ class SyncBatchNorm(_BatchNorm):
             running.copy_(torch.lerp(running.to(new.dtype), new, factor))
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy in another process names itself anew.
+        # A copy in another process chooses a name of its own.
         state = dict(self.__dict__)
         state["_name"] = state["_session"] = None
         return state

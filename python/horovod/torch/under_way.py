@@ -32,7 +32,7 @@ class UnderWay:
         dense_forms: of sparse gradients that are reduced as dense ones, by number.
         sparse_dims: how many dimensions of a parameter's last gradient were sparse, by number.
         handles: that the program has been given, by number.
-        stand_ins: what parameters have instead of gradients under way, or that this rank has left out, by number.
+        stand_ins: tensors in the place of gradients under way, or that this rank has left out, by number.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor], homes: Mapping[int, GradientHome]) -> None:
@@ -105,7 +105,7 @@ class UnderWay:
         self.stand_ins[number] = self._parameters[number].grad = made
 
     def take_away(self, number: int) -> torch.Tensor:
-        """Takes a stand-in away, unless the program has. What it stood for."""
+        """Takes a stand-in away, unless the program has done so. Returns the gradient that it stood for."""
         stand_in = self.stand_ins.pop(number)
         parameter = self._parameters[number]
         if parameter.grad is stand_in:

@@ -66,11 +66,11 @@ def test_gradients_are_averaged_as_they_come() -> None:
         model = Model()
         for _ in range(2):
             model.gradients.update({key: np.zeros(key + 1, np.float32) for key in model.gradients})
-            assert not model.reducer.pending
+            assert not model.reducer.step_has_begun
             model.backward(rank + 1, (3, 1, 0, 2))
-            assert model.reducer.pending
+            assert model.reducer.step_has_begun
             model.reducer.synchronize()
-            assert not model.reducer.pending
+            assert not model.reducer.step_has_begun
             assert all(np.all(one == 1.5) for one in model.gradients.values())
         assert model.written == []
         return model.collectives.submitted
@@ -96,7 +96,7 @@ def test_reset_waits_and_counts_anew() -> None:
         for _ in range(3):
             model.backward(1, (3, 2))
             model.reducer.reset()
-            assert not model.reducer.pending
+            assert not model.reducer.step_has_begun
         model.backward(1)
         model.reducer.synchronize()
         assert len(model.collectives.submitted) == 10
@@ -306,7 +306,7 @@ def test_after_a_failure_nothing_is_in_use() -> None:
             model.reducer.synchronize()
         # All others have been reduced, and the next step is a fresh one.
         assert [float(model.gradients[key][0]) for key in (0, 2, 3)] == [2, 2, 2]
-        assert not model.reducer.pending
+        assert not model.reducer.step_has_begun
         model.gradients[1] = np.zeros(2, np.float32)
         model.backward(1)
         model.reducer.synchronize()

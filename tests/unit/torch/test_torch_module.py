@@ -355,7 +355,7 @@ assert hvd.join() == 0
 weight = torch.nn.Parameter(torch.zeros(2))
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("weight", weight)])
 weight.sum().backward()
-assert optimizer._access.pending == (os.environ.get("HOROVOD_ELASTIC") == "1")
+assert optimizer._access.step_has_begun == (os.environ.get("HOROVOD_ELASTIC") == "1")
 optimizer.step()
 assert weight.tolist() == [-1.0, -1.0]
 layer = hvd.SyncBatchNorm(3)

@@ -45,7 +45,7 @@ class GradientSource:
 
 
 _NONE: Final[frozenset[Hashable]] = frozenset()
-_INTERRUPTED: Final = HorovodInternalError("A wait for gradients was interrupted; begin the step anew.")
+_INTERRUPTED: Final = HorovodInternalError("A wait for gradients was interrupted; begin the step again.")
 
 
 def _nothing() -> None:
@@ -108,7 +108,7 @@ class GradientReducer:
         self.before_first: Callable[[], None] = _nothing
 
     @property
-    def pending(self) -> bool:
+    def step_has_begun(self) -> bool:
         """True between the first submission of a step, or the first gradient of a group, and the end of
         `synchronize`."""
         return bool(self._submitted or self._waiting)
@@ -188,7 +188,7 @@ class GradientReducer:
         with self._lock:
             self._submit_missing()
             failure, self._failure = self._failure, None
-            flights = self._begin_anew()
+            flights = self._end_step()
         flights.land()
         if failure is not None:
             raise failure
@@ -199,11 +199,11 @@ class GradientReducer:
         """True if a gradient has been submitted in this step."""
         return key in self._submitted
 
-    def settle_alone(self, keys: Iterable[Hashable]) -> None:
-        """Somebody else has reduced these, or will: `synchronize` does not, until another step begins."""
-        others = self._all.intersection(keys)
-        self._submitted -= others
-        self._settled |= others
+    def leave_out(self, keys: Iterable[Hashable]) -> None:
+        """Another optimizer has reduced these gradients, or will: `synchronize` does not, until the next step."""
+        left_out = self._all.intersection(keys)
+        self._submitted -= left_out
+        self._settled |= left_out
 
     @property
     def is_open(self) -> bool:
@@ -249,7 +249,7 @@ class GradientReducer:
 
     def settle(self, has_begun: bool) -> bool:
         """Ends a step early: submits what is missing, which other ranks may have submitted, waits for everything,
-        writes the results, and counts anew. `synchronize` does not reduce these gradients again, unless one becomes
+        writes the results, and ends the step. `synchronize` does not reduce these gradients again, unless one becomes
         ready before or they are forgotten.
 
         Args:
@@ -267,7 +267,7 @@ class GradientReducer:
                 except HorovodError:  # the engine is gone, say: what is under way must land all the same
                     is_whole = False
             settled = self._settled | self._submitted
-            flights = self._begin_anew()
+            flights = self._end_step()
         try:
             flights.land()
         except HorovodError:
@@ -281,11 +281,11 @@ class GradientReducer:
         self._settled = _NONE
 
     def reset(self) -> None:
-        """Forgets a step that has begun: waits for what has been submitted, leaves its results unused, and counts anew.
+        """Forgets a step that has begun: waits for what has been submitted, leaves its results unused.
         For use after a failure."""
         with self._lock:
             self._failure = None
-            flights = self._begin_anew()
+            flights = self._end_step()
         flights.drop()
 
     def _submit_missing(self) -> None:
@@ -317,11 +317,11 @@ class GradientReducer:
             self._submit_missing()
             if begins_next:
                 following = self._round + 1
-                self._begin_anew().land()
+                self._end_step().land()
                 self._round = following
 
-    def _begin_anew(self) -> Flights:
-        """Ends a step; what is under way."""
+    def _end_step(self) -> Flights:
+        """Ends a step: the next gradient belongs to another one. Returns the reductions under way."""
         self._submitted.clear()
         self._settled = _NONE
         self._waiting.clear()

@@ -1,7 +1,7 @@
 """How a commit copies a PyTorch tensor.
 
 On the CPU torch's own copy on write (`_lazy_clone`) keeps the values of the moment, and a thread copies them into the
-commit's memory meanwhile: whoever changes the tensor before, through `.data` too, gets new memory for it. At once are
+commit's memory meanwhile: a change of the tensor before that, through `.data` too, gives it new memory. At once are
 copied: small tensors; those that something else has in hand, another tensor on the same memory, or an array of NumPy's
 or JAX's that could be written through past torch; those whose memory is not of the usual kind (shared with other
 processes, NumPy's, mapped from a file); all of them where torch lacks what this needs; and those of a GPU, whose stream

@@ -1,7 +1,7 @@
-"""What a model is given at a restore: a commit's own tensors where it only copies from them, copies of the rest.
+"""The tensors for a model at a restore: a commit's own where the model only copies from them, copies of the rest.
 
-A commit's memory is written to again by later commits, so whoever keeps a part of it, as a `set_extra_state`, a hook or
-a `load_state_dict` of a model's own may, would see those in it.
+Later commits write to a commit's memory again, so code that keeps a part of it, as a `set_extra_state`, a hook or a
+`load_state_dict` of a model's own may, would see their values in it.
 """
 
 from __future__ import annotations

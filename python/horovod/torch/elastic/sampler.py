@@ -28,7 +28,7 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
 
     Args:
         dataset: any object with a length.
-        shuffle: shuffle anew in every epoch.
+        shuffle: shuffle again in every epoch.
         seed: of the shuffle; must be equal on all ranks.
 
     Attributes:
@@ -53,7 +53,7 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
-        """Begins an epoch: nothing is processed, and the order is shuffled anew.
+        """Begins an epoch: nothing is processed, and the order is shuffled again.
 
         Call it at the *end* of an epoch (for the next one), so that a restart in the middle of an epoch does not begin
         it again.

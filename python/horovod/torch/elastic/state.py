@@ -78,7 +78,7 @@ class StateHandler(Generic[T]):
         self.save()
 
     def _to_write(self) -> Snapshot:
-        """What was saved last, for a durable commit: of a handler of the user's, its attributes."""
+        """The values that were saved last, for a durable commit: of a handler of the user's, its attributes."""
         return Snapshot({name: value for name, value in vars(self).items() if name != "value"})
 
     def _take_over(self, saved: Any) -> None:
@@ -131,7 +131,7 @@ class ModelStateHandler(_SnapshotHandler[torch.nn.Module]):
     def sync(self) -> None:
         state = self.value.state_dict()
         broadcast_parameters(state, root_rank=0)
-        # What is no tensor was replaced in the dictionary only; and a module, or a hook, may give copies of tensors.
+        # Values that are no tensors were replaced in the dictionary only; modules and hooks may give copies of tensors.
         if not all(isinstance(value, torch.Tensor) for value in state.values()) or not self._has(state):
             self.value.load_state_dict(state)
         await_collectives()
@@ -178,7 +178,7 @@ class OptimizerStateHandler(_SnapshotHandler[torch.optim.Optimizer]):
 
 
 class _LoadedStateHandler(_SnapshotHandler[T]):
-    """What is small, and changed by `load_state_dict` alone; rank 0 has the truth."""
+    """An object of small state that `load_state_dict` alone changes; rank 0 has the truth."""
 
     def restore(self) -> None:
         value: Any = self.value
@@ -290,7 +290,7 @@ class TorchState(ObjectState):
 
     def _living(self) -> dict[Any, Any]:
         values: dict[Any, Any] = {name: handler.value for name, handler in self._handlers.items()}
-        # What was made before the optimizer was wrapped, a schedule of the program's own say, works on the plain one.
+        # Objects made before the optimizer was wrapped, such as a schedule of the program's own, work on the plain one.
         plain = {
             f"plain {name}": value._wrapped for name, value in values.items() if isinstance(value, DistributedMethods)
         }
