@@ -122,8 +122,8 @@ def parser(words: Optional[Sequence[str]] = None) -> argparse.ArgumentParser:
                     exclusive[flag.group] = place.add_mutually_exclusive_group()
                 place = exclusive[flag.group]
             _add(place, setting, flag)
-    general.add_argument("-h", action=_ShortHelp, nargs=0, help="The options of a first day, on one screen.")
-    general.add_argument("--help", action="help", help="This.")
+    general.add_argument("-h", action=_ShortHelp, nargs=0, help="The most important options, on one screen.")
+    general.add_argument("--help", action="help", help="All options.")
     general.add_argument("-v", "--version", action="store_true", default=False, help="Print the version.")
     general.add_argument(
         "-cb", "--check-build", action="store_true", default=False, help="Say what can be used on this machine."

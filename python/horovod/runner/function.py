@@ -79,7 +79,7 @@ def run(
         hostfile: path of a hostfile.
         start_timeout: seconds that hosts have to answer, and the other ranks to call `hvd.init()` once a first one has.
         ssh_port, ssh_identity_file: of other hosts, as `-p` and `-i` of horovodrun.
-        disable_cache: every start checks the hosts anew; accepted for compatibility.
+        disable_cache: accepted for compatibility; every start checks the hosts.
         output_filename: directory that also gets each rank's output, as rank.0/stdout and rank.0/stderr.
         verbose: say what the launcher does.
         use_gloo: our own launcher and transport (the default). Exclusive with `use_mpi`.

@@ -43,9 +43,9 @@ class HangFile:
         self._keeper: Optional[RankProcesses] = None  # without ranks: removes the directory if this process is killed
 
     def write(self, lines: Sequence[str], dumps: Mapping[int, Dump]) -> str:
-        """Writes it for people, and the same for programs beside it. Says where: among the job's private files where
-        the user's directory cannot be written, so that the job need not hang once more."""
-        why = "--dump-directory keeps it"
+        """Writes it for people, and the same for programs beside it. Returns where, in words: where the user's
+        directory cannot be written, among the job's private files."""
+        why = "--dump-directory keeps them"
         if self._keep_in:
             try:
                 places.make_directory(self._keep_in)
@@ -54,14 +54,14 @@ class HangFile:
                 why = f"{self._keep_in} cannot be written: {error.strerror or error}"
         self._last = lines, dumps
         if self._afterwards is not None:
-            why += f"; if it fails, they go to {self._afterwards}"
+            why += f"; if the job fails, they are copied to {self._afterwards}"
         try:
-            return f"all stacks: {_written(self._own_place() / _FILE, lines, dumps)}, until the job ends ({why})"
+            return f"all stacks: {_written(self._own_place() / _FILE, lines, dumps)}, until the job ends; {why}"
         except OSError as error:
             return f"the dumps could not be written: {error}"
 
     def close(self, failed: bool = False) -> str:
-        """Removes the directory that was made, and says what is kept. May be called twice."""
+        """Removes the directory that was made; returns what is kept, in words. May be called twice."""
         last, self._last = self._last, None
         self._remove()
         if last is None or self._afterwards is None or not failed:

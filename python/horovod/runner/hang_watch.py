@@ -102,6 +102,6 @@ class HangWatch:
 def _why(limit_s: float) -> str:
     return (
         f"all ranks have stood still for {limit_s:g} s (no processor time, no input or output, no line written), so "
-        "the job was ended. If it waited for something that takes longer, give --hang-shutdown-time-seconds "
+        "the job was ended. If it may stand still for longer, raise --hang-shutdown-time-seconds "
         "(HOROVOD_HANG_SHUTDOWN_TIME_SECONDS; 0 = never)."
     )

@@ -36,7 +36,7 @@ def read(path: str, most_bytes: int, patience_s: float = _PATIENCE_S) -> bytes:
         while len(data) <= most_bytes:
             if not poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
                 raise TimeoutError(
-                    errno.ETIMEDOUT, f"it is a pipe, and whoever writes to it has not ended within {patience_s:g} s"
+                    errno.ETIMEDOUT, f"it is a pipe whose writer has not closed it within {patience_s:g} s"
                 )
             try:
                 piece = os.read(fd, min(_CHUNK_BYTES, most_bytes + 1 - len(data)))

@@ -26,6 +26,6 @@ def told_of_strays(count: int) -> str:
         return ""
     return (
         f" {count} {'process' if count == 1 else 'processes'} called hvd.init() without the variables that horovodrun "
-        "gives to every rank: something between, such as env -i, sudo or a wrapper of modules, has cleared the "
+        "gives to every rank: something in between, such as env -i, sudo or a module wrapper, has cleared the "
         "environment. Let the variables that begin with HOROVOD_ and _HOROVOD_ through."
     )

@@ -292,7 +292,7 @@ class Supervision:
             if self._hang:
                 self._hang.ask(time.monotonic())
             else:
-                self._say("horovodrun: dumps are collected from several ranks only, which it has started itself.\n")
+                self._say("horovodrun: dumps are collected only where horovodrun starts several ranks itself.\n")
         if signal.SIGTSTP in numbers:
             self._stand_still()
         numbers = [number for number in numbers if number not in (signal.SIGTSTP, self._surroundings.dump_signal)]
@@ -316,7 +316,7 @@ class Supervision:
             self._crew.signal(self._left, number)
 
     def _watch_hang(self) -> None:
-        """A job all of whose ranks stand still ends, after they have told where."""
+        """Ends a job all of whose ranks stand still, after their stacks have been collected."""
         now_s = time.monotonic()
         if self._hang and (text := self._hang.look(self._left, now_s)):
             self._say(text)

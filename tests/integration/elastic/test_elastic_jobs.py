@@ -263,7 +263,7 @@ def test_one_that_never_names_enough(place: Place, tmp_path: Path) -> None:
     options = f"-np 2 --slots-per-host 1 --elastic-timeout 1 --host-discovery-script {script}"
     ended = start(place, options).end()
     assert ended.code == 1, str(ended)
-    assert "has not named so many that can be used within 1 s (--elastic-timeout)" in ended.stderr
+    assert "has not named that many usable ones within 1 s (--elastic-timeout)" in ended.stderr
     assert ended.ended_s - before > 1
 
 
@@ -274,7 +274,7 @@ def test_one_that_never_names_enough(place: Place, tmp_path: Path) -> None:
         ("-np 2 --min-np 1 --max-np 1", "--max-np is 1, less than the 2 processes"),
         ("-np 2 --min-np 1 --blacklist-cooldown-range 1 4000", "from 1 to 3600"),
         ("-np 2 --min-np 1 --mpi", "Elastic jobs cannot be started by mpirun"),
-        ("-np 2 --min-np 1 --stdin-rank 0", "--stdin-rank is for jobs whose ranks stay"),
+        ("-np 2 --min-np 1 --stdin-rank 0", "--stdin-rank does not work in an elastic job"),
     ],
 )
 def test_what_cannot_be_is_refused(place: Place, options: str, words: str) -> None:

@@ -140,7 +140,7 @@ def test_a_loop_that_never_ends(hang: Hang) -> None:
     told = job.until("rank 1 has not called allreduce 'grad.w' (waited for by rank 0 for ")
     lines = (job.line_of("while True"), job.line_of("pass"))
     assert any(f"it is in train.py:{line}, in search()" in told for line in lines)
-    assert "until the job ends (--dump-directory keeps it; if it fails, they go to " in told
+    assert "until the job ends; --dump-directory keeps them; if the job fails, they are copied to " in told
 
 
 def test_a_job_that_stands_still_ends_and_its_stacks_are_kept(hang: Hang, tmp_path: Path) -> None:

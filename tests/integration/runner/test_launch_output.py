@@ -190,7 +190,7 @@ def test_ranks_whose_environment_was_cleared_are_told_so(by_agent: Horovodrun, o
     assert sorted(done.stdout.splitlines()) == [b"[0]<stdout>:1", b"[1]<stdout>:1"]
     last = done.stderr.decode().splitlines()[-1]
     assert "2 independent copies ran. 2 processes called hvd.init() without the variables that horovodrun" in last
-    assert done.stderr.count(b"something between, such as env -i, sudo") == 3  # each rank, and the launcher
+    assert done.stderr.count(b"something in between, such as env -i, sudo") == 3  # each rank, and the launcher
 
 
 def test_a_progress_bar_stays_one_line(horovodrun: Horovodrun) -> None:

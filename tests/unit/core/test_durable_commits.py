@@ -362,7 +362,7 @@ def test_what_cannot_work_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(InvalidArgumentError, match="cannot be made: Not a directory"):
         begin(state())
     job(monkeypatch, tmp_path)
-    with pytest.raises(UnsupportedError, match="nothing is known of how to write a State"):
+    with pytest.raises(UnsupportedError, match="a State cannot be written to a file"):
         begin(State(lambda value: value, lambda: 0))
     for text, mode, words in (("short", 0o600, "16 bytes"), ("long enough a secret", 0o640, "chmod 600")):
         key = tmp_path / "key"

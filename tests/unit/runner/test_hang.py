@@ -164,7 +164,7 @@ def test_dumps_are_not_lost_with_a_directory_that_cannot_be_written(
     desk.read(0.0)
     text = desk.look(BOTH, 0.0)
     found = re.search(
-        r"all stacks: (.*), until the job ends \((.*)/file/below cannot be written: Not a directory\)\):", text
+        r"all stacks: (.*), until the job ends; (.*)/file/below cannot be written: Not a directory\):", text
     )
     assert found, text
     assert "rank 1 has not called" in Path(found[1]).read_text()

@@ -154,7 +154,7 @@ def test_without_a_folder_of_the_user_s_the_file_goes_with_the_job(
     where = file.write(["line"], {0: dump(0, at(57, "validate"))})
     path = Path(where.partition("all stacks: ")[2].partition(",")[0])
     assert path.is_relative_to(tmp_path) and "train.py:57" in path.read_text()
-    assert where.endswith(", until the job ends (--dump-directory keeps it)")
+    assert where.endswith(", until the job ends; --dump-directory keeps them")
     assert file.close(failed=True) == ""
     assert list(tmp_path.iterdir()) == []
 
@@ -170,7 +170,9 @@ def test_if_the_job_fails_it_goes_to_where_the_user_finds_it(
     file = HangFile(None, afterwards=cwd)
     for line in (50, 57):
         where = file.write(["line"], {0: dump(0, at(line, "validate"))})
-    assert where.endswith(f", until the job ends (--dump-directory keeps it; if it fails, they go to {cwd})")
+    assert where.endswith(
+        f", until the job ends; --dump-directory keeps them; if the job fails, they are copied to {cwd}"
+    )
     said = file.close(failed)
     assert list(runtime.iterdir()) == []
     if not failed:

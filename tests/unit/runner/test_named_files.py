@@ -47,7 +47,7 @@ def test_a_pipe_that_does_not_end_is_given_up(fifo: str) -> None:
     try:
         for _ in range(2):
             began_s = time.monotonic()
-            with pytest.raises(TimeoutError, match="whoever writes to it has not ended within 0.2 s"):
+            with pytest.raises(TimeoutError, match="whose writer has not closed it within 0.2 s"):
                 named_files.read(fifo, 100, 0.2)
             assert 0.15 < time.monotonic() - began_s < 5.0
             os.write(keeps_it_open, b"host1\n")
@@ -76,5 +76,5 @@ def test_a_pipe_that_nobody_writes_to_is_an_error_in_time(
     read: Callable[[str], object], fifo: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(named_files.read, "__defaults__", (0.1,))
-    with pytest.raises(InvalidArgumentError, match=f"{fifo} cannot be read: it is a pipe, and whoever writes to it"):
+    with pytest.raises(InvalidArgumentError, match=f"{fifo} cannot be read: it is a pipe whose writer"):
         read(fifo)

@@ -98,7 +98,9 @@ def init(comm: Any = None, process_sets: Union[None, str, Sequence[ProcessSet]] 
         if session.forked:
             raise InvalidArgumentError(session.not_initialized_reason())
         if _starting:
-            raise InvalidArgumentError("A signal handler called hvd.init() while it was at work in the same thread.")
+            raise InvalidArgumentError(
+                "A signal handler called hvd.init() while hvd.init() was running in the same thread."
+            )
         _starting = True
         try:
             _ranks_in_force = _ranks_of(comm)

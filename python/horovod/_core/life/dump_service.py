@@ -119,7 +119,7 @@ class DumpService:
         if not self._number:
             return
         if not self._session.engine.dumps.on_signal(self._number):
-            _log.debug("Signal %d is the program's own; it asks for no dump.", self._number)
+            _log.debug("The program handles signal %d itself; it makes no dump.", self._number)
             return
         place = self._collector() or self._named
         if place is not None:

@@ -120,8 +120,8 @@ def _remark_on_being_alone() -> None:
     if keeper is not None:
         lone.leave_mark(keeper)
         log.warning(
-            "horovodrun has started this process, or one above it, but none of its variables have come here: "
-            "something between, such as env -i, sudo or a wrapper of modules, has cleared the environment. This "
+            "horovodrun has started this process or one of its ancestors, but its variables are missing here: "
+            "something in between, such as env -i, sudo or a module wrapper, has cleared the environment. This "
             "process trains alone. Let the variables that begin with HOROVOD_ and _HOROVOD_ through."
         )
 

@@ -39,8 +39,8 @@ _JOB: Final = (
             "General", "launcher", unit="processes", minimum=1, flags=_value("-n", "-np", "--num-proc", metavar="NP"),
             keyword="num_proc"),
     Setting("disable_cache", "bool", False,
-            "Do not use cached results of host checks. Every start checks all hosts anew, by the one connection that it"
-            " needs to each, so there is no cache and this changes nothing.",
+            "Do not use cached results of host checks. There is no cache: every start checks all hosts, by the one"
+            " connection that it needs to each. So this changes nothing.",
             "General", "launcher", flags=(Flag(("--disable-cache",), const=True),), keyword="disable_cache"),
     Setting("start_timeout_s", "float", 30.0,
             "Time for every host to answer; and, once a first rank has called hvd.init(), for the others to do so.",
@@ -48,9 +48,9 @@ _JOB: Final = (
             env="HOROVOD_START_TIMEOUT", unit="seconds", minimum=0, flags=_value("--start-timeout", metavar="SECONDS"),
             keyword="start_timeout"),
     Setting("link_timeout_s", "float", 5.0,
-            "A link between hosts that is gone for less, by half a second at least, is survived, whatever TCP makes of"
-            " it; a host that is silent for longer is lost, and named within a second and a half more. Switches and"
-            " machines that move need 1 to 3 s. A process that dies is noticed at once all the same.", "General",
+            "How long a link between hosts may be cut. A cut that is at least half a second shorter is survived; a host"
+            " that is silent for longer is lost, and named at most 1.5 s later. A switch that restarts or a virtual"
+            " machine that moves needs 1 to 3 s. A process that dies is noticed at once in any case.", "General",
             "both", env="HOROVOD_LINK_TIMEOUT", unit="seconds", minimum=1, maximum=120,
             flags=_value("--link-timeout", metavar="SECONDS"), engine_field=True),
     Setting("network_interfaces", "names", None, "Network interfaces that traffic between hosts may use.", "General",
@@ -61,12 +61,12 @@ _JOB: Final = (
             " rank.00, and so on.", "General", "launcher",
             flags=_value("--output-filename", metavar="DIR"), keyword="output_filename"),
     Setting("shown_ranks", "ranks", None,
-            "Show the output of these ranks alone, such as 0,3-5. The files of --output-filename get everybody's, and"
-            " of a rank that fails the last lines are shown in any case.", "General", "launcher",
+            "Show the output of these ranks alone, such as 0,3-5. The files of --output-filename get the output of all"
+            " ranks, and the last lines of a rank that fails are always shown.", "General", "launcher",
             flags=_value("--ranks", metavar="RANKS")),
     Setting("stdin_rank", "int", None,
-            "This rank reads the standard input of horovodrun, which must be on its machine: for input() and debuggers "
-            "such as pdb. The others read nothing.", "General", "launcher", minimum=0,
+            "This rank reads the standard input of horovodrun, which must run on the same machine: for input() and"
+            " debuggers such as pdb. The others read nothing.", "General", "launcher", minimum=0,
             flags=_value("--stdin-rank", metavar="RANK")),
     Setting("max_restarts", "int", 0,
             "Start the whole job again when it fails, at most so many times. The ranks find in HOROVOD_RESTART_COUNT"
@@ -118,7 +118,7 @@ _JOB: Final = (
             "Time to wait for enough slots at the start of an elastic job, and for enough ranks to go on with.",
             "Elastic", "launcher", env="HOROVOD_ELASTIC_TIMEOUT", unit="seconds", minimum=0,
             flags=_value("--elastic-timeout", metavar="SECONDS"), requires="min_num_proc"),
-    Setting("reset_limit", "int", None, "Most times that an elastic job begins anew with other ranks.", "Elastic",
+    Setting("reset_limit", "int", None, "Most times that an elastic job goes on with other ranks.", "Elastic",
             "launcher", unit="resets", minimum=0, flags=_value("--reset-limit"), keyword="reset_limit",
             requires="min_num_proc"),
     Setting("blacklist_cooldown_range", "int_pair", None,
@@ -132,8 +132,8 @@ _JOB: Final = (
             requires="min_num_proc"),
     Setting("elastic_commit_dir", "text", None,
             "Folder, or URL for fsspec, to which rank 0 writes a commit of hvd.elastic.run every so often, and from"
-            " which a job that begins takes the newest whole one: so even the loss of all ranks loses little. Whoever"
-            " can write there can run programs in the job, unless there is a key.", "Elastic", "both",
+            " which a job that begins takes the newest whole one: so even the loss of all ranks loses little. Unless"
+            " there is a key, anybody who can write there can run programs in the job.", "Elastic", "both",
             env="HOROVOD_ELASTIC_COMMIT_DIR", flags=_value("--elastic-commit-dir", metavar="DIR")),
     Setting("elastic_commit_interval_s", "float", 60.0,
             "Least time between two commits that are written.", "Elastic", "both",
@@ -143,8 +143,8 @@ _JOB: Final = (
             env="HOROVOD_ELASTIC_COMMIT_KEEP", unit="commits", minimum=1, flags=_value("--elastic-commit-keep"),
             requires="elastic_commit_dir"),
     Setting("elastic_commit_key_file", "text", None,
-            "File with a secret, readable by its owner alone, for a MAC of written commits: others are not read."
-            " Needed for a URL.", "Elastic", "both", env="HOROVOD_ELASTIC_COMMIT_KEY_FILE",
+            "File with a secret, readable by its owner alone, for a MAC of written commits; those without it are"
+            " not read. Needed for a URL.", "Elastic", "both", env="HOROVOD_ELASTIC_COMMIT_KEY_FILE",
             flags=_value("--elastic-commit-key-file", metavar="PATH"), requires="elastic_commit_dir"),
     Setting("elastic", "bool", False, "This rank belongs to an elastic job; set by the launcher.", "Elastic", "both",
             env="HOROVOD_ELASTIC"),
@@ -174,9 +174,8 @@ _ENGINE: Final = (
             " Rank 0's value counts.", "Tuneable parameters", env="HOROVOD_HIERARCHICAL_ALLGATHER",
             flags=_on_off("hierarchical-allgather"), yaml="params.hierarchical_allgather", engine_field=True),
     Setting("torus_allreduce", "tristate", None,
-            "Reduce in two dimensions: inside each host, and each part between the hosts. The way of"
-            " hierarchical_allreduce under another name: on is as that on; off leaves it as that says. Rank 0's value"
-            " counts.",
+            "Reduce in two dimensions: inside each host, and each part between the hosts. Another"
+            " name for hierarchical_allreduce: on switches that on, off leaves it as it is set. Rank 0's value counts.",
             "Tuneable parameters", env="HOROVOD_TORUS_ALLREDUCE", flags=_on_off("torus-allreduce"),
             yaml="params.torus_allreduce", engine_field=True),
     Setting("disable_group_fusion", "bool", False, "Never fuse a grouped operation with others.", "Tuneable parameters",
@@ -264,13 +263,14 @@ _ENGINE: Final = (
             "which rank is behind.", "Dumps", "both", env="HOROVOD_DUMP_ON_STALL",
             flags=_on_off("dump-on-stall", hide_negative=False), yaml="dump.on_stall"),
     Setting("dump_signal", "choice", "sigusr2",
-            "The signal that makes a rank dump, and horovodrun ask all ranks; a program that handles it itself keeps "
-            "it.", "Dumps", "both", env="HOROVOD_DUMP_SIGNAL", choices=("none", "sigusr1", "sigusr2"),
-            aliases=(("usr1", "sigusr1"), ("usr2", "sigusr2")), flags=_value("--dump-signal", metavar="NAME"),
+            "The signal on which a rank dumps, and on which horovodrun asks all ranks for dumps. It stays with a"
+            " program that handles it itself.", "Dumps", "both", env="HOROVOD_DUMP_SIGNAL",
+            choices=("none", "sigusr1", "sigusr2"), aliases=(("usr1", "sigusr1"), ("usr2", "sigusr2")),
+            flags=_value("--dump-signal", metavar="NAME"),
             yaml="dump.signal"),
     Setting("dump_directory", "text", None,
             "Directory for dumps, which only this user can read. Without it horovodrun keeps them until the job ends,"
-            " and if it fails the last ones in the working directory.",
+            " and copies the last ones into the working directory if the job fails.",
             "Dumps", "both", env="HOROVOD_DUMP_DIR", flags=_value("--dump-directory", metavar="DIR"),
             yaml="dump.directory"),
     Setting("dump_call_sites", "bool", False,

@@ -50,7 +50,7 @@ def launcher(environ: Mapping[str, str]) -> list[Finding]:
     try:
         place = detect_placement(dict(environ))  # a copy: the secret is taken out of it
     except PlacementError as error:
-        remedy = "hvd.init() refuses that; start this shell anew, or the job with its launcher."
+        remedy = "hvd.init() refuses that; open a new shell, or start the job with its launcher."
         return [Finding("rank", FAULT, str(error), remedy)]
     if place.size == 1:
         return [Finding("launcher", ABSENT, "this shell belongs to no job: hvd.init() is rank 0 of 1")]

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Optional
 
 from horovod.runner.doctor.findings import FAULT, Finding, Probe, Section
 
-_NO_ANSWER: Final = "It hangs; run this again while the machine is idle, or look what it waits for."
+_NO_ANSWER: Final = "It hangs; run this again while the machine is idle, or see what it waits for."
 _OUR_DEFECT: Final = "Doctor itself failed here; report that with this page."
 _MOST_BYTES: Final = 1 << 20
 

@@ -35,7 +35,7 @@ def look(environ: Mapping[str, str], root: str = "/") -> list[Finding]:
 
 def _by_smi(expected: bool, environ: Mapping[str, str]) -> Finding:
     name, state = "nvidia-smi", FAULT if expected else ABSENT
-    remedy = "Install the driver's tools, or look whether the driver runs (dmesg)."
+    remedy = "Install the driver's tools, or check whether the driver runs (dmesg)."
     try:
         answer = child(_NVIDIA_SMI, gpus.PATIENCE_S, environ)
     except OSError as error:
@@ -50,14 +50,14 @@ def _by_smi(expected: bool, environ: Mapping[str, str]) -> Finding:
 def _by_driver(driver: gpus.Driver, expected: bool) -> Finding:
     name = f"CUDA driver ({libraries.DRIVER})"
     if driver.why_not:
-        remedy = "Install the driver where the loader looks (LD_LIBRARY_PATH), or look whether it runs (dmesg)."
+        remedy = "Install the driver where the loader looks (LD_LIBRARY_PATH), or check whether it runs (dmesg)."
         return Finding(name, FAULT if expected or driver.hangs else ABSENT, driver.why_not, remedy)
     return Finding(name, WORKS, f"CUDA {driver.version}; {_listed(driver)}")
 
 
 def _by_hip(driver: gpus.Driver, expected: bool) -> Finding:
     if driver.why_not:
-        remedy = "Install ROCm where the loader looks (LD_LIBRARY_PATH), or look whether its driver runs (dmesg)."
+        remedy = "Install ROCm where the loader looks (LD_LIBRARY_PATH), or check whether its driver runs (dmesg)."
         return Finding("HIP", FAULT if expected or driver.hangs else ABSENT, driver.why_not, remedy)
     return Finding("HIP", WORKS, f"HIP {driver.version}; {_listed(driver)}")
 

@@ -46,7 +46,7 @@ def make_timeline_directory(job: Job) -> None:
     """
     made = make_timeline_folder(job.settings.timeline_path or "", job.cwd)
     if made is not None:
-        _log.warning("the folder %s of the timeline was not there, and has been made.", made)
+        _log.warning("the folder %s of the timeline did not exist and was made.", made)
 
 
 def make_timeline_folder(path: str, cwd: str) -> Path | None:

@@ -49,7 +49,7 @@ class ElasticLauncher(Launcher):
 
     def remarks(self, job: Job) -> list[str]:
         if job.settings.stdin_rank is not None:
-            raise UnsupportedError("--stdin-rank is for jobs whose ranks stay; leave it or --min-np out.")
+            raise UnsupportedError("--stdin-rank does not work in an elastic job; leave it out, or --min-np.")
         if _over_hosts(job):
             return ssh_remarks(job)
         local_checks.refuse_impossible(job)
@@ -61,7 +61,7 @@ class ElasticLauncher(Launcher):
         program, _ = executable(job.command, job.environ.get("PATH"), job.cwd)
         way = f"on this machine, by {program}"
         if job.settings.host_discovery_script:
-            way += f", or on the hosts that {job.settings.host_discovery_script} names, once they have slots enough"
+            way += f", or on the hosts that {job.settings.host_discovery_script} names, once they have enough slots"
         return [Station(job.slots[0].hostname, tuple(range(job.size)), way, True)]
 
     def run(self, job: Job, surroundings: Surroundings) -> Outcome:

@@ -98,7 +98,7 @@ class Discovery:
                 return Outcome(
                     (),
                     complaint=f"{needed} slots are needed to start, and {settings.host_discovery_script} has not named "
-                    f"so many that can be used within {settings.elastic_timeout_s:g} s (--elastic-timeout).{last}",
+                    f"that many usable ones within {settings.elastic_timeout_s:g} s (--elastic-timeout).{last}",
                 )
 
     def _refuse_unreachable(self, hosts: tuple[Host, ...]) -> None:

@@ -104,7 +104,8 @@ def _find(job: Job) -> _Mpirun:
             "a package of the system; a module of the cluster), or leave --mpi out: horovodrun starts ranks by itself."
         )
     version = answer_of(
-        [program, "--version"], "which MPI it is of is not known. Leave --mpi out, or mend PATH, where it is the first."
+        [program, "--version"],
+        "it is not known which MPI it belongs to. Leave --mpi out, or put another mpirun first in PATH.",
     )
     return _Mpirun(program, kinds.implementation(version, program))
 

@@ -38,7 +38,7 @@ class SshLauncher(Launcher):
         if job.settings.stdin_rank is not None:
             raise InvalidArgumentError(
                 "--stdin-rank works when all ranks are on this machine: nothing carries what you type to other hosts. "
-                "Debug there with one that listens on a port, such as debugpy."
+                "To debug there, use a debugger that listens on a port, such as debugpy."
             )
         return texts
 

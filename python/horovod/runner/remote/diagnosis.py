@@ -25,8 +25,8 @@ _SSH: Final = (
     (_NO_ANSWER, f"it does not answer on {{port}}; {_FIREWALL}?"),
     (
         r"REMOTE HOST IDENTIFICATION HAS CHANGED",
-        "its host key is not the one that this machine knows: it was installed anew, or somebody stands in between. "
-        "When the new key is right: ssh-keygen -R {host}, then ssh {host} once by hand",
+        "its host key is not the one that this machine knows: the host was reinstalled, or somebody intercepts the "
+        "connection. If the new key is right: ssh-keygen -R {host}, then ssh {host} once by hand",
     ),
     (
         r"Host key verification failed|No \S+ host key is known",

@@ -162,7 +162,7 @@ class Fleet:
                     link.stand(text)
         elif self._judge.full and not self._told_full:
             self._told_full = True
-            _log.warning("The board of the job is full; ranks that want to post more wait in vain.")
+            _log.warning("The board of the job is full; ranks that post more get no answer.")
 
     def _look(self) -> None:
         for link in self.links:

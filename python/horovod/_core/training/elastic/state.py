@@ -94,25 +94,25 @@ class State:
             self.restore()
         except Exception as error:
             raise InvalidArgumentError(
-                "The durable commit does not fit the state of this script, which keeps other things: "
-                f"{type(error).__name__}: {error}. Give another folder, or the script that has written it."
+                "The durable commit does not fit the state of this script, which holds other things: "
+                f"{type(error).__name__}: {error}. Name another folder, or run the script that wrote the commit."
             ) from error
 
     def share_run(self) -> None:
-        """All ranks count this run of the job as rank 0 does: what another one writes later is newer. Collective, also
-        where no commits are written: a rank cannot know by itself whether others write them."""
+        """Gives all ranks rank 0's number of this run, so that what another rank 0 writes later is newer. Collective,
+        also where no commits are written: a rank cannot know by itself whether others write them."""
         run = self._bcast_object(None if self._durable is None else self._durable.run)
         if self._durable is None and run is not None:
             _log.warning(
-                "HOROVOD_ELASTIC_COMMIT_DIR is set on rank 0 and not on rank %d: once this one is rank 0, no commits "
-                "are written any more. Give it to all ranks.",
+                "HOROVOD_ELASTIC_COMMIT_DIR is set on rank 0 and not on rank %d: if that rank becomes rank 0, no "
+                "further commits are written. Set it on all ranks.",
                 self._rank(),
             )
         elif self._durable is not None:
             if run is None:
                 _log.warning(
                     "HOROVOD_ELASTIC_COMMIT_DIR is set on rank %d and not on rank 0, which alone reads commits and "
-                    "writes them. Give it to all ranks.",
+                    "writes them. Set it on all ranks.",
                     self._rank(),
                 )
             self._durable.run = run
@@ -159,8 +159,8 @@ class State:
     def _to_write(self) -> dict[str, Snapshot]:
         """What was saved last, in parts, for a durable commit."""
         raise UnsupportedError(
-            f"HOROVOD_ELASTIC_COMMIT_DIR is set, but nothing is known of how to write a {type(self).__name__} to a "
-            "file. Derive it from ObjectState or a framework's state, or leave the variable out."
+            f"HOROVOD_ELASTIC_COMMIT_DIR is set, but a {type(self).__name__} cannot be written to a file. "
+            "Derive it from ObjectState or a framework's state, or leave the variable out."
         )
 
     def _refuse_more_than_is_written(self) -> None:
@@ -232,7 +232,7 @@ class ObjectState(State):
         return {"attributes": self._kept}
 
     def _take_over(self, parts: dict[str, Any]) -> None:
-        # A script that has got a new attribute meanwhile begins it anew; one that has no longer is not missed.
+        # An attribute that is new in the script keeps its value; one that the script no longer has is ignored.
         kept = self._kept.value
         self._kept = Snapshot.holding({name: parts["attributes"].get(name, kept[name]) for name in kept})
 
