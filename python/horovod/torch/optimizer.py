@@ -15,8 +15,8 @@ import torch
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import session
-from horovod._core.life.process_sets import ProcessSet, global_process_set, with_id
-from horovod._core.operations.reduce_ops import Average
+from horovod._core.life.process_sets import ProcessSet, global_process_set, with_ranks
+from horovod._core.operations.reduce_ops import Average, Row, meant
 from horovod._core.tensors.compression import Compressor, NoneCompressor
 from horovod._core.training.groups import chosen_groups
 from horovod._core.training.reduction_options import ReductionOptions
@@ -90,7 +90,7 @@ def DistributedOptimizer(  # noqa: N802 - a class to its users
             "one."
         )
     names = OptimizerNames(optimizer.param_groups, named_parameters, number_of(process_set))
-    distributed = _new(type(optimizer), options)
+    distributed = _new(type(optimizer), options.row)
     # A scheduler that was made before has replaced the plain optimizer's step; that one must not shadow ours.
     distributed.__dict__.update({key: value for key, value in optimizer.__dict__.items() if key != "step"})
     distributed._begin(optimizer, names, options, groups, sparse_as_dense)
@@ -98,9 +98,9 @@ def DistributedOptimizer(  # noqa: N802 - a class to its users
     return of_its_class
 
 
-def _new(kind: type[torch.optim.Optimizer], options: ReductionOptions) -> Any:
+def _new(kind: type[torch.optim.Optimizer], row: Row) -> Any:
     """A distributed optimizer without any state."""
-    base: type[Any] = AdasumMethods if options.row.directions else DistributedMethods
+    base: type[Any] = AdasumMethods if row.directions else DistributedMethods
     copying = {"__reduce_ex__": _reduced, "__deepcopy__": _deep_copy, "__getattr__": _begin_copy}
     # Trainers look for "horovod" in the text of an optimizer's class, before they wrap it.
     made = type(kind.__name__, (base, kind), {"__module__": __name__, "__doc__": kind.__doc__, **copying})
@@ -118,7 +118,8 @@ class _Recipe:
         kind: class of the user's optimizer.
         names, scope: see `OptimizerNames`; None: a further one of these names, as all ranks make it.
         groups: numbers of parameters.
-        process_set: its number.
+        members: the ranks of the process set, which may have another number, or be gone, when a copy begins; None: all
+            ranks.
     """
 
     kind: type[torch.optim.Optimizer]
@@ -128,7 +129,7 @@ class _Recipe:
     compression: Compressor
     gradient_predivide_factor: float
     backward_passes_per_step: int
-    process_set: int
+    members: Optional[list[int]]
     groups: Any
     sparse_as_dense: bool
 
@@ -142,7 +143,8 @@ def _recipe_of(optimizer: Any) -> _Recipe:
     return _Recipe(
         type(optimizer._wrapped), [names.name(number) for number in range(len(names.parameters))], names.scope,
         options.op, options.compression, options.gradient_predivide_factor, access.passes,
-        number_of(options.process_set), access.groups, access.sparse_as_dense,
+        None if options.process_set is global_process_set else options.process_set.ranks,
+        access.groups, access.sparse_as_dense,
     )  # fmt: skip
 
 
@@ -154,7 +156,7 @@ def _copy(recipe: _Recipe) -> Any:
     """An optimizer that is yet to get its state; a plain one in a process that is no rank."""
     if session.current is None:
         return recipe.kind.__new__(recipe.kind)
-    made = _new(recipe.kind, _options_of(recipe))
+    made = _new(recipe.kind, meant(recipe.op).row)
     made._recipe = recipe
     return made
 
@@ -179,23 +181,33 @@ def _begin_copy(optimizer: Any, attribute: str) -> Any:
         if users is not None:
             return users(optimizer, attribute)
         raise AttributeError(f"{type(optimizer).__name__!r} object has no attribute {attribute!r}")
+    try:
+        _begin_by(recipe, optimizer)
+    except BaseException:
+        optimizer._recipe = recipe  # the next use says the same, or begins
+        raise
+    return getattr(optimizer, attribute)
+
+
+def _begin_by(recipe: _Recipe, optimizer: Any) -> None:
+    """A copy is used: makes it a distributed optimizer."""
+    options = _options_of(recipe)
     plain = recipe.kind.__new__(recipe.kind)
     plain.__dict__.update(optimizer.__dict__)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    names = OptimizerNames(optimizer.param_groups, list(zip(recipe.names, parameters)), recipe.process_set)
+    names = OptimizerNames(optimizer.param_groups, list(zip(recipe.names, parameters)), number_of(options.process_set))
     if recipe.scope is not None:
         names.adopt(recipe.scope)
     groups = recipe.groups
     if isinstance(groups, list):
         groups = [[parameters[number] for number in group] for group in groups]
-    optimizer._begin(plain, names, _options_of(recipe), groups, recipe.sparse_as_dense)
-    return getattr(optimizer, attribute)
+    optimizer._begin(plain, names, options, groups, recipe.sparse_as_dense)
 
 
 def _options_of(recipe: _Recipe) -> ReductionOptions:
     return ReductionOptions(
         recipe.op, recipe.compression, recipe.gradient_predivide_factor, recipe.backward_passes_per_step,
-        with_id(recipe.process_set),
+        global_process_set if recipe.members is None else with_ranks(recipe.members),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ WORKERS = Path(__file__).parent / "workers"
 TRAINING = CaseJob(WORKERS / "optimizer_worker.py", warm="torch")
 USES = CaseJob(WORKERS / "optimizer_uses_worker.py", warm="torch with optimizers")
 NAMES = CaseJob(WORKERS / "optimizer_names_worker.py", warm="torch with optimizers")
+COPIES = CaseJob(WORKERS / "odd_copies_worker.py", ranks=3, warm="torch with optimizers")
 CHECKED = CaseJob(
     WORKERS / "parameter_check_worker.py", environ={"HOROVOD_CHECK_PARAMETERS": "2"}, warm="torch with optimizers"
 )
@@ -44,6 +45,11 @@ def test_uses(case: str) -> None:
 @pytest.mark.parametrize("case", NAMES.cases)
 def test_names(case: str) -> None:
     NAMES.check(case)
+
+
+@pytest.mark.parametrize("case", COPIES.cases)
+def test_copies(case: str) -> None:
+    COPIES.check(case)
 
 
 @pytest.mark.matrix

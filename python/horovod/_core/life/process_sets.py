@@ -213,6 +213,21 @@ def with_id(process_set_id: int) -> ProcessSet:
     return process_set
 
 
+def with_ranks(ranks: Sequence[int]) -> ProcessSet:
+    """The registered set of these ranks.
+
+    Raises:
+        InvalidArgumentError: there is none.
+    """
+    for process_set in _registered:
+        if process_set.ranks == list(ranks):
+            return process_set
+    raise InvalidArgumentError(
+        f"The process set of {listed(ranks)} is not registered. Give it to hvd.init(process_sets=[...]) or call "
+        "hvd.add_process_set on all ranks."
+    )
+
+
 def leaves_out_this_rank(process_set: ProcessSet) -> bool:
     """True if the set is registered and this rank is not in it: then there is nothing to reduce here. A set that is not
     registered leaves nobody out; its operations say what is wrong with it."""

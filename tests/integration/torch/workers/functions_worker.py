@@ -101,6 +101,7 @@ def case_broadcast_parameters_refuses_what_holds_copies():
         (optimizer.state_dict(), "broadcast_optimizer_state"),
         (distributed.state_dict(), "broadcast_optimizer_state"),
         ({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, "'optimizer' is an optimizer's state"),
+        ({"epoch": 3, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, "broadcast_optimizer_state"),
         ({"all": {"optimizer": [optimizer.state_dict()]}}, "'all.optimizer.0' is an optimizer's state"),
         ({"optimizer": optimizer}, "broadcast_optimizer_state"),
         (scheduler, "scheduler.load_state_dict"),
