@@ -173,8 +173,9 @@ class Driver:
         return set(self._asked)
 
     def results(self) -> tuple[int, ...]:
-        """The workers whose results count: the ranks of the last epoch, then those that were done before it."""
-        return (*self.state.members, *(number for number in self.state.done if number not in self.state.members))
+        """The workers whose results count: the ranks of the last epoch, then those that were done before it, of which
+        the first workers' numbers are their ranks."""
+        return (*self.state.members, *sorted(set(self.state.done) - set(self.state.members)))
 
     # ---- what happens
 
