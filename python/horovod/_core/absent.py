@@ -31,6 +31,7 @@ _OF_OTHERS: Final = {
     "local_world_size": "hvd.local_size()",
     "new_group": "hvd.add_process_set",
     "reduce_scatter": "hvd.reducescatter",
+    "run": "horovod.run (import horovod)",
     "world_size": "hvd.size()",
 }
 

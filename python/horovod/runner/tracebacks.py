@@ -12,6 +12,12 @@ from typing import Final, NamedTuple
 
 _BEGIN: Final = b"Traceback (most recent call last):"
 _OWN_FRAME: Final = b'  File "' + str(Path(__file__).resolve().parents[1]).encode() + b"/"
+# Called by what torch.compile leaves alone, which Horovod's functions are.
+_FRAME_OF_COMPILER: Final = re.compile(rb'  File "[^"]*/torch/_dynamo/')
+# Errors of Horovod's, also of names and modules that it does not have; and Ctrl-C while it waits.
+_OWN_ERROR: Final = re.compile(
+    rb"horovod\.|(ModuleNotFoundError|ImportError): horovod\.|AttributeError: module 'horovod|KeyboardInterrupt$"
+)
 _ADDRESS: Final = re.compile(rb"0x[0-9a-f]+")
 _MAX_LINES: Final = 2000  # of one traceback; a longer one is shown as it is
 _MAX_KNOWN: Final = 1000
@@ -67,7 +73,7 @@ class TracebackFilter:
             return self.finish()  # too long, or cut off by another one
         block, self._block = self._block, []
         first = self._known.first_rank(block, self._rank)
-        short = _without_own_frames(block) if block[-1].startswith(b"horovod.") else block
+        short = _without_own_frames(block) if _OWN_ERROR.match(line) else block
         if first == self._rank:
             return Shortened(short, short)
         return Shortened([b"%s (the same traceback as rank %d's)" % (line, first)], short)
@@ -79,16 +85,22 @@ class TracebackFilter:
 
 
 def _without_own_frames(block: list[bytes]) -> list[bytes]:
-    found: list[bytes] = []
-    hidden, inside = 0, False
-    for line in [*block[1:-1], b"  File"]:
+    frames: list[list[bytes]] = [[]]  # first what stands before the first one: nothing
+    for line in block[1:-1]:
         if line.startswith(b"  File"):
-            inside = line.startswith(_OWN_FRAME)
-            if not inside and hidden:
-                count, them = (b"1 frame", b"it") if hidden == 1 else (b"%d frames" % hidden, b"them")
-                found.append(b"  ... %s of Horovod itself; --verbose shows %s" % (count, them))
-                hidden = 0
-            hidden += inside
-        if not inside:
-            found.append(line)
-    return [block[0], *found[:-1], block[-1]]
+            frames.append([])
+        frames[-1].append(line)
+    found: list[bytes] = []  # backwards
+    hidden, calls_own = 0, False
+    for frame in reversed(frames):
+        is_own = bool(frame) and frame[0].startswith(_OWN_FRAME)
+        calls_own = is_own or (calls_own and bool(frame) and bool(_FRAME_OF_COMPILER.match(frame[0])))
+        hidden += is_own
+        if calls_own:
+            continue
+        if hidden:
+            count, them = (b"1 frame", b"it") if hidden == 1 else (b"%d frames" % hidden, b"them")
+            found.append(b"  ... %s of Horovod itself; --verbose shows %s" % (count, them))
+            hidden = 0
+        found += reversed(frame)
+    return [block[0], *reversed(found), block[-1]]

@@ -65,6 +65,33 @@ def test_one_frame_is_one() -> None:
     assert "\n  ... 1 frame of Horovod itself; --verbose shows it\n" in written(KnownTracebacks(), 0, whole)
 
 
+def test_frames_of_torchs_compiler_go_with_those_that_they_call() -> None:
+    compiler = '  File "/lib/torch/_dynamo/eval_frame.py", line 9, in _fn\n    return fn(*args)\n'
+    step = f'  File "{OWN}/torch/graphs.py", line 4, in call\n    return disabled()\n'
+    own = f'  File "{OWN}/_core/operations/reductions.py"'
+    assert written(KnownTracebacks(), 0, LOST.replace(own, compiler + own)) == LOST_SHORT
+    whole = LOST.replace(own, step + compiler + own)
+    assert written(KnownTracebacks(), 0, whole) == LOST_SHORT.replace("2 frames", "3 frames")
+    users = '  File "train.py", line 5'
+    assert written(KnownTracebacks(), 0, LOST.replace(users, compiler + users)) == LOST_SHORT.replace(
+        users, compiler + users
+    )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "ModuleNotFoundError: horovod.mxnet is not in this version: ...",
+        "ImportError: horovod.torch.mpi_ops.x does not exist here.",
+        "AttributeError: module 'horovod' has no attribute 'init'",
+        "KeyboardInterrupt",
+    ],
+)
+def test_its_frames_are_left_out_of_errors_that_it_has_not_made(error: str) -> None:
+    lost = "horovod._core.errors.PeerLostError: rank 1 (pid 7) died"
+    assert written(KnownTracebacks(), 0, LOST.replace(lost, error)) == LOST_SHORT.replace(lost, error)
+
+
 def test_frames_of_horovod_stay_where_the_error_is_not_its_own() -> None:
     text = LOST.replace("horovod._core.errors.PeerLostError: rank 1 (pid 7) died", "KeyError: 'a bug'")
     assert written(KnownTracebacks(), 0, text) == text

@@ -147,6 +147,7 @@ def test_names_of_other_libraries_say_what_to_use(module: str) -> None:
         "all_reduce": "use hvd.allreduce",
         "world_size": r"use hvd.size\(\)",
         "get_rank": r"use hvd.rank\(\)",
+        "run": r"use horovod.run \(import horovod\)",
         "DistributedDataParallel": "use hvd.DistributedOptimizer",
     }.items():
         assert not hasattr(imported, name)
