@@ -1,5 +1,9 @@
 """Cases in which nobody has asked for a check of parameters: what differs is told all the same."""
 
+import collections
+import contextlib
+import os
+import sys
 import warnings
 
 import torch
@@ -100,6 +104,97 @@ def case_a_gradient_that_one_rank_lacks_is_silent():
             optimizer.step()
 
     assert told(run) == []
+
+
+@contextlib.contextmanager
+def session(check=None, **options):
+    """Another session meanwhile, with HOROVOD_CHECK_PARAMETERS."""
+    hvd.shutdown()
+    if check is not None:
+        os.environ["HOROVOD_CHECK_PARAMETERS"] = str(check)
+    hvd.init(**options)
+    try:
+        yield
+    finally:
+        hvd.shutdown()
+        os.environ.pop("HOROVOD_CHECK_PARAMETERS", None)
+        hvd.init()
+
+
+def case_zero_switches_values_off():
+    with session(check=0):
+        assert told(lambda: trained(make_model(seed=hvd.rank()), steps=6)) == []
+
+
+def case_zero_switches_shapes_off():
+    with session(check=0):
+        model = torch.nn.Linear(4, 3 + hvd.rank())
+        optimizer = hvd.DistributedOptimizer(sgd(model), named_parameters=model.named_parameters())
+        model(torch.ones(2, 4)).sum().backward()
+        error = expect_raises(MismatchError, optimizer.step)  # of the first gradient, and of that alone
+        assert "All ranks must make the same model" not in str(error), error
+
+
+def case_one_makes_it_an_error_after_the_first_step():
+    with session(check=1):
+        model = make_model(seed=hvd.rank())
+        optimizer = distributed(model, sgd(model))
+        words = "After step 1 of an optimizer all of 4 parameters differ"
+        texts = told(lambda: expect_raises(MismatchError, lambda: train(model, optimizer, own(batches())[:1]), words))
+        assert texts == [], texts
+
+
+def case_one_is_silent_where_parameters_are_equal():
+    with session(check=1):
+        assert told(lambda: trained(make_model(), steps=4)) == []
+
+
+def case_what_process_sets_reduce_is_not_compared():
+    """With three ranks: a set of two is not the global one."""
+    pair = hvd.ProcessSet([0, 1])
+    with session(process_sets=[pair]):
+        # The third rank has another model, which it trains alone.
+        model = make_model(seed=hvd.rank(), hidden=200 + hvd.rank() // 2)
+        assert told(lambda: trained(model, steps=6 + hvd.rank() // 2, process_set=pair)) == []
+        # It has made as many optimizers of the global set as the others, and these are compared.
+        assert len(told(lambda: trained(make_model(seed=hvd.rank()), steps=8))) == (hvd.rank() == 0)
+
+
+def case_a_graph_that_is_retained():
+    for seed, texts in ((0, 0), (hvd.rank(), 1)):
+        model = make_model(seed=seed)
+        optimizer = distributed(model, sgd(model))
+
+        def run(model=model, optimizer=optimizer):
+            for x, y in own(batches()) * 2:
+                optimizer.zero_grad()
+                loss = torch.nn.functional.mse_loss(model(x), y)
+                loss.backward(retain_graph=True)
+                loss.backward()
+                optimizer.step()
+
+        assert len(told(run)) == texts * (hvd.rank() == 0)
+
+
+def case_what_is_over_costs_a_few_comparisons():
+    model = make_model()
+    optimizer = distributed(model, sgd(model))
+    train(model, optimizer, own(batches()) * 2)
+    calls = collections.Counter()
+
+    def note(frame, event, argument):
+        if event == "call" and "default_" in frame.f_code.co_filename:
+            calls[frame.f_code.co_name] += 1
+
+    steps = own(batches())
+    sys.setprofile(note)
+    try:
+        train(model, optimizer, steps)
+    finally:
+        sys.setprofile(None)
+    # Each looks at an attribute or two: nothing is read, sent or waited for.
+    assert set(calls) <= {"begin", "confirm", "is_waited_for", "step_over"}, calls
+    assert max(calls.values()) <= 2 * len(steps), calls
 
 
 run_cases(globals())
