@@ -55,7 +55,7 @@ SHORT = (
         (
             Act(0, "echo {2}"),
             Act(1, "exit 7", "failed with code 7: it printed nothing"),
-            Act(2, "echo no host at all", "prints what is no list of hosts"),
+            Act(2, "echo no host at all", "does not print a list of hosts"),
             Act(3, "sleep 60"),
         ),
         Orders(size=2),
@@ -73,7 +73,7 @@ SHORT = (
         (Fault("between", 4, "first", "PAUSE"), Fault("sync", 0, "last", "SLOW"), Fault("end", 1, "all")),
         options=("--stall-check-shutdown-time-seconds", "5", "--stall-check-warning-time-seconds", "2"),
         code=1,
-        says=("have ended with code 0, and nobody is left to do what it had not done",),
+        says=("have ended with code 0, and no rank is left to finish its work",),
     ),
 )
 

@@ -92,7 +92,7 @@ def test_ranks_come_and_go_with_the_hosts_and_nothing_is_done_twice(place: Place
     hosts.write_text("localhost:1\n")
     job.until(lambda: [event for event in job.events("step") if event["size"] == 1], 3)
     hosts.write_text("this is no host\n")
-    job.await_text("prints what is no list of hosts")
+    job.await_text("does not print a list of hosts")
     steps = [event["step"] for event in job.events("step") if event["rank"] == 0]
     assert steps == sorted(set(steps)), "a graceful change needs no rollback"
     job.process.send_signal(signal.SIGTERM)
@@ -122,9 +122,9 @@ def test_a_mistake_of_the_program_ends_the_job(place: Place, what: str, code: in
     [
         (
             "--min-np 2 --blacklist-cooldown-range 60 60 --elastic-timeout 1",
-            "2 ranks are needed, and after 1 s (--elastic-timeout) only 1 are there: rank 1 was killed by signal 9",
+            "2 ranks are needed, but after 1 s (--elastic-timeout) there is 1: rank 1 was killed by signal 9",
         ),
-        ("--min-np 1 --reset-limit 0", "begun anew 0 times, which is the limit (--reset-limit): rank 1 was killed"),
+        ("--min-np 1 --reset-limit 0", "begun again 0 times, which is the limit (--reset-limit): rank 1 was killed"),
     ],
 )
 def test_a_job_that_may_not_go_on_says_why(place: Place, options: str, words: str) -> None:

@@ -17,8 +17,8 @@ from horovod.runner.pauses import pause_before
 _LEAST_S: Final = 1
 _MOST_S: Final = 3600
 _SILENT_S: Final = (10.0, 300.0)  # pauses before a host that was silent is called again
-_FORGIVEN_S: Final = 600.0  # without a failure, the only host of a job begins anew
-_MOST_VAIN: Final = 6  # restarts of newcomers, one after the other
+_FORGIVEN_S: Final = 600.0  # without a failure, the failures of the only host of a job are forgotten
+_MOST_EARLY: Final = 6  # restarts of newcomers, one after the other
 
 
 class Entry(NamedTuple):
@@ -31,7 +31,7 @@ class Entry(NamedTuple):
         until_s: no new rank starts there before; None: never again.
         drains: its other ranks leave as well.
         why: the failure, in words.
-        vain: so many newcomers in a row have ended with code 0 before they had a place.
+        early: so many newcomers in a row have ended with code 0 before they had a place.
         silent: nothing was heard from it any more, and it has not been back since.
     """
 
@@ -41,7 +41,7 @@ class Entry(NamedTuple):
     until_s: Optional[float]
     drains: bool
     why: str
-    vain: int = 0
+    early: int = 0
     silent: bool = False
 
     def holds(self, now_s: float) -> bool:
@@ -104,24 +104,24 @@ class Blacklist(NamedTuple):
             until_s = now_s + min(least * 2 ** min(failures - 1, 32), most)
         return self._with(Entry(host, failures, now_s, until_s, not alone, why, silent=silent))
 
-    def after_vain_start(self, host: str, why: str, now_s: float, chance: float) -> Blacklist:
+    def after_early_end(self, host: str, why: str, now_s: float, chance: float) -> Blacklist:
         """With one newcomer more that has ended with code 0 before it had a place: nothing has failed, so the ranks
-        that the host has stay, but another start may be as vain. One during a pause does not count. Arguments as of
-        `after_failure`."""
+        that the host has stay, but the next one may end in the same way. One during a pause does not count. Arguments
+        as of `after_failure`."""
         before = self.of(host)
         if before is not None and before.holds(now_s):
             return self
         recent = before is not None and now_s - before.since_s <= _FORGIVEN_S
-        vain = before.vain + 1 if before is not None and recent else 1
-        until_s = None if self.cooldown is None and vain > _MOST_VAIN else self._until(vain, True, now_s, chance)
-        return self._with(Entry(host, before.failures if before else 0, now_s, until_s, False, why, vain))
+        early = before.early + 1 if before is not None and recent else 1
+        until_s = None if self.cooldown is None and early > _MOST_EARLY else self._until(early, True, now_s, chance)
+        return self._with(Entry(host, before.failures if before else 0, now_s, until_s, False, why, early))
 
     def after_good_start(self, host: str) -> Blacklist:
         """A newcomer there has a place: those before it are forgiven."""
         before = self.of(host)
-        if before is None or not (before.vain or before.silent):
+        if before is None or not (before.early or before.silent):
             return self
-        return self._with(before._replace(vain=0, silent=False))
+        return self._with(before._replace(early=0, silent=False))
 
     def _with(self, entry: Entry) -> Blacklist:
         others = [each for each in self.entries if each.host != entry.host]

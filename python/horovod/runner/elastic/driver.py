@@ -103,7 +103,7 @@ class Driver:
         self._killed: dict[int, str] = {}
         self._problem = ""  # of the script, as it was noted
         self._said_s: dict[str, float] = {}  # when what kind of thing was said that may happen every second
-        self._unusable: dict[str, str] = {}  # hosts, with what was told of them
+        self._unusable: dict[str, str] = {}  # hosts, with what was said of them
         self._found: Optional[tuple[Host, ...]] = None  # as the script has printed them last
         self._due_s = machine.next_s(state, time.monotonic())
         self._told: list[Event] = []
@@ -210,11 +210,11 @@ class Driver:
     def _on_exit(self, event: Exited) -> None:
         worker = self.state.workers.get(event.rank)
         fate, over = self._fate(event), self.state.over
-        vain = fate == WELL and is_newcomer(self.state, event.rank)
+        early = fate == WELL and is_newcomer(self.state, event.rank)
         how = self._killed.pop(event.rank, event.how)
         self._step(Ended(event.rank, fate, how, random.random()))
         dismissed = worker is not None and worker.phase == LEAVING
-        ends_the_job = (fate == WELL and not vain) or (fate == ERROR and self.state.over)
+        ends_the_job = (fate == WELL and not early) or (fate == ERROR and self.state.over)
         self._told.append(Survived(event.rank) if dismissed or not (over or ends_the_job) else event)
 
     def _fate(self, event: Exited) -> str:
@@ -254,8 +254,8 @@ class Driver:
         for entry in self.state.blacklist.entries:
             if known.get(entry.host) != entry.since_s:
                 self._around.journal.held(entry, now_s)
-                if entry.vain:
-                    self._say(stories.in_vain(entry, now_s))
+                if entry.early:
+                    self._say(stories.ended_early(entry, now_s))
                     self._say_once("strays", told_of_strays(self._crew.strays()).strip())
 
     # ---- what is done

@@ -21,7 +21,7 @@ class Journal:
     """See the head of the file.
 
     Args:
-        path: of the file, which is begun anew; None: nobody wants it.
+        path: of the file, which is overwritten; None: there is none.
 
     Raises:
         InvalidArgumentError: it cannot be written.

@@ -6,7 +6,7 @@ happens in whatever order (tests/unit/runner/elastic/test_elastic_machine.py tri
 - An epoch begins when every worker of the one before has asked for a place or is dead: never two at once.
 - The ranks of an epoch are dense, all alive and waiting; rank 0 is a survivor with the newest commit.
 - Local ranks are dense on each host, and none is another rank's first one, by which that rank has chosen its GPU.
-- Whoever waits, waits for a living worker, or until a time that is known.
+- A worker that waits does so for a living worker, or until a time that is known.
 - A host without workers that gets none either is released.
 - A job is done (`Finish`) when the program has run to its end on every rank of the last epoch and on no fewer than the
   least. Every other end is a failure with a reason.
@@ -125,7 +125,7 @@ def _ended(state: State, event: Ended, now_s: float) -> State:
         return state
     told = f"{called(state, worker.number)} {event.how}"
     if event.fate == WELL and is_newcomer(state, worker.number):  # it has done nothing of the job, well or badly
-        blacklist = state.blacklist.after_vain_start(worker.host, told, now_s, event.chance)
+        blacklist = state.blacklist.after_early_end(worker.host, told, now_s, event.chance)
         return state._replace(blacklist=blacklist)
     if event.fate == WELL:
         return state._replace(done=(*state.done, worker.number))
@@ -151,7 +151,7 @@ def _host_gone(state: State, event: HostGone, now_s: float) -> State:
 
 
 def _is_missed(state: State, number: int) -> bool:
-    """Nobody does what this worker would have done: a member, or one of a job that ends before its first epoch."""
+    """No other worker does its work: it is a member, or one of a job that ends before its first epoch."""
     return not is_newcomer(state, number) and (state.epoch >= 0 or state.finishing)
 
 
@@ -218,7 +218,7 @@ def _placed(state: State, decision: Place, now_s: float) -> State:
     return state._replace(
         workers={**state.workers, **placed},
         blacklist=blacklist,
-        fruitless=state.fruitless + 1 if _went_in_vain(state, members) else 0,
+        fruitless=state.fruitless + 1 if _achieved_nothing(state, members) else 0,
         members=members,
         epoch=decision.epoch,
         announced=0,
@@ -230,7 +230,7 @@ def _placed(state: State, decision: Place, now_s: float) -> State:
     )
 
 
-def _went_in_vain(state: State, members: tuple[int, ...]) -> bool:
+def _achieved_nothing(state: State, members: tuple[int, ...]) -> bool:
     """The same workers begin again, and have committed nothing meanwhile."""
     versions = [state.workers[number].version for number in members]
     return state.epoch >= 0 and members == state.members and max(versions) <= (state.epoch, 0)
@@ -246,7 +246,7 @@ def _measured(state: State, now_s: float) -> State:
 
 
 def _end_if_alone(state: State, now_s: float) -> Iterator[Decision]:
-    """Nobody is left who has the state, or nobody can have one."""
+    """No rank is left that has the state, or none can have one."""
     del now_s
     if state.epoch < 0 and state.finishing and state.in_phase(WAITING):
         yield Fail("a rank ended with code 0 and never called hvd.init(), which every rank must call.")
@@ -254,14 +254,14 @@ def _end_if_alone(state: State, now_s: float) -> Iterator[Decision]:
         return
     elif not state.finishing:
         yield Fail(
-            f"no rank of epoch {state.epoch} is left, and with them what they had in memory is lost: "
-            f"{'; '.join(state.news)}. Start the job again, which --max-restarts does by itself: it begins from the "
+            f"no rank of epoch {state.epoch} is left, so the state that they had in memory is lost: "
+            f"{'; '.join(state.news)}. Start the job again, as --max-restarts does by itself: it begins from the "
             "newest durable commit (--elastic-commit-dir) or from your own checkpoint."
         )
 
 
 def _dismiss(state: State, now_s: float) -> Iterator[Decision]:
-    """Who has no prospect of a place goes, whether it has asked for one yet or not. Before the first epoch the slots
+    """A worker without prospect of a place goes, whether it has asked for one or not. Before the first epoch the slots
     may come back, so the oldest stay until it begins, as many as the job begins with. If a rank has ended by then, it
     has met nobody, and says nothing of the others: they may not need one another."""
     gone = sorted(without_slot(state, now_s))
@@ -274,16 +274,14 @@ def _dismiss(state: State, now_s: float) -> Iterator[Decision]:
 
 
 def _finish(state: State, now_s: float) -> Iterator[Decision]:
-    """The job is over once programs have run to their ends and nobody is left who could; well, if that is enough."""
+    """The job is over once programs have run to their ends and none is left; well, if those are enough."""
     del now_s
     left = [number for number in (state.workers if state.epoch < 0 else state.members) if number in state.workers]
     if left or not state.finishing:
         return
     needed, flag = (state.limits.first, "-np") if state.epoch < 0 else (state.limits.least, "--min-np")
     if state.lost:
-        yield Fail(
-            f"{state.lost}, the other ranks have ended with code 0, and nobody is left to do what it had not done."
-        )
+        yield Fail(f"{state.lost}, the other ranks have ended with code 0, and no rank is left to finish its work.")
     elif len(state.done) < needed:
         why = f": {'; '.join(state.news)}" if state.news else ""
         yield Fail(
@@ -301,7 +299,7 @@ def _kill_silent(state: State, now_s: float) -> Iterator[Decision]:
             yield Kill(
                 worker.number,
                 f"did not leave epoch {state.epoch} within {state.limits.answer_s:g} s of the others "
-                "(--start-timeout), so it was taken to hang and killed",
+                "(--start-timeout), so it seems to hang and was killed",
             )
 
 
@@ -317,9 +315,9 @@ def _form(state: State, now_s: float) -> Iterator[Decision]:
         return
     if state.limits.resets is not None and state.epoch >= state.limits.resets:
         why = reason(state, now_s)
-        yield Fail(f"the job has begun anew {state.epoch} times, which is the limit (--reset-limit): {why}.")
+        yield Fail(f"the job has begun again {state.epoch} times, which is the limit (--reset-limit): {why}.")
         return
-    if state.fruitless >= _FRUITLESS - 1 and _went_in_vain(state, tuple(ranks)):
+    if state.fruitless >= _FRUITLESS - 1 and _achieved_nothing(state, tuple(ranks)):
         yield Fail(
             f"{_FRUITLESS} epochs of the same ranks have failed one after the other, and nothing was committed in "
             f"between, so it is no failure of one host or process: {reason(state, now_s)}."
@@ -358,7 +356,7 @@ def _kill_late(state: State, now_s: float) -> Iterator[Decision]:
             yield Kill(
                 number,
                 f"did not call hvd.init() within {state.limits.answer_s:g} s of the others (--start-timeout), so it "
-                "was taken to hang and killed",
+                "seems to hang and was killed",
             )
 
 
@@ -415,9 +413,11 @@ def _lose_patience(state: State, now_s: float) -> Iterator[Decision]:
     held = [f"{each.host} ({each.why})" for each in state.blacklist.entries if each.holds(now_s)]
     given_up = f" Hosts that were given up: {'; '.join(held)}." if held else ""
     if out_of_patience(state, now_s):
+        found = there(state, now_s)
         yield Fail(
-            f"{state.limits.least} ranks are needed, and after {state.limits.patience_s:g} s (--elastic-timeout) only "
-            f"{there(state, now_s)} are there: {reason(state, now_s)}.{given_up}"
+            f"{count(state.limits.least, 'rank')} {'is' if state.limits.least == 1 else 'are'} needed, but after "
+            f"{state.limits.patience_s:g} s (--elastic-timeout) there {'is' if found == 1 else 'are'} {found or 'none'}"
+            f": {reason(state, now_s)}.{given_up}"
         )
     elif state.epoch < 0 and len(state.news) > state.limits.first + _MOST_LOST:
         yield Fail(

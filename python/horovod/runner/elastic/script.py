@@ -44,7 +44,7 @@ class Script:
         deadline_s: for each run.
 
     Attributes:
-        problem: why the last run has told nothing; empty after one that has.
+        problem: why the last run has given no hosts; empty after one that has.
         kind: of the problem, without what may differ from one run to the next.
         fd: readable when `serve` has something to do.
     """
@@ -151,7 +151,7 @@ class Script:
             code = self._process.wait(_ENDING_S)  # its output has ended, so it has, or it will in a moment
         except subprocess.TimeoutExpired:
             self._kill()
-            self._failed("end", "has closed its output and not ended, and was killed")
+            self._failed("end", "has closed its output but not ended, and was killed")
             return None
         text = self._printed.decode("utf-8", "replace")
         self._read()  # what it has written to stderr in its last moment
@@ -162,7 +162,7 @@ class Script:
         try:
             hosts = parse(text, self._name, self._default_slots)
         except InvalidArgumentError as error:
-            self._failed("hosts", f"prints what is no list of hosts: {error}")
+            self._failed("hosts", f"does not print a list of hosts: {error}")
             return None
         self.problem = self.kind = ""
         self._forget()

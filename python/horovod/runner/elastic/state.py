@@ -1,4 +1,4 @@
-"""An elastic job as a value, and what can be read from it: who is ready, who is late, who has no slot. Pure.
+"""An elastic job as a value, and what can be read from it: which workers are ready, late or without a slot. Pure.
 
 Used by `machine`, whose rules are made of it, and by `driver` and `stories`.
 """
@@ -207,7 +207,7 @@ def reason(state: State, now_s: float) -> str:
         return "; ".join(state.news)
     if state.epoch < 0:
         return "all ranks are up" if there(state, now_s) >= state.limits.first else why_gone(state, now_s)
-    return state.complaint.rstrip(".") or "collectives have failed, though all ranks live"
+    return state.complaint.rstrip(".") or "collectives failed although all ranks are alive"
 
 
 def count(number: int, noun: str) -> str:

@@ -37,10 +37,10 @@ def waiting(state: State, now_s: float) -> str:
     return f"{found} of the {needed} needed, waiting up to {patience_s:g} s for more ({reason(state, now_s)})."
 
 
-def in_vain(entry: Entry, now_s: float) -> str:
+def ended_early(entry: Entry, now_s: float) -> str:
     """One line on a newcomer that has ended with code 0 before it had a place, and when there is another one."""
     if entry.until_s is None:
-        what = f"{entry.vain} in a row have ended so, and {entry.host} gets no further ranks"
+        what = f"{entry.early} in a row have ended so, and {entry.host} gets no further ranks"
     elif entry.until_s > now_s:
         what = f"{entry.host} gets no further ranks for {entry.until_s - now_s:.0f} s"
     else:

@@ -97,7 +97,7 @@ class Discovery:
                 last = f" Its last run: {script.problem}." if script.problem else ""
                 return Outcome(
                     (),
-                    complaint=f"{needed} slots are needed to start, and {settings.host_discovery_script} has not named "
+                    complaint=f"{needed} slots are needed to start, but {settings.host_discovery_script} has not named "
                     f"that many usable ones within {settings.elastic_timeout_s:g} s (--elastic-timeout).{last}",
                 )
 
@@ -114,7 +114,7 @@ class Discovery:
         if not self._told:
             self._told = True
             _log.warning(
-                "%d slots are needed, and %s names %d that can be used; waiting for more.",
+                "%d slots are needed, but %s names %d that can be used; waiting for more.",
                 needed, self._job.settings.host_discovery_script, slots,
             )  # fmt: skip
 

@@ -96,7 +96,7 @@ def test_too_few_wait_for_more_until_the_time_is_over() -> None:
     assert story.wait(49) == []
     (fail,) = story.wait(1)
     assert isinstance(fail, Fail)
-    assert "2 ranks are needed, and after 50 s (--elastic-timeout) only 1 are there" in fail.why
+    assert "2 ranks are needed, but after 50 s (--elastic-timeout) there is 1:" in fail.why
     assert "a (rank 1 was killed by signal 9)" in fail.why
 
 
@@ -146,7 +146,7 @@ def test_a_newcomer_that_ends_with_0_is_no_success_and_ends_no_growth() -> None:
     assert story.state.finishing
 
 
-def vain_starts(story: Story, host: str) -> list[float]:
+def early_ends(story: Story, host: str) -> list[float]:
     """When newcomers are started there that all end with code 0 at once."""
     at_s = []
     for _ in range(400):
@@ -160,7 +160,7 @@ def vain_starts(story: Story, host: str) -> list[float]:
 def test_newcomers_that_end_with_0_each_time_are_not_started_for_ever() -> None:
     story = running("a:2", first=2)
     story.tell(Found((Host("a", 2), Host("b", 1))))
-    assert vain_starts(story, "b") == [0, 0.5, 1.5, 4.5, 11.5, 26.5, 56.5]
+    assert early_ends(story, "b") == [0, 0.5, 1.5, 4.5, 11.5, 26.5, 56.5]
     assert any(isinstance(each, Release) and each.host == "b" for each in story.log)
     assert not story.state.over and story.ranks == [0, 1]
 
@@ -168,7 +168,7 @@ def test_newcomers_that_end_with_0_each_time_are_not_started_for_ever() -> None:
 def test_on_a_host_with_ranks_they_stay() -> None:
     story = running("a:2,b:1", first=3)
     story.tell(Found((Host("a", 3), Host("b", 1))))
-    assert len(vain_starts(story, "a")) == 7
+    assert len(early_ends(story, "a")) == 7
     assert Announce not in kinds(story.log) and story.ranks == [0, 1, 2]
     story.tell(Found((Host("a", 3), Host("b", 2))))
     story.ask(max(story.state.workers))
@@ -179,7 +179,7 @@ def test_on_a_host_with_ranks_they_stay() -> None:
 def test_with_a_cooldown_range_they_are_started_again_and_again_ever_later() -> None:
     story = running("a:2", first=2, cooldown=(2, 16))
     story.tell(Found((Host("a", 2), Host("b", 1))))
-    assert vain_starts(story, "b")[:6] == [0, 4, 12, 28, 44, 60]
+    assert early_ends(story, "b")[:6] == [0, 4, 12, 28, 44, 60]
 
 
 def test_one_that_has_a_place_forgives_those_before_it() -> None:
@@ -193,7 +193,7 @@ def test_one_that_has_a_place_forgives_those_before_it() -> None:
     story.ask(number, 0, 1)
     assert story.ranks == [0, 1, number]
     story.die(number)
-    assert [entry.vain for entry in story.state.blacklist.entries] == [0]
+    assert [entry.early for entry in story.state.blacklist.entries] == [0]
 
 
 def test_further_hosts_are_announced_when_their_workers_are_up() -> None:
@@ -262,7 +262,7 @@ def test_the_limit_of_resets() -> None:
     story.ask(0, 2, 3)
     story.die(2)
     (fail,) = [each for each in story.ask(0, 3) if isinstance(each, Fail)]
-    assert "begun anew 1 times, which is the limit (--reset-limit)" in fail.why
+    assert "begun again 1 times, which is the limit (--reset-limit)" in fail.why
 
 
 def test_who_hangs_is_killed_and_the_others_go_on() -> None:
@@ -290,7 +290,7 @@ def test_the_same_failure_again_and_again_is_not_one_of_processes() -> None:
 def test_why_an_epoch_could_not_begin_is_told_once() -> None:
     story = running()
     story.ask(0, 1, 2, version=(0, 3))
-    assert "collectives have failed" in place_in(story.ask(3, version=(0, 3))).why
+    assert "collectives failed although" in place_in(story.ask(3, version=(0, 3))).why
     story.tell(Asked(0, (0, 3), "Rank 1 gave up"))
     story.tell(Asked(1, (0, 3), "Rank 2 gave up"))
     assert place_in(story.ask(2, 3, version=(0, 3))).why == "rank 0 could not meet the others: Rank 1 gave up"
@@ -312,7 +312,7 @@ def test_a_death_after_others_have_finished_is_no_success() -> None:
     story = running("a:2", first=2, least=1)
     story.die(1, WELL)
     (fail,) = story.die(0)
-    assert isinstance(fail, Fail) and "rank 0 was killed by signal 9" in fail.why and "nobody is left" in fail.why
+    assert isinstance(fail, Fail) and "rank 0 was killed by signal 9" in fail.why and "no rank is left" in fail.why
     story = running("a:3", first=3, least=1)
     story.die(0)
     story.ask(1, 2)  # they go on without it

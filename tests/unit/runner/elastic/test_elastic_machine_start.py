@@ -27,7 +27,7 @@ def test_slots_that_do_not_come_back_end_the_job() -> None:
     assert story.wait(49) == []
     (fail,) = story.wait(1)
     assert isinstance(fail, Fail)
-    assert "only 0 are there: the hosts are now none" in fail.why
+    assert "there are none: the hosts are now none" in fail.why
 
 
 def test_slots_that_move_are_filled_and_who_has_none_goes_when_the_job_has_begun() -> None:
