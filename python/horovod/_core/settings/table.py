@@ -49,8 +49,9 @@ _JOB: Final = (
             keyword="start_timeout"),
     Setting("link_timeout_s", "float", 5.0,
             "How long a link between hosts may be cut. A cut that is at least half a second shorter is survived; a host"
-            " that is silent for longer is lost, and named at most 1.5 s later. A switch that restarts or a virtual"
-            " machine that moves needs 1 to 3 s. A process that dies is noticed at once in any case.", "General",
+            " that is silent for longer is lost, and named at most 1.5 s later, or after twice this time and 2 s where"
+            " UDP does not pass. A switch that restarts or a virtual machine that moves needs 1 to 3 s. A process that"
+            " dies is noticed at once in any case.", "General",
             "both", env="HOROVOD_LINK_TIMEOUT", unit="seconds", minimum=1, maximum=120,
             flags=_value("--link-timeout", metavar="SECONDS"), engine_field=True),
     Setting("network_interfaces", "names", None, "Network interfaces that traffic between hosts may use.", "General",
