@@ -68,5 +68,5 @@ def test_a_host_that_does_not_answer_is_told_within_the_start_timeout(hosts: Hos
 def test_a_check_of_host_keys_that_is_given_up_is_warned_of(hosts: Hosts) -> None:
     relaxed = {"OMPI_MCA_plm_rsh_args": "-o StrictHostKeyChecking=no"}
     ended = run(hosts, BY_ID["openmpi4"], "-np 2 -H host1:1,host2:1", environ=relaxed)
-    told = "OMPI_MCA_plm_rsh_args has StrictHostKeyChecking=no: ssh then takes whoever answers"
+    told = "OMPI_MCA_plm_rsh_args has StrictHostKeyChecking=no: with that ssh does not check"
     assert ended.code == 0 and sum(told in line for line in ended.err) == 1, ended

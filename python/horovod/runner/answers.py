@@ -1,4 +1,4 @@
-"""What a program of somebody else answers when it is asked something: bounded in time and length.
+"""The output of a program of others, such as a scheduler's: bounded in time and length.
 
 Used by `allocations` and `launchers.mpirun`.
 """
@@ -22,7 +22,7 @@ def answer_of(command: Sequence[str], consequence: str, patience_s: float = 10.0
 
     Args:
         command: the program and its words.
-        consequence: what is not known without the answer, and what to do; ends the messages.
+        consequence: what is unknown without the output, and the remedy; ends the messages.
         patience_s: the longest wait for the answer.
 
     Raises:
@@ -44,8 +44,8 @@ def answer_of(command: Sequence[str], consequence: str, patience_s: float = 10.0
 
 
 def _run(command: Sequence[str], patience_s: float) -> tuple[int, bytes, bytes]:
-    """Exit code and both outputs. Without an answer, the command ends with all that it has started, such as what a
-    script around the program waits for."""
+    """Exit code and both outputs. A command that does not end in time is killed with its process group, as it may be a
+    script that waits for another program."""
     pipe = subprocess.PIPE
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True

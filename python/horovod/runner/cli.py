@@ -17,7 +17,7 @@ from typing import Final, Optional
 import horovod
 from horovod._core.errors import HorovodError, InvalidArgumentError, UnsupportedError
 from horovod._dumps.places import signal_number
-from horovod.runner import commits, flags, standard_streams, telling
+from horovod.runner import commits, flags, launcher_log, standard_streams
 from horovod.runner.interruption import taken_signals
 from horovod.runner.job import Job, effective_settings, make_job, working_directory
 from horovod.runner.launchers.base import Launcher, Outcome, Surroundings
@@ -68,12 +68,12 @@ def _main(words: Sequence[str]) -> int:
 
         return doctor(line.command[1:], line.values)
     effective = effective_settings(line.values, "flag", os.environ)
-    telling.start(effective.settings)
+    launcher_log.start(effective.settings)
     for text in line.deprecations:
         _log.warning("%s", text)
     job = make_job(effective, line.command, os.environ, working_directory())
-    telling.of_job(job)
-    from horovod.runner import orphans  # only who starts a job needs ctypes
+    launcher_log.job_begins(job)
+    from horovod.runner import orphans  # ctypes is needed only where a job starts
 
     orphans.adopt()
     return _finish(run_job(job), job.settings.verbose)
@@ -118,8 +118,8 @@ def _run_once(launcher: Launcher, job: Job) -> Outcome:
 
 
 def _finish(outcome: Outcome, verbose: bool) -> int:
-    telling.of_ends(outcome.exits)
-    # Who stops the launcher does not want to wait for a reader that does not read.
+    launcher_log.job_ended(outcome.exits)
+    # A user who stops the launcher does not want to wait for a reader that does not read.
     if outcome.closing_words and (not outcome.interrupted or standard_streams.is_read(sys.stderr, _LAST_WORD_S)):
         _say(outcome.closing_words)
     elif outcome.exits and not outcome.closing_words and (verbose or standard_streams.is_terminal(sys.stderr)):

@@ -1,8 +1,8 @@
-"""Collects the dumps of the ranks of one host, and why there is none of the others.
+"""Collects the dumps of the ranks of one host, and the reasons why others have given none.
 
 Used by `hang` for a job on this host, by `remote.dump_post` for an agent's; they give it the time. Ranks dump by
-themselves when a stall is reported; whoever has not within a moment is asked, whoever does not answer gets the signal,
-by which `faulthandler` writes at least the stacks.
+themselves when a stall is reported; a rank that has not within a moment is asked for its dump, and one that does not
+answer gets the signal on which `faulthandler` writes at least the stacks.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class Source(Protocol):
         """Readable when `read` has something; -1: it never has."""
 
     def ask(self, now_s: float) -> None:
-        """Somebody wants to have all dumps."""
+        """Begins a round: asks all ranks for dumps."""
 
     def read(self, now_s: float) -> None:
-        """There is news."""
+        """Takes the news that has come."""
 
     def next_s(self) -> Optional[float]:
-        """When `look` has something to do, if there is no news before; None: no round is going on."""
+        """When `finished_round` has something to do, if there is no news before; None: no round is going on."""
 
-    def look(self, left: set[int], now_s: float) -> Optional[Collected]:
+    def finished_round(self, left: set[int], now_s: float) -> Optional[Collected]:
         """What a round has brought, once it is over.
 
         Args:
@@ -110,7 +110,7 @@ class Collecting:
             return None
         return self._begun_s + (ENOUGH_S if self._signalled else _SIGNAL_S if self._asked else ASK_S)
 
-    def look(self, left: set[int], now_s: float) -> Optional[Collected]:
+    def finished_round(self, left: set[int], now_s: float) -> Optional[Collected]:
         if self._begun_s is None:
             return None
         missing = left - self._came

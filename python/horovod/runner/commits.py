@@ -1,4 +1,4 @@
-"""Whether the durable commits that a job is asked for can be, told before a rank starts.
+"""Checks, before a rank starts, whether a job can write the durable commits that its settings ask for.
 
 Used by `cli` and `function`. The question is the ranks' own (`horovod._core.commits`), as far as the launcher can know.
 """

@@ -1,6 +1,6 @@
 """The YAML file of --config-file, turned into values of settings.
 
-Used by `job`. Keys come from the table of settings; what is not there has no effect, and the caller is told so, with
+Used by `job`. Keys come from the table of settings; other keys have no effect, and the caller learns of them, with
 the key that was probably meant: files that were written for other versions have keys of their own.
 """
 

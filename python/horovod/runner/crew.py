@@ -1,4 +1,4 @@
-"""What a crew is, and what it tells: the processes of a job's ranks, on this host or on others.
+"""What a crew is, and which events it reports: the processes of a job's ranks, on this host or on others.
 
 Used by `supervision`, which follows a crew to its end, and by those who have one: `process` for this host,
 `remote.fleet` for several.
@@ -114,7 +114,7 @@ class Finished(NamedTuple):
     """The job is done, and well: until then one whose ranks change goes on, also while it has none."""
 
 
-# Of a job whose ranks change; what ranks ask is for who decides on their places alone.
+# Of a job whose ranks change. `Asks` and `Bereft` are only for the driver, which decides on places.
 Change = Union[Joined, Survived, Asks, Bereft, Renumbered, Said, GivenUp, Finished]
 Event = Union[Started, Refused, Exited, Output, HostLost, Change, Done]
 
@@ -132,7 +132,7 @@ class Crew(Protocol):
         """When `events` is to be called though the descriptor is not readable, on the monotonic clock; None: never."""
 
     def taken(self) -> None:
-        """The output that has come was taken; there is room for more."""
+        """The output that had come has been written; there is room for more."""
 
     def signal(self, ranks: Iterable[int], number: int) -> None:
         """Sends a signal to the process groups of these ranks; those that have ended are passed over."""
@@ -144,7 +144,7 @@ class Crew(Protocol):
         """The launcher is back."""
 
     def vitals(self) -> Mapping[int, Optional[Vitals]]:
-        """What ranks have used by now; None: that is not known. Ranks of other hosts are there when there is news."""
+        """What ranks have used by now; None: not known. Those of other hosts are there when agents have reported."""
 
     def finish(self) -> None:
         """All ranks have ended: kills what they have left and removes the directories; `Done` follows."""
@@ -171,7 +171,7 @@ class Arrivals(Protocol):
         """No rank has come at all. False when that cannot be known, and after `close`."""
 
     def strays(self) -> int:
-        """So many processes have called hvd.init() without the launcher's variables, as far as that is known."""
+        """The number of processes that called hvd.init() without the launcher's variables, as far as it is known."""
 
     def close(self) -> None:
         """Ends the watch."""

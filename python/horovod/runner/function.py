@@ -17,7 +17,7 @@ from typing import Any, Callable, Final, Optional, Union
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import BY_NAME, SETTINGS
-from horovod.runner import commits, run_task, standard_streams, telling
+from horovod.runner import commits, launcher_log, run_task, standard_streams
 from horovod.runner.function_call import checked
 from horovod.runner.interruption import taken_signals
 from horovod.runner.job import Effective, Job, effective_settings, make_job, working_directory
@@ -114,7 +114,7 @@ def call(
     """`run` with its options as values of settings; see there."""
     payload = checked(func, args, kwargs).payload()
     effective = effective_settings(values, "argument", os.environ)
-    with telling.for_a_while(effective.settings, "horovod.run"):
+    with launcher_log.temporarily(effective.settings, "horovod.run"):
         return _call(effective, payload, executable)
 
 
@@ -123,7 +123,7 @@ def _call(effective: Effective, payload: bytes, executable: Optional[str]) -> li
     job = make_job(effective, (executable or sys.executable, "-m", run_task.__name__), environ, working_directory())
     if job.settings.dry_run:
         raise InvalidArgumentError("A function cannot be run dry: its results are wanted. Leave dry_run out.")
-    telling.of_job(job)
+    launcher_log.job_begins(job)
     launcher = choose(job)
     commits.refuse_impossible(job)
     answers: dict[int, memoryview] = {}
@@ -133,7 +133,7 @@ def _call(effective: Effective, payload: bytes, executable: Optional[str]) -> li
         with contextlib.closing(Shipment(payload)) as shipment, taken_signals((signal.SIGINT,)) as (fd, take):
             outcome = launcher.run(job, Surroundings(sys.stdout, sys.stderr, fd, take, shipment))
             outcome = outcome.ended_for_good(take()) if job.settings.max_restarts else outcome
-        telling.of_ends(outcome.exits)
+        launcher_log.job_ended(outcome.exits)
         answers.update(shipment.results())
         return outcome
 

@@ -64,17 +64,17 @@ def checked(func: object, args: object, kwargs: object) -> Call:
     call = Call(func, tuple(args), dict(kwargs))
     if problem := _misfit(call):
         raise InvalidArgumentError(
-            f"horovod.run: {name} cannot be called with the args and kwargs given: {problem}. Those of horovod.run are "
-            "the function's: horovod.run(train, args=(x,), kwargs={'name': y})."
+            f"horovod.run: {name} cannot be called with the args and kwargs given: {problem}. Give the function's "
+            "arguments like this: horovod.run(train, args=(x,), kwargs={'name': y})."
         )
     return call
 
 
 def _misfit(call: Call) -> str:
-    """Why the function's parameters do not take the arguments; empty if they do or nobody knows."""
+    """Why the arguments do not fit the function's parameters; empty if they do, or that cannot be known."""
     try:
         signature = inspect.signature(call.func, follow_wrapped=False)  # a decorator may supply arguments
-    except (TypeError, ValueError):  # a function of C's tells nothing
+    except (TypeError, ValueError):  # a function of C has no signature
         return ""
     try:
         signature.bind(*call.args, **call.kwargs)

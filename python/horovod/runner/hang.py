@@ -17,11 +17,11 @@ from horovod.runner.collecting import ENDED, SHUT_DOWN, Collected, Source
 from horovod.runner.hang_file import HangFile
 from horovod.runner.job import Job
 
-_ANOTHER_S: Final = 5.0  # a stall is told so long after it began, at most, beside the warning time
+_ANOTHER_S: Final = 5.0  # a stall is reported at most so long after its warning time
 
 
 def wanted(job: Job) -> bool:
-    """There are ranks that may tell something, and something that makes them tell."""
+    """Dumps are to be collected: there are several ranks, and something makes them dump."""
     settings = job.settings
     return job.size > 1 and bool(settings.dump_on_stall or places.signal_number(settings.dump_signal))
 
@@ -67,7 +67,7 @@ class HangDesk:
         return self._source.fd
 
     def ask(self, now_s: float) -> None:
-        """The user wants to know."""
+        """Asks all ranks for dumps, as the user has asked the launcher."""
         self._wanted = True
         self._source.ask(now_s)
 
@@ -76,21 +76,21 @@ class HangDesk:
         self._source.read(now_s)
 
     def next_s(self) -> Optional[float]:
-        """When `look` has something to do, if no dump comes before; None: nothing is going on."""
+        """When `report` has something to do, if no dump comes before; None: nothing is going on."""
         return self._source.next_s()
 
-    def look(self, left: set[int], now_s: float) -> str:
-        """What is to be written now, mostly nothing.
+    def report(self, left: set[int], now_s: float) -> str:
+        """What is to be written to the user now; mostly nothing.
 
         Args:
             left: ranks that have not ended.
             now_s: the time.
         """
-        collected = self._source.look(left, now_s)
+        collected = self._source.finished_round(left, now_s)
         return "" if collected is None else self._tell(collected)
 
     def close(self, left: set[int], failed: bool = False) -> str:
-        """The job ends, well or not: what is to be written before."""
+        """Ends the desk, as the job has ended, well or not; returns what is still to be written to the user."""
         collected = self._source.close(left)
         text = "" if collected is None else self._tell(collected)
         kept = self._file.close(failed)
@@ -108,10 +108,10 @@ class HangDesk:
         self._wanted = False
         waited_s = max((one.seconds for dump in dumps.values() for one in dump.pending), default=0.0)
         if time.monotonic() - self._told_s > waited_s + _ANOTHER_S:
-            self._told = ""  # this is another stall
+            self._told = ""  # a new stall has begun
         leaving = not {ENDED, SHUT_DOWN}.isdisjoint(absent.values())
         if self._told and not wanted and (leaving or not anybody_behind(dumps)):
-            return ""  # it is over, or the job ends because of it: what was told then says more
+            return ""  # the stall is over, or has ended the job: the earlier report says more
         lines = compare(dumps, absent, self._hosts)
         same = without_times(lines)
         # A stall is reported again and again; what has not changed need not be read again.

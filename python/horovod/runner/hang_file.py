@@ -27,9 +27,9 @@ class HangFile:
     """See the head of the file.
 
     Args:
-        keep_in: where the user wants it; None: in a private directory, until the job ends.
+        keep_in: the user's directory for it; None: a private directory, until the job ends.
         private: that directory; None: one is made when it is needed.
-        afterwards: where the last one goes from there if the job fails; None: nowhere.
+        afterwards: the directory to which the last file is copied if the job fails; None: it is not copied.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class HangFile:
         self._keep_in = keep_in
         self._private = private
         self._made: Optional[runtime_directory.JobDirectory] = None
-        self._keeper: Optional[RankProcesses] = None  # without ranks: removes the directory if this process is killed
+        self._keeper: Optional[RankProcesses] = None  # without ranks; removes the directory if this process is killed
 
     def write(self, lines: Sequence[str], dumps: Mapping[int, Dump]) -> str:
         """Writes it for people, and the same for programs beside it. Returns where, in words: where the user's

@@ -15,7 +15,7 @@ from horovod.runner.standstill import Standstill
 from horovod.runner.vitals import Vitals
 
 _EVERY_S: Final = 60.0
-_LOOKS: Final = 10  # at least, within the time
+_MEASUREMENTS: Final = 10  # at least, within the limit
 _LEAST_S: Final = 0.05
 _REST_BYTES: Final = 1 << 12
 # The stall report, which rank 0 repeats, is no sign of life.
@@ -26,8 +26,8 @@ _OF_A_STALL: Final = re.compile(
 
 
 def limit_of(job: Job) -> float:
-    """How long all ranks may stand still, in seconds; 0: for ever. The default does not apply to users who have set
-    another limit of waiting, have switched the stall check off or type for a rank, nor to a job of one rank."""
+    """How long all ranks may stand still, in seconds; 0: for ever. The default does not apply where the user has set
+    another limit of waiting, has switched the stall check off or types for a rank, nor to a job of one rank."""
     settings = job.settings
     given = settings.given()
     if "hang_shutdown_s" in given:
@@ -36,9 +36,9 @@ def limit_of(job: Job) -> float:
     return 0.0 if otherwise or job.size == 1 else float(settings.hang_shutdown_s)
 
 
-def look_every(limit_s: float) -> float:
-    """The seconds between two looks at the ranks; 0: there are none."""
-    return max(_LEAST_S, min(_EVERY_S, limit_s / _LOOKS)) if limit_s else 0.0
+def watch_interval_s(limit_s: float) -> float:
+    """The seconds between two measurements of the ranks; 0: there are none."""
+    return max(_LEAST_S, min(_EVERY_S, limit_s / _MEASUREMENTS)) if limit_s else 0.0
 
 
 def hang_watch(job: Job, now_s: float) -> Optional[HangWatch]:
@@ -51,13 +51,13 @@ class HangWatch:
     """See the head of the file.
 
     Args:
-        limit_s: after so long the job ends.
+        limit_s: how long all ranks may stand still.
         now_s: the time.
     """
 
     def __init__(self, limit_s: float, now_s: float) -> None:
         self._limit_s = limit_s
-        self._every_s = look_every(limit_s)
+        self._every_s = watch_interval_s(limit_s)
         self._standstill = Standstill(limit_s, self._every_s)
         self._due_s = now_s + self._every_s
         self._rests: dict[tuple[int, str], bytes] = {}  # lines without an end
@@ -69,17 +69,17 @@ class HangWatch:
         return self._due_s
 
     def due(self, now_s: float) -> bool:
-        """The ranks are to be looked at."""
+        """The ranks are to be measured."""
         return now_s >= self._due_s
 
     def heard(self, rank: int, stream: str, data: bytes) -> None:
-        """A rank has written something."""
+        """A rank has written these bytes."""
         lines = (self._rests.get((rank, stream), b"") + data).split(b"\n")
         self._rests[rank, stream] = lines.pop()[-_REST_BYTES:]
         if rank not in self._loud and any(line.strip() and not _OF_A_STALL.search(line) for line in lines):
             self._loud.add(rank)
 
-    def look(self, vitals: Mapping[int, Optional[Vitals]], left: Set[int], now_s: float) -> str:
+    def why_to_end(self, vitals: Mapping[int, Optional[Vitals]], left: Set[int], now_s: float) -> str:
         """Why the job must end; empty: it goes on.
 
         Args:

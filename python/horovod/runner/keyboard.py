@@ -15,7 +15,7 @@ import termios
 import time
 from collections.abc import Iterator
 
-_STOPPED_S = 0.05  # who comes back sooner was not stopped
+_STOPPED_S = 0.05  # a process that comes back sooner was not stopped
 _ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Optional
 
 from horovod._core.absent import absent_names
 from horovod._core.settings import SETTINGS, Setting, Settings, suggestion
-from horovod.runner import cli, flags, function, telling
+from horovod.runner import cli, flags, function, launcher_log
 from horovod.runner.__main__ import main
 from horovod.runner.job import effective_settings, make_job, working_directory
 
@@ -108,7 +108,7 @@ def _run(args: _HorovodArgs) -> Optional[list[Any]]:
     if args.run_func is not None:
         return function.call(args.run_func, (), {}, args.values, args.executable)
     effective = effective_settings(args.values, "argument", os.environ)
-    with telling.for_a_while(effective.settings, "horovodrun"):
+    with launcher_log.temporarily(effective.settings, "horovodrun"):
         outcome = cli.run_job(make_job(effective, args.command or (), os.environ, working_directory()))
     if outcome.interrupted:
         raise KeyboardInterrupt

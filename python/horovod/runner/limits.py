@@ -14,7 +14,7 @@ from typing import Final
 
 from horovod._net import resources
 
-# Of `accept`: whoever waits to be let in must wait until something is free again.
+# Of `accept`: clients must wait until a descriptor is free again.
 NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _DESCRIPTORS_PER_RANK: Final = 8  # both ends of its pipes, here or in the keeper
 _OTHER_DESCRIPTORS: Final = 64

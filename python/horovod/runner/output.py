@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final, Optional, TextIO
 
 from horovod._core.errors import InvalidArgumentError
+from horovod.runner.line_style import LineStyle
 from horovod.runner.lines import LineSplitter, Piece
-from horovod.runner.look import Look
 from horovod.runner.screen import WIPE, WRAP, Screen
 from horovod.runner.standard_streams import descriptor
 from horovod.runner.tracebacks import Shortened, TracebackFilter
@@ -31,7 +31,7 @@ _TAIL_LINE_BYTES: Final = 500
 _CHUNK_BYTES: Final = 4096  # PIPE_BUF: a pipe that is ready for writing takes this much without blocking
 _HIGH_WATER_BYTES: Final = 1 << 20
 _FULL_S: Final = 0.01
-_PLAIN_LOOK: Final = Look()
+_PLAIN: Final = LineStyle()
 _USUAL_ROWS: Final = 24
 
 
@@ -91,15 +91,15 @@ class RankStream:
         rank: whose.
         name: "stdout" or "stderr".
         file: gets the bytes as they are; None: nothing does.
-        look: of what is written to the launcher's own streams.
+        style: of what is written to the launcher's own streams.
     """
 
-    def __init__(self, rank: int, name: str, file: Optional[OutputFile] = None, look: Look = _PLAIN_LOOK) -> None:
+    def __init__(self, rank: int, name: str, file: Optional[OutputFile] = None, style: LineStyle = _PLAIN) -> None:
         self.rank = rank
         self.name = name
-        self._splitter = LineSplitter(look.prompts)
+        self._splitter = LineSplitter(style.prompts)
         self._file = file
-        self._look = look
+        self._style = style
         self._tracebacks: Optional[TracebackFilter] = None
         self._in_place = False
         self.tail: collections.deque[bytes] = collections.deque(maxlen=_TAIL_LINES)
@@ -150,9 +150,9 @@ class RankStream:
         self.tail.extend(line[:_TAIL_LINE_BYTES] for line in lines[-_TAIL_LINES:])
 
     def _prefixed(self, pieces: list[Piece]) -> bytes:
-        if not pieces or not self._look.shown:
+        if not pieces or not self._style.shown:
             return b""
-        prefix = self._look.prefix(self.rank, self.name)
+        prefix = self._style.prefix(self.rank, self.name)
         words = []
         for text, ended in pieces:
             words += [b"\r" * self._in_place, prefix, text, b"\n" * ended]
@@ -209,7 +209,7 @@ class Outlet:
 
         Args:
             data: see `RankStream.feed`.
-            owner: whose they are. Only who has left a line unfinished overwrites it. For others it makes room on a
+            owner: whose they are. Only the owner of an unfinished line overwrites it. For others it makes room on a
                 terminal, and is ended elsewhere.
         """
         if not data:

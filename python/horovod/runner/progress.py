@@ -1,6 +1,6 @@
 """The line that says how far the start of a job has come, and the deadline of the start.
 
-Used by `supervision`. Pure but for the stream it writes to: the caller gives the time and who is up.
+Used by `supervision`. Pure but for the stream it writes to: the caller gives the time and which ranks are up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class StartProgress:
 
     Args:
         size: ranks of the job.
-        timeout_s: time that the others have once a first rank is up; None: it is not for this to say.
+        timeout_s: time that the others have once a first rank is up; None: they are waited for elsewhere.
         on_tty: the line is renewed in place; otherwise it is written once.
         started_s: when the ranks were started.
     """
@@ -44,7 +44,7 @@ class StartProgress:
         return bool(self._up) and not self.done
 
     def see(self, up: Iterable[int], over: bool, now_s: float) -> str:
-        """Takes who is up, and whether the ranks have parted again; returns what to write, mostly nothing."""
+        """Takes which ranks are up, and whether the ranks have parted again; returns what to write, mostly nothing."""
         self._over = self._over or over
         self._up = self._up | frozenset(up)
         if self._up and self._first_up_s is None:

@@ -74,8 +74,8 @@ def create(ranks: int = 1) -> JobDirectory:
 
 
 def sweep(home: Path) -> list[Path]:
-    """Removes the directories below `home` whose launcher is dead, and returns them. Whoever cannot be told dead for
-    sure is left alone.
+    """Removes the directories below `home` whose launcher is dead, and returns them. A directory whose launcher may
+    be alive is left alone.
     """
     swept = []
     for directory in home.glob(_PREFIX + "*"):

@@ -55,7 +55,7 @@ def cores_text(ranks: int, threads: str) -> str:
 
 
 def crowding(ranks: int) -> str:
-    """What is to be said of so many ranks; empty when they have cores enough."""
+    """A remark on so many ranks; empty when there are enough cores."""
     cores = usable_cores()
     if ranks <= _CROWDED * cores:
         return ""

@@ -1,9 +1,9 @@
-"""Which ranks stand still, and for how long. Pure: the caller gives what they have used, what they say, and the time.
+"""Which ranks stand still, and for how long. Pure: the caller gives what ranks have used and written, and the time.
 
-Used by `hang_watch`. A rank that waits for others uses a little processor time all the same: it looks for signals,
-gives signs of life to other hosts, and writes its stacks when a stall is reported. Measured: 0.02 to 0.06 % of a
-processor on one host, 0.6 % with 30 hosts. A rank works that uses more than the limit, between two looks or since it
-was last seen to work; so does one whose engine moves large tensors.
+Used by `hang_watch`. A rank that waits for others still uses a little processor time: it looks for signals, gives signs
+of life to other hosts, and writes its stacks when a stall is reported. Measured: 0.02 to 0.06 % of a processor on one
+host, 0.6 % with 30 hosts. A rank counts as working if it has used more than the limit, since the last measurement or
+since it was last seen to work; so does one whose engine moves large tensors.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _SHARE: Final = 0.01  # of a processor
 _LEAST_S: Final = 0.05  # the kernel counts in hundredths of a second
 _IO_BYTES: Final = 1 << 20  # a minute, dumps of stacks included
 _IO_S: Final = 60.0
-# A look that comes so many times later than usual, and more, begins again: the launcher itself may have been stopped.
+# A measurement that comes later than so many intervals and a second starts over: the launcher may have been stopped.
 _LATE: Final = 3
 _LATE_S: Final = 1.0
 
 
 class _Seen(NamedTuple):
-    """The last look at a rank, and the one since which it stands still."""
+    """The last measurement of a rank, and the one since which it stands still."""
 
     vitals: Vitals
     at_s: float
@@ -35,8 +35,8 @@ class Standstill:
     """See the head of the file.
 
     Args:
-        limit_s: all ranks must have stood still for so long.
-        every_s: between two looks.
+        limit_s: how long all ranks may stand still.
+        every_s: between two measurements.
     """
 
     def __init__(self, limit_s: float, every_s: float) -> None:
@@ -45,7 +45,7 @@ class Standstill:
         self._seen: dict[int, _Seen] = {}
 
     def see(self, vitals: Mapping[int, Optional[Vitals]], now_s: float) -> None:
-        """What ranks have used by now; None: that is not known, so they may work."""
+        """Takes what ranks have used by now; None: that is not known, so the rank may be working."""
         for rank, now in vitals.items():
             before = self._seen.get(rank)
             if now is None:
@@ -62,7 +62,7 @@ class Standstill:
             self._seen[rank] = seen._replace(since=seen.vitals, since_s=now_s)
 
     def lasts_too_long(self, left: Set[int], now_s: float) -> bool:
-        """All ranks that have not ended have stood still for too long."""
+        """True if all ranks that have not ended have stood still for too long."""
         seen = [self._seen.get(rank) for rank in left]
         return bool(seen) and all(
             each is not None and now_s - each.since_s >= self._limit_s and now_s - each.at_s <= self._late_s
@@ -75,10 +75,10 @@ def _works(before: _Seen, now: Vitals, now_s: float) -> bool:
 
 
 def _used(before: Vitals, now: Vitals, elapsed_s: float) -> bool:
-    """More than a rank does that waits."""
+    """True if that is more than a waiting rank uses."""
     used_s = now.processor_s - before.processor_s
     moved_bytes = now.io_bytes - before.io_bytes
     allowed_s = max(_LEAST_S, _SHARE * elapsed_s)
     allowed_bytes = max(_IO_BYTES, int(_IO_BYTES * elapsed_s / _IO_S))
-    # Less than before: a process has ended that its parent did not wait for, so its sums are gone.
+    # Less than before: a process has ended whose parent did not wait for it, so its share is gone.
     return not (-allowed_s <= used_s <= allowed_s and 0 <= moved_bytes <= allowed_bytes)

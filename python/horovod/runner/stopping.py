@@ -45,13 +45,13 @@ def after_failure(now_s: float) -> Escalation:
 
 
 def after_end(patience_s: float, now_s: float) -> Escalation:
-    """The job is done, and ranks that were dismissed have so long to end by themselves."""
+    """The job is done: dismissed ranks have `patience_s` to end by themselves, then SIGTERM, 5 s later SIGKILL."""
     return Escalation([(patience_s + delay_s, number) for delay_s, number in _ON_TERMINATE], now_s)
 
 
 def after_silence(now_s: float) -> Escalation:
-    """A host was silent until that was believed. The others have waited as long, so they raise the error now, or do not
-    wait for that host: SIGTERM after a moment, then SIGKILL."""
+    """A host was silent for longer than --link-timeout. The other ranks have waited as long, so they raise the error
+    now, or do not wait for that host: SIGTERM after a moment, then SIGKILL."""
     return Escalation(_AFTER_SILENCE, now_s)
 
 

@@ -1,6 +1,6 @@
 """What the bytes of a rank's pipes are fed to, and where they come from.
 
-Used by `supervision`, which reads them, and by who starts ranks.
+Used by `supervision`, which reads them, and by what starts ranks.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ from horovod.runner.hang_watch import hang_watch
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.limits import reason_of
-from horovod.runner.look import takes_moves
+from horovod.runner.line_style import moves_cursor
 from horovod.runner.output import Outlet, RankStream, outlets
 from horovod.runner.progress import StartProgress
 from horovod.runner.report import Exit
@@ -86,7 +86,7 @@ class Supervision:
         self._hang = hang
         self._watch = hang_watch(job, time.monotonic())
         self._stands_still = False  # and ends once the dumps are there
-        typing, moves = job.settings.stdin_rank is not None, takes_moves(job.environ)
+        typing, moves = job.settings.stdin_rank is not None, moves_cursor(job.environ)
         self._outlets = outlets(surroundings.stdout, surroundings.stderr, typing, moves)
         self._tails = _tails(streams)
         self._numbers: dict[int, int] = {}  # by which the user knows ranks, where they were started under others
@@ -108,7 +108,7 @@ class Supervision:
         self._last_words: dict[int, int] = {}  # of a rank: at which line of all they were shown
         self._arrivals = arrivals
         on_tty = self._outlets["stderr"].on_tty
-        # Ranks that may change are not waited for here: the crew replaces who hangs.
+        # In an elastic job the crew waits for ranks, and replaces those that hang.
         patience_s = None if job.settings.elastic else job.settings.start_timeout_s
         self._progress = StartProgress(job.size, patience_s, on_tty, self._started_s)
 
@@ -137,7 +137,7 @@ class Supervision:
 
     @property
     def _starting(self) -> bool:
-        """It matters who else comes up."""
+        """Ranks that have not come up are waited for."""
         return not (self._progress.done or self._escalation or not self._left)
 
     def _timeout_s(self) -> Optional[float]:
@@ -199,7 +199,7 @@ class Supervision:
             self._end_stream(source)
 
     def _read_rest(self, fd: int) -> None:
-        """What lies in the pipe now, and no more: whoever holds it open outside the job may write for ever."""
+        """Reads what lies in the pipe now, and no more: a process outside the job may hold it open for ever."""
         count = int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
         if count:
             self._show(self._streams[fd], self._streams[fd].feed(os.read(fd, count)))
@@ -318,14 +318,14 @@ class Supervision:
     def _watch_hang(self) -> None:
         """Ends a job all of whose ranks stand still, after their stacks have been collected."""
         now_s = time.monotonic()
-        if self._hang and (text := self._hang.look(self._left, now_s)):
+        if self._hang and (text := self._hang.report(self._left, now_s)):
             self._say(text)
         if self._stands_still and not (self._hang and self._hang.next_s() is not None):
             self._stands_still = False
             self._escalation = self._escalation or on_signal(signal.SIGTERM, 1, now_s)
         if self._watch is None or not self._watch.due(now_s):
             return
-        why = self._watch.look(self._crew.vitals(), self._left, now_s)
+        why = self._watch.why_to_end(self._crew.vitals(), self._left, now_s)
         if why and self._escalation is None:
             self._watch, self._stands_still = None, True
             self._give_up(why, 1)

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final, NamedTuple, Optional
 
 _PROC: Final = Path("/proc")
-_TRACED: Final = "t"  # by a debugger: somebody looks at it
+_TRACED: Final = "t"  # by a debugger, which the user is working with
 _ZOMBIE: Final = "Z"
-_COUNTED: Final = ("rchar", "wchar", "read_bytes")  # the last: what comes by page faults, of mapped files
+_COUNTED: Final = ("rchar", "wchar", "read_bytes")  # the last one counts page faults of mapped files
 
 
 class Vitals(NamedTuple):
-    """Of a rank since its start: its process and all that come from it, those that have ended too.
+    """What a rank has used since its start: its process and all its descendants, ended ones included.
 
     Attributes:
         processor_s: of the program, Horovod's engine, and the kernel for both.
@@ -63,9 +63,9 @@ def read(pids: Mapping[int, int], proc: Path = _PROC) -> dict[int, Optional[Vita
 
 
 def _rank_of(pid: int, processes: Mapping[int, _Process], rank_of: Mapping[int, int]) -> Optional[int]:
-    """The rank that a process comes from; one that its parent has left behind is known by its group."""
+    """The rank from which a process descends; if its parent has ended, it is known by its process group."""
     at: int = pid
-    for _ in processes:  # no longer way can be: what was read in turn may go in circles
+    for _ in processes:  # no path is longer, and one that was read piece by piece may be a circle
         if at in rank_of:
             return rank_of[at]
         if at not in processes:

@@ -43,17 +43,17 @@ def waiting(rank: int, seconds: float = 61.0) -> values.Dump:
 
 def test_nothing_happens_until_a_rank_dumps(desk: HangDesk) -> None:
     assert desk.next_s() is None
-    assert desk.look(BOTH, 10.0) == ""
+    assert desk.report(BOTH, 10.0) == ""
     assert desk.close(BOTH) == ""
 
 
 def test_told_as_soon_as_all_have_dumped(desk: HangDesk, tmp_path: Path) -> None:
     tell(tmp_path, waiting(0))
     desk.read(10.0)
-    assert desk.look(BOTH, 10.0) == ""
+    assert desk.report(BOTH, 10.0) == ""
     tell(tmp_path, dump(1, at(57, "validate"), process_sets=TWO))
     desk.read(10.1)
-    head, line = desk.look(BOTH, 10.1).splitlines()
+    head, line = desk.report(BOTH, 10.1).splitlines()
     assert head == f"horovodrun: Where the ranks are (all stacks: {tmp_path}/kept/hang.txt):"
     assert line == (
         "horovodrun:   rank 1 has not called allreduce 'w' (waited for by rank 0 for 61 s); it is in train.py:57, in "
@@ -72,7 +72,7 @@ def test_what_has_not_changed_is_told_once_unless_asked_for(desk: HangDesk, tmp_
         tell(tmp_path, waiting(0, seconds))
         tell(tmp_path, dump(1, at(57, "validate"), process_sets=TWO))
         desk.read(0.0)
-        texts.append(bool(desk.look(BOTH, 0.0)))
+        texts.append(bool(desk.report(BOTH, 0.0)))
     assert texts == [True, False, True]
 
 
@@ -85,7 +85,7 @@ def test_who_has_not_dumped_is_asked_and_then_given_up(desk: HangDesk, tmp_path:
     for _ in range(5):
         now_s = desk.next_s()
         assert now_s is not None
-        text = desk.look(BOTH, now_s)
+        text = desk.report(BOTH, now_s)
         if text:
             break
     assert os.read(asked, 9) == b"?"
@@ -101,7 +101,7 @@ def test_stacks_stand_in_for_a_dump(desk: HangDesk, tmp_path: Path) -> None:
     os.close(fd)
     tell(tmp_path, waiting(0))
     desk.read(10.0)
-    assert "it is in train.py:57, in load(), where native code lets no Python run" in desk.look(BOTH, 20.0)
+    assert "it is in train.py:57, in load(), where native code lets no Python run" in desk.report(BOTH, 20.0)
 
 
 def test_the_end_of_the_job_ends_the_wait(desk: HangDesk, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_the_end_spoils_no_earlier_report(desk: HangDesk, tmp_path: Path) -> Non
     tell(tmp_path, waiting(0))
     tell(tmp_path, dump(1, at(57, "validate"), process_sets=TWO))
     desk.read(10.0)
-    assert desk.look(BOTH, 10.0)
+    assert desk.report(BOTH, 10.0)
     kept = (tmp_path / "kept" / "hang.txt").read_text()
     tell(tmp_path, waiting(0, 121.0))
     desk.read(70.0)
@@ -130,12 +130,12 @@ def test_nor_does_a_rank_that_has_shut_down_and_takes_its_time_to_end(desk: Hang
     tell(tmp_path, waiting(0))
     tell(tmp_path, dump(1, at(57, "validate"), process_sets=TWO))
     desk.read(10.0)
-    assert desk.look(BOTH, 10.0)
+    assert desk.report(BOTH, 10.0)
     kept = (tmp_path / "kept" / "hang.txt").read_text()
     os.close(listening)
     tell(tmp_path, waiting(0, 63.0))
     desk.read(12.0)
-    assert desk.look(BOTH, 15.0) == ""
+    assert desk.report(BOTH, 15.0) == ""
     assert (tmp_path / "kept" / "hang.txt").read_text() == kept
 
 
@@ -143,7 +143,7 @@ def test_a_rank_that_has_shut_down_is_told_as_such(desk: HangDesk, tmp_path: Pat
     os.close(places.open_own_pipe(places.ask_pipe(tmp_path, 1)))
     tell(tmp_path, waiting(0))
     desk.read(10.0)
-    assert "it gave no dump (it has shut Horovod down)" in desk.look(BOTH, 13.0)
+    assert "it gave no dump (it has shut Horovod down)" in desk.report(BOTH, 13.0)
 
 
 def test_a_rank_that_dumped_and_ended_counts(desk: HangDesk, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_dumps_are_not_lost_with_a_directory_that_cannot_be_written(
     tell(tmp_path, waiting(0))
     tell(tmp_path, dump(1, at(57, "validate"), process_sets=TWO))
     desk.read(0.0)
-    text = desk.look(BOTH, 0.0)
+    text = desk.report(BOTH, 0.0)
     found = re.search(
         r"all stacks: (.*), until the job ends; (.*)/file/below cannot be written: Not a directory\):", text
     )

@@ -63,15 +63,15 @@ def job(tmp_path: Path) -> Job:
 
 
 def test_who_sends_none_is_asked_and_then_all_is_told(job: Job) -> None:
-    assert job.desk.look(ALL, 9.0) == "" and job.desk.next_s() is None
+    assert job.desk.report(ALL, 9.0) == "" and job.desk.next_s() is None
     job.here.answers(0)
-    assert job.desk.look(ALL, 10.0) == ""
+    assert job.desk.report(ALL, 10.0) == ""
     asked_s = job.desk.next_s()
     assert asked_s is not None and asked_s < 11.0
-    assert job.desk.look(ALL, asked_s) == ""
+    assert job.desk.report(ALL, asked_s) == ""
     assert (job.here.told, job.there.told) == ([], [("dump", 1)])
     job.there.answers(1)
-    head, line = job.desk.look(ALL, 10.5).splitlines()
+    head, line = job.desk.report(ALL, 10.5).splitlines()
     assert head == f"horovodrun: Where the ranks are (all stacks: {job.file}):"
     assert line == (
         "horovodrun:   rank 3 (there) has not called allreduce 'w' (waited for by ranks 0-2 for 61 s); it is in "
@@ -89,37 +89,37 @@ def test_the_user_s_wish_goes_to_all(job: Job) -> None:
 def test_a_host_that_does_not_answer_is_named(job: Job) -> None:
     job.desk.ask(10.0)
     job.here.answers(1)
-    assert job.desk.look(ALL, 11.0) == ""
+    assert job.desk.report(ALL, 11.0) == ""
     assert job.desk.next_s() == 10.0 + ANSWER_S
-    told = job.desk.look(ALL, 10.0 + ANSWER_S)
+    told = job.desk.report(ALL, 10.0 + ANSWER_S)
     assert "ranks 2, 3 (there) may not have called allreduce 'w' (waited for by ranks 0, 1 for 61 s)" in told
     assert "they gave no dump (there has not answered within 4 s)" in told
     job.there.answers(1)  # late: the next round is not mistaken for it
-    assert job.desk.look(ALL, 20.0) == "" and job.desk.next_s() is None
+    assert job.desk.report(ALL, 20.0) == "" and job.desk.next_s() is None
 
 
 def test_a_lost_host_and_ranks_that_ended_are_not_waited_for(job: Job) -> None:
     job.there.state = State.LOST
     job.desk.ask(10.0)
     job.here.answers(1)
-    assert "they gave no dump (there was lost)" in job.desk.look(ALL, 10.1)
+    assert "they gave no dump (there was lost)" in job.desk.report(ALL, 10.1)
     job.there.state = State.RUNNING
     job.desk.ask(20.0)
     job.here.answers(2)
-    assert "ranks 2, 3 (there) may not have" in job.desk.look({0, 1}, 20.1)
+    assert "ranks 2, 3 (there) may not have" in job.desk.report({0, 1}, 20.1)
 
 
 def test_what_an_agent_could_not_have_is_told(job: Job) -> None:
     job.here.answers(0)
     job.there.answers(0, rank3="stopped by a signal or a debugger")
-    told = job.desk.look(ALL, 10.0)
+    told = job.desk.report(ALL, 10.0)
     assert "rank 3 (there) may not have called allreduce 'w'" in told
     assert "it gave no dump (stopped by a signal or a debugger)" in told
 
 
 def test_the_end_of_the_job_ends_the_round(job: Job) -> None:
     job.here.answers(0)
-    assert job.desk.look(ALL, 10.0) == ""
+    assert job.desk.report(ALL, 10.0) == ""
     assert "ranks 2, 3 (there) may not have called allreduce 'w'" in job.desk.close(set())
 
 
@@ -137,7 +137,7 @@ def test_what_is_no_dump_costs_no_more_than_itself(job: Job, text: bytes, why: s
     for rank, one in {**answer.texts, 3: text}.items():
         job.there.dumps.dump(rank, one)
     job.there.dumps.collected(0)
-    told = job.desk.look(ALL, 10.0)
+    told = job.desk.report(ALL, 10.0)
     assert "rank 3 (there) may not have called allreduce 'w'" in told and why in told
 
 

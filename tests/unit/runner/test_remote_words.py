@@ -89,7 +89,7 @@ def test_a_relaxed_check_of_host_keys_is_warned_of(name: str, caplog: pytest.Log
     effective = effective_settings({"num_proc": 2, "hosts": "host1:1,host2:1"}, "flag", environ)
     choose(make_job(effective, ["true"], environ, "/"))
     (warning,) = (record.message for record in caplog.records if "known_hosts" in record.message)
-    assert warning.startswith(f"{name} has StrictHostKeyChecking=no: ssh then takes whoever answers")
+    assert warning.startswith(f"{name} has StrictHostKeyChecking=no: with that ssh does not check")
 
 
 @pytest.mark.parametrize(("patience_s", "told"), [(0.2, "1"), (30.9, "30"), (1e308, "86400")])

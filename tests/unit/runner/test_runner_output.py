@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from horovod._core.errors import InvalidArgumentError
 from horovod.runner import standard_streams
+from horovod.runner.line_style import LineStyle, moves_cursor, takes_colors
 from horovod.runner.lines import LineSplitter, Piece
-from horovod.runner.look import Look, takes_colors, takes_moves
 from horovod.runner.output import Outlet, OutputFile, RankStream, outlets, rank_directory
 from horovod.runner.screen import Screen
 
@@ -111,7 +111,7 @@ def test_prefix_tail_and_file(tmp_path: Path) -> None:
 
 
 def test_timestamp() -> None:
-    stream = RankStream(0, "stdout", look=Look(clock=lambda: 86400.0 * 365))
+    stream = RankStream(0, "stdout", style=LineStyle(clock=lambda: 86400.0 * 365))
     prefix, _, rest = stream.feed(b"x\n").partition(b"[0]<stdout>:")
     assert rest == b"x\n"
     assert prefix.startswith((b"Fri Jan  1", b"Thu Dec 31"))
@@ -119,17 +119,17 @@ def test_timestamp() -> None:
 
 
 def test_what_is_not_shown_is_kept(tmp_path: Path) -> None:
-    stream = RankStream(3, "stderr", OutputFile(tmp_path / "f"), Look(shown=False))
+    stream = RankStream(3, "stderr", OutputFile(tmp_path / "f"), LineStyle(shown=False))
     assert stream.feed(b"one\rtwo\nthree") + stream.finish() == b""
     assert list(stream.tail) == [b"two", b"three"]
     assert (tmp_path / "f").read_bytes() == b"one\rtwo\nthree"
 
 
 def test_each_rank_has_its_color() -> None:
-    line = {rank: RankStream(rank, "stdout", look=Look(colored=True)).feed(b"x\n") for rank in range(10)}
+    line = {rank: RankStream(rank, "stdout", style=LineStyle(colored=True)).feed(b"x\n") for rank in range(10)}
     assert line[0] == b"\x1b[36m[0]<stdout>:\x1b[0mx\n"
     assert len({text.partition(b"[" + str(rank).encode() + b"]")[0] for rank, text in line.items()}) == 10
-    assert RankStream(10, "stdout", look=Look(colored=True)).feed(b"x\n").startswith(b"\x1b[36m")
+    assert RankStream(10, "stdout", style=LineStyle(colored=True)).feed(b"x\n").startswith(b"\x1b[36m")
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_lines_under_way_leave_room_and_do_not_move_the_cursor() -> None:
     [({}, True), ({"TERM": "xterm"}, True), ({"TERM": "dumb"}, False), ({"JPY_PARENT_PID": "1"}, False)],
 )
 def test_a_terminal_that_does_not_move_its_cursor_is_not_asked_to(environ: dict[str, str], moves: bool) -> None:
-    assert takes_moves(environ) == moves
+    assert moves_cursor(environ) == moves
     master, slave = os.openpty()
     with open(slave, "w") as stream:
         outlet = Outlet(stream, moves=moves)

@@ -11,7 +11,7 @@ from typing import Any, Optional
 
 import pytest
 
-from horovod.runner.hang_watch import HangWatch, limit_of, look_every
+from horovod.runner.hang_watch import HangWatch, limit_of, watch_interval_s
 from horovod.runner.job import effective_settings, make_job
 from horovod.runner.standstill import Standstill
 from horovod.runner.vitals import Vitals, read
@@ -95,7 +95,7 @@ class Watched:
             if written:
                 self.watch.heard(0, "stderr", written)
             assert self.watch.due(self.now_s)
-            why = self.watch.look({0: Vitals(1.0, 0), 1: Vitals(1.0, 0)}, {0, 1}, self.now_s)
+            why = self.watch.why_to_end({0: Vitals(1.0, 0), 1: Vitals(1.0, 0)}, {0, 1}, self.now_s)
         return why
 
 
@@ -151,7 +151,7 @@ def test_a_rank_that_is_alone_waits_for_nobody() -> None:
 
 
 def test_looks_are_a_minute_apart_at_most() -> None:
-    assert [look_every(limit_s) for limit_s in (0.0, 0.1, 5.0, 1800.0)] == [0.0, 0.05, 0.5, 60.0]
+    assert [watch_interval_s(limit_s) for limit_s in (0.0, 0.1, 5.0, 1800.0)] == [0.0, 0.05, 0.5, 60.0]
 
 
 BUSY = """

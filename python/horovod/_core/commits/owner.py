@@ -18,7 +18,7 @@ from typing import Final, Literal, Optional
 
 from horovod._core.commits.bounded import NoAnswerError
 from horovod._core.commits.places import Place
-from horovod._core.commits.signs import NAME, Found, Owner, judged, look
+from horovod._core.commits.signs import NAME, Found, Owner, judged, read_sign
 from horovod._core.errors import InvalidArgumentError
 
 __all__ = ["BEAT_S", "SILENCE_S", "Ownership", "refuse_living"]
@@ -39,7 +39,7 @@ def refuse_living(where: Place) -> None:
         InvalidArgumentError: says whose it is.
     """
     for name in where.names():
-        if NAME.fullmatch(name) and (sign := look(where, name).sign) and judged(sign) == "living":
+        if NAME.fullmatch(name) and (sign := read_sign(where, name).sign) and judged(sign) == "living":
             raise _taken(where, str(sign.owner))
 
 
@@ -126,7 +126,7 @@ class Ownership:
             return
         self.pause()
         with self._lock, contextlib.suppress(Exception):
-            sign = look(self._place, self._name).sign
+            sign = read_sign(self._place, self._name).sign
             if sign is not None and sign.owner == self.owner:
                 self._place.remove(self._name)
 
@@ -164,7 +164,7 @@ class Ownership:
         Raises:
             InvalidArgumentError: the job is alive, or that cannot be known.
         """
-        found = look(self._place, name)
+        found = read_sign(self._place, name)
         who = str(found.sign.owner) if found.sign else f"the unknown process that wrote {name}"
         state: _State = judged(found.sign) if found.sign else "unknown"
         if state == "unknown":
@@ -187,7 +187,7 @@ class Ownership:
             time.sleep(_LOOK_S)
             if name not in self._names():
                 return "gone"
-            latest = look(self._place, name)
+            latest = read_sign(self._place, name)
             if first.error and not latest.error:  # from here on it can be compared
                 first, until_s = latest, time.monotonic() + SILENCE_S
             elif latest.sign is not None and latest != first:

@@ -17,7 +17,19 @@ from typing import Any, Callable, Final, Literal, NamedTuple, Optional
 from horovod._core.commits.places import Place
 from horovod._net import identity
 
-__all__ = ["NAME", "Found", "Here", "Owner", "Sign", "Verdict", "judged", "look", "owner_of", "this_owner", "verdict"]
+__all__ = [
+    "NAME",
+    "Found",
+    "Here",
+    "Owner",
+    "Sign",
+    "Verdict",
+    "judged",
+    "owner_of",
+    "read_sign",
+    "this_owner",
+    "verdict",
+]
 
 NAME: Final = re.compile(r"owner-([0-9a-f]{16})\.json")
 _OLD_S: Final = 600.0  # by the clocks of two hosts, which may differ by less
@@ -153,7 +165,7 @@ def this_owner(environ: Mapping[str, str], elastic: bool) -> Owner:
     )
 
 
-def look(where: Place, name: str) -> Found:
+def read_sign(where: Place, name: str) -> Found:
     """What is found of the sign of this name."""
     import json  # few ranks write commits
 

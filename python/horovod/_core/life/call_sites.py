@@ -23,7 +23,7 @@ _sites: dict[tuple[int, str], str] = {}
 
 
 class NotingEngine:
-    """An engine that notes who submits; otherwise the one that it is given."""
+    """An engine that notes which line submits; otherwise the engine that it is given."""
 
     door = (0, 0, 0, 0)  # Python only
 

@@ -93,8 +93,7 @@ open_handles: Final = types.MappingProxyType(_table)
 # Where the lane files what it submits, and ends it; None: there is no lane.
 flights: Final[Any] = None if FlightTable is None else FlightTable(_table, _numbers, Pending, waiting.SLICE_S)
 
-# What somebody waits who has something else to do: longer than the ranks of a host are apart in a fast step, short
-# beside a step that waits longer.
+# A brief wait: longer than the ranks of a host are apart in a fast step, and short beside any longer step.
 BRIEF_S: Final = 1e-3
 _impatient: Final[Any] = None if FlightTable is None else FlightTable({}, _numbers, Pending, BRIEF_S)
 
@@ -221,12 +220,13 @@ def finish_all(pendings: Sequence[Pending]) -> bool:
 
 
 def finish_all_briefly(pendings: Sequence[Pending]) -> bool:
-    """`finish_all` where a lane waits, for BRIEF_S at most. False: none is used up; one may have failed."""
+    """`finish_all` where a lane waits, for BRIEF_S at most. False: all handles stay valid; one may have failed."""
     return _impatient is not None and bool(_impatient.finish_all(pendings))
 
 
 def end_within(pendings: Sequence[Pending], timeout_s: float) -> bool:
-    """Waits until operations have ended, well or not, for some seconds at most; True if all have. None is used up."""
+    """Waits until operations have ended, well or not, for some seconds at most; True if all have. Their handles stay
+    valid."""
     deadline = time.monotonic() + timeout_s
     for pending in pendings:
         if pending.handle == _DONE or pending.session is not session.current:

@@ -115,7 +115,7 @@ def committed() -> None:
 
 
 def news() -> list[News]:
-    """Changes of hosts that the launcher has told since the last call."""
+    """Changes of hosts that the launcher has reported since the last call."""
     if _member is None:
         return []
     try:

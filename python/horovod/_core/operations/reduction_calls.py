@@ -156,7 +156,7 @@ class ReductionCalls(TensorOperations):
         return placed.prepare(call.session, call.what, members)
 
     def _tensors(self, op_type: int, given: list[Any], name: Any, process_set: Any, single: bool = True) -> list[Any]:
-        """What was given, as tensors, before they are compressed. The other members are told of what is no tensor, like
+        """What was given, as tensors, before they are compressed. Other members learn of a value that is no tensor, as
         of any bad argument."""
         if all(map(self._adapter.owns, given)):
             return given

@@ -115,8 +115,8 @@ class Call:
 
     Raises:
         NotInitializedError: no session.
-        InvalidArgumentError: this rank is not in the set, or the name is none, or the set. Where the set is known, or
-            something else was given for it, the other members learn of it, if what they wait under can be guessed.
+        InvalidArgumentError: this rank is not in the set, or the name or the set is invalid. The other members learn
+            of it where the names that they wait under can be guessed.
     """
 
     __slots__ = ("names", "number", "op_type", "session", "what")

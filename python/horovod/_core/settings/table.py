@@ -339,8 +339,8 @@ _ENGINE: Final = (
             "Keep NCCL off InfiniBand: sets NCCL_IB_DISABLE=1 for the ranks. They still share memory on one host. With"
             " --mpi or --jsrun, Spectrum MPI keeps to TCP too.",
             "Library", "launcher", flags=(Flag(("--tcp",), const=True),)),
-    Setting("binding_args", "text", None, "Replaces the words by which mpirun is told to bind processes; with"
-            " --jsrun, those that say where ranks run.",
+    Setting("binding_args", "text", None, "Replaces mpirun's options for binding processes; with --jsrun, those"
+            " that say where ranks run.",
             "Library", "launcher", flags=_value("--binding-args", metavar="WORDS"), requires="use_mpi|use_jsrun"),
     Setting("gpu_operations", "choice", None,
             "Who moves tensors on GPUs. nccl, also when nothing is said: NCCL (for AMD's GPUs RCCL) where all ranks of"

@@ -69,7 +69,7 @@ class Flights:
         for flight in self.others:
             if keys is None or any(key in keys for key in flight.keys):
                 if flight.pending is None:
-                    time.sleep(timeout_s)  # who asks does so again and again
+                    time.sleep(timeout_s)  # the caller asks again and again
                     return False
                 chosen.append(flight.pending)
         return handles.end_within(chosen, timeout_s)

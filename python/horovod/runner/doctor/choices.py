@@ -41,12 +41,12 @@ def _secret(path: Optional[str]) -> list[Finding]:
 
 
 def unreadable(why: str) -> list[Finding]:
-    """Of settings of which one cannot be read, so that the others are unknown."""
+    """The finding where a setting cannot be read, so that the others are unknown."""
     return [Finding("settings", FAULT, why, "hvd.init() and horovodrun refuse it as well.")]
 
 
 def launcher(environ: Mapping[str, str]) -> list[Finding]:
-    """Who would tell `hvd.init()` here which rank it is."""
+    """Which launcher would give `hvd.init()` its rank here."""
     try:
         place = detect_placement(dict(environ))  # a copy: the secret is taken out of it
     except PlacementError as error:

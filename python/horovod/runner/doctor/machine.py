@@ -35,7 +35,7 @@ def system() -> list[Finding]:
 
 
 def processor(environ: Mapping[str, str], root: str = "/") -> list[Finding]:
-    """Cores that a job may use here, and who has said how many threads each rank starts."""
+    """Cores that a job may use here, and what sets the number of threads of each rank."""
     present, usable_here = os.cpu_count() or 1, cores.usable_cores(root)
     allowed, quota = len(os.sched_getaffinity(0)), cores.cgroup_quota(Path(root))
     fact = f"of {present}"

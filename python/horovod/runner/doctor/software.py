@@ -48,7 +48,7 @@ _HANGING_MPI: Final = re.compile(rf"Open MPI\)? v?{re.escape(HANGING_OPEN_MPI)}\
 
 
 def core() -> list[Finding]:
-    """The native core, started with one rank, and who can execute a batch."""
+    """The native core, started with one rank, and the backends that can execute a batch."""
     found = usable.core()
     if found.why_not:
         return [Finding("libhorovod.so", FAULT, found.why_not, "Without it nothing works here.")]

@@ -19,7 +19,7 @@ from horovod._core.errors import InvalidArgumentError
 from horovod._dumps.places import signal_number
 from horovod._net.secret import new_secret
 from horovod.runner.hang import wanted
-from horovod.runner.hang_watch import limit_of, look_every
+from horovod.runner.hang_watch import limit_of, watch_interval_s
 from horovod.runner.hosts import Slot
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Outcome, Surroundings
@@ -122,7 +122,7 @@ class Agents:
             dumps=wanted(job) and not self._elastic,
             dump_signal=signal_number(job.settings.dump_signal),
             elastic=self._elastic,
-            vitals_every=look_every(limit_of(job)),
+            vitals_every=watch_interval_s(limit_of(job)),
         )
         if self._shipment is not None:
             link.give(self._shipment.function_fd)

@@ -67,15 +67,15 @@ class Outcome(NamedTuple):
 
     @property
     def closing_words(self) -> str:
-        """The message for who has just read the ranks' output."""
+        """The message for a user who has just read the ranks' output."""
         found = culprit(self.exits)
         if found is None or self.interrupted or self.complaint:
             return self.message
         return story(self.exits, found, with_last_lines=found.rank not in self.just_read)
 
     def ended_for_good(self, signals: Sequence[int]) -> Outcome:
-        """The same, for a job that would be started again: whoever sent one of these signals while it was cleared up
-        wants it to end."""
+        """The same, for a job that would be started again: a user who sent one of these signals while it was being
+        cleared up wants it to end."""
         return self._replace(interrupted=signals[0]) if signals and self.exit_code else self
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from horovod._core.errors import InvalidArgumentError
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Surroundings
-from horovod.runner.look import Look, takes_colors
+from horovod.runner.line_style import LineStyle, takes_colors
 from horovod.runner.output import OutputFile, RankStream, rank_directory
 from horovod.runner.standard_streams import is_terminal
 from horovod.runner.tracebacks import KnownTracebacks, TracebackFilter
@@ -87,7 +87,7 @@ def rank_streams(job: Job, base: Path | None, surroundings: Surroundings) -> lis
                 slot.rank,
                 name,
                 OutputFile(place / name, more=job.restart > 0) if place else None,
-                Look(shown, colored[name], slot.rank == job.settings.stdin_rank, clock),
+                LineStyle(shown, colored[name], slot.rank == job.settings.stdin_rank, clock),
             )
             for name in ways
         )

@@ -44,7 +44,7 @@ class Names:
 
 
 class Discovery:
-    """The time before an elastic job begins: until its script names slots enough.
+    """The time before an elastic job begins: until its script names enough slots.
 
     Args:
         script: of the job.
@@ -68,7 +68,7 @@ class Discovery:
         self._unusable.update(dict.fromkeys(hosts, time.monotonic() + _AGAIN_S))
 
     def hosts(self) -> Union[tuple[Host, ...], Outcome]:
-        """The hosts, once there are slots enough; or how the job ends before it has begun.
+        """The hosts, once there are enough slots; or how the job ends before it has begun.
 
         Raises:
             InvalidArgumentError: the script fails in its first run.

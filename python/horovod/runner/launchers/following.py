@@ -1,5 +1,5 @@
-"""Runs the launcher of others to its end, like a rank that is alone: it starts, binds and ends the ranks itself, and
-brings their output.
+"""Runs another launcher (mpirun, jsrun) to its end, as if it were the only rank: it starts, binds and ends the ranks
+itself, and passes on their output.
 
 Used by `mpirun` and `jsrun`.
 """
@@ -90,7 +90,7 @@ def follow(
 
 
 def ended(outcome: Outcome, name: str) -> Outcome:
-    """How the job has ended: as its launcher has. That has said itself which rank was the cause."""
+    """The outcome of the job: that of its launcher, which has itself named the rank that was the cause."""
     code = outcome.exit_code
     if outcome.interrupted or outcome.complaint or not code:
         return outcome._replace(exits=())

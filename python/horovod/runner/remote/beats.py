@@ -17,7 +17,7 @@ class Beats:
     """Runs until `close`.
 
     Args:
-        links: that are told; those that come later, too.
+        links: to all agents; the list may grow.
     """
 
     def __init__(self, links: Sequence[Link]) -> None:

@@ -1,9 +1,9 @@
 """The board of a job on one host: a Unix socket in the job's directory, for the ranks and nobody else.
 
-Used by `agent`. Who connects hears every entry that stands, a Ready, then each new one. Who posts is answered by the
-entry that stands under that key, sooner or later: the launcher is the judge. Nothing here blocks or waits for anybody:
-an entry is kept once, however many clients still have to read it. An entry that is forgotten meanwhile is still read by
-those who were there before.
+Used by `agent`. A client that connects gets every entry that stands, a Ready, then each new entry. A client that posts
+is answered, sooner or later, by the entry that stands under that key: the launcher decides which. Nothing here blocks:
+an entry is kept once, however many clients still have to read it. An entry that is forgotten meanwhile is still sent to
+clients that came before.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Board:
         directory_fd: of the job's directory, where the socket `board` is made.
         ranks: on this host; they bound the number of clients.
         forward: takes an entry to the judge.
-        seen: is told who has come (pid, True) and gone (pid, False).
+        seen: called with each process that comes (pid, True) or goes (pid, False).
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Board:
             client.close()
 
     def _rest(self, error: OSError) -> None:
-        # Who waits in the socket's queue would wake the loop all the time.
+        # A client that waits in the socket's queue would wake the loop all the time.
         self._resting = True
         self._loop.watch(self._socket.fileno(), None)
         if not self._told_full:
@@ -134,7 +134,7 @@ class _Client:
         self._pid = pid
         self._reader = FrameReader(ON_A_BOARD)
         self._pending = bytearray()  # on its way to the client
-        self._stood = deque(board.standing)  # before it came: not held against it, and followed by a Ready
+        self._stood = deque(board.standing)  # before it came: does not count as unread; a Ready follows
         self._news: deque[str] = deque()
         self._behind_bytes = 0  # of the news
         self._held = False

@@ -1,4 +1,4 @@
-"""One connection between launcher and agent: frames both ways, nothing that blocks, and proof that both live.
+"""One connection between launcher and agent: frames both ways, without blocking, and signs of life.
 
 Used by `link` on the launcher's side and by `agent` on the other. Each side says something over the stream once a
 second, and more often by datagrams where those pass (`pulses`). A side that hears nothing for long enough (`vigil`)
@@ -35,7 +35,7 @@ class Channel:
         on_frame: gets kind and body of each.
         on_end: is called once, with the reason in words, when nothing more can come or go. Empty: the other side has
             closed.
-        vigil: over the other side. One that has not begun is over an agent, whose first frame comes after its mark.
+        vigil: watches over the other side. One that has not begun expects an agent, whose first frame follows its mark.
 
     Attributes:
         vigil: as given.
@@ -71,12 +71,12 @@ class Channel:
 
     @property
     def waiting(self) -> bool:
-        """Something is still to be sent."""
+        """True if something is still to be sent."""
         return bool(self._queue or self._sources)
 
     @property
     def queued_bytes(self) -> int:
-        """What is to be sent, without sources."""
+        """The size of what is to be sent, without sources."""
         return sum(map(len, self._queue))
 
     def send(self, data: bytes) -> None:
@@ -95,12 +95,12 @@ class Channel:
             self._loop.watch(self._write_fd, None, self._write)
 
     def tick(self) -> None:
-        """To be called once a second: tells the other side that this one lives."""
+        """Gives the other side a sign of life. To be called once a second."""
         if self.open and not self.waiting:
             self.send(frames.frame(frames.BEAT))
 
     def look(self) -> None:
-        """To be called every `vigil.LOOK_S`: ends the connection when the other side is silent."""
+        """Ends the connection if the other side is silent. To be called every `vigil.LOOK_S`."""
         if not self.open:
             return
         self._hear_pulses()
@@ -110,7 +110,7 @@ class Channel:
             self._end(f"nothing was heard from it for {silent_s:.1f} s")
 
     def pulse(self, key: bytes, address: str, port: int, asks: bool) -> int:
-        """From here on datagrams count too.
+        """Exchanges datagrams, too, from here on.
 
         Args:
             key, address, port, asks: see `Pulses`; an empty address is none.
@@ -123,7 +123,7 @@ class Channel:
         try:
             self._pulses = Pulses(key, address, port, asks)
         except OSError:
-            return 0  # others have another address for this host, or there is no way there but ssh's
+            return 0  # this host has another address for others, or only ssh reaches it
         self._loop.watch(self._pulses.fileno(), self._hear_pulses)
         if asks:
             self.ask()  # before anything can happen to a job that starts now
@@ -136,8 +136,8 @@ class Channel:
                 self._pulses.ask()
 
     def beat(self) -> None:
-        """Says at once that this side lives, unless something is on its way anyway. Any thread."""
-        with self._writing, contextlib.suppress(OSError):  # full, or gone: others will notice
+        """Gives a sign of life at once, unless something is on its way anyway. Any thread."""
+        with self._writing, contextlib.suppress(OSError):  # full, or gone: reading or the next write will notice
             if self.open and not self._cut_frame:
                 os.write(self._write_fd, frames.frame(frames.BEAT))  # so few bytes go as a whole, or not at all
 

@@ -51,7 +51,7 @@ class DumpPost:
 
     def look(self) -> None:
         """To be called whenever something has happened, and at `next_s`."""
-        collected = self._collecting.look(self._left, time.monotonic())
+        collected = self._collecting.finished_round(self._left, time.monotonic())
         if collected is not None:
             number, self._round = self._round, _UNASKED
             self._channel.send_all(_frames(collected, number))

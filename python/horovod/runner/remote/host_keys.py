@@ -1,6 +1,6 @@
-"""Whether options of ssh give up what its host keys are for: that who answers is the host that was meant. Pure.
+"""Whether options of ssh switch off the check of host keys, which proves that the right host answers. Pure.
 
-The user's configuration of ssh decides, and options may relax it; that is never done without a word. Used by the
+The user's configuration of ssh decides, and options may relax it; then the user is warned. Used by the
 launchers that reach other hosts by ssh, and by the doctor.
 """
 
@@ -32,7 +32,7 @@ OF_MPI: Final = (
 
 
 def relaxed(text: str) -> list[str]:
-    """The options among these words, as `-o` of ssh has them, that accept who is not known: `Name=value` each.
+    """The options among these words, as `-o` of ssh has them, that accept unknown hosts: `Name=value` each.
 
     Args:
         text: words for a shell; also those of a program around ssh.
@@ -45,16 +45,16 @@ def relaxed(text: str) -> list[str]:
 
 
 def warnings(given: Mapping[str, str], variables: Iterable[str]) -> list[str]:
-    """A sentence for each of these variables, or flags, that relaxes the check.
+    """A sentence for each of these variables or flags that relaxes the check.
 
     Args:
         given: their values.
         variables: to look at.
     """
     return [
-        f"{name} has {' and '.join(options)}: ssh then takes whoever answers in a host's name for that host, and gives "
-        "it what only that host is to get, this job's secret among it. Leave that out, and put the keys of the hosts "
-        "into ~/.ssh/known_hosts."
+        f"{name} has {' and '.join(options)}: with that ssh does not check that the right host answers, and may "
+        "give this job's secret to another machine. Leave it out, and put the keys of the hosts into "
+        "~/.ssh/known_hosts."
         for name in variables
         if (options := relaxed(given.get(name, "")))
     ]

@@ -1,7 +1,7 @@
 """The dumps of ranks on several hosts: each agent collects those of its host, here they come together.
 
-Used by `launchers.ssh`. A round begins when an agent sends the first, or when somebody asks; the agents that have sent
-none within a moment are asked. Who has not answered after some seconds is waited for no longer, and named.
+Used by `launchers.ssh`. A round begins when an agent sends the first dump, or when the user asks; agents that have sent
+none within a moment are asked. One that has not answered after some seconds is named, and waited for no longer.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class HostsDumps:
             return None
         return self._begun_s + (ANSWER_S if self._asked else ASK_S)
 
-    def look(self, left: set[int], now_s: float) -> Optional[Collected]:
+    def finished_round(self, left: set[int], now_s: float) -> Optional[Collected]:
         self._take(now_s)
         if self._begun_s is None:
             return None

@@ -1,4 +1,4 @@
-"""The launcher's side of one agent: the process that leads to it, what it says, what it is told.
+"""The launcher's side of one agent: the process that leads to it, and the messages both ways.
 
 Used by `fleet`. A link goes through `State`s; what happens to its ranks becomes events of a crew.
 """
@@ -36,9 +36,9 @@ class State(enum.Enum):
     """How far an agent is."""
 
     CALLED = "called"
-    GREETED = "has said who it is"
+    GREETED = "has introduced itself"
     READY = "has checked the job"
-    RUNNING = "was told to go"
+    RUNNING = "has started its ranks"
     DONE = "has nothing left"
     LOST = "is gone"
 
@@ -140,7 +140,7 @@ class Link:
         return events
 
     def vitals(self) -> dict[int, Optional[Vitals]]:
-        """What its ranks have used, as far as there is news; None: that is not known."""
+        """What its ranks have used, where that has changed; None: it is not known."""
         news, self._vitals = self._vitals, {}
         return news
 
@@ -164,7 +164,7 @@ class Link:
         self.channel.send(frames.frame(frames.CONTROL, messages.encode(message, **fields)))
 
     def expect(self, rank: int) -> None:
-        """One more rank, of a job that grows, is or will be started on this host."""
+        """One more rank of a job that grows is, or will be, started on this host."""
         self.ranks += (rank,)
         self.living.add(rank)
 
@@ -182,13 +182,13 @@ class Link:
         self.channel.send(frames.frame(frames.POST, text.encode()))
 
     def taken(self) -> None:
-        """The output that has come was taken: the agent may send as much again."""
+        """The output that had come has been written: the agent may send as much again."""
         if self._taken_bytes:
             self.tell("credit", bytes=self._taken_bytes)
             self._taken_bytes = 0
 
     def give_up(self, why: str = "") -> None:
-        """The agent shall be gone; it ends its ranks when it hears nothing more. Without a reason: has it been slow?"""
+        """Gives the agent up; it ends its ranks when it hears nothing more. Without a reason, it was too slow."""
         if self.state not in (State.DONE, State.LOST):
             self._hopeless = True
             self.absent = not why
@@ -242,7 +242,7 @@ class Link:
             self.state = State.GREETED
             self._compare()
         elif self.state is State.CALLED:
-            raise ProtocolError("An agent says first who it is.")
+            raise ProtocolError("An agent must introduce itself first.")
         elif kind == frames.CONTROL:
             name, fields = messages.decode(body, messages.FROM_AGENT)
             self._on_control(name, fields)

@@ -1,4 +1,4 @@
-"""Waits for descriptors, and calls who cares: one epoll, and timers that tick.
+"""Waits for descriptors, and calls their handlers: one epoll, and timers that tick.
 
 Used by everything in this folder that reads or writes. The loop itself has a descriptor, readable when a turn has
 something to do, so that it fits into somebody else's.
@@ -40,7 +40,7 @@ class Loop:
         known = fd in self._handlers
         mask = (select.EPOLLIN if readable else 0) | (select.EPOLLOUT if writable else 0)
         if not mask:
-            # An end that nobody asks for would be told again and again, so it leaves the epoll.
+            # The epoll would report the end of a stream that nobody reads again and again.
             if known:
                 del self._handlers[fd]
                 self._epoll.unregister(fd)
@@ -68,7 +68,7 @@ class Loop:
         self.watch(timer_fd, ticked)
 
     def turn(self, timeout_s: Optional[float] = None) -> None:
-        """Waits until something is ready, or for this time, and calls who cares."""
+        """Waits until something is ready, or for this time, and calls the handlers."""
         for fd, mask in self._epoll.poll(timeout_s):
             readable, writable = self._handlers.get(fd, (None, None))
             if writable and mask & (select.EPOLLOUT | select.EPOLLERR | select.EPOLLHUP):

@@ -44,7 +44,7 @@ class Outflow:
             self._loop.watch(fd, functools.partial(self._read, fd) if self._credit_bytes > 0 else None)
 
     def end(self) -> None:
-        """Passes on what lies in the pipes now, and no more: whoever holds them open outside the job may write for
+        """Passes on what lies in the pipes now, and no more: a process outside the job may hold them open for
         ever."""
         for fd in list(self._pipes):
             count = int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)

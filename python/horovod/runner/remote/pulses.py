@@ -23,7 +23,7 @@ _CODE_BYTES: Final = 16
 _NUMBER: Final = struct.Struct(">cQ")
 _QUESTION: Final = b"?"
 _ANSWER: Final = b"!"
-_AT_ONCE: Final = 64  # datagrams of a flood that are looked at before all else gets its turn
+_AT_ONCE: Final = 64  # datagrams that are read in one turn, so that a flood does not hold up everything else
 
 
 def new_key() -> bytes:
@@ -38,7 +38,7 @@ def datagram(key: bytes, kind: bytes, number: int) -> bytes:
 
 
 def number_of(key: bytes, kind: bytes, data: bytes) -> Optional[int]:
-    """The number of a question or an answer; None: it is none of this kind under this key. Pure."""
+    """The number of a question or an answer; None: it is not of this kind, or not under this key. Pure."""
     if len(data) != _NUMBER.size + _CODE_BYTES or data[:1] != kind:
         return None
     number = int(_NUMBER.unpack_from(data)[1])
@@ -89,7 +89,7 @@ class Pulses:
             self._socket.send(datagram(self._key, _QUESTION, self._asked))
 
     def hear(self) -> bool:
-        """Takes what has come, and answers it; says whether there was a sign of life that is new."""
+        """Reads what has come, and answers questions. True if there was a new sign of life."""
         kind = _ANSWER if self.asks else _QUESTION
         new = False
         for _ in range(_AT_ONCE):
@@ -98,7 +98,7 @@ class Pulses:
             except BlockingIOError:
                 break
             except OSError:
-                continue  # what was sent has found nobody
+                continue  # an earlier datagram has reached nobody
             number = number_of(self._key, kind, data)
             if number is None or number <= self._heard:
                 continue

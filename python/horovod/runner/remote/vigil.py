@@ -1,4 +1,4 @@
-"""When the other side of a link counts as lost: from what was heard of it, and when. Pure.
+"""When the other side of a link counts as lost, judged by when it was last heard. Pure.
 
 Used by `channel`. The promise: a cut that is at least half a second shorter than the time that the user has set
 (--link-timeout) is survived, and a host that is silent for longer is lost within that time and a second and a half.
@@ -12,30 +12,32 @@ from __future__ import annotations
 
 from typing import Final, Optional
 
-LOOK_S: Final = 0.125  # how often it is to be looked at
-_RETURN_S: Final = 0.9  # for datagrams to come again: less than half a second after the time, a look, and room to tell
+LOOK_S: Final = 0.125  # between two checks
+_RETURN_S: Final = (
+    0.9  # for datagrams to come again: under half a second after the limit, a check, and time to report it
+)
 _STREAM_RETURN_S: Final = 2.0  # beats of a second, on both sides of the cut
 _TOGETHER_S: Final = 2.0  # datagrams that ended so long before the stream have not ended with the link
-_STOOD_STILL_S: Final = 2.0  # between two looks
+_STOOD_STILL_S: Final = 2.0  # between two checks
 _KEEPER_S: Final = 0.6
 _SURELY_S: Final = 0.5  # a silence that is so much shorter than the time is survived
 
 
 def limit_s(timeout_s: float, by_datagram: bool) -> float:
-    """Seconds of silence that are believed.
+    """The seconds of silence after which the other side counts as lost.
 
     Args:
-        timeout_s: what the user has set.
-        by_datagram: until the silence began, datagrams have come.
+        timeout_s: --link-timeout.
+        by_datagram: datagrams came until the silence began.
     """
     return timeout_s + _RETURN_S if by_datagram else 2 * timeout_s + _STREAM_RETURN_S
 
 
 class Vigil:
-    """Over one link.
+    """Watches over one link.
 
     Args:
-        timeout_s: what the user has set.
+        timeout_s: --link-timeout.
         now_s: the time.
         begun: False: the other side is expected from its first sign of life on.
 
@@ -77,7 +79,7 @@ class Vigil:
         self._stream_s = now_s
 
     def begin(self, now_s: float) -> None:
-        """Something has come over the stream that the other side may not have sent; counts only once it has begun."""
+        """Something has come over the stream, perhaps not from the other side; it counts once that one has begun."""
         if self._stream_s is not None:
             self._stream_s = now_s
 

@@ -59,7 +59,7 @@ class NotificationManager:
                 self._listeners.remove(listener)
 
     def collect(self) -> None:
-        """Tells all listeners what the launcher has told since the last call. Costs one look at a socket."""
+        """Passes on to all listeners what the launcher has sent since the last call. Costs one poll of a socket."""
         for news in membership.news():
             self.handle_hosts_updated(news.at_s, news.kind)
 

@@ -1,4 +1,4 @@
-"""What the launcher says of its own work, by Python's logging: with --verbose, and `verbose` of `horovod.run`.
+"""The launcher's log of its own work, by Python's logging: for --verbose, and `verbose` of `horovod.run`.
 
 Used by `cli`, whose process is the launcher's own, and by `function` and `launch`, whose process is the user's.
 """
@@ -20,13 +20,13 @@ _log: Final = logging.getLogger("horovod.runner")
 
 
 def start(settings: Settings) -> None:
-    """From here on to stderr, for a process that is the launcher's own."""
+    """Logs to stderr from here on, in a process that is the launcher's own."""
     logging.basicConfig(level=_level(settings), format=_format(settings, "horovodrun"), stream=sys.stderr)
 
 
 @contextlib.contextmanager
-def for_a_while(settings: Settings, who: str) -> Iterator[None]:
-    """To stderr while the context lasts, if that is wanted and the user's own logging does not show it anyway."""
+def temporarily(settings: Settings, who: str) -> Iterator[None]:
+    """Logs to stderr while the context lasts, if the settings ask for it and the user's logging does not show it."""
     if not settings.verbose or (_log.hasHandlers() and _log.isEnabledFor(logging.INFO)):
         yield
         return
@@ -44,14 +44,14 @@ def for_a_while(settings: Settings, who: str) -> Iterator[None]:
         _log.setLevel(level)
 
 
-def of_job(job: Job) -> None:
-    """What will run, and with which settings."""
+def job_begins(job: Job) -> None:
+    """Logs what will run, and with which settings."""
     size, command = f"{job.size} rank{'s' * (job.size > 1)}", shlex.join(job.command)
     _log.info("%s of %s, with:\n%s", size, command, job.settings.describe(only_given=True))
 
 
-def of_ends(exits: Sequence[Exit]) -> None:
-    """How each rank has ended."""
+def job_ended(exits: Sequence[Exit]) -> None:
+    """Logs how each rank has ended."""
     for ended in exits:
         after_s = ended.at_s - ended.started_s
         who = f"rank {ended.rank} ({ended.hostname}, pid {ended.pid})"

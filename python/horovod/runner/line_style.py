@@ -1,4 +1,4 @@
-"""How the output of a rank looks on the launcher's streams: shown or not, in which colour, behind which prefix. Pure.
+"""The style of a rank's lines on the launcher's streams: shown or not, in which colour, behind which prefix. Pure.
 
 Used by `output` and `launchers.destinations`.
 """
@@ -14,13 +14,13 @@ _COLORS: Final = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
 _PLAIN: Final = b"\x1b[0m"
 
 
-class Look(NamedTuple):
+class LineStyle(NamedTuple):
     """See the head of the file.
 
     Attributes:
-        shown: False: its lines go to no stream of the launcher's.
+        shown: False: the rank's lines are not written to the launcher's streams.
         colored: the prefix has the rank's colour.
-        prompts: a line is shown before it ends, for who is to answer it.
+        prompts: a line is shown before it ends, so that the user can answer it.
         clock: seconds since the epoch, to put the time before each line; None: no time.
     """
 
@@ -39,21 +39,21 @@ class Look(NamedTuple):
 
 
 def takes_colors(environ: Mapping[str, str], on_terminal: bool) -> bool:
-    """Whether what is written there may have colours.
+    """Whether output may have colours.
 
     Args:
         environ: of the launcher: any value of NO_COLOR says no (https://no-color.org), and so does a terminal that
             knows no colours.
-        on_terminal: it is one.
+        on_terminal: the output goes to a terminal.
     """
     return on_terminal and not environ.get("NO_COLOR") and environ.get("TERM", "dumb") != "dumb"
 
 
-def takes_moves(environ: Mapping[str, str]) -> bool:
-    """Whether a terminal moves its cursor as it is asked to.
+def moves_cursor(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal obeys requests to move its cursor.
 
     Args:
-        environ: of the launcher. What stands behind `!` in a notebook has a terminal that shows such requests as text;
-            the kernel's variable tells.
+        environ: of the launcher. A command after `!` in a notebook has a terminal that shows such requests as text; it
+            is known by a variable of the kernel.
     """
     return environ.get("TERM") != "dumb" and "JPY_PARENT_PID" not in environ
