@@ -22,10 +22,21 @@ __all__ = ["watch"]
 # Libraries that may combine gradients themselves.
 _OTHERS: Final = ("mpi4py", "torch_xla", "byteps", "bagua")
 
-_training: Final = PlainTraining(
-    "PyTorch's", "Write 'optimizer = hvd.DistributedOptimizer(optimizer)' and step with that one."
-)
 _hook: Optional[Any] = None
+
+
+def _others_combine() -> bool:
+    """True if this process may combine gradients by something else than Horovod: DDP, FSDP and DeepSpeed use
+    torch.distributed."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return True
+    return any(name in sys.modules for name in _OTHERS)
+
+
+_training: Final = PlainTraining(
+    "PyTorch's", "Write 'optimizer = hvd.DistributedOptimizer(optimizer)' and step with that one.", _others_combine
+)
 
 
 def watch() -> None:
@@ -48,12 +59,3 @@ def _after_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Non
     if not _training.count(type(optimizer).__name__) and _hook is not None:
         _hook.remove()
         _hook = None
-
-
-def _others_combine() -> bool:
-    """True if this process may combine gradients by something else than Horovod: DDP, FSDP and DeepSpeed use
-    torch.distributed."""
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return True
-    return any(name in sys.modules for name in _OTHERS)

@@ -138,6 +138,14 @@ def test_what_has_an_excuse_is_not_said(job: Job, caplog: pytest.LogCaptureFixtu
     assert said(trained(STEPS, training), caplog) == []
 
 
+def test_an_excuse_that_comes_later(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+    excused = [False]
+    training = trained(STEPS, PlainTraining("PyTorch's", "", lambda: excused[0]))
+    assert len(said(training, caplog)) == 1
+    excused[0] = True
+    assert said(training, caplog) == []
+
+
 def test_an_exception_is_not_commented_on(
     job: Job, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

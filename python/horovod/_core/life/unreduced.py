@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import atexit
 import logging
-from typing import Final, Optional
+from typing import Callable, Final, Optional
 
 from horovod._core.errors import HorovodError
 from horovod._core.life import last_words, session
@@ -32,11 +32,13 @@ class PlainTraining:
     Args:
         whose: "PyTorch's", for the message.
         remedy: what to do, for the message.
+        is_excused: asked once more when the process ends; see `excuse`.
     """
 
-    def __init__(self, whose: str, remedy: str) -> None:
+    def __init__(self, whose: str, remedy: str, is_excused: Callable[[], bool] = lambda: False) -> None:
         self._whose = whose
         self._remedy = remedy
+        self._is_excused_by_now = is_excused
         self._steps: dict[str, int] = {}
         self._trained = ""  # the class of an optimizer that has made STEPS steps
         self._size = 1
@@ -78,7 +80,9 @@ class PlainTraining:
         """The process ends."""
         if session.current is not None:
             self._look(session.current)
-        if self._trained and not self._is_excused and not session.forked and not last_words.now():
+        if not self._trained or self._is_excused or self._is_excused_by_now():
+            return
+        if not session.forked and not last_words.now():
             _log.warning(
                 "%s %s has made %d steps or more, and no gradient was reduced over the %d ranks: each trains a model "
                 "of its own. %s (If that is meant, HOROVOD_CHECK_PARAMETERS=0 leaves this line out.)",
