@@ -1,6 +1,6 @@
 """Gradients of the collectives, for the registered operators (`operators`).
 
-What each gradient is follows upstream's contract, so that models behave the same: allreduce gives the same allreduce of
+The gradients follow upstream's contract, so that models behave the same: allreduce gives the same allreduce of
 the incoming gradient, allgather and broadcast the *average* over the ranks, reducescatter an allgather. Every gradient
 is itself a collective: all members must run the backward pass. Importing this file registers them; it offers nothing
 else.
@@ -34,7 +34,7 @@ def _size(process_set: int) -> int:
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    """In float32 what PyTorch cannot calculate with. It converts gradients to their tensor's type by itself."""
+    """The tensor, in float32 if PyTorch cannot calculate with its type. Gradients are converted back by PyTorch."""
     return tensor.float() if tensor.dtype in _EIGHT_BITS else tensor
 
 
@@ -84,7 +84,7 @@ def _require_gradient(op: ReduceOp) -> None:
 
 
 def _extremum_gradient(grad: torch.Tensor, tensor: torch.Tensor, arguments: tuple[Any, ...]) -> torch.Tensor:
-    """Goes to the ranks that hold the extremum, in equal parts if there are several."""
+    """The gradient of Min and Max: goes to the ranks that hold the extremum, in equal parts if there are several."""
     _, op, pre, post, process_set = arguments
     grad, scaled = _wide(grad), _wide(tensor) * pre
     extremum = torch.ops.horovod.allreduce(scaled, None, int(op), None, 1.0, 1.0, process_set)

@@ -38,7 +38,7 @@ _compared: Final = _Compared()
 
 
 class AccessCheck:
-    """Of one optimizer.
+    """The default check of one optimizer.
 
     Args:
         access: see `horovod.torch.reducer.GradientAccess`.
@@ -52,7 +52,7 @@ class AccessCheck:
         )
 
     def begin(self) -> None:
-        """Before the first gradient of a step."""
+        """Called before the first gradient of a step is submitted: sends names and shapes, once in a session."""
         access = self._access
         if self._session is session.current:
             return
@@ -99,7 +99,7 @@ class AccessCheck:
             raise
 
     def step_over(self) -> None:
-        """After `step()`."""
+        """Called after `step()`: sends the values after the second one of a session."""
         if not self._check.is_over:
             self._check.step_over(lambda: _measures(self._access))
 

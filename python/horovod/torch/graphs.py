@@ -1,7 +1,7 @@
 """Functions that torch.compile breaks its graph at, without the second that importing the compiler takes.
 
 `torch.compiler.disable` imports the compiler at once, on every rank of every script. These wait until the script has
-imported it, which nothing can be traced before. Used by whatever of this package must not be traced.
+imported it; nothing can be traced before that. Used by the functions of this package that must not be traced.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Ledger:
 
     @property
     def has_reduced(self) -> bool:
-        """Its parameters' gradients are those that it has reduced."""
+        """True if the gradients of its parameters are those that it has reduced."""
         return self.is_fresh and not self.has_lost
 
 

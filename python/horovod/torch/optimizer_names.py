@@ -1,4 +1,4 @@
-"""Which parameters an optimizer has and how they are called in the negotiation.
+"""The parameters of an optimizer and their names in the negotiation.
 
 Names must be equal on all ranks and different for all operations in flight, also when two optimizers have parameters of
 the same names (the two networks of a GAN). The first optimizer of such names uses them as they are, each further one

@@ -182,7 +182,7 @@ class GradientAccess:
         _wait_for_each(self, lambda reducer: reducer.land(numbers), numbers)
 
     def ends_pass(self) -> bool:
-        """Autograd has gone through a backward pass. True if gradients are under way."""
+        """Called when autograd has ended a backward pass. True if gradients are under way."""
         while self._deferred:
             self.ready(self._deferred.pop())
         if self._frozen and any(self.parameters[number].requires_grad for number in self._frozen):
@@ -194,7 +194,7 @@ class GradientAccess:
         return False
 
     def begin_pass(self, reference: weakref.ref[GradientAccess]) -> None:
-        """The first hook of a backward pass."""
+        """Called by the first hook of a backward pass."""
         self._pass = pass_number()
         self.ledger.is_fresh = False
         self._deferred.clear()  # of a pass that has failed
@@ -232,7 +232,7 @@ class GradientAccess:
             self.under_way.forget()
 
     def forget_settled(self) -> None:
-        """The gradients hold something else now than what `settle` has reduced."""
+        """The gradients have changed since `settle` reduced them: the next `synchronize` reduces them again."""
         for reducer in self.reducers:
             reducer.forget_settled()
 
@@ -245,7 +245,7 @@ class GradientAccess:
             self.under_way.forget()
 
     def ready(self, number: int) -> None:
-        """Autograd has accumulated a gradient.
+        """Called when autograd has accumulated a gradient.
 
         Raises:
             AssertionError: in memory that the engine uses.

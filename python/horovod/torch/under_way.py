@@ -47,8 +47,8 @@ class UnderWay:
     # ---- the end
 
     def deliver(self, numbers: Optional[Collection[int]] = None) -> None:
-        """Their reduction has ended well: completes gradients that a copy was submitted of, and takes stand-ins away.
-        What the program has put in the place of a gradient is left alone.
+        """Called when the reduction of gradients has succeeded: completes those of which a copy was submitted, and
+        takes stand-ins away. A tensor that the program has put in the place of a gradient is left alone.
 
         Args:
             numbers: of the parameters; None: all.

@@ -277,7 +277,7 @@ class GradientReducer:
         return is_whole
 
     def forget_settled(self) -> None:
-        """Gradients that `settle` has reduced hold something else now."""
+        """The gradients have changed since `settle` reduced them: the next `synchronize` reduces them again."""
         self._settled = _NONE
 
     def reset(self) -> None:
