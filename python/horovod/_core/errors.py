@@ -47,7 +47,7 @@ __all__ = [
 class HorovodError(Exception):
     """Any failure reported by this package."""
 
-    # TensorFlow's AutoGraph looks for this name. Other errors it raises anew, as a class that no `except` knows.
+    # TensorFlow's AutoGraph looks for this name. It replaces other errors by a class that no `except` knows.
     ag_pass_through = True
 
 

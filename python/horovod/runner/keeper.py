@@ -134,7 +134,7 @@ class Keeper:
         now_s, turned_s = time.monotonic(), self._turned_s
         self._turned_s = now_s
         if self._heard_s is not None and now_s - turned_s > 2 * _TICK_S:
-            self._heard_s = now_s  # this process has stood still itself, and judges anew
+            self._heard_s = now_s  # this process has stood still itself, and starts to count again
         return self._heard_s is not None and now_s - self._heard_s > self._silence_s
 
     def _take_commands(self) -> bool:

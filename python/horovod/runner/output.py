@@ -186,7 +186,7 @@ class Outlet:
         self.on_tty = terminal and moves
         self._screen = Screen() if self.on_tty and not typing else None
         # A terminal that is ready takes one byte, or more: in blocking mode a write would wait for the rest (Ctrl-S).
-        self._own_fd = _opened_anew(self.fd) if self.fd is not None and terminal else None
+        self._own_fd = _reopened(self.fd) if self.fd is not None and terminal else None
         self._chunk_bytes = _CHUNK_BYTES
         if self.fd is not None:
             with contextlib.suppress(OSError):  # no reader, a full disk: the first write will tell
@@ -313,7 +313,7 @@ def outlets(stdout: TextIO, stderr: TextIO, typing: bool = False, moves: bool = 
     return {"stdout": out, "stderr": err}
 
 
-def _opened_anew(fd: int) -> Optional[int]:
+def _reopened(fd: int) -> Optional[int]:
     """The same terminal, with a mode of its own: others, such as the shell, have this one open too."""
     with contextlib.suppress(OSError):  # it belongs to another user (su), or somebody has it for himself
         return os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)

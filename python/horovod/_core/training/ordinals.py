@@ -18,7 +18,7 @@ class Ordinals:
 
     Args:
         numbers: empty; one with weak keys where these would live too long.
-        by_session: begins anew with each session, as a rank does that joins an elastic job.
+        by_session: starts from 0 in each session, as a rank does that joins an elastic job.
     """
 
     def __init__(self, numbers: MutableMapping[Any, int], by_session: bool = True) -> None:

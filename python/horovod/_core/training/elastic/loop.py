@@ -33,14 +33,14 @@ _log: Final = logging.getLogger("horovod")
 def run_fn(
     func: F,
     reset: Callable[[], None],
-    told: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+    translated: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> F:
     """Wraps a training function so that it survives failures and changes of hosts.
 
     Args:
         func: called as func(state, *args, **kwargs), again and again until it returns.
         reset: re-initialises the engine with the ranks that are there; collective.
-        told: around what is collective in `state.sync()`: turns failures of a framework's own classes into Horovod's.
+        translated: a context for `state.sync()` that turns failures of a framework's own classes into Horovod's.
 
     Returns:
         A function of the same signature. A mistake of the program (MismatchError, NotInitializedError) and a lack that
@@ -50,7 +50,7 @@ def run_fn(
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
         notification_manager.register_listener(state)
-        skip_sync = anew = shared = False
+        skip_sync = was_reset = shared = False
         durable = durable_commits.of_next_training()
         try:
             if isinstance(state, State):
@@ -59,11 +59,11 @@ def run_fn(
                 _log.warning("a state of the class %s is not written to a folder.", type(state).__name__)
             while True:
                 try:
-                    if anew:
+                    if was_reset:
                         state.on_reset()
                     if not skip_sync or membership.states_differ():
-                        with told(), whole_or_not(state):
-                            # As long as nobody has a state: rank 0 may have died while it gave it away.
+                        with translated(), whole_or_not(state):
+                            # Until the ranks share a state: rank 0 may have died while it broadcast its own.
                             if not shared and isinstance(state, State):
                                 state.take_durable()
                             if isinstance(state, State):
@@ -82,7 +82,7 @@ def run_fn(
                 except HostsUpdatedInterrupt as news:
                     skip_sync = _saved(state) and news.skip_sync
                 reset()
-                anew = True
+                was_reset = True
         finally:
             notification_manager.remove_listener(state)
             if durable is not None:
