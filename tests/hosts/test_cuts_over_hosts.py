@@ -8,8 +8,11 @@ what became of each.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Callable
 
@@ -48,10 +51,12 @@ def test_a_cut_is_survived_or_the_host_is_named(
 def test_where_no_datagram_passes_the_stream_counts(hosts: Hosts) -> None:
     """A firewall lets TCP alone through: short cuts are survived all the same, long ones are noticed later."""
     network = hosts.network
-    network[1].enter("ip", "route", "add", "blackhole", "default", "table", "77")
-    network[1].enter("ip", "rule", "add", "ipproto", "udp", "table", "77")
-    jobs = [CutJob(hosts, "static", load, 2.0) for load in ("idle", "busy")]
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.enter_context(without_datagrams(hosts))
+        jobs = [CutJob(hosts, "static", load, 2.0) for load in ("idle", "busy")]
+        for job in jobs:
+            undo.callback(job.close)
+        undo.callback(network.join, network[2])
         until(lambda: all(job.begun for job in jobs))
         network.cut(network[2])
         time.sleep(1.5)
@@ -63,9 +68,32 @@ def test_where_no_datagram_passes_the_stream_counts(hosts: Hosts) -> None:
         for result in [job.result(began_s) for job in jobs]:
             assert "host2 (rank 1) was lost" in result.named, result
             assert result.named_s is not None and 2 * 2.0 + 1.0 < result.named_s < 2 * 2.0 + 3.0, result
+
+
+def test_where_no_datagram_passes_a_keeper_waits_for_its_agent_as_long_as_the_launcher_does(hosts: Hosts) -> None:
+    """An agent that stands still for 5 s has not been given up by then: --link-timeout is 2 s, so that takes 6 s."""
+    with without_datagrams(hosts), contextlib.closing(CutJob(hosts, "static", "idle", 2.0)) as job:
+        until(lambda: job.begun)
+        time.sleep(1.5)  # a beat has told the keeper how long to wait
+        processes = hosts.network[2].processes()
+        (agent,) = [
+            pid for pid, words in processes.items() if "-m horovod.runner.remote.agent" in words and "ssh" not in words
+        ]
+        os.kill(agent, signal.SIGSTOP)
+        time.sleep(5.0)
+        os.kill(agent, signal.SIGCONT)
+        time.sleep(2.0)
+        assert job.running.entered.poll() is None, job.said
+
+
+@contextlib.contextmanager
+def without_datagrams(hosts: Hosts) -> Iterator[None]:
+    """A firewall lets TCP alone through from the launcher's host."""
+    host = hosts.network[1]
+    host.enter("ip", "route", "add", "blackhole", "default", "table", "77")
+    host.enter("ip", "rule", "add", "ipproto", "udp", "table", "77")
+    try:
+        yield
     finally:
-        network.join(network[2])
-        network[1].enter("ip", "rule", "del", "ipproto", "udp", "table", "77")
-        network[1].enter("ip", "route", "flush", "table", "77")
-        for job in jobs:
-            job.close()
+        host.enter("ip", "rule", "del", "ipproto", "udp", "table", "77")
+        host.enter("ip", "route", "flush", "table", "77")
