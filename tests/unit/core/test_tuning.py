@@ -258,3 +258,4 @@ def test_a_missing_library_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPa
     assert search.library_problem() == ""
     monkeypatch.setattr(search.importlib.util, "find_spec", lambda name: None)
     assert "pip install scikit-learn" in search.library_problem()
+    assert "horovod[" not in search.library_problem()  # which pip would take for the package of PyPI

@@ -23,7 +23,7 @@ def library_problem() -> str:
         return ""
     return (
         "scikit-learn, whose Gaussian process it needs, is not installed on rank 0; install it (pip install "
-        "scikit-learn, or this package as horovod[autotune]), or leave HOROVOD_AUTOTUNE (--autotune) out"
+        "scikit-learn), or leave HOROVOD_AUTOTUNE (--autotune) out"
     )
 
 
