@@ -16,7 +16,6 @@ import torch
 from horovod._core.callers import users_level
 from horovod._core.errors import HorovodInternalError
 from horovod._core.life import handles
-from horovod.torch.hooks import hands_to
 from horovod.torch.pending import PendingGradient
 
 __all__ = ["AfterPass", "call_after_pass", "pass_number"]
@@ -62,8 +61,6 @@ class AfterPass:
             parameter = access.parameters[number]
             if number in under_way.stand_ins or not parameter.requires_grad:
                 continue
-            if access.ledger.has_lost and not hands_to(parameter, access.ledger):
-                continue  # the business of the optimizer that has its hook
             grad = parameter.grad if parameter.grad is not None else access.nothing(number)
             if type(grad) is not PendingGradient:  # or the program has put that of another parameter there
                 under_way.put_stand_in(number, grad, self)

@@ -16,7 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from horovod._core.errors import InvalidArgumentError
 
-__all__ = ["Ledger", "hands_to", "put_hook", "take_back_hooks"]
+__all__ = ["Ledger", "is_elsewhere", "put_hook", "take_back_hooks"]
 
 
 class Ledger:
@@ -66,9 +66,12 @@ def put_hook(parameter: torch.Tensor, ledger: Ledger, hook: Callable[[Any], None
     return handle
 
 
-def hands_to(parameter: torch.Tensor, ledger: Ledger) -> bool:
-    """True if an optimizer that has put a hook on a parameter gets the gradient, and no later optimizer does."""
-    return _taker[parameter][1] is ledger
+def is_elsewhere(parameter: torch.Tensor, ledger: Ledger) -> bool:
+    """True while another optimizer has its hook on a parameter that this one has had one on."""
+    if not ledger.has_lost:
+        return False
+    taker = _taker[parameter][1]
+    return taker is not ledger and taker.access() is not None
 
 
 def take_back_hooks(access: Any) -> None:

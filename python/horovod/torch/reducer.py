@@ -25,7 +25,7 @@ from horovod._core.training.reduction_options import ReductionOptions
 from horovod.torch.after_pass import AfterPass, call_after_pass, pass_number
 from horovod.torch.default_check import AccessCheck
 from horovod.torch.graphs import outside_graphs
-from horovod.torch.hooks import Ledger, put_hook, take_back_hooks
+from horovod.torch.hooks import Ledger, is_elsewhere, put_hook, take_back_hooks
 from horovod.torch.layout import dense_view, in_order_of
 from horovod.torch.operators import collectives
 from horovod.torch.optimizer_names import Groups, OptimizerNames
@@ -414,7 +414,11 @@ def _source(reference: weakref.ref[GradientAccess]) -> GradientSource:
     def called(number: Any) -> str:
         return access().names.name(number)
 
-    return GradientSource(read, write, sparse, called)
+    def elsewhere(number: Any) -> bool:
+        found = access()
+        return is_elsewhere(found.parameters[number], found.ledger)
+
+    return GradientSource(read, write, sparse, called, elsewhere)
 
 
 def _remove(hooks: dict[int, Any]) -> None:

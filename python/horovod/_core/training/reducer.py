@@ -26,6 +26,10 @@ from horovod._core.training.reduction_options import ReductionOptions, check_pas
 __all__ = ["GradientReducer", "GradientSource"]
 
 
+def _never(key: Any) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class GradientSource:
     """Where gradients come from and go to: the framework's part.
@@ -36,12 +40,14 @@ class GradientSource:
         sparse: (tensor, name) -> a function that waits and returns the reduced tensor, if the tensor is sparse and was
             submitted here; None for a dense tensor. Default: there are no sparse tensors.
         called: key -> the user's name of the parameter, for messages. Default: the one that is negotiated.
+        elsewhere: key -> True while another reducer has this gradient, which is then not missing here. Default: never.
     """
 
     read: Callable[[Any], Any]
     write: Callable[[Any, Any], None]
     sparse: Optional[Callable[[Any, str], Optional[Callable[[], Any]]]] = None
     called: Optional[Callable[[Any], str]] = None
+    elsewhere: Callable[[Any], bool] = _never
 
 
 _NONE: Final[frozenset[Hashable]] = frozenset()
@@ -215,7 +221,8 @@ class GradientReducer:
         """What `synchronize` would submit although it is not ready."""
         if len(self._submitted) == len(self._name_of):
             return []
-        return [key for key in self.required if key not in self._submitted and key not in self._settled]
+        done, elsewhere = self._submitted | self._settled, self._source.elsewhere
+        return [key for key in self.required if key not in done and not elsewhere(key)]
 
     def submit(self, key: Hashable) -> None:
         """Submits a gradient, or its group, that is not ready, unless it has been submitted."""
@@ -289,10 +296,8 @@ class GradientReducer:
         flights.drop()
 
     def _submit_missing(self) -> None:
-        if len(self._submitted) == len(self._name_of):
-            return
-        for key in self.required:
-            if key not in self._submitted and key not in self._settled:
+        for key in self.missing:
+            if key not in self._submitted:  # with another one of its group
                 self._submit(self._group_of.get(key, (key,)))
 
     def end_round(self, key: Hashable, begins_next: bool = False) -> None:
@@ -355,8 +360,10 @@ class GradientReducer:
     def _submit(self, keys: tuple[Hashable, ...]) -> None:
         if not self._submitted:
             self.before_first()
-        self._submitted.update(keys)
         self._waiting.pop(keys, None)
+        if len(keys) > 1:
+            keys = tuple(key for key in keys if key not in self._settled and not self._source.elsewhere(key))
+        self._submitted.update(keys)
         for key in keys:
             self.left[key] = 0
         dense: list[Any] = []

@@ -142,21 +142,35 @@ def case_optimizers_that_share_some_parameters_step_in_turn():
     mean = (hvd.size() + 1) / 2
     turns = ((both, (mean, mean)), (second, (0, mean)), (first, (mean, 0)))
     # What ranks that are not late have computed is under way when their pass ends.
-    for late, order, settled in product(range(hvd.size()), (1, -1), (False, True)):
+    for late, order, settled, passes in product(range(hvd.size()), (1, -1), (False, True), (1, 2)):
         for used, steps in turns[::order]:
             before = [weight.detach().clone() for weight in weights]
             for weight in weights:
                 weight.grad = None
-            time.sleep(0.05 if hvd.rank() == late else 0)
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                sum(((hvd.rank() + 1.0) * weight).sum() for weight in weights).backward()
+                for _ in range(passes):
+                    time.sleep(0.03 if hvd.rank() == late else 0)
+                    sum(((hvd.rank() + 1.0) * weight).sum() for weight in weights).backward()
                 used.step()
                 for other in optimizers:
                     if settled and other is not used:
                         other.synchronize()
             for weight, was, step in zip(weights, before, steps):
-                assert (was - weight).tolist() == [step] * 3, (late, order, settled, steps)
+                assert (was - weight).tolist() == [step * passes] * 3, (late, order, settled, passes, steps)
+
+
+def case_what_a_dropped_optimizer_leaves_is_reduced_when_it_is_used():
+    weights = [torch.nn.Parameter(torch.zeros(3)) for _ in range(2)]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(weights, lr=1.0), list(zip("ab", weights)))
+    later = hvd.DistributedOptimizer(torch.optim.SGD(weights[:1], lr=1.0), [("a", weights[0])])
+    del later
+    gc.collect()
+    sum(((hvd.rank() + 1.0) * weight).sum() for weight in weights).backward()
+    mean = (hvd.size() + 1) / 2
+    assert [weight.grad.mul(1).tolist() for weight in weights] == [[mean] * 3] * 2
+    optimizer.step()
+    assert [weight.tolist() for weight in weights] == [[-mean] * 3] * 2
 
 
 def case_a_parameter_that_one_rank_leaves_out_of_two_optimizers():
