@@ -96,7 +96,11 @@ def _written(base: Path, lines: Sequence[str], dumps: Mapping[int, Dump]) -> Pat
     from horovod._dumps import files, readable, values
 
     ranks = ",\n".join(values.to_json(dumps[rank], indent=None) for rank in sorted(dumps))
-    files.write(base.with_name(f"{base.name}.json"), f'{{"lines": {json.dumps(lines)}, "ranks": [\n{ranks}\n]}}\n')
-    text = base.with_name(f"{base.name}.txt")
-    files.write(text, readable.all_ranks(lines, dumps))
+    for_programs, text = base.with_name(f"{base.name}.json"), base.with_name(f"{base.name}.txt")
+    files.write(for_programs, f'{{"lines": {json.dumps(lines)}, "ranks": [\n{ranks}\n]}}\n')
+    try:
+        files.write(text, readable.all_ranks(lines, dumps))
+    except OSError:
+        for_programs.unlink()
+        raise
     return text

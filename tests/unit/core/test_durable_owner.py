@@ -17,6 +17,7 @@ import pytest
 from durable_folder import commits, files, write
 
 from horovod._core.commits import owner as owners
+from horovod._core.commits import places
 from horovod._core.commits.owner import Ownership
 from horovod._core.commits.places import Folder, Place, place
 from horovod._core.commits.signs import Here, Owner, this_owner, verdict
@@ -301,6 +302,32 @@ def test_a_disk_without_room_for_the_sign_is_no_reason_not_to_train(
     monkeypatch.setattr(Folder, "mark", full)
     Ownership(Folder(str(tmp_path)), of_job("1")).take()
     assert "cannot be marked as in use by this job: [Errno 28]" in caplog.text
+
+
+def test_a_full_disk_keeps_no_empty_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(places.os, "write", full)
+        Ownership(Folder(str(tmp_path)), of_job("1")).take()
+    assert signs(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_listed_again_keeps_no_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([[], [], OSError(5, "Input/output error")])
+
+    def names(self: Folder) -> list[str]:
+        answer = next(answers)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "names", names)
+        with pytest.raises(OSError, match="Input/output"):
+            Ownership(Folder(str(tmp_path)), of_job("1")).take()
+    assert signs(tmp_path) == []
 
 
 def test_whose_commit_it_is_that_a_job_goes_on_from(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

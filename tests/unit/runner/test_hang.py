@@ -170,3 +170,21 @@ def test_dumps_are_not_lost_with_a_directory_that_cannot_be_written(
     assert "rank 1 has not called" in Path(found[1]).read_text()
     desk.close(set())
     assert not Path(found[1]).exists()
+
+
+def test_of_a_report_that_cannot_be_kept_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = files.write
+
+    def full(path: Path, text: str) -> None:
+        if path.suffix == ".txt" and path.parent == kept:
+            raise OSError(28, "No space left on device")
+        real(path, text)
+
+    kept, private = tmp_path / "kept", tmp_path / "private"
+    kept.mkdir()
+    private.mkdir()
+    monkeypatch.setattr(files, "write", full)
+    file = HangFile(None, private, kept)
+    file.write(["a line"], {})
+    assert "could not be kept" in file.close(failed=True)
+    assert list(kept.iterdir()) == []

@@ -85,12 +85,16 @@ class Ownership:
         for attempt in range(_TRIES):
             dead = {name for name in self._names() - {self._name} if self._is_dead(name)}
             self._put_up()
-            if not self._names() - dead - {self._name}:
+            is_alone = False
+            try:
+                is_alone = not self._names() - dead - {self._name}
+            finally:
+                if not is_alone:  # a job that came meanwhile may not have seen this sign: at least one withdraws
+                    self._place.remove(self._name)
+            if is_alone:
                 self._lost = False
                 self._begin()
                 return
-            # A job that came meanwhile may not have seen this sign: at least one of the two withdraws.
-            self._place.remove(self._name)
             time.sleep(0.1 * (attempt + 1) * os.urandom(1)[0] / 255)
         raise _taken(self._place, "one that begins at the same time")
 

@@ -213,6 +213,10 @@ class Folder:
         try:
             os.write(fd, data)
             os.ftruncate(fd, len(data))
+        except OSError:
+            if new and not os.fstat(fd).st_size:  # an empty file would be taken for that of an unknown process
+                self.remove(name)
+            raise
         finally:
             os.close(fd)
 

@@ -7,14 +7,14 @@ user.
 from __future__ import annotations
 
 import contextlib
-import ctypes
+import errno
 import os
 import select
 import shlex
 import signal
 import subprocess
 import time
-from typing import IO, Callable, Final, Optional
+from typing import IO, Final, Optional
 
 from horovod._core.errors import InvalidArgumentError
 from horovod.runner.command import SHELL, is_for_the_shell, resolve
@@ -24,13 +24,27 @@ from horovod.runner.hosts import Host
 _PERIOD_S: Final = 1.0
 _ENDING_S: Final = 0.5
 _MOST_BYTES: Final = 4 << 20
-_PR_SET_PDEATHSIG: Final = 1
 _MOST_WORDS: Final = 1 << 16  # bytes of a run's stderr; what follows is thrown away
 _MOST_KNOWN: Final = 256  # lines of stderr that are not passed on again
 _CHUNK_BYTES: Final = 1 << 16
 _CHUNKS: Final = 2 * (_MOST_BYTES // _CHUNK_BYTES)
 _LAST_LINE: Final = 200
 _MOST_OF_A_PROBLEM: Final = 500  # characters: a line that is no host may be long
+
+# Runs "$@" and kills its whole process group when the launcher ends, by whatever signal: the launcher holds the other
+# end of stdin and writes nothing, so `read` returns then.
+_GUARDED: Final = """
+exec 3<&0 </dev/null
+"$@" 3<&- &
+script=$!
+exec >/dev/null 2>&1
+(read -r nothing <&3; kill -9 -$$) &
+guard=$!
+wait $script
+code=$?
+kill -9 $guard
+exit $code
+"""
 
 
 class Script:
@@ -106,16 +120,15 @@ class Script:
 
     def _start(self) -> None:
         try:
-            # A group of its own, so that what it starts can be ended with it; and it ends with the launcher.
+            # A group of its own, so that what it starts can be ended with it.
             self._process = process = subprocess.Popen(
-                self._command(),
-                stdin=subprocess.DEVNULL,
+                [SHELL, "-c", _GUARDED, SHELL, *self._command()],
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd=self._cwd,
                 env=self._environ,
                 start_new_session=True,
-                preexec_fn=_die_with_parent(os.getpid()),
             )
         except OSError as error:
             self._failed("start", f"cannot be executed: {error.strerror}")
@@ -129,7 +142,10 @@ class Script:
 
     def _command(self) -> list[str]:
         program = resolve(self._words[0], self._environ.get("PATH"), self._cwd)
-        return [SHELL, program, *self._words[1:]] if program and is_for_the_shell(program) else self._words
+        if program is None:
+            why = errno.EACCES if os.path.exists(os.path.join(self._cwd, self._words[0])) else errno.ENOENT
+            raise OSError(why, os.strerror(why))
+        return [SHELL, program, *self._words[1:]] if is_for_the_shell(program) else [program, *self._words[1:]]
 
     def _read(self) -> bool:
         """Takes what has come; says whether that is all. Somebody else may hold stderr open for ever."""
@@ -189,6 +205,8 @@ class Script:
                 with contextlib.suppress(OSError):
                     self._poller.unregister(pipe.fileno())
                 pipe.close()
+            if self._process.stdin is not None:
+                self._process.stdin.close()
             new = [line for line in dict.fromkeys(self._lines_of_stderr()) if line not in self._known]
             self._written += [f"{self._name}: {line}" for line in new]
             self._known = dict.fromkeys([*self._known, *new][-_MOST_KNOWN:])
@@ -212,14 +230,3 @@ def _take(fd: int, received: bytearray, most: int) -> bool:
             return True
         received += data[: max(0, most - len(received))]
     return False
-
-
-def _die_with_parent(parent: int) -> Callable[[], None]:
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def prepare() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
-
-    return prepare

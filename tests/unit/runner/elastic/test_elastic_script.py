@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import select
+import subprocess
+import sys
 import time
 from pathlib import Path
+from typing import Callable
 
 import pytest
 
@@ -122,3 +125,39 @@ def test_a_long_line_that_is_no_host_is_cut(tmp_path: Path) -> None:
     script = made(tmp_path, "head -c 100000 /dev/zero | tr '\\0' '?'")
     assert run(script) is None
     assert len(script.problem) < 700
+
+
+_LAUNCHER = """
+import os, time
+from horovod.runner.elastic.script import Script
+script = Script("./find.sh", None, ".", dict(os.environ))
+while True:
+    script.serve()
+    time.sleep(0.01)
+"""
+
+
+def test_nothing_that_it_has_started_outlives_a_killed_launcher(tmp_path: Path) -> None:
+    made(tmp_path, "sleep 60 & echo $! >pid.new; mv pid.new pid; wait")
+    launcher = subprocess.Popen([sys.executable, "-c", _LAUNCHER], cwd=tmp_path)
+    try:
+        started = tmp_path / "pid"
+        assert soon(started.exists)
+    finally:
+        launcher.kill()
+        launcher.wait()
+    assert soon(lambda: not is_running(int(started.read_text())))
+
+
+def soon(condition: Callable[[], bool]) -> bool:
+    until_s = time.monotonic() + 20
+    while not condition() and time.monotonic() < until_s:
+        time.sleep(0.02)
+    return condition()
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
