@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any, Optional, Union
 
 import torch
@@ -40,34 +41,43 @@ def broadcast_parameters(params: Parameters, root_rank: int) -> None:
 
     Raises:
         InvalidArgumentError: none of these; an optimizer, a scheduler or a gradient scaler or its `state_dict`, which
-            holds copies (use `broadcast_optimizer_state`, `broadcast_object`); or a module that has no shapes yet. The
-            other ranks get a MismatchError.
-        MismatchError: the ranks have different names, dtypes or shapes.
+            holds copies (use `broadcast_optimizer_state`, `broadcast_object`); or a module that has no shapes yet; or
+            two entries of one name. The other ranks get a MismatchError.
+        MismatchError: the ranks have different names, dtypes or shapes, or a tensor where others have none.
     """
     tree, refusal = ParameterTree(), None
     try:
         tree = parameter_tree(params)
     except InvalidArgumentError as error:
         refusal = error
-    _require_equal_names(tree.names(), refusal)
+    _require_equal_entries(tree.kinds(), refusal)
     others = tree.others()
     if others:
         tree.put(broadcast_object(others, root_rank, name="parameters"))
     broadcast_tensors([(f"parameter.{name}", tensor) for name, tensor in tree.tensors], root_rank)
 
 
-def _require_equal_names(names: list[str], refusal: Optional[InvalidArgumentError]) -> None:
-    """Raises MismatchError on all ranks, so that none waits for another, if they have different names. Collective."""
-    digest = hashlib.sha256("\0".join(names).encode("utf-8", "surrogatepass")).digest()
+def _require_equal_entries(kinds: dict[str, str], refusal: Optional[InvalidArgumentError]) -> None:
+    """Raises MismatchError on all ranks, so that none waits for another, if they have different names, or a tensor
+    under a name that is no tensor elsewhere. Collective."""
+    digest = hashlib.sha256("\0".join(chain(*kinds.items())).encode("utf-8", "surrogatepass")).digest()
     if len(set(agree("broadcast_parameters", digest, refusal))) == 1:
         return
-    everywhere = [set(listed) for listed in allgather_object(names, "broadcast_parameters.names")]
+    everywhere: list[dict[str, str]] = allgather_object(kinds, "broadcast_parameters.names")
+    first = everywhere[0]
     for rank, listed in enumerate(everywhere):
-        missing = sorted(everywhere[0] ^ listed)
+        missing = sorted(first.keys() ^ listed.keys())
         if missing:
             has, lacks = (rank, 0) if missing[0] in listed else (0, rank)
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             raise MismatchError(
                 f"broadcast_parameters: rank {has} has '{missing[0]}'{more}, which rank {lacks} has not. Give all "
                 "ranks the same model, and call it on all of them with the same entries."
+            )
+        unlike = [name for name in listed if listed[name] != first[name]]
+        if unlike:
+            raise MismatchError(
+                f"broadcast_parameters: '{unlike[0]}' is {first[unlike[0]]} on rank 0 and {listed[unlike[0]]} on rank "
+                f"{rank}. Make it the same on all ranks, e.g. by torch.as_tensor, or broadcast it by "
+                "hvd.broadcast_object."
             )

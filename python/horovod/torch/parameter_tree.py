@@ -33,14 +33,17 @@ class ParameterTree:
     Attributes:
         tensors: (name, tensor), to be overwritten in place.
         places: name -> (container, key) of each other value, which is replaced there.
+        taken: the names of all.
     """
 
     tensors: list[tuple[str, torch.Tensor]] = field(default_factory=list)
     places: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
 
-    def names(self) -> list[str]:
-        """Those of all leaves, in an order that is the same for the same names."""
-        return sorted([name for name, _ in self.tensors] + list(self.places))
+    def kinds(self) -> dict[str, str]:
+        """name -> whether that leaf is a tensor, in an order that is the same for the same names."""
+        kinds = dict.fromkeys((name for name, _ in self.tensors), "a tensor")
+        return dict(sorted([*kinds.items(), *((name, "no tensor") for name in self.places)]))
 
     def others(self) -> dict[str, Any]:
         """The values that are no tensors, by name."""
@@ -58,7 +61,7 @@ def parameter_tree(params: Any) -> ParameterTree:
 
     Raises:
         InvalidArgumentError: something else; or the state of an optimizer, a scheduler or a scaler, of which a
-            `state_dict` holds copies; or a value in a place where it cannot be replaced.
+            `state_dict` holds copies; or a value in a place where it cannot be replaced; or two leaves of one name.
     """
     form = _form(params)
     if form is not None and not isinstance(params, torch.nn.ParameterList):
@@ -99,6 +102,7 @@ def _take(tree: ParameterTree, name: str, value: Any, place: Optional[tuple[Any,
                 "batch. Run one through the model first, on every rank; with elastic training before the function "
                 "that hvd.elastic.run decorates is called."
             )
+        _require_free(tree, name)
         tree.tensors.append((name, value))
     elif name.rpartition(".")[2] not in _WHOLE and _holds_leaves(value):
         items = value.items() if isinstance(value, Mapping) else enumerate(value)
@@ -110,7 +114,18 @@ def _take(tree: ParameterTree, name: str, value: Any, place: Optional[tuple[Any,
             "Use hvd.broadcast_object for them."
         )
     else:
+        _require_free(tree, name)
         tree.places[name] = place
+
+
+def _require_free(tree: ParameterTree, name: str) -> None:
+    # The dots of a name say nothing of the containers: {"a.b": 1} and {"a": {"b": 1}} give the same one.
+    if name in tree.taken:
+        raise InvalidArgumentError(
+            f"broadcast_parameters: '{name}' names two entries, as the keys 1 and '1', or 'a.b' and 'b' within 'a' do. "
+            "Rename one of them, or broadcast it in a call of its own."
+        )
+    tree.taken.add(name)
 
 
 def _place(container: Any, key: Any) -> Optional[tuple[Any, Any]]:

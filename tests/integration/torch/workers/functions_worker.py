@@ -136,6 +136,28 @@ def case_broadcasts_that_one_rank_refuses():
     hvd.broadcast_parameters(model.state_dict(), 0)
 
 
+def case_broadcast_parameters_where_one_rank_has_a_tensor():
+    best = torch.tensor(0.9) if hvd.rank() == hvd.size() - 1 else 0.0  # as after a resume there
+    state = {"model": torch.nn.Linear(2, 2).state_dict(), "epoch": 3, "best": best}
+    words = "'best' is no tensor on rank 0 and a tensor on rank", "hvd.broadcast_object"
+    expect_raises(hvd.HorovodInternalError, lambda: hvd.broadcast_parameters(state, 0), *words)
+
+
+def case_broadcast_parameters_refuses_equal_names():
+    for given, name in (
+        ({1: 5, "1": 7}, "'1'"),
+        ({"opt.lr": 0.1, "opt": {"lr": 0.2, "t": torch.ones(1)}}, "'opt.lr'"),
+        ({"a": {"b": torch.ones(2)}, "a.b": torch.ones(2)}, "'a.b'"),
+        ([("w", torch.ones(2)), ("w", torch.ones(2))], "'w'"),
+    ):
+        words = "broadcast_parameters", f"{name} names two entries"
+        expect_raises(ValueError, lambda given=given: hvd.broadcast_parameters(given, 0), *words)
+        wrong = hvd.rank() == 0
+        kind = ValueError if wrong else hvd.HorovodInternalError
+        other = given if wrong else {"1": 5}
+        expect_raises(kind, lambda other=other: hvd.broadcast_parameters(other, 0), *words)
+
+
 def case_optimizer_state_needs_an_optimizer():
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
