@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cstring>
 
+#include "border/border.h"
+
 namespace hvd::frameworks {
 
 // The words of a text, one after the other.
@@ -94,17 +96,23 @@ hvd_status DescribedCall::Run(const void* const* in, void* const* out, const Whe
   const auto note = [&](hvd_status status) {
     if (failure != HVD_OK || status == HVD_OK) return;
     failure = status;
-    if (why->empty()) *why = hvd_last_error();
+    if (why->empty()) border::Guarded([&] { *why = hvd_last_error(); }, [&](hvd_status, const char* no) { *why = no; });
   };
   std::vector<hvd_handle> handles(submissions_.size(), 0);
   for (size_t s = 0, first = 0; s < submissions_.size(); first += submissions_[s++])
     note(Start(first, submissions_[s], &handles[s]));
-  // After a failure too: the engine uses the tensors until their submissions are done.
+  // After a failure too: the engine uses the tensors until their submissions are done. So nothing is thrown here.
   for (size_t s = 0, first = 0; s < submissions_.size(); first += submissions_[s++]) {
     if (handles[s] == 0) continue;
     hvd_status status = HVD_IN_PROGRESS;
     while (status == HVD_IN_PROGRESS) status = hvd_wait(handles[s], kSliceS);
-    if (status == HVD_OK && !WorksInPlace(ops_[first])) status = CheckResults(handles[s], first, submissions_[s], why);
+    if (status == HVD_OK && !WorksInPlace(ops_[first])) {
+      border::Guarded([&] { status = CheckResults(handles[s], first, submissions_[s], why); },
+                      [&](hvd_status code, const char* text) {
+                        status = code;
+                        *why = text;
+                      });
+    }
     note(status);
     // Orders the stream that the tensors came with, as hvd_order would: a second wait there would only cost time.
     note(hvd_release(handles[s]));

@@ -35,6 +35,7 @@ inline constexpr Failure kFailures[] = {
     {HVD_PEER_LOST, "PeerLostError", 10},
     {HVD_TIMEOUT, "CollectiveTimeoutError", 4},
     {HVD_MISMATCH, "MismatchError", 9},
+    {HVD_RESOURCE, "ResourceError", 8},
 };
 
 inline Failure FailureFor(hvd_status status) {

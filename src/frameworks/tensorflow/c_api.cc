@@ -25,6 +25,7 @@ std::string_view DynamicStrings(void* library) {
 }  // namespace
 
 Api tf;
+TF_Status* no_memory = nullptr;
 
 std::string Bind() {
   // Loaded already, or nobody here uses TensorFlow; the handle is kept, as TensorFlow is never unloaded.
@@ -35,6 +36,8 @@ std::string Bind() {
   if (tf.name == nullptr) return "this TensorFlow has no " #name " (2.13 or newer is needed)";
   HVD_TF_FUNCTIONS(HVD_TF_BIND)
 #undef HVD_TF_BIND
+  no_memory = tf.TF_NewStatus();
+  tf.TF_SetStatus(no_memory, kResourceExhausted, "Horovod: out of memory.");
   return ProblemWithStandardLibrary(DynamicStrings(library));
 }
 

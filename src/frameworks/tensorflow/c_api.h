@@ -27,7 +27,14 @@ typedef struct TF_StringView {
 namespace hvd::frameworks::tensorflow {
 
 // TF_Code and TF_DataType, the numbers used here.
-enum Code : int { kOk = 0, kUnknown = 2, kInvalidArgument = 3, kFailedPrecondition = 9, kAborted = 10 };
+enum Code : int {
+  kOk = 0,
+  kUnknown = 2,
+  kInvalidArgument = 3,
+  kResourceExhausted = 8,
+  kFailedPrecondition = 9,
+  kAborted = 10
+};
 enum Type : int { kInt32 = 3, kInt64 = 9 };
 
 // result, name, parameters
@@ -109,10 +116,14 @@ struct Api {
 
 // The functions of the loaded TensorFlow. Empty afterwards: all are bound; otherwise why not.
 std::string Bind();
-extern Api tf;  // valid after a successful Bind
+// Valid after a successful Bind.
+extern Api tf;
+extern TF_Status* no_memory;  // "out of memory.": made then, because later there may be no memory to make it with
 
 struct Deleter {
-  void operator()(TF_Status* s) const { tf.TF_DeleteStatus(s); }
+  void operator()(TF_Status* s) const {
+    if (s != no_memory) tf.TF_DeleteStatus(s);
+  }
   void operator()(TF_Tensor* t) const { tf.TF_DeleteTensor(t); }
   void operator()(TF_ShapeHandle* h) const { tf.TF_DeleteShapeHandle(h); }
 };

@@ -1,11 +1,11 @@
 #include "frameworks/tensorflow/call.h"
 
 #include <cstring>
+#include <thread>
 #include <utility>
 
+#include "border/border.h"
 #include "frameworks/tensorflow/dtypes.h"
-#include "frameworks/tensorflow/turns.h"
-#include "frameworks/wording.h"
 
 namespace hvd::frameworks::tensorflow {
 namespace {
@@ -18,23 +18,6 @@ Turns& TurnsOfNames() {
 
 constexpr double kSliceS = 1.0;  // of a blocking wait, which has no end of its own: the engine's deadlines apply
 
-int CodeFor(hvd_status code) {
-  switch (code) {
-    case HVD_INVALID_ARGUMENT:
-    case HVD_UNSUPPORTED:
-      return kInvalidArgument;
-    case HVD_MISMATCH:
-    case HVD_NOT_INITIALIZED:
-      return kFailedPrecondition;
-    case HVD_SHUTDOWN:
-    case HVD_PEER_LOST:
-    case HVD_TIMEOUT:
-      return kAborted;
-    default:
-      return kUnknown;
-  }
-}
-
 void FreeResult(void*, size_t, void* owner) { hvd_result_free(owner); }
 
 }  // namespace
@@ -42,44 +25,73 @@ void FreeResult(void*, size_t, void* owner) { hvd_result_free(owner); }
 Call::Call(const Attributes& attributes, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done)
     : attributes_(attributes),
       context_(context),
+      names_(Names()),
+      turns_(NamesOfTurns()),
       // TensorFlow passes the address of its std::function<void()>, an argument of the caller's.
       done_(done) {}
 
 void Call::Start(const Attributes& attributes, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
-  auto* call = new Call(attributes, context, done);
-  call->Name();
-  const Turns::Run run = {tf.TF_GetStepId(context), tf.TF_GetFrameId(context), tf.TF_GetIterId(context)};
-  const Turns::Answer answer = TurnsOfNames().Take(
-      call->turns_, run, [call](Turns::Where where) { call->Submit(/*may_wait=*/where == Turns::Where::kHere); });
-  if (answer != Turns::Answer::kGranted) call->Refuse(answer == Turns::Answer::kOutOfOrder);
+  Call* call = nullptr;
+  border::Guarded([&] { call = new Call(attributes, context, done); },
+                  [&](hvd_status code, const char* why) {
+                    tf.TF_OpKernelContext_Failure(context, StatusFor(code, why).get());
+                    DoneCallback{done}();
+                  });
+  if (call != nullptr) call->TakeTurn();
+}
+
+void Call::TakeTurn() noexcept {
+  border::Guarded(
+      [&] {
+        const Turns::Run run = {tf.TF_GetStepId(context_), tf.TF_GetFrameId(context_), tf.TF_GetIterId(context_)};
+        const Turns::Answer answer = TurnsOfNames().Take(
+            turns_, run, [this](Turns::Where where) { Submit(/*may_wait=*/where == Turns::Where::kHere); });
+        if (answer != Turns::Answer::kGranted) Refuse(answer == Turns::Answer::kOutOfOrder);
+      },
+      [&](hvd_status code, const char* why) {
+        Fail(code, why);
+        turns_.clear();
+        End();
+      });
 }
 
 void Call::Refuse(bool out_of_order) {
   const std::string& name = attributes_.name;
   const std::string what = name.substr(0, name.find('.')) + " '" + name + "'";
-  Fail(HVD_INVALID_ARGUMENT,
-       what + (out_of_order ? ": a later iteration of its loop has begun before this one, so that the ranks could pair "
-                              "different ones; run them one after the other (parallel_iterations=1)."
-                            : " runs twice at once in this process, so that the ranks could pair different runs; give "
-                              "each a name of its own, or run one after the other (num_parallel_calls=1 of a map)."));
+  const std::string message =
+      what + (out_of_order ? ": a later iteration of its loop has begun before this one, so that the ranks could pair "
+                             "different ones; run them one after the other (parallel_iterations=1)."
+                           : " runs twice at once in this process, so that the ranks could pair different runs; give "
+                             "each a name of its own, or run one after the other (num_parallel_calls=1 of a map).");
+  Fail(HVD_INVALID_ARGUMENT, message.c_str());
   turns_.clear();
   End();
 }
 
-void Call::Fail(hvd_status code, const std::string& message) {
-  tf.TF_SetStatus(status_.get(), CodeFor(code), frameworks::InUsersWords(message).c_str());
+std::vector<std::string> Call::Names() const {
+  const int n = Tensors();
+  std::vector<std::string> names;
+  names.reserve(static_cast<size_t>(n));
+  for (int i = 0; i < n; ++i) {
+    names.push_back(n == 1 ? attributes_.name
+                           : attributes_.name + "_" + std::to_string(i + 1) + "of" + std::to_string(n));
+  }
+  return names;
 }
 
-void Call::Name() {
-  const int n = Tensors();
-  for (int i = 0; i < n; ++i) {
-    names_.push_back(n == 1 ? attributes_.name
-                            : attributes_.name + "_" + std::to_string(i + 1) + "of" + std::to_string(n));
-    turns_.push_back(names_.back() + "@" + std::to_string(attributes_.process_set));
-  }
+Turns::Names Call::NamesOfTurns() const {
+  Turns::Names turns;
+  turns.reserve(names_.size());
+  for (const std::string& name : names_) turns.push_back(name + "@" + std::to_string(attributes_.process_set));
+  return turns;
 }
 
 bool Call::TakeTensors() {
+  if (attributes_.type == HVD_JOIN) {
+    ops_.resize(1);
+    ops_[0].type = HVD_JOIN;
+    return true;
+  }
   const int n = Tensors();
   ops_.resize(n);
   shapes_.resize(n);
@@ -138,14 +150,10 @@ bool Call::TakeSplits() {
   return true;
 }
 
-void Call::Submit(bool may_wait) {
-  if (attributes_.type == HVD_JOIN) {
-    ops_.resize(1);
-    ops_[0] = {};
-    ops_[0].type = HVD_JOIN;
-  } else if (!TakeTensors()) {
-    return End();
-  }
+void Call::Submit(bool may_wait) noexcept {
+  bool taken = false;
+  border::Guarded([&] { taken = TakeTensors(); }, [&](hvd_status code, const char* why) { Fail(code, why); });
+  if (!taken) return End();
   const auto n = static_cast<int32_t>(ops_.size());
   const bool waits = attributes_.blocking && may_wait;
   if (waits && CallerGivesOutput()) return Wait(hvd_run(ops_.data(), n, kSliceS, &handle_));
@@ -160,19 +168,23 @@ void Call::Submit(bool may_wait) {
     static_cast<Call*>(self)->Finish(code, message);
   };
   if (const hvd_status asked = hvd_on_done(handle_, finish, this); asked != HVD_OK) {
-    Finish(asked, hvd_last_error());  // shut down in between: the engine has let go of the tensors
+    // Without memory for the callback: the engine uses the tensors until this is done. Or shut down in between: it has
+    // let go of them.
+    hvd_status status = hvd_poll(handle_);
+    for (; status == HVD_IN_PROGRESS; status = hvd_poll(handle_)) std::this_thread::yield();
+    Finish(status, status == HVD_OK ? "" : hvd_last_error());
   }
 }
 
-void Call::Wait(hvd_status begun) {
+void Call::Wait(hvd_status begun) noexcept {
   hvd_status status = begun;
   while (status == HVD_IN_PROGRESS) status = hvd_wait(handle_, kSliceS);
   Finish(status, status == HVD_OK ? "" : hvd_last_error());
 }
 
-void Call::Finish(hvd_status code, const char* message) {
+void Call::Finish(hvd_status code, const char* message) noexcept {
   if (code == HVD_OK) {
-    SetResults();
+    border::Guarded([&] { SetResults(); }, [&](hvd_status failure, const char* why) { Fail(failure, why); });
   } else {
     Fail(code, message);
   }
@@ -206,14 +218,18 @@ void Call::SetResult(int i) {
     outputs_[i].reset(tf.TF_AllocateOutput(context_, i, type, result.shape, result.ndim, 0, status_.get()));
     return;
   }
+  std::unique_ptr<void, void (*)(void*)> owner(result.owner, hvd_result_free);
   outputs_[i].reset(tf.TF_NewTensor(type, result.shape, result.ndim, result.data, static_cast<size_t>(result.bytes),
-                                    &FreeResult, result.owner));
+                                    &FreeResult, owner.get()));
+  [[maybe_unused]] void* const theirs = owner.release();
   tf.TF_SetOutput(context_, i, outputs_[i].get(), status_.get());
 }
 
 void Call::SetReceivedSplits() {
   int32_t n = 0;
-  (void)hvd_process_set_ranks(attributes_.process_set, nullptr, &n);
+  // There is no room for them, which is a refusal that tells their number.
+  const hvd_status asked = hvd_process_set_ranks(attributes_.process_set, nullptr, &n);
+  if (asked == HVD_RESOURCE) return Fail(asked, hvd_last_error());
   const int64_t extent = n;
   const TensorPtr out(tf.TF_AllocateOutput(context_, 1, kInt32, &extent, 1, sizeof(int32_t) * n, status_.get()));
   if (!Ok(status_)) return;
@@ -221,7 +237,7 @@ void Call::SetReceivedSplits() {
   if (got != HVD_OK) Fail(got, hvd_last_error());
 }
 
-void Call::End() {
+void Call::End() noexcept {
   inputs_.clear();
   outputs_.clear();
   if (!Ok(status_)) tf.TF_OpKernelContext_Failure(context_, status_.get());

@@ -9,6 +9,8 @@
 
 #include "frameworks/tensorflow/c_api.h"
 #include "frameworks/tensorflow/done_callback.h"
+#include "frameworks/tensorflow/failure.h"
+#include "frameworks/tensorflow/turns.h"
 #include "horovod/horovod.h"
 
 namespace hvd::frameworks::tensorflow {
@@ -24,42 +26,45 @@ struct Attributes {
   bool blocking = false;  // the calling thread waits for this, and drives the engine
 };
 
+// Nothing that is thrown inside leaves it: a call fails with a status, and is done.
 class Call {
  public:
-  // `done` belongs to TensorFlow and ends with the kernel's compute function: what it refers to is copied.
+  // `done` belongs to TensorFlow and ends with the kernel's compute function: what it refers to is taken.
   static void Start(const Attributes& attributes, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done);
 
  private:
   Call(const Attributes& attributes, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done);
 
+  void TakeTurn() noexcept;
+  void Refuse(bool out_of_order);
+  void Submit(bool may_wait) noexcept;
   bool TakeTensors();  // false: an error stands in status_
   bool TakeSplits();
-  void Name();
-  void Refuse(bool out_of_order);
-  void Submit(bool may_wait);
-  void Wait(hvd_status begun);
-  void Finish(hvd_status code, const char* message);
+  void Wait(hvd_status begun) noexcept;
+  void Finish(hvd_status code, const char* message) noexcept;
   void SetResults();
   void SetResult(int i);
   void SetReceivedSplits();
-  void Fail(hvd_status code, const std::string& message);
-  void End();
+  void Fail(hvd_status code, const char* message) noexcept { status_ = StatusFor(code, message); }
+  void End() noexcept;
   int Tensors() const {
     return attributes_.type == HVD_ALLTOALL || attributes_.type == HVD_JOIN ? 1 : tf.TF_NumInputs(context_);
   }
   bool CallerGivesOutput() const { return attributes_.type == HVD_ALLREDUCE || attributes_.type == HVD_BROADCAST; }
+  std::vector<std::string> Names() const;
+  Turns::Names NamesOfTurns() const;
 
   const Attributes attributes_;
   TF_OpKernelContext* const context_;
-  DoneCallback done_;
   StatusPtr status_ = NewStatus();
   std::vector<TensorPtr> inputs_, outputs_;
   std::vector<std::vector<int64_t>> shapes_;
-  std::vector<std::string> names_;  // by tensor
-  std::vector<std::string> turns_;  // what is taken while this runs: the names, of this process set
+  const std::vector<std::string> names_;  // by tensor
+  Turns::Names turns_;                    // what is taken while this runs: the names, of this process set
   std::vector<int32_t> splits_;
   std::vector<hvd_op> ops_;
   hvd_handle handle_ = 0;
+  DoneCallback done_;  // the last: taken when nothing can be thrown any more
 };
 
 }  // namespace hvd::frameworks::tensorflow

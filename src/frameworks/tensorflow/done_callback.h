@@ -1,4 +1,4 @@
-// DoneCallback: a copy of TensorFlow's std::function<void()>, which an operator calls when it is done.
+// DoneCallback: TensorFlow's std::function<void()>, which an operator calls when it is done, taken from where it lay.
 //
 // TensorFlow is compiled with GNU's libstdc++, this library perhaps with another one (the wheels' has LLVM's libc++),
 // whose std::function has another layout. So libstdc++'s layout is written down here: two words for the function
@@ -12,15 +12,10 @@ namespace hvd::frameworks::tensorflow {
 
 class DoneCallback {
  public:
-  // `theirs`: the address of the std::function, which may go afterwards.
-  explicit DoneCallback(const void* theirs) noexcept {
-    const auto* const from = static_cast<const Layout*>(theirs);
-    if (from->manager == nullptr) return;
-    (void)from->manager(&own_.object, &from->object, kClone);
-    own_.manager = from->manager;
-    own_.invoker = from->invoker;
-  }
-  // What lies in the two words may be moved as bytes: larger or other objects are kept by their addresses.
+  // `theirs`: the address of the std::function, which is empty afterwards, as after a move. What lies in the two words
+  // may be moved as bytes: larger or other objects are kept by their addresses. So nothing is copied, and nothing
+  // fails.
+  explicit DoneCallback(void* theirs) noexcept : own_(std::exchange(*static_cast<Layout*>(theirs), {})) {}
   DoneCallback(DoneCallback&& other) noexcept : own_(std::exchange(other.own_, {})) {}
   DoneCallback& operator=(DoneCallback&&) = delete;
   ~DoneCallback() {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <new>
 #include <string_view>
 
 namespace hvd::frameworks::tensorflow {
@@ -25,16 +26,21 @@ struct GnuOptionalString {
   GnuString value;
   bool has_value = false;
 
-  // It had none. `allocate`: libstdc++'s operator new, because TensorFlow frees what this holds.
-  void Set(std::string_view text, void* (*allocate)(size_t bytes)) {
-    const size_t room = text.size() > sizeof value.short_ones ? text.size() : sizeof value.short_ones;
-    auto* const copy = static_cast<char*>(allocate(room + 1));
+  // It had none. `allocate`: libstdc++'s operator new that answers null without memory, because TensorFlow frees what
+  // this holds. False: there was none; up to 15 characters need none.
+  bool Set(std::string_view text, void* (*allocate)(size_t bytes, const std::nothrow_t&)) {
+    char* copy = value.short_ones;
+    if (text.size() >= sizeof value.short_ones) {
+      copy = static_cast<char*>(allocate(text.size() + 1, std::nothrow));
+      if (copy == nullptr) return false;
+      value.capacity = text.size();
+    }
     std::memcpy(copy, text.data(), text.size());
     copy[text.size()] = 0;
     value.characters = copy;
     value.size = text.size();
-    value.capacity = room;
     has_value = true;
+    return true;
   }
 };
 

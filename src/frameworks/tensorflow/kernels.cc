@@ -1,11 +1,16 @@
 #include "frameworks/tensorflow/kernels.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <utility>
 #include <vector>
 
+#include "border/border.h"
 #include "frameworks/tensorflow/c_api.h"
 #include "frameworks/tensorflow/call.h"
+#include "frameworks/tensorflow/failure.h"
 #include "horovod/horovod.h"
 
 namespace hvd::frameworks::tensorflow {
@@ -47,78 +52,67 @@ class Reader {
   StatusPtr status_ = NewStatus();
 };
 
-void Destroy(void* attributes) { delete static_cast<Attributes*>(attributes); }
-
-void* Created(Reader* node, Attributes* attributes) {
-  if (node->ok()) return attributes;
-  node->Report();
-  Destroy(attributes);
-  return nullptr;
-}
-
 const char* OperationName(hvd_op_type type) {
   static constexpr const char* kNames[] = {"allreduce", "allgather", "broadcast", "alltoall", "reducescatter"};
   return kNames[type];
 }
 
 template <hvd_op_type kType>
-void* Create(TF_OpKernelConstruction* construction) {
-  Reader node(construction);
-  auto* a = new Attributes;
+void ReadCollective(Reader* node, Attributes* a) {
   a->type = kType;
-  const std::string given = node.Text("tensor_name");
-  a->name = std::string(OperationName(kType)) + "." + (given.empty() ? node.NodeName() : given);
-  a->process_set = node.Int("process_set_id");
-  a->blocking = node.Flag("blocking");
-  if (kType == HVD_BROADCAST) a->root_rank = node.Int("root_rank");
+  const std::string given = node->Text("tensor_name");
+  a->name = std::string(OperationName(kType)) + "." + (given.empty() ? node->NodeName() : given);
+  a->process_set = node->Int("process_set_id");
+  a->blocking = node->Flag("blocking");
+  if (kType == HVD_BROADCAST) a->root_rank = node->Int("root_rank");
   if (kType == HVD_ALLREDUCE || kType == HVD_REDUCESCATTER) {
-    a->reduce_op = node.Int("reduce_op");
-    a->prescale = node.Number("prescale_factor");
-    a->postscale = node.Number("postscale_factor");
+    a->reduce_op = node->Int("reduce_op");
+    a->prescale = node->Number("prescale_factor");
+    a->postscale = node->Number("postscale_factor");
   }
-  return Created(&node, a);
 }
 
-void* CreateJoin(TF_OpKernelConstruction* construction) {
-  Reader node(construction);
-  auto* a = new Attributes;
+void ReadJoin(Reader* node, Attributes* a) {
   a->type = HVD_JOIN;
   a->name = "join";
-  a->blocking = node.Flag("blocking");
-  return Created(&node, a);
+  a->blocking = node->Flag("blocking");
 }
 
-void Compute(void* attributes, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
+void ReadNothing(Reader*, Attributes*) {}
+void ReadSet(Reader* node, Attributes* a) { a->process_set = node->Int("process_set_id"); }
+
+// A kernel is its attributes.
+template <void (*kRead)(Reader*, Attributes*)>
+void* Create(TF_OpKernelConstruction* construction) {
+  std::unique_ptr<Attributes> attributes;
+  border::Guarded(
+      [&] {
+        Reader node(construction);
+        auto made = std::make_unique<Attributes>();
+        kRead(&node, made.get());
+        if (!node.ok()) return node.Report();
+        attributes = std::move(made);
+      },
+      [&](hvd_status code, const char* why) {
+        tf.TF_OpKernelConstruction_Failure(construction, StatusFor(code, why).get());
+      });
+  return attributes.release();
+}
+
+void Destroy(void* attributes) { delete static_cast<Attributes*>(attributes); }
+
+void RunCollective(void* attributes, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done) {
   Call::Start(*static_cast<const Attributes*>(attributes), context, done);
 }
 
 // ---- operators that answer a number
 
-void* CreatePlain(TF_OpKernelConstruction*) { return new Attributes; }
-void* CreateWithSet(TF_OpKernelConstruction* construction) {
-  Reader node(construction);
-  auto* a = new Attributes;
-  a->process_set = node.Int("process_set_id");
-  return Created(&node, a);
-}
-
-void Answer(TF_OpKernelContext* context, hvd_status code, int32_t value) {
-  const StatusPtr status = NewStatus();
-  if (code == HVD_OK) {
-    const TensorPtr out(tf.TF_AllocateOutput(context, 0, kInt32, nullptr, 0, sizeof value, status.get()));
-    if (Ok(status)) std::memcpy(tf.TF_TensorData(out.get()), &value, sizeof value);
-  } else {
-    tf.TF_SetStatus(status.get(), code == HVD_NOT_INITIALIZED ? kFailedPrecondition : kInvalidArgument,
-                    hvd_last_error());
-  }
-  if (!Ok(status)) tf.TF_OpKernelContext_Failure(context, status.get());
-}
-
 template <int32_t hvd_topology::* kField>
-void ComputePlace(void*, TF_OpKernelContext* context) {
+hvd_status Place(const Attributes&, int32_t* value) {
   hvd_topology place = {};
   const hvd_status code = hvd_get_topology(&place);
-  Answer(context, code, place.*kField);
+  *value = place.*kField;
+  return code;
 }
 
 hvd_status Members(int process_set, std::vector<int32_t>* ranks) {
@@ -131,20 +125,38 @@ hvd_status Members(int process_set, std::vector<int32_t>* ranks) {
   return code;
 }
 
-void ComputeSize(void* attributes, TF_OpKernelContext* context) {
+hvd_status Size(const Attributes& attributes, int32_t* value) {
   std::vector<int32_t> ranks;
-  const hvd_status code = Members(static_cast<const Attributes*>(attributes)->process_set, &ranks);
-  Answer(context, code, static_cast<int32_t>(ranks.size()));
+  const hvd_status code = Members(attributes.process_set, &ranks);
+  *value = static_cast<int32_t>(ranks.size());
+  return code;
 }
 
-void ComputeIncluded(void* attributes, TF_OpKernelContext* context) {
+hvd_status Included(const Attributes& attributes, int32_t* value) {
   std::vector<int32_t> ranks;
-  const hvd_status code = Members(static_cast<const Attributes*>(attributes)->process_set, &ranks);
+  if (const hvd_status code = Members(attributes.process_set, &ranks); code != HVD_OK) return code;
   hvd_topology place = {};
-  (void)hvd_get_topology(&place);
-  int32_t included = 0;
-  for (const int32_t rank : ranks) included |= rank == place.rank;
-  Answer(context, code, included);
+  const hvd_status code = hvd_get_topology(&place);
+  *value = static_cast<int32_t>(std::count(ranks.begin(), ranks.end(), place.rank));
+  return code;
+}
+
+template <hvd_status (*kAnswer)(const Attributes&, int32_t* value)>
+void Answer(void* attributes, TF_OpKernelContext* context) {
+  const auto fail = [&](hvd_status code, const char* why) {
+    tf.TF_OpKernelContext_Failure(context, StatusFor(code, why).get());
+  };
+  border::Guarded(
+      [&] {
+        int32_t value = 0;
+        const hvd_status code = kAnswer(*static_cast<const Attributes*>(attributes), &value);
+        if (code != HVD_OK) return fail(code, hvd_last_error());
+        const StatusPtr status = NewStatus();
+        const TensorPtr out(tf.TF_AllocateOutput(context, 0, kInt32, nullptr, 0, sizeof value, status.get()));
+        if (!Ok(status)) return tf.TF_OpKernelContext_Failure(context, status.get());
+        std::memcpy(tf.TF_TensorData(out.get()), &value, sizeof value);
+      },
+      fail);
 }
 
 // ---- registration
@@ -178,23 +190,23 @@ struct Question {
 
 std::string RegisterKernels() {
   const std::vector<Collective> collectives = {
-      {"HorovodAllreduce", Create<HVD_ALLREDUCE>, {"tensors", "outputs"}},
-      {"HorovodReducescatter", Create<HVD_REDUCESCATTER>, {"tensors", "outputs"}},
-      {"HorovodAllgather", Create<HVD_ALLGATHER>, {"tensors", "outputs"}},
-      {"HorovodBroadcast", Create<HVD_BROADCAST>, {"tensors", "outputs"}},
-      {"HorovodAlltoall", Create<HVD_ALLTOALL>, {"tensor", "splits", "output", "received_splits"}},
-      {"HorovodJoin", CreateJoin, {"last_rank"}},
+      {"HorovodAllreduce", Create<ReadCollective<HVD_ALLREDUCE>>, {"tensors", "outputs"}},
+      {"HorovodReducescatter", Create<ReadCollective<HVD_REDUCESCATTER>>, {"tensors", "outputs"}},
+      {"HorovodAllgather", Create<ReadCollective<HVD_ALLGATHER>>, {"tensors", "outputs"}},
+      {"HorovodBroadcast", Create<ReadCollective<HVD_BROADCAST>>, {"tensors", "outputs"}},
+      {"HorovodAlltoall", Create<ReadCollective<HVD_ALLTOALL>>, {"tensor", "splits", "output", "received_splits"}},
+      {"HorovodJoin", Create<ReadJoin>, {"last_rank"}},
   };
   const std::vector<Question> questions = {
-      {"HorovodRank", CreatePlain, ComputePlace<&hvd_topology::rank>},
-      {"HorovodLocalRank", CreatePlain, ComputePlace<&hvd_topology::local_rank>},
-      {"HorovodLocalSize", CreatePlain, ComputePlace<&hvd_topology::local_size>},
-      {"HorovodSize", CreateWithSet, ComputeSize},
-      {"HorovodProcessSetIncluded", CreateWithSet, ComputeIncluded},
+      {"HorovodRank", Create<ReadNothing>, Answer<Place<&hvd_topology::rank>>},
+      {"HorovodLocalRank", Create<ReadNothing>, Answer<Place<&hvd_topology::local_rank>>},
+      {"HorovodLocalSize", Create<ReadNothing>, Answer<Place<&hvd_topology::local_size>>},
+      {"HorovodSize", Create<ReadSet>, Answer<Size>},
+      {"HorovodProcessSetIncluded", Create<ReadSet>, Answer<Included>},
   };
   for (const char* device : {"CPU", "GPU"}) {
     for (const Collective& c : collectives) {
-      TF_KernelBuilder* builder = tf.TF_NewAsyncKernelBuilder(c.op, device, c.create, Compute, Destroy);
+      TF_KernelBuilder* builder = tf.TF_NewAsyncKernelBuilder(c.op, device, c.create, RunCollective, Destroy);
       if (std::string error = Register(c.op, device, builder, c.arguments); !error.empty()) return error;
     }
     for (const Question& q : questions) {

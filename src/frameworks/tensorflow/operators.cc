@@ -2,12 +2,21 @@
 
 #include <vector>
 
+#include "border/border.h"
 #include "frameworks/tensorflow/c_api.h"
+#include "frameworks/tensorflow/failure.h"
 
 namespace hvd::frameworks::tensorflow {
 namespace {
 
 using Inference = void (*)(TF_ShapeInferenceContext*, TF_Status*);
+
+// What TensorFlow calls.
+template <Inference kShapes>
+void Infer(TF_ShapeInferenceContext* c, TF_Status* status) {
+  border::Guarded([=] { kShapes(c, status); },
+                  [=](hvd_status code, const char* why) { tf.TF_SetStatus(status, CodeFor(code), why); });
+}
 
 struct Operator {
   const char* name;
@@ -74,21 +83,21 @@ std::vector<Operator> Operators() {
   const std::vector<const char*> reduction =
       And(collective, {"reduce_op: int = 1", "prescale_factor: string = '1'", "postscale_factor: string = '1'"});
   return {
-      {"HorovodAllreduce", {"tensors: T"}, {"outputs: T"}, reduction, SameShapes},
-      {"HorovodReducescatter", {"tensors: T"}, {"outputs: T"}, reduction, AnyRows},
-      {"HorovodAllgather", {"tensors: T"}, {"outputs: T"}, collective, AnyRows},
-      {"HorovodBroadcast", {"tensors: T"}, {"outputs: T"}, And(collective, {"root_rank: int"}), SameShapes},
+      {"HorovodAllreduce", {"tensors: T"}, {"outputs: T"}, reduction, Infer<SameShapes>},
+      {"HorovodReducescatter", {"tensors: T"}, {"outputs: T"}, reduction, Infer<AnyRows>},
+      {"HorovodAllgather", {"tensors: T"}, {"outputs: T"}, collective, Infer<AnyRows>},
+      {"HorovodBroadcast", {"tensors: T"}, {"outputs: T"}, And(collective, {"root_rank: int"}), Infer<SameShapes>},
       {"HorovodAlltoall",
        {"tensor: T", "splits: int32"},
        {"output: T", "received_splits: int32"},
        And({"T: type"}, named),
-       AlltoallShapes},
-      {"HorovodJoin", {}, {"last_rank: int32"}, {"blocking: bool = false"}, Scalar},
-      {"HorovodRank", {}, {"value: int32"}, {}, Scalar},
-      {"HorovodSize", {}, {"value: int32"}, {"process_set_id: int = 0"}, Scalar},
-      {"HorovodLocalRank", {}, {"value: int32"}, {}, Scalar},
-      {"HorovodLocalSize", {}, {"value: int32"}, {}, Scalar},
-      {"HorovodProcessSetIncluded", {}, {"value: int32"}, {"process_set_id: int = 0"}, Scalar},
+       Infer<AlltoallShapes>},
+      {"HorovodJoin", {}, {"last_rank: int32"}, {"blocking: bool = false"}, Infer<Scalar>},
+      {"HorovodRank", {}, {"value: int32"}, {}, Infer<Scalar>},
+      {"HorovodSize", {}, {"value: int32"}, {"process_set_id: int = 0"}, Infer<Scalar>},
+      {"HorovodLocalRank", {}, {"value: int32"}, {}, Infer<Scalar>},
+      {"HorovodLocalSize", {}, {"value: int32"}, {}, Infer<Scalar>},
+      {"HorovodProcessSetIncluded", {}, {"value: int32"}, {"process_set_id: int = 0"}, Infer<Scalar>},
   };
 }
 

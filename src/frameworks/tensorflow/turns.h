@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -34,50 +34,59 @@ class Turns {
   enum class Answer { kGranted, kTwiceAtOnce, kOutOfOrder };
 
   // Granted: runs `begin` when none of `names` is taken: at once, or later on the thread that gives the last one back.
-  // Refused: `begin` will not run.
+  // Refused, or thrown without memory: `begin` will not run. What a run needs later is made here, so that nothing fails
+  // once it is granted.
   Answer Take(const Names& names, const Run& run, Begin begin) {
+    std::list<Waiter> asking(1);
+    Waiter& own = asking.front();
+    for (const std::string& name : names) own.names.emplace(name, run);
+    own.run = run;
+    own.begin = std::move(begin);
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      for (const std::string& name : names) {
+      for (const auto& [name, _] : own.names) {
         if (const Answer answer = Judge(name, run); answer != Answer::kGranted) return answer;
       }
-      if (!Free(names)) {
+      if (!Free(own.names)) {
         const auto behind = std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiter& other) {
-          return other.names == names && other.run.iteration > run.iteration;
+          return other.run.iteration > run.iteration && Same(other.names, own.names);
         });
-        waiting_.insert(behind, {names, run, std::move(begin)});
+        waiting_.splice(behind, asking);
         return Answer::kGranted;
       }
-      for (const std::string& name : names) taken_[name] = run;
+      taken_.merge(own.names);
     }
-    begin(Where::kHere);
+    own.begin(Where::kHere);
     return Answer::kGranted;
   }
 
-  void GiveBack(const Names& names) {
-    std::vector<Begin> next;
+  void GiveBack(const Names& names) noexcept {
+    std::list<Waiter> next;
     {
       std::lock_guard<std::mutex> lock(mutex_);
       for (const std::string& name : names) taken_.erase(name);
       for (auto it = waiting_.begin(); it != waiting_.end();) {
-        if (!Free(it->names)) {
-          ++it;
-          continue;
-        }
-        for (const std::string& name : it->names) taken_[name] = it->run;
-        next.push_back(std::move(it->begin));
-        it = waiting_.erase(it);
+        const auto waiter = it++;
+        if (!Free(waiter->names)) continue;
+        taken_.merge(waiter->names);
+        next.splice(next.end(), waiting_, waiter);
       }
     }
-    for (auto& begin : next) begin(Where::kElsewhere);
+    for (const Waiter& waiter : next) waiter.begin(Where::kElsewhere);
   }
 
  private:
+  using Taken = std::map<std::string, Run>;
   struct Waiter {
-    Names names;
+    Taken names;  // until they are taken
     Run run;
     Begin begin;
   };
+
+  static bool Same(const Taken& some, const Taken& others) {
+    return std::equal(some.begin(), some.end(), others.begin(), others.end(),
+                      [](const auto& one, const auto& other) { return one.first == other.first; });
+  }
 
   // Who waits for a name waits for somebody who has it, of the same loop: one comparison tells about all.
   Answer Judge(const std::string& name, const Run& run) const {
@@ -89,12 +98,12 @@ class Turns {
     return run.iteration > other.iteration ? Answer::kGranted : Answer::kOutOfOrder;
   }
 
-  bool Free(const Names& names) const {
-    return std::none_of(names.begin(), names.end(), [&](const std::string& name) { return taken_.count(name) > 0; });
+  bool Free(const Taken& names) const {
+    return std::none_of(names.begin(), names.end(), [&](const auto& wanted) { return taken_.count(wanted.first) > 0; });
   }
 
   std::mutex mutex_;  // guards all below
-  std::unordered_map<std::string, Run> taken_;
+  Taken taken_;
   std::list<Waiter> waiting_;  // of one loop: by iteration
 };
 

@@ -7,6 +7,7 @@
 #include <new>
 #include <string>
 
+#include "border/border.h"
 #include "frameworks/described_call.h"
 #include "frameworks/tensorflow/gnu.h"
 #include "frameworks/wording.h"
@@ -19,13 +20,16 @@ struct CallStatus {
   GnuOptionalString message;
 };
 
-void* (*allocate)(size_t bytes) = nullptr;  // TensorFlow's operator new
+void* (*allocate)(size_t bytes, const std::nothrow_t&) = nullptr;  // TensorFlow's operator new
 
 using frameworks::DescribedCall;
 using frameworks::Where;
 
-void Tell(hvd_status failure, const std::string& why, CallStatus* status) {
-  status->message.Set(frameworks::InXlasWords(frameworks::FailureFor(failure), why), allocate);
+void Tell(hvd_status failure, const char* why, CallStatus* status) noexcept {
+  bool told = false;
+  (void)border::Succeeds(
+      [&] { told = status->message.Set(frameworks::InXlasWords(frameworks::FailureFor(failure), why), allocate); });
+  if (!told) (void)status->message.Set(border::kNoMemory, allocate);  // too short to need any
 }
 
 bool Parse(const char* opaque, size_t opaque_bytes, DescribedCall* call, CallStatus* status) {
@@ -37,17 +41,12 @@ bool Parse(const char* opaque, size_t opaque_bytes, DescribedCall* call, CallSta
 void Run(DescribedCall* call, const void* const* in, void* const* out, const Where& where, CallStatus* status) {
   std::string why;
   const hvd_status failure = call->Run(in, out, where, &why);
-  if (failure != HVD_OK) Tell(failure, why, status);
+  if (failure != HVD_OK) Tell(failure, why.c_str(), status);
 }
 
-// No exception goes on into XLA, which may be of another C++ library.
 template <class Body>
 void Guarded(CallStatus* status, Body body) noexcept {
-  try {
-    body();
-  } catch (const std::bad_alloc&) {
-    Tell(HVD_RESOURCE, "out of memory", status);
-  }
+  border::Guarded(body, [status](hvd_status code, const char* why) { Tell(code, why, status); });
 }
 
 // The first operand and result are a token: successive calls of a function hand it on, so that XLA keeps their order.
@@ -88,7 +87,7 @@ std::string RegisterXlaTarget() {
             "_ZN3xla24CustomCallTargetRegistry8RegisterERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEPvS8_"));
   const auto message =
       reinterpret_cast<MessageFn>(dlsym(library, "_ZN3xla26CustomCallStatusGetMessageEPK20XlaCustomCallStatus_"));
-  allocate = reinterpret_cast<void* (*)(size_t)>(dlsym(library, "_Znwm"));
+  allocate = reinterpret_cast<decltype(allocate)>(dlsym(library, "_ZnwmRKSt9nothrow_t"));
   if (global == nullptr || add == nullptr || message == nullptr || allocate == nullptr)
     return "this TensorFlow does not offer custom calls of XLA";
   // How a failure is told is XLA's own business: see that it is read as it is written here.

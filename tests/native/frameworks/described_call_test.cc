@@ -1,7 +1,10 @@
 // Tests of frameworks/described_call.h: reading a text. Running one is tested from Python, with ranks.
 #include "frameworks/described_call.h"
 
+#include "border/border.h"
+#include "native/api/world.h"
 #include "native/harness/harness.h"
+#include "native/harness/scarce_memory.h"
 
 namespace hvd::test::frameworks_described_call {
 
@@ -38,6 +41,34 @@ TEST(DescribedCallRefusesOtherTexts) {
   EXPECT(!Reads("0 0 1 0 1 1 1\nallreduce.a 7 24 -2"));
   EXPECT(!Reads("0 0 1 0 one 1 1\nallreduce.a 7 24 0"));
   EXPECT(!Reads("0 0 1 0 1 1 1\nallreduce.a 7.5 24 0"));
+}
+
+// Two submissions, the first of which promises too little: its text is told while the second may be under way.
+TEST(DescribedCallThrowsNothingOnceItHasSubmitted) {
+  static const int32_t host = 0;
+  const hvd_config config = PlainConfig(0, 1, &host);
+  const float in[3] = {1, 2, 3};
+  float out[2][3] = {};
+  const void* const ins[] = {in, in};
+  void* const outs[] = {out[0], out[1]};
+  int64_t granted = 0;
+  for (bool met = true; met && granted < 300; ++granted) {
+    EXPECT_EQ(hvd_init(&config), HVD_OK);
+    DescribedCall call;
+    EXPECT(call.Parse("1 0 0 0 1 1 1\nallgather.a 7 4 1 3\n1 0 0 0 1 1 1\nallgather.b 7 12 1 3"));
+    std::string why;
+    hvd_status failure = HVD_OK;
+    {
+      const ScarceMemory scarce(granted);
+      const bool whole = border::Succeeds([&] { failure = call.Run(ins, outs, {}, &why); });
+      EXPECT_EQ(whole, granted > 0);  // the first is for its own list of handles
+      met = scarce.met();
+    }
+    EXPECT(failure == (met ? HVD_RESOURCE : HVD_INVALID_ARGUMENT) || granted == 0);
+    EXPECT(!why.empty() || granted == 0);
+    EXPECT_EQ(hvd_shutdown(10), HVD_OK);
+  }
+  EXPECT(granted > 4 && granted < 300);
 }
 
 }  // namespace hvd::test::frameworks_described_call

@@ -5,7 +5,9 @@
 #include <optional>
 #include <string>
 
+#include "border/border.h"
 #include "native/harness/harness.h"
+#include "native/harness/scarce_memory.h"
 
 namespace hvd::test::frameworks_tensorflow_gnu {
 namespace {
@@ -35,9 +37,19 @@ TEST(tensorflow_gnu_message_is_read_and_freed_by_the_other_side) {
   for (const std::string& text : {kShort, kLong}) {
     std::optional<std::string> theirs;
     EXPECT(!reinterpret_cast<const GnuOptionalString*>(&theirs)->has_value);
-    reinterpret_cast<GnuOptionalString*>(&theirs)->Set(text, [](size_t bytes) { return ::operator new(bytes); });
+    EXPECT(reinterpret_cast<GnuOptionalString*>(&theirs)->Set(text, &::operator new));
     EXPECT(theirs == text);
   }
+}
+
+TEST(tensorflow_gnu_message_without_memory_is_short) {
+  if (!kLibstdcxx) return Skip("needs libstdc++");
+  const ScarceMemory scarce(0, /*lasting=*/true);
+  std::optional<std::string> theirs;
+  EXPECT(!reinterpret_cast<GnuOptionalString*>(&theirs)->Set(kLong, &::operator new));
+  EXPECT(!theirs);
+  EXPECT(reinterpret_cast<GnuOptionalString*>(&theirs)->Set(border::kNoMemory, &::operator new));
+  EXPECT(theirs == border::kNoMemory);
 }
 
 TEST(tensorflow_gnu_view) {

@@ -1,7 +1,9 @@
 // Which runs of an operator of TensorFlow wait for one another, and which are refused.
 #include "frameworks/tensorflow/turns.h"
 
+#include "border/border.h"
 #include "native/harness/harness.h"
+#include "native/harness/scarce_memory.h"
 
 namespace hvd::test::frameworks_tensorflow_turns {
 namespace {
@@ -76,6 +78,26 @@ TEST(turns_a_group_waits_for_all_its_names) {
   EXPECT(begun.runs.size() == 2);
   turns.GiveBack(two);
   EXPECT(begun.runs.size() == 3);
+}
+
+TEST(turns_without_memory_nothing_is_taken_and_all_is_given_back) {
+  bool refused = true;
+  for (int64_t granted = 0; refused; ++granted) {
+    Turns turns;
+    Begun begun;
+    begun.runs.reserve(10);
+    const Turns::Names both = {"a name that is longer than a string holds in itself", kName[0]};
+    EXPECT(turns.Take(kName, {5, kLoop, 0}, begun.Note(0)) == Answer::kGranted);
+    {
+      const ScarceMemory scarce(granted, /*lasting=*/true);
+      refused = !border::Succeeds([&] { EXPECT(turns.Take(both, {5, kLoop, 1}, begun.Note(1)) == Answer::kGranted); });
+      EXPECT_EQ(refused, scarce.met());
+      turns.GiveBack(kName);
+    }
+    EXPECT_EQ(begun.runs.size(), refused ? 1u : 2u);
+    if (!refused) turns.GiveBack(both);
+    EXPECT(turns.Take(both, {6, 0, 0}, begun.Note(2)) == Answer::kGranted);  // nothing is left behind
+  }
 }
 
 }  // namespace
