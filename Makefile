@@ -109,10 +109,10 @@ build: $(VENV)/.tools
 	  mv python/horovod/_native/$$library.new python/horovod/_native/$$library || exit 1; \
 	done  # moved, not copied: a running job keeps the old one
 
-# A CUDA driver, an NCCL, a profiler and a GPU for TensorFlow, for tests without them: build/release/libfake_*.so; HIP,
+# A CUDA driver, an NCCL, a profiler, a GPU for TensorFlow, and a malloc that refuses: build/release/libfake_*.so; HIP,
 # its compiler and RCCL: build/release/fake_rocm.
 fakes: build
-	$(call PART,fakes,cmake --build build/release --target fake_cuda fake_nccl fake_hip fake_hiprtc fake_rccl fake_profiler fake_tensorflow_gpu -j $(JOBS))
+	$(call PART,fakes,cmake --build build/release --target fake_cuda fake_nccl fake_hip fake_hiprtc fake_rccl fake_profiler fake_tensorflow_gpu fake_memory -j $(JOBS))
 
 demo: dev build
 	python examples/demo.py

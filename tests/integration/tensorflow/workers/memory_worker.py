@@ -1,0 +1,43 @@
+"""Ranks without memory in each way into the core: TensorFlow raises an error that says so, and what follows works. In
+the end rank 1 alone has none, and does not catch the error. Prints a line for each way that is right."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any, Callable
+
+import tensorflow as tf
+
+import horovod.tensorflow as hvd
+
+malloc = ctypes.CDLL(os.environ["LD_PRELOAD"])  # fake_memory.cc
+
+
+def total(name: str) -> Callable[[Any], Any]:
+    return lambda tensor: hvd.allreduce(tensor, op=hvd.Sum, name=name)
+
+
+hvd.init()
+two = tf.fill([3], 2.0)
+ways = {
+    "eager": total("eager"),
+    "function": tf.function(total("function")),
+    "xla": tf.function(total("xla"), jit_compile=True),
+    "size": tf.function(lambda _: hvd.size_op()),
+}
+for way, call in ways.items():
+    expected = call(two).numpy()  # traced, compiled, and its kernel made
+    malloc.fake_memory_refuse_once()
+    try:
+        call(two)
+    except tf.errors.OpError as error:
+        assert "out of memory" in str(error), error
+        assert isinstance(error, (tf.errors.ResourceExhaustedError, tf.errors.InternalError)), type(error)
+    else:
+        raise AssertionError(f"{way}: memory was there")
+    assert (call(two).numpy() == expected).all(), way
+    print(f"passed: {way}")
+if hvd.rank() == 1:
+    malloc.fake_memory_refuse_once()
+ways["eager"](two)
