@@ -108,13 +108,13 @@ LONG = (
         )
         for name in ("torch", "tensorflow")
     ),
-    Case("all at once", 2, (Fault("between", 5, "all"),), code=1, says=("so the state that they had in memory is lost",)),
+    Case("all at once", 2, (Fault("between", 5, "all"),), code=1, says=("the state that they had in memory is lost",)),
     Case(
         "all that are left, during the recovery",
         3,
         (_FIRST_LOSS, Fault("restore", 0, "all")),
         code=1,
-        says=("so the state that they had in memory is lost",),
+        says=("the state that they had in memory is lost",),
     ),
     Case("a rank dies before the first epoch", 3, (Fault("come", 1, "all"),), orders=Orders(size=3)),
     Case("a rank dies while the first epoch meets", 3, (Fault("meet", 0, "last"),), orders=Orders(size=3)),
