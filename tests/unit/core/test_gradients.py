@@ -229,6 +229,21 @@ def test_groups_go_when_complete(groups: Any) -> None:
     run_ranks(2, body)
 
 
+def test_what_another_reducer_has_taken_completes_no_group() -> None:
+    def body(rank: int) -> None:
+        model = Model(groups=[[0, 1], [2, 3]])
+        model.backward(1, keys=(0,))
+        model.reducer.leave_out([0])
+        assert not model.reducer.step_has_begun and not model.reducer.is_open
+        model.backward(1, keys=(1,))
+        assert model.collectives.submitted == []
+        model.backward(1, keys=(0,))
+        assert model.collectives.submitted == [("a", "b")]
+        model.reducer.synchronize()
+
+    run_ranks(1, body)
+
+
 def test_parameters_in_no_group_go_alone() -> None:
     def body(rank: int) -> None:
         model = Model(groups=[[0, 2], [99]])

@@ -210,6 +210,9 @@ class GradientReducer:
         left_out = self._all.intersection(keys)
         self._submitted -= left_out
         self._settled |= left_out
+        self.left.update(dict.fromkeys(left_out, self._passes))
+        waiting = {group: complete - left_out for group, complete in self._waiting.items()}
+        self._waiting = {group: complete for group, complete in waiting.items() if complete}
 
     @property
     def is_open(self) -> bool:
@@ -386,7 +389,7 @@ class GradientReducer:
             names[0] if single else names, None, options.op, *options.factors, options.process_set
         )
         pending = self._collectives.start_allreduce([pair[0] for pair in pairs], arguments, single)
-        if single and self._plain and not self._round:
+        if single and self._plain and not self._round and keys[0] not in self._group_of:
             prepared = self._collectives.prepared.take(arguments.key)
             if prepared is not None:
                 self._again[keys[0]] = prepared
