@@ -90,6 +90,9 @@ def take_back_hooks(access: Any) -> None:
         taker = _taker[access.parameters[number]][1]
         if taker is not own:
             lost.setdefault(taker, []).append(number)
+    others = [taker.access() for taker in lost]
+    if any(other is not None and other.step_has_begun for other in others):
+        access.forget_settled()  # gradients have been computed since this one has reduced any
     for taker, numbers in lost.items():
         if taker.terms != own.terms:
             raise InvalidArgumentError(

@@ -134,9 +134,14 @@ def case_an_optimizer_of_other_terms_of_the_same_parameters():
 
 
 def case_optimizers_that_share_some_parameters_step_in_turn():
+    for groups in (None, 1):
+        step_in_turn(groups)
+
+
+def step_in_turn(groups):
     weights = [torch.nn.Parameter(torch.zeros(3)) for _ in range(2)]
     both, first, second = optimizers = [
-        hvd.DistributedOptimizer(torch.optim.SGD(chosen, lr=1.0), [(str(i), weight) for i, weight in enumerate(chosen)])
+        hvd.DistributedOptimizer(torch.optim.SGD(chosen, lr=1.0), list(zip("ab", chosen)), groups=groups)
         for chosen in (weights, weights[:1], weights[1:])
     ]
     mean = (hvd.size() + 1) / 2
