@@ -46,7 +46,7 @@ def identities(env: Env) -> None:
                 env.check(name, result, np.array([right, right], dtype))
         group = hvd.grouped_allreduce([env.tensor([1]), env.tensor([2, 3])], op=hvd.Sum, name="identity.group")
         env.check("group", group[1], np.array([2, 3], np.float32) * (env.size - 1))
-    hvd.join()
+    hvd.join(np.int64(-1))
     env.still_usable("identities")
 
 

@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 import numpy as np
 
-from horovod._core.errors import HorovodError
+from horovod._core.errors import UnsupportedError
 from horovod._core.operations import reduce_ops
 from horovod._core.operations.collectives import Collectives
 from horovod._core.operations.reduce_ops import Average
@@ -117,22 +117,25 @@ def reducescatter(value: Any, name: Optional[str] = None, op: int = Average) -> 
     return flavour.to_tensor(_collectives.reducescatter(_array(value), name, op=op))
 
 
-class _NoGlobalVariablesError(HorovodError, RuntimeError):
-    """A function of TensorFlow 1's graphs was called where there are none."""
-
-
 def broadcast_global_variables(root_rank: int) -> Any:
     """The operation that assigns the root's values to all global variables of TensorFlow 1's graph. Collective when it
     runs.
 
     Raises:
-        RuntimeError: in eager mode and with other backends, where no graph holds the variables.
+        UnsupportedError: in eager mode and with other backends, where no graph holds the variables.
     """
     if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
         from horovod.tensorflow import functions
 
-        return functions.broadcast_global_variables(root_rank)
-    raise _NoGlobalVariablesError(
-        f"hvd.broadcast_global_variables() needs a graph of TensorFlow 1; Keras runs on {keras.backend.backend()}. Use "
-        f"hvd.callbacks.BroadcastGlobalVariablesCallback({root_rank}) instead."
+        if not tf.executing_eagerly():
+            return functions.broadcast_global_variables(root_rank)
+        fact = "this is eager mode"
+        other = f", or horovod.tensorflow.broadcast_variables(model.variables, {root_rank})"
+    else:
+        fact, other = f"Keras runs on {keras.backend.backend()}", ""
+    raise UnsupportedError(
+        f"hvd.broadcast_global_variables() needs a graph of TensorFlow 1; {fact}. Use "
+        f"hvd.callbacks.BroadcastGlobalVariablesCallback({root_rank}){other} instead."
     )

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life.process_sets import ProcessSet, global_process_set
-from horovod._core.training.reduction_options import check_passes, count_pass
+from horovod._core.training.reduction_options import checked_passes, count_pass
 from horovod.tensorflow.as_written import as_written
 from horovod.tensorflow.reducer import divided, key_of
 
@@ -36,8 +36,7 @@ class _Aggregation:
         process_set: ProcessSet = global_process_set,
         scale_local_gradients: bool = True,
     ) -> None:
-        check_passes(backward_passes_per_step)
-        self.backward_passes_per_step = backward_passes_per_step
+        self.backward_passes_per_step = checked_passes(backward_passes_per_step)
         self.allreduce_grads = allreduce_func
         self.sparse_as_dense = sparse_as_dense
         self.average_aggregated_gradients = average_aggregated_gradients

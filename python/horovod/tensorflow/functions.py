@@ -11,7 +11,7 @@ from typing import Any, Callable, Optional
 
 import tensorflow as tf
 
-from horovod._core.errors import HorovodError, InvalidArgumentError, MismatchError
+from horovod._core.errors import InvalidArgumentError, MismatchError, UnsupportedError
 from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod._core.operations import objects
 from horovod._core.operations.agreement import agree
@@ -87,18 +87,14 @@ def broadcast_global_variables(root_rank: int) -> Any:
     """The operation that assigns the root's values to all global variables of the graph. Collective when it runs.
 
     Raises:
-        RuntimeError: in eager mode, where no graph holds the variables.
+        UnsupportedError: in eager mode, where no graph holds the variables.
     """
     if tf.executing_eagerly():
-        raise _EagerError(
+        raise UnsupportedError(
             "hvd.broadcast_global_variables() does not support eager execution. Use "
             "hvd.broadcast_variables(model.variables, root_rank) instead."
         )
     return broadcast_variables(tf.compat.v1.global_variables(), root_rank)
-
-
-class _EagerError(HorovodError, RuntimeError):
-    """A function of TensorFlow 1's graphs was called in eager mode."""
 
 
 def build_optimizer(optimizer: Any, variables: Any) -> None:

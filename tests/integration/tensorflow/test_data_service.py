@@ -14,6 +14,7 @@ import threading
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow", reason="TensorFlow is not installed.")
@@ -49,6 +50,11 @@ def test_config_survives_dict_json_and_file(tmp_path: pathlib.Path) -> None:
     assert TfDataServiceConfig.read(path, wait_for_file_creation=True) == CONFIG
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     assert os.listdir(tmp_path) == ["compute.json"]
+
+
+def test_config_takes_integers_of_numpy() -> None:
+    config = dataclasses.replace(CONFIG, dispatchers=np.int64(2))
+    assert config == CONFIG and type(config.dispatchers) is int
 
 
 def test_config_is_frozen_and_hides_its_key() -> None:

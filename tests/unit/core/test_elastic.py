@@ -13,6 +13,7 @@ from fake_ranks import session_of
 from horovod._core.errors import (
     HorovodInternalError,
     HostsUpdatedInterrupt,
+    InvalidArgumentError,
     MismatchError,
     NotInitializedError,
     PeerLostError,
@@ -302,6 +303,16 @@ def test_a_state_of_the_programs_own_class_need_not_derive_from_ours() -> None:
 
     assert run_fn(train, lambda: log.append("reset"))(Own()) == 42
     assert log == ["sync", "restore", "reset", "on_reset", "sync"]
+
+
+@pytest.mark.parametrize("wrong", [3, [], ObjectState])
+def test_what_is_no_state(wrong: Any) -> None:
+    def train(state: Any) -> None:
+        raise AssertionError("must not run")
+
+    kind = type(wrong).__name__
+    with pytest.raises(InvalidArgumentError, match=rf"first argument of train\(\) must be a state.* Received: {kind}"):
+        run_fn(train, lambda: None)(wrong)
 
 
 def test_listeners_hear_only_while_they_run() -> None:

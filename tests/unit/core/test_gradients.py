@@ -160,8 +160,9 @@ def test_one_more_pass_is_averaged_once_more() -> None:
 def test_the_number_of_passes_can_change() -> None:
     def body(rank: int) -> None:
         model = Model()
-        model.reducer.set_backward_passes_per_step(2)
-        assert model.reducer.backward_passes_per_step == 2
+        model.reducer.set_backward_passes_per_step(np.int64(2))  # type: ignore[arg-type]
+        passes = model.reducer.backward_passes_per_step
+        assert passes == 2 and type(passes) is int
         model.backward(1)
         assert model.collectives.submitted == []
         for wrong in (0, -1, 1.5, True, None):

@@ -38,6 +38,10 @@ def test_chosen_groups(groups: Any) -> None:
     assert chosen_groups(groups) == groups
 
 
+def test_an_integer_of_numpy() -> None:
+    assert type(chosen_groups(np.int64(2))) is int and chosen_groups(np.int64(2)) == 2
+
+
 def test_lists_of_any_kind() -> None:
     chosen = chosen_groups(((A,), [B]))
     assert isinstance(chosen, list) and [[id(entry) for entry in group] for group in chosen] == [[id(A)], [id(B)]]

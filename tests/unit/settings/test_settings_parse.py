@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -158,6 +159,20 @@ def test_every_default_is_a_value_that_its_setting_takes() -> None:
     for setting in SETTINGS:
         if setting.default is not None:
             assert setting.parse(setting.default, setting.name) == setting.default
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "value"),
+    [
+        ("num_proc", np.int64(2), 2),
+        ("cycle_time_ms", np.int32(3), 3.0),
+        ("deterministic", np.int64(1), True),
+        ("thread_affinity", [np.int64(1), 2], (1, 2)),
+    ],
+)
+def test_integers_of_numpy(name: str, given: Any, value: Any) -> None:
+    (setting,) = (setting for setting in SETTINGS if setting.name == name)
+    assert setting.parse(given, name) == value and type(setting.parse(given, name)) is type(value)
 
 
 def test_names_flags_and_yaml_keys_are_unique() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,9 +43,10 @@ def test_shards_cover_everything_and_are_of_equal_length(world: Any) -> None:
     assert set().union(*parts) == set(range(23))
 
 
-def test_the_order_of_a_seed_is_that_of_existing_programs(world: Any) -> None:
+@pytest.mark.parametrize("seed", [5, np.int64(5)])
+def test_the_order_of_a_seed_is_that_of_existing_programs(world: Any, seed: Any) -> None:
     world(0, 1)
-    sampler = ElasticSampler(range(23), seed=5)
+    sampler = ElasticSampler(range(23), seed=seed)
     sampler.set_epoch(2)
     expected = list(range(23))
     random.Random(5 + 2).shuffle(expected)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from horovod._core.errors import InvalidArgumentError
+from horovod._core.integers import as_integer
 from horovod._core.life import handles, session
 from horovod._core.life.engine_port import BARRIER, JOIN
 from horovod._core.life.process_sets import ProcessSet, global_process_set
@@ -177,7 +178,7 @@ class Movements(MovementCalls):
         Returns:
             The rank that joined last.
         """
-        if not isinstance(device, int):
+        if as_integer(device) is None and not isinstance(device, bool):
             raise InvalidArgumentError(f"device must be an integer. Received: {device!r}.")
         session.note_join()
         ready = self._prepare_without_data(JOIN, global_process_set)

@@ -12,6 +12,7 @@ import reprlib
 from typing import Any, Final, NamedTuple, Optional, Union
 
 from horovod._core.errors import InvalidArgumentError
+from horovod._core.integers import as_integer
 
 _TRUE: Final = frozenset({"true", "yes", "on"})
 _FALSE: Final = frozenset({"false", "no", "off"})
@@ -166,8 +167,9 @@ class Setting(NamedTuple):
     def _parse_bool(self, value: object) -> Optional[bool]:
         if isinstance(value, bool):
             return value
-        if isinstance(value, int):
-            return value > 0
+        number = as_integer(value)
+        if number is not None:
+            return number > 0
         if isinstance(value, str):
             word = value.lower()
             if word in _TRUE or word in _FALSE:
@@ -180,8 +182,9 @@ class Setting(NamedTuple):
         return self._parse_bool(value)
 
     def _parse_int(self, value: object) -> Optional[int]:
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
+        number = as_integer(value)
+        if number is not None:
+            return number
         if isinstance(value, float) and value.is_integer():
             return int(value)
         # int() of a huge text is refused by Python itself (or slow); nothing here needs more than 19 digits.
@@ -193,7 +196,9 @@ class Setting(NamedTuple):
         return "auto" if isinstance(value, str) and value.lower() == "auto" else self._parse_int(value)
 
     def _parse_float(self, value: object) -> Optional[float]:
-        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        if not isinstance(value, (float, str)):
+            value = as_integer(value)
+        if value is None:
             return None
         try:
             number = float(value)

@@ -8,6 +8,7 @@ from typing import Any, Final, Union
 
 from horovod._core.callers import users_level
 from horovod._core.errors import InvalidArgumentError
+from horovod._core.integers import as_integer
 
 __all__ = ["assign_groups", "chosen_groups"]
 
@@ -30,8 +31,9 @@ def chosen_groups(groups: Any, num_groups: int = 0) -> Union[None, int, list[lis
             "The argument num_groups is deprecated; use groups.", DeprecationWarning, stacklevel=users_level()
         )
         groups = num_groups if groups is None else groups
-    if groups is None or (isinstance(groups, int) and not isinstance(groups, bool) and groups >= 0):
-        return groups
+    number = as_integer(groups)
+    if groups is None or (number is not None and number >= 0):
+        return number
     if not isinstance(groups, _LISTINGS) or not all(isinstance(group, _LISTINGS) for group in groups):
         raise InvalidArgumentError(
             f"groups must be an integer >= 0 or a list of lists of parameters. Received: {groups!r}."

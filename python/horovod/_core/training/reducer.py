@@ -21,7 +21,7 @@ from horovod._core.operations.reduction_calls import ReduceArguments
 from horovod._core.tensors.compression import NoneCompressor, kind_of
 from horovod._core.training.flights import Flight, Flights
 from horovod._core.training.groups import assign_groups
-from horovod._core.training.reduction_options import ReductionOptions, check_passes
+from horovod._core.training.reduction_options import ReductionOptions, checked_passes
 
 __all__ = ["GradientReducer", "GradientSource"]
 
@@ -130,7 +130,7 @@ class GradientReducer:
         Raises:
             InvalidArgumentError: not a positive integer.
         """
-        check_passes(passes)
+        passes = checked_passes(passes)
         with self._lock:
             self._passes = passes
             self.left = dict.fromkeys(self._name_of, passes)

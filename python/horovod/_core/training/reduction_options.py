@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
+from horovod._core.integers import as_integer
 from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod._core.operations.reduce_ops import Average, Row, meant
 from horovod._core.tensors.compression import Compressor, NoneCompressor
 
-__all__ = ["ReductionOptions", "check_names", "check_passes", "count_pass"]
+__all__ = ["ReductionOptions", "check_names", "checked_passes", "count_pass"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class ReductionOptions:
     process_set: ProcessSet = global_process_set
 
     def __post_init__(self) -> None:
-        check_passes(self.backward_passes_per_step)
+        object.__setattr__(self, "backward_passes_per_step", checked_passes(self.backward_passes_per_step))
         if not isinstance(self.process_set, ProcessSet):
             raise InvalidArgumentError(f"process_set must be an hvd.ProcessSet. Received: {self.process_set!r}.")
         if not isinstance(self.compression, Compressor):
@@ -75,10 +76,12 @@ class ReductionOptions:
         return 1.0 / self.gradient_predivide_factor, self.gradient_predivide_factor
 
 
-def check_passes(passes: Any) -> None:
-    """Raises InvalidArgumentError unless `passes` is a positive integer."""
-    if isinstance(passes, bool) or not isinstance(passes, int) or passes < 1:
+def checked_passes(passes: Any) -> int:
+    """`passes` as an int. Raises InvalidArgumentError unless it is a positive integer."""
+    number = as_integer(passes)
+    if number is None or number < 1:
         raise InvalidArgumentError(f"backward_passes_per_step must be an integer >= 1. Received: {passes!r}.")
+    return number
 
 
 def count_pass(optimizer: Any) -> Any:

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from horovod._core import settings
 from horovod._core.errors import CollectiveTimeoutError, InvalidArgumentError
+from horovod._core.integers import as_integer
 from horovod.tensorflow.data.channel import KEY_BYTES
 from horovod.tensorflow.data.client import ComputeClient
 
@@ -59,9 +60,12 @@ class TfDataServiceConfig:
 
     def __post_init__(self) -> None:
         for name in ("dispatchers", "workers_per_dispatcher", "timeout"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InvalidArgumentError(f"{name} must be an integer of at least 1. Received: {value!r}.")
+            number = as_integer(getattr(self, name))
+            if number is None or number < 1:
+                raise InvalidArgumentError(
+                    f"{name} must be an integer of at least 1. Received: {getattr(self, name)!r}."
+                )
+            object.__setattr__(self, name, number)
         if self.dispatcher_side not in SIDES:
             raise InvalidArgumentError(
                 f"dispatcher_side must be one of {', '.join(SIDES)}. Received: {self.dispatcher_side!r}."

@@ -7,6 +7,7 @@ same epoch and count is the business of the state (`horovod.torch.elastic.state.
 from __future__ import annotations
 
 import math
+import operator
 import random
 from collections.abc import Iterator, Sized
 from typing import Any
@@ -116,7 +117,8 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         if not self.shuffle:
             return order
         # Not torch's: the order of a seed is that of existing programs.
-        random.Random(self.seed + self.epoch).shuffle(order)
+        seed = self.seed + self.epoch
+        random.Random(seed if isinstance(seed, float) else operator.index(seed)).shuffle(order)
         return order
 
     def _own_share(self) -> list[int]:

@@ -15,6 +15,7 @@ from typing import Any, Callable, Final, TypeVar, cast
 from horovod._core.errors import (
     HorovodInternalError,
     HostsUpdatedInterrupt,
+    InvalidArgumentError,
     MismatchError,
     NotInitializedError,
     ResourceError,
@@ -49,6 +50,7 @@ def run_fn(
 
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
+        _require_state(func, state)
         notification_manager.register_listener(state)
         skip_sync = was_reset = shared = False
         durable = durable_commits.of_next_training()
@@ -89,6 +91,16 @@ def run_fn(
                 durable.close()
 
     return cast("F", wrapper)
+
+
+def _require_state(func: Callable[..., Any], state: Any) -> None:
+    """Programs may have states of classes of their own."""
+    if isinstance(state, type) or not all(callable(getattr(state, name, None)) for name in ("sync", "restore")):
+        name = getattr(func, "__name__", "the function")
+        raise InvalidArgumentError(
+            f"elastic.run: the first argument of {name}() must be a state, such as hvd.elastic.TorchState(...). "
+            f"Received: {type(state).__name__}."
+        )
 
 
 def _go_back(state: State) -> None:
