@@ -22,7 +22,7 @@ from horovod._core.life.engine_port import ALLGATHER, ALLREDUCE, ALLTOALL, BROAD
 from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod._core.operations import reduce_ops
 from horovod._core.operations.reduce_ops import Average, ReduceOp
-from horovod._core.tensors.compression import Compressor
+from horovod._core.tensors.compression import Compressor, compressed
 from horovod.tensorflow import library, operators, xla
 from horovod.tensorflow.adapter import as_tensors
 from horovod.tensorflow.as_written import as_written
@@ -122,7 +122,7 @@ def _allreduce_dense(
     tensors: Sequence[Any], compression: Compressor, name: Optional[str], reduction: Reduction, ignore_scope: bool
 ) -> list[Any]:
     tensors = operators.as_inputs(ALLREDUCE, tensors, name, reduction.process_set)
-    pairs = [compression.compress(tensor) for tensor in tensors]
+    pairs = compressed(tensors, compression)
     sent = [pair[0] for pair in pairs]
     results = operators.allreduce(sent, Naming("HorovodAllreduce", name, sent, ignore_scope), reduction)
     return [compression.decompress(result, ctx) for result, (_, ctx) in zip(results, pairs)]
@@ -299,7 +299,7 @@ def _reducescatter(
     tensors: Sequence[Any], compression: Compressor, name: Optional[str], reduction: Reduction, ignore_scope: bool
 ) -> list[Any]:
     tensors = operators.as_inputs(REDUCESCATTER, tensors, name, reduction.process_set)
-    pairs = [compression.compress(tensor) for tensor in tensors]
+    pairs = compressed(tensors, compression)
     sent = [pair[0] for pair in pairs]
     results = operators.reducescatter(sent, Naming("HorovodReducescatter", name, sent, ignore_scope), reduction)
     return [compression.decompress(result, ctx) for result, (_, ctx) in zip(results, pairs)]

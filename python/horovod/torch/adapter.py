@@ -87,6 +87,11 @@ class TorchAdapter:
                 "needs a tensor with values. Received one on the device 'meta', which has none; move the model to its "
                 "device first, with model.to_empty(device=...)."
             )
+        if tensor.is_complex():
+            return (
+                f"does not take {self.dtype_name(tensor)}. Give torch.view_as_real(tensor), which holds the real and "
+                "imaginary parts in the same memory."
+            )
         if tensor.layout is torch.strided:
             return ""
         return (

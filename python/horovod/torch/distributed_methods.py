@@ -106,8 +106,7 @@ class DistributedMethods(UpstreamNames, torch.optim.Optimizer):
         self._synchronized = False
         super().load_state_dict(state_dict)
         # Schedulers that were made before this wrapper hold the plain optimizer.
-        self._wrapped.state = self.state
-        self._wrapped.param_groups = self.param_groups
+        _share(self, self._wrapped)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As the user's class does it; the new gradients are reduced too. Collective in its effect: all ranks must add
@@ -257,8 +256,18 @@ def _follow_loading(reference: weakref.ref[DistributedMethods], wrapped: torch.o
     def take_over(loaded: torch.optim.Optimizer) -> None:
         distributed = reference()
         if distributed is not None and loaded is not distributed:
-            distributed.state, distributed.param_groups = loaded.state, loaded.param_groups
+            _share(loaded, distributed)
 
-    # Absent in older torch, and from optimizers of other libraries.
+    # Absent in older torch, and from optimizers of other libraries, and without effect in a class that does not call
+    # Optimizer.__init__: it lacks the table of hooks.
     register: Any = getattr(wrapped, "register_load_state_dict_post_hook", lambda hook: None)
-    register(take_over)
+    with contextlib.suppress(AttributeError):
+        register(take_over)
+
+
+def _share(source: torch.optim.Optimizer, target: torch.optim.Optimizer) -> None:
+    """Lets an optimizer have the state and the groups of another one. Where they are properties of the class, both have
+    those of one inner optimizer."""
+    for name in ("state", "param_groups"):
+        if name in source.__dict__:
+            setattr(target, name, getattr(source, name))

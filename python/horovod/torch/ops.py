@@ -17,7 +17,7 @@ from torch.compiler import is_compiling
 from horovod._core.life import handles
 from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod._core.operations.reduce_ops import Average
-from horovod._core.tensors.compression import Compressor, NoneCompressor
+from horovod._core.tensors.compression import Compressor, NoneCompressor, compressed
 from horovod.torch import autograd as _autograd
 from horovod.torch.dispatch import (
     dense,
@@ -120,7 +120,7 @@ def allreduce(
         return collectives.allreduce(  # type: ignore[no-any-return]
             dense(tensor), average, name, compression, op, prescale_factor, postscale_factor, process_set
         )
-    sent, context = compression.compress(tensor)
+    ((sent, context),) = compressed([tensor], compression)
     reduced = torch.ops.horovod.allreduce(
         sent, name, op, average, prescale_factor, postscale_factor, number_of(process_set)
     )
@@ -220,7 +220,7 @@ def grouped_allreduce(
         return collectives.grouped_allreduce(
             contiguous, average, name, compression, op, prescale_factor, postscale_factor, process_set
         )
-    pairs = [compression.compress(tensor) for tensor in tensors]
+    pairs = compressed(tensors, compression)
     reduced = torch.ops.horovod.grouped_allreduce(
         [pair[0] for pair in pairs], name, op, average, prescale_factor, postscale_factor, number_of(process_set)
     )
@@ -326,7 +326,7 @@ def reducescatter(
                 dense(tensor), name, compression, op, process_set, prescale_factor, postscale_factor
             )
         return block  # type: ignore[no-any-return]
-    sent, context = compression.compress(tensor)
+    ((sent, context),) = compressed([tensor], compression)
     block = torch.ops.horovod.reducescatter(
         sent, name, int(op), prescale_factor, postscale_factor, number_of(process_set)
     )
@@ -363,7 +363,7 @@ def grouped_reducescatter(
         return collectives.grouped_reducescatter(
             contiguous, name, compression, op, process_set, prescale_factor, postscale_factor
         )
-    pairs = [compression.compress(tensor) for tensor in tensors]
+    pairs = compressed(tensors, compression)
     blocks = torch.ops.horovod.grouped_reducescatter(
         [pair[0] for pair in pairs], name, int(op), prescale_factor, postscale_factor, number_of(process_set)
     )

@@ -103,6 +103,11 @@ def _take(tree: ParameterTree, name: str, value: Any, place: Optional[tuple[Any,
                 "that hvd.elastic.run decorates is called."
             )
         _require_free(tree, name)
+        if _is_expanded(value):
+            raise InvalidArgumentError(
+                f"broadcast_parameters: '{name}' is expanded: several of its elements share one place in memory, so it "
+                "cannot be overwritten. Give the module a copy, tensor.clone()."
+            )
         tree.tensors.append((name, value))
     elif name.rpartition(".")[2] not in _WHOLE and _holds_leaves(value):
         items = value.items() if isinstance(value, Mapping) else enumerate(value)
@@ -126,6 +131,12 @@ def _require_free(tree: ParameterTree, name: str) -> None:
             "Rename one of them, or broadcast it in a call of its own."
         )
     tree.taken.add(name)
+
+
+def _is_expanded(tensor: torch.Tensor) -> bool:
+    if tensor.layout is not torch.strided or tensor.is_nested or not tensor.numel():
+        return False
+    return any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride()))
 
 
 def _place(container: Any, key: Any) -> Optional[tuple[Any, Any]]:

@@ -44,14 +44,14 @@ def test_who_differs_is_named() -> None:
     assert compare(tables) == "1 of 2 parameters differ between the ranks: 'b' of ranks 2, 3 differs from rank 0's."
     del tables[1]["a"]
     assert compare(tables) == (
-        "all of 2 parameters differ between the ranks: 'a' is not there on rank 1; 'b' of ranks 2, 3 differs from rank "
+        "all 2 parameters differ between the ranks: 'a' is not there on rank 1; 'b' of ranks 2, 3 differs from rank "
         "0's."
     )
 
 
 def test_a_long_story_is_cut() -> None:
     text = compare({3: {f"p{i}": b"1" for i in range(10)}, 5: {f"p{i}": b"2" for i in range(10)}})
-    assert text.startswith("all of 10 parameters differ between the ranks: 'p0' of rank 5 differs from rank 3's; ")
+    assert text.startswith("all 10 parameters differ between the ranks: 'p0' of rank 5 differs from rank 3's; ")
     assert text.endswith("; and 2 more.")
 
 

@@ -18,6 +18,7 @@ from horovod._core.operations.prepared import Prepared
 from horovod._core.operations.reduce_ops import ReduceOp
 from horovod._core.operations.submission import Call, op_struct
 from horovod._core.operations.tensor_operations import TensorOperations
+from horovod._core.tensors.compression import check_compressor, is_compressor
 
 # The fields of ReduceArguments, in their order.
 ReduceKey = tuple[Any, Any, Any, Any, Any, Any]
@@ -155,15 +156,19 @@ class ReductionCalls(TensorOperations):
             members.append(member)
         return placed.prepare(call.session, call.what, members)
 
-    def _tensors(self, op_type: int, given: list[Any], name: Any, process_set: Any, single: bool = True) -> list[Any]:
-        """What was given, as tensors, before they are compressed. Other members learn of a value that is no tensor, as
-        of any bad argument."""
-        if all(map(self._adapter.owns, given)):
+    def _tensors(
+        self, op_type: int, given: list[Any], compression: Any, name: Any, process_set: Any, single: bool = True
+    ) -> list[Any]:
+        """What was given, as tensors, before they are compressed. Other members learn of a value that is no tensor, and
+        of a compressor that is none, as of any bad argument."""
+        owns, is_right = self._adapter.owns, is_compressor(compression)
+        if is_right and all(map(owns, given)):
             return given
         tensors = [self._taken(value) for value in given]
-        if not all(map(self._adapter.owns, tensors)):
+        if not is_right or not all(map(owns, tensors)):
             with Call(op_type, process_set, name, None if single else len(tensors)) as call:
                 checks.require_tensors(call.what, self._adapter, tensors)
+                check_compressor(compression)
         return tensors
 
     def _require_reducible(self, what: str, tensors: Sequence[Any], op: ReduceOp, factors: tuple[float, float]) -> None:

@@ -54,7 +54,7 @@ class Reductions(ReductionCalls):
             MismatchError: the members disagree on dtype, shape, op or factors.
             HorovodInternalError: a rank died, or the engine is shutting down.
         """
-        (tensor,) = self._tensors(ALLREDUCE, [tensor], name, process_set)
+        (tensor,) = self._tensors(ALLREDUCE, [tensor], compression, name, process_set)
         sent, context = compression.compress(tensor)
         key = (name, average, op, prescale_factor, postscale_factor, process_set)
         reduced = self._run_alike(key, sent) if sent is tensor else None
@@ -142,7 +142,7 @@ class Reductions(ReductionCalls):
             The results, in the order of `tensors`.
         """
         tensors = list(tensors)
-        tensors = self._tensors(ALLREDUCE, tensors, name, process_set, False)
+        tensors = self._tensors(ALLREDUCE, tensors, compression, name, process_set, False)
         pairs = [compression.compress(tensor) for tensor in tensors]
         sent = [pair[0] for pair in pairs]
         results = handles.finish(
@@ -230,7 +230,7 @@ class Reductions(ReductionCalls):
             MismatchError: the members disagree on dtype, shape, op or factors.
             HorovodInternalError: a rank died or has joined, or the engine is shutting down.
         """
-        (tensor,) = self._tensors(REDUCESCATTER, [tensor], name, process_set)
+        (tensor,) = self._tensors(REDUCESCATTER, [tensor], compression, name, process_set)
         sent, context = compression.compress(tensor)
         key = (name, None, op, prescale_factor, postscale_factor, process_set)
         block = self._run_placed(("reducescatter", key, True, 1), sent)
@@ -265,7 +265,7 @@ class Reductions(ReductionCalls):
         """As `reducescatter`, for a list of tensors that is negotiated as one unit. Collective. Returns the list of
         blocks."""
         tensors = list(tensors)
-        tensors = self._tensors(REDUCESCATTER, tensors, name, process_set, False)
+        tensors = self._tensors(REDUCESCATTER, tensors, compression, name, process_set, False)
         pairs = [compression.compress(tensor) for tensor in tensors]
         key = (name, None, op, prescale_factor, postscale_factor, process_set)
         results = handles.finish(self._start_reducescatter([pair[0] for pair in pairs], key, False, waits=True))

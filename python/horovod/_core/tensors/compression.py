@@ -7,8 +7,10 @@ once over the adapter protocol; a framework module derives them with its own ada
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar, Optional, Protocol, runtime_checkable
 
+from horovod._core.errors import InvalidArgumentError
 from horovod._core.tensors import dtypes
 
 __all__ = [
@@ -18,6 +20,9 @@ __all__ = [
     "Compressor",
     "FP16Compressor",
     "NoneCompressor",
+    "check_compressor",
+    "compressed",
+    "is_compressor",
     "kind_of",
     "sends_copies",
 ]
@@ -119,6 +124,31 @@ class Compression:
         if adapter is not None:
             cls.fp16 = _of_framework(FP16Compressor, adapter, cls.__module__)
             cls.bf16 = _of_framework(BF16Compressor, adapter, cls.__module__)
+
+
+def is_compressor(given: Any) -> bool:
+    """True for a class or an object with the methods of a `Compressor`."""
+    # Not isinstance(): torch.compile traces this.
+    return hasattr(given, "compress") and hasattr(given, "decompress")
+
+
+def check_compressor(given: Any) -> None:
+    """Raises InvalidArgumentError unless it is a compressor."""
+    if not is_compressor(given):
+        raise InvalidArgumentError(
+            "compression must be hvd.Compression.none, .fp16 or .bf16, or have compress() and decompress(). "
+            f"Received: {given!r}."
+        )
+
+
+def compressed(tensors: Iterable[Any], compressor: Compressor) -> list[tuple[Any, Any]]:
+    """What `compress` gives for each of the tensors.
+
+    Raises:
+        InvalidArgumentError: no compressor.
+    """
+    check_compressor(compressor)
+    return [compressor.compress(tensor) for tensor in tensors]
 
 
 def kind_of(compressor: Compressor) -> type:

@@ -109,8 +109,13 @@ def compare(tables: Mapping[int, Mapping[str, bytes]]) -> str:
     if not stories:
         return ""
     shown = "; ".join(stories[:_SHOWN]) + (f"; and {len(stories) - _SHOWN} more" if len(stories) > _SHOWN else "")
-    count = "all" if len(stories) == len(names) else str(len(stories))
-    return f"{count} of {len(names)} parameters differ between the ranks: {shown}."
+    if len(names) == 1:
+        count = "the only parameter differs"
+    elif len(stories) == len(names):
+        count = f"all {len(names)} parameters differ"
+    else:
+        count = f"{len(stories)} of {len(names)} parameters differ"
+    return f"{count} between the ranks: {shown}."
 
 
 def _story(name: str, of_rank: Mapping[int, Optional[bytes]]) -> str:

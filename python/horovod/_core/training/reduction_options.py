@@ -13,7 +13,7 @@ from horovod._core.errors import InvalidArgumentError, UnsupportedError
 from horovod._core.integers import as_integer
 from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod._core.operations.reduce_ops import Average, Row, meant
-from horovod._core.tensors.compression import Compressor, NoneCompressor
+from horovod._core.tensors.compression import Compressor, NoneCompressor, check_compressor
 
 __all__ = ["ReductionOptions", "check_names", "checked_passes", "count_pass"]
 
@@ -45,11 +45,7 @@ class ReductionOptions:
         object.__setattr__(self, "backward_passes_per_step", checked_passes(self.backward_passes_per_step))
         if not isinstance(self.process_set, ProcessSet):
             raise InvalidArgumentError(f"process_set must be an hvd.ProcessSet. Received: {self.process_set!r}.")
-        if not isinstance(self.compression, Compressor):
-            raise InvalidArgumentError(
-                "compression must be hvd.Compression.none, .fp16 or .bf16, or have compress() and decompress(). "
-                f"Received: {self.compression!r}."
-            )
+        check_compressor(self.compression)
         if self.gradient_predivide_factor != 1.0 and not self.row.divides:
             raise InvalidArgumentError(
                 "gradient_predivide_factor works with op=hvd.Average only; leave it at 1.0 for other operations."
@@ -124,6 +120,11 @@ def check_names(named: Sequence[Any], keys: Iterable[Hashable]) -> list[tuple[Ha
         )
     listed = list(keys)
     nameless = sum(1 for key in listed if key not in name_of)
+    if listed and nameless == len(listed):
+        raise InvalidArgumentError(
+            f"None of the {len(named)} tensors in named_parameters is a parameter of this optimizer; pass "
+            "model.named_parameters() of the same model (state_dict() holds other tensors)."
+        )
     if nameless:
         raise InvalidArgumentError(
             f"named_parameters lacks {nameless} of the optimizer's {len(listed)} parameters; name all of them, "

@@ -19,7 +19,7 @@ def case_what_is_done_right_is_left_alone():
 
 def case_a_plain_optimizer_is_told():
     model = compiled(keras.optimizers.SGD(0.1))
-    words = "After step 2 of an optimizer all of 4 parameters differ between the ranks: '0."
+    words = "After step 2 of an optimizer all 4 parameters differ between the ranks: '0."
     expect_raises(MismatchError, lambda: fit(model, callbacks=[broadcast()]), words)
 
 

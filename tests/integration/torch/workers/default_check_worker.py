@@ -31,7 +31,7 @@ def case_a_forgotten_broadcast_is_told_once():
     texts = told(lambda: trained(make_model(seed=hvd.rank()), steps=8))
     assert len(texts) == (hvd.rank() == 0), texts
     for text in texts:
-        assert "all of 4 parameters differ" in text and "'0.weight' of rank 1 differs from rank 0's" in text, text
+        assert "all 4 parameters differ" in text and "'0.weight' of rank 1 differs from rank 0's" in text, text
         assert "hvd.broadcast_parameters(model.state_dict(), root_rank=0)" in text, text
 
 
@@ -139,7 +139,7 @@ def case_one_makes_it_an_error_after_the_first_step():
     with session(check=1):
         model = make_model(seed=hvd.rank())
         optimizer = distributed(model, sgd(model))
-        words = "After step 1 of an optimizer all of 4 parameters differ"
+        words = "After step 1 of an optimizer all 4 parameters differ"
         texts = told(lambda: expect_raises(MismatchError, lambda: train(model, optimizer, own(batches())[:1]), words))
         assert texts == [], texts
 

@@ -118,6 +118,15 @@ def case_broadcast_parameters_refuses_what_holds_copies():
         expect_raises(ValueError, lambda given=given: hvd.broadcast_parameters(given, 0), word)
 
 
+def case_broadcast_parameters_refuses_what_cannot_be_overwritten():
+    module = torch.nn.Module()
+    module.register_buffer("scale", torch.ones(1).expand(3))
+    expect_raises(ValueError, lambda: hvd.broadcast_parameters(module.state_dict(), 0), "'scale' is expanded", "clone")
+    for fine in (torch.zeros(1, 0).expand(4, 0), torch.zeros(1).expand(1), torch.full((2, 3), hvd.rank()).t()):
+        hvd.broadcast_parameters({"fine": fine}, 0)
+        assert not fine.any()
+
+
 def case_broadcasts_that_one_rank_refuses():
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

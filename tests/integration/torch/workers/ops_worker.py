@@ -1,5 +1,7 @@
 """Cases of the operations on torch tensors."""
 
+from itertools import product
+
 import numpy as np
 import torch
 from cases import expect_raises, run_cases
@@ -152,7 +154,7 @@ def case_lazily_negated_tensor_is_resolved():
 
 
 def case_unsupported_dtype_is_a_value_error():
-    expect_raises(ValueError, lambda: hvd.allreduce(torch.ones(2, dtype=torch.complex64)), "complex64")
+    expect_raises(ValueError, lambda: hvd.allreduce(torch.ones(2, dtype=torch.complex64)), "complex64", "view_as_real")
     expect_raises(ValueError, lambda: hvd.allreduce([1.0, 2.0]), "torch tensor")
 
 
@@ -337,6 +339,25 @@ def case_bad_argument_on_one_rank_reaches_the_others():
     expect_raises(
         InvalidArgumentError if bad else MismatchError, lambda: hvd.allreduce(tensor, name="refused"), "refused"
     )
+
+
+def case_what_is_no_compressor_is_refused():
+    calls = (
+        lambda tensor, how: hvd.allreduce(tensor, name="packed", compression=how),
+        lambda tensor, how: hvd.grouped_allreduce([tensor], name="packed", compression=how)[0],
+        lambda tensor, how: hvd.reducescatter(tensor, name="packed", compression=how, op=hvd.Sum),
+        lambda tensor, how: hvd.grouped_reducescatter([tensor], name="packed", compression=how, op=hvd.Sum)[0],
+    )
+    words = "compression must be hvd.Compression.none", "Received: None"
+    for call, needs_gradient in product(calls, (False, True)):
+        tensor = torch.ones(hvd.size(), requires_grad=needs_gradient)
+        expect_raises(InvalidArgumentError, lambda call=call, tensor=tensor: call(tensor, None), *words)
+    for call in calls:  # of one rank
+        bad = hvd.rank() == 1
+        kind, how = (InvalidArgumentError, None) if bad else (MismatchError, hvd.Compression.none)
+        more = [] if bad else ["packed"]
+        expect_raises(kind, lambda call=call, how=how: call(torch.ones(hvd.size()), how), words[0], *more)
+    hvd.barrier()
 
 
 def case_join_supplies_zeros():

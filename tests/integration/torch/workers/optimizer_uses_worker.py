@@ -389,6 +389,41 @@ def case_gradient_with_gaps_stays_the_users():
     assert weight.grad is view and torch.equal(buffer[:, ::2], torch.full((4, 3), (hvd.size() + 1) / 2))
 
 
+class Wrapper(torch.optim.Optimizer):
+    """As wrappers in programs are: without Optimizer.__init__."""
+
+    param_groups = property(lambda self: self.inner.param_groups)
+    state = property(lambda self: self.inner.state)
+    defaults = property(lambda self: self.inner.defaults)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def step(self, closure=None):
+        return self.inner.step(closure)
+
+    def zero_grad(self, set_to_none=True):
+        self.inner.zero_grad(set_to_none)
+
+    def state_dict(self):
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state_dict):
+        self.inner.load_state_dict(state_dict)
+
+
+def case_a_class_that_does_not_call_the_constructor_of_optimizers():
+    data = batches()
+    model, reference = make_model(), make_model()
+    optimizer = distributed(model, Wrapper(sgd(model)))
+    plain = Wrapper(sgd(reference))
+    train(model, optimizer, own(data[:2]))
+    train(reference, plain, data[:2])
+    optimizer.load_state_dict(optimizer.state_dict())
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    close(train(model, optimizer, own(data[2:])), train(reference, plain, data[2:]))
+
+
 def case_bad_arguments():
     model = make_model()
     named = list(model.named_parameters())
@@ -396,7 +431,9 @@ def case_bad_arguments():
     plain = sgd(model)
     expect_raises(ValueError, lambda: make(plain, named_parameters=[p for _, p in named]), "tuples")
     expect_raises(ValueError, lambda: make(plain, named_parameters=[("a", p) for _, p in named]), "a")
-    expect_raises(ValueError, lambda: make(plain, named_parameters=named[:1]), "named_parameters")
+    expect_raises(ValueError, lambda: make(plain, named_parameters=named[:1]), "named_parameters lacks 3 of")
+    copies = model.state_dict().items()
+    expect_raises(ValueError, lambda: make(plain, named_parameters=copies), "None of the 4 tensors", "same model")
     expect_raises(ValueError, lambda: make(plain, gradient_predivide_factor=2.0, op=hvd.Sum), "predivide")
     expect_raises(ValueError, lambda: make(plain, backward_passes_per_step=0), "backward_passes_per_step")
     expect_raises(ValueError, lambda: make(plain, groups="two"), "groups")

@@ -21,7 +21,7 @@ def case_a_forgotten_broadcast_is_told_after_the_first_step():
     expect_raises(
         MismatchError,
         lambda: train(model, optimizer, own(batches())),
-        "After step 1 of an optimizer all of 4 parameters differ",
+        "After step 1 of an optimizer all 4 parameters differ",
         "'0.weight' of rank 1 differs",
     )
 
