@@ -117,7 +117,7 @@ def test_no_ssh_here(hosts: Hosts) -> None:
     ended = hosts("-np 1 -H host2:1", PRINT, environ={"PATH": "/nowhere"})
     assert ended.code == 2
     assert ended.err[-1].endswith(
-        "over ssh: host2 is not this machine, and there is no program 'ssh' here to reach other hosts with; install "
+        "Over ssh: host2 is not this machine, and there is no program 'ssh' here to reach other hosts with; install "
         "OpenSSH's client (the package openssh-client or openssh-clients)."
     )
 

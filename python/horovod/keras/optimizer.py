@@ -27,6 +27,17 @@ from horovod.keras.reducer import Reducer, ReductionSettings
 __all__ = ["DistributedOptimizer", "PartialDistributedOptimizer", "is_distributed", "wrap"]
 
 
+def _refuse_no_object(optimizer: Any) -> None:
+    """A class and a name, which Keras itself takes in places, are common mistakes."""
+    if isinstance(optimizer, type):
+        remedy = f"the class {optimizer.__name__}; make an instance: {optimizer.__name__}(0.01)."
+    elif isinstance(optimizer, str):
+        remedy = f"{optimizer!r}; use keras.optimizers.get({optimizer!r})."
+    else:
+        return
+    raise InvalidArgumentError(f"DistributedOptimizer wraps an optimizer of Keras. Received {remedy}")
+
+
 def wrap(optimizer: Any, settings: ReductionSettings, local_layers: Any = None) -> Any:
     """A distributed optimizer that takes over the state of a plain one.
 
@@ -41,6 +52,7 @@ def wrap(optimizer: Any, settings: ReductionSettings, local_layers: Any = None) 
         NotInitializedError: `init` has not been called.
     """
     session.require()  # raises if not initialised
+    _refuse_no_object(optimizer)
     kind = type(optimizer)
     reason = flavour.why_not(optimizer)
     if reason is not None:

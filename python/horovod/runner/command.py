@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -17,9 +18,12 @@ from horovod._core.errors import InvalidArgumentError
 
 SHELL: Final = "/bin/sh"
 _HEAD_BYTES: Final = 4096
+_PYTHON: Final = re.compile(r"python(3(\.[0-9]+)?)?")
 
 
-def executable(command: Sequence[str], path: Optional[str], cwd: str) -> tuple[str, tuple[str, ...]]:
+def executable(
+    command: Sequence[str], path: Optional[str], cwd: str, runs_here: bool = True
+) -> tuple[str, tuple[str, ...]]:
     """The program's path, and its argument vector. A script `train.py` that cannot run by itself gets this Python,
     any other text the shell, as from a shell.
 
@@ -27,18 +31,23 @@ def executable(command: Sequence[str], path: Optional[str], cwd: str) -> tuple[s
         command: the program and its arguments.
         path: where programs are looked for, as $PATH has it.
         cwd: where the command will run.
+        runs_here: on this machine only; else another one may have the script that a Python is given.
 
     Raises:
-        InvalidArgumentError: there is no such program.
+        InvalidArgumentError: there is no such program or script.
     """
     program = command[0]
     if program.endswith(".py") and " " not in program and not _runs_by_itself(resolve(program, path, cwd)):
         if os.path.isfile(os.path.join(cwd, program)):
             return sys.executable, (sys.executable, *command)
-        raise InvalidArgumentError(f"The script {program!r} is not found in {cwd}.")
+        raise _no_script(program, cwd)
     found = resolve(program, path, cwd)
     if found is None:
         raise InvalidArgumentError(f"The command {program!r} {_why_not(program, cwd)}")
+    script = _script_of_python(command)
+    # Each rank would say it by itself.
+    if runs_here and script and not os.path.exists(os.path.join(cwd, script)):
+        raise _no_script(script, cwd)
     if is_for_the_shell(found):
         return SHELL, (SHELL, found, *command[1:])
     return found, tuple(command)
@@ -72,6 +81,16 @@ def why_not_executed(program: str, path: Optional[str], cwd: str, error: int) ->
     return ""
 
 
+def _script_of_python(command: Sequence[str]) -> str:
+    """The script of `python train.py`; empty for any other command."""
+    is_script = len(command) > 1 and command[1].endswith(".py") and not command[1].startswith("-")
+    return command[1] if is_script and _PYTHON.fullmatch(os.path.basename(command[0])) else ""
+
+
+def _no_script(script: str, cwd: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"The script {script!r} is not found in {cwd}.")
+
+
 def _is_executable(path: str) -> bool:
     return os.access(path, os.X_OK) and not os.path.isdir(path)
 
@@ -80,7 +99,7 @@ def _why_not(program: str, cwd: str) -> str:
     """What is wrong with a program that is not to be had, and what to do."""
     place = os.path.join(cwd, program)
     if os.path.isdir(place):
-        return "is a folder; write the program that shall run."
+        return "is a folder; name the program to run."
     if os.path.exists(place):
         return f"is not executable; make it so (chmod +x {shlex.quote(program)}), or write what runs it before it."
     if " " in program:

@@ -7,6 +7,7 @@ combination.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, NoReturn, Optional, Union
@@ -145,8 +146,16 @@ def _flags_among(words: Optional[Sequence[str]]) -> Optional[set[str]]:
     return found if found is not None and found <= _WIDTHS.keys() - {"-h", "--help"} else None
 
 
+# As argparse says it, with all spellings of a flag.
+_EXCLUSIVE: Final = re.compile(r"argument (\S+): not allowed with argument (\S+)")
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        exclusive = _EXCLUSIVE.fullmatch(message)
+        if exclusive is not None:
+            names = " and ".join(name.rpartition("/")[2] for name in reversed(exclusive.groups()))
+            raise InvalidArgumentError(f"{names} exclude each other; give one of them.")
         message = message.replace("expected one argument", "a value must follow it")
         raise InvalidArgumentError(f"{message[:1].upper()}{message[1:].rstrip('.')}. See horovodrun --help.")
 

@@ -20,6 +20,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 # Of a link-local address: the name or number of an interface, which Linux keeps below 16 bytes.
 _SCOPE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}")
 _BRACKETED: Final = re.compile(r"\[([^\[\]]*)\]")
+_EQUALS: Final = re.compile(rf"{_NAME.pattern}=[0-9]{{1,7}}")
 _SLOTS: Final = re.compile(r"[0-9]{1,7}")
 _MAX_FILE_BYTES: Final = 4 << 20  # 100,000 hosts
 _MOST_RANKS: Final = 1 << 20
@@ -73,6 +74,12 @@ def parse_hosts(text: str) -> list[Host]:
     return _merged([_host(piece.strip(), f"-H {text!r}") for piece in text.split(",")])
 
 
+def without_number(text: str) -> str:
+    """The first host in the form of -H that has no number of slots; empty when each has one."""
+    pieces = (piece.strip() for piece in text.split(","))
+    return next((piece for piece in pieces if ":" not in piece.rpartition("]")[2]), "")
+
+
 def read_hostfile(path: str) -> list[Host]:
     """Reads and parses a hostfile; see `parse_hostfile`.
 
@@ -123,7 +130,11 @@ def parse_hostfile(text: str, path: str = "hostfile") -> list[Host]:
 
 
 def assign(
-    hosts: Sequence[Host], min_num_proc: int, max_num_proc: Optional[int] = None, called: str = "-np"
+    hosts: Sequence[Host],
+    min_num_proc: int,
+    max_num_proc: Optional[int] = None,
+    called: str = "-np",
+    without_number: str = "",
 ) -> list[Slot]:
     """Places ranks: hosts are filled in the given order, so the ranks of a host are consecutive.
 
@@ -132,6 +143,7 @@ def assign(
         min_num_proc: ranks that must find a slot.
         max_num_proc: ranks to place at most; None = as many as there are slots.
         called: how the user has given their number.
+        without_number: a host to which no number of slots was given, for the message.
 
     Returns:
         One slot per rank, in order of ranks. The cross rank of a rank is the index of its host among those hosts that
@@ -143,9 +155,11 @@ def assign(
     total = sum(host.slots for host in hosts)
     if total < min_num_proc:
         listed = ", ".join(host.to_string() for host in hosts)
+        more = f"{without_number}:{min_num_proc - total + 1}"
+        hint = f" A host without a number has one slot: write -H {more}." if without_number else ""
         raise InvalidArgumentError(
             f"{min_num_proc} processes need {min_num_proc} slots, but the hosts have {total} ({listed}). "
-            f"Name more slots or lower {called}."
+            f"Name more slots or lower {called}.{hint}"
         )
     size = total if max_num_proc is None else min(total, max_num_proc)
     if size > _MOST_RANKS:
@@ -215,6 +229,9 @@ def host_name(text: str, where: str) -> str:
             f"{where}: a host is named without a user. ssh takes it from your configuration: write 'Host {name}' and "
             f"'User {user}' into ~/.ssh/config. Received: {text!r}."
         )
+    if _EQUALS.fullmatch(text):
+        name, _, slots = text.partition("=")
+        raise InvalidArgumentError(f"{where}: {text!r} is not HOST:SLOTS. Write {name}:{slots}.")
     if not _NAME.fullmatch(text):
         raise InvalidArgumentError(
             f"{where}: a host name has letters, digits, '_', '.' and '-' only, the last two not as its first. "

@@ -22,10 +22,12 @@ class Hosts(NamedTuple):
     Attributes:
         named: by -H or a hostfile; empty when there were none.
         allocation: of a scheduler; None when hosts were named, and outside of any.
+        without_number: the first host that -H gives no number of slots; empty when there is none.
     """
 
     named: tuple[hosts.Host, ...]
     allocation: Optional[Allocation]
+    without_number: str = ""
 
     @staticmethod
     def of(settings: Settings, environ: Mapping[str, str]) -> Hosts:
@@ -37,7 +39,7 @@ class Hosts(NamedTuple):
         if settings.host_discovery_script:
             return Hosts((), None)  # it has not been asked yet
         if settings.hosts:
-            return Hosts(tuple(hosts.parse_hosts(settings.hosts)), None)
+            return Hosts(tuple(hosts.parse_hosts(settings.hosts)), None, hosts.without_number(settings.hosts))
         if settings.hostfile:
             return Hosts(tuple(hosts.read_hostfile(settings.hostfile)), None)
         return Hosts((), choose.allocation(environ))
@@ -64,7 +66,7 @@ class Hosts(NamedTuple):
             count = int(number)
         if not known or self._crowded(count):
             known = (hosts.Host(known[0].hostname if known else "localhost", count),)
-        return hosts.assign(known, count, count, called)
+        return hosts.assign(known, count, count, called, self.without_number)
 
     def remarks(self, size: int) -> list[str]:
         """What there is to say of this many ranks there."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,7 @@ RESTART_VARIABLE: Final = "HOROVOD_RESTART_COUNT"
 _OF_OTHERS: Final = ("OLDPWD", "HOROVOD_ELASTIC", "HOROVOD_EXPECTED_SIZE", "HOROVOD_EXPECTED_HOSTS")
 
 _log: Final = logging.getLogger("horovod.runner")
+_HOST: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*:[0-9]+")
 
 
 class Job(NamedTuple):
@@ -122,9 +124,16 @@ def make_job(effective: Effective, command: Sequence[str], environ: Mapping[str,
     """
     settings = effective.settings
     if not command:
-        raise InvalidArgumentError("There is no command to run; write it last, as in: horovodrun -np 2 python train.py")
+        raise InvalidArgumentError(
+            "There is no command to run; write it last, as in: horovodrun -np 2 python train.py. horovodrun -h shows "
+            "the options."
+        )
     if settings.hosts and settings.hostfile:
         raise InvalidArgumentError("Hosts and a hostfile were given; give one of them.")
+    if settings.hosts and _HOST.fullmatch(command[0]):
+        raise InvalidArgumentError(
+            f"The command {command[0]!r} looks like a host. Commas separate hosts: -H {settings.hosts},{command[0]}"
+        )
     elastic = wishes.are_elastic(settings)
     given = Hosts.of(settings, environ)
     if settings.num_proc is None and given.allocation is None:

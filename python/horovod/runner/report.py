@@ -123,7 +123,7 @@ def story(exits: Sequence[Exit], ended: Exit, with_last_lines: bool = True) -> s
     if not ended.tail:
         return text + " It wrote nothing to stderr."
     if not with_last_lines:
-        return text + " Its last lines stand above."
+        return f"{text} The last lines of rank {ended.rank} are above."
     whose = "its" if early is None else f"rank {ended.rank}'s"
     lines = "\n".join("  " + line.decode("utf-8", errors="replace") for line in ended.tail)
     return f"{text} Last lines of {whose} stderr:\n{lines}"

@@ -116,7 +116,7 @@ def test_the_exit_code_is_the_culprits_and_the_others_may_clean_up(horovodrun: H
     last = done.stderr.decode().splitlines()[-1:]
     assert last[0].startswith("horovodrun: rank 1 (localhost, pid ")
     assert " exited with code 7 after 0." in last[0]
-    assert last[0].endswith("; the other rank failed too. Its last lines stand above.")
+    assert last[0].endswith("; the other rank failed too. The last lines of rank 1 are above.")
 
 
 def test_a_crash_is_the_culprit_though_the_others_fail_at_the_same_moment(

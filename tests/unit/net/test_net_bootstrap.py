@@ -200,10 +200,11 @@ def test_the_launchers_directory_and_secret_are_used(private_base: pathlib.Path)
 
 def test_missing_ranks_are_named(private_base: pathlib.Path) -> None:
     jobs = placements(4)
-    results = connect_all([jobs[0], jobs[2]], timeout_s=0.5)
+    results = connect_all([jobs[0], jobs[2]], timeout_s=0.5123)
     for result in results:
         assert isinstance(result, ConnectError) and "Ranks 1, 3 of 4 did not connect" in str(result)
         assert "test launcher" in str(result) and "HOROVOD_START_TIMEOUT" in str(result)
+        assert " within 0.5 s. " in str(result), result
     assert any(isinstance(result, StartTimeoutError) and result.ranks == (1, 3) for result in results)
     assert os.listdir(private_base) == []
 

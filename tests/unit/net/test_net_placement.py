@@ -101,9 +101,12 @@ def test_pmi_without_local_rank_is_left_to_srun() -> None:
         ({"HOROVOD_RANK": "٣"}, "HOROVOD_RANK must be a whole number"),
         ({"HOROVOD_SIZE": "0"}, "HOROVOD_SIZE must be a whole number from 1"),
         ({"HOROVOD_SIZE": "99999999999999"}, "HOROVOD_SIZE must be"),
-        ({"HOROVOD_SIZE": None}, "HOROVOD_SIZE is not set"),
+        ({"HOROVOD_SIZE": None}, "HOROVOD_RANK is set, but HOROVOD_SIZE is not"),
         ({"HOROVOD_RANK": None}, "HOROVOD_SIZE=4 is set, but HOROVOD_RANK is not, nor is any rank variable"),
-        ({"HOROVOD_LOCAL_RANK": None}, "HOROVOD_LOCAL_RANK is not set"),
+        (
+            {"HOROVOD_LOCAL_RANK": None},
+            "HOROVOD_RANK is set, but HOROVOD_LOCAL_RANK is not.*remove HOROVOD_RANK, HOROVOD_S",
+        ),
         ({"HOROVOD_LOCAL_RANK": "4"}, "local_rank 4 does not fit local_size 4"),
         ({"HOROVOD_LOCAL_SIZE": "8"}, "8"),
         ({"HOROVOD_LOCAL_SIZE": "3"}, "does not tell which host"),
@@ -113,6 +116,13 @@ def test_contradictions_are_refused(change: dict[str, str | None], message: str)
     env = {name: value for name, value in {**HOROVODRUN, **change}.items() if value is not None}
     with pytest.raises(PlacementError, match=message):
         detect_placement(env)
+
+
+def test_the_variables_of_any_launcher_are_named() -> None:
+    with pytest.raises(
+        PlacementError, match="torchrun: RANK is set, but LOCAL_WORLD_SIZE is not. Start the ranks with"
+    ):
+        detect_placement({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"})
 
 
 def test_a_size_of_one_needs_no_rank() -> None:

@@ -174,6 +174,12 @@ def test_fault_in_frameworks_one_that_hangs(tmp_path: Path, monkeypatch: pytest.
     assert found.state == FAULT and found.fact == "its import took more than 0.5 s"
 
 
+def test_backends_of_gpus_start_with_a_tensor() -> None:
+    found = {each.name: each for each in software.core()}
+    assert found["backend nccl"].fact == "starts with a rank's first tensor on a GPU"
+    assert found["backend host"].state == WORKS
+
+
 def test_frameworks_are_imported_elsewhere() -> None:
     code = (
         "import os, sys; from horovod.runner.doctor import software; "
@@ -287,7 +293,7 @@ def test_fault_in_the_secret_others_can_read_it(tmp_path: Path) -> None:
 
 def test_fault_in_the_launcher_half_a_rank() -> None:
     (found,) = choices.launcher({"OMPI_COMM_WORLD_RANK": "1"})
-    assert found.state == FAULT and "OMPI_COMM_WORLD_SIZE is not set" in found.fact
+    assert found.state == FAULT and "OMPI_COMM_WORLD_RANK is set, but OMPI_COMM_WORLD_SIZE is not" in found.fact
     whole = {f"OMPI_COMM_WORLD_{name}": "1" for name in ("RANK", "LOCAL_RANK")}
     sizes = {f"OMPI_COMM_WORLD_{name}": "2" for name in ("SIZE", "LOCAL_SIZE")}
     assert choices.launcher({**whole, **sizes}) == [Finding("Open MPI", FACT, "rank 1 of 2, local rank 1")]

@@ -120,7 +120,7 @@ def test_a_dry_run_shows_the_ranks_of_the_allocation_and_the_line(path: str) -> 
         (
             "-np 2 --jsrun true",
             {},
-            "by jsrun: --jsrun starts ranks in a job of LSF, and this is none (LSB_JOBID is not",
+            "The job cannot be started. --jsrun starts ranks in a job of LSF, and this is none (LSB_JOBID is not",
         ),
         (
             "--jsrun true",

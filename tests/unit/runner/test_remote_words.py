@@ -206,6 +206,6 @@ def test_each_launcher_has_its_reason() -> None:
     settings = effective_settings({"num_proc": 1, "hosts": "elsewhere.invalid"}, "argument", {})
     with pytest.raises(UnsupportedError) as caught:
         choose(make_job(settings, ["true"], {"PATH": "/nowhere"}, "/"))
-    assert "on this machine: elsewhere.invalid is not this machine (" in str(caught.value)
-    assert "over ssh: elsewhere.invalid is not this machine, and there is no program 'ssh' here" in str(caught.value)
+    assert "started. On this machine: elsewhere.invalid is not this machine (" in str(caught.value)
+    assert "Over ssh: elsewhere.invalid is not this machine, and there is no program 'ssh' here" in str(caught.value)
     assert "install OpenSSH's client (the package openssh-client" in str(caught.value)

@@ -110,7 +110,7 @@ def test_last_lines_are_not_repeated_to_who_has_just_read_them() -> None:
     assert Outcome(exits, just_read=frozenset({1})).closing_words == Outcome(exits).message
     assert Outcome(exits, just_read=frozenset({0, 1})).closing_words == (
         "rank 0 (node7, pid 4000) exited with code 1 after 1.0 s; the other rank failed too. "
-        "Its last lines stand above."
+        "The last lines of rank 0 are above."
     )
     assert Outcome(exits, just_read=frozenset({0}), complaint="x").closing_words == "x"
 

@@ -84,10 +84,13 @@ def test_flags(line: str, expected: dict[str, Any]) -> None:
             "--fusion-threshold-mb must be an integer number of megabytes >= 0. Received: '-1'",
         ),
         ("-np 0 x", "-np must be an integer number of processes >= 1, or auto. Received: '0'."),
-        ("--hosts a --hostfile f", "not allowed with argument"),
-        ("--gloo --mpi", "not allowed with argument"),
-        ("--log-without-timestamp -prefix-timestamp", "not allowed with argument"),
-        ("--autotune --no-autotune", "not allowed with argument"),
+        ("--hosts a --hostfile f", "--hosts and --hostfile exclude each other; give one of them."),
+        ("--gloo --mpi", "--gloo and --mpi exclude each other; give one of them."),
+        (
+            "--log-without-timestamp -prefix-timestamp",
+            "--log-without-timestamp and --prefix-output-with-timestamp exclude",
+        ),
+        ("--autotune --no-autotune", "--autotune and --no-autotune exclude each other; give one of them."),
         ("--fusion-treshold-mb 3", "There is no flag --fusion-treshold-mb. Did you mean --fusion-threshold-mb?"),
         ("-np 2 --timline", "There is no flag --timline. Did you mean --timeline-filename or --timeline-mark-cycles?"),
         ("-np 2 --hierachical x", "There is no flag --hierachical. Did you mean --hierarchical-allgather or "),
@@ -388,7 +391,14 @@ def test_job_environment() -> None:
 @pytest.mark.parametrize(
     ("line", "environ", "message"),
     [
-        ("-np 2", {}, "There is no command to run"),
+        ("-np 2", {}, "horovodrun -np 2 python train.py. horovodrun -h shows the options."),
+        ("-np 2 -H localhost x", {}, "lower -np. A host without a number has one slot: write -H localhost:2."),
+        (
+            "-np 4 -H a:1,b x",
+            {},
+            "lower -np. A host without a number has one slot: write -H b:3.",
+        ),
+        ("-np 2 -H a:1 b:1 x", {}, "The command 'b:1' looks like a host. Commas separate hosts: -H a:1,b:1"),
         ("x", {}, "The number of processes is missing; give it with -np N"),
         ("x", {"LSB_JOBID": "7"}, "The number of processes is missing; give it with -np N"),
         ("-H a:2 x", {"LSB_JOBID": "7", "LSB_HOSTS": "b n1"}, "The number of processes is missing; give it with -np N"),

@@ -33,6 +33,7 @@ def test_hosts_option(text: str, hosts: list[Host]) -> None:
     [
         ("", "a host name has letters"),
         ("h1:2,", "a host name has letters"),
+        ("localhost=2", "-H 'localhost=2': 'localhost=2' is not HOST:SLOTS. Write localhost:2."),
         ("h1:", "the number of slots must be an integer >= 1. Received: ''"),
         ("h1:0", "must be an integer >= 1"),
         ("h1:-1", "must be an integer >= 1"),

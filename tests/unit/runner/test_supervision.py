@@ -164,7 +164,7 @@ def test_last_lines_are_said_again_when_they_are_a_page_away(tmp_path: Path, bet
     os.write(theirs, b"a line\n" * between)
     os.close(theirs)
     outcome = watched.run()
-    assert ("Its last lines stand above." in outcome.closing_words) is still_there, outcome.closing_words
+    assert ("The last lines of rank 0 are above." in outcome.closing_words) is still_there, outcome.closing_words
 
 
 def test_who_has_come_without_the_launchers_variables(tmp_path: Path) -> None:

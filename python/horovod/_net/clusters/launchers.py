@@ -67,9 +67,10 @@ def whole_number(env: Environment, name: str, launcher: str, least: int = 0) -> 
     """
     text = env.get(name)
     if text is None:
+        given = [each for row in LAUNCHERS if row.name == launcher for each in row.rank_variables if each in env]
         raise PlacementError(
-            f"{launcher}: {name} is not set, though other variables of this launcher are; it must tell this process "
-            "a number."
+            f"{launcher}: {given[0]} is set, but {name} is not. Start the ranks with horovodrun, or remove "
+            f"{', '.join(given)} to run a single process."
         )
     digits = text.strip()  # more than int() takes off by itself
     if not re.fullmatch(r"[0-9]{1,9}", digits) or not least <= int(digits) <= _LARGEST:

@@ -133,8 +133,9 @@ class Blame:
         # Where ranks of other hosts listen this one knows from themselves.
         far = any(self._pairs[rank].across for rank in absent)
         firewall = ", and that no firewall between the hosts stops connections to ports that the kernel picks" * far
+        limit_s = round(timeout_s, 1 if timeout_s < 10 else 0)  # what is left of the start timeout
         return StartTimeoutError(
-            f"{fact} within {timeout_s:g} s. Launcher: {self._placement.launcher}. Check that every rank calls init() "
+            f"{fact} within {limit_s:g} s. Launcher: {self._placement.launcher}. Check that every rank calls init() "
             f"and that none has failed{firewall}; HOROVOD_START_TIMEOUT (seconds) allows more time.",
             missing,
         )

@@ -55,7 +55,9 @@ def core() -> list[Finding]:
     facts = f"C interface {found.abi}, {found.kernels} kernels, {found.path}"
     findings = [Finding("libhorovod.so", WORKS, facts)]
     for name, why_not in found.backends:
-        findings.append(Finding(f"backend {name}", ABSENT if why_not else WORKS, why_not))
+        # Doctor's one rank submits nothing.
+        fact = "starts with a rank's first tensor on a GPU" if "no tensor on a GPU" in why_not else why_not
+        findings.append(Finding(f"backend {name}", ABSENT if why_not else WORKS, fact))
     return findings
 
 

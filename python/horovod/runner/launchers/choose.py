@@ -62,5 +62,7 @@ def choose(job: Job) -> Launcher:
             for text in (*job.remarks, *launcher.remarks(job)):
                 _log.warning("%s", text)
             return launcher
-        reasons.append(f"{entry.name}: {reason}")
+        # A reason that names its flag says by itself which launcher it is about.
+        name = f"{entry.name[0].upper()}{entry.name[1:]}"
+        reasons.append(reason if reason.startswith("--") else f"{name}: {reason}")
     raise UnsupportedError(f"The job cannot be started. {' '.join(reasons)}")

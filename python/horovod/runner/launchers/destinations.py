@@ -34,7 +34,7 @@ def output_directory(job: Job) -> Path | None:
         for slot in job.slots:
             rank_directory(base, slot.rank, job.size).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InvalidArgumentError(f"--output-filename {base} cannot be made: {error.strerror}.") from error
+        raise InvalidArgumentError(f"--output-filename {base} cannot be created: {error.strerror}.") from error
     return base
 
 
@@ -60,7 +60,7 @@ def make_timeline_folder(path: str, cwd: str) -> Path | None:
             return folder
         except OSError as error:
             raise InvalidArgumentError(
-                f"The folder of the timeline {path} cannot be made: {error.strerror}."
+                f"The folder of the timeline {path} cannot be created: {error.strerror}."
             ) from error
     return None
 

@@ -88,7 +88,7 @@ def _program(job: Job) -> str:
 
 
 def _line(job: Job, path: str) -> list[str]:
-    program, words = executable(job.command, job.environ.get("PATH"), job.cwd)
+    program, words = executable(job.command, job.environ.get("PATH"), job.cwd, runs_here=False)
     return lines.line(_program(job), path, (program, *words[1:]), job.settings)
 
 

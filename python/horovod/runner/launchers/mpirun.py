@@ -133,7 +133,7 @@ def _hosts(job: Job) -> tuple[Host, ...]:
 
 
 def _line(job: Job, found: _Mpirun, host_file: str) -> list[str]:
-    program, words = executable(job.command, job.environ.get("PATH"), job.cwd)
+    program, words = executable(job.command, job.environ.get("PATH"), job.cwd, runs_here=False)
     hosts = _hosts(job)
     far = any(not is_local(host.hostname) for host in hosts)
     variables = lines.exported(travelling(_environ(job))) if far else ()

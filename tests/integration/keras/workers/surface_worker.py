@@ -298,6 +298,11 @@ def case_values():
     expect_raises(RuntimeError, lambda: hvd.broadcast_global_variables(0), "BroadcastGlobalVariablesCallback(0)")
 
 
+def case_classes_and_names_are_no_optimizers():
+    expect_raises(ValueError, lambda: hvd.DistributedOptimizer(keras.optimizers.SGD), "make an instance: SGD(0.01).")
+    expect_raises(ValueError, lambda: hvd.DistributedOptimizer("adam"), "use keras.optimizers.get('adam').")
+
+
 def case_values_are_tensors():
     for given, expected in (
         (1.0, np.float32),
