@@ -13,7 +13,15 @@ from typing import Any, Callable, Protocol
 
 import torch
 
-__all__ = ["FRESH", "GradientOwner", "PendingGradient", "pending_gradient", "uses_of"]
+__all__ = [
+    "FRESH",
+    "GradientOwner",
+    "PendingGradient",
+    "pending_gradient",
+    "references_of",
+    "storage_of",
+    "uses_of",
+]
 
 # Reading these does not wait: one rank may print shapes without the others.
 _METADATA: frozenset[Any] = frozenset(
@@ -98,21 +106,31 @@ def _each(change: Callable[[PendingGradient], Any], value: Any) -> Any:
 _storage_use_count: Callable[[int], int] = getattr(torch._C, "_storage_Use_Count", lambda cdata: 0)
 
 
-def uses_of(sent: tuple[Any, ...]) -> tuple[int, int]:
-    """The number of references to the first entry of a tuple, a dense or sparse tensor, and the number of tensors that
-    share its memory. For comparison with `FRESH`."""
+def references_of(sent: tuple[Any, ...]) -> int:
+    """The number of references to the first entry of a tuple, a tensor. For comparison with `FRESH`."""
     given = sent[0]
-    views = 0 if given.layout is not torch.strided else _storage_use_count(given.untyped_storage()._cdata)
-    return sys.getrefcount(given), views
+    return sys.getrefcount(given)
+
+
+def storage_of(sent: tuple[Any, ...]) -> int:
+    """What identifies the memory of that tensor; 0: it is sparse, and has several."""
+    given = sent[0]
+    return 0 if given.layout is not torch.strided else int(given.untyped_storage()._cdata)
+
+
+def uses_of(storage: int) -> int:
+    """The number of tensors in a memory, and what PyTorch counts besides. For comparison with `FRESH`."""
+    return _storage_use_count(storage) if storage else 0
 
 
 def _uses_of_fresh() -> tuple[int, int]:
     parameter = torch.zeros(1)
     parameter.grad = torch.zeros(1)
-    return uses_of((parameter.grad, None))
+    sent = (parameter.grad, None)
+    return references_of(sent), uses_of(storage_of(sent))
 
 
-# `uses_of` a gradient that nothing but a parameter and such a tuple holds. Measured, because it depends on the versions
+# Those of a gradient that nothing but a parameter and such a tuple holds. Measured, because it depends on the versions
 # of Python and PyTorch.
 FRESH = _uses_of_fresh()
 

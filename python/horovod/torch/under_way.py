@@ -7,16 +7,26 @@ gradients back when they are reduced. It waits for nothing and submits nothing; 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Optional
+from typing import Any, Final, Optional
 
 import torch
 
 from horovod._core.life import handles
-from horovod.torch.pending import FRESH, GradientOwner, PendingGradient, pending_gradient, uses_of
+from horovod.torch.pending import (
+    FRESH,
+    GradientOwner,
+    PendingGradient,
+    pending_gradient,
+    references_of,
+    storage_of,
+    uses_of,
+)
 from horovod.torch.resident import GradientHome
 from horovod.torch.versions import increment_versions
 
 __all__ = ["UnderWay"]
+
+_BESIDES: Final = FRESH[1] - 1  # uses of a memory that are no tensors
 
 
 class UnderWay:
@@ -122,19 +132,26 @@ class UnderWay:
 
     def is_any_held(self) -> bool:
         """True if the program could look at a gradient under way without asking the parameter for it."""
-        return any(self._is_held(number) for number in self.sent)
+        # By storage: parameters that the program joins with `torch.cat` have their gradients in one.
+        ours: dict[int, int] = {}
+        for number, sent in self.sent.items():
+            references, tensors = self._our_uses(number)
+            if number not in self.stand_ins and references_of(sent) > references:
+                return True
+            storage = storage_of(sent)
+            ours[storage] = ours.get(storage, _BESIDES) + tensors
+        return any(uses_of(storage) > uses for storage, uses in ours.items())
 
-    def _is_held(self, number: int) -> bool:
-        sent = self.sent[number]
-        own, is_copy = sent[2], sent[3]
+    def _our_uses(self, number: int) -> tuple[int, int]:
+        """The references to a gradient under way, and the tensors in its memory, that the parameter and we have."""
+        given, _, own, is_copy = self.sent[number]
         home = self._homes.get(number)
-        if home is not None and sent[0] is home.view:
-            most = FRESH[0] + 1, home.uses
+        if home is not None and given is home.view:
+            references, tensors = FRESH[0] + 1, home.uses - _BESIDES
         else:
             views = 0 if is_copy or own is None else 1 if own.is_contiguous() else 2  # of our own
-            most = FRESH[0], FRESH[1] + views
-        references, uses = uses_of(sent)
-        return references > most[0] or uses > most[1]
+            references, tensors = FRESH[0], 1 + views
+        return references, tensors + (number in self.stand_ins)
 
 
 def _chosen(table: Mapping[int, Any], numbers: Optional[Collection[int]]) -> list[int]:
