@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from fake_ranks import run_ranks
+from fake_ranks import adopt, run_ranks
 
 from horovod._core.errors import MismatchError
 from horovod._core.life import session
@@ -170,6 +171,32 @@ def test_equal_ranks_are_silent(told: list[str]) -> None:
 
     assert run_ranks(3, work) == [True] * 3
     assert told == []
+
+
+def test_two_threads_wait_for_it_at_once() -> None:
+    def work(rank: int) -> list[Exception]:
+        program = Program(rank)
+        time.sleep(0.3 * rank)
+        program.step(1.0, wait=False)
+        errors: list[Exception] = []
+        enter = adopt()
+
+        def wait() -> None:
+            enter()
+            try:
+                program.check.confirm(program.ended)
+            except Exception as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=wait) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        program.collectives.synchronize(program.gradients.pop())
+        return errors
+
+    assert run_ranks(2, work) == [[], []]
 
 
 def test_values_after_the_second_step_are_warned_of_once(told: list[str]) -> None:

@@ -11,6 +11,7 @@ and go between two steps and get the state that they train with, and everything 
 
 from __future__ import annotations
 
+import threading
 import time
 import warnings
 import weakref
@@ -142,6 +143,8 @@ class DefaultCheck:
         self._forms: Optional[Exchange] = None
         self._values: Optional[Exchange] = None
         self._value_names: list[str] = []
+        # A thread of the program may look at gradients, and so wait, while the main thread steps.
+        self._lock = threading.RLock()
 
     def begin(self, forms: Callable[[], Iterable[Form]], process_set: ProcessSet = global_process_set) -> None:
         """The first gradient of a step is about to be submitted. Compares names and shapes if it is the first step of
@@ -151,8 +154,11 @@ class DefaultCheck:
             forms: gives the parameters.
             process_set: that reduces their gradients.
         """
-        if self._session is session.current:
-            return
+        if self._session is not session.current:
+            with self._lock:
+                self._begin(forms, process_set)
+
+    def _begin(self, forms: Callable[[], Iterable[Form]], process_set: ProcessSet) -> None:
         self._session = session.current
         self._finding, self._steps, self._forms, self._values = "", 0, None, None
         self.is_over = not wanted(process_set)
@@ -183,8 +189,14 @@ class DefaultCheck:
         Raises:
             MismatchError: on every rank, at each call: names or shapes differ.
         """
+        if not self.is_waited_for:
+            return
+        with self._lock:
+            self._confirm(ended)
+
+    def _confirm(self, ended: Callable[[float], bool]) -> None:
         exchange = self._forms
-        if exchange is None or self._session is not session.current:
+        if exchange is None or self._session is not session.current:  # another thread was faster
             return
         if self._finding:
             raise MismatchError(self._finding)

@@ -65,7 +65,8 @@ class Flights:
 
     def have_ended(self, timeout_s: float, keys: Optional[Container[Hashable]] = None) -> bool:
         """As `end_within`, for all or those of some keys; uses none up."""
-        chosen = [pending for key, pending in self.plain.items() if keys is None or key in keys]
+        plain = list(self.plain.items())  # another thread may submit more meanwhile
+        chosen = [pending for key, pending in plain if keys is None or key in keys]
         for flight in self.others:
             if keys is None or any(key in keys for key in flight.keys):
                 if flight.pending is None:
