@@ -15,7 +15,7 @@ import torch
 
 from horovod._core.callers import users_level
 from horovod._core.errors import HorovodInternalError
-from horovod._core.life import handles
+from horovod._core.life import handles, waiting
 from horovod.torch.pending import PendingGradient
 
 __all__ = ["AfterPass", "call_after_pass", "pass_number"]
@@ -48,15 +48,26 @@ class AfterPass:
         return found
 
     def end(self) -> None:
-        """Delivers what has been reduced, or is in a moment, and lets stand-ins take the place of the rest, and of what
-        this rank has left out: other ranks may have computed it."""
+        """Delivers what has been reduced, or is in a moment, and lets stand-ins take the place of the rest."""
+        access = self._access
+        with access.lock:
+            if self._land_within(handles.BRIEF_S) or self._land_held():
+                access.under_way.deliver()
+                self.stand_in_for_missing()
+            else:
+                self.stand_in()
+
+    def stand_in(self) -> None:
+        """Lets stand-ins take the place of gradients under way, and of what this rank has left out."""
+        under_way = self._access.under_way
+        for number in list(under_way.sent):
+            under_way.stand_in(number, self)
+        self.stand_in_for_missing()
+
+    def stand_in_for_missing(self) -> None:
+        """Lets stand-ins take the place of what this rank has left out: other ranks may have computed it."""
         access = self._access
         under_way = access.under_way
-        if self._land_within(handles.BRIEF_S) or self._land_held():
-            under_way.deliver()
-        else:
-            for number in under_way.sent:
-                under_way.stand_in(number, self)
         for number in access.missing():
             parameter = access.parameters[number]
             if number in under_way.stand_ins or not parameter.requires_grad:
@@ -69,20 +80,35 @@ class AfterPass:
         """A stand-in is used: if this rank has left the gradient out, submits what takes its place."""
         number, under_way = pending.number, self._access.under_way
         is_adding = pass_number() >= 0  # autograd, the gradient of another pass
-        if number in under_way.sent:
-            if is_adding:
-                self._access.reducer_of[number].end_round(number)
-        elif under_way.stand_ins.get(number) is pending:
-            if is_adding:
-                under_way.take_away(number)
-            else:
-                self._access.reducer_of[number].submit(number)
+        with self._access.lock:
+            if number in under_way.sent:
+                if is_adding:
+                    self._access.reducer_of[number].end_round(number)
+            elif under_way.stand_ins.get(number) is pending:
+                if is_adding:
+                    under_way.take_away(number)
+                else:
+                    self._access.reducer_of[number].submit(number)
 
     def wait_for(self, pending: PendingGradient) -> None:
         """A stand-in is used: waits for the gradient, also if the program has kept the stand-in of an earlier step."""
+        if not self._is_under_way(pending):
+            return
+        access, number = self._access, pending.number
+        if access.check is not None:
+            access.check.confirm((number,))
+        # Without the lock: another thread may step meanwhile, for which the other ranks may wait.
+        if pending.given.layout is torch.strided:
+            reducer = access.reducer_of[number]
+            while self._is_under_way(pending) and not reducer.have_ended(waiting.SLICE_S, (number,)):
+                pass
+        with access.lock:
+            if self._is_under_way(pending):
+                access.land((number,))
+
+    def _is_under_way(self, pending: PendingGradient) -> bool:
         sent = self._access.under_way.sent.get(pending.number)
-        if sent is not None and sent[0] is pending.given:
-            self._access.land((pending.number,))
+        return sent is not None and sent[0] is pending.given
 
     def _land_within(self, timeout_s: float) -> bool:
         return all(reducer.land_within(timeout_s) for reducer in self._access.reducers)

@@ -19,6 +19,7 @@ import torch
 from horovod._core.callers import users_level
 from horovod._core.life.process_sets import ProcessSet
 from horovod._core.training.reduction_options import ReductionOptions
+from horovod.torch.after_pass import AfterPass
 from horovod.torch.graphs import outside_graphs
 from horovod.torch.ops import allreduce_
 from horovod.torch.optimizer_names import Groups, OptimizerNames, Scope
@@ -197,12 +198,15 @@ class DistributedMethods(UpstreamNames, torch.optim.Optimizer):
         if self._access.step_has_begun:
             self._access.settle()
         self._access.forget_settled()
+        self._access.attach(has_new=False)
         super().zero_grad(*args, **kwargs)
 
     def _take_up_new(self) -> None:
         """Reduces the gradients of parameters, too, that were added without our `add_param_group`."""
         if self._names.extend(self.param_groups):
             self._access.attach()
+            if self._access.step_has_begun:
+                AfterPass(self._access).stand_in_for_missing()  # a pass may have computed them already
 
     def _plain_step(self, closure: Optional[Callable[[], Any]], *args: Any, **kwargs: Any) -> Any:
         """The step of the user's class."""

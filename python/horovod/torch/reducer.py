@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import threading
 import weakref
 from collections.abc import Collection
 from typing import Any, Callable, Optional
@@ -19,6 +20,7 @@ import torch
 from torch.compiler import is_compiling
 
 from horovod._core.life import session
+from horovod._core.life.process_sets import ProcessSet
 from horovod._core.tensors.compression import NoneCompressor, kind_of
 from horovod._core.training.reducer import GradientReducer, GradientSource
 from horovod._core.training.reduction_options import ReductionOptions
@@ -56,8 +58,7 @@ class GradientAccess:
         self.options = options
         self.groups = names.numbered(groups)
         self.sparse_as_dense = sparse_as_dense
-        members = options.process_set
-        self.active = bool(members.included()) and ((members.size() or 1) > 1 or chosen.elastic)
+        self.active = _has_others(options.process_set)
         compressed = kind_of(options.compression) is not NoneCompressor
         self._homes_wanted = chosen.resident_gradients and not compressed and resident_possible()
         self._session = session.current
@@ -71,11 +72,14 @@ class GradientAccess:
         self._expected_sparse_dims: Optional[int] = None
         self.under_way = UnderWay(self.parameters, self._homes)
         self.waits_for_held = True  # see `after_pass`
+        # Held where results are taken, so that a thread of the program that looks at gradients, and the one that steps,
+        # do not take them from each other. With it a thread waits for others only after it has submitted everything.
+        self.lock = threading.RLock()
         self._pass = -2  # autograd's number of the last one
         self._in_a_later_pass = False  # of a step, or in one without a number
         self._deferred: list[int] = []  # accumulated in this pass, and submitted at its end
         terms = (options.op, options.gradient_predivide_factor, kind_of(options.compression), sparse_as_dense)
-        self.ledger = Ledger(self, (*terms, members.process_set_id))
+        self.ledger = Ledger(self, (*terms, options.process_set.process_set_id))
         self.hooks: dict[int, Any] = {}
         self.check = None if options.row.directions else AccessCheck(weakref.proxy(self))
         weakref.finalize(self, _remove, self.hooks)
@@ -105,10 +109,14 @@ class GradientAccess:
 
     # ---- hooks
 
-    def attach(self) -> None:
-        """Puts hooks on all parameters that need a gradient and have none yet. Frozen ones are looked at again at every
-        `synchronize`."""
-        if not self.active:
+    def attach(self, has_new: bool = True) -> None:
+        """Puts hooks on all parameters that need a gradient and have none yet. Frozen ones are looked at again before
+        and after every pass and step.
+
+        Args:
+            has_new: False: there may only be parameters that were frozen when this was called last.
+        """
+        if not self.active or not (has_new or any(self.parameters[number].requires_grad for number in self._frozen)):
             return
         fresh: list[int] = []
         self._frozen = []
@@ -157,11 +165,11 @@ class GradientAccess:
 
     def synchronize(self) -> None:
         """Submits what is missing and waits for everything. Collective."""
+        self.follow_session()
         if not self.active:
             return
-        self.follow_session()
-        if self._frozen and any(self.parameters[number].requires_grad for number in self._frozen):
-            self.attach()
+        if self._frozen:
+            self.attach(has_new=False)
         if self.ledger.has_lost:
             take_back_hooks(self)
         self._deferred.clear()
@@ -185,8 +193,8 @@ class GradientAccess:
         """Called when autograd has ended a backward pass. True if gradients are under way."""
         while self._deferred:
             self.ready(self._deferred.pop())
-        if self._frozen and any(self.parameters[number].requires_grad for number in self._frozen):
-            self.attach()  # what has no hook yet counts as left out
+        if self._frozen:
+            self.attach(has_new=False)  # what has no hook yet counts as left out
         if self._session is session.current:
             for reducer in self.reducers:
                 if reducer.is_open:
@@ -199,7 +207,7 @@ class GradientAccess:
         self.ledger.is_fresh = False
         self._deferred.clear()  # of a pass that has failed
         if self._pass >= 0:
-            call_after_pass(functools.partial(_end_pass, reference))
+            call_after_pass(_EndOfPass(reference))
         self._in_a_later_pass = bool(self.under_way.stand_ins) or self._pass < 0
 
     def defers(self, number: int, parameter: Any) -> bool:
@@ -225,11 +233,12 @@ class GradientAccess:
         if has_begun and self.check is not None:
             self.check.confirm(submit=True)
         self._deferred.clear()
-        settled = [reducer.settle(has_begun) for reducer in self.reducers]  # all of them, also after a failure
-        if all(settled):
-            self.under_way.deliver()
-        else:
-            self.under_way.forget()
+        with self.lock:
+            settled = [reducer.settle(has_begun) for reducer in self.reducers]  # all of them, also after a failure
+            if all(settled):
+                self.under_way.deliver()
+            else:
+                self.under_way.forget()
 
     def forget_settled(self) -> None:
         """The gradients have changed since `settle` reduced them: the next `synchronize` reduces them again."""
@@ -243,6 +252,9 @@ class GradientAccess:
             for reducer in self.reducers:
                 reducer.reset()
             self.under_way.forget()
+            if not self.active and self._session is not None and _has_others(self.options.process_set):
+                self.active = True
+                self.attach()
 
     def ready(self, number: int) -> None:
         """Called when autograd has accumulated a gradient.
@@ -329,23 +341,29 @@ class GradientAccess:
         return finish
 
 
+def _has_others(members: ProcessSet) -> bool:
+    """True if this rank has somebody to reduce gradients with, or may get."""
+    return bool(members.included()) and ((members.size() or 1) > 1 or session.require().settings.elastic)
+
+
 def _wait_for_each(
     access: GradientAccess, wait: Callable[[GradientReducer], None], numbers: Optional[Collection[int]] = None
 ) -> None:
     """Waits for all reducers, also after one has failed, and delivers what has been reduced."""
     failures: list[Exception] = []
-    try:
-        for reducer in access.reducers:
-            try:
-                wait(reducer)
-            except Exception as error:
-                failures.append(error)
-        if failures:
-            raise failures[0]
-    except BaseException:
-        access.under_way.forget(numbers)
-        raise
-    access.under_way.deliver(numbers)
+    with access.lock:
+        try:
+            for reducer in access.reducers:
+                try:
+                    wait(reducer)
+                except Exception as error:
+                    failures.append(error)
+            if failures:
+                raise failures[0]
+        except BaseException:
+            access.under_way.forget(numbers)
+            raise
+        access.under_way.deliver(numbers)
 
 
 def _nothing(parameter: torch.Tensor, sparse_dims: Optional[int]) -> torch.Tensor:
@@ -382,10 +400,27 @@ def _on_gradient(
         access.ready(number)
 
 
-def _end_pass(reference: weakref.ref[GradientAccess]) -> None:
-    access = reference()
-    if access is not None and access.ends_pass():
-        AfterPass(access).end()
+class _EndOfPass:
+    """Autograd calls this when it has ended a backward pass, and only lets go of it when the pass has failed."""
+
+    __slots__ = ("_has_ended", "_reference")
+
+    def __init__(self, reference: weakref.ref[GradientAccess]) -> None:
+        self._reference = reference
+        self._has_ended = False
+
+    def __call__(self) -> None:
+        self._has_ended = True
+        access = self._reference()
+        if access is not None and access.ends_pass():
+            AfterPass(access).end()
+
+    def __del__(self) -> None:
+        access = None if self._has_ended else self._reference()
+        if access is not None:
+            access._deferred.clear()  # what has not been submitted counts as left out
+            if access.ends_pass():
+                AfterPass(access).stand_in()
 
 
 # Not the hook itself: a disabled function takes half a microsecond longer, also where nothing is traced.

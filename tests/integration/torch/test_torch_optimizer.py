@@ -12,6 +12,7 @@ WORKERS = Path(__file__).parent / "workers"
 # As users start: what is kept out of torch.compile's graphs is decorated otherwise once its compiler is imported.
 TRAINING = CaseJob(WORKERS / "optimizer_worker.py", warm="torch")
 USES = CaseJob(WORKERS / "optimizer_uses_worker.py", warm="torch with optimizers")
+UNDER_WAY = CaseJob(WORKERS / "under_way_worker.py", warm="torch with optimizers")
 NAMES = CaseJob(WORKERS / "optimizer_names_worker.py", warm="torch with optimizers")
 COPIES = CaseJob(WORKERS / "odd_copies_worker.py", ranks=3, warm="torch with optimizers")
 CHECKED = CaseJob(
@@ -40,6 +41,11 @@ def test_training(case: str) -> None:
 @pytest.mark.parametrize("case", USES.cases)
 def test_uses(case: str) -> None:
     USES.check(case)
+
+
+@pytest.mark.parametrize("case", UNDER_WAY.cases)
+def test_gradients_under_way(case: str) -> None:
+    UNDER_WAY.check(case)
 
 
 @pytest.mark.parametrize("case", NAMES.cases)
