@@ -7,6 +7,7 @@ gradient in this pass that another rank computes in its next pass, after a colle
 
 from __future__ import annotations
 
+import time
 import warnings
 import weakref
 from typing import Any, Callable, Final
@@ -98,10 +99,9 @@ class AfterPass:
         if access.check is not None:
             access.check.confirm((number,))
         # Without the lock: another thread may step meanwhile, for which the other ranks may wait.
-        if pending.given.layout is torch.strided:
-            reducer = access.reducer_of[number]
-            while self._is_under_way(pending) and not reducer.have_ended(waiting.SLICE_S, (number,)):
-                pass
+        reducer = access.reducer_of[number]
+        while self._is_under_way(pending) and not reducer.have_ended(waiting.SLICE_S, (number,)):
+            pass
         with access.lock:
             if self._is_under_way(pending):
                 access.land((number,))
@@ -118,8 +118,11 @@ class AfterPass:
         have left out different ones would wait for each other."""
         if not self._access.waits_for_held or not self._access.under_way.is_any_held():
             return False
+        end = time.monotonic() + _HELD_S
         if self._land_within(_HELD_S):
             return True
+        if time.monotonic() < end:
+            return False  # one has failed, which `synchronize` will raise
         self._access.waits_for_held = False
         warnings.warn(
             f"The program holds gradients elsewhere than in parameter.grad. After {_HELD_S:g} s one of them has not "

@@ -21,6 +21,7 @@ from torch.compiler import is_compiling
 
 from horovod._core.life import session
 from horovod._core.life.process_sets import ProcessSet
+from horovod._core.operations.sparse import SparseReduction
 from horovod._core.tensors.compression import NoneCompressor, kind_of
 from horovod._core.training.reducer import GradientReducer, GradientSource
 from horovod._core.training.reduction_options import ReductionOptions
@@ -325,7 +326,7 @@ class GradientAccess:
         if target is not None:  # always: both are dense
             target.copy_(reduced)
 
-    def _sparse(self, tensor: torch.Tensor, name: str) -> Callable[[], torch.Tensor]:
+    def _sparse(self, tensor: torch.Tensor, name: str) -> SparseReduction:
         own = tensor.detach().coalesce()
         values, context = self.options.compression.compress(own.values())
         sent = torch.sparse_coo_tensor(own.indices(), values, own.shape, check_invariants=False, is_coalesced=True)
@@ -338,7 +339,7 @@ class GradientAccess:
                 got.indices(), decompress(got.values(), context), got.shape, check_invariants=False, is_coalesced=True
             )
 
-        return finish
+        return dataclasses.replace(wait, finish=finish)
 
 
 def _has_others(members: ProcessSet) -> bool:
@@ -443,7 +444,7 @@ def _source(reference: weakref.ref[GradientAccess]) -> GradientSource:
     def write(number: Any, reduced: torch.Tensor) -> None:
         access()._write(number, reduced)
 
-    def sparse(tensor: torch.Tensor, name: str) -> Optional[Callable[[], torch.Tensor]]:
+    def sparse(tensor: torch.Tensor, name: str) -> Optional[SparseReduction]:
         return None if tensor.layout is torch.strided else access()._sparse(tensor, name)
 
     def called(number: Any) -> str:

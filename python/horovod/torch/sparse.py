@@ -7,13 +7,11 @@ made.
 
 from __future__ import annotations
 
-from typing import Callable
-
 import torch
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life.process_sets import ProcessSet, global_process_set
-from horovod._core.operations.sparse import start_sparse_allreduce
+from horovod._core.operations.sparse import SparseReduction, start_sparse_allreduce
 from horovod.torch.graphs import outside_graphs
 from horovod.torch.operators import collectives
 
@@ -23,7 +21,7 @@ __all__ = ["sparse_allreduce_async"]
 @outside_graphs
 def sparse_allreduce_async(
     tensor: torch.Tensor, name: str, op: int, process_set: ProcessSet = global_process_set
-) -> Callable[[], torch.Tensor]:
+) -> SparseReduction:
     """Starts the reduction of a sparse tensor.
 
     Collective.
@@ -35,7 +33,8 @@ def sparse_allreduce_async(
         process_set: the ranks that take part.
 
     Returns:
-        A function without arguments: it waits and returns the result, a coalesced sparse tensor of the same shape.
+        A function without arguments: it waits and returns the result, a coalesced sparse tensor of the same shape. To
+        be called once.
 
     Raises:
         InvalidArgumentError: the tensor is not in COO layout.

@@ -81,12 +81,9 @@ class UnderWay:
             increment_versions(written)  # the engine has written behind autograd's back
 
     def give(self, number: int, reduced: torch.Tensor) -> None:
-        """Gives a parameter another tensor for the gradient that was submitted, unless the program has."""
-        stand_in = self.stand_ins.get(number)
-        if stand_in is not None:
-            stand_in.given = reduced
-        elif number in self.sent and self._parameters[number].grad is self.sent[number][0]:
-            self._parameters[number].grad = reduced
+        """Stores a reduced sparse gradient in the tensor that was submitted: the program may hold it elsewhere too."""
+        if number in self.sent:
+            self.sent[number][0].data = reduced
 
     def forget(self, numbers: Optional[Collection[int]] = None) -> None:
         """The reduction of all, or of some, has ended, well or not; after a failure the gradients hold anything."""

@@ -13,6 +13,7 @@ from horovod._core.errors import InvalidArgumentError, MismatchError, Unsupporte
 from horovod._core.life.process_sets import ProcessSet
 from horovod._core.operations.collectives import Collectives
 from horovod._core.operations.reduce_ops import Adasum, Average, Sum
+from horovod._core.operations.sparse import SparseReduction
 from horovod._core.training.reducer import GradientReducer, GradientSource
 from horovod._core.training.reduction_options import ReductionOptions, check_names
 from horovod.numpy.adapter import adapter
@@ -300,7 +301,7 @@ def test_what_derives_from_no_compression_compresses_in_every_step() -> None:
 def test_sparse_gradients_go_their_own_way() -> None:
     def body(rank: int) -> None:
         def sparse(tensor: Any, name: str) -> Any:
-            return (lambda: tensor + 100) if name == "b" else None
+            return SparseReduction(lambda: tensor + 100, ()) if name == "b" else None
 
         model = Model(ReductionOptions(op=Sum), [[0, 1, 2]], sparse)
         model.backward(1)

@@ -7,6 +7,8 @@ rest.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Callable
 
 from horovod._core.life import handles, session
@@ -14,7 +16,24 @@ from horovod._core.life.process_sets import ProcessSet
 from horovod._core.operations.collectives import Collectives
 from horovod._core.operations.reduce_ops import check_linear, meant
 
-__all__ = ["start_sparse_allreduce"]
+__all__ = ["SparseReduction", "start_sparse_allreduce"]
+
+
+@dataclass(frozen=True)
+class SparseReduction:
+    """A sparse allreduce under way. A call of it waits and returns the result; to be called once.
+
+    Attributes:
+        finish: does that.
+        parts: its operations, for questions about their progress.
+    """
+
+    finish: Callable[[], Any]
+    parts: Sequence[handles.Pending]
+
+    def __call__(self) -> Any:
+        """See the class."""
+        return self.finish()
 
 
 def start_sparse_allreduce(
@@ -24,7 +43,7 @@ def start_sparse_allreduce(
     op: int,
     process_set: ProcessSet,
     assemble: Callable[[Any, Any, int], Any],
-) -> Callable[[], Any]:
+) -> SparseReduction:
     """Starts the two allgathers of a sparse allreduce. Collective; the numbers of entries may differ between ranks.
 
     Args:
@@ -37,7 +56,7 @@ def start_sparse_allreduce(
             divided by the divisor.
 
     Returns:
-        A function that waits and returns what `assemble` makes. To be called once.
+        A call of it waits and returns what `assemble` makes.
 
     Raises:
         UnsupportedError: another op.
@@ -59,4 +78,4 @@ def start_sparse_allreduce(
             all_values = handles.synchronize(waiting[1])
         return assemble(all_indices, all_values, size if chosen.row.divides else 1)
 
-    return finish
+    return SparseReduction(finish, [handles.open_handles[number] for number in waiting])

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Container, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
 from horovod._core.errors import HorovodError
 from horovod._core.life import handles
+from horovod._core.operations.sparse import SparseReduction
 
 __all__ = ["Flight", "Flights"]
 
 
 @dataclass(frozen=True, eq=False)
 class Flight:
-    """Gradients under way: one dense submission (keys, their tensors and compression contexts), or one sparse
-    tensor."""
+    """Gradients under way: one dense submission (keys, their tensors and compression contexts), or one sparse gradient,
+    whose tensor is not here."""
 
     keys: Sequence[Any]
     tensors: Sequence[Any]
     contexts: Sequence[Any]
     pending: Optional[handles.Pending]
-    sparse_result: Optional[Callable[[], Any]] = None
+    sparse: Optional[SparseReduction] = None
+
+    @property
+    def parts(self) -> Sequence[handles.Pending]:
+        """Its operations."""
+        if self.pending is not None:
+            return (self.pending,)
+        return self.sparse.parts if self.sparse is not None else ()
 
 
 class Flights:
@@ -59,9 +66,7 @@ class Flights:
         """True if all end within some seconds, well or not."""
         if self.plain and handles.finish_all_briefly(list(self.plain.values())):
             self.plain.clear()
-        if any(flight.pending is None for flight in self.others):
-            return False  # what a sparse tensor consists of cannot be asked
-        return not self or handles.end_within(self._pending(), timeout_s)
+        return not self or self.have_ended(timeout_s)
 
     def have_ended(self, timeout_s: float, keys: Optional[Container[Hashable]] = None) -> bool:
         """As `end_within`, for all or those of some keys; uses none up."""
@@ -69,10 +74,7 @@ class Flights:
         chosen = [pending for key, pending in plain if keys is None or key in keys]
         for flight in self.others:
             if keys is None or any(key in keys for key in flight.keys):
-                if flight.pending is None:
-                    time.sleep(timeout_s)  # the caller asks again and again
-                    return False
-                chosen.append(flight.pending)
+                chosen += flight.parts
         return handles.end_within(chosen, timeout_s)
 
     def land(self) -> None:
@@ -109,8 +111,8 @@ class Flights:
                     handles.finish(pending)
             for flight in self.others:
                 with contextlib.suppress(HorovodError):
-                    if flight.sparse_result is not None:
-                        flight.sparse_result()
+                    if flight.sparse is not None:
+                        flight.sparse()
         except BaseException:  # as above
             handles.abandon(*flying)
             raise
@@ -118,8 +120,8 @@ class Flights:
     def _land_one(self, flight: Flight) -> None:
         if flight.pending is not None:
             self._finish(flight, handles.finish(flight.pending))
-        elif flight.sparse_result is not None:
-            self._finish(flight, flight.sparse_result())
+        elif flight.sparse is not None:
+            self._finish(flight, flight.sparse())
 
     def _pending(self) -> list[handles.Pending]:
         return [*self.plain.values(), *(one.pending for one in self.others if one.pending is not None)]

@@ -18,6 +18,7 @@ from horovod._core.errors import HorovodError, HorovodInternalError
 from horovod._core.operations.collectives import Collectives
 from horovod._core.operations.prepared import Prepared
 from horovod._core.operations.reduction_calls import ReduceArguments
+from horovod._core.operations.sparse import SparseReduction
 from horovod._core.tensors.compression import NoneCompressor, kind_of
 from horovod._core.training.flights import Flight, Flights
 from horovod._core.training.groups import assign_groups
@@ -37,15 +38,15 @@ class GradientSource:
     Args:
         read: key -> the gradient as a tensor that may be reduced in place; zeros for a parameter without one.
         write: (key, tensor): stores a reduced gradient that is not the tensor that `read` gave.
-        sparse: (tensor, name) -> a function that waits and returns the reduced tensor, if the tensor is sparse and was
-            submitted here; None for a dense tensor. Default: there are no sparse tensors.
+        sparse: (tensor, name) -> its reduction, if the tensor is sparse and was submitted here; None for a dense
+            tensor. Default: there are no sparse tensors.
         called: key -> the user's name of the parameter, for messages. Default: the one that is negotiated.
         elsewhere: key -> True while another reducer has this gradient, which is then not missing here. Default: never.
     """
 
     read: Callable[[Any], Any]
     write: Callable[[Any, Any], None]
-    sparse: Optional[Callable[[Any, str], Optional[Callable[[], Any]]]] = None
+    sparse: Optional[Callable[[Any, str], Optional[SparseReduction]]] = None
     called: Optional[Callable[[Any], str]] = None
     elsewhere: Callable[[Any], bool] = _never
 
@@ -374,9 +375,10 @@ class GradientReducer:
         source, compress = self._source, self._options.compression.compress
         for key in keys:
             tensor = source.read(key)
-            wait = source.sparse(tensor, self._negotiated(key)) if source.sparse is not None else None
-            if wait is not None:
-                self._flights.others.append(Flight((key,), (tensor,), (None,), None, wait))
+            sparse = source.sparse(tensor, self._negotiated(key)) if source.sparse is not None else None
+            if sparse is not None:
+                # Without the tensor: references to it say whether the program holds it.
+                self._flights.others.append(Flight((key,), (), (), None, sparse))
             else:
                 dense.append((key, tensor))
                 pairs.append(compress(tensor))

@@ -1,6 +1,8 @@
 """Cases of DistributedOptimizer with sparse gradients, reduced as such and as dense ones."""
 
 import copy
+import time
+import warnings
 from itertools import product
 
 import torch
@@ -8,6 +10,7 @@ from cases import run_cases
 from training import close, flat
 
 import horovod.torch as hvd
+from horovod.torch import after_pass
 
 
 def case_sparse_embedding():
@@ -32,6 +35,59 @@ def case_sparse_embedding():
             optimizer.step()
             assert table.weight.grad.is_sparse
         close(table.weight, reference.weight, atol=2e-6 if compression is hvd.Compression.none else 1e-3)
+
+
+def case_a_sparse_gradient_that_nobody_holds_is_not_taken_for_one():
+    table, layer = torch.nn.Embedding(50, 8, sparse=True), torch.nn.Linear(8, 2)
+    model = torch.nn.ModuleList([table, layer])
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "The program holds")
+        for step in range(4):
+            optimizer.zero_grad()
+            if step % hvd.size() == hvd.rank():
+                time.sleep(0.1)  # the gradients of the others are under way meanwhile
+            layer(table(torch.tensor([hvd.rank(), 7, 7]))).sum().backward()
+            assert optimizer._access.waits_for_held
+            optimizer.step()
+
+
+def case_a_sparse_gradient_that_is_held_is_reduced_where_it_is():
+    held = []
+    table = torch.nn.Embedding(4, 1, sparse=True)
+    table.weight.register_post_accumulate_grad_hook(lambda weight: held.append(weight.grad))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(table.parameters(), lr=0.1), table.named_parameters())
+    mean = torch.zeros(4, 1)
+    for rank in range(hvd.size()):
+        mean[rank % 4] += (rank + 1) / hvd.size()
+    for step in range(4):
+        optimizer.zero_grad()
+        if step % hvd.size() == hvd.rank():
+            time.sleep(0.2)
+        (table(torch.tensor([hvd.rank() % 4])) * (hvd.rank() + 1)).sum().backward()
+        close(held[-1].to_dense(), mean)
+        assert table.weight.grad is held[-1] and optimizer._access.waits_for_held
+        optimizer.step()
+
+
+def case_a_sparse_gradient_that_is_held_is_waited_for_with_a_limit():
+    limit, after_pass._HELD_S = after_pass._HELD_S, 0.3
+    held = []
+    table = torch.nn.Embedding(4, 1, sparse=True)
+    table.weight.register_post_accumulate_grad_hook(lambda weight: held.append(weight.grad))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(table.parameters(), lr=0.1), table.named_parameters())
+    hvd.barrier()
+    late = hvd.rank() == hvd.size() - 1
+    if late:
+        time.sleep(1.5)
+    start = time.monotonic()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        table(torch.tensor([1])).sum().backward()
+    assert late or time.monotonic() - start >= 0.3
+    assert ["After 0.3 s" in str(each.message) for each in caught] == ([] if late else [True]), caught
+    optimizer.step()
+    after_pass._HELD_S = limit
 
 
 def case_sparse_adam_equals_one_rank():
