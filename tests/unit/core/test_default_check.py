@@ -18,7 +18,7 @@ from horovod._core.operations.collectives import Collectives
 from horovod._core.settings import Settings
 from horovod._core.tensors import byte_adapter
 from horovod._core.training import default_check
-from horovod._core.training.default_check import DefaultCheck
+from horovod._core.training.default_check import DefaultCheck, equal_by
 from horovod._core.training.default_findings import (
     Form,
     Measure,
@@ -129,7 +129,7 @@ class Program:
         self.rank = rank
         object.__setattr__(session.require(), "settings", Settings([("test", settings)]))
         self.collectives = Collectives(byte_adapter.adapter)
-        self.check = DefaultCheck("test", "hvd.broadcast()", "hvd.Optimizer")
+        self.check = DefaultCheck("test", equal_by("hvd.broadcast()"), "hvd.Optimizer")
         self.gradients: list[int] = []
 
     def step(self, *values: float, shapes: str = "f", gradient: str = "gradient", wait: bool = True) -> None:

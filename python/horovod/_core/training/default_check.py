@@ -38,7 +38,7 @@ from horovod._core.training.default_findings import (
 from horovod._core.training.digest_sum import Claim, agree, claim, read_claims, read_told, with_claim, with_told
 from horovod._core.training.ordinals import Ordinals
 
-__all__ = ["DefaultCheck", "Exchange", "wanted"]
+__all__ = ["DefaultCheck", "Exchange", "equal_by", "is_unasked", "warn_of", "wanted"]
 
 _VALUES_AFTER: Final = 2  # steps: public programs broadcast after the first one
 # How long a step that will fail may go on: its gradients may bring an error of their own, which says more.
@@ -51,12 +51,36 @@ _numbers: Final = Ordinals(weakref.WeakKeyDictionary())
 
 
 def wanted(process_set: ProcessSet = global_process_set) -> bool:
-    """True if an optimizer of this process set is to be compared: nobody has said otherwise, and there is somebody to
-    compare with."""
+    """True if an optimizer of this process set is to be compared now: ranks that have joined made other steps."""
+    return is_unasked(process_set) and not session.has_joined()
+
+
+def is_unasked(process_set: ProcessSet = global_process_set) -> bool:
+    """True if optimizers of this process set are compared in this session: nobody has said otherwise, and there is
+    somebody to compare with."""
     current = session.current
     if current is None or current.size < 2 or current.settings.check_parameters is not None:
         return False
-    return not current.settings.elastic and process_set.process_set_id == 0 and not session.has_joined()
+    return not current.settings.elastic and process_set.process_set_id == 0
+
+
+def warn_of(story: str, remedy: str) -> None:
+    """Warns of values that differ.
+
+    Args:
+        story: which, in words.
+        remedy: a sentence that names the call that was forgotten.
+    """
+    warnings.warn(
+        f"After step {_VALUES_AFTER} of an optimizer {story} {remedy} (--check-parameters {_VALUES_AFTER} makes this "
+        "an error, --check-parameters 0 switches it off.)",
+        stacklevel=users_level(),
+    )
+
+
+def equal_by(call: str) -> str:
+    """The remedy for parameters that have never been equal: this call."""
+    return f"They must be equal when training begins: call {call} after the model is made, loaded and moved."
 
 
 class Exchange:
@@ -127,13 +151,13 @@ class DefaultCheck:
 
     Args:
         label: of the framework, for names.
-        call: that broadcasts parameters, for the message.
+        remedy: for values that differ, a sentence; see `equal_by`.
         reducer: what the user gives parameters to, for the message.
     """
 
-    def __init__(self, label: str, call: str, reducer: str) -> None:
+    def __init__(self, label: str, remedy: str, reducer: str) -> None:
         self._label = label
-        self._call = call
+        self._remedy = remedy
         self._reducer = reducer
         self._session: Optional[session.Session] = None
         self.is_over = False  # nothing is left to do in this session
@@ -257,17 +281,9 @@ class DefaultCheck:
             return
         self.is_over = True
         if exchange.differs and not exchange.has_failed and session.require().rank == 0:
-            self._warn(exchange.told)
-
-    def _warn(self, told: Mapping[int, bytes]) -> None:
-        story = measures_story(self._value_names, told)
-        if story:
-            warnings.warn(
-                f"After step {_VALUES_AFTER} of an optimizer {story} They must be equal when training begins: call "
-                f"{self._call} after the model is made, loaded and moved. (--check-parameters {_VALUES_AFTER} makes "
-                "this an error, --check-parameters 0 switches it off.)",
-                stacklevel=users_level(),
-            )
+            story = measures_story(self._value_names, exchange.told)
+            if story:
+                warn_of(story, self._remedy)
 
     def _exchange(self, what: str, told: bytes, count: int) -> Optional[Exchange]:
         try:

@@ -14,7 +14,10 @@ from horovod._core.life.process_sets import listed
 from horovod._core.training.digest_sum import Claim
 from horovod._core.training.parameter_check import compare
 
-__all__ = ["Form", "Measure", "forms_story", "have_common_names", "measures_story", "packed_forms", "packed_measures"]
+__all__ = [
+    "Form", "Measure", "forms_in", "forms_story", "have_common_names", "measures_story", "packed_forms",
+    "packed_measures",
+]  # fmt: skip
 
 _SHOWN: Final = 4
 _MEASURE: Final = struct.Struct("<?Bdd")
@@ -57,9 +60,14 @@ def packed_forms(forms: Iterable[Form]) -> bytes:
     return "\n".join(sorted(f"{entry.name}\0{entry.form}" for entry in forms)).encode("utf-8", "surrogatepass")
 
 
-def _unpacked_forms(told: bytes) -> dict[str, str]:
+def forms_in(told: bytes) -> list[Form]:
+    """What `packed_forms` has packed, by the order of the names."""
     lines = told.decode("utf-8", "surrogatepass").split("\n")
-    return {name: form for name, _, form in (line.partition("\0") for line in lines)}
+    return [Form(name, form) for name, _, form in (line.partition("\0") for line in lines)]
+
+
+def _unpacked_forms(told: bytes) -> dict[str, str]:
+    return dict(forms_in(told))
 
 
 def forms_story(claims: Mapping[int, Claim], told: Mapping[int, bytes]) -> str:
