@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable, Final, TypeVar
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life.process_sets import leaves_out_this_rank
@@ -18,6 +18,7 @@ from horovod._core.training.reduction_options import ReductionOptions
 from horovod.keras.installed import keras
 
 __all__ = [
+    "REMEDY",
     "ListReducer",
     "Reducer",
     "ReductionSettings",
@@ -26,6 +27,11 @@ __all__ = [
     "variables_of_layers",
 ]
 
+
+# For variables that differ.
+REMEDY: Final = (
+    "They must be equal when training begins: give model.fit hvd.callbacks.BroadcastGlobalVariablesCallback(0)."
+)
 
 _Same = TypeVar("_Same", bound="Reducer")
 

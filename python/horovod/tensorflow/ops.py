@@ -313,7 +313,7 @@ def join() -> Any:
     Returns:
         The rank that joined last, an int32 scalar; -1 if none did.
     """
-    session.require()
+    session.note_join()
     return library.loaded().horovod_join(blocking=tf.executing_eagerly())
 
 

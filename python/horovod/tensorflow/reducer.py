@@ -7,6 +7,7 @@ gradient and applies none.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional, Union
@@ -15,9 +16,10 @@ import tensorflow as tf
 
 from horovod._core.life.process_sets import ProcessSet, global_process_set, leaves_out_this_rank
 from horovod._core.tensors.compression import Compressor
+from horovod._core.training.default_check import equal_by
 from horovod._core.training.groups import assign_groups
 from horovod._core.training.reduction_options import ReductionOptions
-from horovod.tensorflow import ops, parameter_check, xla
+from horovod.tensorflow import default_check, ops, parameter_check, xla
 from horovod.tensorflow.operators import placed, plain_name, set_number
 
 __all__ = ["GradientReduction", "Groups", "_make_allreduce_grads_fn", "divided", "key_of"]
@@ -40,6 +42,7 @@ class GradientReduction:
         sparse_as_dense: make IndexedSlices dense first.
         groups: an integer: so many groups; lists of variables: these together; None: the default.
         scale_local_gradients: divide the gradients of local variables by the number of ranks.
+        remedy: for variables that differ, a sentence.
 
     Attributes:
         local: the variables whose gradients are not reduced, by key; held, so that no other gets a key of theirs.
@@ -51,6 +54,7 @@ class GradientReduction:
     sparse_as_dense: bool = False
     groups: Groups = None
     scale_local_gradients: bool = True
+    remedy: str = equal_by("hvd.broadcast_variables(model.variables, root_rank=0)")
     local: dict[int, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -100,13 +104,23 @@ class GradientReduction:
             else:
                 results[index] = self._sparse(gradient, name_of(index))
         shared = [v for v in variables if not (self.local and self.is_local(v))]
-        with parameter_check.before_step(shared, scope, self.options):
-            for name, members in self._units(dense, variables, scope, name_of):
+        units = self._units(dense, variables, scope, name_of)
+        with parameter_check.before_step(shared, scope, self.options), self._compared(results, variables, dense, units):
+            for name, members in units:
                 with placed(self.device_dense):
                     reduced = self._together([results[i] for i in members], name)
                 for index, result in zip(members, reduced):
                     results[index] = result
         return results
+
+    def _compared(
+        self, gradients: Sequence[Any], variables: Sequence[Any], dense: list[int], units: list[tuple[str, list[int]]]
+    ) -> contextlib.AbstractContextManager[None]:
+        """In the body the ranks know that they reduce the same, where nobody has asked."""
+        if not units:
+            return contextlib.nullcontext()
+        own = [gradients[i] for i in dense], [variables[i] for i in dense]
+        return default_check.before_reduction(*own, units[0][0], self.options, self.remedy)
 
     def _together(self, tensors: list[Any], name: str) -> list[Any]:
         prescale, postscale = self.options.factors

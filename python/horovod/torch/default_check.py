@@ -10,10 +10,10 @@ import torch
 
 from horovod._core.errors import HorovodError, MismatchError
 from horovod._core.life import session
-from horovod._core.training.default_check import DefaultCheck, wanted
+from horovod._core.training.default_check import DefaultCheck, equal_by, wanted
 from horovod._core.training.default_findings import Form, Measure
 
-__all__ = ["AccessCheck"]
+__all__ = ["AccessCheck", "sums"]
 
 
 class _Compared:
@@ -48,7 +48,7 @@ class AccessCheck:
         self._access = access
         self._session: object = None
         self._check = DefaultCheck(
-            "torch", "hvd.broadcast_parameters(model.state_dict(), root_rank=0)", "hvd.DistributedOptimizer"
+            "torch", equal_by("hvd.broadcast_parameters(model.state_dict(), root_rank=0)"), "hvd.DistributedOptimizer"
         )
 
     def begin(self) -> None:
@@ -118,7 +118,12 @@ def _measures(access: Any) -> list[Measure]:
             continue
         grad = access.parameters[number].grad
         has_gradient = grad is None or bool(grad.coalesce().values().any() if grad.is_sparse else grad.any())
-        total = parameter.sum(dtype=torch.float64)
-        norm = torch.linalg.vector_norm(parameter, dtype=torch.float64)
-        found.append(Measure(name, has_gradient, parameter.element_size(), float(total), float(norm)))
+        found.append(Measure(name, has_gradient, parameter.element_size(), *sums(parameter)))
     return found
+
+
+@torch.no_grad()
+def sums(parameter: torch.Tensor) -> tuple[float, float]:
+    """The sum of the elements, and their Euclidean norm."""
+    norm = torch.linalg.vector_norm(parameter, dtype=torch.float64)
+    return float(parameter.sum(dtype=torch.float64)), float(norm)

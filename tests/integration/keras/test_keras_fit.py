@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 from keras_backends import BACKENDS, TIMEOUT_S, cases_everywhere, job, needs_backend
 
-NAMES = ("fit_worker.py", "surface_worker.py", "legacy_worker.py", "legacy_graph_worker.py", "once_worker.py")
+NAMES = (
+    "fit_worker.py",
+    "surface_worker.py",
+    "legacy_worker.py",
+    "legacy_graph_worker.py",
+    "once_worker.py",
+    "default_check_worker.py",
+)
 # Of each script, the environment variables that its jobs have besides.
 SCRIPTS = {**{name: {} for name in NAMES}, "parameter_check_worker.py": {"HOROVOD_CHECK_PARAMETERS": "2"}}
 JOBS = {(script, backend): job(script, backend, **SCRIPTS[script]) for script in SCRIPTS for backend in BACKENDS}

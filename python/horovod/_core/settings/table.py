@@ -280,8 +280,8 @@ _ENGINE: Final = (
             flags=(Flag(("--dump-call-sites",), const=True),), yaml="dump.call_sites"),
     Setting("check_parameters", "int", None,
             "Compare the parameters of all ranks after so many first steps of each optimizer, and fail if they differ;"
-            " 0 = do not. All ranks must make the same steps. If not given, PyTorch's distributed optimizers fail at"
-            " the first step if names or shapes differ, and warn after the second if values do, and a job that has"
+            " 0 = do not. All ranks must make the same steps. If not given, distributed optimizers and tapes fail at"
+            " the first step if numbers or shapes differ, and warn after the second if values do, and a job that has"
             " reduced no gradient says so at its end.", "Library", "both",
             env="HOROVOD_CHECK_PARAMETERS",
             unit="steps", minimum=0, flags=_value("--check-parameters"), yaml="library_options.check_parameters"),

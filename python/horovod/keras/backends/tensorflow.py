@@ -9,7 +9,7 @@ from typing import Any, Callable, Optional
 import tensorflow as tf
 
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
-from horovod.keras.reducer import Reducer, ReductionSettings
+from horovod.keras.reducer import REMEDY, Reducer, ReductionSettings
 from horovod.tensorflow import reduction_notes, xla
 from horovod.tensorflow.aggregation import LocalGradientAggregationHelperEager
 from horovod.tensorflow.reducer import GradientReduction, key_of
@@ -28,7 +28,7 @@ class TensorFlowReducer(Reducer):
         super().__init__(settings)
         options = settings.options
         self._reduction = GradientReduction(
-            options, *settings.devices, settings.sparse_as_dense, settings.groups, settings.scale_local
+            options, *settings.devices, settings.sparse_as_dense, settings.groups, settings.scale_local, REMEDY
         )
         # The variables whose gradients have been reduced, in the pass under way.
         self._done: set[int] = set()

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Final, Optional
 
 import torch
 
+from horovod._core.training.default_check import is_unasked
+from horovod._core.training.default_findings import Form
 from horovod._core.training.elastic.snapshot import settle
+from horovod._core.training.reduction_check import Reduced, ReductionCheck, Value
 from horovod._core.training.reduction_options import count_pass
-from horovod.keras.reducer import ListReducer, Reducer, ReductionSettings
+from horovod.keras.reducer import REMEDY, ListReducer, Reducer, ReductionSettings
+from horovod.torch.default_check import sums
 from horovod.torch.graphs import outside_graphs
 from horovod.torch.operators import collectives
 
 __all__ = ["TorchReducer"]
+
+_checks: Final[dict[str, ReductionCheck]] = {}
 
 
 class TorchReducer(Reducer):
@@ -48,9 +55,24 @@ class TorchReducer(Reducer):
         own = [variables[index] for index in shared]
         if self._reducer is None or list(map(id, own)) != list(map(id, self._reduced)):
             self._reducer, self._reduced = ListReducer(collectives, self.settings, own), own
-        for index, reduced in zip(shared, self._reducer([_dense(results[index]) for index in shared])):
+        dense = [_dense(results[index]) for index in shared]
+        self._compare(dense, own)
+        for index, reduced in zip(shared, self._reducer(dense)):
             results[index] = reduced
         return results
+
+    def _compare(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Whether all ranks reduce the same, where nobody has asked.
+
+        Raises:
+            MismatchError: other numbers or shapes on other ranks.
+        """
+        scope = self.settings.scope
+        if not is_unasked(self.settings.options.process_set):
+            return
+        check = _checks.get(scope) or _checks.setdefault(scope, ReductionCheck("keras", scope))
+        if not check.is_over:
+            check.compare(_reduced(gradients, variables))
 
     @outside_graphs
     def run(self, gradients: Sequence[Any], variables: Sequence[Any], apply: Callable[[list[Any]], None]) -> None:
@@ -100,6 +122,19 @@ class _Begun:
                 self.sums[index] = gradient.detach().clone()
             else:
                 self.sums[index].add_(gradient)
+
+
+def _reduced(gradients: Sequence[Any], variables: Sequence[Any]) -> Reduced:
+    forms = [
+        Form(f"{index}.{variable.name}", f"{str(gradient.dtype)[6:]} {list(gradient.shape)}")
+        for index, (gradient, variable) in enumerate(zip(gradients, variables))
+    ]
+    valued = [variable for variable in variables if variable.value.is_floating_point()]
+
+    def measured() -> list[Value]:
+        return [Value(variable.value.element_size(), *sums(variable.value)) for variable in valued]
+
+    return Reduced(forms, [weakref.ref(v) for v in valued], [v.path for v in valued], measured, REMEDY)
 
 
 def _dense(gradient: Any) -> Any:
