@@ -20,6 +20,7 @@ from horovod._core.callers import users_level
 from horovod._core.life.process_sets import ProcessSet
 from horovod._core.training.reduction_options import ReductionOptions
 from horovod.torch.after_pass import AfterPass
+from horovod.torch.discards import discard_step
 from horovod.torch.graphs import outside_graphs
 from horovod.torch.ops import allreduce_
 from horovod.torch.optimizer_names import Groups, OptimizerNames, Scope
@@ -194,10 +195,9 @@ class DistributedMethods(UpstreamNames, torch.optim.Optimizer):
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """As the user's class does it (`set_to_none=True` by default). Between `backward` and `step` it is collective:
-        waits for the gradients under way, with zeros for those that this rank has not computed."""
-        if self._access.step_has_begun:
-            self._access.settle()
-        self._access.forget_settled()
+        waits for the gradients under way, with zeros for those that this rank has not computed. All ranks must discard
+        the same steps; `torch.autograd.grad` computes gradients of one rank alone."""
+        discard_step(self._access)
         self._access.attach(has_new=False)
         super().zero_grad(*args, **kwargs)
 

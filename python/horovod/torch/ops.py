@@ -19,6 +19,7 @@ from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod._core.operations.reduce_ops import Average
 from horovod._core.tensors.compression import Compressor, NoneCompressor, compressed
 from horovod.torch import autograd as _autograd
+from horovod.torch import discards
 from horovod.torch.dispatch import (
     dense,
     needs_operator,
@@ -425,7 +426,9 @@ def join(device: int = -1) -> int:
     Returns:
         The rank that joined last.
     """
-    return collectives.join(device)
+    last = collectives.join(device)
+    discards.forget()
+    return last
 
 
 @outside_graphs

@@ -20,6 +20,7 @@ from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import session
 from horovod._core.training.reduction_options import check_names
 from horovod.torch.adapter import is_sharded
+from horovod.torch.discards import SharedName
 
 __all__ = ["Groups", "OptimizerNames", "Scope"]
 
@@ -36,12 +37,14 @@ class Scope(NamedTuple):
     Attributes:
         number: how many optimizers of these names were made before it.
         made: how many have been made by now.
-        names: of the parameters, as the other ranks see them.
+        names: of the parameters, as the other ranks see them while nothing has been discarded.
+        odd: by parameter: an odd number of its steps has been discarded (see `discards`).
     """
 
     number: int
     made: int
     names: tuple[str, ...]
+    odd: tuple[bool, ...] = ()
 
 
 class _Count:
@@ -67,7 +70,7 @@ class _Count:
 
 
 _count: Final = _Count()
-# Parameter -> number of the process set -> its name in the negotiation.
+# Parameter -> number of the process set -> its `SharedName`.
 _negotiated: Final[Any] = WeakTensorKeyDictionary()
 
 
@@ -97,6 +100,7 @@ class OptimizerNames:
         _refuse_sharded(self._names, self.parameters)
         self._process_set = process_set
         self._own = tuple(self._names)
+        self._known: list[SharedName] = []  # by number
         self._number = _count.made(process_set, self._own)
         _count.put(process_set, self._own, self._number + 1)
 
@@ -114,22 +118,37 @@ class OptimizerNames:
         """For `adopt` on other ranks."""
         # One made in an earlier session is not counted in this one yet.
         made = max(_count.made(self._process_set, self._own), self._number + 1)
-        return Scope(self._number, made, tuple(self.negotiated(number) for number in range(len(self.parameters))))
+        shared = [self._shared(number) for number in range(len(self.parameters))]
+        return Scope(self._number, made, tuple(s.base for s in shared), tuple(s.is_odd for s in shared))
 
     def adopt(self, scope: Scope) -> bool:
         """Takes over the root's scope; True if that changes the names."""
         _count.put(self._process_set, self._own, scope.made)
         before = [self.negotiated(number) for number in range(len(self.parameters))]
         self._number = scope.number
-        for name, parameter in zip(scope.names, self.parameters):
-            _negotiated.setdefault(parameter, {})[self._process_set] = name
-        return before != list(scope.names)
+        for number, (name, is_odd) in enumerate(zip(scope.names, scope.odd)):
+            shared = self._shared(number)
+            shared.base, shared.is_odd = name, is_odd
+        return before != [self.negotiated(number) for number in range(len(self.parameters))]
 
     def negotiated(self, number: int) -> str:
         """A parameter's name as the other ranks see it: that of the first optimizer of the parameter."""
-        mine = self.engine_name(self._names[number])
-        shared: dict[int, str] = _negotiated.setdefault(self.parameters[number], {})
-        return shared.setdefault(self._process_set, mine)
+        return self._shared(number).current
+
+    def discard(self, numbers: Iterable[int]) -> None:
+        """A step of these parameters has been discarded."""
+        for number in numbers:
+            shared = self._shared(number)
+            shared.is_odd = not shared.is_odd
+
+    def _shared(self, number: int) -> SharedName:
+        if number < len(self._known):
+            return self._known[number]
+        for parameter in self.parameters[len(self._known) : number + 1]:
+            mine = self.engine_name(self._names[len(self._known)])
+            by_set: dict[int, SharedName] = _negotiated.setdefault(parameter, {})
+            self._known.append(by_set.setdefault(self._process_set, SharedName(mine)))
+        return self._known[number]
 
     def numbers_of(self, parameters: Iterable[torch.Tensor]) -> list[int]:
         """The numbers of parameters that this optimizer has."""

@@ -25,6 +25,7 @@ from horovod._core.operations.sparse import SparseReduction
 from horovod._core.tensors.compression import NoneCompressor, kind_of
 from horovod._core.training.reducer import GradientReducer, GradientSource
 from horovod._core.training.reduction_options import ReductionOptions
+from horovod.torch import discards
 from horovod.torch.after_pass import AfterPass, call_after_pass, pass_number
 from horovod.torch.default_check import AccessCheck
 from horovod.torch.graphs import outside_graphs
@@ -65,7 +66,7 @@ class GradientAccess:
         self._session = session.current
         # One reducer for the parameters known at the start, one more for each later batch of them.
         self.reducers: list[GradientReducer] = []
-        self._batches: list[list[int]] = []
+        self.batches: list[list[int]] = []
         self.reducer_of: dict[int, GradientReducer] = {}
         self._ready_again: dict[int, Callable[[Any, Any], bool]] = {}
         self._homes: dict[int, GradientHome] = {}
@@ -76,6 +77,8 @@ class GradientAccess:
         # Held where results are taken, so that a thread of the program that looks at gradients, and the one that steps,
         # do not take them from each other. With it a thread waits for others only after it has submitted everything.
         self.lock = threading.RLock()
+        self.discards_seen = -1  # see `discards`
+        self.settled_early = False  # `settle` has ended the step, and nothing has used it since
         self._pass = -2  # autograd's number of the last one
         self._in_a_later_pass = False  # of a step, or in one without a number
         self._deferred: list[int] = []  # accumulated in this pass, and submitted at its end
@@ -143,14 +146,14 @@ class GradientAccess:
 
     def rename(self) -> None:
         """After a change of the names' scope. Nothing may be pending."""
-        batches, self._batches, self.reducers = self._batches, [], []
+        batches, self.batches, self.reducers = self.batches, [], []
         for index, numbers in enumerate(batches):
             self._add_reducer(numbers, self.groups if index == 0 else None)
 
     def _add_reducer(self, numbers: list[int], groups: Any) -> None:
         reducer = self._make_reducer(numbers, groups)
         self.reducers.append(reducer)
-        self._batches.append(numbers)
+        self.batches.append(numbers)
         self.reducer_of.update(dict.fromkeys(numbers, reducer))
         self._ready_again.update(dict.fromkeys(numbers, reducer.ready_again))
 
@@ -169,6 +172,7 @@ class GradientAccess:
         self.follow_session()
         if not self.active:
             return
+        self.settled_early = False
         if self._frozen:
             self.attach(has_new=False)
         if self.ledger.has_lost:
@@ -204,6 +208,7 @@ class GradientAccess:
 
     def begin_pass(self, reference: weakref.ref[GradientAccess]) -> None:
         """Called by the first hook of a backward pass."""
+        self.follow_session()
         self._pass = pass_number()
         self.ledger.is_fresh = False
         self._deferred.clear()  # of a pass that has failed
@@ -238,11 +243,13 @@ class GradientAccess:
             settled = [reducer.settle(has_begun) for reducer in self.reducers]  # all of them, also after a failure
             if all(settled):
                 self.under_way.deliver()
+                self.settled_early = self.settled_early or has_begun
             else:
                 self.under_way.forget()
 
     def forget_settled(self) -> None:
         """The gradients have changed since `settle` reduced them: the next `synchronize` reduces them again."""
+        self.settled_early = False
         for reducer in self.reducers:
             reducer.forget_settled()
 
@@ -256,6 +263,8 @@ class GradientAccess:
             if not self.active and self._session is not None and _has_others(self.options.process_set):
                 self.active = True
                 self.attach()
+        if self.discards_seen != discards.changes():
+            discards.follow(self)
 
     def ready(self, number: int) -> None:
         """Called when autograd has accumulated a gradient.
@@ -263,6 +272,8 @@ class GradientAccess:
         Raises:
             AssertionError: in memory that the engine uses.
         """
+        if self._pass < 0:
+            self.follow_session()  # `begin_pass` has not been called for each of these
         reducer = self.reducer_of[number]
         sent = self.under_way.sent.get(number)
         if sent is not None and self.parameters[number].grad is sent[0]:

@@ -21,6 +21,11 @@ CHECKED = CaseJob(
 RECIPES = CaseJob(
     WORKERS / "recipes_worker.py", timeout_s=7200 if matrices.whole() else 100, warm="torch with optimizers"
 )
+DISCARDS = CaseJob(
+    WORKERS / "discards_worker.py",
+    environ={"HOROVOD_STALL_CHECK_TIME_SECONDS": "2", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "10"},
+    warm="torch with optimizers",
+)
 SPARSE = CaseJob(WORKERS / "sparse_worker.py", warm="torch with optimizers")
 RESIDENT = CaseJob(
     WORKERS / "optimizer_worker.py", ranks=3, environ={"HOROVOD_RESIDENT_GRADIENTS": "1"}, warm="torch with optimizers"
@@ -63,6 +68,11 @@ def test_copies(case: str) -> None:
 @pytest.mark.parametrize("case", RECIPES.cases)
 def test_recipes_between_backward_and_step(case: str) -> None:
     RECIPES.check(case)
+
+
+@pytest.mark.parametrize("case", DISCARDS.cases)
+def test_discarded_steps(case: str) -> None:
+    DISCARDS.check(case)
 
 
 @pytest.mark.parametrize("case", SPARSE.cases)

@@ -16,11 +16,11 @@ from typing import Any, Callable, Final, Optional, Union
 
 from horovod._core.errors import HorovodError, HorovodInternalError
 from horovod._core.operations.collectives import Collectives
-from horovod._core.operations.prepared import Prepared
 from horovod._core.operations.reduction_calls import ReduceArguments
 from horovod._core.operations.sparse import SparseReduction
 from horovod._core.tensors.compression import NoneCompressor, kind_of
 from horovod._core.training.flights import Flight, Flights
+from horovod._core.training.gradient_names import GradientNames
 from horovod._core.training.groups import assign_groups
 from horovod._core.training.reduction_options import ReductionOptions, checked_passes
 
@@ -64,6 +64,7 @@ class GradientReducer:
 
     Attributes:
         required: the keys of gradients that `synchronize` submits although they are not ready. May be changed.
+        names: of the gradients; may be changed between steps.
         left: how many more times each gradient is accumulated before it is submitted. May be changed.
 
     Args:
@@ -85,7 +86,8 @@ class GradientReducer:
     ) -> None:
         self._collectives = collectives
         self._lane_again = collectives.lane_again  # one frame less
-        self._name_of = dict(parameters)
+        self.names = GradientNames(dict(parameters))
+        self._name_of = self.names.by_key
         self._source = source
         self._options = options
         self._passes = options.backward_passes_per_step
@@ -110,7 +112,7 @@ class GradientReducer:
         self.have_ended = self._flights.have_ended  # says that of what has been submitted
         # The short way, for dense gradients that travel alone and as they are: their prepared submissions.
         self._plain = kind_of(options.compression) is NoneCompressor
-        self._again: dict[Hashable, Prepared] = {}
+        self._again = self.names.prepared
         # Called before the first submission of a step, but not before each; see `default_check`.
         self.before_first: Callable[[], None] = _nothing
 
