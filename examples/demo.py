@@ -25,7 +25,7 @@ def run(ranks):
     """Trains; the RESULT of every epoch."""
     path = os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")]))
     environ = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-m", "horovod.runner", "-np", str(ranks), sys.executable, str(SCRIPT)]
+    command = [sys.executable, "-m", "horovod.runner", "-np", str(ranks), sys.executable, str(SCRIPT), "--json"]
     print(f"\n$ horovodrun -np {ranks} python examples/{SCRIPT.name}", flush=True)
     results = []
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as process:

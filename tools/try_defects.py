@@ -8,9 +8,11 @@ failed; that test must pass again without the defect. Exit code 1 if one is not 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +25,7 @@ import tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT_S = 300.0
+GRACE_S = 10.0
 NATIVE = "native:"
 _SILENT = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
 
@@ -62,17 +65,30 @@ def commands(copy: Path, tests: Sequence[str]) -> list[list[str]]:
 def first_failure(copy: Path, command: Sequence[str]) -> str:
     """The first test of the command that fails, "" if none does. Raises RuntimeError when it runs no test."""
     environ = {**os.environ, "PYTHONPATH": f"{copy / 'python'}:{copy / 'tests'}"}
-    try:
-        done = subprocess.run(command, cwd=copy, env=environ, timeout=LIMIT_S, check=False, **_SILENT)
-    except subprocess.TimeoutExpired:
-        return f"no end within {LIMIT_S:.0f} s: {command[-1]}"
-    if done.returncode == 0:
+    with subprocess.Popen(command, cwd=copy, env=environ, start_new_session=True, **_SILENT) as process:
+        try:
+            said, _ = process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            end_session(process)
+            return f"no end within {LIMIT_S:.0f} s: {command[-1]}"
+    if process.returncode == 0:
         return ""
-    if "pytest" in command and done.returncode in (4, 5):  # a wrong path, no tests
-        raise RuntimeError(done.stdout[-3000:])
-    found = re.search(r"^(?:FAILED|ERROR|\[FAILED\]) (\S+)", done.stdout, re.MULTILINE)
-    begun = re.findall(r"\[ run  \] (\S+)", done.stdout)
-    return found[1] if found else f"exit code {done.returncode} in {begun[-1] if begun else command[-1]}"
+    if "pytest" in command and process.returncode in (4, 5):  # a wrong path, no tests
+        raise RuntimeError(said[-3000:])
+    found = re.search(r"^(?:FAILED|ERROR|\[FAILED\]) (\S+)", said, re.MULTILINE)
+    begun = re.findall(r"\[ run  \] (\S+)", said)
+    return found[1] if found else f"exit code {process.returncode} in {begun[-1] if begun else command[-1]}"
+
+
+def end_session(process: subprocess.Popen[str]) -> None:
+    """Ends a command and what it has started: launchers end their ranks when they get SIGTERM."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=GRACE_S)  # until nobody holds its output any more
+    if process.stdout is not None:
+        process.stdout.close()
 
 
 def tried(copy: Path, defect: Mapping[str, Any]) -> str:

@@ -50,7 +50,7 @@ class Training:
         return hosts(options, [sys.executable, str(EXAMPLES / script), *words], environ=environ, patience_s=200.0)
 
 
-PYTORCH = Training("torch", ("pytorch_digits.py", "--epochs", "2"), "RESULT")
+PYTORCH = Training("torch", ("pytorch_digits.py", "--epochs", "2", "--json"), "RESULT")
 TENSORFLOW = Training("tensorflow", ("tensorflow2_tape.py", "--steps", "100"), "equal weights on ")
 KERAS = Training("keras", ("keras_fit.py", "--epochs", "2"), "rank(s), weights equal", {"KERAS_BACKEND": "tensorflow"})
 

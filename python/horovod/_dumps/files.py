@@ -5,11 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from horovod._dumps.places import dump_file
 from horovod._dumps.values import Dump, from_json
+
+_DRAFT: Final = ".dump-"
+_OLD_S: Final = 3600.0
 
 
 def write(path: Path, text: str) -> None:
@@ -18,7 +23,7 @@ def write(path: Path, text: str) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    fd, draft = tempfile.mkstemp(prefix=".dump-", dir=path.parent)  # 0600, and never one that was there
+    fd, draft = tempfile.mkstemp(prefix=_DRAFT, dir=path.parent)  # 0600, and never one that was there
     try:
         with open(fd, "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
@@ -27,6 +32,15 @@ def write(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             os.unlink(draft)
         raise
+
+
+def remove_old_drafts(directory: Path) -> None:
+    """Removes what processes have left that were killed while they wrote a file. To write one takes far less than an
+    hour; that a process is gone cannot be seen from another host."""
+    for draft in directory.glob(f"{_DRAFT}*"):
+        with contextlib.suppress(OSError):
+            if draft.stat().st_mtime < time.time() - _OLD_S:
+                draft.unlink()
 
 
 def read_dumps(directory: Path, ranks: Iterable[int], since_s: float = 0.0) -> tuple[dict[int, Dump], dict[int, str]]:

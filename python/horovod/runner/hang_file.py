@@ -45,10 +45,13 @@ class HangFile:
     def write(self, lines: Sequence[str], dumps: Mapping[int, Dump]) -> str:
         """Writes it for people, and the same for programs beside it. Returns where, in words: where the user's
         directory cannot be written, among the job's private files."""
+        from horovod._dumps import files
+
         why = "--dump-directory keeps them"
         if self._keep_in:
             try:
                 places.make_directory(self._keep_in)
+                files.remove_old_drafts(self._keep_in)
                 return f"all stacks: {_written(self._keep_in / _FILE, lines, dumps)}"
             except OSError as error:
                 why = f"{self._keep_in} cannot be written: {error.strerror or error}"

@@ -38,7 +38,7 @@ def test_the_folder_of_a_timeline_is_made(horovodrun: Horovodrun, tmp_path: Path
     for told in (1, 0):
         done = horovodrun("-np 1 --timeline-filename a/b/t.json", ["true"], cwd=tmp_path)
         assert done.returncode == 0 and (tmp_path / "a/b").is_dir()
-        assert done.stderr.decode().count(f"the folder {tmp_path}/a/b of the timeline was not there") == told
+        assert done.stderr.decode().count(f"the folder {tmp_path}/a/b of the timeline did not exist") == told
     (tmp_path / "file").touch()
     done = horovodrun("-np 1 --timeline-filename file/t.json", ["true"], cwd=tmp_path)
     assert (done.returncode, b"The folder of the timeline file/t.json cannot be created" in done.stderr) == (2, True)

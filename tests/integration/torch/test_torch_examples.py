@@ -13,9 +13,15 @@ EXAMPLES = ROOT / "examples"
 
 @pytest.mark.slow  # `make demo` runs it too
 def test_digits_trains_alone() -> None:
-    output = run_well(python(EXAMPLES / "pytorch_digits.py", "--epochs", "2"))
+    output = run_well(python(EXAMPLES / "pytorch_digits.py", "--epochs", "2", "--json"))
     results = [json.loads(line.partition(" ")[2]) for line in output.splitlines() if line.startswith("RESULT")]
     assert len(results) == 2 and results[1]["loss"] < results[0]["loss"]
+
+
+@pytest.mark.slow
+def test_digits_shows_people_one_line_per_epoch() -> None:
+    output = run_well(python(EXAMPLES / "pytorch_digits.py", "--epochs", "2"))
+    assert [line.split()[:2] for line in output.splitlines()] == [["epoch", "0"], ["epoch", "1"]]
 
 
 @pytest.mark.slow

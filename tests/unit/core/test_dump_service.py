@@ -141,6 +141,9 @@ def test_a_stall_asks_for_nothing_when_that_is_switched_off(core: Core, tmp_path
 
 
 def test_without_a_launcher_a_named_directory_keeps_it(core: Core, tmp_path: Path, capfd: Any) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / ".dump-x").touch()
+    os.utime(tmp_path / "kept" / ".dump-x", (0, 0))  # of a process that was killed
     dump_service.begin(session_of(core, dump_directory=str(tmp_path / "kept")))
     core.call(STALL)
     deadline_s = time.monotonic() + PATIENCE_S
@@ -149,6 +152,7 @@ def test_without_a_launcher_a_named_directory_keeps_it(core: Core, tmp_path: Pat
         time.sleep(0.01)
     assert str(tmp_path / "kept" / "dump.rank.1.txt") in told
     assert list(files.read_dumps(tmp_path / "kept", [1])[0]) == [1]
+    assert not (tmp_path / "kept" / ".dump-x").exists()
 
 
 def test_without_any_place_a_signal_prints_it(core: Core, capfd: Any) -> None:

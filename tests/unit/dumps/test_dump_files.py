@@ -7,6 +7,7 @@ import json
 import os
 import random
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +163,11 @@ def test_stacks_from_c() -> None:
     assert [(frame.line, frame.function) for frame in main.frames] == [(90, "<module>"), (57, "validate")]
     assert from_faulthandler("") == from_faulthandler('  File "x", line 1 in f') == ()
     assert from_faulthandler('Thread 0x1 (most recent call first):\n  File "x", line 1 in f')[0].main
+
+
+def test_drafts_of_killed_processes_are_removed(tmp_path: Path) -> None:
+    for name, age_s in ((".dump-old", 4000), (".dump-new", 60), ("dump.rank.0.json", 4000), (".dumps", 4000)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (time.time() - age_s,) * 2)
+    files.remove_old_drafts(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == [".dump-new", ".dumps", "dump.rank.0.json"]

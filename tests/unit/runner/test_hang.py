@@ -172,6 +172,13 @@ def test_dumps_are_not_lost_with_a_directory_that_cannot_be_written(
     assert not Path(found[1]).exists()
 
 
+def test_a_report_removes_what_killed_processes_have_left(tmp_path: Path) -> None:
+    (tmp_path / ".dump-x").touch()
+    os.utime(tmp_path / ".dump-x", (0, 0))
+    assert "all stacks: " in HangFile(tmp_path).write(["a line"], {})
+    assert not (tmp_path / ".dump-x").exists()
+
+
 def test_of_a_report_that_cannot_be_kept_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = files.write
 

@@ -184,6 +184,7 @@ class DumpService:
         from horovod._dumps.compare import compare
 
         places.make_directory(place)
+        files.remove_old_drafts(place)
         path = places.dump_file(place, dump.rank)
         since_s = time.time()
         files.write(path, values.to_json(dump))

@@ -1,0 +1,46 @@
+"""The trial of defects ends what a test that is too slow has started."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+_PATH = Path(__file__).resolve().parents[3] / "tools" / "try_defects.py"
+_SPEC = importlib.util.spec_from_file_location("try_defects", _PATH)
+assert _SPEC is not None and _SPEC.loader is not None
+try_defects = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(try_defects)
+
+_PARENT = """
+import os, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {child!r}])
+child.wait()
+"""
+_CHILD = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_{action})
+open("started.tmp", "w").write(str(os.getpid()))
+os.rename("started.tmp", "started")
+time.sleep(50)
+"""
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("action", ["DFL", "IGN"])
+def test_children_of_a_command_that_is_too_slow_are_ended(
+    action: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(try_defects, "LIMIT_S", 5.0)
+    monkeypatch.setattr(try_defects, "GRACE_S", 1.0, raising=False)
+    command = [sys.executable, "-c", _PARENT.format(child=_CHILD.format(action=action))]
+    assert try_defects.first_failure(tmp_path, command).startswith("no end within 5 s")
+    assert not is_running(int((tmp_path / "started").read_text()))
