@@ -56,8 +56,12 @@ class _DeltaAccess(GradientAccess):
         super().settle()
         self._counts.clear()
 
-    def send_again(self, number: int, parameter: torch.Tensor) -> bool:
+    def ends_pass(self) -> bool:
+        super().ends_pass()
         return False  # gradients stay here
+
+    def send_again(self, number: int, parameter: torch.Tensor) -> bool:
+        return False  # as above
 
     def ready(self, number: int) -> None:
         count = self._counts.get(number, 0) + 1

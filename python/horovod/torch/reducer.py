@@ -33,6 +33,7 @@ from horovod.torch.hooks import Ledger, is_elsewhere, put_hook, take_back_hooks
 from horovod.torch.layout import dense_view, in_order_of
 from horovod.torch.operators import collectives
 from horovod.torch.optimizer_names import Groups, OptimizerNames
+from horovod.torch.pass_count import PassCount
 from horovod.torch.resident import GradientHome, resident_possible, wants_home
 from horovod.torch.sparse import sparse_allreduce_async
 from horovod.torch.under_way import UnderWay
@@ -78,6 +79,7 @@ class GradientAccess:
         # do not take them from each other. With it a thread waits for others only after it has submitted everything.
         self.lock = threading.RLock()
         self.discards_seen = -1  # see `discards`
+        self.pass_count = PassCount()
         self.settled_early = False  # `settle` has ended the step, and nothing has used it since
         self._pass = -2  # autograd's number of the last one
         self._in_a_later_pass = False  # of a step, or in one without a number
@@ -178,6 +180,7 @@ class GradientAccess:
         if self.ledger.has_lost:
             take_back_hooks(self)
         self._deferred.clear()
+        self.pass_count.end_step(self)
         if self.check is not None:
             self.check.confirm(submit=True)
         _wait_for_each(self, lambda reducer: reducer.synchronize(once=True))
@@ -204,12 +207,14 @@ class GradientAccess:
             for reducer in self.reducers:
                 if reducer.is_open:
                     return True
+            return self.pass_count.is_last(self)
         return False
 
     def begin_pass(self, reference: weakref.ref[GradientAccess]) -> None:
         """Called by the first hook of a backward pass."""
         self.follow_session()
         self._pass = pass_number()
+        self.pass_count.begin()
         self.ledger.is_fresh = False
         self._deferred.clear()  # of a pass that has failed
         if self._pass >= 0:
@@ -239,6 +244,8 @@ class GradientAccess:
         if has_begun and self.check is not None:
             self.check.confirm(submit=True)
         self._deferred.clear()
+        if has_begun:
+            self.pass_count.reset()
         with self.lock:
             settled = [reducer.settle(has_begun) for reducer in self.reducers]  # all of them, also after a failure
             if all(settled):
@@ -274,6 +281,7 @@ class GradientAccess:
         """
         if self._pass < 0:
             self.follow_session()  # `begin_pass` has not been called for each of these
+            self.pass_count.begin()
         reducer = self.reducer_of[number]
         sent = self.under_way.sent.get(number)
         if sent is not None and self.parameters[number].grad is sent[0]:
@@ -285,6 +293,7 @@ class GradientAccess:
         # Or the program has discarded a stand-in.
         if reducer.has_submitted(number) or number in self.under_way.stand_ins:
             _wait_for_each(self, lambda each: each.end_round(number, begins_next=True))
+            self.pass_count.passes = 1
         reducer.ready(number)
         if self._pass < 0 and number in self.under_way.sent:
             self.under_way.stand_in(number, AfterPass(self))  # nothing is called when a compiled pass ends

@@ -26,6 +26,7 @@ DISCARDS = CaseJob(
     environ={"HOROVOD_STALL_CHECK_TIME_SECONDS": "2", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "10"},
     warm="torch with optimizers",
 )
+UNEVEN = CaseJob(WORKERS / "uneven_worker.py", warm="torch with optimizers")
 SPARSE = CaseJob(WORKERS / "sparse_worker.py", warm="torch with optimizers")
 RESIDENT = CaseJob(
     WORKERS / "optimizer_worker.py", ranks=3, environ={"HOROVOD_RESIDENT_GRADIENTS": "1"}, warm="torch with optimizers"
@@ -73,6 +74,11 @@ def test_recipes_between_backward_and_step(case: str) -> None:
 @pytest.mark.parametrize("case", DISCARDS.cases)
 def test_discarded_steps(case: str) -> None:
     DISCARDS.check(case)
+
+
+@pytest.mark.parametrize("case", UNEVEN.cases)
+def test_steps_of_different_passes(case: str) -> None:
+    UNEVEN.check(case)
 
 
 @pytest.mark.parametrize("case", SPARSE.cases)
