@@ -22,6 +22,7 @@ from horovod._core.training.reduction_options import ReductionOptions
 from horovod.torch.after_pass import AfterPass
 from horovod.torch.discards import discard_step
 from horovod.torch.graphs import outside_graphs
+from horovod.torch.hooks import take_back_orphans
 from horovod.torch.ops import allreduce_
 from horovod.torch.optimizer_names import Groups, OptimizerNames, Scope
 from horovod.torch.parameter_check import after_step
@@ -199,6 +200,7 @@ class DistributedMethods(UpstreamNames, torch.optim.Optimizer):
         the same steps; `torch.autograd.grad` computes gradients of one rank alone."""
         discard_step(self._access)
         self._access.attach(has_new=False)
+        take_back_orphans(self._access)
         super().zero_grad(*args, **kwargs)
 
     def _take_up_new(self) -> None:

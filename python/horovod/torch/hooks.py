@@ -8,15 +8,15 @@ it does not matter to the other ranks which optimizer submits. Used by `reducer`
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Callable
 
 import torch
-from torch.utils.weak import WeakTensorKeyDictionary
+from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
 from horovod._core.errors import InvalidArgumentError
 
-__all__ = ["Ledger", "is_elsewhere", "put_hook", "take_back_hooks"]
+__all__ = ["Ledger", "is_elsewhere", "put_hook", "take_back_hooks", "take_back_orphans"]
 
 
 class Ledger:
@@ -29,6 +29,7 @@ class Ledger:
     Attributes:
         reductions: how many times it has reduced the gradients.
         is_fresh: True if no gradient has been computed since the last reduction.
+        is_shared: True if another optimizer has, or had, a parameter of it.
         has_lost: True if a parameter now gives its gradient to another optimizer.
         seen: `reductions` of the other optimizers when this one last took hooks back from them.
     """
@@ -38,8 +39,22 @@ class Ledger:
         self.terms = terms
         self.reductions = 0
         self.is_fresh = False
+        self.is_shared = False
         self.has_lost = False
+        self._reduced: dict[int, TensorWeakRef] = {}  # by id of the parameter
         self.seen: Any = weakref.WeakKeyDictionary()
+
+    def reduce(self, parameters: Iterable[torch.Tensor]) -> None:
+        """The gradients of these parameters have been reduced."""
+        self.reductions += 1
+        self.is_fresh = True
+        if self.is_shared:
+            self._reduced = {id(p): TensorWeakRef(p.grad) for p in parameters if p.grad is not None}
+
+    def has_just_reduced(self, parameter: torch.Tensor) -> bool:
+        """True if the gradient of a parameter is the last one that it has reduced, and not one set by hand since."""
+        found = self._reduced.get(id(parameter))
+        return self.is_fresh and found is not None and found() is parameter.grad
 
     @property
     def has_reduced(self) -> bool:
@@ -62,7 +77,10 @@ def put_hook(parameter: torch.Tensor, ledger: Ledger, hook: Callable[[Any], None
     _taker[parameter] = handle, ledger
     if earlier is not None:
         earlier[0].remove()
-        earlier[1].has_lost = earlier[1].has_lost or earlier[1] is not ledger
+        if earlier[1] is not ledger:
+            earlier[1].has_lost = True
+            if earlier[1].access() is not None:
+                earlier[1].is_shared = ledger.is_shared = True
     return handle
 
 
@@ -105,13 +123,21 @@ def take_back_hooks(access: Any) -> None:
             reduced = _wait_and_leave_out(other, [access.parameters[number] for number in numbers])
         else:
             # An optimizer that is gone may have reduced them long ago: they are reduced again.
-            is_fresh = other is not None and taker.is_fresh and taker.reductions > own.seen.get(taker, 0)
-            reduced = [is_fresh and access.parameters[number].grad is not None for number in numbers]
+            is_new = other is not None and taker.reductions > own.seen.get(taker, 0)
+            reduced = [is_new and taker.has_just_reduced(access.parameters[number]) for number in numbers]
         _leave_out(access, [number for number, is_reduced in zip(numbers, reduced) if is_reduced])
         own.seen[taker] = taker.reductions
         for number in numbers:
             access.put_hook(number)
     own.has_lost = False
+
+
+def take_back_orphans(access: Any) -> None:
+    """Puts an optimizer's hooks back on parameters that a later optimizer took, which is gone on this rank. On other
+    ranks it may be there yet: then it submits the same gradients."""
+    for number in access.hooks if access.ledger.has_lost else ():
+        if _taker[access.parameters[number]][1].access() is None:
+            access.put_hook(number)
 
 
 def _wait_and_leave_out(access: Any, parameters: Sequence[torch.Tensor]) -> list[bool]:

@@ -184,8 +184,7 @@ class GradientAccess:
         if self.check is not None:
             self.check.confirm(submit=True)
         _wait_for_each(self, lambda reducer: reducer.synchronize(once=True))
-        self.ledger.reductions += 1
-        self.ledger.is_fresh = True
+        self.ledger.reduce(self.parameters)
 
     def land(self, numbers: Optional[Collection[int]] = None) -> None:
         """Waits for the gradients under way, or some of them; the step goes on.

@@ -347,5 +347,29 @@ def case_copy_in_a_process_that_is_no_rank():
     hvd.init()
 
 
+def case_newer_optimizer_gone_on_one_rank():
+    model, reference = make_model(), make_model()
+    older, newer, plain = distributed(model, sgd(model)), distributed(model, sgd(model)), sgd(reference)
+    if hvd.rank() == 0:
+        del newer
+        gc.collect()
+    for (x, y), (whole_x, whole_y) in zip(own(batches()), batches()):
+        for net, optimizer, data in ((model, older, (x, y)), (reference, plain, (whole_x, whole_y))):
+            optimizer.zero_grad()
+            F.mse_loss(net(data[0]), data[1]).backward()
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 0.05)
+            optimizer.step()
+    close(flat(model), flat(reference))
+
+
+def case_optimizers_in_turn_with_gradients_set_by_hand():
+    weight = torch.nn.Parameter(torch.zeros(3))
+    optimizers = [hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("byhand", weight)]) for _ in range(2)]
+    for turn in range(4):
+        weight.grad = torch.full((3,), hvd.rank() + 1.0)
+        optimizers[turn % 2].step()
+        assert torch.equal(weight, torch.full((3,), (turn + 1) * (hvd.size() + 1) / -2)), (turn, weight)
+
+
 if __name__ == "__main__":
     run_cases(globals())
