@@ -1,12 +1,14 @@
-"""The trial of defects ends what a test that is too slow has started."""
+"""The trial of defects: each can be put in, and what a test that is too slow has started is ended."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import tomllib
 
 _PATH = Path(__file__).resolve().parents[3] / "tools" / "try_defects.py"
 _SPEC = importlib.util.spec_from_file_location("try_defects", _PATH)
@@ -43,4 +45,14 @@ def test_children_of_a_command_that_is_too_slow_are_ended(
     monkeypatch.setattr(try_defects, "GRACE_S", 1.0, raising=False)
     command = [sys.executable, "-c", _PARENT.format(child=_CHILD.format(action=action))]
     assert try_defects.first_failure(tmp_path, command).startswith("no end within 5 s")
-    assert not is_running(int((tmp_path / "started").read_text()))
+    child = int((tmp_path / "started").read_text())
+    until_s = time.monotonic() + 10  # it has been killed, and may not have ended yet
+    while is_running(child) and time.monotonic() < until_s:
+        time.sleep(0.02)
+    assert not is_running(child)
+
+
+def test_each_defect_has_its_place() -> None:
+    defects = tomllib.loads((try_defects.ROOT / "tests" / "defects.toml").read_text())["defect"]
+    found = {each["name"]: (try_defects.ROOT / each["file"]).read_text().count(each["old"]) for each in defects}
+    assert {name: times for name, times in found.items() if times != 1} == {}
