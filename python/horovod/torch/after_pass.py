@@ -46,6 +46,7 @@ class AfterPass:
             raise HorovodInternalError(
                 "This gradient was being reduced when its optimizer was deleted. Call optimizer.synchronize() before."
             )
+        found.handover.revive()
         return found
 
     def end(self) -> None:

@@ -83,6 +83,10 @@ def discard_step(access: Any) -> None:
     Args:
         access: see `horovod.torch.reducer.GradientAccess`.
     """
+    taken_over = access.handover.end_earlier()
+    if taken_over:  # a step that another optimizer has begun, and this one has only now
+        access.names.discard(taken_over)
+        follow(access)
     numbers = list(access.reducer_of)
     if access.step_has_begun:
         # Not those with which another optimizer steps.

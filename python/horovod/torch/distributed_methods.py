@@ -62,6 +62,7 @@ class DistributedMethods(UpstreamNames, torch.optim.Optimizer):
             # It takes no others. A rank without a gradient in the first step must not contribute a dense one.
             self._access.expect_sparse()
         self._access.attach()
+        weakref.finalize(self, self._access.handover.retire).atexit = False
         _follow_loading(weakref.ref(self), wrapped)
 
     @staticmethod

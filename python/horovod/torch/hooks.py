@@ -16,7 +16,16 @@ from torch.utils.weak import TensorWeakRef, WeakTensorKeyDictionary
 
 from horovod._core.errors import InvalidArgumentError
 
-__all__ = ["Ledger", "is_elsewhere", "put_hook", "take_back_hooks", "take_back_orphans"]
+__all__ = [
+    "Ledger",
+    "is_elsewhere",
+    "leave_out",
+    "owner_of",
+    "put_hook",
+    "take_back_hooks",
+    "take_back_orphans",
+    "wait_and_leave_out",
+]
 
 
 class Ledger:
@@ -84,12 +93,18 @@ def put_hook(parameter: torch.Tensor, ledger: Ledger, hook: Callable[[Any], None
     return handle
 
 
+def owner_of(parameter: torch.Tensor) -> Any:
+    """The access of the optimizer that has its hook on a parameter; None if there is none, or none any more."""
+    taker = _taker.get(parameter)
+    return None if taker is None else taker[1].access()
+
+
 def is_elsewhere(parameter: torch.Tensor, ledger: Ledger) -> bool:
     """True while another optimizer has its hook on a parameter that this one has had one on."""
     if not ledger.has_lost:
         return False
-    taker = _taker[parameter][1]
-    return taker is not ledger and taker.access() is not None
+    taker = _taker.get(parameter)
+    return taker is None or (taker[1] is not ledger and taker[1].access() is not None)
 
 
 def take_back_hooks(access: Any) -> None:
@@ -119,13 +134,17 @@ def take_back_hooks(access: Any) -> None:
                 "sparse_as_dense or process set. Give both the same, or use one optimizer for each parameter."
             )
         other = taker.access()
+        if other is not None:
+            other.handover.revive()
+            other.handover.earlier.pop(access, None)  # this one waits for its gradients itself
         if other is not None and other.step_has_begun:
-            reduced = _wait_and_leave_out(other, [access.parameters[number] for number in numbers])
+            theirs = other.names.numbers_of([access.parameters[number] for number in numbers])
+            reduced = wait_and_leave_out(other, theirs)
         else:
             # An optimizer that is gone may have reduced them long ago: they are reduced again.
             is_new = other is not None and taker.reductions > own.seen.get(taker, 0)
             reduced = [is_new and taker.has_just_reduced(access.parameters[number]) for number in numbers]
-        _leave_out(access, [number for number, is_reduced in zip(numbers, reduced) if is_reduced])
+        leave_out(access, [number for number, is_reduced in zip(numbers, reduced) if is_reduced])
         own.seen[taker] = taker.reductions
         for number in numbers:
             access.put_hook(number)
@@ -135,12 +154,17 @@ def take_back_hooks(access: Any) -> None:
 def take_back_orphans(access: Any) -> None:
     """Puts an optimizer's hooks back on parameters that a later optimizer took, which is gone on this rank. On other
     ranks it may be there yet: then it submits the same gradients."""
+    orphans = []
     for number in access.hooks if access.ledger.has_lost else ():
-        if _taker[access.parameters[number]][1].access() is None:
-            access.put_hook(number)
+        owner = owner_of(access.parameters[number])
+        if owner is None or owner.handover.is_retired:
+            orphans.append(number)
+    access.handover.take_over(orphans)
+    for number in orphans:
+        access.put_hook(number)
 
 
-def _wait_and_leave_out(access: Any, parameters: Sequence[torch.Tensor]) -> list[bool]:
+def wait_and_leave_out(access: Any, numbers: Sequence[int]) -> list[bool]:
     """Another optimizer steps with these parameters: waits for the gradients that `access` has submitted, and lets it
     submit no others of these.
 
@@ -148,13 +172,12 @@ def _wait_and_leave_out(access: Any, parameters: Sequence[torch.Tensor]) -> list
         For each of the parameters: True if its gradient has been reduced.
     """
     access.land()
-    numbers = access.names.numbers_of(parameters)
     reduced = [access.reducer_of[number].has_submitted(number) for number in numbers]
-    _leave_out(access, numbers)
+    leave_out(access, numbers)
     return reduced
 
 
-def _leave_out(access: Any, numbers: Sequence[int]) -> None:
+def leave_out(access: Any, numbers: Sequence[int]) -> None:
     """Another optimizer has reduced these gradients, or will: the next `synchronize` of this one does not."""
     for reducer in access.reducers:
         reducer.leave_out(numbers)

@@ -29,6 +29,7 @@ from horovod.torch import discards
 from horovod.torch.after_pass import AfterPass, call_after_pass, pass_number
 from horovod.torch.default_check import AccessCheck
 from horovod.torch.graphs import outside_graphs
+from horovod.torch.handover import Handover
 from horovod.torch.hooks import Ledger, is_elsewhere, put_hook, take_back_hooks
 from horovod.torch.layout import dense_view, in_order_of
 from horovod.torch.operators import collectives
@@ -88,6 +89,7 @@ class GradientAccess:
         self.ledger = Ledger(self, (*terms, options.process_set.process_set_id))
         self.hooks: dict[int, Any] = {}
         self.check = None if options.row.directions else AccessCheck(weakref.proxy(self))
+        self.handover = Handover(self)
         weakref.finalize(self, _remove, self.hooks)
 
     # ---- options
@@ -134,6 +136,7 @@ class GradientAccess:
             else:
                 self._frozen.append(number)
         if fresh:
+            self.handover.take_over(fresh)
             self._add_reducer(fresh, self.groups if not self.reducers else None)
             for number in fresh:
                 parameter = self.parameters[number]
@@ -143,7 +146,8 @@ class GradientAccess:
 
     def put_hook(self, number: int) -> None:
         """Has a parameter hand its gradient to this optimizer, and to no other."""
-        hook = functools.partial(_on_gradient, weakref.ref(self), number, self._homes.get(number))
+        hook: Any = functools.partial(_on_gradient, weakref.ref(self), number, self._homes.get(number))
+        hook.kept = self.handover.kept
         self.hooks[number] = put_hook(self.parameters[number], self.ledger, hook)
 
     def rename(self) -> None:
@@ -177,13 +181,20 @@ class GradientAccess:
         self.settled_early = False
         if self._frozen:
             self.attach(has_new=False)
+        if self.handover.earlier:
+            reduced = self.handover.end_earlier()  # and no gradient has been computed since
+            for reducer in self.reducers:
+                reducer.leave_out(reduced)
         if self.ledger.has_lost:
             take_back_hooks(self)
         self._deferred.clear()
         self.pass_count.end_step(self)
         if self.check is not None:
             self.check.confirm(submit=True)
-        _wait_for_each(self, lambda reducer: reducer.synchronize(once=True))
+        try:
+            _wait_for_each(self, lambda reducer: reducer.synchronize(once=True))
+        finally:
+            self.handover.end_step()
         self.ledger.reduce(self.parameters)
 
     def land(self, numbers: Optional[Collection[int]] = None) -> None:
@@ -212,6 +223,7 @@ class GradientAccess:
     def begin_pass(self, reference: weakref.ref[GradientAccess]) -> None:
         """Called by the first hook of a backward pass."""
         self.follow_session()
+        self.handover.begin_pass()
         self._pass = pass_number()
         self.pass_count.begin()
         self.ledger.is_fresh = False
@@ -239,6 +251,7 @@ class GradientAccess:
 
     def settle(self) -> None:
         """Ends a step that has begun: waits for what is under way. The next `synchronize` does not reduce it again."""
+        self.handover.end_earlier()
         has_begun = self.step_has_begun
         if has_begun and self.check is not None:
             self.check.confirm(submit=True)
@@ -252,6 +265,7 @@ class GradientAccess:
                 self.settled_early = self.settled_early or has_begun
             else:
                 self.under_way.forget()
+        self.handover.end_step()
 
     def forget_settled(self) -> None:
         """The gradients have changed since `settle` reduced them: the next `synchronize` reduces them again."""
@@ -266,6 +280,7 @@ class GradientAccess:
             for reducer in self.reducers:
                 reducer.reset()
             self.under_way.forget()
+            self.handover.end_step()
             if not self.active and self._session is not None and _has_others(self.options.process_set):
                 self.active = True
                 self.attach()
@@ -409,7 +424,10 @@ def _on_gradient(
         return
     if access._session is not session.current:
         access.follow_session()
-    if pass_number() != access._pass:
+    number_of_pass = pass_number()
+    if number_of_pass != access._pass or number_of_pass < 0:
+        if access.handover.is_retired:
+            return
         access.begin_pass(reference)
     if len(parameter._post_accumulate_grad_hooks) > 1 and access.defers(number, parameter):
         return

@@ -1,10 +1,12 @@
 """Cases of several DistributedOptimizers, copies among them: whose names are whose, whatever is alive on which rank."""
 
+import contextlib
 import copy
 import gc
 import io
 import time
 import warnings
+import weakref
 from itertools import product
 
 import torch
@@ -187,6 +189,86 @@ def case_a_parameter_that_one_rank_leaves_out_of_two_optimizers():
         optimizer.step()
         expected = -number * (hvd.size() - 1) / hvd.size()
         assert weights[0].tolist() == [-number] * 3 and torch.allclose(weights[1], torch.full((3,), expected))
+
+
+class Mistake(Exception):
+    """In a cell of a notebook."""
+
+
+def case_a_cell_that_fails_after_backward_runs_again():
+    model = make_model()
+    (x, y), *_ = own(batches(1))
+
+    def cell(is_wrong, zeroes):
+        optimizer = distributed(model, sgd(model))
+        for _ in range(2):
+            if zeroes:
+                optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            if is_wrong:
+                raise Mistake
+            optimizer.step()
+
+    for turn, zeroes in product(range(4), (True, False)):
+        for _ in range(1 + turn % 2):
+            with contextlib.suppress(Mistake):
+                cell(True, zeroes)
+            if turn > 1 and hvd.rank() == 0:
+                gc.collect()
+        cell(False, zeroes)
+        model.zero_grad()
+        assert len({t.numpy().tobytes() for t in hvd.allgather_object(flat(model))}) == 1
+
+
+def case_a_new_optimizer_has_what_the_one_before_has_submitted():
+    for op in (hvd.Average, hvd.Sum):
+        weight = torch.nn.Parameter(torch.zeros(3))
+        for dropped in (False, True):
+            first = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("w", weight)], op=op)
+            (weight * (hvd.rank() + 1)).sum().backward()
+            if dropped:
+                del first
+            second = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("w", weight)], op=op)
+            before = weight.detach().clone()
+            second.step()
+            total = hvd.size() * (hvd.size() + 1) / 2
+            close(before - weight, torch.full((3,), total / (hvd.size() if op is hvd.Average else 1)))
+            second.zero_grad()
+
+
+def case_ranks_left_out_other_gradients_of_a_step_that_another_optimizer_ends():
+    a, b = weights = [torch.nn.Parameter(torch.ones(2)) for _ in range(2)]
+
+    def wrapped():
+        return hvd.DistributedOptimizer(torch.optim.SGD(weights, lr=0.1), list(zip("ab", weights)))
+
+    optimizer = wrapped()
+    (a if hvd.rank() == 0 else b).sum().backward()
+    if hvd.rank() == 0:
+        del optimizer
+    gc.collect()
+    optimizer = wrapped()
+    for _ in range(2):
+        optimizer.zero_grad()
+        (a.sum() * (hvd.rank() + 1) + b.sum()).backward()
+        optimizer.step()
+    assert len({(tuple(x), tuple(y)) for x, y in hvd.allgather_object([w.tolist() for w in weights])}) == 1
+
+
+def case_what_is_dropped_in_the_middle_of_a_step_goes():
+    model = make_model()
+    optimizer = distributed(model, sgd(model))
+    model(torch.ones(1, 100)).sum().backward()
+    del optimizer
+    gc.collect()
+    if hvd.rank() == 0:  # alone: without an optimizer nothing is reduced
+        model.zero_grad()
+        for _ in range(2):
+            model(torch.ones(1, 100)).sum().backward()
+    weak = [weakref.ref(parameter) for parameter in model.parameters()]
+    del model
+    gc.collect()
+    assert not any(reference() is not None for reference in weak)
 
 
 def case_names_of_many_optimizers_are_bounded():
