@@ -158,7 +158,8 @@ class Session:
         self._begun.append(task)
         self._perform(task)
         if not task.over.wait(timeout_s):
-            raise StartTimeoutError(f"MPI did not come so far within {timeout_s:g} s. {self.stage}")
+            limit_s = round(timeout_s, 1)  # what is left of the start timeout
+            raise StartTimeoutError(f"MPI did not come so far within {limit_s:g} s. {self.stage}")
         self._begun.remove(task)
         return task.result()
 
