@@ -30,22 +30,18 @@ class PlainBatches:
         """A batch after the broadcast is over."""
         if not self._counts:
             return
-        if is_distributed(model.optimizer) or _others_combine(model):
+        if is_distributed(model.optimizer) or _is_spread(model):
             _training.excuse()
         self._counts = _training.wants_steps() and _training.count(type(model.optimizer).__name__)
 
 
-def _others_combine(model: Any) -> bool:
-    """True if something else than Horovod may combine this model's gradients."""
-    if any(name in sys.modules for name in ("mpi4py", "torch_xla")):
-        return True
+def _is_spread(model: Any) -> bool:
+    """True if Keras or JAX may combine this model's gradients."""
     distribution = getattr(keras, "distribution", None)
     if distribution is not None and distribution.distribution() is not None:
         return True
     strategy = getattr(model, "distribute_strategy", None)  # of TensorFlow
     if getattr(strategy, "num_replicas_in_sync", 1) > 1:
         return True
-    torch, jax = sys.modules.get("torch.distributed"), sys.modules.get("jax")
-    if torch is not None and torch.is_available() and torch.is_initialized():
-        return True
+    jax = sys.modules.get("jax")
     return keras.backend.backend() == "jax" and jax is not None and bool(jax.process_count() > 1)

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from horovod._core.training.default_check import is_unasked
 from horovod._core.training.default_findings import Form
-from horovod._core.training.reduction_check import Reduced, ReductionCheck, Value
+from horovod._core.training.reduction_check import Reduced, Value, check_of
 from horovod._core.training.reduction_options import ReductionOptions
 from horovod.tensorflow import ops, xla
 
@@ -27,8 +27,6 @@ _CHUNK: Final = 1 << 22  # elements that are made 64 bits wide at a time
 _LAST: Final = "_horovod_default_check"  # attribute of a graph: its last branch
 _HOST: Final = "CPU:0"
 _READERS: Final = frozenset({"ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape"})
-
-_checks: Final[dict[str, ReductionCheck]] = {}
 
 
 @contextlib.contextmanager
@@ -51,7 +49,7 @@ def before_reduction(
         yield
         return
     if tf.executing_eagerly():
-        check = _checks.get(name) or _checks.setdefault(name, ReductionCheck("tensorflow", name))
+        check = check_of("tensorflow", name)
         if not check.is_over:
             check.compare(_reduced(gradients, variables, remedy))
         yield
@@ -68,12 +66,10 @@ def _branch(gradients: Sequence[Any], variables: Sequence[Any], name: str, remed
     """The operation that compares, in the graph that is being made."""
     graph = tf.compat.v1.get_default_graph()
     key = f"graph/{graph.unique_name(name, mark_as_used=False)}"
-    if key not in _checks:
-        _checks[key] = ReductionCheck("tensorflow", key)
+    check, reduced = check_of("tensorflow", key), _reduced(gradients, variables, remedy)
+    if check.expect(reduced.variables):
         with tf.init_scope(), tf.device(_HOST):
             tf.raw_ops.AssignVariableOp(resource=_resource(key), value=tf.constant(True))
-    check, reduced = _checks[key], _reduced(gradients, variables, remedy)
-    check.expect(reduced.variables)
 
     def compare() -> None:
         check.compare(reduced)

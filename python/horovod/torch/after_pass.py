@@ -19,7 +19,7 @@ from horovod._core.errors import HorovodInternalError
 from horovod._core.life import handles, waiting
 from horovod.torch.pending import PendingGradient
 
-__all__ = ["AfterPass", "call_after_pass", "pass_number"]
+__all__ = ["AfterPass", "EndOfPass", "call_after_pass", "pass_number"]
 
 # The number of autograd's running backward pass; -1: there is none, as in a compiled one.
 pass_number: Final[Callable[[], int]] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
@@ -132,3 +132,30 @@ class AfterPass:
             stacklevel=users_level(),
         )
         return False
+
+
+class EndOfPass:
+    """Autograd calls this when it has ended a backward pass, and only lets go of it when the pass has failed.
+
+    Args:
+        reference: to the access of an optimizer whose gradients the pass has computed.
+    """
+
+    __slots__ = ("_has_ended", "_reference")
+
+    def __init__(self, reference: weakref.ref[Any]) -> None:
+        self._reference = reference
+        self._has_ended = False
+
+    def __call__(self) -> None:
+        self._has_ended = True
+        access = self._reference()
+        if access is not None and access.ends_pass():
+            AfterPass(access).end()
+
+    def __del__(self) -> None:
+        access = None if self._has_ended else self._reference()
+        if access is not None:
+            access.deferred.clear()  # what has not been submitted counts as left out
+            if access.ends_pass():
+                AfterPass(access).stand_in()

@@ -7,7 +7,6 @@ them: a step costs nothing more then.
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Final, Optional
 
 import torch
@@ -19,23 +18,9 @@ from horovod._core.life.unreduced import PlainTraining
 
 __all__ = ["watch"]
 
-# Libraries that may combine gradients themselves.
-_OTHERS: Final = ("mpi4py", "torch_xla", "byteps", "bagua")
-
 _hook: Optional[Any] = None
-
-
-def _others_combine() -> bool:
-    """True if this process may combine gradients by something else than Horovod: DDP, FSDP and DeepSpeed use
-    torch.distributed."""
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return True
-    return any(name in sys.modules for name in _OTHERS)
-
-
 _training: Final = PlainTraining(
-    "PyTorch's", "Write 'optimizer = hvd.DistributedOptimizer(optimizer)' and step with that one.", _others_combine
+    "PyTorch's", "Write 'optimizer = hvd.DistributedOptimizer(optimizer)' and step with that one."
 )
 
 
@@ -54,7 +39,7 @@ def _after_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Non
     global _hook
     if is_compiling():
         return
-    if hasattr(optimizer, "_hvd_named_parameters") or _others_combine():
+    if hasattr(optimizer, "_hvd_named_parameters"):
         _training.excuse()
     if not _training.count(type(optimizer).__name__) and _hook is not None:
         _hook.remove()

@@ -26,7 +26,7 @@ from horovod._core.tensors.compression import NoneCompressor, kind_of
 from horovod._core.training.reducer import GradientReducer, GradientSource
 from horovod._core.training.reduction_options import ReductionOptions
 from horovod.torch import discards
-from horovod.torch.after_pass import AfterPass, call_after_pass, pass_number
+from horovod.torch.after_pass import AfterPass, EndOfPass, call_after_pass, pass_number
 from horovod.torch.default_check import AccessCheck
 from horovod.torch.graphs import outside_graphs
 from horovod.torch.handover import Handover
@@ -84,7 +84,7 @@ class GradientAccess:
         self.settled_early = False  # `settle` has ended the step, and nothing has used it since
         self._pass = -2  # autograd's number of the last one
         self._in_a_later_pass = False  # of a step, or in one without a number
-        self._deferred: list[int] = []  # accumulated in this pass, and submitted at its end
+        self.deferred: list[int] = []  # accumulated in this pass, and submitted at its end
         terms = (options.op, options.gradient_predivide_factor, kind_of(options.compression), sparse_as_dense)
         self.ledger = Ledger(self, (*terms, options.process_set.process_set_id))
         self.hooks: dict[int, Any] = {}
@@ -187,7 +187,7 @@ class GradientAccess:
                 reducer.leave_out(reduced)
         if self.ledger.has_lost:
             take_back_hooks(self)
-        self._deferred.clear()
+        self.deferred.clear()
         self.pass_count.end_step(self)
         if self.check is not None:
             self.check.confirm(submit=True)
@@ -209,8 +209,8 @@ class GradientAccess:
 
     def ends_pass(self) -> bool:
         """Called when autograd has ended a backward pass. True if gradients are under way."""
-        while self._deferred:
-            self.ready(self._deferred.pop())
+        while self.deferred:
+            self.ready(self.deferred.pop())
         if self._frozen:
             self.attach(has_new=False)  # what has no hook yet counts as left out
         if self._session is session.current:
@@ -227,9 +227,9 @@ class GradientAccess:
         self._pass = pass_number()
         self.pass_count.begin()
         self.ledger.is_fresh = False
-        self._deferred.clear()  # of a pass that has failed
+        self.deferred.clear()  # of a pass that has failed
         if self._pass >= 0:
-            call_after_pass(_EndOfPass(reference))
+            call_after_pass(EndOfPass(reference))
         self._in_a_later_pass = bool(self.under_way.stand_ins) or self._pass < 0
 
     def defers(self, number: int, parameter: Any) -> bool:
@@ -237,7 +237,7 @@ class GradientAccess:
         then."""
         if self._pass < 0 or next(reversed(parameter._post_accumulate_grad_hooks)) == self.hooks[number].id:
             return False
-        self._deferred.append(number)
+        self.deferred.append(number)
         return True
 
     def missing(self) -> list[Any]:
@@ -255,7 +255,7 @@ class GradientAccess:
         has_begun = self.step_has_begun
         if has_begun and self.check is not None:
             self.check.confirm(submit=True)
-        self._deferred.clear()
+        self.deferred.clear()
         if has_begun:
             self.pass_count.reset()
         with self.lock:
@@ -436,29 +436,6 @@ def _on_gradient(
         home.take_in(parameter)
     if home is not None or access._in_a_later_pass or not access.send_again(number, parameter):
         access.ready(number)
-
-
-class _EndOfPass:
-    """Autograd calls this when it has ended a backward pass, and only lets go of it when the pass has failed."""
-
-    __slots__ = ("_has_ended", "_reference")
-
-    def __init__(self, reference: weakref.ref[GradientAccess]) -> None:
-        self._reference = reference
-        self._has_ended = False
-
-    def __call__(self) -> None:
-        self._has_ended = True
-        access = self._reference()
-        if access is not None and access.ends_pass():
-            AfterPass(access).end()
-
-    def __del__(self) -> None:
-        access = None if self._has_ended else self._reference()
-        if access is not None:
-            access._deferred.clear()  # what has not been submitted counts as left out
-            if access.ends_pass():
-                AfterPass(access).stand_in()
 
 
 # Not the hook itself: a disabled function takes half a microsecond longer, also where nothing is traced.

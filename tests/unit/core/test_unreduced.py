@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
+import types
 from typing import Any, Optional
 
 import pytest
@@ -138,11 +140,25 @@ def test_what_has_an_excuse_is_not_said(job: Job, caplog: pytest.LogCaptureFixtu
     assert said(trained(STEPS, training), caplog) == []
 
 
-def test_an_excuse_that_comes_later(job: Job, caplog: pytest.LogCaptureFixture) -> None:
-    excused = [False]
-    training = trained(STEPS, PlainTraining("PyTorch's", "", lambda: excused[0]))
+@pytest.mark.parametrize("library", ["mpi4py", "torch_xla", "torch.distributed"])
+def test_another_library_is_an_excuse(
+    job: Job, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    module = types.SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, library, module)  # type: ignore[arg-type]
+        training = trained(1)
+    for _ in range(STEPS):
+        assert training.count("SGD") is False
+    assert said(training, caplog) == []
+
+
+def test_a_library_that_is_imported_later_is_an_excuse(
+    job: Job, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = trained()
     assert len(said(training, caplog)) == 1
-    excused[0] = True
+    monkeypatch.setitem(sys.modules, "mpi4py", types.ModuleType("mpi4py"))
     assert said(training, caplog) == []
 
 

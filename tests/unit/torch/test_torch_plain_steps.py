@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,19 +54,6 @@ def test_the_hook_is_gone_after_the_last_step_that_counts(counted: Counted) -> N
         optimizer.step()
     assert counted.kinds == ["SGD"] * 3
     assert hooks() == 0 and plain_steps._hook is None
-
-
-def test_torch_distributed_is_an_excuse(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    sgd().step()
-    assert counted._is_excused and hooks() == 0
-
-
-@pytest.mark.parametrize("library", ["mpi4py", "torch_xla"])
-def test_another_library_is_an_excuse(counted: Counted, monkeypatch: pytest.MonkeyPatch, library: str) -> None:
-    monkeypatch.setitem(sys.modules, library, types.ModuleType(library))
-    sgd().step()
-    assert counted._is_excused and hooks() == 0
 
 
 def test_a_distributed_optimizer_is_an_excuse(counted: Counted) -> None:

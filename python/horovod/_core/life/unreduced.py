@@ -11,19 +11,32 @@ from __future__ import annotations
 
 import atexit
 import logging
-from typing import Callable, Final, Optional
+import sys
+from typing import Final, Optional
 
 from horovod._core.errors import HorovodError
 from horovod._core.life import last_words, session
 from horovod._core.life.engine_port import BARRIER, JOIN, OP_NAMES
 
-__all__ = ["STEPS", "PlainTraining"]
+__all__ = ["STEPS", "PlainTraining", "others_combine"]
 
 STEPS: Final = 10
 _SPEAKER: Final = 1  # the rank
 _HARMLESS: Final = (OP_NAMES[BARRIER], OP_NAMES[JOIN])
 
+# Libraries that may combine gradients themselves.
+_OTHERS: Final = ("mpi4py", "torch_xla", "byteps", "bagua")
+
 _log: Final = logging.getLogger("horovod")
+
+
+def others_combine() -> bool:
+    """True if this process may combine gradients by something else than Horovod: DDP, FSDP and DeepSpeed use
+    torch.distributed."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return True
+    return any(name in sys.modules for name in _OTHERS)
 
 
 class PlainTraining:
@@ -32,13 +45,11 @@ class PlainTraining:
     Args:
         whose: "PyTorch's", for the message.
         remedy: what to do, for the message.
-        is_excused: asked once more when the process ends; see `excuse`.
     """
 
-    def __init__(self, whose: str, remedy: str, is_excused: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, whose: str, remedy: str) -> None:
         self._whose = whose
         self._remedy = remedy
-        self._is_excused_by_now = is_excused
         self._steps: dict[str, int] = {}
         self._trained = ""  # the class of an optimizer that has made STEPS steps
         self._size = 1
@@ -61,6 +72,8 @@ class PlainTraining:
         current = session.current
         if current is None:
             return True  # after a shutdown this process may do what it likes
+        if others_combine():
+            self._is_excused = True
         if not self._steps:
             atexit.register(self.remark)  # runs before the engine is shut down: that was registered earlier
             session.on_end.append(self._look)
@@ -80,7 +93,7 @@ class PlainTraining:
         """The process ends."""
         if session.current is not None:
             self._look(session.current)
-        if not self._trained or self._is_excused or self._is_excused_by_now():
+        if not self._trained or self._is_excused or others_combine():
             return
         if not session.forked and not last_words.now():
             _log.warning(

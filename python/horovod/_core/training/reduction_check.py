@@ -31,7 +31,7 @@ from horovod._core.training.default_findings import (
 )
 from horovod._core.training.digest_sum import Claim, claim
 
-__all__ = ["Reduced", "ReductionCheck", "Value"]
+__all__ = ["Reduced", "ReductionCheck", "Value", "check_of"]
 
 _REDUCTIONS: Final = 8  # of a name are compared: enough for two lists of variables that take turns
 _CHANGES: Final = 2  # public programs broadcast after the first step
@@ -40,6 +40,7 @@ _PATIENCE_S: Final = 10.0
 _SLICE_S: Final = 0.1
 _LENGTH: Final = struct.Struct("<I")
 
+_checks: Final[dict[tuple[str, str], ReductionCheck]] = {}
 # Sessions in which a rank did not come in time: nobody is waited for any more.
 _impatient: Final[weakref.WeakSet[session.Session]] = weakref.WeakSet()
 
@@ -138,12 +139,18 @@ class ReductionCheck:
         self._open: list[_Open] = []
         self.is_over = False  # for ever: other sessions begin with other counts
 
-    def expect(self, variables: Sequence[weakref.ref[Any]]) -> None:
+    def expect(self, variables: Sequence[weakref.ref[Any]]) -> bool:
         """Reductions of these variables have been put into a function, which will run when it is called. Nothing is
-        concluded from reductions of several lists that may run in any order: ranks could meet with different ones."""
+        concluded from reductions of several lists that may run in any order: ranks could meet with different ones.
+
+        Returns:
+            True if these are the first.
+        """
         with self._lock:
+            is_first = not self.is_over and not self._expected
             if not self.is_over and not any(track.is_of(variables) for track in self._expected):
                 self._expected.append(_Track(variables))
+            return is_first
 
     def compare(self, reduced: Reduced) -> None:
         """A reduction is about to be submitted.
@@ -199,6 +206,11 @@ class ReductionCheck:
             finally:
                 if has_ended and entry in self._open:
                     self._open.remove(entry)
+
+
+def check_of(label: str, name: str) -> ReductionCheck:
+    """The check of what this process reduces by a name; see `ReductionCheck`."""
+    return _checks.get((label, name)) or _checks.setdefault((label, name), ReductionCheck(label, name))
 
 
 def _await(exchange: Exchange) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Final, Optional
+from typing import Any, Callable, Optional
 
 import torch
 
 from horovod._core.training.default_check import is_unasked
 from horovod._core.training.default_findings import Form
 from horovod._core.training.elastic.snapshot import settle
-from horovod._core.training.reduction_check import Reduced, ReductionCheck, Value
+from horovod._core.training.reduction_check import Reduced, Value, check_of
 from horovod._core.training.reduction_options import count_pass
 from horovod.keras.reducer import REMEDY, ListReducer, Reducer, ReductionSettings
 from horovod.torch.default_check import sums
@@ -20,8 +20,6 @@ from horovod.torch.graphs import outside_graphs
 from horovod.torch.operators import collectives
 
 __all__ = ["TorchReducer"]
-
-_checks: Final[dict[str, ReductionCheck]] = {}
 
 
 class TorchReducer(Reducer):
@@ -70,7 +68,7 @@ class TorchReducer(Reducer):
         scope = self.settings.scope
         if not is_unasked(self.settings.options.process_set):
             return
-        check = _checks.get(scope) or _checks.setdefault(scope, ReductionCheck("keras", scope))
+        check = check_of("keras", scope)
         if not check.is_over:
             check.compare(_reduced(gradients, variables))
 

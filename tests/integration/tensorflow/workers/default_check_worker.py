@@ -10,6 +10,7 @@ from jobs.case_runner import expect_raises, run_cases
 
 import horovod.tensorflow as hvd
 from horovod._core.errors import MismatchError
+from horovod._core.training import reduction_check
 from horovod.tensorflow import default_check
 
 ERRORS = (MismatchError, tf.errors.OpError)  # the latter from inside a graph
@@ -254,7 +255,7 @@ def case_functions_that_run_in_any_order_are_silent():
 def case_later_steps_compare_nothing():
     step = stepping(variables("later", 1.0), tf.function)
     repeated(step)()
-    ((key, check),) = default_check._checks.items()
+    (((_, key), check),) = reduction_check._checks.items()
     with tf.device("CPU:0"):
         assert check.is_over and not tf.raw_ops.VarIsInitializedOp(resource=default_check._resource(key))
 
@@ -272,7 +273,7 @@ def case_zero_switches_it_off():
     """Run by itself, with --check-parameters 0."""
     for label, wrap in WAYS.items():
         assert told(repeated(stepping(variables(f"off_{label}", 1.0 + hvd.rank()), wrap))) == []
-    assert not default_check._checks
+    assert not reduction_check._checks
 
 
-run_cases(globals(), hvd, before_each=default_check._checks.clear)
+run_cases(globals(), hvd, before_each=reduction_check._checks.clear)
