@@ -22,7 +22,7 @@
 #   wheel     wheels for x86_64 and aarch64 that need no compiler where they are installed, into dist/
 #   wheel-test  one of them, made from the source package, in a fresh environment
 #   native-test-aarch64  the C++ tests for aarch64 under qemu-user, which must be there; by hand, takes long
-#   docs      regenerates docs/settings.md
+#   docs      writes what is generated: docs/settings.md, and python/horovod/_native/abi.py from the C interface
 #   build     libhorovod.so into the source tree
 #   fakes     a CUDA driver, an NCCL, the same of ROCm, and a profiler for tests without a GPU, into build/release
 #   dev       the virtual environment
@@ -142,8 +142,8 @@ checks: dev
 	python tools/check_sizes.py
 	python tools/check_clones.py
 	python tools/check_wrapping.py
-	python tools/check_abi.py
 	python tools/gen_settings.py --check
+	python tools/gen_abi.py --check
 
 # Side by side: installing waits for the network, ranks wait for one another, and compiling uses what is left.
 test:
@@ -248,6 +248,7 @@ bench-page: dev
 
 docs: dev
 	python tools/gen_settings.py
+	python tools/gen_abi.py
 
 clean:
 	rm -rf build python/horovod/_native/*.so python/horovod/_native/*.so.new

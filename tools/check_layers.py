@@ -57,7 +57,7 @@ PYTHON = {
     "horovod._core.integers": set(),
     "horovod._core.settings": {"horovod._core.errors", "horovod._core.integers"},
     "horovod._core.commits": {"horovod._core.errors", "horovod._core.settings", "horovod._net.identity"},
-    "horovod._core.tensors": {"horovod._core.errors"},
+    "horovod._core.tensors": {"horovod._core.errors", "horovod._native"},
     "horovod._core.tuning": {"horovod._core.errors", "horovod._core.settings"},
     "horovod._core.life": {
         "horovod._core.callers",

@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import generated
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "python"))
 
@@ -70,18 +72,5 @@ def _code(word: str) -> str:
     return f"`{word}`" if word else ""
 
 
-def main() -> int:
-    """Returns 1 when `--check` finds the page out of date."""
-    page = text()
-    if "--check" in sys.argv[1:]:
-        if not _TARGET.exists() or _TARGET.read_text(encoding="utf-8") != page:
-            print(f"{_TARGET} is out of date; run python tools/gen_settings.py")
-            return 1
-        return 0
-    _TARGET.parent.mkdir(exist_ok=True)
-    _TARGET.write_text(page, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(generated.main(_TARGET, text()))

@@ -191,8 +191,8 @@ class Engine(HotPath, Generic[ErrorT, ResultT]):
     def set_log_sink(self, sink: Optional[Callable[[int, str], None]]) -> None:
         """hvd_log_sink: `sink(level, text)` is called on any thread; None restores stderr. Call before `init`."""
         if sink is None:
-            function = abi.LogFunction()
+            function = abi.HvdLogFn()
         else:
-            function = abi.LogFunction(lambda level, text: sink(level, (text or b"").decode("utf-8", "replace")))
+            function = abi.HvdLogFn(lambda level, text: sink(level, (text or b"").decode("utf-8", "replace")))
         self._library.hvd_log_sink(function)
         self._log_function = function  # the core calls it for as long as it is set

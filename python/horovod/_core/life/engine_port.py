@@ -2,8 +2,8 @@
 
 `horovod._native.engine` is the real one; the tests bring a fake of the same shape, which passes the same contract
 suite. The calls of the hot path answer a raw status, which becomes an error in `handles` and `submission`, where the
-name of the operation is known; the others raise. This file holds the protocol and the numbers of
-include/horovod/horovod.h that go with it, no logic.
+name of the operation is known; the others raise. This file holds the protocol and the numbers that go with it, no
+logic.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from typing import Final, Protocol
 
 from horovod._core.errors import HorovodError
 from horovod._core.tensors.adapter import ResultBlock
+from horovod._native import abi
 
 # hvd_status
-OK: Final = 0
-IN_PROGRESS: Final = 10
-UNKNOWN_HANDLE: Final = 11
+OK: Final = abi.OK
+IN_PROGRESS: Final = abi.IN_PROGRESS
+UNKNOWN_HANDLE: Final = abi.UNKNOWN_HANDLE
 
 # hvd_op_type
-ALLREDUCE: Final = 0
-ALLGATHER: Final = 1
-BROADCAST: Final = 2
-ALLTOALL: Final = 3
-REDUCESCATTER: Final = 4
-BARRIER: Final = 5
-JOIN: Final = 6
-OP_NAMES: Final = ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "barrier", "join")
+ALLREDUCE: Final = abi.ALLREDUCE
+ALLGATHER: Final = abi.ALLGATHER
+BROADCAST: Final = abi.BROADCAST
+ALLTOALL: Final = abi.ALLTOALL
+REDUCESCATTER: Final = abi.REDUCESCATTER
+BARRIER: Final = abi.BARRIER
+JOIN: Final = abi.JOIN
+OP_NAMES: Final = tuple(name.lower() for name in abi.ENUMS["hvd_op_type"])
 
 
 class DumpPort(Protocol):

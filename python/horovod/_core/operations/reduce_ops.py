@@ -110,7 +110,7 @@ def meant(op: Optional[int], average: Optional[bool] = None) -> ReduceOp:
         return ReduceOp(op)
     except ValueError:
         raise InvalidArgumentError(
-            f"op must be one of hvd.Average, Sum, Adasum, Min, Max, Product (0 to 5). Received: {op!r}."
+            f"op must be one of hvd.{', '.join(map(str, ReduceOp))} (0 to {len(ReduceOp) - 1}). Received: {op!r}."
         ) from None
 
 
