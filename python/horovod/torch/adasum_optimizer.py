@@ -56,6 +56,10 @@ class _DeltaAccess(GradientAccess):
         super().settle()
         self._counts.clear()
 
+    def forget_settled(self) -> None:
+        super().forget_settled()
+        self._counts.clear()  # `zero_grad` has discarded the step, which nothing of ours had begun
+
     def ends_pass(self) -> bool:
         super().ends_pass()
         return False  # gradients stay here

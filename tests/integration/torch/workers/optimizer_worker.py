@@ -278,6 +278,18 @@ def case_adasum_trains_and_keeps_ranks_equal():
     expect_raises(AssertionError, with_skip.__enter__, "Adasum")
 
 
+def case_adasum_steps_after_discarded_ones():
+    if hvd.size() & (hvd.size() - 1):
+        return
+    model, reference = make_model(), make_model()
+    data = batches(per_rank=4)
+    optimizer = distributed(model, sgd(model), op=hvd.Adasum)
+    for inputs, targets in data[:2]:
+        F.mse_loss(model(inputs), targets).backward()
+        optimizer.zero_grad()  # as a GradScaler's loop does after a step that it has skipped
+    close(train(model, optimizer, data), train(reference, sgd(reference), data), atol=1e-5)
+
+
 def case_adasum_of_equal_ranks_is_the_plain_step():
     if hvd.size() & (hvd.size() - 1):
         return
