@@ -243,7 +243,7 @@ def _over_the_bus(gate: Gate) -> Table:
     made = Table(
         "Packing into pinned host memory and back, f32",
         ("tensors", "how", "stream us", "GB/s over the bus", "host us"),
-        note="Beside it: packing on the device, then one copy over the bus; and the contrary.",
+        note="Beside it: packing on the device, then one copy over the bus; and the reverse.",
     )
     for what, sizes in (("the 115 up to 64 KB", gradients.small_sizes()), ("all 161", gradients.all_sizes())):
         data = Gradients(sizes, "f32")
@@ -301,4 +301,4 @@ def _compile_source(source: str) -> None:
     codes.append(library.nvrtcCompileProgram(program, 0, None))
     codes.append(library.nvrtcDestroyProgram(byref(program)))
     if any(codes):
-        raise libraries.Missing(f"NVRTC works not: {codes}")
+        raise libraries.Missing(f"NVRTC failed: {codes}")

@@ -37,7 +37,7 @@ class Rank:
         self._host["pinned"] = driver.allocate_host(size_bytes)[0]
 
     def register(self, size_bytes: int, times: int) -> list[tuple[float, float]]:
-        """Seconds of registering, and of the contrary."""
+        """Seconds of registering, and of unregistering."""
         taken = []
         for _ in range(times):
             begin = time.perf_counter()

@@ -14,14 +14,14 @@ class AbortState {
   bool over() const { return !why_.ok(); }
   const Status& why() const { return why_; }
 
-  // Found here: everybody is told, above and below.
+  // Detected locally: propagates to parent and children.
   void Raise(const Status& why) {
     if (over()) return;
     Obey(why);
     if (!root_) Tell(out_->Up(UpRecord::kAbort));
     Tell(out_->Down(LogRecord::kAbort));
   }
-  // Found elsewhere; the log says it to everybody.
+  // Detected elsewhere: the log tells all nodes.
   void Obey(const Status& why) {
     if (over()) return;
     why_ = why;

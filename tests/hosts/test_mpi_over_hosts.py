@@ -121,7 +121,7 @@ def test_a_rank_that_never_calls_init_is_an_error_in_time(hosts: Hosts, mpi: Mpi
     patience = {"HOROVOD_START_TIMEOUT": "2", "HOROVOD_GLOO_TIMEOUT_SECONDS": "2"}
     ended, said = run(hosts, mpi, (1, 1), "stay_away", patience)
     assert ended.code != 0 and ended.seconds < 20
-    assert "MPI did not come so far within 2 s. MPI_Init of" in said[0]["error"]
+    assert "MPI initialisation did not finish within 2 s. MPI_Init of" in said[0]["error"]
     assert "waits until all ranks of the job have called hvd.init()" in said[0]["error"]
     assert "This is rank 0 of 2 on host1, where 1 of them is; of the 1 on other hosts some have" in said[0]["error"]
 

@@ -153,7 +153,7 @@ class CommitStateCallback(keras.callbacks.Callback):  # type: ignore[misc,unused
         self._due = False
 
     def on_train_begin(self, logs: Optional[dict[str, Any]] = None) -> None:
-        """Counts anew, on all ranks: some may be new."""
+        """Resets the count on all ranks; newly joined ones start at zero."""
         self._since, self._due = 0, False
 
     def on_epoch_begin(self, epoch: int, logs: Optional[dict[str, Any]] = None) -> None:
@@ -201,15 +201,15 @@ class UpdateBatchStateCallback(keras.callbacks.Callback):  # type: ignore[misc,u
         self._before = 0
 
     def on_epoch_begin(self, epoch: int, logs: Optional[dict[str, Any]] = None) -> None:
-        """What has been done before."""
+        """Notes how many batches of the epoch were done before."""
         self._before = self.state.batch
 
     def on_train_batch_end(self, batch: int, logs: Optional[dict[str, Any]] = None) -> None:
-        """Counts."""
+        """Counts the batch."""
         self.state.batch = self._before + batch + 1
 
     def on_epoch_end(self, epoch: int, logs: Optional[dict[str, Any]] = None) -> None:
-        """A new epoch has none."""
+        """A new epoch starts at batch zero."""
         self.state.batch = 0
 
 
@@ -227,14 +227,14 @@ class UpdateEpochStateCallback(keras.callbacks.Callback):  # type: ignore[misc,u
         self._before: Optional[int] = None
 
     def on_train_begin(self, logs: Optional[dict[str, Any]] = None) -> None:
-        """Looks anew."""
+        """Forgets the epochs of an earlier `fit`."""
         self._before = None
 
     def on_epoch_begin(self, epoch: int, logs: Optional[dict[str, Any]] = None) -> None:
-        """The epochs that Keras does not count."""
+        """Notes how many epochs were done before this `fit`."""
         if self._before is None:
             self._before = self.state.epoch - epoch
 
     def on_epoch_end(self, epoch: int, logs: Optional[dict[str, Any]] = None) -> None:
-        """Counts."""
+        """Counts the epoch."""
         self.state.epoch = (self._before or 0) + epoch + 1

@@ -122,7 +122,7 @@ def _call(effective: Effective, payload: bytes, executable: Optional[str]) -> li
     environ = {**os.environ, "PYTHONPATH": _python_path(os.environ.get("PYTHONPATH", ""))}
     job = make_job(effective, (executable or sys.executable, "-m", run_task.__name__), environ, working_directory())
     if job.settings.dry_run:
-        raise InvalidArgumentError("A function cannot be run dry: its results are wanted. Leave dry_run out.")
+        raise InvalidArgumentError("horovod.run does not support dry_run: its results are wanted. Leave dry_run out.")
     launcher_log.job_begins(job)
     launcher = choose(job)
     commits.refuse_impossible(job)

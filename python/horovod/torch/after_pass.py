@@ -74,7 +74,7 @@ class AfterPass:
             parameter = access.parameters[number]
             if number in under_way.stand_ins or not parameter.requires_grad:
                 continue
-            grad = parameter.grad if parameter.grad is not None else access.nothing(number)
+            grad = parameter.grad if parameter.grad is not None else access.zero_gradient(number)
             if type(grad) is not PendingGradient:  # or the program has put that of another parameter there
                 under_way.put_stand_in(number, grad, self)
 

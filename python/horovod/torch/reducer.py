@@ -244,10 +244,10 @@ class GradientAccess:
         """The numbers of the parameters that this rank has left out of a step that has begun."""
         return [number for reducer in self.reducers for number in reducer.missing]
 
-    def nothing(self, number: int) -> torch.Tensor:
+    def zero_gradient(self, number: int) -> torch.Tensor:
         """The contribution of such a parameter if it has no gradient."""
         sparse_dims = self.under_way.sparse_dims.get(number, self._expected_sparse_dims)
-        return _nothing(self.parameters[number], sparse_dims)
+        return _zero_gradient(self.parameters[number], sparse_dims)
 
     def settle(self) -> None:
         """Ends a step that has begun: waits for what is under way. The next `synchronize` does not reduce it again."""
@@ -333,7 +333,7 @@ class GradientAccess:
             # The program may have put something else there, which it keeps; the others get what this rank computed.
             grad = self.under_way.take_away(number)
         elif grad is None:
-            grad = parameter.grad = self.nothing(number)
+            grad = parameter.grad = self.zero_gradient(number)
         home = self._homes.get(number)
         if home is not None and grad is home.view and grad.data_ptr() == home.address:
             resident, contiguous = home.tensors
@@ -401,7 +401,7 @@ def _wait_for_each(
         access.under_way.deliver(numbers)
 
 
-def _nothing(parameter: torch.Tensor, sparse_dims: Optional[int]) -> torch.Tensor:
+def _zero_gradient(parameter: torch.Tensor, sparse_dims: Optional[int]) -> torch.Tensor:
     """The contribution of a parameter without a gradient. sparse_dims: of the gradients that it is known to have; None:
     dense ones."""
     if sparse_dims is None:

@@ -13,7 +13,7 @@ namespace hvd::negotiation {
 void WriteStallNotice(const StalledTally& tally, double now, ByteWriter* w);
 StalledTally ReadStallNotice(ByteReader* r, double now);
 
-// The root asks everybody. About nothing: a sign of life is all that is wanted.
+// The root's stall query. An empty name list is a liveness ping.
 struct StallQuestion {
   uint64_t number = 0;
   std::vector<NameKey> names;

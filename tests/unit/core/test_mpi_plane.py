@@ -110,7 +110,10 @@ def test_a_rank_without_a_library_keeps_all_from_starting_mpi(
 @pytest.mark.parametrize(
     ("session_of_2", "reason"),
     [
-        (FakeSession(StartTimeoutError("MPI did not come so far within 5 s.")), "MPI did not come so far within 5 s"),
+        (
+            FakeSession(StartTimeoutError("MPI initialisation did not finish within 5 s.")),
+            "MPI initialisation did not finish within 5 s",
+        ),
         (FakeSession(level="it grants one thread"), "it grants one thread"),
     ],
 )

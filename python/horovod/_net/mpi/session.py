@@ -1,9 +1,9 @@
 """MPI in this process: initialised at most once, by us or by whoever was faster, and ended only if it was us.
 
-All our calls are made by one thread of our own, which sleeps otherwise: so whoever waits for ranks that do not come has
-a deadline, Ctrl-C works, and a library that allows one thread only is happy. Where somebody else has initialised the
-library for one thread only, the calls are made by the thread that did. Once the core moves tensors by MPI, nobody calls
-it here until the process ends. Used by introduction and `_core.life`, which ends it.
+All our calls are made by one thread of our own, which sleeps otherwise: so waiting for ranks that do not come has a
+deadline, and Ctrl-C works. This also works with MPI libraries limited to one thread. Where the program has initialised
+the library for one thread only, the calls are made by the thread that did. Once the core moves tensors by MPI, nobody
+calls it here until the process ends. Used by introduction and `_core.life`, which ends it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from horovod._net.mpi.library import Library, World, open_library
 log = logging.getLogger("horovod")
 
 _LOOK_S: Final = 0.25
-_IN_VAIN_S: Final = 3.0  # for what a rank that has ended well has left to do
+_EXITED_PEER_GRACE_S: Final = 3.0  # grace for a peer that already exited cleanly
 _OTHERS_CALL: Final = "waits until all ranks of the job have called hvd.init()"
 
 
@@ -127,21 +127,21 @@ class Session:
         """Whether MPI was initialised with full multithreading."""
         return self.library.thread_level() >= self.library.threads.multiple
 
-    def finalize(self, is_in_vain: Callable[[], bool]) -> None:
-        """Ends MPI if it was started here. Blocks until all ranks have come so far, as MPI demands; so not where some
-        have not even come to meet, and no longer than some seconds once it is in vain.
+    def finalize(self, has_peer_exited: Callable[[], bool]) -> None:
+        """Ends MPI if it was started here. Blocks until all ranks finalise it, as MPI demands; so not where some ranks
+        have not even met the others, and only for a few seconds once a peer has exited.
 
         Args:
-            is_in_vain: a rank has ended, perhaps without having come so far.
+            has_peer_exited: a rank has exited, perhaps without finalising MPI.
         """
         stuck = any(not task.over.is_set() for task in (*self._pending.values(), *self._begun))
         if self._is_ours and not stuck and os.getpid() == self.pid and not self.library.finalized():
             self._is_ours = False
             task = _Task(self.library.finalize)
             self._perform(task)
-            left_s = _IN_VAIN_S
+            left_s = _EXITED_PEER_GRACE_S
             while left_s > 0 and not task.over.wait(_LOOK_S):
-                left_s -= _LOOK_S if is_in_vain() else 0
+                left_s -= _LOOK_S if has_peer_exited() else 0
 
     def _started(self) -> Library:
         """In the thread that makes the calls: the library, initialised."""
@@ -159,7 +159,7 @@ class Session:
         self._perform(task)
         if not task.over.wait(timeout_s):
             limit_s = round(timeout_s, 1)  # what is left of the start timeout
-            raise StartTimeoutError(f"MPI did not come so far within {limit_s:g} s. {self.stage}")
+            raise StartTimeoutError(f"MPI initialisation did not finish within {limit_s:g} s. {self.stage}")
         self._begun.remove(task)
         return task.result()
 

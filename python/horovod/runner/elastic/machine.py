@@ -134,7 +134,7 @@ def _ended(state: State, event: Ended, now_s: float) -> State:
         return state._replace(over=True)
     if _is_missed(state, worker.number):
         state = state._replace(lost=state.lost or told)
-    return _held_against(state, worker.host, told, now_s, event.chance)
+    return _record_failure(state, worker.host, told, now_s, event.chance)
 
 
 def _host_gone(state: State, event: HostGone, now_s: float) -> State:
@@ -147,7 +147,7 @@ def _host_gone(state: State, event: HostGone, now_s: float) -> State:
     held = state.blacklist.of(event.host)
     silent = event.silent or (held is not None and held.silent)
     state = state._replace(workers=left, used=used)
-    return _held_against(state, event.host, event.how, now_s, event.chance, silent)
+    return _record_failure(state, event.host, event.how, now_s, event.chance, silent)
 
 
 def _is_missed(state: State, number: int) -> bool:
@@ -155,8 +155,8 @@ def _is_missed(state: State, number: int) -> bool:
     return not is_newcomer(state, number) and (state.epoch >= 0 or state.finishing)
 
 
-def _held_against(state: State, host: str, told: str, now_s: float, chance: float, silent: bool = False) -> State:
-    """A failure is the fault of its host, which is given up, unless the job has no other one."""
+def _record_failure(state: State, host: str, told: str, now_s: float, chance: float, silent: bool = False) -> State:
+    """Blacklists the host of a failure, unless it is the last one."""
     others = [each.hostname for each in state.hosts if each.hostname != host]
     alone = all(state.blacklist.drains(name, now_s) for name in others)
     blacklist = state.blacklist.after_failure(host, told, alone, now_s, chance, silent)

@@ -47,7 +47,8 @@ ENTRIES: Final = (
 
 
 def choose(job: Job) -> Launcher:
-    """The first launcher that can run the job. Logs what will not do what it seems to; the ranks do not repeat it.
+    """The first launcher that can run the job. Logs options that have no effect here; the
+    ranks do not repeat it.
 
     Raises:
         UnsupportedError: there is none; the message has a reason for each.

@@ -109,8 +109,8 @@ def _go_back(state: State) -> None:
 
 
 def _saved(state: State) -> bool:
-    """Should a rank be lost while the others come together, nothing that was done is undone. False: one is lost
-    already, and what devices were still doing with it."""
+    """Saves first, so a rank lost during re-initialisation does not roll the others back. False: one is lost already,
+    and what devices were still doing with it."""
     try:
         state.save()
     except HorovodInternalError:
