@@ -19,6 +19,7 @@ from horovod._core.settings import (
     NOTICED_VARIABLE,
     Settings,
     from_environ,
+    label,
     notices,
     unknown_variables,
 )
@@ -88,10 +89,12 @@ def effective_settings(given: Mapping[str, Any], source: str, environ: Mapping[s
     path = given.get("config_file")
     from_file, remarks = config_file.read(path) if path else config_file.Contents({}, [])
     controller = from_file.pop("controller", None)
-    if "use_gloo" not in given and "use_mpi" not in given and controller == "mpi":
+    is_chosen = any(name in given for name in ("use_gloo", "use_mpi", "use_jsrun"))
+    if controller == "mpi" and not is_chosen:
         from_file["use_mpi"] = True
     # The controller is chosen by flag or file only; what a surrounding job has set for its ranks is not meant.
-    from_env.pop("controller", None)
+    if from_env.pop("controller", None) == "mpi" and not (controller or is_chosen or environ.get(NOTICED_VARIABLE)):
+        remarks.append("HOROVOD_CONTROLLER=mpi has no effect. Write --mpi to have mpirun start the ranks.")
     # As are the promises that a surrounding job was started with.
     for name in ("elastic", "expected_size", "expected_hosts"):
         from_env.pop(name, None)
@@ -146,12 +149,21 @@ def make_job(effective: Effective, command: Sequence[str], environ: Mapping[str,
     if elastic:
         settings = wishes.checked(settings, len(placed))
         known = given.known() or (hosts.Host(placed[0].hostname, len(placed)),)
-    remarks = [*unknown_variables(environ), *effective.remarks, *notices(settings), *given.remarks(len(placed))]
+    remarks = [*unknown_variables(environ), *effective.remarks, *notices(settings), *_without_mpi(settings)]
+    remarks += given.remarks(len(placed))
     if given.allocation is not None:
         _log.info("%d ranks by %s", len(placed), given.allocation.words())
     return Job(
         settings, tuple(command), tuple(placed), _rank_environ(settings, environ), cwd, tuple(remarks), hosts=known
     )
+
+
+def _without_mpi(settings: Settings) -> list[str]:
+    """What is said to an MPI library, in a job that uses none."""
+    if settings.use_mpi or settings.use_jsrun:
+        return []
+    meant = [name for name in ("mpi_library", "mpi_threads_disable") if getattr(settings, name)]
+    return [f"{label(settings, name)} has no effect without --mpi." for name in meant]
 
 
 def _number_is_missing(command: Sequence[str]) -> str:

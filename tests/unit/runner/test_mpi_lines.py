@@ -252,6 +252,28 @@ def test_words_for_mpirun_have_no_effect_without_it() -> None:
     assert not job("-np 2 --mpi --mpi-args x true", {}).remarks
 
 
+@pytest.mark.parametrize(
+    ("words", "environ", "remarks"),
+    [
+        ("", {"HOROVOD_CONTROLLER": "mpi"}, ["HOROVOD_CONTROLLER=mpi has no effect. Write --mpi to have mpirun start"]),
+        ("--mpi", {"HOROVOD_CONTROLLER": "mpi"}, []),
+        ("--gloo", {"HOROVOD_CONTROLLER": "mpi"}, []),
+        ("", {"HOROVOD_CONTROLLER": "gloo"}, []),
+        ("", {"HOROVOD_CONTROLLER": "mpi", "_HOROVOD_SETTINGS_NOTICED": "1"}, []),  # set by a surrounding job
+        ("--mpi-threads-disable", {}, ["--mpi-threads-disable has no effect without --mpi."]),
+        ("", {"HOROVOD_MPI_LIBRARY": "/x.so"}, ["HOROVOD_MPI_LIBRARY has no effect without --mpi."]),
+        ("", {"HOROVOD_MPI_THREADS_DISABLE": "0"}, []),
+        ("--mpi --mpi-threads-disable", {"HOROVOD_MPI_LIBRARY": "/x.so"}, []),
+    ],
+)
+def test_what_is_meant_for_mpi_has_no_effect_without_it(
+    words: str, environ: dict[str, str], remarks: list[str]
+) -> None:
+    found = job(f"-np 2 {words} true", environ).remarks
+    assert len(found) == len(remarks), found
+    assert all(text.startswith(remark) for text, remark in zip(found, remarks)), found
+
+
 def test_the_ranks_are_told_who_controls_them_and_what_was_asked_for() -> None:
     environ = job("-np 2 --mpi --mpi-threads-disable --tcp true", {"HOROVOD_EXPECTED_SIZE": "9"}).environ
     assert environ["HOROVOD_CONTROLLER"] == "mpi"
