@@ -51,18 +51,24 @@ def taken_signals(numbers: Sequence[int]) -> Iterator[Taken]:
         return [number for number in come if number in previous]
 
     try:
-        for number in numbers:
+        for number in sorted(numbers, key=_is_interrupt):
             # None: a handler of a C library, which nobody could put back.
             if signal.getsignal(number) not in (signal.SIG_IGN, None):
                 previous[number] = signal.signal(number, _nothing)
         yield reader.fileno(), take
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        # First, as handlers that are back may raise (SIGINT's does), and the descriptor must not outlive its socket.
         signal.set_wakeup_fd(old_fd)
         take()
         reader.close()
         writer.close()
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _is_interrupt(number: int) -> bool:
+    """The last one whose handler is put back: a second Ctrl-C raises in the middle of it."""
+    return number == signal.SIGINT
 
 
 def _nothing(number: int, frame: object) -> None:

@@ -143,6 +143,29 @@ def test_signals_of_others_go_on_to_whom_they_are_meant_for() -> None:
             signal.signal(signal.SIGUSR1, handler)
 
 
+def test_a_second_ctrl_c_leaves_no_descriptor_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_back = signal.signal
+
+    def interrupted(number: int, handler: Any) -> Any:
+        before = put_back(number, handler)
+        if number == signal.SIGINT and handler is signal.default_int_handler:
+            signal.raise_signal(number)  # the user presses it again
+        return before
+
+    handlers = {signal.SIGINT: put_back(signal.SIGINT, signal.default_int_handler)}
+    handlers[signal.SIGTERM] = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(KeyboardInterrupt), taken_signals((signal.SIGINT, signal.SIGTERM)) as (_, take):
+            signal.raise_signal(signal.SIGINT)
+            assert take() == [signal.SIGINT]
+            monkeypatch.setattr(signal, "signal", interrupted)
+        assert signal.set_wakeup_fd(-1) == -1
+        assert signal.getsignal(signal.SIGTERM) is handlers[signal.SIGTERM]
+    finally:
+        for number, handler in handlers.items():
+            put_back(number, handler)
+
+
 def test_a_working_directory_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
