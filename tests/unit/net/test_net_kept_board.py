@@ -155,6 +155,19 @@ def test_who_finds_no_descriptor_waits_until_there_is_one(jobs: Any, monkeypatch
     assert until(boards[1], "all") == "well"
 
 
+def test_a_board_whose_listener_is_gone_says_so_and_ends(
+    jobs: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def accept(door: Door, listener: socket.socket) -> Iterator[Link]:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    monkeypatch.setattr(Door, "accept", accept)
+    job = jobs(2)
+    with pytest.raises(ConnectError):
+        job.come(1)
+    assert "the board of this job can be kept no more" in caplog.text
+
+
 def test_a_rank_cannot_come_twice(jobs: Any) -> None:
     job = jobs(2)
     job.come(1)

@@ -9,6 +9,7 @@ meeting_at_address; ranks come by `board_call`.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import socket
@@ -36,6 +37,7 @@ _OTHER_DESCRIPTORS: Final = 320
 # What stands is told to all at once, and so rarely that telling so many takes a small part of this thread's time.
 _QUIET_S_PER_RANK: Final = 0.0001
 _LONGEST_QUIET_S: Final = 0.25
+_BROKEN: Final = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSOCK})  # no later accept can succeed
 _POSTS: Final = frozenset({messages.FORMS[messages.Post].kind})
 
 # An entry of this board: a process said that it was this rank, and did not prove it; from where.
@@ -132,7 +134,10 @@ class KeptBoard:
         try:
             for link in self._door.accept(listener):
                 self._hear(link)
-        except OSError as error:  # no descriptor or no memory at the moment: who comes waits in the listener's queue
+        except OSError as error:
+            if error.errno in _BROKEN:
+                raise
+            # No descriptor or no memory at the moment: connections wait in the listener's queue.
             self._report.tell(f"nobody can be let in to the board: {error.strerror}; tried again every {_REST_S:g} s")
             time.sleep(_REST_S)
 
