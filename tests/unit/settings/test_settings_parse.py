@@ -167,6 +167,8 @@ def test_every_default_is_a_value_that_its_setting_takes() -> None:
         ("num_proc", np.int64(2), 2),
         ("cycle_time_ms", np.int32(3), 3.0),
         ("deterministic", np.int64(1), True),
+        ("deterministic", np.bool_(True), True),
+        ("hierarchical_allreduce", np.bool_(False), False),
         ("thread_affinity", [np.int64(1), 2], (1, 2)),
     ],
 )

@@ -167,6 +167,8 @@ class Setting(NamedTuple):
     def _parse_bool(self, value: object) -> Optional[bool]:
         if isinstance(value, bool):
             return value
+        if getattr(value, "dtype", None) == "bool" and getattr(value, "shape", None) == ():  # NumPy's
+            return bool(value)
         number = as_integer(value)
         if number is not None:
             return number > 0
