@@ -23,6 +23,7 @@ import tempfile
 from pathlib import Path
 
 from ..variables import environment
+from .client import brief
 from .frameworks import FRAMEWORKS
 
 VARIABLE = "HVD_TEST_WARM"
@@ -55,7 +56,8 @@ def interpreter(framework: str) -> list[str]:
 def _answers(address: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
         try:
-            probe.connect(str(address))
+            with brief(address) as path:
+                probe.connect(path)
         except OSError:
             return False
     return True
@@ -73,7 +75,8 @@ def _serve(framework: str, address: Path) -> None:
     """Starts a server; clients may knock at once."""
     log = address.with_name(f"{address.name}.log")
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, log.open("w") as words:
-        listener.bind(str(address))
+        with brief(address) as path:
+            listener.bind(path)
         listener.listen(64)
         arguments = (framework, str(listener.fileno()), os.environ[VARIABLE], str(address.parent))
         subprocess.Popen(

@@ -17,6 +17,16 @@ COLD = b"cold"
 PASSED_ON = [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2]
 
 
+@contextlib.contextmanager
+def brief(address):
+    """The address in a form that fits into the 108 bytes of a Unix socket's, however deep its folder is."""
+    folder = os.open(os.path.dirname(address), os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{os.path.basename(address)}"
+    finally:
+        os.close(folder)
+
+
 def words_of(address):
     """The last words that the server has written."""
     with open(f"{address}.log", errors="replace") as log:
@@ -26,7 +36,8 @@ def words_of(address):
 def main(address, *words):
     server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        server.connect(address)
+        with brief(address) as path:
+            server.connect(path)
     except OSError as error:
         sys.exit(f"There is no server of warm ranks at {address}: {error}. {words_of(address)}")
     request = {"words": words, "folder": os.getcwd(), "environ": dict(os.environ)}

@@ -66,6 +66,13 @@ print(f.__annotations__["x"] is int, tempfile.gettempdir())
     assert run_well(python("-c", code, warm="tensorflow"), {"TMPDIR": str(tmp_path)}) == f"True {tmp_path}\n"
 
 
+def test_the_folder_for_temporary_files_may_be_deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path / ("d" * 120)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    assert run_well(python("-c", "print(1)", warm="numpy")) == "1\n"
+
+
 def test_an_error_has_pythons_traceback() -> None:
     ended = run(python("-c", "1 / 0", warm="numpy"))
     assert ended.code == 1 and ended.stderr.endswith("ZeroDivisionError: division by zero\n")
