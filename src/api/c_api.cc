@@ -64,7 +64,14 @@ Status HandleFor(Engine& engine, hvd_handle* out, F submit) {
   // The place comes first: once submitted, the tensors are in use, and there must be a handle to wait for.
   const hvd_handle handle = engine.handles().Add(nullptr);
   std::shared_ptr<Completion> completion;
-  if (Status refused = submit(&completion); !refused.ok()) {
+  Status refused;
+  try {
+    refused = submit(&completion);
+  } catch (...) {  // without memory, say
+    engine.handles().Take(handle);
+    throw;
+  }
+  if (!refused.ok()) {
     engine.handles().Take(handle);
     return refused;
   }
