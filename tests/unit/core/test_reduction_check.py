@@ -149,6 +149,22 @@ def test_lists_that_take_turns_are_compared_each(told: list[str]) -> None:
     assert "1 of 2 parameters differ" in text
 
 
+def test_many_lists_that_take_turns_are_compared_each(told: list[str]) -> None:
+    """As the four networks of a CycleGAN, whose tapes all reduce by one name in eager mode."""
+
+    def work(rank: int) -> None:
+        program, networks = Program(), [[Variable(1.0)] for _ in range(4)]
+        networks[3].append(Variable(2.0 + rank))
+        for _ in range(5):
+            for network in networks:
+                program.reduce(network, 1.0)
+        assert program.check.is_over
+
+    run_ranks(2, work)
+    (text,) = told
+    assert "1 of 2 parameters differ" in text
+
+
 @pytest.mark.parametrize("first", [1, 2])
 def test_lists_that_may_run_in_any_order_are_not_compared(told: list[str], first: int) -> None:
     def work(rank: int) -> None:

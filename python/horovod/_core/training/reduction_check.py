@@ -34,6 +34,8 @@ from horovod._core.training.digest_sum import Claim, claim
 __all__ = ["Reduced", "ReductionCheck", "Value", "check_of"]
 
 _REDUCTIONS: Final = 8  # of a name are compared: enough for two lists of variables that take turns
+_EACH: Final = 4  # of several lists, one of which needs three to have changed twice
+_LISTS: Final = 8  # at most: some programs make new variables all the time
 _CHANGES: Final = 2  # public programs broadcast after the first step
 _LOOKS: Final = 64  # reductions after which an answer that has not come is given up
 _PATIENCE_S: Final = 10.0
@@ -166,15 +168,22 @@ class ReductionCheck:
             if self.is_over:
                 return
             self._reductions += 1
-            own = self._submitted(reduced) if self._reductions <= _REDUCTIONS else None
+            own = self._submitted(reduced) if self._reductions <= self._compared else None
         if own is not None:
             _await(own.exchange)
         with self._lock:
             if own is not None:  # not before: one thread drives an exchange
                 self._open.append(own)
             self._read(own)
-            if self._reductions >= _REDUCTIONS and (not self._open or self._reductions >= _LOOKS):
+            if self._reductions >= self._compared and (not self._open or self._reductions >= _LOOKS):
                 self._end()
+
+    @property
+    def _compared(self) -> int:
+        """How many reductions are compared: more where several lists take turns by one name. Not where they are in
+        functions, as ranks may run these in different orders."""
+        lists = 0 if self._expected else min(len(self._tracks), _LISTS)
+        return max(_REDUCTIONS, _EACH * lists)
 
     def _end(self) -> None:
         self.is_over = True
