@@ -40,11 +40,8 @@ warm_ranks = pytest.mark.usefixtures("warm_python")
 # has edited a document's line without a mark.
 LITERAL = {
     "tensorflow1_monitored": (28, "b7dfef73c0978697"),
-    "tensorflow1_train": (25, "d5070415ec9d59c5"),
     "tensorflow1_broadcast_op": (14, "7246166f1b45941c"),
     "tensorflow2_tape": (45, "e4299cada8df1664"),
-    "tensorflow2_partial_tape": (45, "e4299cada8df1664"),
-    "tensorflow2_local_variables": (45, "e4299cada8df1664"),
     "data_service": (10, "7aaaf8b657e90683"),
     "data_service_training_side": (15, "a2d7db340186d67b"),
     "sagemaker": (8, "25e9796b3227a017"),
@@ -99,12 +96,14 @@ def placed(text: str, folder: Path) -> str:
     return text.replace("/tmp/train_logs", "train_logs").replace("/tmp/compute.json", str(folder / "compute.json"))
 
 
-def run(name: str, command: str, folder: Path, was: str = "", now: str = "") -> list[dict[str, Any]]:
-    """Runs a document's command, its script being the one of this name; what the ranks reported."""
+def run(name: str, command: str, folder: Path, *changes: tuple[str, str]) -> list[dict[str, Any]]:
+    """Runs a document's command, its script being the one of this name with these changes; what the ranks reported."""
     script = re.findall(r"\S+\.py", command)[0]
     text = (HERE / f"document_{name}.py").read_text()
-    assert was in text
-    (folder / script).write_text(placed(text.replace(was, now), folder))
+    for was, now in changes:
+        assert was in text
+        text = text.replace(was, now)
+    (folder / script).write_text(placed(text, folder))
     shutil.copy(HERE / "filled_in.py", folder)
     ended = published(command, folder, folder)
     assert ended.code == 0, str(ended)
@@ -137,7 +136,10 @@ def test_tensorflow_1_script(tmp_path: Path) -> None:
 @warm_ranks
 @needs("tensorflow")
 def test_tensorflow_1_script_of_a_tutorial(tmp_path: Path) -> None:
-    assert_trained(run("tensorflow1_train", "horovodrun -np 4 -H localhost:4 python train.py", tmp_path), 4)
+    """The older form of the same example: without the configuration of the session."""
+    command = "horovodrun -np 4 -H localhost:4 python train.py"
+    older = (" " * 39 + "config=config,\n", "")
+    assert_trained(run("tensorflow1_monitored", command, tmp_path, older), 4)
     assert saved(tmp_path, "train_logs/*.index") == [f"rank0/train_logs/model.ckpt-{step}.index" for step in (0, 60)]
 
 
@@ -151,6 +153,28 @@ def test_tensorflow_1_without_monitored_session(tmp_path: Path) -> None:
 
 # ---- TensorFlow 2 and Keras
 
+# What the text beside the example says of layers that every rank has of its own: here the last one.
+TAPE, BUILT = "    tape = hvd.DistributedGradientTape(tape)\n", "opt = tf.optimizers.Adam(0.001 * hvd.size())\n"
+LOCAL_LAYERS = {
+    "PartialDistributedGradientTape": [
+        (TAPE, "    tape = hvd.PartialDistributedGradientTape(tape, local_layers=[model.layers[-1]])\n"),
+    ],
+    "register_local_var": [
+        (TAPE, ""),
+        (
+            BUILT,
+            f"{BUILT}opt = hvd.DistributedOptimizer(opt)\n"
+            "for variable in model.layers[-1].trainable_variables:\n"
+            "    opt.register_local_var(variable)\n",
+        ),
+    ],
+}
+REPORTED = (
+    "report(losses, model.variables)",
+    "report(losses, [v for layer in model.layers[:-1] for v in layer.variables], "
+    "local=model.layers[-1].bias.numpy().tolist())",
+)
+
 
 @slow
 @needs("tensorflow")
@@ -162,9 +186,9 @@ def test_tensorflow_2_script(tmp_path: Path) -> None:
 @slow
 @warm_ranks
 @needs("tensorflow")
-@pytest.mark.parametrize("name", ["tensorflow2_partial_tape", "tensorflow2_local_variables"])
-def test_tensorflow_2_with_local_layers(name: str, tmp_path: Path) -> None:
-    results = run(name, "horovodrun -np 2 python script.py", tmp_path)
+@pytest.mark.parametrize("way", LOCAL_LAYERS)
+def test_tensorflow_2_with_local_layers(way: str, tmp_path: Path) -> None:
+    results = run("tensorflow2_tape", "horovodrun -np 2 python script.py", tmp_path, *LOCAL_LAYERS[way], REPORTED)
     assert_trained(results, 2)
     assert results[0]["local"] != results[1]["local"]
 
@@ -194,7 +218,7 @@ def test_lines_that_only_keras_3_changes(
     name: str, was: str, now: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
-    assert_trained(run(name, "horovodrun -np 2 python script.py", tmp_path, was, now), 2)
+    assert_trained(run(name, "horovodrun -np 2 python script.py", tmp_path, (was, now)), 2)
 
 
 KERAS_2 = """
@@ -280,7 +304,7 @@ def test_data_service(command: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", ["reuse_dataset=True", "reuse_dataset=True, round_robin=True"])
 def test_data_service_with_one_dataset_for_all(options: str, tmp_path: Path) -> None:
     with compute_job(COMPUTE, tmp_path):
-        results = run("data_service", TRAIN, tmp_path, "rank, size)", f"rank, size, {options})")
+        results = run("data_service", TRAIN, tmp_path, ("rank, size)", f"rank, size, {options})"))
     assert_trained(results, 2)
     assert_delivered(results, True, workers=4)
 
