@@ -23,7 +23,7 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "tests"))
 from harness.elastic_hosts import FAULTS, ElasticHosts, network  # noqa: E402
 from hosts.network import Network, why_absent  # noqa: E402
 
-_RANK = Path(__file__).parent / "ranks" / "elastic_hosts_rank.py"
+_RANK = Path(__file__).parent / "ranks" / "elastic_rank.py"
 _OPTIONS = ["--min-np", "1", "--blacklist-cooldown-range", "1", "1", "--gloo-timeout-seconds", "60"]
 _PATIENCE_S = 60.0
 _SETTLING_S = 0.5

@@ -8,73 +8,44 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from ctypes import POINTER, byref, c_float, c_int, c_size_t, c_uint, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any, Callable
 
 import libraries
 
 NOT_READY = 600
 STREAM_NON_BLOCKING = 1
-EVENT_DEFAULT, EVENT_DISABLE_TIMING, EVENT_INTERPROCESS = 0, 2, 4
 HOST_PORTABLE, HOST_DEVICEMAP = 1, 2
-IPC_LAZY_ENABLE_PEER_ACCESS = 1
 _JIT_ERROR_LOG, _JIT_ERROR_LOG_BYTES = 5, 6
 _LOG_BYTES = 8192
-
-
-class IpcHandle(ctypes.Structure):
-    """Names memory or an event to another process; passed by value."""
-
-    _fields_ = [("bytes", ctypes.c_ubyte * 64)]
-
-
-class CopyAttributes(ctypes.Structure):
-    """CUmemcpyAttributes: in which order sources may be read, and hints where they lie."""
-
-    _fields_ = [("order", c_int), ("source_hint", c_int * 2), ("target_hint", c_int * 2), ("flags", c_uint)]
 
 
 _PTR, _OUT, _DEV = c_void_p, POINTER(c_void_p), c_uint64
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuInit": (c_uint,),
     "cuDeviceGet": (POINTER(c_int), c_int),
-    "cuDeviceGetAttribute": (POINTER(c_int), c_int, c_int),
     "cuDevicePrimaryCtxRetain": (_OUT, c_int),
     "cuCtxSetCurrent": (_PTR,),
     "cuMemAlloc_v2": (POINTER(_DEV), c_size_t),
     "cuMemFree_v2": (_DEV,),
     "cuMemHostAlloc": (_OUT, c_size_t, c_uint),
-    "cuMemFreeHost": (_PTR,),
     "cuMemHostGetDevicePointer_v2": (POINTER(_DEV), _PTR, c_uint),
     "cuMemHostRegister_v2": (_PTR, c_size_t, c_uint),
-    "cuMemHostUnregister": (_PTR,),
     "cuMemcpyHtoD_v2": (_DEV, _PTR, c_size_t),
     "cuMemcpyDtoH_v2": (_PTR, _DEV, c_size_t),
     "cuMemcpyHtoDAsync_v2": (_DEV, _PTR, c_size_t, _PTR),
     "cuMemcpyDtoHAsync_v2": (_PTR, _DEV, c_size_t, _PTR),
     "cuMemcpyDtoDAsync_v2": (_DEV, _DEV, c_size_t, _PTR),
-    "cuMemcpyBatchAsync": (*[_PTR] * 3, c_size_t, POINTER(CopyAttributes), _PTR, c_size_t, POINTER(c_size_t), _PTR),
-    "cuMemsetD8Async": (_DEV, ctypes.c_ubyte, c_size_t, _PTR),
     "cuStreamCreate": (_OUT, c_uint),
     "cuStreamSynchronize": (_PTR,),
-    "cuStreamQuery": (_PTR,),
-    "cuStreamWaitEvent": (_PTR, _PTR, c_uint),
-    "cuStreamWriteValue32_v2": (_PTR, _DEV, c_uint32, c_uint),
-    "cuStreamWaitValue32_v2": (_PTR, _DEV, c_uint32, c_uint),
     "cuLaunchHostFunc": (_PTR, _PTR, _PTR),
     "cuEventCreate": (_OUT, c_uint),
     "cuEventRecord": (_PTR, _PTR),
     "cuEventQuery": (_PTR,),
     "cuEventElapsedTime": (POINTER(c_float), _PTR, _PTR),
     "cuModuleLoadDataEx": (_OUT, _PTR, c_uint, POINTER(c_int), _OUT),
-    "cuModuleUnload": (_PTR,),
     "cuModuleGetFunction": (_OUT, _PTR, ctypes.c_char_p),
     "cuLaunchKernel": (_PTR, *[c_uint] * 7, _PTR, _OUT, _OUT),
-    "cuIpcGetMemHandle": (POINTER(IpcHandle), _DEV),
-    "cuIpcOpenMemHandle_v2": (POINTER(_DEV), IpcHandle, c_uint),
-    "cuIpcCloseMemHandle": (_DEV,),
-    "cuIpcGetEventHandle": (POINTER(IpcHandle), _PTR),
-    "cuIpcOpenEventHandle": (_OUT, IpcHandle),
 }
 
 
@@ -152,10 +123,10 @@ def stream() -> c_void_p:
     return made
 
 
-def event(flags: int = EVENT_DEFAULT) -> c_void_p:
-    """An event."""
+def event() -> c_void_p:
+    """An event that knows its time."""
     made = c_void_p()
-    call("cuEventCreate", byref(made), flags)
+    call("cuEventCreate", byref(made), 0)
     return made
 
 

@@ -27,8 +27,6 @@ _LARGEST = int(os.environ.get("HVD_PROBE_LARGEST", 100 << 20))
 _ROUNDS = int(os.environ.get("HVD_PROBE_ROUNDS", "15"))
 _SIZES = [size for size in (4, 64 << 10, 1 << 20, 16 << 20) if size <= _LARGEST]
 _STAGED_SIZES = [size for size in (64 << 10, 1 << 20, 16 << 20, 100 << 20) if size <= _LARGEST]
-
-
 _wrong: list[str] = []
 
 

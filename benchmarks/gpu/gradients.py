@@ -55,10 +55,6 @@ class Gradients:
         targets = [self.buffer + offset for offset in self.offsets]
         return list(zip(self.sources, targets, self.sizes_bytes))
 
-    def packing_to(self, buffer: int) -> list[tuple[int, int, int]]:
-        """The same into another buffer."""
-        return [(source, buffer + target - self.buffer, size) for source, target, size in self.packing()]
-
     def unpacking(self) -> list[tuple[int, int, int]]:
         """The way back."""
         return [(target, source, size) for source, target, size in self.packing()]
@@ -120,8 +116,3 @@ def scaled(bits: Any, factor: float, dtype: str) -> Any:
 def all_sizes() -> list[int]:
     """Of all 161, in the order in which backward makes them."""
     return resnet50.gradient_sizes()
-
-
-def small_sizes() -> list[int]:
-    """Of the 115 of at most 64 KB."""
-    return resnet50.gradient_sizes(small_only=True)

@@ -1,8 +1,7 @@
-"""The kernels of the probes, as PTX text of our own: packing many tensors with a scale, a clock that holds a stream, an
-answer to the host.
+"""The kernels of the probes, as PTX text of our own: packing many tensors with a scale; a clock that holds a stream.
 
 Used by the probes; `driver.load` compiles it on the device. A packing kernel takes a table of entries (source,
-destination, bytes, first block), 24 bytes each; a block finds its entry by bisection, moves `chunk_bytes` of it with
+destination, bytes, first block), 24 bytes each; a block finds its entry by bisection, moves CHUNK_BYTES of it with
 16-byte accesses where both addresses allow, else element by element.
 """
 
@@ -10,13 +9,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 THREADS = 256
 ENTRY_BYTES = 24
-# Entries that fit into 4,096 bytes of parameters, which every kernel may have, and into the 32,764 bytes that it may
-# have since CUDA 12.1 on Volta and later.
-FEW_IN_PARAMETERS, MANY_IN_PARAMETERS = 168, 1024
+# 16-byte pieces that each thread has in flight, and what one block moves.
+UNROLL = 4
+CHUNK_BYTES = THREADS * 16 * UNROLL
 HEADER = ".version 8.1\n.target sm_80\n.address_size 64\n"
 WIDTHS = {"f32": 4, "f16": 2, "bf16": 2}
 
@@ -29,70 +27,11 @@ _SCALES = {
     "mul.rn.f32 %f1, %f1, %f0; mul.rn.f32 %f2, %f2, %f0; cvt.rn.bf16x2.f32 {r}, %f2, %f1;",
 }
 
-
-@dataclass(frozen=True)
-class Shape:
-    """A variant of the packing kernel.
-
-    Attributes:
-        dtype: f32, f16 or bf16.
-        unroll: 16-byte pieces that each thread has in flight.
-        in_parameters: how many entries the kernel's parameters have room for; 0: the table is in memory.
-        flat: the table has an entry for each block, so that none is searched for.
-    """
-
-    dtype: str
-    unroll: int = 4
-    in_parameters: int = 0
-    flat: bool = False
-
-    @property
-    def chunk_bytes(self) -> int:
-        """What one block moves."""
-        return THREADS * 16 * self.unroll
-
-
-def pack_text(shape: Shape) -> str:
-    """The kernel `pack`: (table, entries, scale)."""
-    parameter = f".param .align 8 .b8 table[{shape.in_parameters * ENTRY_BYTES}]"
-    fetch, begin = "ld.param", "mov.u64 %d0, table;"
-    if not shape.in_parameters:
-        parameter, fetch, begin = ".param .u64 table", "ld.global.nc", "ld.param.u64 %d0, [table];"
-    return f"""{HEADER}
-.visible .entry pack({parameter}, .param .u32 entries, .param .f32 scale)
-.maxntid {THREADS}, 1, 1
-{{
-    .reg .pred %p<8>; .reg .pred %q<{shape.unroll}>; .reg .b16 %h<4>; .reg .b32 %r<32>; .reg .f32 %f<4>;
-    .reg .b64 %d<16>; .reg .b32 %w<{4 * shape.unroll}>;
-    {begin}
-    ld.param.f32 %f0, [scale];
-{_find_entry(fetch, shape.flat)}
-    mov.u32 %r10, %tid.x;
-    or.b64 %d5, %d2, %d3;
-    and.b64 %d5, %d5, 15;
-    setp.ne.u64 %p2, %d5, 0;
-    mul.lo.u32 %r15, %r10, {WIDTHS[shape.dtype]};
-    @%p2 bra ELEMENTS;
-{_move_vectors(shape)}
-ELEMENTS:
-    setp.ge.u32 %p4, %r15, %r9;
-    @%p4 bra END;
-{_move_element(shape)}
-    add.u32 %r15, %r15, {THREADS * WIDTHS[shape.dtype]};
-    bra ELEMENTS;
-END:
-    ret;
-}}
-"""
-
-
-def _find_entry(fetch: str, flat: bool) -> str:
-    # Invariant of the bisection: the block's entry is in [%r2, %r1). Afterwards: %d2 source, %d3 destination and %r9
-    # bytes of this block's chunk.
-    jump = "mov.u32 %r2, %r0; bra FOUND;" if flat else "mov.u32 %r2, 0;"
-    return f"""    mov.u32 %r0, %ctaid.x;
+# Invariant of the bisection: the block's entry is in [%r2, %r1). Afterwards: %d2 source, %d3 destination and %r9 bytes
+# of this block's chunk.
+_FIND_ENTRY = f"""    mov.u32 %r0, %ctaid.x;
     ld.param.u32 %r1, [entries];
-    {jump}
+    mov.u32 %r2, 0;
 BISECT:
     sub.u32 %r3, %r1, %r2;
     setp.le.u32 %p0, %r3, 1;
@@ -101,7 +40,7 @@ BISECT:
     shr.u32 %r3, %r3, 1;
     mul.wide.u32 %d1, %r3, {ENTRY_BYTES};
     add.u64 %d1, %d0, %d1;
-    {fetch}.u32 %r4, [%d1+20];
+    ld.global.nc.u32 %r4, [%d1+20];
     setp.le.u32 %p1, %r4, %r0;
     selp.u32 %r2, %r3, %r2, %p1;
     selp.u32 %r1, %r1, %r3, %p1;
@@ -109,39 +48,69 @@ BISECT:
 FOUND:
     mul.wide.u32 %d1, %r2, {ENTRY_BYTES};
     add.u64 %d1, %d0, %d1;
-    {fetch}.u64 %d2, [%d1];
-    {fetch}.u64 %d3, [%d1+8];
-    {fetch}.u32 %r5, [%d1+16];
-    {fetch}.u32 %r6, [%d1+20];
+    ld.global.nc.u64 %d2, [%d1];
+    ld.global.nc.u64 %d3, [%d1+8];
+    ld.global.nc.u32 %r5, [%d1+16];
+    ld.global.nc.u32 %r6, [%d1+20];
     sub.u32 %r7, %r0, %r6;
-    mul.lo.u32 %r8, %r7, CHUNK_BYTES;
+    mul.lo.u32 %r8, %r7, {CHUNK_BYTES};
     sub.u32 %r9, %r5, %r8;
-    min.u32 %r9, %r9, CHUNK_BYTES;
+    min.u32 %r9, %r9, {CHUNK_BYTES};
     cvt.u64.u32 %d4, %r8;
     add.u64 %d2, %d2, %d4;
     add.u64 %d3, %d3, %d4;"""
 
 
-def _move_vectors(shape: Shape) -> str:
+def packing(dtype: str) -> str:
+    """The kernel `pack` for f32, f16 or bf16: (table, entries, scale)."""
+    return f"""{HEADER}
+.visible .entry pack(.param .u64 table, .param .u32 entries, .param .f32 scale)
+.maxntid {THREADS}, 1, 1
+{{
+    .reg .pred %p<8>; .reg .pred %q<{UNROLL}>; .reg .b16 %h<4>; .reg .b32 %r<32>; .reg .f32 %f<4>;
+    .reg .b64 %d<16>; .reg .b32 %w<{4 * UNROLL}>;
+    ld.param.u64 %d0, [table];
+    ld.param.f32 %f0, [scale];
+{_FIND_ENTRY}
+    mov.u32 %r10, %tid.x;
+    or.b64 %d5, %d2, %d3;
+    and.b64 %d5, %d5, 15;
+    setp.ne.u64 %p2, %d5, 0;
+    mul.lo.u32 %r15, %r10, {WIDTHS[dtype]};
+    @%p2 bra ELEMENTS;
+{_move_vectors(dtype)}
+ELEMENTS:
+    setp.ge.u32 %p4, %r15, %r9;
+    @%p4 bra END;
+{_move_element(dtype)}
+    add.u32 %r15, %r15, {THREADS * WIDTHS[dtype]};
+    bra ELEMENTS;
+END:
+    ret;
+}}
+"""
+
+
+def _move_vectors(dtype: str) -> str:
     # All loads first, so that they are in flight together. What is left over, less than 16 bytes at the end of the
     # tensor, goes to ELEMENTS: %r15 is moved behind the vectors.
-    words = [[f"%w{4 * k + i}" for i in range(4)] for k in range(shape.unroll)]
+    words = [[f"%w{4 * k + i}" for i in range(4)] for k in range(UNROLL)]
     lines = ["shr.u32 %r11, %r9, 4;", "mul.wide.u32 %d6, %r10, 16;", "add.u64 %d7, %d2, %d6;", "add.u64 %d8, %d3, %d6;"]
     for k, four in enumerate(words):
         at = k * THREADS
         lines += [f"add.u32 %r12, %r10, {at};", f"setp.lt.u32 %q{k}, %r12, %r11;"]
         lines.append(f"@%q{k} ld.global.nc.L1::no_allocate.v4.u32 {{{', '.join(four)}}}, [%d7+{at * 16}];")
     for k, four in enumerate(words):
-        lines += [_SCALES[shape.dtype].format(r=word) for word in four]
+        lines += [_SCALES[dtype].format(r=word) for word in four]
         lines.append(f"@%q{k} st.global.v4.u32 [%d8+{k * THREADS * 16}], {{{', '.join(four)}}};")
     lines += ["and.b32 %r13, %r9, 0xfffffff0;", "add.u32 %r15, %r15, %r13;"]
     return "\n".join(f"    {line}" for line in lines)
 
 
-def _move_element(shape: Shape) -> str:
-    scale = _SCALES[shape.dtype].format(r="%r16")
+def _move_element(dtype: str) -> str:
+    scale = _SCALES[dtype].format(r="%r16")
     lines = ["cvt.u64.u32 %d9, %r15;", "add.u64 %d10, %d2, %d9;", "add.u64 %d11, %d3, %d9;"]
-    if WIDTHS[shape.dtype] == 4:
+    if WIDTHS[dtype] == 4:
         lines += ["ld.global.u32 %r16, [%d10];", scale, "st.global.u32 [%d11], %r16;"]
     else:
         lines += ["ld.global.u16 %h3, [%d10];", "cvt.u32.u16 %r16, %h3;", scale]
@@ -149,31 +118,16 @@ def _move_element(shape: Shape) -> str:
     return "\n".join(f"    {line}" for line in lines)
 
 
-def packing(shape: Shape) -> str:
-    """The text of `pack_text` with the chunk's size filled in."""
-    return pack_text(shape).replace("CHUNK_BYTES", str(shape.chunk_bytes))
-
-
-def entries(moves: Sequence[tuple[int, int, int]], chunk_bytes: int) -> tuple[bytes, int]:
+def entries(moves: Sequence[tuple[int, int, int]]) -> tuple[bytes, int]:
     """The table of (source, destination, bytes), none of them empty, and how many blocks it takes."""
     made, block = [], 0
     for source, destination, size_bytes in moves:
         made.append(struct.pack("<QQII", source, destination, size_bytes, block))
-        block += -(-size_bytes // chunk_bytes)
+        block += -(-size_bytes // CHUNK_BYTES)
     return b"".join(made), block
 
 
-def split(moves: Sequence[tuple[int, int, int]], chunk_bytes: int) -> list[tuple[int, int, int]]:
-    """The same moves in pieces of at most one chunk: a flat table."""
-    return [
-        (source + at, destination + at, min(chunk_bytes, size_bytes - at))
-        for source, destination, size_bytes in moves
-        for at in range(0, size_bytes, chunk_bytes)
-    ]
-
-
 # `stamp` holds the stream for some nanoseconds and then writes when it began and when it ended into the mailbox.
-# `answer` writes the device's clock for each word that the host counts up: two clocks meet. Both give up after 2 s.
 CLOCKS = (
     HEADER
     + """
@@ -190,34 +144,6 @@ HOLD:
     @%p0 bra HOLD;
     st.volatile.global.u64 [%d1], %d0;
     st.volatile.global.u64 [%d1+8], %d3;
-    ret;
-}
-
-.visible .entry answer(.param .u64 mailbox, .param .u32 rounds)
-{
-    .reg .pred %p<4>; .reg .b64 %d<8>; .reg .b32 %r<8>;
-    ld.param.u64 %d1, [mailbox];
-    ld.param.u32 %r0, [rounds];
-    mov.u32 %r1, 1;
-    mov.u64 %d0, %globaltimer;
-NEXT:
-    ld.volatile.global.u32 %r2, [%d1];
-    mov.u64 %d3, %globaltimer;
-    setp.ge.u32 %p0, %r2, %r1;
-    @%p0 bra REPLY;
-    sub.u64 %d4, %d3, %d0;
-    setp.gt.u64 %p1, %d4, 2000000000;
-    @%p1 bra END;
-    bra NEXT;
-REPLY:
-    mov.u64 %d3, %globaltimer;
-    st.volatile.global.u64 [%d1+64], %d3;
-    membar.sys;
-    st.volatile.global.u32 [%d1+128], %r1;
-    add.u32 %r1, %r1, 1;
-    setp.le.u32 %p2, %r1, %r0;
-    @%p2 bra NEXT;
-END:
     ret;
 }
 """

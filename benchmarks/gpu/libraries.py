@@ -1,7 +1,7 @@
-"""Where the libraries of a GPU machine lie: NCCL, the CUDA runtime, NVRTC, the driver. Found at run time, as the GPU
-backend will find them; no header and no package of CUDA is needed.
+"""Where the libraries of a GPU machine lie: NCCL and the driver. Found at run time, as the GPU backend finds them; no
+header and no package of CUDA is needed.
 
-Used by the tables `driver`, `nccl` and `nvml` and by `probe_facts`. It only looks and opens.
+Used by the tables `driver` and `nccl`. It only looks and opens.
 """
 
 from __future__ import annotations
@@ -15,12 +15,7 @@ from pathlib import Path
 # Names by which each library may go, newest first.
 NAMES = {
     "driver": ("libcuda.so.1",),
-    "nvml": ("libnvidia-ml.so.1",),
     "nccl": ("libnccl.so.2",),
-    "runtime": ("libcudart.so.13", "libcudart.so.12"),
-    "nvrtc": ("libnvrtc.so.13", "libnvrtc.so.12"),
-    "nvtx": ("libnvToolsExt.so.1",),
-    "cupti": ("libcupti.so.13", "libcupti.so.12"),
 }
 # Set by the user, each names the file of one library.
 VARIABLES = {"nccl": "HOROVOD_NCCL_PATH"}

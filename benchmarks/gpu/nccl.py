@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
+from ctypes import POINTER, byref, c_int, c_size_t, c_void_p
 from typing import Any, Callable
 
 import libraries
@@ -31,26 +31,12 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
 }
 
 
-class NcclError(RuntimeError):
-    """A function of NCCL failed: its name, the code and NCCL's words for it."""
-
-    def __init__(self, function: str, code: int) -> None:
-        self.code = code
-        super().__init__(f"{function}: {code} '{error_string(code)}', last error: '{last_error()}'")
-
-
-@functools.lru_cache(maxsize=1)
-def opened() -> tuple[ctypes.CDLL, str]:
-    """The library, and where it was found."""
-    return libraries.open_library("nccl")
-
-
 @functools.cache
 def bare(name: str) -> Callable[..., int]:
     """The function, unchecked: it returns its code."""
     prototype = ctypes.CFUNCTYPE(c_int, *_FUNCTIONS[name])
     try:
-        return prototype((name, opened()[0]))
+        return prototype((name, libraries.open_library("nccl")[0]))
     except AttributeError as error:
         raise libraries.Missing(f"this NCCL has no {name}") from error
 
@@ -59,21 +45,7 @@ def call(name: str, *arguments: Any) -> None:
     """Calls a function and checks its result."""
     code = bare(name)(*arguments)
     if code:
-        raise NcclError(name, code)
-
-
-def error_string(code: int) -> str:
-    """NCCL's words for a code."""
-    ask = opened()[0].ncclGetErrorString
-    ask.restype = c_char_p
-    return (ask(c_int(code)) or b"").decode()
-
-
-def last_error() -> str:
-    """What NCCL last said in this process, with details that the code has not."""
-    ask = opened()[0].ncclGetLastError
-    ask.restype, ask.argtypes = c_char_p, (c_void_p,)
-    return (ask(None) or b"").decode().strip()
+        raise RuntimeError(f"{name}: {code}")
 
 
 def unique_id() -> UniqueId:

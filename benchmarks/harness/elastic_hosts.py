@@ -1,6 +1,6 @@
 """An elastic job on hosts of namespaces, the faults that are done to it, and what its ranks tell.
 
-Used by `elastic_hosts` and `elastic_long`. The launcher is on the first host. Ranks write lines of JSON to files, with
+Used by `elastic_hosts`. The launcher is on the first host. Ranks write lines of JSON to files, with
 the time of the kernel's monotonic clock, which all hosts share.
 """
 
@@ -57,7 +57,6 @@ class ElasticHosts:
         environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))
         named = ",".join(f"{host.name}:{count}" for host, count in zip(network.hosts, slots))
         words = [sys.executable, "-m", "horovod.runner", "-np", str(sum(slots)), "-H", named, *options]
-        words += ["--elastic-log", str(self.folder / "journal")]
         with (self.folder / "output").open("wb") as output:
             self._job = network[1].start([*words, sys.executable, *rank], environ, stdout=output, stderr=output)
 
@@ -79,13 +78,6 @@ class ElasticHosts:
                 raise RuntimeError(f"{what} has not come:\n{self.output()}")
             time.sleep(_LOOK_S)
         return found
-
-    def rest(self, until_s: float) -> None:
-        """Waits for this time. Raises RuntimeError: the job has ended before."""
-        while (left_s := until_s - time.monotonic()) > 0:
-            if self._job.entered.poll() is not None:
-                raise RuntimeError(f"the job has ended too soon:\n{self.output()}")
-            time.sleep(min(left_s, _LOOK_S))
 
     def fail(self, fault: str, number: int) -> float:
         """Does something to the host of this number; when. A rank that is killed or stopped is its first."""
@@ -112,10 +104,6 @@ class ElasticHosts:
     def output(self) -> str:
         """Of the launcher and its ranks."""
         return (self.folder / "output").read_text(errors="replace")
-
-    def keep(self, folder: Path) -> None:
-        """Copies what ranks have told, the output and the journal of the job (`journal`) to a folder."""
-        shutil.copytree(self.folder, folder, dirs_exist_ok=True)
 
     def end(self, patience_s: float) -> int:
         """Waits for the end of the job; its exit code."""

@@ -1,4 +1,8 @@
-"""A rank of `elastic_recovery`: commits at every step; the last one kills itself when it is told to."""
+"""A rank of `elastic_recovery` and `elastic_hosts`: commits at every step, and tells what it makes of faults.
+
+It tells by lines of JSON in a file of its own, in the folder that BENCH_FOLDER names. With BENCH_KILL the last rank
+kills itself after some steps, and the others train to the end; else all train until there is a file `end`.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +17,15 @@ import numpy as np
 
 import horovod.numpy as hvd
 from horovod._core.life import membership
-from horovod._net.handshake.connect import Mesh
 
-KILLS = os.environ["BENCH_KILL"] == "1"
-STEPS = 40 if KILLS else 3000
-WARM = 10
-LOG = Path(os.environ["BENCH_FOLDER"], str(os.getpid())).open("a", buffering=1)  # noqa: SIM115
+KILLS = os.environ.get("BENCH_KILL") == "1"
+STEPS, WARM = 40, 10
+FOLDER = Path(os.environ["BENCH_FOLDER"])
+LOG = (FOLDER / f"rank.{os.environ.get('HOROVOD_HOSTNAME', '')}.{os.getpid()}").open("a", buffering=1)  # noqa: SIM115
 
 
-def tell(what: str, **more: float) -> None:
+def tell(what: str, **more: object) -> None:
     LOG.write(json.dumps({"what": what, "at": time.monotonic(), **more}) + "\n")
-
-
-def tell_after(owner: Any, name: str, what: str) -> None:
-    """Tells when this function of the library has returned."""
-    function = getattr(owner, name)
-
-    def told(*words: Any) -> Any:
-        result = function(*words)
-        tell(what)
-        return result
-
-    setattr(owner, name, told)
 
 
 class Noting(hvd.elastic.ObjectState):
@@ -47,7 +38,7 @@ class Noting(hvd.elastic.ObjectState):
 
     def sync(self) -> None:
         hvd.allreduce(np.ones(1), name="first")
-        tell("collective")
+        tell("collective", epoch=membership.epoch(), size=hvd.size())
         self.restore = super().restore  # which is part of `sync` too
         super().sync()
         tell("synced")
@@ -56,19 +47,20 @@ class Noting(hvd.elastic.ObjectState):
 
 @hvd.elastic.run
 def train(state: Any) -> None:
-    began = time.monotonic()
-    while state.step < STEPS:
+    tell("epoch", epoch=membership.epoch(), size=hvd.size())
+    over = False
+    while not over:
         if KILLS and membership.epoch() == 0 and state.step == WARM and hvd.rank() == hvd.size() - 1:
             tell("kill")
             os.kill(os.getpid(), signal.SIGKILL)
+        ends = state.step >= STEPS if KILLS else (FOLDER / "end").exists()
+        flags = hvd.allreduce(np.array([float(ends)]), name="over", op=hvd.Max)
         hvd.allreduce(np.ones(1024), name="gradient")
         state.step += 1
         state.commit()
-    tell("end", steps_per_s=STEPS / (time.monotonic() - began))
+        over = bool(flags[0])
+        time.sleep(0.002)
 
 
-tell_after(membership, "take_place", "placed")
-tell_after(Mesh, "run", "connected")
-tell_after(Mesh, "confirm", "running")
 hvd.init()
-train(Noting(step=0, weights=np.zeros(int(float(os.environ["BENCH_MEGABYTES"]) * 131072))))
+train(Noting(step=0, weights=np.zeros(int(float(os.environ.get("BENCH_MEGABYTES", "0")) * 131072))))
