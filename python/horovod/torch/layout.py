@@ -1,4 +1,5 @@
-"""Row-major views of tensors whose elements lie densely in memory in another order, e.g. channels_last weights.
+"""Gradients in memory, which are reduced in place: row-major views of tensors whose elements lie densely in another
+order, e.g. channels_last weights, and copies where several parameters have one gradient.
 
 Used by the optimizers, so that the gradients of such weights need no copy. All ranks see the same view, because their
 parameters have the same strides, and a gradient goes in the order of its parameter; where parameters do not, the shapes
@@ -7,11 +8,12 @@ of the views differ and the negotiation says so.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Optional
 
 import torch
 
-__all__ = ["dense_view", "in_order_of"]
+__all__ = ["apart", "dense_view", "in_order_of", "part_gradients"]
 
 
 def in_order_of(parameter: torch.Tensor, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, bool]:
@@ -62,3 +64,24 @@ def dense_view(tensor: torch.Tensor) -> Optional[torch.Tensor]:
         return None
     view = plain.permute(order)
     return view if view.is_contiguous() else None
+
+
+def apart(gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The gradients, with a copy in the place of each that begins in memory where an earlier one does.
+    `torch.autograd.grad` gives several parameters one tensor."""
+    addresses: set[int] = set()
+    found = []
+    for gradient in gradients:
+        address = gradient.data_ptr()
+        found.append(gradient.clone() if address in addresses and gradient.numel() > 0 else gradient)
+        addresses.add(address)
+    return found
+
+
+def part_gradients(parameters: Iterable[torch.Tensor]) -> None:
+    """Gives parameters to which the program has assigned one gradient a gradient each."""
+    # A gradient of another class may wait when it is used.
+    own = [p for p in parameters if type(p.grad) is torch.Tensor and p.grad.layout is torch.strided]
+    for parameter, gradient in zip(own, apart([p.grad for p in own if p.grad is not None])):
+        if parameter.grad is not gradient:
+            parameter.grad = gradient

@@ -31,7 +31,7 @@ from horovod.torch.default_check import AccessCheck
 from horovod.torch.graphs import outside_graphs
 from horovod.torch.handover import Handover
 from horovod.torch.hooks import Ledger, is_elsewhere, put_hook, take_back_hooks
-from horovod.torch.layout import dense_view, in_order_of
+from horovod.torch.layout import dense_view, in_order_of, part_gradients
 from horovod.torch.operators import collectives
 from horovod.torch.optimizer_names import Groups, OptimizerNames
 from horovod.torch.pass_count import PassCount
@@ -189,6 +189,7 @@ class GradientAccess:
             take_back_hooks(self)
         self.deferred.clear()
         self.pass_count.end_step(self)
+        part_gradients(self.parameters[number] for number in self.missing())
         if self.check is not None:
             self.check.confirm(submit=True)
         try:

@@ -17,6 +17,7 @@ from horovod._core.training.reduction_options import count_pass
 from horovod.keras.reducer import REMEDY, ListReducer, Reducer, ReductionSettings
 from horovod.torch.default_check import sums
 from horovod.torch.graphs import outside_graphs
+from horovod.torch.layout import apart
 from horovod.torch.operators import collectives
 
 __all__ = ["TorchReducer"]
@@ -53,7 +54,7 @@ class TorchReducer(Reducer):
         own = [variables[index] for index in shared]
         if self._reducer is None or list(map(id, own)) != list(map(id, self._reduced)):
             self._reducer, self._reduced = ListReducer(collectives, self.settings, own), own
-        dense = [_dense(results[index]) for index in shared]
+        dense = apart([_dense(results[index]) for index in shared])
         self._compare(dense, own)
         for index, reduced in zip(shared, self._reducer(dense)):
             results[index] = reduced

@@ -138,6 +138,16 @@ def case_classes_say_whose_they_are():
         expect_raises(ValueError, functools.partial(hvd.DistributedOptimizer, again), "already")
 
 
+def case_variables_may_be_given_one_gradient():
+    # As torch.autograd.grad gives it for a sum of two.
+    for op in (hvd.Average, hvd.Sum):
+        optimizer, weights = hvd.DistributedOptimizer(sgd(), op=op), [variable([0.0]), variable([0.0])]
+        gradient = tensor([1.0 + hvd.rank()])
+        apply(optimizer, [gradient, gradient], weights)
+        total = hvd.size() * (hvd.size() + 1) / 2 / (1 if op == hvd.Sum else hvd.size())
+        np.testing.assert_allclose(arrays(weights), [[-0.1 * total]] * 2, rtol=1e-6)
+
+
 def case_private_allreduce():
     optimizer, weight = hvd.DistributedOptimizer(sgd()), variable([0.0])
     (average,) = optimizer._allreduce([tensor([2.0 * hvd.rank()])], [weight])

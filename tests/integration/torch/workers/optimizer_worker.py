@@ -41,6 +41,21 @@ def case_equals_one_rank_with_the_global_batch():
         del optimizer
 
 
+def case_parameters_may_be_given_one_gradient():
+    mean = (hvd.size() + 1) / 2
+    for options in ({}, {"op": hvd.Sum}, {"groups": 1}):
+        one, other = torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(3))
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD([one, other], lr=1.0), **options)
+        for step in range(1, 4):
+            loss = ((one + other) * (1.0 + hvd.rank())).sum()
+            one.grad, other.grad = torch.autograd.grad(loss, [one, other])
+            assert one.grad.data_ptr() == other.grad.data_ptr()
+            optimizer.step()
+            expected = torch.full((3,), -mean * step * (hvd.size() if "op" in options else 1))
+            assert torch.equal(one.detach(), expected) and torch.equal(other.detach(), expected), (options, one, other)
+            optimizer.zero_grad()
+
+
 def case_class_and_name_stay():
     model = make_model()
     optimizer = distributed(model, torch.optim.AdamW(model.parameters()))
