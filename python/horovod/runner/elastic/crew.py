@@ -7,14 +7,28 @@ worker is a rank of the crew under the number by which it was started.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Optional, Protocol
 
 from horovod.runner.crew import Crew, Joined
+from horovod.runner.launchers.base import Outcome, Surroundings
+from horovod.runner.streams import Source, Stream
 
 
 class ElasticCrew(Crew, Protocol):
     """See the head of the file. Its events are also what workers ask (`Asks`, `Bereft`); what one has said before it
-    ended comes before its end. A `HostLost` names a host, also one that could not be used at all."""
+    ended comes before its end. A `HostLost` names a host, also one that could not be used at all.
+
+    Attributes:
+        streams: of the first workers.
+    """
+
+    streams: Mapping[Source, Stream]
+
+    def assemble(self, surroundings: Surroundings) -> Optional[Outcome]:
+        """Has the first workers start; None, or how the job has ended before it began."""
+
+    def unusable(self) -> Mapping[str, str]:
+        """Of a job that has not begun: the hosts that cannot be used, and why."""
 
     def begin(self, worker: int, host: str) -> Joined:
         """Starts one more worker; what is to be read from it."""

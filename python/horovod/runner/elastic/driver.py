@@ -52,8 +52,8 @@ from horovod.runner.elastic.events import (
     Release,
     Start,
 )
+from horovod.runner.elastic.host_source import HostSource
 from horovod.runner.elastic.journal import Journal
-from horovod.runner.elastic.script import Script
 from horovod.runner.elastic.state import LEAVING, State, is_newcomer
 from horovod.runner.hosts import Host
 from horovod.runner.limits import reason_of
@@ -71,12 +71,12 @@ class Around(NamedTuple):
 
     Attributes:
         usable: those of the hosts that ranks can be started on.
-        script: tells the hosts; None: they stay as they are.
+        source: names the hosts.
         journal: of the job.
     """
 
     usable: Callable[[tuple[Host, ...]], tuple[Host, ...]]
-    script: Optional[Script]
+    source: HostSource
     journal: Journal
 
 
@@ -101,15 +101,14 @@ class Driver:
         self._asked: set[int] = set()
         self._lost: set[int] = set()
         self._killed: dict[int, str] = {}
-        self._problem = ""  # of the script, as it was noted
+        self._problem = ""  # of the source, as it was noted
         self._said_s: dict[str, float] = {}  # when what kind of thing was said that may happen every second
         self._unusable: dict[str, str] = {}  # hosts, with what was said of them
-        self._found: Optional[tuple[Host, ...]] = None  # as the script has printed them last
+        self._found: Optional[tuple[Host, ...]] = None  # as the source has named them last
         self._due_s = machine.next_s(state, time.monotonic())
         self._told: list[Event] = []
         self._poller.register(crew.fileno(), select.EPOLLIN)
-        if around.script is not None:
-            around.script.wake(self._poller)
+        around.source.wake(self._poller)
 
     # ---- a crew
 
@@ -117,9 +116,8 @@ class Driver:
         return self._poller.fileno()
 
     def next_s(self) -> Optional[float]:
-        script = self._around.script
         times = [self._due_s, self._crew.next_s()]
-        times += [script.next_s()] if script is not None and not self.state.over else []
+        times += [] if self.state.over else [self._around.source.next_s()]
         return min((each for each in times if each is not None), default=None)
 
     def events(self) -> list[Event]:
@@ -127,8 +125,8 @@ class Driver:
         if self._crew.fileno() in ready or (due_s is not None and due_s <= time.monotonic()):
             for event in self._crew.events():
                 self._on_crew(event)
-        if self._around.script is not None and not self.state.over:
-            self._look(self._around.script)
+        if not self.state.over:
+            self._look(self._around.source)
         self._step(Passed())
         told, self._told = self._told, []
         return told
@@ -158,8 +156,7 @@ class Driver:
 
     def close(self) -> None:
         self._crew.close()
-        if self._around.script is not None:
-            self._around.script.close()  # which the poller watches
+        self._around.source.close()  # which the poller watches
         self._poller.close()
         self._around.journal.close()
 
@@ -223,14 +220,14 @@ class Driver:
         by_signal = event.status & 0x7F or event.status >> 8 in _SIGNALS
         return FAULT if by_signal or event.rank in self._lost else ERROR
 
-    def _look(self, script: Script) -> None:
-        hosts = script.serve()
-        for line in script.written():
+    def _look(self, source: HostSource) -> None:
+        hosts = source.serve()
+        for line in source.written():
             self._say(line)
-        if script.problem and script.problem != self._problem:
-            self._say_once(script.kind, f"{script.problem}; the hosts stay as they are until it succeeds.")
-            self._around.journal.note({"event": "problem", "why": script.problem})
-        self._problem = script.problem
+        if source.problem and source.problem != self._problem:
+            self._say_once(source.kind, f"{source.problem}; the hosts stay as they are until it succeeds.")
+            self._around.journal.note({"event": "problem", "why": source.problem})
+        self._problem = source.problem
         if hosts is not None and hosts != self._found:
             self._found = hosts
             self._step(Found(self._around.usable(hosts)))

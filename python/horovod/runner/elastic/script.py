@@ -1,7 +1,6 @@
 """Runs a host discovery script again and again: at most one at a time, each with a deadline.
 
-Used by `driver`, whose loop wakes it. What it prints means hosts (`discovery`); what it writes to stderr is for the
-user.
+A `host_source.HostSource`. What it prints means hosts (`discovery`); what it writes to stderr is for the user.
 """
 
 from __future__ import annotations
@@ -58,8 +57,7 @@ class Script:
         deadline_s: for each run.
 
     Attributes:
-        problem: why the last run has given no hosts; empty after one that has.
-        kind: of the problem, without what may differ from one run to the next.
+        name, changes, problem, kind: see `HostSource`.
         fd: readable when `serve` has something to do.
     """
 
@@ -69,7 +67,9 @@ class Script:
         self._words = [command] if os.path.exists(os.path.join(cwd, command)) else shlex.split(command)
         if os.sep in self._words[0]:
             self._words[0] = os.path.join(cwd, self._words[0])
-        self._name = self._words[0]
+        self._path = self._words[0]
+        self.name = command
+        self.changes: Final = True
         self._default_slots = default_slots
         self._cwd = cwd
         self._environ = environ
@@ -84,16 +84,16 @@ class Script:
         self.problem = self.kind = ""
 
     def wake(self, poller: select.epoll) -> None:
-        """From here on its output wakes this poller."""
+        """See `HostSource`: its output does."""
         poller.register(self.fd, select.EPOLLIN)
 
     def written(self) -> list[str]:
-        """What it has newly written to stderr, by lines, under its name; a line that comes with every run, once."""
+        """See `HostSource`: what it has written to stderr, under its name; a line that comes with every run, once."""
         written, self._written = self._written, []
         return written
 
     def next_s(self) -> float:
-        """When to call `serve` in any case."""
+        """See `HostSource`."""
         return self._next_s
 
     def serve(self) -> Optional[tuple[Host, ...]]:
@@ -176,7 +176,7 @@ class Script:
             self._failed(f"code {code}", f"failed with code {code}: {lines[-1][:_LAST_LINE]}")
             return None
         try:
-            hosts = parse(text, self._name, self._default_slots)
+            hosts = parse(text, self._path, self._default_slots)
         except InvalidArgumentError as error:
             self._failed("hosts", f"does not print a list of hosts: {error}")
             return None
@@ -186,7 +186,7 @@ class Script:
 
     def _failed(self, kind: str, how: str) -> None:
         self.kind = kind
-        self.problem = f"the host discovery script {self._name} {how[:_MOST_OF_A_PROBLEM].rstrip('.')}"
+        self.problem = f"the host discovery script {self._path} {how[:_MOST_OF_A_PROBLEM].rstrip('.')}"
         self._forget()
 
     def _lines_of_stderr(self) -> list[str]:
@@ -208,7 +208,7 @@ class Script:
             if self._process.stdin is not None:
                 self._process.stdin.close()
             new = [line for line in dict.fromkeys(self._lines_of_stderr()) if line not in self._known]
-            self._written += [f"{self._name}: {line}" for line in new]
+            self._written += [f"{self._path}: {line}" for line in new]
             self._known = dict.fromkeys([*self._known, *new][-_MOST_KNOWN:])
         self._process = None
         self._next_s = time.monotonic() + _PERIOD_S

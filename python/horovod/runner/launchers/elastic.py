@@ -10,7 +10,8 @@ import contextlib
 import logging
 import os
 import time
-from typing import Final, NamedTuple, Optional
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from horovod._core.errors import UnsupportedError
 from horovod.runner import runtime_directory
@@ -18,10 +19,10 @@ from horovod.runner.command import executable
 from horovod.runner.elastic import machine
 from horovod.runner.elastic.assignment import seats
 from horovod.runner.elastic.blacklist import Blacklist
+from horovod.runner.elastic.crew import ElasticCrew
 from horovod.runner.elastic.driver import Around, Driver, FirstAsked
 from horovod.runner.elastic.events import Start
 from horovod.runner.elastic.journal import Journal
-from horovod.runner.elastic.script import Script
 from horovod.runner.elastic.state import Limits, State
 from horovod.runner.hosts import Host
 from horovod.runner.job import Job
@@ -29,7 +30,7 @@ from horovod.runner.launchers import local_checks, ssh
 from horovod.runner.launchers.agents import ssh_remarks, why_no_ssh
 from horovod.runner.launchers.base import Launcher, Outcome, Station, Surroundings
 from horovod.runner.launchers.elastic_here import CrewHere
-from horovod.runner.launchers.elastic_hosts import Discovery, Names
+from horovod.runner.launchers.elastic_hosts import Discovery, Names, source_of
 from horovod.runner.launchers.elastic_over_hosts import CrewOverHosts
 from horovod.runner.launchers.places import is_local
 from horovod.runner.limits import allowed_descriptors, why_without_proc
@@ -65,23 +66,23 @@ class ElasticLauncher(Launcher):
         return [Station(job.slots[0].hostname, tuple(range(job.size)), way, True)]
 
     def run(self, job: Job, surroundings: Surroundings) -> Outcome:
-        settings, names = job.settings, Names()
-        journal = Journal(settings.elastic_log and os.path.join(job.cwd, settings.elastic_log))
-        script: Optional[Script] = None
-        discovery: Optional[Discovery] = None
+        names = Names()
+        journal = Journal(job.settings.elastic_log and os.path.join(job.cwd, job.settings.elastic_log))
         with contextlib.ExitStack() as undo:
             undo.callback(journal.close)
-            if settings.host_discovery_script:
-                script = Script(settings.host_discovery_script, settings.slots_per_host, job.cwd, dict(job.environ))
-                undo.callback(script.close)
-                discovery = Discovery(script, names, job, surroundings)
+            source = source_of(job)
+            undo.callback(source.close)
+            discovery = Discovery(source, names, job, surroundings)
             while True:
-                found = names.of(job.hosts) if discovery is None else discovery.hosts()
+                found = discovery.hosts()
                 if isinstance(found, Outcome):
                     return found
-                outcome = _run(job, found, Around(names.of, script, journal), surroundings, discovery)
-                if outcome is not None:
+                outcome, unusable = _run(job, found, Around(names.of, source, journal), surroundings)
+                if not source.changes or outcome.interrupted or not unusable:
                     return outcome
+                for host, why in unusable.items():
+                    _log.warning("%s cannot be used: %s", host, why.rstrip("."))
+                discovery.pass_over(unusable)
 
 
 def _over_hosts(job: Job) -> bool:
@@ -119,17 +120,13 @@ def _with_first(job: Job, begun: _Begun) -> Job:
 
 
 def _run(
-    job: Job,
-    hosts: tuple[Host, ...],
-    around: Around,
-    surroundings: Surroundings,
-    discovery: Optional[Discovery],
-) -> Optional[Outcome]:
-    """Runs the job on these hosts; None where some of them cannot be used and there may be others."""
+    job: Job, hosts: tuple[Host, ...], around: Around, surroundings: Surroundings
+) -> tuple[Outcome, Mapping[str, str]]:
+    """Runs the job on these hosts: how it has ended, and those of them without which it could not begin."""
     over_hosts, begun = _over_hosts(job), _begun(job, hosts)
     job = _with_first(job, begun)
     with contextlib.ExitStack() as undo:
-        crew: CrewHere | CrewOverHosts
+        crew: ElasticCrew
         open_files = undo.enter_context(allowed_descriptors(GROWTH * (len(hosts) if over_hosts else job.size)))
         if over_hosts:
             crew = CrewOverHosts(job, surroundings)
@@ -139,25 +136,12 @@ def _run(
             crew = CrewHere(job, directory, open_files, surroundings)
         closing = undo.enter_context(contextlib.ExitStack())
         closing.callback(crew.close)
-        if isinstance(crew, CrewOverHosts):
-            trouble = crew.agents.assemble(crew, surroundings)
-            if trouble is not None:
-                return None if _others_may_do(crew, trouble, discovery) else trouble
-            crew.go()
+        trouble = crew.assemble(surroundings)
+        if trouble is not None:
+            return trouble, crew.unusable()
         for start in begun.starts:
             around.journal.write(start)
         driver = Driver(begun.state, crew, around)
         supervision = Supervision(job, driver, crew.streams, FirstAsked(driver, crew), surroundings)
         closing.pop_all()  # from here on it is its own
-        return supervision.run()._replace(results=driver.results())
-
-
-def _others_may_do(crew: CrewOverHosts, trouble: Outcome, discovery: Optional[Discovery]) -> bool:
-    """Whether a job that could not be begun on these hosts may begin on others. Says which ones cannot be used."""
-    failed = {link.way.host: link.why for link in crew.links if link.failed}
-    if discovery is None or trouble.interrupted or not failed:
-        return False
-    for host, why in failed.items():
-        _log.warning("%s cannot be used: %s", host, why.rstrip("."))
-    discovery.pass_over(failed)
-    return True
+        return supervision.run()._replace(results=driver.results()), {}

@@ -12,7 +12,7 @@ from horovod.runner.command import executable
 from horovod.runner.crew import Event, Joined
 from horovod.runner.elastic.roster_keeper import RosterKeeper
 from horovod.runner.job import Job
-from horovod.runner.launchers.base import Surroundings
+from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.launchers.destinations import make_timeline_directory
 from horovod.runner.launchers.elastic_streams import WorkerStreams, preliminary, worker_environ
 from horovod.runner.launchers.local import environ_of
@@ -70,6 +70,14 @@ class CrewHere(RankProcesses):
         # What a worker has said before it ended comes before its end.
         found: list[Event] = list(self._roster.serve())
         return found + (super().events() if super().fileno() in ready else [])
+
+    def assemble(self, surroundings: Surroundings) -> Optional[Outcome]:
+        """See `ElasticCrew`; they are started already."""
+        del surroundings
+
+    def unusable(self) -> Mapping[str, str]:
+        """See `ElasticCrew`."""
+        return {}
 
     def begin(self, worker: int, host: str) -> Joined:
         """See `ElasticCrew`."""

@@ -13,6 +13,7 @@ from signal import SIGTSTP
 from typing import Final, Optional, Union
 
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
+from horovod.runner.elastic.host_source import FixedHosts, HostSource
 from horovod.runner.elastic.script import Script
 from horovod.runner.hosts import Host
 from horovod.runner.job import Job
@@ -43,18 +44,26 @@ class Names:
         return tuple(Host(name, count) for name, count in slots.items())
 
 
+def source_of(job: Job) -> HostSource:
+    """Where the job's hosts come from: its discovery script, or what was named or given."""
+    settings = job.settings
+    if settings.host_discovery_script:
+        return Script(settings.host_discovery_script, settings.slots_per_host, job.cwd, dict(job.environ))
+    return FixedHosts(job.hosts)
+
+
 class Discovery:
-    """The time before an elastic job begins: until its script names enough slots.
+    """The time before an elastic job begins: until its source names enough slots, unless it can name no others.
 
     Args:
-        script: of the job.
+        source: of the job's hosts.
         names: of hosts.
         job: that is to begin.
         surroundings: where signals come from.
     """
 
-    def __init__(self, script: Script, names: Names, job: Job, surroundings: Surroundings) -> None:
-        self._script = script
+    def __init__(self, source: HostSource, names: Names, job: Job, surroundings: Surroundings) -> None:
+        self._source = source
         self._names = names
         self._job = job
         self._surroundings = surroundings
@@ -71,40 +80,38 @@ class Discovery:
         """The hosts, once there are enough slots; or how the job ends before it has begun.
 
         Raises:
-            InvalidArgumentError: the script fails in its first run.
+            InvalidArgumentError: the source fails the first time.
             UnsupportedError: it names other hosts, and nothing here could reach them.
         """
-        script, needed = self._script, len(self._job.slots)
+        source, needed = self._source, len(self._job.slots)
         while True:
-            signals = self._wait()
-            if signals:
-                return Outcome((), interrupted=signals[0])
-            found = script.serve()
-            for line in script.written():
+            found = source.serve()
+            for line in source.written():
                 _log.warning("%s", line)
-            if script.problem and not self._seen:
-                raise InvalidArgumentError(f"{script.problem[:1].upper()}{script.problem[1:]}.")
+            if source.problem and not self._seen:
+                raise InvalidArgumentError(f"{source.problem[:1].upper()}{source.problem[1:]}.")
             if found is not None:
                 self._seen = True
                 self._refuse_unreachable(found)
                 usable = self._usable(self._names.of(found))
                 slots = sum(host.slots for host in usable)
-                if slots >= needed:
+                if slots >= needed or not source.changes:
                     return usable
                 self._tell(needed, slots)
             if time.monotonic() >= self._deadline_s:
-                settings = self._job.settings
-                last = f" Its last run: {script.problem}." if script.problem else ""
+                last = f" Its last run: {source.problem}." if source.problem else ""
                 return Outcome(
                     (),
-                    complaint=f"{needed} slots are needed to start, but {settings.host_discovery_script} has not named "
-                    f"that many usable ones within {settings.elastic_timeout_s:g} s (--elastic-timeout).{last}",
+                    complaint=f"{needed} slots are needed to start, but {source.name} has not named that many usable "
+                    f"ones within {self._job.settings.elastic_timeout_s:g} s (--elastic-timeout).{last}",
                 )
+            signals = self._wait()
+            if signals:
+                return Outcome((), interrupted=signals[0])
 
     def _refuse_unreachable(self, hosts: tuple[Host, ...]) -> None:
         if why := why_no_ssh(self._job.environ, (host.hostname for host in hosts)):
-            script = self._job.settings.host_discovery_script
-            raise UnsupportedError(f"{script} names hosts that cannot be reached: {why}")
+            raise UnsupportedError(f"{self._source.name} names hosts that cannot be reached: {why}")
 
     def _usable(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
         now_s = time.monotonic()
@@ -115,18 +122,18 @@ class Discovery:
             self._told = True
             _log.warning(
                 "%d slots are needed, but %s names %d that can be used; waiting for more.",
-                needed, self._job.settings.host_discovery_script, slots,
+                needed, self._source.name, slots,
             )  # fmt: skip
 
     def _wait(self) -> list[int]:
-        """Until the script or the time has something to do; the signals that have come and that end a job."""
-        script, surroundings = self._script, self._surroundings
-        poller = select.poll()
-        for fd in (script.fd, surroundings.signal_fd):
-            if fd >= 0:
-                poller.register(fd, select.POLLIN)
-        left_s = min(script.next_s(), self._deadline_s) - time.monotonic()
-        if surroundings.signal_fd not in [fd for fd, _ in poller.poll(max(0.0, left_s) * 1000)]:
-            return []
+        """Until the source or the time has something to do; the signals that have come and that end a job."""
+        source, surroundings = self._source, self._surroundings
+        with select.epoll() as poller:
+            source.wake(poller)
+            if surroundings.signal_fd >= 0:
+                poller.register(surroundings.signal_fd, select.EPOLLIN)
+            left_s = min(source.next_s() or self._deadline_s, self._deadline_s) - time.monotonic()
+            if surroundings.signal_fd not in [fd for fd, _ in poller.poll(max(0.0, left_s))]:
+                return []
         passed_over = (SIGTSTP, surroundings.dump_signal)
         return [number for number in surroundings.take_signals() if number not in passed_over]

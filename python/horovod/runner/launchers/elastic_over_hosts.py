@@ -16,7 +16,7 @@ from horovod.runner.crew import Event, Exited, HostLost, Joined, Output
 from horovod.runner.hosts import Slot
 from horovod.runner.job import Job
 from horovod.runner.launchers.agents import Agents, addresses_of, same_machine, tell_of_host
-from horovod.runner.launchers.base import Surroundings
+from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.launchers.elastic_streams import WorkerStreams, preliminary, worker_environ
 from horovod.runner.limits import reason_of
 from horovod.runner.remote.diagnosis import cannot_be_used
@@ -67,9 +67,9 @@ class CrewOverHosts(Fleet):
         self._coming: dict[Link, _Arrival] = {}
         self._going: dict[Link, float] = {}  # lost, or without workers: until when their processes may take
         self._pending: list[Event] = []
-        self.streams: dict[Source, Stream] = {}
-        for slot in job.slots:
-            self.streams.update(self._streams_of(slot))
+        self.streams: Mapping[Source, Stream] = {
+            source: stream for slot in job.slots for source, stream in self._streams_of(slot).items()
+        }
         super().__init__(self.agents.ways())
 
     # ---- of any crew
@@ -101,6 +101,17 @@ class CrewOverHosts(Fleet):
         super().finish()
 
     # ---- of a crew that changes
+
+    def assemble(self, surroundings: Surroundings) -> Optional[Outcome]:
+        """See `ElasticCrew`."""
+        trouble = self.agents.assemble(self, surroundings)
+        if trouble is None:
+            self.go()
+        return trouble
+
+    def unusable(self) -> Mapping[str, str]:
+        """See `ElasticCrew`."""
+        return {link.way.host: link.why for link in self.links if link.failed}
 
     def begin(self, worker: int, host: str) -> Joined:
         """See `ElasticCrew`."""

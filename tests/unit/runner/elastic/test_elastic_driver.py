@@ -16,6 +16,7 @@ from horovod.runner.elastic import machine
 from horovod.runner.elastic.blacklist import Blacklist
 from horovod.runner.elastic.driver import Around, Driver, FirstAsked
 from horovod.runner.elastic.events import Found
+from horovod.runner.elastic.host_source import FixedHosts
 from horovod.runner.elastic.journal import Journal
 from horovod.runner.elastic.state import Limits
 from horovod.runner.hosts import Host
@@ -71,7 +72,9 @@ class Led:
     def __init__(self, log: Path, ask: bool = True) -> None:
         self.crew = Crew()
         state, _ = machine.begin(Limits(2, 1), (Host("a", 2),), Blacklist(), time.monotonic())
-        self.driver = Driver(state, self.crew, Around(lambda hosts: hosts, None, Journal(str(log))))  # type: ignore[arg-type]
+        source = FixedHosts((Host("a", 2),))
+        source.serve()  # as the launcher has, before the job began
+        self.driver = Driver(state, self.crew, Around(lambda hosts: hosts, source, Journal(str(log))))  # type: ignore[arg-type]
         self.log = log
         if ask:
             self.hear(*(Asks(worker, (-1, 0)) for worker in range(2)))

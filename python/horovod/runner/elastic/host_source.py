@@ -1,0 +1,73 @@
+"""Where the hosts of an elastic job and their slots come from: one protocol.
+
+Used by `driver`, and by `launchers.elastic_hosts` until the job begins. `script` asks a discovery script again and
+again; hosts that were listed, read from a file or given by a scheduler stay as they are.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from typing import Final, Optional, Protocol
+
+from horovod.runner.hosts import Host
+
+
+class HostSource(Protocol):
+    """See the head of the file.
+
+    Attributes:
+        name: in messages.
+        changes: it may name other hosts later.
+        problem: why it has named no hosts when it was asked last; empty when it has.
+        kind: of the problem, without what may differ from one time to the next.
+    """
+
+    name: str
+    changes: bool
+    problem: str
+    kind: str
+
+    def wake(self, poller: select.epoll) -> None:
+        """From here on this poller wakes when `serve` has something to do."""
+
+    def next_s(self) -> Optional[float]:
+        """When to call `serve` in any case, on the monotonic clock; None: never."""
+
+    def serve(self) -> Optional[tuple[Host, ...]]:
+        """All hosts, when it has named them since the last call. Does not wait."""
+
+    def written(self) -> list[str]:
+        """What the user should read of it, by lines; each once."""
+
+    def close(self) -> None:
+        """Nothing more is wanted of it. May be called twice."""
+
+
+class FixedHosts:
+    """Hosts that stay as they are.
+
+    Args:
+        hosts: all of them.
+    """
+
+    def __init__(self, hosts: tuple[Host, ...]) -> None:
+        self.name, self.problem, self.kind = "the list of hosts", "", ""
+        self.changes: Final = False
+        self._unsaid: Optional[tuple[Host, ...]] = hosts
+
+    def wake(self, poller: select.epoll) -> None:
+        """Nothing ever wakes it."""
+
+    def next_s(self) -> Optional[float]:
+        return None if self._unsaid is None else time.monotonic()
+
+    def serve(self) -> Optional[tuple[Host, ...]]:
+        hosts, self._unsaid = self._unsaid, None
+        return hosts
+
+    def written(self) -> list[str]:
+        return []
+
+    def close(self) -> None:
+        """Nothing is open."""
