@@ -34,7 +34,7 @@ class Parts:
         credentials = auth.Credentials(bytes(32), auth.job_digest("job"), 0, job.rank, job.size)
         own = OwnSide(-1, -1, bytes(32), REGION_BYTES, host_identity())
         self.pairs = {rank: Pair(rank, same_host=False) for rank in others}
-        self.watch, report = Watch(), Report(job.rank)
+        self.watch, report = Watch(), Report(f"rank {job.rank}")
         self.blame = Blame(place, job, self.pairs, time.monotonic())
         self.visits = visits.Visits(self.watch, report, self.blame)
         door = Door(credentials, self.visits, report, self.watch, time.monotonic)

@@ -27,7 +27,7 @@ from horovod._net.secret import SECRET_BYTES
 
 KEY_BYTES = 16
 _DOMAIN = b"horovod/1 "
-_ROLE_NAMES = {1: "meeting", 2: "control", 3: "data", 4: "board"}
+_ROLE_NAMES = {1: "meeting", 2: "control", 3: "data", 4: "board", 5: "agent"}
 
 
 def job_digest(job_key: str) -> bytes:
@@ -55,6 +55,10 @@ class Credentials:
     def object_key(self) -> bytes:
         """The key of this job and epoch for the codes of pickled bytes (`horovod._core.life.seal`)."""
         return _mac(self.secret, b"objects", self.job + self.epoch.to_bytes(8, "big"))
+
+    def ranks_secret(self) -> bytes:
+        """The secret of the ranks, where these are credentials of their launcher and its agents."""
+        return _mac(self.secret, b"ranks", self.job)
 
 
 def _transcript(hello: Hello, acceptor_nonce: bytes) -> bytes:

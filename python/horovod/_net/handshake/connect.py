@@ -72,7 +72,7 @@ class Mesh:
         self._credentials = credentials
         self._clock = clock
         self._watch = Watch()
-        self._report = Report(rank)
+        self._report = Report(f"rank {rank}")
         self._blame = Blame(meeting, placement, self.pairs, clock())
         self._visits = Visits(self._watch, self._report, self._blame)
         self._door = Door(credentials, self._visits, self._report, self._watch, clock)

@@ -75,7 +75,7 @@ class KeptBoard:
         self._ranks: dict[Link, int] = {}
         self._come: set[int] = set()
         self._watch = Watch()
-        self._report = Report(credentials.rank)
+        self._report = Report(f"rank {credentials.rank}")
         self._visits = Visits(self._watch, self._report, None)
         self._door = Door(credentials, self._visits, self._report, self._watch, time.monotonic)
         self._stopped, self._stop = socket.socketpair()

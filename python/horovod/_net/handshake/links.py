@@ -102,13 +102,15 @@ class Link:
                 self._outgoing[0] = (data[sent:], ())  # descriptors go with the first byte
 
     def receive(self) -> Iterator[AnyMessage]:
-        """The messages that have arrived, until there is none.
+        """The messages that have arrived, until there is none. Who stops before may go on later.
 
         Raises:
             LinkClosedError: end of the stream.
             ProtocolError: bytes that are no frames, or more descriptors than any message has.
         """
         room = socket.CMSG_SPACE(self.most_descriptors * 4)
+        while (message := self.reader.next()) is not None:
+            yield message
         while True:
             try:
                 most = self.reader.missing_bytes if self.exact else _READ_BYTES
@@ -123,10 +125,8 @@ class Link:
             if not data:
                 raise LinkClosedError("it closed the connection")
             self.reader.feed(data)
-            message = self.reader.next()
-            while message is not None:
+            while (message := self.reader.next()) is not None:
                 yield message
-                message = self.reader.next()
             if len(data) < _READ_BYTES and not ancillary and not self.exact:
                 return
 

@@ -4,10 +4,10 @@
 
     frame = magic "HVDN" | version u8 | kind u8 | zero u16 | body length u32 | body [| code]   (big-endian)
 
-A message is a named tuple whose fields are packed by the layout of its `Form`; some end in a text. (A tuple, because
-every rank waits for this import, and eleven frozen dataclasses take 6 ms.) The parser is pure: bytes in, messages or a
-`ProtocolError` out. It never buffers more than the limit of the kind, and nothing is evaluated or unpickled. Used by
-everything in this folder.
+A message is a named tuple whose fields are packed by the layout of its `Form`; some end in a text or in bytes. (A
+tuple, because every rank waits for this import, and eleven frozen dataclasses take 6 ms.) The parser is pure: bytes in,
+messages or a `ProtocolError` out. It never buffers more than the limit of the kind, and nothing is evaluated or
+unpickled. Used by everything in this folder.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ NONCE_BYTES = 32
 PROOF_BYTES = 32
 JOB_BYTES = 32
 MAX_TEXT_BYTES = 4096
+MAX_PIECE_BYTES = 1 << 14
 MAX_RANKS = 1 << 24
 
 # Of an Introduction: memory, doorbell and pidfd of each rank; the kernel passes 253 descriptors with one message.
@@ -35,6 +36,7 @@ ROLE_MEET = 1
 ROLE_CONTROL = 2
 ROLE_DATA = 3
 ROLE_BOARD = 4
+ROLE_AGENT = 5
 
 _HEADER = struct.Struct(">4sBBHI")
 HEADER_BYTES = _HEADER.size
@@ -150,6 +152,12 @@ class Posts(NamedTuple):
         return self.text.split("\0")
 
 
+class Piece(NamedTuple):
+    """The next bytes of a stream that the connection carries, between the launcher and the agent of a host."""
+
+    data: bytes
+
+
 AnyMessage = Union[
     Knock,
     Hello,
@@ -166,16 +174,18 @@ AnyMessage = Union[
     Taken,
     Mingle,
     Posts,
+    Piece,
 ]
 
 
 class Form(NamedTuple):
-    """What a kind of message looks like as bytes: its number, the layout of its fields, and whether a text follows as
-    the last of them."""
+    """What a kind of message looks like as bytes: its number, the layout of its fields, and how long a text, or bytes,
+    may be that follows as the last of them; 0: none does."""
 
     kind: int
     layout: struct.Struct
-    text: bool = False
+    text: int = 0
+    data: int = 0
 
 
 FORMS: dict[type[AnyMessage], Form] = {
@@ -185,22 +195,24 @@ FORMS: dict[type[AnyMessage], Form] = {
     Proof: Form(4, struct.Struct(f">{PROOF_BYTES}s")),
     Offer: Form(5, struct.Struct(">???QQ36s")),
     Seen: Form(6, struct.Struct(f">{NONCE_BYTES}s")),
-    Address: Form(7, struct.Struct(">H"), text=True),
+    Address: Form(7, struct.Struct(">H"), text=MAX_TEXT_BYTES),
     Ready: Form(8, struct.Struct(">")),
-    Failed: Form(9, struct.Struct(">i"), text=True),
+    Failed: Form(9, struct.Struct(">i"), text=MAX_TEXT_BYTES),
     Started: Form(10, struct.Struct(">")),
-    Post: Form(11, struct.Struct(">"), text=True),
-    Introduction: Form(12, struct.Struct(">"), text=True),
+    Post: Form(11, struct.Struct(">"), text=MAX_TEXT_BYTES),
+    Introduction: Form(12, struct.Struct(">"), text=MAX_TEXT_BYTES),
     Taken: Form(13, struct.Struct(">")),
     Mingle: Form(14, struct.Struct(">")),
-    Posts: Form(15, struct.Struct(">"), text=True),
+    Posts: Form(15, struct.Struct(">"), text=MAX_TEXT_BYTES),
+    Piece: Form(16, struct.Struct(">"), data=MAX_PIECE_BYTES),
 }
 TYPE_OF_KIND: dict[int, type[AnyMessage]] = {form.kind: kind for kind, form in FORMS.items()}
 
 BEFORE_AUTHENTICATION: frozenset[int] = frozenset(FORMS[kind].kind for kind in (Knock, Hello, Challenge, Proof))
 _POSTS: frozenset[int] = frozenset(FORMS[kind].kind for kind in (Post, Posts))
 ON_A_BOARD: frozenset[int] = _POSTS | {FORMS[Ready].kind}
-AFTER_AUTHENTICATION: frozenset[int] = frozenset(TYPE_OF_KIND) - BEFORE_AUTHENTICATION - _POSTS
+IN_PIECES: frozenset[int] = frozenset({FORMS[Piece].kind})
+AFTER_AUTHENTICATION: frozenset[int] = frozenset(TYPE_OF_KIND) - BEFORE_AUTHENTICATION - _POSTS - IN_PIECES
 
 
 def together(entries: Iterable[str]) -> Iterator[Union[Post, Posts]]:
@@ -242,8 +254,12 @@ def body_of(message: AnyMessage) -> bytes:
     """The message without its header. A text that is too long is cut."""
     form = FORMS[type(message)]
     values: list[Any] = list(message)
-    text = values.pop().encode("utf-8", "replace")[:MAX_TEXT_BYTES] if form.text else b""
-    return form.layout.pack(*values) + text
+    last = b""
+    if form.text:
+        last = values.pop().encode("utf-8", "replace")[: form.text]
+    elif form.data:
+        last = values.pop()
+    return form.layout.pack(*values) + last
 
 
 def frame(message: AnyMessage) -> bytes:
@@ -265,6 +281,8 @@ def parse(kind: type[AnyMessage], body: bytes) -> AnyMessage:
     values = list(form.layout.unpack_from(body))
     if form.text:
         values.append(body[size:].decode("utf-8", "replace"))
+    elif form.data:
+        values.append(body[size:])
     message = kind(*values)
     if isinstance(message, Knock):
         _check_rank("rank", message.rank)
@@ -274,11 +292,11 @@ def parse(kind: type[AnyMessage], body: bytes) -> AnyMessage:
 
 
 def _longest_body(kind: type[AnyMessage]) -> int:
-    return FORMS[kind].layout.size + (MAX_TEXT_BYTES if FORMS[kind].text else 0)
+    return FORMS[kind].layout.size + FORMS[kind].text + FORMS[kind].data
 
 
 def _check_hello(hello: Hello) -> None:
-    if hello.role not in (ROLE_MEET, ROLE_CONTROL, ROLE_DATA, ROLE_BOARD):
+    if hello.role not in (ROLE_MEET, ROLE_CONTROL, ROLE_DATA, ROLE_BOARD, ROLE_AGENT):
         raise ProtocolError(f"role {hello.role} does not exist.")
     for what in ("size", "from_rank", "to_rank"):
         _check_rank(what, getattr(hello, what))

@@ -63,7 +63,7 @@ class OnDemand:
         self._wishes.setblocking(False)
         self._pending = b""
         self._watch = Watch()
-        self._report = Report(place.rank)
+        self._report = Report(f"rank {place.rank}")
         self._visits = Visits(self._watch, self._report, None)
         self._comebacks = Comebacks()
         self._rests_until = float("inf")  # the listener is not heard until then; infinite: it is

@@ -45,11 +45,11 @@ class Report:
     """Logs what becomes of strangers: a few lines, and how many there were.
 
     Args:
-        rank: that connects.
+        who: connects, for messages.
     """
 
-    def __init__(self, rank: int) -> None:
-        self._rank = rank
+    def __init__(self, who: str) -> None:
+        self._who = who
         self._told: set[str] = set()
         self._untold = 0
 
@@ -59,14 +59,14 @@ class Report:
             return
         if len(self._told) < _SHOWN:
             self._told.add(text)
-            log.warning("rank %d, connecting: %s.", self._rank, text)
+            log.warning("%s, connecting: %s.", self._who, text)
         else:
             self._untold += 1
 
     def close(self) -> None:
         """The last line."""
         if self._untold:
-            log.warning("rank %d, connecting: %d more of the kind are not shown.", self._rank, self._untold)
+            log.warning("%s, connecting: %d more of the kind are not shown.", self._who, self._untold)
             self._untold = 0
 
 

@@ -15,8 +15,12 @@ class Watch:
     """The sources that may wake this rank. It closes none of them."""
 
     def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
+        self._selector = selectors.EpollSelector()
         self._events: dict[Source, int] = {}
+
+    def fileno(self) -> int:
+        """Readable when a source wakes: the watch fits into somebody else's."""
+        return self._selector.fileno()
 
     def add(self, source: Source) -> None:
         """Wakes when the source can be read."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import select
 import time
-from typing import Final, Optional, Protocol
+from typing import Optional, Protocol
 
 from horovod.runner.hosts import Host
 
@@ -24,9 +24,9 @@ class HostSource(Protocol):
     """
 
     name: str
-    changes: bool
-    problem: str
-    kind: str
+    changes: bool = True
+    problem: str = ""
+    kind: str = ""
 
     def wake(self, poller: select.epoll) -> None:
         """From here on this poller wakes when `serve` has something to do."""
@@ -39,25 +39,27 @@ class HostSource(Protocol):
 
     def written(self) -> list[str]:
         """What the user should read of it, by lines; each once."""
+        return []
 
     def close(self) -> None:
         """Nothing more is wanted of it. May be called twice."""
 
 
-class FixedHosts:
+class FixedHosts(HostSource):
     """Hosts that stay as they are.
 
     Args:
         hosts: all of them.
     """
 
+    name = "the list of hosts"
+    changes = False
+
     def __init__(self, hosts: tuple[Host, ...]) -> None:
-        self.name, self.problem, self.kind = "the list of hosts", "", ""
-        self.changes: Final = False
         self._unsaid: Optional[tuple[Host, ...]] = hosts
 
     def wake(self, poller: select.epoll) -> None:
-        """Nothing ever wakes it."""
+        """Nothing ever does."""
 
     def next_s(self) -> Optional[float]:
         return None if self._unsaid is None else time.monotonic()
@@ -65,9 +67,6 @@ class FixedHosts:
     def serve(self) -> Optional[tuple[Host, ...]]:
         hosts, self._unsaid = self._unsaid, None
         return hosts
-
-    def written(self) -> list[str]:
-        return []
 
     def close(self) -> None:
         """Nothing is open."""

@@ -1,6 +1,6 @@
 """Runs a host discovery script again and again: at most one at a time, each with a deadline.
 
-A `host_source.HostSource`. What it prints means hosts (`discovery`); what it writes to stderr is for the user.
+What it prints means hosts (`discovery`); what it writes to stderr is for the user.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import IO, Final, Optional
 from horovod._core.errors import InvalidArgumentError
 from horovod.runner.command import SHELL, is_for_the_shell, resolve
 from horovod.runner.elastic.discovery import parse
+from horovod.runner.elastic.host_source import HostSource
 from horovod.runner.hosts import Host
 
 _PERIOD_S: Final = 1.0
@@ -46,7 +47,7 @@ exit $code
 """
 
 
-class Script:
+class Script(HostSource):
     """See the head of the file.
 
     Args:
@@ -57,7 +58,6 @@ class Script:
         deadline_s: for each run.
 
     Attributes:
-        name, changes, problem, kind: see `HostSource`.
         fd: readable when `serve` has something to do.
     """
 
@@ -69,7 +69,6 @@ class Script:
             self._words[0] = os.path.join(cwd, self._words[0])
         self._path = self._words[0]
         self.name = command
-        self.changes: Final = True
         self._default_slots = default_slots
         self._cwd = cwd
         self._environ = environ
@@ -81,10 +80,8 @@ class Script:
         self._next_s = time.monotonic()
         self._poller = select.epoll()
         self.fd = self._poller.fileno()
-        self.problem = self.kind = ""
 
     def wake(self, poller: select.epoll) -> None:
-        """See `HostSource`: its output does."""
         poller.register(self.fd, select.EPOLLIN)
 
     def written(self) -> list[str]:
@@ -93,7 +90,6 @@ class Script:
         return written
 
     def next_s(self) -> float:
-        """See `HostSource`."""
         return self._next_s
 
     def serve(self) -> Optional[tuple[Host, ...]]:

@@ -1,21 +1,16 @@
-"""The agents of a job on several hosts: how each is called, and what it is told.
+"""The agents of a job on several hosts: what each is told.
 
-Used by `ssh` and `elastic_over_hosts`. An agent is started over ssh, or directly where its host is this machine.
+Used by `ssh` and `elastic_over_hosts`, whose transport calls them.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-import os
 import secrets
-import sys
-import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Callable, Final, Optional
 
-from horovod._core.errors import InvalidArgumentError
 from horovod._dumps.places import signal_number
 from horovod._net.secret import new_secret
 from horovod.runner.hang import wanted
@@ -24,14 +19,15 @@ from horovod.runner.hosts import Slot
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.launchers.places import is_local, rank_environ
-from horovod.runner.remote import addresses, host_keys, ssh_command
+from horovod.runner.remote import addresses
+from horovod.runner.remote.by_process import patience_s
 from horovod.runner.remote.fleet import Fleet
 from horovod.runner.remote.gathering import Gathering
 from horovod.runner.remote.host_variables import travelling
 from horovod.runner.remote.link import Link, State, Way
+from horovod.runner.remote.transport import Transport
 from horovod.runner.shipment import Shipment
 
-_LEAST_PATIENCE_S: Final = 1.0
 _LOOPBACK: Final = "127.0.0.1"
 
 _log: Final = logging.getLogger("horovod.runner")
@@ -45,51 +41,41 @@ class Agents:
     Args:
         job: one secret and one number for all its hosts.
         shipment: the function of horovod.run, when the job has one.
+        transport: reaches the hosts.
         variables: that tell a rank its place.
         elastic: further ranks may come.
 
     Attributes:
+        transport: as given.
         patience_s: what a host has for each step of its start.
     """
 
     def __init__(
-        self, job: Job, shipment: Optional[Shipment], variables: Variables = rank_environ, elastic: bool = False
+        self,
+        job: Job,
+        shipment: Optional[Shipment],
+        transport: Transport,
+        variables: Variables = rank_environ,
+        elastic: bool = False,
     ) -> None:
         self._job = job
+        self.transport = transport
         self._shipment = shipment
         self._variables = variables
         self._elastic = elastic
         self._common = travelling(job.environ)
-        self._common["_HOROVOD_SECRET_KEY"] = new_secret().hex()
+        if transport.private:
+            self._common["_HOROVOD_SECRET_KEY"] = new_secret().hex()
         self._common["HOROVOD_JOB_ID"] = secrets.token_hex(8)
-        self.patience_s = max(_LEAST_PATIENCE_S, float(job.settings.start_timeout_s))
+        self.patience_s = patience_s(job.settings)
 
     def ways(self) -> list[Way]:
         """To the hosts of the job's ranks."""
-        groups = itertools.groupby(self._job.slots, key=lambda slot: slot.hostname)
-        return [self.way(host, tuple(slots)) for host, slots in groups]
+        return [self.way(host, slots) for host, slots in by_host(self._job.slots)]
 
     def way(self, host: str, slots: tuple[Slot, ...]) -> Way:
         """To one host, for these ranks."""
-        settings = self._job.settings
-        shell = ssh_command.shell(
-            self._job.environ,
-            settings.ssh_port,
-            settings.ssh_identity_file,
-            self.patience_s,
-            settings.link_timeout_s,
-        )
-        timeout_s = float(settings.link_timeout_s)
-        words = shell.command(host, ssh_command.remote_agent(sys.executable, _python_path(), timeout_s))
-        environ = dict(os.environ)
-        if is_local(host):
-            words = ssh_command.own_agent(sys.executable, timeout_s)
-            environ["PYTHONPATH"] = os.pathsep.join(_python_path())
-        return Way(words, environ, host, slots, sys.executable, settings.ssh_port, self.patience_s, timeout_s)
-
-    def why_not(self, host: str) -> str:
-        """Why this host cannot be called; empty when it can."""
-        return why_no_ssh(self._job.environ, (host,))
+        return Way(self.transport, host, slots, float(self._job.settings.link_timeout_s))
 
     def assemble(self, fleet: Fleet, surroundings: Surroundings) -> Optional[Outcome]:
         """Until every host can start its ranks; None, or how the job has ended before it began."""
@@ -111,7 +97,7 @@ class Agents:
         job = self._job
         link.tell(
             "job",
-            link=link.invite_pulses(_LOOPBACK if is_local(link.way.host) else address),
+            link=link.invite_pulses(self._address_of_pulses(link, address)),
             command=list(job.command),
             cwd=job.cwd,
             env={**self._common, "_HOROVOD_ADDRESS": address},
@@ -127,34 +113,20 @@ class Agents:
         if self._shipment is not None:
             link.give(self._shipment.function_fd)
 
+    def _address_of_pulses(self, link: Link, address: str) -> str:
+        """Where the agent can be asked whether it lives, by datagrams under a key; empty: nowhere."""
+        if not self.transport.private:
+            return ""
+        return _LOOPBACK if is_local(link.way.host) else address
+
     def tell_further(self, link: Link, slot: Slot) -> None:
         """Tells an agent whose ranks run to start one more."""
         link.tell("further", rank=slot.rank, env=dict(self._variables(slot)))
 
 
-def why_no_ssh(environ: Mapping[str, str], hosts: Iterable[str]) -> str:
-    """Why other hosts than this machine cannot be reached from it; empty when they can, or there are none."""
-    others = [name for name in dict.fromkeys(hosts) if not is_local(name)]
-    program = ssh_command.missing(environ) if others else ""
-    if not program:
-        return ""
-    named = ", ".join(others[:8]) + (", ..." if len(others) > 8 else "")
-    remedy = "install OpenSSH's client (the package openssh-client or openssh-clients)"
-    if environ.get(ssh_command.RSH_AGENT):
-        remedy = f"{ssh_command.RSH_AGENT} asks for it"
-    return (
-        f"{named} {'is' if len(others) == 1 else 'are'} not this machine, and there is no program {program!r} here to "
-        f"reach other hosts with; {remedy}."
-    )
-
-
-def ssh_remarks(job: Job) -> list[str]:
-    """What there is to say of the way to other hosts. Raises InvalidArgumentError when the file of --ssh-identity-file
-    does not exist."""
-    identity = job.settings.ssh_identity_file
-    if identity and not os.path.exists(identity):
-        raise InvalidArgumentError(f"--ssh-identity-file {identity} does not exist.")
-    return host_keys.warnings(job.environ, (ssh_command.RSH_AGENT, ssh_command.RSH_ARGS))
+def by_host(slots: Iterable[Slot]) -> list[tuple[str, tuple[Slot, ...]]]:
+    """The hosts of a job, each with the places of its ranks."""
+    return [(host, tuple(group)) for host, group in itertools.groupby(slots, key=lambda slot: slot.hostname)]
 
 
 def tell_of_host(link: Link) -> None:
@@ -193,11 +165,3 @@ def _twins(fleet: Fleet) -> Optional[Outcome]:
             text = f"{twin} and {link.way.host} are the same machine; give it one name, with all slots."
             return Outcome((), 0, text)
     return None
-
-
-def _python_path() -> list[str]:
-    """Where packages are found here besides the interpreter's own places, this one at last."""
-    named = [os.path.abspath(place) for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
-    home = str(Path(__file__).resolve().parents[3])
-    installed = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
-    return named if home in installed or home in named else [*named, home]

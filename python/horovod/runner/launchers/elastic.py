@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Callable, Final, NamedTuple, Optional
 
 from horovod._core.errors import UnsupportedError
 from horovod.runner import runtime_directory
@@ -22,18 +22,20 @@ from horovod.runner.elastic.blacklist import Blacklist
 from horovod.runner.elastic.crew import ElasticCrew
 from horovod.runner.elastic.driver import Around, Driver, FirstAsked
 from horovod.runner.elastic.events import Start
+from horovod.runner.elastic.host_source import HostSource
 from horovod.runner.elastic.journal import Journal
 from horovod.runner.elastic.state import Limits, State
 from horovod.runner.hosts import Host
 from horovod.runner.job import Job
 from horovod.runner.launchers import local_checks, ssh
-from horovod.runner.launchers.agents import ssh_remarks, why_no_ssh
 from horovod.runner.launchers.base import Launcher, Outcome, Station, Surroundings
 from horovod.runner.launchers.elastic_here import CrewHere
 from horovod.runner.launchers.elastic_hosts import Discovery, Names, source_of
 from horovod.runner.launchers.elastic_over_hosts import CrewOverHosts
 from horovod.runner.launchers.places import is_local
+from horovod.runner.launchers.reaching import HereOrSsh
 from horovod.runner.limits import allowed_descriptors, why_without_proc
+from horovod.runner.remote.transport import Transport
 from horovod.runner.remote.workplace import GROWTH
 from horovod.runner.supervision import Supervision
 
@@ -41,24 +43,35 @@ _log: Final = logging.getLogger("horovod.runner")
 
 
 class ElasticLauncher(Launcher):
-    """See the head of the file."""
+    """See the head of the file.
+
+    Args:
+        source: makes what names the hosts of a job.
+        transport: makes what reaches them.
+    """
+
+    def __init__(
+        self, source: Callable[[Job], HostSource] = source_of, transport: Callable[[Job], Transport] = HereOrSsh
+    ) -> None:
+        self._source = source
+        self._transport = transport
 
     def why_not(self, job: Job) -> str:
         if without_proc := why_without_proc():
             return without_proc
-        return why_no_ssh(job.environ, (host.hostname for host in job.hosts))
+        return self._transport(job).why_not(host.hostname for host in job.hosts)
 
     def remarks(self, job: Job) -> list[str]:
         if job.settings.stdin_rank is not None:
             raise UnsupportedError("--stdin-rank does not work in an elastic job; leave it out, or --min-np.")
-        if _over_hosts(job):
-            return ssh_remarks(job)
+        if self._over_hosts(job):
+            return self._transport(job).remarks()
         local_checks.refuse_impossible(job)
         return local_checks.remarks(job)
 
     def stations(self, job: Job) -> list[Station]:
         if not all(is_local(host.hostname) for host in job.hosts):
-            return ssh.stations(_with_first(job, _begun(job, Names().of(job.hosts))))
+            return ssh.stations(_with_first(job, _begun(job, Names().of(job.hosts))), self._transport(job))
         program, _ = executable(job.command, job.environ.get("PATH"), job.cwd)
         way = f"on this machine, by {program}"
         if job.settings.host_discovery_script:
@@ -66,28 +79,30 @@ class ElasticLauncher(Launcher):
         return [Station(job.slots[0].hostname, tuple(range(job.size)), way, True)]
 
     def run(self, job: Job, surroundings: Surroundings) -> Outcome:
-        names = Names()
+        names, transport = Names(), self._transport(job)
         journal = Journal(job.settings.elastic_log and os.path.join(job.cwd, job.settings.elastic_log))
         with contextlib.ExitStack() as undo:
             undo.callback(journal.close)
-            source = source_of(job)
+            source = self._source(job)
             undo.callback(source.close)
-            discovery = Discovery(source, names, job, surroundings)
+            discovery = Discovery(source, transport, names, job, surroundings)
             while True:
                 found = discovery.hosts()
                 if isinstance(found, Outcome):
                     return found
-                outcome, unusable = _run(job, found, Around(names.of, source, journal), surroundings)
+                way = transport if self._over_hosts(job) else None
+                outcome, unusable = _run(job, found, Around(names.of, source, journal), surroundings, way)
                 if not source.changes or outcome.interrupted or not unusable:
                     return outcome
                 for host, why in unusable.items():
                     _log.warning("%s cannot be used: %s", host, why.rstrip("."))
                 discovery.pass_over(unusable)
 
-
-def _over_hosts(job: Job) -> bool:
-    """There are other hosts than this machine, or there may be."""
-    return bool(job.settings.host_discovery_script) or not all(is_local(host.hostname) for host in job.hosts)
+    def _over_hosts(self, job: Job) -> bool:
+        """There are other hosts than this machine, or there may be."""
+        usual = (self._source, self._transport) == (source_of, HereOrSsh)
+        fixed = usual and not job.settings.host_discovery_script
+        return not (fixed and all(is_local(host.hostname) for host in job.hosts))
 
 
 class _Begun(NamedTuple):
@@ -120,16 +135,21 @@ def _with_first(job: Job, begun: _Begun) -> Job:
 
 
 def _run(
-    job: Job, hosts: tuple[Host, ...], around: Around, surroundings: Surroundings
+    job: Job,
+    hosts: tuple[Host, ...],
+    around: Around,
+    surroundings: Surroundings,
+    transport: Optional[Transport],
 ) -> tuple[Outcome, Mapping[str, str]]:
-    """Runs the job on these hosts: how it has ended, and those of them without which it could not begin."""
-    over_hosts, begun = _over_hosts(job), _begun(job, hosts)
+    """Runs the job on these hosts, or this machine where there is no transport: how it has ended, and those hosts that
+    could not be used, so that it has not begun."""
+    begun = _begun(job, hosts)
     job = _with_first(job, begun)
     with contextlib.ExitStack() as undo:
         crew: ElasticCrew
-        open_files = undo.enter_context(allowed_descriptors(GROWTH * (len(hosts) if over_hosts else job.size)))
-        if over_hosts:
-            crew = CrewOverHosts(job, surroundings)
+        open_files = undo.enter_context(allowed_descriptors(GROWTH * (len(hosts) if transport else job.size)))
+        if transport is not None:
+            crew = CrewOverHosts(job, surroundings, transport)
         else:
             directory = runtime_directory.create(job.size)
             undo.callback(directory.remove)

@@ -74,6 +74,7 @@ class CrewHere(RankProcesses):
     def assemble(self, surroundings: Surroundings) -> Optional[Outcome]:
         """See `ElasticCrew`; they are started already."""
         del surroundings
+        return None
 
     def unusable(self) -> Mapping[str, str]:
         """See `ElasticCrew`."""

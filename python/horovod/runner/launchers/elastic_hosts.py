@@ -17,9 +17,9 @@ from horovod.runner.elastic.host_source import FixedHosts, HostSource
 from horovod.runner.elastic.script import Script
 from horovod.runner.hosts import Host
 from horovod.runner.job import Job
-from horovod.runner.launchers.agents import why_no_ssh
 from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.launchers.places import is_local
+from horovod.runner.remote.transport import Transport
 
 _AGAIN_S: Final = 30.0  # after that a host that could not be used is tried again
 
@@ -57,13 +57,17 @@ class Discovery:
 
     Args:
         source: of the job's hosts.
+        transport: that is to reach them.
         names: of hosts.
         job: that is to begin.
         surroundings: where signals come from.
     """
 
-    def __init__(self, source: HostSource, names: Names, job: Job, surroundings: Surroundings) -> None:
+    def __init__(
+        self, source: HostSource, transport: Transport, names: Names, job: Job, surroundings: Surroundings
+    ) -> None:
         self._source = source
+        self._transport = transport
         self._names = names
         self._job = job
         self._surroundings = surroundings
@@ -110,7 +114,7 @@ class Discovery:
                 return Outcome((), interrupted=signals[0])
 
     def _refuse_unreachable(self, hosts: tuple[Host, ...]) -> None:
-        if why := why_no_ssh(self._job.environ, (host.hostname for host in hosts)):
+        if why := self._transport.why_not(host.hostname for host in hosts):
             raise UnsupportedError(f"{self._source.name} names hosts that cannot be reached: {why}")
 
     def _usable(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:

@@ -22,6 +22,7 @@ from horovod.runner.limits import reason_of
 from horovod.runner.remote.diagnosis import cannot_be_used
 from horovod.runner.remote.fleet import Fleet, lost_words
 from horovod.runner.remote.link import Link, State
+from horovod.runner.remote.transport import Transport
 from horovod.runner.remote.workplace import STREAMS
 from horovod.runner.streams import Source, Stream
 
@@ -51,6 +52,7 @@ class CrewOverHosts(Fleet):
     Args:
         job: with the first workers as its ranks.
         surroundings: where output goes.
+        transport: reaches the hosts.
 
     Attributes:
         agents: of the job.
@@ -60,8 +62,8 @@ class CrewOverHosts(Fleet):
         OSError: a process cannot be started.
     """
 
-    def __init__(self, job: Job, surroundings: Surroundings) -> None:
-        self.agents = Agents(job, surroundings.shipment, worker_environ, elastic=True)
+    def __init__(self, job: Job, surroundings: Surroundings, transport: Transport) -> None:
+        self.agents = Agents(job, surroundings.shipment, transport, worker_environ, elastic=True)
         self._shipment = surroundings.shipment
         self._worker_streams = WorkerStreams(job, surroundings)
         self._coming: dict[Link, _Arrival] = {}
@@ -160,7 +162,7 @@ class CrewOverHosts(Fleet):
 
     def _call(self, host: str, slot: Slot) -> None:
         try:
-            why, link = self.agents.why_not(host), None
+            why, link = self.agents.transport.why_not((host,)), None
             if not why:
                 link = self.call(self.agents.way(host, (slot,)))
         except OSError as error:

@@ -7,34 +7,42 @@ has said that it can; `supervision` then follows them to their end.
 from __future__ import annotations
 
 import contextlib
-import shlex
 from pathlib import Path
-from typing import Optional
+from typing import Callable, Optional
 
 from horovod._core.errors import InvalidArgumentError
 from horovod.runner.hang import hang_desk, wanted
 from horovod.runner.job import Job
-from horovod.runner.launchers.agents import Agents, ssh_remarks, why_no_ssh
+from horovod.runner.launchers.agents import Agents, by_host
 from horovod.runner.launchers.base import Launcher, Outcome, Station, Surroundings
 from horovod.runner.launchers.destinations import output_directory, rank_streams
 from horovod.runner.launchers.places import is_local, with_one_name_here
+from horovod.runner.launchers.reaching import HereOrSsh
 from horovod.runner.limits import allowed_descriptors
 from horovod.runner.remote.fleet import BoardArrivals, Fleet
 from horovod.runner.remote.hosts_dumps import HostsDumps
+from horovod.runner.remote.transport import Transport
 from horovod.runner.streams import Source, Stream
 from horovod.runner.supervision import Supervision
 
 
 class SshLauncher(Launcher):
-    """See the head of the file."""
+    """See the head of the file.
+
+    Args:
+        transport: makes what reaches the hosts of a job.
+    """
+
+    def __init__(self, transport: Callable[[Job], Transport] = HereOrSsh) -> None:
+        self._transport = transport
 
     def why_not(self, job: Job) -> str:
         if all(is_local(name) for name in {slot.hostname for slot in job.slots}):
             return "all hosts are this machine."
-        return why_no_ssh(job.environ, (slot.hostname for slot in job.slots))
+        return self._transport(job).why_not(slot.hostname for slot in job.slots)
 
     def remarks(self, job: Job) -> list[str]:
-        texts = ssh_remarks(job)
+        texts = self._transport(job).remarks()
         if job.settings.stdin_rank is not None:
             raise InvalidArgumentError(
                 "--stdin-rank works when all ranks are on this machine: nothing carries what you type to other hosts. "
@@ -43,23 +51,23 @@ class SshLauncher(Launcher):
         return texts
 
     def stations(self, job: Job) -> list[Station]:
-        return stations(job._replace(slots=with_one_name_here(job.slots)))
+        return stations(job._replace(slots=with_one_name_here(job.slots)), self._transport(job))
 
     def run(self, job: Job, surroundings: Surroundings) -> Outcome:
         job = job._replace(slots=with_one_name_here(job.slots))
         base = output_directory(job)
-        agents = Agents(job, surroundings.shipment)
+        agents = Agents(job, surroundings.shipment, self._transport(job))
         # Three descriptors for each host, and two for each rank whose output goes to files.
         hosts = len({slot.hostname for slot in job.slots})
         with allowed_descriptors(max(hosts, job.size // 4 if base else 0)):
             return _run(job, agents, base, surroundings)
 
 
-def stations(job: Job) -> list[Station]:
+def stations(job: Job, transport: Transport) -> list[Station]:
     """Where the ranks of a job on several hosts would be started, and how."""
     return [
-        Station(way.host, tuple(slot.rank for slot in way.slots), f"by {shlex.join(way.words)}", is_local(way.host))
-        for way in Agents(job, None).ways()
+        Station(host, tuple(slot.rank for slot in slots), f"by {transport.described(host)}", is_local(host))
+        for host, slots in by_host(job.slots)
     ]
 
 

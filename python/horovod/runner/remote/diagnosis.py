@@ -1,6 +1,6 @@
 """Why a host cannot be used, in one line: from what ssh, a shell or Python has said to a fact and a remedy. Pure.
 
-Used by `link`. The words looked for are those of OpenSSH and Python, which do not translate them.
+Used by `by_process`. The words looked for are those of OpenSSH and Python, which do not translate them.
 """
 
 from __future__ import annotations
@@ -83,19 +83,22 @@ class Facts:
                 "on all hosts"
             )
         if self.code is None:
-            return (
-                f"it has not answered within {self.patience_s:g} s (--start-timeout); {_FIREWALL}?{self._last_line()}"
-            )
-        return f"starting the agent there ended with code {self.code}{self._last_line()}"
+            return f"it has not answered within {self.patience_s:g} s (--start-timeout); {_FIREWALL}?{self._quoted()}"
+        return f"starting the agent there ended with code {self.code}{self._quoted()}"
 
     @property
     def may_come(self) -> bool:
         """Nothing has answered there, or not in time: the host may only be starting."""
         return self.code is None or re.search(f"{_REFUSED}|{_NO_ANSWER}", self.said) is not None
 
-    def _last_line(self) -> str:
+    @property
+    def last_line(self) -> str:
+        """Of what was said; empty when nothing was."""
         lines = [line.strip() for line in self.said.splitlines() if line.strip()]
-        return f": {lines[-1][:500]}" if lines else ""
+        return lines[-1][:500] if lines else ""
+
+    def _quoted(self) -> str:
+        return f": {self.last_line}" if self.last_line else ""
 
 
 def table(failures: dict[str, str], hosts: int) -> str:

@@ -15,6 +15,7 @@ _NAMES: Final = frozenset(
         *("HOSTNAME", "HOST", "HOME", "USER", "LOGNAME", "MAIL", "SHELL"),
         *("XDG_RUNTIME_DIR", "DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY", "WINDOWID", "STY", "INVOCATION_ID"),
         *("JOURNAL_STREAM", "MAINPID", "LISTEN_PID", "LISTEN_FDS", "NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY"),
+        "_HOROVOD_SECRET_KEY",  # of an agent that was given it, because others can read what the launcher sends
         # Which devices there are, and which of them are free, differs from host to host.
         *("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
     )

@@ -1,16 +1,14 @@
-"""The launcher's side of one agent: the process that leads to it, and the messages both ways.
+"""The launcher's side of one agent: the connection that leads to it, and the messages both ways.
 
 Used by `fleet`. A link goes through `State`s; what happens to its ranks becomes events of a crew.
 """
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import os
-import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable, Final, Optional
 
@@ -20,15 +18,14 @@ from horovod.runner.crew import Asks, Bereft, Event, Exited, Output, Refused, St
 from horovod.runner.hosts import Slot
 from horovod.runner.remote import frames, messages
 from horovod.runner.remote.channel import Channel
-from horovod.runner.remote.diagnosis import Facts
 from horovod.runner.remote.dump_inbox import DumpInbox
 from horovod.runner.remote.loop import Loop
 from horovod.runner.remote.pulses import new_key
+from horovod.runner.remote.transport import Transport
 from horovod.runner.remote.vigil import Vigil
 from horovod.runner.remote.workplace import STREAMS
 from horovod.runner.vitals import Vitals
 
-_SAID_BYTES: Final = 1 << 14
 _ENDING_S: Final = 1.0
 
 
@@ -45,24 +42,18 @@ class State(enum.Enum):
 
 @dataclass(frozen=True)
 class Way:
-    """How an agent is started.
+    """Which agent is called, and how.
 
     Attributes:
-        words: the command.
-        environ: its variables.
-        host: the name of the host.
+        transport: that reaches it.
+        host: the name of its host.
         slots: of its ranks.
-        python, port, patience_s: see `diagnosis.Facts`.
         link_timeout_s: see `vigil`.
     """
 
-    words: Sequence[str]
-    environ: Mapping[str, str]
+    transport: Transport
     host: str
     slots: tuple[Slot, ...]
-    python: str
-    port: Optional[int]
-    patience_s: float
     link_timeout_s: float
 
 
@@ -89,7 +80,7 @@ class Link:
         absent: it has not answered, or not in time: its host may come later.
 
     Raises:
-        OSError: the process cannot be started.
+        OSError: it cannot be called.
     """
 
     def __init__(self, loop: Loop, way: Way, post: Callable[[str], None]) -> None:
@@ -106,33 +97,16 @@ class Link:
         self._vitals: dict[int, Optional[Vitals]] = {}
         self.over = False
         self.strays = 0
-        self._loop = loop
         self._post = post
         self._events: list[Event] = []
-        self._said = b""
         self._taken_bytes = 0
         self._hopeless = False
         self._pulse_key = new_key()
         self._pulse_address = ""
-        # A session of its own: Ctrl-C is for the launcher, which tells the ranks by itself.
-        self._process = subprocess.Popen(
-            way.words,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=dict(way.environ),
-            cwd="/",
-            start_new_session=True,
-        )
-        assert self._process.stdin and self._process.stdout and self._process.stderr
+        self._connection = way.transport.open(way.host, loop)
         # Nobody knows how long a login takes: an agent is alive once it has said its first word.
         vigil = Vigil(way.link_timeout_s, time.monotonic(), begun=False)
-        fds = (os.dup(self._process.stdout.fileno()), os.dup(self._process.stdin.fileno()))
-        self._process.stdout.close()
-        self._process.stdin.close()
-        os.set_blocking(self._process.stderr.fileno(), False)
-        loop.watch(self._process.stderr.fileno(), self._hear)
-        self.channel = Channel(loop, fds, frames.FROM_AGENT, self._on_frame, self._on_end, vigil)
+        self.channel = Channel(loop, self._connection.fds, frames.FROM_AGENT, self._on_frame, self._on_end, vigil)
 
     def events(self) -> list[Event]:
         """What has happened to its ranks since."""
@@ -192,49 +166,23 @@ class Link:
         if self.state not in (State.DONE, State.LOST):
             self._hopeless = True
             self.absent = not why
-            self._lose(why or self._facts(None).why())
+            self._lose(why or self._connection.ending(None).why)
 
     def hang_up(self) -> None:
         """Ends the connection: the agent ends what it still has, and itself."""
         self.channel.close()
 
     def is_cleared(self, deadline_s: float) -> bool:
-        """Of a link that is hung up: its process has ended. Does not wait: a process that leads nowhere, or should have
-        ended by this time, is killed."""
-        if self._process.poll() is None and not self._hopeless and time.monotonic() < deadline_s:
+        """Of a link that is hung up: its connection has ended. Does not wait: one that leads nowhere, or should have
+        ended by this time, is ended here."""
+        if not self._hopeless and time.monotonic() < deadline_s and not self._connection.ended():
             return False
         self.close(deadline_s)
         return True
 
     def close(self, deadline_s: float) -> None:
-        """Waits for the process until this time, and kills it then; one that leads nowhere at once."""
-        assert self._process.stderr
-        if not self._process.stderr.closed:
-            self._loop.watch(self._process.stderr.fileno(), None)
-            self._process.stderr.close()
-        self._wait(0.0 if self._hopeless else max(0.0, deadline_s - time.monotonic()))
-
-    def _wait(self, patience_s: float) -> Optional[int]:
-        """The process's exit code; None when it had to be killed."""
-        try:
-            return self._process.wait(patience_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-            return None
-
-    def _hear(self) -> None:
-        assert self._process.stderr
-        data = b""
-        with contextlib.suppress(OSError):
-            data = os.read(self._process.stderr.fileno(), _SAID_BYTES)
-        if not data:
-            self._loop.watch(self._process.stderr.fileno(), None)
-        self._said = (self._said + data)[-_SAID_BYTES:]
-
-    def _facts(self, code: Optional[int]) -> Facts:
-        said = self._said.decode("utf-8", "replace")
-        return Facts(self.way.host, self.way.python, self.way.port, code, said, self.way.patience_s)
+        """Waits for the connection's end until this time, and ends it then; one that leads nowhere at once."""
+        self._connection.close(0.0 if self._hopeless else max(0.0, deadline_s - time.monotonic()))
 
     def _on_frame(self, kind: int, body: bytes) -> None:
         if kind == frames.HELLO and self.state is State.CALLED:
@@ -308,23 +256,15 @@ class Link:
         if self.state in (State.DONE, State.LOST):
             return
         self._hopeless = bool(reason)
-        code = self._wait(_ENDING_S) if not reason else None
-        self._hear_rest()
+        ending = self._connection.ending(None if reason else _ENDING_S)
         if self.state is State.CALLED and reason:
             self._lose(f"what runs there is no agent: {reason}")
         elif self.state is State.CALLED:
-            facts = self._facts(code)
-            self.absent = facts.may_come
-            self._lose(facts.why())
+            self.absent = ending.may_come
+            self._lose(ending.why)
         else:
-            words = [line.strip() for line in self._said.decode("utf-8", "replace").splitlines() if line.strip()]
-            told = f" ({words[-1][:500]})" if words else ""
+            told = f" ({ending.words})" if ending.words else ""
             self._lose(f"{reason or 'the connection to it has ended'}{told}")
-
-    def _hear_rest(self) -> None:
-        assert self._process.stderr
-        if not self._process.stderr.closed:
-            self._hear()
 
     def _lose(self, why: str) -> None:
         if not self.why:

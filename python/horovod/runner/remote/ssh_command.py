@@ -1,6 +1,6 @@
 """The words that start an agent on a host. Pure.
 
-Used by `launchers.agents`, `launchers.jsrun` and `doctor`. What is secret is never among them: they can be read by
+Used by `by_process`, `launchers.jsrun` and `doctor`. What is secret is never among them: they can be read by
 everybody on both hosts.
 """
 

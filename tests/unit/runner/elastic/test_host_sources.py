@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import select
 import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Union
 
 import pytest
 
@@ -24,16 +25,17 @@ from horovod.runner.hosts import Host
 from horovod.runner.job import Job, effective_settings, make_job
 from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.launchers.elastic_hosts import Discovery, Names, source_of
+from horovod.runner.launchers.reaching import HereOrSsh
 
 PATIENCE_S = 20.0
 FOUND = (Host("a", 2), Host("b", 1))
 
 
-class Executors:
+class Executors(HostSource):
     """A source of others: it names its hosts when something has come through a pipe."""
 
     def __init__(self, *named: tuple[Host, ...]) -> None:
-        self.name, self.changes, self.problem, self.kind = "the cluster", True, "", ""
+        self.name = "the cluster"
         self._named = list(named)
         self._read_fd, self._write_fd = os.pipe()
         self.ring()
@@ -53,9 +55,6 @@ class Executors:
         os.read(self._read_fd, 1)
         return self._named.pop(0)
 
-    def written(self) -> list[str]:
-        return []
-
     def close(self) -> None:
         for fd in (self._read_fd, self._write_fd):
             if fd >= 0:
@@ -65,7 +64,7 @@ class Executors:
 
 def job_of(line: str, tmp_path: Path, environ: Optional[dict[str, str]] = None) -> Job:
     parsed = flags.parse(shlex.split(f"{line} true"))
-    given = {"PATH": os.environ["PATH"], **(environ or {})}
+    given = {"PATH": os.environ["PATH"], "OMPI_MCA_plm_rsh_agent": "sh", **(environ or {})}
     return make_job(effective_settings(parsed.values, "flag", given), parsed.command, given, str(tmp_path))
 
 
@@ -84,7 +83,9 @@ def _allocation(tmp_path: Path) -> HostSource:
 
 
 def _script(tmp_path: Path) -> HostSource:
-    return source_of(job_of("-np 3 --min-np 1 --host-discovery-script 'printf a:2\\nb:1\\n'", tmp_path))
+    (tmp_path / "find.sh").write_text("#!/bin/sh\necho a:2\necho b:1\n")
+    (tmp_path / "find.sh").chmod(0o755)
+    return source_of(job_of("-np 3 --min-np 1 --host-discovery-script ./find.sh", tmp_path))
 
 
 def _others(tmp_path: Path) -> HostSource:
@@ -95,6 +96,11 @@ def _others(tmp_path: Path) -> HostSource:
 KINDS: dict[str, Callable[[Path], HostSource]] = {
     "list": _listed, "file": _file, "allocation": _allocation, "script": _script, "others": _others,
 }  # fmt: skip
+
+
+def begins_on(source: HostSource, job: Job) -> Union[tuple[Host, ...], Outcome]:
+    surroundings = Surroundings(io.StringIO(), io.StringIO())
+    return Discovery(source, HereOrSsh(job), Names(), job, surroundings).hosts()
 
 
 class TestEverySource:
@@ -129,8 +135,7 @@ class TestEverySource:
 
     def test_a_job_begins_on_its_hosts(self, source: HostSource, tmp_path: Path) -> None:
         job = job_of("-np 3 --min-np 1 -H localhost:3", tmp_path)
-        open_stderr: Any = None
-        assert Discovery(source, Names(), job, Surroundings(open_stderr, open_stderr)).hosts() == FOUND
+        assert begins_on(source, job) == FOUND
 
 
 def test_a_job_waits_until_a_source_of_others_has_named_enough(tmp_path: Path) -> None:
@@ -138,12 +143,14 @@ def test_a_job_waits_until_a_source_of_others_has_named_enough(tmp_path: Path) -
     nowhere: Any = None
     job = job_of("-np 3 --min-np 1 -H localhost:3 --elastic-timeout 1", tmp_path)
     source.ring()
-    assert Discovery(source, Names(), job, Surroundings(nowhere, nowhere)).hosts() == (Host("localhost", 3),)
-    late = Discovery(source, Names(), job, Surroundings(nowhere, nowhere)).hosts()
+    assert Discovery(source, HereOrSsh(job), Names(), job, Surroundings(nowhere, nowhere)).hosts() == (
+        Host("localhost", 3),
+    )
+    late = Discovery(source, HereOrSsh(job), Names(), job, Surroundings(nowhere, nowhere)).hosts()
     assert isinstance(late, Outcome) and "but the cluster has not named that many usable ones" in late.complaint
     source.problem = "the cluster does not answer"
     with pytest.raises(InvalidArgumentError, match=r"^The cluster does not answer\.$"):
-        Discovery(source, Names(), job, Surroundings(nowhere, nowhere)).hosts()
+        begins_on(source, job)
     source.close()
 
 

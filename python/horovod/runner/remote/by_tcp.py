@@ -1,0 +1,249 @@
+"""Agents that call the launcher by TCP, for programs that have a process on each host already. A `transport.Transport`.
+
+A program makes one, has `calling_agent.serve` run on each host, and gives it to a launcher of `launchers`; nothing else
+listens here. A thread lets in those that prove the job's secret and carries their streams, so that a launcher that is
+busy still gives signs of life.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import socket
+import threading
+import time
+from typing import Callable, Final, Optional
+
+from horovod._net.failures import AuthenticationError, ProtocolError
+from horovod._net.handshake import auth, proofs
+from horovod._net.handshake.codes import FrameCodes
+from horovod._net.handshake.door import Door
+from horovod._net.handshake.links import Link, LinkClosedError
+from horovod._net.handshake.messages import FORMS, ROLE_AGENT, Post, Ready
+from horovod._net.handshake.roll_call import listen
+from horovod._net.handshake.strangers import Report, log
+from horovod._net.handshake.visits import Visits
+from horovod._net.handshake.watch import Watch
+from horovod.runner.remote.calling_agent import HOST
+from horovod.runner.remote.loop import Loop
+from horovod.runner.remote.relay import Relay
+from horovod.runner.remote.transport import Connection, Ending, Transport
+
+_CUT_S: Final = 5.0
+_NAMES: Final = frozenset({FORMS[Post].kind})
+
+
+class Call(Connection):
+    """The launcher waits for the agent of a host, or has it.
+
+    Args:
+        host: its name.
+        port: where it is to call.
+        ring: wakes the thread.
+    """
+
+    def __init__(self, host: str, port: int, ring: Callable[[], None]) -> None:
+        self.host = host
+        self.relay: Optional[Relay] = None
+        self.unwanted = False
+        self._port = port
+        self._ring = ring
+        self._how = ""
+        self._over = threading.Event()
+        # Not one socket: what is unread when it is closed would make an error of its end.
+        (read_fd, out_fd), (in_fd, write_fd) = os.pipe(), os.pipe()
+        self.fds = (read_fd, write_fd)
+        self._inner = (in_fd, out_fd)
+
+    def ending(self, patience_s: Optional[float]) -> Ending:
+        if patience_s is not None:
+            self._over.wait(patience_s)
+        if self.relay is None:
+            return Ending(f"its agent has not called this machine on port {self._port} in time (--start-timeout)", True)
+        told = f": {self._how}" if self._how else ""
+        return Ending(f"its agent has called, but has not introduced itself{told}", False, self._how)
+
+    def ended(self) -> bool:
+        return self._over.is_set()
+
+    def close(self, patience_s: float) -> None:
+        if self.relay is None or not self._over.wait(patience_s):
+            self.unwanted = True
+            self._ring()
+            self._over.wait(_CUT_S)
+
+    def join(self, loop: Loop, link: Link) -> None:
+        """The agent has come. Of the thread, as what follows."""
+        self.relay = Relay(loop, link, self._inner, lambda how: self._note(link, how))
+
+    def cut(self) -> None:
+        """Ends it at once."""
+        if self.relay is not None:
+            self.relay.close("it was not wanted any more")
+        elif not self._over.is_set():
+            for fd in self._inner:
+                os.close(fd)
+        self._over.set()
+
+    def _note(self, link: Link, how: str) -> None:
+        link.close()
+        self._how = how
+        self._over.set()
+
+
+class CallingAgents(Transport):
+    """See the head of the file.
+
+    Args:
+        credentials: of the launcher, by `calling_agent.credentials_of`.
+        address: of this host, in numbers, where agents call.
+
+    Attributes:
+        port: where they call.
+
+    Raises:
+        ConnectError: nobody can listen there.
+    """
+
+    private = False  # all of it carries codes, but can be read
+
+    def __init__(self, credentials: auth.Credentials, address: str) -> None:
+        self._listener = listen(address)
+        self.port = int(self._listener.getsockname()[1])
+        self._calls: list[Call] = []  # of the thread, as the links are
+        self._new: collections.deque[Call] = collections.deque()
+        self._unnamed: set[Link] = set()
+        self._come: dict[str, Link] = {}
+        self._watch, self._report = Watch(), Report("the launcher")
+        self._visits = Visits(self._watch, self._report, None)
+        self._door = Door(credentials, self._visits, self._report, self._watch, time.monotonic)
+        self._door.answer_at(self._listener)
+        self._loop = Loop()
+        self._loop.watch(self._watch.fileno(), self._on_strangers)
+        self._bell, self._rung = socket.socketpair()
+        self._bell.setblocking(False)
+        self._open = True
+        self._loop.watch(self._rung.fileno(), self._on_bell)
+        self._loop.tick(self._tick)
+        self._thread = threading.Thread(target=self._serve, name="horovod-agents", daemon=True)
+        self._thread.start()
+
+    def described(self, host: str) -> str:
+        return f"the program of {host} that calls this machine on port {self.port}"
+
+    def open(self, host: str, loop: Loop) -> Call:
+        del loop
+        call = Call(host, self.port, self._ring)
+        self._new.append(call)
+        self._ring()
+        return call
+
+    def close(self) -> None:
+        """Nobody listens any more, and agents that have come lose their launcher."""
+        self._open = False
+        self._ring()
+        self._thread.join()
+
+    def _ring(self) -> None:
+        with contextlib.suppress(OSError):  # it is closed
+            self._bell.send(b".")
+
+    # ---- the thread
+
+    def _serve(self) -> None:
+        try:
+            while self._open:
+                self._loop.turn()
+        except Exception:  # nobody waits for this thread: the launcher then sees that its agents are gone
+            log.exception("agents can be reached no more")
+        for call in [*self._calls, *self._new]:
+            call.cut()
+        for link in (*self._unnamed, *self._come.values()):
+            link.close()
+        self._visits.close()
+        self._watch.close()
+        self._loop.close()
+        for sock in (self._listener, self._bell, self._rung):
+            sock.close()
+
+    def _tick(self) -> None:
+        self._door.drop_slow_strangers()
+        self._loop.watch(self._watch.fileno(), self._on_strangers)
+
+    def _on_bell(self) -> None:
+        self._rung.recv(4096)
+        while self._new:
+            self._calls.append(self._new.popleft())
+        for call in self._calls:
+            if call.unwanted:
+                call.cut()
+        self._calls = [call for call in self._calls if not call.ended()]
+        self._join()
+
+    def _on_strangers(self) -> None:
+        try:
+            for source in self._watch.wait(0):
+                for link in [source] if isinstance(source, Link) else self._door.accept(source):
+                    self._hear_stranger(link)
+        except OSError as error:  # no descriptor or no memory at the moment: tried again with the next tick
+            self._report.tell(f"no agent can be let in: {error.strerror}")
+            self._loop.watch(self._watch.fileno(), None)
+
+    def _hear_stranger(self, link: Link) -> None:
+        visit = self._visits.of(link)
+        if visit is None:
+            return  # dropped by what came before
+        try:
+            link.flush()
+            for message in link.receive():
+                key = proofs.take(visit, message, lambda hello: hello.role == ROLE_AGENT)
+                if key is not None:
+                    self._welcome(self._visits.hand_over(visit), key)
+                    return
+            self._watch.update(link)
+        except LinkClosedError as error:
+            self._visits.lost(visit, str(error))
+        except (ProtocolError, AuthenticationError) as error:
+            self._visits.refuse(visit, error)
+
+    def _welcome(self, link: Link, key: bytes) -> None:
+        link.protect(FrameCodes(key, connector=False))
+        link.reader.allowed = _NAMES
+        self._unnamed.add(link)
+        self._loop.watch(link.fileno(), lambda: self._hear_agent(link))
+        self._hear_agent(link)
+
+    def _hear_agent(self, link: Link) -> None:
+        """An agent says of which host it is, and then nothing until it is wanted."""
+        try:
+            for message in link.receive():
+                host = message.text.removeprefix(HOST) if isinstance(message, Post) else ""
+                self._unnamed.discard(link)
+                self._forget(self._come.get(host))  # it comes again: its connection had broken
+                self._come[host] = link
+                link.reader.allowed = frozenset()
+        except (LinkClosedError, ProtocolError):
+            self._forget(link)
+        self._join()
+
+    def _forget(self, link: Optional[Link]) -> None:
+        if link is not None:
+            self._unnamed.discard(link)
+            self._come = {host: other for host, other in self._come.items() if other is not link}
+            self._loop.watch(link.fileno(), None)
+            link.close()
+
+    def _join(self) -> None:
+        """Brings together who is called and who has come."""
+        for call in self._calls:
+            link = self._come.get(call.host)
+            if link is None or call.relay is not None or call.ended():
+                continue
+            try:
+                link.send(Ready())
+            except LinkClosedError:
+                self._forget(link)
+            else:
+                del self._come[call.host]
+                call.join(self._loop, link)

@@ -1,0 +1,99 @@
+"""The agent of a host that calls its launcher by TCP (`by_tcp`), for programs that have a process on each host already.
+
+Nothing listens here. Both sides prove the job's secret before either looks at what the other one says, and all that
+follows carries codes; see `horovod._net.handshake`. Nothing is encrypted, so the ranks' secret does not travel: both
+sides derive it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from horovod._net.clusters.launchers import SECRET_VARIABLE
+from horovod._net.failures import AuthenticationError, ConnectError, ProtocolError
+from horovod._net.handshake import auth, calling
+from horovod._net.handshake.links import Link, LinkClosedError
+from horovod._net.handshake.messages import FORMS, ROLE_AGENT, Post, Ready
+from horovod.runner.remote.by_process import ThisMachine
+from horovod.runner.remote.loop import Loop
+from horovod.runner.remote.relay import Relay
+
+AGENT: Final = 0
+LAUNCHER: Final = 1
+HOST: Final = "host="
+_ENDING_S: Final = 10.0  # for an agent that has lost its launcher to end its ranks
+_LAST_S: Final = 5.0  # for the launcher to hear that the agent has ended
+
+
+def credentials_of(secret: bytes, job: str, side: int) -> auth.Credentials:
+    """Of the launcher, or of an agent.
+
+    Args:
+        secret, job: of the job, which both know.
+        side: AGENT or LAUNCHER.
+    """
+    return auth.Credentials(secret, auth.job_digest(f"{job}/agents"), 0, side, 2)
+
+
+def serve(
+    credentials: auth.Credentials,
+    host: str,
+    launcher: tuple[str, int],
+    patience_s: float,
+    link_timeout_s: float,
+) -> str:
+    """Calls the launcher, waits until it wants this host, and runs the agent until its part of the job is over.
+
+    Args:
+        credentials: of an agent.
+        host: the launcher's name for this host.
+        launcher: address, in numbers, and port where it listens.
+        patience_s: for it to answer.
+        link_timeout_s: see `vigil`.
+
+    Returns:
+        The last line of what the agent has written to stderr; empty where there was none, or no agent was wanted.
+
+    Raises:
+        ConnectError: the launcher cannot be reached, or does not hold the secret.
+    """
+    where = f"The launcher cannot be reached at {launcher[0]} port {launcher[1]}"
+    try:
+        link = calling.call(credentials, ROLE_AGENT, *launcher, time.monotonic() + patience_s, patient=True)
+    except LinkClosedError as error:
+        raise ConnectError(f"{where}: {error}.") from error
+    except (AuthenticationError, ProtocolError) as error:
+        raise ConnectError(f"{where}: whoever listens there does not hold this job's secret.") from error
+    loop = Loop()
+    try:
+        if not _is_wanted(loop, link, host):
+            return ""
+        variables = {SECRET_VARIABLE: credentials.ranks_secret().hex()}
+        agent = ThisMachine(patience_s, link_timeout_s, variables).open(host, loop)
+        try:
+            relay = Relay(loop, link, agent.fds, lambda _: None)
+            loop.until(lambda: relay.sent or relay.over)
+            loop.until(lambda: relay.over, time.monotonic() + _LAST_S)
+            relay.close("")
+            return agent.ending(_ENDING_S).words
+        finally:
+            agent.close(0.0)
+    finally:
+        link.close()
+        loop.close()
+
+
+def _is_wanted(loop: Loop, link: Link, host: str) -> bool:
+    """Waits until the launcher wants this host; False: it has ended."""
+    heard: list[object] = []
+    link.reader.allowed = frozenset({FORMS[Ready].kind})
+    loop.watch(link.fileno(), lambda: heard.extend([next(link.receive())]))
+    try:
+        link.send(Post(f"{HOST}{host}"))
+        loop.until(lambda: bool(heard))
+    except (LinkClosedError, ProtocolError):
+        return False
+    finally:
+        loop.watch(link.fileno(), None)
+    return True

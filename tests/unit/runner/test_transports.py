@@ -1,0 +1,99 @@
+"""What every way to an agent promises: on this machine, over ssh, by TCP."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Callable
+
+import pytest
+from agent_ways import LINK_TIMEOUT_S, PATIENCE_S, WAYS, Reached, job_on, slots_on
+
+import horovod
+from horovod.runner.launchers.base import Outcome, Surroundings
+from horovod.runner.launchers.ssh import SshLauncher
+from horovod.runner.remote.fleet import Fleet
+from horovod.runner.remote.link import Link, State, Way
+
+# Of a rank: its parent is the keeper, whose parent is the agent.
+KILL_THE_AGENT = """
+read -r _ _ _ agent _ < /proc/$PPID/stat
+kill -9 $agent
+sleep 60
+"""
+
+
+def until(fleet: Fleet, over: Callable[[Link], bool]) -> Link:
+    """Turns until this holds for the only link."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not over(fleet.links[0]):
+        assert time.monotonic() < deadline_s, fleet.links[0].state
+        fleet.turn()
+        time.sleep(0.002)
+    return fleet.links[0]
+
+
+class TestEveryTransport:
+    """The same for all."""
+
+    @pytest.fixture(params=list(WAYS))
+    def reached(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reached]:
+        with WAYS[request.param](tmp_path) as made:
+            yield made
+
+    def fleet(self, reached: Reached, host: str) -> Fleet:
+        return Fleet([Way(reached.transport, host, slots_on(host), LINK_TIMEOUT_S)])
+
+    def run(self, reached: Reached, script: str) -> tuple[Outcome, str, str]:
+        job = job_on(reached.host, "sh", "-c", script)
+        stdout, stderr = io.StringIO(), io.StringIO()
+        outcome = SshLauncher(lambda _: reached.transport).run(job, Surroundings(stdout, stderr))
+        return outcome, stdout.getvalue(), stderr.getvalue()
+
+    def test_it_says_how_it_reaches_a_host_and_sees_no_obstacle(self, reached: Reached) -> None:
+        assert reached.transport.why_not([reached.host]) == ""
+        assert reached.transport.remarks() == []
+        (station,) = SshLauncher(lambda _: reached.transport).stations(job_on(reached.host))
+        assert station.ranks == (0, 1) and station.way == f"by {reached.transport.described(reached.host)}"
+
+    def test_an_agent_introduces_itself_and_ends_when_its_launcher_hangs_up(self, reached: Reached) -> None:
+        fleet = self.fleet(reached, reached.host)
+        link = until(fleet, lambda link: link.state is not State.CALLED)
+        assert link.state is State.GREETED and link.hello["version"] == horovod.__version__
+        began_s = time.monotonic()
+        fleet.close()
+        assert link._connection.ended() and time.monotonic() - began_s < LINK_TIMEOUT_S
+
+    def test_a_whole_job(self, reached: Reached) -> None:
+        script = "echo rank $HOROVOD_RANK of $HOROVOD_SIZE; head -c 300000 /dev/zero | tr '\\0' x; echo; exit 0"
+        outcome, out, _ = self.run(reached, script)
+        assert outcome.exit_code == 0 and len(outcome.exits) == 2
+        assert sorted(line for line in out.splitlines() if " of 2" in line) == [
+            "[0]<stdout>:rank 0 of 2",
+            "[1]<stdout>:rank 1 of 2",
+        ]
+        assert out.count("x") == 600000
+
+    def test_a_rank_that_fails(self, reached: Reached) -> None:
+        outcome, _, _ = self.run(reached, "[ $HOROVOD_RANK = 0 ] && sleep 60; exit 7")
+        assert outcome.exit_code == 7 and "rank 1" in outcome.message
+
+    def test_an_agent_that_dies_is_lost_with_its_host(self, reached: Reached) -> None:
+        outcome, _, _ = self.run(reached, KILL_THE_AGENT)
+        assert f"{reached.host} (ranks 0, 1) was lost: the connection to it has ended" in outcome.message
+        assert outcome.exit_code != 0
+
+    def test_a_host_that_does_not_answer_is_given_up_and_may_come(self, reached: Reached) -> None:
+        fleet = self.fleet(reached, reached.silence())
+        link = fleet.links[0]
+        for _ in range(20):
+            fleet.turn()
+            time.sleep(0.01)
+        assert link.state is State.CALLED
+        link.give_up()
+        assert link.state is State.LOST and "(--start-timeout)" in link.why and link.absent
+        began_s = time.monotonic()
+        fleet.close()
+        assert link._connection.ended() and time.monotonic() - began_s < 2.0
