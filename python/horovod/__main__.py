@@ -45,7 +45,7 @@ def main(words: Sequence[str] = ()) -> int:
         return _doctor(words[1:])
     if words:
         sys.stderr.write(
-            f"python -m horovod takes no arguments but doctor, and says what can be used on this machine. Received: "
+            f"python -m horovod shows what can be used on this machine; its only argument is doctor. Received: "
             f"{words[0]}. Jobs are started by horovodrun, or by python -m horovod.runner, which is the same.\n"
         )
         return 2

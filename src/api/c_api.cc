@@ -186,8 +186,8 @@ hvd_status hvd_shutdown(double timeout_s) {
 hvd_status hvd_abort(hvd_status code, const char* reason) {
   return WithEngine([&](Engine& engine) {
     if (!hvd::IsFailure(code)) {
-      return Status(Code::kInvalidArgument, "hvd_abort: " + std::to_string(code) +
-                                                " is no failure of an operation; give a code such as HVD_INTERNAL.");
+      return Status(Code::kInvalidArgument,
+                    "hvd_abort: " + std::to_string(code) + " is not a failure; give a code such as HVD_INTERNAL.");
     }
     engine.Abort(Status(static_cast<Code>(code), reason ? reason : "aborted."));
     return Status();
@@ -396,7 +396,7 @@ hvd_status hvd_received_splits(hvd_handle handle, int32_t index, int32_t* splits
     if (const auto most = std::max_element(rows.begin(), rows.end()); most != rows.end() && *most > INT32_MAX) {
       return Status(Code::kUnsupported, "member " + std::to_string(most - rows.begin()) + " of the process set sent " +
                                             std::to_string(*most) +
-                                            " rows, more than the 2147483647 that a received split can say; send rows "
+                                            " rows, more than the 2147483647 that a received split can hold; send rows "
                                             "with more elements, or several parts.");
     }
     std::copy(rows.begin(), rows.end(), splits);

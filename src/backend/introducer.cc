@@ -42,7 +42,7 @@ std::string Words(const DeviceWay& way, const Batch& batch) {
 
 Task GpuIntroducer::Introduce(Group& group, const Batch& batch) {
   if (group.size() == 1) {
-    const std::string nobody = "there is nobody to exchange anything with";
+    const std::string nobody = "there is no other member";
     group.device_way = std::make_shared<DeviceWay>(DeviceWay{nobody, nobody});
     co_return Status();
   }

@@ -38,12 +38,12 @@ std::string WhyNot(const std::vector<int>& members, const std::vector<DeviceFact
     const auto [found, added] = member_with.emplace(std::pair(where, f.device), m);
     if (!added) {
       return rank(found->second) + " and " + rank(m) + " use one GPU, which " + LibraryOf(f) +
-             " refuses; pin each rank to a GPU of its own, torch.cuda.set_device(hvd.local_rank()) say";
+             " refuses; pin each rank to its own GPU, for example with torch.cuda.set_device(hvd.local_rank())";
     }
     const auto [beside, is_first] = member_at.emplace(std::pair(FirstOnHostOf(group, m), f.place), m);
     if (!is_first) {
       return rank(beside->second) + " and " + rank(m) + " use parts of one GPU (MIG), which " + LibraryOf(f) +
-             " takes for one GPU and refuses";
+             " treats as the same GPU and refuses";
     }
   }
   return "";
@@ -64,7 +64,7 @@ std::string WhyNotInside(const std::vector<DeviceFacts>& facts, const Group& gro
     if (members.size() == first.size()) continue;
     return "rank " + std::to_string(group.ranks[0]) + " is on a host with " + std::to_string(first.size()) +
            " members and rank " + std::to_string(group.ranks[m]) + " on one with " + std::to_string(members.size()) +
-           "; two levels need equally many on every host";
+           "; two levels need the same number on every host";
   }
   if (first.size() == 1) return "no host has several members";
   for (const auto& [m, members] : hosts) {

@@ -121,7 +121,7 @@ Status CheckPlace(const hvd_op& op, const backend::Devices* devices) {
   if (op.place < 0) return InvalidOperation(op, "unknown place " + std::to_string(op.place) + ".");
   return InvalidOperation(op, "its tensor lies on CUDA device " + std::to_string(op.place - 1) +
                                   ", but this rank uses CUDA device " + std::to_string(devices->place() - 1) +
-                                  ", and one only. Move the tensor there.");
+                                  " only. Move the tensor there.");
 }
 
 }  // namespace hvd::engine

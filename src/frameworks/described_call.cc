@@ -139,7 +139,7 @@ hvd_status DescribedCall::CheckResults(hvd_handle handle, size_t first, size_t n
     if (result.bytes == promised) continue;
     *why = "'" + names_[first + i] + "' in a function compiled with XLA: the ranks' first dimensions differ (" +
            std::to_string(result.bytes) + " bytes in all, " + std::to_string(promised) +
-           " expected from this rank's alone). There all ranks must pass equally many rows.";
+           " expected from this rank's alone). All ranks must pass the same number of rows there.";
     return HVD_INVALID_ARGUMENT;
   }
   return HVD_OK;

@@ -19,7 +19,7 @@ PyObject* New(PyTypeObject* type, PyObject* arguments, PyObject* names) {
   if (!base) return nullptr;
   if (!PyIter_Check(numbers) || flight_type == base.get() ||
       !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(flight_type), reinterpret_cast<PyTypeObject*>(base.get()))) {
-    PyErr_SetString(PyExc_TypeError, "An iterator of numbers and a class that derives from LaneFlight are wanted.");
+    PyErr_SetString(PyExc_TypeError, "An iterator of numbers and a class that derives from LaneFlight are required.");
     return nullptr;
   }
   PyObject* self = PyType_GenericAlloc(type, 0);

@@ -59,7 +59,7 @@ bool GoOn(PyObject* entry, hvd_status status, PyObject* keep);
 
 // Of a method's arguments. False, and a Python error: there are others.
 inline bool WantArguments(Py_ssize_t wanted, Py_ssize_t n) {
-  if (n != wanted) PyErr_Format(PyExc_TypeError, "%zd arguments are wanted. Received: %zd.", wanted, n);
+  if (n != wanted) PyErr_Format(PyExc_TypeError, "Expected %zd arguments. Received: %zd.", wanted, n);
   return n == wanted;
 }
 

@@ -134,9 +134,9 @@ void Coordinator::WarnFull() {
   const Cache& cache = at_.marks->cache();
   const bool by_names = cache.capacity() >= 0 && cache.names() >= static_cast<size_t>(cache.capacity());
   at_.results->Warn(
-      "The negotiation remembers " + std::to_string(cache.names()) +
+      "The negotiation caches " + std::to_string(cache.names()) +
       " tensor names, and no more: " + (by_names ? "that is HOROVOD_CACHE_CAPACITY." : "they fill 64 MB.") +
-      " Operations under further names take a little longer." +
+      " Operations under other names take a little longer." +
       (by_names ? " Leave it unset for as many as fit into 64 MB." : " Names that are used again are better."));
 }
 

@@ -39,7 +39,7 @@ Status Direct::ReceiveOne(int from_rank, ByteReader* r, bool* ahead, double now)
   *ahead = turn > here;
   if (turn != here) return {};  // ahead; or of an older turn, which the log has answered
   if (id >= at_.marks->cache().size() || !at_.marks->IsDirect(id)) {
-    return Wrong("it brings something to id " + std::to_string(id) + ", which takes nothing");
+    return Wrong("it contributes to id " + std::to_string(id) + ", which expects nothing");
   }
   if (at_.place->leads()) return FromLeader(from_rank, id, std::move(payloads), now);
   return FromParent(id, std::move(payloads));
@@ -48,9 +48,9 @@ Status Direct::ReceiveOne(int from_rank, ByteReader* r, bool* ahead, double now)
 Status Direct::FromLeader(int from_rank, uint32_t id, std::vector<Payload> payloads, double now) {
   const std::string& name = at_.marks->cache().at(id).request->name;
   if (RanksOf(payloads) != at_.place->host_of[at_.place->LeaderNumber(from_rank)]) {
-    return Wrong("it brings to '" + name + "' not what the ranks of its host do");
+    return Wrong("its contribution to '" + name + "' is not that of the ranks of its host");
   }
-  if (at_.marks->HasBrought(id, from_rank)) return Wrong("it brings something to '" + name + "' twice");
+  if (at_.marks->HasBrought(id, from_rank)) return Wrong("it contributes to '" + name + "' twice");
   if (!at_.place->root()) {
     at_.marks->BringBeside(id, std::move(payloads));
   } else if (!at_.marks->MarkOfChild(id, at_.place->SourceOfNeighbour(from_rank), std::move(payloads), now)) {
@@ -62,7 +62,7 @@ Status Direct::FromLeader(int from_rank, uint32_t id, std::vector<Payload> paylo
 Status Direct::FromParent(uint32_t id, std::vector<Payload> payloads) {
   const CachedRequest& s = at_.marks->cache().at(id);
   if (RanksOf(payloads) != at_.sets->at(s.process_set).ranks) {
-    return Wrong("it ends '" + s.request->name + "' without what every member has brought");
+    return Wrong("it ends '" + s.request->name + "' without the contribution of every member");
   }
   if (s.state != CachedRequest::kComplete || s.own_ticket == 0) {
     return Wrong("it ends '" + s.request->name + "', which this rank has not submitted");

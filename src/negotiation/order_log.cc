@@ -19,7 +19,7 @@ std::string WhyOver(const Departures::Leaver& leaver, int set, bool member) {
   }
   if (!member) return who + " has shut down, and other ranks were connected through it";
   return who + " has shut down, and process set " + std::to_string(set) +
-         " needs it; give all ranks equally many steps, or call join() on those that have fewer";
+         " needs it; give all ranks the same number of steps, or call join() on those that have fewer";
 }
 
 }  // namespace
@@ -157,7 +157,7 @@ Status OrderLog::Exchange(ByteReader* r) {
   if (!set) return Wrong("it ends an operation of a process set that is not there");
   RankSet from;
   for (const Payload& p : exchanged.payloads) from.Add(p.rank);
-  if (from != set->ranks) return Wrong("it ends '" + request.name + "' without what every member has brought");
+  if (from != set->ranks) return Wrong("it ends '" + request.name + "' without the contribution of every member");
   if (!set->own) return {};
   if (exchanged.entry.ticket == 0) return Wrong("it ends '" + request.name + "', which this rank has not submitted");
   at_.results->Add(std::move(exchanged));
@@ -181,7 +181,7 @@ Status OrderLog::Batch(ByteReader* r) {
       if (!set) return Wrong("it runs a batch of a process set that is not there");
     }
     if (e.request->process_set != batch.process_set || IsControl(e.request->type)) {
-      return Wrong("it mixes what cannot run together");
+      return Wrong("it mixes operations that cannot run together");
     }
     if (set->own && e.ticket == 0 && !(at_.joins->own() && batch.process_set == 0)) {
       return Wrong("it runs '" + e.request->name + "', which this rank has not submitted");

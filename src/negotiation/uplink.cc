@@ -80,7 +80,7 @@ Status Uplink::Brought(int source, ByteReader* r, double now) {
   std::vector<Payload> payloads = ReadPayloads(r, at_.place->size);
   if (!r->ok()) return {};
   for (const Payload& p : payloads) {
-    if (!at_.place->below[source].Contains(p.rank)) return Wrong("it brings something of a rank that is not below it");
+    if (!at_.place->below[source].Contains(p.rank)) return Wrong("it contributes for a rank that is not below it");
   }
   return MarkOne(id, source, std::move(payloads), now);
 }

@@ -136,7 +136,7 @@ def test_the_library_of_another_mpi_is_refused(hosts: Hosts) -> None:
     other = present("mpich").folder / "lib" / "libmpi.so.12"
     ended, said = run(hosts, present("openmpi5"), (1, 1), "refused", {"HOROVOD_MPI_LIBRARY": str(other)})
     assert ended.code != 0
-    assert "is not of the MPI that started this process, which is of the kind of Open MPI" in said[0]["error"]
+    assert "does not belong to the MPI that started this process (Open MPI)" in said[0]["error"]
 
 
 def test_a_network_that_does_not_join_the_hosts_is_an_error_with_a_remedy(hosts: Hosts) -> None:

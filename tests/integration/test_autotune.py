@@ -108,7 +108,7 @@ def test_steps_per_sample_are_counted(tmp_path: Path) -> None:
     few = launched(f"{_SHORT} --autotune-log-file {tmp_path}/b.csv", {"STEPS": "20"})
     taken = len(rows_of(tmp_path / "b.csv"))  # the thread that counts may be a step behind where cores are busy
     assert few.code == 0 and 1 <= taken <= 5, str(few)
-    told = "so far best is HOROVOD_FUSION_THRESHOLD=" if taken > 2 else ""
+    told = "the best were HOROVOD_FUSION_THRESHOLD=" if taken > 2 else ""
     assert "the job has ended after" in few.stderr and told in few.stderr, str(few)
 
 

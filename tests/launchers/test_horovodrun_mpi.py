@@ -156,5 +156,5 @@ def test_ranks_that_mpirun_starts_otherwise_than_asked_stop_in_init(place: Place
     job.start(line("-np", "2", *worker("work")))
     ended = job.end()
     assert ended.code == 1, str(ended)
-    assert "HOROVOD_EXPECTED_SIZE=2 and HOROVOD_EXPECTED_HOSTS=1 was promised, but no launcher has told" in ended.output
+    assert "HOROVOD_EXPECTED_SIZE=2 and HOROVOD_EXPECTED_HOSTS=1 was promised, but no launcher has" in ended.output
     assert ended.of("worked") == [], str(ended)

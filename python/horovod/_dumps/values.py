@@ -152,7 +152,7 @@ def from_json(text: str) -> Dump:
                 _of(kind, told[name])
         return Dump(**{entry.name: told[entry.name] for entry in dataclasses.fields(Dump)})
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise ValueError(f"It is no dump: {type(error).__name__}: {error}.") from None
+        raise ValueError(f"It is not a dump: {type(error).__name__}: {error}.") from None
 
 
 def operations(told: Any) -> tuple[Operation, ...]:
@@ -192,5 +192,5 @@ def _thread(told: Any) -> Thread:
 def _of(kind: Any, value: Any) -> Any:
     """The value, which is of this kind."""
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise TypeError(f"a {type(value).__name__} where something else belongs")
+        raise TypeError(f"unexpected {type(value).__name__}")
     return value

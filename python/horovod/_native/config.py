@@ -68,5 +68,5 @@ def tree(library: ctypes.CDLL, host_of_rank: Sequence[int]) -> list[int]:
     size = len(host_of_rank)
     parents = (ctypes.c_int32 * size)()
     if library.hvd_tree((ctypes.c_int32 * size)(*host_of_rank), size, parents) != abi.OK:
-        raise MemoryError("The tree of the negotiation needs more memory than there is.")
+        raise MemoryError("There is not enough memory for the negotiation tree.")
     return list(parents)

@@ -107,8 +107,8 @@ def bootstrap(
         raise PlacementError(several_hosts(placement))
     if not os.path.isdir("/proc/self/fd"):
         raise MeetingError(
-            f"Rank {placement.rank} of {placement.size} cannot meet the others: /proc is not mounted here, by which "
-            "ranks find one another; mount it (mount -t proc proc /proc)."
+            f"Rank {placement.rank} of {placement.size} cannot meet the others: /proc, which ranks need to find "
+            "one another, is not mounted here; mount it (mount -t proc proc /proc)."
         )
     few = ways.tree is not None and not placement.one_host and placement.size > ways.full_mesh_ranks
     allow_descriptors(placement, few)
@@ -260,6 +260,6 @@ def allow_descriptors(placement: Placement, few: bool = False) -> None:
         raise PlacementError(
             f"{placement.launcher}: a job of {placement.size} ranks on one host needs {needed} open files in each of "
             f"them, but {hard if placement.size <= _MOST_RANKS else _MOST_RANKS * _DESCRIPTORS_PER_PEER} is the most "
-            f"that can be (ulimit -Hn). Check the variables that {placement.launcher} sets, or raise the limit."
+            f"that is allowed (ulimit -Hn). Check the variables that {placement.launcher} sets, or raise the limit."
         )
     resources.make_room_for(needed + (placement.size if few else 0))

@@ -59,7 +59,7 @@ def address_for_other_hosts(interfaces: Sequence[str], told: str) -> str:
         if told:
             return told
         raise PlacementError(
-            "Nothing says at which address other hosts reach this one. Name the network interface: "
+            "The address at which other hosts reach this one is not known. Name the network interface: "
             "HOROVOD_GLOO_IFACE, or horovodrun --network-interfaces."
         )
     for name in interfaces:

@@ -118,7 +118,7 @@ def _refuse_unfit(
 ) -> None:
     if means.secret_file and point is None:
         raise PlacementError(
-            f"{users_secret.SECRET_VARIABLE} is set, but nothing tells the ranks of {world.launcher} where to meet: "
+            f"{users_secret.SECRET_VARIABLE} is set, but the ranks of {world.launcher} have no address to meet at: "
             f"set {addresses.ADDRESS_VARIABLE}=HOST:PORT (the host of rank 0, equal for all ranks), or MASTER_ADDR."
         )
     if means.address and not means.secret_file:
@@ -173,8 +173,8 @@ def _who_is_missing(world: Placement, environ: Mapping[str, str]) -> str:
     return (
         f"This is rank {world.rank} of {world.size} on {world.hostname}, where {world.local_size} of them "
         f"{'are' if world.local_size > 1 else 'is'}; of the {elsewhere} on other hosts{told} some have not come, or "
-        "cannot be reached from here. Has the launcher started them there, and does a firewall between the hosts let "
-        "pass what the launcher (ssh) and MPI connect by?"
+        "cannot be reached from here. Has the launcher started them there, and does a firewall between the hosts "
+        "let the connections of the launcher (ssh) and of MPI through?"
     )
 
 

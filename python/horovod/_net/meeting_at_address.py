@@ -148,7 +148,7 @@ def _remedy(point: MeetingPoint) -> str:
 def _told(board: BoardLink, size: int) -> Told:
     by_rank = long_list.take(board, _LIST)
     if len(by_rank) != size:
-        raise ConnectError(f"Rank 0 tells of {len(by_rank)} ranks instead of {size}.", [0])
+        raise ConnectError(f"Rank 0 lists {len(by_rank)} ranks instead of {size}.", [0])
     return Told([each.encode() for each in by_rank], board.get(_TOKEN) or "", board)
 
 
@@ -175,11 +175,11 @@ def _await(keys: Sequence[str], board: BoardLink, placement: Placement, deadline
 def _late(board: BoardLink, placement: Placement, waited_s: float) -> StartTimeoutError:
     missing = [rank for rank in range(placement.size) if board.get(f"{_HERE}{rank}") is None]
     if not missing:
-        return StartTimeoutError(f"Rank 0 has not told where the ranks are within {waited_s:.3g} s.", [0])
+        return StartTimeoutError(f"Rank 0 did not send the addresses of the ranks within {waited_s:.3g} s.", [0])
     doubted = {rank: board.get(f"{DOUBT_PREFIX}{rank}") for rank in missing}
     doubts = "".join(
-        f" A process at {where} said that it was rank {rank} and left when it had seen a proof of the secret: it holds "
-        "another one."
+        f" A process at {where} said that it was rank {rank} and left after the proof of the secret: it has a "
+        "different secret."
         for rank, where in doubted.items()
         if where is not None
     )

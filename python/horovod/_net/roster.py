@@ -119,7 +119,7 @@ def heard(message: dict[str, Any]) -> Union[Seat, Dismissal, News]:
             return Dismissal(str(message["leave"]))
         return News(int(message["news"]), float(message["at"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise ProtocolError(f"The launcher's roster says what no rank understands: {error!r}.") from None
+        raise ProtocolError(f"The launcher's roster sent an invalid message: {error!r}.") from None
 
 
 class Roster:
@@ -210,5 +210,5 @@ def _object(line: bytes) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise ProtocolError("A message to the roster is no JSON object.")
+        raise ProtocolError("A message to the roster is not a JSON object.")
     return found

@@ -216,9 +216,9 @@ def why_not(optimizer: Any) -> Optional[str]:
     if isinstance(optimizer, _LEGACY):
         return None
     if not isinstance(optimizer, keras.optimizers.Optimizer):
-        return f"it is no optimizer of Keras {keras.__version__}, which this process uses (see TF_USE_LEGACY_KERAS)"
+        return f"it is not an optimizer of Keras {keras.__version__}, which this process uses (see TF_USE_LEGACY_KERAS)"
     if not tf.compat.v1.executing_eagerly_outside_functions():
-        return "Keras itself cannot use it in graphs of TensorFlow 1. Use its like in keras.optimizers.legacy"
+        return "Keras itself cannot use it in graphs of TensorFlow 1. Use its counterpart in keras.optimizers.legacy"
     return None
 
 

@@ -129,7 +129,7 @@ def why_not(optimizer: Any) -> Optional[str]:
     """See `flavour`."""
     if isinstance(optimizer, keras.optimizers.Optimizer):
         return None
-    return f"it is no optimizer of Keras {keras.__version__}, which this process uses (see TF_USE_LEGACY_KERAS)"
+    return f"it is not an optimizer of Keras {keras.__version__}, which this process uses (see TF_USE_LEGACY_KERAS)"
 
 
 def to_numpy(value: Any) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Optional
 
 _PACKAGE: Final = "horovod.runner."
-_NO_CONTROLLER: Final = "the launcher starts ranks by itself and has no controllers"
+_NO_CONTROLLER: Final = "the launcher starts the ranks itself and has no controllers"
 _NO_SERVICES: Final = "ranks are started by a keeper process, not by driver and task services"
 _START_JOBS: Final = "start jobs with horovodrun or horovod.run()"
 
@@ -26,7 +26,7 @@ _ABSENT: Final[dict[str, tuple[str, str]]] = {
     ),
     "driver": (_NO_SERVICES, _START_JOBS),
     **{
-        f"elastic.{name}": ("workers ask the launcher over a socket of its own", "use horovodrun --min-np")
+        f"elastic.{name}": ("workers ask the launcher over its own socket", "use horovodrun --min-np")
         for name in ("constants", "registration", "rendezvous", "settings", "worker")
     },
     "gloo_run": (_NO_CONTROLLER, _START_JOBS),
@@ -35,7 +35,7 @@ _ABSENT: Final[dict[str, tuple[str, str]]] = {
         "exchange objects between ranks with hvd.broadcast_object() and hvd.allgather_object()",
     ),
     "js_run": (_NO_CONTROLLER, "start the ranks with horovodrun --jsrun, or with jsrun yourself"),
-    "mpi_run": ("the line of mpirun is horovodrun's own", "start the ranks with horovodrun --mpi, or mpirun yourself"),
+    "mpi_run": ("horovodrun itself builds the command", "start the ranks with horovodrun --mpi, or mpirun yourself"),
     "task": (_NO_SERVICES, _START_JOBS),
     "task_fn": (_NO_SERVICES, _START_JOBS),
     "util.cache": (
@@ -43,7 +43,7 @@ _ABSENT: Final[dict[str, tuple[str, str]]] = {
         "leave it out; --disable-cache is accepted",
     ),
     "util.remote": (
-        "the launcher starts one agent per host, and no commands of others",
+        "the launcher starts one agent per host and runs no other commands",
         "start jobs on other hosts with horovodrun -H or horovod.run(hosts=...)",
     ),
 }

@@ -40,7 +40,7 @@ def answer_of(command: Sequence[str], consequence: str, patience_s: float = 10.0
         raise InvalidArgumentError(
             f"{line} failed with code {code}{' (' + said + ')' if said else ''}, so {consequence}"
         )
-    return text_of(out[:MAX_BYTES], f"The answer of {line}")
+    return text_of(out[:MAX_BYTES], f"The output of {line}")
 
 
 def _run(command: Sequence[str], patience_s: float) -> tuple[int, bytes, bytes]:

@@ -77,7 +77,7 @@ def why_not_executed(program: str, path: Optional[str], cwd: str, error: int) ->
             return f"its first line, {'#!' + line!r}, ends with a carriage return; store it with Unix line ends"
         interpreter = (line.split() or [""])[0]
         if not os.path.exists(os.path.join(cwd, interpreter)):
-            return f"its first line wants {interpreter!r}, which does not exist; write what runs it before it"
+            return f"its first line names {interpreter!r}, which does not exist; put the interpreter before the program"
     return ""
 
 
@@ -101,7 +101,7 @@ def _why_not(program: str, cwd: str) -> str:
     if os.path.isdir(place):
         return "is a folder; name the program to run."
     if os.path.exists(place):
-        return f"is not executable; make it so (chmod +x {shlex.quote(program)}), or write what runs it before it."
+        return f"is not executable; run chmod +x {shlex.quote(program)}, or put its interpreter before it."
     if " " in program:
         return f"is not found. Leave the quotes out, or have a shell read them: sh -c {shlex.quote(program)}"
     if "=" in program:

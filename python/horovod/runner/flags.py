@@ -127,10 +127,10 @@ def parser(words: Optional[Sequence[str]] = None) -> argparse.ArgumentParser:
     general.add_argument("--help", action="help", help="All options.")
     general.add_argument("-v", "--version", action="store_true", default=False, help="Print the version.")
     general.add_argument(
-        "-cb", "--check-build", action="store_true", default=False, help="Say what can be used on this machine."
+        "-cb", "--check-build", action="store_true", default=False, help="Show what can be used on this machine."
     )
     general.add_argument(
-        *_MODULE_FLAGS, metavar="MODULE", help="Run this module with this Python; what follows belongs to it."
+        *_MODULE_FLAGS, metavar="MODULE", help="Run this module with this Python; what follows is passed to it."
     )
     return made
 

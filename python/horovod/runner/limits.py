@@ -52,8 +52,8 @@ def why_without_proc() -> str:
     if os.path.exists("/proc/self/stat"):
         return ""
     return (
-        "/proc is not mounted here. The ranks find one another by it, and the launcher finds the processes that they "
-        "leave behind; mount it (mount -t proc proc /proc)."
+        "/proc is not mounted here. The ranks need it to find one another, and the launcher to find the processes that "
+        "they leave behind; mount it (mount -t proc proc /proc)."
     )
 
 

@@ -18,7 +18,7 @@ def summary(exits: Sequence[Exit]) -> str:
     """
     hosts = len({ended.hostname for ended in exits})
     took_s = max(ended.at_s - ended.started_s for ended in exits)
-    text = f"{_count(len(exits), 'rank')} on {_count(hosts, 'host')} ended well after {took_s:.1f} s"
+    text = f"{_count(len(exits), 'rank')} on {_count(hosts, 'host')} finished successfully after {took_s:.1f} s"
     largest = max(exits, key=lambda ended: ended.peak_bytes)
     if not largest.peak_bytes:
         return f"{text}."

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 USAGE: Final = "horovodrun [options] -np NP { COMMAND | -m MODULE } [argument ...]"
-DESCRIPTION: Final = "Starts a command as NP ranks of one Horovod job, and follows them to their end."
+DESCRIPTION: Final = "Runs a command as NP ranks of one Horovod job, and waits until they end."
 EPILOG: Final = (
-    "Options come before COMMAND; what follows it belongs to it. A flag wins over the --config-file, which wins over "
+    "Options come before COMMAND; what follows is passed to it. A flag wins over the --config-file, which wins over "
     "the environment. Example: horovodrun -np 4 python train.py --epochs 3. What works on this machine and why not: "
     "horovodrun [-H HOST:SLOTS,...] doctor [--json]"
 )

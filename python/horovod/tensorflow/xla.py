@@ -142,8 +142,8 @@ def _dtype(tensor: Any) -> int:
 def _result_shape(operator: str, node: str, tensor: Any, number: int) -> Any:
     if not tensor.shape.is_fully_defined():
         raise UnsupportedError(
-            f"{called(_TYPES[operator], node)} in a function compiled with XLA needs a shape that is known then. "
-            f"Received: {tensor.shape}. Leave jit_compile off."
+            f"{called(_TYPES[operator], node)} in a function compiled with XLA needs a shape that is known at compile "
+            f"time. Received: {tensor.shape}. Leave jit_compile off."
         )
     if operator in ("HorovodAllreduce", "HorovodBroadcast", "HorovodAlltoall"):
         return tensor.shape
@@ -162,7 +162,7 @@ def _without_splits(node: str, tensors: Sequence[Any]) -> Sequence[Any]:
     tensor, splits = tensors
     if splits.shape.num_elements() != 0:
         raise UnsupportedError(
-            f"alltoall '{node}' with splits in a function compiled with XLA: how many rows arrive is not known then. "
-            "Leave jit_compile off."
+            f"alltoall '{node}' with splits in a function compiled with XLA: the number of rows that "
+            "arrive is not known at compile time. Leave jit_compile off."
         )
     return [tensor]

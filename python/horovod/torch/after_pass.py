@@ -127,7 +127,7 @@ class AfterPass:
         self._access.waits_for_held = False
         warnings.warn(
             f"The program holds gradients elsewhere than in parameter.grad. After {_HELD_S:g} s one of them has not "
-            "been reduced, because a rank has not computed it; using them now gives other values on each rank. Use "
+            "been reduced, because a rank has not computed it; using them now gives different values on each rank. Use "
             "parameter.grad, which waits, or call optimizer.synchronize() before.",
             stacklevel=users_level(),
         )

@@ -71,8 +71,8 @@ def _require_equal_entries(kinds: dict[str, str], refusal: Optional[InvalidArgum
             has, lacks = (rank, 0) if missing[0] in listed else (0, rank)
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             raise MismatchError(
-                f"broadcast_parameters: rank {has} has '{missing[0]}'{more}, which rank {lacks} has not. Give all "
-                "ranks the same model, and call it on all of them with the same entries."
+                f"broadcast_parameters: rank {has} has '{missing[0]}'{more}, which rank {lacks} does not have. Give "
+                "all ranks the same model, and call it on all of them with the same entries."
             )
         unlike = [name for name in listed if listed[name] != first[name]]
         if unlike:

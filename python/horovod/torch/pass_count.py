@@ -71,8 +71,8 @@ class PassCount:
         self._has_warned = True
         warnings.warn(
             f"The gradient of '{access.names.name(number)}' was changed after {self.passes} of "
-            f"backward_passes_per_step={access.passes} passes, when it had not been reduced; clipping and unscaling "
-            "give other values on each rank then. Call optimizer.synchronize() before, or "
+            f"backward_passes_per_step={access.passes} passes, before it was reduced; clipping and unscaling then "
+            "give different values on each rank. Call optimizer.synchronize() before, or "
             "optimizer.set_backward_passes_per_step before the passes of a shorter step.",
             stacklevel=users_level(),
         )
@@ -83,7 +83,7 @@ class PassCount:
             return
         self._has_warned = True
         warnings.warn(
-            "This rank has computed no gradient in this step, and steps with what the other ranks have computed. "
+            "This rank has computed no gradient in this step, and steps with the gradients of the other ranks. "
             "Where they clip or scale gradients before step(), this rank has not done so, and the parameters differ "
             "from now on. Call optimizer.synchronize() before, on all ranks, or hvd.join() where a rank has no more "
             "data.",

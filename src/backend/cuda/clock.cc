@@ -59,7 +59,7 @@ Status Clock::CompareOnce() {
   for (bool reached = false; !reached;) {
     HVD_TRY((*event)->Ask(&reached));
     after = MonotonicS();
-    if (!reached && after - before > kPatienceS) return Status(Code::kTimeout, "the GPU does not tell its time.");
+    if (!reached && after - before > kPatienceS) return Status(Code::kTimeout, "the GPU's clock cannot be read.");
     if (!reached) sched_yield();
   }
   if ((after - before) / 2 >= error_s_) return Status();

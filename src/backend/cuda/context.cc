@@ -98,10 +98,11 @@ Status RefuseCapture(const Context& context, Handle stream) {
   const int code = driver->stream_is_capturing(stream, &state);
   if (code != 0 && code != kCaptureImplicit) return driver.Failed(driver->stream_is_capturing.name(), code);
   if (code == 0 && state == 0) return Status();
-  return Status(Code::kUnsupported,
-                "this " + std::string(driver.platform().name) +
-                    " stream is being captured into a graph, and a collective cannot be a part of one: the ranks agree "
-                    "on each anew. Leave the collective out of the captured graph, or call it between replays.");
+  return Status(
+      Code::kUnsupported,
+      "this " + std::string(driver.platform().name) +
+          " stream is being captured into a graph, and a collective cannot be a part of one: the ranks "
+          "negotiate every call. Leave the collective out of the captured graph, or call it between replays.");
 }
 
 }  // namespace hvd::backend::cuda

@@ -92,7 +92,7 @@ Result<std::string> Compiled(const Compiler& compiler, Handle program, const std
     log = log.substr(0, log.find('\0'));
     const char* const words = compiler.get_error_string(code);
     return Status(Code::kBackendUnavailable, std::string("hiprtcCompileProgram failed: ") +
-                                                 (words != nullptr ? words : "no reason told") +
+                                                 (words != nullptr ? words : "no reason given") +
                                                  (log.empty() ? "" : ", " + Shortened(log, kHipLogShown)));
   }
   std::string code = Taken(compiler.get_code_size, compiler.get_code, program);

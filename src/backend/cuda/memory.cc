@@ -83,7 +83,8 @@ Status DeviceMemory::NoMemory(size_t bytes, const Status& why) const {
   std::string left = "unknown how much is";
   if (context().driver()->mem_get_info(&free, &total) == 0) left = Megabytes(free) + " of " + Megabytes(total) + " are";
   return Status(Code::kResource, "no memory on " + context().Text() + " for " + Megabytes(bytes) + " of results (" +
-                                     left + " free; frameworks keep what they once had): " + why.message());
+                                     left +
+                                     " free; frameworks cache the memory that they once allocated): " + why.message());
 }
 
 void DeviceMemory::GiveBack(std::unique_ptr<Block> block, const DeviceEvent& last) {

@@ -84,9 +84,8 @@ Result<Handles> HandlesOf(Style style, void* library) {
     case Style::kStandard:
       return From(kStandard);
   }
-  return Status(Code::kInvalidArgument,
-                "there is no style " + std::to_string(static_cast<int>(style)) +
-                    " of handles of MPI; library and Python package are of different versions.");
+  return Status(Code::kInvalidArgument, "there is no style " + std::to_string(static_cast<int>(style)) +
+                                            " of MPI handles; library and Python package are of different versions.");
 }
 
 }  // namespace hvd::backend::mpi

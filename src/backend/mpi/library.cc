@@ -18,7 +18,7 @@ Result<std::unique_ptr<Library>> Library::Open(const std::string& path, Style st
   void* const opened = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (opened == nullptr) {
     const char* const why = dlerror();
-    return Status(Code::kBackendUnavailable, path + " cannot be opened: " + (why != nullptr ? why : "no reason told"));
+    return Status(Code::kBackendUnavailable, path + " cannot be opened: " + (why != nullptr ? why : "no reason given"));
   }
   const Result<Handles> handles = HandlesOf(style, opened);
   HVD_TRY(handles.status());

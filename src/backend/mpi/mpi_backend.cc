@@ -19,7 +19,7 @@ std::string MpiBackend::why_not() const {
 
 // The same on all members: it depends on nothing but what all know of group and batch.
 std::string MpiBackend::Unsupported(const Group& group, const Batch& batch) const {
-  if (group.size() == 1) return "there is nobody to exchange anything with";
+  if (group.size() == 1) return "there is no other member";
   if (batch.type == OpType::kAllreduce && batch.op == ReduceOp::kAdasum) return "MPI has no Adasum";
   return "";
 }

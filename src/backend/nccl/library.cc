@@ -8,7 +8,7 @@ Result<std::shared_ptr<Library>> Library::Open(const std::string& path, const Ma
   void* const opened = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (opened == nullptr) {
     const char* const why = dlerror();
-    return Status(Code::kBackendUnavailable, path + " cannot be opened: " + (why != nullptr ? why : "no reason told"));
+    return Status(Code::kBackendUnavailable, path + " cannot be opened: " + (why != nullptr ? why : "no reason given"));
   }
   std::shared_ptr<Library> library(new Library(path, maker));
   HVD_TRY(library->Bind(opened));
@@ -106,7 +106,7 @@ Status Library::Failed(const char* function, int code, Communicator of) const {
   std::string text = std::string(function) + " of " + maker_.name + " " + VersionText(version_) +
                      " failed: " + (words != nullptr ? words : "error " + std::to_string(code));
   if (more != nullptr && more[0] != '\0') text += " (" + std::string(more) + ")";
-  return Status(Code::kInternal, text + ". NCCL_DEBUG=WARN in the environment has it tell more.");
+  return Status(Code::kInternal, text + ". Set NCCL_DEBUG=WARN for details.");
 }
 
 }  // namespace hvd::backend::nccl

@@ -200,8 +200,7 @@ void Member::JoinThread() {
   while (!away_->ended() && MonotonicS() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (away_->ended()) return thread_.join();
   Log(LogLevel::kWarning,
-      library_->maker().name + std::string(": a thread that called it does not come back; the thread "
-                                           "and its memory are left behind."));
+      library_->maker().name + std::string(": a call did not return; its thread and memory are leaked."));
   thread_.detach();
 }
 

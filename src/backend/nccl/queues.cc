@@ -177,7 +177,7 @@ void Queues::Abort() {
   for (const Launched& launched : launched_) {
     while (!launched.end->Reached() && MonotonicS() < deadline) std::this_thread::yield();
     if (!launched.end->Reached()) {
-      Log(LogLevel::kError, Name() + ": the GPU goes on with an " + launched.what + " that was aborted 5 s ago.");
+      Log(LogLevel::kError, Name() + ": the GPU still runs an " + launched.what + " that was aborted 5 s ago.");
       break;
     }
   }

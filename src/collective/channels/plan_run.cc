@@ -138,7 +138,7 @@ Status PlanRun::CheckHeader(const Transfer& t) const {
   const transport::Channel& channel = *team_.channels[t.peer];
   const std::string who = std::string("[") + channel.kind() + "] rank " + std::to_string(channel.peer()) + " sent ";
   const std::string what =
-      got.magic == kMagic ? "the message (" + TellFields(got) + ")" : "something that is no message of a collective";
+      got.magic == kMagic ? "the message (" + TellFields(got) + ")" : "bytes that are not a message of a collective";
   return Status(Code::kInternal, who + what + " where rank " + std::to_string(team_.rank) + " expected (" +
                                      TellFields(want) +
                                      "); this is a bug, or another program writes to the connection.");

@@ -102,7 +102,7 @@ inline const std::byte* InlineData(Steps& steps, int member, size_t header_bytes
 
 inline Status TooManySteps() {
   return Status(Code::kUnsupported,
-                "a batch of so many bytes needs too many chunks over shared memory; split the tensor, or lower "
+                "a batch of this size needs too many chunks over shared memory; split the tensor, or lower "
                 "HOROVOD_FUSION_THRESHOLD.");
 }
 

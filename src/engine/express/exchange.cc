@@ -50,9 +50,9 @@ Status Combine(const negotiation::Request& agreed, const std::vector<negotiation
   std::vector<const std::byte*> places;
   for (const negotiation::Payload& p : payloads) {
     if (!small.Plausible(static_cast<int>(places.size()), p.bytes)) {
-      return Status(Code::kInternal, "rank " + std::to_string(p.rank) + " has brought " +
+      return Status(Code::kInternal, "rank " + std::to_string(p.rank) + " contributed " +
                                          std::to_string(p.bytes.size()) + " bytes to '" + agreed.name +
-                                         "', which cannot be.");
+                                         "', which is not the size of its tensor.");
     }
     places.push_back(p.bytes.data());
   }

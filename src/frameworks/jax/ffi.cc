@@ -92,11 +92,11 @@ std::string Problem(const CallFrame& frame, const DescribedCall& call) {
   const auto n = static_cast<int64_t>(call.ops().size());
   if (operands.size != n + 1 || results.size != n + 1) {
     return "a compiled function calls with " + std::to_string(operands.size) + " operands for " +
-           std::to_string(results.size) + " results; the description says a token and " + std::to_string(n) +
+           std::to_string(results.size) + " results; the description has a token and " + std::to_string(n) +
            " tensors. Give ffi_call as many of both.";
   }
   if (Bytes(operands, 0, HVD_FLOAT32) != sizeof(float) || Bytes(results, 0, HVD_FLOAT32) != sizeof(float))
-    return "a compiled function's call hands on no token; its first operand and result must be a float32 scalar.";
+    return "a compiled function's call passes no token; its first operand and result must be a float32 scalar.";
   for (int64_t i = 0; i < n; ++i) {
     const hvd_op& op = call.ops()[static_cast<size_t>(i)];
     const int64_t given = Bytes(operands, i + 1, op.dtype), promised = call.result_bytes(static_cast<size_t>(i));
@@ -119,7 +119,7 @@ std::string Problem(const CallFrame& frame, const DescribedCall& call) {
 // is an error.
 void* FindDevice(const CallFrame& frame, Where* where) {
   if (frame.api == nullptr || frame.api->struct_bytes < sizeof(Api) || frame.api->get_stream == nullptr)
-    return Error(frame, HVD_UNSUPPORTED, "this XLA tells no stream of its computations. Use jax 0.5 or later.");
+    return Error(frame, HVD_UNSUPPORTED, "this XLA does not expose the stream of computations. Use jax 0.5 or later.");
   StreamArguments arguments = {sizeof(StreamArguments), nullptr, frame.context, nullptr};
   if (void* error = frame.api->get_stream(&arguments); error != nullptr) return error;
   int32_t place = 0;

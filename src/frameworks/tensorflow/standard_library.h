@@ -27,8 +27,9 @@ inline std::string ProblemWithStandardLibrary(std::string_view dynamic_strings) 
     proven = true;
   }
   if (proven) return "";
-  return "none of its names tells what its kernels call back through (tensorflow::Device::ComputeAsync), so that it "
-         "could be another C++ library's than GNU's libstdc++, the only one known here. Use a TensorFlow whose library "
+  return "none of its symbols shows which std::function its kernels call back through "
+         "(tensorflow::Device::ComputeAsync), "
+         "so it may not be that of GNU's libstdc++, the only one known here. Use a TensorFlow whose library "
          "shows its names, as the packages on PyPI do";
 }
 

@@ -59,7 +59,7 @@ def test_a_terminal_gets_colors_and_a_summary(horovodrun: Horovodrun) -> None:
     assert code == 0
     assert "\x1b[36m[0]<stdout>:\x1b[0mx\n" in text
     assert re.search(
-        r"\nhorovodrun: 1 rank on 1 host ended well after \d+\.\d s; it took \d+ MiB at its peak\.\n", text
+        r"\nhorovodrun: 1 rank on 1 host finished successfully after \d+\.\d s; it took \d+ MiB at its peak\.\n", text
     )
     horovodrun.environ.update(NO_COLOR="1")
     code, text = on_a_terminal(horovodrun, "-np 1", "print('x')")
@@ -74,14 +74,14 @@ def test_the_summary_tells_the_rank_that_took_most_memory(horovodrun: Horovodrun
         block = b"x" * ((200 << 20) * (os.environ["HOROVOD_RANK"] == "2"))
     """
     done = horovodrun.python("-np 3 --verbose", code)
-    found = re.search(rb"3 ranks on 1 host ended well after .* s; rank 2 took most memory, (\d+) MiB", done.stderr)
+    found = re.search(rb"3 ranks .* finished successfully after .* s; rank 2 took most memory, (\d+) MiB", done.stderr)
     assert found
     assert 200 <= int(found.group(1)) < 400
 
 
 def test_agents_tell_the_memory_of_their_ranks(by_agent: Horovodrun) -> None:
     done = by_agent.python("-np 1 -H elsewhere.invalid:1 --verbose", "block = b'x' * (200 << 20)")
-    found = re.search(rb"1 rank on 1 host ended well after .* s; it took (\d+) MiB at its peak", done.stderr)
+    found = re.search(rb"1 rank on 1 host finished successfully after .* s; it took (\d+) MiB at its peak", done.stderr)
     assert found
     assert 200 <= int(found.group(1)) < 400
 

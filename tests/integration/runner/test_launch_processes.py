@@ -189,8 +189,8 @@ def test_a_command_that_cannot_be_executed(horovodrun: Horovodrun, tmp_path: Pat
     [
         (
             "#!/no/such/python -u\n",
-            b"No such file or directory: its first line wants '/no/such/python', which does not exist; "
-            b"write what runs it before it.\n",
+            b"No such file or directory: its first line names '/no/such/python', which does not exist; "
+            b"put the interpreter before the program.\n",
         ),
         (
             "#!/bin/sh\r\necho\r\n",

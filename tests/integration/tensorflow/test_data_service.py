@@ -396,7 +396,7 @@ def test_shutdown_may_be_told_twice() -> None:
         client = made.config.compute_client()
         client.shutdown()
         client.shutdown()
-        with pytest.raises(ShutdownError, match="It was told to by"):
+        with pytest.raises(ShutdownError, match="The shutdown was requested by"):
             client.wait_for_dispatcher(0)
 
 

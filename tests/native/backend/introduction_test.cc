@@ -127,8 +127,9 @@ TEST(why_there_are_no_two_levels_is_said) {
   const std::vector<DeviceFacts> three = {Has(22809, 1), Has(22809, 2), Has(22809, 3)};
   EXPECT_EQ(Conclude(three, {0, 1, 2}, {0, 0, 0}).why_not_inside, "all members are on one host");
   EXPECT_EQ(Conclude(three, {0, 1, 2}, {0, 1, 2}).why_not_inside, "no host has several members");
-  EXPECT_EQ(Conclude(three, {0, 3, 9}, {0, 1, 1}).why_not_inside,
-            "rank 0 is on a host with 1 members and rank 3 on one with 2; two levels need equally many on every host");
+  EXPECT_EQ(
+      Conclude(three, {0, 3, 9}, {0, 1, 1}).why_not_inside,
+      "rank 0 is on a host with 1 members and rank 3 on one with 2; two levels need the same number on every host");
   std::vector<DeviceFacts> four = {Has(22809, 1), Has(22809, 2), Has(21805, 3), Has(22809, 3)};
   EXPECT(Conclude(four, {0, 1, 2, 3}, {0, 0, 1, 1}).why_not_inside.find("rank 2 has NCCL 2.18.5 and rank 3") == 0);
   four[2] = Has(22809, 3);

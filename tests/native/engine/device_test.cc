@@ -163,7 +163,7 @@ TEST(device_refusals_are_told_to_the_others) {
   job.world[0].backends().SetDevices(nullptr);
   const std::vector<std::pair<int, std::string>> places = {
       {1, "no GPU is in use on this rank: hvd_use_gpu was not called, or has failed."},
-      {3, "its tensor lies on CUDA device 2, but this rank uses CUDA device 0, and one only. Move the tensor there."},
+      {3, "its tensor lies on CUDA device 2, but this rank uses CUDA device 0 only. Move the tensor there."},
       {-1, "unknown place -1."},
       {1, "its stream is being captured into a graph; capture what is around it."}};
   for (size_t k = 0; k < places.size(); ++k) {

@@ -54,7 +54,7 @@ TEST(negotiation_cache_warns_once_when_it_is_full) {
   Cluster c(Cluster::Flat(2), [](NodeConfig* n) { n->cache_capacity = 2; });
   BytesOfAStep(&c, 5);
   EXPECT_EQ(c.Count<LogLine>(0), 1);
-  EXPECT(c.Of<LogLine>(0)[0].text.find("remembers 2 tensor names, and no more: that is HOROVOD_CACHE_CAPACITY") !=
+  EXPECT(c.Of<LogLine>(0)[0].text.find("caches 2 tensor names, and no more: that is HOROVOD_CACHE_CAPACITY") !=
          std::string::npos);
 }
 

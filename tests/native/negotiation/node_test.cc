@@ -351,8 +351,8 @@ TEST(negotiation_goodbye_fails_only_what_needs_the_leaver) {
   c.Run();
   EXPECT_EQ(
       c.FailText(1),
-      "allreduce 'pending': rank 3 has shut down, and process set 0 needs it; give all ranks equally many steps, or "
-      "call join() on those that have fewer");
+      "allreduce 'pending': rank 3 has shut down, and process set 0 needs it; give all ranks the same number of steps, "
+      "or call join() on those that have fewer");
   for (int r = 0; r < 5; ++r) EXPECT_EQ(c.Of<RankLeft>(r)[0].rank, 3);
   c.nodes[4].PeerLost(3, "its process ended", c.now);  // no news
   c.Run();
@@ -360,8 +360,8 @@ TEST(negotiation_goodbye_fails_only_what_needs_the_leaver) {
   Submit(&c, 2, Tensor("later"));
   EXPECT_EQ(
       LastFailure(&c.nodes[2]),
-      "allreduce 'later': rank 3 has shut down, and process set 0 needs it; give all ranks equally many steps, or "
-      "call join() on those that have fewer");
+      "allreduce 'later': rank 3 has shut down, and process set 0 needs it; give all ranks the same number of steps, "
+      "or call join() on those that have fewer");
   Request q = Tensor("a");
   q.process_set = 1;
   for (int r : {0, 1, 2}) Submit(&c, r, q);

@@ -126,7 +126,7 @@ def test_a_commit_that_is_overtaken_while_it_is_written_is_no_mistake(
     monkeypatch.setattr(os, "rename", rename)
     write(dismissed, "old")
     assert [path.name for path in files(tmp_path)] == [named(1, epoch=1)]
-    assert "cannot be written" not in caplog.text and "another rank 0 has written a newer one" in caplog.text
+    assert "cannot be written" not in caplog.text and "another rank 0 wrote a newer one" in caplog.text
 
 
 def test_a_rank_0_of_the_run_before_is_older_whatever_its_epoch(tmp_path: Path) -> None:

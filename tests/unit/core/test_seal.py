@@ -47,7 +47,7 @@ def test_one_changed_byte_is_enough(at: int) -> None:
     zero, one = pair()
     sealed = zero.close("op", b"some pickled bytes")
     sealed[at] ^= 1
-    with pytest.raises(HorovodInternalError, match="op: what came in place of rank 0's object"):
+    with pytest.raises(HorovodInternalError, match="op: the bytes received as rank 0's object"):
         one.open("op", sealed, 0)
 
 
@@ -134,5 +134,5 @@ def test_the_attackers_object_is_not_unpickled(monkeypatch: pytest.MonkeyPatch) 
     assert Bomb.gone_off, "without a seal the attack works"
     Bomb.gone_off = False
     _, told = sealed_ranks(body)
-    assert "what came in place of rank 0's object was not made by that rank" in told
+    assert "the bytes received as rank 0's object were not sent by that rank" in told
     assert not Bomb.gone_off

@@ -77,7 +77,7 @@ def test_training_alone_is_said(job: Job, caplog: pytest.LogCaptureFixture) -> N
     job.operations += ["barrier", "join"]
     assert said(training, caplog) == [
         f"PyTorch's SGD has made {STEPS} steps or more, and no gradient was reduced over the 4 ranks: each trains a "
-        "model of its own. Wrap it. (If that is meant, HOROVOD_CHECK_PARAMETERS=0 leaves this line out.)"
+        "model of its own. Wrap it. (If this is intended, HOROVOD_CHECK_PARAMETERS=0 turns this warning off.)"
     ]
 
 

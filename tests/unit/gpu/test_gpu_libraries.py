@@ -74,7 +74,7 @@ def test_what_the_user_names_is_the_only_one(root: Path) -> None:
     assert found(root, Named(path=mine)).path == inside
     assert found(root, Named(path="/no/such")).why_not == "HOROVOD_NCCL_PATH=/no/such: no such file or folder"
     library(root / "mine/libnccl.so.2", OTHER)
-    assert found(root, Named(path=mine)).why_not.endswith(f"{inside} is no library for this processor")
+    assert found(root, Named(path=mine)).why_not.endswith(f"{inside} is not a library for this processor")
 
 
 def test_where_there_is_none_it_is_said_what_to_do_and_what_was_looked_at(root: Path) -> None:
@@ -87,7 +87,7 @@ def test_where_there_is_none_it_is_said_what_to_do_and_what_was_looked_at(root: 
 
 def test_a_library_of_another_processor_is_passed_over_and_named(root: Path) -> None:
     other = library(root / "usr/lib/a-linux-gnu/libnccl.so.2", OTHER)
-    assert found(root).why_not == f"{REMEDY}; {other} is no library for this processor"
+    assert found(root).why_not == f"{REMEDY}; {other} is not a library for this processor"
     library(root / "usr/lib/b-linux-gnu/libnccl.so.2", b"INPUT(libnccl.so)")
     right = library(root / "usr/lib64/libnccl.so.2")
     assert found(root).path == right
@@ -135,7 +135,7 @@ def test_libraries_that_fail_say_why(tmp_path: Path, capsys: pytest.CaptureFixtu
     for words, why in (
         (("nccl", failing), f"{failing}: ncclGetVersion failed with 3"),
         (("nccl", text), f"{text}: "),
-        (("nccl", empty), f"{empty} is no NCCL: it has no ncclGetVersion"),
+        (("nccl", empty), f"{empty} is not NCCL: it has no ncclGetVersion"),
         (("cuda", empty), f"{empty} is no CUDA driver: "),
         (("cuda", blind), "cuInit failed with 100, no CUDA-capable device is detected"),
         (("cuda", odd), "cuInit failed with 999, unknown error"),

@@ -74,7 +74,7 @@ def test_why_nccl_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert gpus.nccl_why_not(environ) == NO_NCCL
     assert gpus.nccl_why_not({**environ, "HOROVOD_NCCL_PATH": "/none"}).startswith("HOROVOD_NCCL_PATH=/none: no such")
     put(tmp_path / "libnccl.so.2", DIES)
-    assert gpus.nccl_why_not(environ) == "it died of SIGABRT"
+    assert gpus.nccl_why_not(environ) == "it was killed by SIGABRT"
     put(tmp_path / "libcuda.so.1", HANGS)
     monkeypatch.setattr(gpus, "PATIENCE_S", 0.5)
     found = gpus.cuda(environ)
@@ -110,7 +110,7 @@ def test_check_build_ticks_nccl_by_what_is_there(tmp_path: Path, driver: bool) -
 def test_a_machine_without_any_says_so_in_one_line(tmp_path: Path) -> None:
     (found,) = section.look(around(tmp_path), tree(tmp_path))
     assert found.state == ABSENT and found.fact == (
-        "none: no device of NVIDIA or AMD in /dev; libcuda.so.1 not found: no NVIDIA driver is installed"
+        "none: no NVIDIA or AMD device in /dev; libcuda.so.1 not found: no NVIDIA driver is installed"
     )
 
 

@@ -199,7 +199,7 @@ def test_who_lacks_the_secret_is_told_at_once() -> None:
     kept, refused = job.all_come(lambda: job.come(0, patience_s=2), lambda: job.come(1, secret=bytes(32)))
     assert isinstance(refused, ConnectError) and "does not hold this job's secret" in str(refused)
     assert isinstance(kept, StartTimeoutError) and kept.ranks == (1,) and "the same secret" in str(kept)
-    assert "A process at 127.0.0.1 said that it was rank 1 and left when it had seen a proof of the secret" in str(kept)
+    assert "A process at 127.0.0.1 said that it was rank 1 and left after the proof of the secret" in str(kept)
     assert time.monotonic() - began_s < 5
 
 
@@ -263,8 +263,8 @@ def test_ranks_without_the_one_that_keeps_the_board_are_refused() -> None:
             None,
             r"secret to trust one another, and torchrun gives them none.*HOROVOD_SECRET_FILE",
         ),
-        ("torchrun", {}, "/file", None, "nothing tells the ranks of torchrun where to meet"),
-        ("Open MPI", {}, "/file", None, "nothing tells the ranks of Open MPI where to meet"),
+        ("torchrun", {}, "/file", None, "the ranks of torchrun have no address to meet at"),
+        ("Open MPI", {}, "/file", None, "the ranks of Open MPI have no address to meet at"),
         ("Open MPI", {}, None, "n1:77", "HOROVOD_MEETING_ADDRESS is set, but HOROVOD_SECRET_FILE is not"),
         ("torchrun", {"MASTER_ADDR": "n1"}, "/nofile", None, "HOROVOD_SECRET_FILE=/nofile cannot be read"),
     ],

@@ -362,7 +362,7 @@ def test_interfaces_are_looked_up_on_each_host(hosts: MakeHosts) -> None:
     assert any(isinstance(result, PlacementError) and "nowhere0" in str(result) for result in results)
     assert any("Its interfaces are: lo" in str(result) for result in results)
     results = connect_all([dataclasses.replace(place, interfaces=()) for place in job.placements])
-    assert any("Nothing says at which address" in str(result) for result in results)
+    assert any("The address at which other hosts reach this one is not known" in str(result) for result in results)
 
 
 def test_ipv6(hosts: MakeHosts) -> None:

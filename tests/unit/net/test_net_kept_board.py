@@ -345,7 +345,7 @@ def test_who_leaves_at_the_proof_is_told_of_and_ends_nothing(jobs: Any, caplog: 
     with pytest.raises(ConnectError, match="does not hold this job's secret"):
         job.come(1, secret=bytes(32))
     assert until(there, "doubt.1") == "127.0.0.1"
-    assert "a process at 127.0.0.1 says that it is rank 1 of this job, and left when it had seen" in caplog.text
+    assert "a process at 127.0.0.1 says that it is rank 1 of this job, and left after the proof" in caplog.text
     job.come(1).post("still", "well")
     assert until(there, "still") == "well"
 

@@ -98,7 +98,7 @@ def test_the_first_outcome_stands_and_who_comes_later_waits_until_all_have_left(
     assert first.outcome() == second.outcome() == ""
     assert first.settle("met") == second.settle("1 1\nlate") == second.outcome() == "met"
     second.leave(time.monotonic() + 5)
-    with pytest.raises(MeetingError, match="have not left an earlier meeting, which ended so: met"):
+    with pytest.raises(MeetingError, match="have not left an earlier meeting, which ended with: met"):
         directory.Meeting(one, 0, base, own_base=True).join(time.monotonic() + 0.05)
     timer = threading.Timer(0.05, first.leave, [time.monotonic() + 5])
     timer.start()

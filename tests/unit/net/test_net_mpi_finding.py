@@ -92,7 +92,7 @@ def test_a_file_that_is_no_library_is_named(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_library_of_something_else_is_named() -> None:
-    with pytest.raises(MeetingError, match=r"libc.so.6 is no MPI library: it has no MPI_Init_thread"):
+    with pytest.raises(MeetingError, match=r"libc.so.6 is not an MPI library: it has no MPI_Init_thread"):
         library.open_library("libc.so.6", "", {})
 
 

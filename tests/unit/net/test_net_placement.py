@@ -109,7 +109,7 @@ def test_pmi_without_local_rank_is_left_to_srun() -> None:
         ),
         ({"HOROVOD_LOCAL_RANK": "4"}, "local_rank 4 does not fit local_size 4"),
         ({"HOROVOD_LOCAL_SIZE": "8"}, "8"),
-        ({"HOROVOD_LOCAL_SIZE": "3"}, "does not tell which host"),
+        ({"HOROVOD_LOCAL_SIZE": "3"}, "does not say which host"),
     ],
 )
 def test_contradictions_are_refused(change: dict[str, str | None], message: str) -> None:
@@ -140,7 +140,7 @@ def test_srun_lists_that_do_not_add_up_are_refused() -> None:
 
 
 def test_pmix_alone_does_not_pretend_to_be_one_process() -> None:
-    with pytest.raises(PlacementError, match="nothing tells the number of ranks"):
+    with pytest.raises(PlacementError, match="the number of ranks is not known"):
         detect_placement({"PMIX_RANK": "1"})
 
 

@@ -41,7 +41,7 @@ def test_another_number_of_ranks_is_refused() -> None:
 
 
 def test_a_process_without_a_launcher_is_not_the_job_that_was_promised() -> None:
-    with pytest.raises(PlacementError, match="no launcher has told this process a rank, so it is a job of its own"):
+    with pytest.raises(PlacementError, match="no launcher has given this process a rank, so it is a job of its own"):
         refuse_other_job(detect_placement({}), 2, None)
     refuse_other_job(detect_placement({}), 1, 1)
 

@@ -65,10 +65,10 @@ def test_a_list_of_hosts(text: str, names: list[str]) -> None:
         ("", "LIST: a name is missing between commas"),
         ("a,,b", "LIST: a name is missing between commas"),
         ("n[1-3", "LIST: a bracket is not closed"),
-        ("n1-3]", "LIST: a bracket too many at ']'"),
-        ("n[1[2]]", "LIST: a bracket too many at '[2]]'"),
-        ("n[]", "LIST: '' is no number and no range"),
-        ("n[a-c]", "LIST: 'a-c' is no number and no range"),
+        ("n1-3]", "LIST: unexpected bracket at ']'"),
+        ("n[1[2]]", "LIST: unexpected bracket at '[2]]'"),
+        ("n[]", "LIST: '' is neither a number nor a range"),
+        ("n[a-c]", "LIST: 'a-c' is neither a number nor a range"),
         ("n[3-1]", "LIST: the range '3-1' runs backwards"),
         ("n[0-99999999]", "LIST names more than 65536 hosts"),
         ("n[1-999][1-999]", "LIST names more than 65536 hosts"),
@@ -138,7 +138,7 @@ def test_slurms_tasks_are_counted_per_node(runs: list[tuple[int, int]]) -> None:
         ({"SLURM_TASKS_PER_NODE": "1(x70000)"}, "must be a list like '2(x3),1'. Received: '1(x70000)'"),
         ({"SLURM_TASKS_PER_NODE": "0(x3)"}, "names no host with a slot"),
         ({"SLURM_JOB_NODELIST": "n[1-2],$x"}, "a host name has letters"),
-        ({"SLURM_HET_SIZE": "2"}, "has 2 components (a heterogeneous job)"),
+        ({"SLURM_HET_SIZE": "2"}, "is heterogeneous: it has 2 components"),
         (
             {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_LOCALID": "1", "SLURM_STEP_NUM_TASKS": "4"},
             "srun has started horovodrun 4 times",
@@ -167,7 +167,7 @@ def test_an_interactive_step_of_one_task_knows_one_node_only() -> None:
     step = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_STEP_NUM_TASKS": "1"}
     told = {**SLURM, **step, "SLURM_TASKS_PER_NODE": "1"}  # srun sets it anew
     assert hosts({**told, "SLURM_JOB_NODELIST": "n1"}) == ["n1:1"]
-    with pytest.raises(InvalidArgumentError, match="in a step, srun tells the tasks of this step alone. Start"):
+    with pytest.raises(InvalidArgumentError, match="in a step, srun reports the tasks of this step only. Start"):
         allocation(told, NO_SOURCES)
 
 
@@ -257,8 +257,8 @@ def test_flux_counts_gpus_where_there_are_some_and_goes_by_rank() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("no JSON", "is no set of resources in version 1 of Flux RFC 20: JSONDecodeError"),
-        ("[]", "is no set of resources"),
+        ("no JSON", "is not a resource set of version 1 of Flux RFC 20: JSONDecodeError"),
+        ("[]", "is not a resource set"),
         ('{"execution": {"R_lite": [{"rank": "0"}], "nodelist": ["a"]}}', "KeyError: 'children'"),
         (resources(("0-1", {"core": "0"}), names=["a"]), "names 1 hosts, but has resources of 2"),
         (resources(("0", {"core": "3-1"}), names=["a"]), "the range '3-1' runs backwards"),
@@ -280,7 +280,7 @@ def test_any_resources_are_hosts_or_refused(tree: object) -> None:
         try:
             found = from_resources(json.dumps({"execution": execution}))
         except InvalidArgumentError as error:
-            assert str(error).startswith("The answer of flux resource R")
+            assert str(error).startswith("The output of flux resource R")
         else:
             assert all(isinstance(count, int) for count in found.values())
 

@@ -59,7 +59,7 @@ def test_no_processor_is_given_twice(shape: list[tuple[int, int]]) -> None:
 @pytest.mark.parametrize(
     ("host", "message"),
     [
-        (Host("z", 1), r"z is no host of this job of LSF, which has a, b; jsrun starts ranks there only"),
+        (Host("z", 1), r"z is not a host of this LSF job, which has a, b; jsrun starts ranks on those only"),
         (Host("a", 9), r"9 ranks on a cannot have a processor each: the job has 8 there"),
     ],
 )
@@ -120,20 +120,20 @@ def test_a_dry_run_shows_the_ranks_of_the_allocation_and_the_line(path: str) -> 
         (
             "-np 2 --jsrun true",
             {},
-            "The job cannot be started. --jsrun starts ranks in a job of LSF, and this is none (LSB_JOBID is not",
+            "The job cannot be started. --jsrun starts ranks in an LSF job, and this process is not in one (LSB_",
         ),
         (
             "--jsrun true",
             {**LSF, "PATH": "/no"},
-            "--jsrun needs jsrun of IBM's Job Step Manager, which is nowhere in PATH",
+            "--jsrun needs jsrun of IBM's Job Step Manager, which is not in PATH",
         ),
         (
             "--jsrun --ranks 0 true",
             LSF,
-            "--ranks cannot be honoured with --jsrun: jsrun brings the output of all ranks",
+            "--ranks does not work with --jsrun: jsrun prints the output of all ranks",
         ),
-        ("--jsrun --stdin-rank 0 true", LSF, "--stdin-rank cannot be honoured with --jsrun"),
-        ("--jsrun --prefix-output-with-timestamp true", LSF, "--prefix-output-with-timestamp cannot be honoured"),
+        ("--jsrun --stdin-rank 0 true", LSF, "--stdin-rank does not work with --jsrun"),
+        ("--jsrun --prefix-output-with-timestamp true", LSF, "--prefix-output-with-timestamp does not work"),
         ("--jsrun -np 85 true", LSF, "85"),
     ],
 )

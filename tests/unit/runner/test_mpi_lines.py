@@ -121,7 +121,7 @@ def test_words_of_the_user_replace_the_binding_or_come_last(mpi: Implementation)
     told = of(mpi, binding_args="--bind-to 'core 1'", mpi_args="--report-bindings -v")
     assert "--bind-to 'core 1' --report-bindings -v train -x" in told
     assert "none" not in told and "socket" not in told
-    with pytest.raises(InvalidArgumentError, match="--mpi-args cannot be cut into words: No closing quotation"):
+    with pytest.raises(InvalidArgumentError, match="--mpi-args cannot be split into words: No closing quotation"):
         of(mpi, mpi_args="a 'b")
 
 
@@ -177,9 +177,9 @@ def test_output_options_that_mpirun_honours() -> None:
 @pytest.mark.parametrize(
     ("given", "refusing", "message"),
     [
-        ({"shown_ranks": (0,)}, ALL, "--ranks cannot be honoured with --mpi: mpirun brings the output of all ranks"),
-        ({"stdin_rank": 0}, ALL, "--stdin-rank cannot be honoured with --mpi"),
-        ({"output_filename": "x"}, (OPEN_5, MPICH, INTEL), "--output-filename cannot be honoured with --mpi"),
+        ({"shown_ranks": (0,)}, ALL, "--ranks does not work with --mpi: mpirun prints the output of all ranks"),
+        ({"stdin_rank": 0}, ALL, "--stdin-rank does not work with --mpi"),
+        ({"output_filename": "x"}, (OPEN_5, MPICH, INTEL), "--output-filename does not work with --mpi"),
         ({"prefix_output_with_timestamp": True}, (MPICH, INTEL), "puts either the time or the rank before a line"),
         ({"ssh_port": 22}, (MPICH, INTEL), "calls ssh without options. Remedy: write them into ~/.ssh/config"),
         ({"ssh_identity_file": "x"}, (MPICH, INTEL), "calls ssh without options"),
@@ -235,8 +235,8 @@ def test_mpi_is_chosen_by_its_flag_or_the_file_alone(path: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("words", "environ", "message"),
     [
-        ("-np 2 --mpi true", {"PATH": "/no"}, "--mpi needs mpirun, which is nowhere in PATH. Install an MPI"),
-        ("-np 2 --mpi --ranks 0 true", {}, "--ranks cannot be honoured with --mpi"),
+        ("-np 2 --mpi true", {"PATH": "/no"}, "--mpi needs mpirun, which is not in PATH. Install an MPI"),
+        ("-np 2 --mpi --ranks 0 true", {}, "--ranks does not work with --mpi"),
     ],
 )
 def test_jobs_that_mpirun_cannot_start(words: str, environ: dict[str, str], message: str, path: str) -> None:

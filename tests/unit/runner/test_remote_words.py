@@ -52,7 +52,7 @@ def test_ssh_gets_the_options_of_the_mpi_operator() -> None:
 
 @pytest.mark.parametrize("name", [ssh_command.RSH_AGENT, ssh_command.RSH_ARGS])
 def test_a_quotation_that_does_not_end_is_a_clear_error(name: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=f"{name} cannot be cut into words: No closing quotation"):
+    with pytest.raises(InvalidArgumentError, match=f"{name} cannot be split into words: No closing quotation"):
         ssh_command.shell({name: "ssh 'x"}, None, None, 30.0, 5.0)
 
 

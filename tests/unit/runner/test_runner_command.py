@@ -39,7 +39,7 @@ def test_a_script_that_a_python_would_not_find(python: str, tmp_path: Path) -> N
         ("no-such-command", "'no-such-command' is not found."),
         ("train.py", "The script 'train.py' is not found in "),
         ("./folder", "is a folder; name the program to run."),
-        ("./data", r"is not executable; make it so (chmod +x ./data), or write what runs it before it."),
+        ("./data", r"is not executable; run chmod +x ./data, or put its interpreter before it."),
         ("python train.py", "Leave the quotes out, or have a shell read them: sh -c 'python train.py'"),
         ("A=b", "Variables come before horovodrun, or write: env A=b ..."),
     ],

@@ -93,12 +93,12 @@ def test_pauses_grow_to_a_bound() -> None:
 
 def test_the_summary_counts_and_names_the_largest_rank() -> None:
     one = Exit(0, "a", 1, 0, 12.34, 2.0, peak_bytes=300 << 20)
-    assert summary([one]) == "1 rank on 1 host ended well after 10.3 s; it took 300 MiB at its peak."
+    assert summary([one]) == "1 rank on 1 host finished successfully after 10.3 s; it took 300 MiB at its peak."
     other = Exit(1, "b", 2, 0, 3.0, 2.0, peak_bytes=3 << 29)
     assert summary([one, other]) == (
-        "2 ranks on 2 hosts ended well after 10.3 s; rank 1 took most memory, 1.5 GiB at its peak."
+        "2 ranks on 2 hosts finished successfully after 10.3 s; rank 1 took most memory, 1.5 GiB at its peak."
     )
-    assert summary([Exit(0, "a", 1, 0, 2.5, 2.0)]) == "1 rank on 1 host ended well after 0.5 s."
+    assert summary([Exit(0, "a", 1, 0, 2.5, 2.0)]) == "1 rank on 1 host finished successfully after 0.5 s."
 
 
 def test_a_plan_names_everything_and_gives_no_foreign_value_away() -> None:

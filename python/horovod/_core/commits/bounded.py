@@ -116,7 +116,7 @@ class Bounded:
         call, waited_s = _Call(lambda: self._real.read(name, strangers)), 0.0
         while not call.ended.wait(DEADLINE_S):
             waited_s += DEADLINE_S
-            text = "reading the durable commit %s from %s has taken %g s so far; is its file system there?"
+            text = "reading the durable commit %s from %s takes longer than %g s; does its file system answer?"
             _log.warning(text, name, self.where, waited_s)
         return _result(call, time.monotonic(), f"reading {name}")
 

@@ -43,9 +43,8 @@ def require_usable(where: Place, key: Optional[bytes]) -> None:
             where.require_own()
         except StrangersError as error:
             raise InvalidArgumentError(
-                f"HOROVOD_ELASTIC_COMMIT_DIR: {error}, and reading a commit unpickles it. Take that right away "
-                "from the others (chmod 700), or give the name of a file with a secret as "
-                "HOROVOD_ELASTIC_COMMIT_KEY_FILE."
+                f"HOROVOD_ELASTIC_COMMIT_DIR: {error}, and reading a commit unpickles it. Remove that permission "
+                "(chmod 700), or set HOROVOD_ELASTIC_COMMIT_KEY_FILE to a file with a secret."
             ) from None
     where.require_writable()
 

@@ -141,7 +141,7 @@ class Ownership:
         except NoAnswerError:
             raise
         except OSError as error:  # a disk may be full for a while
-            text = "%s cannot be marked as in use by this job: %s. Until it can, no other job is kept out of it."
+            text = "%s cannot be marked as in use by this job: %s. Until then, other jobs are not kept out of it."
             _log.warning(text, self._place.where, error)
 
     def _begin(self) -> None:
@@ -217,5 +217,5 @@ class Ownership:
 def _taken(where: Place, who: str) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"HOROVOD_ELASTIC_COMMIT_DIR: the commits in {where.where} belong to another job that is running: {who}. "
-        "Two jobs in one folder would take up each other's state. End that job, or name another folder."
+        "Two jobs in one folder would load each other's state. End that job, or name another folder."
     )

@@ -119,7 +119,7 @@ def find(kind: Kind, named: Named, environ: Mapping[str, str], machine: Machine 
     for path, how in _candidates(kind, named, environ, machine):
         if _is_for_this_machine(path):
             return Found(path, how)
-        foreign = foreign or f"; {path} is no library for this processor"
+        foreign = foreign or f"; {path} is not a library for this processor"
     lost = "".join(
         f"; {variable}={given} holds none" for variable, given in ((HOME, named.home), (FOLDER, named.folder)) if given
     )
@@ -141,7 +141,7 @@ def _the_named(kind: Kind, path: str) -> Found:
     if not os.path.isfile(path):
         return Found(why_not=f"{label}: no such file or folder")
     if not _is_for_this_machine(path):
-        return Found(why_not=f"{label}: {path} is no library for this processor")
+        return Found(why_not=f"{label}: {path} is not a library for this processor")
     return Found(path, f"{PATH} names it")
 
 

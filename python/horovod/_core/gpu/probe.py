@@ -79,7 +79,7 @@ def nccl_version(path: str) -> int:
     try:
         status = opened(path).ncclGetVersion(ctypes.byref(number))
     except AttributeError:
-        raise OSError(f"{path} is no NCCL: it has no ncclGetVersion") from None
+        raise OSError(f"{path} is not NCCL: it has no ncclGetVersion") from None
     if status != 0 or number.value <= 0:
         raise OSError(f"{path}: ncclGetVersion failed with {status}")
     return number.value

@@ -94,7 +94,7 @@ def grouped(told: Sequence[Sequence[int]], color: int) -> tuple[list[list[int]],
         counts = {told[rank][1] for rank in ranks}
         if counts != {len(ranks)}:
             raise InvalidArgumentError(
-                f"The communicators given for a process set do not fit together: that which begins with rank {least} "
+                f"The communicators given for a process set do not fit together: the one that begins with rank {least} "
                 f"has {', '.join(map(str, sorted(counts)))} ranks, but ranks {ranks} gave it. Each of its members must "
                 "give it, and all must be ranks of the communicator that init was given."
             )
@@ -116,8 +116,8 @@ def _check_world(comm: Any, placement: Placement) -> None:
     if found != (placement.rank, placement.size):
         raise InvalidArgumentError(
             f"{placement.launcher} says that this is rank {placement.rank} of {placement.size}, but mpi4py says rank "
-            f"{found[0]} of {found[1]}: its MPI library is not of the MPI that started the ranks. Start them with that "
-            "one's mpirun, or give hvd.init() a list of ranks."
+            f"{found[0]} of {found[1]}: its MPI library does not belong to the MPI that started the ranks. Start "
+            "them with the mpirun of that library, or give hvd.init() a list of ranks."
         )
 
 

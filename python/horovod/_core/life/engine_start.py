@@ -99,8 +99,8 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
             mpi_plane.begin(settings, mpi_plane.Members(placement, connections.placement, pids), engine, timeout_s)
         elif settings.cpu_operations is None and placement.rank == 0 and mpi_family(placement.launcher) is not None:
             log.info(
-                "our own shared memory and connections move the tensors: the faster where both were measured "
-                "(docs/mpi.md). HOROVOD_CPU_OPERATIONS=mpi has the MPI library move them."
+                "our own shared memory and connections move the tensors; they were faster wherever both were measured "
+                "(docs/mpi.md). Set HOROVOD_CPU_OPERATIONS=mpi to let the MPI library move them."
             )
     except BaseException as error:
         if engine.initialized():  # another rank's has failed to start

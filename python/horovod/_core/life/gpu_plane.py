@@ -143,7 +143,7 @@ def _begin(session: Session, device: int) -> str:
 def _nccl(settings: Settings, platform: platforms.Platform) -> tuple[str, str]:
     """NCCL's path, or why it is not used."""
     if _way(settings) == "gloo":
-        return "", f"{BY_NAME[_WHOLE].env}=GLOO asks for the way through the host"
+        return "", f"{BY_NAME[_WHOLE].env}=GLOO asks for copies through the host"
     found = libraries.find(platform.nccl, _named(settings), os.environ)
     return found.path, found.why_not
 
@@ -159,12 +159,12 @@ def _way(settings: Settings) -> str:
         chosen, variable = getattr(settings, name), BY_NAME[name].env
         if chosen in ("mpi", "ddl"):
             raise UnsupportedError(
-                f"{variable}={chosen.upper()} cannot be honoured: tensors on GPUs are moved by NCCL, or through the "
-                "host's memory. Say NCCL or GLOO, or leave it out."
+                f"{variable}={chosen.upper()} is not supported: tensors on GPUs are moved by NCCL, or through the "
+                "host's memory. Use NCCL or GLOO, or leave it out."
             )
         if chosen is not None and chosen != whole:
             raise UnsupportedError(
-                f"{variable}={chosen.upper()} cannot be honoured: all operations of tensors on GPUs go one way, which "
+                f"{variable}={chosen.upper()} is not supported: all operations of tensors on GPUs go one way, which "
                 f"is {whole.upper()}. Leave it out; {BY_NAME[_WHOLE].env} chooses for all."
             )
     return whole

@@ -177,8 +177,8 @@ def _require_given(function: str, handle: Any) -> None:
     # The next number is used up by this: numbers need not be dense.
     if type(handle) is not int or not 0 < handle < next(_numbers):
         raise InvalidArgumentError(
-            f"{function} needs a handle, as the functions whose names end in _async give it. Received: {handle!r}, "
-            "which no operation of this process has had."
+            f"{function} needs a handle that a function whose name ends in _async returned. Received: {handle!r}, "
+            "which is not a handle of this process."
         )
 
 

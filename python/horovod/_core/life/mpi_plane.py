@@ -111,7 +111,7 @@ def _find(settings: Settings, members: Members, engine: Any) -> str:
     family = mpi_family(launcher)
     if family is None:
         return (
-            f"the ranks were started by {launcher}, which is no launcher of an MPI: start them with mpirun, mpiexec or "
+            f"the ranks were started by {launcher}, which is not an MPI launcher: start them with mpirun, mpiexec or "
             "srun, or with horovodrun --mpi"
         )
     session = mpi.of_this_process(wanted(settings, family))

@@ -70,8 +70,8 @@ class Seal:
         sender, number = _HEAD.unpack(head) if genuine else (-1, 0)
         if sender != from_rank or not self._is_new(sender, number):
             raise HorovodInternalError(
-                f"{operation}: what came in place of rank {from_rank}'s object was not made by that rank for this "
-                "operation, or has come before; somebody between the hosts changes what travels there. It was not "
+                f"{operation}: the bytes received as rank {from_rank}'s object were not sent by that rank for this "
+                "operation, or were received before; somebody between the hosts changes the traffic. They were not "
                 "unpickled. Use a private network."
             )
         return data

@@ -41,7 +41,7 @@ def start(session: Session) -> Optional[TuningThread]:
         _say(f"it has nothing to tune: {why}")
         return None
     if problem := library_problem():
-        _log.warning("The job runs without autotune, with the parameters of its start: %s.", problem)
+        _log.warning("The job runs without autotune, with its initial parameters: %s.", problem)
         return None
     names = tuple(one.name for one in dimensions)
     thread = TuningThread(session, Space(parameters.in_force(), dimensions), names)
@@ -114,13 +114,13 @@ class TuningThread:
         tuner = self._tuner
         best = tuner.best_so_far()
         if best is not None:
-            _say(f"the job has ended after {tuner.samples} samples; so far best is {log.variables(best, self._names)}")
+            _say(f"the job has ended after {tuner.samples} samples; the best were {log.variables(best, self._names)}")
         elif tuner.samples:
             _say(f"the job has ended after {tuner.samples} samples, too few to compare two ways")
         else:
             _say(
-                "it has taken no sample: the job was too short, or has only operations without a name of their own, in "
-                "which no step is seen"
+                "it has taken no sample: the job was too short, or has only operations without a name, which do not "
+                "show where a step begins"
             )
 
     def _await_steps(self, steps: int) -> Count:

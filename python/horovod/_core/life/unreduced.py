@@ -98,7 +98,7 @@ class PlainTraining:
         if not session.forked and not last_words.now():
             _log.warning(
                 "%s %s has made %d steps or more, and no gradient was reduced over the %d ranks: each trains a model "
-                "of its own. %s (If that is meant, HOROVOD_CHECK_PARAMETERS=0 leaves this line out.)",
+                "of its own. %s (If this is intended, HOROVOD_CHECK_PARAMETERS=0 turns this warning off.)",
                 self._whose, self._trained, STEPS, self._size, self._remedy,
             )  # fmt: skip
 

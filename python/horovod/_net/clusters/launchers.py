@@ -132,8 +132,8 @@ def _pmix_numbers(env: Environment, launcher: str) -> Numbers:
     # PMIx puts only the rank into the environment; the size sits behind its library.
     if "HOROVOD_SIZE" not in env:
         raise PlacementError(
-            f"PMIx: PMIX_RANK={env['PMIX_RANK']!r} is set, but nothing tells the number of ranks, which PMIx keeps "
-            "out of the environment. Start with horovodrun, mpirun or srun, or set HOROVOD_SIZE to the number of "
+            f"PMIx: PMIX_RANK={env['PMIX_RANK']!r} is set, but the number of ranks is not known, because PMIx does not "
+            "put it into the environment. Start with horovodrun, mpirun or srun, or set HOROVOD_SIZE to the number of "
             f"ranks: all on one host, or with {USERS_SECRET} on several."
         )
     return _without_hosts(env, whole_number(env, "PMIX_RANK", launcher), whole_number(env, "HOROVOD_SIZE", launcher, 1))
@@ -302,7 +302,7 @@ def _cross(numbers: Numbers, launcher: str) -> Optional[tuple[int, int]]:
             return None
         raise PlacementError(
             f"{launcher}: rank {numbers.rank} of {numbers.size} with local rank {numbers.local_rank} of "
-            f"{numbers.local_size} does not tell which host this "
+            f"{numbers.local_size} does not say which host this "
             "is: hosts with unequal numbers of ranks, or ranks that are not consecutive on a host, need horovodrun "
             "or srun."
         )
@@ -313,8 +313,8 @@ def _refuse_size_without_rank(env: Environment) -> None:
     size = env.get("HOROVOD_SIZE", "").strip()
     if size not in ("", "1"):
         raise PlacementError(
-            f"HOROVOD_SIZE={size} is set, but HOROVOD_RANK is not, nor is any rank variable of another launcher: which "
-            "of the ranks this process is cannot be told, and alone it would train on its own. Start it with "
+            f"HOROVOD_SIZE={size} is set, but HOROVOD_RANK is not, nor is any rank variable of another launcher: the "
+            "rank of this process is not known, and without one it would train alone. Start it with "
             "horovodrun, mpirun, srun or torchrun; set HOROVOD_RANK, HOROVOD_LOCAL_RANK and HOROVOD_LOCAL_SIZE too; or "
             "unset HOROVOD_SIZE to run a single process."
         )

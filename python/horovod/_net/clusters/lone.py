@@ -1,6 +1,6 @@
 """Why a process is alone, though somebody meant it to be one of several: its variables say so, or have been taken away.
 
-Used by `horovod._core.life.engine_start` where no launcher has told this process a rank; `runner.arrivals` counts the
+Used by `horovod._core.life.engine_start` where no launcher has given this process a rank; `runner.arrivals` counts the
 marks. A job of one process is what most of these are, so that is only remarked upon.
 """
 
@@ -41,7 +41,7 @@ def numbers_of_nodes(environ: Mapping[str, str]) -> str:
         return ""
     return (
         f"WORLD_SIZE={size}, RANK={rank} and MASTER_ADDR are set, but LOCAL_RANK is not: a platform such as PyTorchJob "
-        "has numbered its pods or nodes with them, and no launcher has told this process a rank. It trains alone. "
+        "has numbered its pods or nodes with them, and no launcher has given this process a rank. It trains alone. "
         "Start the program with torchrun, horovodrun or mpirun there."
     )
 

@@ -46,7 +46,7 @@ def refuse_other_job(placement: Placement, size: Optional[int], hosts: Optional[
     )
     there = f"{_count(placement.size, 'rank')} on {_count(found, 'host') if found else 'several hosts'}"
     if placement.launcher == "single process":
-        story = "no launcher has told this process a rank, so it is a job of its own"
+        story = "no launcher has given this process a rank, so it is a job of its own"
         remedy = "start the ranks with a launcher whose variables reach them (docs/platforms.md)"
     else:
         story = f"{placement.launcher} has started {there}, seen from {placement.hostname}"

@@ -116,13 +116,13 @@ class Acceptor:
         """
         own = self._own
         if self.hello is not None:
-            raise AuthenticationError(f"Rank {self.hello.from_rank} said Hello twice.")
+            raise AuthenticationError(f"Rank {self.hello.from_rank} sent Hello twice.")
         if hello.job != own.job:
             raise AuthenticationError(f"A process of another job claims to be rank {hello.from_rank}.")
         if hello.epoch != own.epoch:
             raise AuthenticationError(
-                f"Rank {hello.from_rank} comes with epoch {hello.epoch}; this is epoch {own.epoch}: it is a "
-                "leftover, refused."
+                f"Rank {hello.from_rank} comes with epoch {hello.epoch}; this is epoch {own.epoch}: it is "
+                "stale and was refused."
             )
         if hello.size != own.size:
             raise AuthenticationError(
@@ -130,7 +130,7 @@ class Acceptor:
             )
         if hello.to_rank != own.rank or hello.from_rank >= own.size or hello.from_rank == own.rank:
             raise AuthenticationError(
-                f"Rank {hello.from_rank} wants rank {hello.to_rank}, but this is rank {own.rank} of {own.size}."
+                f"Rank {hello.from_rank} asks for rank {hello.to_rank}, but this is rank {own.rank} of {own.size}."
             )
         self.hello = hello
         return Challenge(self._nonce, _mac(own.secret, b"acceptor", _transcript(hello, self._nonce)))
@@ -142,7 +142,7 @@ class Acceptor:
             AuthenticationError: it does not hold the secret, or sent a proof before a Hello.
         """
         if self.hello is None:
-            raise AuthenticationError("A proof came before any Hello.")
+            raise AuthenticationError("A proof arrived before Hello.")
         transcript = _transcript(self.hello, self._nonce)
         if not hmac.compare_digest(proof.proof, _mac(self._own.secret, b"connector", transcript)):
             role = _ROLE_NAMES[self.hello.role]

@@ -124,7 +124,7 @@ class Blame:
         elif missing:
             fact = (
                 f"{names} came to the meeting of this host and were not introduced to rank {own}: one of them, or the "
-                "lowest rank of the host, which introduces them, did not go on"
+                "lowest rank of the host, which introduces them, did not continue"
             )
         else:
             met = [(rank, pair) for rank, pair in self._pairs.items() if not pair.introduced]
@@ -132,7 +132,7 @@ class Blame:
             fact = f"Ranks {', '.join(map(str, missing))} of {size} did not finish connecting"
         # Where ranks of other hosts listen this one knows from themselves.
         far = any(self._pairs[rank].across for rank in absent)
-        firewall = ", and that no firewall between the hosts stops connections to ports that the kernel picks" * far
+        firewall = ", and that no firewall between the hosts blocks connections to ports that the kernel chooses" * far
         limit_s = round(timeout_s, 1 if timeout_s < 10 else 0)  # what is left of the start timeout
         return StartTimeoutError(
             f"{fact} within {limit_s:g} s. Launcher: {self._placement.launcher}. Check that every rank calls init() "

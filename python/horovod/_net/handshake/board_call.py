@@ -48,8 +48,8 @@ def call(
         ) from error
     except AuthenticationError as error:
         raise ConnectError(
-            f"Whoever listens at {address} port {port}, where rank 0 keeps the board of this job, does not hold this "
-            "job's secret: it is another program, or the hosts have different secrets.",
+            f"The program that listens at {address} port {port}, where rank 0 keeps the board of this job, does not "
+            "hold this job's secret: it is another program, or the hosts have different secrets.",
             [0],
         ) from error
     except ProtocolError as error:

@@ -81,7 +81,7 @@ class Dialler:
             ConnectError: it should not have.
         """
         if pair.same_host or pair.links or pair.rank > self._credentials.rank:
-            raise ConnectError(f"{pair.name()} sent an address that nobody needs.", [pair.rank])
+            raise ConnectError(f"{pair.name()} sent an address that is not needed.", [pair.rank])
         pair.address = (address.host, address.port)
         for role in pair.roles:
             self._dial(pair, role)

@@ -130,7 +130,7 @@ class Door:
         stranger = first_to_go(visit for visit in self._visits if visit.accepted)
         if stranger is not None:
             self._visits.drop(stranger)
-            self._report.tell("too many connections that say nothing; the oldest are dropped")
+            self._report.tell("too many connections send nothing; the oldest are dropped")
         return stranger is not None
 
     def drop_slow_strangers(self) -> None:

@@ -50,7 +50,7 @@ def parse_lines(text: str) -> list[Known]:
     matches = [_LINE.fullmatch(line) for line in text.split("\n")]
     found = [Known(int(match.group(1)), int(match.group(2))) for match in matches if match is not None]
     if len(found) != len(matches) or len(found) > MOST_INTRODUCED:
-        raise ProtocolError(f"An introduction that cannot be read: {text[:100]!r}.")
+        raise ProtocolError(f"An introduction cannot be read: {text[:100]!r}.")
     return found
 
 
@@ -96,7 +96,7 @@ class Introductions:
         """
         if isinstance(message, Taken):
             if self._under_way.pop(pair.rank, None) is None:
-                raise ProtocolError("It has taken what nobody has given.")
+                raise ProtocolError("It acknowledges an introduction that it was not sent.")
             self._send_more()
         elif pair.rank != self._leader or not pair.same_host:
             raise ProtocolError("It introduces ranks, and is not the leader of this host.")

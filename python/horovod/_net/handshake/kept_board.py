@@ -109,7 +109,7 @@ class KeptBoard:
             while self._turn() and (self._ranks or len(self._come) < len(self._names)):
                 pass
         except Exception:  # nobody waits for this thread: the ranks then see that their board is gone
-            log.exception("the board of this job can be kept no more")
+            log.exception("the board of this job can no longer be kept")
         self.forget()
 
     def _turn(self) -> bool:
@@ -138,7 +138,7 @@ class KeptBoard:
             if error.errno in _BROKEN:
                 raise
             # No descriptor or no memory at the moment: connections wait in the listener's queue.
-            self._report.tell(f"nobody can be let in to the board: {error.strerror}; tried again every {_REST_S:g} s")
+            self._report.tell(f"the board cannot accept connections: {error.strerror}; retried every {_REST_S:g} s")
             time.sleep(_REST_S)
 
     def _hear(self, link: Link) -> None:
@@ -172,8 +172,8 @@ class KeptBoard:
         with contextlib.suppress(OSError):
             where = str(visit.link.sock.getpeername()[0])
         self._report.tell(
-            f"a process at {where} says that it is rank {visit.rank} of this job, and left when it had seen a proof of "
-            "the secret here: it holds another one"
+            f"a process at {where} says that it is rank {visit.rank} of this job, and left after the proof of the "
+            "secret here: it has a different secret"
         )
         self._stand(f"{DOUBT_PREFIX}{visit.rank}={where}")
 
@@ -206,7 +206,7 @@ class KeptBoard:
 
     def _take(self, message: messages.AnyMessage) -> None:
         if not isinstance(message, messages.Post) or key_of(message.text) is None:
-            raise ProtocolError("What it posted is not key=value.")
+            raise ProtocolError("Its post does not have the form key=value.")
         self._stand(message.text)
 
     def _stand(self, text: str) -> None:

@@ -76,7 +76,7 @@ class Members:
             self._take_offer(pair, message)
         elif isinstance(message, messages.Seen):
             if message.nonce != self._own.nonce:
-                raise ConnectError(f"{pair.name()} maps other memory than this rank's.", [pair.rank])
+                raise ConnectError(f"{pair.name()} does not map this rank's memory.", [pair.rank])
             pair.seen = True
         else:
             self._blame.hear(pair, message)

@@ -277,7 +277,7 @@ def parse(kind: type[AnyMessage], body: bytes) -> AnyMessage:
     form = FORMS[kind]
     size = form.layout.size
     if len(body) < size or len(body) > _longest_body(kind):
-        raise ProtocolError(f"A {kind.__name__} message of {len(body)} bytes cannot be; it has {size}.")
+        raise ProtocolError(f"A {kind.__name__} message of {len(body)} bytes is not valid; it has {size}.")
     values = list(form.layout.unpack_from(body))
     if form.text:
         values.append(body[size:].decode("utf-8", "replace"))

@@ -177,7 +177,7 @@ class Pair:
         if not self.by_leader or self.introduced or self.meet is not None:
             for fd in descriptors:
                 os.close(fd)
-            raise ConnectError(f"{self.name()} was introduced to this rank though that was not due.", [self.rank])
+            raise ConnectError(f"{self.name()} was introduced to this rank at the wrong time.", [self.rank])
         self.memory_fd, self.doorbell_fd, self.pidfd = descriptors
         self.pid = pid
         memory.check_region(self.memory_fd, region_bytes, self.rank)

@@ -57,7 +57,7 @@ class Reception:
 
     def _on_knock(self, visit: Visit, rank: int) -> None:
         if not visit.link.is_unix or rank >= self._rank:
-            raise ProtocolError(f"Rank {rank} knocks at rank {self._rank}; only lower ranks do.")
+            raise ProtocolError(f"Rank {rank} asks rank {self._rank} to connect; only lower ranks may.")
         visit.proof, visit.rank = None, rank
         self._dialler.reach(rank)
 

@@ -66,7 +66,7 @@ class Report:
     def close(self) -> None:
         """The last line."""
         if self._untold:
-            log.warning("%s, connecting: %d more of the kind are not shown.", self._who, self._untold)
+            log.warning("%s, connecting: %d more messages of this kind are not shown.", self._who, self._untold)
             self._untold = 0
 
 

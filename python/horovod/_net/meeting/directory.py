@@ -233,7 +233,7 @@ class Meeting:
         if time.monotonic() > deadline:
             raise MeetingError(
                 f"Rank {self._placement.rank} waits to meet the other ranks, but some of them have not left an earlier "
-                f"meeting, which ended so: {outcome.partition(chr(10))[2] or outcome}"
+                f"meeting, which ended with: {outcome.partition(chr(10))[2] or outcome}"
             )
         fcntl.flock(directory, fcntl.LOCK_UN)
         time.sleep(_LEAVING_S)

@@ -53,8 +53,7 @@ def unpacked(rank: int, data: bytes) -> Facts:
     except (ValueError, TypeError, RecursionError):
         pass
     raise MeetingError(
-        f"Rank {rank} does not tell who it is in a form that this one can read ({data[:60]!r}): all ranks must run the "
-        "same Horovod."
+        f"Rank {rank} introduced itself in an unknown format ({data[:60]!r}): all ranks must run the same Horovod."
     )
 
 

@@ -92,7 +92,7 @@ def handles_of(library: ctypes.CDLL, path: str) -> Handles:
     if Path(path).name.startswith(_STANDARD_ABI):
         return _STANDARD
     if not hasattr(library, "MPI_Init_thread"):
-        raise MeetingError(f"{path} is no MPI library: it has no MPI_Init_thread.")
+        raise MeetingError(f"{path} is not an MPI library: it has no MPI_Init_thread.")
     if hasattr(library, "ompi_mpi_comm_world"):
         names = ("ompi_mpi_comm_world", "ompi_mpi_byte", "ompi_mpi_errors_return")
         world, byte, errors = (ctypes.addressof(ctypes.c_char.in_dll(library, name)) for name in names)

@@ -231,7 +231,7 @@ def open_library(named: Optional[str], family: str, environ: Mapping[str, str]) 
             continue
         if not family or library.family == family:
             return library
-        fact = f"{library.described()} is not of the MPI that started this process, which is of the kind of {family}"
+        fact = f"{library.described()} does not belong to the MPI that started this process ({family})"
         if candidate.sure:
             raise MeetingError(f"{fact}. {_REMEDY}")
         refused[candidate.path] = fact

@@ -118,8 +118,8 @@ class Session:
             return ""
         if self._is_foreign:
             return (
-                f"{self.library.described()} was initialised by the program, with less than MPI_THREAD_MULTIPLE: it "
-                "would be called by two at a time. Initialise it with that, or call hvd.init() first"
+                f"{self.library.described()} was initialised by the program with less than MPI_THREAD_MULTIPLE, but "
+                "two threads would call it at once. Initialise it with that level, or call hvd.init() first"
             )
         return f"{self.library.described()} grants less than MPI_THREAD_SERIALIZED"
 

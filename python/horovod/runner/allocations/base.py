@@ -57,7 +57,7 @@ class Allocation(NamedTuple):
         """The allocation in a message."""
         listed = ", ".join(host.to_string() for host in self.hosts[:8])
         more = f", ... {len(self.hosts)} hosts" if len(self.hosts) > 8 else ""
-        return f"{self.scheduler}'s allocation {self.job} ({listed}{more}; told by {self.told_by})"
+        return f"{self.scheduler}'s allocation {self.job} ({listed}{more}; from {self.told_by})"
 
 
 class Scheduler(NamedTuple):
@@ -96,7 +96,7 @@ def checked(slots: Mapping[str, int], where: str) -> tuple[Host, ...]:
     if len(hosts) > MOST_HOSTS or sum(host.slots for host in hosts) > MOST_SLOTS:
         raise InvalidArgumentError(
             f"{where} has {len(hosts)} hosts with {sum(host.slots for host in hosts)} slots; at most {MOST_HOSTS} "
-            f"hosts and {MOST_SLOTS} slots are taken. Name the hosts yourself with -H."
+            f"hosts and {MOST_SLOTS} slots are allowed. Name the hosts yourself with -H."
         )
     return hosts
 

@@ -13,7 +13,7 @@ from horovod.runner.allocations import host_lists
 from horovod.runner.allocations.base import Allocation, Environment, Scheduler, Sources, checked
 
 _COMMAND: Final = ("flux", "resource", "R")
-_WHERE: Final = "The answer of flux resource R"
+_WHERE: Final = "The output of flux resource R"
 
 
 def present(environ: Environment) -> bool:
@@ -48,7 +48,7 @@ def from_resources(text: str) -> dict[str, int]:
         if isinstance(error, InvalidArgumentError):
             raise
         raise InvalidArgumentError(
-            f"{_WHERE} is no set of resources in version 1 of Flux RFC 20: {type(error).__name__}: {error}. Name the "
+            f"{_WHERE} is not a resource set of version 1 of Flux RFC 20: {type(error).__name__}: {error}. Name the "
             "hosts yourself with -H."
         ) from error
     if len(names) != len(found):

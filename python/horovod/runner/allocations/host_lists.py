@@ -47,7 +47,7 @@ def _pieces(text: str, where: str) -> list[str]:
             pieces.append(text[start:at].strip())
             start = at + 1
         if depth not in (0, 1):
-            raise InvalidArgumentError(f"{where}: a bracket too many at {text[at : at + 20]!r}; {_EXAMPLE}.")
+            raise InvalidArgumentError(f"{where}: unexpected bracket at {text[at : at + 20]!r}; {_EXAMPLE}.")
     if depth:
         raise InvalidArgumentError(f"{where}: a bracket is not closed; {_EXAMPLE}. Received: {text[-60:]!r}.")
     return [*pieces, text[start:].strip()]
@@ -73,7 +73,7 @@ def _numbers(text: str, where: str) -> list[str]:
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None:
-            raise InvalidArgumentError(f"{where}: {part!r} is no number and no range; {_EXAMPLE}.")
+            raise InvalidArgumentError(f"{where}: {part!r} is neither a number nor a range; {_EXAMPLE}.")
         first, last = match.group(1), match.group(2) or match.group(1)
         low, high = int(first), int(last)
         if high < low:

@@ -35,8 +35,8 @@ def read(environ: Environment, sources: Sources) -> Allocation:
         )
     if "SLURM_HET_SIZE" in environ:
         raise InvalidArgumentError(
-            f"This job of Slurm has {environ['SLURM_HET_SIZE']} components (a heterogeneous job), whose hosts are not "
-            "one list; name those that shall take part with -H."
+            f"This Slurm job is heterogeneous: it has {environ['SLURM_HET_SIZE']} components, each with its own list "
+            "of hosts. Name the hosts yourself with -H."
         )
     names = host_lists.expand(environ[_HOSTS], _HOSTS)
     if _TASKS not in environ:
@@ -46,8 +46,8 @@ def read(environ: Environment, sources: Sources) -> Allocation:
         raise InvalidArgumentError(f"{_TASKS} must be a list like '2(x3),1'. Received: {environ[_TASKS][:200]!r}.")
     if len(counts) != len(names):
         raise InvalidArgumentError(
-            f"{_TASKS} has numbers for {len(counts)} nodes, but {_HOSTS} names {len(names)}: in a step, srun tells the "
-            "tasks of this step alone. Start horovodrun from the batch script or from salloc, or name hosts with -H."
+            f"{_TASKS} has numbers for {len(counts)} nodes, but {_HOSTS} names {len(names)}: in a step, srun reports "
+            "the tasks of this step only. Start horovodrun from the batch script or from salloc, or name hosts with -H."
         )
     slots: dict[str, int] = {}
     for name, count in zip(names, counts):

@@ -41,8 +41,8 @@ def main(words: Sequence[str], given: Optional[Mapping[str, Any]] = None) -> int
     unknown = [word for word in words if word != _JSON]
     if unknown:
         raise InvalidArgumentError(
-            f"doctor knows no {unknown[0]!r}. Write: horovodrun doctor [--json]; flags of a job, such as -H, come "
-            "before the word doctor."
+            f"doctor does not accept {unknown[0]!r}. Write: horovodrun doctor [--json]; flags of a job, such as -H, "
+            "come before the word doctor."
         )
     when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     sections = examine(probes(given or {}, os.environ))

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple, Optional
 
 from horovod.runner.doctor.findings import FAULT, Finding, Probe, Section
 
-_NO_ANSWER: Final = "It hangs; run this again while the machine is idle, or see what it waits for."
-_OUR_DEFECT: Final = "Doctor itself failed here; report that with this page."
+_NO_ANSWER: Final = "It hangs; run this again while the machine is idle, or find out what it waits for."
+_OUR_DEFECT: Final = "The doctor itself failed here; please report it with this page."
 _MOST_BYTES: Final = 1 << 20
 
 
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
         lines = self.err.strip().splitlines()
         if self.code is not None and self.code < 0:
             with contextlib.suppress(ValueError):
-                return f"it died of {signal.Signals(-self.code).name}" + (f": {lines[-1]}" if lines else "")
+                return f"it was killed by {signal.Signals(-self.code).name}" + (f": {lines[-1]}" if lines else "")
         return lines[-1] if lines else f"it ended with code {self.code}"
 
 

@@ -13,7 +13,7 @@ from horovod.runner.doctor.findings import ABSENT, FACT, FAULT, WORKS, Finding
 LIMIT_S: Final = 4 * gpus.PATIENCE_S
 _NVIDIA_SMI: Final = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
 _CHOOSE: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-_STAGED: Final = "Without it tensors of GPUs go through the host's memory, at the speed of its bus."
+_STAGED: Final = "Without it, GPU tensors go through host memory, at the speed of the bus."
 
 
 def look(environ: Mapping[str, str], root: str = "/") -> list[Finding]:
@@ -28,7 +28,7 @@ def look(environ: Mapping[str, str], root: str = "/") -> list[Finding]:
         *_amd(environ, root),
     ]
     if all(finding.state == ABSENT for finding in found):
-        return [Finding("GPUs", ABSENT, f"none: no device of NVIDIA or AMD in /dev; {driver.why_not}")]
+        return [Finding("GPUs", ABSENT, f"none: no NVIDIA or AMD device in /dev; {driver.why_not}")]
     found += [Finding(name, FACT, environ[name] or "empty: none is used") for name in _CHOOSE if name in environ]
     return found
 

@@ -40,7 +40,7 @@ def processor(environ: Mapping[str, str], root: str = "/") -> list[Finding]:
     allowed, quota = len(os.sched_getaffinity(0)), cores.cgroup_quota(Path(root))
     fact = f"of {present}"
     if allowed < present:
-        fact += f"; this process is kept on {allowed}"
+        fact += f"; this process is restricted to {allowed}"
     if quota is not None:
         fact += f"; its control group grants {quota:g}"
     threads = environ.get("OMP_NUM_THREADS")
@@ -79,8 +79,8 @@ def shared_memory(root: str = "/") -> list[Finding]:
     fact = f"{size_text(size)}, {size_text(size - free)} of it used"
     full = size > 0 and size - free > _FULL * size
     remedy = (
-        "Horovod does without it, but worker processes of data loaders die (Bus error): remove what is left there, or "
-        "give the container more (docker run --shm-size)."
+        "Horovod does not need it, but worker processes of data loaders die with a bus error: remove leftover files "
+        "there, or give the container more (docker run --shm-size)."
     )
     return [*found, Finding("/dev/shm", FAULT if full else WORKS, f"full: {fact}" if full else fact, remedy)]
 
@@ -98,7 +98,7 @@ def _limit(name: str, kind: int, command: str, least: int, in_bytes: bool = Fals
 def _locked_memory() -> Finding:
     found = _limit("locked memory", resource.RLIMIT_MEMLOCK, "ulimit -l", _LEAST_LOCKED, in_bytes=True)
     # Nothing of ours locks memory; InfiniBand's verbs, under MPI and NCCL, do.
-    return found if found.state == WORKS else Finding(found.name, FACT, f"{found.fact}; InfiniBand wants it unlimited")
+    return found if found.state == WORKS else Finding(found.name, FACT, f"{found.fact}; InfiniBand needs it unlimited")
 
 
 def _first_number(place: Path, names: tuple[str, ...]) -> Optional[int]:

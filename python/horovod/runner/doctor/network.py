@@ -37,10 +37,8 @@ def interfaces(settings: Settings, root: str = "/") -> list[Finding]:
     found = [_interface(name, Path(root, "sys/class/net", name)) for name in here]
     for name in {*(settings.network_interfaces or ()), *(settings.gloo_iface or ())}:
         if name not in here:
-            remedy = f"Here are: {', '.join(here) or 'none'}. Other hosts may have it."
-            found.append(
-                Finding(name, FAULT, "named by --network-interfaces or HOROVOD_GLOO_IFACE, and absent", remedy)
-            )
+            remedy = f"This host has: {', '.join(here) or 'none'}. Other hosts may have it."
+            found.append(Finding(name, FAULT, "set by --network-interfaces or HOROVOD_GLOO_IFACE, but missing", remedy))
     return [*found, *verbs_devices(Path(root, "sys/class/infiniband"))]
 
 
@@ -68,7 +66,7 @@ def ssh(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
     if program:
         remedy = "Install OpenSSH's client to run jobs on other hosts."
         state = FAULT if others or program != "ssh" else ABSENT
-        return [Finding(program, state, "there is no such program", remedy)]
+        return [Finding(program, state, "program not found", remedy)]
     shell = ssh_command.shell(
         environ, settings.ssh_port, settings.ssh_identity_file, HOST_S / 2, settings.link_timeout_s
     )
@@ -84,7 +82,7 @@ def ssh(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
     relaxed = host_keys.warnings(environ, (ssh_command.RSH_AGENT, ssh_command.RSH_ARGS))
     found += [Finding("host keys", FACT, text) for text in relaxed]
     if not others:
-        return [*found, Finding("other hosts", ABSENT, "none was named; name them to have them tried: -H server1:2")]
+        return [*found, Finding("other hosts", ABSENT, "none was given; give hosts to have them checked: -H server1:2")]
     with ThreadPoolExecutor(min(_SIDE_BY_SIDE, len(others))) as pool:
         return found + list(pool.map(lambda name: _host(name, shell, settings, environ), others))
 

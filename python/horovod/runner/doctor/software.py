@@ -107,7 +107,7 @@ def _starter(name: str, environ: Mapping[str, str]) -> Finding:
     lines = [line.strip() for line in answer.out.splitlines() if line.strip()]
     if answer.code or answer.code is None or not lines:
         state = ABSENT if name in _OF_CLUSTERS else FAULT
-        return Finding(name, state, f"{path} --version: {_why(answer)}", "Look which installation it belongs to.")
+        return Finding(name, state, f"{path} --version: {_why(answer)}", "Check which installation it belongs to.")
     return _judged(name, f"{lines[0]}, {path}")
 
 

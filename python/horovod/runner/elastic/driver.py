@@ -201,7 +201,7 @@ class Driver:
         self._asked.add(event.rank)
         worker = self.state.workers.get(event.rank)
         if worker is not None and worker.phase == LEAVING:  # it has made light of the signal
-            self._crew.tell(event.rank, words(Dismissal("there is no place for it any more")))
+            self._crew.tell(event.rank, words(Dismissal("it has no slot any more")))
         self._step(Asked(event.rank, event.version, event.why))
 
     def _on_exit(self, event: Exited) -> None:

@@ -40,7 +40,7 @@ class Journal:
         self.note(as_json(happened))
 
     def held(self, entry: Entry, now_s: float) -> None:
-        """Writes one line on a host that gets no further ranks for a time, or (null) for good."""
+        """Writes one line on a host that gets no more ranks for a time, or (null) for good."""
         left_s = None if entry.until_s is None else round(entry.until_s - now_s, 3)
         self.note({"event": "held", "host": entry.host, "for_s": left_s, "stay": not entry.drains, "why": entry.why})
 

@@ -110,7 +110,8 @@ def _asked(state: State, event: Asked, now_s: float) -> State:
     if worker.phase == PLACED and state.broken_s is None:
         state = state._replace(broken_s=now_s)
     if event.why and not state.complaint:
-        state = state._replace(complaint=f"{called(state, worker.number)} could not meet the others: {event.why}")
+        complaint = f"{called(state, worker.number)} could not connect to the other ranks: {event.why}"
+        state = state._replace(complaint=complaint)
     took_s = now_s - worker.since_s if worker.phase == STARTING else worker.took_s
     return state.with_worker(worker._replace(phase=WAITING, since_s=now_s, version=event.version, took_s=took_s))
 
@@ -249,7 +250,7 @@ def _end_if_alone(state: State, now_s: float) -> Iterator[Decision]:
     """No rank is left that has the state, or none can have one."""
     del now_s
     if state.epoch < 0 and state.finishing and state.in_phase(WAITING):
-        yield Fail("a rank ended with code 0 and never called hvd.init(), which every rank must call.")
+        yield Fail("a rank ended with code 0 without calling hvd.init(), which every rank must call.")
     elif state.epoch < 0 or any(number in state.workers for number in state.members):
         return
     elif not state.finishing:
@@ -315,12 +316,12 @@ def _form(state: State, now_s: float) -> Iterator[Decision]:
         return
     if state.limits.resets is not None and state.epoch >= state.limits.resets:
         why = reason(state, now_s)
-        yield Fail(f"the job has begun again {state.epoch} times, which is the limit (--reset-limit): {why}.")
+        yield Fail(f"the job was reset {state.epoch} times, which is the limit (--reset-limit): {why}.")
         return
     if state.fruitless >= _FRUITLESS - 1 and _achieved_nothing(state, tuple(ranks)):
         yield Fail(
-            f"{_FRUITLESS} epochs of the same ranks have failed one after the other, and nothing was committed in "
-            f"between, so it is no failure of one host or process: {reason(state, now_s)}."
+            f"{_FRUITLESS} epochs of the same ranks have failed in a row without a commit in between, so the "
+            f"cause is not a single host or process: {reason(state, now_s)}."
         )
         return
     for number in state.members:
@@ -393,7 +394,7 @@ def _announce(state: State, now_s: float) -> Iterator[Decision]:
     ranks = _ranks(state, now_s, [*living, *come])
     joining, leaving = set(ranks) - set(living), set(living) - set(ranks)
     if joining and not state.announced & ADDED and (len(come) == len(newcomers) or late):
-        yield Announce(ADDED, f"{count(len(joining), 'further worker')} can take part")
+        yield Announce(ADDED, f"{count(len(joining), 'more worker')} can join")
     if leaving and not state.announced & REMOVED and len(ranks) >= state.limits.least:
         yield Announce(REMOVED, f"{count(len(leaving), 'rank')} must leave: {why_gone(state, now_s)}")
 

@@ -119,7 +119,7 @@ class RosterKeeper:
         if not self._told_full:
             self._told_full = True
             why = reason_of(error.errno or 0)
-            _log.warning("No further rank can ask for its place: %s. Tried again every second.", why)
+            _log.warning("The roster cannot accept connections: %s. It retries every second.", why)
 
     def _read(self, client: _Client) -> None:
         try:
@@ -143,11 +143,11 @@ class RosterKeeper:
                 version = int(message["epoch"]), int(message["commits"])
                 heard = Asks(int(message["ask"]), version, str(message["why"]).replace("\0", " ")[:MOST_OF_A_REASON])
                 if not (-1 <= version[0] < MOST_COMMITS and 0 <= version[1] < MOST_COMMITS):
-                    raise ValueError("no job lasts so long")
+                    raise ValueError("the version is out of range")
             else:
                 heard = Bereft(int(message["lost"]))
         except (KeyError, TypeError, ValueError):
-            raise ProtocolError("no message of a worker") from None
+            raise ProtocolError("not a message of a worker") from None
         if self._of_worker.setdefault(heard.rank, client) is not client:
             raise ProtocolError(f"worker {heard.rank} is connected already; this is a process that it has started")
         client.worker = heard.rank

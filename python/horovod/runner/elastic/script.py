@@ -103,7 +103,7 @@ class Script(HostSource):
             return None
         if not ended:
             self._kill()
-            self._failed("deadline", f"has not ended within {self._deadline_s:g} s, and was killed")
+            self._failed("deadline", f"did not end within {self._deadline_s:g} s, and was killed")
             return None
         return self._finished()
 
@@ -163,7 +163,7 @@ class Script(HostSource):
             code = self._process.wait(_ENDING_S)  # its output has ended, so it has, or it will in a moment
         except subprocess.TimeoutExpired:
             self._kill()
-            self._failed("end", "has closed its output but not ended, and was killed")
+            self._failed("end", "closed its output but did not exit, and was killed")
             return None
         text = self._printed.decode("utf-8", "replace")
         self._read()  # what it has written to stderr in its last moment

@@ -40,9 +40,9 @@ def waiting(state: State, now_s: float) -> str:
 def ended_early(entry: Entry, now_s: float) -> str:
     """One line on a newcomer that has ended with code 0 before it had a place, and when there is another one."""
     if entry.until_s is None:
-        what = f"{entry.early} in a row have ended so, and {entry.host} gets no further ranks"
+        what = f"{entry.early} in a row ended this way, so {entry.host} gets no more ranks"
     elif entry.until_s > now_s:
-        what = f"{entry.host} gets no further ranks for {entry.until_s - now_s:.0f} s"
+        what = f"{entry.host} gets no more ranks for {entry.until_s - now_s:.0f} s"
     else:
         what = f"another one is started on {entry.host}"
     return f"{entry.why} before it had a place; {what}."

@@ -24,7 +24,7 @@ def line(program: str, rank_file: str, command: Sequence[str], settings: Setting
         settings: of the job.
 
     Raises:
-        InvalidArgumentError: a text of words cannot be cut into words.
+        InvalidArgumentError: a text of words cannot be split into words.
     """
     words = [program, *(split(settings.binding_args, "--binding-args") or ("--erf_input", rank_file))]
     if settings.output_filename:
@@ -43,10 +43,10 @@ def refuse_unmet(settings: Settings) -> None:
         UnsupportedError: one of them was given.
     """
     unmet = (
-        ("--ranks", settings.shown_ranks, "jsrun brings the output of all ranks"),
-        ("--stdin-rank", settings.stdin_rank is not None, "jsrun has the ranks' input"),
-        ("--prefix-output-with-timestamp", settings.prefix_output_with_timestamp, "jsrun knows no times"),
+        ("--ranks", settings.shown_ranks, "jsrun prints the output of all ranks"),
+        ("--stdin-rank", settings.stdin_rank is not None, "jsrun controls the ranks' input"),
+        ("--prefix-output-with-timestamp", settings.prefix_output_with_timestamp, "jsrun cannot print timestamps"),
     )
     for flag, given, fact in unmet:
         if given:
-            raise UnsupportedError(f"{flag} cannot be honoured with --jsrun: {fact}. Remedy: leave it out.")
+            raise UnsupportedError(f"{flag} does not work with --jsrun: {fact}. Remedy: leave it out.")

@@ -35,8 +35,8 @@ def text(hosts: Sequence[Host], cpus: Mapping[str, int]) -> str:
         there = cpus.get(host.hostname)
         if there is None:
             raise InvalidArgumentError(
-                f"{host.hostname} is no host of this job of LSF, which has {', '.join(cpus)}; jsrun starts ranks there "
-                "only."
+                f"{host.hostname} is not a host of this LSF job, which has {', '.join(cpus)}; jsrun starts ranks on "
+                "those only."
             )
         if host.slots > there:
             raise InvalidArgumentError(

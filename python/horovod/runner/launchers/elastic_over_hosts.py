@@ -207,7 +207,7 @@ class CrewOverHosts(Fleet):
         self._coming.pop(link, None)
         self._told_lost.add(link)
         self._going[link] = 0.0
-        link.give_up("it is not wanted any more")
+        link.give_up("it is no longer needed")
         link.hang_up()
         link.living.clear()
 

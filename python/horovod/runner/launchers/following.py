@@ -95,5 +95,5 @@ def ended(outcome: Outcome, name: str) -> Outcome:
     if outcome.interrupted or outcome.complaint or not code:
         return outcome._replace(exits=())
     after_s = outcome.exits[0].at_s - outcome.exits[0].started_s
-    story = f"{name} ended with code {code} after {after_s:.1f} s; what it says of its ranks is above."
+    story = f"{name} ended with code {code} after {after_s:.1f} s; its messages about the ranks are above."
     return outcome._replace(exits=(), complaint=story, complaint_code=code)

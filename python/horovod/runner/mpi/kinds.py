@@ -57,6 +57,6 @@ def implementation(text: str, program: str = "mpirun") -> Implementation:
             return Implementation(kind, tuple(map(int, found.group(1).split("."))))
     said = " ".join(text[:200].split())
     raise UnsupportedError(
-        f"{program} is of no MPI that is known here, which are {OPEN_MPI}, {SPECTRUM_MPI}, {MPICH} and {INTEL_MPI}: "
+        f"{program} belongs to none of the supported MPIs ({OPEN_MPI}, {SPECTRUM_MPI}, {MPICH} and {INTEL_MPI}): "
         f"its --version says {said!r}. Start the ranks with it yourself: {program} ... python train.py"
     )

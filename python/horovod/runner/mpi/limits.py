@@ -25,8 +25,8 @@ def refuse_unmet(settings: Settings, mpi: Implementation) -> None:
         files = "redirect the output of each rank in a script around the program"
     prrte = not hydra and mpi.version >= (5,) and mpi.kind == kinds.OPEN_MPI
     unmet = (
-        ("--ranks", settings.shown_ranks, "mpirun brings the output of all ranks", "leave it out"),
-        ("--stdin-rank", settings.stdin_rank is not None, "mpirun has the ranks' input", "leave --mpi out"),
+        ("--ranks", settings.shown_ranks, "mpirun prints the output of all ranks", "leave it out"),
+        ("--stdin-rank", settings.stdin_rank is not None, "mpirun controls the ranks' input", "leave --mpi out"),
         ("--output-filename", settings.output_filename and (hydra or prrte), f"{mpi.kind} has no such files", files),
         (
             "--prefix-output-with-timestamp",
@@ -43,7 +43,7 @@ def refuse_unmet(settings: Settings, mpi: Implementation) -> None:
     )
     for flag, given, fact, remedy in unmet:
         if given:
-            raise UnsupportedError(f"{flag} cannot be honoured with --mpi: {fact}. Remedy: {remedy}.")
+            raise UnsupportedError(f"{flag} does not work with --mpi: {fact}. Remedy: {remedy}.")
 
 
 def refuse_addresses(hosts: tuple[Host, ...]) -> None:

@@ -104,7 +104,7 @@ def split(text: Optional[str], flag: str) -> list[str]:
     try:
         return shlex.split(text or "")
     except ValueError as error:
-        raise InvalidArgumentError(f"{flag} cannot be cut into words: {error}. Received: {text!r}.") from error
+        raise InvalidArgumentError(f"{flag} cannot be split into words: {error}. Received: {text!r}.") from error
 
 
 def _open_mpi(wanted: Wanted, settings: Settings, mpi: Implementation) -> list[str]:

@@ -113,7 +113,7 @@ class Agent:
 
     def _on_end(self, reason: str) -> None:
         if self._job is None and not self._heard:
-            reason = "its standard input has ended: what starts it does not pass the launcher's on"
+            reason = "its standard input has ended: the command that starts it does not forward the launcher's"
         with contextlib.suppress(OSError):  # who would read it is gone
             sys.stderr.write(f"The agent ends its ranks: {reason or 'the launcher is gone'}.\n")
             sys.stderr.flush()
@@ -161,7 +161,7 @@ class Agent:
             getattr(self, f"_on_{name}")(**fields)
         elif kind == frames.FUNCTION:
             if self._job is None or self._function is None:
-                raise ProtocolError("A function comes behind a job that has one.")
+                raise ProtocolError("A function must follow a job that announces one.")
             if body:
                 self._function += body
             else:
@@ -216,7 +216,7 @@ class Agent:
 
     def _on_further(self, rank: int, env: dict[str, str]) -> None:
         if self._work is None or self._board is None or self._processes is None or self._outflow is None:
-            raise ProtocolError("Further ranks come once the first ones run.")
+            raise ProtocolError("More ranks may be started only after the first ones.")
         self._board.expect(1)
         try:
             spec = self._work.spec(rank, env)
@@ -342,7 +342,7 @@ def main() -> int:
     try:
         agent = Agent(read_fd, write_fd, float(sys.argv[1]) if sys.argv[1:] else _LINK_TIMEOUT_S)
     except PermissionError:
-        sys.stderr.write("The agent's standard input is a file: what starts it does not pass the launcher's on.\n")
+        sys.stderr.write("The agent's standard input is a file: the command that starts it does not forward it.\n")
         return 1
     signal.signal(signal.SIGTERM, lambda *_: agent.terminate())
     try:

@@ -107,7 +107,7 @@ class Board:
         self._loop.watch(self._socket.fileno(), None)
         if not self._told_full:
             self._told_full = True
-            _log.warning("No rank can be let in to the job's board: %s. Tried again every second.", error.strerror)
+            _log.warning("The job's board cannot accept connections: %s. It retries every second.", error.strerror)
 
     def _accept(self) -> None:
         try:
@@ -191,7 +191,7 @@ class _Client:
     def _take(self, text: str) -> None:
         key = key_of(text)
         if key is None:
-            raise ProtocolError("What it posted is not key=value.")
+            raise ProtocolError("Its post does not have the form key=value.")
         if self._board.standing.takes(key):  # else it has heard, or will hear, what stands there
             self._board.forward(text)
 

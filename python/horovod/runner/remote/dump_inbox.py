@@ -45,7 +45,7 @@ class DumpInbox:
             ProtocolError: the rank is not on this host.
         """
         if rank not in self._ranks:
-            raise ProtocolError("A dump of a rank that is not there.")
+            raise ProtocolError("A dump of an unknown rank.")
         self._texts[rank] = text
 
     def silent(self, rank: int, why: str) -> None:

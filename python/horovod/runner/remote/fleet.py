@@ -172,7 +172,7 @@ class Fleet:
         for link in self.links:
             link.channel.tick()
             if self._finished_s is not None and time.monotonic() - self._finished_s > _DONE_S + link.way.link_timeout_s:
-                link.give_up("it did not end its part of the job in time")
+                link.give_up("it did not finish its part of the job in time")
 
 
 def lost_words(host: str, ranks: Sequence[int]) -> str:

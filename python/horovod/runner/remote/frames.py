@@ -64,7 +64,7 @@ def output_of(body: bytes) -> tuple[int, int, bytes]:
         ProtocolError: it is too short.
     """
     if len(body) < _OUTPUT.size:
-        raise ProtocolError(f"An output frame of {len(body)} bytes cannot be.")
+        raise ProtocolError(f"An output frame of {len(body)} bytes is not valid.")
     rank, stream = _OUTPUT.unpack_from(body)
     return rank, stream, body[_OUTPUT.size :]
 
@@ -81,7 +81,7 @@ def dump_of(body: bytes) -> tuple[int, bytes]:
         ProtocolError: it is too short.
     """
     if len(body) < _DUMP.size:
-        raise ProtocolError(f"A dump frame of {len(body)} bytes cannot be.")
+        raise ProtocolError(f"A dump frame of {len(body)} bytes is not valid.")
     return _DUMP.unpack_from(body)[0], body[_DUMP.size :]
 
 

@@ -197,7 +197,7 @@ class Link:
         elif kind == frames.OUTPUT:
             rank, stream, data = frames.output_of(body)
             if rank not in self.ranks or stream >= len(STREAMS):
-                raise ProtocolError("Output of a rank or stream that is not there.")
+                raise ProtocolError("Output of an unknown rank or stream.")
             self._taken_bytes += len(data)
             self._events.append(Output(rank, STREAMS[stream], data))
         elif kind == frames.DUMP:
@@ -258,7 +258,7 @@ class Link:
         self._hopeless = bool(reason)
         ending = self._connection.ending(None if reason else _ENDING_S)
         if self.state is State.CALLED and reason:
-            self._lose(f"what runs there is no agent: {reason}")
+            self._lose(f"the program that answers there is not an agent: {reason}")
         elif self.state is State.CALLED:
             self.absent = ending.may_come
             self._lose(ending.why)

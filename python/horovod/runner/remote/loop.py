@@ -58,7 +58,7 @@ class Loop:
         seconds, nanoseconds = divmod(round(every_s * 1e9), 10**9)
         times = struct.pack("llll", seconds, nanoseconds, seconds, nanoseconds)
         if timer_fd < 0 or libc.timerfd_settime(timer_fd, 0, times, None):
-            raise OSError(ctypes.get_errno(), "no timer can be had")
+            raise OSError(ctypes.get_errno(), "cannot create a timer")
         self._timer_fds.append(timer_fd)
 
         def ticked() -> None:

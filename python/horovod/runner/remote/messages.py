@@ -135,12 +135,12 @@ def decode(body: bytes, shapes: Shapes) -> tuple[str, dict[str, Any]]:
     except (ValueError, RecursionError):
         message = None
     if not isinstance(message, dict) or not isinstance(message.get("is"), str) or message["is"] not in shapes:
-        raise ProtocolError("A control message is none that this side knows.")
+        raise ProtocolError("Unknown control message.")
     name = message.pop("is")
     shape = shapes[name]
     if set(message) != set(shape):
         raise ProtocolError(f"A message {name!r} must have the fields {sorted(shape)}.")
     for field, check in shape.items():
         if not check(message[field]):
-            raise ProtocolError(f"The field {field!r} of a message {name!r} has a value that cannot be.")
+            raise ProtocolError(f"The field {field!r} of a message {name!r} has an invalid value.")
     return name, message

@@ -114,7 +114,7 @@ def _words(variable: str, text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise InvalidArgumentError(f"{variable} cannot be cut into words: {error}. Received: {text!r}.") from error
+        raise InvalidArgumentError(f"{variable} cannot be split into words: {error}. Received: {text!r}.") from error
 
 
 def _is_ssh(words: Sequence[str]) -> bool:

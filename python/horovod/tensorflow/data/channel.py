@@ -106,9 +106,9 @@ class Channel:
         try:
             message = json.loads(body)
         except (ValueError, RecursionError) as error:
-            raise StrangerError("a message that is no JSON") from error
+            raise StrangerError("a message that is not JSON") from error
         if not isinstance(message, dict):
-            raise StrangerError("a message that is no object")
+            raise StrangerError("a message that is not an object")
         return message
 
     def close(self) -> None:
@@ -201,7 +201,7 @@ def _read(sock: socket.socket, length: int, deadline: Optional[float]) -> bytes:
             sock.settimeout(left)  # 0: what arrived while this process stood still is read all the same
             piece = sock.recv(length - len(data))
         except (socket.timeout, BlockingIOError) as error:
-            raise LateError("it says nothing") from error
+            raise LateError("it sends nothing") from error
         except OSError as error:
             raise ClosedError(str(error)) from error
         if not piece:

@@ -66,7 +66,7 @@ class ComputeClient:
         A compute job that has ended by itself meanwhile is an error (PeerLostError) like any other.
         """
         with contextlib.suppress(ShutdownError):  # another rank was faster
-            self._ask({"do": "shutdown", "message": f"It was told to by {_where()}."})
+            self._ask({"do": "shutdown", "message": f"The shutdown was requested by {_where()}."})
 
     def answers(self) -> bool:
         """Whether the compute job that wrote the config is there."""

@@ -175,7 +175,7 @@ class TfDataServiceConfig:
             return TfDataServiceConfig.from_dict(content)
         except (ValueError, RecursionError) as error:  # brackets in brackets in brackets ...
             raise InvalidArgumentError(
-                f"File {filename} is no compute config: {error} Delete it and start the compute job again."
+                f"File {filename} is not a compute config: {error} Delete it and start the compute job again."
             ) from error
 
 
@@ -203,7 +203,7 @@ def _check_private(filename: str, found: os.stat_result) -> None:
     """A file that others made could send this job to their servers; one that others read gives them the key."""
     if not stat.S_ISREG(found.st_mode):
         raise InvalidArgumentError(
-            f"The compute config {filename} is no regular file; name one that a job has written."
+            f"The compute config {filename} is not a regular file; name one that a job has written."
         )
     if found.st_uid not in (os.geteuid(), 0):
         raise InvalidArgumentError(
@@ -213,7 +213,7 @@ def _check_private(filename: str, found: os.stat_result) -> None:
     if found.st_mode & 0o077:
         raise InvalidArgumentError(
             f"The compute config {filename} holds a secret, but its mode is {stat.S_IMODE(found.st_mode):04o}, open to "
-            "other users. Start the compute job anew, which makes it with mode 0600."
+            "other users. Restart the compute job, which makes it with mode 0600."
         )
 
 

@@ -92,7 +92,7 @@ class ComputeService:
 
     def close(self) -> None:
         """Ends the data service for all who are still there, and stops listening."""
-        self._end(FAILED, "The compute job ended before it was told to; start both jobs again.")
+        self._end(FAILED, "The compute job ended before it was asked to; start both jobs again.")
         with self._changed:
             in_order = self._registry.outcome is not None and self._registry.outcome[0] == SHUTDOWN
             self._changed.wait_for(

@@ -35,7 +35,7 @@ class Strangers:
             del self._waiting[oldest]
         if not self._told:
             self._told = True
-            log.warning("compute service: %d connections say nothing; the oldest are closed from now on", MOST)
+            log.warning("compute service: %d connections send nothing; the oldest are closed from now on", MOST)
         with contextlib.suppress(OSError):
             oldest.shutdown(socket.SHUT_RDWR)
 

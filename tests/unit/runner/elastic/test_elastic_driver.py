@@ -108,7 +108,7 @@ def test_a_newcomer_that_ends_with_0_is_told_and_not_counted(led: Led) -> None:
     assert Said(said) in told
     assert led.crew.begun == [2, 3] and not led.driver.state.finishing
     told = led.hear(Exited(3, 0, 0.0, "ended with code 0"))
-    assert any(isinstance(event, Said) and "a gets no further ranks for 1 s." in event.text for event in told)
+    assert any(isinstance(event, Said) and "a gets no more ranks for 1 s." in event.text for event in told)
     *_, held = led.lines("held")
     assert (held["host"], held["for_s"], held["stay"]) == ("a", 1.0, True) and "worker 3" in held["why"]
     last = led.hear(Exited(0, 0, 0.0, "ended with code 0"))
@@ -143,7 +143,7 @@ def test_a_worker_whose_environment_was_cleared_is_told_of(tmp_path: Path, monke
     led.hear(Asks(0, (-1, 0)))
     led.crew.lone = 1
     (ended,) = [event for event in led.hear(Exited(1, 0, 0.0, "exited with code 0")) if isinstance(event, GivenUp)]
-    assert "never called hvd.init(), which every rank must call. 1 process called hvd.init() without" in ended.why
+    assert "without calling hvd.init(), which every rank must call. 1 process called hvd.init() without" in ended.why
     led.driver.close()
 
 

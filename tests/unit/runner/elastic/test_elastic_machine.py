@@ -56,7 +56,7 @@ def test_survivors_go_on_at_once_and_the_slot_is_filled_later_without_a_rollback
     assert story.ranks == [0, 2, 3]
     assert "rank 1 was killed by signal 9" in place.why
     assert not place.sync  # equal commits
-    assert story.ask(4) == [Announce(ADDED, "1 further worker can take part")]
+    assert story.ask(4) == [Announce(ADDED, "1 more worker can join")]
     place = place_in(story.ask(0, 2, 3))
     assert story.ranks == [0, 2, 3, 4]
     assert place.sync
@@ -283,8 +283,8 @@ def test_the_same_failure_again_and_again_is_not_one_of_processes() -> None:
     assert story.tell(Asked(2, (story.state.epoch, 0), "Rank 3 (b) does not answer.")) == []
     (fail,) = story.ask(3, version=(story.state.epoch, 0))
     assert isinstance(fail, Fail)
-    assert "nothing was committed" in fail.why
-    assert fail.why.endswith(": rank 2 could not meet the others: Rank 3 (b) does not answer.")
+    assert "without a commit" in fail.why
+    assert fail.why.endswith(": rank 2 could not connect to the other ranks: Rank 3 (b) does not answer.")
 
 
 def test_why_an_epoch_could_not_begin_is_told_once() -> None:
@@ -293,7 +293,8 @@ def test_why_an_epoch_could_not_begin_is_told_once() -> None:
     assert "collectives failed although" in place_in(story.ask(3, version=(0, 3))).why
     story.tell(Asked(0, (0, 3), "Rank 1 gave up"))
     story.tell(Asked(1, (0, 3), "Rank 2 gave up"))
-    assert place_in(story.ask(2, 3, version=(0, 3))).why == "rank 0 could not meet the others: Rank 1 gave up"
+    why = place_in(story.ask(2, 3, version=(0, 3))).why
+    assert why == "rank 0 could not connect to the other ranks: Rank 1 gave up"
     story.ask(0, 1, 2, version=(2, 1))
     assert "could not meet" not in place_in(story.ask(3, version=(2, 1))).why
 

@@ -58,8 +58,8 @@ def test_arguments_and_the_search_path(tmp_path: Path) -> None:
         ("echo what; exit 3", "failed with code 3: what"),
         ("echo a:1; echo why >&2; exit 3", "failed with code 3: why"),
         ("echo 'no host at all'", "line 1"),
-        ("exec >&- 2>&-; sleep 60", "has closed its output but not ended, and was killed"),
-        ("sleep 60", "has not ended within 0.3 s, and was killed"),
+        ("exec >&- 2>&-; sleep 60", "closed its output but did not exit, and was killed"),
+        ("sleep 60", "did not end within 0.3 s, and was killed"),
         ("yes a:1", "prints more than 4 MiB"),
     ],
 )

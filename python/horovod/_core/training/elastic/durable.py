@@ -178,7 +178,7 @@ class DurableCommits:
             if self._writer is not None:
                 self._writer.join(_CLOSE_S)
                 if self._writer.is_alive():
-                    _log.warning("the last durable commit is not finished after %g s, and given up.", _CLOSE_S)
+                    _log.warning("the last durable commit was not finished within %g s, and is abandoned.", _CLOSE_S)
         finally:
             self._own.give_up()
 
@@ -200,7 +200,7 @@ class DurableCommits:
                 self._remove_parts((self.run, epoch + 1, 0))
         except Exception as error:  # a place behind a URL raises what it likes
             if isinstance(error, FileNotFoundError) and self._is_superseded(order):
-                _log.info("the durable commit %s was given up, since another rank 0 has written a newer one.", own)
+                _log.info("the durable commit %s was abandoned, because another rank 0 wrote a newer one.", own)
             else:
                 self._tell_failure(error)
         else:
