@@ -246,7 +246,7 @@ HVD_API hvd_status hvd_last_words(const char* why);
 
 /* Says goodbye, completes what can still complete within timeout_s, fails the rest with HVD_SHUTDOWN, joins the
  * threads, closes every descriptor. Where another rank has left with last words, waits two seconds (and timeout_s) at
- * most for its process to end, so that whoever watches the processes sees that one end first. Callable when not
+ * most for its process to end, so that a launcher that watches the processes sees that one end first. Callable when not
  * initialised (does nothing). Shared tensors stay valid until freed. Returns within timeout_s, that wait and what
  * hvd_abort takes, but for an hvd_on_done callback that does not return. */
 HVD_API hvd_status hvd_shutdown(double timeout_s);

@@ -44,7 +44,7 @@ void Phases::Queue(void* stream) {
   Begin("WAIT_FOR_DATA", stream);
 }
 
-// The last mark first: what came before it on its stream is then not asked in vain.
+// The last mark first: if it has not ended, the marks before it on its stream need no query.
 bool Phases::Ended() const {
   return std::all_of(marks_.rbegin(), marks_.rend(),
                      [](const Mark& mark) { return mark.moment == nullptr || mark.moment->Reached(); });

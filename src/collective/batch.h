@@ -27,7 +27,7 @@ namespace hvd::collective {
 class Flow;
 class StoreChooser;
 
-// Who takes memory back that is not the host's own.
+// Takes back memory that is not the host's own.
 class BlockOwner {
  public:
   virtual ~BlockOwner() = default;
@@ -51,7 +51,7 @@ struct Block {
   std::shared_ptr<BlockOwner> owner;  // null: the host's memory
 };
 
-// Who gives memory for results where it is not to be the host's own.
+// Provides memory for results that is not the host's own.
 class BlockGiver {
  public:
   virtual ~BlockGiver() = default;

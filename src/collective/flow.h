@@ -1,6 +1,6 @@
 // Flow: how the tensors of a batch come to the host's memory and leave it again while the batch runs, from the first
 // byte of the first tensor to the last of the last, laid end to end. A collective that works in this order waits for
-// what it is about to read and tells what it is through with; whoever moves the bytes does so beside it.
+// what it is about to read and reports what it has finished with; the bytes are moved concurrently.
 #pragma once
 
 #include <cstddef>

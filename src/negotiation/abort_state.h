@@ -1,4 +1,5 @@
-// AbortState: whether the job is over for this node, and why. Who finds the reason raises it and tells the others.
+// AbortState: whether the job is over for this node, and why. The node that finds the reason raises it and informs
+// the others.
 #pragma once
 
 #include "base/status.h"

@@ -27,8 +27,8 @@ inline constexpr size_t kArenaStageBytes = 512 << 10;
 inline constexpr size_t kControlRingBytes = 64 << 10;
 inline constexpr size_t kDataRingBytes = 256 << 10;
 
-// What a rank is doing about its inputs; who publishes something for it looks here (exception 2: whoever rings sets it
-// to kAwake). kIdle, kBlocked: its background thread sleeps on the doorbell, with nothing or something pending;
+// What a rank is doing about its inputs; a publisher of something for it looks here (exception 2: the one that rings
+// sets it to kAwake). kIdle, kBlocked: its background thread sleeps on the doorbell, with nothing or something pending;
 // kWaiting: a waiting thread sleeps on the bell word itself (a futex), so that the background thread is left in peace.
 enum class BellState : uint32_t { kAwake = 0, kIdle = 1, kBlocked = 2, kWaiting = 3 };
 

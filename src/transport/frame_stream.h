@@ -1,6 +1,6 @@
 // FrameStream: whole control frames over a Channel, in order, with a bounded size and, between hosts, a message
-// authentication code. Used by the engine for negotiation: over a RingChannel without a code (whoever can store into
-// the shared memory owns the process anyway), over a TcpChannel with one. Knows nothing of what a frame says. Not
+// authentication code. Used by the engine for negotiation: over a RingChannel without a code (a process that can store
+// into the shared memory owns the process anyway), over a TcpChannel with one. Knows nothing of what a frame says. Not
 // thread-safe: the holder of the driver role only.
 //
 // On the wire a frame is one piece or several, little-endian:  u32 head | [16 bytes code] | payload

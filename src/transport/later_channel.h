@@ -1,5 +1,5 @@
 // LaterChannel: a way to a rank of another host that is opened when somebody first uses it. Until then it takes and
-// gives nothing, as a connection that is slow; the first use is told, and whoever opens connections gives this one its
+// gives nothing, like a slow connection; the first use is reported, and the opener of connections gives this one its
 // own. Used by the holder of the driver role only.
 #pragma once
 
@@ -28,7 +28,7 @@ class LaterChannel final : public Channel {
   bool open() const { return way_ != nullptr; }
   // Once.
   void Open(std::unique_ptr<Channel> way) { way_ = std::move(way); }
-  // It cannot be opened: whoever uses it is told so.
+  // It cannot be opened: uses of it fail with this reason.
   void Fail(Status why) { failed_ = std::move(why); }
 
  private:

@@ -124,7 +124,7 @@ class LocalView {
     bool Ready() override {
       for (; next < use.locals.size(); ++next) {
         const int local = use.locals[next];
-        // Who has given up reads nothing any more.
+        // A rank that has given up no longer reads.
         if (local != neighbours->self() && !Passed(neighbours->progress(local), use.until) &&
             neighbours->failed_seq(local) == 0 && !neighbours->lost(local)) {
           neighbours->NoteWaitingFor(local);

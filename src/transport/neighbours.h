@@ -4,10 +4,10 @@
 //
 // Sleeping and ringing. A rank about to sleep stores kIdle (nothing to do), kBlocked (in the middle of something) or
 // kWaiting (a thread of the user waits) in its bell, looks at its inputs once more, and sleeps on its eventfd or on the
-// bell. Whoever publishes something first stores it, then looks at the bells: sequentially consistent operations on
-// both sides, so one of the two sees the other. A blocked neighbour is rung at once; an idle one is rung when the
-// publisher is about to stop spinning itself (FlushRings): in a loop of blocking calls the neighbour is about to call
-// anyway, and waking its background thread would cost both of them a context switch.
+// bell. A publisher first stores its data, then looks at the bells: sequentially consistent operations on both sides,
+// so one of the two sees the other. A blocked neighbour is rung at once; an idle one is rung when the publisher is
+// about to stop spinning itself (FlushRings): in a loop of blocking calls the neighbour is about to call anyway, and
+// waking its background thread would cost both of them a context switch.
 #pragma once
 
 #include <cstdint>
@@ -66,8 +66,8 @@ class Neighbours {
   bool lost(int local) const { return lost_[local].has_value(); }
   LastUse& last_use(int buffer) { return last_use_[buffer]; }
 
-  // ---- the end. A rank that ends in order says so after its last frames: whoever then sees its process gone finds
-  // them, and who sees it gone without has nothing to wait for.
+  // ---- the end. A rank that ends in order says so after its last frames: a rank that then sees its process gone finds
+  // them, and one that sees it gone without them has nothing to wait for.
   void SetLastWord(LastWord word) {
     if (last_word(self_) < word) own().words().last_word.store(static_cast<uint32_t>(word), std::memory_order_seq_cst);
   }
@@ -125,7 +125,7 @@ class Neighbours {
       any_pending_ |= pending_ring_[i];
     }
   }
-  // Wakes this rank's own sleeper, whoever it is. Thread-safe.
+  // Wakes this rank's own sleeping thread. Thread-safe.
   void RingSelf() { Ring(self_); }
   // With the bell at kWaiting: sleeps until rung, for timeout_s (infinity allowed), or until a signal (false).
   bool SleepOnBell(double timeout_s);

@@ -55,7 +55,7 @@ bool TcpChannel::SetOptions(TcpUse use, double silence_s) {
   return !tcp || (SetOption(fd_, IPPROTO_TCP, TCP_NODELAY, 1) && SetOption(fd_, SOL_SOCKET, SO_KEEPALIVE, 1) &&
                   SetOption(fd_, IPPROTO_TCP, TCP_KEEPIDLE, 1) && SetOption(fd_, IPPROTO_TCP, TCP_KEEPINTVL, 1) &&
                   SetOption(fd_, IPPROTO_TCP, TCP_KEEPCNT, patience.probes) &&
-                  // 0: whoever opened the connection may have set it.
+                  // 0: the code that opened the connection may have set it.
                   SetOption(fd_, IPPROTO_TCP, TCP_USER_TIMEOUT, use == TcpUse::kData ? 0 : patience.user_timeout_ms));
 }
 

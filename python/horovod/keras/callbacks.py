@@ -298,8 +298,8 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 
 
 class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc,unused-ignore]
-    """`keras.callbacks.ModelCheckpoint` that keeps the best model only. Local. Whoever uses it assigns `filepath`
-    before training, as the Spark estimator does.
+    """`keras.callbacks.ModelCheckpoint` that keeps the best model only. Local. The user assigns `filepath` before
+    training, as the Spark estimator does.
 
     Args:
         monitor, verbose, mode, save_freq: as of `ModelCheckpoint`.

@@ -47,7 +47,7 @@ class DirectoryArrivals:
         self._watch(str(directory))
 
     def ranks(self) -> set[int]:
-        """Who is up, or was."""
+        """The ranks that are up, or were."""
         self._read_events()
         # Watch first, look then: nothing falls in between.
         now: set[tuple[str, int]] = set()

@@ -165,7 +165,7 @@ class Arrivals(Protocol):
         """A rank that was there has left again: all are connected, or it has given up."""
 
     def ranks(self) -> set[int]:
-        """Who is up, or was."""
+        """The ranks that are up, or were."""
 
     def nobody(self) -> bool:
         """No rank has come at all. False when that cannot be known, and after `close`."""

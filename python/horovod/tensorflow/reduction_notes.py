@@ -69,7 +69,7 @@ def note(gradients: Sequence[Any], variables: Sequence[Any], by: Any) -> None:
 
 
 def take(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-    """Who has reduced these gradients, which are about to be applied; None: nobody. Local."""
+    """The reducer of each of these gradients, which are about to be applied; None: not reduced. Local."""
     return [
         None if gradient is None else _taken(gradient, ops.tensorflow_variable(variable))
         for gradient, variable in zip(gradients, variables)

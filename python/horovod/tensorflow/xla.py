@@ -101,7 +101,7 @@ def _make_ready(node: str, placed: str) -> None:
     """
     from tensorflow.python.eager import context
 
-    # A function is traced anew for a caller on another device.
+    # A function is traced again for a caller on another device.
     asked = tf.DeviceSpec.from_string(placed or context.context().device_name or "")
     visible = tf.config.get_visible_devices("GPU")
     if asked.device_type not in (None, "GPU") or not visible:

@@ -7,8 +7,8 @@
 namespace hvd::collective::channels {
 
 // Steps, bytes and memory: those of the chosen plan; a prescale factor adds one pass over the own tensors. Invariant:
-// the output holds the combination of the members heard of so far; where nobody has been heard of yet, the own operand
-// is still in the input.
+// the output holds the combination of the members received so far; where none has been received yet, the own operand is
+// still in the input.
 Task Allreduce(const Group& group, Batch& batch) {
   if (group.size() == 1) co_return co_await SoloCollective(group, batch);
   HVD_CO_TRY(co_await PrescaleOwn(batch));

@@ -241,8 +241,8 @@ Plan PlanAllgather(const Shape& s, const std::vector<size_t>& starts) {
   return starts.back() <= kBruckBytes ? AllgatherBruck(s, starts) : AllgatherRing(s, starts);
 }
 
-// Invariant: whoever has the vector at relative position v hands it to v + 2^j for every 2^j below v's lowest bit;
-// largest subtree first.
+// Invariant: the member at relative position v, once it has the vector, sends it to v + 2^j for every 2^j below v's
+// lowest bit; largest subtree first.
 Plan BroadcastTree(const Shape& s, int root) {
   Builder b(s);
   const int v = (s.me - root + s.n) % s.n;

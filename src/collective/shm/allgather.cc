@@ -7,7 +7,7 @@
 namespace hvd::collective::shm {
 namespace {
 
-// Who sends what: the rows of every member of every tensor.
+// The rows that every member sends of every tensor.
 class GatherPlan {
  public:
   GatherPlan(const Batch& batch, int n) : batch_(batch), all_rows_(n * batch.tensors.size()) {}

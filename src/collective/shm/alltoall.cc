@@ -8,7 +8,7 @@
 namespace hvd::collective::shm {
 namespace {
 
-// Who sends how many rows to whom, of every tensor: known everywhere after the exchange of the splits.
+// How many rows each member sends to each other, for every tensor: known everywhere after the exchange of the splits.
 class SplitPlan {
  public:
   SplitPlan(const Batch& batch, int n) : batch_(batch), n_(n), rows_(batch.tensors.size() * n * n) {}

@@ -88,7 +88,7 @@ class Turns {
                       [](const auto& one, const auto& other) { return one.first == other.first; });
   }
 
-  // Who waits for a name waits for somebody who has it, of the same loop: one comparison tells about all.
+  // A run that waits for a name waits for the run of the same loop that holds it: one comparison covers all.
   Answer Judge(const std::string& name, const Run& run) const {
     const auto found = taken_.find(name);
     if (found == taken_.end()) return Answer::kGranted;

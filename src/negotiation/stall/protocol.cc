@@ -121,7 +121,7 @@ std::vector<Clash> StallProtocol::Finish(double now) {
   return FindClashes(query_.asked(), submitters);
 }
 
-// Who has submitted a tally that was asked about; empty: it is over, or somebody gave no answer.
+// The ranks that submitted a tally that was asked about; empty: it is over, or a rank gave no answer.
 RankSet StallProtocol::Submitters(size_t asked) const {
   const NameKey& key = query_.asked()[asked].key;
   const ProcessSet* set = at_.sets->FindUsable(key.set);

@@ -85,7 +85,7 @@ class Place(Protocol):
         ...
 
     def peek(self, name: str, most: int) -> bytes:
-        """The first bytes of a file, whoever has written it.
+        """The first bytes of a file, no matter which process wrote it.
 
         Raises:
             OSError: it cannot be read.

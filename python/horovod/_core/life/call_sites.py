@@ -1,8 +1,8 @@
 """Which line of the user's program has submitted an operation, recorded where HOROVOD_DUMP_CALL_SITES asks for it.
 
 Looking through the stack takes longer than a submission, and the lane cannot do it at all; so this is for debugging: it
-stands between the collectives and the engine, and leaves the lane no door. Who waits for an operation at once needs
-none of it: the stack of the waiting thread tells the line.
+stands between the collectives and the engine, and cannot be used with the lane. A caller that waits for an operation at
+once needs none of it: the stack of the waiting thread shows the line.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Communicators of mpi4py in place of lists of ranks: for `init`, and for process sets after such an `init`.
 
-mpi4py is never imported here: whoever gives a communicator has it. What the ranks need of one is a few numbers, which
-they exchange through the communicator itself; from then on it is not used. Used by `context` and `process_sets`.
+mpi4py is never imported here: a caller that gives a communicator has it. What the ranks need of one is a few numbers,
+which they exchange through the communicator itself; from then on it is not used. Used by `context` and `process_sets`.
 """
 
 from __future__ import annotations

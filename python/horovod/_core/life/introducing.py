@@ -68,7 +68,7 @@ def end(failed: bool) -> None:
     """At the end of the process: ends MPI, if it was started here, with all other ranks.
 
     Args:
-        failed: an exception ends this rank. The others may never come so far, and the launcher is to hear of it at
+        failed: an exception ends this rank. The others may never get this far, and the launcher should know at
             once.
     """
     session = _session()

@@ -16,9 +16,9 @@ __all__ = ["Ordering"]
 class Ordering:
     """A `handles.Finisher`: the result is ordered before what the caller's stream does next.
 
-    The engine orders the stream on which the operation was submitted when its handle is released. Who waits for it on
-    another stream has that one ordered as well, and the framework told that the result is in use there: its memory
-    belongs to the first.
+    The engine orders the stream on which the operation was submitted when its handle is released. When a caller waits
+    for it on another stream, that one is ordered as well, and the framework learns that the result is in use there: its
+    memory belongs to the first.
 
     Args:
         gpu: of the framework.

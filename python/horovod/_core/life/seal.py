@@ -5,7 +5,7 @@
     sealed = code (HMAC-SHA256, 32 bytes) | sender u32 | number u64 | pickled bytes
     code over: operation, name and process set | sender | number | pickled bytes
 
-The core's data plane carries no code between ranks that share no memory; whoever sits between them could change what
+The core's data plane carries no code between ranks that share no memory; an attacker between them could change what
 travels there. Numbers in a tensor are then wrong; a changed pickle would run the attacker's code. The key comes from
 the job's secret and is another one in every epoch; the operation and its sender are bound in; a number that has come
 before is refused. Used by `objects`, where the ranks of a job do not all share memory. It does no I/O.

@@ -1,4 +1,4 @@
-"""The checks of tensors and numbers that operations share, whoever submits them.
+"""The checks of tensors and numbers that operations share.
 
 Those over element types, dimensions and numbers ask for nothing else, so that a tensor that is still a symbol passes
 through the same ones. An error begins with `what`, the operation as messages call it.

@@ -119,7 +119,7 @@ def compare(tables: Mapping[int, Mapping[str, bytes]]) -> str:
 
 
 def _story(name: str, of_rank: Mapping[int, Optional[bytes]]) -> str:
-    """Who differs from the lowest rank in a parameter; empty when nobody does."""
+    """The ranks that differ from the lowest rank in a parameter; empty if none do."""
     first = min(of_rank)
     others = [rank for rank, digest in of_rank.items() if digest != of_rank[first]]
     if not others:

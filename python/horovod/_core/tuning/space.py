@@ -1,4 +1,4 @@
-"""The grid of parameters that a tuner may try. Pure. Used by `search` and by whoever starts a tuner.
+"""The grid of parameters that a tuner may try. Pure. Used by `search` and by the callers that start a tuner.
 
 Each dimension is one parameter with its values in an order in which neighbours are alike; a coordinate is the place of
 a value in it, from 0 to 1.

@@ -1,7 +1,8 @@
-"""Who is to blame when ranks cannot be connected, and the telling of it.
+"""Finds which ranks are to blame when a connection fails, and reports them.
 
 A rank that is gone is often a symptom: another one may have said why, over its connection or in the meeting directory.
-Whoever gives up tells the others both ways. Used by members, visits, dialler and connect; it moves no connection.
+A rank that gives up tells the others in both ways. Used by members, visits, dialler and connect; it moves no
+connection.
 """
 
 from __future__ import annotations

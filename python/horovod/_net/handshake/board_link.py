@@ -1,4 +1,4 @@
-"""The board of a job, as one of its ranks sees it over a connection to whoever keeps it.
+"""The board of a job, as one of its ranks sees it over a connection to its keeper.
 
 Entries come by themselves: all that stand when this rank connects, a Ready, then each new one. Used by bootstrap. The
 launcher, or its agent on this host, listens at a Unix socket in its private directory, whose other end must belong to

@@ -120,8 +120,8 @@ class Mesh:
             self._blame.look_for_the_dead(self._clock())
 
     def take_peers(self) -> list[Peer]:
-        """After `run`: the descriptors, ascending by rank; the caller owns them. Whoever comes to the listener for
-        other hosts from now on is the caller's too: a rank whose engine runs already."""
+        """After `run`: the descriptors, ascending by rank; the caller owns them. Connections that come to the listener
+        for other hosts from now on are the caller's, too: they come from ranks whose engine runs already."""
         self._door.leave_others()
         return self._members.take_peers()
 

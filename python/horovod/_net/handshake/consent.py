@@ -1,4 +1,4 @@
-"""How all ranks come to know that all of them have come so far, by what each tells those it is connected with. Pure.
+"""How all ranks learn that all of them are connected, from the messages of the ranks they are connected with. Pure.
 
 With everybody connected to everybody, each tells all others. Along a tree, a rank tells its parent once its children
 have told it; the root then knows, and the news come down. Used by members.
@@ -11,14 +11,14 @@ from typing import Optional, Protocol
 
 
 class Consent(Protocol):
-    """What one rank has to tell and to hear; it has come so far itself."""
+    """What one connected rank has to send and to receive."""
 
     def due(self, heard: Collection[int]) -> frozenset[int]:
         """Whom this rank tells, those included that it has told before, once these have told it."""
         ...
 
     def complete(self, heard: Collection[int]) -> bool:
-        """What these have told means that all ranks have come so far."""
+        """Whether the messages of these ranks mean that all ranks are connected."""
         ...
 
     def awaited(self) -> frozenset[int]:

@@ -164,8 +164,8 @@ class KeptBoard:
         return hello.role == ROLE_BOARD and hello.from_rank not in self._come
 
     def _doubt(self, visit: Visit) -> None:
-        """Who has said which rank it is, has seen this side's proof and leaves, may hold another secret. Anybody can do
-        so: it ends nothing, and is told."""
+        """A process that gave its rank and left after this side's proof may hold another secret. Anybody can do so:
+        it is reported, and ends nothing."""
         if not visit.named or visit.rank in self._come or not 0 <= visit.rank < len(self._names):
             return
         where = "an unknown address"

@@ -87,7 +87,7 @@ class OnDemand:
         self._wishing.close()
         if self._thread.is_alive():
             with contextlib.suppress(OSError):  # it is ending
-                self._wishes.shutdown(socket.SHUT_RDWR)  # whoever else holds the engine's end
+                self._wishes.shutdown(socket.SHUT_RDWR)  # even if another process holds the engine's end
             self._thread.join(patience_s)
         if not self._thread.is_alive():
             self._close()

@@ -1,6 +1,6 @@
 """What is said on a connection until it is authenticated and joins its pair.
 
-Whoever speaks nonsense is dropped. Used by connect, which moves the messages; `auth` has the proofs.
+A connection that breaks the protocol is dropped. Used by connect, which moves the messages; `auth` has the proofs.
 """
 
 from __future__ import annotations

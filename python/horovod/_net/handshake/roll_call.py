@@ -106,7 +106,7 @@ class World:
         return self.share and any(count > 2 for count in Counter(self.host_of_rank).values())
 
     def above(self, rank: int) -> Optional[int]:
-        """The rank that this one tells when it has come so far; None for rank 0. Each is connected with it."""
+        """The rank that this one notifies when it is connected; None for rank 0. Both are connected."""
         leader = self.leader(rank)
         if rank != leader:
             return leader

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterable
 from typing import NamedTuple, Optional, Protocol, TypeVar
 
-_SHOWN = 3  # lines of the log; whoever can connect could fill it otherwise
+_SHOWN = 3  # lines of the log; any process that can connect could fill it otherwise
 _FIRST_S = 0.005
 LONGEST_S = 0.5  # between two tries
 TRIES = 12  # 3 s in all

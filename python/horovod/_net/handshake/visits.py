@@ -1,4 +1,4 @@
-"""Connections that are not (yet) part of a pair, whoever opened them, and how they end.
+"""Connections that are not (yet) part of a pair, and how they end.
 
 Used by the door, which lets others' in, by the dialler, which opens our own, and by the reception, which hears what
 they say.

@@ -1,7 +1,7 @@
 """What the ranks of a job on several hosts agree on before they are connected: entries that all of them see alike.
 
 A board holds `key=value` entries. The first post of a key wins, for the whole job, and everybody hears of it in the
-same words; whoever keeps the board (the launcher, or rank 0) is the only judge. That is all that ranks need to find one
+same words; the keeper of the board (the launcher, or rank 0) is the only judge. That is all that ranks need to find one
 another::
 
     m.<who>.<meeting>.<attempt>.card.<rank>   where a rank listens

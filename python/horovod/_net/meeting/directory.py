@@ -219,7 +219,7 @@ class Meeting:
 
     def _is_before_its_outcome(self, directory: int, deadline: float) -> bool:
         """True when a meeting may begin or goes on here. False, after a while, when one has ended whose ranks have not
-        all left: whoever joined them now would be counted by some and not by others.
+        all left: a rank that joined them now would be counted by some and not by others.
 
         Raises:
             MeetingError: they do not leave.
@@ -302,7 +302,7 @@ class Meeting:
         return secret
 
     def _listen(self) -> None:
-        """Listens under a temporary name and then renames, so that whoever sees the name can connect."""
+        """Listens under a temporary name and then renames, so that a rank that sees the name can connect."""
         name = f"r{self._placement.rank}"
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:

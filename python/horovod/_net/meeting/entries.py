@@ -5,7 +5,7 @@ post of a key wins, for the whole job. `Judge` is the launcher's and decides tha
 stands.
 
 What ranks post to meet (`horovod._net.meeting.board` has the keys) is forgotten once a later attempt of theirs has its
-outcome. Whoever follows the board since then has heard it; whoever comes now takes part in a later attempt still. The
+outcome. Ranks that have followed the board since then know it; ranks that come now take part in a later attempt. The
 rule looks at nothing but the entries and their order, so the judge and all hosts forget the same.
 """
 

@@ -49,7 +49,7 @@ def take(placement: Placement, epoch: int) -> None:
         holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             holder.bind(name)
-            holder.listen(_BACKLOG)  # nobody is ever let in; but whoever knocks learns whose name it is
+            holder.listen(_BACKLOG)  # never accepts; but a process that connects learns who holds the name
         except OSError as error:
             holder.close()
             if error.errno != errno.EADDRINUSE:

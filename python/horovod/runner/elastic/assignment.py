@@ -1,4 +1,4 @@
-"""Who becomes which rank of an epoch. Pure.
+"""Assigns the ranks of an epoch to workers. Pure.
 
 Used by `machine`. Survivors keep their order, and newcomers follow; rank 0 is the first of the survivors that have
 the newest commit, because the others take the state from it. Survivors keep their local ranks too, by which they have

@@ -294,7 +294,7 @@ def _finish(state: State, now_s: float) -> Iterator[Decision]:
 
 
 def _kill_silent(state: State, now_s: float) -> Iterator[Decision]:
-    """Who does not leave an epoch that others have left, hangs."""
+    """Kills workers that do not leave an epoch that others have left: they hang."""
     if state.broken_s is not None and now_s >= state.broken_s + state.limits.answer_s:
         for worker in state.in_phase(PLACED):
             yield Kill(
@@ -351,7 +351,7 @@ def _ranks(state: State, now_s: float, waiting: list[int]) -> list[int]:
 
 
 def _kill_late(state: State, now_s: float) -> Iterator[Decision]:
-    """Who does not come as far as hvd.init() while all others wait for it, hangs. Another one is started for it."""
+    """Kills workers that do not reach hvd.init() while all others wait for them: they hang. Others replace them."""
     for number, until_s in awaited_until_s(state, now_s).items():
         if now_s >= until_s:
             yield Kill(

@@ -2,7 +2,7 @@
 
 Used by the crew of an elastic job on this machine, and by `remote.agent` on another one. What the messages are is in
 `horovod._net.roster`. A connection belongs to the worker that asks over it first; a second one for the same worker, of
-a process that it has started, is dropped, as is whoever talks rubbish.
+a process that it has started, is dropped, as is a client that breaks the protocol.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class RosterKeeper:
         self._watch(client)
 
     def _rest(self, error: OSError) -> None:
-        # Who waits in the socket's queue would wake the loop all the time.
+        # Clients that wait in the socket's queue would wake the loop all the time.
         self._again_s = time.monotonic() + TICK_S
         self._loop.watch(self._listener.fileno(), None)
         if not self._told_full:

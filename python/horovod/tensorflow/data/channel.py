@@ -132,7 +132,7 @@ def connect(host: str, port: int, key: bytes, timeout_s: float) -> Channel:
 
     Raises:
         OSError: nobody listens there.
-        ChannelError: whoever answers does not hold the key, or says nothing.
+        ChannelError: the process that answers does not hold the key, or sends nothing.
     """
     sock = socket.create_connection((host, port), timeout_s)
     try:

@@ -1,4 +1,4 @@
-"""Who takes part in a data service, and how it ended. Pure: no socket, thread or clock.
+"""The participants of a data service, and how it ended. Pure: no socket, thread or clock.
 
 Members are processes of the compute job and of the training job; each is present as long as its connection is. A
 dispatcher and a worker belong to the member that announced them and vanish with it. Used by `service`, which calls it

@@ -1,7 +1,7 @@
-"""The connections of a service that have not authenticated yet: so many and no more, and the oldest goes first.
+"""The connections of a service that have not authenticated yet: a limited number; the oldest is closed first.
 
-Used by `service`. A member authenticates within milliseconds; so who makes room is one that says nothing, whoever it
-is, and silent connections, of a port scanner say, never keep a member out.
+Used by `service`. A member authenticates within milliseconds; so the oldest is one that sends nothing, and makes room,
+whatever it is; silent connections, such as those of a port scanner, never keep a member out.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class HostUpdateResult:
 
 
 class Listener(Protocol):
-    """Who wants to know of hosts; `State` is one."""
+    """An object that wants to know of host changes; `State` is one."""
 
     def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
         """Hosts have changed.

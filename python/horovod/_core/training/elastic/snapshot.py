@@ -2,7 +2,7 @@
 
 It is made into the memory of the snapshot before the last, so that two are there at any time and none is allocated in
 the loop. Framework modules say by `register` how tensors of their types are copied: at once; or begun at once and done
-by a thread meanwhile, where the framework itself keeps the values of that moment (copy on write), whoever changes the
+by a thread meanwhile, where the framework itself keeps the values of that moment (copy on write) when others change the
 tensor. Everything else is copied at once by `copy.deepcopy`.
 """
 
@@ -39,7 +39,7 @@ def register(kind: type, copier: Copier) -> None:
 def leaves(value: Any, path: Path = (), inside: frozenset[int] = frozenset()) -> Iterator[tuple[Path, Any]]:
     """The values of registered types inside dictionaries, lists and tuples, and where they stand.
 
-    `inside`: the containers around the value. One that holds itself is left to whoever copies it.
+    `inside`: the containers around the value. One that holds itself is left to `copy.deepcopy`.
     """
     if type(value) in _copiers:
         yield path, value
