@@ -65,7 +65,7 @@ def ssh() -> str:
 
 
 def main() -> int:
-    """Provides what can be provided; always 0, because a launcher that is missing is no failure."""
+    """Provides what can be provided; always 0, because a launcher that is missing is not a failure."""
     if sys.argv[1:] == ["--ssh"]:
         problem = ssh()
         print(f"ssh: left out: {problem}" if problem else "ssh: ready", flush=True)

@@ -12,7 +12,7 @@
 
 namespace hvd {
 
-// kMantissa bits of mantissa, kBias of the exponent; kFirst is the first code that is no finite number.
+// kMantissa bits of mantissa, kBias of the exponent; kFirst is the first code that is not a finite number.
 template <uint32_t kMantissa, uint32_t kBias, uint32_t kFirst>
 struct Float8 {
   static constexpr uint32_t kSpecial = kFirst, kNan = 0x7f;

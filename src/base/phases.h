@@ -49,7 +49,7 @@ struct TimedMark {
 // What lies between marks, in their order. On a stream nothing overlaps, whatever error the times have.
 std::vector<Span> SpansBetween(const std::vector<TimedMark>& marks);
 
-// Of one batch. Used by one thread at a time. What fails is shown by no trace, and is no failure of the batch.
+// Of one batch. Used by one thread at a time. What fails is shown by no trace, and is not a failure of the batch.
 class Phases {
  public:
   explicit Phases(std::shared_ptr<DeviceClock> clock) : clock_(std::move(clock)) {}

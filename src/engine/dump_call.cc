@@ -50,7 +50,7 @@ void DumpCall::Stalled() { Add(kStall); }
 Status DumpCall::OnSignal(int number) {
   struct sigaction now = {};
   if (sigaction(number, nullptr, &now) != 0)
-    return {Code::kInvalidArgument, std::to_string(number) + " is no signal that can be handled."};
+    return {Code::kInvalidArgument, std::to_string(number) + " is not a signal that can be handled."};
   if ((now.sa_flags & SA_SIGINFO) == 0 && now.sa_handler == Handle) return {};
   if ((now.sa_flags & SA_SIGINFO) != 0 || now.sa_handler != SIG_DFL)
     return {Code::kUnsupported, "signal " + std::to_string(number) + " is handled by the program, or ignored."};

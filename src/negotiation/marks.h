@@ -78,7 +78,7 @@ class Marks {
   }
   Turn TurnOf(uint32_t id) const { return id < cache_.size() ? cache_.at(id).turn : Turn(); }
   bool HasBrought(uint32_t id, int rank) const;
-  // All that the ranks of another host bring, where it is no mark.
+  // All that the ranks of another host bring, where it is not a mark.
   void BringBeside(uint32_t id, std::vector<Payload> payloads);
   // Operations to which all members have brought something since the last call.
   std::vector<uint32_t> TakeWhole() { return std::exchange(whole_, {}); }

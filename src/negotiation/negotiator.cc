@@ -71,7 +71,7 @@ Status Node::Negotiator::Receive(int from_rank, std::span<const std::byte> frame
   const Direction in_tree = from_parent ? Direction::kDown : Direction::kUp;
   Inbox::Stream* stream = inbox.Find(from_rank, SaysBeside(frame) ? Direction::kBeside : in_tree);
   if (stream == nullptr) {
-    return Refused(from_rank, "it is no neighbour of rank " + std::to_string(place.rank) + " in the tree");
+    return Refused(from_rank, "it is not a neighbour of rank " + std::to_string(place.rank) + " in the tree");
   }
   FrameHeader header;
   HVD_TRY(ReadHeader(frame, {stream->way, static_cast<uint32_t>(from_rank), epoch, 0}, &header));

@@ -65,7 +65,7 @@ class Node {
   // Any rank, not only neighbours; no news after its RankLeft.
   void PeerLost(int rank, const std::string& reason, double now);
 
-  // The connection to another leader that is no neighbour in the tree has ended, or to a rank of which something is
+  // The connection to another leader that is not a neighbour in the tree has ended, or to a rank of which something is
   // unread. The same, but its goodbye may be on its way through the tree, or wait here: it is given a moment.
   void LinkLost(int rank, const std::string& reason, double now);
   // Frames of that rank wait here for what is on its way from others: its goodbye may be among them.

@@ -18,7 +18,7 @@ struct Payload {
   std::vector<std::byte> bytes;
 };
 
-// Of one operation, all together; more is no payload but a mistake.
+// Of one operation, all together; more is not a payload but a mistake.
 inline constexpr size_t kMostPayloadBytes = 64 << 10;
 
 void WritePayloads(const std::vector<Payload>& payloads, ByteWriter* w);

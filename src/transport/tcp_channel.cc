@@ -97,7 +97,7 @@ Result<size_t> TcpChannel::Read(std::span<std::byte> bytes) {
 Status TcpChannel::CheckPeer(double now) {
   tcp_info info = {};
   socklen_t n = sizeof info;
-  if (!silent_.ok() || getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &n) != 0) return silent_;  // or it is no TCP
+  if (!silent_.ok() || getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &n) != 0) return silent_;  // or it is not TCP
   const double heard_ms = std::min(info.tcpi_last_ack_recv, info.tcpi_last_data_recv);
   const Silence::Facts facts{info.tcpi_unacked > 0 || info.tcpi_probes > 0, info.tcpi_last_data_sent / 1e3,
                              heard_ms / 1e3, info.tcpi_probes};

@@ -177,7 +177,7 @@ def _operation(told: Any) -> Operation:
         _of(_OPERATION[name], value)
     seconds = float(values.get("seconds", 0))
     if not math.isfinite(seconds):
-        raise ValueError("It is no dump: an operation waits for ever.")
+        raise ValueError("It is not a dump: an operation waits for ever.")
     shape = tuple(_of(int, length) for length in values.get("shape", ()))
     return Operation(**{**values, "process_set": told["process_set"], "seconds": seconds, "shape": shape})
 

@@ -45,7 +45,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         local_variables: these of the model's variables keep their own values; a list, or one.
 
     Raises:
-        ValueError: a local variable that is no variable.
+        ValueError: a local variable that is not a variable.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc,unus
         self.device = device
 
     def on_epoch_end(self, epoch: int, logs: Optional[dict[str, Any]] = None) -> None:
-        """Changes `logs` in place; what is no number stays as it is."""
+        """Changes `logs` in place; what is not a number stays as it is."""
         own = {name: float(value) for name, value in (logs or {}).items() if _is_number(value)}
         of_all = allgather_object(own, name="MetricAverageCallback")
         for rank, theirs in enumerate(of_all):
@@ -162,7 +162,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
         steps_per_epoch: batches of an epoch, for `staircase=False`; None: as Keras knows them.
 
     Raises:
-        ValueError: `initial_lr` is no number; when training begins: the batches of an epoch are not known.
+        ValueError: `initial_lr` is not a number; when training begins: the batches of an epoch are not known.
     """
 
     def __init__(

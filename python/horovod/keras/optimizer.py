@@ -166,7 +166,7 @@ def PartialDistributedOptimizer(  # noqa: N802 - a class to its users
         scale_local_gradients: divide the gradients of local layers and variables by the number of ranks.
 
     Raises:
-        ValueError: as of `DistributedOptimizer`; or something that is no layer.
+        ValueError: as of `DistributedOptimizer`; or something that is not a layer.
     """
     options = ReductionOptions(op, compression, gradient_predivide_factor, backward_passes_per_step, process_set)
     settings = ReductionSettings(

@@ -84,7 +84,7 @@ def read_hostfile(path: str) -> list[Host]:
     """Reads and parses a hostfile; see `parse_hostfile`.
 
     Raises:
-        InvalidArgumentError: it cannot be read, is no text, or a line is wrong.
+        InvalidArgumentError: it cannot be read, is not a text, or a line is wrong.
     """
     try:
         data = named_files.read(path, _MAX_FILE_BYTES)

@@ -21,7 +21,7 @@ _ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 @contextlib.contextmanager
 def lent(fd: int) -> Iterator[None]:
-    """For its time a rank may read this terminal; afterwards that is as it was. Nothing where it is no terminal."""
+    """For its time a rank may read this terminal; afterwards that is as it was. Nothing where it is not a terminal."""
     come_to_front(fd)
     try:
         modes = termios.tcgetattr(fd)

@@ -201,7 +201,7 @@ def _private_home(base: Path) -> Path:
 def _why_not_private(path: Path) -> str:
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode):
-        return f"is no directory (owner: {user(found.st_uid)})"
+        return f"is not a directory (owner: {user(found.st_uid)})"
     if found.st_uid != os.getuid():
         return f"belongs to {user(found.st_uid)}"
     if found.st_mode & 0o077:

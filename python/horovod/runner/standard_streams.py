@@ -27,7 +27,7 @@ def fill() -> None:
 
 
 def descriptor(stream: TextIO) -> Optional[int]:
-    """Where the bytes of what is written to the stream go; None where that is no descriptor.
+    """Where the bytes of what is written to the stream go; None where that is not a descriptor.
 
     Only a stream of Python's own is asked. Those that stand in for one may name the descriptor of another: a notebook's
     names the kernel's terminal, and shows in the cell only what is written to itself; so do programs that copy what is

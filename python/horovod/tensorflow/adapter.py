@@ -1,7 +1,7 @@
 """What the core asks about TensorFlow's tensors, as far as a graph can answer: their element types.
 
 Used by `ops` and `compression`. A symbolic tensor has no memory; addresses and shapes are the business of the operators
-inside the core. So this is no complete `horovod._core.tensors.adapter.Adapter`.
+inside the core. So this is not a complete `horovod._core.tensors.adapter.Adapter`.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def _grouped_reducescatter(
 
 
 def _normalize_name(name: str) -> str:
-    """The name with an underscore for everything that is no letter, digit or underscore."""
+    """The name with an underscore for everything that is not a letter, digit or underscore."""
     return re.sub(r"[^a-zA-Z0-9_]", "_", name)
 
 

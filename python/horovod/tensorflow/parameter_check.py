@@ -36,7 +36,7 @@ def before_step(variables: Sequence[Any], scope: str, options: ReductionOptions)
     Collective then.
 
     Args:
-        variables: what the gradients are of; what is no variable is passed over.
+        variables: what the gradients are of; what is not a variable is passed over.
         scope: begins the operation's name.
         options: of the reduction. Where steps are combined instead of gradients, the variables differ meanwhile.
 

@@ -153,7 +153,7 @@ def PartialDistributedGradientTape(  # noqa: N802
         local_layers: a Keras layer, or a list of them.
 
     Raises:
-        ValueError: something that is no layer.
+        ValueError: something that is not a layer.
     """
     tape = DistributedGradientTape(
         gradtape, device_dense, device_sparse, compression, sparse_as_dense, op, gradient_predivide_factor, num_groups,
@@ -168,7 +168,7 @@ def local_variables_of(layers: Any) -> list[Any]:
     """The trainable weights of a layer or a list of layers.
 
     Raises:
-        InvalidArgumentError: something that is no layer.
+        InvalidArgumentError: something that is not a layer.
     """
     if layers is None:
         return []

@@ -59,7 +59,7 @@ def broadcast_parameters(params: Parameters, root_rank: int) -> None:
 
 def _require_equal_entries(kinds: dict[str, str], refusal: Optional[InvalidArgumentError]) -> None:
     """Raises MismatchError on all ranks, so that none waits for another, if they have different names, or a tensor
-    under a name that is no tensor elsewhere. Collective."""
+    under a name that is not a tensor elsewhere. Collective."""
     digest = hashlib.sha256("\0".join(chain(*kinds.items())).encode("utf-8", "surrogatepass")).digest()
     if len(set(agree("broadcast_parameters", digest, refusal))) == 1:
         return

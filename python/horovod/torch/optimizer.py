@@ -153,7 +153,7 @@ def _reduced(optimizer: Any, protocol: Any) -> Any:
 
 
 def _copy(recipe: _Recipe) -> Any:
-    """An optimizer that is yet to get its state; a plain one in a process that is no rank."""
+    """An optimizer that is yet to get its state; a plain one in a process that is not a rank."""
     if session.current is None:
         return recipe.kind.__new__(recipe.kind)
     made = _new(recipe.kind, meant(recipe.op).row)

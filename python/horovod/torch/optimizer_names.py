@@ -168,7 +168,7 @@ class OptimizerNames:
             if None in numbers:
                 stranger = list(group)[numbers.index(None)]
                 raise InvalidArgumentError(
-                    f"groups holds a tensor of shape {list(stranger.shape)} that is no parameter of this optimizer."
+                    f"groups holds a tensor of shape {list(stranger.shape)} that is not a parameter of this optimizer."
                 )
         return numbered
 

@@ -115,8 +115,8 @@ def _take(tree: ParameterTree, name: str, value: Any, place: Optional[tuple[Any,
             _take(tree, f"{name}.{key}", inner, _place(value, key))
     elif place is None:
         raise InvalidArgumentError(
-            f"broadcast_parameters: '{name}' is no tensor; only in a dictionary or a list can such values be replaced. "
-            "Use hvd.broadcast_object for them."
+            f"broadcast_parameters: '{name}' is not a tensor; only in a dictionary or a list can such values be "
+            "replaced. Use hvd.broadcast_object for them."
         )
     else:
         _require_free(tree, name)

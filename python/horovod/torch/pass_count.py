@@ -35,7 +35,7 @@ class PassCount:
 
     def is_last(self, access: Any) -> bool:
         """A pass has ended. True if there were as many as announced, and gradients are not complete all the same:
-        other ranks may have completed them. One pass alone that completes nothing is no pass of this optimizer."""
+        other ranks may have completed them. One pass alone that completes nothing is not a pass of this optimizer."""
         self._incomplete = None
         if access.passes == 1:
             return False

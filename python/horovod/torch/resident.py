@@ -141,7 +141,7 @@ def wants_home(parameter: torch.Tensor) -> bool:
 
 def _holders(parameter: torch.Tensor) -> tuple[int, ...]:
     """The numbers of references to a parameter's gradient: to the Python object, its storage, and the tensor. Empty if
-    it is no plain tensor."""
+    it is not a plain tensor."""
     grad: Any = parameter.grad
     if type(grad) is not torch.Tensor or grad.layout is not torch.strided or grad.requires_grad:
         return ()

@@ -68,9 +68,9 @@ inline Shape MovedShape(int n, int me, size_t bytes) {
 // ---- allreduce. Every element's combination tree is the same on all members, or the element is combined at one member
 // only: equal bits.
 
-// Recursive doubling: ceil(log2 n) steps, each with the whole vector; a number that is no power of two folds the first
-// pairs before and unfolds after. Blocks of consecutive positions are combined lower first. Thakur, Rabenseifner, Gropp
-// 2005, section 4.1.
+// Recursive doubling: ceil(log2 n) steps, each with the whole vector; a number that is not a power of two folds the
+// first pairs before and unfolds after. Blocks of consecutive positions are combined lower first. Thakur, Rabenseifner,
+// Gropp 2005, section 4.1.
 Plan AllreduceDoubling(const Shape& s);
 // Rabenseifner: reduce-scatter by vector halving and distance doubling, allgather back: 2 log2 n steps, 2 (n-1)/n of
 // the vector per member (folding adds up to 2). Thakur, Rabenseifner, Gropp 2005, section 4.4.

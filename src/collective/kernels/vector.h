@@ -213,7 +213,7 @@ struct Bfloat16 {
   }
 };
 
-// A factor that is no number becomes the plain NaN.
+// A factor that is not a number becomes the plain NaN.
 inline double WithoutPayload(double factor) { return factor != factor ? __builtin_nan("") : factor; }
 
 }  // namespace

@@ -83,7 +83,7 @@ def test_a_file_that_is_no_config_is_refused(text: str, tmp_path: pathlib.Path) 
     path = tmp_path / "compute.json"
     path.write_text(text)
     path.chmod(0o600)
-    with pytest.raises(InvalidArgumentError, match="compute.json is no compute config.*Delete it"):
+    with pytest.raises(InvalidArgumentError, match="compute.json is not a compute config.*Delete it"):
         TfDataServiceConfig.read(str(path))
 
 

@@ -152,7 +152,7 @@ TEST(negotiation_frame_of_another_epoch_or_sender_is_refused) {
   EXPECT_EQ(text(1, frame(Direction::kDown, 1, 7, 0)),
             "control frame from rank 1 refused: it goes the wrong way in the tree");
   EXPECT_EQ(text(5, frame(Direction::kUp, 5, 7, 0)),
-            "control frame from rank 5 refused: it is no neighbour of rank 0 in the tree");
+            "control frame from rank 5 refused: it is not a neighbour of rank 0 in the tree");
   EXPECT_EQ(text(1, Bytes(4)), "control frame from rank 1 refused: it has only 4 bytes");
   EXPECT_EQ(text(1, frame(Direction::kUp, 1, 7, 0)), "");
   EXPECT_EQ(text(1, frame(Direction::kUp, 1, 7, 0)),

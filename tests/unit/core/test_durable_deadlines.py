@@ -75,7 +75,7 @@ def test_each_operation_ends(name: str, tmp_path: Path, away: threading.Event, m
 def test_errors_are_those_of_the_place(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         bounded(str(tmp_path)).peek("no such", 1)
-    with pytest.raises(InvalidArgumentError, match="is no folder and cannot be made"):
+    with pytest.raises(InvalidArgumentError, match="is not a folder and cannot be made"):
         bounded(os.devnull)
 
 

@@ -126,7 +126,7 @@ def test_a_rank_whose_mpi_does_not_start_or_has_too_few_threads_is_named(
 
 def test_a_launcher_of_no_mpi_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     told = begin_on_three(monkeypatch, lambda rank: FakeSession(), launcher="torchrun")
-    assert all("Rank 0: the ranks were started by torchrun, which is no launcher" in each[-1][0] for each in told)
+    assert all("Rank 0: the ranks were started by torchrun, which is not an MPI" in each[-1][0] for each in told)
 
 
 def test_a_long_reason_is_cut_and_still_told(monkeypatch: pytest.MonkeyPatch) -> None:

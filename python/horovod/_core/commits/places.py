@@ -104,7 +104,7 @@ def place(where: str) -> Place:
 
 
 def is_url(where: str) -> bool:
-    """It is no path, but a place for fsspec."""
+    """It is not a path, but a place for fsspec."""
     return "://" in where
 
 
@@ -147,7 +147,7 @@ class Folder:
             os.makedirs(self._path, 0o700, exist_ok=True)
         except OSError as error:
             raise InvalidArgumentError(
-                f"HOROVOD_ELASTIC_COMMIT_DIR: {self._path} is no folder and cannot be made: {error.strerror}."
+                f"HOROVOD_ELASTIC_COMMIT_DIR: {self._path} is not a folder and cannot be made: {error.strerror}."
             ) from None
 
     def names(self) -> list[str]:
@@ -178,7 +178,7 @@ class Folder:
                 _require_own(self._path, os.stat(self._path))
                 _require_own(os.path.join(self._path, name), found)
             if not stat.S_ISREG(found.st_mode):
-                raise OSError(f"{name} is no file")
+                raise OSError(f"{name} is not a file")
             return _all_of(file, found.st_size)
 
     def write(self, name: str, pieces: Pieces) -> None:

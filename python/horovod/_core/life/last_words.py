@@ -33,7 +33,7 @@ def watch() -> None:
 
     def note(kind: type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
         global _uncaught
-        # A forked child is no rank, and an interactive interpreter goes on after an error.
+        # A forked child is not a rank, and an interactive interpreter goes on after an error.
         if session.current is not None and not hasattr(sys, "ps1"):
             _uncaught = told(error)
             if _chain_has(error, _LOSSES):

@@ -131,7 +131,7 @@ def say_lost() -> None:
 
 
 def forget() -> None:
-    """In a forked child, which is no worker; the connection is its parent's."""
+    """In a forked child, which is not a worker; the connection is its parent's."""
     global _member
     _member = None
 

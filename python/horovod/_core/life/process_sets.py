@@ -255,7 +255,7 @@ def check_static_list(process_sets: Any) -> list[ProcessSet]:
     """The sets given to `init`, checked before anything is started.
 
     Raises:
-        InvalidArgumentError: an entry is no ProcessSet, or two have the same ranks.
+        InvalidArgumentError: an entry is not a ProcessSet, or two have the same ranks.
     """
     checked: list[ProcessSet] = []
     seen: list[Optional[list[int]]] = []

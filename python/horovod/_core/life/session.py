@@ -19,7 +19,7 @@ from horovod._core.settings import Settings
 
 _NOT_INITIALIZED: Final = "Horovod has not been initialized; use hvd.init()."
 _FORKED: Final = (
-    "This process was forked from one that had called hvd.init(); a forked child is no rank and cannot take part in "
+    "This process was forked from one that had called hvd.init(); a forked child is not a rank and cannot take part in "
     "collectives. Call hvd only in the parent; a child that needs only the rank or the size may ask for it. (A spawned "
     "child has no rank: pass it as an argument.)"
 )

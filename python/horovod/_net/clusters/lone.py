@@ -63,7 +63,7 @@ def keeper_above() -> Optional[Keeper]:
 
 
 def keeper_of(command_line: bytes) -> str:
-    """The directory of the job whose keeper has this command line, as /proc shows it; empty: it is no keeper."""
+    """The directory of the job whose keeper has this command line, as /proc shows it; empty: it is not a keeper."""
     words = command_line.rstrip(b"\0").split(b"\0")
     script = next((number for number, word in enumerate(words) if word.endswith(_KEEPER)), len(words))
     directory = os.fsdecode(words[-1])

@@ -67,7 +67,7 @@ def open_private(path: str, make: bool) -> int:
     """Opens (and makes) a private directory; never follows a link.
 
     Raises:
-        MeetingError: it is no directory, or not private.
+        MeetingError: it is not a directory, or not private.
         OSError: it cannot be made or opened.
     """
     if make:

@@ -19,7 +19,7 @@ from horovod._net.mpi.handles import Status, Threads, bind, handles_of
 
 _VERSION_BYTES: Final = 8192 + 1  # the most that any library writes
 _ERROR_BYTES: Final = 512 + 1
-_TAG: Final = 31_337  # of making communicators, which is no message of anybody's
+_TAG: Final = 31_337  # of making communicators, which is not a message of anybody's
 _INTELS_NETWORK: Final = "libfabric.so.1"
 _INTELS_DRIVERS: Final = "lib*-fi.so"
 

@@ -58,7 +58,7 @@ def usable() -> bool:
 
 
 def _uses(device: Any) -> bool:
-    """The core has a device of JAX's in use, which is no CPU."""
+    """The core has a device of JAX's in use, which is not a CPU."""
     if "cuda" not in device.client.platform_version:  # `platform` is "gpu" for AMD's as well
         return False
     from horovod._core.life import gpu_plane  # not for programs without GPUs

@@ -105,7 +105,7 @@ def read_file(path: str) -> str:
     """A file that the environment names. The reader of `SOURCES`.
 
     Raises:
-        InvalidArgumentError: it cannot be read, is too large, or is no text.
+        InvalidArgumentError: it cannot be read, is too large, or is not a text.
     """
     try:
         data = named_files.read(path, MAX_BYTES)

@@ -26,7 +26,7 @@ def read(environ: Environment, sources: Sources) -> Allocation:
     """The job's hosts; without the launch node, where the Cluster System Manager has set one apart.
 
     Raises:
-        InvalidArgumentError: what the variables say is no list of hosts, or the file cannot be read.
+        InvalidArgumentError: what the variables say is not a list of hosts, or the file cannot be read.
     """
     told_by = next(name for name in (_FILE, _PAIRS, _NAMES) if environ.get(name, "").strip())
     if told_by == _FILE:

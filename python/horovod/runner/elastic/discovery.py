@@ -28,7 +28,7 @@ def parse(text: str, script: str, default_slots: Optional[int]) -> tuple[Host, .
         default_slots: of a host without a number; None: it must have one.
 
     Raises:
-        InvalidArgumentError: a line is no host; the message has the line. There are far too many.
+        InvalidArgumentError: a line is not a host; the message has the line. There are far too many.
     """
     slots: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), 1):

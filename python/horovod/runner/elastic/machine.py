@@ -422,6 +422,6 @@ def _lose_patience(state: State, now_s: float) -> Iterator[Decision]:
         )
     elif state.epoch < 0 and len(state.news) > state.limits.first + _MOST_LOST:
         yield Fail(
-            f"{len(state.news)} ranks were lost before the job could begin, so it is no failure of one host or "
+            f"{len(state.news)} ranks were lost before the job could begin, so the cause is not a single host or "
             f"process; the last one: {state.news[-1]}.{given_up}"
         )

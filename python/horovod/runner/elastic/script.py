@@ -29,7 +29,7 @@ _MOST_KNOWN: Final = 256  # lines of stderr that are not passed on again
 _CHUNK_BYTES: Final = 1 << 16
 _CHUNKS: Final = 2 * (_MOST_BYTES // _CHUNK_BYTES)
 _LAST_LINE: Final = 200
-_MOST_OF_A_PROBLEM: Final = 500  # characters: a line that is no host may be long
+_MOST_OF_A_PROBLEM: Final = 500  # characters: a line that is not a host may be long
 
 # Runs "$@" and kills its whole process group when the launcher ends, by whatever signal: the launcher holds the other
 # end of stdin and writes nothing, so `read` returns then.

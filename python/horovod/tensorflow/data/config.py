@@ -152,7 +152,7 @@ class TfDataServiceConfig:
 
         Raises:
             CollectiveTimeoutError: the file did not appear.
-            InvalidArgumentError: there is no file, others may read it, or it is no compute config.
+            InvalidArgumentError: there is no file, others may read it, or it is not a compute config.
         """
         if wait_for_file_creation:
             _wait_for(filename)
@@ -171,7 +171,7 @@ class TfDataServiceConfig:
         try:
             content = json.loads(text)
             if not isinstance(content, dict):
-                raise ValueError("it is no object")
+                raise ValueError("it is not an object")
             return TfDataServiceConfig.from_dict(content)
         except (ValueError, RecursionError) as error:  # brackets in brackets in brackets ...
             raise InvalidArgumentError(

@@ -89,7 +89,7 @@ class Registry:
             Its number as a member.
 
         Raises:
-            RefusalError: it is no rank of the compute job, or is there already.
+            RefusalError: it is not a rank of the compute job, or is there already.
         """
         self.check_alive()
         if role not in (COMPUTE, TRAINING):

@@ -113,7 +113,7 @@ def case_broadcast_parameters_refuses_what_holds_copies():
         ({"model": model}, "'model' is a module"),
         ({"models": [model]}, "'models.0' is a module"),
         ([("epoch", 3)], "broadcast_object"),
-        ({"epochs": (torch.ones(2), 3)}, "'epochs.1' is no tensor"),
+        ({"epochs": (torch.ones(2), 3)}, "'epochs.1' is not a tensor"),
     ):
         expect_raises(ValueError, lambda given=given: hvd.broadcast_parameters(given, 0), word)
 
