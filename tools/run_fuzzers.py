@@ -120,7 +120,7 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
         ours, theirs = socket.socketpair()
         receiver = channel.Channel(ours, b"k", b"", b"in")
         with receiver, theirs:
-            if data[:1] > b"\x80":  # what comes from nobody who has the key
+            if data[:1] > b"\x80":  # of a sender without the key
                 theirs.sendall(data)
             else:
                 sent = hmac.digest(b"k", b"in\0" + bytes(8) + data, "sha256")

@@ -67,7 +67,7 @@ if backend == "tensorflow":
     ):
         for _ in range(3):
             assert call(tf.ones(3)).numpy().tolist() == [ranks] * 3, name
-    for compiled in (False, True):  # a failure is told in strings of TensorFlow's library
+    for compiled in (False, True):  # a failure is reported in strings of TensorFlow's library
         odd = tf.function(total(f"odd{compiled}"), jit_compile=compiled)
         try:
             odd(tf.ones(3 + hvd.rank()))

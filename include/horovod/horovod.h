@@ -271,7 +271,7 @@ HVD_API hvd_status hvd_get_topology(hvd_topology* out);
  * Writes at most n bytes with a closing NUL and sets *needed to the full length + 1. */
 HVD_API hvd_status hvd_describe(char* buffer, size_t n, size_t* needed);
 
-/* JSON text, for who looks at a job that hangs: pending, what has been submitted and does not run yet, the oldest
+/* JSON text to diagnose a job that hangs: pending, what has been submitted and does not run yet, the oldest
  * first, each with operation, name, what (as messages call it), process_set, dtype, shape, seconds; untold, how many
  * more there are; finished, the last operations that have ended, with their number from 1, the oldest first;
  * process_sets. Any thread may call it, at any time. Buffer as for hvd_describe. */
@@ -320,7 +320,7 @@ HVD_API hvd_status hvd_dump_on_signal(int32_t number);
 
 /* Submits n tensors (n > 1: one atomic group, all of one type and process set). Non-blocking. The caller keeps the
  * tensors alive until the handle is done. A refusal (bad argument, duplicate name in flight) submits nothing and, but
- * for a duplicate or a name of more than 64 KB, is told to the other members as that rank's contribution, so that they
+ * for a duplicate or a name of more than 64 KB, is sent to the other members as that rank's contribution, so that they
  * fail with the reason instead of waiting. */
 HVD_API hvd_status hvd_submit(const hvd_op* ops, int32_t n, uint32_t flags, hvd_handle* out);
 

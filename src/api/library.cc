@@ -16,8 +16,8 @@ std::atomic<Library*>& Place() {
 Library& Lib() { return *Place().load(std::memory_order_acquire); }
 
 // Another thread of the parent may have held any lock at the time of the fork. So this takes none, and the child gets a
-// library with locks of its own; in memory that was there, since nobody could be told that there is none. In a child's
-// child the parent's lies there, which nobody will need again.
+// library with locks of its own; in memory that was there, since its absence could not be reported. In a child's child
+// the parent's lies there, which nobody will need again.
 void InForkedChild() noexcept {
   alignas(Library) static std::byte room[sizeof(Library)];
   const Library& parents = Lib();

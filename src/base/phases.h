@@ -27,8 +27,8 @@ class DeviceClock {
   virtual ~DeviceClock() = default;
   // The moment when what has been put on `stream` until now is done. Any thread.
   virtual Result<std::shared_ptr<TimedMoment>> Record(void* stream) = 0;
-  // Compares it with the host's, for who then asks moments for their times. Takes some microseconds, and milliseconds
-  // at most. Any thread.
+  // Compares it with the host's, so that moments can then be asked for their times. Takes some microseconds, and
+  // milliseconds at most. Any thread.
   virtual Status Compare() = 0;
 };
 

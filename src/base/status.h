@@ -65,7 +65,7 @@ class [[nodiscard]] Result {
   Status status_;
 };
 
-// Whether the code says that an operation failed: what other ranks can be told.
+// Whether the code says that an operation failed: such codes can be sent to other ranks.
 inline bool IsFailure(int code) { return (code > HVD_OK && code < HVD_IN_PROGRESS) || code == HVD_RESOURCE; }
 
 // Made before it is needed: there may be no memory to make it with.
@@ -74,7 +74,7 @@ inline const Status& OutOfMemory() {
   return *kStatus;
 }
 
-// Likewise: who waits must not take missing memory for the end of an operation.
+// Likewise: a waiter must not take missing memory for the end of an operation.
 inline const Status& NotDoneYet() {
   static const auto* const kStatus = new Status(Code::kInProgress, "not done yet.");
   return *kStatus;

@@ -32,7 +32,7 @@ void Guarded(Body body, Failed failed) noexcept {
   }
 }
 
-// Where a failure has nobody to be told to. False: it threw.
+// Where a failure cannot be reported. False: it threw.
 template <class Body>
 bool Succeeds(Body body) noexcept {
   bool whole = true;

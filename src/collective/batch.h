@@ -38,7 +38,7 @@ class BlockOwner {
 // A block of results that the core allocates (allgather, alltoall, reducescatter). 64-byte aligned.
 struct Block {
   explicit Block(size_t bytes);
-  // Memory of a device, say.
+  // Such as memory of a device.
   Block(std::byte* given, size_t size, std::shared_ptr<BlockOwner> from)
       : data(given), bytes(size), owner(std::move(from)) {}
   ~Block();
@@ -55,7 +55,7 @@ struct Block {
 class BlockGiver {
  public:
   virtual ~BlockGiver() = default;
-  // Null: it has none for so many.
+  // Null: it has none of this size.
   virtual std::unique_ptr<Block> Give(size_t bytes) = 0;
 };
 
@@ -71,7 +71,7 @@ struct Tensor {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;  // allreduce, broadcast: given by the caller, may equal input. Others: see PlaceResult
   size_t room = 0;              // others: of the output that the caller gives, if it does
-  BlockGiver* giver = nullptr;  // others: who is asked for memory before the host's own is taken; null: nobody
+  BlockGiver* giver = nullptr;  // others: asked for memory before the host's own is taken; null: none
   std::vector<int64_t> shape;   // this rank's input
   size_t elems = 0;             // product of shape
   size_t row_elems = 1;         // product of shape[1:]
@@ -81,7 +81,8 @@ struct Tensor {
   std::unique_ptr<Block> result;
   std::vector<int64_t> received_rows;  // allgather, alltoall: rows from each member, in member order
 
-  // Has `output` point to memory for a result of so many bytes: the caller's, if it is for exactly as many, or a block.
+  // Makes `output` point to memory for a result of this many bytes: the caller's, if it is for exactly as many, or a
+  // block.
   Status PlaceResult(size_t bytes);
 };
 

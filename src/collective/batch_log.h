@@ -1,4 +1,4 @@
-// What a batch is and the way it goes, for those who log at trace level.
+// What a batch is and the way it goes, for logs at trace level.
 #pragma once
 
 #include "collective/batch.h"

@@ -31,7 +31,7 @@ void Release(std::byte* data, size_t rounded) { ::operator delete(data, std::ali
 // Large blocks that nobody uses. Nobody waits for the lock: a forked child may have inherited it locked.
 class Shelf {
  public:
-  // Memory of exactly so many bytes, or nullptr.
+  // Memory of exactly this many bytes, or nullptr.
   std::byte* Take(size_t bytes) {
     std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return nullptr;

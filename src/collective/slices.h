@@ -7,7 +7,7 @@
 
 namespace hvd::collective {
 
-// Into how many slices, where one owner drives so many bytes: large ones for the network, small ones so that slices
+// The number of slices, where one owner drives this many bytes: large ones for the network, small ones so that slices
 // overlap and stay in a shared cache.
 inline size_t SlicesFor(size_t owner_bytes) {
   constexpr size_t kSmallest = 256 << 10, kLargest = 4 << 20, kFewest = 4;

@@ -4,7 +4,7 @@
 // An id belongs to one name as long as that name's process set lives; nothing is evicted. When all members agree on
 // something else for the name, the id means that from then on: none of them can have a mark of it under way, because
 // each has just sent the whole request instead. So a mark is either good or void (see CachedRequest::valid_from), and
-// needs no history. When the cache is full, further names are negotiated in full each time: who came first stays fast,
+// needs no history. When the cache is full, further names are negotiated in full each time: the first names stay fast,
 // whatever the order of use.
 //
 // The hot path of the whole negotiation is here: a mark is an index, two compares and an OR.

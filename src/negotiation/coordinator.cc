@@ -58,7 +58,7 @@ void Coordinator::Decide(const Tally& tally, double now) {
   std::vector<uint64_t> groups;
   for (const Part& p : parts) {
     variants.push_back({p.request, p.refusal, p.ranks});
-    // A refused group alone is not dropped: its other members' refusals wait for those who send them singly.
+    // A refused group alone is not dropped: its other members' refusals wait for the ranks that send them singly.
     if (p.request && p.request->group_hash != 0) groups.push_back(p.request->group_hash);
   }
   const NameKey& key = tally.key;

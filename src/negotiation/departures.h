@@ -1,5 +1,5 @@
-// Departures: who has said goodbye, who was seen dying without, and who must still be told. A goodbye is not a death:
-// operations that do not need the leaver go on.
+// Departures: ranks that said goodbye, ranks that died without, and ranks that must still be notified. A goodbye is not
+// a death: operations that do not need the leaver go on.
 #pragma once
 
 #include <deque>
@@ -38,8 +38,8 @@ class Departures {
   bool log_ended() const { return cut_; }
   bool EndsLog(int rank) const { return place_.size > 1 && place_.inner.Contains(rank); }
   void Obey(const Leaver& leaver);
-  // Children to send the log to, in this order: who leaves is told last. It may be gone the moment it knows, and the
-  // others must not take that for a death.
+  // Children to send the log to, in this order: the leaving rank is notified last. It may be gone the moment it knows,
+  // and the others must not take that for a death.
   std::vector<int> Listeners() const;
   void ListenersTold();
 

@@ -1,6 +1,6 @@
 // Direct: small operations without the root (docs/design/0012-payloads.md). A leader that has what every rank of its
-// host brings sends it to all other leaders at once; who has what all members bring is done, hands it down its host and
-// tells nobody: that all have brought something is a fact which everyone learns alike.
+// host brings sends it to all other leaders at once; a leader with the contributions of all members is done, hands them
+// down its host and tells nobody: that all have brought something is a fact which everyone learns alike.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Joins: who below this node has joined, until all ranks have. A joined rank counts as one that contributes nothing to
-// the operations of set 0.
+// Joins: the ranks below this node that have joined, until all ranks have. A joined rank counts as one that contributes
+// nothing to the operations of set 0.
 #pragma once
 
 #include <cstdint>

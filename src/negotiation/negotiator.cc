@@ -116,8 +116,8 @@ Status Node::Negotiator::Read(const Inbox::Stream& stream, ByteReader* r, double
   return direct.Receive(stream.from, r, now);
 }
 
-// True: some of what waited has been read. What came beside the tree first, as it was sent first: who has joined, or
-// left, has brought it before.
+// True: some of what waited has been read. What came beside the tree first, as it was sent first: a rank that
+// has joined, or left, has sent it before.
 bool Node::Negotiator::ReadWaiting(double now) {
   bool any = false;
   for (Inbox::Stream& stream : std::views::reverse(inbox.streams())) {

@@ -4,7 +4,7 @@
 //   versions, out        which contributions are void; the frames that wait to leave
 //   results, abort       what the engine is to do; whether the job is over
 //   ready, marks         what is agreed (root); what is contributed and not answered
-//   joins, departures    membership: who has joined, left, or was lost
+//   joins, departures    membership: ranks that joined, left, or were lost
 //   wishes               this rank's own
 //   stall                whom old operations wait for
 //   log                  obeying the order log
@@ -41,7 +41,7 @@ struct Node::Negotiator {
   Negotiator(const Negotiator&) = delete;  // the parts know one another by address
 
   Status Receive(int from_rank, std::span<const std::byte> frame, double now);
-  // What goes beside the tree, and before all else: who gets it must not hear first what was said after it.
+  // What goes beside the tree, and before all else: its receiver must not first get what was sent after it.
   void TakeBeside(const std::function<void(int to_rank, std::span<const std::byte> frame)>& send);
   // At the end of every public call that may have changed something.
   void Finish(double now);

@@ -102,7 +102,7 @@ class Node {
   std::vector<int> SetRanks(int id) const;  // empty: no such set
   std::vector<int> SetIds() const;
   bool aborted() const;
-  // A rank through which others are connected has left: there will be no more log, and who leaves now leaves in
+  // A rank through which others are connected has left: there will be no more log, and a rank that leaves now leaves in
   // silence.
   bool log_ended() const;
 

@@ -19,8 +19,8 @@ struct Parameters {
   bool operator==(const Parameters&) const = default;
 
   // Is an allreduce to work inside the hosts first? As above. The parts that the ranks of a host take across the hosts
-  // side by side are the second dimension of a torus (docs/scaling.md): both settings ask for the same way, and who
-  // asks for it by either name gets it.
+  // side by side are the second dimension of a torus (docs/scaling.md): both settings ask for the same way, and a user
+  // who asks for it by either name gets it.
   int two_level_allreduce() const { return torus_allreduce == 1 ? 1 : hierarchical_allreduce; }
 };
 

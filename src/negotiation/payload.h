@@ -32,7 +32,7 @@ class Payloads {
   void Add(uint32_t id, std::vector<Payload> payloads);
   // What is there of an operation, by rank.
   const std::vector<Payload>& Of(uint32_t id) const;
-  // All of an operation, by rank, if there are so many; else none. They are here no longer.
+  // All of an operation, by rank, if there are this many; else none. They are here no longer.
   std::vector<Payload> Take(uint32_t id, size_t expected);
   void Drop(uint32_t id) {
     if (!of_.empty()) of_.erase(id);

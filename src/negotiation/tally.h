@@ -1,4 +1,4 @@
-// Tally: who has contributed what to one named request, where cached marks do not tell it all: new names, changed
+// Tally: which rank has contributed what to one named request, where cached marks are not enough: new names, changed
 // requests, refusals, joined ranks. A *part* is what came from one source; a source that must take back anything sends
 // all of it again, so parts go as a whole. Used by Marks.
 #pragma once
@@ -30,7 +30,7 @@ struct Part {
 struct Tally {
   NameKey key;
   OpType type = OpType::kAllreduce;
-  SourceMask mask;  // who has contributed
+  SourceMask mask;  // sources that have contributed
   std::vector<Part> parts;
   double since = 0;
   uint64_t own_ticket = 0;  // 0: no own entry (a refusal, or none)

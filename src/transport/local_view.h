@@ -36,8 +36,8 @@ class LocalView {
 
   // ---- a batch: Begin, any number of steps, Finish. Steps start at 1 and rise.
   void Begin(uint64_t seq) { seq_ = seq; }
-  // Release-stores the step of this batch (everything written before is visible to who sees it) and rings those who
-  // sleep on it.
+  // Release-stores the step of this batch (everything written before is visible to a rank that sees it) and rings those
+  // that sleep on it.
   void Publish(uint32_t step) { n_->Publish((seq_ << kStepBits) | step); }
   // This rank reads and writes nothing of the others any more in this batch.
   void Finish() { Publish(kFinalStep); }
@@ -45,7 +45,7 @@ class LocalView {
   auto Reached(int member, uint32_t step) { return Wait{this, member, member + 1, (seq_ << kStepBits) | step, {}}; }
   auto AllReached(uint32_t step) { return Wait{this, 0, size(), (seq_ << kStepBits) | step, {}}; }
   // Ok unless a member has given up this batch. To be asked after reads of a member's own memory (a resident tensor),
-  // and before anything that says they are good: who gives up takes that memory away, and what is read then is zero.
+  // and before anything that says they are good: a rank that gives up takes that memory away, and reads then give zero.
   Status NobodyGaveUp() const {
     std::atomic_thread_fence(std::memory_order_seq_cst);  // the reads come before the look
     for (const int local : locals_) {

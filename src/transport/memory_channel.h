@@ -34,7 +34,7 @@ class MemoryChannel final : public Channel {
 
   // This end is gone: the other one reads what is buffered, then fails; its writes fail at once.
   void Close();
-  // Closes this end by itself once it has written so many more bytes.
+  // Closes this end once it has written this many more bytes.
   void CloseAfter(uint64_t bytes);
 
  private:

@@ -50,7 +50,7 @@ class Neighbours {
   uint64_t progress(int local) const { return arenas_[local].words().progress.load(std::memory_order_seq_cst); }
   uint64_t failed_seq(int local) const { return arenas_[local].words().failed.load(std::memory_order_acquire); }
   void Publish(uint64_t value);
-  // This rank gives up batch `seq` and all later ones: who waits for it fails instead of waiting on.
+  // This rank gives up batch `seq` and all later ones: a rank that waits for it fails instead of waiting on.
   void Abandon(uint64_t seq);
   // Something of a batch has moved here. A rank that waits for this one sees it, also when that was between hosts.
   void NoteMove(uint64_t seq) {

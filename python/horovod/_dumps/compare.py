@@ -1,6 +1,6 @@
 """Which rank is behind, and where in its code: from the dumps of all ranks to a few lines. Pure.
 
-An operation waits for the members of its process set that have not submitted it. Those are told first that wait for
+An operation waits for the members of its process set that have not submitted it. Listed first are those that wait for
 nothing themselves: the others mostly wait because of them.
 """
 
@@ -43,7 +43,7 @@ class _State(NamedTuple):
 
 
 class _Story(NamedTuple):
-    """What is told of a rank; those with equal stories share a line."""
+    """What the report says about a rank; ranks with equal stories share a line."""
 
     not_called: str  # and for whom; empty: nobody waits for it
     state: _State

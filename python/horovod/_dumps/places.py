@@ -1,4 +1,4 @@
-"""Where dumps lie and who is told of them: names in a directory, and two kinds of pipes.
+"""Where dumps lie and how the launcher learns of them: names in a directory, and two kinds of pipes.
 
 In the job's private directory `horovodrun` makes the pipe `dumps`, into which a rank writes its number once its dump
 is there; each rank makes the pipe `ask.N`, into which `horovodrun` writes to have one. Pipes, for nobody has to look

@@ -13,7 +13,7 @@ _OPERATIONS: Final = 20
 
 
 def shortened(dump: Dump, limit: int) -> Optional[bytes]:
-    """The dump as JSON of at most so many bytes; None when no part of it that says something is so short.
+    """The dump as JSON of at most this many bytes; None when no useful part of it is so short.
 
     Args:
         dump: a whole one.

@@ -96,7 +96,7 @@ class Dump:
     """The state of one rank.
 
     Attributes:
-        rank, size, host, pid, directory: who, and where it was started.
+        rank, size, host, pid, directory: the rank, and where it was started.
         time: when, as ISO text.
         reason: what asked for it: "stall", "signal" or "request".
         pending: what it waits for, the oldest first.

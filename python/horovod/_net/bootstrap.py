@@ -162,7 +162,7 @@ def _meeting(
     attempt: Optional[Attempt] = None
     told = placement.meeting_directory
     if told is not None and (not placement.one_host or os.path.exists(os.path.join(told, SOCKET_NAME))):
-        # Also where all ranks are on one host that is not the launcher's: who comes to the board is up.
+        # Also where all ranks are on one host that is not the launcher's: a rank that comes to the board is up.
         board = on_this_host(told, deadline)
         undo.callback(board.close)
     if board is not None and not placement.one_host:

@@ -1,4 +1,4 @@
-"""What the system refuses for want of something, as an error that names the limit and who can raise it; and the one
+"""What the system refuses when a resource runs out, as an error that names the limit and who can raise it; and the one
 limit that we raise ourselves.
 
 Used by memory and bootstrap, where a system call of theirs fails, by the keeper of a board, and by the launcher. It
@@ -48,7 +48,7 @@ def remedy_of(number: int) -> str:
 
 
 def make_room_for(descriptors: int) -> None:
-    """Raises this process's soft limit of open files to so many, or as far as the hard one lets it."""
+    """Raises this process's soft limit of open files to this number, or as far as the hard limit allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     useful = descriptors if hard == resource.RLIM_INFINITY else min(descriptors, hard)
     if soft != resource.RLIM_INFINITY and soft < useful:

@@ -188,8 +188,8 @@ class CommitStateCallback(keras.callbacks.Callback):  # type: ignore[misc,unused
 
 
 class UpdateBatchStateCallback(keras.callbacks.Callback):  # type: ignore[misc,unused-ignore]
-    """Keeps `state.batch`, the number of batches of the current epoch that are done. Local. After a restart the epoch's
-    remaining batches are the script's business (`steps_per_epoch=steps - state.batch`, say); they are counted on.
+    """Keeps `state.batch`, the number of batches of the current epoch that are done. Local. After a restart the
+    script handles the remaining batches of the epoch (`steps_per_epoch=steps - state.batch`); they are counted on.
 
     Args:
         state: with an attribute `batch`.

@@ -145,7 +145,7 @@ def to_tensor(array: Any) -> Any:
 
         return tf.convert_to_tensor(array) if tf.executing_eagerly() else array
     tensor = keras.ops.convert_to_tensor(array)
-    # JAX cuts 64 bits down to 32 unless it is told otherwise.
+    # JAX cuts 64 bits down to 32 by default.
     return tensor if to_numpy(tensor).dtype == array.dtype else array
 
 

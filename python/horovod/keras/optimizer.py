@@ -121,9 +121,9 @@ def DistributedOptimizer(  # noqa: N802 - a class to its users
         gradient_predivide_factor: f splits the averaging: 1/f before the sum, f/size after it.
         op: hvd.Average or hvd.Sum.
         num_groups: deprecated; use `groups`.
-        groups: an integer: so many groups; lists of variables: these together.
-        backward_passes_per_step: gradients are added up locally so many times before they are reduced and applied; not
-            with JAX.
+        groups: the number of groups, or lists of variables, each a group.
+        backward_passes_per_step: gradients are added up locally this many times before they are reduced and applied;
+            not with JAX.
         average_aggregated_gradients: divide these sums by the number of passes.
 
     Returns:

@@ -45,7 +45,7 @@ class ReductionSettings:
         options: op, factors, compression, passes, process set.
         devices: of the operators for dense and for sparse gradients; "" = TensorFlow's choice.
         sparse_as_dense: make IndexedSlices dense first.
-        groups: an integer: so many groups; lists of variables: these together; None: the backend's default.
+        groups: the number of groups, or lists of variables, each a group; None: the backend's default.
         average_passes: divide what several passes have added up by their number.
         scale_local: divide the gradients of local variables by the number of ranks.
     """

@@ -249,7 +249,7 @@ class Keeper:
                 try:
                     os.killpg(pid, number)
                     if number == signal.SIGTERM:
-                        os.killpg(pid, signal.SIGCONT)  # who is stopped hears nothing
+                        os.killpg(pid, signal.SIGCONT)  # a stopped process does not handle signals
                 except OSError:
                     pass  # it ended a moment ago; its exit is on its way
 

@@ -50,7 +50,7 @@ _OWN: Final = ("command", "run_func", "executable", "values")
 
 
 class _HorovodArgs:
-    """What a job shall be: an attribute for each flag of horovodrun (`args.num_proc = 2`), None until it is set.
+    """The settings of a job: an attribute for each flag of horovodrun (`args.num_proc = 2`), None until it is set.
 
     Attributes:
         command: the program and its arguments.

@@ -55,7 +55,7 @@ def end_all(keeper_pid: int, others: Container[int], patience_s: float) -> None:
         patience_s: it may take so long. This process does nothing else meanwhile.
     """
     if _adopting:
-        # One look may miss who gets a new parent at that moment.
+        # One look may miss a process that gets a new parent at that moment.
         def find() -> list[int]:
             return _left(keeper_pid, others) or _left(keeper_pid, others)
 

@@ -114,7 +114,7 @@ class RankStream:
         return self._file.problem if self._file else ""
 
     def feed(self, data: bytes) -> bytes:
-        """Takes the next bytes of the rank; returns what the launcher shall write.
+        """Takes the next bytes of the rank; returns what the launcher should write.
 
         Text without a newline at its end is the present state of a line, such as a progress bar; one that replaces it
         begins with a carriage return.

@@ -22,7 +22,7 @@ class Exit(NamedTuple):
     """How one rank ended.
 
     Attributes:
-        rank, hostname, pid: who.
+        rank, hostname, pid: which process.
         status: as `os.waitpid` gives it.
         at_s: when, on the clock of `started_s`.
         started_s: when the job started.
@@ -96,7 +96,7 @@ def left_early(exits: Sequence[Exit], ended: Exit) -> Optional[Exit]:
     if not _is_victim(ended):
         return None
     named = {int(number) for number in _RANK.findall(_last_error(ended))}
-    # A rank leaves its connections before its process ends: who lost it may end first.
+    # A rank leaves its connections before its process ends: a rank that lost it may end first.
     return next(
         (
             other

@@ -34,7 +34,7 @@ def main() -> int:
 
 
 def _desk() -> Union[Desk, FileDesk]:
-    """Where the function comes from: descriptors, or the directory that ranks of mpirun are told."""
+    """Where the function comes from: descriptors, or the directory that ranks of mpirun get."""
     told = os.environ[VARIABLE]
     if os.sep not in told:
         return Desk(os.environ)

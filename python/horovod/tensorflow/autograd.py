@@ -93,7 +93,7 @@ def _extremum_gradient(op: Any, grads: Sequence[Any], how: ReduceOp) -> list[Any
 def _allgather(op: Any, *grads: Any) -> list[Any]:
     total = _reduced(op, grads, Average)
     before = _members(op).index(session.require().rank)
-    if xla.compiling():  # the ranks have equally many rows there
+    if xla.compiling():  # the ranks have the same number of rows there
         blocks = [tensor.shape[0] for tensor in op.inputs]
         return [grad[before * rows : (before + 1) * rows] for grad, rows in zip(total, blocks)]
     # This rank's rows begin behind those of the ranks before it.

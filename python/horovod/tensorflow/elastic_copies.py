@@ -19,7 +19,7 @@ __all__ = ["await_collectives", "value_now"]
 
 
 class _Value(NamedTuple):
-    """A type of its own: what the user keeps in a state as a tensor shall stay one."""
+    """A type of its own: what the user keeps in a state as a tensor must stay one."""
 
     tensor: Any
 

@@ -78,7 +78,7 @@ class Naming:
 
 @contextlib.contextmanager
 def _telling_others(op_type: int, naming: Naming, process_set: ProcessSet, n: int) -> Iterator[str]:
-    """An error in the body is told to the other members, who are at the same call now; but not while a function is
+    """An error in the body is sent to the other members, which are at the same call now; but not while a function is
     traced: then they trace it too, and fail alike. Yields how messages call the operation."""
     try:
         yield submission.called(op_type, naming.known)
@@ -89,7 +89,7 @@ def _telling_others(op_type: int, naming: Naming, process_set: ProcessSet, n: in
 
 
 def as_inputs(op_type: int, values: Iterable[Any], name: Optional[str], process_set: ProcessSet) -> list[Any]:
-    """The values as tensors. What cannot be one is told to the other members, as any bad argument."""
+    """The values as tensors. A value that cannot be one is reported to the other members, like any bad argument."""
     values = list(values)
     try:
         return as_tensors(values)

@@ -48,13 +48,13 @@ def DistributedOptimizer(  # noqa: N802
         device_dense, device_sparse: devices of the operators.
         compression: hvd.Compression.none, fp16 or bf16.
         sparse_as_dense: make IndexedSlices dense first.
-        backward_passes_per_step: gradients are added up locally so many times before they are reduced; with
-            op=hvd.Adasum so many local steps are combined as one.
+        backward_passes_per_step: gradients are added up locally this many times before they are reduced; with
+            op=hvd.Adasum this many local steps are combined as one.
         op: hvd.Average, Sum; hvd.Adasum for optimizers of TensorFlow 1.
         gradient_predivide_factor: f splits the averaging: 1/f before the sum, f/size after it.
         average_aggregated_gradients: divide by `backward_passes_per_step`.
         num_groups: deprecated; use `groups`.
-        groups: an integer: so many groups; lists of variables: these together.
+        groups: the number of groups, or lists of variables, each a group.
         process_set: the ranks that take part.
         scale_local_gradients: divide the gradients of local variables by the number of ranks.
 
@@ -169,7 +169,7 @@ class _DistributedAdasumOptimizer(_Wrapper):
     """Applies gradients locally and combines what that changed: variable = start + Adasum(variable - start).
 
     Adasum combines directions of descent; an optimizer's own step is one, its raw gradient is not (Maleki et al. 2020).
-    With `backward_passes_per_step` so many local steps are one change.
+    With `backward_passes_per_step`, this many local steps are one change.
     """
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:

@@ -40,7 +40,7 @@ class GradientReduction:
         options: op, factors, compression, process set.
         device_dense, device_sparse: devices of the operators.
         sparse_as_dense: make IndexedSlices dense first.
-        groups: an integer: so many groups; lists of variables: these together; None: the default.
+        groups: the number of groups, or lists of variables, each a group; None: the default.
         scale_local_gradients: divide the gradients of local variables by the number of ranks.
         remedy: for variables that differ, a sentence.
 

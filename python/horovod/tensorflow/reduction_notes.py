@@ -54,7 +54,7 @@ def note(gradients: Sequence[Any], variables: Sequence[Any], by: Any) -> None:
     Args:
         gradients: of a None nothing is noted.
         variables: or other tensors, which are left out.
-        by: who has done it.
+        by: the reducer.
     """
     for gradient, variable in zip(gradients, variables):
         inner = ops.tensorflow_variable(variable)

@@ -114,7 +114,7 @@ def DistributedGradientTape(  # noqa: N802
         op: hvd.Average, Sum or Adasum.
         gradient_predivide_factor: f splits the averaging: 1/f before the sum, f/size after it.
         num_groups: deprecated; use `groups`.
-        groups: an integer: so many groups; lists of variables: these together.
+        groups: the number of groups, or lists of variables, each a group.
         process_set: the ranks that take part.
         scale_local_gradients: divide the gradients of local sources by the number of ranks.
 

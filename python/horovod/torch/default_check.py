@@ -80,7 +80,7 @@ class AccessCheck:
             for number in access.missing() if submit else ():
                 access.reducer_of[number].submit(number)
         except HorovodError:
-            pass  # the engine is gone, say; the reducers meet it again, and know what to do with it
+            pass  # such as when the engine is gone; the reducers see the error again, and handle it
 
         def ended(timeout_s: float) -> bool:
             return all(reducer.have_ended(timeout_s, numbers) for reducer in access.reducers)

@@ -59,7 +59,7 @@ def DistributedOptimizer(  # noqa: N802 - a class to its users
         named_parameters: (name, parameter) tuples, as of `model.named_parameters()`; names must be equal on all ranks.
             None: numbered.
         compression: `hvd.Compression.none`, `.fp16` or `.bf16`.
-        backward_passes_per_step: gradients are accumulated so many times, and then reduced once.
+        backward_passes_per_step: gradients are accumulated this many times, and then reduced once.
         op: Average, Sum, Min, Max, Product; Adasum combines the steps instead of the gradients.
         gradient_predivide_factor: f splits the averaging: multiplies with 1/f before the sum and with f/size after it.
         num_groups: deprecated; use `groups`.

@@ -25,7 +25,7 @@ inline const std::byte* OwnOperand(const Batch& batch, const Tensor& t) {
 
 // First extent; a scalar is one row.
 inline int64_t RowsOf(const Tensor& t) { return t.shape.empty() ? 1 : t.shape[0]; }
-// Places the result of so many rows from the members; kInternal when a peer announced an impossible number.
+// Places the result of this many rows from the members; kInternal when a peer announced an impossible number.
 Status PlaceRows(const Batch& batch, Tensor& t, const std::vector<int64_t>& rows);
 
 }  // namespace hvd::collective::channels

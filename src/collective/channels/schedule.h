@@ -3,9 +3,10 @@
 // memory, no type but the size of a unit.
 //
 // A plan is a list of sends and a list of receives. Each list is worked off in its own order; the two go on side by
-// side (full duplex), but for `after`: a send starts when so many receives are finished, a received value is combined
-// when so many sends are. Both lists are sorted by step, and an operation waits only for earlier steps (or, a
-// combination, for the send of its own step): so the earliest unfinished step can always go on, and no plan deadlocks.
+// side (full duplex), but for `after`: a send starts when `after` receives are finished, a received value is
+// combined when `after` sends are. Both lists are sorted by step, and an operation waits only for earlier steps
+// (or, a combination, for the send of its own step): so the earliest unfinished step can always go on, and no plan
+// deadlocks.
 //
 // Members are *positions* 0..n-1 (plan_run.h maps them). Ranges are in units (elements, or bytes where nothing is
 // reduced); a range is cut into segments, one message each, so that one part travels while another is combined.
@@ -50,7 +51,7 @@ inline constexpr size_t kSegmentBytes = 256 << 10;
 // Of what is neither combined nor sent on: nothing overlaps within it, so fewer headers win.
 inline constexpr size_t kMovedSegmentBytes = 1 << 20;
 
-// What a planner is told: n positions, the own one, how many units, and how many units make a segment.
+// The input of a planner: n positions, the own one, how many units, and how many units make a segment.
 struct Shape {
   int n = 1, me = 0;
   size_t units = 0;

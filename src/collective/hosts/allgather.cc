@@ -76,7 +76,7 @@ class AllgatherWork {
     return bytes;
   }
 
-  // The rows of all members: inside the hosts, between all owners, from the first owner to who owns nothing.
+  // The rows of all members: inside the hosts, between all owners, from the first owner to members that own nothing.
   Task AgreeOnRows() {
     const size_t count = batch_.tensors.size(), bytes = count * sizeof(int64_t);
     std::vector<int64_t> mine, local(count * roles_.locals());
@@ -165,13 +165,13 @@ class AllgatherWork {
 
 }  // namespace
 
-// B: the rows of all members. Rows first: 1 step inside, ceil(log2 h) between (Bruck), 1 step to who owns nothing. Then
-// inside, every member's rows go through its stages once. Between: the owners of a host share its vector equally and
-// run an allgather with their counterparts, (h-1)/h B/k bytes sent per owner of equal hosts; each byte enters a host
-// once. Then each owner's part of the other hosts' rows goes through its stages once. Moved: 2 B and the own rows per
-// member. Steps: those of PlanAllgather for h, per slice. Memory: the results and the stages. Idea: Träff and Rougier
-// 2014 (multi-lane collectives). Invariant: an owner sends only rows that have come, to it inside the host or by the
-// plan.
+// B: the rows of all members. Rows first: 1 step inside, ceil(log2 h) between (Bruck), 1 step to members that own
+// nothing. Then inside, every member's rows go through its stages once. Between: the owners of a host share its vector
+// equally and run an allgather with their counterparts, (h-1)/h B/k bytes sent per owner of equal hosts; each byte
+// enters a host once. Then each owner's part of the other hosts' rows goes through its stages once. Moved: 2 B and the
+// own rows per member. Steps: those of PlanAllgather for h, per slice. Memory: the results and the stages. Idea: Träff
+// and Rougier 2014 (multi-lane collectives). Invariant: an owner sends only rows that have come, to it inside the host
+// or by the plan.
 Task Allgather(const Group& group, Batch& batch) {
   if (group.one_host()) co_return co_await shm::Allgather(group, batch);
   AllgatherWork work(group, batch);

@@ -42,7 +42,8 @@ Inside::Inside(const Group& group, Batch& batch, const Roles& roles, Between& be
 }
 
 // The stages are free for the next stream when all members have drained the last one. `sources`: members that have
-// something for this one. A single round waits for these only, so that who gives and gets nothing goes on at once.
+// something for this one. A single round waits for these only, so that a member that sends and receives nothing
+// continues at once.
 template <class Fill, class Drain>
 Task Inside::Stream(size_t rounds, std::vector<bool> sources, Fill fill, Drain drain) {
   transport::LocalView& view = steps_->view();

@@ -1,5 +1,5 @@
-// Roles: who does what where a group spans several hosts, some of them with several members that share memory. Pure;
-// equal on all members but for what says "own".
+// Roles: which member does what where a group spans several hosts, some of them with several members that share memory.
+// Pure; equal on all members but for what says "own".
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ struct Roles {
 
 Roles RolesOf(const Group& group);
 
-// So many owners are worth it for a vector of so many bytes: another message costs as much as about 64 KB
+// The number of owners that is worth it for a vector of this many bytes: another message costs as much as about 64 KB
 // (schedule.cc).
 inline int OwnersFor(size_t bytes) {
   constexpr size_t kLeast = 64 << 10;

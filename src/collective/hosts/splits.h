@@ -1,5 +1,5 @@
-// Splits: who sends how many rows to whom in a two-level alltoall, as far as this member needs to know; and whether it
-// pays to forward.
+// Splits: how many rows each member sends to each other in a two-level alltoall, as far as this member needs to know;
+// and whether it pays to forward.
 //
 // The *wards* of owner c on a host are the members with local indices c, c + k, c + 2k and so on (k owners): what
 // others send them across hosts arrives there. The first ward is the owner itself; there are more on larger hosts only.
@@ -21,7 +21,7 @@ class Splits {
   Splits(const Batch& batch, const Roles& roles, int members);
 
   // The members of a host tell one another their splits; every owner tells its counterparts what they get for their
-  // wards; and where some members own nothing, all learn what the owners were told. 1 step of 8 n bytes per tensor
+  // wards; and where some members own nothing, all learn what the owners received. 1 step of 8 n bytes per tensor
   // inside, h-1 messages between, at most 1 step more inside.
   Task Agree(Between& between, Inside& inside);
 
@@ -50,7 +50,7 @@ class Splits {
 
  private:
   static constexpr size_t kFacts = 2;
-  // Where what comes from a host begins in what an owner was told; in numbers.
+  // Where the part of a host begins in what an owner received; in numbers.
   size_t OffsetOf(int owner, int host) const;
   void StartTelling(Between& between);
   std::vector<int64_t> OwnFacts() const;

@@ -12,7 +12,7 @@ constexpr size_t kStretchBytes = 256 << 10;
 // Steps: 1 more, published when the own shares are done. The caller has awaited the exchange of offsets, which says
 // that all tensors are ready, and awaits the last step of all members before it calls the tensors done. Invariant:
 // every byte is read and stored by exactly one rank, the owner of its share; so it does not matter which outputs are
-// inputs. A member that gives up takes its tensors away while others read them: who has may not publish.
+// inputs. A member that gives up takes its tensors away while others read them: a reader may then not publish.
 Task ResidentReduce(Steps& steps, const Reduction& what, const std::vector<ResidentTensor>& tensors, StoreMode mode) {
   const int n = steps.n();
   size_t total = 0, first = 0;

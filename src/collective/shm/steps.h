@@ -124,7 +124,7 @@ Task AcquireStages(Steps& steps);
 // after round c, which fills piece c + 2 and drains piece c. Invariant: round c begins when all members have passed
 // P(c - 2). Then pieces c are filled (they were in round c - 2), and the pieces c - 2, whose memory piece c + 2 takes,
 // are drained. A member may be one whole round ahead of another before it has to wait.
-// When it returns, others may still drain the last pieces: who streams again in the same batch awaits
+// When it returns, others may still drain the last pieces: a caller that streams again in the same batch awaits
 // AllReached(steps.taken()) first.
 template <class Fill, class Drain>
 Task StreamAnnounced(Steps& steps, size_t rounds, size_t round_bytes, Fill fill, Drain drain) {

@@ -32,7 +32,7 @@ constexpr Element kElements[] = {
     {16, HVD_BFLOAT16, 2}, {19, HVD_FLOAT8_E5M2, 1}, {20, HVD_FLOAT8_E4M3FN, 1},
 };
 
-// A frame that has no such function comes from no XLA: nobody can be told.
+// A frame that has no such function does not come from XLA: the error cannot be reported.
 void* Tell(const CallFrame& frame, int32_t code, const char* text) {
   if (frame.struct_bytes < offsetof(CallFrame, context) || frame.api == nullptr ||
       frame.api->struct_bytes < offsetof(Api, error_message) || frame.api->create_error == nullptr) {

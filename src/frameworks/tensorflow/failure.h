@@ -1,4 +1,4 @@
-// How a failure is told to TensorFlow: a code of its own and a text, also when there is no memory for one.
+// How a failure is reported to TensorFlow: a code of its own and a text, also when there is no memory for one.
 #pragma once
 
 #include <utility>

@@ -109,7 +109,7 @@ std::string RegisterOperators() {
     for (const char* spec : op.attributes) tf.TF_OpDefinitionBuilderAddAttr(builder, spec);
     for (const char* spec : op.inputs) tf.TF_OpDefinitionBuilderAddInput(builder, spec);
     for (const char* spec : op.outputs) tf.TF_OpDefinitionBuilderAddOutput(builder, spec);
-    // Stateful: not folded, merged or pruned. That independent ones may still run at the same time is told to
+    // Stateful: not folded, merged or pruned. That independent ones may still run at the same time is known to
     // TensorFlow in Python (python/horovod/tensorflow/library.py).
     tf.TF_OpDefinitionBuilderSetIsStateful(builder, true);
     tf.TF_OpDefinitionBuilderSetShapeInferenceFunction(builder, op.shapes);

@@ -8,9 +8,9 @@
 namespace hvd::frameworks::tensorflow {
 
 // What is wrong, of a library whose dynamic strings (names, each with a 0 behind it) these are; empty: nothing, a
-// kernel's end is told through libstdc++'s std::function<void()>. The proof is the name of the function that hands that
-// object to every kernel, tensorflow::Device::ComputeAsync: by the C++ ABI it tells the types of the parameters, and
-// std:: alone ("St") is libstdc++'s; other libraries' types live in namespaces of their own ("NSt3__1").
+// kernel's end is reported through libstdc++'s std::function<void()>. The proof is the name of the function that hands
+// that object to every kernel, tensorflow::Device::ComputeAsync: by the C++ ABI it tells the types of the parameters,
+// and std:: alone ("St") is libstdc++'s; other libraries' types live in namespaces of their own ("NSt3__1").
 inline std::string ProblemWithStandardLibrary(std::string_view dynamic_strings) {
   constexpr std::string_view kFunction =
       "_ZN10tensorflow6Device12ComputeAsyncEPNS_13AsyncOpKernelEPNS_15OpKernelContextE";

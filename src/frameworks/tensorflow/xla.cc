@@ -90,7 +90,7 @@ std::string RegisterXlaTarget() {
   allocate = reinterpret_cast<decltype(allocate)>(dlsym(library, "_ZnwmRKSt9nothrow_t"));
   if (global == nullptr || add == nullptr || message == nullptr || allocate == nullptr)
     return "this TensorFlow does not offer custom calls of XLA";
-  // How a failure is told is XLA's own business: see that it is read as it is written here.
+  // How a failure is reported is internal to XLA: check that it is read as it is written here.
   const CallStatus probe{{GnuToRead("Horovod asks"), true}}, quiet{};
   if (message(&quiet).has_value || !(message(&probe) == "Horovod asks"))
     return "this TensorFlow's XLA reads the status of a custom call in another way";

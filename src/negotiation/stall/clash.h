@@ -12,7 +12,7 @@
 
 namespace hvd::negotiation {
 
-// They can only fail, on all who wait.
+// They can only fail, on all ranks that wait.
 struct Clash {
   Status why;
   std::vector<StalledTally> tallies;

@@ -8,7 +8,7 @@ ParentWatch::Look ParentWatch::At(double own_since, double now) {
   Look look;
   const double patience_s = 2 * rules_.patience_s(), over_at = rules_.over_at(own_since);
   double ask_at = std::max({heard_at_, told_at_, own_since}) + rules_.warning_s;
-  // The end of the shutdown time is judged on time: who has not asked yet does so in time for an answer.
+  // The end of the shutdown time is judged on time: a rank that has not asked yet asks early enough for an answer.
   const double last_ask_at = asked_at_ < 0 ? over_at - patience_s : over_at;
   if (last_ask_at > heard_at_) ask_at = std::min(ask_at, last_ask_at);
   if (now < ask_at) {

@@ -1,5 +1,5 @@
 // StallProtocol: a node's part in finding out whom old operations wait for. An inner node tells the root about old
-// incomplete tallies (a notice); the root asks everybody down the tree who is missing (the query), and reports with the
+// incomplete tallies (a notice); the root asks the whole tree which ranks are missing (the query), and reports with the
 // answers that it has after a short while: a stopped process gives none. Why not without a question: docs/design/0001.
 #pragma once
 

@@ -27,7 +27,7 @@ class StallQuery {
   bool Answer(uint64_t number, int rank, std::vector<StallState> states);
   // The root's own answer; a later one replaces it.
   void AnswerSelf(std::vector<StallState> states) { (void)Answer(number_, 0, std::move(states)); }
-  bool AllAnswered() const;  // nobody who matters is silent
+  bool AllAnswered() const;  // no rank that matters is silent
   void End() { running_ = false; }
 
   // What is known of a tally that was asked about.

@@ -26,7 +26,8 @@ std::string Hosts(const RankSet& ranks, const std::vector<std::string>& host_of_
   return out.empty() ? out : out + ")";
 }
 
-// Whom the operations wait for, and for which each: equal lists on one line. First those who answered.
+// The ranks that operations wait for, and the operations of each: equal lists on one line. First the ranks that
+// answered.
 using Lines = std::map<std::pair<bool, std::vector<size_t>>, RankSet>;  // (silent, indices of tallies) -> ranks
 
 std::string Names(const std::vector<StalledTally>& asked, const std::vector<size_t>& tallies, double now) {

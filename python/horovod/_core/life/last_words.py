@@ -2,7 +2,7 @@
 
 A rank that ends takes part in nothing any more, so the operations of the others fail. Its goodbye says why, and they
 fail with "rank 1 ended with ValueError: ..." instead of a guess. A failure that came from another rank is no reason of
-this one: who passed it on would be taken for the culprit.
+this one: a rank that passed it on would be taken for the culprit.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Seal:
         Args:
             operation: as the sender has named it.
             sealed: as they came.
-            from_rank: who must have sealed them.
+            from_rank: the rank that must have sealed them.
 
         Raises:
             HorovodInternalError: that rank has not, or not for this operation, or they have come before.

@@ -126,7 +126,7 @@ def _last(current: session.Session) -> int:
 
 
 def _has_exchanged(current: session.Session, before: int) -> bool:
-    """True if an operation after so many may have exchanged something, or that is not known."""
+    """True if an operation after this many may have exchanged something, or if that is not known."""
     ended = _finished(current)
     if ended is None:
         return True

@@ -229,7 +229,7 @@ def resident_bytes_for(memory: int, limit: Optional[int], local_size: int) -> in
     Args:
         memory: of the host, in bytes.
         limit: of a process's address space, in bytes; None: there is none.
-        local_size: each rank maps the memory of so many.
+        local_size: number of ranks whose memory each rank maps.
     """
     size = min(memory // 2, _DEFAULT_RESIDENT_BYTES)
     return size if limit is None else min(size, limit // _SHARE_OF_LIMIT // local_size)

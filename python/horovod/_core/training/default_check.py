@@ -1,9 +1,10 @@
 """What is compared where the user has said nothing about `--check-parameters`: names and shapes of an optimizer's
 parameters at its first step, which must be equal, and their values after its second one, of which rank 0 warns.
 
-Nobody waits for it who would not wait anyway, and no program hangs by it: a rank submits what it says before its first
-gradient of a step, which all ranks must have submitted before any gradient is reduced. So optimizers are numbered by
-their first reductions. Used by the optimizers of every framework; `parameter_check` is for those who ask.
+No rank waits for it that would not wait anyway, and it cannot make a program hang: a rank submits what it says before
+its first gradient of a step, which all ranks must have submitted before any gradient is reduced. So optimizers are
+numbered by their first reductions. Used by the optimizers of every framework; `parameter_check` is for users that ask
+for it.
 
 Not compared: process sets other than the global one, steps that are combined (Adasum), elastic jobs, whose ranks come
 and go between two steps and get the state that they train with, and everything after a `join`.
@@ -44,7 +45,7 @@ _VALUES_AFTER: Final = 2  # steps: public programs broadcast after the first one
 # How long a step that will fail may go on: its gradients may bring an error of their own, which says more.
 _HOLD_S: Final = 5.0
 _SLICE_S: Final = 0.1
-_NUMBERS: Final = 1024  # so many names at most, if a program goes on making optimizers
+_NUMBERS: Final = 1024  # maximum number of names, if a program goes on making optimizers
 
 _bytes: Final = Collectives(byte_adapter.adapter)
 _numbers: Final = Ordinals(weakref.WeakKeyDictionary())
@@ -94,7 +95,7 @@ class Exchange:
     Attributes:
         claims: what the ranks say in short, once known.
         told: what the ranks say, once known and if they say different things.
-        has_failed: nothing will be known: the engine is gone, say.
+        has_failed: nothing will be known, for example because the engine is gone.
 
     Raises:
         HorovodError: nothing can be submitted.
@@ -244,7 +245,7 @@ class DefaultCheck:
             if not is_known:
                 return  # the others wait for another optimizer's gradients; looked at again at the next wait
             if exchange.told and not have_common_names(exchange.told):
-                # The ranks began with different optimizers, whose gradients have met all the same.
+                # The ranks began with different optimizers, whose gradients have met nevertheless.
                 self._forms = None
                 self.is_over = True
                 return

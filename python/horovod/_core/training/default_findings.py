@@ -39,7 +39,8 @@ class Measure(NamedTuple):
 
     Attributes:
         name: equal on all ranks.
-        has_gradient: False: its last gradient, that of all ranks, is zero; who has no gradient on any rank may differ.
+        has_gradient: False: its last gradient, that of all ranks, is zero; a parameter without a gradient on every
+            rank may differ.
         item_bytes: of an element.
         total: sum of the elements, in double precision.
         norm: their Euclidean norm.

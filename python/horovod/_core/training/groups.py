@@ -17,10 +17,10 @@ _LISTINGS: Final = (list, tuple, set, frozenset)
 
 
 def chosen_groups(groups: Any, num_groups: int = 0) -> Union[None, int, list[list[Any]]]:
-    """What a user asks for with `groups` and the deprecated `num_groups`, of which the user is told.
+    """What a user asks for with `groups` and the deprecated `num_groups`, which gives a warning.
 
     Args:
-        groups: None; an integer >= 0: so many groups; or lists of parameters: these together.
+        groups: None; an integer >= 0: the number of groups; or lists of parameters, each a group.
         num_groups: the integer, where `groups` is None.
 
     Raises:
@@ -50,8 +50,8 @@ def chosen_groups(groups: Any, num_groups: int = 0) -> Union[None, int, list[lis
 def assign_groups(
     keys: Sequence[Hashable], groups: Union[None, int, Iterable[Iterable[Hashable]]]
 ) -> list[tuple[Hashable, ...]]:
-    """The groups as tuples of keys. An integer makes so many groups of neighbours, of nearly equal length; keys in no
-    list stay alone.
+    """The groups as tuples of keys. An integer gives the number of groups of neighbours, of nearly equal length; keys
+    in no list stay alone.
 
     Raises:
         InvalidArgumentError: a key is in two groups, or twice in one.

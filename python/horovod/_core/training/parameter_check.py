@@ -43,7 +43,7 @@ class FirstSteps:
 
     Args:
         counts: empty; one with weak keys where these are optimizers.
-        before: who asks does so before each step, so the first time no step is over.
+        before: the caller asks before each step, so the first time no step is over.
     """
 
     def __init__(self, counts: MutableMapping[Any, int], before: bool = False) -> None:
@@ -73,7 +73,7 @@ def check(adapter: Adapter, named: Callable[[], Named], name: str, step: int, pr
         named: gives (name, tensor) pairs, of any device.
         name: of the operation, equal on all ranks: which optimizer it is.
         step: that is over, for the message.
-        process_set: that shall hold equal parameters.
+        process_set: that should hold equal parameters.
 
     Raises:
         MismatchError: on every member: parameters differ; names them and their ranks.

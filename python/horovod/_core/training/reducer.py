@@ -277,7 +277,7 @@ class GradientReducer:
             if has_begun:
                 try:
                     self._submit_missing()
-                except HorovodError:  # the engine is gone, say: what is under way must land all the same
+                except HorovodError:  # such as when the engine is gone: what is under way must still land
                     is_whole = False
             settled = self._settled | self._submitted
             flights = self._end_step()

@@ -62,7 +62,7 @@ class Reduced(NamedTuple):
         forms: the gradients, in their order.
         variables: those of them that have values to compare; weakly, as a traced function may outlive them.
         names: of these variables.
-        measured: gives their values as they are now; empty if they cannot be had.
+        measured: gives their values as they are now; empty if they are not available.
         remedy: for values that differ, a sentence; see `default_check.equal_by`.
     """
 

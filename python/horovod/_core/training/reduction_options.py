@@ -26,7 +26,7 @@ class ReductionOptions:
         op: Average, Sum, Adasum, ...
         compression: see `horovod._core.tensors.compression`.
         gradient_predivide_factor: f splits the averaging: 1/f before the sum, f/size after it.
-        backward_passes_per_step: gradients are accumulated so many times before they are reduced.
+        backward_passes_per_step: gradients are accumulated this many times before they are reduced.
         process_set: the ranks that take part.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The score of a sample, from what the core counts: bytes per second over whole steps. Pure but for who is asked."""
+"""The score of a sample, from what the core counts: bytes per second over whole steps. Pure except for its inputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Sampler:
     """Takes samples of a running job.
 
     Args:
-        await_steps: waits until so many steps have ended, and tells what is counted then.
+        await_steps: waits until this many steps have ended, and returns the counts of that time.
         in_force: what the batches go by now.
         steps: of a sample.
     """

@@ -39,7 +39,7 @@ class MeetingPoint(NamedTuple):
     Attributes:
         host: of rank 0, a name or an address.
         port: there.
-        told_by: who says so, for messages.
+        told_by: the source of the address, for messages.
         job: its name, equal on all hosts.
     """
 
@@ -53,7 +53,7 @@ def meeting_point(launcher: str, env: Environment, named: Optional[str]) -> Opti
     """Where the ranks meet; None: nothing tells.
 
     Args:
-        launcher: who started this rank.
+        launcher: the launcher of this rank.
         env: its environment.
         named: by the user: a host, or `host:port`.
 

@@ -330,7 +330,7 @@ def detect_placement(env: Optional[MutableMapping[str, str]] = None) -> Placemen
         The placement; size 1 when no launcher is recognised.
 
     Raises:
-        PlacementError: variables of a launcher are there but missing, malformed or contradictory; or a size is told,
+        PlacementError: variables of a launcher are there but missing, malformed or contradictory; or a size is given,
             and no rank.
     """
     env = os.environ if env is None else env

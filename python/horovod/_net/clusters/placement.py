@@ -25,7 +25,7 @@ class Placement:
         rank, size: among all ranks of the job.
         local_rank, local_size: among the ranks of this host.
         cross_rank, cross_size: this host among the hosts.
-        launcher: who started the process: "horovodrun", "torchrun", "Open MPI", ..., or "single process".
+        launcher: of the process: "horovodrun", "torchrun", "Open MPI", ..., or "single process".
         job_key: text that is equal on all ranks of the job and on no other job of this host.
         hostname: this host's name, for messages.
         meeting_directory: private directory made by the launcher, or None: the first rank that comes makes one.

@@ -118,7 +118,7 @@ class Blame:
         told = self._deaths.told() if any(self._pairs[rank].by_leader for rank in missing) else None
         if told is not None:
             return told  # by a rank that has left since, and may look as if it had never come
-        missing = absent or missing  # who is there and waits for an introduction, as this rank does, is not to blame
+        missing = absent or missing  # a rank that also waits for an introduction is not to blame
         names = f"Rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {size}"
         if absent:
             fact = f"{names} did not connect to rank {own}"

@@ -26,8 +26,8 @@ class BoardLink:
     """See the head of the file, and `meeting.board.Board`.
 
     Args:
-        link: to the keeper, who may be trusted. It is this object's.
-        keeper: who that is, for messages.
+        link: to the keeper, which is trusted. It is this object's.
+        keeper: its name, for messages.
         deadline: monotonic seconds, for the first entries to come.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Codes of the frames between two hosts: who can write into the connection can neither forge, repeat nor reorder them.
+"""Codes of the frames between two hosts: an attacker on the connection cannot forge, repeat or reorder them.
 
 The code is HMAC-SHA256, cut to 16 bytes, of the frame, its number and its direction, with the key that the two sides
 got from their proofs. Unix sockets need none: the kernel keeps them. Used by links.

@@ -7,7 +7,7 @@ it, once mutually authenticated, `pairing` exchanges what the two need. Ranks of
 who introduces them to one another. The parts, each of which knows only those before it::
 
     watch      what wakes this rank
-    blame      who is at fault, and telling the others
+    blame      which rank is at fault, and reporting it
     visits     connections that are not (yet) part of a pair
     door       where others come in; strangers go out again
     dialler    the connections that this rank opens

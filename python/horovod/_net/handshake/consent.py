@@ -47,8 +47,8 @@ class OfEverybody:
 
 
 class AlongTree:
-    """Up to the root, and down again to everybody that a rank is connected with: who is not a child speaks only when it
-    knows of all.
+    """Up to the root, and down again to every rank that a rank is connected with: one that is not a child speaks only
+    when it knows of all.
 
     Args:
         parent: None: this rank is the root.

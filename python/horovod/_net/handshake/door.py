@@ -80,7 +80,7 @@ class Door:
         self._watch.add(others)
 
     def leave_others(self) -> None:
-        """Answers no more at the socket for other hosts: who comes there now wants somebody else."""
+        """Stops answering at the socket for other hosts: later connections are for somebody else."""
         if self._others is not None:
             self._watch.remove(self._others)
             self._others = None
@@ -96,8 +96,8 @@ class Door:
         return str(host), int(port)
 
     def accept(self, listener: socket.socket) -> Iterator[Link]:
-        """Lets in who waits there, one after the other: hear each at once, as a rank has spoken already, and that
-        tells it from a crowd that says nothing.
+        """Accepts the waiting connections in turn: read each at once, as a rank has spoken already, and that tells it
+        from a crowd that says nothing.
         """
         for _ in range(_ACCEPTED_AT_ONCE):
             if listener.fileno() < 0:

@@ -91,7 +91,7 @@ class Introductions:
         """Takes what is said of it.
 
         Raises:
-            ProtocolError: by somebody who has nothing to say here.
+            ProtocolError: from a rank that may not send this.
             ConnectError: what was brought cannot be used.
         """
         if isinstance(message, Taken):

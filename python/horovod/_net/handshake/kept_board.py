@@ -34,7 +34,7 @@ from horovod._net.meeting.entries import Standing, key_of, reader_of
 _LONGEST_SLEEP_S: Final = 3600.0
 _REST_S: Final = 0.25
 _OTHER_DESCRIPTORS: Final = 320
-# What stands is told to all at once, and so rarely that telling so many takes a small part of this thread's time.
+# What stands is sent to all at once, and so rarely that sending to so many takes a small part of this thread's time.
 _QUIET_S_PER_RANK: Final = 0.0001
 _LONGEST_QUIET_S: Final = 0.25
 _BROKEN: Final = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSOCK})  # no later accept can succeed
@@ -70,7 +70,7 @@ class KeptBoard:
         self._names = names
         self._listener = listener
         self._standing = Standing()
-        self._news: list[str] = []  # stands, and has not been told yet
+        self._news: list[str] = []  # stands, and has not been sent yet
         self._quiet_until_s = 0.0
         self._ranks: dict[Link, int] = {}
         self._come: set[int] = set()
@@ -128,7 +128,7 @@ class KeptBoard:
         self._tell_news()
         return True
 
-    # ---- who comes
+    # ---- connections
 
     def _let_in(self, listener: socket.socket) -> None:
         try:
@@ -190,7 +190,7 @@ class KeptBoard:
             self._door.leave_others()
             self._listener.close()
 
-    # ---- who is here
+    # ---- connected ranks
 
     def _hear_rank(self, link: Link) -> None:
         try:

@@ -51,7 +51,7 @@ class Knock(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """First message of the connecting side: who it claims to be, whom it wants, and its nonce."""
+    """First message of the connecting side: the rank it claims to be, the rank it wants, and its nonce."""
 
     job: bytes
     epoch: int
@@ -139,7 +139,7 @@ class Taken(NamedTuple):
 
 
 class Mingle(NamedTuple):
-    """From the leader of a host instead: the receiver shall connect with the other ranks there itself."""
+    """From the leader of a host instead: the receiver connects with the other ranks there itself."""
 
 
 class Posts(NamedTuple):

@@ -169,7 +169,7 @@ class OnDemand:
             for link in self._door.accept(listener):
                 link.exact = True
                 self._hear(link)
-        except OSError as error:  # no descriptor or no memory at the moment: who comes waits in the listener's queue
+        except OSError as error:  # no descriptor or no memory at the moment: connections wait in the listener's queue
             self._report.tell(f"connections cannot be accepted: {error.strerror}; retried every {_REST_S:g} s")
             self._watch.remove(listener)
             self._rests_until = time.monotonic() + _REST_S

@@ -25,7 +25,7 @@ class Visit:
 
     Attributes:
         proof: our half of the handshake; None for one that only knocks.
-        rank: whom we connect to, or who knocked; -1 while unknown.
+        rank: the peer; -1 while unknown.
         role: of the connection.
         deadline: when an accepted stranger is dropped; infinite for connections of our own.
     """

@@ -5,12 +5,11 @@ same words; the keeper of the board (the launcher, or rank 0) is the only judge.
 another::
 
     m.<who>.<meeting>.<attempt>.card.<rank>   where a rank listens
-    m.<who>.<meeting>.<attempt>.outcome       how the attempt to meet has ended: "met", or what made the first rank give
-                                              up
+    m.<who>.<meeting>.<attempt>.outcome       how the attempt to meet ended: "met", or why the first rank gave up
     ended.<rank>                              how the rank's process has ended; the keeper writes it
 
 Meetings are numbered, and so are the attempts of each: when one has its outcome, the board forgets all earlier ones of
-the same ranks (who). A rank that is connected with the board has heard them; one that comes later is told the rest.
+the same ranks (who). A rank that is connected with the board has them; one that comes later receives the rest.
 
 Used by directory, deaths, and the handshake's roll call. `handshake.board_link` is a board that
 somebody else keeps.

@@ -60,7 +60,7 @@ class Deaths:
         author, _, culprit = head.partition(" ")
         if not (reason and author.isdecimal() and culprit.isdecimal()):
             return None
-        # Whom it blames knows better: the author may hold another secret, say.
+        # The rank that it blames knows better: the author may hold another secret.
         blamed = author if int(culprit) == self._placement.rank else culprit
         return ConnectError(f"Rank {author} gave up connecting: {reason}", [int(blamed)])
 

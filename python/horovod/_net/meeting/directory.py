@@ -7,7 +7,7 @@
         c<rank>                      claim: the pid, locked (flock) as long as that process is connecting
         r<rank>                      the Unix socket where it listens
         outcome                      how the meeting ended: "met", or what made the first rank give up. Written once,
-                                     so all ranks agree; who comes later waits until the last of them has left
+                                     so all ranks agree; a later rank waits until the last of them has left
         attempt                      instead, where the job has other hosts: which of its attempts this is; how it
                                      ended stands on the job's board
 
@@ -38,7 +38,7 @@ from horovod._net.secret import SECRET_BYTES, new_secret
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK_RETRY_S = 0.0005
-_CLAIM_S = 0.05  # somebody who only looks whether a claim is live holds it for microseconds
+_CLAIM_S = 0.05  # a process that only checks whether a claim is live holds it for microseconds
 _SECRET_NAME = "secret"
 _OUTCOME_NAME = "outcome"
 _ATTEMPT_NAME = "attempt"
@@ -66,7 +66,7 @@ def _lock(fd: int, deadline: float) -> None:
 
 
 def _is_locked(directory: int, name: str) -> bool:
-    """True when a live process holds this claim, and when that cannot be told (this process has no descriptor left)."""
+    """True when a live process holds this claim, and when it is not known (this process has no descriptor left)."""
     try:
         fd = os.open(name, _FILE_FLAGS, dir_fd=directory)
     except FileNotFoundError:
@@ -74,7 +74,7 @@ def _is_locked(directory: int, name: str) -> bool:
     except OSError:
         return True
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two who look at once do not mislead one another
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two checks at once do not mislead one another
         return False
     except BlockingIOError:
         return True
@@ -297,7 +297,7 @@ class Meeting:
                 os.fchmod(fd, 0o600)  # whatever the umask has taken away
                 file.write(secret)
         except OSError as error:
-            os.unlink(_SECRET_NAME, dir_fd=self._directory)  # the next comer shall not find half of it
+            os.unlink(_SECRET_NAME, dir_fd=self._directory)  # the next process must not find half of it
             raise OSError(error.errno, error.strerror, f"{self.path}/{_SECRET_NAME}") from error
         return secret
 

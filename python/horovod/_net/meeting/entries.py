@@ -96,7 +96,7 @@ class Judge:
         self.full = False
 
     def expect(self, ranks: int) -> None:
-        """The job has so many more ranks."""
+        """The job has this many more ranks."""
         self._room += ranks * _BYTES_PER_RANK
 
     def standing(self) -> list[str]:

@@ -90,7 +90,7 @@ def addresses_of(facts: Sequence[Facts]) -> list[str]:
     """At which address each rank is reached by those of other hosts; empty where a rank has none.
 
     A network that all hosts are in wins, the first in the order of the first host; an address that two hosts claim
-    (each has its own bridge for containers, say) is nobody's. Without such a network each host is reached at the first
+    (such as a bridge for containers on each host) is not used. Without such a network each host is reached at the first
     address that it names itself.
     """
     hosts = hosts_of(facts)

@@ -22,7 +22,7 @@ from horovod._net.clusters.placement import Placement
 from horovod._net.failures import MeetingError
 
 _KEPT_CLAIMS = 2  # the first, which a subprocess would claim, and the present one
-_BACKLOG = 64  # of those who ask who holds a claim
+_BACKLOG = 64  # of processes that ask who holds a claim
 _LISTENS_S = 0.05  # between binding a name and answering for it lie microseconds
 _RETRY_S = 0.001
 

@@ -88,7 +88,7 @@ def open_private(path: str, make: bool) -> int:
 
 
 def _make_private(path: str) -> None:
-    """Makes a private directory unless it is there; who comes later may have taken it along again."""
+    """Makes a private directory unless it is there; a later process may have removed it again."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
         with contextlib.suppress(FileNotFoundError):

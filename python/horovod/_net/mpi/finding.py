@@ -2,7 +2,7 @@
 launcher.
 
 A library of another MPI than the launcher's would start, and take each process for a job of its own. So what the
-process has loaded comes first (mpi4py, say), then what lies where the launcher lies, and only then what the system
+process has loaded (such as mpi4py's) comes first, then what lies where the launcher lies, and only then what the system
 would load. Pure but for looking at files and at /proc. Used by library.
 """
 

@@ -1,6 +1,6 @@
 """One MPI library, opened, with typed functions that raise. Used by gathering and session.
 
-It knows no job and no thread: who calls what from where is session's.
+It knows no job and no thread: `session` decides which thread calls what.
 """
 
 from __future__ import annotations

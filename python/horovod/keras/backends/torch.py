@@ -42,7 +42,7 @@ class TorchReducer(Reducer):
         disable: Any = torch.compiler.disable
         optimizer.__dict__["apply"] = disable(optimizer.apply)
 
-    # For those who call it past `apply`.
+    # For callers that bypass `apply`.
     @outside_graphs
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         results = list(gradients)

@@ -1,4 +1,4 @@
-"""What an allocation is, what a scheduler's plug-in is, and how they read what they are told.
+"""What an allocation is, what a scheduler's plug-in is, and how they read a scheduler's list of hosts.
 
 Used by the plug-ins and by `choose`. The plug-ins are functions of an environment and of a reader of named files, so
 that tests need neither a scheduler nor files.
@@ -66,7 +66,7 @@ class Scheduler(NamedTuple):
     Attributes:
         name: of the scheduler.
         present: the environment is that of a job of this scheduler.
-        read: its hosts. Raises InvalidArgumentError when they cannot be told.
+        read: its hosts. Raises InvalidArgumentError when they are not known.
     """
 
     name: str

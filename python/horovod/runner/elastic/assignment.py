@@ -32,7 +32,7 @@ def order(survivors: Sequence[int], versions: Mapping[int, Version], newcomers: 
     Args:
         survivors: of the epoch before, by rank.
         versions: of their states.
-        newcomers: who has never had a place.
+        newcomers: workers that have never had a place.
     """
     if not survivors:
         return list(newcomers)

@@ -26,12 +26,12 @@ class Entry(NamedTuple):
 
     Attributes:
         host: its name.
-        failures: so many count.
+        failures: number that counts.
         since_s: the last that counted.
         until_s: no new rank starts there before; None: never again.
         drains: its other ranks leave as well.
         why: the failure, in words.
-        early: so many newcomers in a row have ended with code 0 before they had a place.
+        early: number of newcomers in a row that ended with code 0 before they had a place.
         silent: nothing was heard from it any more, and it has not been back since.
     """
 

@@ -40,7 +40,7 @@ class ElasticCrew(Crew, Protocol):
         """What the worker writes is shown under this rank from here on."""
 
     def address(self, host: str) -> str:
-        """By which other hosts reach this one, now; empty: as the worker was told when it was started."""
+        """The address at which other hosts reach this one now; empty: the one given when the worker was started."""
 
     def release(self, host: str) -> None:
         """Ends what is kept on a host without workers."""

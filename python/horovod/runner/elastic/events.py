@@ -104,7 +104,7 @@ class Kill(NamedTuple):
 
 
 class Release(NamedTuple):
-    """A host has no workers any more and gets none: nothing of the job shall stay there."""
+    """A host has no workers any more and gets none: nothing of the job may stay there."""
 
     host: str
     why: str

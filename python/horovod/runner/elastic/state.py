@@ -59,7 +59,7 @@ class State(NamedTuple):
         epoch: its number; -1 before the first.
         blacklist: hosts that get no workers.
         next_number: of the next worker.
-        announced: what the members have been told to make room for.
+        announced: the changes that the members were notified of.
         broken_s: when the first member has left the present epoch.
         short_s: since when there are too few.
         fruitless: epochs in a row that have failed without a commit or a change.
@@ -150,8 +150,8 @@ def there(state: State, now_s: float) -> int:
 
 
 def may_begin(state: State, now_s: float) -> bool:
-    """The first epoch may: as many workers wait as the job shall begin with, and no other one is on its way, or they
-    have waited for it long enough; or, after all patience, as many as it needs to go on."""
+    """The first epoch may: as many workers wait as the job begins with, and no other one is on its way, or they have
+    waited for it long enough; or, after all patience, as many as it needs to go on."""
     waiting = with_slots(state, now_s, WAITING)
     if out_of_patience(state, now_s):
         return len(waiting) >= state.limits.least
@@ -162,7 +162,8 @@ def may_begin(state: State, now_s: float) -> bool:
 
 
 def lacks_workers(state: State, now_s: float) -> bool:
-    """There are too few. Before the first epoch: nobody is on the way, or somebody waits for who replaces the lost."""
+    """There are too few. Before the first epoch: nobody is on the way, or a worker waits for the replacement of a lost
+    one."""
     if state.finishing:
         return False
     if state.epoch >= 0:

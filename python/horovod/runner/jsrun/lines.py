@@ -1,4 +1,4 @@
-"""The line that starts the ranks of a job with jsrun, and what of horovodrun's own cannot be had with it. Pure.
+"""The line that starts the ranks of a job with jsrun, and the options of horovodrun that do not work with it. Pure.
 
 Used by `launchers.jsrun`. Ranks inherit jsrun's environment, so no value of a variable stands on the line. Facts: IBM
 Spectrum LSF Job Step Manager, "jsrun command".

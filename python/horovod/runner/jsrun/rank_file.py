@@ -1,4 +1,4 @@
-"""The explicit resource file by which jsrun is told where each rank runs, and with which processors. Pure.
+"""The explicit resource file that says where jsrun runs each rank, and with which processors. Pure.
 
 Used by `launchers.jsrun`. Facts: IBM Spectrum LSF Job Step Manager, "Explicit Resource File (ERF) format"; Oak Ridge
 Leadership Computing Facility, "ERF CPU indexing": logical numbers run from 0 without gaps, whatever cores the system

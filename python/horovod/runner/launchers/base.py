@@ -27,7 +27,7 @@ class Outcome(NamedTuple):
         nobody_met: there were several ranks, and none called hvd.init().
         just_read: the ranks whose last lines of stderr stand above, on the same page.
         results: the ranks, as they were started, whose results count, in this order; None: all.
-        strays: so many processes called hvd.init() without the launcher's variables.
+        strays: number of processes that called hvd.init() without the launcher's variables.
     """
 
     exits: tuple[Exit, ...]

@@ -39,7 +39,7 @@ def output_directory(job: Job) -> Path | None:
 
 
 def make_timeline_directory(job: Job) -> None:
-    """Makes the folder of the file that rank 0 shall write, and says so: its name may be mistyped.
+    """Makes the folder of the file that rank 0 will write, and says so: its name may be mistyped.
 
     Raises:
         InvalidArgumentError: it cannot be made.

@@ -1,4 +1,4 @@
-"""What of horovodrun's own cannot be had when mpirun starts the ranks: refused by name. Pure.
+"""The options of horovodrun that do not work when mpirun starts the ranks: refused by name. Pure.
 
 Used by `launchers.mpirun`.
 """

@@ -77,8 +77,8 @@ def wants_host_file(mpi: Implementation) -> bool:
 
 
 def ssh_options(environ: Mapping[str, str], patience_s: float) -> tuple[str, ...]:
-    """What the ssh of Open MPI is told besides port and key: what the environment gives it, which ours on the line
-    would replace, and for how long a host may be silent, which the kernel bears for two minutes. Nothing where another
+    """The options of Open MPI's ssh besides port and key: what the environment gives it, which ours on the line would
+    replace, and for how long a host may be silent, which the kernel bears for two minutes. Nothing where another
     program takes its place.
     """
     agents = (environ.get(name, "").split() for name in _SSH_AGENTS)

@@ -75,7 +75,7 @@ class Link:
         dumps: of its ranks, as they come.
         up: ranks that have called hvd.init().
         over: one of them has left again.
-        strays: so many processes of this host called hvd.init() without the launcher's variables.
+        strays: number of processes of this host that called hvd.init() without the launcher's variables.
         channel: to the agent.
         absent: it has not answered, or not in time: its host may come later.
 

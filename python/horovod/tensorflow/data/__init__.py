@@ -4,7 +4,7 @@
 
     compute_worker    the command of the compute job           compute_service   what scripts import
     config            the file by which the two jobs meet      client            asks the compute service
-    service           the compute service (rank 0), threads    registry          who is there: pure
+    service           the compute service (rank 0), threads    registry          participants: pure
     channel           authenticated frames over a socket       addresses         which address to listen on
     strangers         connections that are not known yet
     attendance        a training process's watch               guard             a dataset that cannot hang

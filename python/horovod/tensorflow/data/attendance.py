@@ -30,7 +30,7 @@ class Attendance:
         member: this process's number there.
         local_host: the address by which this process's host is reached from the service's host.
         problem: why the data service cannot be used any more; None as long as it can.
-        shut_down: it was told to end, and nothing has failed.
+        shut_down: it was asked to end, and nothing has failed.
     """
 
     def __init__(self, config: TfDataServiceConfig, rank: int) -> None:
@@ -56,7 +56,7 @@ class Attendance:
         listener(self.problem)
 
     def ended_in_order(self) -> bool:
-        """Whether the compute service, which is not there any more, was told to end."""
+        """Whether the compute service, which is gone, was asked to end."""
         self._thread.join(_NEWS_S)  # what it said last may still be on its way through the thread
         return self.shut_down
 
@@ -84,7 +84,7 @@ class Attendance:
                     f"{message} Shut it down when all training ranks have read all that they need."
                 )
             listeners = list(self._listeners)
-        # A shutdown hurts only who reads on, and then the error says so.
+        # A shutdown affects only ranks that go on reading, and then the error says so.
         log.log(logging.ERROR if kind == FAILED else logging.INFO, "data service: %s", self.problem)
         for listener in listeners:
             listener(self.problem)

@@ -198,7 +198,7 @@ def _read(sock: socket.socket, length: int, deadline: Optional[float]) -> bytes:
     while len(data) < length:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         try:
-            sock.settimeout(left)  # 0: what arrived while this process stood still is read all the same
+            sock.settimeout(left)  # 0: what arrived while this process stood still is read anyway
             piece = sock.recv(length - len(data))
         except (socket.timeout, BlockingIOError) as error:
             raise LateError("it sends nothing") from error

@@ -43,7 +43,7 @@ class ComputeClient:
 
     PeerLostError: the compute job is gone (a config file of an earlier job looks the same), or one of its ranks died.
     CollectiveTimeoutError: what was waited for did not happen within `timeout`.
-    ShutdownError: the compute job has been told to end.
+    ShutdownError: the compute job was asked to end.
     InvalidArgumentError: a request that does not fit the compute job.
     """
 
@@ -230,7 +230,7 @@ class Presence:
         return str(message.get("end")), str(message.get("message"))
 
     def close(self, reason: str = "it is done") -> None:
-        """Leaves in order; `reason` is what others are told if they still need this process."""
+        """Leaves in order; `reason` is reported to others if they still need this process."""
         with contextlib.suppress(ChannelError):
             self._talk.send({"reason": reason})
         self._talk.close()

@@ -26,7 +26,7 @@ from horovod.tensorflow.data.worker import compute_worker_fn
 
 
 def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: int) -> None:
-    """Runs one rank of a compute job; returns when the job is told to shut down. Collective.
+    """Runs one rank of a compute job; returns when the job is asked to shut down. Collective.
 
     Args:
         dispatchers: their number; the ranks must be a multiple of it.

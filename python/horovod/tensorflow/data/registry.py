@@ -41,7 +41,7 @@ class Member:
 
 @dataclass
 class Dispatcher:
-    """A running dispatcher: who runs it, where it listens, and the compute ranks whose workers serve it.
+    """A running dispatcher: its process, where it listens, and the compute ranks whose workers serve it.
 
     One that has retired waits for its workers to stop: TensorFlow's workers cannot be stopped once it is gone.
     """
@@ -129,7 +129,7 @@ class Registry:
 
     @property
     def failed(self) -> bool:
-        """The data service is over, and not because it was told to end."""
+        """The data service is over, and not because it was asked to end."""
         return self.outcome is not None and self.outcome[0] == FAILED
 
     def check_alive(self) -> None:
@@ -149,7 +149,7 @@ class Registry:
         """A member runs a dispatcher.
 
         Returns:
-            The generation, by which this dispatcher is told from later ones of its number.
+            The generation, which distinguishes this dispatcher from later ones with its number.
 
         Raises:
             RefusalError: the wrong job runs it, or it is run by another member.

@@ -198,7 +198,7 @@ class ComputeService:
         self._tell_outcome()
 
     def _tell_outcome(self) -> None:
-        """Once the data service is over, everybody who is present hears how."""
+        """Once the data service is over, notifies every participant."""
         with self._changed:
             outcome = self._registry.outcome
             if outcome is None:

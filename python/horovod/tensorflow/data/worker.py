@@ -16,7 +16,7 @@ from horovod.tensorflow.data.registry import COMPUTE
 
 
 def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
-    """Serves as one rank of the data service; returns when the compute job is told to shut down.
+    """Serves as one rank of the data service; returns when the compute job is asked to shut down.
 
     Collective over the ranks of the compute job; calls `init` where that has not been done.
 
@@ -58,7 +58,7 @@ def _serve(config: TfDataServiceConfig, client: ComputeClient, presence: Presenc
 
 def _work(config: TfDataServiceConfig, client: ComputeClient, presence: Presence, number: int) -> None:
     """Serves one dispatcher after another, those of the training job come and go with its tf_data_service blocks;
-    returns when the compute job is told to end.
+    returns when the compute job is asked to end.
     """
     first = True
     while True:

@@ -44,11 +44,11 @@ def DistributedOptimizer(  # noqa: N802 - a class to its users
         sparse_as_dense: make IndexedSlices dense first.
         gradient_predivide_factor: f splits the averaging: 1/f before the sum, f/size after it.
         op: hvd.Average or hvd.Sum.
-        backward_passes_per_step: gradients are added up locally so many times before they are reduced and applied;
+        backward_passes_per_step: gradients are added up locally this many times before they are reduced and applied;
             `iterations` counts the former.
         average_aggregated_gradients: divide these sums by the number of passes.
         num_groups: deprecated; use `groups`.
-        groups: an integer: so many groups; lists of variables: these together.
+        groups: the number of groups, or lists of variables, each a group.
         process_set: the ranks that take part; the others apply their own gradients.
         scale_local_gradients: divide the gradients of local variables by the number of ranks.
 

@@ -31,7 +31,7 @@ _gradient_edge: Final[Optional[Callable[[torch.Tensor], Any]]] = getattr(
 
 
 class _Parameter(NamedTuple):
-    """A type of its own: a parameter that the user keeps in a state as such shall stay one."""
+    """A type of its own: a parameter that the user keeps in a state must stay one."""
 
     parameter: torch.Tensor
 

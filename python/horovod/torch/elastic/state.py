@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class _Handled:
-    """Stands in a commit for an object that a handler keeps: who holds it there holds the living one when restored.
+    """Stands in a commit for an object that a handler keeps: its holders there hold the living one when restored.
 
     Part of the format of durable commits.
     """
@@ -171,8 +171,8 @@ class OptimizerStateHandler(_SnapshotHandler[torch.optim.Optimizer]):
         if self._steps_of is self.value:
             return
         self._steps_of = self.value
-        # One that has no hooks takes that memory: a wrapper around another optimizer, say, whose class is derived from
-        # Optimizer and never calls its __init__.
+        # One that has no hooks takes that memory, such as a wrapper around another optimizer, whose class is derived
+        # from Optimizer and never calls its __init__.
         with contextlib.suppress(AttributeError):
             self.value.register_step_pre_hook(lambda *_: settle())
 

@@ -53,7 +53,7 @@ class Commit(NamedTuple):
 
 def register(kind: type, reducer: Callable[[Any], Any]) -> None:
     """Says how values of exactly this type are pickled: as `__reduce__` does, with `pickle.PickleBuffer`s for bytes
-    that shall stand by themselves; NotImplemented: as pickle does it."""
+    that are stored separately; NotImplemented: as pickle does it."""
     _reducers[kind] = reducer
 
 

@@ -67,7 +67,7 @@ class DurableCommits:
         key: of their MAC; None: a checksum, and only what nobody else can have written is read.
         training: its number in the script.
         interval_s: the least time between two of them.
-        keep: so many stay.
+        keep: number of commits that stay.
         elastic: another process may become rank 0.
 
     Attributes:

@@ -1,7 +1,7 @@
 """News of hosts on their way from the launcher to the training loop: `NotificationManager`.
 
 In an elastic job the launcher tells its ranks; `collect` looks whether it has, without a thread of its own. Any other
-source calls `handle_hosts_updated`, on any thread. States that listen are told.
+source calls `handle_hosts_updated`, on any thread. States that listen are notified.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Snapshot:
     Args:
         value: of any type that can be deep-copied.
         before: the owner's last snapshot, which stays as it is; the memory of the one before that is used again.
-        instead: by the identity of objects that are not to be copied, what shall stand in their places.
+        instead: by the identity of objects that are not to be copied, their replacements.
 
     Raises:
         whatever copying raises; from a part in the background `wait` and `value` do.

@@ -41,7 +41,7 @@ class State:
         self._durable: Optional[DurableCommits] = None
 
     def register_reset_callbacks(self, callbacks: Sequence[Callable[[], None]]) -> None:
-        """Functions to call, in this order, after each re-initialisation (to scale the learning rate, say)."""
+        """Functions to call, in this order, after each re-initialisation (for example to scale the learning rate)."""
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
