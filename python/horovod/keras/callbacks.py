@@ -30,19 +30,19 @@ __all__ = [
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc,unused-ignore]
-    """Makes all variables of model and optimizer the root's after the first batch, when all of them exist. Collective:
-    all ranks must have it in `model.fit`.
+    """Broadcasts the root's variables of model and optimizer after the first batch, when all exist. Collective: all
+    ranks must have it in `model.fit`.
 
     With --check-parameters it also compares the trainable variables after the batches that follow. A job whose
     optimizer has reduced no gradient says so at its end.
 
     With TensorFlow on an accelerator without CUDA it also turns `jit_compile` off, which Keras turns on there by
-    itself: XLA cannot hold Horovod's collectives there.
+    itself: Horovod's collectives cannot run inside XLA there.
 
     Args:
         root_rank: global rank that has the values.
         device: where TensorFlow's operator is placed; other backends' values travel through host memory.
-        local_variables: these of the model's variables keep their own values; a list, or one.
+        local_variables: variables of the model that are not broadcast; a list, or one.
 
     Raises:
         ValueError: a local variable that is not a variable.
@@ -63,7 +63,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
             self.register_local_var(variable)
 
     def register_local_var(self, var: Any) -> None:
-        """This variable keeps its own values on every rank.
+        """Keeps this variable local: every rank has its own values of it.
 
         Raises:
             ValueError: no variable.
@@ -130,7 +130,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc,unus
         self.device = device
 
     def on_epoch_end(self, epoch: int, logs: Optional[dict[str, Any]] = None) -> None:
-        """Changes `logs` in place; what is not a number stays as it is."""
+        """Averages `logs` in place; values that are not numbers stay as they are."""
         own = {name: float(value) for name, value in (logs or {}).items() if _is_number(value)}
         of_all = allgather_object(own, name="MetricAverageCallback")
         for rank, theirs in enumerate(of_all):
@@ -152,9 +152,9 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[mi
 
     Args:
         initial_lr: rate that the multiplier scales; a variable counts as the number that it holds now.
-        multiplier: a number, which is raised to the epochs since `start_epoch`; or a function of the epoch.
+        multiplier: a number, raised to the number of epochs since `start_epoch`; or a function of the epoch.
         start_epoch: first epoch of the schedule.
-        end_epoch: first epoch that is not in it any more; None: open.
+        end_epoch: first epoch after the schedule; None: no end.
         staircase: change at the start of epochs only; else the function gets the epoch with its fraction done, before
             every batch.
         momentum_correction: when the rate changes, scale the velocity gathered so far alike (Goyal et al. 2017); for
@@ -255,10 +255,10 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         initial_lr: the rate after the warm-up, usually that of one rank times the number of ranks.
         warmup_epochs: length.
         momentum_correction, steps_per_epoch: as of `LearningRateScheduleCallback`.
-        verbose: 1: rank 0 says when it is done.
+        verbose: 1: rank 0 prints when the warm-up is over.
 
     Raises:
-        ValueError: as of `LearningRateScheduleCallback`; no positive length.
+        ValueError: as of `LearningRateScheduleCallback`; or the length is not positive.
     """
 
     def __init__(

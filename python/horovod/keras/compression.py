@@ -29,7 +29,7 @@ Compression: Final = _of_backend()
 
 
 def for_arrays(compressor: Compressor) -> Compressor:
-    """The same compressor for NumPy arrays; one of the user's own as it is."""
+    """The same compressor for NumPy arrays; a user-defined one is returned unchanged."""
     kind = kind_of(compressor)
     if kind is Compression.fp16:
         return _of_arrays.fp16

@@ -13,7 +13,7 @@ _MODULE: Final = "horovod._keras"  # known to existing scripts
 
 
 class _Distributed(type):
-    """Equal to the user's class, so that it finds in Keras' tables what is known of that."""
+    """Equal to the user's class, so that a lookup in Keras' tables finds the entry of that class."""
 
     def __repr__(cls) -> str:
         return f"<class '{_MODULE}.{cls.__name__}'>"
@@ -32,7 +32,7 @@ def distributed_class(kind: Any, methods: type, wrap: Callable[[Any], Any]) -> A
     Args:
         kind: the user's class.
         methods: mixed in before it.
-        wrap: makes a plain optimizer of the user's class a distributed one of the same settings.
+        wrap: turns a plain optimizer of the user's class into a distributed one with the same settings.
     """
 
     def from_config(cls: type, *args: Any, **kwargs: Any) -> Any:

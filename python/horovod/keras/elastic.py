@@ -87,7 +87,7 @@ class KerasState(core_state.ObjectState):
         super().save()
 
     def restore(self) -> None:
-        """Back to the values kept last."""
+        """Restores the values saved last."""
         values = self._values.value
         if keras.backend.backend() == "jax":
             values = copy.deepcopy(values)  # JAX takes an array as it is, and the memory of a commit is used again
@@ -96,14 +96,14 @@ class KerasState(core_state.ObjectState):
         super().restore()
 
     def sync(self) -> None:
-        """Rank 0's values everywhere. Collective."""
+        """Broadcasts rank 0's values to all ranks. Collective."""
         variables.synced(self.model)
         variables.broadcast(self._variables(), 0)
         self._keep_values()
         self._sync_attributes()
 
     def reset(self) -> None:
-        """Begins a whole step; has JAX compile it anew: numbers of ranks and process sets stand in it."""
+        """Begins a new step, and makes JAX compile it again: it contains numbers of ranks and process sets."""
         core_state.forget_passes(self.optimizer)
         if keras.backend.backend() == "jax":
             self.model.train_function = None
@@ -135,7 +135,7 @@ class CommitStateCallback(keras.callbacks.Callback):  # type: ignore[misc,unused
 
     Args:
         state: of any kind.
-        batches_per_commit: what a failure may cost.
+        batches_per_commit: number of batches that a failure may lose.
 
     Raises:
         ValueError: no positive number of batches.
@@ -157,7 +157,7 @@ class CommitStateCallback(keras.callbacks.Callback):  # type: ignore[misc,unused
         self._since, self._due = 0, False
 
     def on_epoch_begin(self, epoch: int, logs: Optional[dict[str, Any]] = None) -> None:
-        """Commits what the epoch before has left."""
+        """Commits if a commit is left over from the epoch before."""
         self._commit()
         self._in_epoch = 0
 
@@ -174,7 +174,7 @@ class CommitStateCallback(keras.callbacks.Callback):  # type: ignore[misc,unused
             self._due = self._in_epoch != (self.params or {}).get("steps")
 
     def on_epoch_end(self, epoch: int, logs: Optional[dict[str, Any]] = None) -> None:
-        """An epoch is due in any case."""
+        """The end of an epoch is always committed."""
         self._due = True
 
     def on_train_end(self, logs: Optional[dict[str, Any]] = None) -> None:

@@ -1,4 +1,4 @@
-"""What is peculiar to Keras 2, which runs on TensorFlow only: `compute_gradients` and `apply_gradients` instead of
+"""What is specific to Keras 2, which runs on TensorFlow only: `compute_gradients` and `apply_gradients` instead of
 `apply`, optimizers of two generations. See `flavour`."""
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DistributedMethods:
             return plain.minimize(loss, var_list, *args, **kwargs)
 
     def register_local_var(self, var: Any) -> None:
-        """The gradient of this variable is not reduced: every rank has its own values of it."""
+        """Excludes this variable's gradient from the reduction: every rank has its own values of it."""
         self._hvd_reduction.register_local(var)
 
     def apply_gradients(
@@ -107,13 +107,13 @@ class DistributedMethods:
         return list(zip(self._hvd_reduction.reduce([gradient for gradient, _ in pairs], variables), variables))
 
     def _allreduce(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:  # noqa: A002 - known by this name
-        """The gradients of all ranks combined. Programs call it, or put a function that calls it in its place
+        """The gradients of all ranks combined. Programs call it, or replace it with a function that calls it
         (docs/migration.md). Collective."""
         return self._hvd_reduction.allreduce(grads, vars)
 
     @property
     def _agg_helper(self) -> Any:
-        # What adds up the gradients of several passes; None with one pass per step.
+        # Adds up the gradients of several passes; None with one pass per step.
         return self._hvd_reduction.passes
 
     def __deepcopy__(self, memo: Any) -> Any:
@@ -131,7 +131,7 @@ class DistributedMethods:
 
 
 class _NewMethods(DistributedMethods):
-    """Those of the optimizers that Keras has had since 2.11."""
+    """The methods of the optimizers that Keras has had since 2.11."""
 
     def compute_gradients(self, loss: Any, var_list: Any, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
         """The gradients of all ranks combined; `minimize` begins with it. Collective.
@@ -155,7 +155,7 @@ class _NewMethods(DistributedMethods):
 
 
 class _LegacyMethods(DistributedMethods):
-    """Those of legacy optimizers, which have other names for them."""
+    """The methods of legacy optimizers, under the names that these use."""
 
     def _compute_gradients(
         self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None

@@ -1,4 +1,4 @@
-"""What is peculiar to Keras 3, on its three backends. See `flavour`."""
+"""What is specific to Keras 3, on its three backends. See `flavour`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class DistributedMethods:
     _trainable_variables: Any
 
     def register_local_var(self, var: Any) -> None:
-        """The gradient of this variable is not reduced: every rank has its own values of it."""
+        """Excludes this variable's gradient from the reduction: every rank has its own values of it."""
         self._hvd_reduction.register_local(var)
 
     def apply(self, grads: Sequence[Any], trainable_variables: Optional[Sequence[Any]] = None) -> None:
@@ -59,7 +59,7 @@ class DistributedMethods:
         self._hvd_reduction.run(grads, variables, lambda reduced: plain.apply(reduced, trainable_variables))
 
     def _allreduce(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Any]:  # noqa: A002 - known by this name
-        """The gradients of all ranks combined. Programs call it, or put a function that calls it in its place
+        """The gradients of all ranks combined. Programs call it, or replace it with a function that calls it
         (docs/migration.md). Collective."""
         return self._hvd_reduction.allreduce(grads, vars)
 

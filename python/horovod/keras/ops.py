@@ -89,7 +89,7 @@ def allgather(value: Any, name: Optional[str] = None) -> Any:
 
 
 def broadcast(value: Any, root_rank: int, name: Optional[str] = None) -> Any:
-    """The value of one rank, on all ranks. Collective.
+    """Broadcasts the value of one rank to all ranks. Collective.
 
     Args:
         value: a number, list, array or tensor, of the same dtype and shape on all ranks.

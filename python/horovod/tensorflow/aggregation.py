@@ -132,7 +132,7 @@ def _key(variables: Sequence[Any]) -> tuple[int, ...]:
 
 
 def graph_variable(shape: Any, dtype: Any, name: str) -> Any:
-    """One of Horovod's own in a graph of TensorFlow 1: initialised, saved and broadcast with all others. Of zeros."""
+    """A variable of zeros in a graph of TensorFlow 1: initialised, saved and broadcast with all others."""
     # A function, because zeros made here would wait for what the training step waits for, batches among it.
     return tf.compat.v1.Variable(
         lambda: tf.zeros(shape, dtype), trainable=False, name=name, use_resource=True,

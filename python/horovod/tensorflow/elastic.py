@@ -91,13 +91,13 @@ class TensorFlowState(state.ObjectState):
         super().save()
 
     def restore(self) -> None:
-        """Back to the values kept last."""
+        """Restores the values saved last."""
         for variable, value in zip(self.variables, self._values.value):
             self._write(variable, value)
         super().restore()
 
     def sync(self) -> None:
-        """Rank 0's values everywhere. Collective."""
+        """Broadcasts rank 0's values to all ranks. Collective."""
         if tf.executing_eagerly():
             broadcast_variables(self.variables, root_rank=0)
         else:
@@ -161,7 +161,7 @@ class TensorFlowKerasState(TensorFlowState):
         super().__init__(variables, **kwargs)
 
     def restore(self) -> None:
-        """Back to the values kept last, and to the first pass of a step."""
+        """Restores the values saved last, and the first pass of a step."""
         state.forget_passes(self.optimizer)
         super().restore()
 

@@ -43,7 +43,7 @@ def broadcast_variables(
 
     Raises:
         InvalidArgumentError: no list of variables; in eager mode the other ranks get a MismatchError.
-        MismatchError: in eager mode, on all ranks: not all have as many variables.
+        MismatchError: in eager mode, on all ranks: they have different numbers of variables.
     """
     listed = _agreed(variables, process_set) if tf.executing_eagerly() else _listed(variables)
     assigned = ops.broadcast_(listed, root_rank, "broadcast_variables", process_set)
@@ -64,8 +64,8 @@ def _listed(variables: Any) -> list[Any]:
 
 
 def _agreed(variables: Any, process_set: ProcessSet) -> list[Any]:
-    """The variables, of which all ranks have as many. Variables that are not made yet are the usual mistake, and would
-    be waited for. Collective."""
+    """The variables, if all ranks have the same number. Variables that do not exist yet are a common mistake, and would
+    hang the broadcast. Collective."""
     listed, refusal = [], None
     try:
         listed = _listed(variables)
@@ -84,7 +84,7 @@ def _agreed(variables: Any, process_set: ProcessSet) -> list[Any]:
 
 @as_written
 def broadcast_global_variables(root_rank: int) -> Any:
-    """The operation that assigns the root's values to all global variables of the graph. Collective when it runs.
+    """Returns the operation that broadcasts the root's global variables of the graph. Collective when it runs.
 
     Raises:
         UnsupportedError: in eager mode, where no graph holds the variables.
@@ -98,8 +98,8 @@ def broadcast_global_variables(root_rank: int) -> Any:
 
 
 def build_optimizer(optimizer: Any, variables: Any) -> None:
-    """Makes the own variables of a Keras optimizer for these trainable ones, unless they exist: Keras does it in the
-    first step. Local."""
+    """Creates a Keras optimizer's own variables for these trainable ones, unless they exist: Keras does it in the first
+    step. Local."""
     # The legacy optimizers of Keras 2 have a name of their own for it; those of TensorFlow 1 have none.
     make = getattr(optimizer, "_create_all_weights", None) or getattr(optimizer, "build", None)
     if make is not None and not getattr(optimizer, "built", False):

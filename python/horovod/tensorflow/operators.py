@@ -49,7 +49,7 @@ def plain_name(text: str) -> str:
 
 
 def placed(device: str) -> contextlib.AbstractContextManager[Any]:
-    """What is made inside lies on the device; "" = as it would outside. (`tf.device(None)` makes TensorFlow forget the
+    """Places what is made inside on the device; "" = as outside. (`tf.device(None)` makes TensorFlow forget the
     script's own `tf.device`.)"""
     return tf.device(device) if device else contextlib.nullcontext()
 

@@ -188,7 +188,7 @@ def broadcast(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The tensor of one rank, on all ranks. Collective. Differentiable.
+    """Broadcasts the tensor of one rank to all ranks. Collective. Differentiable.
 
     Args:
         tensor: of the same dtype and shape on all ranks.
@@ -307,7 +307,7 @@ def _reducescatter(
 
 @as_written
 def join() -> Any:
-    """Says that this rank has no more data, and waits until all ranks have said so; it takes part in the others'
+    """Declares that this rank has no more data, and waits for all ranks to do so; it takes part in the others'
     allreduces with zeros meanwhile. Collective, over all ranks.
 
     Returns:

@@ -100,7 +100,7 @@ def DistributedOptimizer(  # noqa: N802
 
 
 class _Wrapper(_LegacyOptimizer):  # type: ignore[misc,unused-ignore]
-    """An optimizer of TensorFlow 1 around another one; everything it does not change is the other's."""
+    """An optimizer of TensorFlow 1 around another one, to which it delegates everything else."""
 
     def __init__(
         self, optimizer: Any, name: Optional[str], use_locking: bool, reduction: GradientReduction, average: bool
@@ -117,7 +117,7 @@ class _Wrapper(_LegacyOptimizer):  # type: ignore[misc,unused-ignore]
             )  # fmt: skip
 
     def register_local_var(self, var: Any) -> None:
-        """The gradient of this variable is not reduced: every rank has its own values of it."""
+        """Excludes this variable's gradient from the reduction: every rank has its own values of it."""
         self._hvd_reduction.register_local(var)
 
     def _allreduce_grads(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:

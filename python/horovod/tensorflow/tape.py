@@ -30,7 +30,7 @@ class _DistributedGradientTape(tf.GradientTape):
 
     @as_written
     def register_local_source(self, source: Any) -> None:
-        """The gradient of this variable is not reduced: every rank has its own values of it."""
+        """Excludes this variable's gradient from the reduction: every rank has its own values of it."""
         self._hvd_reduction.register_local(source)
 
     @as_written

@@ -50,7 +50,7 @@ class Setting(NamedTuple):
         name: the Python name, with its unit; for an engine field, the name in `hvd_config`.
         kind: bool, tristate (None = decide), int, int_or_auto, float, text, choice, cores (comma list of
             integers), ranks (comma list of integers and ranges), names (comma list), or int_pair.
-        default: the value when nobody says anything; None = not given.
+        default: the value if none is given; None = not given.
         help: one or two sentences for --help and docs/settings.md.
         section: heading in --help and docs/settings.md.
         scope: engine (the ranks read it), launcher (only the launcher does), or both.
@@ -66,7 +66,7 @@ class Setting(NamedTuple):
         coarse_factor: how many of `unit` one `coarse_unit` is.
         engine_field: is passed to the core in hvd_config under `name`.
         keyword: keyword of `horovod.run`, or empty.
-        inert: empty when honoured; else why it changes nothing in this version, the fact and the remedy: warn once.
+        inert: empty if it has an effect; else why it has none in this version, the fact and the remedy: warn once.
         unmet_choices: (choice, fact and remedy) pairs: what of `choices` has no effect in this version; warn once.
         requires: name of the boolean setting without which this one has no meaning; of several, with | between them,
             one is enough.

@@ -39,8 +39,8 @@ SETTINGS: Final[tuple[Setting, ...]] = ROWS
 BY_NAME: Final[dict[str, Setting]] = {setting.name: setting for setting in SETTINGS}
 BY_ENV: Final[dict[str, Setting]] = {setting.env: setting for setting in SETTINGS if setting.env}
 
-# What a launcher tells a rank about itself; read by horovod._net and horovod._core.life.context, not settings that a
-# user turns.
+# What a launcher passes to a rank about its place; read by horovod._net and horovod._core.life.context, not settings
+# that a user turns.
 IDENTITY_VARIABLES: Final[tuple[str, ...]] = (
     "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK",
     "HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME", "HOROVOD_RENDEZVOUS_DIR",
@@ -48,8 +48,8 @@ IDENTITY_VARIABLES: Final[tuple[str, ...]] = (
     "HOROVOD_EPOCH", "HOROVOD_RESTART_COUNT",
 )  # fmt: skip
 
-# Read by other parts (Spark, backends) or, in upstream, at build time. Recipes set them everywhere, so they are not
-# remarked upon.
+# Read by other parts (Spark, backends) or, in upstream, at build time. Recipes set them everywhere, so they do not
+# cause a warning.
 _OTHER_VARIABLES: Final[tuple[str, ...]] = (
     "HOROVOD_SPARK_START_TIMEOUT", "HOROVOD_SPARK_USE_LOCAL_RANK_GPU_INDEX", "HOROVOD_SPARK_PYTHONPATH",
     "HOROVOD_SPARK_WORK_DIR", "HOROVOD_LIBRARY", "HOROVOD_LANE", "HOROVOD_SIMD", "HOROVOD_GPU",
@@ -132,11 +132,11 @@ class Settings:
         return "default" if given is None else given.source
 
     def given(self) -> dict[str, Any]:
-        """Only what somebody asked for, by name."""
+        """The values that were given, by name; no defaults."""
         return {name: item.value for name, item in self._given.items()}
 
     def replace(self, source: str, **values: Any) -> Settings:
-        """A copy in which `values` are stronger than all that was given."""
+        """A copy in which `values` override everything else."""
         copy = Settings()
         object.__setattr__(copy, "_given", dict(self._given))
         for name, value in Settings([(source, values)])._given.items():
@@ -307,7 +307,7 @@ def notices(settings: Settings) -> list[str]:
             reason = dict(setting.unmet_choices)[value]
             texts.append(f"{label(settings, name)}={setting.text(value)} has no effect. {reason}.")
         elif not _has_meaning(setting, settings):
-            # The remedy is spelled as the user has spelled the rest.
+            # The remedy uses the spelling that the user used.
             remedy = BY_NAME[setting.requires.partition("|")[0]]
             in_environ = remedy.env and label(settings, name) == setting.env
             spelled = remedy.env if in_environ else remedy.flags[0].names[-1]
@@ -320,7 +320,7 @@ def _has_meaning(setting: Setting, settings: Settings) -> bool:
 
 
 def label(settings: Settings, name: str) -> str:
-    """The setting as the user has spelled it: its variable, or its flag."""
+    """The setting as the user spelled it: its variable, or its flag."""
     setting = BY_NAME[name]
     from_environ = settings.source(name) == "environment" or not setting.flags
     return setting.env if from_environ else setting.flags[0].names[-1]

@@ -114,16 +114,16 @@ class Exchange:
 
     @property
     def agrees(self) -> bool:
-        """True if all say the same, as far as is known."""
+        """True if all ranks are known to agree."""
         return self.claims is not None and agree(self.claims)
 
     @property
     def differs(self) -> bool:
-        """True if not, as far as is known."""
+        """True if ranks are known to differ."""
         return self.claims is not None and not agree(self.claims)
 
     def ends_within(self, timeout_s: float) -> bool:
-        """Looks how far it is; True if nothing more is to come."""
+        """Polls the sums; True if nothing more will arrive."""
         while self._pending is not None and handles.end_within([self._pending], timeout_s):
             pending, self._pending = self._pending, None
             try:

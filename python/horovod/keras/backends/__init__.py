@@ -13,7 +13,7 @@ def make_reducer(settings: ReductionSettings) -> Reducer:
     """The reduction for Keras' backend.
 
     Raises:
-        InvalidArgumentError: a setting that this backend cannot honour, or no grouping at all.
+        InvalidArgumentError: a setting that this backend does not support, or invalid groups.
         UnsupportedError: a backend that cannot train.
     """
     if settings.options.process_set.size() is None:

@@ -29,7 +29,7 @@ from horovod.numpy import adapter
 __all__ = ["JaxReducer", "failure_behind", "forget_failure"]
 
 _collectives: Final = Collectives(adapter.adapter)
-# What the last failed host call raised: JAX passes on its text only.
+# The exception of the last failed host call: JAX passes on only its text.
 _failures: Final[list[Exception]] = []
 
 
@@ -113,12 +113,12 @@ def _host_function(reducer: ListReducer) -> Callable[..., list[Any]]:
 
 
 def failure_behind(error: Exception) -> Optional[Exception]:
-    """What a collective inside a step failed with, if JAX raised `error` because of that; once."""
+    """The failure of a collective inside a step, if JAX raised `error` because of it; returned once."""
     if _failures:
         return _failures.pop()
     return failure_told_by(error) if isinstance(error, jax.errors.JaxRuntimeError) else None
 
 
 def forget_failure() -> None:
-    """Nothing has failed yet."""
+    """Forgets the last failure."""
     _failures.clear()

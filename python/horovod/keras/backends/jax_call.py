@@ -58,7 +58,7 @@ def usable() -> bool:
 
 
 def _uses(device: Any) -> bool:
-    """The core has a device of JAX's in use, which is not a CPU."""
+    """True if the core uses JAX's device, which is not a CPU."""
     if "cuda" not in device.client.platform_version:  # `platform` is "gpu" for AMD's as well
         return False
     from horovod._core.life import gpu_plane  # not for programs without GPUs
@@ -111,7 +111,7 @@ def _form(tensor: Any) -> Any:
 def _register() -> None:
     global _registered
     if not _registered:
-        # JAX keeps what is for a platform that it has not.
+        # JAX keeps registrations for platforms that it does not have.
         for platform, handler in engine_start.jax_handlers().items():
             jax.ffi.register_ffi_target(_TARGET, jax.ffi.pycapsule(handler), platform=platform)
         _registered = True

@@ -32,7 +32,7 @@ class TensorFlowReducer(Reducer):
         )
         # The variables whose gradients have been reduced, in the pass under way.
         self._done: set[int] = set()
-        # In the optimizer's own `minimize`: those it has computed there, which no note need tell.
+        # In the optimizer's own `minimize`: those computed there, which need no note.
         self._minimized: Optional[set[int]] = None
         self._optimizer: Any = None
         self._in_replaced = False  # the user's `_allreduce` is running
@@ -66,7 +66,7 @@ class TensorFlowReducer(Reducer):
 
     @property
     def passes(self) -> Optional[LocalGradientAggregationHelperEager]:
-        """What adds up the gradients of several passes; None: each pass is a step."""
+        """Adds up the gradients of several passes; None: each pass is a step."""
         return self._passes
 
     def compute(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
@@ -127,7 +127,7 @@ class TensorFlowReducer(Reducer):
         return bool(minimized) or any(one is self for one in by)
 
     def _reduce_rest(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        # A program may have put a function of its own in its place.
+        # The program may have replaced it with a function of its own.
         replaced = getattr(self._optimizer, "__dict__", {}).get("_allreduce")
         if replaced is not None and not self._in_replaced:
             self._in_replaced = True
@@ -150,7 +150,7 @@ class TensorFlowReducer(Reducer):
 
 
 def _refuse_xla() -> None:
-    """Said here it is understood, said by XLA it is not."""
+    """Refuses XLA with a message that users understand; XLA's own would not be understood."""
     if xla.compiling() and xla.holds_no_collectives():
         raise InvalidArgumentError(
             "The training step is compiled with XLA for an accelerator, where Horovod's collectives cannot run. Use "

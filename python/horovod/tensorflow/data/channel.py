@@ -28,8 +28,8 @@ from typing import Any, Final, Optional
 
 KEY_BYTES: Final = 32
 MAX_BODY_BYTES: Final = 1 << 16
-# For the other side to say something. TensorFlow keeps the interpreter to itself while it stops a worker, 10 s and more
-# where a reader is still connected; the service, which runs in a process that has a worker, is silent meanwhile.
+# For the other side to answer. TensorFlow keeps the interpreter to itself while it stops a worker, 10 s and more where
+# a reader is still connected; the service, which runs in a process that has a worker, is silent meanwhile.
 HANDSHAKE_S: Final = 60.0
 
 _MAGIC: Final = b"HVDDATA1"
@@ -41,7 +41,7 @@ _KEEPALIVE: Final = (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT",
 
 
 class ChannelError(Exception):
-    """The connection is of no use any more."""
+    """The connection can no longer be used."""
 
 
 class ClosedError(ChannelError):
@@ -49,7 +49,7 @@ class ClosedError(ChannelError):
 
 
 class LateError(ChannelError):
-    """The other side said nothing in time."""
+    """The other side did not answer in time."""
 
 
 class StrangerError(ChannelError):
@@ -90,7 +90,7 @@ class Channel:
         """The next message; None: waits until the other side sends or goes.
 
         Raises:
-            ClosedError, LateError, StrangerError: the channel is of no use any more.
+            ClosedError, LateError, StrangerError: the channel can no longer be used.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         (length,) = _LENGTH.unpack(_read(self._sock, _LENGTH.size, deadline))

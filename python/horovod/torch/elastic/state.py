@@ -65,7 +65,7 @@ class StateHandler(Generic[T]):
         raise NotImplementedError
 
     def restore(self) -> None:
-        """Takes back all changes since the last `save`."""
+        """Undoes all changes since the last `save`."""
         raise NotImplementedError
 
     def sync(self) -> None:

@@ -28,15 +28,15 @@ _reducers: Final[dict[type, Callable[[Any], Any]]] = {}
 
 
 class NotWholeError(Exception):
-    """These bytes are not, or not all of, what was written."""
+    """The file is incomplete, or was changed."""
 
 
 class OtherKeyError(Exception):
-    """These bytes were written with another key, or with none."""
+    """The file was written with another key, or with none."""
 
 
 class NotReadableError(Exception):
-    """These bytes are what was written, but this program cannot unpickle them. The cause is what unpickling raised."""
+    """The file is whole, but this program cannot unpickle it. The cause is the exception of unpickling."""
 
 
 class Commit(NamedTuple):
@@ -83,7 +83,7 @@ def read(data: bytearray, key: Optional[bytes]) -> Commit:
     """What was written.
 
     Raises:
-        NotReadableError: a module or class that it needs is not there, or is another one.
+        NotReadableError: a module or class that it needs is missing, or has changed.
         NotWholeError: something is missing or was changed.
         OtherKeyError: it was written with another key, or with none.
     """
@@ -143,7 +143,7 @@ def _digest(key: Optional[bytes]) -> Any:
 
 
 def _key_id(key: Optional[bytes]) -> bytes:
-    """Tells keys apart, and nothing about them."""
+    """Distinguishes keys, and reveals nothing about them."""
     if key is None:
         return bytes(_KEY_ID_BYTES)
     return hashlib.blake2b(b"which key", digest_size=_KEY_ID_BYTES, key=key, person=_PERSON).digest()

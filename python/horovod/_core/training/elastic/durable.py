@@ -213,7 +213,7 @@ class DurableCommits:
                 snapshot.pin(-1)
 
     def _write_file(self, name: str, values: dict[str, Any]) -> None:
-        """Where there is no room, older ones go first, but for the newest."""
+        """Where there is no room, older ones are removed first, except the newest."""
         while True:
             try:
                 self._place.write(name, commit_file.written(values, self._own.owner.values(), self._key))
@@ -225,7 +225,7 @@ class DurableCommits:
                 self._place.remove(min(names, key=names.__getitem__))
 
     def _tell_failure(self, error: Exception) -> None:
-        """Says the same failure once."""
+        """Reports a failure that repeats only once."""
         what = f"{type(error).__name__}: {error}"
         same = f"{type(error).__name__} {error.errno}" if isinstance(error, OSError) else what
         if same != self._told:

@@ -136,21 +136,21 @@ class State:
             if timestamp > previous:
                 latest = max(latest, timestamp)
                 update_res |= kind
-        # All ranks take rank 0's view: it alone may have heard, and all must raise in the same step.
+        # All ranks take rank 0's view: it may be the only one with the news, and all must raise in the same step.
         previous, self._last_updated_timestamp, update_res = self._bcast_object((previous, latest, update_res))
         if self._last_updated_timestamp > previous:
             raise HostsUpdatedInterrupt(skip_sync=update_res == HostUpdateResult.removed)
 
     def save(self) -> None:
-        """Remembers the state in memory."""
+        """Saves the state in memory."""
         raise NotImplementedError
 
     def restore(self) -> None:
-        """Takes back all changes since the last `save`."""
+        """Undoes all changes since the last `save`."""
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Makes the state equal on all ranks; rank 0 has the truth. Collective."""
+        """Broadcasts rank 0's state to all ranks. Collective."""
         raise NotImplementedError
 
     def reset(self) -> None:
