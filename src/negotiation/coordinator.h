@@ -28,7 +28,7 @@ struct Pace {
 
 class Coordinator {
  public:
-  // What it looks at, and the log that it writes; all must outlive it.
+  // Its inputs, and the log that it writes; all must outlive it.
   struct Around {
     const Place* place;
     const SetTable* sets;
@@ -60,7 +60,7 @@ class Coordinator {
   void LogExchanges();
   void Decide(const Tally& tally, double now);
   void DecideSetChange(const Request& request, const NameKey& key, double now);
-  // unfinished: not all members have submitted it; what is under way of it is void.
+  // unfinished: not all members have submitted it; its contributions in flight are void.
   void LogFail(const NameKey& key, const std::vector<uint64_t>& groups, const Status& why, bool unfinished = false);
   void FlushAll(double now);
   int32_t AssignId(const Request& request, double now);

@@ -1,6 +1,6 @@
 // Direct: small operations without the root (docs/design/0012-payloads.md). A leader that has what every rank of its
 // host brings sends it to all other leaders at once; a leader with the contributions of all members is done, hands them
-// down its host and tells nobody: that all have brought something is a fact which everyone learns alike.
+// down its host and need not tell the root: every leader learns from the same messages that all have contributed.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace hvd::negotiation {
 
 class Direct {
  public:
-  // What it looks at and what it tells; they must outlive it.
+  // Its inputs and outputs; they must outlive it.
   struct Around {
     const Place* place;
     const SetTable* sets;

@@ -1,7 +1,7 @@
-// Inbox: the streams of frames that come to a node, one per sender and direction: what number comes next, and records
-// that have come too early. Where small operations are done directly, a sender may be ahead of this node by what is
-// still on its way to it from others; its records wait, in order, until that is here. Each waits only for what was sent
-// before it, so they cannot wait in a circle. Pure.
+// Inbox: the incoming frame streams of a node, one per sender and direction: the next expected number, and records that
+// arrived too early. Where small operations are done directly, a sender may be ahead of this node by frames that are
+// still in flight from others; its records wait, in order, until these arrive. A record waits only for earlier ones, so
+// no two wait for one another. Pure.
 #pragma once
 
 #include <cstddef>

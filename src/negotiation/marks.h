@@ -24,7 +24,7 @@ namespace hvd::negotiation {
 
 class Marks {
  public:
-  // What it looks at and what it tells; they must outlive it.
+  // Its inputs and outputs; they must outlive it.
   struct Around {
     const Place* place;
     const SetTable* sets;

@@ -6,7 +6,7 @@
 //   ready, marks         what is agreed (root); what is contributed and not answered
 //   joins, departures    membership: ranks that joined, left, or were lost
 //   wishes               this rank's own
-//   stall                whom old operations wait for
+//   stall                which ranks old operations wait for
 //   log                  obeying the order log
 //   coordinator          writing it (root)
 //   uplink               what children send

@@ -22,7 +22,7 @@ inline constexpr bool IsValidType(int32_t v) {
 
 const char* OpText(OpType type);
 // "allreduce 'layer1.weight'", with " (process set 2)" behind when it is not 0. The packages put the operation before
-// the name that a user gives ("allreduce.layer1.weight"): it is not told twice.
+// the name that a user gives ("allreduce.layer1.weight"): it is not repeated.
 std::string Subject(OpType type, const std::string& name, int process_set);
 // What the user calls it. The packages call a tensor OPERATION.NAME, and the members of a group OPERATION.NAME_1of3,
 // ... Empty: counted ("noname"), or not named like that.

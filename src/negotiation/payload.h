@@ -1,4 +1,4 @@
-// Payload: what a rank brings to a small operation, where it travels with the rank's mark (docs/design/
+// Payload: a rank's contribution to a small operation, where it travels with the rank's mark (docs/design/
 // 0012-payloads.md). Payloads: those that this node has seen, until the log answers. Pure.
 #pragma once
 

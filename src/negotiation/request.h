@@ -58,7 +58,7 @@ struct Request {
   int32_t group_index = 0;
   bool on_device = false;  // the tensor lies on a device of this rank, not in the host's memory
   bool transient = false;  // unnamed (counted) operation: never cached
-  // What this rank brings to the operation, to travel with its mark; null: nothing. Not part of what is compared.
+  // This rank's contribution, sent with its mark; null: none. Not part of what is compared.
   std::shared_ptr<const std::vector<std::byte>> payload;
   // The engine's own mark for this rank's entry, not negotiated: comes back in the actions. Must not be 0.
   uint64_t ticket = 0;

@@ -1,4 +1,4 @@
-// What the members have agreed to do with process sets: may it be done? Pure.
+// Whether a change of process sets on which the members have agreed is allowed. Pure.
 #pragma once
 
 #include "base/status.h"

@@ -164,7 +164,7 @@ Status CheckParameters(const TallyView& t, const std::string& subject) {
   return {};
 }
 
-// For a joined rank stands what changes nothing, and is multiplied like everything else: then it changes the result.
+// A joined rank contributes the neutral element; a factor would multiply that, too, and so change the result.
 bool FactorReachesStandIns(const Request& r) {
   if (r.op == ReduceOp::kProduct) return r.prescale != 1.0;
   return (r.op == ReduceOp::kMin || r.op == ReduceOp::kMax) && !(r.prescale > 0);

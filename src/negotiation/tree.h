@@ -20,8 +20,8 @@ std::vector<int> DirectLeaders(const std::vector<int>& host_of_rank);
 // Number of links from rank 0 to the farthest rank.
 int TreeDepth(const std::vector<int>& parent);
 
-// Where a rank sits in the tree, and who is below which of its links. A *source* is a number for "who a contribution
-// came from": 0 is this rank itself, i + 1 its i-th child.
+// A rank's place in the tree, and the ranks below each of its links. A *source* is the number of where a contribution
+// came from: 0 is this rank itself, i + 1 its i-th child.
 struct Place {
   int rank = 0;
   int size = 1;

@@ -1,5 +1,5 @@
-// Uplink: what children send: contributions, joins, goodbyes, words of the stall protocol. A record that cannot be
-// right is an error that says why.
+// Uplink: what children send: contributions, joins, goodbyes, records of the stall protocol. An invalid record is an
+// error that says why.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace hvd::negotiation {
 
 class Uplink {
  public:
-  // What the records are for; all must outlive it.
+  // The parts that the records change; all must outlive it.
   struct Around {
     const Place* place;
     const SetTable* sets;

@@ -1,5 +1,5 @@
-// Wishes: what this rank wants itself: submissions, refusals, joins, changes of process sets. What cannot begin yet,
-// because an own refusal of the same name is not used up, waits here, in order.
+// Wishes: the requests of this rank itself: submissions, refusals, joins, changes of process sets. What cannot begin
+// yet, because an own refusal of the same name is not used up, waits here, in order.
 #pragma once
 
 #include <optional>
@@ -18,7 +18,7 @@ namespace hvd::negotiation {
 
 class Wishes {
  public:
-  // What it looks at and what it tells; they must outlive it.
+  // Its inputs and outputs; they must outlive it.
   struct Around {
     const Place* place;
     const SetTable* sets;

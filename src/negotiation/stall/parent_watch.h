@@ -1,6 +1,6 @@
-// ParentWatch: is there life above? The root watches everybody below it; a stopped root, or a stopped rank on the way
-// to it, can only be seen from below. A rank whose own wish waits while nothing comes from above asks, which a living
-// root answers. Pure.
+// ParentWatch: does the root still respond? The root watches all ranks below it; a stopped root, or a stopped rank on
+// the way to it, can only be detected from below. A rank whose own request waits while nothing comes from above sends a
+// query, which a live root answers. Pure.
 #pragma once
 
 #include "negotiation/stall/stalled.h"

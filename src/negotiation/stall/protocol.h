@@ -1,6 +1,7 @@
-// StallProtocol: a node's part in finding out whom old operations wait for. An inner node tells the root about old
-// incomplete tallies (a notice); the root asks the whole tree which ranks are missing (the query), and reports with the
-// answers that it has after a short while: a stopped process gives none. Why not without a question: docs/design/0001.
+// StallProtocol: a node's part in finding out which ranks old operations wait for. An inner node tells the root about
+// old incomplete tallies (a notice); the root asks the whole tree which ranks are missing (the query), and reports with
+// the answers that it has after a short while: a stopped process gives none. Why not without a question:
+// docs/design/0001.
 #pragma once
 
 #include <string>
@@ -24,7 +25,7 @@ namespace hvd::negotiation {
 
 class StallProtocol {
  public:
-  // What it looks at and what it tells; they must outlive it.
+  // Its inputs and outputs; they must outlive it.
   struct Around {
     const Place* place;
     const SetTable* sets;

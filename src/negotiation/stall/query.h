@@ -21,7 +21,7 @@ class StallQuery {
 
   // Returns the question to send.
   StallQuestion Begin(std::vector<StalledTally> tallies, double now, double patience_s);
-  // It is over, and what was answered about it is of the past.
+  // It is over, and the answers about it are outdated.
   void Settled(NameView key);
   // False: it answers another question.
   bool Answer(uint64_t number, int rank, std::vector<StallState> states);

@@ -9,7 +9,7 @@
 
 namespace hvd::negotiation {
 
-// A node tells the root of an old tally. Ages travel, for clocks differ.
+// Notifies the root of an old tally. It carries ages, because clocks differ.
 void WriteStallNotice(const StalledTally& tally, double now, ByteWriter* w);
 StalledTally ReadStallNotice(ByteReader* r, double now);
 

@@ -1,4 +1,4 @@
-// What users read of operations that wait, from the answers of all ranks. Pure.
+// The report to users about operations that wait, made from the answers of all ranks. Pure.
 #pragma once
 
 #include <string>

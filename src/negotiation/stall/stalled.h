@@ -1,4 +1,4 @@
-// What the stall protocol speaks of: operations that some ranks have submitted and others have not. Plain values.
+// The subject of the stall protocol: operations that some ranks have submitted and others have not. Plain values.
 #pragma once
 
 #include <algorithm>
