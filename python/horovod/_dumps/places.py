@@ -1,8 +1,8 @@
 """Where dumps lie and how the launcher learns of them: names in a directory, and two kinds of pipes.
 
 In the job's private directory `horovodrun` makes the pipe `dumps`, into which a rank writes its number once its dump
-is there; each rank makes the pipe `ask.N`, into which `horovodrun` writes to have one. Pipes, for nobody has to look
-for news then, and a pipe without a reader tells that its rank is gone. Every rank imports this at its start, so it
+is there; each rank makes the pipe `ask.N`, into which `horovodrun` writes to have one. Pipes, because nobody has to
+look for news then, and a pipe without a reader shows that its rank is gone. Every rank imports this at its start, so it
 imports little.
 """
 

@@ -12,7 +12,7 @@ _LAST_FINISHED: Final = 8
 
 
 def one_rank(dump: Dump) -> str:
-    """A dump, in lines."""
+    """A dump, as lines of text."""
     lines = [f"Rank {dump.rank} of {dump.size} ({dump.host}, pid {dump.pid}) at {dump.time}:"]
     lines += [f"  waits for {_waiting(one)}" for one in dump.pending]
     if dump.untold:

@@ -1,4 +1,4 @@
-"""Dumps for a way that is not wide: what matters least is left out first. Pure."""
+"""Dumps shortened to a limit: the least important parts are left out first. Pure."""
 
 from __future__ import annotations
 

@@ -94,11 +94,11 @@ class AdasumMethods(DistributedMethods):
     _access_kind = _DeltaAccess
 
     def synchronize(self) -> None:
-        """Nothing: the ranks' steps are combined within `step`."""
+        """Does nothing: the ranks' steps are combined within `step`."""
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Not with Adasum, whose steps are combined after the local one.
+        """Not supported with Adasum, whose steps are combined after the local one.
 
         Raises:
             AssertionError: always.

@@ -50,7 +50,7 @@ class AfterPass:
         return found
 
     def end(self) -> None:
-        """Delivers what has been reduced, or is in a moment, and lets stand-ins take the place of the rest."""
+        """Delivers the gradients that are reduced, or will be in a moment, and replaces the others by stand-ins."""
         access = self._access
         with access.lock:
             if self._land_within(handles.BRIEF_S) or self._land_held():
@@ -60,14 +60,14 @@ class AfterPass:
                 self.stand_in()
 
     def stand_in(self) -> None:
-        """Lets stand-ins take the place of gradients under way, and of what this rank has left out."""
+        """Replaces gradients under way, and those that this rank has left out, by stand-ins."""
         under_way = self._access.under_way
         for number in list(under_way.sent):
             under_way.stand_in(number, self)
         self.stand_in_for_missing()
 
     def stand_in_for_missing(self) -> None:
-        """Lets stand-ins take the place of what this rank has left out: other ranks may have computed it."""
+        """Replaces gradients that this rank has left out by stand-ins: other ranks may have computed them."""
         access = self._access
         under_way = access.under_way
         for number in access.missing():
@@ -79,7 +79,7 @@ class AfterPass:
                 under_way.put_stand_in(number, grad, self)
 
     def submit(self, pending: PendingGradient) -> None:
-        """A stand-in is used: if this rank has left the gradient out, submits what takes its place."""
+        """Called when a stand-in is used: if this rank has left the gradient out, submits its replacement."""
         number, under_way = pending.number, self._access.under_way
         is_adding = pass_number() >= 0  # autograd, the gradient of another pass
         with self._access.lock:
@@ -93,7 +93,7 @@ class AfterPass:
                     self._access.reducer_of[number].submit(number)
 
     def wait_for(self, pending: PendingGradient) -> None:
-        """A stand-in is used: waits for the gradient, also if the program has kept the stand-in of an earlier step."""
+        """Called when a stand-in is used: waits for the gradient, also if the stand-in is of an earlier step."""
         if not self._is_under_way(pending):
             return
         access, number = self._access, pending.number

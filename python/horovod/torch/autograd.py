@@ -96,7 +96,7 @@ def _extremum_gradient(grad: torch.Tensor, tensor: torch.Tensor, arguments: tupl
 
 
 def _materialized(grads: Sequence[_Gradient], shapes: list[Any]) -> list[torch.Tensor]:
-    """Zeros for outputs that nobody used: the other members take part for them too."""
+    """Zeros for outputs without a use: the other members take part for them too."""
     return [
         torch.zeros(shape, dtype=dtype, device=device) if grad is None else grad
         for grad, (shape, dtype, device) in zip(grads, shapes)

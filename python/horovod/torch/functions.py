@@ -34,7 +34,7 @@ def broadcast_parameters(params: Parameters, root_rank: int) -> None:
         params: a state_dict, (name, tensor) tuples as of `model.named_parameters()`, or tensors as of
             `model.parameters()`; the same names, dtypes and shapes on all ranks, and the same order where there is no
             name. Dictionaries, lists and tuples may be nested, as in `{"model": model.state_dict()}`. Values that are
-            no tensors are replaced by the root's in the dictionary or list that holds them, which must be one that you
+            not tensors are replaced by the root's in the dictionary or list that holds them, which must be one that you
             keep; what a module's `get_extra_state` gave needs `model.load_state_dict` with that dictionary besides.
             None is skipped.
         root_rank: global rank that has the values.

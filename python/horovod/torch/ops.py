@@ -417,8 +417,8 @@ def synchronize(handle: int) -> Any:
 
 @outside_graphs
 def join(device: int = -1) -> int:
-    """Says that this rank has no more data: until all ranks have joined it stands in for itself in the others'
-    allreduces, with the value that changes nothing. Collective over all ranks. Other operations fail meanwhile.
+    """Declares that this rank has no more data: until all ranks have joined, it takes part in the others' allreduces
+    with the neutral element. Collective over all ranks. Other operations fail meanwhile.
 
     Args:
         device: accepted for compatibility.

@@ -46,11 +46,11 @@ class ParameterTree:
         return dict(sorted([*kinds.items(), *((name, "no tensor") for name in self.places)]))
 
     def others(self) -> dict[str, Any]:
-        """The values that are no tensors, by name."""
+        """The values that are not tensors, by name."""
         return {name: container[key] for name, (container, key) in self.places.items()}
 
     def put(self, values: Mapping[str, Any]) -> None:
-        """Replaces the values that are no tensors."""
+        """Replaces the values that are not tensors."""
         for name, value in values.items():
             container, key = self.places[name]
             container[key] = value

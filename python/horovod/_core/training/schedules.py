@@ -13,7 +13,7 @@ __all__ = ["momentum_correction", "multiplier_function", "scheduled_rate", "warm
 def multiplier_function(
     multiplier: Union[float, Callable[[float], float]], start_epoch: float = 0
 ) -> Callable[[float], float]:
-    """What a schedule multiplies the initial rate with.
+    """The factor of a schedule, as a function of the epoch.
 
     Args:
         multiplier: a function of the (fractional) epoch; or a number, which is raised to the epochs since

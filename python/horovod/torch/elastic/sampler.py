@@ -24,8 +24,8 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
     """Shards the not-yet-processed indices of a data set over the ranks.
 
     All ranks shuffle the whole data set in the same way (from `seed` and the epoch), drop what has been processed in
-    this epoch, and take every size-th index of the rest. Indices are repeated at the end so that all ranks have equally
-    many.
+    this epoch, and take every size-th index of the rest. Indices are repeated at the end so that all ranks have the
+    same number.
 
     Args:
         dataset: any object with a length.

@@ -61,7 +61,7 @@ class StateHandler(Generic[T]):
         self.value = value
 
     def save(self) -> None:
-        """Remembers the value in memory."""
+        """Saves the value in memory."""
         raise NotImplementedError
 
     def restore(self) -> None:
@@ -112,7 +112,7 @@ class _SnapshotHandler(StateHandler[T]):
 
 
 class ModelStateHandler(_SnapshotHandler[torch.nn.Module]):
-    """Parameters and buffers of a module; rank 0 has the truth."""
+    """Parameters and buffers of a module, synchronised from rank 0."""
 
     def _state(self) -> Any:
         try:
@@ -131,7 +131,8 @@ class ModelStateHandler(_SnapshotHandler[torch.nn.Module]):
     def sync(self) -> None:
         state = self.value.state_dict()
         broadcast_parameters(state, root_rank=0)
-        # Values that are no tensors were replaced in the dictionary only; modules and hooks may give copies of tensors.
+        # Values that are not tensors were replaced in the dictionary only; modules and hooks may give copies of
+        # tensors.
         if not all(isinstance(value, torch.Tensor) for value in state.values()) or not self._has(state):
             self.value.load_state_dict(state)
         await_collectives()
@@ -144,7 +145,7 @@ class ModelStateHandler(_SnapshotHandler[torch.nn.Module]):
 
 
 class OptimizerStateHandler(_SnapshotHandler[torch.optim.Optimizer]):
-    """State and settings of an optimizer; rank 0 has the truth."""
+    """State and settings of an optimizer, synchronised from rank 0."""
 
     _steps_of: Any = None
 
@@ -178,7 +179,7 @@ class OptimizerStateHandler(_SnapshotHandler[torch.optim.Optimizer]):
 
 
 class _LoadedStateHandler(_SnapshotHandler[T]):
-    """An object of small state that `load_state_dict` alone changes; rank 0 has the truth."""
+    """An object of small state that only `load_state_dict` changes, synchronised from rank 0."""
 
     def restore(self) -> None:
         value: Any = self.value
@@ -195,13 +196,12 @@ class _LoadedStateHandler(_SnapshotHandler[T]):
 
 
 class SamplerStateHandler(_LoadedStateHandler[ElasticSampler]):
-    """Epoch and progress of an `ElasticSampler`; rank 0 has the truth, as it has for the model that the samples went
-    into."""
+    """Epoch and progress of an `ElasticSampler`, synchronised from rank 0, like the model that has seen the samples."""
 
 
 class SchedulerStateHandler(_LoadedStateHandler[torch.optim.lr_scheduler.LRScheduler]):
-    """Progress of a scheduler of learning rates, and of those inside it, which go on working on its optimizer; rank 0
-    has the truth."""
+    """Progress of a scheduler of learning rates, and of those inside it, which go on working on its optimizer;
+    synchronised from rank 0."""
 
     def _stand_ins(self) -> dict[int, Any]:
         return {id(optimizer): _Handled("optimizer") for optimizer in self._living().values()}
