@@ -26,7 +26,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def program() -> NoReturn:
-    """`main` as a program, which ends without taking the interpreter apart: that takes 10 ms and serves nobody."""
+    """`main` as a program, which ends without tearing the interpreter down: that would take 10 ms for nothing."""
     code = main()
     try:
         for stream in (sys.stdout, sys.stderr):

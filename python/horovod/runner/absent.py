@@ -1,4 +1,4 @@
-"""Import paths of upstream's launcher that have nothing behind them here: the error says what to do instead.
+"""Import paths of upstream's launcher that do not exist here: the error says what to do instead.
 
 `horovod.runner` appends the finder, which is asked for modules that nobody else has found. Imports next to nothing.
 """

@@ -49,7 +49,7 @@ class DirectoryArrivals:
     def ranks(self) -> set[int]:
         """The ranks that are up, or were."""
         self._read_events()
-        # Watch first, look then: nothing falls in between.
+        # Watch first, then look, so that nothing is missed.
         now: set[tuple[str, int]] = set()
         for place in self._meetings():
             self._met = True

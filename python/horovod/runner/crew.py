@@ -99,7 +99,7 @@ class Renumbered(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What the user should know of the job's course."""
+    """A message to the user about the job."""
 
     text: str
 
@@ -111,7 +111,7 @@ class GivenUp(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The job is done, and well: until then one whose ranks change goes on, also while it has none."""
+    """The job finished successfully: until then an elastic job goes on, even while it has no ranks."""
 
 
 # Of a job whose ranks change. `Asks` and `Bereft` are only for the driver, which decides on places.

@@ -1,4 +1,4 @@
-"""Signals to the launcher, met where its loop sleeps instead of in the middle of whatever it does.
+"""Signals to the launcher, handled where its loop sleeps and not in the middle of other work.
 
 Used by `cli` and `function`.
 """

@@ -191,7 +191,7 @@ def _refuse_missing_ranks(flag: str, named: Sequence[int], size: int) -> None:
 def _rank_environ(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
     inherited = {name: value for name, value in environ.items() if not _stays_behind(name)}
     inherited.update(settings.to_environ())
-    # Wrappers read which it is. What does the work when no mpirun or jsrun starts the ranks goes by the name Gloo.
+    # Wrappers read this. A job that neither mpirun nor jsrun starts is called Gloo's.
     by_mpi = settings.use_mpi or settings.use_jsrun
     inherited["HOROVOD_CONTROLLER"] = "mpi" if by_mpi else "gloo"
     if not by_mpi and settings.cpu_operations is None:

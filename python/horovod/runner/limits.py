@@ -48,7 +48,7 @@ def allowed_descriptors(ranks: int) -> Iterator[Limits]:
 
 
 def why_without_proc() -> str:
-    """Why no ranks can be started here, when that is for want of /proc; else empty."""
+    """Why no ranks can be started here if /proc is missing; else empty."""
     if os.path.exists("/proc/self/stat"):
         return ""
     return (

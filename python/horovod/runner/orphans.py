@@ -1,7 +1,7 @@
 """What is left when a keeper itself is killed: whatever its ranks have started becomes the launcher's or the agent's.
 
 Used by `process`, which ends it; `cli` and `remote.agent` adopt. A process that is the user's own does not: it may have
-children, and abandon some, that are no business of ours.
+children, and abandon some, that we must not end.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Allocation(NamedTuple):
         scheduler: its name.
         job: its name for the job.
         hosts: in the scheduler's order, each once.
-        told_by: where that stands, for messages.
+        told_by: the source of the list, for messages.
     """
 
     scheduler: str
@@ -88,7 +88,7 @@ def checked(slots: Mapping[str, int], where: str) -> tuple[Host, ...]:
     """Hosts with their slots, if there are any and not too many. A host without a slot is left out.
 
     Raises:
-        InvalidArgumentError: a name cannot be one, or the numbers cannot be.
+        InvalidArgumentError: a name or a number is invalid.
     """
     hosts = tuple(Host(host_name(name, where), count) for name, count in slots.items() if count)
     if not hosts:

@@ -24,7 +24,7 @@ def allocation(environ: Mapping[str, str], sources: Optional[Sources] = None) ->
         sources: instead of files and commands, for tests.
 
     Raises:
-        InvalidArgumentError: it says so in a way that cannot be understood.
+        InvalidArgumentError: what the scheduler says cannot be parsed.
     """
     for mark, name in _MARKS.items():
         if mark in environ:

@@ -1,4 +1,5 @@
-"""Flux: the resources of the instance that `flux alloc` or `flux batch` has made, as `flux resource R` tells. Pure.
+"""Flux: the resources of the instance that `flux alloc` or `flux batch` has made, as `flux resource R` prints them.
+Pure.
 
 An entry of `choose`. Facts: Flux RFC 20 (resource sets, version 1), RFC 22 (sets of numbers), RFC 29 (lists of hosts).
 """

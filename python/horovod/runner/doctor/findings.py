@@ -1,4 +1,4 @@
-"""What a probe answers: lines under a heading, as values. Pure; everybody in `doctor` speaks in them."""
+"""What a probe answers: lines under a heading, as values. Pure; all of `doctor` uses them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Probe(NamedTuple):
     Attributes:
         title: heading of its section.
         look: answers; it may take its time, and may fail.
-        limit_s: after which nobody waits for its answer.
+        limit_s: seconds to wait for its answer.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""What the user of an elastic job reads of its course. Pure.
+"""Messages to the user about the course of an elastic job. Pure.
 
 Used by `driver`.
 """

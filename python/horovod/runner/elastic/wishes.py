@@ -1,4 +1,4 @@
-"""What the user wants of an elastic job, checked. Pure.
+"""The user's settings of an elastic job, checked. Pure.
 
 Used by `job`.
 """

@@ -37,7 +37,7 @@ def line(program: str, rank_file: str, command: Sequence[str], settings: Setting
 
 
 def refuse_unmet(settings: Settings) -> None:
-    """Options that nobody would honour.
+    """Refuses options that would have no effect.
 
     Raises:
         UnsupportedError: one of them was given.

@@ -49,7 +49,7 @@ def implementation(text: str, program: str = "mpirun") -> Implementation:
         program: that printed it, for messages.
 
     Raises:
-        UnsupportedError: it is none that is known here.
+        UnsupportedError: it is not one of these.
     """
     for kind, pattern in _PATTERNS:
         found = pattern.search(text[:_MOST])

@@ -14,7 +14,7 @@ from horovod.runner.mpi.kinds import Implementation
 
 
 def refuse_unmet(settings: Settings, mpi: Implementation) -> None:
-    """Options that nobody would honour.
+    """Refuses options that would have no effect.
 
     Raises:
         UnsupportedError: one of them was given.
