@@ -107,8 +107,8 @@ def bootstrap(
         raise PlacementError(several_hosts(placement))
     if not os.path.isdir("/proc/self/fd"):
         raise MeetingError(
-            f"Rank {placement.rank} of {placement.size} cannot meet the others: /proc, which ranks need to find "
-            "one another, is not mounted here; mount it (mount -t proc proc /proc)."
+            f"Rank {placement.rank} of {placement.size} cannot meet the others: /proc is not mounted here, and "
+            "ranks need it to find one another; mount it (mount -t proc proc /proc)."
         )
     few = ways.tree is not None and not placement.one_host and placement.size > ways.full_mesh_ranks
     allow_descriptors(placement, few)

@@ -124,7 +124,7 @@ def test_a_mistake_of_the_program_ends_the_job(place: Place, what: str, code: in
             "--min-np 2 --blacklist-cooldown-range 60 60 --elastic-timeout 1",
             "2 ranks are needed, but after 1 s (--elastic-timeout) there is 1: rank 1 was killed by signal 9",
         ),
-        ("--min-np 1 --reset-limit 0", "begun again 0 times, which is the limit (--reset-limit): rank 1 was killed"),
+        ("--min-np 1 --reset-limit 0", "reset 0 times, which is the limit (--reset-limit): rank 1 was killed"),
     ],
 )
 def test_a_job_that_may_not_go_on_says_why(place: Place, options: str, words: str) -> None:

@@ -129,7 +129,7 @@ def test_fault_in_gpus_no_nccl_and_a_wrong_one(tmp_path: Path) -> None:
     put_driver(tmp_path)
     root = tree(tmp_path, "nvidia0")
     lost = named(section.look(around(tmp_path), root), "NCCL")
-    assert (lost.state, lost.fact) == (FAULT, NO_NCCL) and "through the host's memory" in lost.remedy
+    assert (lost.state, lost.fact) == (FAULT, NO_NCCL) and "through host memory" in lost.remedy
     wrong = named(section.look(around(tmp_path, HOROVOD_NCCL_PATH="/none"), root), "NCCL")
     assert wrong.state == FAULT and "/none: no such file" in wrong.fact
 

@@ -93,7 +93,7 @@ def test_a_stranger_is_refused_at_hello(change: dict[str, object], message: str)
 
 def test_a_connection_for_another_rank_is_refused() -> None:
     connector = auth.Connector(credentials(2), 1, ROLE_MEET)
-    with pytest.raises(AuthenticationError, match="wants rank 1, but this is rank 0"):
+    with pytest.raises(AuthenticationError, match="asks for rank 1, but this is rank 0"):
         auth.Acceptor(credentials(0)).challenge(connector.hello)
 
 
@@ -105,7 +105,7 @@ def test_a_second_hello_is_refused() -> None:
 
 
 def test_a_proof_before_the_hello_is_refused() -> None:
-    with pytest.raises(AuthenticationError, match="before any Hello"):
+    with pytest.raises(AuthenticationError, match="arrived before Hello"):
         auth.Acceptor(credentials(0)).check(Proof(bytes(32)))
 
 

@@ -26,7 +26,7 @@ def test_facts_survive_the_trip() -> None:
     "data", [b"", b"{}", b"[1,2,3]", b'["a","b",["10.0.0.300/24"],"1"]', b'["a","b"]', b"\xff", b"[" * 9]
 )
 def test_other_bytes_are_a_clear_error(data: bytes) -> None:
-    with pytest.raises(MeetingError, match="Rank 3 does not tell who it is in a form"):
+    with pytest.raises(MeetingError, match="Rank 3 introduced itself in an unknown format"):
         unpacked(3, data)
 
 

@@ -192,7 +192,7 @@ def test_the_launch_node_of_lsf_with_csm_takes_no_rank() -> None:
         ("a 2 b", "LSB_MCPU_HOSTS ends with 'b', which has no number of slots"),
         ("a two", "must be names, each with its number of slots"),
         ("a 12345678", "must be names, each with its number of slots"),
-        ("a 9999999", "at most 65536 hosts and 1048576 slots are taken"),
+        ("a 9999999", "at most 65536 hosts and 1048576 slots are allowed"),
         ("-oProxyCommand=x 2", "a host name has letters"),
     ],
 )
@@ -320,14 +320,14 @@ def test_the_choice_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "horovod.runner"):
         job("-np 3 x", SLURM)
     assert (
-        "3 ranks by Slurm's allocation 41 (n1:2, n2:2, n3:1; told by SLURM_JOB_NODELIST and SLURM_TASKS_PER_NODE)"
+        "3 ranks by Slurm's allocation 41 (n1:2, n2:2, n3:1; from SLURM_JOB_NODELIST and SLURM_TASKS_PER_NODE)"
         in caplog.text
     )
 
 
 def test_a_large_allocation_in_words_is_short() -> None:
     many = Allocation("Slurm", "1", tuple(Host(f"n{number}", 2) for number in range(100)), "X")
-    assert many.words().endswith("n7:2, ... 100 hosts; told by X)")
+    assert many.words().endswith("n7:2, ... 100 hosts; from X)")
 
 
 def test_outside_of_allocations_nothing_is_asked() -> None:

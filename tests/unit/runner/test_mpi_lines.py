@@ -58,7 +58,10 @@ def test_the_implementation_is_told_by_its_version(text: str, expected: Implemen
 
 
 def test_another_mpirun_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"/bin/mpirun is of no MPI .* --version says 'mpirun \(Other\) 1.0'"):
+    with pytest.raises(
+        UnsupportedError,
+        match=r"/bin/mpirun belongs to none of the supported MPIs .* --version says 'mpirun \(Other\) 1.0'",
+    ):
         implementation("mpirun (Other) 1.0\n", "/bin/mpirun")
 
 
@@ -68,7 +71,7 @@ def test_any_text_is_an_implementation_or_refused(text: str) -> None:
         try:
             assert implementation(begin + text).version
         except UnsupportedError as error:
-            assert "is of no MPI that is known here" in str(error)
+            assert "belongs to none of the supported MPIs" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -293,5 +296,5 @@ def test_a_dry_run_shows_the_line_and_no_variables_of_other_launchers(path: str)
 
 def test_a_function_is_not_brought_to_other_machines(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", path)
-    with pytest.raises(UnsupportedError, match="ranks on this machine only, and a.invalid is another one"):
+    with pytest.raises(UnsupportedError, match="on this machine only, and a.invalid is another one"):
         horovod.run(int, use_mpi=True, hosts="a.invalid:1")

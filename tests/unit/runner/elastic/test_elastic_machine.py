@@ -262,7 +262,7 @@ def test_the_limit_of_resets() -> None:
     story.ask(0, 2, 3)
     story.die(2)
     (fail,) = [each for each in story.ask(0, 3) if isinstance(each, Fail)]
-    assert "begun again 1 times, which is the limit (--reset-limit)" in fail.why
+    assert "reset 1 times, which is the limit (--reset-limit)" in fail.why
 
 
 def test_who_hangs_is_killed_and_the_others_go_on() -> None:
