@@ -99,7 +99,7 @@ struct Batch {
   int root = 0;                     // member index; broadcast
   std::vector<Tensor> tensors;      // same number and order on every member; same total for allreduce
   std::shared_ptr<Phases> phases;   // null: no trace is written, or nothing lies on a device
-  Flow* flow = nullptr;  // null: the inputs are there, and the outputs are needed at the end; local to a member
+  Flow* flow = nullptr;        // null: the inputs are there, and the outputs are needed at the end; local to a member
   bool awaits_device = false;  // it waits for progress of this rank's own device; for time-outs
   int waiting_for = -1;        // global rank that a collective over channels waits for now, or -1; for reports
 };

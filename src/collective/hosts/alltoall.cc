@@ -238,9 +238,9 @@ class AlltoallWork {
 // B: what a member sends. Splits first (Splits::Agree). Then one of two ways, the same on all members:
 //   forwarded  Little per pair. Inside, a member gives what it has for local index j of any host to owner j mod k of
 //              its own; between, owners exchange with their counterparts; where there are more members than owners,
-//              those hand over what came for others. h-1 messages per owner (direct: n-l per member) and connections to h-1
-//              members only. Moved inside: 4 B, and handed over once more. Memory: what an owner forwards, B (h-1)/h of
-//              equal members, at most 64 MB of others.
+//              those hand over what came for others. h-1 messages per owner (direct: n-l per member) and connections to
+//              h-1 members only. Moved inside: 4 B, and handed over once more. Memory: what an owner forwards, B
+//              (h-1)/h of equal members, at most 64 MB of others.
 //   direct     Every member exchanges with all members of other hosts, n-l messages straight from inputs to results,
 //              while the blocks of this host go through the stages. No memory.
 // Bytes between: what the splits say, both ways. Steps: h-1 or n-l, all in flight (PairwiseExchange). Source: Kumar,
