@@ -142,6 +142,7 @@ checks: dev
 	python tools/check_sizes.py
 	python tools/check_clones.py
 	python tools/check_wrapping.py
+	python tools/check_english.py
 	python tools/gen_settings.py --check
 	python tools/gen_abi.py --check
 

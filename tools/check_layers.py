@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Who may include whom, besides itself. Everything may include horovod/horovod.h.
+# What each folder may include, besides itself. Everything may include horovod/horovod.h.
 CPP = {
     "border": set(),
     "base": set(),

@@ -234,7 +234,7 @@ hvd_status hvd_gpu_place(int32_t* place) {
 
 const char* hvd_mpi_left(void) {
   static thread_local std::string why;
-  // Who cannot be asked is taken for stuck in MPI.
+  // A rank that cannot be asked is taken for stuck in MPI.
   hvd::border::Guarded([] { why = hvd::backend::mpi::Job::AnyOutOfUse(); },
                        [](hvd_status, const char* text) { why = text; });
   return why.c_str();

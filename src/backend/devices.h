@@ -1,4 +1,4 @@
-// Devices: what the engine needs of accelerators whoever then moves their bytes: moments, memory, copies.
+// Devices: what the engine needs of accelerators, whatever moves their bytes: moments, memory, copies.
 #pragma once
 
 #include <cstddef>

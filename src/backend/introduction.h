@@ -34,7 +34,7 @@ struct DeviceFacts {
 // What the members have agreed upon for the tensors that lie on their devices. The reasons are equal on all members.
 struct DeviceWay {
   std::string why_not_nccl;         // empty: NCCL moves them
-  std::string why_not_inside;       // empty: NCCL can, inside every host, and all hosts have equally many members
+  std::string why_not_inside;       // empty: NCCL can, inside every host, and all hosts have the same number of members
   bool for_now = false;             // a member had no device yet: the next batch on devices asks again
   int max_ctas = 0;                 // the least that a member wants; 0: NCCL chooses
   std::vector<NcclId> across = {};  // for each communicator of the set

@@ -10,8 +10,8 @@
 
 namespace hvd::backend {
 
-// all = what every member passed, one after the other; equally many bytes from each. A batch of number `seq`, run by
-// `host`.
+// all = what every member passed, one after the other; the same number of bytes from each. A batch of number `seq`, run
+// by `host`.
 Task TellAll(Backend& host, const Group& group, uint64_t seq, std::span<const std::byte> mine,
              std::vector<std::byte>* all);
 

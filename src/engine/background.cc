@@ -42,8 +42,8 @@ void Background::Loop() {
   events.reserve(Sleeper::kMostEvents);
   while (!stop_.load(std::memory_order_seq_cst)) {
     driver_->Notice(events);  // before the role is tried: a ring that comes after this look must not be drained
-    // What comes over sockets wakes this thread also when another one drives. Who leaves the role from now on sees
-    // that.
+    // What comes over sockets wakes this thread also when another one drives. A thread that leaves the role from now on
+    // sees that.
     const bool missed = tools_.waker->watches_sockets() && !events.empty();
     if (missed) driver_->SetMissed();
     events.clear();

@@ -1,5 +1,5 @@
-// Does every rank of this host have a core that it can call its own? Who has may spin while it waits; who shares gives
-// its core away.
+// Does every rank of this host have a core to itself? Such ranks may spin while they wait; ranks that share a core
+// yield it.
 #pragma once
 
 #include <sched.h>

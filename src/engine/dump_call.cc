@@ -17,7 +17,7 @@ namespace {
 constexpr uint64_t kSignal = 1, kStall = uint64_t{1} << 32;
 
 std::atomic<int> descriptor{-1};
-std::atomic<pid_t> owner{0};  // a forked child inherits handler and descriptor, and is no rank
+std::atomic<pid_t> owner{0};  // a forked child inherits handler and descriptor, and is not a rank
 std::mutex making;
 
 void Add(uint64_t count) {

@@ -187,7 +187,7 @@ void Engine::Shutdown(double timeout_s) {
   background_.Stop();
   // Nobody waits for these any more, and their tensors may be let go of: streams wait for devices that are behind.
   for (const auto& left : handles_.All()) (void)LetGo(*left);
-  // Who has last words itself waits for nobody, so two never wait for one another.
+  // A rank that has last words itself waits for no other, so two never wait for one another.
   if (last_words_.empty()) watch_->AwaitCulprits(std::min(kCulpritS, timeout_s));
   (void)timeline_.Stop();
   if (const auto shared = heap()) {  // also from children of this process, whom nothing will detach from now on

@@ -53,7 +53,7 @@ class Engine {
   // Says goodbye and waits at most timeout_s for what is under way; then aborts the rest. Ends within timeout_s, what
   // Abort takes, and a moment for a culprit to end first, but for a callback that does not return. Once is enough.
   void Shutdown(double timeout_s);
-  // Everything pending and future fails with `why`; the other ranks are told. Whoever drives obeys within 0.1 s;
+  // Everything pending and future fails with `why`; the other ranks are notified. The driver obeys within 0.1 s;
   // cutting shared tensors off takes about half a second per GB more.
   void Abort(const Status& why, bool tell_others = true);
 
@@ -83,7 +83,7 @@ class Engine {
   void Poll() { driver_.Poll(); }
 
   const hvd_topology& topology() const { return topology_; }
-  // Who may execute batches. To be changed before this rank's first submission.
+  // The backends that may execute batches. To be changed before this rank's first submission.
   backend::Registry& backends() { return backends_; }
   HandleTable& handles() { return handles_; }
   ProcessSets& sets() { return sets_; }

@@ -25,7 +25,7 @@ class Finished {
   };
 
   void Note(OpType type, int process_set, std::string_view name) {
-    std::lock_guard<std::mutex> lock(mutex_);  // nearly always free: whoever reads, reads a job that hangs
+    std::lock_guard<std::mutex> lock(mutex_);  // nearly always free: it is read only when a job hangs
     One& one = ring_[count_ % kKept];
     one.number = ++count_;
     one.type = type;

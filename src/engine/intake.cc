@@ -234,7 +234,7 @@ Status Intake::Goodbye(const std::string& last_words) {
   return tools_.submissions->Add(submission::Goodbye{last_words});
 }
 
-// A submission like others, for whoever drives: a thread that waits keeps the role for as long as it likes.
+// A submission like others, for the driver: a thread that waits keeps the role for as long as it likes.
 Status Intake::Abort(submission::Abort how, Out out) { return Add(std::move(how), out); }
 
 }  // namespace hvd::engine

@@ -1,5 +1,5 @@
 // Openings: data connections that are made when they are first needed. A wish leaves through a socket, as the number of
-// a rank; whoever opens connections reads it there (horovod.h), and hands in what came of it. Of two ranks the higher
+// a rank; the opener of connections reads it there (horovod.h), and hands in what came of it. Of two ranks the higher
 // one wishes, and the lower one waits for it to come.
 #pragma once
 

@@ -42,7 +42,7 @@ void Orders::Do(negotiation::Exchanged& exchanged) {
   if (tools_.verdict->failed()) return;
   const negotiation::Request& agreed = *exchanged.entry.request;
   const std::shared_ptr<ProcessSets::Set> set = tools_.sets->Find(agreed.process_set);
-  // Not taken before it has its result: should memory run out in between, whoever fails everything finds it.
+  // Not taken before it has its result: should memory run out in between, the code that fails everything finds it.
   Submitted* const own = Submitted::Of(exchanged.entry.ticket);
   Status status = Combine(agreed, exchanged.payloads, set->group, own);
   if (!status.ok())

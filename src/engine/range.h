@@ -1,6 +1,6 @@
-// Range: a name for what a thread does, for a profiler that shows it (Nsight Systems, say). Named so are the launch of
-// each batch and the operations that a thread waits for. Ranges of a thread nest, with those of the program and of its
-// framework. Without a profiler a range is one load.
+// Range: a name for what a thread does, for a profiler that shows it (such as Nsight Systems). Named so are the launch
+// of each batch and the operations that a thread waits for. Ranges of a thread nest, with those of the program and of
+// its framework. Without a profiler a range is one load.
 //
 // A profiler names a library in NVTX_INJECTION64_PATH, and is told of ranges through functions that it puts into tables
 // of ours: the published binary interface of NVTX, version 3. Its headers do the same in each library that uses them,

@@ -1,5 +1,5 @@
-// Role: the driver role, one flag. Who holds it moves the whole rank forward; it is not a lock to wait for: a thread
-// that does not get it sleeps until its result is there or the role is free. Any thread may call anything here.
+// Role: the driver role, one flag. Its holder moves the whole rank forward; it is not a lock to wait for: a thread that
+// does not get it sleeps until its result is there or the role is free. Any thread may call anything here.
 #pragma once
 
 #include <algorithm>

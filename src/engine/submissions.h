@@ -87,7 +87,7 @@ using Submission = std::variant<submission::Tensors, submission::Refusal, submis
 
 class Submissions {
  public:
-  // Registers the tensors' names and queues their requests (equally many, in the same order), all or nothing; gives the
+  // Registers the tensors' names and queues their requests (one for each, in the same order), all or nothing; gives the
   // requests their tickets. kInvalidArgument: a name is in flight already.
   Status Add(std::vector<std::unique_ptr<Submitted>> tensors, std::vector<negotiation::Request> requests);
   Status Add(Submission submission);

@@ -33,7 +33,7 @@ class Waker {
     if (neighbours_ != nullptr) return neighbours_->SetBell(state);
     own_bell_.store(static_cast<uint32_t>(state), std::memory_order_seq_cst);
   }
-  // Wakes whoever drives, or the background thread.
+  // Wakes the driver, or the background thread.
   void RingSelf();
   // Wakes the background thread, whatever the bell says.
   void RingBackground();

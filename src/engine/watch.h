@@ -2,7 +2,7 @@
 //
 // A process that is gone is dead, and that is believed at once, unless it ended in order: then it has said so where its
 // neighbours see it, before its end, and its goodbye is in the log. One that gave up before has told why, which is
-// given a moment to arrive. Who sleeps on the descriptors (any thread) notices that a process is gone; the rest is for
+// given a moment to arrive. The sleeper on the descriptors (any thread) notices that a process is gone; the rest is for
 // the holder of the driver role.
 #pragma once
 
@@ -76,7 +76,7 @@ class Watch {
   int suspects_ = 0;           // peers with judged_at set
   std::set<int> left_;         // ranks that said goodbye, also those out of sight
   std::mutex mutex_;           // guards noticed_
-  std::vector<int> noticed_;   // ranks, for whoever has the role
+  std::vector<int> noticed_;   // ranks, for the holder of the role
   std::atomic<bool> any_noticed_{false};
 };
 

@@ -101,7 +101,7 @@ bool Contiguous(const DlTensor& tensor) {
 void* ByTable(const DlExchangeTable& table, PyObject* object, const Form& form) {
   DlTensor tensor;
   if (table.tensor_from_object(object, &tensor) != 0) {
-    ForgetRefusal();  // a sparse tensor, say, or one of a tracer: the long way knows what to say
+    ForgetRefusal();  // such as a sparse tensor, or one of a tracer: the long way knows what to say
     return nullptr;
   }
   if (tensor.device.type != kDlCpu || !form.Fits(DtypeOf(tensor.dtype), tensor.ndim, tensor.shape)) return nullptr;

@@ -1,4 +1,4 @@
-"""Who a host and a process are, in terms that no other host or process shares.
+"""The identity of a host and of a process, in terms that no other host or process shares.
 
 Used by launchers (to tell jobs apart), the handshake (same-host hint, who is at the other end of a socket) and the
 meeting (messages). Opens nothing but /proc; decides nothing.

@@ -131,7 +131,7 @@ def _leave_in_flight(access: Any, numbers: Collection[int]) -> None:
     """Another optimizer takes these parameters over in the middle of a step. Submits those that this rank has left out:
     other ranks may have computed them, and no other optimizer is going to. Lets stand-ins take the place of what a pass
     that has failed left under way, so that the next pass waits before it adds to these."""
-    with contextlib.suppress(HorovodError):  # the engine is gone, say; the next submission meets it too
+    with contextlib.suppress(HorovodError):  # such as when the engine is gone; the next submission meets it too
         for number in access.missing():
             if number in numbers:
                 access.reducer_of[number].submit(number)

@@ -46,7 +46,7 @@ Result<std::shared_ptr<CudaDevices>> CudaDevices::Make(const std::string& cuda_l
   HVD_TRY(memory.status());
   std::shared_ptr<CudaDevices> devices(new CudaDevices(std::move(events), *memory, *context));
   // With the context: drivers load kernels while the device has nothing to do, and keep other threads from it meanwhile
-  // (docs/gpu.md). Why it cannot, whoever needs them is told.
+  // (docs/gpu.md). Callers that need them get the reason if it cannot.
   (void)devices->packing().Prepare();
   return devices;
 }

@@ -24,7 +24,7 @@ inline constexpr int kOutOfMemory = 2;        // CUresult, hipError_t
 inline constexpr int kNotReady = 600;         // of a question whose answer is "not yet"
 inline constexpr int kCaptureImplicit = 906;  // another stream, with which this one is in step, is captured
 
-// HIP keeps a thread's last failure, of whoever it was, until somebody asks for it. Null: the driver keeps none.
+// HIP keeps a thread's last failure, of any caller, until it is read. Null: the driver keeps none.
 struct LastFailure {
   int (*peek)() = nullptr;
   int (*take)() = nullptr;

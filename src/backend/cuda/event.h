@@ -17,8 +17,8 @@ class EventPool;
 class Event final : public DeviceEvent {
  public:
   Event(std::shared_ptr<EventPool> pool, Handle handle) : pool_(std::move(pool)), handle_(handle) {}
-  // Whoever waits for it on the device goes on waiting for this moment: the driver notes what to wait for when the wait
-  // is put on the stream.
+  // A stream that waits for it on the device goes on waiting for this moment: the driver notes what to wait for when
+  // the wait is put on the stream.
   ~Event() override;
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;

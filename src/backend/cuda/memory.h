@@ -34,8 +34,8 @@ class DeviceMemory final : public collective::BlockOwner, public std::enable_sha
   // Lets go of a block that some other stream uses, until `last`. The host does not wait.
   void GiveBack(std::unique_ptr<Block> block, const DeviceEvent& last);
   void TakeBack(std::byte* data, size_t bytes) override;
-  // Frees what has been taken back and nobody uses any more, where the pool leaves that to us. Whoever allocates or
-  // gives back does it, too.
+  // Frees what has been taken back and nobody uses any more, where the pool leaves that to us. Callers that allocate or
+  // give back do it, too.
   void FreeUnused();
 
   // Where allocations are ordered: for what has to come before anybody uses one.

@@ -1,5 +1,5 @@
 // Library: the functions of an MPI library that this process has opened and initialised, with failures as Status. It
-// knows no job. Who calls what from where is the caller's: one thread at a time, unless MPI allows more.
+// knows no job. The caller decides which thread calls it: one thread at a time, unless MPI allows more.
 #pragma once
 
 #include <memory>

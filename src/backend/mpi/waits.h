@@ -1,4 +1,4 @@
-// What an operation of MPI waits for. Whoever stops waiting before the end, because a member has died, say, puts MPI
+// What an operation of MPI waits for. A caller that stops waiting before the end, as when a member has died, puts MPI
 // out of use: nobody can take an operation back that others have begun.
 #pragma once
 

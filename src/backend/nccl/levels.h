@@ -19,7 +19,7 @@ struct Inside {
   int index = 0;
 };
 
-// The members of the own local index, one on each host: `group` has equally many members on all of them.
+// The members of the own local index, one on each host: `group` has the same number of members on all of them.
 collective::Group Counterparts(const collective::Group& group);
 
 }  // namespace hvd::backend::nccl

@@ -51,7 +51,7 @@ class Library {
   // Once the last call with it has ended.
   void DestroyScaledSum(int op, Communicator of) const { (void)red_op_destroy_(op, of); }
 
-  // ---- each may put work on the stream. kInProgress is no failure: State tells when the call has ended.
+  // ---- each may put work on the stream. kInProgress is not a failure: State tells when the call has ended.
   Status StartGroup() const { return Check("ncclGroupStart", group_start_(), nullptr); }
   Status EndGroup(Communicator of) const { return Check("ncclGroupEnd", group_end_(), of); }
   Status Put(const Operation& operation, Communicator of, Stream stream) const;

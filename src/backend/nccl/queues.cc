@@ -185,7 +185,7 @@ void Queues::Abort() {
   commands_ = unnoted_ = 0;
 }
 
-// Each in a thread of its own: it takes up to a second, whoever waits.
+// Each in a thread of its own, because it takes up to a second.
 void Queues::LeaveAll(bool abort) {
   for (auto& [ranks, member] : std::exchange(members_, {})) {
     if (member == nullptr) continue;

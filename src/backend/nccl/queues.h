@@ -18,7 +18,7 @@
 
 namespace hvd::backend::nccl {
 
-// A stream, and a buffer for what is packed: whoever uses it next is behind on the stream.
+// A stream, and a buffer for what is packed: its next user is behind on the stream.
 struct Queue {
   std::shared_ptr<const cuda::Stream> stream;
   std::unique_ptr<cuda::Scratch> scratch;

@@ -11,12 +11,12 @@
 namespace hvd::engine {
 namespace {
 
-// Ranks that run in step come within a few microseconds, or when it is their turn on a core. Who is later than this is
-// not worth waiting for here, because the long way costs about as much.
+// Ranks that run in step come within a few microseconds, or when it is their turn on a core. A rank that is later than
+// this is not worth waiting for here, because the long way costs about as much.
 constexpr auto kPatience = std::chrono::microseconds(10), kCrowdedPatience = std::chrono::microseconds(100);
 constexpr int kLooksPerClock = 8;
 constexpr int kCrowdedLooks = 4;  // before the core is given away
-// Then so often the core is given to whoever is next, in case that is who is waited for; then this rank sleeps. Which
+// Then the core is given to the next thread this often, in case that is the awaited one; then this rank sleeps. Which
 // of the two is measured (wait_chooser.h).
 constexpr int kFewYields = 4, kManyYields = 256;
 static_assert(kCrowdedLooks + kFewYields >= kLooksPerClock, "the clock runs before anybody sleeps");
@@ -111,7 +111,7 @@ bool Express::Await(int yields) {
     const bool sleeps = crowded && looks > kCrowdedLooks + yields;
     std::chrono::duration<double> left{0};
     bool patient = w.left == 0;
-    // Who gave its core away may have lost it for long.
+    // A thread that gave its core away may have lost it for long.
     if (patient && (crowded ? looks >= kLooksPerClock : looks % kLooksPerClock == 0)) {
       const auto now = std::chrono::steady_clock::now();
       if (looks == kLooksPerClock) until = now + (crowded ? kCrowdedPatience : kPatience);
@@ -149,7 +149,8 @@ bool Express::Leave() {
 
 // Until the word is not as it was seen. Counted, so that nobody makes a system call for sleepers that are not there.
 // The count, the word and the looks at both are sequentially consistent: who changes the word sees the sleeper, or the
-// sleeper sees the change. Who is killed here stays in the count, which costs the others some calls for nothing.
+// sleeper sees the change. A rank that is killed here stays in the count, which costs the others some calls for
+// nothing.
 void Express::Sleep(uint32_t seen, double timeout_s) {
   auto& sleepers = n_->arena(0).words().express_sleepers;
   sleepers.fetch_add(1, std::memory_order_seq_cst);
@@ -157,7 +158,7 @@ void Express::Sleep(uint32_t seen, double timeout_s) {
   sleepers.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-// Who sleeps has to look when all have come, or when somebody has left.
+// A sleeper has to look when all have come, or when a rank has left.
 void Express::WakeSleepers() {
   if (n_->arena(0).words().express_sleepers.load(std::memory_order_seq_cst) == 0) return;
   transport::WakeSleepersOn(LowHalf(word()), kMostRanks);

@@ -1,9 +1,9 @@
-// WaitChooser: how should ranks that share cores wait for one another? Who gives its core away again and again stays
-// ready to run, and nobody needs to wake it; but it takes the turns of those that it waits for. Who sleeps leaves them
-// the cores, and is woken by a system call. Which is faster differs between machines by a factor, either way, and with
-// the number of ranks and the size of what they bring. So both are measured on the meetings themselves: after a while
-// the way that is gone is timed, then the other one, which takes its place if it wins clearly. Pure: the caller owns
-// the clock.
+// WaitChooser: how should ranks that share cores wait for one another? A rank that yields its core again and again
+// stays ready to run, and nobody needs to wake it; but it takes the turns of those that it waits for. A sleeping rank
+// leaves them the cores, and is woken by a system call. Which is faster differs between machines by a factor, either
+// way, and with the number of ranks and the size of what they bring. So both are measured on the meetings themselves:
+// after a while the way that is gone is timed, then the other one, which takes its place if it wins clearly. Pure: the
+// caller owns the clock.
 #pragma once
 
 #include <algorithm>

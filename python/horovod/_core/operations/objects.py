@@ -44,7 +44,7 @@ def broadcast_object(
 
     Raises:
         InvalidArgumentError: the object cannot be pickled (on the root; the other members get a MismatchError), or the
-            root is no member.
+            root is not a member.
         HorovodInternalError: a rank died, or the engine is shutting down.
     """
     size_name, data_name = _names(name or "broadcast_object")
@@ -100,7 +100,7 @@ def _unpickled(data: bytearray, operation: str, from_rank: int) -> Any:
 
 
 def _number(process_set: Any) -> Any:
-    # What is no process set the operations refuse.
+    # The operations refuse values that are not process sets.
     return getattr(process_set, "process_set_id", None)
 
 

@@ -58,7 +58,7 @@ class ReduceArguments:
         """The operation and its factors.
 
         Raises:
-            InvalidArgumentError: there is no such operation, or a factor is no number.
+            InvalidArgumentError: there is no such operation, or a factor is not a number.
         """
         op = reduce_ops.resolve(self.op, self.average)
         prescale = checks.factor("prescale_factor", self.prescale)
@@ -159,8 +159,8 @@ class ReductionCalls(TensorOperations):
     def _tensors(
         self, op_type: int, given: list[Any], compression: Any, name: Any, process_set: Any, single: bool = True
     ) -> list[Any]:
-        """What was given, as tensors, before they are compressed. Other members learn of a value that is no tensor, and
-        of a compressor that is none, as of any bad argument."""
+        """What was given, as tensors, before they are compressed. Other members learn of a value that is not a tensor,
+        and of a compressor that is none, as of any bad argument."""
         owns, is_right = self._adapter.owns, is_compressor(compression)
         if is_right and all(map(owns, given)):
             return given

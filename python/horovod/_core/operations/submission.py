@@ -51,7 +51,7 @@ def member_set(current: session.Session, process_set: Any) -> int:
     """The id of a process set that this rank belongs to.
 
     Raises:
-        InvalidArgumentError: not a ProcessSet, not registered, or this rank is no member.
+        InvalidArgumentError: not a ProcessSet, not registered, or this rank is not a member.
     """
     if not isinstance(process_set, ProcessSet):
         raise InvalidArgumentError(f"process_set must be an hvd.ProcessSet. Received: {process_set!r}.")

@@ -22,7 +22,7 @@ class Consent(Protocol):
         ...
 
     def awaited(self) -> frozenset[int]:
-        """Who may have to tell something before it is complete."""
+        """The ranks whose messages may be missing."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""MPI in this process: initialised at most once, by us or by whoever was faster, and ended only if it was us.
+"""MPI in this process: initialised at most once, by us or by other code before us, and ended only if it was us.
 
 All our calls are made by one thread of our own, which sleeps otherwise: so waiting for ranks that do not come has a
 deadline, and Ctrl-C works. This also works with MPI libraries limited to one thread. Where the program has initialised
@@ -194,7 +194,7 @@ class _Task:
     def run(self) -> None:
         try:
             self._value = self._work()
-        except Exception as error:  # it is whoever waits that raises it
+        except Exception as error:  # raised again in the thread that waits
             self._error = error
         self.over.set()
 

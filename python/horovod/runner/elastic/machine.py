@@ -335,8 +335,8 @@ def _form(state: State, now_s: float) -> Iterator[Decision]:
 
 
 def _ranks(state: State, now_s: float, waiting: list[int]) -> list[int]:
-    """Who of the waiting would be in the next epoch, by rank. Members without a slot stay all of them, rather than end
-    the job, if the others are too few; one stays, and hands the state over, if no other one has it."""
+    """The waiting workers that would be in the next epoch, by rank. Members without a slot stay all of them, rather
+    than end the job, if the others are too few; one stays, and hands the state over, if no other one has it."""
     surplus = without_slot(state, now_s)
     leaving = [number for number in state.members if number in surplus and number in waiting]
     staying = [number for number in waiting if number not in surplus]

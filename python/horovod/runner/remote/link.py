@@ -147,7 +147,7 @@ class Link:
         self.channel.send_all(_pieces(function_fd))
 
     def go(self) -> None:
-        """The ranks shall start."""
+        """Starts the ranks."""
         self.state = State.RUNNING
         self.tell("go")
 
