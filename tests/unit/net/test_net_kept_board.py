@@ -165,7 +165,7 @@ def test_a_board_whose_listener_is_gone_says_so_and_ends(
     job = jobs(2)
     with pytest.raises(ConnectError):
         job.come(1)
-    assert "the board of this job can be kept no more" in caplog.text
+    assert "the board of this job can no longer be kept" in caplog.text
 
 
 def test_a_rank_cannot_come_twice(jobs: Any) -> None:
