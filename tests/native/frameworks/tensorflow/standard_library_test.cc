@@ -38,7 +38,7 @@ TEST(tensorflow_standard_library_is_another) {
 }
 
 TEST(tensorflow_standard_library_is_not_told) {
-  ExpectRefused("", "none of its names");
+  ExpectRefused("", "none of its symbols");
   // Names of other functions, and of what lies in this one.
   ExpectRefused(Table({"_ZN3foo12ComputeAsyncEv", "_ZSt8functionIFvvEE"}), "shows its names");
   ExpectRefused(Table({"_ZZN" + kDevice.substr(3) + kGnus + "E4here"}), "shows its names");
