@@ -102,7 +102,7 @@ class Link:
                 self._outgoing[0] = (data[sent:], ())  # descriptors go with the first byte
 
     def receive(self) -> Iterator[AnyMessage]:
-        """The messages that have arrived, until there is none. Who stops before may go on later.
+        """The messages that have arrived, until there is none. A caller that stops before may go on later.
 
         Raises:
             LinkClosedError: end of the stream.

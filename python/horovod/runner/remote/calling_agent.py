@@ -64,7 +64,7 @@ def serve(
     except LinkClosedError as error:
         raise ConnectError(f"{where}: {error}.") from error
     except (AuthenticationError, ProtocolError) as error:
-        raise ConnectError(f"{where}: whoever listens there does not hold this job's secret.") from error
+        raise ConnectError(f"{where}: the process that listens there does not hold this job's secret.") from error
     loop = Loop()
     try:
         if not _is_wanted(loop, link, host):

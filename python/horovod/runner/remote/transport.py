@@ -29,7 +29,7 @@ class Connection(Protocol):
     """The way to one agent, from the moment it is called.
 
     Attributes:
-        fds: of two streams, from the agent and to it. Whoever has opened the connection closes them.
+        fds: of two streams, from the agent and to it. The one that opened the connection closes them.
     """
 
     fds: tuple[int, int]
@@ -52,7 +52,8 @@ class Transport(Protocol):
     """See the head of the file.
 
     Attributes:
-        private: nobody else can read what goes that way. Otherwise agents have the ranks' secret from whoever started
+        private: nobody else can read what goes that way. Otherwise agents have the ranks' secret from the program that
+        started
             them, and no other key is sent.
     """
 
