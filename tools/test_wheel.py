@@ -3,7 +3,8 @@
 The package as users get it. No git takes part. Prints sizes, the time to install and what it can use there, trains with
 the frameworks of the environment that runs this (their libraries meet the wheel's), prints the table of their
 operations on one rank and on two (`wheel_cells`), and runs the tests of that report and the contract of every framework
-(`CONTRACT`), as the source package has them. Exit code 1 on the first claim that does not hold.
+(`CONTRACT`), as the source package has them; NumPy's on the oldest Python too, where there is one. Exit code 1 on the
+first claim that does not hold.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import time
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Optional
 
 from build_wheels import build
 from wheel_cells import OPERATIONS, WAYS
@@ -102,6 +104,7 @@ CONTRACT = {
     ),
 }
 NEEDED = ("horovod/py.typed", "horovod/torch/__init__.py", "horovod/tensorflow/__init__.py")
+OLDEST = "3.10"  # which has no lane
 RUN_TIME = ("numpy", "ml_dtypes", "cloudpickle", "pyyaml", "packaging", "pytest", "pytest-timeout")
 
 
@@ -150,40 +153,67 @@ def check_names(wheel: Path) -> None:
         sys.exit(f"the wheel holds files that are not the package's: {stray[:5]}")
 
 
-def use(wheel: Path, source: Path, place: Path) -> None:
-    """Installs the wheel and works with it; only the fresh environment is on the PATH, so no compiler."""
-    run(sys.executable, "-m", "venv", place / "venv", cwd=place)
-    folder = place / "venv/bin"
-    python, path = folder / "python", str(folder)
-    run(python, "-m", "pip", "install", "--quiet", *RUN_TIME, cwd=place)
+def installed(interpreter: object, wheel: Path, venv: Path) -> tuple[Path, str]:
+    """Makes a fresh environment with the wheel in it: its Python, and a PATH of nothing else, so no compiler."""
+    run(interpreter, "-m", "venv", venv, cwd=venv.parent)
+    python, path = venv / "bin/python", str(venv / "bin")
+    run(python, "-m", "pip", "install", "--quiet", *RUN_TIME, cwd=venv.parent)
     if compiler := next(filter(None, (shutil.which(c, path=path) for c in ("cc", "c++", "gcc", "g++", "cmake"))), None):
         sys.exit(f"{compiler} is in the environment that is to have no compiler")
     start = time.monotonic()
-    run(python, "-m", "pip", "install", "--quiet", "--no-deps", wheel, cwd=place, path=path)
+    run(python, "-m", "pip", "install", "--quiet", "--no-deps", wheel, cwd=venv.parent, path=path)
     print(f"installed in {time.monotonic() - start:.1f} s")
-    (place / "use.py").write_text(SCRIPT)
-    print(run(python, "-m", "horovod", cwd=place, path=path), end="")
-    print(run(folder / "horovodrun", "-np", "2", python, "use.py", cwd=place, path=path), end="")
-    print(run(python, "use.py", cwd=place, path=path), end="")
+    (venv.parent / "use.py").write_text(SCRIPT)
+    print(run(python, "-m", "horovod", cwd=venv.parent, path=path), end="")
+    for words in ((venv / "bin/horovodrun", "-np", "2", python), (python,)):
+        print(run(*words, "use.py", cwd=venv.parent, path=path), end="")
+    return python, path
+
+
+def use_on_the_oldest(wheel: Path, source: Path, place: Path) -> None:
+    """The same with the oldest Python that the package takes, and NumPy's contract."""
+    interpreter = oldest_python()
+    if interpreter is None:
+        print(f"skipped: the wheel on Python {OLDEST} (none is found that can make environments)")
+        return
+    python, path = installed(interpreter, wheel, place / f"wheel-{OLDEST}")
+    print(run(python, "-c", "from horovod._native import lane; print('no lane:', lane.missing)", cwd=place, path=path))
+    check_contract(["numpy"], source, python, path)
+
+
+def oldest_python() -> Optional[Path]:
+    """On the PATH, or one of pyenv's, whose command on the PATH may lead nowhere."""
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    on_path = shutil.which(f"python{OLDEST}")
+    for python in ([Path(on_path)] if on_path else []) + sorted(pyenv.glob(f"versions/{OLDEST}.*/bin/python{OLDEST}")):
+        if attempt(python, "-c", "import ensurepip, venv", cwd=python.parent).returncode == 0:
+            return python
+    return None
+
+
+def use(wheel: Path, source: Path, place: Path) -> None:
+    """Installs the wheel and works with it."""
+    python, path = installed(sys.executable, wheel, place / "wheel")
     print(run(python, "-c", SCRIPT, cwd=ROOT, path=path), end="")  # the checkout does not hide what is installed
     shutil.rmtree(source / "python")  # the tests would prefer it
     # The fastest kernels too, which depend on how the core was built.
     print(run(python, "-m", "pytest", "-q", "tests/unit/runner/test_usable.py", cwd=source, path=path), end="")
-    (site_packages,) = (place / "venv/lib").glob("python*/site-packages")
+    (site_packages,) = (place / "wheel/lib").glob("python*/site-packages")
     # From here on it finds what this environment has; its own packages come first.
     (site_packages / "frameworks.pth").write_text(sysconfig.get_path("purelib"))
-    check_contract(use_frameworks(place, path), source, place, path)
+    check_contract(use_frameworks(place, path), source, python, path)
 
 
-def check_contract(frameworks: Sequence[str], source: Path, place: Path, path: str) -> None:
+def check_contract(frameworks: Sequence[str], source: Path, python: Path, path: str) -> None:
     """The contract of these frameworks, whose ranks check that they run the wheel's Horovod (`jobs.installed`). What
     fails is run once more, as other tests are, and `make times` names it."""
-    os.environ["HVD_TEST_INSTALLED"] = str(place / "venv")
-    records = [ROOT / "build" / "times" / name for name in ("wheel.xml", "wheel.again.xml")]
+    venv = python.parent.parent
+    os.environ["HVD_TEST_INSTALLED"] = str(venv)
+    records = [ROOT / "build" / "times" / f"{venv.name}{end}" for end in (".xml", ".again.xml")]
     for record in records:
         record.unlink(missing_ok=True)
     first, again = (f"--junit-xml={record}" for record in records)
-    pytest = (place / "venv/bin/python", "-m", "pytest", "-q")
+    pytest = (python, "-m", "pytest", "-q")
     tests = [f"tests/contract/{test}" for framework in frameworks for test in CONTRACT.get(framework, ())]
     done = attempt(*pytest, first, *tests, cwd=source, path=path)
     print("contract:", done.stdout)
@@ -198,8 +228,8 @@ def use_frameworks(place: Path, path: str) -> list[str]:
     """A training with each framework that is there, on the wheel, and the table of all operations; their names."""
     (place / "frameworks.py").write_text(FRAMEWORKS_SCRIPT)
     shutil.copy(ROOT / "tools" / "wheel_cells.py", place)
-    python = place / "venv/bin/python"
-    two = (place / "venv/bin/horovodrun", "-np", "2", python)
+    python = place / "wheel/bin/python"
+    two = (place / "wheel/bin/horovodrun", "-np", "2", python)
     used, printed = ["numpy"], []
     for backend in BACKENDS:
         if importlib.util.find_spec(backend) is None or importlib.util.find_spec("keras") is None:
@@ -239,6 +269,7 @@ def main() -> None:
         wheel = build(source, platform.machine(), place, aside=True)
         check_names(wheel)
         use(wheel, source, place)
+        use_on_the_oldest(wheel, source, place)
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ class Job:
         while len(self._streams) < self.ranks:
             try:
                 wire, _ = door.accept()
-            except socket.timeout:
+            except TimeoutError:
                 ended = [process.returncode for process in self._processes if process.poll() is not None]
                 if ended or time.monotonic() > deadline:
                     fact = f"exited with code {ended[0]}" if ended else f"not up after {_START_S:.0f} s"

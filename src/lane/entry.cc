@@ -52,7 +52,7 @@ PyType_Slot slots[] = {
     {Py_tp_dealloc, reinterpret_cast<void*>(Dealloc)},
     {Py_tp_methods, methods},
     {Py_tp_members, members},
-    {Py_tp_doc, const_cast<char*>("The part of a prepared call that the lane reads.")},
+    {Py_tp_doc, const_cast<char*>("The part of a kept call that the lane reads.")},
     {0, nullptr},
 };
 

@@ -1,4 +1,4 @@
-// What Python's prepared calls derive from: the part of one that the lane reads.
+// What Python's kept calls derive from: the part of one that the lane reads.
 #pragma once
 
 #include "horovod/horovod.h"

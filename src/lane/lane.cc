@@ -76,7 +76,7 @@ PyType_Slot slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(New)},
     {Py_tp_dealloc, reinterpret_cast<void*>(Dealloc)},
     {Py_tp_methods, methods},
-    {Py_tp_doc, const_cast<char*>("Repeats prepared operations on the tensors of one framework.")},
+    {Py_tp_doc, const_cast<char*>("Repeats operations on the tensors of one framework.")},
     {0, nullptr},
 };
 

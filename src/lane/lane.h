@@ -1,4 +1,4 @@
-// Repeats prepared operations on the tensors of one framework.
+// Repeats operations on the tensors of one framework.
 #pragma once
 
 #include "lane/flight.h"

@@ -1,4 +1,4 @@
-// One use of a prepared operation by one call of a method.
+// One use of a kept operation by one call of a method.
 #pragma once
 
 #include "lane/entry.h"

@@ -181,14 +181,6 @@ class _Tensors:
     def address(self, tensor: GpuArray) -> int:
         return tensor.address if tensor.form.size else 0
 
-    def address_if(self, tensor: Any, dtype: Any, shape: Any, device: int) -> int:
-        fits = (
-            type(tensor) is GpuArray
-            and device == self.device(tensor)
-            and (tensor.dtype, tensor.shape) == (dtype, shape)
-        )
-        return self.address(tensor) if fits and tensor.form.flags.carray else -1
-
     def stream(self, device: int) -> int:
         return driver().stream
 
@@ -230,9 +222,6 @@ class GpuAdapter(NumpyAdapter):
 
     def address(self, tensor: Any) -> int:
         return self.gpu.address(tensor)  # type: ignore[no-any-return]
-
-    def address_if(self, tensor: Any, dtype: Any, shape: Any) -> int:
-        return -1
 
     def empty_like(self, tensor: Any) -> Any:
         return GpuArray(np.empty(tensor.shape, tensor.dtype))

@@ -66,7 +66,7 @@ def public_module(module: str, public: Sequence[str]) -> tuple[Callable[[str], N
         remedy = "" if instead is None else f"; use {instead}"
         error = AttributeError(f"module '{module}' has no attribute '{name}'{remedy}")
         # As of a module without this function: Python then suggests names that are spelt alike.
-        if sys.version_info >= (3, 10) and instead is None:
+        if instead is None:
             error.name, error.obj = name, sys.modules.get(module)
         raise error
 

@@ -1,8 +1,8 @@
-"""The lane: an extension module that repeats a prepared operation without a Python frame or a ctypes call in between.
+"""The lane: an extension module that repeats an operation without a Python frame or a ctypes call in between.
 
 It is built against CPython's stable interface, version 3.11, and reads tensors through DLPack's exchange table or the
-buffer protocol. Other interpreters, older and free-threaded ones included, go through ctypes: then `Lane` is None, and
-`missing` says why. HOROVOD_LANE=0 does without it, for comparisons and tests.
+buffer protocol. Other interpreters, Python 3.10 and free-threaded ones included, take the plain way through ctypes:
+then `Lane` is None, and `missing` says why. HOROVOD_LANE=0 does without it, for comparisons and tests.
 """
 
 from __future__ import annotations
@@ -38,17 +38,18 @@ if not missing:
 if TYPE_CHECKING or missing:
 
     class LaneEntry:
-        """What a prepared call derives from where no lane reads it.
+        """What a call that the lane repeats derives from.
 
         Attributes:
             stamp: the state of the session under which the call is valid.
-            session, what, placed, placed_elements, placed_bytes: see `horovod._core.operations.prepared.Prepared`.
+            session, what, placed, placed_elements, placed_bytes: see `horovod._core.operations.lane_calls.LaneCall`.
             busy: True while a lane uses it.
         """
 
-        __slots__ = ("placed", "placed_bytes", "placed_elements", "session", "stamp", "what")
         stamp: object
-        busy = False
+        session: Any
+        what: str
+        busy: bool
 
         def arm(self, ops: int, n: int, handle: int, door: tuple[int, int, int, int]) -> None:
             """Tells the lane the addresses of n hvd_op, of the handle, and of the engine's functions (`HotPath.door`);

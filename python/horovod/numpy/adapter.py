@@ -15,7 +15,7 @@ import numpy as np
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.tensors import dtypes
-from horovod._core.tensors.adapter import NO_MATCH, LaneTerms, ResultBlock
+from horovod._core.tensors.adapter import LaneTerms, ResultBlock
 
 __all__ = ["NumpyAdapter", "adapter"]
 
@@ -33,12 +33,20 @@ def _of_ml_dtypes(name: str) -> Optional[np.dtype[Any]]:
     return None if found is None else np.dtype(found)
 
 
+def _prototype(shape: tuple[int, ...], like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    # One element with the strides of many, of which only the form is ever looked at.
+    strides = [like.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    # Of plain bytes at first: NumPy cannot name each type of ml_dtypes to itself.
+    plain = np.lib.stride_tricks.as_strided(np.empty(1, f"V{like.itemsize}"), shape, strides)
+    return plain.view(like.dtype)
+
+
 class NumpyAdapter:
     """Answers the core's questions about `numpy.ndarray` (see `horovod._core.tensors.adapter.Adapter`)."""
 
     framework = "numpy"
     maker = "numpy.asarray"
-    lane_terms = LaneTerms((np.ndarray,), None, np.empty_like)
+    lane_terms = LaneTerms((np.ndarray,), None, np.empty_like, _prototype)
     gpu = None
 
     def owns(self, value: Any) -> bool:
@@ -75,23 +83,8 @@ class NumpyAdapter:
     def address(self, tensor: np.ndarray[Any, Any]) -> int:
         return tensor.ctypes.data if tensor.size else 0
 
-    def key(self, tensor: np.ndarray[Any, Any]) -> tuple[Any, Any]:
-        return tensor.dtype, tensor.shape
-
-    def address_if(self, tensor: Any, dtype: Any, shape: Any) -> int:
-        if type(tensor) is np.ndarray and tensor.dtype == dtype and tensor.shape == shape and tensor.flags.carray:
-            return tensor.ctypes.data if tensor.size else 0
-        return NO_MATCH
-
     def empty_like(self, tensor: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return np.empty(tensor.shape, tensor.dtype)
-
-    def prototype(self, shape: tuple[int, ...], like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        # One element with the strides of many, of which only the form is ever looked at.
-        strides = [like.itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-        # Of plain bytes at first: NumPy cannot name each type of ml_dtypes to itself.
-        plain = np.lib.stride_tricks.as_strided(np.empty(1, f"V{like.itemsize}"), shape, strides)
-        return plain.view(like.dtype)
 
     def contiguous(self, tensor: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         # ascontiguousarray would make a scalar one-dimensional.

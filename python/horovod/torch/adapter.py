@@ -8,18 +8,20 @@ of an operation and calls no engine; autograd and torch.compile are the business
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.tensors import dtypes
-from horovod._core.tensors.adapter import NO_MATCH, LaneTerms, ResultBlock
-from horovod.torch.gpu import PLAIN_TYPES, gpu
+from horovod._core.tensors.adapter import LaneTerms, ResultBlock
+from horovod.torch.gpu import gpu
 
 __all__ = ["PLAIN_TYPES", "TorchAdapter", "adapter", "is_sharded"]
 
-_STRIDED = torch.strided
+# Only these are known to be backed by memory of their own. Subclasses may be (and then take the plain way), or may be
+# the stand-ins of a tracer, which have no memory at all.
+PLAIN_TYPES: Final[frozenset[type]] = frozenset({torch.Tensor, torch.nn.Parameter})
 
 _BY_NAME = {
     "uint8": dtypes.UINT8,
@@ -41,6 +43,14 @@ _BY_NAME = {
 # uint16, uint32 and uint64 are newer than the oldest supported torch.
 _NUMBER_OF = {getattr(torch, name): number for name, number in _BY_NAME.items() if hasattr(torch, name)}
 _DTYPE_OF = {number: dtype for dtype, number in _NUMBER_OF.items()}
+# What the lane reads tensors by; it is newer than the oldest supported torch.
+_LANE_READS: Final = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
+
+
+def _prototype(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+    made = torch.empty(shape, dtype=like.dtype, device=like.device)
+    made.untyped_storage().resize_(0)
+    return made
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:
@@ -53,7 +63,9 @@ class TorchAdapter:
 
     framework = "torch"
     maker = "torch.tensor"
-    lane_terms = LaneTerms(tuple(PLAIN_TYPES), torch.Tensor.is_neg, torch.empty_like)
+    lane_terms = (
+        LaneTerms(tuple(PLAIN_TYPES), torch.Tensor.is_neg, torch.empty_like, _prototype) if _LANE_READS else None
+    )
     gpu = gpu
 
     def owns(self, value: Any) -> bool:
@@ -115,32 +127,10 @@ class TorchAdapter:
     def address(self, tensor: torch.Tensor) -> int:
         return tensor.data_ptr() if tensor.numel() else 0
 
-    def key(self, tensor: torch.Tensor) -> tuple[Any, Any]:
-        return tensor.dtype, tensor.shape
-
-    def address_if(self, tensor: Any, dtype: Any, shape: Any) -> int:
-        if (
-            type(tensor) in PLAIN_TYPES
-            and tensor.is_cpu
-            and tensor.dtype is dtype
-            and not tensor.is_nested  # which has no shape
-            and tensor.shape == shape
-            and tensor.layout is _STRIDED
-            and tensor.is_contiguous()
-            and not tensor.is_neg()
-        ):
-            return tensor.data_ptr()  # type: ignore[no-any-return]
-        return NO_MATCH
-
     def empty_like(self, tensor: torch.Tensor) -> torch.Tensor:
         if type(tensor) in PLAIN_TYPES:
             return torch.empty_like(tensor)
         return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-
-    def prototype(self, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
-        made = torch.empty(shape, dtype=like.dtype, device=like.device)
-        made.untyped_storage().resize_(0)
-        return made
 
     def contiguous(self, tensor: torch.Tensor) -> torch.Tensor:
         if self.unfit(tensor):

@@ -6,13 +6,7 @@ from typing import Any, Callable, Final
 
 import torch
 
-from horovod._core.tensors.adapter import NO_MATCH
-
-__all__ = ["PLAIN_TYPES", "CudaTensors", "gpu"]
-
-# Only these are known to be backed by memory of their own. Subclasses may be (and then take the long way), or may be
-# the stand-ins of a tracer, which have no memory at all.
-PLAIN_TYPES: Final[frozenset[type]] = frozenset({torch.Tensor, torch.nn.Parameter})
+__all__ = ["CudaTensors", "gpu"]
 
 # A build for AMD's GPUs calls its devices "cuda" as well; which ones they are, the core finds out
 # (`horovod._core.gpu.platforms`).
@@ -35,21 +29,6 @@ class CudaTensors:
 
     def address(self, tensor: torch.Tensor) -> int:
         return tensor.data_ptr() if tensor.numel() else 0
-
-    def address_if(self, tensor: Any, dtype: Any, shape: Any, device: int) -> int:
-        if (
-            type(tensor) in PLAIN_TYPES
-            and tensor.is_cuda
-            and tensor.get_device() == device
-            and tensor.dtype is dtype
-            and not tensor.is_nested
-            and tensor.shape == shape
-            and tensor.layout is torch.strided
-            and tensor.is_contiguous()
-            and not tensor.is_neg()
-        ):
-            return tensor.data_ptr()  # type: ignore[no-any-return]
-        return NO_MATCH
 
     def stream(self, device: int) -> int:
         return _raw_stream(device)

@@ -53,7 +53,7 @@ def allgather(
         HorovodInternalError: a rank died, or the engine is shutting down.
     """
     if not needs_operator((tensor,)):
-        gathered = _lane_placed(("allgather", name, process_set, True, 1), tensor)  # as in `allreduce_`
+        gathered = _lane_placed(("allgather", name, process_set), tensor)  # as in `allreduce_`
         if gathered is None:
             gathered = collectives.allgather(dense(tensor), name, process_set)
         return gathered  # type: ignore[no-any-return]

@@ -321,7 +321,7 @@ def reducescatter(
         block = None
         if compression is NoneCompressor:  # as in `allreduce_`
             key = (name, None, op, prescale_factor, postscale_factor, process_set)
-            block = _lane_placed(("reducescatter", key, True, 1), tensor)
+            block = _lane_placed(("reducescatter", key), tensor)
         if block is None:
             block = collectives.reducescatter(
                 dense(tensor), name, compression, op, process_set, prescale_factor, postscale_factor

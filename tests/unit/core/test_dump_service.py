@@ -29,7 +29,7 @@ class Core:
     """The core's side of dumps."""
 
     def __init__(self) -> None:
-        self.fd, self.write_fd = os.pipe()  # as an eventfd, which Python has from 3.10 on
+        self.fd, self.write_fd = os.pipe()  # as an eventfd
         os.set_blocking(self.fd, False)
         self.signals: list[int] = []
 

@@ -33,12 +33,6 @@ class Watching(Collectives):
         self.submitted.append(arguments.name)
         return super().start_allreduce(tensors, arguments, single)
 
-    def start_allreduce_again(self, ready: Any, tensor: Any) -> Any:
-        pending = super().start_allreduce_again(ready, tensor)
-        if pending is not None:
-            self.submitted.append(ready.first.name.decode().partition(".")[2])
-        return pending
-
 
 class Model:
     """Gradients by key 0, 1, ...; the parameter of key k has k + 1 elements."""

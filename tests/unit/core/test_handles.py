@@ -135,7 +135,7 @@ def test_an_interrupt_keeps_all_tensors_that_are_waited_for_together() -> None:
     run_ranks(1, body)
 
 
-def test_an_interrupt_inside_a_prepared_run_keeps_the_tensor() -> None:
+def test_an_interrupt_inside_a_run_keeps_the_tensor() -> None:
     def body(rank: int) -> None:
         own = Collectives(adapter)
         engine: Any = session.require().engine
@@ -194,7 +194,6 @@ def test_slices_that_end_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def body(rank: int) -> Any:
         alone = add_process_set([1])
         for _ in range(2):
-            # The second time it is a prepared run.
             if rank == 1:
                 for _ in range(50):
                     ops.barrier(process_set=alone)

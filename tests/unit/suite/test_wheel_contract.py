@@ -28,8 +28,8 @@ def test_wrong():
 
 def check(folder: Path, monkeypatch: pytest.MonkeyPatch, passes: int) -> None:
     """Checks a contract of two tests."""
-    (folder / "venv/bin").mkdir(parents=True)
-    python = folder / "venv/bin/python"
+    (folder / "wheel/bin").mkdir(parents=True)
+    python = folder / "wheel/bin/python"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
     (folder / "tests/contract").mkdir(parents=True)
@@ -37,7 +37,7 @@ def check(folder: Path, monkeypatch: pytest.MonkeyPatch, passes: int) -> None:
     monkeypatch.setattr(test_wheel, "ROOT", folder)
     monkeypatch.setattr(test_wheel, "CONTRACT", {"numpy": ("test_it.py::test_right", "test_it.py::test_wrong")})
     monkeypatch.setenv("HVD_TEST_INSTALLED", "")  # undoes what it sets
-    test_wheel.check_contract(["numpy", "jax"], folder, folder, os.environ["PATH"])
+    test_wheel.check_contract(["numpy", "jax"], folder, python, os.environ["PATH"])
 
 
 @pytest.mark.parametrize(("passes", "runs"), [(1, 1), (2, 2)])

@@ -10,7 +10,7 @@ import torch
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.tensors import dtypes
-from horovod._core.tensors.adapter import NO_MATCH, Adapter, Lent, ResultBlock
+from horovod._core.tensors.adapter import Adapter, Lent, ResultBlock
 from horovod.torch.adapter import adapter
 from horovod.torch.layout import dense_view
 
@@ -24,37 +24,6 @@ def test_every_dtype_of_the_core_has_a_number() -> None:
     numbers = [adapter.dtype(torch.empty(0, dtype=getattr(torch, name))) for name in dtypes.NAMES]
     assert numbers == list(range(len(dtypes.NAMES)))
     assert adapter.dtype(torch.empty(0, dtype=torch.complex64)) == -1
-
-
-def test_hot_path_gives_the_address_of_what_it_remembers() -> None:
-    tensor = torch.ones(3, 2)
-    assert adapter.address_if(tensor, *adapter.key(tensor)) == tensor.data_ptr()
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        torch.ones(2, 3),
-        torch.ones(3, 2, dtype=torch.float64),
-        torch.ones(2, 3).t(),
-        torch._neg_view(torch.ones(3, 2)),
-        torch.ones(3, 2).to_sparse(),
-        torch.ones(3, 2, device="meta"),
-        [[1.0, 1.0]] * 3,
-        None,
-    ],
-    ids=["shape", "dtype", "strides", "negated", "sparse", "device", "list", "none"],
-)
-def test_hot_path_refuses_anything_else(other: object) -> None:
-    assert adapter.address_if(other, *adapter.key(torch.ones(3, 2))) == NO_MATCH
-
-
-def test_hot_path_refuses_stand_ins_of_tracers() -> None:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode():
-        fake = torch.ones(3, 2)
-    assert adapter.address_if(fake, *adapter.key(torch.ones(3, 2))) == NO_MATCH
 
 
 def test_result_lives_as_long_as_a_view_of_it() -> None:
@@ -115,9 +84,11 @@ def test_dense_view_refuses_gaps_and_overlaps() -> None:
     assert dense_view(torch._neg_view(torch.rand(3))) is None
 
 
+@pytest.mark.skipif(adapter.lane_terms is None, reason="The lane cannot read the tensors of this torch.")
 def test_prototypes_are_good_for_new_tensors() -> None:
-    prototype = adapter.prototype((2, 3), torch.zeros(4, dtype=torch.float16))
+    assert adapter.lane_terms is not None
+    prototype = adapter.lane_terms.prototype((2, 3), torch.zeros(4, dtype=torch.float16))
     assert prototype.untyped_storage().nbytes() == 0
-    made = adapter.empty_like(prototype)
+    made = adapter.lane_terms.empty_like(prototype)
     assert made.shape == (2, 3) and made.dtype is torch.float16 and made.is_contiguous()
     assert made.untyped_storage().nbytes() == 12

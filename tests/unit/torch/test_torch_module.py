@@ -155,8 +155,7 @@ def test_names_of_other_libraries_say_what_to_use(module: str) -> None:
             getattr(imported, name)
     with pytest.raises(AttributeError, match="no attribute 'allreduze'$") as caught:
         imported.allreduze  # noqa: B018
-    if sys.version_info >= (3, 10):
-        assert caught.value.name == "allreduze" and caught.value.obj is imported
+    assert caught.value.name == "allreduze" and caught.value.obj is imported
 
 
 @pytest.mark.parametrize("module", ["horovod.torch", "horovod.numpy"])

@@ -11,17 +11,15 @@ ROOT = pathlib.Path(__file__).parents[3]
 
 CODE = """
 import warnings, torch, horovod.torch as hvd
-from horovod._core.tensors.adapter import NO_MATCH
 from horovod._core.operations.collectives import Collectives
 from horovod.torch.adapter import TorchAdapter
 
 class OtherDevice(TorchAdapter):
     copies = 0
+    lane_terms = None
     in_host = None
     def device(self, tensor):
         return "cpu" if tensor is self.in_host else "cuda:0"
-    def address_if(self, tensor, dtype, shape):
-        return NO_MATCH
     def address(self, tensor):
         assert tensor.data_ptr() != given.data_ptr(), "the device's memory must not reach the engine"
         return super().address(tensor)

@@ -146,7 +146,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     if process_set.process_set_id is None or process_set.process_set_id == 0:
         return False
     handle = current.engine.process_set_remove(process_set.process_set_id)
-    # Prepared operations of the set are stale from here on.
+    # Calls of the lane on the set are stale from here on.
     session.renew_stamp()
     waiting.finish(current.engine, handle)
     process_set.process_set_id = None

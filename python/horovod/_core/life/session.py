@@ -53,7 +53,7 @@ class Session(Place):
 
 
 class Stamp:
-    """Identity of a state of the session: prepared operations made under another stamp are stale. Renewed by init,
+    """Identity of a state of the session: calls of the lane made under another stamp are stale. Renewed by init,
     shutdown and every change of the process sets."""
 
     __slots__ = ()
@@ -79,7 +79,7 @@ def install(new: Optional[Session]) -> None:
 
 
 def renew_stamp() -> None:
-    """Makes every prepared operation stale."""
+    """Makes every call of the lane stale."""
     global stamp
     stamp = Stamp()
 

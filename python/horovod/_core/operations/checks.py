@@ -39,8 +39,12 @@ def require_tensors(what: str, adapter: Adapter, tensors: Iterable[Any]) -> None
 
 
 def require_movable(what: str, adapter: Adapter, tensors: Sequence[Any]) -> None:
-    """Raises InvalidArgumentError unless all are tensors of a known element type that lie in memory without gaps."""
+    """Raises InvalidArgumentError unless all are tensors of a known element type, whose values lie in memory without
+    gaps."""
     require_tensors(what, adapter, tensors)
+    for reason in map(adapter.unfit, tensors):
+        if reason:
+            raise InvalidArgumentError(f"{what} {reason}")
     require_dtypes(what, adapter, tensors)
     for tensor in tensors:
         if not adapter.is_contiguous(tensor):

@@ -1,11 +1,11 @@
-"""How an allgather, broadcast or alltoall is checked, prepared and submitted; the public methods on top are in
+"""How an allgather, broadcast or alltoall is checked and submitted; the public methods on top are in
 `movements`."""
 
 from __future__ import annotations
 
 import ctypes
 import operator
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Optional
 
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
@@ -13,9 +13,7 @@ from horovod._core.life import handles, session
 from horovod._core.life.engine_port import ALLGATHER, ALLTOALL, BROADCAST, OP_NAMES
 from horovod._core.life.process_sets import listed
 from horovod._core.operations import checks
-from horovod._core.operations.placing import Placed
-from horovod._core.operations.prepared import Prepared
-from horovod._core.operations.submission import Call, member_set, op_struct
+from horovod._core.operations.submission import Call, member_set, op_struct, submit
 from horovod._core.operations.tensor_operations import TensorOperations
 
 _LARGEST_SPLIT: Final = 2**31 - 1  # splits are 32-bit integers for users and core
@@ -32,48 +30,38 @@ class MovementCalls(TensorOperations):
     ) -> handles.Pending:
         if not tensors and not single:
             return handles.done([])
-        key: Hashable = ("allgather", name, process_set, single, len(tensors))
-        again = self.prepared.submit_allocated(key, tensors, self._finisher_for(tensors, single), waits)
-        if again is not None:
-            return again
         tensors = list(map(self._taken, tensors))
-        finisher_for = self._finisher_for(tensors, single)
         with Call(ALLGATHER, process_set, name, None if single else len(tensors)) as call:
             self._require_rows(call.what, tensors)
             placed = self._place(tensors)
-        ready = self._prepare_movement(call, placed)
-        pending = ready.submit((tensors, placed.tensors), None, finisher_for(ready.on_gpu), waits)
-        if not placed.copied:
-            self.prepared.remember(key, ready, tensors, self._adapter.shape(tensors[0])[0] * len(process_set.ranks))
+        members = self._described(call, placed.tensors)
+        finisher = self._finisher(tensors, single, placed.on_gpu)
+        pending = placed.submit(call, members, (tensors, placed.tensors), None, finisher, waits)
+        if single:
+            rows = self._adapter.shape(tensors[0])[0] * len(process_set.ranks)
+            self.lane_calls.remember(("allgather", name, process_set), call, placed, members, rows)
         return pending
 
     def _start_broadcast(
         self, tensor: Any, in_place: bool, arguments: BroadcastArguments, waits: bool = False
     ) -> handles.Pending:
-        again = self.prepared.submit_alike(("broadcast", arguments), [tensor], in_place, True, waits)
-        return self._start_first_broadcast(tensor, in_place, arguments, waits) if again is None else again
-
-    def _start_first_broadcast(
-        self, tensor: Any, in_place: bool, arguments: BroadcastArguments, waits: bool
-    ) -> handles.Pending:
+        known = ("broadcast", arguments)
+        pending: Optional[handles.Pending] = self._lane_start(known, [tensor], in_place, True, waits)
+        if pending is not None:
+            return pending
         root_rank, name, process_set = arguments
         tensor = tensor if in_place else self._taken(tensor)
         with Call(BROADCAST, process_set, name) as call:
             root = _root(call.what, root_rank, process_set)
-            self._require_movable(call.what, [tensor])
+            checks.require_movable(call.what, self._adapter, [tensor])
             if in_place:
                 checks.require_writable(call.what, self._adapter, [tensor])
             placed = self._place([tensor])
         adapter = self._adapter
         (host,) = placed.tensors
         output = host if in_place or placed.copied else adapter.empty_like(tensor)
-        ready = self._prepare_movement(call, placed, root)
-        ready.first.output = adapter.address(output)
-        if not placed.copied:
-            pending = ready.submit((tensor, output), output, None, waits)
-            if isinstance(root_rank, int):
-                self.prepared.remember(("broadcast", arguments), ready, (tensor,))
-            return pending
+        members = self._described(call, placed.tensors, root)
+        members[0].output = adapter.address(output)
 
         def finisher(owner: object, handle: int) -> Any:
             if not in_place:
@@ -81,33 +69,29 @@ class MovementCalls(TensorOperations):
             adapter.copy_into(tensor, host)
             return tensor
 
-        return ready.submit((tensor, host), None, finisher, waits)
+        pending = placed.submit(call, members, (tensor, output), output, finisher if placed.copied else None, waits)
+        if isinstance(root_rank, int):
+            self.lane_calls.remember(known, call, placed, members)
+        return pending
 
     def _start_alltoall(
         self, tensor: Any, splits: Any, name: Optional[str], process_set: Any, waits: bool = False
     ) -> handles.Pending:
-        # Given splits are not part of the key: they are checked, and may be a tensor.
-        key: Hashable = ("alltoall", name, process_set)
-        if splits is None:
-            again = self.prepared.submit_allocated(
-                key, [tensor], lambda on_gpu: self._alltoall_finisher(tensor, process_set, not waits, on_gpu), waits
-            )
-            if again is not None:
-                return again
         tensor = self._taken(tensor)
         with Call(ALLTOALL, process_set, name) as call:
             self._require_rows(call.what, [tensor])
             rows = self._splits(call.what, splits, self._adapter.shape(tensor)[0], len(process_set.ranks))
             placed = self._place([tensor])
-        ready = self._prepare_movement(call, placed)
+        members = self._described(call, placed.tensors)
         if rows is not None:
             # Kept by the struct, like the shape.
-            ready.first.splits = (ctypes.c_int32 * len(rows))(*rows)
-            ready.first.n_splits = len(rows)
-        finisher = self._alltoall_finisher(tensor, process_set, splits is not None or not waits, ready.on_gpu)
-        pending = ready.submit((tensor, placed.tensors), None, finisher, waits)
-        if splits is None and not placed.copied:
-            self.prepared.remember(key, ready, (tensor,), self._adapter.shape(tensor)[0])
+            members[0].splits = (ctypes.c_int32 * len(rows))(*rows)
+            members[0].n_splits = len(rows)
+        finisher = self._alltoall_finisher(tensor, process_set, splits is not None or not waits, placed.on_gpu)
+        pending = placed.submit(call, members, (tensor, placed.tensors), None, finisher, waits)
+        if splits is None:  # given ones are checked, and may be a tensor
+            key = ("alltoall", name, process_set)
+            self.lane_calls.remember(key, call, placed, members, self._adapter.shape(tensor)[0])
         return pending
 
     def _alltoall_finisher(self, tensor: Any, process_set: Any, wants_splits: bool, on_gpu: bool) -> handles.Finisher:
@@ -157,24 +141,16 @@ class MovementCalls(TensorOperations):
         return values
 
     def _require_rows(self, what: str, tensors: Sequence[Any]) -> None:
-        self._require_movable(what, tensors)
+        checks.require_movable(what, self._adapter, tensors)
         checks.require_rows(what, (len(self._adapter.shape(tensor)) for tensor in tensors))
 
-    def _prepare_movement(self, call: Call, placed: Placed, root: int = 0) -> Prepared:
-        members = []
-        for host, name in zip(placed.tensors, call.names):
-            member = op_struct(
-                call.op_type, call.number, name, self._adapter.dtype(host), self._adapter.shape(host), root
-            )
-            member.input = self._adapter.address(host)
-            members.append(member)
-        return placed.prepare(call.session, call.what, members)
-
-    def _prepare_without_data(self, op_type: int, process_set: Any) -> Prepared:
+    def _start_without_data(
+        self, op_type: int, process_set: Any, finisher: Optional[handles.Finisher] = None, waits: bool = False
+    ) -> handles.Pending:
         """A barrier or join. The engine names it, because nothing of it can be refused here once the set is known."""
         current = session.require()
-        number = member_set(current, process_set)
-        return Prepared(current, OP_NAMES[op_type], [op_struct(op_type, number, "", 0, ())])
+        members = [op_struct(op_type, member_set(current, process_set), "", 0, ())]
+        return submit(handles.Pending(current, 0, OP_NAMES[op_type], None, None, finisher), members, waits)
 
 
 def _root(what: str, root_rank: Any, process_set: Any) -> int:

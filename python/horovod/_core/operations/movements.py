@@ -38,7 +38,7 @@ class Movements(MovementCalls):
             MismatchError: the members disagree on dtype or the other dimensions.
             HorovodInternalError: a rank died or has joined, or the engine is shutting down.
         """
-        result = self._run_placed(("allgather", name, process_set, True, 1), tensor)
+        result = self.lane_placed(("allgather", name, process_set), tensor)
         if result is not None:
             return result
         return handles.finish(self._start_allgather([tensor], name, process_set, waits=True))
@@ -87,7 +87,7 @@ class Movements(MovementCalls):
             HorovodInternalError: a rank died or has joined, or the engine is shutting down.
         """
         arguments = (root_rank, name, process_set)
-        result = self._run_alike(("broadcast", arguments), tensor)
+        result = self._lane_alike(("broadcast", arguments), tensor)
         return handles.finish(self._start_broadcast(tensor, False, arguments, waits=True)) if result is None else result
 
     def broadcast_async(
@@ -101,7 +101,7 @@ class Movements(MovementCalls):
     ) -> Any:
         """As `broadcast`, in place. Collective. Returns the tensor given."""
         arguments = (root_rank, name, process_set)
-        if self._run_in_place(("broadcast", arguments), tensor):
+        if self.lane_in_place(("broadcast", arguments), tensor):
             return tensor
         return handles.finish(self._start_broadcast(tensor, True, arguments, waits=True))
 
@@ -135,7 +135,7 @@ class Movements(MovementCalls):
             HorovodInternalError: a rank died or has joined, or the engine is shutting down.
         """
         if splits is None:
-            result = self._run_placed(("alltoall", name, process_set), tensor)
+            result = self.lane_placed(("alltoall", name, process_set), tensor)
             if result is not None:
                 return result
         received, received_splits = handles.finish(self._start_alltoall(tensor, splits, name, process_set, waits=True))
@@ -155,12 +155,7 @@ class Movements(MovementCalls):
             InvalidArgumentError: this rank is not a member.
             HorovodInternalError: a rank died, or the engine is shutting down.
         """
-        key = ("barrier", process_set)
-        ready = self.prepared.take(key)
-        if ready is None:
-            ready = self._prepare_without_data(BARRIER, process_set)
-        ready.run_now(None)
-        self.prepared.keep(key, ready)
+        handles.finish(self._start_without_data(BARRIER, process_set, waits=True))
 
     def join(self, device: int = -1) -> int:
         """Says that this rank has no more data: from here on it stands in for itself in the allreduces of the others,
@@ -181,9 +176,9 @@ class Movements(MovementCalls):
         if as_integer(device) is None and not isinstance(device, bool):
             raise InvalidArgumentError(f"device must be an integer. Received: {device!r}.")
         session.note_join()
-        ready = self._prepare_without_data(JOIN, global_process_set)
-        pending = ready.submit(None, None, lambda owner, handle: owner.engine.result_value(handle))
-        last: int = handles.finish(pending)
+        last: int = handles.finish(
+            self._start_without_data(JOIN, global_process_set, lambda owner, handle: owner.engine.result_value(handle))
+        )
         return last
 
     def poll(self, handle: int) -> bool:

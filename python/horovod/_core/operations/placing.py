@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
 
 from horovod._core.callers import users_level
-from horovod._core.life import session
-from horovod._core.operations.prepared import Prepared
-from horovod._core.operations.prepared_on_gpu import PreparedOnGpu
+from horovod._core.life import handles, session
+from horovod._core.life.ordering import Ordering
+from horovod._core.operations.submission import Call, submit
 from horovod._core.tensors.adapter import Adapter, GpuTensors
 from horovod._native import abi
 
-__all__ = ["Placed", "place"]
+__all__ = ["Placed", "device_results", "place"]
 
 _ELSEWHERE = -1
 # The warning is given once for each reason, in a process.
@@ -36,11 +36,28 @@ class Placed(NamedTuple):
     gpu: Optional[GpuTensors] = None
     device: int = _ELSEWHERE
 
-    def prepare(self, current: session.Session, what: str, members: Sequence[abi.HvdOp]) -> Prepared:
-        """A submission of them."""
-        if self.gpu is None:
-            return Prepared(current, what, members)
-        return PreparedOnGpu(current, what, members, self.gpu, self.device)
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the core has them on the GPU, and leaves its results there."""
+        return self.gpu is not None
+
+    def submit(
+        self,
+        call: Call,
+        members: Sequence[abi.HvdOp],
+        keep: Any,
+        result: Any,
+        finisher: Optional[handles.Finisher] = None,
+        waits: bool = False,
+    ) -> handles.Pending:
+        """See `submission.submit`. On a GPU the operation begins after what the caller's stream does until now."""
+        if self.gpu is not None:
+            stream = self.gpu.stream(self.device)
+            for member in members:
+                member.place, member.stream = self.device + 1, stream
+            if finisher is None and not waits:  # who waits at once does so on this stream
+                finisher = Ordering(self.gpu, self.device, stream, result)
+        return submit(handles.Pending(call.session, 0, call.what, keep, result, finisher), members, waits)
 
 
 def place(adapter: Adapter, tensors: list[Any]) -> Placed:
@@ -80,3 +97,17 @@ def _staged(adapter: Adapter, tensor: Any) -> Any:
             stacklevel=users_level(),
         )
     return adapter.to_host(tensor)
+
+
+def device_results(gpu: GpuTensors, likes: Sequence[Any], handle: int, owner: session.Session) -> list[Any]:
+    """Results that the core has allocated on the GPU, as tensors of the framework's own memory, made on its current
+    stream."""
+    stream = gpu.stream(gpu.device(likes[0]))
+    port = owner.engine.gpu
+    results = []
+    for index, like in enumerate(likes):
+        nbytes, shape = port.describe_result(handle, index)
+        result = gpu.empty(shape, like)
+        port.copy_result(handle, index, gpu.address(result), nbytes, stream)
+        results.append(result)
+    return results

@@ -1,50 +1,41 @@
-"""How an allreduce or reducescatter is checked, prepared and submitted; the public methods on top are in `reductions`.
+"""How an allreduce or reducescatter is checked and submitted; the public methods on top are in `reductions`.
 
-A call that was made before is found by its arguments as a plain tuple, the cheapest thing to make; any other goes on
-as `ReduceArguments`.
+The lane finds a call that was made before by its arguments as a plain tuple, the cheapest thing to make; any other goes
+on as `ReduceArguments`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from horovod._core.life import handles
 from horovod._core.life.engine_port import ALLREDUCE, REDUCESCATTER
 from horovod._core.operations import checks, reduce_ops
-from horovod._core.operations.placing import Placed
-from horovod._core.operations.prepared import Prepared
 from horovod._core.operations.reduce_ops import ReduceOp
-from horovod._core.operations.submission import Call, op_struct
+from horovod._core.operations.submission import Call
 from horovod._core.operations.tensor_operations import TensorOperations
 from horovod._core.tensors.compression import check_compressor, is_compressor
+from horovod._native import abi
 
 # The fields of ReduceArguments, in their order.
 ReduceKey = tuple[Any, Any, Any, Any, Any, Any]
 
 
-@dataclass(frozen=True)
-class ReduceArguments:
-    """What a user says of a reduction, unchecked.
+class ReduceArguments(NamedTuple):
+    """What a user says of a reduction, unchecked; the lane's key as well.
 
     Args:
         name: identity of the operation; of a group also a tuple of its members' names.
         average, op, prescale, postscale, process_set: as of `Reductions.allreduce`.
     """
 
-    __slots__ = ("average", "name", "op", "postscale", "prescale", "process_set")
     name: Any
     average: Any
     op: Any
     prescale: Any
     postscale: Any
     process_set: Any
-
-    @property
-    def key(self) -> ReduceKey:
-        """What a prepared call is found by."""
-        return self.name, self.average, self.op, self.prescale, self.postscale, self.process_set
 
     @property
     def is_plain(self) -> bool:
@@ -70,24 +61,20 @@ class ReductionCalls(TensorOperations):
 
     def start_allreduce(self, tensors: list[Any], arguments: ReduceArguments, single: bool) -> handles.Pending:
         """Submits an allreduce in place, of one tensor or of a group. For `training.reducer`, which waits by itself."""
-        return self._start_allreduce(tensors, True, arguments.key, single)
-
-    def start_allreduce_again(self, ready: Prepared, tensor: Any) -> Optional[handles.Pending]:
-        """Submits a prepared allreduce of one tensor in place; None if it does not fit the tensor or the session."""
-        return ready.submit(tensor, tensor) if self.prepared.aim(ready, tensor) else None
+        return self._start_allreduce(tensors, True, arguments, single)
 
     def _start_allreduce(
         self, tensors: list[Any], in_place: bool, key: ReduceKey, single: bool = True, waits: bool = False
     ) -> handles.Pending:
-        """Submits an allreduce of one tensor (`single`) or of a group. `waits`: see `Prepared.submit`."""
+        """Submits an allreduce of one tensor (`single`) or of a group. `waits`: see `submission.submit`."""
         if not tensors and not single:
             return handles.done([])
-        again = self.prepared.submit_alike(_allreduce_key(key, single, len(tensors)), tensors, in_place, single, waits)
-        return self._start_first(tensors, in_place, ReduceArguments(*key), single, waits) if again is None else again
-
-    def _start_first(
-        self, tensors: list[Any], in_place: bool, arguments: ReduceArguments, single: bool, waits: bool
-    ) -> handles.Pending:
+        # The length tells a group from one of other tensors under its name.
+        known: Hashable = key if single else (key, len(tensors))
+        pending: Optional[handles.Pending] = self._lane_start(known, tensors, in_place, single, waits)
+        if pending is not None:
+            return pending
+        arguments = ReduceArguments(*key)
         if not in_place:
             tensors = list(map(self._taken, tensors))
         with Call(ALLREDUCE, arguments.process_set, arguments.name, None if single else len(tensors)) as call:
@@ -96,24 +83,24 @@ class ReductionCalls(TensorOperations):
             self._require_reducible(call.what, tensors, op, factors)
             if in_place:
                 checks.require_writable(call.what, self._adapter, tensors)
-                checks.require_distinct(call.what, self._adapter, tensors)
+                if not single:
+                    checks.require_distinct(call.what, self._adapter, tensors)
             placed = self._place(tensors)
-        ready = self._prepare(call, placed, op, factors)
         given = placed.tensors
         # A copy in the host's memory is ours, to be overwritten; what lay there already is the caller's.
         outputs = [
             one if in_place or one is not tensor else self._adapter.empty_like(tensor)
             for one, tensor in zip(given, tensors)
         ]
-        for member, one, output in zip(ready.members, given, outputs):
-            member.input = self._adapter.address(one)
-            member.output = self._adapter.address(output)
+        members = self._op_structs(call, given, op, factors)
+        for member, one, output in zip(members, given, outputs):
+            member.output = member.input if output is one else self._adapter.address(output)
         results = tensors if in_place else outputs
         result = results[0] if single else results
         finisher = self._staging_finisher(tensors, outputs, in_place, single) if placed.copied else None
-        pending = ready.submit((tensors, given, outputs), result, finisher, waits)
-        if finisher is None and arguments.is_plain:
-            self.prepared.remember(_allreduce_key(arguments.key, single, len(tensors)), ready, tensors)
+        pending = placed.submit(call, members, (tensors, given, outputs), result, finisher, waits)
+        if arguments.is_plain:
+            self.lane_calls.remember(known, call, placed, members)
         return pending
 
     def _start_reducescatter(
@@ -122,12 +109,7 @@ class ReductionCalls(TensorOperations):
         """Submits a reducescatter of one tensor (`single`) or of a group; the core allocates the results."""
         if not tensors and not single:
             return handles.done([])
-        known: Hashable = ("reducescatter", key, single, len(tensors))
-        again = self.prepared.submit_allocated(known, tensors, self._finisher_for(tensors, single), waits)
-        if again is not None:
-            return again
         tensors = list(map(self._taken, tensors))
-        finisher_for = self._finisher_for(tensors, single)
         asked = ReduceArguments(*key)
         with Call(REDUCESCATTER, asked.process_set, asked.name, None if single else len(tensors)) as call:
             op, factors = asked.resolved()
@@ -135,26 +117,23 @@ class ReductionCalls(TensorOperations):
             self._require_reducible(call.what, tensors, op, factors)
             checks.require_rows(call.what, (len(self._adapter.shape(tensor)) for tensor in tensors))
             placed = self._place(tensors)
-        ready = self._prepare(call, placed, op, factors)
-        for member, given in zip(ready.members, placed.tensors):
-            member.input = self._adapter.address(given)
-        pending = ready.submit((tensors, placed.tensors), None, finisher_for(ready.on_gpu), waits)
-        if not placed.copied and asked.is_plain:
+        members = self._op_structs(call, placed.tensors, op, factors)
+        finisher = self._finisher(tensors, single, placed.on_gpu)
+        pending = placed.submit(call, members, (tensors, placed.tensors), None, finisher, waits)
+        if single and asked.is_plain:
             rows = self._adapter.shape(tensors[0])[0]
             own = checks.own_rows(rows, asked.process_set.ranks, call.session.rank)
-            self.prepared.remember(known, ready, tensors, own)
+            self.lane_calls.remember(("reducescatter", key), call, placed, members, own)
         return pending
 
-    def _prepare(self, call: Call, placed: Placed, reduce_op: ReduceOp, factors: tuple[float, float]) -> Prepared:
-        members = []
-        for tensor, name in zip(placed.tensors, call.names):
-            member = op_struct(
-                call.op_type, call.number, name, self._adapter.dtype(tensor), self._adapter.shape(tensor)
-            )
+    def _op_structs(
+        self, call: Call, tensors: Sequence[Any], reduce_op: ReduceOp, factors: tuple[float, float]
+    ) -> list[abi.HvdOp]:
+        members = self._described(call, tensors)
+        for member in members:
             member.reduce_op = int(reduce_op)
             member.prescale, member.postscale = factors
-            members.append(member)
-        return placed.prepare(call.session, call.what, members)
+        return members
 
     def _tensors(
         self, op_type: int, given: list[Any], compression: Any, name: Any, process_set: Any, single: bool = True
@@ -172,7 +151,7 @@ class ReductionCalls(TensorOperations):
         return tensors
 
     def _require_reducible(self, what: str, tensors: Sequence[Any], op: ReduceOp, factors: tuple[float, float]) -> None:
-        self._require_movable(what, tensors)
+        checks.require_movable(what, self._adapter, tensors)
         checks.require_reducible(op, self._adapter, tensors, factors)
 
     def _staging_finisher(self, tensors: list[Any], hosts: list[Any], in_place: bool, single: bool) -> handles.Finisher:
@@ -189,8 +168,3 @@ class ReductionCalls(TensorOperations):
             return tensors[0] if single else tensors
 
         return finisher
-
-
-def _allreduce_key(key: ReduceKey, single: bool, n: int) -> Hashable:
-    # The length tells a group from one of other tensors under its name.
-    return key if single else (key, n)

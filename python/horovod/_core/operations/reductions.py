@@ -1,7 +1,6 @@
 """Operations that combine the ranks' values: allreduce and reducescatter, single and grouped.
 
-Part of `collectives.Collectives`. The hot path is `allreduce_` of a named tensor: everything but the address is
-prepared from the call before.
+Part of `collectives.Collectives`. The hot path is the lane, asked first; behind it is the plain way.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Reductions(ReductionCalls):
         (tensor,) = self._tensors(ALLREDUCE, [tensor], compression, name, process_set)
         sent, context = compression.compress(tensor)
         key = (name, average, op, prescale_factor, postscale_factor, process_set)
-        reduced = self._run_alike(key, sent) if sent is tensor else None
+        reduced = self._lane_alike(key, sent) if sent is tensor else None
         if reduced is None:
             in_place = sent is not tensor and sends_copies(compression)
             reduced = handles.finish(self._start_allreduce([sent], in_place, key, waits=True))
@@ -98,7 +97,7 @@ class Reductions(ReductionCalls):
             The tensor given.
         """
         key = (name, average, op, prescale_factor, postscale_factor, process_set)
-        if self._run_in_place(key, tensor):
+        if self.lane_in_place(key, tensor):
             return tensor
         return handles.finish(self._start_allreduce([tensor], True, key, waits=True))
 
@@ -119,10 +118,7 @@ class Reductions(ReductionCalls):
         """
         key = (name, average, op, prescale_factor, postscale_factor, process_set)
         number: Optional[int] = self.lane_submit(key, tensor)
-        if number is not None:
-            return number
-        pending = self.prepared.submit_in_place(key, tensor)
-        return handles.add(self._start_allreduce([tensor], True, key) if pending is None else pending)
+        return handles.add(self._start_allreduce([tensor], True, key)) if number is None else number
 
     def grouped_allreduce(
         self,
@@ -233,7 +229,7 @@ class Reductions(ReductionCalls):
         (tensor,) = self._tensors(REDUCESCATTER, [tensor], compression, name, process_set)
         sent, context = compression.compress(tensor)
         key = (name, None, op, prescale_factor, postscale_factor, process_set)
-        block = self._run_placed(("reducescatter", key, True, 1), sent)
+        block = self.lane_placed(("reducescatter", key), sent)
         if block is None:
             block = handles.finish(self._start_reducescatter([sent], key, waits=True))
         return compression.decompress(block, context)

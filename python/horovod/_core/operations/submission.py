@@ -1,19 +1,22 @@
-"""What is submitted and under which names: op structs, the calls that they belong to, refusals.
+"""What is submitted and under which names: op structs, the calls that they belong to, refusals; and how.
 
-This file knows tensors only as (dtype number, shape, address); it submits nothing.
+This file knows tensors only as (dtype number, shape, address).
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, NoReturn, Optional, Union
+from typing import Any, Final, NoReturn, Optional, Union
 
 from horovod._core.errors import HorovodError, InvalidArgumentError
-from horovod._core.life import session
-from horovod._core.life.engine_port import OP_NAMES
+from horovod._core.life import handles, session, waiting
+from horovod._core.life.engine_port import IN_PROGRESS, OK, OP_NAMES
 from horovod._core.life.process_sets import ProcessSet, listed
 from horovod._native import abi
+
+_BATCH: Final = 0  # flags of hvd_submit: the caller does not wait at once
+_WILL_WAIT: Final = abi.SUBMIT_WILL_WAIT  # it does, and drives the engine meanwhile
 
 
 def full_name(op_type: int, name: Optional[str]) -> str:
@@ -104,6 +107,37 @@ def op_struct(op_type: int, process_set: int, name: str, dtype: int, shape: Sequ
     return op
 
 
+def submit(pending: handles.Pending, members: Sequence[abi.HvdOp], waits: bool = False) -> handles.Pending:
+    """Submits one operation or a group.
+
+    Args:
+        pending: for it, without a handle.
+        members: with their addresses.
+        waits: the caller is going to `handles.finish` it at once; it may be done when this returns.
+
+    Raises:
+        HorovodError: the engine refused, or (with `waits`) the operation failed.
+    """
+    n, engine, handle = len(members), pending.session.engine, ctypes.c_int64(0)
+    ops = members[0] if n == 1 else (abi.HvdOp * n)(*members)
+    try:
+        if waits and pending.finisher is None:
+            status = engine.run(ctypes.addressof(ops), n, waiting.SLICE_S, ctypes.addressof(handle))
+        else:
+            flags = _WILL_WAIT if waits else _BATCH
+            status = engine.submit(ctypes.addressof(ops), n, flags, ctypes.addressof(handle))
+        pending.handle = handle.value
+    except BaseException:
+        # A signal handler raised just after the engine had taken the operation.
+        pending.handle = handle.value
+        if pending.handle:
+            handles.abandon(pending)
+        raise
+    if status not in (OK, IN_PROGRESS):
+        raise engine.error(status)
+    return pending
+
+
 class Call:
     """One call on its way: where it goes and under which names, so that a refusal reaches the other members.
 
@@ -119,11 +153,12 @@ class Call:
             of it where the names that they wait under can be guessed.
     """
 
-    __slots__ = ("names", "number", "op_type", "session", "what")
+    __slots__ = ("names", "number", "op_type", "session", "stamp", "what")
 
     def __init__(
         self, op_type: int, process_set: Any, name: Union[None, str, tuple[str, ...]], n: Optional[int] = None
     ) -> None:
+        self.stamp = session.stamp  # before the rest: what changes meanwhile makes this call stale
         self.session = session.require()
         self.op_type = op_type
         try:

@@ -13,9 +13,6 @@ from typing import Any, Callable, NamedTuple, Optional, Protocol
 
 from horovod._core.tensors import dtypes
 
-# Answer of `Adapter.address_if` for a tensor that needs the long way.
-NO_MATCH = -1
-
 
 class Lent:
     """Memory that is given back when this dies.
@@ -70,11 +67,14 @@ class LaneTerms(NamedTuple):
         types: tensors of exactly these types have DLPack's exchange table, or the buffer protocol.
         hides: of a contiguous tensor on the CPU: True if its memory holds other values than it has. None: never.
         empty_like: makes a new tensor of the same form; any C function is faster than a method of an adapter.
+        prototype: (shape, tensor) -> something to call `empty_like` with, for tensors of that shape and the tensor's
+            dtype. It has no memory to speak of, and must not be read or written.
     """
 
     types: tuple[type, ...]
     hides: Optional[Callable[[Any], bool]]
     empty_like: Callable[[Any], Any]
+    prototype: Callable[[tuple[int, ...], Any], Any]
 
 
 class GpuTensors(Protocol):
@@ -86,10 +86,6 @@ class GpuTensors(Protocol):
 
     def address(self, tensor: Any) -> int:
         """On the device, of the first element of a contiguous tensor; 0 if it has no elements."""
-        ...
-
-    def address_if(self, tensor: Any, dtype: Any, shape: Any, device: int) -> int:
-        """As `Adapter.address_if`, of tensors on that device."""
         ...
 
     def stream(self, device: int) -> int:
@@ -173,22 +169,8 @@ class Adapter(Terms, Protocol):
         """Address of the first element of a contiguous CPU tensor; 0 if it has no elements."""
         ...
 
-    def key(self, tensor: Any) -> tuple[Any, Any]:
-        """(the framework's dtype, its shape): what `address_if` compares with in later calls for the same name."""
-        ...
-
-    def address_if(self, tensor: Any, dtype: Any, shape: Any) -> int:
-        """The hot path: `address(tensor)` if it is a contiguous CPU tensor of this framework with exactly that `dtype`
-        and `shape` (as `key` gave them) and writable, else NO_MATCH. Must not raise for any object."""
-        ...
-
     def empty_like(self, tensor: Any) -> Any:
         """A new contiguous tensor of the same dtype, shape and device; contents undefined."""
-        ...
-
-    def prototype(self, shape: tuple[int, ...], like: Any) -> Any:
-        """Something to call `empty_like` with, for tensors of another shape than `like`. It has no memory to speak of,
-        and must not be read or written."""
         ...
 
     def contiguous(self, tensor: Any) -> Any:

@@ -4,11 +4,11 @@ needs no framework."""
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 from typing import Any, Final
 
 from horovod._core.tensors import dtypes
-from horovod._core.tensors.adapter import NO_MATCH, ResultBlock
+from horovod._core.tensors.adapter import ResultBlock
 
 __all__ = ["ByteAdapter", "adapter"]
 
@@ -49,17 +49,8 @@ class ByteAdapter:
         # The caller keeps the bytearray and does not resize it before the operation is done.
         return ctypes.addressof(ctypes.c_ubyte.from_buffer(tensor)) if tensor else 0
 
-    def key(self, tensor: bytearray) -> tuple[Any, Any]:
-        return bytearray, len(tensor)
-
-    def address_if(self, tensor: Any, dtype: Any, shape: Any) -> int:
-        return self.address(tensor) if type(tensor) is dtype and len(tensor) == shape else NO_MATCH
-
-    def empty_like(self, tensor: Sized) -> bytearray:
+    def empty_like(self, tensor: bytearray) -> bytearray:
         return bytearray(len(tensor))
-
-    def prototype(self, shape: tuple[int, ...], like: bytearray) -> range:
-        return range(shape[0])  # `empty_like` asks for the length only
 
     def contiguous(self, tensor: bytearray) -> bytearray:
         return tensor

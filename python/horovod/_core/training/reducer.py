@@ -110,9 +110,9 @@ class GradientReducer:
         self._failure: Optional[Exception] = None  # of a wait in the middle of a step; `synchronize` raises it too
         self._flights = Flights(self._finish)
         self.have_ended = self._flights.have_ended  # says that of what has been submitted
-        # The short way, for dense gradients that travel alone and as they are: their prepared submissions.
+        # The lane, for dense gradients that travel alone and as they are.
         self._plain = kind_of(options.compression) is NoneCompressor
-        self._again = self.names.prepared
+        self._again = self.names.lane_calls
         # Called before the first submission of a step, but not before each; see `default_check`.
         self.before_first: Callable[[], None] = _nothing
 
@@ -341,11 +341,8 @@ class GradientReducer:
         return self._flights.take() if self._flights else self._flights
 
     def _submit_again(self, key: Hashable, tensor: Any) -> bool:
-        """The short way; False if the gradient has changed its form."""
-        prepared = self._again[key]
-        pending = self._lane_again(prepared, tensor)
-        if pending is None:
-            pending = self._collectives.start_allreduce_again(prepared, tensor)
+        """By the lane; False if the gradient has changed its form."""
+        pending = self._lane_again(self._again[key], tensor)
         if pending is None:
             del self._again[key]
             return False
@@ -394,9 +391,9 @@ class GradientReducer:
         )
         pending = self._collectives.start_allreduce([pair[0] for pair in pairs], arguments, single)
         if single and self._plain and not self._round and keys[0] not in self._group_of:
-            prepared = self._collectives.prepared.take(arguments.key)
-            if prepared is not None:
-                self._again[keys[0]] = prepared
+            again = self._collectives.lane_calls.take(arguments)
+            if again is not None:
+                self._again[keys[0]] = again
         self._flights.others.append(
             Flight([key for key, _ in dense], [tensor for _, tensor in dense], [pair[1] for pair in pairs], pending)
         )

@@ -15,8 +15,6 @@ from horovod._net.failures import ConnectError
 from horovod._net.handshake.messages import NONCE_BYTES
 
 _PAGE_BYTES = mmap.PAGESIZE
-# Python gained os.eventfd in 3.10; these are the kernel's numbers of EFD_CLOEXEC and EFD_NONBLOCK.
-_EFD_FLAGS = os.O_CLOEXEC | os.O_NONBLOCK
 
 
 def create_region(region_bytes: int) -> int:
@@ -96,19 +94,6 @@ def create_doorbell() -> int:
         ResourceError: no descriptors left.
     """
     try:
-        return _eventfd()
+        return os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
     except OSError as error:
         raise resources.failure("No doorbell: eventfd failed", error) from error
-
-
-def _eventfd() -> int:
-    if hasattr(os, "eventfd"):
-        return os.eventfd(0, _EFD_FLAGS)
-    import ctypes  # takes 10 ms, and Python 3.10 does without
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    fd = int(libc.eventfd(0, _EFD_FLAGS))
-    if fd < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return fd

@@ -200,7 +200,7 @@ def _read(sock: socket.socket, length: int, deadline: Optional[float]) -> bytes:
         try:
             sock.settimeout(left)  # 0: what arrived while this process stood still is read anyway
             piece = sock.recv(length - len(data))
-        except (socket.timeout, BlockingIOError) as error:
+        except (TimeoutError, BlockingIOError) as error:
             raise LateError("it sends nothing") from error
         except OSError as error:
             raise ClosedError(str(error)) from error
