@@ -51,3 +51,14 @@ def create_distributed_optimizer(
         backward_passes_per_step, average_aggregated_gradients, groups, process_set,
         scale_local_gradients=scale_local_gradients,
     )  # fmt: skip
+
+
+def taking_a_backend(kind: Any, module: str) -> Any:
+    """The callback `kind` for a module of this package: with Keras' backend as the first argument, which is not
+    needed."""
+
+    def __init__(self: Any, backend: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - becomes the class's
+        kind.__init__(self, *args, **kwargs)
+
+    members = {"__init__": __init__, "__module__": module, "__doc__": f"See `{kind.__module__}`."}
+    return type(f"{kind.__name__}Impl", (kind,), members)

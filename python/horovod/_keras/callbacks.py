@@ -1,10 +1,8 @@
-"""Import path of existing scripts: `horovod._keras.callbacks`. The callbacks with Keras' backend as the first argument,
-which is not needed."""
+"""Import path of existing scripts: `horovod._keras.callbacks`, with Keras' backend as the first argument."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from horovod._keras import taking_a_backend
 from horovod.keras import callbacks
 
 __all__ = [
@@ -14,30 +12,7 @@ __all__ = [
     "MetricAverageCallbackImpl",
 ]
 
-
-class BroadcastGlobalVariablesCallbackImpl(callbacks.BroadcastGlobalVariablesCallback):
-    """See `horovod.keras.callbacks`."""
-
-    def __init__(self, backend: Any, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-
-
-class MetricAverageCallbackImpl(callbacks.MetricAverageCallback):
-    """See `horovod.keras.callbacks`."""
-
-    def __init__(self, backend: Any, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-
-
-class LearningRateScheduleCallbackImpl(callbacks.LearningRateScheduleCallback):
-    """See `horovod.keras.callbacks`."""
-
-    def __init__(self, backend: Any, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-
-
-class LearningRateWarmupCallbackImpl(callbacks.LearningRateWarmupCallback):
-    """See `horovod.keras.callbacks`."""
-
-    def __init__(self, backend: Any, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+BroadcastGlobalVariablesCallbackImpl = taking_a_backend(callbacks.BroadcastGlobalVariablesCallback, __name__)
+LearningRateScheduleCallbackImpl = taking_a_backend(callbacks.LearningRateScheduleCallback, __name__)
+LearningRateWarmupCallbackImpl = taking_a_backend(callbacks.LearningRateWarmupCallback, __name__)
+MetricAverageCallbackImpl = taking_a_backend(callbacks.MetricAverageCallback, __name__)

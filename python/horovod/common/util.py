@@ -2,46 +2,9 @@
 
 from __future__ import annotations
 
-from horovod._core.compat.legacy import (
-    EXTENSIONS,
-    ccl_built,
-    check_extension,
-    check_installed_version,
-    ddl_built,
-    env,
-    extension_available,
-    get_average_backwards_compatibility_fun,
-    get_ext_suffix,
-    get_extension_full_path,
-    gloo_built,
-    gpu_available,
-    is_iterable,
-    is_version_greater_equal_than,
-    mpi_built,
-    nccl_built,
-    num_rank_is_power_2,
-    split_list,
-)
+from horovod._core.compat import legacy as _legacy
+from horovod._core.compat.legacy import *  # noqa: F403
 from horovod._core.compat.legacy import memoised as _cache
 
-__all__ = [
-    "EXTENSIONS",
-    "_cache",
-    "ccl_built",
-    "check_extension",
-    "check_installed_version",
-    "ddl_built",
-    "env",
-    "extension_available",
-    "get_average_backwards_compatibility_fun",
-    "get_ext_suffix",
-    "get_extension_full_path",
-    "gloo_built",
-    "gpu_available",
-    "is_iterable",
-    "is_version_greater_equal_than",
-    "mpi_built",
-    "nccl_built",
-    "num_rank_is_power_2",
-    "split_list",
-]
+__all__ = ["_cache"]
+__all__ += _legacy.__all__

@@ -11,14 +11,14 @@ import importlib
 import sys
 from typing import TYPE_CHECKING
 
-from horovod.runner.absent import AbsentModules
+from horovod.runner.import_paths import UpstreamPaths
 
 if TYPE_CHECKING:
     from horovod.runner.function import run
 
 __all__ = ["run"]
 
-sys.meta_path.append(AbsentModules)
+sys.meta_path.append(UpstreamPaths)
 
 
 def __getattr__(name: str) -> object:

@@ -17,6 +17,13 @@ from horovod._core.life import context
 from horovod._core.operations import reduce_ops
 from horovod._later import MISSING
 
+__all__ = [
+    "EXTENSIONS", "ccl_built", "check_extension", "check_installed_version", "ddl_built", "env", "extension_available",
+    "get_average_backwards_compatibility_fun", "get_ext_suffix", "get_extension_full_path", "gloo_built",
+    "gpu_available", "is_iterable", "is_version_greater_equal_than", "mpi_built", "nccl_built", "num_rank_is_power_2",
+    "split_list",
+]  # fmt: skip
+
 T = TypeVar("T")
 
 # What upstream compiled an extension for, and the other modules that need a package of their own name.
