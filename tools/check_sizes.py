@@ -19,7 +19,7 @@ PUBLIC = (
     "python/horovod/torch/",
     "python/horovod/numpy/",
     "python/horovod/runner/function.py",
-    "python/horovod/runner/common/",
+    "python/horovod/runner/helpers.py",
     "python/horovod/tensorflow/",
     "python/horovod/keras/",
     "python/horovod/_keras/",

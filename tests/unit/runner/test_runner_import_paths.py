@@ -14,6 +14,7 @@ import pytest
 
 import horovod.runner.hosts as own_hosts
 from horovod._net.failures import PlacementError
+from horovod.runner import import_paths
 from horovod.runner.common.util import (
     codec,
     config_parser,
@@ -49,6 +50,15 @@ def test_what_is_not_there_says_what_to_use(name: str) -> None:
     for statement in (f"import {parent}.{own}", f"import {parent}.{own}.below", f"from {parent} import {own}"):
         with pytest.raises(ModuleNotFoundError, match=rf"^{parent}\.{own} is not in this version: .* Remedy: "):
             exec(statement)
+
+
+def test_every_name_of_the_table_is_there() -> None:
+    for module, words in import_paths._NAMES.items():
+        names = [word.partition("=")[0] for word in words.split()]
+        space: dict[str, object] = {}
+        exec(f"from horovod.runner.{module} import *", space)
+        assert space.keys() - {"__builtins__"} == set(names), module
+    assert safe_shell_exec.GRACEFUL_TERMINATION_TIME_S == 5 and "OLDPWD" in env.IGNORE_REGEXES
 
 
 def test_what_nobody_knows_is_simply_not_there() -> None:
