@@ -53,8 +53,7 @@ class Transport(Protocol):
 
     Attributes:
         private: nobody else can read what goes that way. Otherwise agents have the ranks' secret from the program that
-        started
-            them, and no other key is sent.
+            started them, and no other key is sent.
     """
 
     private: bool = True
