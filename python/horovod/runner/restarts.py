@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from typing import Callable, Final
 
+from horovod.runner.backoff import pause_before
 from horovod.runner.job import RESTART_VARIABLE, Job
 from horovod.runner.launchers.base import Outcome
-from horovod.runner.pauses import pause_before
 
 _CANNOT_BE_EXECUTED: Final = 126
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple, Optional
 
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner.pauses import pause_before
+from horovod.runner.backoff import pause_before
 
 _LEAST_S: Final = 1
 _MOST_S: Final = 3600
