@@ -12,7 +12,7 @@ from typing import Callable, Final, NamedTuple
 
 from horovod._core.errors import InvalidArgumentError
 from horovod.runner import named_files
-from horovod.runner.answers import MAX_BYTES, answer_of, text_of
+from horovod.runner.command_output import MAX_BYTES, answer_of, text_of
 from horovod.runner.hosts import Host, host_name
 
 MOST_HOSTS: Final = 1 << 16

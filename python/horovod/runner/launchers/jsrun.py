@@ -13,8 +13,8 @@ from typing import Final
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
 from horovod.runner import runtime_directory
 from horovod.runner.allocations.choose import allocation
-from horovod.runner.answers import answer_of
 from horovod.runner.command import executable, resolve
+from horovod.runner.command_output import answer_of
 from horovod.runner.hosts import Host
 from horovod.runner.job import Job
 from horovod.runner.jsrun import lines, rank_file

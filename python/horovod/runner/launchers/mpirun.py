@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
 from horovod.runner import runtime_directory
-from horovod.runner.answers import answer_of
 from horovod.runner.command import executable, resolve
+from horovod.runner.command_output import answer_of
 from horovod.runner.cores import threads_per_rank
 from horovod.runner.hosts import Host
 from horovod.runner.job import Job

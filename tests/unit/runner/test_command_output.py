@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner import answers
+from horovod.runner import command_output
 
 
 def test_nothing_is_left_of_a_program_that_does_not_answer(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_nothing_is_left_of_a_program_that_does_not_answer(tmp_path: Path) -> No
     script.write_text(f"#!/bin/sh\nexec 3>{held}\necho up >&3\nsleep 1000\n")
     script.chmod(0o755)
     with pytest.raises(InvalidArgumentError, match=r"mpirun --version has not answered for 2 s, so nothing works"):
-        answers.answer_of([str(script), "--version"], "nothing works.", patience_s=2.0)
+        command_output.answer_of([str(script), "--version"], "nothing works.", patience_s=2.0)
     assert os.read(reader, 64) == b"up\n"
     # The script's own child has held the pipe, too.
     assert select.select([reader], [], [], 10.0)[0], "something is left"
