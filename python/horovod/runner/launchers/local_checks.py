@@ -9,7 +9,7 @@ import socket
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import label
-from horovod.runner import sharing
+from horovod.runner import core_sharing
 from horovod.runner.cores import usable_cores
 from horovod.runner.job import Job
 
@@ -27,13 +27,13 @@ def refuse_impossible(job: Job) -> None:
         raise InvalidArgumentError(
             f"--network-interface {missing[0]}: this machine has no such network interface; it has {', '.join(found)}."
         )
-    sharing.refuse_missing_cores(job.settings.thread_affinity or (), job.size)
+    core_sharing.refuse_missing_cores(job.settings.thread_affinity or (), job.size)
 
 
 def summary(job: Job) -> str:
     """How the ranks will share this machine."""
     means = "TCP, as HOROVOD_TRANSPORT asks for" if job.settings.transport == "tcp" else "shared memory"
-    cores = sharing.cores_text(job.size, job.environ.get("OMP_NUM_THREADS", ""))
+    cores = core_sharing.cores_text(job.size, job.environ.get("OMP_NUM_THREADS", ""))
     if job.size == 1:
         return f"1 rank on this machine; {cores}"
     return f"{job.size} ranks on this machine, over {means}; {cores}"
@@ -45,6 +45,6 @@ def remarks(job: Job) -> list[str]:
     for name in ("hierarchical_allreduce", "hierarchical_allgather", "torus_allreduce"):
         if getattr(job.settings, name):
             texts.append(f"{label(job.settings, name)} has no effect on one host, where there is one level only.")
-    if crowd := sharing.crowding(job.size):
+    if crowd := core_sharing.crowding(job.size):
         texts.append(f"{crowd} -np {usable_cores()} gives each a core.")
     return texts

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Optional
 
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner import limits, runtime_directory, sharing
+from horovod.runner import core_sharing, limits, runtime_directory
 from horovod.runner.collecting import Collecting
 from horovod.runner.command import executable
 from horovod.runner.cores import threads_per_rank, usable_cores
@@ -55,7 +55,7 @@ class Workplace:
             raise InvalidArgumentError(without_proc)
         _check_folder(self._cwd)
         _check_interfaces(job["interfaces"])
-        sharing.refuse_missing_cores(job["affinity"], len(self._ranks))
+        core_sharing.refuse_missing_cores(job["affinity"], len(self._ranks))
         if job["elastic"] or any(member["rank"] == 0 for member in self._ranks):  # rank 0 may come here later
             make_timeline_folder(self._environ.get("HOROVOD_TIMELINE", ""), self._cwd)
         program, words = executable(job["command"], self._environ.get("PATH"), self._cwd)
@@ -73,8 +73,8 @@ class Workplace:
     def sharing(self) -> dict[str, Any]:
         """How the ranks will share this host, for the launcher's message."""
         count = len(self._ranks)
-        cores = sharing.cores_text(count, self._environ.get("OMP_NUM_THREADS", ""))
-        crowd = sharing.crowding(count)
+        cores = core_sharing.cores_text(count, self._environ.get("OMP_NUM_THREADS", ""))
+        crowd = core_sharing.crowding(count)
         remedy = f"{crowd} Give it {usable_cores()} slots, so that each rank has a core." if crowd else ""
         return {
             "summary": f"{count} {'rank' if count == 1 else 'ranks'}; {cores}",
