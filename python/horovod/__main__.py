@@ -2,7 +2,7 @@
 
 `python -m horovod doctor [--json]` says more, as `horovodrun doctor` does. Exit code 1 when the core library cannot be
 used, 2 for other arguments, of which there are none. `horovodrun --check-build` answers like upstream's; both ask
-`horovod.runner.usable`.
+`horovod.runner.availability`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import sys
 from collections.abc import Sequence
 
 import horovod
-from horovod.runner import usable
+from horovod.runner import availability
 from horovod.runner.checks import Line
 
 
-def report(core: usable.Core) -> str:
+def report(core: availability.Core) -> str:
     """The whole text."""
     facts = f" C interface {core.abi}, {core.kernels} kernels, {core.path}" if not core.why_not else ""
     lost = "the core cannot be used" if core.why_not else ""
     sections = {
         "Core": [Line(f"libhorovod.so{facts and ':' + facts}", core.why_not)],
-        "Frameworks": [Line(f"{f.name} {f.version}".rstrip(), f.why_not) for f in usable.frameworks()],
+        "Frameworks": [Line(f"{f.name} {f.version}".rstrip(), f.why_not) for f in availability.frameworks()],
         "Transports": [
-            Line("shared memory", lost or usable.shared_memory_why_not()),
+            Line("shared memory", lost or availability.shared_memory_why_not()),
             Line("TCP", lost),
         ],
     }
@@ -49,7 +49,7 @@ def main(words: Sequence[str] = ()) -> int:
             f"{words[0]}. Jobs are started by horovodrun, or by python -m horovod.runner, which is the same.\n"
         )
         return 2
-    core = usable.core()
+    core = availability.core()
     sys.stdout.write(report(core) + "\n")
     return 1 if core.why_not else 0
 

@@ -1,6 +1,6 @@
 """What `horovodrun --check-build` prints: what can be used on this machine now, and why the rest cannot.
 
-Used by `cli`; its sections are those that users know from upstream. `usable` has the answers.
+Used by `cli`; its sections are those that users know from upstream. `availability` has the answers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import horovod
 from horovod._core.gpu import platforms
-from horovod.runner import gpus, usable
+from horovod.runner import availability, gpus
 
 
 class Line(NamedTuple):
@@ -32,16 +32,16 @@ def _what_nccl_moves() -> str:
 
 def report(verbose: bool = False) -> str:
     """The whole text."""
-    core = usable.core().why_not
+    core = availability.core().why_not
     by_nccl = core or gpus.nccl_why_not(os.environ)
-    by_mpi = core or usable.mpi_why_not(os.environ)
+    by_mpi = core or availability.mpi_why_not(os.environ)
     sections = {
-        "Available Frameworks": [Line(f.name, f.why_not) for f in usable.frameworks()],
+        "Available Frameworks": [Line(f.name, f.why_not) for f in availability.frameworks()],
         "Available Controllers": [Line("MPI", by_mpi), Line("Gloo", core)],
         "Available Tensor Operations": [
             Line("NCCL", by_nccl),
-            Line("DDL", usable.LATER),
-            Line("CCL", usable.LATER),
+            Line("DDL", availability.LATER),
+            Line("CCL", availability.LATER),
             Line("MPI", by_mpi),
             Line("Gloo", core),
         ],
@@ -50,7 +50,7 @@ def report(verbose: bool = False) -> str:
             Line(f"nccl ({_what_nccl_moves()})", by_nccl),
             Line("mpi (where HOROVOD_CPU_OPERATIONS=mpi)", by_mpi),
         ],
-        "Launchers": [Line(f"{name} ({what})", why_not) for name, what, why_not in usable.launchers()],
+        "Launchers": [Line(f"{name} ({what})", why_not) for name, what, why_not in availability.launchers()],
     }
     text = [f"Horovod v{horovod.__version__}:"]
     for title, lines in sections.items():

@@ -156,9 +156,9 @@ def test_the_core_and_its_backends_are_named() -> None:
 def test_fault_in_frameworks_one_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.13: cannot open shared object file')")
     (tmp_path / "jax.py").write_text("raise SystemError('must not be imported: horovod.jax is missing')")
-    one = software.usable.Framework("PyTorch", "2.13.0", "")
+    one = software.availability.Framework("PyTorch", "2.13.0", "")
     environ = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
-    monkeypatch.setattr(software.usable, "frameworks", lambda: [one])
+    monkeypatch.setattr(software.availability, "frameworks", lambda: [one])
     (found,) = software.frameworks(environ)
     assert found.state == FAULT and found.name == "PyTorch 2.13.0"
     assert found.fact == "OSError: libcudart.so.13: cannot open shared object file"
@@ -167,7 +167,9 @@ def test_fault_in_frameworks_one_that_cannot_be_imported(tmp_path: Path, monkeyp
 
 def test_fault_in_frameworks_one_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "numpy.py").write_text("import time; time.sleep(60)")
-    monkeypatch.setattr(software.usable, "frameworks", lambda: [software.usable.Framework("NumPy", "2", "")])
+    monkeypatch.setattr(
+        software.availability, "frameworks", lambda: [software.availability.Framework("NumPy", "2", "")]
+    )
     monkeypatch.setattr(software, "FRAMEWORK_S", 0.5)
     environ = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
     (found,) = software.frameworks(environ)
@@ -183,7 +185,7 @@ def test_backends_of_gpus_start_with_a_tensor() -> None:
 def test_frameworks_are_imported_elsewhere() -> None:
     code = (
         "import os, sys; from horovod.runner.doctor import software; "
-        "software.usable.frameworks = lambda: [software.usable.Framework('NumPy', '', '')]; "
+        "software.availability.frameworks = lambda: [software.availability.Framework('NumPy', '', '')]; "
         "print(software.frameworks(os.environ)[0].state, 'numpy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -38,7 +38,7 @@ MAY = {
     "runner/remote/workplace.py": "what a host's ranks have of their host",
     "runner/run_task.py": "what the launcher has told this rank",
     "runner/runtime_directory.py": "XDG_RUNTIME_DIR, the system's",
-    "runner/usable.py": "PATH; and gives it to the process that tries the core",
+    "runner/availability.py": "PATH; and gives it to the process that tries the core",
     "runner/util/lsf.py": "LSF's variables",
     "tensorflow/data/compute_worker.py": "HOROVOD_HOSTNAME and the address, which the launcher has set",
 }

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Optional
 
-from horovod.runner import cores, limits, usable
+from horovod.runner import availability, cores, limits
 from horovod.runner.doctor.findings import FACT, FAULT, WORKS, Finding, size_text
 
 _LEAST_FILES: Final = 256  # a rank of a job of 32 on one host holds about 110, a launcher of 32 ranks 320
@@ -67,7 +67,7 @@ def user_limits(root: str = "/") -> list[Finding]:
 
 def shared_memory(root: str = "/") -> list[Finding]:
     """What ranks of this host exchange data through, and what their data loaders do."""
-    why_not = usable.shared_memory_why_not()
+    why_not = availability.shared_memory_why_not()
     remedy = "Without it ranks of this host exchange data through sockets; allow memfd_create (seccomp)."
     found = [Finding("memfd", FAULT if why_not else WORKS, why_not or "ranks of this host share memory", remedy)]
     place = Path(root, "dev/shm")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from horovod._net.clusters.launchers import HANGING_OPEN_MPI, HANGING_REMARK
-from horovod.runner import usable
+from horovod.runner import availability
 from horovod.runner.doctor.examination import Answer, child
 from horovod.runner.doctor.findings import ABSENT, FACT, FAULT, WORKS, Finding
 
@@ -49,7 +49,7 @@ _HANGING_MPI: Final = re.compile(rf"Open MPI\)? v?{re.escape(HANGING_OPEN_MPI)}\
 
 def core() -> list[Finding]:
     """The native core, started with one rank, and the backends that can execute a batch."""
-    found = usable.core()
+    found = availability.core()
     if found.why_not:
         return [Finding("libhorovod.so", FAULT, found.why_not, "Without it nothing works here.")]
     facts = f"C interface {found.abi}, {found.kernels} kernels, {found.path}"
@@ -63,16 +63,16 @@ def core() -> list[Finding]:
 
 def frameworks(environ: Mapping[str, str]) -> list[Finding]:
     """Every framework, imported with its part of Horovod; each in a process of its own, side by side."""
-    known = usable.frameworks()
+    known = availability.frameworks()
     with ThreadPoolExecutor(len(known)) as pool:
         return list(pool.map(lambda one: _framework(one, environ), known))
 
 
-def _framework(one: usable.Framework, environ: Mapping[str, str]) -> Finding:
+def _framework(one: availability.Framework, environ: Mapping[str, str]) -> Finding:
     name = f"{one.name} {one.version}".rstrip()
     if one.why_not:
         return Finding(name, ABSENT, one.why_not)
-    package = usable.package_of(one.name)
+    package = availability.package_of(one.name)
     answer = child([sys.executable, "-c", _IMPORT, package, f"horovod.{package}"], FRAMEWORK_S, environ)
     if answer.code == 0:
         facts = json.loads(answer.out.strip().splitlines()[-1])

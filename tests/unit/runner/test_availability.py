@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import horovod
-from horovod.runner import usable
+from horovod.runner import availability
 
 
 def _run(environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -56,14 +56,14 @@ def test_the_probe_is_alone_inside_a_job(monkeypatch: pytest.MonkeyPatch, tmp_pa
     for name, value in {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "HOROVOD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("HOROVOD_TIMELINE", str(tmp_path / "timeline.json"))
-    assert usable.core().why_not == ""
+    assert availability.core().why_not == ""
     assert list(tmp_path.iterdir()) == []
 
 
 def test_no_framework_is_imported() -> None:
     code = (
-        "import sys; from horovod.__main__ import report; from horovod.runner import usable;"
-        "report(usable.core()); print([m for m in ('numpy', 'torch', 'tensorflow', 'keras') if m in sys.modules])"
+        "import sys; from horovod.__main__ import report; from horovod.runner import availability;"
+        "report(availability.core()); print([m for m in ('numpy', 'torch', 'tensorflow', 'keras') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[]\n"
@@ -84,7 +84,7 @@ def test_tensorflow_has_a_version_under_any_of_its_names(monkeypatch: pytest.Mon
         return "2.99"
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    assert {f.name: f.version for f in usable.frameworks()}["TensorFlow"] == "2.99"
+    assert {f.name: f.version for f in availability.frameworks()}["TensorFlow"] == "2.99"
 
 
 def test_check_build_names_a_missing_core() -> None:
@@ -102,16 +102,18 @@ def test_check_build_names_launchers_and_mpi_as_they_are_here(tmp_path: Path, mo
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = {name: why_not for name, _, why_not in usable.launchers()}
+    found = {name: why_not for name, _, why_not in availability.launchers()}
     assert (found["ssh"], found["mpirun"]) == ("", "")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "venv" / "python"))  # not activated
-    assert {name: why_not for name, _, why_not in usable.launchers()}["torchrun"].startswith("no torchrun in PATH")
+    assert {name: why_not for name, _, why_not in availability.launchers()}["torchrun"].startswith(
+        "no torchrun in PATH"
+    )
     (tmp_path / "venv").mkdir()
     (tmp_path / "venv" / "torchrun").write_text("#!/bin/sh\n")
     (tmp_path / "venv" / "torchrun").chmod(0o755)
-    assert {name: why_not for name, _, why_not in usable.launchers()}["torchrun"] == ""
+    assert {name: why_not for name, _, why_not in availability.launchers()}["torchrun"] == ""
     assert found["jsrun"] == "no jsrun in PATH; it comes with LSF's Job Step Manager"
     library = tmp_path / "libmpi.so.40"
     library.touch()
     monkeypatch.setenv("HOROVOD_MPI_LIBRARY", str(library))
-    assert usable.mpi_why_not(os.environ) == ""
+    assert availability.mpi_why_not(os.environ) == ""
