@@ -43,8 +43,7 @@ negotiation::NodeConfig NodeConfigFrom(const hvd_config& c) {
   const bool one_host =
       std::all_of(c.host_of_rank, c.host_of_rank + c.size, [&](int h) { return h == c.host_of_rank[0]; });
   n.deterministic = c.deterministic != 0 && !one_host;
-  n.stall_check = c.stall_check_disable == 0;
-  n.stall_warning_s = c.stall_warning_s;
+  n.stall_warning_s = c.stall_check_disable != 0 ? 0 : c.stall_warning_s;
   n.stall_shutdown_s = c.stall_shutdown_s;
   n.linger_s = c.cycle_time_ms / 1e3;
   return n;

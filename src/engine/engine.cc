@@ -68,6 +68,7 @@ Result<std::unique_ptr<Engine>> Engine::Create(const hvd_config& config, const C
   return engine;
 }
 
+// clang-format off: it would put each name on a line of its own
 Engine::Engine(const hvd_config& c, Ways ways)
     : topology_{c.rank, c.size, c.local_rank, c.local_size, c.cross_rank, c.cross_size},
       hostname_(c.hostname != nullptr ? c.hostname : ""),
@@ -75,30 +76,41 @@ Engine::Engine(const hvd_config& c, Ways ways)
       connections_(std::move(ways.connections)),
       waker_(std::move(ways.waker)),
       watch_(std::move(ways.watch)),
-      sets_(&connections_->transports(), {c.deterministic != 0, c.store_mode}),
+      sets_(&connections_->transports(), {.deterministic = c.deterministic != 0, .store_mode = c.store_mode}),
       tuning_(ParametersFrom(c)),
       stamp_(c.cycle_time_ms > 0),
       node_(NodeConfigFrom(c)),
       arrivals_(&role_),
-      executor_({&backends_, &timeline_, &connections_->transports(), &tuning_},
+      executor_({.backends = &backends_, .timeline = &timeline_, .transports = &connections_->transports(),
+                 .tuning = &tuning_},
                 {[this](BatchRun& run, const Status& status) { orders_.Finish(run, status); },
                  [this](const Status& why) { verdict_.GaveUp(why); }}),
-      verdict_({&submissions_, &backends_, &executor_, &node_, connections_.get(), watch_.get(), &arrivals_}),
-      feed_({&submissions_, &sets_, &timeline_, &node_, connections_.get(), &verdict_, &stamp_}),
-      orders_({c.rank, &submissions_, &sets_, &timeline_, &executor_, watch_.get(), &arrivals_, &verdict_, &counters_,
-               &tuning_, &stamp_}),
-      progress_({&feed_, &orders_, &node_, &executor_, &backends_, connections_.get(), watch_.get(), &verdict_,
-                 &arrivals_, &stamp_},
+      verdict_({.submissions = &submissions_, .backends = &backends_, .executor = &executor_, .node = &node_,
+                .connections = connections_.get(), .watch = watch_.get(), .arrivals = &arrivals_}),
+      feed_({.submissions = &submissions_, .sets = &sets_, .timeline = &timeline_, .node = &node_,
+             .connections = connections_.get(), .verdict = &verdict_, .stamp = &stamp_}),
+      orders_({.rank = c.rank, .submissions = &submissions_, .sets = &sets_, .timeline = &timeline_,
+               .executor = &executor_, .watch = watch_.get(), .arrivals = &arrivals_, .verdict = &verdict_,
+               .counters = &counters_, .tuning = &tuning_, .stamp = &stamp_}),
+      progress_({.feed = &feed_, .orders = &orders_, .node = &node_, .executor = &executor_, .backends = &backends_,
+                 .connections = connections_.get(), .watch = watch_.get(), .verdict = &verdict_, .arrivals = &arrivals_,
+                 .stamp = &stamp_},
                 c.collective_timeout_s),
       spread_(connections_->neighbours() ? std::make_unique<Spread>(connections_->neighbours()) : nullptr),
       express_(MakeExpress(c, *connections_)),
-      driver_({&role_, waker_.get(), watch_.get(), connections_.get(), &arrivals_, &progress_}),
+      driver_({.role = &role_, .waker = waker_.get(), .watch = watch_.get(), .connections = connections_.get(),
+               .arrivals = &arrivals_, .progress = &progress_}),
       waiter_(&driver_, express_.get(), spread_.get(), &counters_, c.spin_us),
-      intake_({&submissions_, &sets_, waker_.get(), &driver_, &timeline_, &backends_}, c.rank),
-      short_way_({express_.get(), spread_.get(), &submissions_, &timeline_, &executor_, connections_.get(), &verdict_,
-                  &arrivals_, &driver_, &counters_, &backends_},
+      intake_({.submissions = &submissions_, .sets = &sets_, .waker = waker_.get(), .driver = &driver_,
+               .timeline = &timeline_, .backends = &backends_},
+              c.rank),
+      short_way_({.express = express_.get(), .spread = spread_.get(), .submissions = &submissions_,
+                  .timeline = &timeline_, .executor = &executor_, .connections = connections_.get(),
+                  .verdict = &verdict_, .arrivals = &arrivals_, .driver = &driver_, .counters = &counters_,
+                  .backends = &backends_},
                  AddEverybody(c.size, &sets_)),
       background_(&driver_) {
+  // clang-format on
   auto by_mpi = std::make_unique<backend::mpi::MpiBackend>();
   mpi_ = by_mpi.get();
   auto by_host = std::make_unique<backend::HostBackend>();
@@ -135,7 +147,7 @@ Status Engine::Run(const hvd_op* ops, int n, double timeout_s, std::shared_ptr<C
   return Status();
 }
 
-void Engine::Abort(const Status& why, bool tell_others) { Stop({why, tell_others}); }
+void Engine::Abort(const Status& why, bool tell_others) { Stop({.why = why, .tell_others = tell_others}); }
 
 void Engine::Stop(submission::Abort how) {
   std::shared_ptr<Completion> obeyed;
@@ -182,8 +194,9 @@ void Engine::Shutdown(double timeout_s) {
     while (!goodbye.done() && !verdict_.failed() && NowS() < deadline) Wait(goodbye, std::min(0.1, deadline - NowS()));
   }
   const bool in_order = goodbye.done();
-  Stop({Status(Code::kShutdown, "the engine of rank " + std::to_string(topology_.rank) + " has shut down."),
-        /*tell_others=*/!in_order, in_order});
+  Stop({.why = Status(Code::kShutdown, "the engine of rank " + std::to_string(topology_.rank) + " has shut down."),
+        .tell_others = !in_order,
+        .in_order = in_order});
   background_.Stop();
   // Nobody waits for these any more, and their tensors may be let go of: streams wait for devices that are behind.
   for (const auto& left : handles_.All()) (void)LetGo(*left);
@@ -196,12 +209,20 @@ void Engine::Shutdown(double timeout_s) {
 }
 
 std::string Engine::DescribeJson() {
-  return DescribeRank({topology_, hostname_, DescribeSettings(tuning_.now(), fixed_settings_), connections_.get(),
-                       &backends_, &sets_, &counters_, submissions_.in_flight(), verdict_.failed()});
+  return DescribeRank({.topology = topology_,
+                       .hostname = hostname_,
+                       .settings_json = DescribeSettings(tuning_.now(), fixed_settings_),
+                       .connections = connections_.get(),
+                       .backends = &backends_,
+                       .sets = &sets_,
+                       .counters = &counters_,
+                       .in_flight = submissions_.in_flight(),
+                       .failed = verdict_.failed()});
 }
 
 std::string Engine::DumpJson() {
-  return DescribeWork({submissions_.ListWaiting(), counters_.finished.Last(), &sets_, NowS()});
+  return DescribeWork(
+      {.waiting = submissions_.ListWaiting(), .finished = counters_.finished.Last(), .sets = &sets_, .now = NowS()});
 }
 
 void Engine::DetachInChild() {

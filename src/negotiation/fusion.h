@@ -10,9 +10,9 @@
 namespace hvd::negotiation {
 
 struct FusionRules {
-  int64_t threshold_bytes = 128 << 20;  // 0 = no fusion
-  bool groups_alone = false;            // the members of a group are fused with one another only, whatever their size
-  bool deterministic = false;           // allreduces are never fused
+  int64_t threshold_bytes = 0;  // 0 = no fusion
+  bool groups_alone = false;    // the members of a group are fused with one another only, whatever their size
+  bool deterministic = false;   // allreduces are never fused
 };
 
 struct Fusible {

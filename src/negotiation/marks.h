@@ -24,19 +24,9 @@ namespace hvd::negotiation {
 
 class Marks {
  public:
-  // Its inputs and outputs; they must outlive it.
-  struct Around {
-    const Place* place;
-    const SetTable* sets;
-    Outbox* out;
-    ReadyQueue* ready;
-  };
-  Marks(const Around& around, int cache_capacity)
-      : place_(*around.place),
-        sets_(*around.sets),
-        out_(around.out),
-        ready_(around.ready),
-        cache_(cache_capacity, MaskWords(place_)) {}
+  // Its inputs and outputs must outlive it.
+  Marks(const Place& place, const SetTable& sets, Outbox* out, ReadyQueue* ready, int cache_capacity)
+      : place_(place), sets_(sets), out_(out), ready_(ready), cache_(cache_capacity, MaskWords(place_)) {}
 
   const Cache& cache() const { return cache_; }
   const TallyTable& tallies() const { return tallies_; }

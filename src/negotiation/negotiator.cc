@@ -19,16 +19,19 @@ bool ShutdownIsTooEarly(const NodeConfig& c) {
 }
 
 StallRules RulesOf(const NodeConfig& c) {
-  const bool enabled = c.stall_check && c.stall_warning_s > 0;
-  return {enabled, c.stall_warning_s, ShutdownIsTooEarly(c) ? 0 : c.stall_shutdown_s};
+  return {.warning_s = c.stall_warning_s, .shutdown_s = ShutdownIsTooEarly(c) ? 0 : c.stall_shutdown_s};
 }
 
 Pace PaceOf(const NodeConfig& c) {
-  return {{c.fusion_threshold_bytes, c.disable_group_fusion, c.deterministic}, c.linger_s, c.max_batches_in_flight};
+  const FusionRules fusion{.threshold_bytes = c.fusion_threshold_bytes,
+                           .groups_alone = c.disable_group_fusion,
+                           .deterministic = c.deterministic};
+  return {.fusion = fusion, .linger_s = c.linger_s, .max_batches_in_flight = c.max_batches_in_flight};
 }
 
 }  // namespace
 
+// clang-format off: it would put each name on a line of its own
 Node::Negotiator::Negotiator(NodeConfig c)
     : epoch(c.epoch),
       place(FindPlace(c.rank, c.size, c.parent, c.leaders)),
@@ -36,18 +39,25 @@ Node::Negotiator::Negotiator(NodeConfig c)
       versions(place.sources()),
       out(static_cast<uint32_t>(c.rank), c.epoch, &versions),
       abort(place.root(), &out, &results),
-      marks({&place, &sets, &out, &ready}, c.cache_capacity),
+      marks(place, sets, &out, &ready, c.cache_capacity),
       joins(&place, &sets, &marks, &out),
       departures(&place, c.lost_grace_s, &out, &results, &abort),
-      wishes({&place, &sets, &abort, &marks, &joins, &results}),
-      stall({&place, &sets, &marks, &joins, &departures, &out, &results, &abort}, RulesOf(c),
-            place.root() ? std::move(c.host_of_rank) : std::vector<std::string>()),
-      log({&place, &sets, &versions, &out, &results, &abort, &ready, &marks, &joins, &departures, &wishes, &stall}),
-      coordinator({&place, &sets, &abort, &out, &results, &ready, &marks, &joins, &departures, &log}, PaceOf(c)),
-      uplink({&place, &sets, &versions, &abort, &marks, &joins, &departures, &stall, &coordinator}),
-      direct({&place, &sets, &marks, &out, &results, &stall}),
+      wishes({.place = &place, .sets = &sets, .abort = &abort, .marks = &marks, .joins = &joins, .results = &results}),
+      stall({.place = &place, .sets = &sets, .marks = &marks, .joins = &joins, .departures = &departures, .out = &out,
+             .results = &results, .abort = &abort},
+            RulesOf(c), place.root() ? std::move(c.host_of_rank) : std::vector<std::string>()),
+      log({.place = &place, .sets = &sets, .versions = &versions, .out = &out, .results = &results, .abort = &abort,
+           .ready = &ready, .marks = &marks, .joins = &joins, .departures = &departures, .wishes = &wishes,
+           .stall = &stall}),
+      coordinator({.place = &place, .sets = &sets, .abort = &abort, .out = &out, .results = &results, .ready = &ready,
+                   .marks = &marks, .joins = &joins, .departures = &departures, .log = &log},
+                  PaceOf(c)),
+      uplink({.place = &place, .sets = &sets, .versions = &versions, .abort = &abort, .marks = &marks, .joins = &joins,
+              .departures = &departures, .stall = &stall, .coordinator = &coordinator}),
+      direct({.place = &place, .sets = &sets, .marks = &marks, .out = &out, .results = &results, .stall = &stall}),
       inbox(place) {
-  if (place.root() && c.stall_check && ShutdownIsTooEarly(c)) {
+  // clang-format on
+  if (place.root() && ShutdownIsTooEarly(c)) {
     results.Warn("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS (" + NumberText(c.stall_shutdown_s) +
                  ") is below HOROVOD_STALL_CHECK_TIME_SECONDS (" + NumberText(c.stall_warning_s) +
                  ") and is ignored. Lower that one too (--stall-check-warning-time-seconds).");

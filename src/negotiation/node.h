@@ -22,20 +22,20 @@
 
 namespace hvd::negotiation {
 
+// Whoever starts a node says what it is to be: what is left out stays off.
 struct NodeConfig {
   int rank = 0;
   int size = 1;
   uint64_t epoch = 0;
   std::vector<int> parent = {-1};  // per rank: tree parent, -1 for rank 0, which is the root; parent[r] < r (tree.h)
   std::vector<int> leaders;  // of hosts, that exchange small operations directly (DirectLeaders); empty: they do not
-  int cache_capacity = -1;   // names; 0 = never cached, < 0 = as many as fit (Cache::kMostBytes)
-  int64_t fusion_threshold_bytes = 128 << 20;  // 0 = no fusion
-  bool disable_group_fusion = false;           // a group is one batch of its own
-  bool deterministic = false;                  // allreduces are never fused
-  bool stall_check = true;
-  double stall_warning_s = 60.0;
-  double stall_shutdown_s = 0.0;  // 0 = never
-  double linger_s = 0.0;          // HOROVOD_CYCLE_TIME: how long the root may collect before it decides
+  int cache_capacity = 0;    // names; 0 = never cached, < 0 = as many as fit (Cache::kMostBytes)
+  int64_t fusion_threshold_bytes = 0;  // 0 = no fusion
+  bool disable_group_fusion = false;   // a group is one batch of its own
+  bool deterministic = false;          // allreduces are never fused
+  double stall_warning_s = 0.0;        // 0 = stalls are not looked for
+  double stall_shutdown_s = 0.0;       // 0 = never
+  double linger_s = 0.0;               // HOROVOD_CYCLE_TIME: how long the root may collect before it decides
   double lost_grace_s = 0.0;  // PeerLost waits that long for the goodbye that may be on its way; 0 = it aborts at once
   int max_batches_in_flight = 2;  // Flush holds ready tensors back while the root's executor has that many batches left
   std::vector<std::string> host_of_rank;  // names for messages; may be empty

@@ -10,12 +10,12 @@
 namespace hvd::negotiation {
 
 struct Parameters {
-  int64_t fusion_threshold_bytes = 128 << 20;  // 0 = no fusion
-  double cycle_time_ms = 0;                    // how long the root may collect before it decides
+  int64_t fusion_threshold_bytes = 0;  // 0 = no fusion
+  double cycle_time_ms = 0;            // how long the root may collect before it decides
   // -1 = decide by topology, 0 = off, 1 = on
-  int hierarchical_allreduce = -1;
-  int hierarchical_allgather = -1;
-  int torus_allreduce = -1;
+  int hierarchical_allreduce = 0;
+  int hierarchical_allgather = 0;
+  int torus_allreduce = 0;
   bool operator==(const Parameters&) const = default;
 
   // Is an allreduce to work inside the hosts first? As above. The parts that the ranks of a host take across the hosts

@@ -29,7 +29,7 @@ std::vector<StalledTally> StallInspector::Old(const std::vector<StalledTally>& i
 }
 
 bool StallInspector::Notice(StalledTally tally, double now) {
-  if (!rules_.enabled || notices_.size() >= kMaxAsked) return false;
+  if (!rules_.enabled() || notices_.size() >= kMaxAsked) return false;
   const bool over = now >= rules_.over_at(tally.since);
   for (const auto& [key, when] : asked_) {
     if (!over && NameEqual()(key, tally.key) && now - when < kAskedLately * rules_.warning_s) return false;

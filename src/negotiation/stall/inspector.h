@@ -36,7 +36,7 @@ class StallInspector {
  private:
   // Something begins to wait.
   void Arm(double now) {
-    if (!rules_.enabled || !notices_.empty()) return;
+    if (!rules_.enabled() || !notices_.empty()) return;
     scan_at_ = scan_at_ > now ? std::min(scan_at_, now + rules_.warning_s) : now + rules_.warning_s;
   }
 

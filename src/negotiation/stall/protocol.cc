@@ -20,7 +20,7 @@ double StallProtocol::deadline() const { return query_.running() ? query_.deadli
 // ---- looking
 
 void StallProtocol::Scan(double now) {
-  if (!inspector_.rules().enabled || at_.abort->over() || now < inspector_.scan_at() || query_.running()) return;
+  if (!inspector_.rules().enabled() || at_.abort->over() || now < inspector_.scan_at() || query_.running()) return;
   std::vector<StalledTally> old = inspector_.Old(Incomplete(*at_.marks), now);
   if (!at_.place->root()) {
     for (const StalledTally& t : old) SendNotice(t, now);

@@ -14,10 +14,10 @@ namespace hvd::negotiation {
 inline constexpr double kNever = std::numeric_limits<double>::infinity();
 
 struct StallRules {
-  bool enabled = true;
-  double warning_s = 60;
+  double warning_s = 0;   // 0 = nothing is looked for
   double shutdown_s = 0;  // 0 = never
 
+  bool enabled() const { return warning_s > 0; }
   // How long a rank may take to answer a question. A small part of the shutdown time, which is kept within 10 %.
   double patience_s() const {
     const double limit = shutdown_s > 0 ? std::min(warning_s / 4, shutdown_s / 20) : warning_s / 4;

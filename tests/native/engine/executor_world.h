@@ -115,14 +115,15 @@ class ExecutorWorld {
     std::map<uint64_t, Part> parts;  // by sequence number
     std::map<std::vector<int>, int> set_ids;
     Status why;
-    engine::Executor executor{{&backends, &timeline, &transports, &tuning},
-                              {[](engine::BatchRun& run, const Status& status) {
-                                 engine::Completion& c = *run.own[0]->completion;
-                                 c.results[0].tensor = std::move(run.batch.tensors[0]);
-                                 engine::Completion::Due due;
-                                 (void)c.Arrive(status, &due);
-                               },
-                               [this](const Status& status) { why = status; }}};
+    engine::Executor executor{
+        {.backends = &backends, .timeline = &timeline, .transports = &transports, .tuning = &tuning},
+        {[](engine::BatchRun& run, const Status& status) {
+           engine::Completion& c = *run.own[0]->completion;
+           c.results[0].tensor = std::move(run.batch.tensors[0]);
+           engine::Completion::Due due;
+           (void)c.Arrive(status, &due);
+         },
+         [this](const Status& status) { why = status; }}};
 
     int SetOf(const std::vector<int>& ranks) {
       const auto [it, added] = set_ids.try_emplace(ranks, static_cast<int>(set_ids.size()));

@@ -38,6 +38,7 @@ NodeConfig Config(int rank) {
   c.parent = {-1, 0, 0, 1, 1, 3};
   c.leaders = {0, 1};
   c.cache_capacity = 3;
+  c.fusion_threshold_bytes = 128 << 20;
   c.stall_warning_s = 2;
   c.stall_shutdown_s = 50;
   return c;

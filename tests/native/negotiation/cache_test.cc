@@ -86,7 +86,7 @@ TEST(negotiation_cache_a_million_names_in_bounded_memory) {
 
 TEST(negotiation_cache_a_million_names_run) {
   constexpr int kNames = test::kSanitizer ? 200'000 : 1'000'000;
-  Node node(NodeConfig{});
+  Node node(PlainConfig());
   int64_t ran = 0;
   for (int i = 0; i < kNames; ++i) {
     const Request q = Tensor(NameOfIndex(i));

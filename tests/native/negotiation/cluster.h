@@ -16,13 +16,22 @@ namespace hvd::test {
 
 using Bytes = std::vector<std::byte>;
 
+// Of rank 0, alone, with the settings of a job that changes none.
+inline negotiation::NodeConfig PlainConfig() {
+  negotiation::NodeConfig c;
+  c.cache_capacity = -1;
+  c.fusion_threshold_bytes = 128 << 20;
+  c.stall_warning_s = 60;
+  return c;
+}
+
 class Cluster {
  public:
   using Tweak = std::function<void(negotiation::NodeConfig*)>;
 
   explicit Cluster(std::vector<int> parent, const Tweak& tweak = {}) {
     for (int r = 0; r < static_cast<int>(parent.size()); ++r) {
-      negotiation::NodeConfig c;
+      negotiation::NodeConfig c = PlainConfig();
       c.rank = r;
       c.size = static_cast<int>(parent.size());
       c.parent = parent;

@@ -29,7 +29,7 @@ struct Bench {
   Results results;
   AbortState abort{place.root(), &out, &results};
   ReadyQueue ready;
-  Marks marks{{&place, &sets, &out, &ready}, -1};
+  Marks marks{place, sets, &out, &ready, -1};
   Joins joins{&place, &sets, &marks, &out};
   Departures departures{&place, 0.5, &out, &results, &abort};
 };
@@ -155,7 +155,7 @@ TEST(negotiation_part_departures_judge_a_death_when_its_goodbye_is_due) {
 }
 
 TEST(negotiation_part_inspector_looks_one_warning_time_after_something_waits) {
-  StallInspector inspector({true, 60, 100});
+  StallInspector inspector({60, 100});
   EXPECT_EQ(inspector.deadline(), kNever);
   inspector.Observe(true, 5);
   inspector.Observe(true, 30);
@@ -172,7 +172,7 @@ TEST(negotiation_part_inspector_looks_one_warning_time_after_something_waits) {
 }
 
 TEST(negotiation_part_parent_watch_asks_before_it_calls_a_parent_silent) {
-  ParentWatch watch({true, 60, 0});
+  ParentWatch watch({60, 0});
   watch.Heard(10);
   EXPECT_EQ(watch.At(5, 65).again_at, 70.0);
   EXPECT(watch.At(5, 70).ask);

@@ -133,7 +133,7 @@ TEST(negotiation_wire_request_round_trip) {
 }
 
 TEST(negotiation_frame_of_another_epoch_or_sender_is_refused) {
-  NodeConfig config;
+  NodeConfig config = PlainConfig();
   config.size = 3;
   config.parent = {-1, 0, 0};
   config.epoch = 7;
@@ -275,6 +275,8 @@ TEST(negotiation_validate_joined) {
 
 // ---- fusion
 
+constexpr FusionRules kPlenty{.threshold_bytes = 1 << 20};
+
 std::string Packed(const std::vector<Request>& requests, const FusionRules& rules,
                    const std::vector<uint64_t>& groups = {}) {
   std::vector<Fusible> ready;
@@ -303,22 +305,22 @@ TEST(negotiation_fusion_keeps_kinds_apart) {
   q[2].op = ReduceOp::kMax;
   q[3].process_set = 1;
   q[4].type = OpType::kReducescatter;
-  EXPECT_EQ(Packed(q, {}), "a b c d e");
+  EXPECT_EQ(Packed(q, kPlenty), "a b c d e");
   q.assign({Tensor("a"), Tensor("b"), Tensor("c"), Tensor("d")});
   q[1].on_device = q[3].on_device = true;
-  EXPECT_EQ(Packed(q, {}), "ac bd");
+  EXPECT_EQ(Packed(q, kPlenty), "ac bd");
   for (OpType type : {OpType::kBroadcast, OpType::kAlltoall, OpType::kBarrier}) {
-    EXPECT_EQ(Packed({Tensor("a", {1}, type), Tensor("b", {1}, type)}, {}), "a b");
+    EXPECT_EQ(Packed({Tensor("a", {1}, type), Tensor("b", {1}, type)}, kPlenty), "a b");
   }
   for (OpType type : {OpType::kAllgather, OpType::kReducescatter}) {
-    EXPECT_EQ(Packed({Tensor("a", {1}, type), Tensor("b", {1}, type)}, {}), "ab");
+    EXPECT_EQ(Packed({Tensor("a", {1}, type), Tensor("b", {1}, type)}, kPlenty), "ab");
     EXPECT_EQ(Packed({Tensor("a", {1}, type), Tensor("b", {1}, type)}, {1 << 20, false, true}), "ab");
   }
 }
 
 TEST(negotiation_fusion_groups_alone) {
   const std::vector<Request> q = {Tensor("a"), Tensor("b"), Tensor("c"), Tensor("d")};
-  EXPECT_EQ(Packed(q, {}, {0, 1, 1, 0}), "abcd");
+  EXPECT_EQ(Packed(q, kPlenty, {0, 1, 1, 0}), "abcd");
   EXPECT_EQ(Packed(q, {1 << 20, true, false}, {0, 1, 1, 0}), "ad bc");
   EXPECT_EQ(Packed(q, {4, true, false}, {0, 1, 1, 0}), "a bc d");  // whole, whatever its size
 }

@@ -223,7 +223,7 @@ TEST(negotiation_stall_shutdown_below_warning_is_ignored) {
 }
 
 TEST(negotiation_stall_check_can_be_off) {
-  Cluster c(Cluster::Flat(2), [](NodeConfig* n) { n->stall_check = false; });
+  Cluster c(Cluster::Flat(2), [](NodeConfig* n) { n->stall_warning_s = 0; });
   Submit(&c, {1}, "a");
   for (int r = 0; r < 2; ++r) EXPECT_EQ(c.nodes[r].next_deadline(), kNever);
 }
