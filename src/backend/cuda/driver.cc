@@ -10,29 +10,24 @@ std::string TooOld(const Platform& platform, const std::string& path) {
          platform.VersionText(platform.oldest) + " or later; ";
 }
 
-Status CannotBeOpened(const std::string& path) {
-  const char* const why = dlerror();
-  const Platform& platform = Platform::Named(path);
-  return Status(Code::kBackendUnavailable, std::string(platform.driver) + "'s library cannot be opened: " +
-                                               (why != nullptr ? why : path) + ". " + platform.origin);
-}
-
 }  // namespace
 
-void* FindFunction(void* library, const char* name) { return dlsym(library, name); }
-
 Binder::Binder(void* opened)
-    : library(opened),
+    : Symbols(opened),
       platform(Platform::Of(opened)),
-      last_failure{reinterpret_cast<int (*)()>(FindFunction(opened, "hipPeekAtLastError")),
-                   reinterpret_cast<int (*)()>(FindFunction(opened, "hipGetLastError"))} {}
+      last_failure{reinterpret_cast<int (*)()>(Find("hipPeekAtLastError")),
+                   reinterpret_cast<int (*)()>(Find("hipGetLastError"))} {}
 
 Result<std::shared_ptr<const Driver>> Driver::Open(const std::string& path) {
-  void* const opened = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (opened == nullptr) return CannotBeOpened(path);
-  const std::shared_ptr<Driver> driver(new Driver(path, opened));
+  const Result<void*> opened = OpenLibrary(path, RTLD_LOCAL);
+  if (!opened.ok()) {
+    const Platform& platform = Platform::Named(path);
+    return Status(Code::kBackendUnavailable, std::string(platform.driver) + "'s library cannot be opened: " +
+                                                 opened.status().message() + ". " + platform.origin);
+  }
+  const std::shared_ptr<Driver> driver(new Driver(path, *opened));
   const Platform& platform = driver->platform();
-  const std::string& missing = driver->functions_.binder.missing;
+  const std::string& missing = driver->functions_.binder.missing();
   if (!missing.empty()) {
     return Status(Code::kBackendUnavailable, TooOld(platform, path) + "it has no " + missing + ". " + platform.update);
   }

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "backend/cuda/platform.h"
-#include "base/status.h"
+#include "base/symbols.h"
 
 namespace hvd::backend::cuda {
 
@@ -34,15 +34,14 @@ struct LastFailure {
   }
 };
 
-// The library, and the first function that it turned out not to have.
-struct Binder {
+// The library as the driver that it is.
+struct Binder : Symbols {
   explicit Binder(void* opened);
   Binder(const Binder&) = delete;
   Binder& operator=(const Binder&) = delete;
+  const char* Name(const char* cuda, const char* hip) const { return platform.kind == Platform::kHip ? hip : cuda; }
 
-  void* const library;
   const Platform& platform;
-  std::string missing;
   const LastFailure last_failure;
 };
 struct Optional {};
@@ -51,28 +50,27 @@ struct Optional {};
 template <class... Arguments>
 class Function {
  public:
-  Function(Binder& binder, const char* cuda, const char* hip) : Function(binder, cuda, hip, Optional()) {
-    if (address_ == nullptr && name_ != nullptr && binder.missing.empty()) binder.missing = name_;
-  }
+  Function(Binder& binder, const char* cuda, const char* hip) : Function(binder, binder.Name(cuda, hip), true) {}
   Function(Binder& binder, const char* cuda, const char* hip, Optional)
-      : name_(binder.platform.kind == Platform::kHip ? hip : cuda), last_failure_(binder.last_failure) {
-    if (name_ != nullptr) Bind(binder.library);
-  }
-  const char* name() const { return name_; }
-  explicit operator bool() const { return address_ != nullptr; }
+      : Function(binder, binder.Name(cuda, hip), false) {}
+  const char* name() const { return imported_.name(); }
+  explicit operator bool() const { return static_cast<bool>(imported_); }
   // The code that the driver returns, unchecked.
   int operator()(Arguments... arguments) const {
-    const int code = address_(arguments...);
+    const int code = imported_(arguments...);
     if (code != 0) last_failure_.Forget(code);
     return code;
   }
 
  private:
-  void Bind(void* library);
+  Function(Binder& binder, const char* name, bool required)
+      : imported_(name, name == nullptr ? nullptr
+                        : required      ? binder.Require(name)
+                                        : binder.Find(name)),
+        last_failure_(binder.last_failure) {}
 
-  const char* const name_;
+  const Imported<int(Arguments...)> imported_;
   const LastFailure last_failure_;
-  int (*address_)(Arguments...) = nullptr;
 };
 
 // The table. Names are the exported ones: a suffix is the version of the function's parameters.
@@ -172,12 +170,5 @@ class Driver {
 
 inline DeviceAddress AddressOf(const void* on_device) { return reinterpret_cast<uintptr_t>(on_device); }
 inline std::byte* PointerTo(DeviceAddress address) { return reinterpret_cast<std::byte*>(address); }
-
-void* FindFunction(void* library, const char* name);
-
-template <class... Arguments>
-void Function<Arguments...>::Bind(void* library) {
-  *reinterpret_cast<void**>(&address_) = FindFunction(library, name_);
-}
 
 }  // namespace hvd::backend::cuda

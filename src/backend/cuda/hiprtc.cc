@@ -15,42 +15,25 @@ constexpr size_t kHipLogShown = 500;
 // hipDeviceProp_tR0600 has 1472 bytes, gcnArchName is an array of 256 characters in it; there is room for more.
 constexpr size_t kPropertiesBytes = 4096, kArchitectureAt = 1160, kArchitectureBytes = 256;
 
-// The functions; the first of them that the library turned out not to have is in `missing`.
-class Compiler {
- public:
-  explicit Compiler(void* library) {
-    Bind(library, "hiprtcCreateProgram", &create);
-    Bind(library, "hiprtcCompileProgram", &compile);
-    Bind(library, "hiprtcGetProgramLogSize", &get_log_size);
-    Bind(library, "hiprtcGetProgramLog", &get_log);
-    Bind(library, "hiprtcGetCodeSize", &get_code_size);
-    Bind(library, "hiprtcGetCode", &get_code);
-    Bind(library, "hiprtcDestroyProgram", &destroy);
-    Bind(library, "hiprtcGetErrorString", &get_error_string);
-  }
+struct Compiler {
+  explicit Compiler(void* library) : symbols(library) {}
 
-  int (*create)(Handle*, const char*, const char*, int, const char* const*, const char* const*) = nullptr;
-  int (*compile)(Handle, int, const char* const*) = nullptr;
-  int (*get_log_size)(Handle, size_t*) = nullptr;
-  int (*get_log)(Handle, char*) = nullptr;
-  int (*get_code_size)(Handle, size_t*) = nullptr;
-  int (*get_code)(Handle, char*) = nullptr;
-  int (*destroy)(Handle*) = nullptr;
-  const char* (*get_error_string)(int) = nullptr;
-  std::string missing;
-
- private:
-  template <class F>
-  void Bind(void* library, const char* name, F* function) {
-    *reinterpret_cast<void**>(function) = FindFunction(library, name);
-    if (*function == nullptr && missing.empty()) missing = name;
-  }
+  Symbols symbols;
+  Imported<int(Handle*, const char*, const char*, int, const char* const*, const char* const*)> create{
+      symbols, "hiprtcCreateProgram"};
+  Imported<int(Handle, int, const char* const*)> compile{symbols, "hiprtcCompileProgram"};
+  Imported<int(Handle, size_t*)> get_log_size{symbols, "hiprtcGetProgramLogSize"};
+  Imported<int(Handle, char*)> get_log{symbols, "hiprtcGetProgramLog"};
+  Imported<int(Handle, size_t*)> get_code_size{symbols, "hiprtcGetCodeSize"};
+  Imported<int(Handle, char*)> get_code{symbols, "hiprtcGetCode"};
+  Imported<int(Handle*)> destroy{symbols, "hiprtcDestroyProgram"};
+  Imported<const char*(int)> get_error_string{symbols, "hiprtcGetErrorString"};
 };
 
 // The folder of the file in which HIP's functions lie, with its slash; empty: it cannot be told.
 std::string FolderOf(const Driver& hip) {
   Dl_info info = {};
-  if (dladdr(FindFunction(hip->binder.library, hip->init.name()), &info) == 0 || info.dli_fname == nullptr) return "";
+  if (dladdr(hip->binder.Find(hip->init.name()), &info) == 0 || info.dli_fname == nullptr) return "";
   const std::string path = info.dli_fname;
   return path.substr(0, path.rfind('/') + 1);
 }
@@ -63,11 +46,12 @@ void* Library(const Driver& hip) {
       if (void* const opened = dlopen((folder + name).c_str(), RTLD_NOW | RTLD_LOCAL); opened != nullptr) return opened;
     }
   }
-  return hip->binder.library;
+  return hip->binder.library();
 }
 
 // Asks for a size, then for as many bytes.
-std::string Taken(int (*get_size)(Handle, size_t*), int (*get)(Handle, char*), Handle program) {
+std::string Taken(const Imported<int(Handle, size_t*)>& get_size, const Imported<int(Handle, char*)>& get,
+                  Handle program) {
   size_t bytes = 0;
   if (get_size(program, &bytes) != 0 || bytes == 0) return "";
   std::string taken(bytes, '\0');
@@ -104,7 +88,7 @@ Result<std::string> Compiled(const Compiler& compiler, Handle program, const std
 
 Result<std::string> CompileByHiprtc(const Driver& hip, DeviceNumber device, const char* text) {
   const Compiler compiler(Library(hip));
-  if (!compiler.missing.empty()) {
+  if (!compiler.symbols.missing().empty()) {
     return Status(
         Code::kBackendUnavailable,
         "HIP's runtime compiler, libhiprtc.so, is missing beside HIP's library (ROCm has it; in distributions "

@@ -4,9 +4,12 @@
 
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "backend/mpi/handles.h"
+#include "base/symbols.h"
 
 namespace hvd::backend::mpi {
 
@@ -26,65 +29,73 @@ class Library {
   // done.
   Status StartAllreduce(const void* from, void* to, int elems, Handle type, Handle op, Handle comm,
                         Handle* request) const {
-    return Check("MPI_Iallreduce", iallreduce_(from, to, elems, type, op, comm, request));
+    return Call(iallreduce_, from, to, elems, type, op, comm, request);
   }
   // Of bytes: the same number from each rank.
   Status StartAllgather(const void* from, void* to, int bytes, Handle comm, Handle* request) const {
-    return Check("MPI_Iallgather", iallgather_(from, bytes, handles_.byte, to, bytes, handles_.byte, comm, request));
+    return Call(iallgather_, from, bytes, handles_.byte, to, bytes, handles_.byte, comm, request);
   }
   // Of bytes: counts[r] from rank r, to places[r].
   Status StartAllgather(const void* from, int bytes, void* to, const int* counts, const int* places, Handle comm,
                         Handle* request) const {
-    return Check("MPI_Iallgatherv",
-                 iallgatherv_(from, bytes, handles_.byte, to, counts, places, handles_.byte, comm, request));
+    return Call(iallgatherv_, from, bytes, handles_.byte, to, counts, places, handles_.byte, comm, request);
   }
   // Of bytes: the same number from each rank to each.
   Status StartAlltoall(const void* from, void* to, int bytes, Handle comm, Handle* request) const {
-    return Check("MPI_Ialltoall", ialltoall_(from, bytes, handles_.byte, to, bytes, handles_.byte, comm, request));
+    return Call(ialltoall_, from, bytes, handles_.byte, to, bytes, handles_.byte, comm, request);
   }
   struct Parts {
     const int *counts, *places;  // per rank, in bytes
   };
   Status StartAlltoall(const void* from, Parts sent, void* to, Parts received, Handle comm, Handle* request) const {
-    return Check("MPI_Ialltoallv", ialltoallv_(from, sent.counts, sent.places, handles_.byte, to, received.counts,
-                                               received.places, handles_.byte, comm, request));
+    return Call(ialltoallv_, from, sent.counts, sent.places, handles_.byte, to, received.counts, received.places,
+                handles_.byte, comm, request);
   }
   Status StartBroadcast(void* data, int bytes, int root, Handle comm, Handle* request) const {
-    return Check("MPI_Ibcast", ibcast_(data, bytes, handles_.byte, root, comm, request));
+    return Call(ibcast_, data, bytes, handles_.byte, root, comm, request);
   }
-  Status StartBarrier(Handle comm, Handle* request) const { return Check("MPI_Ibarrier", ibarrier_(comm, request)); }
+  Status StartBarrier(Handle comm, Handle* request) const { return Call(ibarrier_, comm, request); }
   // Moves what can move; *done: the operation is over.
   Status Test(Handle* request, bool* done) const {
     int flag = 0;
     char state[64];  // an MPI_Status of any library fits: 20 to 32 bytes
-    const Status status = Check("MPI_Test", test_(request, &flag, state));
+    const Status status = Call(test_, request, &flag, state);
     *done = flag != 0;
     return status;
   }
 
  private:
-  Library(std::string path, const Handles& handles) : path_(std::move(path)), handles_(handles) {}
-  Status Bind(void* library);
-  Status Check(const char* function, int code) const { return code == 0 ? Status() : Failed(function, code); }
+  Library(std::string path, const Handles& handles, void* opened)
+      : path_(std::move(path)), handles_(handles), symbols_(opened) {}
+  template <class... Arguments>
+  Status Call(const Imported<int(Arguments...)>& function, std::type_identity_t<Arguments>... arguments) const {
+    const int code = function(arguments...);
+    return code == 0 ? Status() : Failed(function.name(), code);
+  }
   Status Failed(const char* function, int code) const;
 
   const std::string path_;
   const Handles handles_;
-  int (*error_string_)(int, char*, int*) = nullptr;
-  int (*comm_group_)(Handle, Handle*) = nullptr;
-  int (*group_incl_)(Handle, int, const int*, Handle*) = nullptr;
-  int (*comm_create_group_)(Handle, Handle, int, Handle*) = nullptr;
-  int (*comm_set_errhandler_)(Handle, Handle) = nullptr;
-  int (*group_free_)(Handle*) = nullptr;
-  int (*iallreduce_)(const void*, void*, int, Handle, Handle, Handle, Handle*) = nullptr;
-  int (*iallgather_)(const void*, int, Handle, void*, int, Handle, Handle, Handle*) = nullptr;
-  int (*iallgatherv_)(const void*, int, Handle, void*, const int*, const int*, Handle, Handle, Handle*) = nullptr;
-  int (*ialltoall_)(const void*, int, Handle, void*, int, Handle, Handle, Handle*) = nullptr;
-  int (*ialltoallv_)(const void*, const int*, const int*, Handle, void*, const int*, const int*, Handle, Handle,
-                     Handle*) = nullptr;
-  int (*ibcast_)(void*, int, Handle, int, Handle, Handle*) = nullptr;
-  int (*ibarrier_)(Handle, Handle*) = nullptr;
-  int (*test_)(Handle*, int*, void*) = nullptr;
+  Symbols symbols_;
+  const Imported<int(int, char*, int*)> error_string_{symbols_, "MPI_Error_string"};
+  const Imported<int(Handle, Handle*)> comm_group_{symbols_, "MPI_Comm_group"};
+  const Imported<int(Handle, int, const int*, Handle*)> group_incl_{symbols_, "MPI_Group_incl"};
+  const Imported<int(Handle, Handle, int, Handle*)> comm_create_group_{symbols_, "MPI_Comm_create_group"};
+  const Imported<int(Handle, Handle)> comm_set_errhandler_{symbols_, "MPI_Comm_set_errhandler"};
+  const Imported<int(Handle*)> group_free_{symbols_, "MPI_Group_free"};
+  const Imported<int(const void*, void*, int, Handle, Handle, Handle, Handle*)> iallreduce_{symbols_, "MPI_Iallreduce"};
+  const Imported<int(const void*, int, Handle, void*, int, Handle, Handle, Handle*)> iallgather_{symbols_,
+                                                                                                 "MPI_Iallgather"};
+  const Imported<int(const void*, int, Handle, void*, const int*, const int*, Handle, Handle, Handle*)> iallgatherv_{
+      symbols_, "MPI_Iallgatherv"};
+  const Imported<int(const void*, int, Handle, void*, int, Handle, Handle, Handle*)> ialltoall_{symbols_,
+                                                                                                "MPI_Ialltoall"};
+  const Imported<int(const void*, const int*, const int*, Handle, void*, const int*, const int*, Handle, Handle,
+                     Handle*)>
+      ialltoallv_{symbols_, "MPI_Ialltoallv"};
+  const Imported<int(void*, int, Handle, int, Handle, Handle*)> ibcast_{symbols_, "MPI_Ibcast"};
+  const Imported<int(Handle, Handle*)> ibarrier_{symbols_, "MPI_Ibarrier"};
+  const Imported<int(Handle*, int*, void*)> test_{symbols_, "MPI_Test"};
 };
 
 }  // namespace hvd::backend::mpi

@@ -5,50 +5,19 @@
 namespace hvd::backend::nccl {
 
 Result<std::shared_ptr<Library>> Library::Open(const std::string& path, const Maker& maker) {
-  void* const opened = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (opened == nullptr) {
-    const char* const why = dlerror();
-    return Status(Code::kBackendUnavailable, path + " cannot be opened: " + (why != nullptr ? why : "no reason given"));
+  const Result<void*> opened = OpenLibrary(path, RTLD_LOCAL);
+  if (!opened.ok()) return Status(opened.status().code(), path + " cannot be opened: " + opened.status().message());
+  std::shared_ptr<Library> library(new Library(path, maker, *opened));
+  if (const std::string& missing = library->symbols_.missing(); !missing.empty()) {
+    return Status(Code::kBackendUnavailable, path + " has no " + missing + ", which " + maker.name + " has since " +
+                                                 VersionText(kOldest) + " at the latest.");
   }
-  std::shared_ptr<Library> library(new Library(path, maker));
-  HVD_TRY(library->Bind(opened));
-  HVD_TRY(library->Check("ncclGetVersion", library->get_version_(&library->version_), nullptr));
+  HVD_TRY(library->Call(nullptr, library->get_version_, &library->version_));
   if (library->version_ < kOldest) {
     return Status(Code::kBackendUnavailable, path + " is " + maker.name + " " + VersionText(library->version_) + "; " +
                                                  VersionText(kOldest) + " or later is needed (" + maker.remedy + ").");
   }
   return library;
-}
-
-Status Library::Bind(void* library) {
-  Status missing;
-  const auto bind = [&](const char* name, auto* function) {
-    *reinterpret_cast<void**>(function) = dlsym(library, name);
-    if (*function != nullptr || !missing.ok()) return;
-    missing = Status(Code::kBackendUnavailable, path_ + " has no " + std::string(name) + ", which " + maker_.name +
-                                                    " has since " + VersionText(kOldest) + " at the latest.");
-  };
-  bind("ncclGetVersion", &get_version_);
-  bind("ncclGetUniqueId", &get_unique_id_);
-  bind("ncclCommInitRankConfig", &comm_init_rank_config_);
-  bind("ncclCommSplit", &comm_split_);
-  bind("ncclCommGetAsyncError", &comm_get_async_error_);
-  bind("ncclCommAbort", &comm_abort_);
-  bind("ncclCommDestroy", &comm_destroy_);
-  bind("ncclGetErrorString", &get_error_string_);
-  bind("ncclGetLastError", &get_last_error_);
-  bind("ncclRedOpCreatePreMulSum", &red_op_create_);
-  bind("ncclRedOpDestroy", &red_op_destroy_);
-  bind("ncclGroupStart", &group_start_);
-  bind("ncclGroupEnd", &group_end_);
-  bind("ncclAllReduce", &all_reduce_);
-  bind("ncclReduce", &reduce_);
-  bind("ncclReduceScatter", &reduce_scatter_);
-  bind("ncclBroadcast", &broadcast_);
-  bind("ncclAllGather", &all_gather_);
-  bind("ncclSend", &send_);
-  bind("ncclRecv", &recv_);
-  return missing;
 }
 
 std::string Library::VersionText(int version) {
@@ -58,16 +27,16 @@ std::string Library::VersionText(int version) {
 
 Result<UniqueId> Library::NewId() const {
   UniqueId id;
-  HVD_TRY(Check("ncclGetUniqueId", get_unique_id_(&id), nullptr));
+  HVD_TRY(Call(nullptr, get_unique_id_, &id));
   return id;
 }
 
 Status Library::Begin(Communicator* made, int size, const UniqueId& id, int rank, const Config& config) const {
-  return Check("ncclCommInitRankConfig", comm_init_rank_config_(made, size, id, rank, &config), *made);
+  return Call(*made, comm_init_rank_config_, made, size, id, rank, &config);
 }
 
 Status Library::Duplicate(Communicator* made, Communicator of, int rank, const Config& config) const {
-  return Check("ncclCommSplit", comm_split_(of, /*color=*/0, /*key=*/rank, made, &config), of);
+  return Call(of, comm_split_, of, /*color=*/0, /*key=*/rank, made, &config);
 }
 
 int Library::State(Communicator of) const {
@@ -77,25 +46,25 @@ int Library::State(Communicator of) const {
 }
 
 Status Library::NewScaledSum(int* op, const void* factor, int type, Communicator of) const {
-  return Check("ncclRedOpCreatePreMulSum", red_op_create_(op, factor, type, kHostImmediate, of), of);
+  return Call(of, red_op_create_, op, factor, type, kHostImmediate, of);
 }
 
 Status Library::Put(const Operation& o, Communicator of, Stream stream) const {
   switch (o.kind) {
     case Operation::kAllreduce:
-      return Check("ncclAllReduce", all_reduce_(o.from, o.to, o.count, o.type, o.op, of, stream), of);
+      return Call(of, all_reduce_, o.from, o.to, o.count, o.type, o.op, of, stream);
     case Operation::kReduce:
-      return Check("ncclReduce", reduce_(o.from, o.to, o.count, o.type, o.op, o.peer, of, stream), of);
+      return Call(of, reduce_, o.from, o.to, o.count, o.type, o.op, o.peer, of, stream);
     case Operation::kReduceScatter:
-      return Check("ncclReduceScatter", reduce_scatter_(o.from, o.to, o.count, o.type, o.op, of, stream), of);
+      return Call(of, reduce_scatter_, o.from, o.to, o.count, o.type, o.op, of, stream);
     case Operation::kBroadcast:
-      return Check("ncclBroadcast", broadcast_(o.from, o.to, o.count, o.type, o.peer, of, stream), of);
+      return Call(of, broadcast_, o.from, o.to, o.count, o.type, o.peer, of, stream);
     case Operation::kAllgather:
-      return Check("ncclAllGather", all_gather_(o.from, o.to, o.count, o.type, of, stream), of);
+      return Call(of, all_gather_, o.from, o.to, o.count, o.type, of, stream);
     case Operation::kSend:
-      return Check("ncclSend", send_(o.from, o.count, o.type, o.peer, of, stream), of);
+      return Call(of, send_, o.from, o.count, o.type, o.peer, of, stream);
     case Operation::kReceive:
-      return Check("ncclRecv", recv_(o.to, o.count, o.type, o.peer, of, stream), of);
+      return Call(of, recv_, o.to, o.count, o.type, o.peer, of, stream);
   }
   return Status();
 }

@@ -3,10 +3,12 @@
 
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 #include "backend/nccl/operation.h"
 #include "backend/nccl/types.h"
-#include "base/status.h"
+#include "base/symbols.h"
 
 namespace hvd::backend::nccl {
 
@@ -52,40 +54,47 @@ class Library {
   void DestroyScaledSum(int op, Communicator of) const { (void)red_op_destroy_(op, of); }
 
   // ---- each may put work on the stream. kInProgress is not a failure: State tells when the call has ended.
-  Status StartGroup() const { return Check("ncclGroupStart", group_start_(), nullptr); }
-  Status EndGroup(Communicator of) const { return Check("ncclGroupEnd", group_end_(), of); }
+  Status StartGroup() const { return Call(nullptr, group_start_); }
+  Status EndGroup(Communicator of) const { return Call(of, group_end_); }
   Status Put(const Operation& operation, Communicator of, Stream stream) const;
 
  private:
-  Library(std::string path, const Maker& maker) : path_(std::move(path)), maker_(maker) {}
-  Status Bind(void* library);
-  Status Check(const char* function, int code, Communicator of) const {
-    return code == kSuccess || code == kInProgress ? Status() : Failed(function, code, of);
+  Library(std::string path, const Maker& maker, void* opened)
+      : path_(std::move(path)), maker_(maker), symbols_(opened) {}
+  template <class... Arguments>
+  Status Call(Communicator of, const Imported<int(Arguments...)>& function,
+              std::type_identity_t<Arguments>... arguments) const {
+    const int code = function(arguments...);
+    return code == kSuccess || code == kInProgress ? Status() : Failed(function.name(), code, of);
   }
 
   const std::string path_;
   const Maker& maker_;  // a constant
   int version_ = 0;
-  int (*get_version_)(int*) = nullptr;
-  int (*get_unique_id_)(UniqueId*) = nullptr;
-  int (*comm_init_rank_config_)(Communicator*, int, UniqueId, int, const Config*) = nullptr;
-  int (*comm_split_)(Communicator, int, int, Communicator*, const Config*) = nullptr;
-  int (*comm_get_async_error_)(Communicator, int*) = nullptr;
-  int (*comm_abort_)(Communicator) = nullptr;
-  int (*comm_destroy_)(Communicator) = nullptr;
-  const char* (*get_error_string_)(int) = nullptr;
-  const char* (*get_last_error_)(Communicator) = nullptr;
-  int (*red_op_create_)(int*, const void*, int, int, Communicator) = nullptr;
-  int (*red_op_destroy_)(int, Communicator) = nullptr;
-  int (*group_start_)() = nullptr;
-  int (*group_end_)() = nullptr;
-  int (*all_reduce_)(const void*, void*, size_t, int, int, Communicator, Stream) = nullptr;
-  int (*reduce_)(const void*, void*, size_t, int, int, int, Communicator, Stream) = nullptr;
-  int (*reduce_scatter_)(const void*, void*, size_t, int, int, Communicator, Stream) = nullptr;
-  int (*broadcast_)(const void*, void*, size_t, int, int, Communicator, Stream) = nullptr;
-  int (*all_gather_)(const void*, void*, size_t, int, Communicator, Stream) = nullptr;
-  int (*send_)(const void*, size_t, int, int, Communicator, Stream) = nullptr;
-  int (*recv_)(void*, size_t, int, int, Communicator, Stream) = nullptr;
+  Symbols symbols_;
+  const Imported<int(int*)> get_version_{symbols_, "ncclGetVersion"};
+  const Imported<int(UniqueId*)> get_unique_id_{symbols_, "ncclGetUniqueId"};
+  const Imported<int(Communicator*, int, UniqueId, int, const Config*)> comm_init_rank_config_{
+      symbols_, "ncclCommInitRankConfig"};
+  const Imported<int(Communicator, int, int, Communicator*, const Config*)> comm_split_{symbols_, "ncclCommSplit"};
+  const Imported<int(Communicator, int*)> comm_get_async_error_{symbols_, "ncclCommGetAsyncError"};
+  const Imported<int(Communicator)> comm_abort_{symbols_, "ncclCommAbort"};
+  const Imported<int(Communicator)> comm_destroy_{symbols_, "ncclCommDestroy"};
+  const Imported<const char*(int)> get_error_string_{symbols_, "ncclGetErrorString"};
+  const Imported<const char*(Communicator)> get_last_error_{symbols_, "ncclGetLastError"};
+  const Imported<int(int*, const void*, int, int, Communicator)> red_op_create_{symbols_, "ncclRedOpCreatePreMulSum"};
+  const Imported<int(int, Communicator)> red_op_destroy_{symbols_, "ncclRedOpDestroy"};
+  const Imported<int()> group_start_{symbols_, "ncclGroupStart"};
+  const Imported<int()> group_end_{symbols_, "ncclGroupEnd"};
+  const Imported<int(const void*, void*, size_t, int, int, Communicator, Stream)> all_reduce_{symbols_,
+                                                                                              "ncclAllReduce"};
+  const Imported<int(const void*, void*, size_t, int, int, int, Communicator, Stream)> reduce_{symbols_, "ncclReduce"};
+  const Imported<int(const void*, void*, size_t, int, int, Communicator, Stream)> reduce_scatter_{symbols_,
+                                                                                                  "ncclReduceScatter"};
+  const Imported<int(const void*, void*, size_t, int, int, Communicator, Stream)> broadcast_{symbols_, "ncclBroadcast"};
+  const Imported<int(const void*, void*, size_t, int, Communicator, Stream)> all_gather_{symbols_, "ncclAllGather"};
+  const Imported<int(const void*, size_t, int, int, Communicator, Stream)> send_{symbols_, "ncclSend"};
+  const Imported<int(void*, size_t, int, int, Communicator, Stream)> recv_{symbols_, "ncclRecv"};
 };
 
 }  // namespace hvd::backend::nccl
