@@ -66,10 +66,21 @@ inline constexpr const char* NameOf(OpType t) {
   return kNames[static_cast<int32_t>(t)];
 }
 
-inline constexpr const char* NameOf(ReduceOp t) {
-  constexpr const char* kNames[] = {"Average", "Sum", "Adasum", "Min", "Max", "Product"};
-  return kNames[static_cast<int32_t>(t)];
-}
+// What sets a reduction apart. How it computes is in collective/kernels/vector.h; how other libraries call it, in their
+// backends.
+struct ReduceRow {
+  const char* name;
+  enum Neutral { kZero, kOne, kLargest, kLowest } neutral;  // what changes nothing
+  bool orders;                                              // it compares: what becomes of a NaN is ours to say
+};
+inline constexpr ReduceRow kReduceRows[] = {
+    {"Average", ReduceRow::kZero, false}, {"Sum", ReduceRow::kZero, false},  {"Adasum", ReduceRow::kZero, false},
+    {"Min", ReduceRow::kLargest, true},   {"Max", ReduceRow::kLowest, true}, {"Product", ReduceRow::kOne, false},
+};
+inline constexpr int kReduceOpCount = sizeof kReduceRows / sizeof kReduceRows[0];
+inline constexpr bool IsValidReduceOp(int32_t v) { return v >= 0 && v < kReduceOpCount; }
+inline constexpr const ReduceRow& RowOf(ReduceOp op) { return kReduceRows[static_cast<int32_t>(op)]; }
+inline constexpr const char* NameOf(ReduceOp op) { return RowOf(op).name; }
 
 inline constexpr bool IsFloat8(DType t) { return t == DType::kFloat8E4m3fn || t == DType::kFloat8E5m2; }
 

@@ -36,7 +36,7 @@ Status CheckShape(const hvd_op& op) {
 }
 
 Status CheckReduction(const hvd_op& op, int set_size, bool power_of_two) {
-  if (op.reduce_op < HVD_AVERAGE || op.reduce_op > HVD_PRODUCT)
+  if (!IsValidReduceOp(op.reduce_op))
     return InvalidOperation(op, "unknown reduction " + std::to_string(op.reduce_op) + ".");
   const auto dtype = static_cast<DType>(op.dtype);
   if (op.type == HVD_REDUCESCATTER && op.reduce_op != HVD_SUM && op.reduce_op != HVD_AVERAGE) {

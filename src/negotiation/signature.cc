@@ -167,7 +167,7 @@ Status CheckParameters(const TallyView& t, const std::string& subject) {
 // A joined rank contributes the neutral element; a factor would multiply that, too, and so change the result.
 bool FactorReachesStandIns(const Request& r) {
   if (r.op == ReduceOp::kProduct) return r.prescale != 1.0;
-  return (r.op == ReduceOp::kMin || r.op == ReduceOp::kMax) && !(r.prescale > 0);
+  return RowOf(r.op).orders && !(r.prescale > 0);
 }
 
 // What holds for each rank by itself, and joined ranks.

@@ -87,7 +87,7 @@ Request ReadRequest(ByteReader* r) {
 void ReadRequestBody(ByteReader* r, Request* request) {
   Request& q = *request;
   const uint8_t type = r->U8(), dtype = r->U8(), op = r->U8(), flags = r->U8();
-  if (!IsValidType(type) || !IsValidDType(dtype) || op > HVD_PRODUCT || flags > 15) {
+  if (!IsValidType(type) || !IsValidDType(dtype) || !IsValidReduceOp(op) || flags > 15) {
     r->Fail();
     return;
   }

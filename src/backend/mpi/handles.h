@@ -24,7 +24,7 @@ struct Handles {
   Handle byte = 0, errors_return = 0;
   // For elements of a type and for an operation that MPI has as well; 0: it has not, or means something else by it.
   Handle types[kDTypeCount] = {};
-  Handle sum = 0, product = 0, min = 0, max = 0;
+  Handle ops[kReduceOpCount] = {};
 
   Handle Type(DType dtype) const { return types[static_cast<int>(dtype)]; }
   // The operation, if the library is to reduce with it; 0: our kernels do. MPI does not say what it makes of a NaN in

@@ -1,22 +1,14 @@
 #include "backend/nccl/reducing.h"
 
+#include <iterator>
+
 #include "backend/nccl/scaling.h"
 
 namespace hvd::backend::nccl {
 namespace {
 
-int PlainOp(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kMin:
-      return kMin;
-    case ReduceOp::kMax:
-      return kMax;
-    case ReduceOp::kProduct:
-      return kProd;
-    default:
-      return kSum;
-  }
-}
+constexpr int kPlainOps[] = {kSum, kSum, kSum, kMin, kMax, kProd};  // by ReduceOp
+static_assert(std::size(kPlainOps) == kReduceOpCount);
 
 }  // namespace
 
@@ -28,14 +20,13 @@ std::string WhyNotReduced(const collective::Batch& batch) {
   const bool scaled = batch.prescale * batch.postscale != 1.0;
   if (scaled && (!IsFloat(batch.dtype) || batch.op != ReduceOp::kSum)) return "NCCL multiplies sums of floats only";
   // Ours say what becomes of a NaN.
-  const bool orders = batch.op == ReduceOp::kMin || batch.op == ReduceOp::kMax;
-  if (orders && IsFloat(batch.dtype)) return "NCCL does not say what Min and Max are of a NaN";
+  if (RowOf(batch.op).orders && IsFloat(batch.dtype)) return "NCCL does not say what Min and Max are of a NaN";
   return "";
 }
 
 Result<Summing> SummingOf(const Call& call) {
   const double factor = call.batch.prescale * call.batch.postscale;
-  Summing how{PlainOp(call.batch.op), 1.0f};
+  Summing how{kPlainOps[static_cast<int>(call.batch.op)], 1.0f};
   switch (HowToScale(call.batch.dtype, factor)) {
     case Scaling::kNone:
       break;

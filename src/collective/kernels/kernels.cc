@@ -2,6 +2,7 @@
 // time.
 #include "collective/kernels/kernels.h"
 
+#include <array>
 #include <atomic>
 #include <cfloat>
 #include <cmath>
@@ -42,39 +43,19 @@ const KernelTable& Table() {
 }
 
 template <class T>
-void FillWith(void* dst, size_t elems, T value) {
+void FillWith(ReduceRow::Neutral which, T one, T largest, T lowest, void* dst, size_t elems) {
+  const T value = std::array{T{0}, one, largest, lowest}[which];
   char* to = static_cast<char*>(dst);
   for (size_t i = 0; i < elems; ++i) std::memcpy(to + i * sizeof(T), &value, sizeof(T));
 }
 
 template <class T>
-T Identity(ReduceOp op) {
+void FillPlain(ReduceRow::Neutral which, void* dst, size_t elems) {
   using Limits = std::numeric_limits<T>;
-  switch (op) {
-    case ReduceOp::kMin:
-      return Limits::has_infinity ? Limits::infinity() : Limits::max();
-    case ReduceOp::kMax:
-      return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
-    case ReduceOp::kProduct:
-      return T{1};
-    default:
-      return T{0};
-  }
-}
-
-// Of a float whose bits are not a type of C++: those of 1 and of its largest value, an infinity if it has one.
-template <class Bits>
-Bits SmallFloatIdentity(ReduceOp op, Bits one, Bits largest) {
-  constexpr int kSign = 1 << (8 * sizeof(Bits) - 1);
-  switch (op) {
-    case ReduceOp::kMin:
-      return largest;
-    case ReduceOp::kMax:
-      return static_cast<Bits>(largest | kSign);
-    case ReduceOp::kProduct:
-      return one;
-    default:
-      return 0;
+  if constexpr (Limits::has_infinity) {
+    FillWith<T>(which, 1, Limits::infinity(), -Limits::infinity(), dst, elems);
+  } else {
+    FillWith<T>(which, 1, Limits::max(), Limits::lowest(), dst, elems);
   }
 }
 
@@ -108,37 +89,39 @@ void Scale(DType dtype, void* data, size_t elems, double factor) {
 }
 
 void FillIdentity(DType dtype, ReduceOp op, void* dst, size_t elems) {
+  const ReduceRow::Neutral which = RowOf(op).neutral;
   switch (dtype) {
     case DType::kUint8:
-      return FillWith(dst, elems, Identity<uint8_t>(op));
+      return FillPlain<uint8_t>(which, dst, elems);
     case DType::kInt8:
-      return FillWith(dst, elems, Identity<int8_t>(op));
+      return FillPlain<int8_t>(which, dst, elems);
     case DType::kUint16:
-      return FillWith(dst, elems, Identity<uint16_t>(op));
+      return FillPlain<uint16_t>(which, dst, elems);
     case DType::kInt16:
-      return FillWith(dst, elems, Identity<int16_t>(op));
+      return FillPlain<int16_t>(which, dst, elems);
     case DType::kUint32:
-      return FillWith(dst, elems, Identity<uint32_t>(op));
+      return FillPlain<uint32_t>(which, dst, elems);
     case DType::kInt32:
-      return FillWith(dst, elems, Identity<int32_t>(op));
+      return FillPlain<int32_t>(which, dst, elems);
     case DType::kUint64:
-      return FillWith(dst, elems, Identity<uint64_t>(op));
+      return FillPlain<uint64_t>(which, dst, elems);
     case DType::kInt64:
-      return FillWith(dst, elems, Identity<int64_t>(op));
+      return FillPlain<int64_t>(which, dst, elems);
+    // Their bits: no types of C++.
     case DType::kFloat16:
-      return FillWith(dst, elems, SmallFloatIdentity<uint16_t>(op, 0x3c00, 0x7c00));
+      return FillWith<uint16_t>(which, 0x3c00, 0x7c00, 0xfc00, dst, elems);
     case DType::kBfloat16:
-      return FillWith(dst, elems, SmallFloatIdentity<uint16_t>(op, 0x3f80, 0x7f80));
+      return FillWith<uint16_t>(which, 0x3f80, 0x7f80, 0xff80, dst, elems);
     case DType::kFloat8E4m3fn:
-      return FillWith(dst, elems, SmallFloatIdentity<uint8_t>(op, 0x38, 0x7e));
+      return FillWith<uint8_t>(which, 0x38, 0x7e, 0xfe, dst, elems);
     case DType::kFloat8E5m2:
-      return FillWith(dst, elems, SmallFloatIdentity<uint8_t>(op, 0x3c, 0x7c));
+      return FillWith<uint8_t>(which, 0x3c, 0x7c, 0xfc, dst, elems);
     case DType::kFloat32:
-      return FillWith(dst, elems, Identity<float>(op));
+      return FillPlain<float>(which, dst, elems);
     case DType::kFloat64:
-      return FillWith(dst, elems, Identity<double>(op));
+      return FillPlain<double>(which, dst, elems);
     case DType::kBool:
-      return FillWith<uint8_t>(dst, elems, op == ReduceOp::kMin || op == ReduceOp::kProduct);
+      return FillWith<uint8_t>(which, 1, 1, 0, dst, elems);
   }
 }
 

@@ -231,7 +231,8 @@ Kernel KernelOf(DType dtype, ReduceOp op, Scaling scaling) {
     case DType::kBool:
       break;
   }
-  const bool any = op == ReduceOp::kSum || op == ReduceOp::kMax;
+  const ReduceRow::Neutral neutral = kReduceRows[static_cast<int>(op)].neutral;
+  const bool any = neutral == ReduceRow::kZero || neutral == ReduceRow::kLowest;  // false changes nothing
   return any ? KernelOf<Machine, Bool, MaxOp>(Scaling::kNone) : KernelOf<Machine, Bool, MinOp>(Scaling::kNone);
 }
 
