@@ -22,7 +22,7 @@
 
 namespace hvd::negotiation {
 
-// Whoever starts a node says what it is to be: what is left out stays off.
+// What the caller leaves out is off.
 struct NodeConfig {
   int rank = 0;
   int size = 1;
