@@ -30,6 +30,7 @@ PACKAGES = {
     "common.util.host_hash common.util.hosts common.util.safe_shell_exec common.util.secret common.util.timeout "
     "common.util.tiny_shell_exec util.lsf util.network util.streams util.threads",
 }
+_AGAIN = "again "
 _SIMPLE = (int, float, str, bool, type(None), tuple)
 
 
@@ -63,26 +64,28 @@ def names_of(module: ModuleType) -> list[str]:
 
 
 def names() -> Iterator[str]:
-    """An entry for each name of the modules, and, where a class comes first, for each method that it defines."""
-    seen: set[type] = set()
+    """An entry for each name of the modules, and for each method that a class defines. What a module only has again
+    from another one stands together in an entry `again MODULE(NAME, ...)`."""
+    seen: set[int] = set()
     for module_name in (".".join(filter(None, (p, m))) for p in PACKAGES for m in ["", *PACKAGES[p].split()]):
         try:
             module = importlib.import_module(module_name)
         except ImportError as error:
             print(f"{module_name} cannot be imported: {error}", file=sys.stderr)
             continue
-        for name in names_of(module):
-            value = getattr(module, name)
-            if inspect.ismodule(value):
+        own = {name: getattr(module, name) for name in names_of(module)}
+        again = sorted(name for name, value in own.items() if id(value) in seen)
+        if again:
+            yield f"{_AGAIN}{module_name}({', '.join(again)})"
+        for name, value in own.items():
+            if inspect.ismodule(value) or name in again:
                 continue
             yield f"{module_name}.{name}{parameters(value)}"
-            if not inspect.isclass(value) or value in seen:
-                continue
-            seen.add(value)
-            for method, made in vars(value).items():
+            for method, made in vars(value).items() if inspect.isclass(value) else ():
                 if not method.startswith("_"):
                     function = made.__func__ if isinstance(made, (classmethod, staticmethod)) else made
                     yield f"{module_name}.{name}.{method}{parameters(function)}"
+        seen |= {id(value) for value in own.values() if callable(value) or isinstance(value, enum.Enum)}
 
 
 def settings() -> Iterator[str]:
@@ -103,14 +106,19 @@ def parts(entry: str) -> tuple[str, list[str]]:
 
 
 def gone(before: Iterable[str], now: Iterable[str]) -> list[str]:
-    """What was there and is there no more: entries, and parameters of entries that still are."""
+    """What was there and is there no more: names, and parameters of names that still are."""
     here = dict(map(parts, now))
+    again = [(name.removeprefix(_AGAIN), words) for name, words in here.items() if name.startswith(_AGAIN)]
+    known = {*here, *(f"{module}.{word}" for module, words in again for word in words)}
     missing = []
     for entry in before:
         name, words = parts(entry)
-        if name in here:
+        if name.startswith(_AGAIN):
+            named = [f"{name.removeprefix(_AGAIN)}.{word}" for word in words]
+            missing += [each for each in named if each not in known]
+        elif name in here:
             missing += [f"{name}: parameter {word}" for word in words if word not in here[name]]
-        else:
+        elif name not in known:
             missing.append(entry)
     return missing
 

@@ -28,11 +28,13 @@ def test_nothing_is_gone() -> None:
 
 
 def test_what_is_gone_is_named() -> None:
-    now = ["a.rank(self, loudly=False)", "setting verbose(keyword=verbose, flag=--verbose)", "a.NEW"]
-    before = ["a.rank(self, softly=())", "a.sing(tensor)", "setting verbose(keyword=verbose, flag=--verb)"]
+    now = ["a.rank(self, loudly=False)", "again b(rank, size)", "setting verbose(flag=--verbose)", "b.NEW", "b.join()"]
+    before = ["a.rank(self, softly=())", "b.rank(self)", "a.sing(tensor)", "again b(size, join, hum)"]
+    before += ["setting verbose(flag=--verb)"]
     assert public_surface.gone(before, now) == [
         "a.rank: parameter softly=()",
         "a.sing(tensor)",
+        "b.hum",
         "setting verbose: parameter flag=--verb",
     ]
     assert public_surface.gone(now, now) == []
