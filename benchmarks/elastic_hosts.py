@@ -10,6 +10,7 @@ of them has noticed. After each fault the host comes back, for the next one; the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import statistics
 import sys
@@ -20,7 +21,7 @@ from typing import Any
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from harness.elastic_hosts import FAULTS, ElasticHosts, network  # noqa: E402
+from harness.elastic_hosts import FAULTS, ElasticHosts  # noqa: E402
 from hosts.network import Network, why_absent  # noqa: E402
 
 _RANK = Path(__file__).parent / "ranks" / "elastic_rank.py"
@@ -45,7 +46,7 @@ def main(words: Sequence[str]) -> int:
     print(f"{os.cpu_count()} cores for all hosts; medians of {args.times}; milliseconds since the fault\n")
     print("| hosts | ranks | fault | all have noticed | first collective | worst |\n|---|---|---|---|---|---|")
     for count in map(int, args.hosts.split(",")):
-        with network(count) as hosts:
+        with contextlib.closing(Network(count)) as hosts:
             for fault in args.faults.split(","):
                 runs = _measured(hosts, args.ranks_per_host, fault, args.times)
                 noticed, first = (statistics.median(run[part] for run in runs) for part in (0, 1))
@@ -58,7 +59,7 @@ def main(words: Sequence[str]) -> int:
 def _measured(hosts: Network, local_size: int, fault: str, times: int) -> list[tuple[float, float]]:
     """One job with so many faults, one after the other; milliseconds."""
     count = len(hosts.hosts)
-    job = ElasticHosts(hosts, [local_size] * count, _OPTIONS, [str(_RANK)], {})
+    job = ElasticHosts(hosts, local_size, _OPTIONS, str(_RANK))
     try:
         found = []
         for _ in range(times):

@@ -1,10 +1,8 @@
 """What jobs of many hosts would cost: the engine's own negotiation and schedules, run over virtual time.
 
     simulate.py [start negotiation collectives scaling] [--gbit 10 100] [--cost NAME=NUMBER ...]
-    simulate.py against REPORT --hosts 2 --local-size 1 --gbit 1
 
-Prints Markdown tables for 64 hosts x 16 ranks and 128 hosts x 4. `against` reads what `over_hosts.py` has printed and
-tells for each row how far the simulation is off. What the machines and links charge for is in
+Prints Markdown tables for 64 hosts x 16 ranks and 128 hosts x 4. What the machines and links charge for is in
 benchmarks/native/simulate/costs.h; --cost changes it. docs/scaling.md says where the figures come from.
 """
 
@@ -19,7 +17,7 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from harness.plan import build_native  # noqa: E402
-from simulation import against, tables  # noqa: E402
+from simulation import tables  # noqa: E402
 from simulation.tool import Machines, Simulator  # noqa: E402
 
 _LAYOUTS = ("64x16", "128x4")
@@ -38,10 +36,6 @@ def main(words: Sequence[str]) -> int:
         return 3
     simulator = Simulator(folder / "simulate")
     costs = {name: float(number) for name, _, number in (word.partition("=") for word in asked.cost)}
-    if asked.tables[0] == "against":
-        machines = Machines(asked.hosts, asked.local_size, asked.gbit[0], costs)
-        print("\n".join(against.compare(simulator, machines, Path(asked.tables[1]).read_text().splitlines())))
-        return 0
     for name in asked.tables:
         _print(name, simulator, asked, costs)
     return 0
@@ -69,16 +63,12 @@ def _print(name: str, simulator: Simulator, asked: argparse.Namespace, costs: di
 
 def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument(
-        "tables", nargs="*", default=_TABLES, metavar="TABLE", help=f"{', '.join(_TABLES)}; or against FILE"
-    )
+    made.add_argument("tables", nargs="*", default=_TABLES, metavar="TABLE", help=", ".join(_TABLES))
     made.add_argument("--layouts", nargs="+", default=_LAYOUTS, metavar="HOSTSxRANKS", help=" ".join(_LAYOUTS))
     made.add_argument("--gbit", type=float, nargs="+", default=[10.0, 100.0], help="of a host's link; 10 and 100")
     made.add_argument("--sizes", type=int, nargs="+", default=_SIZES, metavar="BYTES", help="of the collectives")
     made.add_argument("--cost", nargs="+", default=[], metavar="NAME=NUMBER", help="as in costs.h")
     made.add_argument("--handshake-ms", type=float, default=_HANDSHAKE_MS, help=f"of one end; {_HANDSHAKE_MS}")
-    made.add_argument("--hosts", type=int, default=2, help="of the report")
-    made.add_argument("--local-size", type=int, default=1, metavar="M", help="of the report")
     made.add_argument("--native-dir", type=Path, help="where the C++ benchmarks are built; made if not given")
     return made
 

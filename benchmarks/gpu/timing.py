@@ -32,14 +32,6 @@ def alternated(
     return samples
 
 
-def per_call_s(work: Callable[[], Any], calls: int) -> float:
-    """Seconds of the host for one of so many calls in a row."""
-    begin = time.perf_counter()
-    for _ in range(calls):
-        work()
-    return (time.perf_counter() - begin) / calls
-
-
 class Gate:
     """Measures work on a stream of its own behind a gate."""
 
@@ -51,18 +43,20 @@ class Gate:
         clock = driver.function(driver.load(kernels.CLOCKS), "stamp")
         self._hold = driver.Launch(clock, (1, 1), [ctypes.c_uint64(mailbox), self._hold_ns], self.stream)
 
-    def measure(self, work: Callable[[], Any], calls: int = 1) -> tuple[float, float]:
-        """Seconds of the host and of the device for one of so many calls.
+    def measure(self, work: Work) -> tuple[float, float]:
+        """Seconds of the host and of the device for the work.
 
         A gate that opened before the host had handed over everything is made longer, and all is done again.
         """
         while True:
             self._hold()
             driver.call("cuEventRecord", self._begin, self.stream)
-            host_s = per_call_s(work, calls)
+            begin = time.perf_counter()
+            work()
+            host_s = time.perf_counter() - begin
             driver.call("cuEventRecord", self._end, self.stream)
             held = driver.bare("cuEventQuery")(self._begin) == driver.NOT_READY
             driver.call("cuStreamSynchronize", self.stream)
             if held or self._hold_ns.value > _LONGEST_GATE_S * 1e9:
-                return host_s, driver.elapsed_s(self._begin, self._end) / calls
+                return host_s, driver.elapsed_s(self._begin, self._end)
             self._hold_ns.value *= 2

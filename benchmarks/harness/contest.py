@@ -179,17 +179,6 @@ class Contest:
         if self._progress is not None:
             self._progress.show(what)
 
-    def tight(self, name: str, entry: Entry, size_bytes: int, count: int, record: bool) -> None:
-        """Adds the time per iteration of `count` allreduces back to back to an entry, or why there is none."""
-        if entry.void is not None:
-            return
-        part = Part(
-            entry.label, entry.kind, name, {"task": "tight", "operation": "allreduce", "elems": size_bytes // 4}
-        )
-        self._slice(part, entry, count, 0.0, record)
-        if record and entry.void is None:
-            entry.slices[-1] = [time_s / count for time_s in entry.slices[-1]]
-
     def _slice(self, part: Part, entry: Entry, iterations: int, slice_s: float, record: bool) -> int:
         """Runs one slice; the number of iterations that would have filled it."""
         job = self._jobs.get(part.job)

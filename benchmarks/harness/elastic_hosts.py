@@ -1,12 +1,11 @@
 """An elastic job on hosts of namespaces, the faults that are done to it, and what its ranks tell.
 
-Used by `elastic_hosts`. The launcher is on the first host. Ranks write lines of JSON to files, with
-the time of the kernel's monotonic clock, which all hosts share.
+Used by `elastic_hosts`. The launcher is on the first host. Ranks write lines of JSON to files, with the time of the
+kernel's monotonic clock, which all hosts share.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -14,9 +13,9 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Final
+from typing import Any, Callable, Final
 
 from hosts.network import Host, Network
 
@@ -31,44 +30,29 @@ class ElasticHosts:
 
     Args:
         network: of the hosts.
-        slots: on each of them, in their order.
+        local_size: ranks of each.
         options: further words for horovodrun.
-        rank: the program of the ranks, and its arguments.
-        variables: further ones of theirs.
+        program: of the ranks.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        slots: Sequence[int],
-        options: Sequence[str],
-        rank: Sequence[str],
-        variables: Mapping[str, str],
-    ) -> None:
+    def __init__(self, network: Network, local_size: int, options: Sequence[str], program: str) -> None:
         self.network = network
         self.folder = Path(tempfile.mkdtemp(prefix="hvdelastic"))
-        self._program = rank[0]
-        self._files: dict[Path, BinaryIO] = {}
-        self._rest: dict[Path, bytes] = {}
-        self._lines: list[dict[str, Any]] = []
+        self._program = program
         self._cut: list[Host] = []
         path = [str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]
-        environ = {**os.environ, **variables, "BENCH_FOLDER": str(self.folder), "OMP_NUM_THREADS": "1"}
+        environ = {**os.environ, "BENCH_FOLDER": str(self.folder), "OMP_NUM_THREADS": "1"}
         environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))
-        named = ",".join(f"{host.name}:{count}" for host, count in zip(network.hosts, slots))
-        words = [sys.executable, "-m", "horovod.runner", "-np", str(sum(slots)), "-H", named, *options]
+        named = ",".join(f"{host.name}:{local_size}" for host in network.hosts)
+        size = local_size * len(network.hosts)
+        words = [sys.executable, "-m", "horovod.runner", "-np", str(size), "-H", named, *options]
         with (self.folder / "output").open("wb") as output:
-            self._job = network[1].start([*words, sys.executable, *rank], environ, stdout=output, stderr=output)
+            self._job = network[1].start([*words, sys.executable, program], environ, stdout=output, stderr=output)
 
     def told(self) -> list[dict[str, Any]]:
         """What ranks have told so far, each file in its order."""
-        for path in self.folder.glob("rank.*"):
-            if path not in self._files:
-                self._files[path] = path.open("rb")
-                self._rest[path] = b""
-            *lines, self._rest[path] = (self._rest[path] + self._files[path].read()).split(b"\n")
-            self._lines += [{**json.loads(line), "who": path.name} for line in lines]
-        return self._lines
+        whole = {path.name: path.read_text().rpartition("\n")[0] for path in self.folder.glob("rank.*")}
+        return [{**json.loads(line), "who": name} for name, text in whole.items() for line in text.splitlines()]
 
     def until(self, look: Callable[[list[dict[str, Any]]], Any], patience_s: float, what: str) -> Any:
         """Waits until `look` finds something in what was told."""
@@ -107,9 +91,7 @@ class ElasticHosts:
 
     def end(self, patience_s: float) -> int:
         """Waits for the end of the job; its exit code."""
-        code = self._job.entered.wait(patience_s)
-        self.told()
-        return code
+        return self._job.entered.wait(patience_s)
 
     def close(self) -> list[str]:
         """Ends what is left; what stays on any host all the same."""
@@ -118,8 +100,6 @@ class ElasticHosts:
         deadline_s = time.monotonic() + _CLEARING_S
         while (left := self._left()) and time.monotonic() < deadline_s:
             time.sleep(_LOOK_S)
-        for file in self._files.values():
-            file.close()
         shutil.rmtree(self.folder, ignore_errors=True)
         return left
 
@@ -130,13 +110,3 @@ class ElasticHosts:
     def _agent(self, host: Host) -> int:
         found = host.processes().items()
         return next(pid for pid, words in found if "-m horovod.runner.remote.agent" in words and "ssh" not in words)
-
-
-@contextlib.contextmanager
-def network(count: int) -> Iterator[Network]:
-    """Hosts, for a while."""
-    made = Network(count)
-    try:
-        yield made
-    finally:
-        made.close()

@@ -67,21 +67,6 @@ class Tasks:
             self._keep(f"gradients {order['mode']} {len(order['sizes'])}", prepare), "allreduce", order["iterations"]
         )
 
-    def _do_tight(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Iterations back to back, without a gate between them: one time for all. Filling the buffers is part of it."""
-        prepared, rank, size = self._collective(order), self._library.rank, self._library.size
-        (array,), call, count = prepared.inputs, prepared.call, order["iterations"]
-        fillings = [patterns.value(rank, self._iteration + turn) for turn in range(count)]
-        self._gate.pass_through()
-        begin = time.perf_counter_ns()
-        for filling in fillings:
-            array.fill(filling)
-            result = call()
-        spent = time.perf_counter_ns() - begin
-        self._iteration += count
-        right = patterns.constants(order["operation"], rank, size, self._iteration - 1)
-        return {"times": [spent], "wrong": _first_wrong_place(prepared.outputs(result), right)}
-
     def _do_train(self, order: dict[str, Any]) -> dict[str, Any]:
         """Steps of a loop: "plain" or "wrapped" by the library."""
         from ranks import training

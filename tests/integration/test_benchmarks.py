@@ -17,7 +17,7 @@ pytestmark = needs("torch")
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_quick_run(tmp_path: Path) -> None:
-    # "core", "crowded" and "negotiation" need native programs or more time; "import" is measured alone.
+    # "core" and "negotiation" need native programs or more time; "import" is measured alone.
     rows = ["allreduce", "gradients", "training", "idle", "import"]
     program = ROOT / "benchmarks" / "run_all.py"
     run_well(python(program, "--quick", "--no-native", "--output", tmp_path, "--rows", *rows), patience_s=580)

@@ -12,8 +12,7 @@ from harness.contest import Contest, Effort, Part
 from harness.progress import Progress, clock_words
 from harness.shares import LEAST_PAIRS
 
-USUAL = [name for name in GROUPS if name != "crowded"]
-TIMED = [budget.START, *USUAL]
+TIMED = [budget.START, *GROUPS]
 
 
 @pytest.mark.parametrize("minutes", [3, 5, 8, 12, 20, 60])

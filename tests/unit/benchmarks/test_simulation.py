@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from rows import between_hosts
-from simulation import against, tables
+from simulation import tables
 from simulation.tool import GOODPUT, Machines, Simulator
 
 TWO = Machines(2, 1, 1.0)
@@ -27,20 +27,6 @@ class Answers(Simulator):
 def test_a_link_carries_less_than_its_rate() -> None:
     assert Machines(2, 4, 10.0).bytes_per_s == pytest.approx(1.25e9 * GOODPUT)
     assert Machines(2, 4, 10.0, {"bytes_per_s": 5.0}).bytes_per_s == 5.0
-
-
-def test_measured_rows_of_ours_are_compared() -> None:
-    simulator = Answers(allreduce={"seconds": 0.0018}, broadcast={"seconds": 0.0005})
-    report = [
-        "| | contender | p50, us | p99 | best | samples |",
-        "| allreduce 1 MB | ours (numpy) | 2,000 | 3,000 | 1,900 | 40 |",
-        "| allreduce 1 MB | openmpi | 1,000 | 3,000 | 900 | 40 |",
-        "| broadcast 64 KB | ours, flat | 1,000.0 | 3,000 | 900.0 | 40 |",
-    ]
-    told = list(against.compare(simulator, TWO, report))
-    assert simulator.asked == [("allreduce", 1 << 20, ""), ("broadcast", 64 << 10, "flat", "")]
-    assert "| allreduce 1 MB, ours (numpy) | 2,000 us | 1,800 us | 0.90 |" in told
-    assert told[-1].strip() == "1 of 2 rows are within 20 %."
 
 
 def test_a_share_is_the_bound_by_the_time() -> None:
