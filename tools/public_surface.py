@@ -55,11 +55,13 @@ def parameters(value: object) -> str:
 
 
 def names_of(module: ModuleType) -> list[str]:
-    """The public names of a module: `__all__`, or what it defines."""
+    """The public names of a module: `__all__`, or what it defines, or all of one that no file stands for."""
     chosen = getattr(module, "__all__", None)
     if chosen is not None:
         return list(chosen)
-    own = (name for name in dir(module) if not name.startswith("_"))
+    own = [name for name in dir(module) if not name.startswith("_")]
+    if getattr(module, "__file__", None) is None:
+        return own
     return [name for name in own if getattr(getattr(module, name), "__module__", "") == module.__name__]
 
 
