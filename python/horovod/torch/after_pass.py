@@ -46,13 +46,12 @@ class AfterPass:
             raise HorovodInternalError(
                 "This gradient was being reduced when its optimizer was deleted. Call optimizer.synchronize() before."
             )
-        found.handover.revive()
         return found
 
     def end(self) -> None:
         """Delivers the gradients that are reduced, or will be in a moment, and replaces the others by stand-ins."""
         access = self._access
-        with access.lock:
+        with access.handover.revived(), access.lock:
             if self._land_within(handles.BRIEF_S) or self._land_held():
                 access.under_way.deliver()
                 self.stand_in_for_missing()
@@ -61,10 +60,11 @@ class AfterPass:
 
     def stand_in(self) -> None:
         """Replaces gradients under way, and those that this rank has left out, by stand-ins."""
-        under_way = self._access.under_way
-        for number in list(under_way.sent):
-            under_way.stand_in(number, self)
-        self.stand_in_for_missing()
+        access = self._access
+        with access.handover.revived():
+            for number in list(access.under_way.sent):
+                access.under_way.stand_in(number, self)
+            self.stand_in_for_missing()
 
     def stand_in_for_missing(self) -> None:
         """Replaces gradients that this rank has left out by stand-ins: other ranks may have computed them."""
@@ -80,32 +80,34 @@ class AfterPass:
 
     def submit(self, pending: PendingGradient) -> None:
         """Called when a stand-in is used: if this rank has left the gradient out, submits its replacement."""
-        number, under_way = pending.number, self._access.under_way
+        access, number = self._access, pending.number
+        under_way = access.under_way
         is_adding = pass_number() >= 0  # autograd, the gradient of another pass
-        with self._access.lock:
+        with access.handover.revived(), access.lock:
             if number in under_way.sent:
                 if is_adding:
-                    self._access.reducer_of[number].end_round(number)
+                    access.reducer_of[number].end_round(number)
             elif under_way.stand_ins.get(number) is pending:
                 if is_adding:
                     under_way.take_away(number)
                 else:
-                    self._access.reducer_of[number].submit(number)
+                    access.reducer_of[number].submit(number)
 
     def wait_for(self, pending: PendingGradient) -> None:
         """Called when a stand-in is used: waits for the gradient, also if the stand-in is of an earlier step."""
         if not self._is_under_way(pending):
             return
         access, number = self._access, pending.number
-        if access.check is not None:
-            access.check.confirm((number,))
-        # Without the lock: another thread may step meanwhile, for which the other ranks may wait.
-        reducer = access.reducer_of[number]
-        while self._is_under_way(pending) and not reducer.have_ended(waiting.SLICE_S, (number,)):
-            pass
-        with access.lock:
-            if self._is_under_way(pending):
-                access.land((number,))
+        with access.handover.revived():
+            if access.check is not None:
+                access.check.confirm((number,))
+            # Without the lock: another thread may step meanwhile, for which the other ranks may wait.
+            reducer = access.reducer_of[number]
+            while self._is_under_way(pending) and not reducer.have_ended(waiting.SLICE_S, (number,)):
+                pass
+            with access.lock:
+                if self._is_under_way(pending):
+                    access.land((number,))
 
     def _is_under_way(self, pending: PendingGradient) -> bool:
         sent = self._access.under_way.sent.get(pending.number)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Callable, Final
 
 import torch
@@ -73,6 +73,17 @@ class Handover:
         if parameters:
             found = [reference() for reference in parameters]
             self._access().parameters[:] = [_GONE if parameter is None else parameter for parameter in found]
+
+    @contextlib.contextmanager
+    def revived(self) -> Iterator[None]:
+        """In the body the access has its parameters, also if its optimizer is gone."""
+        was_away = bool(self._parameters)
+        self.revive()
+        try:
+            yield
+        finally:
+            if was_away:
+                self.retire()
 
     def take_over(self, numbers: Sequence[int]) -> None:
         """The hooks of the optimizer are about to be put on parameters, which may have those of others. Notes what the

@@ -444,6 +444,22 @@ def case_newer_optimizer_gone_on_one_rank():
     close(flat(model), flat(reference))
 
 
+def case_what_an_optimizer_left_under_way_goes_with_the_model():
+    for _ in range(3):
+        model = make_model()
+        kept = weakref.ref(model[0].weight)
+        optimizer = distributed(model, sgd(model))
+        hvd.barrier()
+        if hvd.rank() == 1:
+            time.sleep(0.3)  # the others' gradients are under way when their passes end
+        model(torch.ones(1, model[0].in_features)).sum().backward()
+        del optimizer
+        assert torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) > 0  # and are used then
+        del model
+        gc.collect()
+        assert kept() is None
+
+
 def case_optimizers_in_turn_with_gradients_set_by_hand():
     weight = torch.nn.Parameter(torch.zeros(3))
     optimizers = [hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0), [("byhand", weight)]) for _ in range(2)]
