@@ -29,6 +29,7 @@
 #   frameworks  TensorFlow, Keras and JAX in it, for their tests
 #   launchers the launchers of others, for theirs, and what checks deploy/
 #   hosts     what the tests of several hosts are made of: sshd and network namespaces
+#   count     lines of the product, of which code; tests, benchmarks, tools; the fullest folders
 #   clean     removes what the others made
 
 # HVD_TEST_REQUIRE=all, which CI sets, makes every test fail that would be skipped because something is not installed.
@@ -61,7 +62,7 @@ unexport PYTEST_ADDOPTS
 # well (HVD_TEST_PLATFORM=hip build/release/hvd_tests $(ROCM_TESTS) without).
 ROCM_TESTS = cuda_ gpu_ staged_ phases_ -contract -fake -jax
 
-.PHONY: times fakes demo test test-fast test-gpu test-all test-slow test-long matrices test-tensorflows check checks bench bench-full bench-page docs build dev clean tidy chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
+.PHONY: count times fakes demo test test-fast test-gpu test-all test-slow test-long matrices test-tensorflows check checks bench bench-full bench-page docs build dev clean tidy chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
@@ -250,6 +251,9 @@ bench-page: dev
 docs: dev
 	python tools/gen_settings.py
 	python tools/gen_abi.py
+
+count: $(BIN)/python
+	python tools/count_lines.py
 
 clean:
 	rm -rf build python/horovod/_native/*.so python/horovod/_native/*.so.new
