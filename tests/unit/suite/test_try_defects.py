@@ -56,3 +56,9 @@ def test_each_defect_has_its_place() -> None:
     defects = tomllib.loads((try_defects.ROOT / "tests" / "defects.toml").read_text())["defect"]
     found = {each["name"]: (try_defects.ROOT / each["file"]).read_text().count(each["old"]) for each in defects}
     assert {name: times for name, times in found.items() if times != 1} == {}
+
+
+def test_the_tests_of_each_defect_are_there() -> None:
+    defects = tomllib.loads((try_defects.ROOT / "tests" / "defects.toml").read_text())["defect"]
+    named = {test.partition("::")[0] for each in defects for test in each["tests"] if not test.startswith("native:")}
+    assert named and [path for path in sorted(named) if not (try_defects.ROOT / path).exists()] == []
