@@ -123,5 +123,5 @@ def test_what_is_changed_on_its_way_is_not_unpickled(hosts: Hosts) -> None:
     finally:
         hosts.network.unwire(hosts.network[2])
     told = [line for line in changed.out if "refused:" in line]
-    assert told and "It was not unpickled" in told[0], changed
+    assert told and "They were not unpickled" in told[0], changed
     assert not any("wrong" in line for line in changed.out)

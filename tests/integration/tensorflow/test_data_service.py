@@ -249,7 +249,7 @@ def test_who_stood_still_still_reads_what_came_meanwhile() -> None:
     with here, there:
         there.sendall(bytes(8))
         assert channel._read(here, 8, time.monotonic() - 1) == bytes(8)
-        with pytest.raises(channel.LateError, match="it says nothing"):
+        with pytest.raises(channel.LateError, match="it sends nothing"):
             channel._read(here, 1, time.monotonic() - 1)
 
 
