@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import io
+import select
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Callable
+from typing import Callable, Optional
 
 import pytest
 from agent_ways import LINK_TIMEOUT_S, PATIENCE_S, WAYS, Reached, job_on, slots_on
 
 import horovod
+from horovod.runner.elastic.host_source import HostSource
+from horovod.runner.hosts import Host
 from horovod.runner.launchers.base import Outcome, Surroundings
+from horovod.runner.launchers.elastic import ElasticLauncher
 from horovod.runner.launchers.ssh import SshLauncher
 from horovod.runner.remote.fleet import Fleet
 from horovod.runner.remote.link import Link, State, Way
@@ -23,6 +28,48 @@ read -r _ _ _ agent _ < /proc/$PPID/stat
 kill -9 $agent
 sleep 60
 """
+
+GROWS = """
+import pathlib, sys, time
+import numpy as np
+import horovod.numpy as hvd
+hvd.init()
+@hvd.elastic.run
+def train(state):
+    while hvd.size() < 2 or state.steps < 5:
+        hvd.allreduce(np.ones(1), name="x")
+        state.steps += 1
+        if state.steps == 3:
+            pathlib.Path(sys.argv[1]).touch()
+        state.commit()
+        time.sleep(0.02)
+train(hvd.elastic.ObjectState(steps=0))
+print("ends as", hvd.rank(), "of", hvd.size())
+"""
+
+
+class Growing(HostSource):
+    """Names one slot, and a second one when a rank has trained for some steps."""
+
+    name = "the cluster"
+
+    def __init__(self, host: str, trained: Path) -> None:
+        self._host, self._trained, self._named = host, trained, 0
+
+    def wake(self, poller: select.epoll) -> None:
+        """By time alone."""
+
+    def next_s(self) -> Optional[float]:
+        return time.monotonic() + 0.05
+
+    def serve(self) -> Optional[tuple[Host, ...]]:
+        if self._named == 2 or (self._named and not self._trained.exists()):
+            return None
+        self._named += 1
+        return (Host(self._host, self._named),)
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def until(fleet: Fleet, over: Callable[[Link], bool]) -> Link:
@@ -97,3 +144,16 @@ class TestEveryTransport:
         began_s = time.monotonic()
         fleet.close()
         assert link._connection.ended() and time.monotonic() - began_s < 2.0
+
+    def test_an_elastic_job_grows_by_a_source_of_others(self, reached: Reached, tmp_path: Path) -> None:
+        trained = tmp_path / "trained"
+        words = (sys.executable, "-c", GROWS, str(trained))
+        job = job_on(reached.host, *words, ranks=1, elastic=True, min_num_proc=1, max_num_proc=2)
+        launcher = ElasticLauncher(lambda _: Growing(reached.host, trained), lambda _: reached.transport)
+        stdout, stderr = io.StringIO(), io.StringIO()
+        outcome = launcher.run(job, Surroundings(stdout, stderr))
+        assert outcome.exit_code == 0, stderr.getvalue()
+        assert sorted(line.partition(":")[2] for line in stdout.getvalue().splitlines()) == [
+            "ends as 0 of 2",
+            "ends as 1 of 2",
+        ]
