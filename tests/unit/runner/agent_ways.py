@@ -12,7 +12,7 @@ from typing import Any, Callable, NamedTuple, Optional
 from horovod._net.failures import ConnectError
 from horovod.runner.hosts import Slot
 from horovod.runner.job import Job, effective_settings, make_job
-from horovod.runner.remote.by_process import Ssh, ThisMachine
+from horovod.runner.remote.by_process import HereOrSsh
 from horovod.runner.remote.by_tcp import CallingAgents
 from horovod.runner.remote.calling_agent import AGENT, LAUNCHER, credentials_of, serve
 from horovod.runner.remote.transport import Transport
@@ -88,10 +88,10 @@ def launchers_side() -> CallingAgents:
 @contextmanager
 def this_machine(place: Path) -> Iterator[Reached]:
     del place
-    transport = ThisMachine(PATIENCE_S, LINK_TIMEOUT_S)
+    transport = HereOrSsh(job_on("localhost"))
 
     def silence() -> str:
-        transport._words = ["sleep", "60"]
+        transport._words = lambda host: ["sleep", "60"]  # type: ignore[method-assign]
         return "localhost"
 
     yield Reached(transport, "localhost", silence)
@@ -103,7 +103,8 @@ def over_ssh(place: Path) -> Iterator[Reached]:
     program = place / "rsh"
     program.write_text('#!/bin/sh\nshift\nexec sh -c "$1"\n')
     program.chmod(0o755)
-    transport = Ssh({**os.environ, "OMPI_MCA_plm_rsh_agent": str(program)}, job_on("node1").settings)
+    job = job_on("node1")
+    transport = HereOrSsh(job._replace(environ={**job.environ, "OMPI_MCA_plm_rsh_agent": str(program)}))
 
     def silence() -> str:
         program.write_text("#!/bin/sh\nexec sleep 60\n")

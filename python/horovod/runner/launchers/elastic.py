@@ -33,8 +33,8 @@ from horovod.runner.launchers.elastic_here import CrewHere
 from horovod.runner.launchers.elastic_hosts import Discovery, Names, source_of
 from horovod.runner.launchers.elastic_over_hosts import CrewOverHosts
 from horovod.runner.launchers.places import is_local
-from horovod.runner.launchers.reaching import HereOrSsh
 from horovod.runner.limits import allowed_descriptors, why_without_proc
+from horovod.runner.remote.by_process import HereOrSsh
 from horovod.runner.remote.transport import Transport
 from horovod.runner.remote.workplace import GROWTH
 from horovod.runner.supervision import Supervision

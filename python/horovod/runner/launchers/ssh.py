@@ -17,8 +17,8 @@ from horovod.runner.launchers.agents import Agents, by_host
 from horovod.runner.launchers.base import Launcher, Outcome, Station, Surroundings
 from horovod.runner.launchers.destinations import output_directory, rank_streams
 from horovod.runner.launchers.places import is_local, with_one_name_here
-from horovod.runner.launchers.reaching import HereOrSsh
 from horovod.runner.limits import allowed_descriptors
+from horovod.runner.remote.by_process import HereOrSsh
 from horovod.runner.remote.fleet import BoardArrivals, Fleet
 from horovod.runner.remote.hosts_dumps import HostsDumps
 from horovod.runner.remote.transport import Transport

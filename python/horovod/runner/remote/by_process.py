@@ -1,6 +1,6 @@
 """Agents that a process of this machine leads to: on this machine the agent itself, elsewhere ssh.
 
-Two `transport.Transport`s.
+What `launchers` take where nothing else is said.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Final, Optional
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import Settings
+from horovod.runner.job import Job
+from horovod.runner.launchers.places import is_local
 from horovod.runner.remote import host_keys, ssh_command
 from horovod.runner.remote.diagnosis import Facts
 from horovod.runner.remote.loop import Loop
@@ -25,7 +27,6 @@ from horovod.runner.remote.transport import Connection, Ending, Transport
 
 _SAID_BYTES: Final = 1 << 14
 _LEAST_PATIENCE_S: Final = 1.0
-_NOTHING: Final[Mapping[str, str]] = {}
 
 
 class ProcessConnection(Connection):
@@ -97,44 +98,19 @@ class ProcessConnection(Connection):
         self._said = (self._said + data)[-_SAID_BYTES:]
 
 
-class ThisMachine(Transport):
-    """The agent of this machine.
+class HereOrSsh(Transport):
+    """This machine's agent directly, those of other hosts over ssh, or what stands for it.
 
     Args:
-        patience_s: for it to start.
-        link_timeout_s: see `vigil`.
-        variables: of the agent, besides those of this process.
+        job: whose hosts are reached.
     """
 
-    def __init__(self, patience_s: float, link_timeout_s: float, variables: Mapping[str, str] = _NOTHING) -> None:
-        self._patience_s = patience_s
-        self._variables = variables
-        self._words = ssh_command.own_agent(sys.executable, link_timeout_s)
-
-    def described(self, host: str) -> str:
-        del host
-        return shlex.join(self._words)
-
-    def open(self, host: str, loop: Loop) -> ProcessConnection:
-        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(_python_path()), **self._variables}
-        facts = Facts(host, sys.executable, None, None, "", self._patience_s)
-        return ProcessConnection(loop, self._words, environ, facts)
-
-
-class Ssh(Transport):
-    """Agents of other hosts, over ssh or what stands for it.
-
-    Args:
-        environ: of the launcher.
-        settings: of the job.
-    """
-
-    def __init__(self, environ: Mapping[str, str], settings: Settings) -> None:
-        self._environ = environ
-        self._settings = settings
+    def __init__(self, job: Job) -> None:
+        self._environ = job.environ
+        self._settings = job.settings
 
     def why_not(self, hosts: Iterable[str]) -> str:
-        names = list(dict.fromkeys(hosts))
+        names = [name for name in dict.fromkeys(hosts) if not is_local(name)]
         program = ssh_command.missing(self._environ) if names else ""
         if not program:
             return ""
@@ -157,13 +133,14 @@ class Ssh(Transport):
         return shlex.join(self._words(host))
 
     def open(self, host: str, loop: Loop) -> ProcessConnection:
-        port, limit_s = self._settings.ssh_port, patience_s(self._settings)
-        return ProcessConnection(
-            loop, self._words(host), os.environ, Facts(host, sys.executable, port, None, "", limit_s)
-        )
+        settings = self._settings
+        facts = Facts(host, sys.executable, settings.ssh_port, None, "", patience_s(settings))
+        return ProcessConnection(loop, self._words(host), own_environ() if is_local(host) else os.environ, facts)
 
     def _words(self, host: str) -> list[str]:
         settings = self._settings
+        if is_local(host):
+            return ssh_command.own_agent(sys.executable, settings.link_timeout_s)
         shell = ssh_command.shell(
             self._environ,
             settings.ssh_port,
@@ -171,8 +148,12 @@ class Ssh(Transport):
             patience_s(settings),
             settings.link_timeout_s,
         )
-        line = ssh_command.remote_agent(sys.executable, _python_path(), settings.link_timeout_s)
-        return shell.command(host, line)
+        return shell.command(host, ssh_command.remote_agent(sys.executable, _python_path(), settings.link_timeout_s))
+
+
+def own_environ() -> dict[str, str]:
+    """The variables of an agent on this machine."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(_python_path())}
 
 
 def patience_s(settings: Settings) -> float:

@@ -7,6 +7,7 @@ sides derive it.
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Final
 
@@ -15,9 +16,11 @@ from horovod._net.failures import AuthenticationError, ConnectError, ProtocolErr
 from horovod._net.handshake import auth, calling
 from horovod._net.handshake.links import Link, LinkClosedError
 from horovod._net.handshake.messages import FORMS, ROLE_AGENT, Post, Ready
-from horovod.runner.remote.by_process import ThisMachine
+from horovod.runner.remote.by_process import ProcessConnection, own_environ
+from horovod.runner.remote.diagnosis import Facts
 from horovod.runner.remote.loop import Loop
 from horovod.runner.remote.relay import Relay
+from horovod.runner.remote.ssh_command import own_agent
 
 AGENT: Final = 0
 LAUNCHER: Final = 1
@@ -69,8 +72,9 @@ def serve(
     try:
         if not _is_wanted(loop, link, host):
             return ""
-        variables = {SECRET_VARIABLE: credentials.ranks_secret().hex()}
-        agent = ThisMachine(patience_s, link_timeout_s, variables).open(host, loop)
+        environ = {**own_environ(), SECRET_VARIABLE: credentials.ranks_secret().hex()}
+        facts = Facts(host, sys.executable, None, None, "", patience_s)
+        agent = ProcessConnection(loop, own_agent(sys.executable, link_timeout_s), environ, facts)
         try:
             relay = Relay(loop, link, agent.fds, lambda _: None)
             loop.until(lambda: relay.sent or relay.over)

@@ -25,7 +25,7 @@ from horovod.runner.hosts import Host
 from horovod.runner.job import Job, effective_settings, make_job
 from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.launchers.elastic_hosts import Discovery, Names, source_of
-from horovod.runner.launchers.reaching import HereOrSsh
+from horovod.runner.remote.by_process import HereOrSsh
 
 PATIENCE_S = 20.0
 FOUND = (Host("a", 2), Host("b", 1))
