@@ -19,8 +19,8 @@ collective::Tensor Unplaced(const hvd_op& op) {
 
 }  // namespace
 
-// While this rank has requests in flight, every operation uses the negotiated path: the log orders them, and no name may
-// be used twice. That path also gives the reason for what is refused here.
+// While this rank has requests in flight, every operation uses the negotiated path: the log orders them, and no name
+// may be used twice. That path also gives the reason for what is refused here.
 bool ShortWay::MayTake(const hvd_op& op) const {
   if (tools_.express == nullptr || tools_.backends->batches_only() || op.process_set != 0 || op.place != kOnHost ||
       op.type < HVD_ALLREDUCE || op.type > HVD_BARRIER)
