@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, Optional
 from horovod._net import identity, interfaces, meeting_at_address
 from horovod._net.clusters import addresses, users_secret
 from horovod._net.clusters.launchers import mpi_family
-from horovod._net.clusters.placement import Placement, several_hosts
+from horovod._net.clusters.placement import MeetingPoint, Placement, several_hosts
 from horovod._net.failures import ConnectError, MeetingError, PlacementError, StartTimeoutError
 from horovod._net.handshake.board_call import call
 from horovod._net.handshake.board_link import BoardLink
@@ -75,8 +75,9 @@ class _Known(NamedTuple):
     introduced: Introduced
 
 
-# What this process knows already, by the launcher's ranks: a job that initialises again needs no second introduction.
-_known: dict[tuple[int, ...], _Known] = {}
+# What this process knows already, by job and the launcher's ranks: a job that initialises again needs no second
+# introduction.
+_known: dict[tuple[str, tuple[int, ...]], _Known] = {}
 
 
 def introduce(world: Placement, placement: Placement, means: Means, timeout_s: float) -> Introduced:
@@ -94,28 +95,37 @@ def introduce(world: Placement, placement: Placement, means: Means, timeout_s: f
         StartTimeoutError: ranks do not come.
         ConnectError: rank 0 cannot be reached.
     """
-    ranks = placement.launcher_ranks
-    known = _known.get(ranks)
+    name = (world.job_key, placement.launcher_ranks)
+    known = _known.get(name)
     if known is not None and known.pid == os.getpid():
         if known.introduced.board is not None:
             known.introduced.board.forget()
         return known.introduced
-    point = addresses.meeting_point(world.launcher, os.environ, means.address)
-    _refuse_unfit(world, placement, means, point)
+    point = world.meeting_point
+    if point is None:
+        point = addresses.meeting_point(world.launcher, os.environ, means.address)
+        _refuse_unfit(world, placement, means, point)
     # A program that a rank starts inherits its variables, and must not come to the meeting as the same rank.
     lasting_claim.take(placement, 0)
     deadline = time.monotonic() + timeout_s
-    if means.secret_file and point is not None:
+    if point is not None and (world.meeting_point or means.secret_file):
         introduced = _by_address(placement, point, means, deadline)
     else:
         introduced = _by_mpi(world, placement, means, deadline)
-    _known[ranks] = _Known(os.getpid(), introduced)
+    _leave_other_jobs(world.job_key)
+    _known[name] = _Known(os.getpid(), introduced)
     return introduced
 
 
-def _refuse_unfit(
-    world: Placement, placement: Placement, means: Means, point: Optional[addresses.MeetingPoint]
-) -> None:
+def _leave_other_jobs(job_key: str) -> None:
+    """A process that lives on after its job, and takes part in another one, need not hear of the first any more."""
+    for name in [name for name in _known if name[0] != job_key]:
+        board = _known.pop(name).introduced.board
+        if board is not None:
+            board.close()
+
+
+def _refuse_unfit(world: Placement, placement: Placement, means: Means, point: Optional[MeetingPoint]) -> None:
     if means.secret_file and point is None:
         raise PlacementError(
             f"{users_secret.SECRET_VARIABLE} is set, but the ranks of {world.launcher} have no address to meet at: "
@@ -130,8 +140,9 @@ def _refuse_unfit(
         raise PlacementError(several_hosts(placement))
 
 
-def _by_address(placement: Placement, point: addresses.MeetingPoint, means: Means, deadline: float) -> Introduced:
-    secret = users_secret.read(means.secret_file or "")
+def _by_address(placement: Placement, point: MeetingPoint, means: Means, deadline: float) -> Introduced:
+    secret = placement.secret if placement.meeting_point else None
+    secret = secret or users_secret.read(means.secret_file or "")
     own = _facts_of_this_rank(placement, means.version)
     told = meeting_at_address.gather(point, placement, secret, own.packed(), deadline)
     try:

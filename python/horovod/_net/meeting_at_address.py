@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Optional
 
 from horovod._net import interfaces
-from horovod._net.clusters.addresses import ADDRESS_VARIABLE, MeetingPoint
-from horovod._net.clusters.placement import Placement
+from horovod._net.clusters.addresses import ADDRESS_VARIABLE
+from horovod._net.clusters.placement import MeetingPoint, Placement
 from horovod._net.failures import ConnectError, NetError, PlacementError, StartTimeoutError
 from horovod._net.handshake.board_call import call
 from horovod._net.handshake.board_link import BoardLink
@@ -129,8 +129,7 @@ def _keep(point: MeetingPoint, address: str, job: str, placement: Placement, sec
     except NetError as error:
         raise PlacementError(
             f"Rank 0 on {placement.hostname} cannot keep the board of this job, by {point.told_by}: {error} The "
-            f"address must be one of this host, and the port free: {ADDRESS_VARIABLE}=HOST:PORT, equal for all ranks, "
-            "names others."
+            f"address must be one of this host, and the port free.{_another(point)}"
         ) from error
     names: Sequence[int] = [placement.launcher_rank(rank) for rank in range(placement.size)]
     kept = KeptBoard(credentials_of(secret, job, placement.size, placement.size), listener, names)
@@ -140,9 +139,13 @@ def _keep(point: MeetingPoint, address: str, job: str, placement: Placement, sec
 
 def _remedy(point: MeetingPoint) -> str:
     return (
-        f"That address is by {point.told_by}. Has rank 0 called hvd.init(), and does a firewall let the port through? "
-        f"{ADDRESS_VARIABLE}=HOST:PORT, equal for all ranks, names another one."
+        f"That address is by {point.told_by}. Has rank 0 called hvd.init(), and does a firewall let the port "
+        f"through?{_another(point)}"
     )
+
+
+def _another(point: MeetingPoint) -> str:
+    return f" {ADDRESS_VARIABLE}=HOST:PORT, equal for all ranks, names another one." if point.settable else ""
 
 
 def _told(board: BoardLink, size: int) -> Told:

@@ -10,30 +10,24 @@ import os
 import pickle
 import signal
 import sys
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, Final, Optional, Union
 
 from horovod._core.errors import InvalidArgumentError
-from horovod._core.settings import BY_NAME, SETTINGS
 from horovod.runner import commits, launcher_log, run_task, standard_streams
 from horovod.runner.function_call import checked
 from horovod.runner.interruption import taken_signals
 from horovod.runner.job import Effective, Job, effective_settings, make_job, working_directory
+from horovod.runner.job_options import values_of
 from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.launchers.choose import choose
 from horovod.runner.report import Exit, culprit
 from horovod.runner.restarts import run_with_restarts
 from horovod.runner.shipment import Shipment
 
-_DEPRECATED: Final = {
-    "np": "num_proc",
-    "min_np": "min_num_proc",
-    "max_np": "max_num_proc",
-    "network_interface": "network_interfaces",
-}
-_NAME_OF_KEYWORD: Final = {setting.keyword: setting.name for setting in SETTINGS if setting.keyword}
+# Parameters of `run` that are no settings of the job.
+OF_THE_CALL: Final = ("func", "args", "kwargs", "executable")
 
 
 def run(
@@ -97,11 +91,8 @@ def run(
         UnsupportedError: (also NotImplementedError) something that this version cannot do.
         RuntimeError: a rank failed; the message names it and has its traceback.
     """
-    given = {
-        name: value for name, value in locals().items() if name not in ("func", "args", "kwargs") and value is not None
-    }
-    given.pop("executable", None)
-    return call(func, args, {} if kwargs is None else kwargs, _settings_of(given), executable)
+    given = {name: value for name, value in locals().items() if name not in OF_THE_CALL}
+    return call(func, args, {} if kwargs is None else kwargs, values_of("horovod.run", given), executable)
 
 
 def call(
@@ -191,22 +182,6 @@ def _unpickled(answer: memoryview, rank: int) -> tuple[bool, Any]:
     except Exception as error:  # whatever the classes of the user's objects raise
         raise RuntimeError(f"horovod.run: the result of rank {rank} cannot be unpickled here: {error!r}.") from error
     return bool(succeeded), value
-
-
-def _settings_of(given: dict[str, Any]) -> dict[str, Any]:
-    for old, new in _DEPRECATED.items():
-        if old in given:
-            warnings.warn(f"horovod.run: {old} is deprecated; use {new}.", DeprecationWarning, stacklevel=3)
-            given[new] = given.pop(old)
-    if given.get("hosts") and given.get("hostfile"):
-        raise InvalidArgumentError("horovod.run: hosts and hostfile exclude each other; give one of them.")
-    if given.get("use_gloo") and given.get("use_mpi"):
-        raise InvalidArgumentError("horovod.run: use_gloo and use_mpi exclude each other; give one of them.")
-    values = {}
-    for keyword, value in given.items():
-        setting = BY_NAME[_NAME_OF_KEYWORD[keyword]]
-        values[setting.name] = setting.parse(value, f"horovod.run: {keyword}", coarse=True)
-    return values
 
 
 def _python_path(inherited: str) -> str:

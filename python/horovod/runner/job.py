@@ -26,6 +26,7 @@ from horovod._core.settings import (
 from horovod.runner import config_file, flags, hosts
 from horovod.runner.elastic import wishes
 from horovod.runner.hosts_of_job import Hosts
+from horovod.runner.job_options import refuse_exclusive
 
 RESTART_VARIABLE: Final = "HOROVOD_RESTART_COUNT"
 _OF_OTHERS: Final = ("OLDPWD", "HOROVOD_ELASTIC", "HOROVOD_EXPECTED_SIZE", "HOROVOD_EXPECTED_HOSTS")
@@ -83,8 +84,10 @@ def effective_settings(given: Mapping[str, Any], source: str, environ: Mapping[s
     """Joins what was given (flags or keywords), the YAML file, the environment and the defaults, the strongest first.
 
     Raises:
-        InvalidArgumentError: a value of the file or of the environment is wrong.
+        InvalidArgumentError: a value of the file or of the environment is wrong, or two were given that exclude each
+            other.
     """
+    refuse_exclusive(given)
     from_env = from_environ({**environ, NOTICED_VARIABLE: "1"}).given()
     path = given.get("config_file")
     from_file, remarks = config_file.read(path) if path else config_file.Contents({}, [])
@@ -131,8 +134,6 @@ def make_job(effective: Effective, command: Sequence[str], environ: Mapping[str,
             "There is no command to run; write it last, as in: horovodrun -np 2 python train.py. horovodrun -h shows "
             "the options."
         )
-    if settings.hosts and settings.hostfile:
-        raise InvalidArgumentError("Hosts and a hostfile were given; give one of them.")
     if settings.hosts and _HOST.fullmatch(command[0]):
         raise InvalidArgumentError(
             f"The command {command[0]!r} looks like a host. Commas separate hosts: -H {settings.hosts},{command[0]}"

@@ -16,6 +16,7 @@ from horovod._core.settings import SETTINGS, Setting, Settings, suggestion
 from horovod.runner import cli, flags, function, launcher_log
 from horovod.runner.__main__ import main
 from horovod.runner.job import effective_settings, make_job, working_directory
+from horovod.runner.job_options import BY_KEYWORD
 
 
 def run_commandline(argv: Optional[Sequence[str]] = None) -> None:
@@ -40,8 +41,7 @@ def _attributes() -> dict[str, tuple[Setting, bool]]:
     for setting in SETTINGS:
         names = {name: flag.const is False for flag in setting.flags for name in flag.names if name.startswith("--")}
         found.update({name[2:].replace("-", "_"): (setting, opposite) for name, opposite in names.items()})
-        if setting.keyword:
-            found[setting.keyword] = (setting, False)
+    found.update({keyword: (setting, False) for keyword, setting in BY_KEYWORD.items()})
     return {**found, "nics": found["network_interfaces"], "tcp_flag": found["tcp"]}
 
 

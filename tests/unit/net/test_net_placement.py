@@ -203,6 +203,33 @@ def test_job_keys_tell_restarts_and_jobs_apart() -> None:
     assert len(keys) == 4
 
 
+@pytest.mark.parametrize(("name", "env"), [(name, env) for name, env in IN_ORDER if name != "srun"])
+def test_without_an_id_that_no_other_job_has_the_starting_process_counts(name: str, env: dict[str, str]) -> None:
+    p = detect_placement(dict(env))
+    assert p.starter and p.job_key.endswith(f"/{p.starter}")
+
+
+@pytest.mark.parametrize("more", [{}, {"HOROVOD_RENDEZVOUS_DIR": "/run/x", SECRET_VARIABLE: "ab" * 32}])
+def test_an_id_names_a_job_alone(more: dict[str, str]) -> None:
+    p = detect_placement({**HOROVODRUN, "HOROVOD_JOB_ID": "mine", **more})
+    assert (p.job_key, p.starter) == ("horovodrun/HOROVOD_JOB_ID=mine", "")
+
+
+def test_a_step_of_slurm_is_named_by_it_alone() -> None:
+    p = detect_placement(dict(SRUN))
+    assert (p.job_key, p.starter) == ("srun/SLURM_JOB_ID=77/SLURM_STEP_ID=0/SLURM_RESTART_COUNT=", "")
+    without = detect_placement({name: value for name, value in SRUN.items() if name != "SLURM_JOB_ID"})
+    assert without.starter
+
+
+def test_a_directory_without_an_id_names_the_job() -> None:
+    keys = {
+        detect_placement({**HOROVODRUN, "HOROVOD_RENDEZVOUS_DIR": place, SECRET_VARIABLE: "ab" * 32}).job_key
+        for place in ("/run/x", "/run/y", "/run/y")
+    }
+    assert len(keys) == 2
+
+
 PRINT_KEY = "from horovod._net.clusters.launchers import detect_placement; print(detect_placement().job_key)"
 
 

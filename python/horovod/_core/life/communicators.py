@@ -14,8 +14,8 @@ from typing import Any, Final, Optional
 
 from horovod._core import settings
 from horovod._core.errors import CollectiveTimeoutError, InvalidArgumentError, UnsupportedError
+from horovod._core.life import given_placement
 from horovod._net import failures
-from horovod._net.clusters.launchers import detect_placement
 from horovod._net.clusters.placement import Placement
 
 _LONGEST_NAP_S: Final = 0.005
@@ -49,7 +49,7 @@ def launcher_ranks(comm: Any) -> list[int]:
             "it."
         )
     try:
-        placement = detect_placement()
+        placement = given_placement.of_this_process()
     except failures.PlacementError as error:
         raise InvalidArgumentError(str(error)) from None
     _check_world(comm, placement)

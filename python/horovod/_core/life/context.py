@@ -29,6 +29,7 @@ from horovod._core.life import (
     connecting,
     dump_service,
     engine_start,
+    given_placement,
     handles,
     introducing,
     last_words,
@@ -353,7 +354,8 @@ def _start(chosen: settings.Settings, dynamic: bool) -> session.Session:
     is lost meanwhile."""
     why = ""
     while True:
-        membership.take_place(why)
+        if not given_placement.is_given():
+            membership.take_place(why)
         if membership.is_member() and _ranks_in_force is not None:
             raise InvalidArgumentError("hvd.init(comm=...) names ranks, which change in an elastic job; leave it out.")
         try:
@@ -408,6 +410,8 @@ def _job_epoch() -> int:
     told = membership.epoch()
     if told is not None:
         return told
+    if given_placement.is_given():
+        return 0
     text = os.environ.get(_EPOCH_VARIABLE, "") or "0"
     if not text.isdecimal():
         raise InvalidArgumentError(f"{_EPOCH_VARIABLE} must be an integer >= 0. Received: {text!r}.")

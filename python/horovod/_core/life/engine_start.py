@@ -20,7 +20,7 @@ from horovod._core.errors import (
     ResourceError,
     error_from_status,
 )
-from horovod._core.life import connecting, introducing, logs, membership, session
+from horovod._core.life import connecting, given_placement, introducing, logs, membership, session
 from horovod._core.life.engine_port import OP_NAMES
 from horovod._core.life.seal import Seal
 from horovod._core.settings import Settings
@@ -31,7 +31,7 @@ from horovod._native.engine import Engine
 from horovod._net import failures
 from horovod._net.bootstrap import Ways, bootstrap
 from horovod._net.clusters import lone
-from horovod._net.clusters.launchers import detect_placement, mpi_family
+from horovod._net.clusters.launchers import mpi_family
 from horovod._net.clusters.promises import refuse_other_job
 from horovod._net.connections import Connections
 from horovod._net.handshake import tcp_options
@@ -60,7 +60,8 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
     engine: Engine[Any, Any] = Engine(library.load(), _error, ResultBlock)
     try:
         interfaces = tuple(settings.gloo_iface or ())
-        placement = dataclasses.replace(membership.placed(detect_placement()), interfaces=interfaces)
+        placement = membership.placed(given_placement.of_this_process())
+        placement = dataclasses.replace(placement, interfaces=interfaces or placement.interfaces)
         logs.follow(settings, placement.rank)
         if placement.launcher == "single process":
             _remark_on_being_alone()

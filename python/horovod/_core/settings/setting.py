@@ -65,7 +65,8 @@ class Setting(NamedTuple):
         coarse_unit: unit of flags and YAML where it differs from the environment's, e.g. "megabytes".
         coarse_factor: how many of `unit` one `coarse_unit` is.
         engine_field: is passed to the core in hvd_config under `name`.
-        keyword: keyword of `horovod.run`, or empty.
+        keyword: of `horovod.run` and of other functions that start jobs, or empty.
+        old_keywords: deprecated names of it.
         inert: empty if it has an effect; else why it has none in this version, the fact and the remedy: warn once.
         unmet_choices: (choice, fact and remedy) pairs: what of `choices` has no effect in this version; warn once.
         requires: name of the boolean setting without which this one has no meaning; of several, with | between them,
@@ -91,6 +92,7 @@ class Setting(NamedTuple):
     coarse_factor: int = 1
     engine_field: bool = False
     keyword: str = ""
+    old_keywords: tuple[str, ...] = ()
     inert: str = ""
     unmet_choices: tuple[tuple[str, str], ...] = ()
     requires: str = ""

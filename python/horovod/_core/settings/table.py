@@ -37,7 +37,7 @@ _JOB: Final = (
             "Number of processes to start; auto = the slots of the hosts given, else one per GPU, else one per core. In"
             " an allocation of Slurm, LSF, PBS or Flux it may be left out: all of its slots are taken.",
             "General", "launcher", unit="processes", minimum=1, flags=_value("-n", "-np", "--num-proc", metavar="NP"),
-            keyword="num_proc"),
+            keyword="num_proc", old_keywords=("np",)),
     Setting("disable_cache", "bool", False,
             "Do not use cached results of host checks. There is no cache: every start checks all hosts, by the one"
             " connection that it needs to each. So this changes nothing.",
@@ -57,7 +57,7 @@ _JOB: Final = (
             flags=_value("--link-timeout", metavar="SECONDS"), engine_field=True),
     Setting("network_interfaces", "names", None, "Network interfaces that traffic between hosts may use.", "General",
             "launcher", flags=(Flag(("--network-interfaces",), metavar=("NIC,NIC",)), Flag(("--network-interface",),
-            metavar=("NIC",))), keyword="network_interfaces"),
+            metavar=("NIC",))), keyword="network_interfaces", old_keywords=("network_interface",)),
     Setting("output_filename", "text", None,
             "Directory to which each rank's output is also written, as rank.0/stdout and rank.0/stderr; with more"
             " than ten ranks rank.00, and so on.", "General", "launcher",
@@ -111,10 +111,11 @@ _JOB: Final = (
     Setting("min_num_proc", "int", None,
             "Minimum number of processes; selects an elastic job. Without it: the number at the start.",
             "Elastic", "launcher", unit="processes", minimum=1,
-            flags=_value("--min-np", "--min-num-proc", metavar="NP"), keyword="min_num_proc"),
+            flags=_value("--min-np", "--min-num-proc", metavar="NP"), keyword="min_num_proc", old_keywords=("min_np",)),
     Setting("max_num_proc", "int", None, "Maximum number of processes of an elastic job; not given: all slots.",
             "Elastic", "launcher", unit="processes", minimum=1,
-            flags=_value("--max-np", "--max-num-proc", metavar="NP"), keyword="max_num_proc", requires="min_num_proc"),
+            flags=_value("--max-np", "--max-num-proc", metavar="NP"), keyword="max_num_proc",
+            old_keywords=("max_np",), requires="min_num_proc"),
     Setting("slots_per_host", "int", None, "Slots of hosts that the discovery script prints without a number.",
             "Elastic", "launcher", unit="slots", minimum=1, flags=_value("--slots-per-host"), keyword="slots",
             requires="host_discovery_script"),

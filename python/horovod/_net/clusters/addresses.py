@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from typing import Callable, Final, NamedTuple, Optional
+from typing import Callable, Final, Optional
 
 from horovod._net.clusters.launchers import LAUNCHERS
+from horovod._net.clusters.placement import MeetingPoint
 from horovod._net.clusters.slurm_counts import first_host
 from horovod._net.failures import PlacementError
 
@@ -31,22 +32,6 @@ _SHARED_BY_HOSTS: Final = {
     "torchrun": ("TORCHELASTIC_RUN_ID", "MASTER_PORT"),
     "jsrun": ("LSB_JOBID", "PMIX_NAMESPACE"),
 }
-
-
-class MeetingPoint(NamedTuple):
-    """See the head of the file.
-
-    Attributes:
-        host: of rank 0, a name or an address.
-        port: there.
-        told_by: the source of the address, for messages.
-        job: its name, equal on all hosts.
-    """
-
-    host: str
-    port: int
-    told_by: str
-    job: str
 
 
 def meeting_point(launcher: str, env: Environment, named: Optional[str]) -> Optional[MeetingPoint]:

@@ -47,8 +47,17 @@ class Numbers(NamedTuple):
 
 
 class Launcher(NamedTuple):
-    """One launcher: how to recognise it, how to read its numbers, which variables tell its jobs apart; and which MPI
-    libraries it starts: of one family, any ("") or none (None).
+    """One launcher.
+
+    Attributes:
+        name: of it, for messages.
+        present: these are its variables.
+        numbers: reads them.
+        rank_variables: that tell a process its rank.
+        job_variables: that tell its jobs apart.
+        mpi: which MPI libraries it starts: of one family, any ("") or none (None).
+        named: by the first of `job_variables`, where it is set, a job is named as no other job of a host ever is.
+            Else the name of the process that has started the ranks goes with it.
     """
 
     name: str
@@ -57,6 +66,7 @@ class Launcher(NamedTuple):
     rank_variables: tuple[str, ...]
     job_variables: tuple[str, ...]
     mpi: Optional[str] = None
+    named: bool = False
 
 
 def whole_number(env: Environment, name: str, launcher: str, least: int = 0) -> int:
@@ -181,7 +191,8 @@ LAUNCHERS: tuple[Launcher, ...] = (
             ("HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE"),
         ),
         ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK"),
-        (DIRECTORY_VARIABLE, _JOB_VARIABLE),
+        (_JOB_VARIABLE,),
+        named=True,
     ),
     # LOCAL_RANK is required: some platforms set RANK and WORLD_SIZE to node numbers.
     Launcher(
@@ -231,6 +242,7 @@ LAUNCHERS: tuple[Launcher, ...] = (
         ("SLURM_PROCID", "SLURM_STEP_ID"),
         ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
         "",
+        named=True,
     ),
     Launcher(
         "PALS",
@@ -352,14 +364,15 @@ def detect_placement(env: Optional[MutableMapping[str, str]] = None) -> Placemen
             "does not inherit it. Such a process cannot join the job; remove the HOROVOD_ variables from its "
             "environment."
         )
-    variables = launcher.job_variables
-    if secret is not None and numbers.local_size != numbers.size:
-        variables = (_JOB_VARIABLE,)  # each host has a directory of its own
-    job = [launcher.name, *(f"{name}={env.get(name, '')}" for name in variables)]
-    if directory is None:
-        job.append(
-            identity.launching_process((name, env.get(name, "")) for name in launcher.rank_variables if name in env)
-        )
+    job = [launcher.name, *(f"{name}={env.get(name, '')}" for name in launcher.job_variables)]
+    starter = ""
+    if not (launcher.named and env.get(launcher.job_variables[0])):
+        if directory is None:
+            own = ((name, env.get(name, "")) for name in launcher.rank_variables if name in env)
+            starter = identity.launching_process(own)
+            job.append(starter)
+        elif numbers.local_size == numbers.size:  # else each host has a directory of its own
+            job.append(directory)
     cross = _cross(numbers, launcher.name)
     return Placement(
         numbers.rank,
@@ -374,4 +387,5 @@ def detect_placement(env: Optional[MutableMapping[str, str]] = None) -> Placemen
         secret,
         address=env.get(ADDRESS_VARIABLE, "") if secret is not None else "",
         unplaced=cross is None,
+        starter=starter,
     )

@@ -1,8 +1,8 @@
 """Which rank this process is, and how that is known: the `Placement` record.
 
-Made by `horovod._net.clusters.launchers.detect_placement` from the environment, used by `bootstrap` and by
-`horovod._core.life.context` to answer rank(), size() and so on. It only holds and checks numbers: it reads no
-environment and opens nothing.
+Made by `horovod._net.clusters.launchers.detect_placement` from the environment, or by a program that hands it over
+(`horovod._core.life.given_placement`); used by `bootstrap` and by `horovod._core.life.context` to answer rank(), size()
+and so on. It only holds and checks numbers: it reads no environment and opens nothing.
 """
 
 from __future__ import annotations
@@ -11,10 +11,28 @@ import dataclasses
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from horovod._net.clusters.users_secret import HOW_TO_MAKE, SECRET_VARIABLE
 from horovod._net.failures import PlacementError
+
+
+class MeetingPoint(NamedTuple):
+    """The address at which the ranks of a job on several hosts meet, by a secret that all of them hold.
+
+    Attributes:
+        host: of rank 0, a name or an address.
+        port: there.
+        told_by: the source of the address, for messages.
+        job: its name, equal on all hosts.
+        settable: the user can name another one by HOROVOD_MEETING_ADDRESS.
+    """
+
+    host: str
+    port: int
+    told_by: str
+    job: str
+    settable: bool = True
 
 
 @dataclass(frozen=True)
@@ -35,6 +53,8 @@ class Placement:
         interfaces: network interfaces that the user has named for other hosts; the first that this host has counts.
         unplaced: the local and cross numbers are still those of the launcher's job: which of the ranks that this one
             was restricted to are on which host is known once they have shown up.
+        starter: the process that has started the ranks ("pid:start time"), where `job_key` has it; else empty.
+        meeting_point: where ranks on several hosts meet by `secret`, if the program that started them says so.
     """
 
     rank: int
@@ -52,6 +72,8 @@ class Placement:
     address: str = ""
     interfaces: tuple[str, ...] = ()
     unplaced: bool = False
+    starter: str = ""
+    meeting_point: Optional[MeetingPoint] = None
 
     def __post_init__(self) -> None:
         for what in ("", "local_", "cross_"):
@@ -123,6 +145,17 @@ class Placement:
             unplaced=True,
         )
         return restricted.placed([0] * size) if self.one_host or size == 1 else restricted
+
+
+def ranks_of_others(placement: Placement) -> str:
+    """Of ranks that are missing: why those of another process would not be in this job; empty if they would."""
+    if not placement.starter or placement.launcher != "horovodrun":
+        return ""
+    pid = placement.starter.partition(":")[0]
+    return (
+        f"Without HOROVOD_JOB_ID, only ranks that process {pid} has started are in this job: where several processes "
+        "start them, set it for all ranks, to a new text for each job. "
+    )
 
 
 def several_hosts(placement: Placement) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from horovod._net.clusters.placement import Placement
+from horovod._net.clusters.placement import Placement, ranks_of_others
 from horovod._net.failures import ConnectError, ProtocolError, StartTimeoutError
 from horovod._net.handshake import messages
 from horovod._net.handshake.links import Link, LinkClosedError
@@ -17,8 +17,11 @@ from horovod._net.handshake.messages import AnyMessage
 from horovod._net.handshake.pairing import Pair
 from horovod._net.meeting.deaths import Deaths
 from horovod._net.meeting.directory import Meeting
+from horovod._net.meeting.elsewhere import meets_elsewhere
 
 _LOOK_S = 0.1  # how often to look for ranks that have ended without a connection
+_LOOK_ELSEWHERE_S = 1.0  # how often to look for those that are missing in other directories,
+_MOST_LOOKED_FOR = 8  # and for how many of them
 
 
 class Blame:
@@ -37,6 +40,8 @@ class Blame:
         self._pairs = pairs
         self._deaths = Deaths(meeting, placement)
         self.next_look_s = now_s + _LOOK_S
+        self._next_look_elsewhere_s = now_s + _LOOK_ELSEWHERE_S
+        self._elsewhere = ""
 
     # ---- what other ranks say
 
@@ -104,6 +109,15 @@ class Blame:
             self.next_look_s = now_s + _LOOK_S
             self._deaths.check(self._unmet())
             self._raise_what_was_told()
+        if now_s >= self._next_look_elsewhere_s and self._placement.one_host:
+            # Not only when the time is over: by then that rank may have given up and gone.
+            self._next_look_elsewhere_s = now_s + _LOOK_ELSEWHERE_S
+            self._look_elsewhere()
+
+    def _look_elsewhere(self) -> None:
+        absent = [rank for rank in self._unmet() if not self._meeting.claim_is_live(rank)][:_MOST_LOOKED_FOR]
+        found = (meets_elsewhere(rank, self._meeting, self._placement) for rank in absent)
+        self._elsewhere = next(filter(None, found), self._elsewhere)
 
     def _raise_what_was_told(self) -> None:
         told = self._deaths.told()  # perhaps by a rank that this one is not to be connected with
@@ -131,13 +145,16 @@ class Blame:
             met = [(rank, pair) for rank, pair in self._pairs.items() if not pair.introduced]
             missing = [rank for rank, pair in met if not pair.ready] or [rank for rank, pair in met if not pair.started]
             fact = f"Ranks {', '.join(map(str, missing))} of {size} did not finish connecting"
+        if absent and self._placement.one_host:
+            self._look_elsewhere()
+        why = (self._elsewhere or ranks_of_others(self._placement)) if absent else ""
         # Where ranks of other hosts listen this one knows from themselves.
         far = any(self._pairs[rank].across for rank in absent)
         firewall = ", and that no firewall between the hosts blocks connections to ports that the kernel chooses" * far
         limit_s = round(timeout_s, 1 if timeout_s < 10 else 0)  # what is left of the start timeout
         return StartTimeoutError(
-            f"{fact} within {limit_s:g} s. Launcher: {self._placement.launcher}. Check that every rank calls init() "
-            f"and that none has failed{firewall}; HOROVOD_START_TIMEOUT (seconds) allows more time.",
+            f"{fact} within {limit_s:g} s. Launcher: {self._placement.launcher}. {why}Check that every rank calls "
+            f"init() and that none has failed{firewall}; HOROVOD_START_TIMEOUT (seconds) allows more time.",
             missing,
         )
 

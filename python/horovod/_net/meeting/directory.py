@@ -160,6 +160,7 @@ class Meeting:
             attempt: to meet the ranks of other hosts too; None where there are none.
         """
         self.attempt = attempt
+        self.number = epoch
         self.secret = b""
         self.listener: Optional[socket.socket] = None
         self._placement = placement

@@ -79,7 +79,7 @@ def claimed_twice(placement: Placement, holder: str) -> MeetingError:
 
 
 def _refuse_second(placement: Placement, name: str) -> None:
-    owner = _owner(name)
+    _, owner = holder_of(name, _LISTENS_S)
     if owner == os.geteuid():
         raise claimed_twice(placement, "another process")
     log.warning(
@@ -90,14 +90,19 @@ def _refuse_second(placement: Placement, name: str) -> None:
     )
 
 
-def _owner(name: str) -> Optional[int]:
-    """The user whose process listens at this name; None when it does not say."""
-    deadline = time.monotonic() + _LISTENS_S
+def holder_of(name: str, patience_s: float = 0.0) -> tuple[Optional[int], Optional[int]]:
+    """The process that listens at this name, and its user; None twice when nobody does.
+
+    Args:
+        name: of a claim.
+        patience_s: how long it may be bound before anybody listens.
+    """
+    deadline = time.monotonic() + patience_s
     while True:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
             code = probe.connect_ex(name)
             if code == 0:
-                return identity.peer_credentials(probe)[1]
+                return identity.peer_credentials(probe)
         if code != errno.ECONNREFUSED or time.monotonic() > deadline:
-            return None
+            return None, None
         time.sleep(_RETRY_S)

@@ -33,8 +33,6 @@ def checked(settings: Settings, first: int) -> Settings:
         raise InvalidArgumentError(
             f"--max-np is {settings.max_num_proc}, less than the {first} processes to begin with (-np)."
         )
-    if settings.host_discovery_script and (settings.hosts or settings.hostfile):
-        raise InvalidArgumentError("Hosts and a host discovery script were given; give one of them.")
     if settings.blacklist_cooldown_range is not None:
         check_cooldown(settings.blacklist_cooldown_range, "--blacklist-cooldown-range")
     if settings.use_mpi or settings.use_jsrun:

@@ -1,0 +1,67 @@
+"""What may be handed over as a placement, and when."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fake_engine import FakeJob
+from fake_ranks import session_of
+
+from horovod._core.errors import InvalidArgumentError
+from horovod._core.life import given_placement, membership, session
+from horovod._net.clusters.placement import MeetingPoint, Placement
+
+HERE = Placement(1, 2, 1, 2, 0, 1, "a test", "key", "here")
+THERE = Placement(1, 2, 0, 1, 1, 2, "a test", "key", "there")
+POINT = MeetingPoint("node", 1, "a test", "key")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_given() -> Iterator[None]:
+    yield
+    session.install(None)
+    given_placement.hand_over(None)
+
+
+def test_it_is_taken_in_place_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_RANK", "nonsense")
+    given_placement.hand_over(HERE)
+    assert given_placement.is_given() and given_placement.of_this_process() == HERE
+    monkeypatch.delenv("HOROVOD_RANK")
+    given_placement.hand_over(None)
+    assert not given_placement.is_given() and given_placement.of_this_process().launcher == "single process"
+
+
+def test_the_host_has_a_name() -> None:
+    given_placement.hand_over(dataclasses.replace(HERE, hostname=""))
+    assert given_placement.of_this_process().hostname
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "message"),
+    [
+        (HERE, {"secret": b"short"}, "has 32 bytes. Received: 5 bytes"),
+        (HERE, {"job_key": ""}, "job_key that no other job has"),
+        (THERE, {}, "1 of 2 ranks on this host: ranks on several hosts need a secret"),
+        (THERE, {"meeting_point": POINT}, "need a secret"),
+        (THERE, {"secret": bytes(32)}, "a meeting_point or a meeting_directory"),
+    ],
+)
+def test_what_cannot_be_a_placement_is_refused(place: Placement, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        given_placement.hand_over(dataclasses.replace(place, **change))
+    assert not given_placement.is_given()
+
+
+def test_who_has_a_rank_gets_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    session.install(session_of(FakeJob(1), 0, False))
+    with pytest.raises(InvalidArgumentError, match=r"is rank 0 of a job already.*before hvd.init\(\), or after"):
+        given_placement.hand_over(HERE)
+    session.install(None)
+    monkeypatch.setattr(membership, "is_member", lambda: True)
+    with pytest.raises(InvalidArgumentError, match="a worker of an elastic job"):
+        given_placement.hand_over(HERE)
+    monkeypatch.undo()
