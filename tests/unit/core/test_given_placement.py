@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from fake_ranks import session_of
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import given_placement, membership, session
 from horovod._net.clusters.placement import MeetingPoint, Placement
+from horovod._net.meeting import lasting_claim
 
 HERE = Placement(1, 2, 1, 2, 0, 1, "a test", "key", "here")
 THERE = Placement(1, 2, 0, 1, 1, 2, "a test", "key", "there")
@@ -54,6 +56,16 @@ def test_what_cannot_be_a_placement_is_refused(place: Placement, change: dict[st
     with pytest.raises(InvalidArgumentError, match=message):
         given_placement.hand_over(dataclasses.replace(place, **change))
     assert not given_placement.is_given()
+
+
+def test_a_process_keeps_nothing_of_its_former_jobs() -> None:
+    def jobs(count: int) -> int:
+        for number in range(count):
+            given_placement.hand_over(dataclasses.replace(HERE, job_key=f"{os.getpid()}/{number}"))
+            lasting_claim.take(given_placement.of_this_process(), 0)
+        return len(os.listdir("/proc/self/fd"))
+
+    assert jobs(1) == jobs(5)
 
 
 def test_who_has_a_rank_gets_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from horovod._core.life import membership, session
 from horovod._net import identity
 from horovod._net.clusters.launchers import detect_placement
 from horovod._net.clusters.placement import Placement
+from horovod._net.meeting import lasting_claim
 from horovod._net.secret import SECRET_BYTES
 
 _given: Optional[Placement] = None
@@ -46,6 +47,7 @@ def hand_over(placement: Optional[Placement]) -> None:
     if placement is not None:
         _refuse_unfit(placement)
         placement = dataclasses.replace(placement, hostname=placement.hostname or identity.hostname())
+    lasting_claim.release()
     _given = placement
 
 

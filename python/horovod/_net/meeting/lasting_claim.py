@@ -61,6 +61,15 @@ def take(placement: Placement, epoch: int) -> None:
             os.close(held.pop(1)[2])
 
 
+def release() -> None:
+    """Gives up all claims of this process, whose job is over while the process lives on."""
+    with _lock:
+        for held in _claims.values():
+            for _, _, fd in held:
+                os.close(fd)
+        _claims.clear()
+
+
 def claim_name(placement: Placement, epoch: int) -> str:
     """The abstract name; nobody can guess it where the launcher has given a secret."""
     text = f"{os.geteuid()}/{placement.job_key}/{epoch}/{placement.rank}"
