@@ -28,10 +28,10 @@ def hand_over(placement: Optional[Placement]) -> None:
     environment: of parent and child, one may call `init`.
 
     Args:
-        placement: `job_key` names the job, alike for all of its ranks and for no other job of its hosts, earlier ones
-            included. `secret` is the job's, made by `horovod._net.secret.new_secret` and kept in memory by whoever
-            sends it; on one host it may be left out. Ranks on several hosts meet at `meeting_point`; with `unplaced`
-            they find out which of them share a host. None: the environment tells again.
+        placement: `job_key` names the job: the same text for all of its ranks, and for no other job of its hosts,
+            earlier ones included. `secret` is the job's, made by `horovod._net.secret.new_secret`, and stays in memory;
+            on one host it may be left out. Ranks on several hosts meet at `meeting_point`; with `unplaced` they find
+            out which of them share a host. None: the environment tells again.
 
     Raises:
         InvalidArgumentError: the placement cannot be one, or this process has called `init`.
