@@ -312,7 +312,7 @@ def test_strangers_cannot_fill_the_log(
     attacked(monkeypatch, start)
     lines = [record.message for record in caplog.records]
     assert 2 <= len(lines) <= 4
-    assert "57 more of the kind are not shown" in lines[-1]
+    assert "57 more messages of this kind are not shown" in lines[-1]
 
 
 def test_two_users_of_the_same_variables_are_told_apart() -> None:
