@@ -55,6 +55,8 @@ typedef enum hvd_op_type {
   HVD_REDUCESCATTER = 4,
   HVD_BARRIER = 5,
   HVD_JOIN = 6,
+  HVD_SEND = 7, /* this and the next: between two members of a process set, see hvd_submit */
+  HVD_RECV = 8,
 } hvd_op_type;
 
 /* The public numbers of hvd.Average, hvd.Sum, ... */
@@ -90,16 +92,17 @@ typedef struct hvd_op {
   int32_t type;        /* hvd_op_type */
   int32_t dtype;       /* hvd_dtype */
   int32_t reduce_op;   /* hvd_reduce_op; allreduce and reducescatter only */
-  int32_t root_rank;   /* global rank; broadcast only, else 0 */
+  int32_t root_rank;   /* global rank; of a broadcast the root, of a send who receives, of a recv who sends; else 0 */
   int32_t process_set; /* id; 0 = all ranks */
   int32_t ndim;
   double prescale;   /* multiplies before the reduction; 1.0 = nothing */
   double postscale;  /* multiplies after it */
   const char* name;  /* UTF-8, NUL-terminated; the identity that is negotiated. NULL or "": counted per (process set,
-                        operation) */
-  const void* input; /* may be NULL when the tensor has no elements */
-  void* output;      /* allreduce, broadcast: same shape as input, may equal input. Others: NULL, or memory for a result
-                        of exactly output_bytes; a result of another size is allocated by the core */
+                        operation). Of a send or recv for messages only */
+  const void* input; /* may be NULL when the tensor has no elements; of a recv it is */
+  void* output;      /* allreduce, broadcast: same shape as input, may equal input. recv: where the tensor goes. send:
+                        NULL. Others: NULL, or memory for a result of exactly output_bytes; a result of another size is
+                        allocated by the core */
   const int64_t* shape;  /* ndim extents */
   const int32_t* splits; /* alltoall only: rows for each member; NULL = equal parts */
   int32_t n_splits;
@@ -321,7 +324,13 @@ HVD_API hvd_status hvd_dump_on_signal(int32_t number);
 /* Submits n tensors (n > 1: one atomic group, all of one type and process set). Non-blocking. The caller keeps the
  * tensors alive until the handle is done. A refusal (bad argument, duplicate name in flight) submits nothing and, but
  * for a duplicate or a name of more than 64 KB, is sent to the other members as that rank's contribution, so that they
- * fail with the reason instead of waiting. */
+ * fail with the reason instead of waiting.
+ *
+ * HVD_SEND, HVD_RECV: not collective. The n-th send of one rank to another meets the n-th recv of that one from it, in
+ * the order of submission; both have one dtype and shape, or both fail with HVD_MISMATCH. n is 1, and the tensor lies
+ * in the host's memory. A send with HVD_SUBMIT_WILL_WAIT of at most 64 KB (to oneself: of any size) is copied, and done
+ * at once, unless 16 MB of such copies wait already; should it fail later, the next send to that rank says so and does
+ * nothing else. hvd_shutdown waits half its time for those copies to be taken. */
 HVD_API hvd_status hvd_submit(const hvd_op* ops, int32_t n, uint32_t flags, hvd_handle* out);
 
 /* Tells the members of a set that this rank refuses the operation `name` for `reason` (an adapter found a bad

@@ -15,7 +15,7 @@
 namespace hvd::backend {
 namespace {
 
-enum class Way { kSolo, kSharedMemory, kTwoLevel, kChannels, kAdasum };
+enum class Way { kSolo, kPair, kSharedMemory, kTwoLevel, kChannels, kAdasum };
 
 // Whether the members of a host work together: for what is reduced, and for what is only moved.
 bool ByHosts(const Group& group, const Batch& batch) {
@@ -31,6 +31,8 @@ bool ByHosts(const Group& group, const Batch& batch) {
       return batch.hierarchical_allgather != 0 && collective::hosts::Applies(group);
     case OpType::kBarrier:
     case OpType::kJoin:
+    case OpType::kSend:
+    case OpType::kRecv:
       break;
   }
   return false;
@@ -40,6 +42,7 @@ bool ByHosts(const Group& group, const Batch& batch) {
 // channels. The same on all members: it depends on nothing but what all know of group and batch.
 Way Choose(const Group& group, const Batch& batch) {
   if (group.size() == 1) return Way::kSolo;
+  if (IsPointToPoint(batch.type)) return Way::kPair;
   if (batch.type == OpType::kAllreduce && batch.op == ReduceOp::kAdasum) return Way::kAdasum;
   if (group.one_host() && group.local != nullptr) return Way::kSharedMemory;
   return ByHosts(group, batch) ? Way::kTwoLevel : Way::kChannels;
@@ -49,6 +52,8 @@ const char* Words(Way way) {
   switch (way) {
     case Way::kSolo:
       return "alone";
+    case Way::kPair:
+      return "over the connection between the two ranks";
     case Way::kSharedMemory:
       return "over shared memory";
     case Way::kTwoLevel:
@@ -75,6 +80,8 @@ Task OverSharedMemory(const Group& group, Batch& batch) {
       return collective::shm::Reducescatter(group, batch);
     case OpType::kBarrier:
     case OpType::kJoin:
+    case OpType::kSend:
+    case OpType::kRecv:
       break;
   }
   return collective::shm::Barrier(group, batch);
@@ -94,6 +101,8 @@ Task InTwoLevels(const Group& group, Batch& batch) {
       return collective::hosts::Reducescatter(group, batch);
     case OpType::kBarrier:
     case OpType::kJoin:
+    case OpType::kSend:
+    case OpType::kRecv:
       break;
   }
   return collective::channels::Barrier(group, batch);
@@ -113,6 +122,8 @@ Task OverChannels(const Group& group, Batch& batch) {
       return collective::channels::Reducescatter(group, batch);
     case OpType::kBarrier:
     case OpType::kJoin:
+    case OpType::kSend:
+    case OpType::kRecv:
       break;
   }
   return collective::channels::Barrier(group, batch);
@@ -122,6 +133,8 @@ Task By(Way way, const Group& group, Batch& batch) {
   switch (way) {
     case Way::kSolo:
       return collective::SoloCollective(group, batch);
+    case Way::kPair:
+      return collective::channels::SendOrRecv(group, batch);
     case Way::kSharedMemory:
       return OverSharedMemory(group, batch);
     case Way::kTwoLevel:

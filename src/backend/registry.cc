@@ -5,8 +5,8 @@
 namespace hvd::backend {
 
 const char* ActivityOf(OpType type) {
-  static const char* const kNames[] = {"ALLREDUCE",     "ALLGATHER", "BCAST", "ALLTOALL",
-                                       "REDUCESCATTER", "BARRIER",   "JOIN"};
+  static const char* const kNames[] = {"ALLREDUCE", "ALLGATHER", "BCAST", "ALLTOALL", "REDUCESCATTER",
+                                       "BARRIER",   "JOIN",      "SEND",  "RECV"};
   return kNames[static_cast<int>(type)];
 }
 

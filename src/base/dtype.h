@@ -35,6 +35,8 @@ enum class OpType : int32_t {
   kReducescatter = HVD_REDUCESCATTER,
   kBarrier = HVD_BARRIER,
   kJoin = HVD_JOIN,
+  kSend = HVD_SEND,
+  kRecv = HVD_RECV,
 };
 
 enum class ReduceOp : int32_t {
@@ -45,6 +47,9 @@ enum class ReduceOp : int32_t {
   kMax = HVD_MAX,
   kProduct = HVD_PRODUCT,
 };
+
+// Between two members of a process set.
+inline constexpr bool IsPointToPoint(OpType t) { return t == OpType::kSend || t == OpType::kRecv; }
 
 inline constexpr bool IsValidDType(int32_t v) { return v >= 0 && v < kDTypeCount; }
 
@@ -61,8 +66,8 @@ inline constexpr const char* NameOf(DType t) {
 }
 
 inline constexpr const char* NameOf(OpType t) {
-  constexpr const char* kNames[] = {"allreduce",     "allgather", "broadcast", "alltoall",
-                                    "reducescatter", "barrier",   "join"};
+  constexpr const char* kNames[] = {"allreduce", "allgather", "broadcast", "alltoall", "reducescatter",
+                                    "barrier",   "join",      "send",      "recv"};
   return kNames[static_cast<int32_t>(t)];
 }
 

@@ -96,7 +96,8 @@ struct Batch {
   // In two levels: -1 decide by topology, 0 never, 1 wherever that is possible. From its place in the log, as seq.
   int hierarchical = -1;            // what is reduced: allreduce, reducescatter
   int hierarchical_allgather = -1;  // what is only moved: allgather, broadcast, alltoall
-  int root = 0;                     // member index; broadcast
+  int root = 0;                     // member index; broadcast, and send: who sends
+  int receiver = 0;                 // member index; send
   std::vector<Tensor> tensors;      // same number and order on every member; same total for allreduce
   std::shared_ptr<Phases> phases;   // null: no trace is written, or nothing lies on a device
   Flow* flow = nullptr;        // null: the inputs are there, and the outputs are needed at the end; local to a member

@@ -43,6 +43,8 @@ Task SoloCollective(const Group&, Batch& batch) {
         break;
       case OpType::kBarrier:
       case OpType::kJoin:
+      case OpType::kSend:
+      case OpType::kRecv:
         break;
     }
   }

@@ -1,9 +1,12 @@
 #include "engine/batch_run.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/average.h"
 #include "collective/kernels/kernels.h"
+#include "negotiation/op_text.h"
+#include "negotiation/pair.h"
 
 namespace hvd::engine {
 namespace {
@@ -47,6 +50,11 @@ collective::Tensor StandIn(const negotiation::Request& r, ReduceOp op, int rank,
   return t;
 }
 
+// Validated: it is one.
+int MemberOf(const collective::Group& group, int rank) {
+  return static_cast<int>(std::lower_bound(group.ranks.begin(), group.ranks.end(), rank) - group.ranks.begin());
+}
+
 }  // namespace
 
 void BatchRun::Fill(const negotiation::ExecuteBatch& order, std::shared_ptr<ProcessSets::Set> of,
@@ -61,8 +69,10 @@ void BatchRun::Fill(const negotiation::ExecuteBatch& order, std::shared_ptr<Proc
   b.postscale = first.postscale;
   b.on_device = first.on_device;
   if (first.op == ReduceOp::kAverage) b.postscale *= AverageFactor(first.dtype, of->group.size());
-  if (first.type == OpType::kBroadcast) {
-    while (of->group.ranks[b.root] != first.root) ++b.root;  // validated: the root is a member
+  if (first.type == OpType::kBroadcast) b.root = MemberOf(of->group, first.root);
+  if (const std::optional<negotiation::Pair> pair = negotiation::PairOf(first.name)) {
+    b.root = MemberOf(of->group, pair->from);
+    b.receiver = MemberOf(of->group, pair->to);
   }
   agreed.reserve(order.entries.size());
   own.reserve(order.entries.size());
@@ -81,6 +91,8 @@ void BatchRun::Fill(const negotiation::ExecuteBatch& order, std::shared_ptr<Proc
 }
 
 std::string BatchRun::Describe() const {
+  if (IsPointToPoint(batch.type) && own[0] != nullptr)
+    return negotiation::Subject(own[0]->type, own[0]->name, own[0]->process_set);
   std::string text = std::string(NameOf(batch.type)) + " '" + agreed[0]->name + "'";
   if (agreed.size() > 1) text += " and " + std::to_string(agreed.size() - 1) + " more";
   return text;

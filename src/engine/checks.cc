@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "engine/submissions.h"
+#include "negotiation/pair.h"
 #include "negotiation/signature.h"
 
 namespace hvd::engine {
@@ -26,9 +27,9 @@ Status CheckShape(const hvd_op& op) {
       return InvalidOperation(op, "the shape has a negative or too large extent.");
     }
   }
-  if (elems > 0 && op.input == nullptr && op.type != HVD_BARRIER)
+  if (elems > 0 && op.input == nullptr && op.type != HVD_BARRIER && op.type != HVD_RECV)
     return InvalidOperation(op, "the input pointer is null.");
-  const bool caller_owns_output = op.type == HVD_ALLREDUCE || op.type == HVD_BROADCAST;
+  const bool caller_owns_output = op.type == HVD_ALLREDUCE || op.type == HVD_BROADCAST || op.type == HVD_RECV;
   if (elems > 0 && caller_owns_output && op.output == nullptr)
     return InvalidOperation(op, "the output pointer is null.");
   if (op.output_bytes < 0) return InvalidOperation(op, "output_bytes is negative.");
@@ -95,9 +96,18 @@ Status InvalidOperation(const hvd_op& op, const Status& why) {
 }
 
 Status CheckName(const hvd_op& op) {
-  if (op.name == nullptr || strnlen(op.name, kMostNameBytes + 1) <= kMostNameBytes) return Status();
+  if (op.name == nullptr) return Status();
+  if (negotiation::PairOf(op.name) && !IsPointToPoint(static_cast<OpType>(op.type)))
+    return InvalidOperation(op, "this name is that of what one rank sends to another; use another one.");
+  if (strnlen(op.name, kMostNameBytes + 1) <= kMostNameBytes) return Status();
   return InvalidOperation(op,
                           "the name is longer than " + std::to_string(kMostNameBytes) + " bytes; use a shorter one.");
+}
+
+Status CheckPartner(const hvd_op& op, const collective::Group& group) {
+  if (std::binary_search(group.ranks.begin(), group.ranks.end(), op.root_rank)) return Status();
+  return InvalidOperation(op, "rank " + std::to_string(op.root_rank) + " is not a member of process set " +
+                                  std::to_string(op.process_set) + ".");
 }
 
 Status CheckOperation(const hvd_op& op, const collective::Group& group) {
@@ -115,6 +125,8 @@ Status CheckOperation(const hvd_op& op, const collective::Group& group) {
 
 Status CheckPlace(const hvd_op& op, const backend::Devices* devices) {
   if (op.type == HVD_BARRIER) return InvalidOperation(op, "it has no tensor, so place must be 0.");
+  if (IsPointToPoint(static_cast<OpType>(op.type)))
+    return Unsupported(op, "its tensor lies on a GPU; copy it to the host's memory.");
   if (devices == nullptr)
     return InvalidOperation(op, "no GPU is in use on this rank: hvd_use_gpu was not called, or has failed.");
   if (op.place == devices->place()) return Status();

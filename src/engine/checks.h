@@ -13,6 +13,8 @@ Status InvalidOperation(const hvd_op& op, const std::string& what);
 Status InvalidOperation(const hvd_op& op, const Status& why);
 // Not told to the others, who would get the name with it; it is too long on them too.
 Status CheckName(const hvd_op& op);
+// Of a send or recv.
+Status CheckPartner(const hvd_op& op, const collective::Group& group);
 // All but the name. `group`: of its process set.
 Status CheckOperation(const hvd_op& op, const collective::Group& group);
 

@@ -6,6 +6,7 @@
 
 #include "collective/kernels/kernels.h"
 #include "negotiation/op_text.h"
+#include "negotiation/pair.h"
 
 namespace hvd::engine {
 namespace {
@@ -70,7 +71,10 @@ std::string Describe(ProcessSets& sets) {
 
 void AddOperation(OpType type, const std::string& name, int process_set, Members* m) {
   m->AddText("operation", NameOf(type));
-  m->AddText("name", name);
+  // Of a send or recv what both ranks call it.
+  const std::optional<negotiation::Pair> pair = IsPointToPoint(type) ? negotiation::RanksOf(name) : std::nullopt;
+  m->AddText("name", pair ? std::string(negotiation::SharedPart(name)) : name);
+  if (pair) m->Add("members", List(std::vector<int32_t>{pair->from, pair->to}));
   m->AddText("what", negotiation::Subject(type, name, process_set));
   m->Add("process_set", int64_t{process_set});
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "backend/gpu.h"
 #include "backend/host_backend.h"
@@ -18,6 +19,7 @@ namespace hvd::engine {
 namespace {
 
 constexpr size_t kMostLastWords = 4096;  // bytes
+constexpr double kSendsS = 2;            // until it is said that shutdown waits for sends to be received
 constexpr double kCulpritS = 2;          // for a process to end that is about to
 
 std::unique_ptr<Express> MakeExpress(const hvd_config& c, const Connections& connections) {
@@ -81,6 +83,7 @@ Engine::Engine(const hvd_config& c, Ways ways)
       stamp_(c.cycle_time_ms > 0),
       node_(NodeConfigFrom(c)),
       arrivals_(&role_),
+      self_sends_({.submissions = &submissions_, .arrivals = &arrivals_, .counters = &counters_}),
       executor_({.backends = &backends_, .timeline = &timeline_, .transports = &connections_->transports(),
                  .tuning = &tuning_},
                 {[this](BatchRun& run, const Status& status) { orders_.Finish(run, status); },
@@ -88,10 +91,10 @@ Engine::Engine(const hvd_config& c, Ways ways)
       verdict_({.submissions = &submissions_, .backends = &backends_, .executor = &executor_, .node = &node_,
                 .connections = connections_.get(), .watch = watch_.get(), .arrivals = &arrivals_}),
       feed_({.submissions = &submissions_, .sets = &sets_, .timeline = &timeline_, .node = &node_,
-             .connections = connections_.get(), .verdict = &verdict_, .stamp = &stamp_}),
+             .connections = connections_.get(), .verdict = &verdict_, .stamp = &stamp_, .self_sends = &self_sends_}),
       orders_({.rank = c.rank, .submissions = &submissions_, .sets = &sets_, .timeline = &timeline_,
                .executor = &executor_, .watch = watch_.get(), .arrivals = &arrivals_, .verdict = &verdict_,
-               .counters = &counters_, .tuning = &tuning_, .stamp = &stamp_}),
+               .counters = &counters_, .tuning = &tuning_, .stamp = &stamp_, .feed = &feed_, .self_sends = &self_sends_}),
       progress_({.feed = &feed_, .orders = &orders_, .node = &node_, .executor = &executor_, .backends = &backends_,
                  .connections = connections_.get(), .watch = watch_.get(), .verdict = &verdict_, .arrivals = &arrivals_,
                  .stamp = &stamp_},
@@ -184,12 +187,24 @@ Status Engine::UseGpu(const hvd_gpu& gpu) { return gpus_->Use(gpu); }
 
 void Engine::SetLastWords(const std::string& why) { last_words_ = Shortened(why, kMostLastWords); }
 
+// Sends that have returned are still to be received.
+void Engine::AwaitSends(double deadline) {
+  bool told = false;
+  for (const auto& sent : submissions_.Copies()) {
+    for (double now = NowS(); !sent->done() && !verdict_.failed() && now < deadline; now = NowS()) {
+      if (Wait(*sent, std::min(kSendsS, deadline - now)) || std::exchange(told, true)) continue;
+      Log(LogLevel::kWarning, "shutdown waits for other ranks to receive what this one has sent; hvd_dump lists it.");
+    }
+  }
+}
+
 void Engine::Shutdown(double timeout_s) {
   counters_.steps.Close();
   if (!background_.running()) return;
   if (verdict_.failed()) mpi_->GiveUp("the ranks of the job did not end it together.");
   Completion& goodbye = progress_.goodbye();
   const double deadline = NowS() + timeout_s;
+  if (last_words_.empty()) AwaitSends(NowS() + timeout_s / 2);
   if (!verdict_.failed() && intake_.Goodbye(last_words_).ok()) {
     while (!goodbye.done() && !verdict_.failed() && NowS() < deadline) Wait(goodbye, std::min(0.1, deadline - NowS()));
   }

@@ -4,7 +4,8 @@
 //   Connections, Waker, Watch     this rank's ways to the others, what wakes it, who of them lives
 //   Role, Submissions, Arrivals   who may work, what threads have asked for, how they are told that it is done
 //   Node, Executor, Verdict       what all ranks agree on (negotiation/), running it, and failing for good
-//   Feed, Orders, Progress        one round of work: submissions in, the log obeyed, everything moved
+//   SelfSends, Feed               submissions in: what this rank sends itself; everything, to the negotiation (Pairs)
+//   Orders, Progress              one round of work: the log obeyed, everything moved
 //   Driver, Waiter, Background    how a thread takes the role, waits for a result, looks after the rest
 //   Spread                        ranks that share cores, evenly on all of them
 //   Intake, ShortWay              the ways in
@@ -106,6 +107,7 @@ class Engine {
   Engine(const hvd_config& config, Ways ways);
   Status Start(const hvd_config& config);
   void Stop(submission::Abort how);
+  void AwaitSends(double deadline);
 
   const hvd_topology topology_;
   const std::string hostname_, fixed_settings_;
@@ -130,6 +132,7 @@ class Engine {
   Stamp stamp_;
   negotiation::Node node_;
   Arrivals arrivals_;
+  SelfSends self_sends_;
   Executor executor_;  // tells orders_ and verdict_ how a batch has ended: the one arrow that points down
   Verdict verdict_;
   Feed feed_;

@@ -36,8 +36,8 @@ double LookAgain(const Executor::Runs& runs) {
 }  // namespace
 
 const char* TraceName(OpType type, ReduceOp op) {
-  static const char* const kNames[] = {"ALLREDUCE",     "ALLGATHER", "BROADCAST", "ALLTOALL",
-                                       "REDUCESCATTER", "BARRIER",   "JOIN"};
+  static const char* const kNames[] = {"ALLREDUCE", "ALLGATHER", "BROADCAST", "ALLTOALL", "REDUCESCATTER",
+                                       "BARRIER",   "JOIN",      "SEND",      "RECV"};
   return op == ReduceOp::kAdasum && type == OpType::kAllreduce ? "ADASUM" : kNames[static_cast<int>(type)];
 }
 

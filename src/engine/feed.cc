@@ -3,23 +3,52 @@
 #include <utility>
 #include <variant>
 
+#include "negotiation/pair.h"
+
 namespace hvd::engine {
+namespace {
+
+// Of a send or recv, or of its refusal.
+std::optional<negotiation::Pair> PairOf(const Submission& submission) {
+  const std::vector<negotiation::Request>* group = nullptr;
+  if (const auto* tensors = std::get_if<submission::Tensors>(&submission)) group = &tensors->group;
+  if (const auto* refusal = std::get_if<submission::Refusal>(&submission)) group = &refusal->group;
+  return group == nullptr ? std::nullopt : negotiation::PairOf(group->front().name);
+}
+
+}  // namespace
 
 bool Feed::PassOn() {
   if (!tools_.submissions->Take(&taken_)) return false;
   const double now = (*tools_.stamp)();
   for (Submission& submission : taken_) {
-    if (tools_.verdict->failed()) break;
-    std::visit([&](auto& asked) { Pass(asked, now); }, submission);
+    const std::optional<negotiation::Pair> pair = PairOf(submission);
+    if (!pair || pair->from == pair->to || pairs_.MayPass(submission)) Pass(submission, now);
   }
   taken_.clear();
   return true;
 }
 
+void Feed::Answered(int process_set, const std::string& name) {
+  const double now = (*tools_.stamp)();
+  for (Submission& next : pairs_.Answered(process_set, name)) Pass(next, now);
+}
+
+void Feed::Pass(Submission& submission, double now) {
+  if (tools_.verdict->failed()) return;
+  std::visit([&](auto& asked) { Pass(asked, now); }, submission);
+}
+
 void Feed::Pass(submission::Tensors& tensors, double now) {
+  const negotiation::Request& first = tensors.group[0];
+  const std::optional<negotiation::Pair> pair = negotiation::PairOf(first.name);
+  if (pair && pair->from == pair->to) return tools_.self_sends->Add(first.ticket, tensors.waits);
   if (tools_.timeline->active()) Trace(tensors.group);
-  const int set = tensors.group[0].process_set;
-  if (set != 0) rings_parent_ |= !tools_.sets->Holds(set, tools_.connections->parent());
+  if (pair) {
+    rings_parent_ |= !pair->ranks().Contains(tools_.connections->parent());
+  } else if (first.process_set != 0) {
+    rings_parent_ |= !tools_.sets->Holds(first.process_set, tools_.connections->parent());
+  }
   tools_.node->Submit(tensors.group, now);
 }
 

@@ -5,6 +5,8 @@
 
 #include "engine/clock.h"
 #include "engine/connections.h"
+#include "engine/pairs.h"
+#include "engine/self_sends.h"
 #include "engine/submissions.h"
 #include "engine/timeline.h"
 #include "engine/verdict.h"
@@ -22,6 +24,7 @@ class Feed {
     Connections* connections;
     Verdict* verdict;
     const Stamp* stamp;
+    SelfSends* self_sends;
   };
   explicit Feed(const Tools& tools) : tools_(tools) {}
 
@@ -29,6 +32,8 @@ class Feed {
   bool any_in_flight() const { return tools_.submissions->any_in_flight(); }
   // Everything that is there, in order. True: there was something.
   bool PassOn();
+  // The log has answered a send or recv: the next one of that pair's name is passed on.
+  void Answered(int process_set, const std::string& name);
   // When what was passed on has been sent: rings a parent in the tree that has no part in it, and so is not about to
   // call by itself.
   void RingParent();
@@ -36,6 +41,7 @@ class Feed {
   void Drop() { taken_.clear(); }
 
  private:
+  void Pass(Submission& submission, double now);
   void Pass(submission::Tensors& tensors, double now);
   void Pass(submission::Refusal& refusal, double now);
   void Pass(submission::Join& join, double now);
@@ -47,6 +53,7 @@ class Feed {
   void Trace(const std::vector<negotiation::Request>& group);
 
   const Tools tools_;
+  Pairs pairs_;
   std::vector<Submission> taken_;
   bool rings_parent_ = false;  // what goes up concerns a process set that the parent is not in
 };

@@ -7,6 +7,7 @@
 #include "engine/checks.h"
 #include "engine/clock.h"
 #include "engine/express/exchange.h"
+#include "negotiation/pair.h"
 #include "negotiation/signature.h"
 
 namespace hvd::engine {
@@ -47,6 +48,11 @@ collective::Tensor TensorOf(const hvd_op& op, int set_size) {
   return t;
 }
 
+// Of a send: what has become of an earlier one of its pair, which had returned.
+Status FailedBefore(const Status& why) {
+  return why.Because("this send was not begun, because an earlier one has failed since it returned");
+}
+
 std::unique_ptr<Submitted> Prepare(const hvd_op& op, int set_size, const negotiation::Request& request) {
   auto own = std::make_unique<Submitted>();
   own->process_set = request.process_set;
@@ -62,7 +68,7 @@ std::unique_ptr<Submitted> Prepare(const hvd_op& op, int set_size, const negotia
 
 Status Intake::Submit(const hvd_op* ops, int n, uint32_t flags, Out out, const std::string& counted) {
   if (n < 1) return Status(Code::kInvalidArgument, "hvd_submit: an empty group.");
-  if (ops[0].type < HVD_ALLREDUCE || ops[0].type > HVD_JOIN)
+  if (ops[0].type < HVD_ALLREDUCE || ops[0].type > HVD_RECV)
     return Status(Code::kInvalidArgument, "hvd_submit: unknown operation type.");
   if (ops[0].type == HVD_JOIN) {
     HVD_TRY(Add(submission::Join(), out));
@@ -72,6 +78,7 @@ Status Intake::Submit(const hvd_op* ops, int n, uint32_t flags, Out out, const s
   std::shared_ptr<ProcessSets::Set> set;
   HVD_TRY(Member(ops[0], &set));
   HVD_TRY(CheckGroup(ops, n));
+  if (IsPointToPoint(static_cast<OpType>(ops[0].type))) return SubmitOfPair(ops[0], set->group, flags, out);
   auto completion = std::make_shared<Completion>(n);
   // Refused or not, unnamed operations are counted as on the other ranks.
   std::vector<negotiation::Request> requests = NameAll(ops, n, counted);
@@ -98,6 +105,48 @@ Status Intake::Submit(const hvd_op* ops, int n, uint32_t flags, Out out, const s
   if (n == 1 && (flags & HVD_SUBMIT_WILL_WAIT) != 0 && !batches_only) requests[0].payload = PayloadOf(*ops, set->group);
   HVD_TRY(tools_.submissions->Add(std::move(tensors), std::move(requests)));
   Announce(flags, bytes);
+  *out = std::move(completion);
+  return Status();
+}
+
+Status Intake::SubmitOfPair(const hvd_op& op, const collective::Group& group, uint32_t flags, Out out) {
+  HVD_TRY(CheckPartner(op, group));
+  const auto type = static_cast<OpType>(op.type);
+  const bool sends = type == OpType::kSend, waits = (flags & HVD_SUBMIT_WILL_WAIT) != 0;
+  const negotiation::Pair pair{sends ? rank_ : op.root_rank, sends ? op.root_rank : rank_};
+  const std::string pair_name = PairName(pair), label = op.name != nullptr ? op.name : "";
+  if (sends) HVD_TRY(FailedBefore(tools_.submissions->TakeFailure(op.process_set, pair_name)));
+  std::vector<negotiation::Request> requests(1);
+  requests[0].type = OpType::kSend;
+  requests[0].process_set = op.process_set;
+  requests[0].name = pair_name;
+  const uint64_t number = tools_.submissions->NextNumber(op.process_set, type, pair_name);
+  if (Status refused = CheckEach(&op, 1, group); !refused.ok()) {
+    if (pair.from != pair.to) (void)Refuse(std::move(requests), refused.message());
+    return refused;
+  }
+  Describe(op, &requests[0]);
+  std::vector<std::unique_ptr<Submitted>> tensors(1);
+  tensors[0] = Prepare(op, group.size(), requests[0]);
+  Submitted& own = *tensors[0];
+  own.type = type;
+  own.name = OwnName(type, pair, number, label);
+  auto completion = own.completion = std::make_shared<Completion>(1);
+  const size_t bytes = own.tensor.elems * SizeOf(own.dtype);
+  if (sends && waits) own.copy = send_copies_->Copy(op.input, bytes, /*of_any_size=*/pair.from == pair.to);
+  const bool returns = own.copy != nullptr;
+  if (returns) {
+    own.tensor.input = own.copy->data;
+    own.completion = std::make_shared<Completion>(1);
+  }
+  HVD_TRY(tools_.submissions->Add(std::move(tensors), std::move(requests), waits));
+  if (returns) {
+    Completion::Due nobody;
+    completion->Arrive(Status(), &nobody);
+    tools_.driver->Kick();
+  } else {
+    Announce(flags, bytes);
+  }
   *out = std::move(completion);
   return Status();
 }
@@ -138,6 +187,8 @@ Status Intake::Member(const hvd_op& op, std::shared_ptr<ProcessSets::Set>* set) 
 
 Status Intake::CheckGroup(const hvd_op* ops, int n) const {
   for (int i = 0; i < n; ++i) HVD_TRY(CheckName(ops[i]));
+  if (n > 1 && IsPointToPoint(static_cast<OpType>(ops[0].type)))
+    return InvalidOperation(ops[0], "it is of one tensor. Received: " + std::to_string(n) + ".");
   for (int i = 1; i < n; ++i) {
     if (ops[i].type != ops[0].type || ops[i].process_set != ops[0].process_set)
       return InvalidOperation(ops[i], "all tensors of a group must have one operation and one process set.");

@@ -9,6 +9,7 @@
 #include "backend/backend.h"
 #include "engine/driver.h"
 #include "engine/process_sets.h"
+#include "engine/send_copies.h"
 #include "engine/submissions.h"
 #include "engine/timeline.h"
 
@@ -47,6 +48,8 @@ class Intake {
   Status CheckGroup(const hvd_op* ops, int n) const;
   // All but names and group.
   Status CheckEach(const hvd_op* ops, int n, const collective::Group& group) const;
+  // A send or recv.
+  Status SubmitOfPair(const hvd_op& op, const collective::Group& group, uint32_t flags, Out out);
   Status Member(const hvd_op& op, std::shared_ptr<ProcessSets::Set>* set) const;
   // Of tensors on devices: when each is there. *made stays empty if there is none.
   Status Mark(const hvd_op* ops, int n, std::vector<std::shared_ptr<DeviceEvent>>* made) const;
@@ -57,6 +60,7 @@ class Intake {
 
   const Tools tools_;
   const int rank_;
+  const std::shared_ptr<SendCopies> send_copies_ = std::make_shared<SendCopies>();
 };
 
 }  // namespace hvd::engine

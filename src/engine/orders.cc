@@ -36,6 +36,8 @@ void Orders::Do(negotiation::ExecuteBatch& batch) {
   if (tools_.verdict->failed()) return;
   if (tools_.timeline->mark_cycles()) tools_.timeline->Instant("CYCLE_START");
   tools_.executor->Add(batch, tools_.sets->Find(batch.process_set), tools_.submissions);
+  const negotiation::Request& first = *batch.entries[0].request;
+  if (IsPointToPoint(first.type)) tools_.feed->Answered(first.process_set, first.name);
 }
 
 void Orders::Do(negotiation::Exchanged& exchanged) {
@@ -58,7 +60,18 @@ void Orders::Do(negotiation::Exchanged& exchanged) {
 void Orders::Do(negotiation::EntryFailed& entry) {
   if (entry.ticket & 1) return EndWish(entry.ticket, 0, std::move(entry.why));
   if (tools_.verdict->failed()) return;
-  tools_.arrivals->ArriveTaken(tools_.submissions->Take(entry.ticket)->completion, std::move(entry.why));
+  std::unique_ptr<Submitted> own = tools_.submissions->Take(entry.ticket);
+  const bool pair = IsPointToPoint(own->type);
+  if (own->copy != nullptr) KeepFailure(*own, entry);
+  tools_.arrivals->ArriveTaken(std::move(own->completion), std::move(entry.why));
+  if (pair) tools_.feed->Answered(entry.process_set, entry.name);
+}
+
+// Of a send that has returned.
+void Orders::KeepFailure(const Submitted& own, const negotiation::EntryFailed& entry) {
+  const std::string what = negotiation::Subject(own.type, own.name, own.process_set);
+  Log(LogLevel::kWarning, what + " had returned, and has failed: " + entry.why.message());
+  tools_.submissions->KeepFailure(entry.process_set, entry.name, entry.why);
 }
 
 void Orders::Do(negotiation::SetAdded& set) {
@@ -68,7 +81,9 @@ void Orders::Do(negotiation::SetAdded& set) {
 
 void Orders::Do(negotiation::SetRemoved& set) {
   tools_.sets->Remove(set.process_set);
-  tools_.submissions->CountAnew(set.process_set);  // its id never comes back: nothing stays of it
+  const std::string why = "process set " + std::to_string(set.process_set) + " was removed while it was waiting";
+  tools_.self_sends->DropSet(set.process_set, Status(Code::kInvalidArgument, why));
+  tools_.submissions->ForgetSet(set.process_set);  // its id never comes back: nothing stays of it
   EndWish(set.ticket, set.process_set, Status());
 }
 

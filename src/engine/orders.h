@@ -5,6 +5,7 @@
 #include "engine/arrivals.h"
 #include "engine/counters.h"
 #include "engine/executor.h"
+#include "engine/feed.h"
 #include "engine/timeline.h"
 #include "engine/tuning.h"
 #include "engine/verdict.h"
@@ -27,6 +28,8 @@ class Orders {
     Counters* counters;
     Tuning* tuning;
     Stamp* stamp;
+    Feed* feed;
+    SelfSends* self_sends;
   };
   explicit Orders(const Tools& tools) : tools_(tools) {}
 
@@ -48,6 +51,7 @@ class Orders {
   void Do(negotiation::Aborted& end);
   void Do(negotiation::Stalled& stalled);
   void Do(negotiation::LogLine& line);
+  void KeepFailure(const Submitted& own, const negotiation::EntryFailed& entry);
   void EndWish(uint64_t ticket, int64_t value, Status status);
 
   const Tools tools_;

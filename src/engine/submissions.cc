@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 namespace hvd::engine {
 
-Status Submissions::Add(std::vector<std::unique_ptr<Submitted>> tensors, std::vector<negotiation::Request> requests) {
+Status Submissions::Add(std::vector<std::unique_ptr<Submitted>> tensors, std::vector<negotiation::Request> requests,
+                        bool waits) {
   std::lock_guard<std::mutex> lock(mutex_);
   HVD_TRY(closed_);
   ByName& by_name = entries_[requests[0].process_set];
@@ -33,7 +35,7 @@ Status Submissions::Add(std::vector<std::unique_ptr<Submitted>> tensors, std::ve
     throw;
   }
   in_flight_.fetch_add(requests.size(), std::memory_order_relaxed);
-  std::get<submission::Tensors>(queue_.back()).group = std::move(requests);
+  std::get<submission::Tensors>(queue_.back()) = {std::move(requests), waits};
   waiting_.store(queue_.size(), std::memory_order_seq_cst);
   return Status();
 }
@@ -71,6 +73,39 @@ Status Submissions::Add(Submission submission) {
 std::string Submissions::NextName(int process_set, OpType type) {
   std::lock_guard<std::mutex> lock(mutex_);
   return std::string(NameOf(type)) + ".noname." + std::to_string(unnamed_[process_set][static_cast<size_t>(type)]++);
+}
+
+uint64_t Submissions::NextNumber(int process_set, OpType type, const std::string& pair) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  PairState& state = pairs_[process_set][pair];
+  return type == OpType::kSend ? ++state.sends : ++state.recvs;
+}
+
+void Submissions::KeepFailure(int process_set, const std::string& pair, const Status& why) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  pairs_[process_set][pair].failed = why;
+}
+
+Status Submissions::TakeFailure(int process_set, const std::string& pair) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(pairs_[process_set][pair].failed, Status());
+}
+
+std::vector<std::shared_ptr<Completion>> Submissions::Copies() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<std::shared_ptr<Completion>> copies;
+  for (const auto& [id, by_name] : entries_) {
+    for (const auto& [name, own] : by_name) {
+      if (own->copy != nullptr) copies.push_back(own->completion);
+    }
+  }
+  return copies;
+}
+
+void Submissions::ForgetSet(int process_set) {
+  CountAnew(process_set);
+  std::lock_guard<std::mutex> lock(mutex_);
+  pairs_.erase(process_set);
 }
 
 void Submissions::CountAnew(int process_set) {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -31,6 +32,9 @@ struct Submitted {
   collective::Tensor tensor;
   std::shared_ptr<Completion> completion;
   int index = 0;  // in the group
+  // Of a blocking send that has returned: what is sent, its completion being nobody's; null: the caller's own tensor
+  // is.
+  std::unique_ptr<collective::Block> copy;
   DType dtype = DType::kFloat32;
   double since = 0;
 
@@ -53,6 +57,7 @@ struct Waiting {
 namespace submission {
 struct Tensors {
   std::vector<negotiation::Request> group;
+  bool waits = false;  // of a send or recv: its thread does nothing else until it is done
 };
 struct Refusal {
   std::vector<negotiation::Request> group;  // what it would have been
@@ -89,15 +94,25 @@ class Submissions {
  public:
   // Registers the tensors' names and queues their requests (one for each, in the same order), all or nothing; gives the
   // requests their tickets. kInvalidArgument: a name is in flight already.
-  Status Add(std::vector<std::unique_ptr<Submitted>> tensors, std::vector<negotiation::Request> requests);
+  Status Add(std::vector<std::unique_ptr<Submitted>> tensors, std::vector<negotiation::Request> requests,
+             bool waits = false);
   Status Add(Submission submission);
   // Registers something that is not a tensor (join, process set) and returns its ticket.
   Result<uint64_t> AddWish(std::shared_ptr<Completion> completion);
   // "allreduce.noname.7": unnamed operations are counted per process set and operation.
   std::string NextName(int process_set, OpType type);
-  // From here on they are counted from 0 again: at a place of the log where nothing of the set is in flight, so that it
-  // means the same on all ranks.
+  // From 1: the number of the next send or recv of a pair, which are counted apart.
+  uint64_t NextNumber(int process_set, OpType type, const std::string& pair);
+  // A send had returned when it failed. The next one of its pair takes why.
+  void KeepFailure(int process_set, const std::string& pair, const Status& why);
+  Status TakeFailure(int process_set, const std::string& pair);
+  // Of sends that have returned and wait for their recv.
+  std::vector<std::shared_ptr<Completion>> Copies();
+  // From here on unnamed operations are counted from 0 again: at a place of the log where nothing of the set is in
+  // flight, so that it means the same on all ranks.
   void CountAnew(int process_set);
+  // A set is gone, and with it all that was counted.
+  void ForgetSet(int process_set);
 
   // Whether this rank has ever refused an operation of this name: its next one must not overtake the refusal.
   bool EverRefused(const char* name);
@@ -128,7 +143,12 @@ class Submissions {
   std::unordered_map<int, std::array<uint64_t, kOpTypes>> unnamed_;  // by process set: the next number per operation
   Status closed_;
   std::atomic<size_t> waiting_{0}, in_flight_{0};
-  std::unordered_set<std::string> refused_;  // of misuse only, so it stays small
+  struct PairState {
+    uint64_t sends = 0, recvs = 0;
+    Status failed;  // a send that had returned
+  };
+  std::map<int, std::unordered_map<std::string, PairState>> pairs_;  // by process set and name
+  std::unordered_set<std::string> refused_;                          // of misuse only, so it stays small
   std::atomic<bool> any_refused_{false};
 };
 

@@ -31,6 +31,7 @@ struct CachedRequest {
   int32_t process_set = 0;
   State state = kIdle;
   bool in_tally = false;  // marks go to the full tally of the name: somebody sent something else
+  bool pair = false;      // of a send: two ranks mark it, and not the process set
 };
 
 class Cache {

@@ -62,7 +62,7 @@ void Coordinator::Decide(const Tally& tally, double now) {
     if (p.request && p.request->group_hash != 0) groups.push_back(p.request->group_hash);
   }
   const NameKey& key = tally.key;
-  const RankSet absent = at_.sets->at(key.set).ranks.Minus(tally.Contributors());
+  const RankSet absent = at_.sets->MembersOf(key).Minus(tally.Contributors());
   if (const Status status = Validate({tally.type, key.name, key.set, variants, absent}); !status.ok()) {
     std::sort(groups.begin(), groups.end());
     groups.erase(std::unique(groups.begin(), groups.end()), groups.end());

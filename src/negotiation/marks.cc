@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "negotiation/pair.h"
 #include "negotiation/signature.h"
 
 namespace hvd::negotiation {
@@ -80,7 +81,7 @@ bool Marks::MarkOfChild(uint32_t id, int source, std::vector<Payload> payloads, 
   // The leader has sent it to the others, too: they may be done by it.
   if (place_.root() && IsDirect(id) && !payloads.empty() && !place_.host().Contains(payloads.front().rank))
     payloads_.Add(id, std::move(payloads));
-  RankSet ranks = place_.below[source].And(sets_.at(s.process_set).ranks);
+  RankSet ranks = place_.below[source].And(sets_.MembersOf(s.request->key()));
   std::vector<Part> parts(1, {source, s.request, {}, 0, static_cast<int32_t>(id), std::move(ranks)});
   Add(s.request->key(), t->type, std::move(parts), now);
   return true;
@@ -120,10 +121,9 @@ void Marks::Add(NameView key, OpType type, std::vector<Part> parts, double now) 
 }
 
 void Marks::RecheckGlobalSet(double now) {
-  const SourceMask& need = sets_.at(0).need;
   for (uint32_t id = 0; id < cache_.size(); ++id) {
     const CachedRequest& s = cache_.at(id);
-    if (s.process_set == 0 && s.state == CachedRequest::kPartial && Covers(cache_.mask(id), need))
+    if (s.process_set == 0 && s.state == CachedRequest::kPartial && Covers(cache_.mask(id), NeedOf(id)))
       CompleteCached(id, now);
   }
   for (const NameKey& key : tallies_.NamesOf(0)) Contributed(tallies_.Find(key));
@@ -144,7 +144,7 @@ const Tally* Marks::NextToDecide() {
 void Marks::CompleteCached(uint32_t id, double now) {
   CachedRequest& s = cache_.at(id);
   // Joined ranks that sent nothing make it incomplete as seen from above: say exactly who contributed.
-  if (s.process_set == 0 && sets_.any_joined() && !Covers(cache_.mask(id), sets_.at(0).members)) {
+  if (s.process_set == 0 && !s.pair && sets_.any_joined() && !Covers(cache_.mask(id), sets_.at(0).members)) {
     CompleteTally(&OpenTally({0, s.request->name}, s.request->type, s.since));
     return;
   }
@@ -175,7 +175,7 @@ bool Marks::CompleteWithPayloads(uint32_t id) {
 }
 
 void Marks::Contributed(Tally* tally) {
-  if (!tally->complete && Covers(tally->mask.data(), sets_.at(tally->key.set).need)) CompleteTally(tally);
+  if (!tally->complete && Covers(tally->mask.data(), sets_.NeedOf(tally->key))) CompleteTally(tally);
 }
 
 void Marks::CompleteTally(Tally* tally) {
@@ -260,10 +260,10 @@ void Marks::FoldCached(uint32_t id, Tally* tally) {
   CachedRequest& s = cache_.at(id);
   s.in_tally = true;
   if (s.state == CachedRequest::kIdle) return;
-  const ProcessSet& set = sets_.at(s.process_set);
+  const RankSet members = sets_.MembersOf(s.request->key());
   for (int source = 0; source < place_.sources(); ++source) {
     if (!HasSource(cache_.mask(id), source)) continue;
-    tally->Add({source, s.request, {}, 0, static_cast<int32_t>(id), place_.below[source].And(set.ranks)});
+    tally->Add({source, s.request, {}, 0, static_cast<int32_t>(id), place_.below[source].And(members)});
   }
   tally->since = std::min(tally->since, s.since);
   tally->own_ticket = s.own_ticket;
@@ -318,8 +318,11 @@ void Marks::DropFromTally(Tally* tally, const std::function<bool(const Part&)>& 
 
 void Marks::Define(uint32_t id, std::shared_ptr<const Request> request) {
   const bool in_tally = tallies_.Find(request->key()) != nullptr;
+  const bool pair = PairOf(request->name).has_value();
+  if (pair) pair_needs_[id] = sets_.NeedOf(request->key());
   cache_.Define(id, std::move(request));
   cache_.at(id).in_tally = in_tally;
+  cache_.at(id).pair = pair;
 }
 
 uint64_t Marks::UseCached(uint32_t id) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -47,7 +48,12 @@ class Marks {
     }
     uint64_t* mask = cache_.mask(id);
     AddSource(mask, source);
-    if (Covers(mask, sets_.at(s.process_set).need)) CompleteCached(id, now);
+    if (Covers(mask, NeedOf(id))) CompleteCached(id, now);
+  }
+  // The sources that must mark it.
+  const SourceMask& NeedOf(uint32_t id) const {
+    const CachedRequest& s = cache_.at(id);
+    return s.pair ? pair_needs_.at(id) : sets_.at(s.process_set).need;
   }
   // What comes with the mark that follows. A group runs as a whole, so nothing is brought for a part of it.
   void Bring(uint32_t id, std::vector<Payload> payloads);
@@ -114,6 +120,7 @@ class Marks {
   Outbox* out_;
   ReadyQueue* ready_;
   Cache cache_;
+  std::unordered_map<uint32_t, SourceMask> pair_needs_;  // of sends, by id
   Payloads payloads_;
   std::vector<uint32_t> whole_;  // all of it is there: to be done
   TallyTable tallies_;

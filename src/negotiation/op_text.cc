@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "base/text.h"
+#include "negotiation/pair.h"
 
 namespace hvd::negotiation {
 namespace {
@@ -17,14 +18,18 @@ const char* OpText(OpType type) {
   return NameOf(type);
 }
 
+std::string InSet(int process_set) {
+  return process_set == 0 ? "" : " (process set " + std::to_string(process_set) + ")";
+}
+
 std::string Subject(OpType type, const std::string& name, int process_set) {
   std::string out = OpText(type);
   if (IsControl(type)) return out;
+  const std::string pair = IsPointToPoint(type) ? PairText(name) : "";
+  if (!pair.empty()) return pair + InSet(process_set);
   std::string_view told = name;
   if (told.starts_with(out) && told.substr(out.size()).starts_with('.')) told.remove_prefix(out.size() + 1);
-  out += " '" + Shortened(told, kMostNameTold) + "'";
-  if (process_set != 0) out += " (process set " + std::to_string(process_set) + ")";
-  return out;
+  return out + " '" + Shortened(told, kMostNameTold) + "'" + InSet(process_set);
 }
 
 std::string UserName(OpType type, const std::string& name, int32_t group_size) {

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "negotiation/pair.h"
+
 namespace hvd::negotiation {
 namespace {
 
@@ -108,6 +110,7 @@ Status OrderLog::Define(ByteReader* r) {
   if (!at_.sets->FindUsable(request->process_set)) {
     return Wrong("it defines an id for a process set that is not there");
   }
+  if (!at_.sets->Joins(request->key())) return Wrong("it defines an id for a send that cannot be");
   if (const int32_t before = cache.IdOf(request->key()); before >= 0 && before != static_cast<int32_t>(id)) {
     return Wrong("it defines a second id for '" + request->name + "'");
   }
@@ -172,6 +175,7 @@ Status OrderLog::Batch(ByteReader* r) {
   batch.seq = ++seq_;
   batch.entries.resize(n);
   const ProcessSet* set = nullptr;
+  bool own = false;  // this rank takes part
   for (Entry& e : batch.entries) {
     HVD_TRY(TakeEntry(r, &e));
     if (!r->ok()) return {};
@@ -180,14 +184,17 @@ Status OrderLog::Batch(ByteReader* r) {
       set = at_.sets->FindUsable(batch.process_set);
       if (!set) return Wrong("it runs a batch of a process set that is not there");
     }
+    const std::optional<Pair> pair = PairOf(e.request->name);
+    if (pair && n > 1) return Wrong("it mixes a send with others");
+    own = pair ? pair->ranks().Contains(at_.place->rank) && set->own : set->own;
     if (e.request->process_set != batch.process_set || IsControl(e.request->type)) {
       return Wrong("it mixes operations that cannot run together");
     }
-    if (set->own && e.ticket == 0 && !(at_.joins->own() && batch.process_set == 0)) {
+    if (own && e.ticket == 0 && (pair || !at_.joins->own() || batch.process_set != 0)) {
       return Wrong("it runs '" + e.request->name + "', which this rank has not submitted");
     }
   }
-  if (!set || !set->own) return {};
+  if (!own) return {};
   batch.joined = joined.ToVector();
   at_.results->Add(std::move(batch));
   return {};

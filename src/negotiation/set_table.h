@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "negotiation/request.h"
 #include "negotiation/source_mask.h"
 
 namespace hvd::negotiation {
@@ -35,6 +36,12 @@ class SetTable {
   const ProcessSet& at(int id) const { return *sets_[id]; }
   void Add(RankSet ranks);  // its id is next_id()
   void Remove(int id) { sets_[id].reset(); }
+  // Who must contribute to the operation of this name: the members, or of a send the two that it joins.
+  RankSet MembersOf(NameView key) const;
+  // False: it is the name of a send between ranks that are not two members.
+  bool Joins(NameView key) const;
+  // The sources that must mark it; of a send also those whose ranks have joined.
+  SourceMask NeedOf(NameView key) const;
   int next_id() const { return static_cast<int>(sets_.size()); }
   int IdOf(const RankSet& ranks) const;  // -1: none
   std::vector<int> Ids() const;
@@ -51,6 +58,8 @@ class SetTable {
   bool any_joined() const { return any_joined_; }  // set 0 needs fewer than its members
 
  private:
+  SourceMask SourcesOf(const RankSet& ranks) const;  // with some of them below
+
   const Place* place_;
   std::vector<std::unique_ptr<ProcessSet>> sets_;  // null: removed
   bool any_joined_ = false;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "negotiation/op_text.h"
+#include "negotiation/pair.h"
 
 namespace hvd::negotiation {
 namespace {
@@ -121,6 +122,19 @@ bool SameGroup(const Request& a, const Request& b) {
   return a.group_hash == b.group_hash && a.group_size == b.group_size && a.group_index == b.group_index;
 }
 
+// A send and its recv.
+Status CheckPair(const TallyView& t, const Pair& pair, const std::string& subject) {
+  if (!Differs(t, SameSignature)) return {};
+  std::string sent, received;
+  for (const Variant& v : t.variants) {
+    if (v.ranks.Contains(pair.from)) sent = TypeAndShape(*v.request);
+    if (v.ranks.Contains(pair.to)) received = TypeAndShape(*v.request);
+  }
+  return {Code::kMismatch, subject + ": rank " + std::to_string(pair.from) + " sent " + sent + ", rank " +
+                               std::to_string(pair.to) + " receives " + received +
+                               "; both must pass the same dtype and shape."};
+}
+
 // dtype, type, shape: common to all operations on tensors.
 Status CheckTensor(const TallyView& t, const Request& r, const std::string& subject) {
   const bool free_rows = FirstExtentIsFree(r.type);
@@ -221,6 +235,8 @@ Status Validate(const TallyView& t) {
   const std::string subject = Subject(r.type, t.name, t.process_set);
   if (IsControl(r.type)) {
     HVD_TRY(CheckSetChange(t, r));
+  } else if (const std::optional<Pair> pair = PairOf(t.name)) {
+    return CheckPair(t, *pair, subject);
   } else {
     HVD_TRY(CheckTensor(t, r, subject));
     HVD_TRY(CheckParameters(t, subject));

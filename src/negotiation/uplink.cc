@@ -92,8 +92,8 @@ Status Uplink::MarkOne(uint32_t id, int source, std::vector<Payload> payloads, d
   const CachedRequest& s = cache.at(id);
   if (s.valid_from > at_.versions->sent_at(source)) return {};  // of a set, a group or an operation that has ended
   if (!s.request) return Wrong("it marks id " + std::to_string(id) + ", which means nothing");
-  if (!HasSource(at_.sets->at(s.process_set).members, source)) {
-    return Wrong("it marks '" + s.request->name + "' of a process set it is not in");
+  if (!HasSource(s.pair ? marks.NeedOf(id) : at_.sets->at(s.process_set).members, source)) {
+    return Wrong("it marks '" + s.request->name + "', in which it has no part");
   }
   if (!payloads.empty() && marks.IsDirect(id) && at_.place->LeaderNumber(at_.place->rank_of(source)) >= 0) {
     return Wrong("it brings to '" + s.request->name + "' what all leaders must get directly");
@@ -127,7 +127,8 @@ bool Uplink::IsVoid(const WireTally& tally, int source) const {
 }
 
 Status Uplink::Check(const WireTally& tally, int source) const {
-  const RankSet may = at_.place->below[source].And(at_.sets->at(tally.key.set).ranks);
+  if (!at_.sets->Joins(tally.key)) return Wrong("it names '" + tally.key.name + "', which cannot be");
+  const RankSet may = at_.place->below[source].And(at_.sets->MembersOf(tally.key));
   const Cache& cache = at_.marks->cache();
   for (const Part& p : tally.parts) {
     if (!p.ranks.Minus(may).empty()) return Wrong("it speaks for ranks that are not below its sender");

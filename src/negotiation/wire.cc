@@ -4,12 +4,15 @@
 #include <utility>
 
 #include "negotiation/op_text.h"
+#include "negotiation/pair.h"
 
 namespace hvd::negotiation {
 namespace {
 
 enum RequestFlags : uint8_t { kTransient = 1, kFactors = 2, kGrouped = 4, kOnDevice = 8 };
 enum VariantKind : uint8_t { kRequest = 0, kCached = 1, kRefusal = 2 };  // of a kTally record
+
+bool Fit(OpType type, const std::string& name) { return (type == OpType::kSend) == PairOf(name).has_value(); }
 
 Status Refused(uint32_t sender, const std::string& what) {
   return {Code::kInternal, "control frame from rank " + std::to_string(sender) + " refused: " + what};
@@ -92,6 +95,7 @@ void ReadRequestBody(ByteReader* r, Request* request) {
     return;
   }
   q.type = static_cast<OpType>(type);
+  if (!Fit(q.type, q.name)) r->Fail();
   q.dtype = static_cast<DType>(dtype);
   q.op = static_cast<ReduceOp>(op);
   q.transient = (flags & kTransient) != 0;
@@ -220,6 +224,7 @@ WireTally ReadTally(ByteReader* r, int size) {
   if (!IsValidType(type)) r->Fail();
   t.type = static_cast<OpType>(type);
   t.key.name = r->Text();
+  if (!Fit(t.type, t.key.name)) r->Fail();
   const size_t n = r->Count(2);
   if (n == 0) r->Fail();
   for (size_t i = 0; i < n && r->ok(); ++i) t.parts.push_back(ReadVariant(t.key, r, size));

@@ -35,6 +35,8 @@ ALLTOALL: Final = 3
 REDUCESCATTER: Final = 4
 BARRIER: Final = 5
 JOIN: Final = 6
+SEND: Final = 7
+RECV: Final = 8
 
 # hvd_reduce_op
 AVERAGE: Final = 0
@@ -177,7 +179,7 @@ ENUMS: Final[dict[str, dict[str, int]]] = {
     },
     "hvd_op_type": {
         "ALLREDUCE": ALLREDUCE, "ALLGATHER": ALLGATHER, "BROADCAST": BROADCAST, "ALLTOALL": ALLTOALL,
-        "REDUCESCATTER": REDUCESCATTER, "BARRIER": BARRIER, "JOIN": JOIN,
+        "REDUCESCATTER": REDUCESCATTER, "BARRIER": BARRIER, "JOIN": JOIN, "SEND": SEND, "RECV": RECV,
     },
     "hvd_reduce_op": {
         "AVERAGE": AVERAGE, "SUM": SUM, "ADASUM": ADASUM, "MIN": MIN, "MAX": MAX, "PRODUCT": PRODUCT,

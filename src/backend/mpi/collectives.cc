@@ -30,6 +30,8 @@ Task Collective(Job& job, const collective::Group& group, collective::Batch& bat
       co_return co_await Broadcast(call);
     case OpType::kBarrier:
     case OpType::kJoin:
+    case OpType::kSend:
+    case OpType::kRecv:
       break;
   }
   co_return co_await Finished(job, job.library().StartBarrier(call.comm, call.request()), 0);

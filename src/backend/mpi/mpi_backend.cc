@@ -21,6 +21,7 @@ std::string MpiBackend::why_not() const {
 std::string MpiBackend::Unsupported(const Group& group, const Batch& batch) const {
   if (group.size() == 1) return "there is no other member";
   if (batch.type == OpType::kAllreduce && batch.op == ReduceOp::kAdasum) return "MPI has no Adasum";
+  if (IsPointToPoint(batch.type)) return "a send goes by the connection between the two ranks";
   return "";
 }
 

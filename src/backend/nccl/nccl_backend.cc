@@ -91,6 +91,8 @@ Task NcclBackend::Execute(const Group& group, Batch& batch) {
       break;
     case OpType::kBarrier:
     case OpType::kJoin:
+    case OpType::kSend:
+    case OpType::kRecv:
       break;
   }
   co_return queues_->NoteEnd(queue, &batch);

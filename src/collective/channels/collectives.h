@@ -29,6 +29,9 @@ Task Reducescatter(const Group& group, Batch& batch);
 // Dissemination.
 Task Barrier(const Group& group, Batch& batch);
 
+// The tensor of member batch.root's goes to member batch.receiver's output. These two run it, and no other member.
+Task SendOrRecv(const Group& group, Batch& batch);
+
 // all[m * mine.size()] = mine of member m. Equal small sizes; `batch` lends its number (once per batch). Bruck.
 Task Exchange(const Group& group, Batch& batch, std::span<const std::byte> mine, std::span<std::byte> all);
 

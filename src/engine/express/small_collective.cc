@@ -135,6 +135,8 @@ Status SmallCollective::Take(Places places, collective::Tensor* result) const {
       return Concatenate(places, result);
     case OpType::kBarrier:
     case OpType::kJoin:
+    case OpType::kSend:
+    case OpType::kRecv:
       return Status();
   }
   return Status();

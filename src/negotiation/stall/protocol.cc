@@ -124,10 +124,9 @@ std::vector<Clash> StallProtocol::Finish(double now) {
 // The ranks that submitted a tally that was asked about; empty: it is over, or a rank gave no answer.
 RankSet StallProtocol::Submitters(size_t asked) const {
   const NameKey& key = query_.asked()[asked].key;
-  const ProcessSet* set = at_.sets->FindUsable(key.set);
   const StallQuery::Missing missing = query_.Find(asked);
-  if (!set || !missing.silent.empty() || !missing.waits()) return {};
-  const RankSet ranks = set->ranks.Minus(missing.ranks);
+  if (!at_.sets->FindUsable(key.set) || !missing.silent.empty() || !missing.waits()) return {};
+  const RankSet ranks = at_.sets->MembersOf(key).Minus(missing.ranks);
   return key.set == 0 ? ranks.Minus(at_.joins->ranks()) : ranks;
 }
 

@@ -30,20 +30,24 @@ std::string Hosts(const RankSet& ranks, const std::vector<std::string>& host_of_
 // answered.
 using Lines = std::map<std::pair<bool, std::vector<size_t>>, RankSet>;  // (silent, indices of tallies) -> ranks
 
-std::string Names(const std::vector<StalledTally>& asked, const std::vector<size_t>& tallies, double now) {
+std::string Names(const RankSet& ranks, const std::vector<StalledTally>& asked, const std::vector<size_t>& tallies,
+                  double now) {
   std::string names;
   for (size_t k = 0; k < tallies.size(); ++k) {
     const StalledTally& t = asked[tallies[k]];
     if (k == kMaxNames) return names + ", ...";
-    names += (k > 0 ? ", " : "") + t.Text() + " (" + SecondsText(now - t.since) + ")";
+    names += (k > 0 ? ", " : "") + t.PartOf(ranks) + " (" + SecondsText(now - t.since) + ")";
   }
   return names;
 }
 
-std::string Headline(size_t n, double warning_s) {
+std::string Headline(size_t n, bool pairs_only, double warning_s) {
   return std::to_string(n) + (n == 1 ? " operation has" : " operations have") + " waited for more than " +
          SecondsText(warning_s) + " for ranks that have not submitted " + (n == 1 ? "it" : "them") +
-         "; all members of a process set must submit the same operations. Look at what these ranks do:";
+         (pairs_only
+              ? "; a send and its recv wait for each other, so that two ranks which both send first wait for ever."
+              : "; all members of a process set must submit the same operations.") +
+         " Look at what these ranks do:";
 }
 
 std::string Shutdown(const StalledTally& t, const StallQuery::Missing& missing, double shutdown_s,
@@ -62,11 +66,12 @@ StallReport WriteStallReport(const StallQuery& query, const StallRules& rules,
   const std::vector<StalledTally>& asked = query.asked();
   std::map<std::pair<bool, int>, std::vector<size_t>> waited_for;  // (silent, rank) -> tallies
   StallReport report;
-  size_t n = 0;
+  size_t n = 0, pairs = 0;
   for (size_t i = 0; i < asked.size(); ++i) {
     const StallQuery::Missing missing = query.Find(i);
     if (!missing.waits()) continue;  // resolved meanwhile
     ++n;
+    pairs += asked[i].joins_a_pair() ? 1 : 0;
     for (int r : missing.silent.ToVector()) waited_for[{true, r}].push_back(i);
     for (int r : missing.ranks.ToVector()) waited_for[{false, r}].push_back(i);
     if (report.shutdown.empty() && now >= rules.over_at(asked[i].since)) {
@@ -76,7 +81,7 @@ StallReport WriteStallReport(const StallQuery& query, const StallRules& rules,
   if (n == 0) return report;
   Lines lines;
   for (auto& [who, tallies] : waited_for) lines[{who.first, tallies}].Add(who.second);
-  report.text = Headline(n, rules.warning_s);
+  report.text = Headline(n, n == pairs, rules.warning_s);
   size_t told = 0;
   for (const auto& [what, ranks] : lines) {
     if (told++ == kMaxLines) {
@@ -87,7 +92,7 @@ StallReport WriteStallReport(const StallQuery& query, const StallRules& rules,
     const char* const silent = one ? " gives no answer (stopped?): " : " give no answer (stopped?): ";
     const char* const missing = one ? " has not submitted: " : " have not submitted: ";
     report.text += "\n  " + ranks.Text() + Hosts(ranks, host_of_rank) + (what.first ? silent : missing) +
-                   Names(asked, what.second, now);
+                   Names(ranks, asked, what.second, now);
   }
   return report;
 }

@@ -4,10 +4,19 @@
 #include <cstdio>
 
 #include "negotiation/op_text.h"
+#include "negotiation/pair.h"
 
 namespace hvd::negotiation {
 
 std::string StalledTally::Text() const { return Subject(type, key.name, key.set); }
+
+std::string StalledTally::PartOf(const RankSet& ranks) const {
+  const std::optional<Pair> pair = PairOf(key.name);
+  if (!pair || ranks.count() != 1 || !pair->ranks().Contains(ranks.first())) return Text();
+  const bool sends = ranks.first() == pair->from;
+  const std::string other = std::to_string(sends ? pair->to : pair->from);
+  return (sends ? "send to rank " : "recv from rank ") + other + InSet(key.set);
+}
 
 std::string SecondsText(double s) {
   const int digits = s < 1 ? 2 : s < 10 ? 1 : 0;

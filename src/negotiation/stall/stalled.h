@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "negotiation/rank_set.h"
 #include "negotiation/request.h"
 
 namespace hvd::negotiation {
@@ -35,6 +36,9 @@ struct StalledTally {
   int32_t group_size = 0;
 
   std::string Text() const;  // "allreduce 'w'"
+  // What these ranks have to do for it: the same, or of a send "recv from rank 0".
+  std::string PartOf(const RankSet& ranks) const;
+  bool joins_a_pair() const { return type == OpType::kSend; }
 };
 
 // One node's answer about one stalled tally.

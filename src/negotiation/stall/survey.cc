@@ -49,13 +49,13 @@ std::optional<StalledTally> OldestOwn(const Marks& marks) {
 
 StallState StateOf(NameView key, const Marks& marks, const SetTable& sets, const Place& place) {
   StallState state;
-  const ProcessSet* set = sets.FindUsable(key.set);
-  if (!set) return state;
+  if (!sets.FindUsable(key.set)) return state;
   const uint64_t* mask = MaskOf(key, marks);
+  const SourceMask need = sets.NeedOf(key);
   for (int source = 0; source < place.sources(); ++source) {
     if (mask && HasSource(mask, source)) {
       state.present = true;
-    } else if (HasSource(set->need, source)) {
+    } else if (HasSource(need, source)) {
       if (source == 0) {
         state.own_missing = true;
       } else {

@@ -28,6 +28,8 @@ ALLTOALL: Final = abi.ALLTOALL
 REDUCESCATTER: Final = abi.REDUCESCATTER
 BARRIER: Final = abi.BARRIER
 JOIN: Final = abi.JOIN
+SEND: Final = abi.SEND
+RECV: Final = abi.RECV
 OP_NAMES: Final = tuple(name.lower() for name in abi.ENUMS["hvd_op_type"])
 
 
