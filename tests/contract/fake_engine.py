@@ -12,15 +12,27 @@ from __future__ import annotations
 import ctypes
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
 import numpy as np
 from fake_arithmetic import array_at, execute, mismatch
+from fake_pairs import FakePairs
+from fake_ports import FakeDumps, FakeTuning
 
 from horovod._core.errors import HorovodError, InvalidArgumentError, error_from_status
-from horovod._core.life.engine_port import ALLTOALL, BARRIER, IN_PROGRESS, JOIN, OK, OP_NAMES, UNKNOWN_HANDLE
+from horovod._core.life.engine_port import (
+    ALLTOALL,
+    BARRIER,
+    IN_PROGRESS,
+    JOIN,
+    OK,
+    OP_NAMES,
+    RECV,
+    SEND,
+    UNKNOWN_HANDLE,
+)  # fmt: skip
 from horovod._core.tensors import dtypes
 from horovod._core.tensors.adapter import ResultBlock
 from horovod._native import abi
@@ -136,6 +148,7 @@ class FakeJob:
         self.condition = threading.Condition()  # guards everything below
         self.sets: dict[int, list[int]] = {0: list(range(size))}
         self.pending: dict[tuple[int, str], dict[int, Contribution]] = {}
+        self.pairs = FakePairs()
         self.joined: dict[int, Ticket] = {}
         self.joins = 0  # that have ended: unnamed operations of the global set are counted anew after each
         self.next_set = 1  # an id is never given twice
@@ -178,6 +191,14 @@ class FakeJob:
             self.joined.clear()
             self.joins += 1
         self.condition.notify_all()
+
+    def submit_of_pair(self, rank: int, op: abi.HvdOp, flags: int, ticket: Ticket) -> tuple[int, str]:
+        """A send or recv of a rank: a status and, if it is refused, why."""
+        if op.root_rank not in self.sets[op.process_set]:
+            return INVALID_ARGUMENT, f"rank {op.root_rank} is not a member of process set {op.process_set}."
+        refused = self.pairs.submit(rank, op, bool(flags & abi.SUBMIT_WILL_WAIT), ticket)
+        self.condition.notify_all()
+        return refused
 
     def _complete(self, key: tuple[int, str], missing: list[int]) -> None:
         arrived = self.pending[key]
@@ -227,6 +248,7 @@ class FakeJob:
             status, message = INVALID_ARGUMENT, f"process set {asked[0]} cannot be removed."
         else:
             del self.sets[asked[0]]
+            self.pairs.end_set(asked[0])
         for ticket in tickets:
             ticket.value = value
             ticket.finish_one(status, message)
@@ -267,40 +289,6 @@ class LastError(threading.local):
         return status
 
 
-class FakeDumps:
-    """Nobody asks, and nothing hangs."""
-
-    def text(self) -> str:
-        return '{"pending": [], "untold": 0, "finished": [], "process_sets": {}}'
-
-    def call_fd(self) -> int:
-        return -1
-
-    def on_signal(self, number: int) -> bool:
-        return False
-
-
-class FakeTuning:
-    """One rank's; what rank 0 changes is in force at once."""
-
-    def __init__(self, job: FakeJob, rank: int) -> None:
-        self._job = job
-        self._rank = rank
-
-    def parameters(self) -> dict[str, float]:
-        return dict(self._job.parameters)
-
-    def await_steps(self, steps: int, timeout_s: float) -> tuple[int, int, float]:
-        raise InvalidArgumentError("await_steps: this engine counts no steps.")
-
-    def set_parameters(self, values: Mapping[str, float]) -> None:
-        if self._rank != 0:
-            raise InvalidArgumentError(f"parameters: rank {self._rank} cannot change them; let rank 0 do it.")
-        if not 0 <= values["cycle_time_ms"] < 1e7 or values["fusion_threshold_bytes"] < 0:
-            raise InvalidArgumentError(f"parameters: {values} cannot be.")
-        self._job.parameters = dict(values)
-
-
 class FakeEngine:
     """One rank's engine. See `EnginePort` for the methods."""
 
@@ -333,6 +321,11 @@ class FakeEngine:
                 return self._last.fail(
                     INVALID_ARGUMENT, f"rank {self._rank} is not a member of process set {array[0].process_set}."
                 )
+            if array[0].type in (SEND, RECV):
+                status, message = self.job.submit_of_pair(self._rank, array[0], flags, ticket)
+                if status == OK:
+                    self._tickets.file(ticket, handle)
+                return self._last.fail(status, message)
             names = [self._names.name(op.type, op.process_set, op.name) for op in array]
             keys = [(op.process_set, name) for op, name in zip(array, names)]
             for key in keys:
@@ -351,7 +344,7 @@ class FakeEngine:
         return OK
 
     def run(self, ops: int, n: int, timeout_s: float, handle: int) -> int:
-        status = self.submit(ops, n, 0, handle)
+        status = self.submit(ops, n, abi.SUBMIT_WILL_WAIT, handle)
         if status != OK:
             return status
         number = ctypes.c_int64.from_address(handle)

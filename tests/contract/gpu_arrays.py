@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Sequence
 from ctypes import byref, c_int, c_uint, c_uint64, c_void_p
 from typing import Any, Final, Optional
@@ -147,6 +148,7 @@ class GpuArray:
         self.form = form
         self.block = block or _Block(form.nbytes)
         self.address = self.block.address
+        self.keep: Any = None  # what is still being copied to it
         self._values = None if values is None else np.array(values, order="C")
         if self._values is not None and self._values.nbytes:
             driver().upload(self.address, self._values)
@@ -170,6 +172,18 @@ class GpuArray:
     def reshape(self, *shape: Any) -> GpuArray:
         """A view."""
         return GpuArray(self.form.reshape(*shape), block=self.block)
+
+
+class HostCopy:
+    """What a GPU's array becomes in the host's memory."""
+
+    def __init__(self, values: Array) -> None:
+        self.form = values
+        self.address = values.ctypes.data
+        self.shape, self.dtype = values.shape, values.dtype
+
+    def numpy(self) -> Array:
+        return self.form
 
 
 class _Tensors:
@@ -230,10 +244,15 @@ class GpuAdapter(NumpyAdapter):
         return tensor
 
     def to_host(self, tensor: Any) -> Any:
-        raise AssertionError("the core reaches every array on the one GPU of this process")
+        if not sys._getframe(1).f_globals["__name__"].endswith(".point_to_point"):
+            raise AssertionError("the core reaches every array on the one GPU of this process")
+        return HostCopy(tensor.numpy())
 
     def copy_into(self, target: Any, source: Any) -> None:
-        driver().upload(target.address, source.numpy() if isinstance(source, GpuArray) else source)
+        values = source.numpy() if isinstance(source, (GpuArray, HostCopy)) else source
+        if values.nbytes:
+            driver().upload(target.address, values)
+        target.keep = values
 
     def from_values(self, values: Sequence[int], like: Any) -> Any:
         return GpuArray(np.empty(len(values), np.int32), np.array(values, np.int32))

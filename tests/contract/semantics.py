@@ -14,6 +14,7 @@ from typing import Any, Callable
 
 import numpy as np
 from semantics_engine import ENGINE
+from semantics_sends import SENDS
 from semantics_values import VALUES
 from targets import Env
 
@@ -470,5 +471,6 @@ SEMANTICS: tuple[Callable[[Env], None], ...] = (
     deprecated_average,
     errors_of_the_right_kind,
     *VALUES,
+    *SENDS,
     *ENGINE,
 )

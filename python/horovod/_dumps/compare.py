@@ -134,14 +134,21 @@ def _behind(dumps: Mapping[int, Dump]) -> dict[int, _Behind]:
         seconds = max(one.seconds for one in by_rank.values())
         if seconds < _SETTLED_S:
             continue
-        for rank in set(sets.get(key[0], ())) - set(by_rank):
+        one = next(iter(by_rank.values()))
+        for rank in set(one.members or sets.get(key[0], ())) - set(by_rank):
             if rank in dumps and any(_ended_since(key, dumps[rank], dumps[waiter]) for waiter in by_rank):
                 continue
             entry = found.setdefault(rank, _Behind())
-            entry.operations[key] = next(iter(by_rank.values())).what
+            entry.operations[key] = _call_of_other(one)
             entry.waiters |= set(by_rank)
             entry.seconds = max(entry.seconds, seconds)
     return found
+
+
+def _call_of_other(one: Operation) -> str:
+    """What a rank has to call that takes part in this operation of another one."""
+    call, _, rest = one.what.partition(" ")
+    return f"{'recv' if call == 'send' else 'send'} {rest}" if one.members else one.what
 
 
 def _ended_since(key: tuple[int, str], there: Dump, here: Dump) -> bool:
@@ -150,8 +157,15 @@ def _ended_since(key: tuple[int, str], there: Dump, here: Dump) -> bool:
     Operations of a process set end in one order on all its members, so it is one that has ended there behind the last
     one that had ended here.
     """
-    ended = [(one.process_set, one.name) for one in there.finished if one.process_set == key[0]]
-    before = [(one.process_set, one.name) for one in here.finished if one.process_set == key[0]]
+    pair = {there.rank, here.rank}
+    ended, before = (
+        [
+            (one.process_set, one.name)
+            for one in dump.finished
+            if one.process_set == key[0] and (not one.members or pair == set(one.members))
+        ]
+        for dump in (there, here)
+    )
     if not here.finished:
         return key in ended
     if not before or before[-1] not in ended:

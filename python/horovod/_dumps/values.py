@@ -34,6 +34,7 @@ _OPERATION: Final = {
     "seconds": (int, float),
     "call_site": str,
     "number": int,
+    "members": list,
 }
 _FRAME: Final = {"file": str, "line": int, "function": str, "owner": str}
 
@@ -70,12 +71,13 @@ class Thread:
 
 @dataclass(frozen=True)
 class Operation:
-    """A collective that has been submitted and does not run yet, or one that has ended.
+    """An operation that has been submitted and does not run yet, or one that has ended.
 
     Attributes:
         what: as messages call it: "allreduce 'grad.w'".
         name: as the ranks agree on it.
         process_set: its id.
+        members: the two ranks of a send or recv; empty: those of the process set.
         dtype, shape, seconds: of one that waits, and for how long.
         call_site: the line that submitted it, where that is recorded.
         number: of one that has ended: which of all of its rank.
@@ -89,6 +91,7 @@ class Operation:
     seconds: float = 0.0
     call_site: str = ""
     number: int = 0
+    members: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -179,7 +182,9 @@ def _operation(told: Any) -> Operation:
     if not math.isfinite(seconds):
         raise ValueError("It is not a dump: an operation waits for ever.")
     shape = tuple(_of(int, length) for length in values.get("shape", ()))
-    return Operation(**{**values, "process_set": told["process_set"], "seconds": seconds, "shape": shape})
+    ranks = tuple(_of(int, rank) for rank in values.get("members", ()))
+    taken = {"process_set": told["process_set"], "seconds": seconds, "shape": shape, "members": ranks}
+    return Operation(**{**values, **taken})
 
 
 def _thread(told: Any) -> Thread:

@@ -33,8 +33,12 @@ __all__ = [
     "grouped_reducescatter_async",
     "join",
     "poll",
+    "recv",
+    "recv_async",
     "reducescatter",
     "reducescatter_async",
+    "send",
+    "send_async",
     "synchronize",
 ]
 
@@ -72,6 +76,10 @@ reducescatter = collectives.reducescatter
 reducescatter_async = collectives.reducescatter_async
 grouped_reducescatter = collectives.grouped_reducescatter
 grouped_reducescatter_async = collectives.grouped_reducescatter_async
+send = collectives.send
+send_async = collectives.send_async
+recv = collectives.recv
+recv_async = collectives.recv_async
 barrier = collectives.barrier
 join = collectives.join
 poll = collectives.poll

@@ -41,6 +41,7 @@ from horovod.torch.movement_ops import (
     grouped_allgather_async,
 )
 from horovod.torch.operators import collectives
+from horovod.torch.point_to_point_ops import recv, recv_async, send, send_async
 from horovod.torch.sparse import sparse_allreduce_async
 from horovod.torch.versions import increment_versions
 
@@ -68,8 +69,12 @@ __all__ = [
     "grouped_reducescatter_async",
     "join",
     "poll",
+    "recv",
+    "recv_async",
     "reducescatter",
     "reducescatter_async",
+    "send",
+    "send_async",
     "sparse_allreduce_async",
     "synchronize",
 ]

@@ -16,6 +16,12 @@ def allreduce(name: str, seconds: float = 61.0, process_set: int = 0) -> Operati
     return Operation(f"allreduce '{name}'", f"allreduce.{name}", process_set, "float32", (3,), seconds)
 
 
+def send_or_recv(call: str, sender: int, receiver: int) -> Operation:
+    """The second that this pair makes."""
+    what = f"{call} #2 from rank {sender} to rank {receiver}"
+    return Operation(what, f"{sender}->{receiver} #2", 0, "float32", (3,), 61.0, members=(sender, receiver))
+
+
 def at(line: int, function: str, *deeper: Frame) -> tuple[Frame, ...]:
     return (Frame("/job/train.py", 90, "<module>", USER), Frame("/job/train.py", line, function, USER), *deeper)
 

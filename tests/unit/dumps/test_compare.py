@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from dump_examples import READING, WAITING, allreduce, at, dump
+from dump_examples import READING, WAITING, allreduce, at, dump, send_or_recv
 
 from horovod._dumps.compare import anybody_behind, compare, ranks_text, without_times
 
@@ -138,3 +138,24 @@ def test_who_could_not_tell_all_is_not_accused() -> None:
 def test_a_line_stays_a_line_whatever_names_hold() -> None:
     (line,) = compare({0: dump(0, at(1, "f\n\x1b[2J\udcff"))}, {})
     assert line == "rank 0 is in train.py:1, in f??[2J?()"
+
+
+def test_a_send_waits_for_one_rank() -> None:
+    sent = send_or_recv("send", 1, 3)
+    dumps = {rank: dump(rank, at(57, "load")) for rank in (0, 2, 3)}
+    (line,) = compare({**dumps, 1: dump(1, at(60, "step", WAITING), sent)}, {})
+    assert line == (
+        "rank 3 has not called recv #2 from rank 1 to rank 3 (waited for by rank 1 for 61 s); it is in train.py:57, in "
+        "load()"
+    )
+    both = {1: dump(1, at(60, "step", WAITING), sent), 3: dump(3, at(61, "step"), send_or_recv("recv", 1, 3))}
+    assert not anybody_behind({**dumps, **both})
+
+
+def test_a_send_that_has_ended_in_the_meantime() -> None:
+    sent, others = send_or_recv("send", 1, 3), send_or_recv("recv", 0, 3)
+    waiting = dump(1, at(60, "step", WAITING), sent, finished=(allreduce("a"),))
+    received = (allreduce("a"), others, send_or_recv("recv", 1, 3))
+    dumps = {rank: dump(rank, at(57, "load")) for rank in (0, 2)}
+    assert not anybody_behind({**dumps, 1: waiting, 3: dump(3, at(61, "end"), finished=received)})
+    assert anybody_behind({**dumps, 1: waiting, 3: dump(3, at(61, "end"), finished=received[:2])})

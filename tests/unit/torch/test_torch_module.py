@@ -96,6 +96,8 @@ SIGNATURES = {
     "alltoall": "tensor splits name process_set",
     "reducescatter": "tensor name compression op process_set prescale_factor postscale_factor",
     "reducescatter_async": "tensor name op process_set prescale_factor postscale_factor",
+    "send": "tensor to_rank name process_set",
+    "recv_async": "tensor from_rank name process_set",
     "join": "device",
     "barrier": "process_set",
     "DistributedOptimizer": "optimizer named_parameters compression backward_passes_per_step op "

@@ -22,13 +22,23 @@ _WILL_WAIT: Final = abi.SUBMIT_WILL_WAIT  # it does, and drives the engine meanw
 def full_name(op_type: int, name: Optional[str]) -> str:
     """The name that is negotiated: "allreduce.NAME"; empty for an unnamed operation, which the engine counts per
     process set and operation."""
+    own = checked_name(name)
+    return own and f"{OP_NAMES[op_type]}.{own}"
+
+
+def checked_name(name: Any) -> str:
+    """A name as a user may give it; empty for None.
+
+    Raises:
+        InvalidArgumentError: it is no text, or none that can be sent.
+    """
     if name is None or name == "":
         return ""
     if not isinstance(name, str) or "\0" in name or not _encodable(name):
         raise InvalidArgumentError(
             f"name must be a text without NUL characters that UTF-8 can hold. Received: {name!r}."
         )
-    return f"{OP_NAMES[op_type]}.{name}"
+    return name
 
 
 def _encodable(text: str) -> bool:
