@@ -29,7 +29,7 @@ from harness.contest import NO_TIME, Contest, Effort
 from harness.plan import Plan, build_native
 from harness.progress import Progress, clock_words
 from harness.row import Row
-from rows import collectives, gradients, idle, import_time, negotiation, training_loop
+from rows import collectives, gradients, idle, import_time, negotiation, sends, training_loop
 
 # Rows measured with the two-rank jobs of a run.
 _WITH_JOBS: dict[str, Callable[[Contest, Plan], Iterable[Row]]] = {
@@ -39,6 +39,7 @@ _WITH_JOBS: dict[str, Callable[[Contest, Plan], Iterable[Row]]] = {
     "training": training_loop.rows,
     "core": collectives.in_core_rows,
     "idle": idle.rows,
+    "sends": sends.rows,
 }
 _ALONE: dict[str, Callable[[Plan], Iterable[Row]]] = {
     "import": import_time.rows,
@@ -46,6 +47,7 @@ _ALONE: dict[str, Callable[[Plan], Iterable[Row]]] = {
 }
 _WORLDS = "worlds"  # the collectives of more ranks
 _WORLD_SIZES = {"all": (4, 8), "few": (4,), "smoke": (4,)}
+_LONG = "sends"  # what a short run has no time for
 _SHARE = 0.92  # of the minutes; the rest is for what is under way when they are over, and for closing the jobs
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell says it
 
@@ -70,7 +72,8 @@ class Measured:
 def main(words: Sequence[str]) -> int:
     """Runs what the command line asks for."""
     asked = _parser().parse_args(words)
-    names = asked.rows or budget.GROUPS
+    whole = not asked.quick and asked.minutes is None
+    names = asked.rows or [name for name in budget.GROUPS if whole or name != _LONG]
     extent = _extent(asked, names)
     progress = Progress(sys.stderr)
     progress.show("building the programs of the core, looking for peers")

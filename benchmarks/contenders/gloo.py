@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from contenders.library import Library, Prepared, buckets
+from contenders.library import Library, Prepared, buckets, there_and_back
 
 _BUCKET_ELEMS = (25 << 20) // 4
 
@@ -35,6 +35,10 @@ class Gloo(Library):
             return Prepared([array], lambda: dist.all_reduce(tensor), lambda _: [array])
         if operation == "broadcast":
             return Prepared([array], lambda: dist.broadcast(tensor, 0), lambda _: [array])
+        if operation == "send":
+            back, other = torch.zeros(elems), 1 - self.rank
+            call = there_and_back(self.rank, lambda: dist.send(tensor, other), lambda: dist.recv(back, other))
+            return Prepared([array], call, lambda _: [back.numpy()])
         # What fills a tensor of so many elements.
         moves = {
             "allgather": (dist.all_gather_into_tensor, elems * self.size),

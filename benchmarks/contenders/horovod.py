@@ -12,7 +12,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-from contenders.library import Library, Prepared, zeros
+from contenders.library import Library, Prepared, there_and_back, zeros
 
 
 class Horovod(Library):
@@ -41,6 +41,11 @@ class Horovod(Library):
             return Prepared([array], lambda: allreduce_(tensor, op=total, name=name), lambda _: [array])
         if operation == "broadcast":
             return Prepared([array], lambda: broadcast_(tensor, 0, name=name), lambda _: [array])
+        if operation == "send":
+            back, received = self._tensor(elems, resident=False)
+            send, recv, other = hvd.send, hvd.recv, 1 - self.rank
+            call = there_and_back(self.rank, lambda: send(tensor, other), lambda: recv(back, other))
+            return Prepared([array], call, lambda _: [received])
         made: dict[str, Callable[[], Any]] = {
             "allgather": lambda: allgather(tensor, name=name),
             "alltoall": lambda: alltoall(tensor, name=name),

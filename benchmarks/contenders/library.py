@@ -45,11 +45,11 @@ class Library:
     versions: str
 
     def collective(self, operation: str, elems: int, variant: str) -> Prepared:
-        """One float32 collective.
+        """One float32 collective, or what two ranks send one another.
 
         Args:
-            operation: allreduce (in place, sum), broadcast (in place, from rank 0), allgather, alltoall or
-                reducescatter.
+            operation: allreduce (in place, sum), broadcast (in place, from rank 0), allgather, alltoall, reducescatter,
+                or send: see `there_and_back`.
             elems: of this rank's input.
             variant: "" or a name that the implementation explains.
         """
@@ -81,6 +81,20 @@ def connect(name: str) -> Library:
     module, _, flavour = name.partition(".")
     made: Library = importlib.import_module(f"contenders.{module}").make(flavour)
     return made
+
+
+def there_and_back(rank: int, send: Callable[[], Any], receive: Callable[[], Any]) -> Callable[[], Any]:
+    """Of two ranks: the first sends and then receives what the other sends back, which is that one's own."""
+
+    def first() -> None:
+        send()
+        receive()
+
+    def second() -> None:
+        receive()
+        send()
+
+    return first if rank == 0 else second
 
 
 def zeros(elems: int) -> np.ndarray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from mpi4py import MPI
 
-from contenders.library import Library, Prepared, buckets, zeros
+from contenders.library import Library, Prepared, buckets, there_and_back, zeros
 
 _BUCKET_ELEMS = (25 << 20) // 4
 
@@ -32,6 +32,10 @@ class Mpi(Library):
             return Prepared([source], lambda: allreduce(in_place, source), lambda _: [source])
         if operation == "broadcast":
             return Prepared([source], lambda: broadcast(source, 0), lambda _: [source])
+        if operation == "send":
+            back, send, receive, other = zeros(elems), world.Send, world.Recv, 1 - self.rank
+            call = there_and_back(self.rank, lambda: send(source, other), lambda: receive(back, other))
+            return Prepared([source], call, lambda _: [back])
         # What fills a buffer of so many elements.
         moves = {
             "allgather": (world.Allgather, elems * size),

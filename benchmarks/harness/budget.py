@@ -71,6 +71,7 @@ _COSTS = {
     "training": {"all": Cost(7, 3.5, 2), "few": Cost(7, 1.5, 2)},
     "core": {"all": Cost(6, 0, 1), "few": Cost(6, 0, 1)},
     "idle": {"all": Cost(0, 0, 3), "few": Cost(0, 0, 3)},
+    "sends": {"all": Cost(30, 1, 1), "few": Cost(15, 0.5, 1)},
     "import": {"all": Cost(0, 0, 120), "few": Cost(0, 0, 10)},
     "negotiation": {"all": Cost(0, 0, 8), "few": Cost(0, 0, 8)},
     "worlds": {"all": Cost(184, 16, 40), "few": Cost(92, 0, 10)},

@@ -35,7 +35,7 @@ def constants(operation: str, rank: int, size: int, iteration: int) -> list[int]
         return [total(size, iteration)]
     if operation in ("allgather", "alltoall"):
         return [value(by, iteration) for by in range(size)]
-    return [value(rank if operation == "copy" else 0, iteration)]
+    return [value({"copy": rank, "send": 1 - rank}.get(operation, 0), iteration)]
 
 
 def expected(operation: str, rank: int, size: int, iteration: int, elems: int) -> np.ndarray:
@@ -59,4 +59,6 @@ def expected(operation: str, rank: int, size: int, iteration: int, elems: int) -
         return np.concatenate([sent(by)[rank * share : (rank + 1) * share] for by in range(size)])
     if operation == "copy":
         return sent(rank)
+    if operation == "send":
+        return sent(1 - rank)
     raise ValueError(f"operation {operation!r} is unknown")

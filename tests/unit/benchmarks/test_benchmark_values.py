@@ -44,7 +44,7 @@ def test_resnet50_model_has_these_parameters() -> None:
     assert [p.numel() for p in resnet50.model().parameters()] == resnet50.parameter_sizes()
 
 
-@pytest.mark.parametrize("operation", ["allreduce", "broadcast", "allgather", "alltoall", "reducescatter"])
+@pytest.mark.parametrize("operation", ["allreduce", "broadcast", "allgather", "alltoall", "reducescatter", "send"])
 def test_expected_results_agree_with_their_constants(operation: str) -> None:
     for rank in range(2):
         whole = patterns.expected(operation, rank, 2, 7, 8)
