@@ -275,9 +275,10 @@ HVD_API hvd_status hvd_get_topology(hvd_topology* out);
 HVD_API hvd_status hvd_describe(char* buffer, size_t n, size_t* needed);
 
 /* JSON text to diagnose a job that hangs: pending, what has been submitted and does not run yet, the oldest
- * first, each with operation, name, what (as messages call it), process_set, dtype, shape, seconds; untold, how many
- * more there are; finished, the last operations that have ended, with their number from 1, the oldest first;
- * process_sets. Any thread may call it, at any time. Buffer as for hvd_describe. */
+ * first, each with operation, name, what (as messages call it), process_set, dtype, shape, seconds, and members: of a
+ * send or recv, whose name both ranks have alike, who sends and who receives; untold, how many more there are;
+ * finished, the last operations that have ended, with their number from 1, the oldest first; process_sets. Any thread
+ * may call it, at any time. Buffer as for hvd_describe. */
 HVD_API hvd_status hvd_dump(char* buffer, size_t n, size_t* needed);
 
 /* What may be changed while the job runs; each as in hvd_config. */
