@@ -36,7 +36,7 @@ class SetTable {
   const ProcessSet& at(int id) const { return *sets_[id]; }
   void Add(RankSet ranks);  // its id is next_id()
   void Remove(int id) { sets_[id].reset(); }
-  // Who must contribute to the operation of this name: the members, or of a send the two that it joins.
+  // The ranks that must contribute to the operation of this name: the members, or the two of a send.
   RankSet MembersOf(NameView key) const;
   // False: it is the name of a send between ranks that are not two members.
   bool Joins(NameView key) const;

@@ -30,7 +30,7 @@ def checked_name(name: Any) -> str:
     """A name as a user may give it; empty for None.
 
     Raises:
-        InvalidArgumentError: it is no text, or none that can be sent.
+        InvalidArgumentError: it is not a text, or not one that UTF-8 can hold.
     """
     if name is None or name == "":
         return ""
