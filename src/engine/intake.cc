@@ -133,7 +133,8 @@ Status Intake::SubmitOfPair(const hvd_op& op, const collective::Group& group, ui
   own.name = OwnName(type, pair, number, label);
   auto completion = own.completion = std::make_shared<Completion>(1);
   const size_t bytes = own.tensor.elems * SizeOf(own.dtype);
-  if (sends && waits) own.copy = send_copies_->Copy(op.input, bytes, /*of_any_size=*/pair.from == pair.to);
+  const bool to_self = pair.from == pair.to;
+  if (sends && waits) own.copy = (to_self ? self_copies_ : send_copies_)->Copy(op.input, bytes, /*limited=*/!to_self);
   const bool returns = own.copy != nullptr;
   if (returns) {
     own.tensor.input = own.copy->data;

@@ -61,6 +61,7 @@ class Intake {
   const Tools tools_;
   const int rank_;
   const std::shared_ptr<SendCopies> send_copies_ = std::make_shared<SendCopies>();
+  const std::shared_ptr<SendCopies> self_copies_ = std::make_shared<SendCopies>();  // sends to other ranks have limits
 };
 
 }  // namespace hvd::engine

@@ -4,8 +4,8 @@
 
 namespace hvd::engine {
 
-std::unique_ptr<collective::Block> SendCopies::Copy(const void* data, size_t bytes, bool of_any_size) {
-  if (!of_any_size && (bytes > kMostBytes || together_.load(std::memory_order_relaxed) + bytes > kMostTogether))
+std::unique_ptr<collective::Block> SendCopies::Copy(const void* data, size_t bytes, bool limited) {
+  if (limited && (bytes > kMostBytes || together_.load(std::memory_order_relaxed) + bytes > kMostTogether))
     return nullptr;
   auto copy = std::make_unique_for_overwrite<std::byte[]>(bytes);
   if (bytes > 0) std::memcpy(copy.get(), data, bytes);

@@ -14,8 +14,9 @@ class SendCopies final : public collective::BlockOwner, public std::enable_share
   static constexpr size_t kMostBytes = 64 << 10;     // of a tensor
   static constexpr size_t kMostTogether = 16 << 20;  // of all that wait
 
-  // Null: the sender has to wait, because it is too large or too many wait already. of_any_size: neither matters.
-  std::unique_ptr<collective::Block> Copy(const void* data, size_t bytes, bool of_any_size);
+  // limited: of sends to other ranks. Null: the sender has to wait, because the tensor is too large or too many wait
+  // already.
+  std::unique_ptr<collective::Block> Copy(const void* data, size_t bytes, bool limited);
 
  private:
   void TakeBack(std::byte* data, size_t bytes) override;

@@ -6,13 +6,13 @@
 
 namespace hvd::negotiation {
 
-bool Wishes::Allowed(int process_set) const {
+bool Wishes::Allowed(int process_set, bool passes_join) const {
   const ProcessSet* set = at_.sets->FindUsable(process_set);
-  return set && set->own && !Joined(process_set) && !at_.abort->over();
+  return set && set->own && (passes_join || !Joined(process_set)) && !at_.abort->over();
 }
 
-Status Wishes::WhyNot(int process_set) const {
-  if (Allowed(process_set)) return {};
+Status Wishes::WhyNot(int process_set, bool passes_join) const {
+  if (Allowed(process_set, passes_join)) return {};
   if (at_.abort->over()) return at_.abort->why();
   const ProcessSet* set = at_.sets->Find(process_set);
   const std::string id = std::to_string(process_set), self = "rank " + std::to_string(at_.place->rank);
@@ -59,7 +59,7 @@ bool Wishes::MustWait(const Request& r) const {
 
 void Wishes::Begin(Wish wish, double now) {
   for (const Request& r : wish.group) {
-    if (Status no = WhyNot(r.process_set); !no.ok()) return Fail(wish, no);
+    if (Status no = WhyNot(r.process_set, IsPointToPoint(r.type)); !no.ok()) return Fail(wish, no);
   }
   if (std::any_of(wish.group.begin(), wish.group.end(), [&](const Request& r) { return MustWait(r); })) {
     waiting_.push_back(std::move(wish));

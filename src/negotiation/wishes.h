@@ -31,7 +31,9 @@ class Wishes {
 
   void Submit(std::span<const Request> group, double now) {
     // The usual case, without a copy. What has an id is of a set that lives.
-    const bool may = group.size() == 1 && waiting_.empty() && !at_.abort->over() && !Joined(group[0].process_set);
+    const Request& first = group[0];
+    const bool may = group.size() == 1 && waiting_.empty() && !at_.abort->over() &&
+                     (IsPointToPoint(first.type) || !Joined(first.process_set));
     if (!may || !at_.marks->TryMarkOwn(group[0], now)) SubmitSlowly(group, now);
   }
   void Refuse(std::span<const Request> group, const std::string& reason, double now);
@@ -54,8 +56,9 @@ class Wishes {
     std::optional<std::string> refusal;  // why this rank refuses it; nothing: it submits it
   };
   bool Joined(int process_set) const { return process_set == 0 && (at_.joins->own() || join_); }
-  bool Allowed(int process_set) const;
-  Status WhyNot(int process_set) const;
+  // passes_join: a send or recv, which may have been submitted before the join, behind others of its pair.
+  bool Allowed(int process_set, bool passes_join = false) const;
+  Status WhyNot(int process_set, bool passes_join = false) const;
   bool MustWait(const Request& request) const;
   void SubmitSlowly(std::span<const Request> group, double now);
   void Begin(Wish wish, double now);

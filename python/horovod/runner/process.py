@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Optional
 
+from horovod._dumps import places
 from horovod.runner import keeper, orphans
 from horovod.runner.crew import Done, Event, Exited, Refused, Started
 from horovod.runner.limits import Limits, reason_of
@@ -120,6 +121,7 @@ class RankProcesses:
             for fd in pipe_fds:
                 os.close(fd)
         self._received = bytearray()
+        self._directory = directory.path
         self._pids: dict[int, int] = {}
         self.patience_s = keeper.KILL_PATIENCE_S
         self._say(
@@ -203,7 +205,8 @@ class RankProcesses:
 
     def vitals(self) -> Mapping[int, Optional[Vitals]]:
         """What the ranks have used by now."""
-        return read_vitals(self._pids)
+        found = {rank: places.find_stacks_file(self._directory, rank) for rank in self._pids}
+        return read_vitals(self._pids, {rank: each[1] for rank, each in found.items() if each})
 
     def finish(self) -> None:
         """Asks the keeper to kill what is left, remove the directory and go; `Done` follows."""

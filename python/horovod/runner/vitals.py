@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple, Optional
 
 _PROC: Final = Path("/proc")
@@ -35,15 +36,19 @@ class _Process(NamedTuple):
     ticks: int
 
 
-def read(pids: Mapping[int, int], proc: Path = _PROC) -> dict[int, Optional[Vitals]]:
+def read(
+    pids: Mapping[int, int], programs: Mapping[int, int] = MappingProxyType({}), proc: Path = _PROC
+) -> dict[int, Optional[Vitals]]:
     """The vitals of each rank whose process is there.
 
     Args:
         pids: of the ranks' first processes, each of which leads a group.
+        programs: of the processes in which ranks have called init(), where they are known.
         proc: the kernel's view of the processes.
 
     Returns:
-        By rank; None where the kernel does not tell all, or a debugger holds one of the processes.
+        By rank; None where the kernel does not tell all, a debugger holds one of the processes, or the program runs
+        elsewhere: `docker exec`, say, has it started by a daemon.
     """
     ticks_per_s = os.sysconf("SC_CLK_TCK")
     processes = {int(name): each for name in os.listdir(proc) if name.isdecimal() and (each := _read(proc / name))}
@@ -59,6 +64,9 @@ def read(pids: Mapping[int, int], proc: Path = _PROC) -> dict[int, Optional[Vita
             found[rank] = None
         else:
             found[rank] = Vitals(so_far.processor_s + process.ticks / ticks_per_s, so_far.io_bytes + io_bytes)
+    for rank, pid in programs.items():
+        if rank in found and pid in processes and _rank_of(pid, processes, rank_of) is None:
+            found[rank] = None
     return found
 
 

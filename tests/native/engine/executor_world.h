@@ -110,7 +110,8 @@ class ExecutorWorld {
     engine::ProcessSets sets;
     engine::Submissions submissions;
     engine::Timeline timeline;
-    engine::Tuning tuning{{}};
+    // By topology, so that hosts take part in two levels.
+    engine::Tuning tuning{{.hierarchical_allreduce = -1, .hierarchical_allgather = -1, .torus_allreduce = -1}};
     backend::Registry backends;
     std::map<uint64_t, Part> parts;  // by sequence number
     std::map<std::vector<int>, int> set_ids;

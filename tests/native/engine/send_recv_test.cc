@@ -1,6 +1,7 @@
 // Sends and recvs of whole engines: over shared memory and over sockets, in order, copied or not, and how they fail.
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include "base/log.h"
@@ -193,6 +194,50 @@ TEST(engine_send_recv_with_oneself) {
   const auto sent = Start(world[1], Send(Floats(4, 1), 1));
   EXPECT(Says(RunOp(world[1], Recv(&other, 1).op), "it sent float32 [4] and receives float32 [5]"));
   EXPECT(End(world[1], sent).code() == Code::kMismatch);
+}
+
+// The second request of a pair begins when the first is answered, which may be after this rank has joined.
+TEST(engine_send_recv_that_came_before_a_join) {
+  for (const bool copied : {true, false}) {
+    EngineWorld world(2);
+    RanksAsThreads(2, [&](int r) {
+      const Floats first(5, 1), second(5, 2);
+      Floats got(5), then(5);
+      hvd_op join = {};
+      join.type = HVD_JOIN;
+      if (r == 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        EXPECT_OK(RunOp(world[0], Recv(&got, 1).op));
+        EXPECT_OK(RunOp(world[0], Recv(&then, 1).op));
+        EXPECT(got == first && then == second);
+        EXPECT_OK(RunOp(world[0], join));
+        return;
+      }
+      std::vector<std::shared_ptr<Completion>> sends;
+      for (const Floats& data : {std::cref(first), std::cref(second)}) {
+        if (copied) {
+          EXPECT_OK(RunOp(world[1], Send(data, 0).op));
+        } else {
+          sends.push_back(Start(world[1], Send(data, 0)));
+        }
+      }
+      EXPECT_OK(RunOp(world[1], join));
+      for (const auto& sent : sends) EXPECT_OK(End(world[1], sent));
+    });
+  }
+}
+
+TEST(engine_send_recv_to_oneself_leaves_copies_for_others) {
+  EngineWorld world(2);
+  RanksAsThreads(2, [&](int r) {
+    const Floats large(SendCopies::kMostTogether / sizeof(float) + 1, 3), small(1, 4);
+    Floats got(large.size()), one(1);
+    EXPECT_OK(RunOp(world[r], Send(large, r).op));
+    EXPECT_OK(RunOp(world[r], Send(small, 1 - r).op));
+    EXPECT_OK(RunOp(world[r], Recv(&one, 1 - r).op));
+    EXPECT_OK(RunOp(world[r], Recv(&got, r).op));
+    EXPECT(one == small && got == large);
+  });
 }
 
 TEST(engine_send_recv_mismatch_fails_both) {

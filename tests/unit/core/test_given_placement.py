@@ -73,6 +73,10 @@ def test_who_has_a_rank_gets_no_other_one(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(InvalidArgumentError, match=r"is rank 0 of a job already.*before hvd.init\(\), or after"):
         given_placement.hand_over(HERE)
     session.install(None)
+    monkeypatch.setenv(membership.WORKER_VARIABLE, "0")  # until init()
+    with pytest.raises(InvalidArgumentError, match="a worker of an elastic job"):
+        given_placement.hand_over(HERE)
+    monkeypatch.delenv(membership.WORKER_VARIABLE)
     monkeypatch.setattr(membership, "is_member", lambda: True)
     with pytest.raises(InvalidArgumentError, match="a worker of an elastic job"):
         given_placement.hand_over(HERE)

@@ -215,6 +215,12 @@ def test_an_id_names_a_job_alone(more: dict[str, str]) -> None:
     assert (p.job_key, p.starter) == ("horovodrun/HOROVOD_JOB_ID=mine", "")
 
 
+@pytest.mark.parametrize("left", [{"_HOROVOD_ADDRESS": "127.0.0.1:1"}, {"HOROVOD_ELASTIC": "1"}])
+def test_the_id_of_the_job_that_started_this_one_names_it_not_alone(left: dict[str, str]) -> None:
+    p = detect_placement({**HOROVODRUN, "HOROVOD_JOB_ID": "outer", **left})
+    assert p.starter and p.job_key == f"horovodrun/HOROVOD_JOB_ID=outer/{p.starter}"
+
+
 def test_a_step_of_slurm_is_named_by_it_alone() -> None:
     p = detect_placement(dict(SRUN))
     assert (p.job_key, p.starter) == ("srun/SLURM_JOB_ID=77/SLURM_STEP_ID=0/SLURM_RESTART_COUNT=", "")

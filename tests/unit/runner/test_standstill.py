@@ -188,9 +188,17 @@ def fake_process(proc: Path, pid: int, state: str, ticks: int) -> None:
 
 def test_what_the_kernel_counts(tmp_path: Path) -> None:
     fake_process(tmp_path, 5, "S", 3 * os.sysconf("SC_CLK_TCK"))
-    assert read({0: 5}, tmp_path) == {0: Vitals(3.0, 60)}
+    assert read({0: 5}, proc=tmp_path) == {0: Vitals(3.0, 60)}
 
 
 def test_of_a_rank_in_a_debugger_nothing_is_known(tmp_path: Path) -> None:
     fake_process(tmp_path, 5, "t", 0)
-    assert read({0: 5}, tmp_path) == {0: None}
+    assert read({0: 5}, proc=tmp_path) == {0: None}
+
+
+def test_of_a_rank_whose_program_a_daemon_has_started_nothing_is_known(tmp_path: Path) -> None:
+    fake_process(tmp_path, 5, "S", 0)  # waits for the program
+    fake_process(tmp_path, 6, "S", 0)
+    assert read({0: 5}, {0: 6}, tmp_path) == {0: None}
+    assert read({0: 5}, {0: 5}, tmp_path) == {0: Vitals(0.0, 60)}
+    assert read({0: 5}, {0: 7}, tmp_path) == {0: Vitals(0.0, 60)}  # it has ended

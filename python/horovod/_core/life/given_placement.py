@@ -8,6 +8,7 @@ before their code calls `hvd.init()`, whichever framework's. `context`, `engine_
 from __future__ import annotations
 
 import dataclasses
+import os
 from typing import Optional
 
 from horovod._core.errors import InvalidArgumentError
@@ -42,7 +43,7 @@ def hand_over(placement: Optional[Placement]) -> None:
             f"This process is rank {session.current.rank} of a job already; a placement is handed over before "
             "hvd.init(), or after hvd.shutdown()."
         )
-    if membership.is_member():
+    if membership.is_member() or membership.WORKER_VARIABLE in os.environ:  # which `init` takes out
         raise InvalidArgumentError("This process is a worker of an elastic job, whose launcher places it.")
     if placement is not None:
         _refuse_unfit(placement)

@@ -366,7 +366,9 @@ def detect_placement(env: Optional[MutableMapping[str, str]] = None) -> Placemen
         )
     job = [launcher.name, *(f"{name}={env.get(name, '')}" for name in launcher.job_variables)]
     starter = ""
-    if not (launcher.named and env.get(launcher.job_variables[0])):
+    # A rank of a job has its id, and so has what it starts, which is another job.
+    inherited = directory is None and (ADDRESS_VARIABLE in env or "HOROVOD_ELASTIC" in env)
+    if inherited or not (launcher.named and env.get(launcher.job_variables[0])):
         if directory is None:
             own = ((name, env.get(name, "")) for name in launcher.rank_variables if name in env)
             starter = identity.launching_process(own)

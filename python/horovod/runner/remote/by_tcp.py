@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import errno
 import os
 import socket
 import threading
@@ -16,7 +17,7 @@ import time
 from typing import Callable, Final, Optional
 
 from horovod._net.failures import AuthenticationError, ProtocolError
-from horovod._net.handshake import auth, proofs
+from horovod._net.handshake import auth, proofs, tcp_options
 from horovod._net.handshake.codes import FrameCodes
 from horovod._net.handshake.door import Door
 from horovod._net.handshake.links import Link, LinkClosedError
@@ -98,6 +99,7 @@ class CallingAgents(Transport):
     Args:
         credentials: of the launcher, by `calling_agent.credentials_of`.
         address: of this host, in numbers, where agents call.
+        link_timeout_s: see `vigil`; the same as that of the agents.
 
     Attributes:
         port: where they call.
@@ -108,7 +110,8 @@ class CallingAgents(Transport):
 
     private = False  # all of it carries codes, but can be read
 
-    def __init__(self, credentials: auth.Credentials, address: str) -> None:
+    def __init__(self, credentials: auth.Credentials, address: str, link_timeout_s: float = 5.0) -> None:
+        tcp_options.believe_silence_of(link_timeout_s)
         self._listener = listen(address)
         self.port = int(self._listener.getsockname()[1])
         self._calls: list[Call] = []  # of the thread, as the links are
@@ -134,6 +137,8 @@ class CallingAgents(Transport):
 
     def open(self, host: str, loop: Loop) -> Call:
         del loop
+        if not self._open or not self._thread.is_alive():
+            raise OSError(errno.EBADF, "agents cannot call here any more")
         call = Call(host, self.port, self._ring)
         self._new.append(call)
         self._ring()

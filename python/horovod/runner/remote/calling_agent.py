@@ -7,13 +7,14 @@ sides derive it.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from typing import Final
 
 from horovod._net.clusters.launchers import SECRET_VARIABLE
 from horovod._net.failures import AuthenticationError, ConnectError, ProtocolError
-from horovod._net.handshake import auth, calling
+from horovod._net.handshake import auth, calling, tcp_options
 from horovod._net.handshake.links import Link, LinkClosedError
 from horovod._net.handshake.messages import FORMS, ROLE_AGENT, Post, Ready
 from horovod.runner.remote.by_process import ProcessConnection, own_environ
@@ -61,6 +62,7 @@ def serve(
     Raises:
         ConnectError: the launcher cannot be reached, or does not hold the secret.
     """
+    tcp_options.believe_silence_of(link_timeout_s)
     where = f"The launcher cannot be reached at {launcher[0]} port {launcher[1]}"
     try:
         link = calling.call(credentials, ROLE_AGENT, *launcher, time.monotonic() + patience_s, patient=True)
@@ -92,7 +94,7 @@ def _is_wanted(loop: Loop, link: Link, host: str) -> bool:
     """Waits until the launcher wants this host; False: it has ended."""
     heard: list[object] = []
     link.reader.allowed = frozenset({FORMS[Ready].kind})
-    loop.watch(link.fileno(), lambda: heard.extend([next(link.receive())]))
+    loop.watch(link.fileno(), lambda: heard.extend(itertools.islice(link.receive(), 1)))
     try:
         link.send(Post(f"{HOST}{host}"))
         loop.until(lambda: bool(heard))

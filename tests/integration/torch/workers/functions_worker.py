@@ -140,7 +140,7 @@ def case_broadcasts_that_one_rank_refuses():
     other = model if wrong else optimizer
     expect_raises(kind, lambda: hvd.broadcast_optimizer_state(other, 0), "Received: Linear", "state_dict()", *told)
     fewer = {"weight": model.weight} if wrong else model.state_dict()
-    words = "rank 0 has 'bias'", f"rank {hvd.size() - 1} has not"
+    words = "rank 0 has 'bias'", f"which rank {hvd.size() - 1} does not have"
     expect_raises(hvd.HorovodInternalError, lambda: hvd.broadcast_parameters(fewer, 0), *words)
     hvd.broadcast_parameters(model.state_dict(), 0)
 

@@ -56,6 +56,16 @@ def case_parameters_may_be_given_one_gradient():
             optimizer.zero_grad()
 
 
+def case_a_parameter_may_be_given_the_gradient_of_another():
+    one, other = torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(3))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([one, other], lr=1.0), op=hvd.Sum)
+    (one * (1.0 + hvd.rank())).sum().backward()
+    total = one.grad.clone()
+    other.grad = one.grad
+    optimizer.step()
+    assert torch.equal(one.detach(), -total) and torch.equal(other.detach(), -total), (one, other, total)
+
+
 def case_class_and_name_stay():
     model = make_model()
     optimizer = distributed(model, torch.optim.AdamW(model.parameters()))
