@@ -48,7 +48,7 @@ def read(
 
     Returns:
         By rank; None where the kernel does not tell all, a debugger holds one of the processes, or the program runs
-        elsewhere: `docker exec`, say, has it started by a daemon.
+        elsewhere: a daemon starts it, as with `docker exec`.
     """
     ticks_per_s = os.sysconf("SC_CLK_TCK")
     processes = {int(name): each for name in os.listdir(proc) if name.isdecimal() and (each := _read(proc / name))}
