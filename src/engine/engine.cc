@@ -191,9 +191,11 @@ void Engine::SetLastWords(const std::string& why) { last_words_ = Shortened(why,
 void Engine::AwaitSends(double deadline) {
   bool told = false;
   for (const auto& sent : submissions_.Copies()) {
-    for (double now = NowS(); !sent->done() && !verdict_.failed() && now < deadline; now = NowS()) {
-      if (Wait(*sent, std::min(kSendsS, deadline - now)) || std::exchange(told, true)) continue;
-      Log(LogLevel::kWarning, "shutdown waits for other ranks to receive what this one has sent; hvd_dump lists it.");
+    double now = NowS();
+    while (!sent->done() && !verdict_.failed() && now < deadline) {
+      if (!Wait(*sent, std::min(kSendsS, deadline - now)) && !std::exchange(told, true))
+        Log(LogLevel::kWarning, "shutdown waits for other ranks to receive what this one has sent; hvd_dump lists it.");
+      now = NowS();
     }
   }
 }

@@ -31,9 +31,8 @@ class Wishes {
 
   void Submit(std::span<const Request> group, double now) {
     // The usual case, without a copy. What has an id is of a set that lives.
-    const Request& first = group[0];
     const bool may = group.size() == 1 && waiting_.empty() && !at_.abort->over() &&
-                     (IsPointToPoint(first.type) || !Joined(first.process_set));
+                     (IsPointToPoint(group[0].type) || !Joined(group[0].process_set));
     if (!may || !at_.marks->TryMarkOwn(group[0], now)) SubmitSlowly(group, now);
   }
   void Refuse(std::span<const Request> group, const std::string& reason, double now);
