@@ -18,7 +18,7 @@ struct Payload {
   std::vector<std::byte> bytes;
 };
 
-// Of one operation, all together; more is not a payload but a mistake.
+// The most bytes that the payloads of one operation have together; the wire format refuses more.
 inline constexpr size_t kMostPayloadBytes = 64 << 10;
 
 void WritePayloads(const std::vector<Payload>& payloads, ByteWriter* w);

@@ -82,7 +82,7 @@ def slots_on(host: str, ranks: int = 2) -> tuple[Slot, ...]:
 
 
 def launchers_side() -> CallingAgents:
-    return CallingAgents(credentials_of(SECRET, "job", LAUNCHER), "127.0.0.1")
+    return CallingAgents(credentials_of(SECRET, "job", LAUNCHER), "127.0.0.1", LINK_TIMEOUT_S)
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from horovod.runner.remote.by_tcp import CallingAgents
 from horovod.runner.remote.calling_agent import AGENT, credentials_of
 from horovod.runner.remote.fleet import Fleet
 from horovod.runner.remote.link import State, Way
+from horovod.runner.remote.loop import Loop
 
 
 @pytest.fixture
@@ -134,6 +135,8 @@ def test_nobody_listens_where_there_is_no_launcher() -> None:
     port, threads = made.port, threading.active_count()
     made.close()
     assert threading.active_count() == threads - 1
+    with pytest.raises(OSError, match="agents cannot call here any more"):
+        made.open("node1", Loop())
     assert "cannot be reached" in str(Agent("node1", port, patience_s=0.2).ended().why)
 
 

@@ -32,7 +32,7 @@ class PointToPoint(TensorOperations):
 
         Not collective. A tensor of at most 64 KB is copied and the call returns at once, unless 16 MB of such copies
         wait to be received; then, and for a larger tensor, it waits for the `recv`. So two ranks that both send first
-        get past it with small tensors only. To itself a rank sends anything like a small tensor.
+        get past it with small tensors only. What a rank sends to itself is always copied.
 
         Args:
             tensor: contiguous; dtype and shape equal to those of the tensor that receives it.
@@ -42,8 +42,8 @@ class PointToPoint(TensorOperations):
 
         Raises:
             InvalidArgumentError: a bad argument on this rank.
-            MismatchError: the other rank receives another dtype or shape; or that has become of an earlier send to
-                that rank, which had returned: then nothing is sent.
+            MismatchError: the other rank receives another dtype or shape. Or an earlier send to that rank, which had
+                already returned, has failed like that; then nothing is sent.
             HorovodInternalError: a rank died, or the engine is shutting down.
         """
         arguments = (to_rank, name, process_set)

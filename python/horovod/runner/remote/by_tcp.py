@@ -110,7 +110,7 @@ class CallingAgents(Transport):
 
     private = False  # all of it carries codes, but can be read
 
-    def __init__(self, credentials: auth.Credentials, address: str, link_timeout_s: float = 5.0) -> None:
+    def __init__(self, credentials: auth.Credentials, address: str, link_timeout_s: float) -> None:
         tcp_options.believe_silence_of(link_timeout_s)
         self._listener = listen(address)
         self.port = int(self._listener.getsockname()[1])

@@ -38,8 +38,8 @@ class _Parameter(NamedTuple):
 
 def held(tensor: Any) -> Any:
     """A parameter as a `Snapshot` takes it, which is then a plain tensor; other values as they are. A view of it, even
-    for a moment, would look like something else that has its memory in hand. What has no memory yet is not a tensor to
-    be copied; a buffer that was computed from parameters is kept without its graph."""
+    for a moment, would count as another user of its memory. A lazy parameter has no memory yet and is returned as it
+    is; a buffer that was computed from parameters is kept without its graph."""
     if not isinstance(tensor, torch.Tensor) or torch.nn.parameter.is_lazy(tensor):
         return tensor
     if isinstance(tensor, torch.nn.Parameter):
