@@ -48,7 +48,7 @@ def read(
 
     Returns:
         By rank; None where the kernel does not tell all, a debugger holds one of the processes, or the program runs
-        elsewhere: a daemon starts it, as with `docker exec`.
+        elsewhere: a daemon has started it. A program whose process is not seen here does not count.
     """
     ticks_per_s = os.sysconf("SC_CLK_TCK")
     processes = {int(name): each for name in os.listdir(proc) if name.isdecimal() and (each := _read(proc / name))}
