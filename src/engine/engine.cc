@@ -190,7 +190,7 @@ void Engine::SetLastWords(const std::string& why) { last_words_ = Shortened(why,
 // Sends that have returned are still to be received.
 void Engine::AwaitSends(double deadline) {
   bool told = false;
-  for (const auto& sent : submissions_.Copies()) {
+  for (const auto& sent : submissions_.CopiesForOthers()) {
     double now = NowS();
     while (!sent->done() && !verdict_.failed() && now < deadline) {
       if (!Wait(*sent, std::min(kSendsS, deadline - now)) && !std::exchange(told, true))

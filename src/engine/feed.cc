@@ -42,7 +42,12 @@ void Feed::Pass(Submission& submission, double now) {
 void Feed::Pass(submission::Tensors& tensors, double now) {
   const negotiation::Request& first = tensors.group[0];
   const std::optional<negotiation::Pair> pair = negotiation::PairOf(first.name);
-  if (pair && pair->from == pair->to) return tools_.self_sends->Add(first.ticket, tensors.waits);
+  if (pair && pair->from == pair->to) {
+    tools_.self_sends->Add(first.ticket, tensors.waits);
+    // Submitted while its set was being removed.
+    if (tools_.sets->Find(first.process_set) == nullptr) tools_.self_sends->DropSet(first.process_set);
+    return;
+  }
   if (tools_.timeline->active()) Trace(tensors.group);
   if (pair) {
     rings_parent_ |= !pair->ranks().Contains(tools_.connections->parent());

@@ -115,13 +115,14 @@ Status Intake::SubmitOfPair(const hvd_op& op, const collective::Group& group, ui
   const bool sends = type == OpType::kSend, waits = (flags & HVD_SUBMIT_WILL_WAIT) != 0;
   const negotiation::Pair pair{sends ? rank_ : op.root_rank, sends ? op.root_rank : rank_};
   const std::string pair_name = PairName(pair), label = op.name != nullptr ? op.name : "";
-  if (sends) HVD_TRY(FailedBefore(tools_.submissions->TakeFailure(op.process_set, pair_name)));
   std::vector<negotiation::Request> requests(1);
   requests[0].type = OpType::kSend;
   requests[0].process_set = op.process_set;
   requests[0].name = pair_name;
   const uint64_t number = tools_.submissions->NextNumber(op.process_set, type, pair_name);
-  if (Status refused = CheckEach(&op, 1, group); !refused.ok()) {
+  Status refused = sends ? FailedBefore(tools_.submissions->TakeFailure(op.process_set, pair_name)) : Status();
+  if (refused.ok()) refused = CheckEach(&op, 1, group);
+  if (!refused.ok()) {  // it keeps its place in the order of the pair: the other rank's recv fails too
     if (pair.from != pair.to) (void)Refuse(std::move(requests), refused.message());
     return refused;
   }

@@ -81,9 +81,8 @@ void Orders::Do(negotiation::SetAdded& set) {
 
 void Orders::Do(negotiation::SetRemoved& set) {
   tools_.sets->Remove(set.process_set);
-  const std::string why = "process set " + std::to_string(set.process_set) + " was removed while it was waiting";
   // After a failure its submissions are gone.
-  if (!tools_.verdict->failed()) tools_.self_sends->DropSet(set.process_set, Status(Code::kInvalidArgument, why));
+  if (!tools_.verdict->failed()) tools_.self_sends->DropSet(set.process_set);
   tools_.submissions->ForgetSet(set.process_set);  // its id never comes back: nothing stays of it
   EndWish(set.ticket, set.process_set, Status());
 }

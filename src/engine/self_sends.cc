@@ -5,7 +5,6 @@
 
 #include "collective/kernels/kernels.h"
 #include "negotiation/op_text.h"
-#include "negotiation/pair.h"
 
 namespace hvd::engine {
 namespace {
@@ -23,8 +22,6 @@ Status Compare(const Submitted& send, const Submitted& recv) {
   return Status(Code::kMismatch, SubjectOf(recv) + ": it sent " + TensorText(send) + " and receives " +
                                      TensorText(recv) + "; both must have the same dtype and shape.");
 }
-
-std::string PairNameOf(const Submitted& s) { return negotiation::PairName(*negotiation::RanksOf(s.name)); }
 
 uint64_t TakeFirst(std::deque<uint64_t>* tickets) {
   const uint64_t first = tickets->front();
@@ -62,15 +59,16 @@ void SelfSends::Meet(uint64_t send, uint64_t recv) {
 void SelfSends::End(uint64_t ticket, const Status& status) {
   const Submitted& own = *Submitted::Of(ticket);
   tools_.counters->Note(own.type, own.process_set, own.name, static_cast<int64_t>(BytesOf(own)));
-  if (own.copy != nullptr && !status.ok()) tools_.submissions->KeepFailure(own.process_set, PairNameOf(own), status);
   tools_.arrivals->ArriveTaken(tools_.submissions->Take(ticket)->completion, status);
 }
 
-void SelfSends::DropSet(int process_set, const Status& why) {
+void SelfSends::DropSet(int process_set) {
   const auto found = waiting_.find(process_set);
   if (found == waiting_.end()) return;
   const Waiting waiting = std::move(found->second);
   waiting_.erase(found);
+  const Status why(Code::kInvalidArgument,
+                   "process set " + std::to_string(process_set) + " was removed while it was waiting");
   for (const auto* tickets : {&waiting.sends, &waiting.recvs}) {
     for (const uint64_t ticket : *tickets) End(ticket, why.Because(SubjectOf(*Submitted::Of(ticket))));
   }

@@ -22,8 +22,8 @@ class SelfSends {
 
   // A submitted send or recv. waits: a thread does nothing else until it is done, so that a recv must find its send.
   void Add(uint64_t ticket, bool waits);
-  // The process set has ended.
-  void DropSet(int process_set, const Status& why);
+  // The process set has been removed: what waits fails.
+  void DropSet(int process_set);
 
  private:
   struct Waiting {

@@ -4,6 +4,8 @@
 #include <new>
 #include <utility>
 
+#include "negotiation/pair.h"
+
 namespace hvd::engine {
 
 Status Submissions::Add(std::vector<std::unique_ptr<Submitted>> tensors, std::vector<negotiation::Request> requests,
@@ -91,12 +93,14 @@ Status Submissions::TakeFailure(int process_set, const std::string& pair) {
   return std::exchange(pairs_[process_set][pair].failed, Status());
 }
 
-std::vector<std::shared_ptr<Completion>> Submissions::Copies() {
+std::vector<std::shared_ptr<Completion>> Submissions::CopiesForOthers() {
   std::lock_guard<std::mutex> lock(mutex_);
   std::vector<std::shared_ptr<Completion>> copies;
   for (const auto& [id, by_name] : entries_) {
     for (const auto& [name, own] : by_name) {
-      if (own->copy != nullptr) copies.push_back(own->completion);
+      if (own->copy == nullptr) continue;
+      const auto pair = negotiation::RanksOf(own->name);
+      if (pair->from != pair->to) copies.push_back(own->completion);
     }
   }
   return copies;

@@ -106,8 +106,8 @@ class Submissions {
   // A send had returned when it failed. The next one of its pair takes why.
   void KeepFailure(int process_set, const std::string& pair, const Status& why);
   Status TakeFailure(int process_set, const std::string& pair);
-  // Of sends that have returned and wait for their recv.
-  std::vector<std::shared_ptr<Completion>> Copies();
+  // Of sends to other ranks that have returned and wait for their recv.
+  std::vector<std::shared_ptr<Completion>> CopiesForOthers();
   // From here on unnamed operations are counted from 0 again: at a place of the log where nothing of the set is in
   // flight, so that it means the same on all ranks.
   void CountAnew(int process_set);

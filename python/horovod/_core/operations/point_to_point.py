@@ -43,7 +43,7 @@ class PointToPoint(TensorOperations):
         Raises:
             InvalidArgumentError: a bad argument on this rank.
             MismatchError: the other rank receives another dtype or shape. Or an earlier send to that rank, which had
-                already returned, has failed like that; then nothing is sent.
+                already returned, has failed like that; then nothing is sent, and the `recv` in its turn fails too.
             HorovodInternalError: a rank died, or the engine is shutting down.
         """
         arguments = (to_rank, name, process_set)
