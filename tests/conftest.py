@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Generator
-from typing import Union
+from typing import Optional, Union
 
 import matrices
 import pytest
@@ -51,6 +51,7 @@ else:  # two cores that are busy with something else are no defect of what is te
     hypothesis.settings.register_profile("any machine", deadline=None)
     hypothesis.settings.load_profile("any machine")
 
+CRASHED: list[object] = []  # processes of xdist
 Report = Union[pytest.TestReport, pytest.CollectReport]
 Wrapper = Generator[None, Report, Report]
 
@@ -74,6 +75,20 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take long begin early, so that no process is left alone with one in the end."""
     items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object, error: Optional[object]) -> None:
+    """Of xdist: a process of tests has ended; with an error, it crashed."""
+    if error is not None:
+        CRASHED.append(node)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """After a crash tests have not run: that is no failure of the kind that is tried once more."""
+    if CRASHED:
+        session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -22,8 +22,10 @@ from horovod.runner.launchers.ssh import SshLauncher
 from horovod.runner.remote.fleet import Fleet
 from horovod.runner.remote.link import Link, State, Way
 
-# Of a rank: its parent is the keeper, whose parent is the agent.
+# Of a rank: its parent is the keeper, whose parent is the agent. One rank does it: to the second the keeper's parent
+# might be this process already.
 KILL_THE_AGENT = """
+[ $HOROVOD_RANK = 0 ] || exec sleep 60
 read -r _ _ _ agent _ < /proc/$PPID/stat
 kill -9 $agent
 sleep 60
