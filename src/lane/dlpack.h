@@ -9,6 +9,7 @@ namespace hvd::lane {
 
 constexpr uint32_t kDlMajor = 1;  // of the layouts below: another one may change them
 constexpr int32_t kDlCpu = 1;     // DlDevice::type of memory that every process of the host may read
+constexpr int32_t kDlCuda = 2, kDlRocm = 10;
 
 enum DlCode : uint8_t {
   kDlInt = 0,

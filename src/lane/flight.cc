@@ -78,7 +78,8 @@ PyObject* Shared(PyObject* object) {
 
 PyObject* MakeFlightType(PyObject* module) { return PyType_FromModuleAndSpec(module, &spec, nullptr); }
 
-PyObject* MakeFlight(const FlightTable& table, const Entry& entry, PyObject* keep, PyObject* result) {
+PyObject* MakeFlight(const FlightTable& table, const Entry& entry, PyObject* keep, PyObject* result,
+                     PyObject* finisher) {
   PyObject* made = PyType_GenericAlloc(table.type, 0);
   if (made == nullptr) return nullptr;
   Flight* flight = AsFlight(made);
@@ -86,6 +87,7 @@ PyObject* MakeFlight(const FlightTable& table, const Entry& entry, PyObject* kee
   flight->what = Shared(entry.what);
   flight->keep = Shared(keep);
   flight->result = Shared(result);
+  flight->finisher = Shared(finisher);
   flight->door = entry.door;
   flight->handle = *entry.handle;
   return made;

@@ -33,7 +33,8 @@ PyObject* MakeFlightType(PyObject* module);
 PyObject* MakeFlightTableType(PyObject* module, PyObject* flight_type);
 
 // An operation of the entry that has just been submitted; null and a Python error on failure.
-PyObject* MakeFlight(const FlightTable& table, const Entry& entry, PyObject* keep, PyObject* result);
+PyObject* MakeFlight(const FlightTable& table, const Entry& entry, PyObject* keep, PyObject* result,
+                     PyObject* finisher);
 // The flight's number; null and a Python error on failure.
 PyObject* File(const FlightTable& table, PyObject* flight);
 

@@ -9,14 +9,16 @@ namespace hvd::lane {
 namespace {
 
 PyObject* New(PyTypeObject* type, PyObject* arguments, PyObject* names) {
-  static const char* keywords[] = {"table",   "session", "types",   "hides", "empty_like",
-                                   "adapter", "flights", "slice_s", nullptr};
+  static const char* keywords[] = {"table",   "session", "types",  "hides",    "empty_like", "adapter",
+                                   "flights", "slice_s", "stream", "ordering", nullptr};
   PyObject *table, *session, *types, *hides, *empty_like, *adapter, *flights;
+  PyObject *stream = Py_None, *ordering = Py_None;  // without: tensors on GPUs are left alone
   double slice_s;
   Ref wanted = Ref::Own(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "flight_table_type"));
-  if (!wanted || !PyArg_ParseTupleAndKeywords(arguments, names, "O!O!O!OOOO!d", const_cast<char**>(keywords),
-                                              &PyDict_Type, &table, &PyDict_Type, &session, &PyTuple_Type, &types,
-                                              &hides, &empty_like, &adapter, wanted.get(), &flights, &slice_s)) {
+  if (!wanted ||
+      !PyArg_ParseTupleAndKeywords(arguments, names, "O!O!O!OOOO!d|OO", const_cast<char**>(keywords), &PyDict_Type,
+                                   &table, &PyDict_Type, &session, &PyTuple_Type, &types, &hides, &empty_like, &adapter,
+                                   wanted.get(), &flights, &slice_s, &stream, &ordering)) {
     return nullptr;
   }
   PyObject* self = PyType_GenericAlloc(type, 0);
@@ -31,6 +33,8 @@ PyObject* New(PyTypeObject* type, PyObject* arguments, PyObject* names) {
   terms.empty_like = Ref::Share(empty_like);
   terms.adapter = Ref::Share(adapter);
   terms.flights = Ref::Share(flights);
+  terms.stream = Ref::Share(stream == Py_None ? nullptr : stream);
+  terms.ordering = Ref::Share(ordering);
   terms.stamp_name = Ref::Own(PyUnicode_InternFromString("stamp"));
   terms.entry_type = Ref::Own(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "entry_type"));
   terms.slice_s = slice_s;

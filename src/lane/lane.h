@@ -15,6 +15,8 @@ struct Terms {
   Ref empty_like;  // a tensor -> a new one of the same form
   Ref adapter;     // for an entry's take_other
   Ref flights;     // FlightTable
+  Ref stream;      // a device -> the framework's current stream; null: tensors on GPUs are left alone
+  Ref ordering;    // (device, stream, result) -> the finisher of an operation on a GPU
   Ref stamp_name;
   Ref entry_type;
   double slice_s = 0;

@@ -104,7 +104,7 @@ void* ByTable(const DlExchangeTable& table, PyObject* object, const Form& form) 
     ForgetRefusal();  // such as a sparse tensor, or one of a tracer: the long way knows what to say
     return nullptr;
   }
-  if (tensor.device.type != kDlCpu || !form.Fits(DtypeOf(tensor.dtype), tensor.ndim, tensor.shape)) return nullptr;
+  if (!form.Lies(tensor.device) || !form.Fits(DtypeOf(tensor.dtype), tensor.ndim, tensor.shape)) return nullptr;
   return Contiguous(tensor) ? static_cast<char*>(tensor.data) + tensor.byte_offset : nullptr;
 }
 
@@ -133,6 +133,11 @@ bool Form::Fits(int32_t found_dtype, int32_t found_ndim, const int64_t* found) c
   return std::accumulate(found, found + found_ndim, int64_t{1}, std::multiplies<>()) == elements;
 }
 
+bool Form::Lies(DlDevice found) const {
+  if (place == 0) return found.type == kDlCpu;
+  return (found.type == kDlCuda || found.type == kDlRocm) && found.id == place - 1;
+}
+
 bool Reader::Open(PyObject* types) {
   const Py_ssize_t n = PyTuple_Size(types);
   if (n < 0 || n > kMostTypes) {
@@ -158,7 +163,8 @@ void* Reader::AddressIf(PyObject* tensor, const Form& form) const {
   for (const Entry& entry : entries_) {
     if (entry.type != type) continue;
     if (form.Empty()) return nullptr;
-    return entry.table != nullptr ? ByTable(*entry.table, tensor, form) : ByBuffer(tensor, form);
+    if (entry.table != nullptr) return ByTable(*entry.table, tensor, form);
+    return form.place == 0 ? ByBuffer(tensor, form) : nullptr;
   }
   return nullptr;
 }

@@ -9,8 +9,9 @@
 
 namespace hvd::lane {
 
-// What the caller wants a tensor to be: of that shape, or of any shape of so many elements.
+// What the caller wants a tensor to be: where, and of that shape, or of any shape of so many elements.
 struct Form {
+  int32_t place;  // hvd_op::place
   int32_t dtype;
   int32_t ndim;
   const int64_t* shape;  // null: any
@@ -18,6 +19,7 @@ struct Form {
 
   bool Empty() const;
   bool Fits(int32_t found_dtype, int32_t found_ndim, const int64_t* found) const;
+  bool Lies(DlDevice found) const;
 };
 
 // Of objects of these exact types; what derives from them may be anything.
@@ -26,8 +28,7 @@ class Reader {
   // types: a tuple of at most kMostTypes types, which must outlive this. False and a Python error: it is none.
   bool Open(PyObject* types);
 
-  // The address of a tensor of that form that is contiguous, writable and on the CPU. Null: it is not, or has no
-  // elements.
+  // The address of a tensor of that form that is contiguous and writable. Null: it is not, or has no elements.
   void* AddressIf(PyObject* tensor, const Form& form) const;
 
  private:

@@ -10,7 +10,7 @@ PyObject* RunInPlace(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
   if (!turn.usable() || !turn.Aim(0, arguments[1])) return Turn::Declined(Py_False);
   turn.op().output = turn.input();
   const hvd_status status = turn.Run();
-  if (status != HVD_OK && !GoOn(turn.entry(), status, arguments[1])) return nullptr;
+  if (!turn.Ended(status) && !GoOn(turn.entry(), status, arguments[1])) return nullptr;
   Py_RETURN_TRUE;
 }
 
@@ -23,10 +23,10 @@ PyObject* RunAlike(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
   Ref output = Ref::Own(PyObject_CallFunctionObjArgs(lane.terms.empty_like.get(), tensor, nullptr));
   if (!output) return nullptr;
   hvd_op& op = turn.op();
-  op.output = lane.reader.AddressIf(output.get(), {op.dtype, op.ndim, op.shape});
+  op.output = lane.reader.AddressIf(output.get(), {op.place, op.dtype, op.ndim, op.shape});
   if (op.output == nullptr) return Turn::Declined(Py_None);
   const hvd_status status = turn.Run();
-  if (status == HVD_OK) return output.Release();
+  if (turn.Ended(status)) return output.Release();
   Ref keep = Ref::Own(PyTuple_Pack(2, tensor, output.get()));
   return keep && GoOn(turn.entry(), status, keep.get()) ? output.Release() : nullptr;
 }
@@ -48,7 +48,7 @@ PyObject* RunPlaced(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
   if (placed) {
     output = Ref::Own(PyObject_CallFunctionObjArgs(lane.terms.empty_like.get(), prototype.get(), nullptr));
     if (!output) return nullptr;
-    op.output = lane.reader.AddressIf(output.get(), {op.dtype, 0, nullptr, elements});
+    op.output = lane.reader.AddressIf(output.get(), {op.place, op.dtype, 0, nullptr, elements});
     if (op.output == nullptr) return Turn::Declined(Py_None);
     op.output_bytes = bytes;
   }

@@ -36,7 +36,7 @@ Ref PlaceNew(const Lane& lane, const Turn& turn, PyObject* tensors, Py_ssize_t n
     if (made == nullptr) return {};
     PyList_SetItem(outputs.get(), i, made);
     hvd_op& op = turn.op(i);
-    op.output = lane.reader.AddressIf(made, {op.dtype, op.ndim, op.shape});
+    op.output = lane.reader.AddressIf(made, {op.place, op.dtype, op.ndim, op.shape});
     if (op.output == nullptr) return {};
   }
   return outputs;

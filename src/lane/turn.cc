@@ -29,11 +29,26 @@ Turn::Turn(const Lane& lane, Ref entry, Py_ssize_t n) : lane_(lane), found_(std:
   door_ = found->door;
   found->busy = 1;
   entry_ = found;
+  if (ops_[0].place != 0 && !SetStream()) {
+    found->busy = 0;
+    entry_ = nullptr;
+  }
+}
+
+bool Turn::SetStream() {
+  const Ref device = Ref::Own(PyLong_FromLong(ops_[0].place - 1));
+  PyObject* asked = lane_.terms.stream.get();
+  if (!device || asked == nullptr) return false;
+  const Ref stream = Ref::Own(PyObject_CallFunctionObjArgs(asked, device.get(), nullptr));
+  void* address = stream ? PyLong_AsVoidPtr(stream.get()) : nullptr;
+  if (PyErr_Occurred() != nullptr) return false;
+  for (int32_t i = 0; i < n_; ++i) ops_[i].stream = address;
+  return true;
 }
 
 bool Turn::Aim(Py_ssize_t i, PyObject* tensor) {
   hvd_op& op = ops_[i];
-  void* address = lane_.reader.AddressIf(tensor, {op.dtype, op.ndim, op.shape});
+  void* address = lane_.reader.AddressIf(tensor, {op.place, op.dtype, op.ndim, op.shape});
   if (address != nullptr && lane_.terms.hides) {
     Ref hidden = Ref::Own(PyObject_CallFunctionObjArgs(lane_.terms.hides.get(), tensor, nullptr));
     if (!hidden || PyObject_IsTrue(hidden.get()) != 0) return false;
@@ -57,7 +72,17 @@ hvd_status Turn::Run() {
   return status;
 }
 
+Ref Turn::MakeFinisher(PyObject* result) const {
+  return Ref::Own(PyObject_CallFunction(lane_.terms.ordering.get(), "iNO", ops_[0].place - 1,
+                                        PyLong_FromVoidPtr(ops_[0].stream), result));
+}
+
 Ref Turn::Submit(bool waits, PyObject* keep, PyObject* result) {
+  Ref finisher;
+  if (ops_[0].place != 0 && !waits) {  // who waits at once does so on this stream
+    finisher = MakeFinisher(result);
+    if (!finisher) return {};
+  }
   hvd_status status;
   if (waits) {
     status = Run();
@@ -71,7 +96,8 @@ Ref Turn::Submit(bool waits, PyObject* keep, PyObject* result) {
     (void)GoOn(entry(), status, keep);  // raises
     return {};
   }
-  return Ref::Own(OrRescue(MakeFlight(lane_.flights(), *entry_, keep, result), entry(), keep));
+  PyObject* flight = MakeFlight(lane_.flights(), *entry_, keep, result, finisher.get());
+  return Ref::Own(OrRescue(flight, entry(), keep));
 }
 
 PyObject* OrRescue(PyObject* result, PyObject* entry, PyObject* keep) {

@@ -28,6 +28,9 @@ class Turn {
   hvd_op& op(Py_ssize_t i = 0) const { return ops_[i]; }
   void* input(Py_ssize_t i = 0) const { return const_cast<void*>(ops_[i].input); }
   hvd_handle handle() const { return *handle_; }
+  // After a run of one whose result is in the given memory: nothing is left to do. On a GPU the engine keeps it, until
+  // its end is ordered before what comes next on the stream.
+  bool Ended(hvd_status status) const { return status == HVD_OK && *handle_ == 0; }
   PyObject* entry() const { return found_.get(); }
 
   // What a method returns that has not begun: the answer, or null if there is a Python error.
@@ -39,6 +42,13 @@ class Turn {
   Ref Submit(bool waits, PyObject* keep, PyObject* result);
 
  private:
+  // Of tensors on a GPU: the operation comes after what the framework's current stream does until now. False: it must
+  // not be used, or there is a Python error.
+  bool SetStream();
+  // What is left to do for the result of tensors on a GPU when its flight has ended; null and a Python error on
+  // failure.
+  Ref MakeFinisher(PyObject* result) const;
+
   const Lane& lane_;
   Ref found_;
   Entry* entry_ = nullptr;

@@ -15,7 +15,9 @@ from ctypes import byref, c_int, c_uint, c_uint64, c_void_p
 from typing import Any, Final, Optional
 
 import numpy as np
+from jobs import exchange_table
 
+from horovod._core.tensors.adapter import LaneTerms
 from horovod.numpy.adapter import NumpyAdapter
 from horovod.numpy.adapter import adapter as of_numpy
 
@@ -149,6 +151,7 @@ class GpuArray:
         self.block = block or _Block(form.nbytes)
         self.address = self.block.address
         self.keep: Any = None  # what is still being copied to it
+        self.extents: Any = None  # of the exchange table
         self._values = None if values is None else np.array(values, order="C")
         if self._values is not None and self._values.nbytes:
             driver().upload(self.address, self._values)
@@ -172,6 +175,20 @@ class GpuArray:
     def reshape(self, *shape: Any) -> GpuArray:
         """A view."""
         return GpuArray(self.form.reshape(*shape), block=self.block)
+
+
+def _seen(array: GpuArray) -> exchange_table.Seen:
+    kind = exchange_table.ROCM if os.environ.get("HVD_TEST_PLATFORM") == "hip" else exchange_table.CUDA
+    # What is only said to be an array on the GPU, for the refusals, has no dtype that the lane knows.
+    plain = type(array.form) is np.ndarray and array.form.flags.c_contiguous
+    return exchange_table.Seen(array.address, kind, driver().device, array.dtype if plain else "V1", array.shape)
+
+
+exchange_table.give(GpuArray, _seen)
+
+
+def _empty_like(array: GpuArray) -> GpuArray:
+    return GpuArray(np.empty(array.shape, array.dtype))
 
 
 class HostCopy:
@@ -210,7 +227,7 @@ class GpuAdapter(NumpyAdapter):
 
     framework = "gpu"
     maker = "GpuArray"
-    lane_terms: Any = None
+    lane_terms: Any = LaneTerms((GpuArray,), None, _empty_like, lambda _, like: like)
     gpu: Any = _Tensors()
 
     def owns(self, value: Any) -> bool:
@@ -238,7 +255,7 @@ class GpuAdapter(NumpyAdapter):
         return self.gpu.address(tensor)  # type: ignore[no-any-return]
 
     def empty_like(self, tensor: Any) -> Any:
-        return GpuArray(np.empty(tensor.shape, tensor.dtype))
+        return _empty_like(tensor)
 
     def contiguous(self, tensor: Any) -> Any:
         return tensor

@@ -260,6 +260,20 @@ def test_python_goes_on_where_the_engine_has_not_ended(numpy_lane: Parts) -> Non
     assert call.said[1][:2] == ("go on", IN_PROGRESS) and call.said[1][2][1] is output
 
 
+def test_python_goes_on_where_the_engine_keeps_what_has_ended(numpy_lane: Parts) -> None:
+    """As it does for tensors on a GPU, whose stream is still to be ordered."""
+
+    def keep(op: Any, handle: Any) -> int:
+        handle[0] = 5
+        return OK
+
+    numpy_lane.table["key"] = call = Call(run=keep)
+    array = np.zeros(3, np.float32)
+    assert numpy_lane.lane.run_in_place("key", array) is True
+    assert numpy_lane.lane.run_alike("key", array).shape == (3,)
+    assert [(said[0], said[1]) for said in call.said] == [("go on", OK)] * 2
+
+
 def test_what_python_raises_comes_out_and_the_tensors_live_on(numpy_lane: Parts) -> None:
     numpy_lane.table["key"] = call = Call(run=lambda op, handle: 8)
     call.failure = KeyboardInterrupt()

@@ -10,10 +10,11 @@ import gc
 import itertools
 import os
 import weakref
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 import pytest
+from jobs import exchange_table
 
 from horovod._core.life.engine_port import IN_PROGRESS, OK
 from horovod._native import abi, lane
@@ -322,3 +323,88 @@ def test_a_result_that_nobody_can_make(setting: Setting) -> None:
     with pytest.raises(MemoryError):
         made.start_alike("key", arrays(2), False, False, False)
     assert not setting.engine.submitted and not call.busy
+
+
+# ---- on a GPU
+
+
+class Thing:
+    """A tensor on a GPU, or elsewhere."""
+
+    def __init__(self, device_type: int = exchange_table.CUDA, device: int = 1) -> None:
+        self.seen = exchange_table.Seen(4096, device_type, device, "f4", (3,))
+        self.extents: Any = None
+
+
+exchange_table.give(Thing, lambda thing: thing.seen)
+
+
+class Finisher(NamedTuple):
+    """What the lane makes for a flight that waits for a stream."""
+
+    device: int
+    stream: int
+    result: Any
+
+
+@pytest.fixture
+def gpu_setting() -> Setting:
+    """Its current stream is 77 on every device; the call "key" is of a tensor on device 1, "two" of a group there."""
+    setting = Setting()
+    setting.lane = lane.Lane(
+        setting.calls, {"stamp": STAMP}, (Thing,), None, lambda thing: Thing(*thing.seen[1:3]), "me", setting.flights,
+        0.5, lambda device: 77, Finisher,
+    )  # fmt: skip
+    setting.calls["key"], setting.calls["two"] = Call(setting.engine), Call(setting.engine, 2)
+    for call in setting.calls.values():
+        for op in call.ops:
+            op.place = 2
+    return setting
+
+
+@pytest.mark.parametrize("kind", [exchange_table.CUDA, exchange_table.ROCM])
+def test_a_tensor_on_a_gpu_follows_its_stream(kind: int, gpu_setting: Setting) -> None:
+    thing = Thing(kind)
+    number = gpu_setting.lane.submit_in_place("key", thing)
+    flight = gpu_setting.filed[number]
+    assert gpu_setting.engine.submitted == [[(4096, 4096)]] and gpu_setting.calls["key"].ops[0].stream == 77
+    assert flight.finisher == (1, 77, thing) and flight.keep is thing
+    assert gpu_setting.flights.finish(number) is None, "a finisher is Python's"
+    flight.handle = 0
+
+
+def test_a_group_on_a_gpu_follows_its_stream(gpu_setting: Setting) -> None:
+    things = [Thing(), Thing()]
+    flight = gpu_setting.lane.start_alike("two", things, False, False, False)
+    assert [op.stream for op in gpu_setting.calls["two"].ops] == [77, 77]
+    assert flight.finisher.result is flight.result and len(flight.result) == 2
+    flight.handle = 0
+    waited = gpu_setting.lane.start_alike("key", [things[0]], False, True, True)
+    assert waited.finisher is None, "who waits does so on the stream of the operation"
+    assert gpu_setting.lane.run_in_place("key", things[0]) is True
+
+
+@pytest.mark.parametrize("where", [(exchange_table.CPU, 0), (exchange_table.CUDA, 0), (3, 1)])
+def test_a_tensor_elsewhere_is_left_to_python(where: tuple[int, int], gpu_setting: Setting) -> None:
+    thing = Thing(*where)
+    assert gpu_setting.lane.submit_in_place("key", thing) is None
+    assert gpu_setting.lane.run_in_place("key", thing) is False
+    assert not gpu_setting.engine.submitted and not gpu_setting.calls["key"].busy
+
+
+def test_a_call_on_a_gpu_without_a_stream_is_left_to_python(setting: Setting) -> None:
+    setting.calls["key"] = call = Call(setting.engine)
+    call.ops[0].place = 1
+    assert setting.lane.submit_in_place("key", arrays(1)[0]) is None and not call.busy
+
+
+def test_what_the_frameworks_stream_raises_comes_out(gpu_setting: Setting) -> None:
+    def broken(device: int) -> int:
+        raise OSError("no stream")
+
+    made = lane.Lane(
+        gpu_setting.calls, {"stamp": STAMP}, (Thing,), None, Thing, "me", gpu_setting.flights, 0.5, broken, Finisher
+    )
+    with pytest.raises(OSError, match="no stream"):
+        made.submit_in_place("key", Thing())
+    assert not gpu_setting.calls["key"].busy

@@ -7,11 +7,13 @@ know takes the plain way, which leaves the next entry here.
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Hashable, Sequence
 from typing import Any, Final, Optional
 
 from horovod._core.life import handles, session, waiting
 from horovod._core.life.engine_port import IN_PROGRESS, OK
+from horovod._core.life.ordering import Ordering
 from horovod._core.operations.placing import Placed
 from horovod._core.operations.submission import Call
 from horovod._core.tensors import dtypes
@@ -28,7 +30,7 @@ _MOST_PLACED_BYTES: Final = 1 << 20
 
 
 class LaneCall(LaneEntry):
-    """A submission of one tensor or a group in the host's memory, complete but for the tensors' addresses.
+    """A submission of one tensor or a group, complete but for the tensors' addresses, and the stream of a GPU's.
 
     Attributes:
         stamp: the session's stamp under which this is valid.
@@ -124,9 +126,11 @@ class LaneCalls:
         terms = adapter.lane_terms
         self.lane: Any = None
         if Lane is not None and terms is not None:
+            gpu = adapter.gpu
+            on_gpus = () if gpu is None else (gpu.stream, functools.partial(Ordering, gpu))
             self.lane = Lane(
                 self._table, vars(session), terms.types, terms.hides, terms.empty_like, adapter, handles.flights,
-                waiting.SLICE_S,
+                waiting.SLICE_S, *on_gpus,
             )  # fmt: skip
 
     def __len__(self) -> int:
@@ -136,7 +140,9 @@ class LaneCalls:
         """Keeps a call that has been submitted for tensors of the same form, where the lane can repeat it. rows: of the
         result of a single one, if it is of another shape."""
         terms = self._adapter.lane_terms
-        if self.lane is None or terms is None or placed.copied or placed.gpu is not None:
+        if self.lane is None or terms is None or placed.copied:
+            return
+        if placed.on_gpu and rows >= 0:  # the core allocates the result there
             return
         entry = LaneCall(call, members)
         if rows >= 0 and len(members) == 1:
