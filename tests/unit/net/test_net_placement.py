@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horovod._net import identity
+from horovod._net.clusters.addresses import meeting_point
 from horovod._net.clusters.launchers import SECRET_VARIABLE, detect_placement, tasks_per_node
 from horovod._net.clusters.placement import Placement
 from horovod._net.failures import PlacementError
@@ -223,9 +224,17 @@ def test_the_id_of_the_job_that_started_this_one_names_it_not_alone(left: dict[s
 
 def test_a_step_of_slurm_is_named_by_it_alone() -> None:
     p = detect_placement(dict(SRUN))
-    assert (p.job_key, p.starter) == ("srun/SLURM_JOB_ID=77/SLURM_STEP_ID=0/SLURM_RESTART_COUNT=", "")
+    key = "srun/SLURM_JOB_ID=77/SLURM_STEP_ID=0/SLURM_RESTART_COUNT=/SLURM_JOBID=/SLURM_STEPID="
+    assert (p.job_key, p.starter) == (key, "")
     without = detect_placement({name: value for name, value in SRUN.items() if name != "SLURM_JOB_ID"})
     assert without.starter
+
+
+def test_steps_that_only_old_variables_tell_apart_are_two_jobs() -> None:
+    old = {name: value for name, value in SRUN.items() if name != "SLURM_STEP_ID"}
+    assert len({detect_placement({**old, "SLURM_STEPID": step}).job_key for step in "012"}) == 3
+    points = [meeting_point("srun", {**old, "SLURM_STEPID": step}, "node7") for step in "012"]
+    assert len({point.job for point in points if point is not None}) == 3
 
 
 def test_a_directory_without_an_id_names_the_job() -> None:

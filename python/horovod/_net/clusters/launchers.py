@@ -240,7 +240,7 @@ LAUNCHERS: tuple[Launcher, ...] = (
         in_srun_step,
         _srun_numbers,
         ("SLURM_PROCID", "SLURM_STEP_ID"),
-        ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
+        ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT", "SLURM_JOBID", "SLURM_STEPID"),  # the last two: old
         "",
         named=True,
     ),
