@@ -87,6 +87,21 @@ def test_placements_that_a_program_hands_over(kind: str) -> None:
     assert alone == [[0, 1, 1, 1]] * 2
 
 
+_INIT = """
+import pickle, sys
+import horovod.numpy as hvd
+from horovod._core.life import given_placement
+given_placement.hand_over(pickle.load(sys.stdin.buffer)[0])
+hvd.init()
+hvd.shutdown()
+"""
+
+
+def test_settings_without_an_effect_are_said_by_one_rank() -> None:
+    ended = run(python("-c", _PROGRAM, "one host", _INIT), {"HOROVOD_CYCLE_TIMES": "3", "HOROVOD_TORUS_ALLREDUCE": "0"})
+    assert ended.code == 0 and ended.stderr.count("HOROVOD_CYCLE_TIMES is not a variable") == 1, str(ended)
+
+
 # Starts each rank by a parent of its own, as two shells or two daemons do, with the variables of the rank.
 _PARENTS = """
 import json, os, subprocess, sys

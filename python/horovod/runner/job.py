@@ -88,7 +88,7 @@ def effective_settings(given: Mapping[str, Any], source: str, environ: Mapping[s
             other.
     """
     refuse_exclusive(given)
-    from_env = from_environ({**environ, NOTICED_VARIABLE: "1"}).given()
+    from_env = from_environ(environ).given()
     path = given.get("config_file")
     from_file, remarks = config_file.read(path) if path else config_file.Contents({}, [])
     controller = from_file.pop("controller", None)

@@ -115,8 +115,8 @@ def test_hints_and_typing_mistakes_are_said_once_for_the_job(horovodrun: Horovod
     code = """
         import os, sys
         sys.path.insert(0, os.environ["PYTHONPATH"])
-        from horovod._core.settings import from_environ
-        from_environ(os.environ)
+        from horovod._core.settings import of_this_process, say_notices
+        say_notices(of_this_process())
     """
     done = horovodrun.python("-np 2", code)
     assert done.returncode == 0

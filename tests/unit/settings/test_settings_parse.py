@@ -98,7 +98,7 @@ def test_error_of_variable(variable: str, text: str, message: str) -> None:
 @given(st.sampled_from(sorted(BY_ENV)), st.text(max_size=40))
 def test_any_text_is_a_value_or_a_clean_error(variable: str, text: str) -> None:
     try:
-        settings = from_environ({variable: text, table.NOTICED_VARIABLE: "1"})
+        settings = from_environ({variable: text})
     except InvalidArgumentError as error:
         assert str(error).startswith(variable)
     else:

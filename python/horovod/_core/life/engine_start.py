@@ -23,7 +23,7 @@ from horovod._core.errors import (
 from horovod._core.life import connecting, given_placement, introducing, logs, membership, session
 from horovod._core.life.engine_port import OP_NAMES
 from horovod._core.life.seal import Seal
-from horovod._core.settings import Settings
+from horovod._core.settings import Settings, say_notices
 from horovod._core.tensors.adapter import ResultBlock
 from horovod._native import library
 from horovod._native.config import make_config, tree
@@ -63,6 +63,8 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
         placement = membership.placed(given_placement.of_this_process())
         placement = dataclasses.replace(placement, interfaces=interfaces or placement.interfaces)
         logs.follow(settings, placement.rank)
+        if placement.rank == 0:
+            say_notices(settings)
         if placement.launcher == "single process":
             _remark_on_being_alone()
         # Before the ranks have met through MPI, how many hosts there are is a guess.

@@ -15,6 +15,7 @@ from horovod._core.settings.values import (
     label,
     notices,
     of_this_process,
+    say_notices,
     suggestion,
     unknown_variables,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "from_environ",
     "label",
     "notices",
+    "say_notices",
     "of_this_process",
     "suggestion",
     "unknown_variables",

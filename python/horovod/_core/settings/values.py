@@ -255,10 +255,22 @@ def from_environ(environ: Mapping[str, str]) -> Settings:
         text = environ.get(name, "")
         if text.strip():
             values[setting.name] = setting.parse(text, name)
-    settings = Settings([("environment", values)])
-    if not environ.get(NOTICED_VARIABLE) and environ.get("HOROVOD_RANK", "0") == "0":
-        _say_once(unknown_variables(environ) + notices(settings))
-    return settings
+    return Settings([("environment", values)])
+
+
+def say_notices(settings: Settings) -> None:
+    """Logs once in this process what has been set and does nothing, unless our launcher has said so. One rank of a job
+    does it.
+
+    Args:
+        settings: by `of_this_process`.
+    """
+    if os.environ.get(NOTICED_VARIABLE):
+        return
+    for text in unknown_variables(os.environ) + notices(settings):
+        if text not in _said:
+            _said.add(text)
+            _log.warning("%s", text)
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
@@ -351,10 +363,3 @@ def _engine_value(setting: Setting, value: Any) -> Any:
 
 
 _said: Final[set[str]] = set()
-
-
-def _say_once(texts: Iterable[str]) -> None:
-    for text in texts:
-        if text not in _said:
-            _said.add(text)
-            _log.warning("%s", text)
