@@ -23,6 +23,7 @@ from horovod._net.clusters import addresses, users_secret
 from horovod._net.clusters.launchers import mpi_family
 from horovod._net.clusters.placement import MeetingPoint, Placement, several_hosts
 from horovod._net.failures import ConnectError, MeetingError, PlacementError, StartTimeoutError
+from horovod._net.handshake import forked
 from horovod._net.handshake.board_call import call
 from horovod._net.handshake.board_link import BoardLink
 from horovod._net.handshake.kept_board import KeptBoard, credentials_of
@@ -112,12 +113,12 @@ def introduce(world: Placement, placement: Placement, means: Means, timeout_s: f
         introduced = _by_address(placement, point, means, deadline)
     else:
         introduced = _by_mpi(world, placement, means, deadline)
-    _leave_other_jobs(world.job_key)
+    leave_other_jobs(world.job_key)
     _known[name] = _Known(os.getpid(), introduced)
     return introduced
 
 
-def _leave_other_jobs(job_key: str) -> None:
+def leave_other_jobs(job_key: str) -> None:
     """A process that lives on after its job, and takes part in another one, need not hear of the first any more."""
     for name in [name for name in _known if name[0] != job_key]:
         board = _known.pop(name).introduced.board
@@ -291,7 +292,7 @@ def _join(placement: Placement, every: list[Facts], said: bytes, deadline: float
         return Introduced(met, None)
     reached = _require_addresses(every)
     board = call(credentials_of(secret, token, met.rank, met.size), reached[0], port, deadline)
-    os.register_at_fork(after_in_child=board.close)  # its copy would hide that this rank has ended
+    forked.closed.add(board)
     return Introduced(dataclasses.replace(met, address=reached[met.rank], interfaces=()), board)
 
 

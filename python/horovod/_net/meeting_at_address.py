@@ -15,6 +15,7 @@ from horovod._net import interfaces
 from horovod._net.clusters.addresses import ADDRESS_VARIABLE
 from horovod._net.clusters.placement import MeetingPoint, Placement
 from horovod._net.failures import ConnectError, NetError, PlacementError, StartTimeoutError
+from horovod._net.handshake import forked
 from horovod._net.handshake.board_call import call
 from horovod._net.handshake.board_link import BoardLink
 from horovod._net.handshake.kept_board import DOUBT_PREFIX, KeptBoard, credentials_of
@@ -72,7 +73,7 @@ def gather(point: MeetingPoint, placement: Placement, secret: bytes, own: bytes,
             kept = _keep(point, address, job, placement, secret)
         credentials = credentials_of(secret, job, placement.rank, placement.size)
         board = call(credentials, address, point.port, deadline, patient=True, remedy=_remedy(point))
-        os.register_at_fork(after_in_child=board.close)  # its copy would hide that this rank has ended
+        forked.closed.add(board)
         board.post(f"{facts}{placement.rank}", own.decode())
         board.post(f"{_HERE}{placement.rank}", "")
         if placement.rank == keeper:

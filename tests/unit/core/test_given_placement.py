@@ -13,6 +13,7 @@ from fake_ranks import session_of
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import given_placement, membership, session
+from horovod._net import introduction
 from horovod._net.clusters.placement import MeetingPoint, Placement
 from horovod._net.meeting import lasting_claim
 
@@ -66,6 +67,29 @@ def test_a_process_keeps_nothing_of_its_former_jobs() -> None:
         return len(os.listdir("/proc/self/fd"))
 
     assert jobs(1) == jobs(5)
+
+
+class Board:
+    """Of a job that this process has been introduced to."""
+
+    left = False
+
+    def close(self) -> None:
+        self.left = True
+
+
+def test_the_board_of_the_job_before_is_left_when_another_place_is_handed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    board: Any = Board()
+    known = introduction._Known(os.getpid(), introduction.Introduced(HERE, board))
+    monkeypatch.setitem(introduction._known, (HERE.job_key, ()), known)
+    given_placement.hand_over(None)  # nothing was given
+    for same in (HERE, HERE, dataclasses.replace(HERE, interfaces=("lo",))):
+        given_placement.hand_over(same)
+    assert not board.left
+    given_placement.hand_over(dataclasses.replace(HERE, job_key="the next"))
+    assert board.left and not introduction._known
 
 
 def test_who_has_a_rank_gets_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:

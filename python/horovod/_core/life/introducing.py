@@ -1,7 +1,7 @@
 """Meeting through MPI or at an address, and MPI in this process, as `init` and the end of the process need them. Jobs
 that do without never import what it takes.
 
-Used by `engine_start` and `context`.
+Used by `engine_start`, `context` and `given_placement`.
 """
 
 from __future__ import annotations
@@ -43,6 +43,13 @@ def introduced(
     version = str(getattr(sys.modules["horovod"], "__version__", ""))
     means = Means(mpi_plane.wanted(settings), settings.secret_file, settings.meeting_address, version)
     return introduce(world, place, means, timeout_s)
+
+
+def leave_other_jobs(job_key: str) -> None:
+    """Of all jobs that this process has been introduced to, only the one of this name goes on."""
+    module = sys.modules.get("horovod._net.introduction")
+    if module is not None:
+        module.leave_other_jobs(job_key)
 
 
 def in_use() -> bool:
