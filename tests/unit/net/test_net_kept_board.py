@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import gc
 import os
 import pathlib
 import resource
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -125,6 +127,16 @@ def test_who_lacks_the_secret_finds_no_board_and_disturbs_nobody(jobs: Any, capl
     boards = job.all_come()
     boards[0].post("all", "well")
     assert until(boards[1], "all") == "well"
+
+
+def test_a_process_keeps_nothing_of_boards_that_are_gone() -> None:
+    job = Job(1)
+    job.all_come()
+    gone = [weakref.ref(each) for each in (job.keeper, job.links[0])]
+    job.close()
+    del job
+    gc.collect()
+    assert [each() for each in gone] == [None, None]
 
 
 def test_a_keeper_makes_room_for_all_ranks(jobs: Any) -> None:

@@ -27,6 +27,7 @@ class Agent(threading.Thread):
 
     Attributes:
         words: what `serve` has returned.
+        unwanted: it has returned, and that was None.
         why: the error that it has raised instead.
     """
 
@@ -41,12 +42,14 @@ class Agent(threading.Thread):
         super().__init__(daemon=True)
         self._where = (credentials_of(secret, "job", AGENT), host, ("127.0.0.1", port), patience_s, link_timeout_s)
         self.words: Optional[str] = None
+        self.unwanted = False
         self.why: Optional[ConnectError] = None
         self.start()
 
     def run(self) -> None:
         try:
             self.words = serve(*self._where)
+            self.unwanted = self.words is None
         except ConnectError as error:
             self.why = error
 
@@ -81,8 +84,8 @@ def slots_on(host: str, ranks: int = 2) -> tuple[Slot, ...]:
     return job_on(host, ranks=ranks).slots
 
 
-def launchers_side() -> CallingAgents:
-    return CallingAgents(credentials_of(SECRET, "job", LAUNCHER), "127.0.0.1", LINK_TIMEOUT_S)
+def launchers_side(hosts: int = 2, link_timeout_s: float = LINK_TIMEOUT_S) -> CallingAgents:
+    return CallingAgents(credentials_of(SECRET, "job", LAUNCHER), "127.0.0.1", link_timeout_s, hosts)
 
 
 @contextmanager

@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
+import resource
+import select
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
 import pytest
 from agent_ways import LINK_TIMEOUT_S, PATIENCE_S, SECRET, Agent, job_on, launchers_side, slots_on
 from test_transports import until
 
-from horovod._net.handshake import auth, door, messages
+from horovod._net.handshake import auth, calling, dialler, door, messages, strangers, tcp_options
+from horovod._net.handshake.links import Link
 from horovod._net.handshake.messages import ROLE_AGENT, ROLE_BOARD
 from horovod.runner.launchers.base import Surroundings
 from horovod.runner.launchers.ssh import SshLauncher
+from horovod.runner.remote import calling_agent
+from horovod.runner.remote.agent import LOST
+from horovod.runner.remote.by_process import ProcessConnection
 from horovod.runner.remote.by_tcp import CallingAgents
-from horovod.runner.remote.calling_agent import AGENT, credentials_of
+from horovod.runner.remote.calling_agent import AGENT, credentials_of, serve
 from horovod.runner.remote.fleet import Fleet
 from horovod.runner.remote.link import State, Way
 from horovod.runner.remote.loop import Loop
+from horovod.runner.remote.relay import Relay
 
 
 @pytest.fixture
@@ -145,7 +153,7 @@ def test_an_agent_that_is_not_wanted_starts_nothing(launcher: CallingAgents) -> 
     is_served(launcher)
     assert agent.is_alive()
     launcher.close()
-    assert agent.ended().words == ""
+    assert agent.ended().unwanted, "so it may call again"
 
 
 def test_an_agent_that_comes_again_takes_the_place_of_the_first(launcher: CallingAgents) -> None:
@@ -154,7 +162,7 @@ def test_an_agent_that_comes_again_takes_the_place_of_the_first(launcher: Callin
     while "node1" not in launcher._come and time.monotonic() < deadline_s:
         time.sleep(0.005)
     second = Agent("node1", launcher.port)
-    assert first.ended().words == ""
+    assert first.ended().unwanted
     fleet = fleet_of(launcher)
     assert until(fleet, lambda link: link.state is not State.CALLED).state is State.GREETED
     fleet.close()
@@ -267,3 +275,152 @@ def test_neither_secret_can_be_read_on_the_way(launcher: CallingAgents, wire: Wi
     for secret in (SECRET, SECRET.hex().encode(), ranks_secret.encode()):
         assert secret not in wire.seen
     assert wire.seen.count(b"_HOROVOD_SECRET_KEY") == 1  # of the script
+
+
+def test_all_hosts_may_call_in_one_moment() -> None:
+    made = launchers_side(hosts=150)
+    challenge_bytes = len(messages.frame(messages.Challenge(bytes(32), bytes(32))))
+    with contextlib.ExitStack() as crowd:
+        crowd.callback(made.close)
+        come = [crowd.enter_context(stranger(made.port, hello(ROLE_AGENT))) for _ in range(150)]
+        for sock in come:
+            assert len(sock.recv(challenge_bytes, socket.MSG_WAITALL)) == challenge_bytes
+        assert select.select(come, [], [], 0.2)[0] == [], "none of them was dropped"
+
+
+def test_a_launcher_makes_room_for_all_hosts() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = max(map(int, os.listdir("/proc/self/fd"))) + 100
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))
+    try:
+        launchers_side(hosts=few).close()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 5 * few
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+class HangingLog(logging.Handler):
+    """Its terminal takes no more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.free.wait(PATIENCE_S)
+
+
+def test_a_flood_of_strangers_and_a_log_that_hangs_hold_no_agent_up(launcher: CallingAgents) -> None:
+    handler, threads = HangingLog(), threading.active_count()
+    strangers.log.addHandler(handler)
+    try:
+        for number in range(100):
+            sock = stranger(launcher.port, hello(number % 8) + b"GET / HTTP/1.1")
+            sock.settimeout(2.0)
+            assert is_dropped(sock)
+        assert threading.active_count() <= threads + 3
+        is_served(launcher)
+    finally:
+        handler.free.set()
+        strangers.log.removeHandler(handler)
+
+
+def test_a_broken_connection_with_much_unread_costs_no_processor() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        theirs = socket.create_connection(listener.getsockname())
+        ours, _ = listener.accept()
+    (from_agent, says), (hears, to_agent) = os.pipe(), os.pipe()
+    for fd in (says, hears):
+        os.set_blocking(fd, False)
+    loop, link, other = Loop(), Link(ours), Link(theirs)
+    relay = Relay(loop, link, (from_agent, to_agent), lambda how: None)
+    while len(relay._arrived) <= 1 << 18:
+        other.send(messages.Piece(bytes(1 << 14)))
+        loop.turn(0.01)
+    while not link.wants_to_write:
+        with contextlib.suppress(BlockingIOError):
+            os.write(says, bytes(1 << 16))
+        loop.turn(0.01)
+    other.close()  # with bytes unread there: the connection is reset
+    turns, until_s = 0, time.monotonic() + 0.5
+    while time.monotonic() < until_s:
+        loop.turn(0.05)
+        turns += 1
+    # Not the time of the processor: what a kernel spends for a process, some sandboxes do not count.
+    assert turns < 50 and not relay.over, "a loop that spins turns thousands of times"
+    heard = 0
+    while not relay.over:
+        with contextlib.suppress(BlockingIOError):
+            heard += len(os.read(hears, 1 << 16))
+        loop.turn(0.01)
+    while data := os.read(hears, 1 << 16):
+        heard += len(data)
+    assert heard > 1 << 18, "what has come is passed on"
+    link.close()
+    loop.close()
+    os.close(says)
+    os.close(hears)
+
+
+def test_an_agent_whose_program_fails_ends_its_ranks_itself(
+    launcher: CallingAgents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[ProcessConnection] = []
+    fails, failed = threading.Event(), []
+
+    class Noted(ProcessConnection):
+        def __init__(self, *of_it: Any) -> None:
+            super().__init__(*of_it)
+            begun.append(self)
+
+    class Failing(Loop):
+        def turn(self, timeout_s: Optional[float] = None) -> None:
+            super().turn(timeout_s)
+            if fails.is_set():
+                raise MemoryError("of the program")
+
+    def program() -> None:
+        where = credentials_of(SECRET, "job", AGENT), "node1", ("127.0.0.1", launcher.port)
+        try:
+            serve(*where, PATIENCE_S, LINK_TIMEOUT_S)
+        except MemoryError as error:
+            failed.append(error)
+
+    monkeypatch.setattr(calling_agent, "ProcessConnection", Noted)
+    monkeypatch.setattr(calling_agent, "Loop", Failing)
+    is_served(launcher)  # what the first one needs stays
+    before = len(os.listdir("/proc/self/fd"))
+    thread, fleet = threading.Thread(target=program), fleet_of(launcher)
+    thread.start()
+    until(fleet, lambda link: link.state is State.GREETED)
+    fails.set()
+    thread.join(PATIENCE_S)
+    assert failed and [each._process.returncode for each in begun[1:]] == [LOST]
+    until(fleet, lambda link: link.state is State.LOST)
+    fleet.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_both_sides_believe_a_silence_of_the_link_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    def believed_ms(sock: socket.socket) -> int:
+        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+
+    def dial(host: str, port: int) -> socket.socket:
+        sock = dialler.dial(host, port)
+        agents.append(believed_ms(sock))
+        return sock
+
+    agents: list[int] = []
+    monkeypatch.setattr(calling, "dial", dial)
+    monkeypatch.setattr(tcp_options, "_silence_s", 1.0)
+    made = launchers_side(link_timeout_s=40.0)
+    with stranger(made.port, hello(ROLE_AGENT)) as sock:
+        assert sock.recv(1)
+        assert [believed_ms(visit.link.sock) >= 40_000 for visit in made._lobby.visits] == [True]
+    agent = Agent("node1", made.port, link_timeout_s=100.0)
+    fleet = fleet_of(made)
+    until(fleet, lambda link: link.state is State.GREETED)
+    assert [each >= 100_000 for each in agents] == [True]
+    fleet.close()
+    made.close()
+    agent.ended()

@@ -9,9 +9,7 @@ meeting_at_address; ranks come by `board_call`.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
-import os
 import socket
 import threading
 import time
@@ -19,25 +17,20 @@ from collections.abc import Sequence
 from typing import Final
 
 from horovod._net import resources
-from horovod._net.failures import AuthenticationError, ProtocolError
-from horovod._net.handshake import auth, messages, proofs
+from horovod._net.failures import ProtocolError
+from horovod._net.handshake import auth, forked, messages, proofs
 from horovod._net.handshake.codes import FrameCodes
-from horovod._net.handshake.door import Door
 from horovod._net.handshake.links import Link, LinkClosedError
+from horovod._net.handshake.lobby import Lobby
 from horovod._net.handshake.messages import ROLE_BOARD
-from horovod._net.handshake.strangers import Report
-from horovod._net.handshake.visits import Visit, Visits
-from horovod._net.handshake.watch import Watch
+from horovod._net.handshake.visits import Visit
 from horovod._net.meeting.deaths import ENDED_PREFIX
 from horovod._net.meeting.entries import Standing, key_of, reader_of
 
-_LONGEST_SLEEP_S: Final = 3600.0
-_REST_S: Final = 0.25
 _OTHER_DESCRIPTORS: Final = 320
 # What stands is sent to all at once, and so rarely that sending to so many takes a small part of this thread's time.
 _QUIET_S_PER_RANK: Final = 0.0001
 _LONGEST_QUIET_S: Final = 0.25
-_BROKEN: Final = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSOCK})  # no later accept can succeed
 _POSTS: Final = frozenset({messages.FORMS[messages.Post].kind})
 
 # An entry of this board: a process said that it was this rank, and did not prove it; from where.
@@ -68,26 +61,22 @@ class KeptBoard:
 
     def __init__(self, credentials: auth.Credentials, listener: socket.socket, names: Sequence[int]) -> None:
         self._names = names
-        self._listener = listener
         self._standing = Standing()
         self._news: list[str] = []  # stands, and has not been sent yet
         self._quiet_until_s = 0.0
         self._ranks: dict[Link, int] = {}
         self._come: set[int] = set()
-        self._watch = Watch()
-        self._report = Report(f"rank {credentials.rank}")
-        self._visits = Visits(self._watch, self._report, None)
-        self._door = Door(credentials, self._visits, self._report, self._watch, time.monotonic)
+        self._lobby = Lobby(credentials, f"rank {credentials.rank}", listener, self._take_visit, self._doubt)
+        self._watch = self._lobby.watch
         self._stopped, self._stop = socket.socketpair()
         self._watch.add(self._stopped)
         self._thread = threading.Thread(target=self._serve, name="horovod-board", daemon=True)
-        os.register_at_fork(after_in_child=self.forget)
+        forked.closed.add(self)
 
     def start(self) -> None:
         """Begins to listen."""
         # A connection for each rank, for as many strangers as the door lets in, and what the program has open.
         resources.make_room_for(3 * len(self._names) + _OTHER_DESCRIPTORS)
-        self._door.answer_at(self._listener)
         self._thread.start()
 
     def stop(self) -> None:
@@ -96,13 +85,11 @@ class KeptBoard:
             self._stop.send(b"\0")
         self._thread.join()
 
-    def forget(self) -> None:
+    def close(self) -> None:
         """In a forked child, which has no such thread: its copies would keep the connections open."""
-        for link in (*self._ranks, *(visit.link for visit in self._visits)):
-            link.close()
-        for sock in (self._listener, self._stopped, self._stop):
+        self._lobby.close()
+        for sock in (*(link.sock for link in self._ranks), self._stopped, self._stop):
             sock.close()
-        self._watch.close()
 
     def _serve(self) -> None:
         try:
@@ -110,75 +97,46 @@ class KeptBoard:
                 pass
         except Exception:  # nobody waits for this thread: the ranks then see that their board is gone
             log.exception("the board of this job can no longer be kept")
-        self.forget()
+        self.close()
 
     def _turn(self) -> bool:
         """Takes what comes next; False when this is the end."""
-        next_s = min(self._door.next_s(), self._quiet_until_s if self._news else float("inf"))
-        for source in self._watch.wait(min(max(0.0, next_s - time.monotonic()), _LONGEST_SLEEP_S)):
+        for source in self._lobby.serve(self._quiet_until_s if self._news else float("inf")):
             if source is self._stopped:
                 return False
-            if not isinstance(source, Link):
-                self._let_in(source)
-            elif source in self._ranks:
+            if isinstance(source, Link) and source in self._ranks:
                 self._hear_rank(source)
-            else:
-                self._hear(source)
-        self._door.drop_slow_strangers()
         self._tell_news()
         return True
 
     # ---- connections
 
-    def _let_in(self, listener: socket.socket) -> None:
-        try:
-            for link in self._door.accept(listener):
-                self._hear(link)
-        except OSError as error:
-            if error.errno in _BROKEN:
-                raise
-            # No descriptor or no memory at the moment: connections wait in the listener's queue.
-            self._report.tell(f"the board cannot accept connections: {error.strerror}; retried every {_REST_S:g} s")
-            time.sleep(_REST_S)
-
-    def _hear(self, link: Link) -> None:
-        visit = self._visits.of(link)
-        if visit is None:
-            return  # dropped by what came before
-        try:
-            link.flush()
-            for message in link.receive():
-                key = proofs.take(visit, message, self._is_expected)
-                if key is not None:
-                    self._welcome(visit, key)
-                    self._hear_rank(link)
-                    return
-            self._watch.update(link)
-        except LinkClosedError as error:
-            self._doubt(visit)
-            self._visits.lost(visit, str(error))
-        except (ProtocolError, AuthenticationError) as error:
-            self._visits.refuse(visit, error)
+    def _take_visit(self, visit: Visit, message: messages.AnyMessage) -> bool:
+        key = proofs.take(visit, message, self._is_expected)
+        if key is not None:
+            self._welcome(visit, key)
+            self._hear_rank(visit.link)
+        return key is not None
 
     def _is_expected(self, hello: messages.Hello) -> bool:
         return hello.role == ROLE_BOARD and hello.from_rank not in self._come
 
-    def _doubt(self, visit: Visit) -> None:
+    def _doubt(self, visit: Visit, error: Exception) -> None:
         """A process that gave its rank and left after this side's proof may hold another secret. Anybody can do so:
         it is reported, and ends nothing."""
-        if not visit.named or visit.rank in self._come or not 0 <= visit.rank < len(self._names):
+        if not isinstance(error, LinkClosedError) or visit.rank not in {*range(len(self._names))} - self._come:
             return
         where = "an unknown address"
         with contextlib.suppress(OSError):
             where = str(visit.link.sock.getpeername()[0])
-        self._report.tell(
+        self._lobby.report.tell(
             f"a process at {where} says that it is rank {visit.rank} of this job, and left after the proof of the "
             "secret here: it has a different secret"
         )
         self._stand(f"{DOUBT_PREFIX}{visit.rank}={where}")
 
     def _welcome(self, visit: Visit, key: bytes) -> None:
-        link = self._visits.hand_over(visit)
+        link = self._lobby.visits.hand_over(visit)
         link.protect(FrameCodes(key, connector=False))
         link.reader.allowed = _POSTS
         self._ranks[link] = visit.rank
@@ -187,8 +145,7 @@ class KeptBoard:
         heard = (text for text in self._standing if reader_of(text) in (None, visit.rank))
         self._send(link, *messages.together(heard), messages.Ready())
         if len(self._come) == len(self._names):
-            self._door.leave_others()
-            self._listener.close()
+            self._lobby.leave()
 
     # ---- connected ranks
 

@@ -16,20 +16,17 @@ import time
 from typing import Callable, Final
 
 from horovod._net.connections import Connections
-from horovod._net.failures import AuthenticationError, ConnectError, ProtocolError
+from horovod._net.failures import ConnectError
 from horovod._net.handshake import auth, messages, proofs
 from horovod._net.handshake.codes import FrameCodes
 from horovod._net.handshake.dialler import dial, unreachable
-from horovod._net.handshake.door import Door
 from horovod._net.handshake.links import Link, LinkClosedError
+from horovod._net.handshake.lobby import Lobby
 from horovod._net.handshake.messages import ROLE_DATA
-from horovod._net.handshake.strangers import Comebacks, Report
-from horovod._net.handshake.visits import Visit, Visits
-from horovod._net.handshake.watch import Watch
+from horovod._net.handshake.strangers import Comebacks
+from horovod._net.handshake.visits import Visit
 
 _MOST_STRANGERS: Final = 64  # at a time; a rank that is dropped with them comes again
-_LONGEST_SLEEP_S: Final = 3600.0
-_REST_S: Final = 0.25
 _NUMBER_BYTES: Final = 4
 _ONLY_READY: Final = frozenset({messages.FORMS[messages.Ready].kind})
 
@@ -62,14 +59,10 @@ class OnDemand:
         self._wishes, self._wishing = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._wishes.setblocking(False)
         self._pending = b""
-        self._watch = Watch()
-        self._report = Report(f"rank {place.rank}")
-        self._visits = Visits(self._watch, self._report, None)
         self._comebacks = Comebacks()
-        self._rests_until = float("inf")  # the listener is not heard until then; infinite: it is
-        self._door = Door(
-            self._credentials, self._visits, self._report, self._watch, time.monotonic, most=_MOST_STRANGERS
-        )
+        who = f"rank {place.rank}"
+        self._lobby = Lobby(self._credentials, who, reach.listener, self._take, self._failed, _MOST_STRANGERS)
+        self._lobby.watch.add(self._wishes)
         self._thread = threading.Thread(target=self._serve, name="horovod-connections", daemon=True)
 
     def take_wish_fd(self) -> int:
@@ -78,8 +71,6 @@ class OnDemand:
 
     def start(self) -> None:
         """Begins to listen, to wishes and to other ranks."""
-        self._watch.add(self._wishes)
-        self._door.answer_at(self._reach.listener)
         self._thread.start()
 
     def stop(self, patience_s: float) -> None:
@@ -90,46 +81,25 @@ class OnDemand:
                 self._wishes.shutdown(socket.SHUT_RDWR)  # even if another process holds the engine's end
             self._thread.join(patience_s)
         if not self._thread.is_alive():
-            self._close()
+            self.forget()
 
     def forget(self) -> None:
-        """In a forked child, which has no such thread: its copies would keep the sockets open. The selector is shared
-        with the parent, so it is only closed."""
-        for visit in self._visits:
-            visit.link.close()
-        self._reach.listener.close()
+        """In a forked child, which has no such thread: its copies would keep the sockets open."""
+        self._lobby.close()
         self._wishes.close()
-        self._watch.close()
 
     def _serve(self) -> None:
         try:
             while self._turn():
                 pass
         except Exception:  # nobody waits for this thread: what needs a connection then ends with its time-out
-            log.exception("rank %d can open no more connections", self._door.rank)
-        self._close()
-
-    def _close(self) -> None:
-        self._visits.close()
-        self._reach.listener.close()
-        self._wishes.close()
-        self._watch.close()
+            log.exception("rank %d can open no more connections", self._credentials.rank)
+        self.forget()
 
     def _turn(self) -> bool:
         """False: the engine has ended."""
-        next_s = min(self._door.next_s(), self._comebacks.next_s(), self._rests_until)
-        for source in self._watch.wait(min(max(0.0, next_s - time.monotonic()), _LONGEST_SLEEP_S)):
-            if source is self._wishes:
-                if not self._hear_wishes():
-                    return False
-            elif isinstance(source, Link):
-                self._hear(source)
-            else:
-                self._welcome(source)
-        self._door.drop_slow_strangers()
-        if time.monotonic() >= self._rests_until:
-            self._rests_until = float("inf")
-            self._watch.add(self._reach.listener)
+        if self._wishes in self._lobby.serve(self._comebacks.next_s()) and not self._hear_wishes():
+            return False
         for rank, _ in self._comebacks.due(time.monotonic()):
             self._dial(rank)
         return True
@@ -158,40 +128,12 @@ class OnDemand:
         link.exact = True
         proof = auth.Connector(self._credentials, rank, ROLE_DATA)
         visit = Visit(link, proof, rank, ROLE_DATA, float("inf"))
-        self._visits.begin(visit)
+        self._lobby.visits.begin(visit)
         try:
-            self._visits.send(visit, proof.hello)
+            self._lobby.visits.send(visit, proof.hello)
         except LinkClosedError as error:
-            self._lost(visit, error)
-
-    def _welcome(self, listener: socket.socket) -> None:
-        try:
-            for link in self._door.accept(listener):
-                link.exact = True
-                self._hear(link)
-        except OSError as error:  # no descriptor or no memory at the moment: connections wait in the listener's queue
-            self._report.tell(f"connections cannot be accepted: {error.strerror}; retried every {_REST_S:g} s")
-            self._watch.remove(listener)
-            self._rests_until = time.monotonic() + _REST_S
-
-    def _hear(self, link: Link) -> None:
-        visit = self._visits.of(link)
-        if visit is None:
-            return  # dropped by what came before
-        try:
-            link.flush()
-            for message in link.receive():
-                if self._take(visit, message):
-                    return
-            self._watch.update(link)
-        except LinkClosedError as error:
-            self._lost(visit, error)
-        except (ProtocolError, AuthenticationError) as error:
-            if visit.accepted:
-                self._visits.refuse(visit, error)
-            else:
-                self._visits.drop(visit)
-                self._deliver(visit.rank, -1, f"Rank {visit.rank} cannot be trusted: {error}")
+            self._failed(visit, error)
+            self._lobby.visits.drop(visit)
 
     def _take(self, visit: Visit, message: messages.AnyMessage) -> bool:
         """Takes the next message of a visit. True: the connection is the engine's now."""
@@ -215,15 +157,18 @@ class OnDemand:
         return hello.role == ROLE_DATA and hello.from_rank > hello.to_rank and hello.from_rank in self._reach.addresses
 
     def _hand_over(self, visit: Visit) -> None:
-        self._deliver(visit.rank, self._visits.hand_over(visit).detach(), "")
+        self._deliver(visit.rank, self._lobby.visits.hand_over(visit).detach(), "")
 
-    def _lost(self, visit: Visit, how: LinkClosedError) -> None:
-        self._visits.lost(visit, str(how))
-        if how.silent and not visit.accepted:
+    def _failed(self, visit: Visit, error: Exception) -> None:
+        if visit.accepted:
+            return
+        if not isinstance(error, LinkClosedError):
+            self._deliver(visit.rank, -1, f"Rank {visit.rank} cannot be trusted: {error}")
+        elif error.silent:
             remedy = "is the link between the two hosts cut, or one of them down?"
-            self._deliver(visit.rank, -1, f"Rank {visit.rank} does not answer: {how}; {remedy}")
-        elif not visit.accepted:
-            self._try_again(visit.rank, f"Rank {visit.rank} refused this rank's data connection: {how}.")
+            self._deliver(visit.rank, -1, f"Rank {visit.rank} does not answer: {error}; {remedy}")
+        else:
+            self._try_again(visit.rank, f"Rank {visit.rank} refused this rank's data connection: {error}.")
 
     def _try_again(self, rank: int, why: str) -> None:
         """It may have been dropped in a crowd of strangers; if that goes on, there will be no connection."""

@@ -4,9 +4,11 @@ and when a rank that lost its place to such a crowd comes again. Used by door, v
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import threading
 from collections.abc import Iterable
-from typing import NamedTuple, Optional, Protocol, TypeVar
+from typing import NamedTuple, Optional, Protocol, TypeVar, Union
 
 _SHOWN = 3  # lines of the log; any process that can connect could fill it otherwise
 _FIRST_S = 0.005
@@ -46,10 +48,12 @@ class Report:
 
     Args:
         who: connects, for messages.
+        apart: a log that hangs must not hold the caller up: each line is written by a thread of its own.
     """
 
-    def __init__(self, who: str) -> None:
+    def __init__(self, who: str, apart: bool = False) -> None:
         self._who = who
+        self._apart = apart
         self._told: set[str] = set()
         self._untold = 0
 
@@ -59,15 +63,22 @@ class Report:
             return
         if len(self._told) < _SHOWN:
             self._told.add(text)
-            log.warning("%s, connecting: %s.", self._who, text)
+            self._log("%s, connecting: %s.", text)
         else:
             self._untold += 1
 
     def close(self) -> None:
         """The last line."""
         if self._untold:
-            log.warning("%s, connecting: %d more messages of this kind are not shown.", self._who, self._untold)
+            self._log("%s, connecting: %d more messages of this kind are not shown.", self._untold)
             self._untold = 0
+
+    def _log(self, text: str, what: Union[str, int]) -> None:
+        if not self._apart:
+            log.warning(text, self._who, what)
+            return
+        with contextlib.suppress(RuntimeError):  # no thread can be started at the moment, or the process is ending
+            threading.Thread(target=log.warning, args=(text, self._who, what), daemon=True).start()
 
 
 class _Wait(NamedTuple):

@@ -13,25 +13,27 @@ import errno
 import os
 import socket
 import threading
-import time
 from typing import Callable, Final, Optional
 
-from horovod._net.failures import AuthenticationError, ProtocolError
+from horovod._net import resources
+from horovod._net.failures import ProtocolError
 from horovod._net.handshake import auth, proofs, tcp_options
 from horovod._net.handshake.codes import FrameCodes
-from horovod._net.handshake.door import Door
 from horovod._net.handshake.links import Link, LinkClosedError
-from horovod._net.handshake.messages import FORMS, ROLE_AGENT, Post, Ready
+from horovod._net.handshake.lobby import Lobby
+from horovod._net.handshake.messages import FORMS, ROLE_AGENT, AnyMessage, Post, Ready
 from horovod._net.handshake.roll_call import listen
-from horovod._net.handshake.strangers import Report, log
-from horovod._net.handshake.visits import Visits
-from horovod._net.handshake.watch import Watch
+from horovod._net.handshake.strangers import log
+from horovod._net.handshake.visits import Visit
 from horovod.runner.remote.calling_agent import HOST
 from horovod.runner.remote.loop import Loop
 from horovod.runner.remote.relay import Relay
 from horovod.runner.remote.transport import Connection, Ending, Transport
 
 _CUT_S: Final = 5.0
+_STRANGERS: Final = 64  # at a time, besides the hosts
+_OF_HOST: Final = 6  # descriptors: its connection, one more when it comes again, and four ends of pipes
+_OTHER_DESCRIPTORS: Final = 384
 _NAMES: Final = frozenset({FORMS[Post].kind})
 
 
@@ -100,6 +102,7 @@ class CallingAgents(Transport):
         credentials: of the launcher, by `calling_agent.credentials_of`.
         address: of this host, in numbers, where agents call.
         link_timeout_s: see `vigil`; the same as that of the agents.
+        hosts: how many of them there can be: so many agents may call in one moment.
 
     Attributes:
         port: where they call.
@@ -110,25 +113,23 @@ class CallingAgents(Transport):
 
     private = False  # all of it carries codes, but can be read
 
-    def __init__(self, credentials: auth.Credentials, address: str, link_timeout_s: float) -> None:
+    def __init__(self, credentials: auth.Credentials, address: str, link_timeout_s: float, hosts: int) -> None:
         tcp_options.believe_silence_of(link_timeout_s)
-        self._listener = listen(address)
-        self.port = int(self._listener.getsockname()[1])
+        resources.make_room_for(_OF_HOST * hosts + _OTHER_DESCRIPTORS)
+        listener = listen(address)
+        self.port = int(listener.getsockname()[1])
         self._calls: list[Call] = []  # of the thread, as the links are
         self._new: collections.deque[Call] = collections.deque()
         self._unnamed: set[Link] = set()
         self._come: dict[str, Link] = {}
-        self._watch, self._report = Watch(), Report("the launcher")
-        self._visits = Visits(self._watch, self._report, None)
-        self._door = Door(credentials, self._visits, self._report, self._watch, time.monotonic)
-        self._door.answer_at(self._listener)
+        self._lobby = Lobby(credentials, "the launcher", listener, self._take, most=hosts + _STRANGERS)
         self._loop = Loop()
-        self._loop.watch(self._watch.fileno(), self._on_strangers)
+        self._loop.watch(self._lobby.watch.fileno(), self._on_strangers)
         self._bell, self._rung = socket.socketpair()
         self._bell.setblocking(False)
         self._open = True
         self._loop.watch(self._rung.fileno(), self._on_bell)
-        self._loop.tick(self._tick)
+        self._loop.tick(self._on_strangers)
         self._thread = threading.Thread(target=self._serve, name="horovod-agents", daemon=True)
         self._thread.start()
 
@@ -166,15 +167,10 @@ class CallingAgents(Transport):
             call.cut()
         for link in (*self._unnamed, *self._come.values()):
             link.close()
-        self._visits.close()
-        self._watch.close()
+        self._lobby.close()
         self._loop.close()
-        for sock in (self._listener, self._bell, self._rung):
+        for sock in (self._bell, self._rung):
             sock.close()
-
-    def _tick(self) -> None:
-        self._door.drop_slow_strangers()
-        self._loop.watch(self._watch.fileno(), self._on_strangers)
 
     def _on_bell(self) -> None:
         self._rung.recv(4096)
@@ -187,30 +183,13 @@ class CallingAgents(Transport):
         self._join()
 
     def _on_strangers(self) -> None:
-        try:
-            for source in self._watch.wait(0):
-                for link in [source] if isinstance(source, Link) else self._door.accept(source):
-                    self._hear_stranger(link)
-        except OSError as error:  # no descriptor or no memory at the moment: tried again with the next tick
-            self._report.tell(f"no agent can be let in: {error.strerror}")
-            self._loop.watch(self._watch.fileno(), None)
+        self._lobby.serve(0.0)
 
-    def _hear_stranger(self, link: Link) -> None:
-        visit = self._visits.of(link)
-        if visit is None:
-            return  # dropped by what came before
-        try:
-            link.flush()
-            for message in link.receive():
-                key = proofs.take(visit, message, lambda hello: hello.role == ROLE_AGENT)
-                if key is not None:
-                    self._welcome(self._visits.hand_over(visit), key)
-                    return
-            self._watch.update(link)
-        except LinkClosedError as error:
-            self._visits.lost(visit, str(error))
-        except (ProtocolError, AuthenticationError) as error:
-            self._visits.refuse(visit, error)
+    def _take(self, visit: Visit, message: AnyMessage) -> bool:
+        key = proofs.take(visit, message, lambda hello: hello.role == ROLE_AGENT)
+        if key is not None:
+            self._welcome(self._lobby.visits.hand_over(visit), key)
+        return key is not None
 
     def _welcome(self, link: Link, key: bytes) -> None:
         link.protect(FrameCodes(key, connector=False))

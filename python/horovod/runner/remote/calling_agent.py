@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from typing import Final
+from typing import Final, Optional
 
 from horovod._net.clusters.launchers import SECRET_VARIABLE
 from horovod._net.failures import AuthenticationError, ConnectError, ProtocolError
@@ -46,7 +46,7 @@ def serve(
     launcher: tuple[str, int],
     patience_s: float,
     link_timeout_s: float,
-) -> str:
+) -> Optional[str]:
     """Calls the launcher, waits until it wants this host, and runs the agent until its part of the job is over.
 
     Args:
@@ -57,7 +57,9 @@ def serve(
         link_timeout_s: see `vigil`.
 
     Returns:
-        The last line of what the agent has written to stderr; empty where there was none, or no agent was wanted.
+        The last line of what the agent has written to stderr, empty where there was none: its part of the job is over.
+        None: no agent was wanted before the connection ended. The launcher has ended, the connection was cut, or
+        another process has called for this host. It may be called again: a launcher that has ended cannot be reached.
 
     Raises:
         ConnectError: the launcher cannot be reached, or does not hold the secret.
@@ -73,21 +75,28 @@ def serve(
     loop = Loop()
     try:
         if not _is_wanted(loop, link, host):
-            return ""
+            return None
         environ = {**own_environ(), SECRET_VARIABLE: credentials.ranks_secret().hex()}
         facts = Facts(host, sys.executable, None, None, "", patience_s)
         agent = ProcessConnection(loop, own_agent(sys.executable, link_timeout_s), environ, facts)
         try:
-            relay = Relay(loop, link, agent.fds, lambda _: None)
-            loop.until(lambda: relay.sent or relay.over)
-            loop.until(lambda: relay.over, time.monotonic() + _LAST_S)
-            relay.close("")
+            _carry(loop, link, agent.fds)
             return agent.ending(_ENDING_S).words
         finally:
-            agent.close(0.0)
+            agent.close(_ENDING_S)
     finally:
         link.close()
         loop.close()
+
+
+def _carry(loop: Loop, link: Link, fds: tuple[int, int]) -> None:
+    """The streams of the agent, until they have ended."""
+    relay = Relay(loop, link, fds, lambda _: None)
+    try:
+        loop.until(lambda: relay.sent or relay.over)
+        loop.until(lambda: relay.over, time.monotonic() + _LAST_S)
+    finally:
+        relay.close("")  # its agent ends when these have ended
 
 
 def _is_wanted(loop: Loop, link: Link, host: str) -> bool:

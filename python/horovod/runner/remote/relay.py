@@ -39,6 +39,7 @@ class Relay:
         self._on_end = on_end
         self._arrived = bytearray()
         self._reading = True
+        self._cut = False
         self._ended = ""
         self.sent = self.over = False
         link.reader.allowed = IN_PIECES
@@ -64,14 +65,18 @@ class Relay:
         except OSError:
             data = b""
         self._reading = bool(data)
-        if data:
-            with contextlib.suppress(LinkClosedError):  # what has come until then is read first
+        try:
+            if data and not self._cut:
                 self._link.send(Piece(data))
+        except LinkClosedError:
+            self._cut = True  # what has come until then is read first
         self._wait()
 
     def _flush(self) -> None:
-        with contextlib.suppress(LinkClosedError):
+        try:
             self._link.flush()
+        except LinkClosedError:
+            self._cut = True
         self._wait()
 
     def _receive(self) -> None:
@@ -106,7 +111,7 @@ class Relay:
         if self._ended and not self._arrived:
             self.close(self._ended)
             return
-        link, busy = self._link, self._link.wants_to_write
+        link, busy = self._link, self._link.wants_to_write and not self._cut
         if not self._reading and not busy and not self.sent:
             self.sent = True
             with contextlib.suppress(OSError):  # the other side has gone already
