@@ -70,6 +70,17 @@ def read(
     return found
 
 
+def lineage(pid: int, proc: Path = _PROC) -> list[int]:
+    """The process, its ancestors, and the leader of its group, by which it is known if its parent has ended."""
+    found: list[int] = []
+    groups: list[int] = []
+    while pid not in found and (each := _read(proc / str(pid))) is not None:
+        found.append(pid)
+        groups.append(each.group)
+        pid = each.parent
+    return [*found, *groups[:1]]
+
+
 def _rank_of(pid: int, processes: Mapping[int, _Process], rank_of: Mapping[int, int]) -> Optional[int]:
     """The rank from which a process descends; if its parent has ended, it is known by its process group."""
     at: int = pid

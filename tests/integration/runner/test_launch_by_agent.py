@@ -46,6 +46,17 @@ def test_what_a_rank_s_child_writes_last_is_shown(by_agent: Horovodrun) -> None:
     assert sorted(done.stdout.splitlines()) == [b"[0]<stdout>:child", b"[1]<stdout>:child"]
 
 
+@pytest.mark.parametrize("leaves", ["group", "session"])
+def test_a_program_in_a_group_of_its_own_has_called_init(leaves: str, by_agent: Horovodrun, tmp_path: Path) -> None:
+    """As `timeout` in a script starts it."""
+    (tmp_path / "train.py").write_text("import horovod.numpy as hvd\nhvd.init()\nprint('rank', hvd.rank())\n")
+    option = "process_group=0" if leaves == "group" else "start_new_session=True"
+    starts = f"import subprocess, sys\nsubprocess.run([sys.executable, 'train.py'], check=True, {option})\n"
+    done = by_agent(HOST, [sys.executable, "-c", starts], cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout.count(b">:rank ") == 2, done.stderr
+    assert b"hvd.init()" not in done.stderr
+
+
 def test_a_job_that_hangs_tells_where(by_agent: Horovodrun, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         "import time\nimport numpy as np\nimport horovod.numpy as hvd\nhvd.init()\n"

@@ -21,7 +21,7 @@ import horovod
 from horovod._core.errors import HorovodError
 from horovod._net.failures import ProtocolError
 from horovod._net.identity import host_identity
-from horovod.runner import orphans, standard_streams
+from horovod.runner import orphans, standard_streams, vitals
 from horovod.runner.crew import Done, Event, Exited, Refused, Started
 from horovod.runner.process import RankProcesses
 from horovod.runner.remote import addresses, frames, messages, vigil
@@ -56,8 +56,8 @@ class Agent:
         self._board: Optional[Board] = None
         self._roster: Optional[RosterPost] = None  # of an elastic job
         self._processes: Optional[RankProcesses] = None
-        self._rank_of_group: dict[int, int] = {}
-        self._group_of_visitor: dict[int, int] = {}  # of processes that have come to the board
+        self._rank_of_first: dict[int, int] = {}  # of the process that was started
+        self._lineage_of_visitor: dict[int, list[int]] = {}  # of processes that have come to the board
         self._heard = False
         self._outflow: Optional[Outflow] = None
         self._dumps: Optional[DumpPost] = None
@@ -261,9 +261,9 @@ class Agent:
 
     def _on_event(self, event: Event) -> None:
         if isinstance(event, Started):
-            self._rank_of_group[event.pid] = event.rank
+            self._rank_of_first[event.pid] = event.rank
             self._say("started", rank=event.rank, pid=event.pid)
-            if event.pid in self._group_of_visitor.values():
+            if any(event.pid in lineage for lineage in self._lineage_of_visitor.values()):
                 self._say("up", rank=event.rank)
         elif isinstance(event, Refused):
             self._say("failed", rank=event.rank, errno=event.error, forked=event.forked)
@@ -291,12 +291,12 @@ class Agent:
     def _seen(self, pid: int, come: bool) -> None:
         """A process has come to the board, or left it: that tells which ranks are up."""
         if come:
-            with contextlib.suppress(OSError):  # it has ended already
-                # A rank's process group has the number of its first process, which may be a shell around the program.
-                self._group_of_visitor[pid] = os.getpgid(pid)
-        rank = self._rank_of_group.get(self._group_of_visitor.get(pid, 0))
-        if rank is not None:
-            self._say("up" if come else "over", rank=rank)
+            # The rank's first process may be a shell around the program, which may be in a group of its own.
+            self._lineage_of_visitor[pid] = vitals.lineage(pid)
+        for ancestor in self._lineage_of_visitor.get(pid, ()):
+            if ancestor in self._rank_of_first:
+                self._say("up" if come else "over", rank=self._rank_of_first[ancestor])
+                return
 
 
 def _tell_vitals(processes: RankProcesses, say: Callable[..., None]) -> None:
