@@ -33,6 +33,8 @@ CPP_VALUE_HEADERS = {"collective/batch.h"}
 
 # Longest prefix wins. Every part of _net may know who it is, what can fail and how to say so.
 NET_COMMON = {f"horovod._net.{name}" for name in ("failures", "identity", "interfaces", "resources", "secret")}
+# What the rooms of an adapter stand on, beside the core.
+TORCH_COMMON = {"horovod._core", *(f"horovod.torch.{name}" for name in ("adapter", "gpu", "graphs", "versions"))}
 PYTHON = {
     "horovod._later": set(),
     "horovod._dumps": set(),
@@ -96,6 +98,11 @@ PYTHON = {
     },
     "horovod._core": set(),  # public, of all rooms
     "horovod.numpy": {"horovod._core"},
+    **{name: TORCH_COMMON for name in TORCH_COMMON if name.startswith("horovod.torch.")},
+    "horovod.torch.collectives": TORCH_COMMON,
+    "horovod.torch.gradients": TORCH_COMMON | {"horovod.torch.collectives"},
+    "horovod.torch.optimizers": TORCH_COMMON | {"horovod.torch.collectives", "horovod.torch.gradients"},
+    "horovod.torch.broadcasts": TORCH_COMMON | {"horovod.torch.collectives", "horovod.torch.gradients"},
     "horovod.torch": {"horovod._core"},
     "horovod.tensorflow": {"horovod._core"},
     "horovod.tensorflow.keras": {"horovod._core", "horovod.tensorflow", "horovod.keras"},

@@ -104,7 +104,7 @@ class Horovod(Library):
 
     def _resident(self, tensor: Any) -> Any:
         """The tensor moved to where DistributedOptimizer keeps a gradient of its size."""
-        homes = importlib.import_module("horovod.torch.resident")
+        homes = importlib.import_module("horovod.torch.gradients.resident")
         parameter = self._torch.nn.Parameter(tensor)  # type: ignore[union-attr]
         parameter.grad = self._torch.zeros_like(tensor)  # type: ignore[union-attr]
         home = homes.GradientHome()

@@ -66,7 +66,7 @@ def torch_target() -> Target:
     import torch
 
     import horovod.torch as hvd
-    from horovod.torch import operators
+    from horovod.torch.collectives import operators
 
     # What NumPy itself lacks passes as integers of its width.
     names = ("bfloat16", "float8_e4m3fn", "float8_e5m2")

@@ -16,7 +16,8 @@ from horovod._core.absent import public_module as _public_module
 from horovod._core.life.engine_start import library_problem as _library_problem
 from horovod._core.public import *  # noqa: F403
 from horovod.torch import elastic, mpi_ops
-from horovod.torch import ops as _ops
+from horovod.torch.collectives import ops as _ops
+from horovod.torch.collectives.ops import *  # noqa: F403
 from horovod.torch.compression import Compression
 from horovod.torch.functions import (
     allgather_object,
@@ -24,10 +25,9 @@ from horovod.torch.functions import (
     broadcast_optimizer_state,
     broadcast_parameters,
 )
-from horovod.torch.ops import *  # noqa: F403
+from horovod.torch.gradients.parameter_check import watch_plain_optimizers as _watch_plain_optimizers
 from horovod.torch.optimizer import DistributedOptimizer
-from horovod.torch.parameter_check import watch_plain_optimizers as _watch_plain_optimizers
-from horovod.torch.plain_steps import watch as _watch_plain_steps
+from horovod.torch.optimizers.plain_steps import watch as _watch_plain_steps
 from horovod.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [

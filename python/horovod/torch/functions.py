@@ -16,9 +16,9 @@ import torch
 from horovod._core.errors import InvalidArgumentError, MismatchError
 from horovod._core.operations.agreement import agree
 from horovod._core.operations.objects import allgather_object, broadcast_object
-from horovod.torch.optimizer_state import broadcast_optimizer_state
-from horovod.torch.parameter_tree import ParameterTree, parameter_tree
-from horovod.torch.tensor_broadcast import broadcast_tensors
+from horovod.torch.broadcasts.optimizer_state import broadcast_optimizer_state
+from horovod.torch.broadcasts.parameter_tree import ParameterTree, parameter_tree
+from horovod.torch.broadcasts.tensor_broadcast import broadcast_tensors
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
 

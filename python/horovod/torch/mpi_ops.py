@@ -14,11 +14,11 @@ from horovod._core.compat.legacy import gpu_available, num_rank_is_power_2
 from horovod._core.life.handles import open_handles as _handle_map
 from horovod._core.operations.reduce_ops import resolve as _resolve
 from horovod._core.public import *  # noqa: F403
-from horovod.torch import autograd_functions as _autograd_functions
-from horovod.torch import ops as _ops
-from horovod.torch.autograd_functions import *  # noqa: F403
+from horovod.torch.collectives import autograd_functions as _autograd_functions
+from horovod.torch.collectives import ops as _ops
+from horovod.torch.collectives.autograd_functions import *  # noqa: F403
+from horovod.torch.collectives.ops import *  # noqa: F403
 from horovod.torch.compression import Compression
-from horovod.torch.ops import *  # noqa: F403
 
 __all__ = [
     "Compression",

@@ -20,10 +20,10 @@ from horovod._core.operations.reduce_ops import Average, Row, meant
 from horovod._core.tensors.compression import Compressor, NoneCompressor
 from horovod._core.training.groups import chosen_groups
 from horovod._core.training.reduction_options import ReductionOptions
-from horovod.torch.adasum_optimizer import AdasumMethods
-from horovod.torch.dispatch import number_of
-from horovod.torch.distributed_methods import DistributedMethods
-from horovod.torch.optimizer_names import Groups, OptimizerNames, Scope
+from horovod.torch.collectives.dispatch import number_of
+from horovod.torch.gradients.optimizer_names import Groups, OptimizerNames, Scope
+from horovod.torch.optimizers.adasum_optimizer import AdasumMethods
+from horovod.torch.optimizers.distributed_methods import DistributedMethods
 
 __all__ = ["DistributedOptimizer"]
 

@@ -18,8 +18,8 @@ from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import session
 from horovod._core.operations.reduce_ops import Sum
 from horovod._core.training.ordinals import Ordinals
+from horovod.torch.collectives.ops import allgather, allreduce_
 from horovod.torch.graphs import outside_graphs
-from horovod.torch.ops import allgather, allreduce_
 
 __all__ = ["SyncBatchNorm"]
 

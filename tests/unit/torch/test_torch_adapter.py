@@ -12,7 +12,7 @@ from horovod._core.errors import InvalidArgumentError
 from horovod._core.tensors import dtypes
 from horovod._core.tensors.adapter import Adapter, Lent, ResultBlock
 from horovod.torch.adapter import adapter
-from horovod.torch.layout import dense_view
+from horovod.torch.gradients.layout import dense_view
 
 
 def test_it_is_an_adapter() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from horovod.torch.pending import PendingGradient, pending_gradient
+from horovod.torch.gradients.pending import PendingGradient, pending_gradient
 
 WAIT: dict[str, Callable[[Any], Any]] = {
     "data_ptr": lambda gradient: gradient.data_ptr(),

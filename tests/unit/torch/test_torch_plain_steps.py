@@ -10,7 +10,7 @@ import torch
 from torch.optim import optimizer as torch_optimizer
 
 from horovod._core.life.unreduced import PlainTraining
-from horovod.torch import plain_steps
+from horovod.torch.optimizers import plain_steps
 
 
 class Counted(PlainTraining):

@@ -15,10 +15,10 @@ from horovod._core.training.elastic.snapshot import settle
 from horovod._core.training.reduction_check import Reduced, Value, check_of
 from horovod._core.training.reduction_options import count_pass
 from horovod.keras.reducer import REMEDY, ListReducer, Reducer, ReductionSettings
-from horovod.torch.default_check import sums
+from horovod.torch.collectives.operators import collectives
+from horovod.torch.gradients.default_check import sums
+from horovod.torch.gradients.layout import apart
 from horovod.torch.graphs import outside_graphs
-from horovod.torch.layout import apart
-from horovod.torch.operators import collectives
 
 __all__ = ["TorchReducer"]
 

@@ -16,12 +16,12 @@ import torch
 from horovod._core.life import context
 from horovod._core.training.elastic.snapshot import Snapshot, leaves, settle
 from horovod._core.training.elastic.state import ObjectState
-from horovod.torch.distributed_methods import DistributedMethods
 from horovod.torch.elastic.arrival import await_collectives
 from horovod.torch.elastic.copies import held, overwritten
 from horovod.torch.elastic.lending import given_to
 from horovod.torch.elastic.sampler import ElasticSampler
 from horovod.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from horovod.torch.optimizers.distributed_methods import DistributedMethods
 
 __all__ = [
     "ModelStateHandler",

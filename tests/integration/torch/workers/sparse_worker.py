@@ -10,7 +10,7 @@ from cases import run_cases
 from training import close, flat
 
 import horovod.torch as hvd
-from horovod.torch import after_pass
+from horovod.torch.gradients import after_pass
 
 
 def case_sparse_embedding():

@@ -18,17 +18,16 @@ from horovod._core.life import handles
 from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod._core.operations.reduce_ops import Average
 from horovod._core.tensors.compression import Compressor, NoneCompressor, compressed
-from horovod.torch import autograd as _autograd
-from horovod.torch import discards
-from horovod.torch.dispatch import (
+from horovod.torch.collectives import autograd as _autograd
+from horovod.torch.collectives import discards
+from horovod.torch.collectives.dispatch import (
     dense,
     needs_operator,
     number_of,
     start_outside_graphs,
     wait_outside_graphs,
 )
-from horovod.torch.graphs import outside_graphs
-from horovod.torch.movement_ops import (
+from horovod.torch.collectives.movement_ops import (
     allgather,
     allgather_async,
     alltoall,
@@ -40,9 +39,10 @@ from horovod.torch.movement_ops import (
     grouped_allgather,
     grouped_allgather_async,
 )
-from horovod.torch.operators import collectives
-from horovod.torch.point_to_point_ops import recv, recv_async, send, send_async
-from horovod.torch.sparse import sparse_allreduce_async
+from horovod.torch.collectives.operators import collectives
+from horovod.torch.collectives.point_to_point_ops import recv, recv_async, send, send_async
+from horovod.torch.collectives.sparse import sparse_allreduce_async
+from horovod.torch.graphs import outside_graphs
 from horovod.torch.versions import increment_versions
 
 __all__ = [

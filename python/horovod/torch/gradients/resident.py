@@ -19,7 +19,7 @@ from horovod._core.errors import HorovodError
 from horovod._core.life import session
 from horovod._core.tensors.adapter import Lent, ResultBlock
 from horovod.torch.adapter import adapter
-from horovod.torch.layout import dense_view
+from horovod.torch.gradients.layout import dense_view
 
 __all__ = ["GradientHome", "resident_possible"]
 

@@ -13,7 +13,7 @@ import torch
 from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod._core.operations.reduce_ops import Average
 from horovod._core.tensors.compression import NoneCompressor
-from horovod.torch import ops
+from horovod.torch.collectives import ops
 
 __all__ = [
     "HorovodAllgather",

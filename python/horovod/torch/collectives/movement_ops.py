@@ -11,9 +11,9 @@ import torch
 from torch.compiler import is_compiling
 
 from horovod._core.life.process_sets import ProcessSet, global_process_set
-from horovod.torch.dispatch import dense, member_count, needs_operator, number_of, promised_rows
+from horovod.torch.collectives.dispatch import dense, member_count, needs_operator, number_of, promised_rows
+from horovod.torch.collectives.operators import collectives
 from horovod.torch.graphs import outside_graphs
-from horovod.torch.operators import collectives
 from horovod.torch.versions import increment_versions
 
 __all__ = [

@@ -16,7 +16,7 @@ import torch
 from horovod._core.errors import UnsupportedError
 from horovod._core.life import session
 from horovod._core.operations.reduce_ops import Average, Gradient, ReduceOp, Sum, meant
-from horovod.torch import operators
+from horovod.torch.collectives import operators
 
 __all__: list[str] = []
 

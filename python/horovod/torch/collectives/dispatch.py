@@ -15,8 +15,8 @@ from torch.compiler import is_compiling
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life.process_sets import ProcessSet
 from horovod.torch.adapter import PLAIN_TYPES, adapter, is_sharded
+from horovod.torch.collectives.operators import collectives
 from horovod.torch.graphs import constant_in_graphs, outside_graphs
-from horovod.torch.operators import collectives
 from horovod.torch.versions import increment_versions
 
 __all__ = [

@@ -81,7 +81,7 @@ def discard_step(access: Any) -> None:
     """Ends the step of an optimizer if it has begun; its gradients are used no more.
 
     Args:
-        access: see `horovod.torch.reducer.GradientAccess`.
+        access: see `horovod.torch.gradients.reducer.GradientAccess`.
     """
     taken_over = access.handover.end_earlier()
     if taken_over:  # a step that another optimizer has begun, and this one has only now

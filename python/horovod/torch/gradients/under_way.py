@@ -12,7 +12,7 @@ from typing import Any, Final, Optional
 import torch
 
 from horovod._core.life import handles
-from horovod.torch.pending import (
+from horovod.torch.gradients.pending import (
     FRESH,
     GradientOwner,
     PendingGradient,
@@ -21,7 +21,7 @@ from horovod.torch.pending import (
     storage_of,
     uses_of,
 )
-from horovod.torch.resident import GradientHome
+from horovod.torch.gradients.resident import GradientHome
 from horovod.torch.versions import increment_versions
 
 __all__ = ["UnderWay"]

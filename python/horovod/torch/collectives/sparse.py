@@ -12,8 +12,8 @@ import torch
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod._core.operations.sparse import SparseReduction, start_sparse_allreduce
+from horovod.torch.collectives.operators import collectives
 from horovod.torch.graphs import outside_graphs
-from horovod.torch.operators import collectives
 
 __all__ = ["sparse_allreduce_async"]
 

@@ -18,8 +18,8 @@ from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import context
 from horovod._core.operations.agreement import agree
 from horovod._core.operations.objects import broadcast_object
-from horovod.torch.optimizer_names import Scope
-from horovod.torch.tensor_broadcast import broadcast_tensors
+from horovod.torch.broadcasts.tensor_broadcast import broadcast_tensors
+from horovod.torch.gradients.optimizer_names import Scope
 
 __all__ = ["broadcast_optimizer_state"]
 

@@ -41,7 +41,7 @@ class AccessCheck:
     """The default check of one optimizer.
 
     Args:
-        access: see `horovod.torch.reducer.GradientAccess`.
+        access: see `horovod.torch.gradients.reducer.GradientAccess`.
     """
 
     def __init__(self, access: Any) -> None:

@@ -25,19 +25,19 @@ from horovod._core.operations.sparse import SparseReduction
 from horovod._core.tensors.compression import NoneCompressor, kind_of
 from horovod._core.training.reducer import GradientReducer, GradientSource
 from horovod._core.training.reduction_options import ReductionOptions
-from horovod.torch import discards
-from horovod.torch.after_pass import AfterPass, EndOfPass, call_after_pass, pass_number
-from horovod.torch.default_check import AccessCheck
+from horovod.torch.collectives import discards
+from horovod.torch.collectives.operators import collectives
+from horovod.torch.collectives.sparse import sparse_allreduce_async
+from horovod.torch.gradients.after_pass import AfterPass, EndOfPass, call_after_pass, pass_number
+from horovod.torch.gradients.default_check import AccessCheck
+from horovod.torch.gradients.handover import Handover
+from horovod.torch.gradients.hooks import Ledger, is_elsewhere, put_hook, take_back_hooks
+from horovod.torch.gradients.layout import dense_view, in_order_of, part_gradients
+from horovod.torch.gradients.optimizer_names import Groups, OptimizerNames
+from horovod.torch.gradients.pass_count import PassCount
+from horovod.torch.gradients.resident import GradientHome, resident_possible, wants_home
+from horovod.torch.gradients.under_way import UnderWay
 from horovod.torch.graphs import outside_graphs
-from horovod.torch.handover import Handover
-from horovod.torch.hooks import Ledger, is_elsewhere, put_hook, take_back_hooks
-from horovod.torch.layout import dense_view, in_order_of, part_gradients
-from horovod.torch.operators import collectives
-from horovod.torch.optimizer_names import Groups, OptimizerNames
-from horovod.torch.pass_count import PassCount
-from horovod.torch.resident import GradientHome, resident_possible, wants_home
-from horovod.torch.sparse import sparse_allreduce_async
-from horovod.torch.under_way import UnderWay
 
 __all__ = ["GradientAccess"]
 

@@ -16,8 +16,8 @@ from typing import Any, Callable, Final
 import torch
 
 from horovod._core.errors import HorovodError
-from horovod.torch.after_pass import AfterPass
-from horovod.torch.hooks import leave_out, owner_of, wait_and_leave_out
+from horovod.torch.gradients.after_pass import AfterPass
+from horovod.torch.gradients.hooks import leave_out, owner_of, wait_and_leave_out
 
 __all__ = ["Handover"]
 

@@ -7,9 +7,9 @@ from typing import Optional
 import torch
 
 from horovod._core.life.process_sets import ProcessSet, global_process_set
-from horovod.torch.dispatch import dense
+from horovod.torch.collectives.dispatch import dense
+from horovod.torch.collectives.operators import collectives
 from horovod.torch.graphs import outside_graphs
-from horovod.torch.operators import collectives
 from horovod.torch.versions import increment_versions
 
 __all__ = ["recv", "recv_async", "send", "send_async"]

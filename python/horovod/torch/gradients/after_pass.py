@@ -17,7 +17,7 @@ import torch
 from horovod._core.callers import users_level
 from horovod._core.errors import HorovodInternalError
 from horovod._core.life import handles, waiting
-from horovod.torch.pending import PendingGradient
+from horovod.torch.gradients.pending import PendingGradient
 
 __all__ = ["AfterPass", "EndOfPass", "call_after_pass", "pass_number"]
 
@@ -32,7 +32,7 @@ class AfterPass:
     """See the module. Made for each pass.
 
     Args:
-        access: see `horovod.torch.reducer.GradientAccess`.
+        access: see `horovod.torch.gradients.reducer.GradientAccess`.
     """
 
     def __init__(self, access: Any) -> None:

@@ -13,12 +13,12 @@ from typing import Any, Callable, Optional
 import torch
 
 from horovod._core.training.reduction_options import ReductionOptions
-from horovod.torch.distributed_methods import DistributedMethods
+from horovod.torch.gradients.layout import dense_view
+from horovod.torch.gradients.optimizer_names import Groups, OptimizerNames
+from horovod.torch.gradients.parameter_check import after_step
+from horovod.torch.gradients.reducer import GradientAccess
 from horovod.torch.graphs import outside_graphs
-from horovod.torch.layout import dense_view
-from horovod.torch.optimizer_names import Groups, OptimizerNames
-from horovod.torch.parameter_check import after_step
-from horovod.torch.reducer import GradientAccess
+from horovod.torch.optimizers.distributed_methods import DistributedMethods
 
 __all__ = ["AdasumMethods"]
 

@@ -20,9 +20,9 @@ import torch
 
 from horovod._core.life import handles
 from horovod._core.tensors.compression import Compressor
-from horovod.torch.after_pass import AfterPass
-from horovod.torch.optimizer_names import OptimizerNames
-from horovod.torch.reducer import GradientAccess
+from horovod.torch.gradients.after_pass import AfterPass
+from horovod.torch.gradients.optimizer_names import OptimizerNames
+from horovod.torch.gradients.reducer import GradientAccess
 
 __all__ = ["UpstreamNames"]
 

@@ -19,15 +19,15 @@ import torch
 from horovod._core.callers import users_level
 from horovod._core.life.process_sets import ProcessSet
 from horovod._core.training.reduction_options import ReductionOptions
-from horovod.torch.after_pass import AfterPass
-from horovod.torch.discards import discard_step
+from horovod.torch.collectives.discards import discard_step
+from horovod.torch.collectives.ops import allreduce_
+from horovod.torch.gradients.after_pass import AfterPass
+from horovod.torch.gradients.hooks import take_back_orphans
+from horovod.torch.gradients.optimizer_names import Groups, OptimizerNames, Scope
+from horovod.torch.gradients.parameter_check import after_step
+from horovod.torch.gradients.reducer import GradientAccess
 from horovod.torch.graphs import outside_graphs
-from horovod.torch.hooks import take_back_orphans
-from horovod.torch.ops import allreduce_
-from horovod.torch.optimizer_names import Groups, OptimizerNames, Scope
-from horovod.torch.parameter_check import after_step
-from horovod.torch.reducer import GradientAccess
-from horovod.torch.upstream_names import UpstreamNames
+from horovod.torch.optimizers.upstream_names import UpstreamNames
 
 __all__ = ["DistributedMethods"]
 

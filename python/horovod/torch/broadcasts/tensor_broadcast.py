@@ -10,7 +10,7 @@ import torch
 
 from horovod._core.life import handles
 from horovod.torch.adapter import adapter
-from horovod.torch.ops import broadcast_async_
+from horovod.torch.collectives.ops import broadcast_async_
 
 __all__ = ["broadcast_tensors"]
 

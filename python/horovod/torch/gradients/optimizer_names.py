@@ -20,7 +20,7 @@ from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import session
 from horovod._core.training.reduction_options import check_names
 from horovod.torch.adapter import is_sharded
-from horovod.torch.discards import SharedName
+from horovod.torch.collectives.discards import SharedName
 
 __all__ = ["Groups", "OptimizerNames", "Scope"]
 

@@ -1,0 +1,1 @@
+"""How parameters, and the state of an optimizer, become equal on all ranks."""

@@ -1,0 +1,1 @@
+"""The collectives on torch tensors: what users call, and the registered operators, which have gradients."""
