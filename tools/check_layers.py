@@ -33,8 +33,12 @@ CPP_VALUE_HEADERS = {"collective/batch.h"}
 
 # Longest prefix wins. Every part of _net may know who it is, what can fail and how to say so.
 NET_COMMON = {f"horovod._net.{name}" for name in ("failures", "identity", "interfaces", "resources", "secret")}
-# What the rooms of an adapter stand on, beside the core.
+# What the rooms of an adapter stand on.
 TORCH_COMMON = {"horovod._core", *(f"horovod.torch.{name}" for name in ("adapter", "gpu", "graphs", "versions"))}
+TENSORFLOW_COMMON = {
+    "horovod._core",
+    *(f"horovod.tensorflow.{name}" for name in ("adapter", "as_written", "compression")),
+}
 PYTHON = {
     "horovod._later": set(),
     "horovod._dumps": set(),
@@ -104,6 +108,9 @@ PYTHON = {
     "horovod.torch.optimizers": TORCH_COMMON | {"horovod.torch.collectives", "horovod.torch.gradients"},
     "horovod.torch.broadcasts": TORCH_COMMON | {"horovod.torch.collectives", "horovod.torch.gradients"},
     "horovod.torch": {"horovod._core"},
+    **{name: TENSORFLOW_COMMON for name in TENSORFLOW_COMMON if name.startswith("horovod.tensorflow.")},
+    "horovod.tensorflow.collectives": TENSORFLOW_COMMON,
+    "horovod.tensorflow.gradients": TENSORFLOW_COMMON | {"horovod.tensorflow.collectives"},
     "horovod.tensorflow": {"horovod._core"},
     "horovod.tensorflow.keras": {"horovod._core", "horovod.tensorflow", "horovod.keras"},
     # The backends of Keras, each imported only when Keras runs on it.

@@ -49,7 +49,7 @@ def ours(which: str) -> dict[str, float]:
     import horovod.tensorflow as hvd
     import horovod.torch
     from horovod._core.training.reducer import ReductionOptions
-    from horovod.tensorflow.reducer import GradientReduction
+    from horovod.tensorflow.gradients.reducer import GradientReduction
 
     hvd.init()
     torch.set_num_threads(1)

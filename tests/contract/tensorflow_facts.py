@@ -14,7 +14,7 @@ import tensorflow as tf
 from targets import Env
 
 from horovod._core.errors import InvalidArgumentError, MismatchError
-from horovod.tensorflow.ops import tensorflow_variable
+from horovod.tensorflow.collectives.ops import tensorflow_variable
 
 
 def _function(body: Any) -> Any:

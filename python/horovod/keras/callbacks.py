@@ -76,7 +76,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         """Called by Keras before the training step is made."""
         super().set_model(model)
         if keras.backend.backend() == "tensorflow" and model.jit_compile:
-            from horovod.tensorflow import xla
+            from horovod.tensorflow.collectives import xla
 
             if xla.holds_no_collectives():
                 warnings.warn("jit_compile is off: without CUDA, XLA cannot hold Horovod's collectives.", stacklevel=2)

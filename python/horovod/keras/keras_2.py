@@ -13,8 +13,8 @@ import tensorflow as tf
 from horovod._core.errors import InvalidArgumentError
 from horovod.keras.backends.tensorflow import TensorFlowReducer
 from horovod.keras.installed import keras
-from horovod.tensorflow import reduction_notes
 from horovod.tensorflow.functions import broadcast_variables, build_optimizer, optimizer_variables
+from horovod.tensorflow.gradients import reduction_notes
 
 __all__ = [
     "APPLY", "VARIABLE", "DistributedMethods", "are_reduced", "assign", "broadcast", "build", "legacy_velocities",

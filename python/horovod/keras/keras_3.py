@@ -115,7 +115,7 @@ def are_reduced(optimizer: Any, gradients: list[Any], variables: Any = None, *_:
     """See `flavour`. Only TensorFlow has tapes."""
     if keras.backend.backend() != "tensorflow":
         return False
-    from horovod.tensorflow import reduction_notes
+    from horovod.tensorflow.gradients import reduction_notes
 
     return any(reduction_notes.take(gradients, optimizer._trainable_variables if variables is None else variables))
 

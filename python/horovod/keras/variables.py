@@ -56,8 +56,8 @@ def values_now(variables: Sequence[Any]) -> list[Any]:
     if backend == "tensorflow":
         import tensorflow as tf
 
+        from horovod.tensorflow.collectives.ops import tensorflow_variable
         from horovod.tensorflow.elastic_copies import value_now
-        from horovod.tensorflow.ops import tensorflow_variable
 
         if tf.executing_eagerly():
             return [value_now(tensorflow_variable(variable)) for variable in variables]
@@ -104,7 +104,7 @@ def broadcast(variables: Sequence[Any], root_rank: int, device: str = "") -> Non
         device: where TensorFlow's operator is placed; the other backends' values travel through host memory.
     """
     if keras.backend.backend() == "tensorflow":
-        from horovod.tensorflow.operators import placed
+        from horovod.tensorflow.collectives.operators import placed
 
         with placed(device):
             flavour.broadcast(variables, root_rank)

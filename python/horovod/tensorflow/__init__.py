@@ -17,8 +17,8 @@ from horovod._core.life.engine_start import library_problem as _library_problem
 from horovod._core.public import *  # noqa: F403
 from horovod.tensorflow import elastic, gradient_aggregation, gradient_aggregation_eager, mpi_ops  # noqa: F401
 from horovod.tensorflow import functions as _functions
-from horovod.tensorflow import ops as _ops
-from horovod.tensorflow.aggregation import LocalGradientAggregationHelper, LocalGradientAggregationHelperEager
+from horovod.tensorflow.collectives import ops as _ops
+from horovod.tensorflow.collectives.ops import *  # noqa: F403
 from horovod.tensorflow.compression import Compression
 from horovod.tensorflow.functions import (
     allgather_object,
@@ -27,20 +27,20 @@ from horovod.tensorflow.functions import (
     broadcast_object_fn,
     broadcast_variables,
 )
-from horovod.tensorflow.ops import *  # noqa: F403
+from horovod.tensorflow.gradients.aggregation import LocalGradientAggregationHelper, LocalGradientAggregationHelperEager
+from horovod.tensorflow.gradients.reducer import _make_allreduce_grads_fn
+from horovod.tensorflow.gradients.tape import (
+    DistributedGradientTape,
+    PartialDistributedGradientTape,
+    _DistributedGradientTape,
+)
 from horovod.tensorflow.optimizer import (
     DistributedOptimizer,
     _DistributedAdasumOptimizer,
     _DistributedOptimizer,
     _LegacyOptimizer,
 )
-from horovod.tensorflow.reducer import _make_allreduce_grads_fn
 from horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
-from horovod.tensorflow.tape import (
-    DistributedGradientTape,
-    PartialDistributedGradientTape,
-    _DistributedGradientTape,
-)
 from horovod.tensorflow.util import (
     _executing_eagerly,
     check_num_rank_power_of_2,
@@ -89,7 +89,7 @@ if _problem is not None:
         f"horovod.tensorflow cannot run collectives in this process. {_problem}", RuntimeWarning, stacklevel=2
     )
 else:
-    from horovod.tensorflow import autograd as _autograd  # noqa: F401
+    from horovod.tensorflow.collectives import autograd as _autograd  # noqa: F401
 del _problem
 
 if not _TYPE_CHECKING:  # a checker would take every name for one of the module's

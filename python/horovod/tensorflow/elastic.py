@@ -17,7 +17,7 @@ from horovod._core.operations.objects import broadcast_object
 from horovod._core.training.elastic import state
 from horovod._core.training.elastic.loop import F, reset_engine, run_fn
 from horovod._core.training.elastic.snapshot import Snapshot
-from horovod.tensorflow import ops
+from horovod.tensorflow.collectives import ops
 from horovod.tensorflow.elastic_copies import await_collectives, value_now
 from horovod.tensorflow.functions import broadcast_variables, build_optimizer, optimizer_variables
 

@@ -15,9 +15,9 @@ from horovod._core.errors import InvalidArgumentError, MismatchError, Unsupporte
 from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod._core.operations import objects
 from horovod._core.operations.agreement import agree
-from horovod.tensorflow import ops
 from horovod.tensorflow.as_written import as_written
-from horovod.tensorflow.operators import placed
+from horovod.tensorflow.collectives import ops
+from horovod.tensorflow.collectives.operators import placed
 
 __all__ = [
     "allgather_object", "broadcast_global_variables", "broadcast_object", "broadcast_object_fn", "broadcast_variables",

@@ -1,5 +1,5 @@
 """Import path kept for users' scripts: `horovod.tensorflow.gradient_aggregation`. Re-exports."""
 
-from horovod.tensorflow.aggregation import LocalGradientAggregationHelper
+from horovod.tensorflow.gradients.aggregation import LocalGradientAggregationHelper
 
 __all__ = ["LocalGradientAggregationHelper"]

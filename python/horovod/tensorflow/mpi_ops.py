@@ -13,8 +13,8 @@ from horovod._core.compat.basics import basics as _basics
 from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod._core.operations.reduce_ops import Sum
 from horovod._core.public import *  # noqa: F403
-from horovod.tensorflow import ops as _ops
-from horovod.tensorflow.ops import *  # noqa: F403
+from horovod.tensorflow.collectives import ops as _ops
+from horovod.tensorflow.collectives.ops import *  # noqa: F403
 from horovod.tensorflow.util import check_num_rank_power_of_2, gpu_available, handle_average_backwards_compatibility
 
 __all__ = [

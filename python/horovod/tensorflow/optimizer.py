@@ -14,9 +14,9 @@ from horovod._core.operations.reduce_ops import Average, meant
 from horovod._core.tensors.compression import Compressor
 from horovod._core.training.groups import chosen_groups
 from horovod._core.training.reduction_options import ReductionOptions
-from horovod.tensorflow.aggregation import LocalGradientAggregationHelper, graph_variable
 from horovod.tensorflow.compression import Compression
-from horovod.tensorflow.reducer import GradientReduction, Groups
+from horovod.tensorflow.gradients.aggregation import LocalGradientAggregationHelper, graph_variable
+from horovod.tensorflow.gradients.reducer import GradientReduction, Groups
 
 __all__ = ["DistributedOptimizer"]
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.operations.reduce_ops import Sum
 from horovod._core.training.ordinals import Ordinals
-from horovod.tensorflow import ops
 from horovod.tensorflow.as_written import as_written
+from horovod.tensorflow.collectives import ops
 
 __all__ = ["SyncBatchNormalization"]
 

@@ -110,7 +110,7 @@ std::string RegisterOperators() {
     for (const char* spec : op.inputs) tf.TF_OpDefinitionBuilderAddInput(builder, spec);
     for (const char* spec : op.outputs) tf.TF_OpDefinitionBuilderAddOutput(builder, spec);
     // Stateful: not folded, merged or pruned. That independent ones may still run at the same time is known to
-    // TensorFlow in Python (python/horovod/tensorflow/library.py).
+    // TensorFlow in Python (python/horovod/tensorflow/collectives/library.py).
     tf.TF_OpDefinitionBuilderSetIsStateful(builder, true);
     tf.TF_OpDefinitionBuilderSetShapeInferenceFunction(builder, op.shapes);
     const StatusPtr status = NewStatus();

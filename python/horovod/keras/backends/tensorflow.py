@@ -10,9 +10,10 @@ import tensorflow as tf
 
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
 from horovod.keras.reducer import REMEDY, Reducer, ReductionSettings
-from horovod.tensorflow import reduction_notes, xla
-from horovod.tensorflow.aggregation import LocalGradientAggregationHelperEager
-from horovod.tensorflow.reducer import GradientReduction, key_of
+from horovod.tensorflow.collectives import xla
+from horovod.tensorflow.gradients import reduction_notes
+from horovod.tensorflow.gradients.aggregation import LocalGradientAggregationHelperEager
+from horovod.tensorflow.gradients.reducer import GradientReduction, key_of
 
 __all__ = ["TensorFlowReducer"]
 

@@ -333,7 +333,7 @@ def case_tensorflow_xla_on_the_cpu():
 
 
 def case_tensorflow_xla_without_cuda_is_refused_or_turned_off():
-    from horovod.tensorflow import xla
+    from horovod.tensorflow.collectives import xla
 
     real, xla.holds_no_collectives = xla.holds_no_collectives, lambda: True
     try:

@@ -24,7 +24,7 @@ from horovod._core.life import engine_start  # noqa: E402
 from horovod._core.life.engine_port import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER  # noqa: E402
 from horovod._core.operations.described_call import DescribedOperation, TensorForm, describe  # noqa: E402
 from horovod._core.operations.submission import member_names  # noqa: E402
-from horovod.tensorflow import xla  # noqa: E402
+from horovod.tensorflow.collectives import xla  # noqa: E402
 
 FLOAT32 = 7
 

@@ -11,7 +11,7 @@ from jobs.case_runner import expect_raises, run_cases
 import horovod.tensorflow as hvd
 from horovod._core.errors import MismatchError
 from horovod._core.training import reduction_check
-from horovod.tensorflow import default_check
+from horovod.tensorflow.gradients import default_check
 
 ERRORS = (MismatchError, tf.errors.OpError)  # the latter from inside a graph
 WAYS = {"eager": lambda step: step, "function": tf.function}

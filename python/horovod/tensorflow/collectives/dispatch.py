@@ -10,7 +10,7 @@ from typing import Any, Callable, Final
 
 import tensorflow as tf
 
-from horovod.tensorflow import library, xla
+from horovod.tensorflow.collectives import library, xla
 
 __all__ = ["GRADIENTS", "launch"]
 

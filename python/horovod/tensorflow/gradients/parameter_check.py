@@ -17,7 +17,7 @@ from horovod._core.tensors.byte_adapter import adapter
 from horovod._core.training.ordinals import Ordinals
 from horovod._core.training.parameter_check import FirstSteps, check, wanted
 from horovod._core.training.reduction_options import ReductionOptions
-from horovod.tensorflow import ops, xla
+from horovod.tensorflow.collectives import ops, xla
 
 __all__ = ["before_step"]
 

@@ -21,7 +21,7 @@ from horovod._core.life.process_sets import ProcessSet
 from horovod._core.operations import checks, reduce_ops, submission
 from horovod._core.operations.reduce_ops import ReduceOp
 from horovod.tensorflow.adapter import adapter, as_tensors
-from horovod.tensorflow.dispatch import launch
+from horovod.tensorflow.collectives.dispatch import launch
 
 __all__ = [
     "allgather", "allreduce", "alltoall", "as_inputs", "broadcast", "placed", "plain_name", "reducescatter",

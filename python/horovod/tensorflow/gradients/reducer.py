@@ -19,8 +19,9 @@ from horovod._core.tensors.compression import Compressor
 from horovod._core.training.default_check import equal_by
 from horovod._core.training.groups import assign_groups
 from horovod._core.training.reduction_options import ReductionOptions
-from horovod.tensorflow import default_check, ops, parameter_check, xla
-from horovod.tensorflow.operators import placed, plain_name, set_number
+from horovod.tensorflow.collectives import ops, xla
+from horovod.tensorflow.collectives.operators import placed, plain_name, set_number
+from horovod.tensorflow.gradients import default_check, parameter_check
 
 __all__ = ["GradientReduction", "Groups", "_make_allreduce_grads_fn", "divided", "key_of"]
 

@@ -18,7 +18,7 @@ from typing import Any, Final, Optional, TypeVar
 
 import tensorflow as tf
 
-from horovod.tensorflow import ops
+from horovod.tensorflow.collectives import ops
 
 __all__ = ["forget_eager", "note", "take"]
 

@@ -19,7 +19,7 @@ from horovod._core.training.default_check import is_unasked
 from horovod._core.training.default_findings import Form
 from horovod._core.training.reduction_check import Reduced, Value, check_of
 from horovod._core.training.reduction_options import ReductionOptions
-from horovod.tensorflow import ops, xla
+from horovod.tensorflow.collectives import ops, xla
 
 __all__ = ["before_reduction"]
 

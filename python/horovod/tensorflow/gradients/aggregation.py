@@ -16,7 +16,7 @@ from horovod._core.errors import InvalidArgumentError
 from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod._core.training.reduction_options import checked_passes, count_pass
 from horovod.tensorflow.as_written import as_written
-from horovod.tensorflow.reducer import divided, key_of
+from horovod.tensorflow.gradients.reducer import divided, key_of
 
 __all__ = ["LocalGradientAggregationHelper", "LocalGradientAggregationHelperEager", "graph_variable"]
 

@@ -14,8 +14,8 @@ import tensorflow as tf
 from horovod._core.errors import UnsupportedError
 from horovod._core.life import process_sets, session
 from horovod._core.operations.reduce_ops import Average, Gradient, ReduceOp, Sum
-from horovod.tensorflow import xla
-from horovod.tensorflow.dispatch import GRADIENTS, launch
+from horovod.tensorflow.collectives import xla
+from horovod.tensorflow.collectives.dispatch import GRADIENTS, launch
 
 __all__: list[str] = []
 

@@ -23,11 +23,11 @@ from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod._core.operations import reduce_ops
 from horovod._core.operations.reduce_ops import Average, ReduceOp
 from horovod._core.tensors.compression import Compressor, compressed
-from horovod.tensorflow import library, operators, xla
 from horovod.tensorflow.adapter import as_tensors
 from horovod.tensorflow.as_written import as_written
+from horovod.tensorflow.collectives import library, operators, xla
+from horovod.tensorflow.collectives.operators import Naming, Reduction
 from horovod.tensorflow.compression import Compression
-from horovod.tensorflow.operators import Naming, Reduction
 
 __all__ = [
     "allgather", "allreduce", "alltoall", "broadcast", "broadcast_", "grouped_allgather", "grouped_allreduce",

@@ -13,10 +13,10 @@ from horovod._core.operations.reduce_ops import Average
 from horovod._core.tensors.compression import Compressor
 from horovod._core.training.groups import chosen_groups
 from horovod._core.training.reduction_options import ReductionOptions
-from horovod.tensorflow import reduction_notes
 from horovod.tensorflow.as_written import as_written
 from horovod.tensorflow.compression import Compression
-from horovod.tensorflow.reducer import GradientReduction, Groups
+from horovod.tensorflow.gradients import reduction_notes
+from horovod.tensorflow.gradients.reducer import GradientReduction, Groups
 
 __all__ = ["DistributedGradientTape", "PartialDistributedGradientTape", "local_variables_of"]
 
