@@ -33,7 +33,19 @@ CPP_VALUE_HEADERS = {"collective/batch.h"}
 
 # Longest prefix wins. Every part of _net may know who it is, what can fail and how to say so.
 NET_COMMON = {f"horovod._net.{name}" for name in ("failures", "identity", "interfaces", "resources", "secret")}
-# What the rooms of an adapter stand on.
+BELOW_LIFE = {
+    "horovod._core.callers",
+    "horovod._core.errors",
+    "horovod._core.gpu",
+    "horovod._core.settings",
+    "horovod._core.tensors",
+    "horovod._core.tuning",
+    "horovod._dumps",
+    "horovod._native",
+    "horovod._net",
+}
+# What the rooms of _core.life stand on, and those of an adapter.
+LIFE_BASE = {f"horovod._core.life.{name}" for name in ("engine_port", "membership", "seal", "session", "waiting")}
 TORCH_COMMON = {"horovod._core", *(f"horovod.torch.{name}" for name in ("adapter", "gpu", "graphs", "versions"))}
 TENSORFLOW_COMMON = {
     "horovod._core",
@@ -65,17 +77,9 @@ PYTHON = {
     "horovod._core.commits": {"horovod._core.errors", "horovod._core.settings", "horovod._net.identity"},
     "horovod._core.tensors": {"horovod._core.errors", "horovod._native"},
     "horovod._core.tuning": {"horovod._core.errors", "horovod._core.settings"},
-    "horovod._core.life": {
-        "horovod._core.callers",
-        "horovod._core.errors",
-        "horovod._core.gpu",
-        "horovod._core.settings",
-        "horovod._core.tensors",
-        "horovod._core.tuning",
-        "horovod._dumps",
-        "horovod._native",
-        "horovod._net",
-    },
+    "horovod._core.life": BELOW_LIFE,
+    **dict.fromkeys(LIFE_BASE, BELOW_LIFE | LIFE_BASE),
+    **{f"horovod._core.life.{room}": BELOW_LIFE | LIFE_BASE for room in ("autotuning", "dumps", "ending", "planes")},
     "horovod._core.operations": {
         "horovod._core.callers",
         "horovod._core.errors",

@@ -11,7 +11,8 @@ import numpy as np
 from targets import Env
 
 from horovod._core.errors import HorovodError
-from horovod._core.life import parameters, session
+from horovod._core.life import session
+from horovod._core.life.autotuning import parameters
 from horovod._native import abi
 
 # Key -> type, as include/horovod/horovod.h promises of hvd_describe.

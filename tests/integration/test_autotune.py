@@ -14,7 +14,7 @@ _PROGRAM = """
 import hashlib, os, sys, threading
 import numpy as np
 import horovod.numpy as hvd
-from horovod._core.life import parameters
+from horovod._core.life.autotuning import parameters
 from jobs.report import report
 
 hvd.init()

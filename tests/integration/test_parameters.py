@@ -11,7 +11,7 @@ from jobs import on_hosts, run
 _PROGRAM = """
 import dataclasses, numpy as np
 import horovod.numpy as hvd
-from horovod._core.life import parameters
+from horovod._core.life.autotuning import parameters
 from jobs.report import report
 
 hvd.init()
@@ -39,7 +39,7 @@ import os, numpy as np
 if os.environ["HOROVOD_RANK"] == "1":
     os.environ["HOROVOD_HIERARCHICAL_ALLGATHER"] = "0"
 import horovod.numpy as hvd
-from horovod._core.life import parameters
+from horovod._core.life.autotuning import parameters
 from jobs.report import report
 
 hvd.init()

@@ -7,7 +7,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from horovod._core.life import gpu_plane, session
+from horovod._core.life import session
+from horovod._core.life.planes import gpu_plane
 
 
 @contextlib.contextmanager

@@ -1,5 +1,5 @@
 """Counts the batches of `fit` whose model has a plain optimizer, for the remark at the end of a job that has trained
-without reducing a gradient (`horovod._core.life.unreduced`).
+without reducing a gradient (`horovod._core.life.ending.unreduced`).
 
 Used by the callback that broadcasts the variables: a program that has it means its ranks to train one model.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
-from horovod._core.life.unreduced import PlainTraining
+from horovod._core.life.ending.unreduced import PlainTraining
 from horovod.keras.installed import keras
 from horovod.keras.optimizer import is_distributed
 

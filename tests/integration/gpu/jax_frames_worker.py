@@ -17,8 +17,9 @@ import gpu_arrays  # noqa: E402
 import xla_frames  # noqa: E402
 
 import horovod.numpy as hvd  # noqa: E402
-from horovod._core.life import gpu_plane, session  # noqa: E402
+from horovod._core.life import session  # noqa: E402
 from horovod._core.life.engine_port import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER  # noqa: E402
+from horovod._core.life.planes import gpu_plane  # noqa: E402
 from horovod._core.operations.described_call import DescribedOperation, TensorForm  # noqa: E402
 from horovod._core.tensors import dtypes  # noqa: E402
 

@@ -23,7 +23,8 @@ from horovod._core.errors import (
     NotInitializedError,
     PeerLostError,
 )
-from horovod._core.life import communicators, context, engine_start, gpu_plane, session
+from horovod._core.life import communicators, context, engine_start, session
+from horovod._core.life.planes import gpu_plane
 
 
 class Starts:

@@ -15,7 +15,7 @@ from typing import Any, Optional
 import pytest
 from fake_engine import FakeEngine, FakeJob
 
-from horovod._core.life import call_sites, dump_service, dump_writer
+from horovod._core.life.dumps import call_sites, dump_service, dump_writer
 from horovod._core.life.session import Session
 from horovod._core.settings import Settings
 from horovod._dumps import files, places

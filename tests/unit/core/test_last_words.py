@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from horovod._core.errors import InvalidArgumentError, MismatchError, PeerLostError
-from horovod._core.life import last_words
+from horovod._core.life.ending import last_words
 
 
 def test_one_line_of_bounded_length() -> None:
@@ -63,7 +63,8 @@ def test_an_exception_that_is_handled_further_out_is_no_reason() -> None:
 
 WATCHED = """
 import sys
-from horovod._core.life import last_words, session
+from horovod._core.life import session
+from horovod._core.life.ending import last_words
 
 sys.excepthook = lambda *args: print("called", repr(args))
 session.current = object()

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from fake_ranks import run_ranks
 
-from horovod._core.life import mpi_plane, session
+from horovod._core.life import session
+from horovod._core.life.planes import mpi_plane
 from horovod._core.settings import Settings
 from horovod._core.settings.values import from_environ
 from horovod._net.clusters.placement import Placement

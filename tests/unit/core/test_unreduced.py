@@ -11,8 +11,9 @@ from typing import Any, Optional
 import pytest
 
 from horovod._core.errors import HorovodInternalError
-from horovod._core.life import last_words, session, unreduced
-from horovod._core.life.unreduced import STEPS, PlainTraining
+from horovod._core.life import session
+from horovod._core.life.ending import last_words, unreduced
+from horovod._core.life.ending.unreduced import STEPS, PlainTraining
 from horovod._core.settings import Settings
 
 

@@ -16,8 +16,8 @@ from stub_libraries import needs_compiler, put_driver, put_hip, put_nccl
 from horovod._core.compat import legacy
 from horovod._core.errors import BackendUnavailableError, InvalidArgumentError, UnsupportedError
 from horovod._core.gpu import devices, libraries, platforms
-from horovod._core.life import gpu_plane
 from horovod._core.life import session as sessions
+from horovod._core.life.planes import gpu_plane
 from horovod._core.settings.values import from_environ
 
 NONE = libraries.Found(
@@ -258,7 +258,7 @@ def test_a_gpu_is_available_to_tensorflow_if_it_sees_one(seen: list[str], monkey
 
 
 def test_an_import_looks_for_no_gpu() -> None:
-    modules = "{'horovod._core.life.gpu_plane', 'horovod._core.gpu'}"
+    modules = "{'horovod._core.life.planes.gpu_plane', 'horovod._core.gpu'}"
     code = f"import sys; import horovod.numpy; print(sorted({modules} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[]\n"

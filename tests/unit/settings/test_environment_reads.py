@@ -15,7 +15,7 @@ MAY = {
     "_core/life/context.py": "HOROVOD_EPOCH, the launcher's count of changes of the job",
     "_core/life/engine_start.py": "NVTX_INJECTION64_PATH, a profiler's",
     "_core/life/given_placement.py": "the number that the launcher has given this worker",
-    "_core/life/gpu_plane.py": "where NCCL may lie, LD_LIBRARY_PATH, the system's",
+    "_core/life/planes/gpu_plane.py": "where NCCL may lie, LD_LIBRARY_PATH, the system's",
     "_core/life/membership.py": "the number that the launcher has given this worker, and its directory",
     "_core/training/elastic/durable.py": "the names of the job that its launcher and the scheduler give",
     "_core/compat/legacy.py": "`env` sets variables for the length of a block",

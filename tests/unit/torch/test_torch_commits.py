@@ -13,7 +13,8 @@ from only_rank import OnlyRank
 torch = pytest.importorskip("torch")
 
 from horovod._core.errors import HorovodInternalError  # noqa: E402
-from horovod._core.life import gpu_plane, session  # noqa: E402
+from horovod._core.life import session  # noqa: E402
+from horovod._core.life.planes import gpu_plane  # noqa: E402
 from horovod._core.settings import Settings  # noqa: E402
 from horovod._core.training.elastic import snapshot  # noqa: E402
 from horovod._core.training.elastic.snapshot import Snapshot, settle  # noqa: E402

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.optim import optimizer as torch_optimizer
 
-from horovod._core.life.unreduced import PlainTraining
+from horovod._core.life.ending.unreduced import PlainTraining
 from horovod.torch.optimizers import plain_steps
 
 

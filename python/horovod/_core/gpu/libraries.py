@@ -3,7 +3,7 @@ names, that is loaded already, that lies beside Python, that the system knows.
 
 Wheels come before the system: PyTorch opens the NCCL of its wheel, and of two files with one name the loader gives
 everybody in a process the one that was opened first. Looks at files and at /proc, and opens no library. Used by
-`horovod._core.life.gpu_plane` and by the launcher.
+`horovod._core.life.planes.gpu_plane` and by the launcher.
 """
 
 from __future__ import annotations

@@ -24,19 +24,19 @@ from horovod._core.errors import (
     PeerLostError,
 )
 from horovod._core.life import (
-    autotune,
     communicators,
     connecting,
-    dump_service,
     engine_start,
     given_placement,
     handles,
     introducing,
-    last_words,
     membership,
     process_sets,
     session,
 )
+from horovod._core.life.autotuning import autotune
+from horovod._core.life.dumps import dump_service
+from horovod._core.life.ending import last_words
 from horovod._core.life.process_sets import ProcessSet
 
 __all__ = [
@@ -293,7 +293,7 @@ def nccl_built() -> int:
     be opened, or a GPU of AMD's, HIP and an RCCL, which tells NCCL's version; else 0. Starts no CUDA. Before `init` as
     after it, and whatever HOROVOD_GPU_OPERATIONS asks for.
     """
-    from horovod._core.life import gpu_plane  # few programs ask
+    from horovod._core.life.planes import gpu_plane  # few programs ask
 
     return gpu_plane.nccl_version(settings.of_this_process()) if engine_start.library_usable() else 0
 
@@ -301,7 +301,7 @@ def nccl_built() -> int:
 def cuda_built() -> bool:
     """True if this machine has an NVIDIA GPU and its driver can be opened: tensors on it are moved by NCCL, or without
     one through the host's memory. Starts no CUDA."""
-    from horovod._core.life import gpu_plane
+    from horovod._core.life.planes import gpu_plane
 
     return engine_start.library_usable() and gpu_plane.cuda_usable()
 
@@ -318,7 +318,7 @@ def ccl_built() -> bool:
 
 def rocm_built() -> bool:
     """True if this process works on GPUs of AMD's, and HIP's library and RCCL can be opened. Starts no HIP."""
-    from horovod._core.life import gpu_plane
+    from horovod._core.life.planes import gpu_plane
 
     return engine_start.library_usable() and gpu_plane.rocm_usable(settings.of_this_process())
 

@@ -96,7 +96,7 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
             start=lambda connections: _start_engine(engine, connections, settings.transport, fields),
         )
         if settings.cpu_operations == "mpi":
-            from horovod._core.life import mpi_plane  # most jobs do without
+            from horovod._core.life.planes import mpi_plane  # most jobs do without
 
             pids = tuple(peer.pid for peer in connections.peers if peer.same_host and peer.pid)
             mpi_plane.begin(settings, mpi_plane.Members(placement, connections.placement, pids), engine, timeout_s)
@@ -243,7 +243,7 @@ def _config(connections: Connections, fields: dict[str, Any]) -> Any:
 def _session(engine: Any, connections: Connections, settings: Settings, dynamic: bool) -> session.Session:
     place = connections.placement
     if settings.dump_call_sites:
-        from horovod._core.life.call_sites import NotingEngine
+        from horovod._core.life.dumps.call_sites import NotingEngine
 
         engine = NotingEngine(engine)
     return session.Session(

@@ -37,7 +37,7 @@ def introduced(
     """
     if not place.lacks_a_place_to_meet:
         return place, None
-    from horovod._core.life import mpi_plane
+    from horovod._core.life.planes import mpi_plane
     from horovod._net.introduction import Means, introduce
 
     version = str(getattr(sys.modules["horovod"], "__version__", ""))
@@ -80,7 +80,7 @@ def end(failed: bool) -> None:
     """
     session = _session()
     if session is not None and not failed:
-        from horovod._core.life import mpi_plane
+        from horovod._core.life.planes import mpi_plane
         from horovod._net.introduction import a_rank_has_ended
 
         if not mpi_plane.left():

@@ -79,7 +79,7 @@ def place(adapter: Adapter, tensors: list[Any]) -> Placed:
 
 def _why_not(device: int) -> str:
     """Why the core cannot use a GPU; empty: it can."""
-    from horovod._core.life import gpu_plane  # not for programs without GPUs
+    from horovod._core.life.planes import gpu_plane  # not for programs without GPUs
 
     return gpu_plane.why_not(session.require(), device)
 

@@ -61,7 +61,7 @@ def _uses(device: Any) -> bool:
     """True if the core uses JAX's device, which is not a CPU."""
     if "cuda" not in device.client.platform_version:  # `platform` is "gpu" for AMD's as well
         return False
-    from horovod._core.life import gpu_plane  # not for programs without GPUs
+    from horovod._core.life.planes import gpu_plane  # not for programs without GPUs
 
     return gpu_plane.use_in_every_life(session.require(), device.local_hardware_id)
 

@@ -106,7 +106,7 @@ def _make_ready(node: str, placed: str) -> None:
     visible = tf.config.get_visible_devices("GPU")
     if asked.device_type not in (None, "GPU") or not visible:
         return
-    from horovod._core.life import gpu_plane  # few programs have a GPU
+    from horovod._core.life.planes import gpu_plane  # few programs have a GPU
 
     if holds_no_collectives():
         why = "this TensorFlow computes on a GPU without CUDA"

@@ -1,5 +1,5 @@
 """Counts the first steps of optimizers that nobody has given to `DistributedOptimizer`, for the remark at the end of a
-job that has trained without reducing a gradient (`horovod._core.life.unreduced`).
+job that has trained without reducing a gradient (`horovod._core.life.ending.unreduced`).
 
 PyTorch's hook for all optimizers is set when a session begins whose steps are to be counted, and gone after the last of
 them: a step costs nothing more then.
@@ -14,7 +14,7 @@ from torch.compiler import is_compiling
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from horovod._core.life import session
-from horovod._core.life.unreduced import PlainTraining
+from horovod._core.life.ending.unreduced import PlainTraining
 
 __all__ = ["watch"]
 

@@ -17,8 +17,9 @@ from horovod._core.errors import (
     NotInitializedError,
     PeerLostError,
 )
-from horovod._core.life import context, gpu_plane, session
+from horovod._core.life import context, session
 from horovod._core.life.engine_port import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
+from horovod._core.life.planes import gpu_plane
 from horovod._core.operations.described_call import DescribedOperation, TensorForm, describe, failure_told_by
 from horovod._core.operations.reduce_ops import Average, Max, Sum
 from horovod._core.tensors import dtypes

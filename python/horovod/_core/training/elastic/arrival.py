@@ -28,7 +28,7 @@ def await_collectives(wait: Callable[[int], object]) -> None:
     current = session.current
     if current is None:
         return
-    from horovod._core.life import gpu_plane  # few programs save states
+    from horovod._core.life.planes import gpu_plane  # few programs save states
 
     device = gpu_plane.device_in_use(current)
     if device is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Optional
 from horovod._core.life.session import Session
 
 if TYPE_CHECKING:
-    from horovod._core.life.tuning_thread import TuningThread
+    from horovod._core.life.autotuning.tuning_thread import TuningThread
 
 _running: Optional[TuningThread] = None
 
@@ -21,7 +21,7 @@ def begin(session: Session) -> None:
     """
     global _running
     if session.settings.autotune and session.rank == 0:
-        from horovod._core.life import tuning_thread
+        from horovod._core.life.autotuning import tuning_thread
 
         _running = tuning_thread.start(session)
 

@@ -15,7 +15,8 @@ import sys
 from typing import Final, Optional
 
 from horovod._core.errors import HorovodError
-from horovod._core.life import last_words, session
+from horovod._core.life import session
+from horovod._core.life.ending import last_words
 from horovod._core.life.engine_port import BARRIER, JOIN, OP_NAMES
 
 __all__ = ["STEPS", "PlainTraining", "others_combine"]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Final, Optional
 
 from horovod._core.errors import HorovodError, InvalidArgumentError
-from horovod._core.life import parameters
+from horovod._core.life.autotuning import parameters
 from horovod._core.life.session import Session
 from horovod._core.tuning import log
 from horovod._core.tuning.parameters import Parameters

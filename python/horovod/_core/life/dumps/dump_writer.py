@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from types import FrameType
 from typing import Optional
 
-from horovod._core.life import call_sites
+from horovod._core.life.dumps import call_sites
 from horovod._core.life.session import Session
 from horovod._dumps import values
 from horovod._dumps.stacks import owner

@@ -163,7 +163,7 @@ class DumpService:
 
     def _dump(self, reason: str) -> None:
         # Not before they are needed, which is hardly ever: a rank that starts has no milliseconds to spare.
-        from horovod._core.life import dump_writer
+        from horovod._core.life.dumps import dump_writer
         from horovod._dumps import files, readable, values
 
         place = self._collector()

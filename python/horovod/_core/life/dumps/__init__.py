@@ -1,0 +1,1 @@
+"""What a rank writes of itself when its job hangs, and who asks for it."""
