@@ -44,6 +44,16 @@ BELOW_LIFE = {
     "horovod._native",
     "horovod._net",
 }
+BELOW_RUNNER = {
+    "horovod._dumps",
+    "horovod._later",
+    "horovod._net",
+    "horovod._core.settings",
+    "horovod._core.commits",
+    "horovod._core.errors",
+    "horovod._core.gpu",
+    "horovod._core.absent",
+}
 # What the rooms of _core.life stand on, and those of an adapter.
 LIFE_BASE = {f"horovod._core.life.{name}" for name in ("engine_port", "membership", "seal", "session", "waiting")}
 TORCH_COMMON = {"horovod._core", *(f"horovod.torch.{name}" for name in ("adapter", "gpu", "graphs", "versions"))}
@@ -123,16 +133,13 @@ PYTHON = {
     "horovod.jax": {"horovod._core", "horovod._later"},
     "horovod.data": set(),
     "horovod.common": {"horovod._core", "horovod.runner", "horovod.data"},
-    "horovod.runner": {
-        "horovod._dumps",
-        "horovod._later",
-        "horovod._net",
-        "horovod._core.settings",
-        "horovod._core.commits",
-        "horovod._core.errors",
-        "horovod._core.gpu",
-        "horovod._core.absent",
-    },
+    "horovod.runner.readers": BELOW_RUNNER,
+    "horovod.runner.display": BELOW_RUNNER,
+    "horovod.runner.options": BELOW_RUNNER | {"horovod.runner.readers"},
+    "horovod.runner.machines": BELOW_RUNNER | {"horovod.runner.readers"},
+    "horovod.runner.allocations": BELOW_RUNNER | {"horovod.runner.machines", "horovod.runner.readers"},
+    "horovod.runner.processes": BELOW_RUNNER | {"horovod.runner.machines"},
+    "horovod.runner": BELOW_RUNNER,
     "horovod": {"horovod._later", "horovod.common", "horovod.runner"},
 }
 

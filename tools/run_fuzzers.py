@@ -73,10 +73,11 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
     from horovod._net.handshake import messages
     from horovod._net.handshake.roll_call import parse_card
     from horovod._net.meeting import entries, facts
-    from horovod.runner import config_file, hosts
     from horovod.runner.allocations.base import Sources
     from horovod.runner.allocations.choose import allocation
+    from horovod.runner.machines import hosts
     from horovod.runner.mpi.kinds import implementation
+    from horovod.runner.options import config_file
     from horovod.runner.remote import diagnosis, frames, pulses
     from horovod.runner.remote import messages as control
 

@@ -2,7 +2,7 @@
 
 `python -m horovod doctor [--json]` says more, as `horovodrun doctor` does. Exit code 1 when the core library cannot be
 used, 2 for other arguments, of which there are none. `horovodrun --check-build` answers like upstream's; both ask
-`horovod.runner.availability`.
+`horovod.runner.doctor.availability`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import sys
 from collections.abc import Sequence
 
 import horovod
-from horovod.runner import availability
-from horovod.runner.checks import Line
+from horovod.runner.doctor import availability
+from horovod.runner.doctor.checks import Line
 
 
 def report(core: availability.Core) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from horovod.runner import flags
+from horovod.runner.options import flags
 
 from .tools import DEPLOY, checker, complaints, line, manifest_of, replica
 

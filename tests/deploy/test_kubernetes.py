@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from horovod.runner import flags
+from horovod.runner.options import flags
 
 from .tools import DEPLOY, complaints, line, manifest_of, replica
 

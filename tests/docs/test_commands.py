@@ -16,7 +16,7 @@ from pages import PAGES, ROOT, Page
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import SETTINGS
-from horovod.runner import flags
+from horovod.runner.options import flags
 
 _PROGRAMS = ("horovodrun", "make", "pip", "python")
 _MODULES_OF_OTHERS = ("mpi4py",)

@@ -12,7 +12,7 @@ import pytest
 from launchers.starters import BY_ID, SYSTEM_PATH, Starter
 
 from horovod._core.settings import Settings
-from horovod.runner.hosts import Host
+from horovod.runner.machines.hosts import Host
 from horovod.runner.mpi import lines
 from horovod.runner.mpi.kinds import implementation
 

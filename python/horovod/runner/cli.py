@@ -17,11 +17,13 @@ from typing import Final, Optional
 import horovod
 from horovod._core.errors import HorovodError, InvalidArgumentError, UnsupportedError
 from horovod._dumps.places import signal_number
-from horovod.runner import commits, flags, launcher_log, standard_streams
+from horovod.runner import commits, launcher_log
+from horovod.runner.display import standard_streams
 from horovod.runner.interruption import taken_signals
 from horovod.runner.job import Job, effective_settings, make_job, working_directory
 from horovod.runner.launchers.base import Launcher, Outcome, Surroundings
 from horovod.runner.launchers.choose import choose
+from horovod.runner.options import flags
 
 _USAGE: Final = 2
 _WORDS: Final = ("doctor", "help")
@@ -55,7 +57,7 @@ def _main(words: Sequence[str]) -> int:
         sys.stdout.write(f"{horovod.__version__}\n")
         return 0
     if line.check_build:
-        from horovod.runner import checks
+        from horovod.runner.doctor import checks
 
         sys.stdout.write(checks.report(verbose=bool(line.values.get("verbose"))) + "\n")
         return 0
@@ -73,7 +75,7 @@ def _main(words: Sequence[str]) -> int:
         _log.warning("%s", text)
     job = make_job(effective, line.command, os.environ, working_directory())
     launcher_log.job_begins(job)
-    from horovod.runner import orphans  # ctypes is needed only where a job starts
+    from horovod.runner.processes import orphans  # ctypes is needed only where a job starts
 
     orphans.adopt()
     return _finish(run_job(job), job.settings.verbose)

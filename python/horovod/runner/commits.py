@@ -9,9 +9,9 @@ import os
 import sys
 
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner.command import executable
 from horovod.runner.job import Job
-from horovod.runner.launchers.places import is_local
+from horovod.runner.machines.this_host import is_local
+from horovod.runner.processes.command import executable
 
 
 def refuse_impossible(job: Job) -> None:

@@ -15,16 +15,17 @@ from pathlib import Path
 from typing import Any, Callable, Final, Optional, Union
 
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner import commits, launcher_log, run_task, standard_streams
+from horovod.runner import commits, launcher_log, run_task
+from horovod.runner.display import standard_streams
 from horovod.runner.function_call import checked
 from horovod.runner.interruption import taken_signals
 from horovod.runner.job import Effective, Job, effective_settings, make_job, working_directory
-from horovod.runner.job_options import values_of
 from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.launchers.choose import choose
-from horovod.runner.report import Exit, culprit
+from horovod.runner.options.job_options import values_of
+from horovod.runner.processes.shipment import Shipment
 from horovod.runner.restarts import run_with_restarts
-from horovod.runner.shipment import Shipment
+from horovod.runner.supervising.report import Exit, culprit
 
 # Parameters of `run` that are no settings of the job.
 OF_THE_CALL: Final = ("func", "args", "kwargs", "executable")

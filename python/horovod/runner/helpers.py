@@ -23,8 +23,8 @@ from typing import IO, TYPE_CHECKING, Any, Callable, Final, Optional, Union
 from horovod._net.clusters.launchers import LAUNCHERS, SECRET_VARIABLE
 from horovod._net.identity import host_identity, hostname
 from horovod._net.secret import new_secret
-from horovod.runner.hosts import Slot, parse_hosts, read_hostfile
-from horovod.runner.launchers.places import is_local
+from horovod.runner.machines.hosts import Slot, parse_hosts, read_hostfile
+from horovod.runner.machines.this_host import is_local
 
 if TYPE_CHECKING:
     from horovod.runner.launch import _HorovodArgs

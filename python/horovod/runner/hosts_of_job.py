@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Optional, Union
 
 from horovod._core.settings import Settings
-from horovod.runner import cores, hosts
 from horovod.runner.allocations import choose
+from horovod.runner.machines import cores, hosts
 
 if TYPE_CHECKING:
     from horovod.runner.allocations.base import Allocation

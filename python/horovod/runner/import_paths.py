@@ -22,8 +22,8 @@ _NAMES: Final[dict[str, str]] = {
     "common.util.config_parser": "set_env_from_args",  # and the names of the settings' variables
     "common.util.env": "IGNORE_REGEXES get_env_rank_and_size is_exportable",
     "common.util.host_hash": "host_hash",
-    "common.util.hosts": "INVALID_SLOT_INFO parse_host_files parse_hosts_and_slots HostInfo=hosts.Host "
-    "SlotInfo=hosts.Slot get_host_assignments=hosts.assign parse_hosts=hosts.parse_hosts",
+    "common.util.hosts": "INVALID_SLOT_INFO parse_host_files parse_hosts_and_slots HostInfo=machines.hosts.Host "
+    "SlotInfo=machines.hosts.Slot get_host_assignments=machines.hosts.assign parse_hosts=machines.hosts.parse_hosts",
     "common.util.safe_shell_exec": "GRACEFUL_TERMINATION_TIME_S execute=helpers.run_to_the_end",
     "common.util.secret": "DIGEST_LENGTH_BYTES HOROVOD_SECRET_KEY check_digest compute_digest make_secret_key",
     "common.util.timeout": "Timeout TimeoutException",

@@ -23,10 +23,11 @@ from horovod._core.settings import (
     notices,
     unknown_variables,
 )
-from horovod.runner import config_file, flags, hosts
 from horovod.runner.elastic import wishes
 from horovod.runner.hosts_of_job import Hosts
-from horovod.runner.job_options import refuse_exclusive
+from horovod.runner.machines import hosts
+from horovod.runner.options import config_file, flags
+from horovod.runner.options.job_options import refuse_exclusive
 
 RESTART_VARIABLE: Final = "HOROVOD_RESTART_COUNT"
 _OF_OTHERS: Final = ("OLDPWD", "HOROVOD_ELASTIC", "HOROVOD_EXPECTED_SIZE", "HOROVOD_EXPECTED_HOSTS")

@@ -13,10 +13,11 @@ from typing import Any, Final, Optional
 
 from horovod._core.absent import absent_names
 from horovod._core.settings import SETTINGS, Setting, Settings, suggestion
-from horovod.runner import cli, flags, function, launcher_log
+from horovod.runner import cli, function, launcher_log
 from horovod.runner.__main__ import main
 from horovod.runner.job import effective_settings, make_job, working_directory
-from horovod.runner.job_options import BY_KEYWORD
+from horovod.runner.options import flags
+from horovod.runner.options.job_options import BY_KEYWORD
 
 
 def run_commandline(argv: Optional[Sequence[str]] = None) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 
 from horovod._core.settings import PYTHON_LEVELS, Settings
 from horovod.runner.job import Job
-from horovod.runner.report import Exit
+from horovod.runner.supervising.report import Exit
 
 _log: Final = logging.getLogger("horovod.runner")
 

@@ -12,7 +12,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any, Union
 
-from horovod.runner.shipment import VARIABLE, Desk
+from horovod.runner.processes.shipment import VARIABLE, Desk
 
 if TYPE_CHECKING:
     from horovod.runner.mpi.parcels import FileDesk

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from horovod.runner.report import Exit
+from horovod.runner.supervising.report import Exit
 
 
 def summary(exits: Sequence[Exit]) -> str:

@@ -12,7 +12,7 @@ import pytest
 from stub_libraries import needs_compiler, put, put_driver, put_hip, put_nccl
 
 from horovod._core.gpu import libraries, platforms
-from horovod.runner import gpus
+from horovod.runner.doctor import gpu_libraries
 from horovod.runner.doctor import gpus as section
 from horovod.runner.doctor.findings import ABSENT, FACT, FAULT, WORKS, Finding
 
@@ -55,9 +55,9 @@ def test_the_driver_and_nccl_are_asked_elsewhere(tmp_path: Path) -> None:
     put_driver(tmp_path, devices=2)
     path = put_nccl(tmp_path / "libnccl.so.2")
     environ = around(tmp_path)
-    assert gpus.cuda(environ) == gpus.Driver("13.0", ("A", "B"))
-    assert gpus.nccl(environ) == gpus.Nccl("2.28.9", str(path), "LD_LIBRARY_PATH leads to it")
-    assert gpus.nccl_why_not(environ) == ""
+    assert gpu_libraries.cuda(environ) == gpu_libraries.Driver("13.0", ("A", "B"))
+    assert gpu_libraries.nccl(environ) == gpu_libraries.Nccl("2.28.9", str(path), "LD_LIBRARY_PATH leads to it")
+    assert gpu_libraries.nccl_why_not(environ) == ""
     maps = Path("/proc/self/maps").read_text()
     assert str(tmp_path) not in maps
 
@@ -65,24 +65,25 @@ def test_the_driver_and_nccl_are_asked_elsewhere(tmp_path: Path) -> None:
 @needs_compiler
 def test_why_nccl_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environ = around(tmp_path)
-    assert gpus.nccl_why_not(environ) == "libcuda.so.1 not found: no NVIDIA driver is installed"
+    assert gpu_libraries.nccl_why_not(environ) == "libcuda.so.1 not found: no NVIDIA driver is installed"
     put_driver(tmp_path, status=100)
-    assert gpus.nccl_why_not(environ) == "cuInit failed with 100, no CUDA-capable device is detected"
+    assert gpu_libraries.nccl_why_not(environ) == "cuInit failed with 100, no CUDA-capable device is detected"
     put_driver(tmp_path, devices=0)
-    assert gpus.nccl_why_not(environ) == "the NVIDIA driver shows no GPU"
+    assert gpu_libraries.nccl_why_not(environ) == "the NVIDIA driver shows no GPU"
     put_driver(tmp_path)
-    assert gpus.nccl_why_not(environ) == NO_NCCL
-    assert gpus.nccl_why_not({**environ, "HOROVOD_NCCL_PATH": "/none"}).startswith("HOROVOD_NCCL_PATH=/none: no such")
+    assert gpu_libraries.nccl_why_not(environ) == NO_NCCL
+    nowhere = {**environ, "HOROVOD_NCCL_PATH": "/none"}
+    assert gpu_libraries.nccl_why_not(nowhere).startswith("HOROVOD_NCCL_PATH=/none: no such")
     put(tmp_path / "libnccl.so.2", DIES)
-    assert gpus.nccl_why_not(environ) == "it was killed by SIGABRT"
+    assert gpu_libraries.nccl_why_not(environ) == "it was killed by SIGABRT"
     put(tmp_path / "libcuda.so.1", HANGS)
-    monkeypatch.setattr(gpus, "PATIENCE_S", 0.5)
-    found = gpus.cuda(environ)
+    monkeypatch.setattr(gpu_libraries, "PATIENCE_S", 0.5)
+    found = gpu_libraries.cuda(environ)
     assert found.hangs and found.why_not.startswith("libcuda.so.1 gives no answer within")
 
 
 def test_versions_for_people() -> None:
-    assert [gpus.version_text(number) for number in (22809, 21805, 2708, 23000)] == [
+    assert [gpu_libraries.version_text(number) for number in (22809, 21805, 2708, 23000)] == [
         "2.28.9", "2.18.5", "2.7.8", "2.30.0"
     ]  # fmt: skip
 
@@ -159,13 +160,13 @@ def test_amds_gpus_with_hip_and_rccl(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert named(found, "RCCL").state == WORKS and named(found, "RCCL").fact.startswith(f"2.22.3, {path}: ")
     assert named(found, "HIP_VISIBLE_DEVICES").fact == "0,1"
     monkeypatch.setattr(platforms, "of_devices", lambda: platforms.ROCM)
-    assert gpus.nccl_why_not(environ) == ""
+    assert gpu_libraries.nccl_why_not(environ) == ""
     path.unlink()
-    assert gpus.nccl_why_not(environ).startswith("librccl.so.1 not found (install ROCm's rccl, or set")
+    assert gpu_libraries.nccl_why_not(environ).startswith("librccl.so.1 not found (install ROCm's rccl, or set")
     put_hip(tmp_path, devices=0)
-    assert gpus.nccl_why_not(environ) == "HIP shows no GPU"
+    assert gpu_libraries.nccl_why_not(environ) == "HIP shows no GPU"
     put_hip(tmp_path, status=100)
-    assert gpus.nccl_why_not(environ) == "hipInit failed with 100, no ROCm-capable device is detected"
+    assert gpu_libraries.nccl_why_not(environ) == "hipInit failed with 100, no ROCm-capable device is detected"
 
 
 def test_fault_in_gpus_amds_without_rocm(tmp_path: Path) -> None:

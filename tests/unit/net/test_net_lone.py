@@ -26,10 +26,10 @@ def test_numbers_of_pods_are_no_ranks() -> None:
 @pytest.mark.parametrize(
     ("line", "directory"),
     [
-        ("python -I -S /x/horovod/runner/keeper.py 17 42 /run/h/launch-9ea2", "/run/h/launch-9ea2"),
-        ("python -I -S /x/horovod/runner/keeper.py 17 42 /run/other", ""),
-        ("python -I -S /x/horovod/runner/keeper.py 17 /run/launch-9ea2", ""),
-        ("vi /x/horovod/runner/keeper.py", ""),
+        ("python -I -S /x/horovod/runner/processes/keeper.py 17 42 /run/h/launch-9ea2", "/run/h/launch-9ea2"),
+        ("python -I -S /x/horovod/runner/processes/keeper.py 17 42 /run/other", ""),
+        ("python -I -S /x/horovod/runner/processes/keeper.py 17 /run/launch-9ea2", ""),
+        ("vi /x/horovod/runner/processes/keeper.py", ""),
         ("python train.py", ""),
         ("", ""),
     ],
@@ -40,7 +40,7 @@ def test_the_command_line_of_a_keeper(line: str, directory: str) -> None:
 
 def test_who_is_below_a_keeper_leaves_a_mark(tmp_path: Path) -> None:
     """A stand-in that has a keeper's command line."""
-    keeper, directory = tmp_path / "horovod/runner/keeper.py", tmp_path / "launch-4711"
+    keeper, directory = tmp_path / "horovod/runner/processes/keeper.py", tmp_path / "launch-4711"
     keeper.parent.mkdir(parents=True)
     directory.mkdir()
     ask = "from horovod._net.clusters import lone; found = lone.keeper_above(); lone.leave_mark(found); print(found)"

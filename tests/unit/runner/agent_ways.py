@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
 from horovod._net.failures import ConnectError
-from horovod.runner.hosts import Slot
 from horovod.runner.job import Job, effective_settings, make_job
+from horovod.runner.machines.hosts import Slot
 from horovod.runner.remote.by_process import HereOrSsh
 from horovod.runner.remote.by_tcp import CallingAgents
 from horovod.runner.remote.calling_agent import AGENT, LAUNCHER, credentials_of, serve

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner import flags
 from horovod.runner.allocations import base, host_lists
 from horovod.runner.allocations.base import Allocation, Sources
 from horovod.runner.allocations.choose import allocation
 from horovod.runner.allocations.flux import from_resources
-from horovod.runner.hosts import Host
 from horovod.runner.job import Job, effective_settings, make_job
+from horovod.runner.machines.hosts import Host
+from horovod.runner.options import flags
 
 SLURM = {"SLURM_JOB_ID": "41", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_TASKS_PER_NODE": "2(x2),1"}
 NO_SOURCES = Sources(lambda path: pytest.fail(f"reads {path}"), lambda command: pytest.fail(f"runs {command}"))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import horovod
-from horovod.runner import availability
+from horovod.runner.doctor import availability
 
 
 def _run(environ: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -62,7 +62,7 @@ def test_the_probe_is_alone_inside_a_job(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 def test_no_framework_is_imported() -> None:
     code = (
-        "import sys; from horovod.__main__ import report; from horovod.runner import availability;"
+        "import sys; from horovod.__main__ import report; from horovod.runner.doctor import availability;"
         "report(availability.core()); print([m for m in ('numpy', 'torch', 'tensorflow', 'keras') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner import command_output
+from horovod.runner.readers import command_output
 
 
 def test_nothing_is_left_of_a_program_that_does_not_answer(tmp_path: Path) -> None:

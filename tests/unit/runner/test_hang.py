@@ -14,9 +14,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "dumps"))
 from dump_examples import WAITING, allreduce, at, dump
 
 from horovod._dumps import files, places, values
-from horovod.runner.collecting import Collecting
-from horovod.runner.hang import HangDesk
-from horovod.runner.hang_file import HangFile
+from horovod.runner.hangs.collecting import Collecting
+from horovod.runner.hangs.hang import HangDesk
+from horovod.runner.hangs.hang_file import HangFile
 
 BOTH = {0, 1}
 TWO = {0: (0, 1)}

@@ -13,8 +13,8 @@ from dump_examples import WAITING, allreduce, at, dump
 
 from horovod._dumps.values import to_json
 from horovod._net.failures import ProtocolError
-from horovod.runner.hang import HangDesk
-from horovod.runner.hang_file import HangFile
+from horovod.runner.hangs.hang import HangDesk
+from horovod.runner.hangs.hang_file import HangFile
 from horovod.runner.remote.dump_inbox import DumpInbox
 from horovod.runner.remote.hosts_dumps import ANSWER_S, HostsDumps
 from horovod.runner.remote.link import Link, State

@@ -14,7 +14,7 @@ from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import SETTINGS
 from horovod.runner.function import OF_THE_CALL
 from horovod.runner.job import effective_settings
-from horovod.runner.job_options import BY_KEYWORD, values_of
+from horovod.runner.options.job_options import BY_KEYWORD, values_of
 
 # The type that a keyword's annotation must have, by the kind of its setting.
 TYPES = {

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from horovod._core.errors import HorovodError, InvalidArgumentError
 from horovod._core.settings import Settings
-from horovod.runner import flags
-from horovod.runner.hosts import Host
 from horovod.runner.job import Job, effective_settings, make_job
 from horovod.runner.jsrun import lines, rank_file
 from horovod.runner.launchers.choose import choose
 from horovod.runner.launchers.jsrun import JsrunLauncher
+from horovod.runner.machines.hosts import Host
+from horovod.runner.options import flags
 from horovod.runner.plan import plan
 
 # Two nodes of 42 cores with 4 threads each, behind a launch node, as IBM's Cluster System Manager gives them.

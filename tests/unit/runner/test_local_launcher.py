@@ -17,14 +17,14 @@ from typing import Any, NoReturn
 import pytest
 
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner import keeper
+from horovod.runner.display.output import Outlet
 from horovod.runner.interruption import taken_signals
 from horovod.runner.job import Job, effective_settings, make_job, working_directory
 from horovod.runner.launchers import local
 from horovod.runner.launchers.base import Surroundings
-from horovod.runner.limits import allowed_descriptors
-from horovod.runner.output import Outlet
-from horovod.runner.process import RankProcesses
+from horovod.runner.machines.limits import allowed_descriptors
+from horovod.runner.processes import keeper
+from horovod.runner.processes.process import RankProcesses
 
 SURROUNDINGS = Surroundings(io.StringIO(), io.StringIO())
 

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 import horovod
 from horovod._core.errors import HorovodError, InvalidArgumentError, UnsupportedError
 from horovod._core.settings import Settings
-from horovod.runner import flags
-from horovod.runner.hosts import Host
 from horovod.runner.job import Job, effective_settings, make_job
 from horovod.runner.launchers.choose import choose
 from horovod.runner.launchers.mpirun import MpirunLauncher
+from horovod.runner.machines.hosts import Host
 from horovod.runner.mpi import kinds, limits, lines
 from horovod.runner.mpi.kinds import Implementation, implementation
 from horovod.runner.mpi.lines import Wanted, exported, host_file, line, ssh_options
+from horovod.runner.options import flags
 from horovod.runner.plan import plan
 
 OPEN_4, OPEN_5 = Implementation(kinds.OPEN_MPI, (4, 1, 8)), Implementation(kinds.OPEN_MPI, (5, 0, 11))

@@ -11,8 +11,10 @@ from typing import Callable
 import pytest
 
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner import config_file, hosts, named_files
 from horovod.runner.allocations.choose import allocation
+from horovod.runner.machines import hosts
+from horovod.runner.options import config_file
+from horovod.runner.readers import named_files
 
 
 @pytest.fixture

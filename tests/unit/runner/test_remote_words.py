@@ -8,10 +8,10 @@ import shlex
 import pytest
 
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
-from horovod.runner.hosts import Host, assign
 from horovod.runner.job import effective_settings, make_job
-from horovod.runner.launchers import places
 from horovod.runner.launchers.choose import choose
+from horovod.runner.machines import this_host
+from horovod.runner.machines.hosts import Host, assign
 from horovod.runner.remote import addresses, diagnosis, host_keys, host_variables, ssh_command
 
 
@@ -197,7 +197,7 @@ def test_a_rank_is_said_to_be_on_its_host_where_there_are_several() -> None:
 
 def test_names_of_this_machine_become_one_host() -> None:
     slots = tuple(assign([Host("localhost", 1), Host("elsewhere.invalid", 2), Host("127.0.0.1", 2)], 5))
-    found = places.with_one_name_here(slots)
+    found = this_host.with_one_name_here(slots)
     assert [slot.hostname for slot in found] == ["localhost"] * 3 + ["elsewhere.invalid"] * 2
     assert [slot.local_size for slot in found] == [3, 3, 3, 2, 2]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner.command import executable
+from horovod.runner.processes.command import executable
 
 
 def test_programs_and_scripts(tmp_path: Path) -> None:

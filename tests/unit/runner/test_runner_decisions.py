@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from horovod.runner import stopping
-from horovod.runner.arrivals import DirectoryArrivals
-from horovod.runner.cores import automatic_ranks, cgroup_quota, threads_per_rank, usable_cores
 from horovod.runner.launchers.base import Outcome
-from horovod.runner.progress import StartProgress
-from horovod.runner.report import Exit, culprit, story
+from horovod.runner.machines.cores import automatic_ranks, cgroup_quota, threads_per_rank, usable_cores
+from horovod.runner.processes.arrivals import DirectoryArrivals
+from horovod.runner.supervising import stopping
+from horovod.runner.supervising.progress import StartProgress
+from horovod.runner.supervising.report import Exit, culprit, story
 
 LOST = (b"Traceback (most recent call last):", b"horovod._core.errors.PeerLostError: rank 1 died")
 OWN = (b"Traceback (most recent call last):", b"ValueError: loss is nan")

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from horovod._core.errors import HorovodError, InvalidArgumentError
 from horovod._core.settings import SETTINGS, notices
-from horovod.runner import config_file, flags, usage
 from horovod.runner.job import effective_settings, make_job
+from horovod.runner.options import config_file, flags, usage
 
 
 def values(line: str) -> dict[str, Any]:

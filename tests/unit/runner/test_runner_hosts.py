@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from horovod._core.errors import InvalidArgumentError
 from horovod.runner.common.util.hosts import HostInfo, SlotInfo, get_host_assignments
-from horovod.runner.hosts import Host, Slot, assign, parse_hostfile, parse_hosts
+from horovod.runner.machines.hosts import Host, Slot, assign, parse_hostfile, parse_hosts
 
 
 @pytest.mark.parametrize(

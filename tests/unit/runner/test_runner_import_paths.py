@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-import horovod.runner.hosts as own_hosts
+import horovod.runner.machines.hosts as own_hosts
 from horovod._net.failures import PlacementError
 from horovod.runner import import_paths
 from horovod.runner.common.util import (

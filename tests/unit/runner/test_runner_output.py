@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner import standard_streams
-from horovod.runner.line_style import LineStyle, moves_cursor, takes_colors
-from horovod.runner.lines import LineSplitter, Piece
-from horovod.runner.output import Outlet, OutputFile, RankStream, outlets, rank_directory
-from horovod.runner.screen import Screen
+from horovod.runner.display import standard_streams
+from horovod.runner.display.line_style import LineStyle, moves_cursor, takes_colors
+from horovod.runner.display.lines import LineSplitter, Piece
+from horovod.runner.display.output import Outlet, OutputFile, RankStream, outlets, rank_directory
+from horovod.runner.display.screen import Screen
 
 
 def pieces(*chunks: bytes) -> list[Piece]:

@@ -13,9 +13,9 @@ from horovod.runner import cli, restarts
 from horovod.runner.job import RESTART_VARIABLE, Job, effective_settings, make_job
 from horovod.runner.launchers.base import Outcome, Station, Surroundings
 from horovod.runner.plan import plan
-from horovod.runner.report import Exit
 from horovod.runner.restarts import pause_before, run_with_restarts, worth_another
 from horovod.runner.summary import summary
+from horovod.runner.supervising.report import Exit
 
 FAILED = Outcome((Exit(1, "node7", 4001, 3 << 8, 1.0),))
 WELL = Outcome((Exit(1, "node7", 4001, 0, 1.0),))

@@ -8,8 +8,8 @@ import pytest
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import SETTINGS
-from horovod.runner import flags
 from horovod.runner.job import effective_settings, make_job
+from horovod.runner.options import flags
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import horovod
+from horovod.runner.display.output import RankStream
+from horovod.runner.display.tracebacks import KnownTracebacks, TracebackFilter
 from horovod.runner.job import effective_settings, make_job
 from horovod.runner.launchers.base import Surroundings
 from horovod.runner.launchers.destinations import rank_streams
-from horovod.runner.output import RankStream
-from horovod.runner.tracebacks import KnownTracebacks, TracebackFilter
 
 OWN = str(Path(horovod.__file__).resolve().parent)
 LOST = f"""before

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from horovod.runner import keeper, runtime_directory
+from horovod.runner.processes import keeper, runtime_directory
 
 NOBODY = 65534
 HOME = f"horovodrun-{os.getuid()}"

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from horovod.runner import shipment
+from horovod.runner.processes import shipment
 
 
 def test_a_function_that_cannot_be_put_there_leaves_no_memory_open(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,10 @@ from typing import Any, Optional
 
 import pytest
 
-from horovod.runner.hang_watch import HangWatch, limit_of, watch_interval_s
+from horovod.runner.hangs.hang_watch import HangWatch, limit_of, watch_interval_s
+from horovod.runner.hangs.standstill import Standstill
 from horovod.runner.job import effective_settings, make_job
-from horovod.runner.standstill import Standstill
-from horovod.runner.vitals import Vitals, read
+from horovod.runner.processes.vitals import Vitals, read
 
 LIMIT_S = 1800.0
 STALL = (

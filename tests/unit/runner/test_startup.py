@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from horovod.runner import keeper
+from horovod.runner.processes import keeper
 
 # Each of these takes a millisecond or more, often by what it imports in turn.
 NOT_IN_THE_LAUNCHER = {"bz2", "dataclasses", "difflib", "hashlib", "inspect", "random", "secrets", "shutil", "tempfile"}
@@ -25,7 +25,7 @@ def modules_after(*words: str, arguments: tuple[str, ...] = ()) -> set[str]:
 def test_the_launcher_imports_what_a_local_job_needs() -> None:
     job = "from horovod.runner.__main__ import main", "assert main(['-np', '2', 'true']) == 0"
     found = modules_after(*job)
-    assert "horovod.runner.supervision" in found
+    assert "horovod.runner.supervising.supervision" in found
     assert found & (NOT_IN_THE_LAUNCHER | NOT_OF_HOROVOD) == set()
 
 

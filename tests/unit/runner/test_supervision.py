@@ -12,16 +12,17 @@ from typing import Any, Optional
 
 import pytest
 
-from horovod.runner import output, stopping
-from horovod.runner import supervision as supervising
-from horovod.runner.arrivals import DirectoryArrivals
-from horovod.runner.crew import Done, Event, Exited, Finished, GivenUp, HostLost, Said, Survived
+from horovod.runner.display import output
+from horovod.runner.display.output import OutputFile, RankStream
 from horovod.runner.job import Job, effective_settings, make_job
 from horovod.runner.launchers.base import Surroundings
-from horovod.runner.output import OutputFile, RankStream
-from horovod.runner.shipment import ResultStream
-from horovod.runner.supervision import Supervision
-from horovod.runner.vitals import Vitals
+from horovod.runner.processes.arrivals import DirectoryArrivals
+from horovod.runner.processes.crew import Done, Event, Exited, Finished, GivenUp, HostLost, Said, Survived
+from horovod.runner.processes.shipment import ResultStream
+from horovod.runner.processes.vitals import Vitals
+from horovod.runner.supervising import stopping
+from horovod.runner.supervising import supervision as supervising
+from horovod.runner.supervising.supervision import Supervision
 
 FAILED = 1 << 8
 

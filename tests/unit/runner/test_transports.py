@@ -15,10 +15,10 @@ from agent_ways import LINK_TIMEOUT_S, PATIENCE_S, WAYS, Reached, job_on, slots_
 
 import horovod
 from horovod.runner.elastic.host_source import HostSource
-from horovod.runner.hosts import Host
 from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.launchers.elastic import ElasticLauncher
 from horovod.runner.launchers.ssh import SshLauncher
+from horovod.runner.machines.hosts import Host
 from horovod.runner.remote.fleet import Fleet
 from horovod.runner.remote.link import Link, State, Way
 

@@ -22,7 +22,7 @@ MAY = {
     "_native/lane.py": "HOROVOD_LANE, as soon as the package is imported",
     "_native/library.py": "HOROVOD_LIBRARY, before there is anything that could parse settings",
     "_net/clusters/launchers.py": "the variables by which launchers tell a process its rank",
-    "runner/checks.py": "where an MPI library and NCCL may lie, the system's variables",
+    "runner/doctor/checks.py": "where an MPI library and NCCL may lie, the system's variables",
     "_core/life/introducing.py": "where an MPI library may lie, the system's variables",
     "_net/introduction.py": "the network interfaces that an MPI was given, its own variables",
     "_net/meeting/places.py": "XDG_RUNTIME_DIR, the system's",
@@ -38,8 +38,8 @@ MAY = {
     "runner/remote/agent.py": "SSH_CONNECTION, ssh's",
     "runner/remote/workplace.py": "what a host's ranks have of their host",
     "runner/run_task.py": "what the launcher has told this rank",
-    "runner/runtime_directory.py": "XDG_RUNTIME_DIR, the system's",
-    "runner/availability.py": "PATH; and gives it to the process that tries the core",
+    "runner/processes/runtime_directory.py": "XDG_RUNTIME_DIR, the system's",
+    "runner/doctor/availability.py": "PATH; and gives it to the process that tries the core",
     "tensorflow/data/compute_worker.py": "HOROVOD_HOSTNAME and the address, which the launcher has set",
 }
 

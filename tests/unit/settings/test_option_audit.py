@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from horovod._core.settings import SETTINGS, unknown_variables
-from horovod.runner import flags
+from horovod.runner.options import flags
 
 TESTS = Path(__file__).resolve().parents[2]
 _OPTIONS = "integration/test_option_effects.py"

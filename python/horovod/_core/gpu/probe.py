@@ -1,5 +1,5 @@
-"""What the libraries of GPUs say of themselves. `horovod.runner.gpus` runs this file as a program, because a library
-may take its process down, and because the launcher starts no CUDA.
+"""What the libraries of GPUs say of themselves. `horovod.runner.doctor.gpu_libraries` runs this file as a program,
+because a library may take its process down, and because the launcher starts no CUDA.
 
     python probe.py cuda libcuda.so.1       {"version": 13000, "devices": ["NVIDIA H100 80GB HBM3"]}
     python probe.py hip libamdhip64.so.6    {"version": 60240091, "devices": ["AMD Instinct MI300X"]}

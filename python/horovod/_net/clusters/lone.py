@@ -1,7 +1,7 @@
 """Why a process is alone, though somebody meant it to be one of several: its variables say so, or have been taken away.
 
-Used by `horovod._core.life.engine_start` where no launcher has given this process a rank; `runner.arrivals` counts the
-marks. A job of one process is what most of these are, so that is only remarked upon.
+Used by `horovod._core.life.engine_start` where no launcher has given this process a rank; `runner.processes.arrivals`
+counts the marks. A job of one process is what most of these are, so that is only remarked upon.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from horovod._net import identity
 __all__ = ["MARK", "Keeper", "keeper_above", "keeper_of", "leave_mark", "numbers_of_nodes"]
 
 MARK: Final = "stray."
-_KEEPER: Final = b"/horovod/runner/keeper.py"
+_KEEPER: Final = b"/horovod/runner/processes/keeper.py"
 _DIRECTORY: Final = re.compile(r"/.*/launch-[0-9a-f]+")
 _MOST_ANCESTORS: Final = 64
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Callable, Final, NamedTuple
 
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner import named_files
-from horovod.runner.command_output import MAX_BYTES, answer_of, text_of
-from horovod.runner.hosts import Host, host_name
+from horovod.runner.machines.hosts import Host, host_name
+from horovod.runner.readers import named_files
+from horovod.runner.readers.command_output import MAX_BYTES, answer_of, text_of
 
 MOST_HOSTS: Final = 1 << 16
 MOST_SLOTS: Final = 1 << 20

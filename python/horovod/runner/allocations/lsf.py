@@ -10,7 +10,7 @@ import re
 
 from horovod._core.errors import InvalidArgumentError
 from horovod.runner.allocations.base import Allocation, Environment, Scheduler, Sources, checked, counted
-from horovod.runner.hosts import Host
+from horovod.runner.machines.hosts import Host
 
 _FILE = "LSB_DJOB_HOSTFILE"
 _PAIRS = "LSB_MCPU_HOSTS"

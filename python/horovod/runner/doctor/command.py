@@ -15,7 +15,7 @@ from typing import Any, Final, Optional
 import horovod
 from horovod._core.errors import HorovodError, InvalidArgumentError
 from horovod._core.settings import Settings
-from horovod.runner import standard_streams
+from horovod.runner.display import standard_streams
 from horovod.runner.doctor import choices, gpus, machine, network, page, software
 from horovod.runner.doctor.examination import examine
 from horovod.runner.doctor.findings import Probe

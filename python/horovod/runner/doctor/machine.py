@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Optional
 
-from horovod.runner import availability, cores, limits
+from horovod.runner.doctor import availability
 from horovod.runner.doctor.findings import FACT, FAULT, WORKS, Finding, size_text
+from horovod.runner.machines import cores, limits
 
 _LEAST_FILES: Final = 256  # a rank of a job of 32 on one host holds about 110, a launcher of 32 ranks 320
 _LEAST_PROCESSES: Final = 256

@@ -13,10 +13,10 @@ from typing import Final
 import horovod
 from horovod._core.settings import Settings
 from horovod._net.interfaces import ipv4_of, ipv6_of
-from horovod.runner import hosts
 from horovod.runner.doctor.examination import child
 from horovod.runner.doctor.findings import ABSENT, FACT, FAULT, WORKS, Finding
-from horovod.runner.launchers.places import is_local
+from horovod.runner.machines import hosts
+from horovod.runner.machines.this_host import is_local
 from horovod.runner.remote import host_keys, ssh_command
 from horovod.runner.remote.diagnosis import Facts
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from horovod._net.clusters.launchers import HANGING_OPEN_MPI, HANGING_REMARK
-from horovod.runner import availability
+from horovod.runner.doctor import availability
 from horovod.runner.doctor.examination import Answer, child
 from horovod.runner.doctor.findings import ABSENT, FACT, FAULT, WORKS, Finding
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from horovod.runner.hosts import Slot
+from horovod.runner.machines.hosts import Slot
 
 # Of a state: the epoch in which it was made equal on all ranks the last time, and the commits since. Two ranks with
 # equal versions hold equal states; the greater version is the newer state.

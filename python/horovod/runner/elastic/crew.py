@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Optional, Protocol
 
-from horovod.runner.crew import Crew, Joined
 from horovod.runner.launchers.base import Outcome, Surroundings
-from horovod.runner.streams import Source, Stream
+from horovod.runner.processes.crew import Crew, Joined
+from horovod.runner.processes.streams import Source, Stream
 
 
 class ElasticCrew(Crew, Protocol):

@@ -12,7 +12,7 @@ from typing import Final, Optional
 
 from horovod._core.absent import absent_names
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner.hosts import Host, host_name
+from horovod.runner.machines.hosts import Host, host_name
 
 _MOST_HOSTS = 1 << 16
 _WITHOUT_SLOTS: Final = re.compile(r"([^:]+|\[.*\]):0+")

@@ -1,8 +1,8 @@
 """Drives an elastic job: hears of deaths, questions and hosts, has `machine` decide, and does it.
 
-It has the face of a crew (`runner.crew`), so that `supervision` follows an elastic job as any other: the deaths that
-the job survives, and the ranks that join, are events of their own. Where the workers are, its own crew knows.
-Everything that waits here is one poller.
+It has the face of a crew (`runner.processes.crew`), so that `supervision` follows an elastic job as any other: the
+deaths that the job survives, and the ranks that join, are events of their own. Where the workers are, its own crew
+knows. Everything that waits here is one poller.
 """
 
 from __future__ import annotations
@@ -17,19 +17,6 @@ from typing import Callable, Final, NamedTuple, Optional
 
 from horovod._core.absent import absent_names
 from horovod._net.roster import Dismissal, News, Seat, words
-from horovod.runner.crew import (
-    Asks,
-    Bereft,
-    Event,
-    Exited,
-    Finished,
-    GivenUp,
-    HostLost,
-    Refused,
-    Renumbered,
-    Said,
-    Survived,
-)
 from horovod.runner.elastic import events as elastic_events
 from horovod.runner.elastic import machine, stories
 from horovod.runner.elastic.crew import ElasticCrew
@@ -55,10 +42,23 @@ from horovod.runner.elastic.events import (
 from horovod.runner.elastic.host_source import HostSource
 from horovod.runner.elastic.journal import Journal
 from horovod.runner.elastic.state import LEAVING, State, is_newcomer
-from horovod.runner.hosts import Host
-from horovod.runner.limits import reason_of
-from horovod.runner.strays import told_of_strays
-from horovod.runner.vitals import Vitals
+from horovod.runner.machines.hosts import Host
+from horovod.runner.machines.limits import reason_of
+from horovod.runner.processes.crew import (
+    Asks,
+    Bereft,
+    Event,
+    Exited,
+    Finished,
+    GivenUp,
+    HostLost,
+    Refused,
+    Renumbered,
+    Said,
+    Survived,
+)
+from horovod.runner.processes.strays import told_of_strays
+from horovod.runner.processes.vitals import Vitals
 
 _AGAIN_S: Final = 600.0  # after that the same is worth saying again
 _SIGNALS: Final = range(128 + 1, 128 + 32)  # exit codes of shells, for programs that a signal has ended

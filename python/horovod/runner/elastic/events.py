@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Union
 
 from horovod.runner.elastic.assignment import NO_STATE, Seat, Version
-from horovod.runner.hosts import Host
+from horovod.runner.machines.hosts import Host
 
 # What becomes of a worker that has ended.
 WELL = "well"  # its program is done

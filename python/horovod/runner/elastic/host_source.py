@@ -10,7 +10,7 @@ import select
 import time
 from typing import Optional, Protocol
 
-from horovod.runner.hosts import Host
+from horovod.runner.machines.hosts import Host
 
 
 class HostSource(Protocol):

@@ -62,7 +62,7 @@ from horovod.runner.elastic.state import (
     why_gone,
     without_slot,
 )
-from horovod.runner.hosts import Host
+from horovod.runner.machines.hosts import Host
 
 _FRUITLESS: Final = 3  # epochs of the same workers that fail without a commit
 _MOST_LOST: Final = 6  # workers, besides as many as the job begins with, before its first epoch

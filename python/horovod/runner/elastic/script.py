@@ -16,10 +16,10 @@ import time
 from typing import IO, Final, Optional
 
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner.command import SHELL, is_for_the_shell, resolve
 from horovod.runner.elastic.discovery import parse
 from horovod.runner.elastic.host_source import HostSource
-from horovod.runner.hosts import Host
+from horovod.runner.machines.hosts import Host
+from horovod.runner.processes.command import SHELL, is_for_the_shell, resolve
 
 _PERIOD_S: Final = 1.0
 _ENDING_S: Final = 0.5

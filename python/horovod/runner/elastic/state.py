@@ -9,7 +9,7 @@ from typing import NamedTuple, Optional
 
 from horovod.runner.elastic.assignment import NO_STATE, Version
 from horovod.runner.elastic.blacklist import Blacklist
-from horovod.runner.hosts import Host
+from horovod.runner.machines.hosts import Host
 
 # What a worker does.
 STARTING, WAITING, PLACED, LEAVING = "starting", "waiting", "placed", "leaving"

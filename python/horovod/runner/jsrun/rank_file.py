@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner.hosts import Host
+from horovod.runner.machines.hosts import Host
 
 _HEAD: Final = ("overlapping-rs: allow", "cpu_index_using: logical")
 _THREADS: Final = re.compile(r"^Thread\(s\) per core:\s*([0-9]{1,3})\s*$", re.MULTILINE)

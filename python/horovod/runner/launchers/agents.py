@@ -13,12 +13,13 @@ from typing import Callable, Final, Optional
 
 from horovod._dumps.places import signal_number
 from horovod._net.secret import new_secret
-from horovod.runner.hang import wanted
-from horovod.runner.hang_watch import limit_of, watch_interval_s
-from horovod.runner.hosts import Slot
+from horovod.runner.hangs.hang import wanted
+from horovod.runner.hangs.hang_watch import limit_of, watch_interval_s
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Outcome, Surroundings
-from horovod.runner.launchers.places import is_local, rank_environ
+from horovod.runner.machines.hosts import Slot
+from horovod.runner.machines.this_host import is_local, rank_environ
+from horovod.runner.processes.shipment import Shipment
 from horovod.runner.remote import addresses
 from horovod.runner.remote.by_process import patience_s
 from horovod.runner.remote.fleet import Fleet
@@ -26,7 +27,6 @@ from horovod.runner.remote.gathering import Gathering
 from horovod.runner.remote.host_variables import travelling
 from horovod.runner.remote.link import Link, State, Way
 from horovod.runner.remote.transport import Transport
-from horovod.runner.shipment import Shipment
 
 _LOOPBACK: Final = "127.0.0.1"
 

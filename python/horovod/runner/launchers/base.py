@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Callable, NamedTuple, Optional, TextIO
 
 from horovod.runner.job import Job
-from horovod.runner.report import Exit, culprit, story
-from horovod.runner.shipment import Shipment
-from horovod.runner.strays import told_of_strays
+from horovod.runner.processes.shipment import Shipment
+from horovod.runner.processes.strays import told_of_strays
+from horovod.runner.supervising.report import Exit, culprit, story
 
 
 class Outcome(NamedTuple):

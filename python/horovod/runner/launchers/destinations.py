@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Final
 
 from horovod._core.errors import InvalidArgumentError
+from horovod.runner.display.line_style import LineStyle, takes_colors
+from horovod.runner.display.output import OutputFile, RankStream, rank_directory
+from horovod.runner.display.standard_streams import is_terminal
+from horovod.runner.display.tracebacks import KnownTracebacks, TracebackFilter
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Surroundings
-from horovod.runner.line_style import LineStyle, takes_colors
-from horovod.runner.output import OutputFile, RankStream, rank_directory
-from horovod.runner.standard_streams import is_terminal
-from horovod.runner.tracebacks import KnownTracebacks, TracebackFilter
 
 _log: Final = logging.getLogger("horovod.runner")
 

@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from typing import Callable, Final, NamedTuple, Optional
 
 from horovod._core.errors import UnsupportedError
-from horovod.runner import runtime_directory
-from horovod.runner.command import executable
 from horovod.runner.elastic import machine
 from horovod.runner.elastic.assignment import seats
 from horovod.runner.elastic.blacklist import Blacklist
@@ -25,19 +23,21 @@ from horovod.runner.elastic.events import Start
 from horovod.runner.elastic.host_source import HostSource
 from horovod.runner.elastic.journal import Journal
 from horovod.runner.elastic.state import Limits, State
-from horovod.runner.hosts import Host
 from horovod.runner.job import Job
 from horovod.runner.launchers import local_checks, ssh
 from horovod.runner.launchers.base import Launcher, Outcome, Station, Surroundings
 from horovod.runner.launchers.elastic_here import CrewHere
 from horovod.runner.launchers.elastic_hosts import Discovery, Names, source_of
 from horovod.runner.launchers.elastic_over_hosts import CrewOverHosts
-from horovod.runner.launchers.places import is_local
-from horovod.runner.limits import allowed_descriptors, why_without_proc
+from horovod.runner.machines.hosts import Host
+from horovod.runner.machines.limits import allowed_descriptors, why_without_proc
+from horovod.runner.machines.this_host import is_local
+from horovod.runner.processes import runtime_directory
+from horovod.runner.processes.command import executable
 from horovod.runner.remote.by_process import HereOrSsh
 from horovod.runner.remote.transport import Transport
 from horovod.runner.remote.workplace import GROWTH
-from horovod.runner.supervision import Supervision
+from horovod.runner.supervising.supervision import Supervision
 
 _log: Final = logging.getLogger("horovod.runner")
 

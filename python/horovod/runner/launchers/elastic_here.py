@@ -8,8 +8,6 @@ import select
 from collections.abc import Mapping
 from typing import Any, Optional
 
-from horovod.runner.command import executable
-from horovod.runner.crew import Event, Joined
 from horovod.runner.elastic.roster_keeper import RosterKeeper
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Outcome, Surroundings
@@ -17,11 +15,13 @@ from horovod.runner.launchers.destinations import make_timeline_directory
 from horovod.runner.launchers.elastic_streams import WorkerStreams, preliminary, worker_environ
 from horovod.runner.launchers.local import environ_of
 from horovod.runner.launchers.pipes import Pipes
-from horovod.runner.limits import Limits
-from horovod.runner.process import RankProcesses
-from horovod.runner.runtime_directory import JobDirectory
-from horovod.runner.strays import strays_in
-from horovod.runner.streams import Source, Stream
+from horovod.runner.machines.limits import Limits
+from horovod.runner.processes.command import executable
+from horovod.runner.processes.crew import Event, Joined
+from horovod.runner.processes.process import RankProcesses
+from horovod.runner.processes.runtime_directory import JobDirectory
+from horovod.runner.processes.strays import strays_in
+from horovod.runner.processes.streams import Source, Stream
 
 
 class CrewHere(RankProcesses):

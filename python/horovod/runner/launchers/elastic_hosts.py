@@ -15,10 +15,10 @@ from typing import Final, Optional, Union
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
 from horovod.runner.elastic.host_source import FixedHosts, HostSource
 from horovod.runner.elastic.script import Script
-from horovod.runner.hosts import Host
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Outcome, Surroundings
-from horovod.runner.launchers.places import is_local
+from horovod.runner.machines.hosts import Host
+from horovod.runner.machines.this_host import is_local
 from horovod.runner.remote.transport import Transport
 
 _AGAIN_S: Final = 30.0  # after that a host that could not be used is tried again

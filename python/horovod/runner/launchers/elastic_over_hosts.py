@@ -12,19 +12,19 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Optional
 
-from horovod.runner.crew import Event, Exited, HostLost, Joined, Output
-from horovod.runner.hosts import Slot
 from horovod.runner.job import Job
 from horovod.runner.launchers.agents import Agents, addresses_of, same_machine, tell_of_host
 from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.launchers.elastic_streams import WorkerStreams, preliminary, worker_environ
-from horovod.runner.limits import reason_of
+from horovod.runner.machines.hosts import Slot
+from horovod.runner.machines.limits import reason_of
+from horovod.runner.processes.crew import Event, Exited, HostLost, Joined, Output
+from horovod.runner.processes.streams import Source, Stream
 from horovod.runner.remote.diagnosis import cannot_be_used
 from horovod.runner.remote.fleet import Fleet, lost_words
 from horovod.runner.remote.link import Link, State
 from horovod.runner.remote.transport import Transport
 from horovod.runner.remote.workplace import STREAMS
-from horovod.runner.streams import Source, Stream
 
 _ENDING_S: Final = 5.0  # for an agent that has nothing left to do
 

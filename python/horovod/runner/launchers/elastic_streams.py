@@ -5,12 +5,12 @@ Used by `elastic_here` and `elastic_over_hosts`.
 
 from __future__ import annotations
 
-from horovod.runner.hosts import Slot
+from horovod.runner.display.output import RankStream
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Surroundings
 from horovod.runner.launchers.destinations import output_directory, rank_streams
-from horovod.runner.launchers.places import rank_environ
-from horovod.runner.output import RankStream
+from horovod.runner.machines.hosts import Slot
+from horovod.runner.machines.this_host import rank_environ
 
 WORKER_VARIABLE = "_HOROVOD_WORKER"
 

@@ -12,18 +12,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
-from horovod.runner.arrivals import DirectoryArrivals
-from horovod.runner.crew import Event, Exited, Started
-from horovod.runner.hosts import Slot
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Outcome, Surroundings
-from horovod.runner.limits import allowed_descriptors
+from horovod.runner.machines.hosts import Slot
+from horovod.runner.machines.limits import allowed_descriptors
 from horovod.runner.mpi.relay import Relay
-from horovod.runner.process import RankProcesses, RankSpec
-from horovod.runner.runtime_directory import JobDirectory
-from horovod.runner.streams import Source, Stream
-from horovod.runner.supervision import Supervision
-from horovod.runner.vitals import Vitals
+from horovod.runner.processes.arrivals import DirectoryArrivals
+from horovod.runner.processes.crew import Event, Exited, Started
+from horovod.runner.processes.process import RankProcesses, RankSpec
+from horovod.runner.processes.runtime_directory import JobDirectory
+from horovod.runner.processes.streams import Source, Stream
+from horovod.runner.processes.vitals import Vitals
+from horovod.runner.supervising.supervision import Supervision
 
 
 class Line(NamedTuple):

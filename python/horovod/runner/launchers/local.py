@@ -14,22 +14,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from horovod._dumps.places import signal_number
-from horovod.runner import limits, runtime_directory
-from horovod.runner.arrivals import DirectoryArrivals
-from horovod.runner.collecting import Collecting
-from horovod.runner.command import executable
-from horovod.runner.cores import threads_per_rank
-from horovod.runner.hang import HangDesk, hang_desk, hosts_of, wanted
+from horovod.runner.hangs.collecting import Collecting
+from horovod.runner.hangs.hang import HangDesk, hang_desk, hosts_of, wanted
 from horovod.runner.job import Job
 from horovod.runner.launchers import local_checks
 from horovod.runner.launchers.base import Launcher, Outcome, Station, Surroundings
 from horovod.runner.launchers.destinations import make_timeline_directory, output_directory, rank_streams
 from horovod.runner.launchers.pipes import Pipes
-from horovod.runner.launchers.places import is_local, rank_environ, with_one_name_here
-from horovod.runner.limits import Limits, allowed_descriptors
-from horovod.runner.process import RankProcesses
-from horovod.runner.runtime_directory import JobDirectory
-from horovod.runner.supervision import Supervision
+from horovod.runner.machines import limits
+from horovod.runner.machines.cores import threads_per_rank
+from horovod.runner.machines.limits import Limits, allowed_descriptors
+from horovod.runner.machines.this_host import is_local, rank_environ, with_one_name_here
+from horovod.runner.processes import runtime_directory
+from horovod.runner.processes.arrivals import DirectoryArrivals
+from horovod.runner.processes.command import executable
+from horovod.runner.processes.process import RankProcesses
+from horovod.runner.processes.runtime_directory import JobDirectory
+from horovod.runner.supervising.supervision import Supervision
 
 _log = logging.getLogger("horovod.runner")
 
@@ -94,7 +95,7 @@ def _keyboard(job: Job) -> contextlib.AbstractContextManager[None]:
     if job.settings.stdin_rank is None:
         return contextlib.nullcontext()
 
-    from horovod.runner import keyboard  # other jobs start without it
+    from horovod.runner.processes import keyboard  # other jobs start without it
 
     return keyboard.lent(0)
 

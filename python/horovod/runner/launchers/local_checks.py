@@ -9,9 +9,9 @@ import socket
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import label
-from horovod.runner import core_sharing
-from horovod.runner.cores import usable_cores
 from horovod.runner.job import Job
+from horovod.runner.machines import core_sharing
+from horovod.runner.machines.cores import usable_cores
 
 
 def refuse_impossible(job: Job) -> None:

@@ -9,11 +9,11 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 
-from horovod.runner.hosts import Slot
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Surroundings
-from horovod.runner.process import RankSpec
-from horovod.runner.streams import Source, Stream
+from horovod.runner.machines.hosts import Slot
+from horovod.runner.processes.process import RankSpec
+from horovod.runner.processes.streams import Source, Stream
 
 
 class Pipes:

@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import Callable, Optional
 
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner.hang import hang_desk, wanted
+from horovod.runner.hangs.hang import hang_desk, wanted
 from horovod.runner.job import Job
 from horovod.runner.launchers.agents import Agents, by_host
 from horovod.runner.launchers.base import Launcher, Outcome, Station, Surroundings
 from horovod.runner.launchers.destinations import output_directory, rank_streams
-from horovod.runner.launchers.places import is_local, with_one_name_here
-from horovod.runner.limits import allowed_descriptors
+from horovod.runner.machines.limits import allowed_descriptors
+from horovod.runner.machines.this_host import is_local, with_one_name_here
+from horovod.runner.processes.streams import Source, Stream
 from horovod.runner.remote.by_process import HereOrSsh
 from horovod.runner.remote.fleet import BoardArrivals, Fleet
 from horovod.runner.remote.hosts_dumps import HostsDumps
 from horovod.runner.remote.transport import Transport
-from horovod.runner.streams import Source, Stream
-from horovod.runner.supervision import Supervision
+from horovod.runner.supervising.supervision import Supervision
 
 
 class SshLauncher(Launcher):

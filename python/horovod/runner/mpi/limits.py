@@ -8,7 +8,7 @@ from __future__ import annotations
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
 from horovod._core.settings import Settings
 from horovod._net.clusters.launchers import HANGING_OPEN_MPI, HANGING_REMARK
-from horovod.runner.hosts import Host
+from horovod.runner.machines.hosts import Host
 from horovod.runner.mpi import kinds
 from horovod.runner.mpi.kinds import Implementation
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Optional
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import Settings
-from horovod.runner.hosts import Host
+from horovod.runner.machines.hosts import Host
 from horovod.runner.mpi import kinds
 from horovod.runner.mpi.kinds import Implementation
 

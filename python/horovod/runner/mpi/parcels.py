@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from horovod._net.clusters.launchers import detect_placement
-from horovod.runner.shipment import VARIABLE, Shipment, framed, function_in
+from horovod.runner.processes.shipment import VARIABLE, Shipment, framed, function_in
 
 _FUNCTION: Final = "function"
 

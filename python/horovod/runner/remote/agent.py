@@ -21,9 +21,10 @@ import horovod
 from horovod._core.errors import HorovodError
 from horovod._net.failures import ProtocolError
 from horovod._net.identity import host_identity
-from horovod.runner import orphans, standard_streams, vitals
-from horovod.runner.crew import Done, Event, Exited, Refused, Started
-from horovod.runner.process import RankProcesses
+from horovod.runner.display import standard_streams
+from horovod.runner.processes import orphans, vitals
+from horovod.runner.processes.crew import Done, Event, Exited, Refused, Started
+from horovod.runner.processes.process import RankProcesses
 from horovod.runner.remote import addresses, frames, messages, vigil
 from horovod.runner.remote.board import Board
 from horovod.runner.remote.channel import Channel

@@ -19,7 +19,7 @@ from typing import Final, Optional
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import Settings
 from horovod.runner.job import Job
-from horovod.runner.launchers.places import is_local
+from horovod.runner.machines.this_host import is_local
 from horovod.runner.remote import host_keys, ssh_command
 from horovod.runner.remote.diagnosis import Facts
 from horovod.runner.remote.loop import Loop

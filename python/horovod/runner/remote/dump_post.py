@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import Final, Optional
 
-from horovod.runner.collecting import Collected, Collecting
+from horovod.runner.hangs.collecting import Collected, Collecting
 from horovod.runner.remote import frames, messages
 from horovod.runner.remote.channel import Channel
 from horovod.runner.remote.loop import Loop

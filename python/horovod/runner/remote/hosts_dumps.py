@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Optional
 
-from horovod.runner.collecting import ASK_S, ENDED, ENOUGH_S, Collected
+from horovod.runner.hangs.collecting import ASK_S, ENDED, ENOUGH_S, Collected
 from horovod.runner.remote.dump_inbox import Answer
 from horovod.runner.remote.link import Link, State
 

@@ -14,8 +14,9 @@ from typing import Any, Callable, Final, Optional
 
 import horovod
 from horovod._net.failures import ProtocolError
-from horovod.runner.crew import Asks, Bereft, Event, Exited, Output, Refused, Started
-from horovod.runner.hosts import Slot
+from horovod.runner.machines.hosts import Slot
+from horovod.runner.processes.crew import Asks, Bereft, Event, Exited, Output, Refused, Started
+from horovod.runner.processes.vitals import Vitals
 from horovod.runner.remote import frames, messages
 from horovod.runner.remote.channel import Channel
 from horovod.runner.remote.dump_inbox import DumpInbox
@@ -24,7 +25,6 @@ from horovod.runner.remote.pulses import new_key
 from horovod.runner.remote.transport import Transport
 from horovod.runner.remote.vigil import Vigil
 from horovod.runner.remote.workplace import STREAMS
-from horovod.runner.vitals import Vitals
 
 _ENDING_S: Final = 1.0
 

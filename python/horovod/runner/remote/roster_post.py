@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from horovod.runner.crew import Asks
 from horovod.runner.elastic.roster_keeper import RosterKeeper
+from horovod.runner.processes.crew import Asks
 from horovod.runner.remote.loop import Loop
 
 

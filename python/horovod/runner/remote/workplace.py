@@ -12,16 +12,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Optional
 
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner import core_sharing, limits, runtime_directory
-from horovod.runner.collecting import Collecting
-from horovod.runner.command import executable
-from horovod.runner.cores import threads_per_rank, usable_cores
+from horovod.runner.hangs.collecting import Collecting
 from horovod.runner.launchers.destinations import make_timeline_folder
-from horovod.runner.limits import allowed_descriptors
-from horovod.runner.process import RankProcesses, RankSpec
+from horovod.runner.machines import core_sharing, limits
+from horovod.runner.machines.cores import threads_per_rank, usable_cores
+from horovod.runner.machines.limits import allowed_descriptors
+from horovod.runner.processes import runtime_directory
+from horovod.runner.processes.command import executable
+from horovod.runner.processes.process import RankProcesses, RankSpec
+from horovod.runner.processes.shipment import Shipment
+from horovod.runner.processes.strays import strays_in
 from horovod.runner.remote.host_variables import joined
-from horovod.runner.shipment import Shipment
-from horovod.runner.strays import strays_in
 
 _PIPES_AND_CLIENTS: Final = 2  # times as many descriptors as a launcher without a board needs
 GROWTH: Final = 4  # times its first size, an elastic job may grow without running out of descriptors

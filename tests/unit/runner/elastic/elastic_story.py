@@ -10,7 +10,7 @@ from horovod.runner.elastic.assignment import NO_STATE, Version
 from horovod.runner.elastic.blacklist import Blacklist
 from horovod.runner.elastic.events import FAULT, Asked, Decision, Ended, Event, HostGone, Passed, Place, as_json
 from horovod.runner.elastic.state import Limits
-from horovod.runner.hosts import Host
+from horovod.runner.machines.hosts import Host
 
 
 class Story:

@@ -11,7 +11,6 @@ from typing import Any, Optional
 
 import pytest
 
-from horovod.runner.crew import Asks, Event, Exited, Finished, GivenUp, Joined, Said, Survived
 from horovod.runner.elastic import machine
 from horovod.runner.elastic.blacklist import Blacklist
 from horovod.runner.elastic.driver import Around, Driver, FirstAsked
@@ -19,7 +18,8 @@ from horovod.runner.elastic.events import Found
 from horovod.runner.elastic.host_source import FixedHosts
 from horovod.runner.elastic.journal import Journal
 from horovod.runner.elastic.state import Limits
-from horovod.runner.hosts import Host
+from horovod.runner.machines.hosts import Host
+from horovod.runner.processes.crew import Asks, Event, Exited, Finished, GivenUp, Joined, Said, Survived
 
 
 class Crew:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from horovod.runner.hosts import Host
 from horovod.runner.launchers.elastic_hosts import Names
+from horovod.runner.machines.hosts import Host
 
 
 def test_names_of_this_machine_are_one_host() -> None:

@@ -31,7 +31,7 @@ from horovod.runner.elastic.events import (
     Start,
 )
 from horovod.runner.elastic.state import LEAVING, PLACED, STARTING, WAITING, State
-from horovod.runner.hosts import Host
+from horovod.runner.machines.hosts import Host
 
 
 def test_an_epoch_begins_when_all_have_come() -> None:

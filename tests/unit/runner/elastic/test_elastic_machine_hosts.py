@@ -5,7 +5,7 @@ from __future__ import annotations
 from elastic_story import kinds, place_in, running
 
 from horovod.runner.elastic.events import WELL, Found, Place, Release, Start
-from horovod.runner.hosts import Host
+from horovod.runner.machines.hosts import Host
 
 
 def test_a_lost_host_takes_its_ranks_along_and_the_others_go_on() -> None:

@@ -7,7 +7,7 @@ from elastic_story import Story, kinds, place_in
 from horovod.runner.elastic import machine
 from horovod.runner.elastic.events import FAULT, WELL, Dismiss, Ended, Fail, Finish, Found, Kill, Place, Start
 from horovod.runner.elastic.state import LEAVING
-from horovod.runner.hosts import Host
+from horovod.runner.machines.hosts import Host
 
 
 def test_slots_that_go_for_a_moment_cost_no_worker() -> None:

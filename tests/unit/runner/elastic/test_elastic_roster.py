@@ -16,8 +16,8 @@ import pytest
 
 from horovod._net.failures import ConnectError, ProtocolError
 from horovod._net.roster import SOCKET_NAME, Dismissal, Lines, News, Roster, Seat, heard, packed, words
-from horovod.runner.crew import Asks, Bereft
 from horovod.runner.elastic.roster_keeper import RosterKeeper
+from horovod.runner.processes.crew import Asks, Bereft
 
 
 class Kept:

@@ -13,7 +13,7 @@ from typing import Callable
 import pytest
 
 from horovod.runner.elastic.script import Script
-from horovod.runner.hosts import Host
+from horovod.runner.machines.hosts import Host
 
 
 def made(tmp_path: Path, text: str, **deadline: float) -> Script:

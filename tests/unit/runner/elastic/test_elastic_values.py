@@ -8,7 +8,7 @@ from horovod._core.errors import InvalidArgumentError
 from horovod.runner.elastic.assignment import order, seats
 from horovod.runner.elastic.blacklist import Blacklist, check_cooldown, cooldown_s
 from horovod.runner.elastic.discovery import in_stable_order, parse
-from horovod.runner.hosts import Host
+from horovod.runner.machines.hosts import Host
 
 
 def test_hosts_as_a_script_prints_them() -> None:

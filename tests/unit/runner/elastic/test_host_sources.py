@@ -14,17 +14,17 @@ from typing import Any, Callable, Optional, Union
 import pytest
 
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner import flags
 from horovod.runner.elastic import machine
 from horovod.runner.elastic.blacklist import Blacklist
 from horovod.runner.elastic.driver import Around, Driver
 from horovod.runner.elastic.host_source import HostSource
 from horovod.runner.elastic.journal import Journal
 from horovod.runner.elastic.state import Limits
-from horovod.runner.hosts import Host
 from horovod.runner.job import Job, effective_settings, make_job
 from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.launchers.elastic_hosts import Discovery, Names, source_of
+from horovod.runner.machines.hosts import Host
+from horovod.runner.options import flags
 from horovod.runner.remote.by_process import HereOrSsh
 
 PATIENCE_S = 20.0

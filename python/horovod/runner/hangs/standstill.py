@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import Final, NamedTuple, Optional
 
-from horovod.runner.vitals import Vitals
+from horovod.runner.processes.vitals import Vitals
 
 _SHARE: Final = 0.01  # of a processor
 _LEAST_S: Final = 0.05  # the kernel counts in hundredths of a second

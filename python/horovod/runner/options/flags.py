@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, NoReturn, Optional, Union
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import BY_NAME, SETTINGS, Flag, Setting, suggestion
-from horovod.runner import spelling, usage
+from horovod.runner.options import spelling, usage
 
 
 class CommandLine(NamedTuple):

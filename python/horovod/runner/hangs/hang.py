@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final, Optional
 
 from horovod._dumps import places
-from horovod.runner.collecting import ENDED, SHUT_DOWN, Collected, Source
-from horovod.runner.hang_file import HangFile
+from horovod.runner.hangs.collecting import ENDED, SHUT_DOWN, Collected, Source
+from horovod.runner.hangs.hang_file import HangFile
 from horovod.runner.job import Job
 
 _ANOTHER_S: Final = 5.0  # a stall is reported at most so long after its warning time

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Optional
 
 from horovod._dumps import places
-from horovod.runner import runtime_directory
-from horovod.runner.limits import allowed_descriptors
-from horovod.runner.process import RankProcesses
+from horovod.runner.machines.limits import allowed_descriptors
+from horovod.runner.processes import runtime_directory
+from horovod.runner.processes.process import RankProcesses
 
 if TYPE_CHECKING:
     from horovod._dumps.values import Dump

@@ -14,7 +14,7 @@ import struct
 from pathlib import Path
 from typing import Final
 
-from horovod.runner.strays import strays_in
+from horovod.runner.processes.strays import strays_in
 
 _SOCKET: Final = re.compile(r"r([0-9]+)")
 _IN_MOVED_TO: Final = 0x80

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner.cores import can_be_pinned_to, threads_per_rank, usable_cores
+from horovod.runner.machines.cores import can_be_pinned_to, threads_per_rank, usable_cores
 
 _CROWDED: Final = 4  # ranks per core; up to here it may be meant
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 _BEGIN: Final = b"Traceback (most recent call last):"
-_OWN_FRAME: Final = b'  File "' + str(Path(__file__).resolve().parents[1]).encode() + b"/"
+_OWN_FRAME: Final = b'  File "' + str(Path(__file__).resolve().parents[2]).encode() + b"/"
 # Called by what torch.compile leaves alone, which Horovod's functions are.
 _FRAME_OF_COMPILER: Final = re.compile(rb'  File "[^"]*/torch/_dynamo/')
 # Errors of Horovod's, also of names and modules that it does not have; and Ctrl-C while it waits.

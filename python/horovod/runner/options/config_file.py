@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import SETTINGS, Setting, suggestion
-from horovod.runner import named_files
+from horovod.runner.readers import named_files
 
 _MAX_BYTES: Final = 1 << 16  # that is 65 times all keys with their values
 _BY_PATH: Final[dict[str, Setting]] = {setting.yaml: setting for setting in SETTINGS if setting.yaml}
@@ -63,7 +63,7 @@ def parse(data: bytes, path: str) -> Contents:
 def _tree(data: bytes, path: str) -> Mapping[Any, Any]:
     import yaml
 
-    from horovod.runner import bounded_yaml
+    from horovod.runner.readers import bounded_yaml
 
     try:
         tree = bounded_yaml.load(data.decode("utf-8"))

@@ -10,7 +10,7 @@ import os
 import socket
 from typing import Final
 
-from horovod.runner.hosts import Host, Slot, assign
+from horovod.runner.machines.hosts import Host, Slot, assign
 
 _LOOPBACK: Final = frozenset({"localhost", "localhost.localdomain", "127.0.0.1", "::1"})
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Optional
 
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner import named_files
+from horovod.runner.readers import named_files
 
 # Not "-" first: a program that is called with the name would take it for an option.
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")

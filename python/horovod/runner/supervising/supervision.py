@@ -18,8 +18,15 @@ import time
 from collections.abc import Mapping
 from typing import Callable, Final, Optional
 
-from horovod.runner.command import why_not_executed
-from horovod.runner.crew import (
+from horovod.runner.display.line_style import moves_cursor
+from horovod.runner.display.output import Outlet, RankStream, outlets
+from horovod.runner.hangs.hang import HangDesk
+from horovod.runner.hangs.hang_watch import hang_watch
+from horovod.runner.job import Job
+from horovod.runner.launchers.base import Outcome, Surroundings
+from horovod.runner.machines.limits import reason_of
+from horovod.runner.processes.command import why_not_executed
+from horovod.runner.processes.crew import (
     Arrivals,
     Change,
     Crew,
@@ -37,18 +44,11 @@ from horovod.runner.crew import (
     Started,
     Survived,
 )
-from horovod.runner.hang import HangDesk
-from horovod.runner.hang_watch import hang_watch
-from horovod.runner.job import Job
-from horovod.runner.launchers.base import Outcome, Surroundings
-from horovod.runner.limits import reason_of
-from horovod.runner.line_style import moves_cursor
-from horovod.runner.output import Outlet, RankStream, outlets
-from horovod.runner.progress import StartProgress
-from horovod.runner.report import Exit
-from horovod.runner.stopping import Escalation, after_end, after_failure, after_silence, at_once, on_signal
-from horovod.runner.strays import told_of_strays
-from horovod.runner.streams import Source, Stream
+from horovod.runner.processes.strays import told_of_strays
+from horovod.runner.processes.streams import Source, Stream
+from horovod.runner.supervising.progress import StartProgress
+from horovod.runner.supervising.report import Exit
+from horovod.runner.supervising.stopping import Escalation, after_end, after_failure, after_silence, at_once, on_signal
 
 _log: Final = logging.getLogger("horovod.runner")
 _READ_BYTES: Final = 1 << 16

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Optional
 
 from horovod._dumps import places
-from horovod.runner import keeper, orphans
-from horovod.runner.crew import Done, Event, Exited, Refused, Started
-from horovod.runner.limits import Limits, reason_of
-from horovod.runner.runtime_directory import JobDirectory
-from horovod.runner.vitals import Vitals
-from horovod.runner.vitals import read as read_vitals
+from horovod.runner.machines.limits import Limits, reason_of
+from horovod.runner.processes import keeper, orphans
+from horovod.runner.processes.crew import Done, Event, Exited, Refused, Started
+from horovod.runner.processes.runtime_directory import JobDirectory
+from horovod.runner.processes.vitals import Vitals
+from horovod.runner.processes.vitals import read as read_vitals
 
 _STOPPING_S: Final = 0.5  # for a signal to stop a rank
 
@@ -198,7 +198,7 @@ class RankProcesses:
     def resume(self) -> None:
         """See `pause`."""
         if self._readers:
-            from horovod.runner import keyboard  # few jobs need it
+            from horovod.runner.processes import keyboard  # few jobs need it
 
             keyboard.come_to_front(0)
             self.signal(self._readers, signal.SIGCONT)

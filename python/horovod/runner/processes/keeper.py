@@ -49,7 +49,7 @@ _TICK_S = 1.0
 # What these know nobody else does: the names of a dead rank's semaphores and shared memory. They remove them and go as
 # soon as no process is left that holds a pipe or a connection to them, such as a loader's worker.
 # A keeper of a job that a rank has started cleans up after that job's ranks.
-_CLEANERS = (b"multiprocessing.resource_tracker", b"torch_shm_manager", b"/horovod/runner/keeper.py")
+_CLEANERS = (b"multiprocessing.resource_tracker", b"torch_shm_manager", b"/horovod/runner/processes/keeper.py")
 
 
 def packed(message: dict[str, Any]) -> bytes:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import horovod
 from horovod._core.gpu import platforms
-from horovod.runner import availability, gpus
+from horovod.runner.doctor import availability, gpu_libraries
 
 
 class Line(NamedTuple):
@@ -33,7 +33,7 @@ def _what_nccl_moves() -> str:
 def report(verbose: bool = False) -> str:
     """The whole text."""
     core = availability.core().why_not
-    by_nccl = core or gpus.nccl_why_not(os.environ)
+    by_nccl = core or gpu_libraries.nccl_why_not(os.environ)
     by_mpi = core or availability.mpi_why_not(os.environ)
     sections = {
         "Available Frameworks": [Line(f.name, f.why_not) for f in availability.frameworks()],

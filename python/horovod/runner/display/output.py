@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Final, Optional, TextIO
 
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner.line_style import LineStyle
-from horovod.runner.lines import LineSplitter, Piece
-from horovod.runner.screen import WIPE, WRAP, Screen
-from horovod.runner.standard_streams import descriptor
-from horovod.runner.tracebacks import Shortened, TracebackFilter
+from horovod.runner.display.line_style import LineStyle
+from horovod.runner.display.lines import LineSplitter, Piece
+from horovod.runner.display.screen import WIPE, WRAP, Screen
+from horovod.runner.display.standard_streams import descriptor
+from horovod.runner.display.tracebacks import Shortened, TracebackFilter
 
 _TAIL_LINES: Final = 20
 _TAIL_LINE_BYTES: Final = 500

@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping, Set
 from typing import Final, Optional
 
+from horovod.runner.hangs.standstill import Standstill
 from horovod.runner.job import Job
-from horovod.runner.standstill import Standstill
-from horovod.runner.vitals import Vitals
+from horovod.runner.processes.vitals import Vitals
 
 _EVERY_S: Final = 60.0
 _MEASUREMENTS: Final = 10  # at least, within the limit

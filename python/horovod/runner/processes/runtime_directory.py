@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from horovod._net.identity import user
-from horovod.runner import keeper
+from horovod.runner.processes import keeper
 
 _PREFIX: Final = "launch-"
 _KERNEL: Final = "kernel"  # file with the id of the kernel that the launcher runs under

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Optional, Protocol, Union
 
-from horovod.runner.streams import Source, Stream
-from horovod.runner.vitals import Vitals
+from horovod.runner.processes.streams import Source, Stream
+from horovod.runner.processes.vitals import Vitals
 
 
 class Started(NamedTuple):

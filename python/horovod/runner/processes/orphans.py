@@ -15,7 +15,7 @@ from collections.abc import Container
 from pathlib import Path
 from typing import Final
 
-from horovod.runner import keeper
+from horovod.runner.processes import keeper
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36

@@ -1,0 +1,1 @@
+"""From what users write, flags, keywords and a file, to values of settings."""

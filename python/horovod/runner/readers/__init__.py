@@ -1,0 +1,1 @@
+"""What users and other programs have written, read with bounds of time and length."""
