@@ -1,4 +1,4 @@
-"""Which GPUs and which NCCL (or, for AMD's, RCCL) a job could use here, and why not. Used by `checks` and by `doctor`.
+"""Which GPUs and which NCCL (or, for AMD's, RCCL) a job could use here, and why not. Used by `checks` and `gpus`.
 
 Libraries are opened in a process of their own, which is killed at a deadline: the launcher starts no CUDA, and outlives
 a driver that hangs.
