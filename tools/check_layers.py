@@ -126,6 +126,7 @@ PYTHON = {
     "horovod.tensorflow.collectives": TENSORFLOW_COMMON,
     "horovod.tensorflow.gradients": TENSORFLOW_COMMON | {"horovod.tensorflow.collectives"},
     "horovod.tensorflow": {"horovod._core"},
+    "horovod.tensorflow.data": {"horovod._core", "horovod._net"},
     "horovod.tensorflow.keras": {"horovod._core", "horovod.tensorflow", "horovod.keras"},
     # The backends of Keras, each imported only when Keras runs on it.
     "horovod.keras": {"horovod._core", "horovod.tensorflow", "horovod.torch", "horovod.numpy"},

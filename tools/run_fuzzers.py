@@ -12,12 +12,10 @@ from __future__ import annotations
 import argparse
 import base64
 import contextlib
-import hmac
 import importlib.util
 import logging
 import multiprocessing
 import random
-import socket
 import subprocess
 import sys
 import tempfile
@@ -116,19 +114,12 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
     def data_service(data: bytes) -> None:
         if importlib.util.find_spec("tensorflow") is None:
             return
-        from horovod.tensorflow.data import channel
+        from horovod.tensorflow.data.registry import Registry
 
-        ours, theirs = socket.socketpair()
-        receiver = channel.Channel(ours, b"k", b"", b"in")
-        with receiver, theirs:
-            if data[:1] > b"\x80":  # of a sender without the key
-                theirs.sendall(data)
-            else:
-                sent = hmac.digest(b"k", b"in\0" + bytes(8) + data, "sha256")
-                theirs.sendall(len(data).to_bytes(4, "big") + sent + data)
-            theirs.shutdown(socket.SHUT_WR)
-            with contextlib.suppress(channel.ChannelError):
-                receiver.receive(5.0)
+        registry = Registry(1, 1, "compute")
+        for entry in text(data).split("\n"):
+            key, _, value = entry.partition("=")
+            registry.apply(key, value)
 
     def text(data: bytes) -> str:
         return data.decode("utf-8", "surrogateescape")
@@ -149,6 +140,10 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
     config = (
         b'{"dispatchers": 1, "workers_per_dispatcher": 1, "dispatcher_side": "compute", "key": "%s", "addresses": '
         % (base64.b64encode(bytes(32)))
+    )
+    service = (
+        b'do.0.0=["join", "compute", 0, "a"]\ndo.0.1=["dispatcher", 0, "a:1"]\ndo.1.0=["join", "training", 0, "b"]\n'
+        b'do.1.1=["meet", "t", 2]\ndo.1.2=["give up", "t"]\nended.1=ended\ndo.0.2=["end", "shutdown", "c"]'
     )
     seal = Seal(bytes(32), 0)
     dump = dumps.to_json(
@@ -177,7 +172,7 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
         ),
         "a rank's dump": (lambda d: dumps.from_json(text(d)), [dump.encode()], (ValueError,)),
         "compute config": (compute_config, [config + b'{"a": [["10.0.0.1", 4000]]}}'], (HorovodError,)),
-        "data service": (data_service, [b'{"do": "join", "rank": 1}', b"\xff\x00\x00\x05"], ()),
+        "data service": (data_service, [service], ()),
         "an agent's frames": (agent, [exited + frames.output_frame(1, 0, b"out")], (NetError,)),
         "a launcher's frames": (
             lambda d: agent(d, frames.FROM_LAUNCHER, control.FROM_LAUNCHER),

@@ -60,10 +60,9 @@ def data_service(dispatchers: int = 1, workers: int = 1, side: str = "compute") 
 
 
 def _rank(config: TfDataServiceConfig, rank: int, errors: list[BaseException]) -> None:
-    client = config.compute_client()
-    presence = client.join("compute", rank)
+    presence = config.compute_client().join("compute", rank)
     try:
-        worker._serve(config, client, presence, rank)
+        worker._serve(config, presence, rank)
     except BaseException as error:
         errors.append(error)
     finally:

@@ -24,7 +24,7 @@ from horovod._net.handshake import messages
 from horovod._net.handshake.board_call import call
 from horovod._net.handshake.board_link import BoardLink
 from horovod._net.handshake.door import Door
-from horovod._net.handshake.kept_board import KeptBoard, credentials_of
+from horovod._net.handshake.kept_board import NUMBER, KeptBoard, credentials_of
 from horovod._net.handshake.links import Link
 from horovod._net.handshake.roll_call import listen
 from horovod._net.handshake.watch import Source, Watch
@@ -253,6 +253,76 @@ def test_the_death_of_the_keeper_is_told(jobs: Any) -> None:
     job.keeper.stop()
     with pytest.raises(ConnectError, match="Rank 0, which keeps the board of this job, has ended"):
         until(board, "nothing")
+
+
+class OpenBoard:
+    """A board to which anybody comes that holds the secret."""
+
+    def __init__(self) -> None:
+        listener = listen("127.0.0.1")
+        self.port = listener.getsockname()[1]
+        self.keeper = KeptBoard(credentials_of(SECRET, "open", 1, 1), listener, None, "the test's keeper")
+        self.keeper.start()
+
+    def come(self, secret: bytes = SECRET) -> BoardLink:
+        return call(credentials_of(secret, "open", 0, 1), "127.0.0.1", self.port, time.monotonic() + PATIENCE_S)
+
+
+@pytest.fixture
+def open_board() -> Iterator[OpenBoard]:
+    made = OpenBoard()
+    yield made
+    made.keeper.stop()
+
+
+def test_an_open_board_numbers_all_that_come_and_tells_who_goes(open_board: OpenBoard) -> None:
+    for number in range(3):
+        passing = open_board.come()
+        assert passing.get(NUMBER) == str(number)
+        passing.close()
+    stays = open_board.come()
+    assert stays.get(NUMBER) == "3"
+    assert [until(stays, f"ended.{number}") for number in range(3)] == ["ended"] * 3
+    assert not refuses(open_board.port)
+    stays.close()
+
+
+def test_an_open_board_is_closed_to_strangers(open_board: OpenBoard, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ConnectError, match="does not hold this job's secret"):
+        open_board.come(bytes(32))
+    board = open_board.come()
+    assert board.keys() == [NUMBER]
+    deadline = time.monotonic() + PATIENCE_S
+    while "the test's keeper, connecting: a process at 127.0.0.1 left after the proof of the secret" not in caplog.text:
+        assert time.monotonic() < deadline, caplog.text
+        time.sleep(0.01)
+    board.close()
+
+
+def test_the_last_news_are_heard_before_the_end(open_board: OpenBoard) -> None:
+    hears, posts = open_board.come(), open_board.come()
+    assert hears.news() == [(NUMBER, "0")] and hears.news() == []
+    for number in range(100):
+        posts.post(f"entry.{number}", "x")
+    until(posts, "entry.99")
+    open_board.keeper.stop()
+    heard = []
+    with pytest.raises(ConnectError, match="has ended"):
+        while True:
+            heard += hears.news()
+            hears.wait(0.01)
+    assert heard == [(f"entry.{number}", "x") for number in range(100)]
+    hears.close()
+    posts.close()
+
+
+def test_where_nobody_listens_who_is_not_patient_does_not_wait() -> None:
+    with listen("127.0.0.1") as listener:
+        port = listener.getsockname()[1]
+    start = time.monotonic()
+    with pytest.raises(ConnectError, match="Connection refused"):
+        call(credentials_of(SECRET, "job", 1, 2), "127.0.0.1", port, time.monotonic() + PATIENCE_S)
+    assert time.monotonic() - start < 1
 
 
 def test_meetings_that_are_over_are_forgotten_between_two(jobs: Any) -> None:

@@ -7,6 +7,8 @@ this user; a board that a rank keeps is reached by `board_call`.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import select
 import socket
@@ -38,6 +40,7 @@ class BoardLink:
         self._complete = False
         self._keeper = keeper
         self._number = 0
+        self._given = 0  # entries, by `news`
         self._order: dict[str, int] = {}
         self._entries: dict[str, str] = {}
         self._link = link
@@ -68,6 +71,25 @@ class BoardLink:
         """See `Board`."""
         self._take()
         return list(self._entries)
+
+    def fileno(self) -> int:
+        """Readable when something has come."""
+        return self._link.fileno()
+
+    def news(self) -> list[tuple[str, str]]:
+        """The entries that have come since the last call, in their order; on a board that never has to `forget`.
+
+        Raises:
+            ConnectError: as `post`, once all that had come have been given.
+        """
+        try:
+            self._take()
+        except ConnectError:
+            if self._given == len(self._entries):
+                raise
+        found = list(itertools.islice(self._entries.items(), self._given, None))
+        self._given += len(found)
+        return found
 
     def wait(self, seconds: float) -> None:
         """See `Board`."""
@@ -101,8 +123,9 @@ class BoardLink:
             self.wait(left)
 
     def _take(self) -> None:
-        try:
+        with contextlib.suppress(LinkClosedError):  # what has come until then is read first
             self._link.flush()
+        try:
             for message in self._link.receive():
                 for text in _entries_in(message):
                     key, _, value = text.partition("=")

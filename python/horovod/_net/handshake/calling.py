@@ -12,7 +12,7 @@ from typing import Final, Union
 from horovod._net.handshake import auth, proofs
 from horovod._net.handshake.codes import FrameCodes
 from horovod._net.handshake.dialler import dial
-from horovod._net.handshake.links import Link, LinkClosedError
+from horovod._net.handshake.links import Link, LinkClosedError, broken
 from horovod._net.handshake.strangers import Comebacks
 from horovod._net.handshake.visits import Visit
 
@@ -29,7 +29,7 @@ def call(
         role: of the connection.
         address, port: where the other side listens.
         deadline: monotonic seconds.
-        patient: it may still have to come: calls until the deadline.
+        patient: it may still have to come: calls until the deadline. Otherwise it fails at once where nobody listens.
 
     Returns:
         The connection, whose frames carry codes from here on.
@@ -45,24 +45,27 @@ def call(
         if isinstance(found, Link):
             return found
         now = time.monotonic()
-        if now >= deadline or not comebacks.wait(0, role, now, patient):
-            raise LinkClosedError(found)
+        given_up = now >= deadline or (found.refused and not patient)
+        if given_up or not comebacks.wait(0, role, now, patient):
+            raise found
         time.sleep(max(0.0, min(comebacks.next_s(), deadline) - now))
         comebacks.due(time.monotonic())
 
 
-def _try(credentials: auth.Credentials, role: int, address: str, port: int, deadline: float) -> Union[Link, str]:
+def _try(
+    credentials: auth.Credentials, role: int, address: str, port: int, deadline: float
+) -> Union[Link, LinkClosedError]:
     """The connection, or why there is none."""
     try:
         link = Link(dial(address, port))
     except OSError as error:
-        return error.strerror or str(error)
+        return broken(error)
     try:
         _prove(link, auth.Connector(credentials, credentials.size - 1, role), role, deadline)
         return link
     except LinkClosedError as error:
         link.close()
-        return str(error)
+        return error
     except BaseException:
         link.close()
         raise

@@ -4,17 +4,21 @@ Every rank, this one too, opens a connection and proves the job's secret; from t
 connections stay as long as the processes live, so that the job may initialise again: the end of one tells that its rank
 has ended. Once all ranks have come nobody listens any more. What a board is: `meeting.board`. Used by introduction and
 meeting_at_address; ranks come by `board_call`.
+
+A board can also be open: any number of processes that hold the secret come and go, and the keeper numbers them. Used by
+TensorFlow's data service, where two jobs meet.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import socket
 import threading
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Optional
 
 from horovod._net import resources
 from horovod._net.failures import ProtocolError
@@ -35,6 +39,8 @@ _POSTS: Final = frozenset({messages.FORMS[messages.Post].kind})
 
 # An entry of this board: a process said that it was this rank, and did not prove it; from where.
 DOUBT_PREFIX: Final = "doubt."
+# The first entry that a process hears from an open board, and no other one: its number there.
+NUMBER: Final = "number"
 
 log = logging.getLogger("horovod")
 
@@ -56,17 +62,23 @@ class KeptBoard:
     Args:
         credentials: of the keeper, by `credentials_of`.
         listener: where the ranks come; it is this object's.
-        names: what the launcher calls each rank.
+        names: what the launcher calls each rank; None: the board is open.
+        keeper: its name, for the log; empty: its rank.
     """
 
-    def __init__(self, credentials: auth.Credentials, listener: socket.socket, names: Sequence[int]) -> None:
-        self._names = names
+    def __init__(
+        self, credentials: auth.Credentials, listener: socket.socket, names: Optional[Sequence[int]], keeper: str = ""
+    ) -> None:
+        self._is_open = names is None
+        self._names = names or ()
+        self._numbers = itertools.count()
         self._standing = Standing()
         self._news: list[str] = []  # stands, and has not been sent yet
         self._quiet_until_s = 0.0
         self._ranks: dict[Link, int] = {}
         self._come: set[int] = set()
-        self._lobby = Lobby(credentials, f"rank {credentials.rank}", listener, self._take_visit, self._doubt)
+        who = keeper or f"rank {credentials.rank}"
+        self._lobby = Lobby(credentials, who, listener, self._take_visit, self._doubt)
         self._watch = self._lobby.watch
         self._stopped, self._stop = socket.socketpair()
         self._watch.add(self._stopped)
@@ -93,8 +105,10 @@ class KeptBoard:
 
     def _serve(self) -> None:
         try:
-            while self._turn() and (self._ranks or len(self._come) < len(self._names)):
+            while self._turn() and (self._is_open or self._ranks or len(self._come) < len(self._names)):
                 pass
+            self._quiet_until_s = 0.0
+            self._tell_news()
         except Exception:  # nobody waits for this thread: the ranks then see that their board is gone
             log.exception("the board of this job can no longer be kept")
         self.close()
@@ -119,31 +133,38 @@ class KeptBoard:
         return key is not None
 
     def _is_expected(self, hello: messages.Hello) -> bool:
-        return hello.role == ROLE_BOARD and hello.from_rank not in self._come
+        return hello.role == ROLE_BOARD and (self._is_open or hello.from_rank not in self._come)
 
     def _doubt(self, visit: Visit, error: Exception) -> None:
         """A process that gave its rank and left after this side's proof may hold another secret. Anybody can do so:
         it is reported, and ends nothing."""
-        if not isinstance(error, LinkClosedError) or visit.rank not in {*range(len(self._names))} - self._come:
+        is_rank = visit.rank in {*range(len(self._names))} - self._come
+        if not (is_rank or self._is_open and visit.named) or not isinstance(error, LinkClosedError):
             return
         where = "an unknown address"
         with contextlib.suppress(OSError):
             where = str(visit.link.sock.getpeername()[0])
+        claim = f" says that it is rank {visit.rank} of this job, and" if is_rank else ""
         self._lobby.report.tell(
-            f"a process at {where} says that it is rank {visit.rank} of this job, and left after the proof of the "
-            "secret here: it has a different secret"
+            f"a process at {where}{claim} left after the proof of the secret here: it has a different secret"
         )
-        self._stand(f"{DOUBT_PREFIX}{visit.rank}={where}")
+        if is_rank:
+            self._stand(f"{DOUBT_PREFIX}{visit.rank}={where}")
 
     def _welcome(self, visit: Visit, key: bytes) -> None:
         link = self._lobby.visits.hand_over(visit)
         link.protect(FrameCodes(key, connector=False))
         link.reader.allowed = _POSTS
-        self._ranks[link] = visit.rank
-        self._come.add(visit.rank)
+        rank = next(self._numbers) if self._is_open else visit.rank
+        self._ranks[link] = rank
         self._watch.add(link)
-        heard = (text for text in self._standing if reader_of(text) in (None, visit.rank))
+        if self._is_open:
+            self._send(link, messages.Post(f"{NUMBER}={rank}"))
+        heard = (text for text in self._standing if reader_of(text) in (None, rank))
         self._send(link, *messages.together(heard), messages.Ready())
+        if self._is_open:
+            return
+        self._come.add(rank)
         if len(self._come) == len(self._names):
             self._lobby.leave()
 
@@ -182,7 +203,7 @@ class KeptBoard:
         self._news.clear()
         for link in list(self._ranks):
             self._send(link, *told)
-        self._quiet_until_s = time.monotonic() + min(_QUIET_S_PER_RANK * len(self._names), _LONGEST_QUIET_S)
+        self._quiet_until_s = time.monotonic() + min(_QUIET_S_PER_RANK * len(self._ranks), _LONGEST_QUIET_S)
 
     def _send(self, link: Link, *every: messages.AnyMessage) -> None:
         try:
@@ -196,4 +217,4 @@ class KeptBoard:
         rank = self._ranks.pop(link)
         self._watch.remove(link)
         link.close()
-        self._stand(f"{ENDED_PREFIX}{self._names[rank]}=ended")
+        self._stand(f"{ENDED_PREFIX}{rank if self._is_open else self._names[rank]}=ended")

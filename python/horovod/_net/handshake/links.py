@@ -33,11 +33,13 @@ class LinkClosedError(Exception):
 
     Attributes:
         silent: nothing gets through to the other host, or back; its process may well live.
+        refused: nobody listens there.
     """
 
-    def __init__(self, how: str, silent: bool = False) -> None:
+    def __init__(self, how: str, silent: bool = False, refused: bool = False) -> None:
         super().__init__(how)
         self.silent = silent
+        self.refused = refused
 
 
 class Link:
@@ -95,7 +97,7 @@ class Link:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                raise _broken(error) from error
+                raise broken(error) from error
             if sent == len(data):
                 self._outgoing.popleft()
             else:
@@ -118,7 +120,7 @@ class Link:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                raise _broken(error) from error
+                raise broken(error) from error
             self._keep_descriptors(ancillary)
             if flags & _TRUNCATED or len(self._received) > 2 * self.most_descriptors:
                 raise ProtocolError("More descriptors arrived than any message carries.")
@@ -177,5 +179,8 @@ class Link:
         self.sock.close()
 
 
-def _broken(error: OSError) -> LinkClosedError:
-    return LinkClosedError(error.strerror or str(error), error.errno in _NO_ANSWER)
+def broken(error: OSError) -> LinkClosedError:
+    """What this error says of a connection."""
+    return LinkClosedError(
+        error.strerror or str(error), error.errno in _NO_ANSWER, refused=error.errno == errno.ECONNREFUSED
+    )

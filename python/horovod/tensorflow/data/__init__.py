@@ -3,10 +3,9 @@
 ::
 
     compute_worker    the command of the compute job           compute_service   what scripts import
-    config            the file by which the two jobs meet      client            asks the compute service
-    service           the compute service (rank 0), threads    registry          participants: pure
-    channel           authenticated frames over a socket       addresses         which address to listen on
-    strangers         connections that are not known yet
+    config            the file by which the two jobs meet      client            connects with the compute service
+    service           the compute service (rank 0): a board    presence          a process's place there
+    registry          participants: pure                       addresses         which address to listen on
     attendance        a training process's watch               guard             a dataset that cannot hang
     servers           TensorFlow's dispatcher and worker        checks            do the numbers fit: pure
 

@@ -6,17 +6,15 @@ wildcard address: a service that is reachable over every network is more than an
 
 from __future__ import annotations
 
-import fcntl
 import ipaddress
 import socket
-import struct
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from horovod._core.errors import InvalidArgumentError
+from horovod._net.interfaces import ipv4_of
 
 LOOPBACK: Final = "127.0.0.1"
-_SIOCGIFADDR: Final = 0x8915
 _REMEDY: Final = "Name the interface that other hosts reach: horovodrun --network-interface NIC."
 
 
@@ -77,14 +75,10 @@ def address_of_interface(name: str) -> str:
     Raises:
         InvalidArgumentError: there is no such interface, or it has none.
     """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        try:
-            answer = fcntl.ioctl(sock, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-        except OSError as error:
-            raise InvalidArgumentError(
-                f"Network interface {name!r} has no IPv4 address here: {error.strerror}. {_REMEDY}"
-            ) from error
-    return socket.inet_ntoa(answer[20:24])
+    address = ipv4_of(name)
+    if not address:
+        raise InvalidArgumentError(f"Network interface {name!r} has no IPv4 address here. {_REMEDY}")
+    return address
 
 
 def joined(host: str, port: int) -> str:

@@ -11,13 +11,10 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from typing import Final, Optional
+from typing import Optional
 
-from horovod.tensorflow.data.client import ComputeClient
 from horovod.tensorflow.data.config import TfDataServiceConfig
 from horovod.tensorflow.data.registry import FAILED, SHUTDOWN, TRAINING
-
-_NEWS_S: Final = 5.0
 
 log = logging.getLogger("horovod")
 
@@ -26,20 +23,16 @@ class Attendance:
     """From construction to `close`.
 
     Attributes:
-        client: asks the compute service.
-        member: this process's number there.
-        local_host: the address by which this process's host is reached from the service's host.
+        presence: at the compute service.
         problem: why the data service cannot be used any more; None as long as it can.
         shut_down: it was asked to end, and nothing has failed.
     """
 
     def __init__(self, config: TfDataServiceConfig, rank: int) -> None:
         """Raises what `ComputeClient` raises."""
-        self.client: ComputeClient = config.compute_client()
         self.problem: Optional[str] = None
         self.shut_down = False
-        self._presence = self.client.join(TRAINING, rank)
-        self.member, self.local_host = self._presence.member, self._presence.local_host
+        self.presence = config.compute_client().join(TRAINING, rank)
         self._rank, self._pid = rank, os.getpid()
         self._lock = threading.Lock()
         self._closed = False
@@ -55,23 +48,18 @@ class Attendance:
                 return
         listener(self.problem)
 
-    def ended_in_order(self) -> bool:
-        """Whether the compute service, which is gone, was asked to end."""
-        self._thread.join(_NEWS_S)  # what it said last may still be on its way through the thread
-        return self.shut_down
-
     def close(self) -> None:
         """Leaves. May be called twice. In a forked child, to which the presence does not belong, nothing happens."""
         if os.getpid() != self._pid:
             return
         with self._lock:
             self._closed = True
-        self._presence.close()
+        self.presence.close()
         if self._thread is not threading.current_thread():
             self._thread.join()
 
     def _listen(self) -> None:
-        kind, message = self._presence.wait_for_end()
+        kind, message = self.presence.wait_for_end()
         with self._lock:
             self.shut_down = kind == SHUTDOWN
             if self._closed:

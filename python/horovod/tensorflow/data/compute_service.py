@@ -63,11 +63,12 @@ def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[
         own = compute_config.dispatcher_side == TRAINING and number == rank
         if own:
             stack.enter_context(_dispatcher(attendance, number))
-        address, _ = attendance.client.wait_for_dispatcher(number)
-        attendance.client.wait_for_workers(number)
+        presence = attendance.presence
+        address = presence.wait_for_dispatcher(number).address
+        presence.wait_for_workers(number)
         shared = compute_config.dispatcher_side == TRAINING and compute_config.dispatchers == 1
         if shared and size is not None and size > 1:
-            attendance.client.meet("tf_data_service", attendance.member, size)
+            presence.meet("tf_data_service", size)
         try:
             yield f"grpc://{address}"
         except tf.errors.OpError as error:
@@ -75,16 +76,7 @@ def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[
                 raise PeerLostError(attendance.problem) from error
             raise
         if own and shared:
-            _let_others_leave(attendance)
-
-
-def _let_others_leave(attendance: Attendance) -> None:
-    """They may still read from this rank's dispatcher."""
-    try:
-        attendance.client.wait_for_others_to_leave(attendance.member)
-    except PeerLostError:
-        if not attendance.ended_in_order():  # it may be gone by the time that this block ends
-            raise
+            presence.wait_for_others_to_leave()  # they may still read from this rank's dispatcher
 
 
 @contextlib.contextmanager
@@ -96,7 +88,7 @@ def _dispatcher(attendance: Attendance, number: int) -> Iterator[None]:
 
     def let_workers_stop() -> None:
         with contextlib.suppress(PeerLostError):  # then they are gone
-            attendance.client.retire_dispatcher(generation)
+            attendance.presence.retire_dispatcher(announced)
 
     def replace(problem: str) -> None:
         if attendance.shut_down:
@@ -109,14 +101,14 @@ def _dispatcher(attendance: Attendance, number: int) -> Iterator[None]:
         port = int(address.rpartition(":")[2])
         servers.stop(server)
         try:
-            running.append(servers.start_dispatcher(attendance.local_host, port)[0])
+            running.append(servers.start_dispatcher(attendance.presence.local_host, port)[0])
         except tf.errors.OpError as error:
             log.error("data service: reads from dispatcher %d may hang, end the job: %s", number, error)
 
-    server, address = servers.start_dispatcher(attendance.local_host)
+    server, address = servers.start_dispatcher(attendance.presence.local_host)
     running.append(server)
     try:
-        generation = attendance.client.announce_dispatcher(attendance.member, number, address)
+        announced = attendance.presence.announce_dispatcher(number, address)
         attendance.on_problem(replace)
         try:
             yield
@@ -173,13 +165,13 @@ def send_to_data_service(
     number = checks.dispatcher_of(compute_config.dispatchers, rank, size)
     checks.check_round_robin(reuse_dataset, round_robin, size)
     attendance = lasting(compute_config, rank)
-    address, _ = attendance.client.wait_for_dispatcher(number)
-    attendance.client.wait_for_workers(number)
+    address = attendance.presence.wait_for_dispatcher(number).address
+    attendance.presence.wait_for_workers(number)
     job_name = None
     if reuse_dataset:
         # A name of its own: a pass that an earlier call or training job has finished would have nothing left to give.
         sharing = size if compute_config.dispatchers == 1 else None
-        meeting = attendance.client.meet("send_to_data_service", attendance.member, sharing) if sharing else 0
+        meeting = attendance.presence.meet("send_to_data_service", sharing) if sharing else 0
         job_name = f"job-{meeting}"
     remote = dataset.apply(
         tf.data.experimental.service.distribute(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -23,8 +24,9 @@ from typing import Any, Final
 from horovod._core import settings
 from horovod._core.errors import CollectiveTimeoutError, InvalidArgumentError
 from horovod._core.integers import as_integer
-from horovod.tensorflow.data.channel import KEY_BYTES
+from horovod._net.secret import SECRET_BYTES
 from horovod.tensorflow.data.client import ComputeClient
+from horovod.tensorflow.data.registry import Registry
 
 SIDES: Final = ("compute", "training")
 _DEFAULT_WAIT_S: Final = 60.0
@@ -70,8 +72,8 @@ class TfDataServiceConfig:
             raise InvalidArgumentError(
                 f"dispatcher_side must be one of {', '.join(SIDES)}. Received: {self.dispatcher_side!r}."
             )
-        if not isinstance(self.key, bytes) or len(self.key) != KEY_BYTES:
-            raise InvalidArgumentError(f"key must have {KEY_BYTES} bytes.")
+        if not isinstance(self.key, bytes) or len(self.key) != SECRET_BYTES:
+            raise InvalidArgumentError(f"key must have {SECRET_BYTES} bytes.")
         if not _are_addresses(self.addresses):
             raise InvalidArgumentError(
                 f"addresses must map interfaces to lists of (address, port). Received: {self.addresses!r}."
@@ -84,7 +86,8 @@ class TfDataServiceConfig:
             verbose: 0: logs nothing; 1: what it waits for; 2: every request. At level INFO of logger "horovod".
         """
         endpoints = [endpoint for listed in self.addresses.values() for endpoint in listed]
-        return ComputeClient(endpoints, self.key, self.timeout, verbose)
+        registry = functools.partial(Registry, self.dispatchers, self.workers_per_dispatcher, self.dispatcher_side)
+        return ComputeClient(endpoints, self.key, self.timeout, verbose, registry)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON has them: the key in base64."""

@@ -10,8 +10,8 @@ import contextlib
 from horovod._core.errors import ShutdownError
 from horovod._core.life import context
 from horovod.tensorflow.data import checks, servers
-from horovod.tensorflow.data.client import ComputeClient, Presence
 from horovod.tensorflow.data.config import TfDataServiceConfig
+from horovod.tensorflow.data.presence import Presence
 from horovod.tensorflow.data.registry import COMPUTE
 
 
@@ -31,11 +31,10 @@ def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
     context.init()
     config, rank = compute_config, context.rank()
     checks.check_compute_size(context.size(), config.dispatchers, config.workers_per_dispatcher)
-    client = config.compute_client()
-    presence = client.join(COMPUTE, rank)
+    presence = config.compute_client().join(COMPUTE, rank)
     reason = "it is done"
     try:
-        _serve(config, client, presence, rank)
+        _serve(config, presence, rank)
     except BaseException as error:
         reason = str(error) if isinstance(error, Exception) else f"it was stopped ({error or type(error).__name__})"
         raise
@@ -43,20 +42,20 @@ def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
         presence.close(reason)
 
 
-def _serve(config: TfDataServiceConfig, client: ComputeClient, presence: Presence, rank: int) -> None:
+def _serve(config: TfDataServiceConfig, presence: Presence, rank: int) -> None:
     """Runs this rank's dispatcher, if it has one, and its worker."""
     number, place = divmod(rank, config.workers_per_dispatcher)
     if config.dispatcher_side == COMPUTE and place == 0:
-        dispatcher, address = servers.start_dispatcher(presence.local_host)
-        generation = client.announce_dispatcher(presence.member, number, address)
-        _work(config, client, presence, number)
-        client.retire_dispatcher(generation)
-        servers.stop(dispatcher)
+        server, address = servers.start_dispatcher(presence.local_host)
+        dispatcher = presence.announce_dispatcher(number, address)
+        _work(config, presence, number)
+        presence.retire_dispatcher(dispatcher)
+        servers.stop(server)
     else:
-        _work(config, client, presence, number)
+        _work(config, presence, number)
 
 
-def _work(config: TfDataServiceConfig, client: ComputeClient, presence: Presence, number: int) -> None:
+def _work(config: TfDataServiceConfig, presence: Presence, number: int) -> None:
     """Serves one dispatcher after another, those of the training job come and go with its tf_data_service blocks;
     returns when the compute job is asked to end.
     """
@@ -65,15 +64,15 @@ def _work(config: TfDataServiceConfig, client: ComputeClient, presence: Presence
         # The first one is awaited with a limit, since one that never comes is a mistake; later ones may take their
         # time, as the clients of a compute-side dispatcher may.
         try:
-            address, generation = client.wait_for_dispatcher(number, limited=first)
+            dispatcher = presence.wait_for_dispatcher(number, limited=first)
         except ShutdownError:
             return
         first = False
-        worker = servers.start_worker(presence.local_host, address, config.timeout)
+        worker = servers.start_worker(presence.local_host, dispatcher.address, config.timeout)
         with contextlib.suppress(ShutdownError):
-            client.announce_worker(presence.member, generation)
-            client.wait_for_end_of_dispatcher(generation)
+            presence.announce_worker(dispatcher)
+            presence.wait_for_end_of_dispatcher(dispatcher)
         # Only here, where the dispatcher still runs: without it, TensorFlow's worker does not stop before a time-out,
         # and no thread of Python runs meanwhile. After a failure the process has to end with its worker.
         servers.stop(worker)
-        client.withdraw_worker(presence.member, generation)
+        presence.withdraw_worker(dispatcher)
