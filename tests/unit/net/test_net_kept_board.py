@@ -20,7 +20,7 @@ from net_ranks import connect_all, in_threads, unique_key
 
 from horovod._net.clusters.placement import Placement
 from horovod._net.failures import ConnectError
-from horovod._net.handshake import messages
+from horovod._net.handshake import kept_board, messages
 from horovod._net.handshake.board_call import call
 from horovod._net.handshake.board_link import BoardLink
 from horovod._net.handshake.door import Door
@@ -306,12 +306,35 @@ def test_the_last_news_are_heard_before_the_end(open_board: OpenBoard) -> None:
         posts.post(f"entry.{number}", "x")
     until(posts, "entry.99")
     open_board.keeper.stop()
+    with pytest.raises(ConnectError):
+        while True:  # until the kernel has heard that nobody reads there
+            hears.post("too", "late")
+            time.sleep(0.01)
     heard = []
     with pytest.raises(ConnectError, match="has ended"):
         while True:
             heard += hears.news()
             hears.wait(0.01)
     assert heard == [(f"entry.{number}", "x") for number in range(100)]
+    hears.close()
+    posts.close()
+
+
+def test_a_keeper_that_stops_tells_what_it_has_kept_back(
+    open_board: OpenBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_board, "_QUIET_S_PER_RANK", 60.0)
+    monkeypatch.setattr(kept_board, "_LONGEST_QUIET_S", 60.0)
+    hears, posts = open_board.come(), open_board.come()
+    posts.post("at", "once")
+    until(hears, "at")
+    posts.post("kept", "back")
+    deadline = time.monotonic() + PATIENCE_S
+    while open_board.keeper._news != ["kept=back"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    open_board.keeper.stop()
+    assert hears.news()[-1] == ("kept", "back")
     hears.close()
     posts.close()
 
