@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn
 
 from horovod._core.errors import CollectiveTimeoutError, HorovodError, PeerLostError
 from horovod._net.failures import ConnectError
+from horovod._net.handshake import forked
 from horovod._net.handshake.board_link import BoardLink
 from horovod._net.handshake.kept_board import NUMBER
 from horovod._net.handshake.links import Link
@@ -77,6 +78,7 @@ class Presence:
             self._board = BoardLink(link, "it", deadline)
         except ConnectError as error:
             raise self._no_answer(_in_words(error)) from error
+        forked.closed.add(self._board)
         self.member = int(self._board.get(NUMBER) or -1)
         self._commands = itertools.count()
         self._results: dict[str, Any] = {}  # of own commands
