@@ -71,6 +71,7 @@ class KeptBoard:
     ) -> None:
         self._is_open = names is None
         self._names = names or ()
+        self._most = float("inf") if names is None else len(names)
         self._numbers = itertools.count()
         self._standing = Standing()
         self._news: list[str] = []  # stands, and has not been sent yet
@@ -105,7 +106,7 @@ class KeptBoard:
 
     def _serve(self) -> None:
         try:
-            while self._turn() and (self._is_open or self._ranks or len(self._come) < len(self._names)):
+            while self._turn() and (self._ranks or len(self._come) < self._most):
                 pass
             self._quiet_until_s = 0.0
             self._tell_news()
@@ -157,15 +158,13 @@ class KeptBoard:
         link.reader.allowed = _POSTS
         rank = next(self._numbers) if self._is_open else visit.rank
         self._ranks[link] = rank
+        self._come.add(rank)
         self._watch.add(link)
         if self._is_open:
             self._send(link, messages.Post(f"{NUMBER}={rank}"))
         heard = (text for text in self._standing if reader_of(text) in (None, rank))
         self._send(link, *messages.together(heard), messages.Ready())
-        if self._is_open:
-            return
-        self._come.add(rank)
-        if len(self._come) == len(self._names):
+        if len(self._come) == self._most:
             self._lobby.leave()
 
     # ---- connected ranks
