@@ -54,6 +54,7 @@ BELOW_RUNNER = {
     "horovod._core.gpu",
     "horovod._core.absent",
 }
+BELOW_HANDSHAKE = NET_COMMON | {"horovod._net.clusters", "horovod._net.connections", "horovod._net.meeting"}
 # What the rooms of _core.life stand on, and those of an adapter.
 LIFE_BASE = {f"horovod._core.life.{name}" for name in ("engine_port", "membership", "seal", "session", "waiting")}
 TORCH_COMMON = {"horovod._core", *(f"horovod.torch.{name}" for name in ("adapter", "gpu", "graphs", "versions"))}
@@ -74,8 +75,9 @@ PYTHON = {
     "horovod._net.connections": {"horovod._net.clusters"},
     "horovod._net.mpi": NET_COMMON | {"horovod._net.clusters"},
     "horovod._net.meeting": NET_COMMON | {"horovod._net.clusters"},
-    "horovod._net.handshake": NET_COMMON
-    | {"horovod._net.clusters", "horovod._net.connections", "horovod._net.meeting"},
+    "horovod._net.handshake.frames": NET_COMMON,
+    "horovod._net.handshake": BELOW_HANDSHAKE | {"horovod._net.handshake.frames"},
+    "horovod._net.handshake.boards": BELOW_HANDSHAKE | {"horovod._net.handshake.frames", "horovod._net.handshake"},
     "horovod._net": set(),  # bootstrap, which takes the steps
     "horovod._core.errors": set(),
     "horovod._core.absent": set(),

@@ -68,7 +68,7 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
     from horovod._dumps import values as dumps
     from horovod._net.clusters.launchers import detect_placement
     from horovod._net.failures import NetError
-    from horovod._net.handshake import messages
+    from horovod._net.handshake.frames import messages
     from horovod._net.handshake.roll_call import parse_card
     from horovod._net.meeting import entries, facts
     from horovod.runner.allocations.base import Sources

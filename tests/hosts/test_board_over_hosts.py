@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from horovod._net.handshake import messages
+from horovod._net.handshake.frames import messages
 
 from .conftest import Hosts, python
 

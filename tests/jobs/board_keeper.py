@@ -13,7 +13,7 @@ import socket
 import threading
 from collections.abc import Sequence
 
-from horovod._net.handshake.messages import ON_A_BOARD, FrameReader, Post, Ready, frame
+from horovod._net.handshake.frames.messages import ON_A_BOARD, FrameReader, Post, Ready, frame
 from horovod._net.meeting.entries import Standing
 
 

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from net_ranks import connected, placements
 
-from horovod._net.handshake import auth, connect, messages, visits
+from horovod._net.handshake import connect, visits
 from horovod._net.handshake.door import Door
-from horovod._net.handshake.messages import frame
+from horovod._net.handshake.frames import auth, messages
+from horovod._net.handshake.frames.messages import frame
 from horovod._net.handshake.pairing import OwnSide
 from horovod._net.handshake.roll_call import World
 from horovod._net.meeting.directory import Meeting

@@ -27,9 +27,10 @@ from horovod._net.bootstrap import Ways, bootstrap
 from horovod._net.clusters.placement import Placement
 from horovod._net.connections import Connections
 from horovod._net.failures import ConnectError, ProtocolError
-from horovod._net.handshake import auth, door, messages, reception, visits
-from horovod._net.handshake.links import Link
-from horovod._net.handshake.messages import frame
+from horovod._net.handshake import door, reception, visits
+from horovod._net.handshake.frames import auth, messages
+from horovod._net.handshake.frames.links import Link
+from horovod._net.handshake.frames.messages import frame
 from horovod._net.meeting import lasting_claim
 
 SOURCES = pathlib.Path(_net.__file__).parent

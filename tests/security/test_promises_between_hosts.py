@@ -22,8 +22,9 @@ from net_ranks import REGION_BYTES, connected, in_threads
 
 from horovod._net.bootstrap import bootstrap
 from horovod._net.connections import Connections
-from horovod._net.handshake import auth, door, messages
-from horovod._net.handshake.messages import frame
+from horovod._net.handshake import door
+from horovod._net.handshake.frames import auth, messages
+from horovod._net.handshake.frames.messages import frame
 
 COUNTS = (1, 2, 1)
 

@@ -17,10 +17,11 @@ from horovod._net import identity, resources
 from horovod._net.clusters.placement import Placement, several_hosts
 from horovod._net.connections import Connections, Peer
 from horovod._net.failures import ConnectError, MeetingError, PlacementError
-from horovod._net.handshake import auth, memory
-from horovod._net.handshake.board_link import SOCKET_NAME, BoardLink, on_this_host
+from horovod._net.handshake import memory
+from horovod._net.handshake.boards.board_link import SOCKET_NAME, BoardLink, on_this_host
 from horovod._net.handshake.connect import Mesh
-from horovod._net.handshake.messages import NONCE_BYTES
+from horovod._net.handshake.frames import auth
+from horovod._net.handshake.frames.messages import NONCE_BYTES
 from horovod._net.handshake.pairing import OwnSide
 from horovod._net.handshake.roll_call import World, call_the_roll, one_host
 from horovod._net.interfaces import address_for_other_hosts

@@ -23,10 +23,10 @@ from horovod._net.clusters import addresses, users_secret
 from horovod._net.clusters.launchers import mpi_family
 from horovod._net.clusters.placement import MeetingPoint, Placement, several_hosts
 from horovod._net.failures import ConnectError, MeetingError, PlacementError, StartTimeoutError
-from horovod._net.handshake import forked
-from horovod._net.handshake.board_call import call
-from horovod._net.handshake.board_link import BoardLink
-from horovod._net.handshake.kept_board import KeptBoard, credentials_of
+from horovod._net.handshake.boards import forked
+from horovod._net.handshake.boards.board_call import call
+from horovod._net.handshake.boards.board_link import BoardLink
+from horovod._net.handshake.boards.kept_board import KeptBoard, credentials_of
 from horovod._net.handshake.roll_call import listen
 from horovod._net.meeting import facts, lasting_claim, places
 from horovod._net.meeting.deaths import ENDED_PREFIX

@@ -15,10 +15,10 @@ from horovod._net import interfaces
 from horovod._net.clusters.addresses import ADDRESS_VARIABLE
 from horovod._net.clusters.placement import MeetingPoint, Placement
 from horovod._net.failures import ConnectError, NetError, PlacementError, StartTimeoutError
-from horovod._net.handshake import forked
-from horovod._net.handshake.board_call import call
-from horovod._net.handshake.board_link import BoardLink
-from horovod._net.handshake.kept_board import DOUBT_PREFIX, KeptBoard, credentials_of
+from horovod._net.handshake.boards import forked
+from horovod._net.handshake.boards.board_call import call
+from horovod._net.handshake.boards.board_link import BoardLink
+from horovod._net.handshake.boards.kept_board import DOUBT_PREFIX, KeptBoard, credentials_of
 from horovod._net.handshake.roll_call import listen
 from horovod._net.meeting import long_list
 from horovod._net.meeting.deaths import ENDED_PREFIX

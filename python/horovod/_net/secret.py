@@ -1,7 +1,7 @@
 """The secret that the ranks of a job share: how long it is, and a fresh one.
 
 Given by the launcher (`clusters`) or made in the meeting directory (`meeting`), and proven in the handshake
-(`handshake.auth`).
+(`handshake.frames.auth`).
 """
 
 from __future__ import annotations

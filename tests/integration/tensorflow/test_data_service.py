@@ -27,8 +27,8 @@ from horovod._core.errors import (  # noqa: E402
     PeerLostError,
     ShutdownError,
 )
-from horovod._net.handshake import auth, messages  # noqa: E402
-from horovod._net.handshake.codes import FrameCodes  # noqa: E402
+from horovod._net.handshake.frames import auth, messages  # noqa: E402
+from horovod._net.handshake.frames.codes import FrameCodes  # noqa: E402
 from horovod.tensorflow.data import addresses, attendance, checks  # noqa: E402
 from horovod.tensorflow.data import config as config_module  # noqa: E402
 from horovod.tensorflow.data.compute_service import (  # noqa: E402

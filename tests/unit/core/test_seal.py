@@ -14,7 +14,7 @@ from horovod._core.life import session
 from horovod._core.life.seal import Seal
 from horovod._core.operations import objects
 from horovod._core.operations.collectives import Collectives
-from horovod._net.handshake import auth
+from horovod._net.handshake.frames import auth
 
 KEY = bytes(range(32))
 

@@ -1,4 +1,4 @@
-"""Tests of horovod._net.handshake.auth: who is accepted, and that nobody else is."""
+"""Tests of horovod._net.handshake.frames.auth: who is accepted, and that nobody else is."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from horovod._net.failures import AuthenticationError
-from horovod._net.handshake import auth
-from horovod._net.handshake.messages import ROLE_CONTROL, ROLE_DATA, ROLE_MEET, Challenge, Proof
+from horovod._net.handshake.frames import auth
+from horovod._net.handshake.frames.messages import ROLE_CONTROL, ROLE_DATA, ROLE_MEET, Challenge, Proof
 
 JOB = auth.job_digest("job")
 SECRET = bytes(range(32))

@@ -30,10 +30,10 @@ from horovod._net.failures import (
     StartTimeoutError,
 )
 from horovod._net.handshake import members, memory, reception, visits
-from horovod._net.handshake.links import Link
-from horovod._net.handshake.messages import AnyMessage, Knock
+from horovod._net.handshake.frames.links import Link
+from horovod._net.handshake.frames.messages import AnyMessage, Knock
+from horovod._net.handshake.frames.watch import Source, Watch
 from horovod._net.handshake.pairing import Pair
-from horovod._net.handshake.watch import Source, Watch
 from horovod._net.meeting import directory, places
 
 

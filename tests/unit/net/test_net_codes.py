@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from horovod._net.failures import ProtocolError
-from horovod._net.handshake.codes import FrameCodes
+from horovod._net.handshake.frames.codes import FrameCodes
 
 KEY = bytes(range(16))
 

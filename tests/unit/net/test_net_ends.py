@@ -13,16 +13,17 @@ from net_ranks import REGION_BYTES, placements
 
 from horovod._net.clusters.placement import Placement
 from horovod._net.failures import ConnectError
-from horovod._net.handshake import auth, members, visits
+from horovod._net.handshake import members, visits
 from horovod._net.handshake.blame import Blame
 from horovod._net.handshake.consent import OfEverybody
 from horovod._net.handshake.dialler import Dialler
 from horovod._net.handshake.door import Door
-from horovod._net.handshake.links import Link, LinkClosedError
-from horovod._net.handshake.messages import Failed, Ready, frame
+from horovod._net.handshake.frames import auth
+from horovod._net.handshake.frames.links import Link, LinkClosedError
+from horovod._net.handshake.frames.messages import Failed, Ready, frame
+from horovod._net.handshake.frames.watch import Watch
 from horovod._net.handshake.pairing import OwnSide, Pair
 from horovod._net.handshake.strangers import Report
-from horovod._net.handshake.watch import Watch
 from horovod._net.identity import host_identity
 from horovod._net.meeting import deaths, directory, places
 

@@ -20,9 +20,10 @@ from net_ranks import REGION_BYTES, connect_all, connected, forked, in_threads, 
 from horovod._net.bootstrap import bootstrap
 from horovod._net.connections import Connections
 from horovod._net.failures import ConnectError, MeetingError, NetError, PlacementError, StartTimeoutError
-from horovod._net.handshake import strangers, tcp_options
-from horovod._net.handshake.codes import FrameCodes
-from horovod._net.handshake.messages import AFTER_AUTHENTICATION, FrameReader, Ready, frame
+from horovod._net.handshake import strangers
+from horovod._net.handshake.frames import tcp_options
+from horovod._net.handshake.frames.codes import FrameCodes
+from horovod._net.handshake.frames.messages import AFTER_AUTHENTICATION, FrameReader, Ready, frame
 from horovod._net.handshake.roll_call import Card, parse_card
 from horovod._net.meeting.board import Attempt, AttemptOverError
 

@@ -21,7 +21,8 @@ from horovod._native.config import tree as core_tree
 from horovod._net.bootstrap import bootstrap
 from horovod._net.clusters.placement import Placement
 from horovod._net.failures import ConnectError, ProtocolError, StartTimeoutError
-from horovod._net.handshake import introductions, links, members, messages
+from horovod._net.handshake import introductions, members
+from horovod._net.handshake.frames import links, messages
 from horovod._net.handshake.introductions import Known, lines_of, parse_lines
 from horovod._net.handshake.pairing import Pair
 from horovod._net.handshake.roll_call import World, one_host

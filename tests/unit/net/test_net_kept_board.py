@@ -20,14 +20,15 @@ from net_ranks import connect_all, in_threads, unique_key
 
 from horovod._net.clusters.placement import Placement
 from horovod._net.failures import ConnectError
-from horovod._net.handshake import kept_board, messages
-from horovod._net.handshake.board_call import call
-from horovod._net.handshake.board_link import BoardLink
+from horovod._net.handshake.boards import kept_board
+from horovod._net.handshake.boards.board_call import call
+from horovod._net.handshake.boards.board_link import BoardLink
+from horovod._net.handshake.boards.kept_board import NUMBER, KeptBoard, credentials_of
 from horovod._net.handshake.door import Door
-from horovod._net.handshake.kept_board import NUMBER, KeptBoard, credentials_of
-from horovod._net.handshake.links import Link
+from horovod._net.handshake.frames import messages
+from horovod._net.handshake.frames.links import Link
+from horovod._net.handshake.frames.watch import Source, Watch
 from horovod._net.handshake.roll_call import listen
-from horovod._net.handshake.watch import Source, Watch
 from horovod._net.meeting import long_list
 
 SECRET = bytes(range(32))

@@ -1,4 +1,4 @@
-"""Tests of horovod._net.handshake.messages: every message survives the wire, and nothing else does."""
+"""Tests of horovod._net.handshake.frames.messages: every message survives the wire, and nothing else does."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horovod._net.failures import ProtocolError
-from horovod._net.handshake import messages
-from horovod._net.handshake.messages import AFTER_AUTHENTICATION, BEFORE_AUTHENTICATION, FrameReader, frame
+from horovod._net.handshake.frames import messages
+from horovod._net.handshake.frames.messages import AFTER_AUTHENTICATION, BEFORE_AUTHENTICATION, FrameReader, frame
 
 EVERY_KIND = BEFORE_AUTHENTICATION | AFTER_AUTHENTICATION
 ranks = st.integers(0, messages.MAX_RANKS - 1)

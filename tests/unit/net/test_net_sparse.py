@@ -27,7 +27,7 @@ from horovod._net.failures import ConnectError
 from horovod._net.handshake import strangers
 from horovod._net.handshake.consent import AlongTree, Consent, OfEverybody
 from horovod._net.handshake.door import Door
-from horovod._net.handshake.links import Link
+from horovod._net.handshake.frames.links import Link
 from horovod._net.handshake.on_demand import OnDemand
 from horovod._net.handshake.roll_call import World
 

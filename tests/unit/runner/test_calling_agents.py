@@ -19,9 +19,10 @@ import pytest
 from agent_ways import LINK_TIMEOUT_S, PATIENCE_S, SECRET, Agent, job_on, launchers_side, slots_on
 from test_transports import until
 
-from horovod._net.handshake import auth, calling, dialler, door, messages, strangers, tcp_options
-from horovod._net.handshake.links import Link
-from horovod._net.handshake.messages import ROLE_AGENT, ROLE_BOARD
+from horovod._net.handshake import calling, dialler, door, strangers
+from horovod._net.handshake.frames import auth, messages, tcp_options
+from horovod._net.handshake.frames.links import Link
+from horovod._net.handshake.frames.messages import ROLE_AGENT, ROLE_BOARD
 from horovod.runner.launchers.base import Surroundings
 from horovod.runner.launchers.ssh import SshLauncher
 from horovod.runner.remote import calling_agent

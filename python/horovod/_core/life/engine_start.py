@@ -34,7 +34,7 @@ from horovod._net.clusters import lone
 from horovod._net.clusters.launchers import mpi_family
 from horovod._net.clusters.promises import refuse_other_job
 from horovod._net.connections import Connections
-from horovod._net.handshake import tcp_options
+from horovod._net.handshake.frames import tcp_options
 
 __all__ = ["describe", "library_problem", "library_usable", "start"]
 

@@ -14,7 +14,7 @@ from horovod._core.settings import Settings
 from horovod._net.clusters.placement import Placement
 
 if TYPE_CHECKING:
-    from horovod._net.handshake.board_link import BoardLink
+    from horovod._net.handshake.boards.board_link import BoardLink
     from horovod._net.mpi import session as mpi
 
 

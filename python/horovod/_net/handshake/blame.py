@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 from horovod._net.clusters.placement import Placement, ranks_of_others
 from horovod._net.failures import ConnectError, ProtocolError, StartTimeoutError
-from horovod._net.handshake import messages
-from horovod._net.handshake.links import Link, LinkClosedError
-from horovod._net.handshake.messages import AnyMessage
+from horovod._net.handshake.frames import messages
+from horovod._net.handshake.frames.links import Link, LinkClosedError
+from horovod._net.handshake.frames.messages import AnyMessage
 from horovod._net.handshake.pairing import Pair
 from horovod._net.meeting.deaths import Deaths
 from horovod._net.meeting.directory import Meeting

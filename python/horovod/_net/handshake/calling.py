@@ -9,10 +9,11 @@ import select
 import time
 from typing import Final, Union
 
-from horovod._net.handshake import auth, proofs
-from horovod._net.handshake.codes import FrameCodes
+from horovod._net.handshake import proofs
 from horovod._net.handshake.dialler import dial
-from horovod._net.handshake.links import Link, LinkClosedError, broken
+from horovod._net.handshake.frames import auth
+from horovod._net.handshake.frames.codes import FrameCodes
+from horovod._net.handshake.frames.links import Link, LinkClosedError, broken
 from horovod._net.handshake.strangers import Comebacks
 from horovod._net.handshake.visits import Visit
 

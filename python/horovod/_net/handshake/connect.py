@@ -26,21 +26,21 @@ from collections.abc import Callable
 from horovod._net.clusters.placement import Placement
 from horovod._net.connections import Peer
 from horovod._net.failures import AuthenticationError, ConnectError, ProtocolError
-from horovod._net.handshake import auth, messages
 from horovod._net.handshake.blame import Blame
 from horovod._net.handshake.consent import AlongTree, Consent, OfEverybody
 from horovod._net.handshake.dialler import Dialler
 from horovod._net.handshake.door import Door
+from horovod._net.handshake.frames import auth, messages
+from horovod._net.handshake.frames.links import Link, LinkClosedError
+from horovod._net.handshake.frames.messages import ROLE_CONTROL, AnyMessage
+from horovod._net.handshake.frames.watch import Source, Watch
 from horovod._net.handshake.introductions import Introductions
-from horovod._net.handshake.links import Link, LinkClosedError
 from horovod._net.handshake.members import Members
-from horovod._net.handshake.messages import ROLE_CONTROL, AnyMessage
 from horovod._net.handshake.pairing import OwnSide, Pair
 from horovod._net.handshake.reception import Reception
 from horovod._net.handshake.roll_call import World
 from horovod._net.handshake.strangers import Report
 from horovod._net.handshake.visits import Visits
-from horovod._net.handshake.watch import Source, Watch
 from horovod._net.meeting.directory import Meeting
 
 

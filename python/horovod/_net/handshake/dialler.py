@@ -12,13 +12,13 @@ import socket
 from collections.abc import Callable, Mapping
 
 from horovod._net.failures import ConnectError
-from horovod._net.handshake import auth, messages
 from horovod._net.handshake.blame import Blame
-from horovod._net.handshake.links import Link, LinkClosedError
-from horovod._net.handshake.messages import ROLE_MEET, AnyMessage
+from horovod._net.handshake.frames import auth, messages
+from horovod._net.handshake.frames.links import Link, LinkClosedError
+from horovod._net.handshake.frames.messages import ROLE_MEET, AnyMessage
+from horovod._net.handshake.frames.tcp_options import notice_cut_links
 from horovod._net.handshake.pairing import Pair
 from horovod._net.handshake.strangers import Comebacks
-from horovod._net.handshake.tcp_options import notice_cut_links
 from horovod._net.handshake.visits import Visit, Visits
 from horovod._net.meeting.directory import Meeting
 

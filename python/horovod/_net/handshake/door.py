@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 from typing import Optional
 
 from horovod._net.failures import ConnectError
-from horovod._net.handshake import auth
-from horovod._net.handshake.links import Link
-from horovod._net.handshake.messages import ROLE_CONTROL, ROLE_MEET
+from horovod._net.handshake.frames import auth
+from horovod._net.handshake.frames.links import Link
+from horovod._net.handshake.frames.messages import ROLE_CONTROL, ROLE_MEET
+from horovod._net.handshake.frames.tcp_options import notice_cut_links
+from horovod._net.handshake.frames.watch import Watch
 from horovod._net.handshake.pairing import Pair
 from horovod._net.handshake.strangers import Report, first_to_go
-from horovod._net.handshake.tcp_options import notice_cut_links
 from horovod._net.handshake.visits import Visit, Visits
-from horovod._net.handshake.watch import Watch
 
 HANDSHAKE_S = 10.0
 _ACCEPTED_AT_ONCE = 64  # then the others get their turn

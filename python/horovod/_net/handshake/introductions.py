@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Union
 
 from horovod._net.failures import ProtocolError
+from horovod._net.handshake.frames.messages import DESCRIPTORS_EACH, MOST_INTRODUCED, Introduction, Mingle, Taken
 from horovod._net.handshake.members import Members
-from horovod._net.handshake.messages import DESCRIPTORS_EACH, MOST_INTRODUCED, Introduction, Mingle, Taken
 from horovod._net.handshake.pairing import Pair
 
 # The kernel counts descriptors that have been sent and not received, over all processes of a user, against its limit of

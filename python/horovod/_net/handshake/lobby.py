@@ -12,13 +12,13 @@ import time
 from typing import Callable, Final, Optional
 
 from horovod._net.failures import AuthenticationError, ProtocolError
-from horovod._net.handshake import auth
 from horovod._net.handshake.door import Door
-from horovod._net.handshake.links import Link, LinkClosedError
-from horovod._net.handshake.messages import AnyMessage
+from horovod._net.handshake.frames import auth
+from horovod._net.handshake.frames.links import Link, LinkClosedError
+from horovod._net.handshake.frames.messages import AnyMessage
+from horovod._net.handshake.frames.watch import Source, Watch
 from horovod._net.handshake.strangers import Report
 from horovod._net.handshake.visits import Visit, Visits
-from horovod._net.handshake.watch import Source, Watch
 
 _LONGEST_SLEEP_S: Final = 3600.0
 _REST_S: Final = 0.25

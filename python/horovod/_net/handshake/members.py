@@ -11,14 +11,15 @@ from typing import Optional
 
 from horovod._net.connections import Peer
 from horovod._net.failures import ConnectError
-from horovod._net.handshake import memory, messages
+from horovod._net.handshake import memory
 from horovod._net.handshake.blame import Blame
 from horovod._net.handshake.consent import Consent
 from horovod._net.handshake.door import Door
-from horovod._net.handshake.links import Link, LinkClosedError
-from horovod._net.handshake.messages import AnyMessage
+from horovod._net.handshake.frames import messages
+from horovod._net.handshake.frames.links import Link, LinkClosedError
+from horovod._net.handshake.frames.messages import AnyMessage
+from horovod._net.handshake.frames.watch import Watch
 from horovod._net.handshake.pairing import OwnSide, Pair
-from horovod._net.handshake.watch import Watch
 
 _EXIT_S = 0.2  # between the end of a dying process's connections and its own
 

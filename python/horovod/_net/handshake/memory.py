@@ -12,7 +12,7 @@ import os
 
 from horovod._net import resources
 from horovod._net.failures import ConnectError
-from horovod._net.handshake.messages import NONCE_BYTES
+from horovod._net.handshake.frames.messages import NONCE_BYTES
 
 _PAGE_BYTES = mmap.PAGESIZE
 

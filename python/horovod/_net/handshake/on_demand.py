@@ -17,12 +17,13 @@ from typing import Callable, Final
 
 from horovod._net.connections import Connections
 from horovod._net.failures import ConnectError
-from horovod._net.handshake import auth, messages, proofs
-from horovod._net.handshake.codes import FrameCodes
+from horovod._net.handshake import proofs
 from horovod._net.handshake.dialler import dial, unreachable
-from horovod._net.handshake.links import Link, LinkClosedError
+from horovod._net.handshake.frames import auth, messages
+from horovod._net.handshake.frames.codes import FrameCodes
+from horovod._net.handshake.frames.links import Link, LinkClosedError
+from horovod._net.handshake.frames.messages import ROLE_DATA
 from horovod._net.handshake.lobby import Lobby
-from horovod._net.handshake.messages import ROLE_DATA
 from horovod._net.handshake.strangers import Comebacks
 from horovod._net.handshake.visits import Visit
 

@@ -22,8 +22,8 @@ from typing import NamedTuple, Optional
 from horovod._net.connections import ABSENT, Peer
 from horovod._net.failures import ConnectError
 from horovod._net.handshake import memory
-from horovod._net.handshake.links import Link
-from horovod._net.handshake.messages import ROLE_CONTROL, ROLE_DATA, Offer
+from horovod._net.handshake.frames.links import Link
+from horovod._net.handshake.frames.messages import ROLE_CONTROL, ROLE_DATA, Offer
 from horovod._net.identity import HostIdentity
 
 

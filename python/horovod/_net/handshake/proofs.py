@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Callable, Optional
 
 from horovod._net.failures import AuthenticationError, ProtocolError
-from horovod._net.handshake import auth, messages
-from horovod._net.handshake.links import LinkClosedError
-from horovod._net.handshake.messages import AnyMessage
+from horovod._net.handshake.frames import auth, messages
+from horovod._net.handshake.frames.links import LinkClosedError
+from horovod._net.handshake.frames.messages import AnyMessage
 from horovod._net.handshake.visits import Visit
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from horovod._net.failures import AuthenticationError, ProtocolError
-from horovod._net.handshake import auth, messages, proofs
-from horovod._net.handshake.codes import FrameCodes
+from horovod._net.handshake import proofs
 from horovod._net.handshake.dialler import Dialler
+from horovod._net.handshake.frames import auth, messages
+from horovod._net.handshake.frames.codes import FrameCodes
+from horovod._net.handshake.frames.messages import ROLE_CONTROL, ROLE_MEET, AnyMessage
 from horovod._net.handshake.members import Members
-from horovod._net.handshake.messages import ROLE_CONTROL, ROLE_MEET, AnyMessage
 from horovod._net.handshake.pairing import Pair
 from horovod._net.handshake.visits import Visit, Visits
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Optional, Union
 
 from horovod._net.failures import ConnectError
-from horovod._net.handshake import auth
 from horovod._net.handshake.blame import Blame
-from horovod._net.handshake.links import Link
-from horovod._net.handshake.messages import AnyMessage
+from horovod._net.handshake.frames import auth
+from horovod._net.handshake.frames.links import Link
+from horovod._net.handshake.frames.messages import AnyMessage
+from horovod._net.handshake.frames.watch import Watch
 from horovod._net.handshake.strangers import Report
-from horovod._net.handshake.watch import Watch
 
 
 @dataclass

@@ -11,7 +11,7 @@ another::
 Meetings are numbered, and so are the attempts of each: when one has its outcome, the board forgets all earlier ones of
 the same ranks (who). A rank that is connected with the board has them; one that comes later receives the rest.
 
-Used by directory, deaths, and the handshake's roll call. `handshake.board_link` is a board that
+Used by directory, deaths, and the handshake's roll call. `handshake.boards.board_link` is a board that
 somebody else keeps.
 """
 

@@ -15,7 +15,7 @@ from collections import deque
 from typing import Callable, Final
 
 from horovod._net.failures import ProtocolError
-from horovod._net.handshake.messages import ON_A_BOARD, FrameReader, Post, Ready, frame
+from horovod._net.handshake.frames.messages import ON_A_BOARD, FrameReader, Post, Ready, frame
 from horovod._net.identity import peer_credentials
 from horovod._net.meeting.entries import Standing, key_of, size_of
 from horovod.runner.machines.limits import NO_ROOM

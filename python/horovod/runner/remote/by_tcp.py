@@ -17,11 +17,12 @@ from typing import Callable, Final, Optional
 
 from horovod._net import resources
 from horovod._net.failures import ProtocolError
-from horovod._net.handshake import auth, proofs, tcp_options
-from horovod._net.handshake.codes import FrameCodes
-from horovod._net.handshake.links import Link, LinkClosedError
+from horovod._net.handshake import proofs
+from horovod._net.handshake.frames import auth, tcp_options
+from horovod._net.handshake.frames.codes import FrameCodes
+from horovod._net.handshake.frames.links import Link, LinkClosedError
+from horovod._net.handshake.frames.messages import FORMS, ROLE_AGENT, AnyMessage, Post, Ready
 from horovod._net.handshake.lobby import Lobby
-from horovod._net.handshake.messages import FORMS, ROLE_AGENT, AnyMessage, Post, Ready
 from horovod._net.handshake.roll_call import listen
 from horovod._net.handshake.strangers import log
 from horovod._net.handshake.visits import Visit

@@ -14,9 +14,10 @@ from typing import Final, Optional
 
 from horovod._net.clusters.launchers import SECRET_VARIABLE
 from horovod._net.failures import AuthenticationError, ConnectError, ProtocolError
-from horovod._net.handshake import auth, calling, tcp_options
-from horovod._net.handshake.links import Link, LinkClosedError
-from horovod._net.handshake.messages import FORMS, ROLE_AGENT, Post, Ready
+from horovod._net.handshake import calling
+from horovod._net.handshake.frames import auth, tcp_options
+from horovod._net.handshake.frames.links import Link, LinkClosedError
+from horovod._net.handshake.frames.messages import FORMS, ROLE_AGENT, Post, Ready
 from horovod.runner.remote.by_process import ProcessConnection, own_environ
 from horovod.runner.remote.diagnosis import Facts
 from horovod.runner.remote.loop import Loop

@@ -11,8 +11,8 @@ import socket
 from typing import Callable, Final
 
 from horovod._net.failures import ProtocolError
-from horovod._net.handshake.links import Link, LinkClosedError
-from horovod._net.handshake.messages import IN_PIECES, MAX_PIECE_BYTES, Piece
+from horovod._net.handshake.frames.links import Link, LinkClosedError
+from horovod._net.handshake.frames.messages import IN_PIECES, MAX_PIECE_BYTES, Piece
 from horovod.runner.remote.loop import Loop
 
 _MOST_BYTES: Final = 1 << 18  # that have come and cannot be passed on yet

@@ -13,10 +13,11 @@ from typing import Final
 
 from horovod._core.errors import PeerLostError
 from horovod._net.failures import AuthenticationError, ProtocolError
-from horovod._net.handshake import auth, calling
-from horovod._net.handshake.kept_board import credentials_of
-from horovod._net.handshake.links import Link, LinkClosedError
-from horovod._net.handshake.messages import ROLE_BOARD
+from horovod._net.handshake import calling
+from horovod._net.handshake.boards.kept_board import credentials_of
+from horovod._net.handshake.frames import auth
+from horovod._net.handshake.frames.links import Link, LinkClosedError
+from horovod._net.handshake.frames.messages import ROLE_BOARD
 from horovod.tensorflow.data.addresses import joined
 from horovod.tensorflow.data.presence import ANSWER_S, Presence, gone, where
 from horovod.tensorflow.data.registry import SHUTDOWN, Registry

@@ -19,10 +19,10 @@ from typing import Any, Final, NoReturn
 
 from horovod._core.errors import CollectiveTimeoutError, HorovodError, PeerLostError
 from horovod._net.failures import ConnectError
-from horovod._net.handshake import forked
-from horovod._net.handshake.board_link import BoardLink
-from horovod._net.handshake.kept_board import NUMBER
-from horovod._net.handshake.links import Link
+from horovod._net.handshake.boards import forked
+from horovod._net.handshake.boards.board_link import BoardLink
+from horovod._net.handshake.boards.kept_board import NUMBER
+from horovod._net.handshake.frames.links import Link
 from horovod.tensorflow.data.registry import COMPUTE, FAILED, TRAINING, Dispatcher, Registry
 
 # For an own command to come back. TensorFlow keeps the interpreter to itself while it stops a worker, 10 s and more

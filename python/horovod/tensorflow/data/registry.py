@@ -3,9 +3,10 @@
 Members are processes of the compute job and of the training job; each is present as long as its connection is. A
 dispatcher and a worker belong to the member that announced them and vanish with it.
 
-All that happens is an entry of one board (`horovod._net.handshake.kept_board`): `do.<member>.<n>` holds a command of a
-member as JSON, its name and arguments; `ended.<member>` says that its connection has ended. Every process carries out
-all of them in their order, so all come to the same registry, numbers and refusals included. Used by `presence`.
+All that happens is an entry of one board (`horovod._net.handshake.boards.kept_board`): `do.<member>.<n>` holds a
+command of a member as JSON, its name and arguments; `ended.<member>` says that its connection has ended. Every process
+carries out all of them in their order, so all come to the same registry, numbers and refusals included. Used by
+`presence`.
 """
 
 from __future__ import annotations

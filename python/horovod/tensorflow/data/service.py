@@ -12,7 +12,7 @@ import socket
 from typing import Final
 
 from horovod._core.errors import HorovodError, InvalidArgumentError
-from horovod._net.handshake.kept_board import KeptBoard
+from horovod._net.handshake.boards.kept_board import KeptBoard
 from horovod._net.secret import new_secret
 from horovod.tensorflow.data.addresses import joined
 from horovod.tensorflow.data.client import credentials_of_service

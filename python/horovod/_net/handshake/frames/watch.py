@@ -6,7 +6,7 @@ import selectors
 import socket
 from typing import Union
 
-from horovod._net.handshake.links import Link
+from horovod._net.handshake.frames.links import Link
 
 Source = Union[Link, socket.socket]
 

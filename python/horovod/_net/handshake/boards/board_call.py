@@ -6,10 +6,11 @@ from __future__ import annotations
 from typing import Final
 
 from horovod._net.failures import AuthenticationError, ConnectError, ProtocolError
-from horovod._net.handshake import auth, calling
-from horovod._net.handshake.board_link import BoardLink
-from horovod._net.handshake.links import LinkClosedError
-from horovod._net.handshake.messages import ROLE_BOARD
+from horovod._net.handshake import calling
+from horovod._net.handshake.boards.board_link import BoardLink
+from horovod._net.handshake.frames import auth
+from horovod._net.handshake.frames.links import LinkClosedError
+from horovod._net.handshake.frames.messages import ROLE_BOARD
 
 _KEEPER: Final = "Rank 0, which keeps the board of this job,"
 _REMEDY: Final = (

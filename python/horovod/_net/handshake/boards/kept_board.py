@@ -22,11 +22,13 @@ from typing import Final, Optional
 
 from horovod._net import resources
 from horovod._net.failures import ProtocolError
-from horovod._net.handshake import auth, forked, messages, proofs
-from horovod._net.handshake.codes import FrameCodes
-from horovod._net.handshake.links import Link, LinkClosedError
+from horovod._net.handshake import proofs
+from horovod._net.handshake.boards import forked
+from horovod._net.handshake.frames import auth, messages
+from horovod._net.handshake.frames.codes import FrameCodes
+from horovod._net.handshake.frames.links import Link, LinkClosedError
+from horovod._net.handshake.frames.messages import ROLE_BOARD
 from horovod._net.handshake.lobby import Lobby
-from horovod._net.handshake.messages import ROLE_BOARD
 from horovod._net.handshake.visits import Visit
 from horovod._net.meeting.deaths import ENDED_PREFIX
 from horovod._net.meeting.entries import Standing, key_of, reader_of

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from horovod._net.failures import ProtocolError
-from horovod._net.handshake.messages import AnyMessage, Codes, FrameReader, frame
+from horovod._net.handshake.frames.messages import AnyMessage, Codes, FrameReader, frame
 from horovod._net.identity import peer_credentials
 
 _READ_BYTES = 16384

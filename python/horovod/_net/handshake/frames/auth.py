@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from horovod._net.failures import AuthenticationError
-from horovod._net.handshake.messages import JOB_BYTES, NONCE_BYTES, Challenge, Hello, Proof, body_of
+from horovod._net.handshake.frames.messages import JOB_BYTES, NONCE_BYTES, Challenge, Hello, Proof, body_of
 from horovod._net.secret import SECRET_BYTES
 
 KEY_BYTES = 16

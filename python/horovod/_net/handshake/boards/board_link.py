@@ -16,8 +16,8 @@ import time
 from typing import Optional
 
 from horovod._net.failures import ConnectError, MeetingError, ProtocolError
-from horovod._net.handshake.links import Link, LinkClosedError
-from horovod._net.handshake.messages import ON_A_BOARD, AnyMessage, Post, Posts, Ready
+from horovod._net.handshake.frames.links import Link, LinkClosedError
+from horovod._net.handshake.frames.messages import ON_A_BOARD, AnyMessage, Post, Posts, Ready
 from horovod._net.meeting.entries import Standing
 
 SOCKET_NAME = "board"

@@ -1,0 +1,1 @@
+"""What travels on a connection of two ranks: messages, their proofs and codes, the links that carry them."""
