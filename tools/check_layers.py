@@ -142,6 +142,8 @@ PYTHON = {
     "horovod.runner.machines": BELOW_RUNNER | {"horovod.runner.readers"},
     "horovod.runner.allocations": BELOW_RUNNER | {"horovod.runner.machines", "horovod.runner.readers"},
     "horovod.runner.processes": BELOW_RUNNER | {"horovod.runner.machines"},
+    "horovod.runner.loop": BELOW_RUNNER,
+    "horovod.runner.remote.wire": BELOW_RUNNER | {"horovod.runner.loop"},
     "horovod.runner": BELOW_RUNNER,
     "horovod": {"horovod._later", "horovod.common", "horovod.runner"},
 }

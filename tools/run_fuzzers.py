@@ -76,8 +76,9 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
     from horovod.runner.machines import hosts
     from horovod.runner.mpi.kinds import implementation
     from horovod.runner.options import config_file
-    from horovod.runner.remote import diagnosis, frames, pulses
-    from horovod.runner.remote import messages as control
+    from horovod.runner.remote.ways import diagnosis
+    from horovod.runner.remote.wire import frames, pulses
+    from horovod.runner.remote.wire import messages as control
 
     def handshake(data: bytes) -> None:
         reader = messages.FrameReader()

@@ -15,8 +15,8 @@ from horovod._core.settings import BY_ENV
 from horovod._dumps.compare import ranks_text
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Station
+from horovod.runner.machines.host_variables import belongs_to_a_host
 from horovod.runner.machines.this_host import rank_environ
-from horovod.runner.remote.host_variables import belongs_to_a_host
 
 _WIDTH: Final = 110
 _OF_THE_START: Final = ("HOROVOD_RENDEZVOUS_DIR", "_HOROVOD_SECRET_KEY")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from horovod.runner.machines.cores import usable_cores
-from horovod.runner.remote import frames, messages
+from horovod.runner.remote.wire import frames, messages
 
 from .conftest import Horovodrun, alive, python, wait_for_end
 

@@ -12,10 +12,10 @@ from typing import Any, Callable, NamedTuple, Optional
 from horovod._net.failures import ConnectError
 from horovod.runner.job import Job, effective_settings, make_job
 from horovod.runner.machines.hosts import Slot
-from horovod.runner.remote.by_process import HereOrSsh
-from horovod.runner.remote.by_tcp import CallingAgents
-from horovod.runner.remote.calling_agent import AGENT, LAUNCHER, credentials_of, serve
-from horovod.runner.remote.transport import Transport
+from horovod.runner.remote.ways.by_process import HereOrSsh
+from horovod.runner.remote.ways.by_tcp import CallingAgents
+from horovod.runner.remote.ways.calling_agent import AGENT, LAUNCHER, credentials_of, serve
+from horovod.runner.remote.ways.transport import Transport
 
 SECRET = bytes(range(32))
 PATIENCE_S = 30.0

@@ -25,15 +25,15 @@ from horovod._net.handshake.frames.links import Link
 from horovod._net.handshake.frames.messages import ROLE_AGENT, ROLE_BOARD
 from horovod.runner.launchers.base import Surroundings
 from horovod.runner.launchers.ssh import SshLauncher
-from horovod.runner.remote import calling_agent
+from horovod.runner.loop import Loop
 from horovod.runner.remote.agent import LOST
-from horovod.runner.remote.by_process import ProcessConnection
-from horovod.runner.remote.by_tcp import CallingAgents
-from horovod.runner.remote.calling_agent import AGENT, credentials_of, serve
-from horovod.runner.remote.fleet import Fleet
-from horovod.runner.remote.link import State, Way
-from horovod.runner.remote.loop import Loop
-from horovod.runner.remote.relay import Relay
+from horovod.runner.remote.launcher_side.fleet import Fleet
+from horovod.runner.remote.launcher_side.link import State, Way
+from horovod.runner.remote.ways import calling_agent
+from horovod.runner.remote.ways.by_process import ProcessConnection
+from horovod.runner.remote.ways.by_tcp import CallingAgents
+from horovod.runner.remote.ways.calling_agent import AGENT, credentials_of, serve
+from horovod.runner.remote.ways.relay import Relay
 
 
 @pytest.fixture

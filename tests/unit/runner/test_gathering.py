@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from horovod.runner.launchers.base import Surroundings
-from horovod.runner.remote import gathering
-from horovod.runner.remote.gathering import Gathering
-from horovod.runner.remote.link import State
+from horovod.runner.remote.launcher_side import gathering
+from horovod.runner.remote.launcher_side.gathering import Gathering
+from horovod.runner.remote.launcher_side.link import State
 
 _PATIENCE_S = 30.0
 

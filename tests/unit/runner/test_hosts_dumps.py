@@ -15,9 +15,9 @@ from horovod._dumps.values import to_json
 from horovod._net.failures import ProtocolError
 from horovod.runner.hangs.hang import HangDesk
 from horovod.runner.hangs.hang_file import HangFile
-from horovod.runner.remote.dump_inbox import DumpInbox
-from horovod.runner.remote.hosts_dumps import ANSWER_S, HostsDumps
-from horovod.runner.remote.link import Link, State
+from horovod.runner.remote.launcher_side.dump_inbox import DumpInbox
+from horovod.runner.remote.launcher_side.hosts_dumps import ANSWER_S, HostsDumps
+from horovod.runner.remote.launcher_side.link import Link, State
 
 HOSTS = {0: "here", 1: "here", 2: "there", 3: "there"}
 ALL = set(HOSTS)

@@ -15,8 +15,8 @@ import pytest
 
 from horovod._net.handshake.frames.messages import ON_A_BOARD, FrameReader, Post, Ready, frame
 from horovod._net.meeting.entries import Judge, Standing, key_of
-from horovod.runner.remote import board
-from horovod.runner.remote.loop import Loop
+from horovod.runner.loop import Loop
+from horovod.runner.remote.host_side import board
 
 
 class Place:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis.strategies import randoms
 
 from horovod._net.failures import ProtocolError
-from horovod.runner.remote import frames, messages
+from horovod.runner.remote.wire import frames, messages
 
 
 def read(reader: frames.Reader, data: bytes, cuts: random.Random) -> Iterator[tuple[int, bytes]]:

@@ -10,9 +10,9 @@ import pytest
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
 from horovod.runner.job import effective_settings, make_job
 from horovod.runner.launchers.choose import choose
-from horovod.runner.machines import this_host
+from horovod.runner.machines import addresses, host_variables, this_host
 from horovod.runner.machines.hosts import Host, assign
-from horovod.runner.remote import addresses, diagnosis, host_keys, host_variables, ssh_command
+from horovod.runner.remote.ways import diagnosis, host_keys, ssh_command
 
 
 def test_ssh_asks_nothing_and_is_told_port_and_key() -> None:

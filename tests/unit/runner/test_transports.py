@@ -19,8 +19,8 @@ from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.launchers.elastic import ElasticLauncher
 from horovod.runner.launchers.ssh import SshLauncher
 from horovod.runner.machines.hosts import Host
-from horovod.runner.remote.fleet import Fleet
-from horovod.runner.remote.link import Link, State, Way
+from horovod.runner.remote.launcher_side.fleet import Fleet
+from horovod.runner.remote.launcher_side.link import Link, State, Way
 
 # Of a rank: its parent is the keeper, whose parent is the agent. One rank does it: to the second the keeper's parent
 # might be this process already.

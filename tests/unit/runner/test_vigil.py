@@ -7,9 +7,9 @@ from typing import Optional
 
 import pytest
 
-from horovod.runner.remote import pulses
-from horovod.runner.remote.pulses import KEY_BYTES, Pulses, datagram, number_of
-from horovod.runner.remote.vigil import LOOK_S, Vigil
+from horovod.runner.remote.wire import pulses
+from horovod.runner.remote.wire.pulses import KEY_BYTES, Pulses, datagram, number_of
+from horovod.runner.remote.wire.vigil import LOOK_S, Vigil
 
 ARP_S = 0.5  # to find the other host's hardware address again, beyond the first datagram
 

@@ -1,6 +1,6 @@
 """A connection to somebody who listens, opened and proven: both sides hold the job's secret.
 
-Used by board_call, and by the agent of a host that calls its launcher (`horovod.runner.remote.calling_agent`).
+Used by board_call, and by the agent of a host that calls its launcher (`horovod.runner.remote.ways.calling_agent`).
 """
 
 from __future__ import annotations

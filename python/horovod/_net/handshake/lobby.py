@@ -1,7 +1,7 @@
 """Where a thread lets in those that prove the secret: a listener, and the connections that have not proven it yet.
 
-Used by kept_board and on_demand, and by the launcher for agents that call it (`horovod.runner.remote.by_tcp`). The job
-goes on meanwhile, so strangers fail nothing, and a log that hangs does not hold the thread up.
+Used by kept_board and on_demand, and by the launcher for agents that call it (`horovod.runner.remote.ways.by_tcp`).
+The job goes on meanwhile, so strangers fail nothing, and a log that hangs does not hold the thread up.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from horovod.runner.doctor.examination import child
 from horovod.runner.doctor.findings import ABSENT, FACT, FAULT, WORKS, Finding
 from horovod.runner.machines import hosts
 from horovod.runner.machines.this_host import is_local
-from horovod.runner.remote import host_keys, ssh_command
-from horovod.runner.remote.diagnosis import Facts
+from horovod.runner.remote.ways import host_keys, ssh_command
+from horovod.runner.remote.ways.diagnosis import Facts
 
 _UNKNOWN_SPEED: Final = ("", "-1")
 HOST_S: Final = 15.0

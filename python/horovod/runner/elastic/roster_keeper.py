@@ -19,9 +19,9 @@ from typing import Any, Final, Optional, Union
 from horovod._net.failures import ProtocolError
 from horovod._net.identity import peer_credentials
 from horovod._net.roster import SOCKET_NAME, Lines, packed
+from horovod.runner.loop import TICK_S, Loop
 from horovod.runner.machines.limits import NO_ROOM, reason_of
 from horovod.runner.processes.crew import Asks, Bereft
-from horovod.runner.remote.loop import TICK_S, Loop
 
 MOST_COMMITS: Final = 1 << 53  # and epochs
 MOST_OF_A_REASON: Final = 1000  # characters

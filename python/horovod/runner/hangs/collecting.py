@@ -1,7 +1,7 @@
 """Collects the dumps of the ranks of one host, and the reasons why others have given none.
 
-Used by `hang` for a job on this host, by `remote.dump_post` for an agent's; they give it the time. Ranks dump by
-themselves when a stall is reported; a rank that has not within a moment is asked for its dump, and one that does not
+Used by `hang` for a job on this host, by `remote.host_side.dump_post` for an agent's; they give it the time. Ranks dump
+by themselves when a stall is reported; a rank that has not within a moment is asked for its dump, and one that does not
 answer gets the signal on which `faulthandler` writes at least the stacks.
 """
 

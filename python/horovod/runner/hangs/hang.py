@@ -1,7 +1,7 @@
 """Says which rank is behind when a job hangs, and puts the dumps of all ranks into one file.
 
 Used by `supervision`, which gives it the time and news of the ranks. The dumps come from a source: the ranks of this
-host (`collecting`), or several hosts (`remote.hosts_dumps`). What they say together is decided in
+host (`collecting`), or several hosts (`remote.launcher_side.hosts_dumps`). What they say together is decided in
 `horovod._dumps.compare`.
 """
 

@@ -17,16 +17,16 @@ from horovod.runner.hangs.hang import wanted
 from horovod.runner.hangs.hang_watch import limit_of, watch_interval_s
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Outcome, Surroundings
+from horovod.runner.machines import addresses
+from horovod.runner.machines.host_variables import travelling
 from horovod.runner.machines.hosts import Slot
 from horovod.runner.machines.this_host import is_local, rank_environ
 from horovod.runner.processes.shipment import Shipment
-from horovod.runner.remote import addresses
-from horovod.runner.remote.by_process import patience_s
-from horovod.runner.remote.fleet import Fleet
-from horovod.runner.remote.gathering import Gathering
-from horovod.runner.remote.host_variables import travelling
-from horovod.runner.remote.link import Link, State, Way
-from horovod.runner.remote.transport import Transport
+from horovod.runner.remote.launcher_side.fleet import Fleet
+from horovod.runner.remote.launcher_side.gathering import Gathering
+from horovod.runner.remote.launcher_side.link import Link, State, Way
+from horovod.runner.remote.ways.by_process import patience_s
+from horovod.runner.remote.ways.transport import Transport
 
 _LOOPBACK: Final = "127.0.0.1"
 

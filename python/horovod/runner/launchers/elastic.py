@@ -34,9 +34,9 @@ from horovod.runner.machines.limits import allowed_descriptors, why_without_proc
 from horovod.runner.machines.this_host import is_local
 from horovod.runner.processes import runtime_directory
 from horovod.runner.processes.command import executable
-from horovod.runner.remote.by_process import HereOrSsh
-from horovod.runner.remote.transport import Transport
-from horovod.runner.remote.workplace import GROWTH
+from horovod.runner.remote.host_side.workplace import GROWTH
+from horovod.runner.remote.ways.by_process import HereOrSsh
+from horovod.runner.remote.ways.transport import Transport
 from horovod.runner.supervising.supervision import Supervision
 
 _log: Final = logging.getLogger("horovod.runner")

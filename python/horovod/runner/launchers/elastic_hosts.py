@@ -19,7 +19,7 @@ from horovod.runner.job import Job
 from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.machines.hosts import Host
 from horovod.runner.machines.this_host import is_local
-from horovod.runner.remote.transport import Transport
+from horovod.runner.remote.ways.transport import Transport
 
 _AGAIN_S: Final = 30.0  # after that a host that could not be used is tried again
 

@@ -20,11 +20,11 @@ from horovod.runner.machines.hosts import Slot
 from horovod.runner.machines.limits import reason_of
 from horovod.runner.processes.crew import Event, Exited, HostLost, Joined, Output
 from horovod.runner.processes.streams import Source, Stream
-from horovod.runner.remote.diagnosis import cannot_be_used
-from horovod.runner.remote.fleet import Fleet, lost_words
-from horovod.runner.remote.link import Link, State
-from horovod.runner.remote.transport import Transport
-from horovod.runner.remote.workplace import STREAMS
+from horovod.runner.remote.host_side.workplace import STREAMS
+from horovod.runner.remote.launcher_side.fleet import Fleet, lost_words
+from horovod.runner.remote.launcher_side.link import Link, State
+from horovod.runner.remote.ways.diagnosis import cannot_be_used
+from horovod.runner.remote.ways.transport import Transport
 
 _ENDING_S: Final = 5.0  # for an agent that has nothing left to do
 

@@ -23,7 +23,7 @@ from horovod.runner.machines.this_host import is_local
 from horovod.runner.processes import runtime_directory
 from horovod.runner.processes.command import executable, resolve
 from horovod.runner.readers.command_output import answer_of
-from horovod.runner.remote import ssh_command
+from horovod.runner.remote.ways import ssh_command
 
 _FILE: Final = "ranks.erf"
 _LSF: Final = "LSF"

@@ -17,6 +17,7 @@ from horovod.runner.launchers import following
 from horovod.runner.launchers.base import Launcher, Outcome, Station, Surroundings
 from horovod.runner.launchers.destinations import make_timeline_directory
 from horovod.runner.machines.cores import threads_per_rank
+from horovod.runner.machines.host_variables import travelling
 from horovod.runner.machines.hosts import Host
 from horovod.runner.machines.limits import why_without_proc
 from horovod.runner.machines.this_host import is_local, with_one_name_here
@@ -24,8 +25,7 @@ from horovod.runner.mpi import kinds, limits, lines, parcels
 from horovod.runner.processes import runtime_directory
 from horovod.runner.processes.command import executable, resolve
 from horovod.runner.readers.command_output import answer_of
-from horovod.runner.remote import host_keys
-from horovod.runner.remote.host_variables import travelling
+from horovod.runner.remote.ways import host_keys
 
 _HOST_FILE: Final = "hosts"
 

@@ -19,10 +19,10 @@ from horovod.runner.launchers.destinations import output_directory, rank_streams
 from horovod.runner.machines.limits import allowed_descriptors
 from horovod.runner.machines.this_host import is_local, with_one_name_here
 from horovod.runner.processes.streams import Source, Stream
-from horovod.runner.remote.by_process import HereOrSsh
-from horovod.runner.remote.fleet import BoardArrivals, Fleet
-from horovod.runner.remote.hosts_dumps import HostsDumps
-from horovod.runner.remote.transport import Transport
+from horovod.runner.remote.launcher_side.fleet import BoardArrivals, Fleet
+from horovod.runner.remote.launcher_side.hosts_dumps import HostsDumps
+from horovod.runner.remote.ways.by_process import HereOrSsh
+from horovod.runner.remote.ways.transport import Transport
 from horovod.runner.supervising.supervision import Supervision
 
 

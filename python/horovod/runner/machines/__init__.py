@@ -1,1 +1,1 @@
-"""Hosts and their slots, and this host's cores and limits: where ranks can run."""
+"""Where ranks can run: hosts, their slots and addresses, and this host's names, cores, limits and variables."""

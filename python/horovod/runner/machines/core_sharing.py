@@ -1,6 +1,6 @@
 """How ranks share the cores of their host, and what it cannot give them.
 
-Used by `launchers.local_checks` for this machine, by `remote.workplace` on other hosts.
+Used by `launchers.local_checks` for this machine, by `remote.host_side.workplace` on other hosts.
 """
 
 from __future__ import annotations

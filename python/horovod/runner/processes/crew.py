@@ -1,7 +1,7 @@
 """What a crew is, and which events it reports: the processes of a job's ranks, on this host or on others.
 
 Used by `supervision`, which follows a crew to its end, and by those who have one: `process` for this host,
-`remote.fleet` for several.
+`remote.launcher_side.fleet` for several.
 """
 
 from __future__ import annotations

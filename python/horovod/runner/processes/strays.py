@@ -1,7 +1,7 @@
 """Processes of a job that called hvd.init() without the launcher's variables: how many there are, and what is said.
 
 Each leaves a mark in the job's directory on its host (`horovod._net.clusters.lone`). Used by `arrivals`, by the crews
-of elastic jobs, by `remote.workplace`, and where a job has ended.
+of elastic jobs, by `remote.host_side.workplace`, and where a job has ended.
 """
 
 from __future__ import annotations

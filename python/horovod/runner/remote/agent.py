@@ -22,17 +22,18 @@ from horovod._core.errors import HorovodError
 from horovod._net.failures import ProtocolError
 from horovod._net.identity import host_identity
 from horovod.runner.display import standard_streams
+from horovod.runner.loop import Loop
+from horovod.runner.machines import addresses
 from horovod.runner.processes import orphans, vitals
 from horovod.runner.processes.crew import Done, Event, Exited, Refused, Started
 from horovod.runner.processes.process import RankProcesses
-from horovod.runner.remote import addresses, frames, messages, vigil
-from horovod.runner.remote.board import Board
-from horovod.runner.remote.channel import Channel
-from horovod.runner.remote.dump_post import DumpPost
-from horovod.runner.remote.loop import Loop
-from horovod.runner.remote.outflow import Outflow
-from horovod.runner.remote.roster_post import RosterPost
-from horovod.runner.remote.workplace import Workplace
+from horovod.runner.remote.host_side.board import Board
+from horovod.runner.remote.host_side.dump_post import DumpPost
+from horovod.runner.remote.host_side.outflow import Outflow
+from horovod.runner.remote.host_side.roster_post import RosterPost
+from horovod.runner.remote.host_side.workplace import Workplace
+from horovod.runner.remote.wire import frames, messages, vigil
+from horovod.runner.remote.wire.channel import Channel
 
 _LINK_TIMEOUT_S: Final = 10.0  # under a launcher of another version, which does not say it
 _LAST_OUTPUT_S: Final = 1.0  # pipes that somebody outside the job still holds open are given up after that

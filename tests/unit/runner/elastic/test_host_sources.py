@@ -25,7 +25,7 @@ from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.launchers.elastic_hosts import Discovery, Names, source_of
 from horovod.runner.machines.hosts import Host
 from horovod.runner.options import flags
-from horovod.runner.remote.by_process import HereOrSsh
+from horovod.runner.remote.ways.by_process import HereOrSsh
 
 PATIENCE_S = 20.0
 FOUND = (Host("a", 2), Host("b", 1))

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Optional
 
 from horovod._net.meeting.entries import Judge
+from horovod.runner.loop import Loop
 from horovod.runner.processes.crew import Done, Event, Exited, HostLost
 from horovod.runner.processes.vitals import Vitals
-from horovod.runner.remote.beats import Beats
-from horovod.runner.remote.link import Link, State, Way
-from horovod.runner.remote.loop import Loop
-from horovod.runner.remote.vigil import LOOK_S
+from horovod.runner.remote.launcher_side.beats import Beats
+from horovod.runner.remote.launcher_side.link import Link, State, Way
+from horovod.runner.remote.wire.vigil import LOOK_S
 
 _log: Final = logging.getLogger("horovod.runner")
 _DONE_S: Final = 10.0  # for all agents to clear up after the last rank; killing takes its time

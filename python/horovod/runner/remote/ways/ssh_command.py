@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Optional
 
 from horovod._core.errors import InvalidArgumentError
-from horovod.runner.remote.vigil import limit_s
+from horovod.runner.remote.wire.vigil import limit_s
 
 RSH_AGENT: Final = "OMPI_MCA_plm_rsh_agent"
 RSH_ARGS: Final = "OMPI_MCA_plm_rsh_args"

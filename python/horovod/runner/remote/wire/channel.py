@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping
 from typing import Callable, Final, Optional
 
 from horovod._net.failures import ProtocolError
-from horovod.runner.remote import frames
-from horovod.runner.remote.loop import Loop
-from horovod.runner.remote.pulses import Pulses
-from horovod.runner.remote.vigil import Vigil
+from horovod.runner.loop import Loop
+from horovod.runner.remote.wire import frames
+from horovod.runner.remote.wire.pulses import Pulses
+from horovod.runner.remote.wire.vigil import Vigil
 
 _READ_BYTES: Final = 1 << 18
 _GATHERED_BYTES: Final = 1 << 16

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Optional
 
 from horovod.runner.hangs.collecting import ASK_S, ENDED, ENOUGH_S, Collected
-from horovod.runner.remote.dump_inbox import Answer
-from horovod.runner.remote.link import Link, State
+from horovod.runner.remote.launcher_side.dump_inbox import Answer
+from horovod.runner.remote.launcher_side.link import Link, State
 
 if TYPE_CHECKING:
     from horovod._dumps.values import Dump

@@ -18,8 +18,8 @@ from horovod._net.failures import ProtocolError
 from horovod._net.handshake.frames.messages import ON_A_BOARD, FrameReader, Post, Ready, frame
 from horovod._net.identity import peer_credentials
 from horovod._net.meeting.entries import Standing, key_of, size_of
+from horovod.runner.loop import Loop
 from horovod.runner.machines.limits import NO_ROOM
-from horovod.runner.remote.loop import Loop
 
 SOCKET: Final = "board"
 MAX_BEHIND_BYTES: Final = 1 << 20  # of new entries, for a client that does not read them

@@ -18,11 +18,11 @@ from horovod._net.handshake import calling
 from horovod._net.handshake.frames import auth, tcp_options
 from horovod._net.handshake.frames.links import Link, LinkClosedError
 from horovod._net.handshake.frames.messages import FORMS, ROLE_AGENT, Post, Ready
-from horovod.runner.remote.by_process import ProcessConnection, own_environ
-from horovod.runner.remote.diagnosis import Facts
-from horovod.runner.remote.loop import Loop
-from horovod.runner.remote.relay import Relay
-from horovod.runner.remote.ssh_command import own_agent
+from horovod.runner.loop import Loop
+from horovod.runner.remote.ways.by_process import ProcessConnection, own_environ
+from horovod.runner.remote.ways.diagnosis import Facts
+from horovod.runner.remote.ways.relay import Relay
+from horovod.runner.remote.ways.ssh_command import own_agent
 
 AGENT: Final = 0
 LAUNCHER: Final = 1

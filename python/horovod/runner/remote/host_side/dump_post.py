@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Final, Optional
 
 from horovod.runner.hangs.collecting import Collected, Collecting
-from horovod.runner.remote import frames, messages
-from horovod.runner.remote.channel import Channel
-from horovod.runner.remote.loop import Loop
+from horovod.runner.loop import Loop
+from horovod.runner.remote.wire import frames, messages
+from horovod.runner.remote.wire.channel import Channel
 
 _UNASKED: Final = 0
 

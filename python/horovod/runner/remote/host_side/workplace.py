@@ -16,13 +16,13 @@ from horovod.runner.hangs.collecting import Collecting
 from horovod.runner.launchers.destinations import make_timeline_folder
 from horovod.runner.machines import core_sharing, limits
 from horovod.runner.machines.cores import threads_per_rank, usable_cores
+from horovod.runner.machines.host_variables import joined
 from horovod.runner.machines.limits import allowed_descriptors
 from horovod.runner.processes import runtime_directory
 from horovod.runner.processes.command import executable
 from horovod.runner.processes.process import RankProcesses, RankSpec
 from horovod.runner.processes.shipment import Shipment
 from horovod.runner.processes.strays import strays_in
-from horovod.runner.remote.host_variables import joined
 
 _PIPES_AND_CLIENTS: Final = 2  # times as many descriptors as a launcher without a board needs
 GROWTH: Final = 4  # times its first size, an elastic job may grow without running out of descriptors

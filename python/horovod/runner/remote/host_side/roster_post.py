@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from horovod.runner.elastic.roster_keeper import RosterKeeper
+from horovod.runner.loop import Loop
 from horovod.runner.processes.crew import Asks
-from horovod.runner.remote.loop import Loop
 
 
 class Say(Protocol):

@@ -13,9 +13,9 @@ import time
 from typing import Final, Optional
 
 from horovod.runner.launchers.base import Outcome, Surroundings
-from horovod.runner.remote.diagnosis import table
-from horovod.runner.remote.fleet import Fleet
-from horovod.runner.remote.link import State
+from horovod.runner.remote.launcher_side.fleet import Fleet
+from horovod.runner.remote.launcher_side.link import State
+from horovod.runner.remote.ways.diagnosis import table
 
 _MORE_FAILURES_S: Final = 3.0  # when one host has failed, others have this long to fail too
 _QUIET_S: Final = 2.0

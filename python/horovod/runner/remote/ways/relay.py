@@ -13,7 +13,7 @@ from typing import Callable, Final
 from horovod._net.failures import ProtocolError
 from horovod._net.handshake.frames.links import Link, LinkClosedError
 from horovod._net.handshake.frames.messages import IN_PIECES, MAX_PIECE_BYTES, Piece
-from horovod.runner.remote.loop import Loop
+from horovod.runner.loop import Loop
 
 _MOST_BYTES: Final = 1 << 18  # that have come and cannot be passed on yet
 

@@ -26,10 +26,10 @@ from horovod._net.handshake.lobby import Lobby
 from horovod._net.handshake.roll_call import listen
 from horovod._net.handshake.strangers import log
 from horovod._net.handshake.visits import Visit
-from horovod.runner.remote.calling_agent import HOST
-from horovod.runner.remote.loop import Loop
-from horovod.runner.remote.relay import Relay
-from horovod.runner.remote.transport import Connection, Ending, Transport
+from horovod.runner.loop import Loop
+from horovod.runner.remote.ways.calling_agent import HOST
+from horovod.runner.remote.ways.relay import Relay
+from horovod.runner.remote.ways.transport import Connection, Ending, Transport
 
 _CUT_S: Final = 5.0
 _STRANGERS: Final = 64  # at a time, besides the hosts

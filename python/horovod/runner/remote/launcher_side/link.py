@@ -14,17 +14,17 @@ from typing import Any, Callable, Final, Optional
 
 import horovod
 from horovod._net.failures import ProtocolError
+from horovod.runner.loop import Loop
 from horovod.runner.machines.hosts import Slot
 from horovod.runner.processes.crew import Asks, Bereft, Event, Exited, Output, Refused, Started
 from horovod.runner.processes.vitals import Vitals
-from horovod.runner.remote import frames, messages
-from horovod.runner.remote.channel import Channel
-from horovod.runner.remote.dump_inbox import DumpInbox
-from horovod.runner.remote.loop import Loop
-from horovod.runner.remote.pulses import new_key
-from horovod.runner.remote.transport import Transport
-from horovod.runner.remote.vigil import Vigil
-from horovod.runner.remote.workplace import STREAMS
+from horovod.runner.remote.host_side.workplace import STREAMS
+from horovod.runner.remote.launcher_side.dump_inbox import DumpInbox
+from horovod.runner.remote.ways.transport import Transport
+from horovod.runner.remote.wire import frames, messages
+from horovod.runner.remote.wire.channel import Channel
+from horovod.runner.remote.wire.pulses import new_key
+from horovod.runner.remote.wire.vigil import Vigil
 
 _ENDING_S: Final = 1.0
 

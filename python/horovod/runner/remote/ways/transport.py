@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, Optional, Protocol
 
-from horovod.runner.remote.loop import Loop
+from horovod.runner.loop import Loop
 
 
 class Ending(NamedTuple):

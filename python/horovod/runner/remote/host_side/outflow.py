@@ -12,8 +12,8 @@ import sys
 import termios
 from typing import Callable, Final
 
-from horovod.runner.remote import frames
-from horovod.runner.remote.loop import Loop
+from horovod.runner.loop import Loop
+from horovod.runner.remote.wire import frames
 
 WINDOW_BYTES: Final = 1 << 18  # of output that the launcher has not taken yet
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from horovod.runner.remote.link import Link
-from horovod.runner.remote.loop import TICK_S
-from horovod.runner.remote.pulses import PULSE_S
+from horovod.runner.loop import TICK_S
+from horovod.runner.remote.launcher_side.link import Link
+from horovod.runner.remote.wire.pulses import PULSE_S
 
 
 class Beats:

@@ -19,11 +19,11 @@ from typing import Final, Optional
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import Settings
 from horovod.runner.job import Job
+from horovod.runner.loop import Loop
 from horovod.runner.machines.this_host import is_local
-from horovod.runner.remote import host_keys, ssh_command
-from horovod.runner.remote.diagnosis import Facts
-from horovod.runner.remote.loop import Loop
-from horovod.runner.remote.transport import Connection, Ending, Transport
+from horovod.runner.remote.ways import host_keys, ssh_command
+from horovod.runner.remote.ways.diagnosis import Facts
+from horovod.runner.remote.ways.transport import Connection, Ending, Transport
 
 _SAID_BYTES: Final = 1 << 14
 _LEAST_PATIENCE_S: Final = 1.0
@@ -164,6 +164,6 @@ def patience_s(settings: Settings) -> float:
 def _python_path() -> list[str]:
     """Where packages are found here besides the interpreter's own places, this one at last."""
     named = [os.path.abspath(place) for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
-    home = str(Path(__file__).resolve().parents[3])
+    home = str(Path(__file__).resolve().parents[4])
     installed = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
     return named if home in installed or home in named else [*named, home]
