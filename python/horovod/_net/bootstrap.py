@@ -25,7 +25,7 @@ from horovod._net.handshake.frames.messages import NONCE_BYTES
 from horovod._net.handshake.pairing import OwnSide
 from horovod._net.handshake.roll_call import World, call_the_roll, one_host
 from horovod._net.interfaces import address_for_other_hosts
-from horovod._net.meeting import directory, lasting_claim, places
+from horovod._net.meeting import directory, lasting_claim, private_directories
 from horovod._net.meeting.board import Attempt, AttemptOverError
 from horovod._net.meeting.deaths import MET, Deaths
 
@@ -168,7 +168,7 @@ def _meeting(
         undo.callback(board.close)
     if board is not None and not placement.one_host:
         attempt = Attempt(board, directory.jobs_name(placement), number)
-    base = placement.meeting_directory or places.choose_base(name)
+    base = placement.meeting_directory or private_directories.choose_base(name)
     return directory.Meeting(placement, number, base, own_base=placement.meeting_directory is None, attempt=attempt)
 
 

@@ -28,7 +28,7 @@ from horovod._net.handshake.boards.board_call import call
 from horovod._net.handshake.boards.board_link import BoardLink
 from horovod._net.handshake.boards.kept_board import KeptBoard, credentials_of
 from horovod._net.handshake.roll_call import listen
-from horovod._net.meeting import facts, lasting_claim, places
+from horovod._net.meeting import facts, lasting_claim, private_directories
 from horovod._net.meeting.deaths import ENDED_PREFIX
 from horovod._net.meeting.facts import Facts
 from horovod._net.mpi import session
@@ -259,7 +259,7 @@ def _all_facts(told: list[bytes]) -> list[Facts]:
 def _facts_of_this_rank(placement: Placement, version: str) -> Facts:
     host = identity.host_identity()
     # Ranks that meet in one directory see the same one, and the directory's parent is there before and after the job.
-    base = places.choose_base("introduction")
+    base = private_directories.choose_base("introduction")
     parent = os.stat(os.path.dirname(base))
     with contextlib.suppress(OSError):  # another job meets in it
         os.rmdir(base)

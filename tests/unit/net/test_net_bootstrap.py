@@ -34,7 +34,7 @@ from horovod._net.handshake.frames.links import Link
 from horovod._net.handshake.frames.messages import AnyMessage, Knock
 from horovod._net.handshake.frames.watch import Source, Watch
 from horovod._net.handshake.pairing import Pair
-from horovod._net.meeting import directory, places
+from horovod._net.meeting import directory, private_directories
 
 
 def close(results: list) -> None:
@@ -326,10 +326,12 @@ def test_a_peer_killed_while_connecting_is_noticed_at_once(
 
 def test_a_peer_that_died_before_anyone_connected_is_noticed_at_once(private_base: pathlib.Path) -> None:
     jobs = placements(3)
-    held = directory.Meeting(jobs[2], 0, places.choose_base("0"), own_base=True)
+    held = directory.Meeting(jobs[2], 0, private_directories.choose_base("0"), own_base=True)
     held.join(time.monotonic() + 5)  # keeps the directory alive; nobody serves its socket
     pid = forked(
-        lambda: directory.Meeting(jobs[1], 0, places.choose_base("0"), own_base=True).join(time.monotonic() + 5)
+        lambda: directory.Meeting(jobs[1], 0, private_directories.choose_base("0"), own_base=True).join(
+            time.monotonic() + 5
+        )
     )
     os.waitpid(pid, 0)
     with pytest.raises(ConnectError, match=rf"Rank 1 \(pid {pid}\) died while the job was connecting"):

@@ -25,7 +25,7 @@ from horovod._net.handshake.frames.watch import Watch
 from horovod._net.handshake.pairing import OwnSide, Pair
 from horovod._net.handshake.strangers import Report
 from horovod._net.identity import host_identity
-from horovod._net.meeting import deaths, directory, places
+from horovod._net.meeting import deaths, directory, private_directories
 
 
 class Parts:
@@ -66,7 +66,9 @@ def test_the_last_words_of_a_peer_are_heard_when_a_send_to_it_fails() -> None:
 def test_a_stranger_that_left_because_of_another_rank_is_not_blamed(private_base: pathlib.Path) -> None:
     """Rank 2 knocked at rank 1, saw that rank 0 was dead, and left before the two were connected."""
     jobs = placements(3)
-    mine, theirs = (directory.Meeting(jobs[rank], 0, places.choose_base("0"), own_base=True) for rank in (1, 2))
+    mine, theirs = (
+        directory.Meeting(jobs[rank], 0, private_directories.choose_base("0"), own_base=True) for rank in (1, 2)
+    )
     for place in (mine, theirs):
         place.join(time.monotonic() + 5)
     rank = Parts(jobs[1], mine, others=[0, 2])

@@ -26,7 +26,7 @@ from horovod._net.handshake.frames import links, messages
 from horovod._net.handshake.introductions import Known, lines_of, parse_lines
 from horovod._net.handshake.pairing import Pair
 from horovod._net.handshake.roll_call import World, one_host
-from horovod._net.meeting import directory, places
+from horovod._net.meeting import directory, private_directories
 
 KNOWN = st.builds(Known, st.integers(0, messages.MAX_RANKS - 1), st.integers(0, (1 << 22)))
 
@@ -264,7 +264,7 @@ def test_children_of_their_own_connect_64_at_once(private_base: pathlib.Path) ->
 
 def test_a_rank_that_came_and_does_not_go_on_is_told_from_those_that_never_came(private_base: pathlib.Path) -> None:
     jobs = placements(4)
-    stuck = directory.Meeting(jobs[3], 0, places.choose_base("0"), own_base=True)
+    stuck = directory.Meeting(jobs[3], 0, private_directories.choose_base("0"), own_base=True)
     stuck.join(time.monotonic() + 5)  # nobody serves its socket
     try:
         results = connect_all(jobs[:3], timeout_s=0.5)

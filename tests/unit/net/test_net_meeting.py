@@ -21,7 +21,7 @@ from net_ranks import connected, forked, placements
 
 from horovod._net.clusters.placement import Placement
 from horovod._net.failures import MeetingError, ResourceError
-from horovod._net.meeting import directory, lasting_claim, places
+from horovod._net.meeting import directory, lasting_claim, private_directories
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(
@@ -35,7 +35,9 @@ def two_places(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     parents = [tmp_path / "small", tmp_path / "other"]
     for parent in parents:
         parent.mkdir()
-    monkeypatch.setattr(places, "candidate_bases", lambda env=None: [(str(parent), "base") for parent in parents])
+    monkeypatch.setattr(
+        private_directories, "candidate_bases", lambda env=None: [(str(parent), "base") for parent in parents]
+    )
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32k", "none", str(parents[0])], check=False).returncode:
         pytest.skip("Not here: this machine lets nobody mount a file system.")
     yield parents
@@ -54,7 +56,7 @@ def leave(*places: directory.Meeting) -> None:
 
 
 def test_everything_is_private(private_base: pathlib.Path) -> None:
-    base = places.choose_base("0")
+    base = private_directories.choose_base("0")
     place = join(placements(2)[0], base)
     modes = {name: stat.S_IMODE(os.stat(os.path.join(place.path, name)).st_mode) for name in os.listdir(place.path)}
     assert modes == {"secret": 0o600, "c0": 0o600, "r0": 0o600}
@@ -64,7 +66,7 @@ def test_everything_is_private(private_base: pathlib.Path) -> None:
 
 def test_another_job_that_takes_the_place_along_changes_no_choice(private_base: pathlib.Path) -> None:
     """Otherwise ranks of one host would meet in two places."""
-    first = places.choose_base("0")
+    first = private_directories.choose_base("0")
     over = threading.Event()
 
     def end_jobs() -> None:
@@ -75,14 +77,14 @@ def test_another_job_that_takes_the_place_along_changes_no_choice(private_base: 
     other = threading.Thread(target=end_jobs)
     other.start()
     try:
-        assert {places.choose_base("0") for _ in range(2000)} == {first}
+        assert {private_directories.choose_base("0") for _ in range(2000)} == {first}
     finally:
         over.set()
         other.join()
 
 
 def test_the_first_comer_makes_the_secret_and_the_last_one_removes_everything(private_base: pathlib.Path) -> None:
-    base = places.choose_base("0")
+    base = private_directories.choose_base("0")
     first, second = (join(p, base) for p in placements(2))
     assert first.secret == second.secret and len(first.secret) == 32
     leave(first)
@@ -92,7 +94,7 @@ def test_the_first_comer_makes_the_secret_and_the_last_one_removes_everything(pr
 
 
 def test_the_first_outcome_stands_and_who_comes_later_waits_until_all_have_left(private_base: pathlib.Path) -> None:
-    base = places.choose_base("0")
+    base = private_directories.choose_base("0")
     zero, one = placements(2)
     first, second = join(zero, base), join(one, base)
     assert first.outcome() == second.outcome() == ""
@@ -109,7 +111,7 @@ def test_the_first_outcome_stands_and_who_comes_later_waits_until_all_have_left(
 
 
 def test_jobs_and_epochs_side_by_side_do_not_meet(private_base: pathlib.Path) -> None:
-    base = places.choose_base("0")
+    base = private_directories.choose_base("0")
     rank = placements(2)[0]
     met = [join(rank, base), join(placements(2)[0], base), join(rank, base, epoch=1)]
     assert len({place.path for place in met}) == len({place.secret for place in met}) == 3
@@ -130,7 +132,7 @@ def test_the_launchers_directory_must_exist(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_rank_cannot_be_claimed_twice(private_base: pathlib.Path) -> None:
-    base = places.choose_base("0")
+    base = private_directories.choose_base("0")
     rank = placements(2)[0]
     place = join(rank, base)
     with pytest.raises(
@@ -196,7 +198,7 @@ def test_a_forked_child_cannot_take_its_parents_rank() -> None:
 
 
 def test_what_a_crash_leaves_is_swept_by_the_next_job(private_base: pathlib.Path) -> None:
-    base = places.choose_base("0")
+    base = private_directories.choose_base("0")
     dead = placements(2)[1]
     os.waitpid(forked(lambda: join(dead, base) and None), 0)
     assert len(os.listdir(base)) == 1
@@ -206,7 +208,7 @@ def test_what_a_crash_leaves_is_swept_by_the_next_job(private_base: pathlib.Path
 
 
 def test_a_living_job_is_not_swept(private_base: pathlib.Path) -> None:
-    base = places.choose_base("0")
+    base = private_directories.choose_base("0")
     place = join(placements(2)[0], base)
     assert directory.sweep(base) == 0 and place.claim_is_live(0)
     leave(place)
@@ -216,7 +218,7 @@ def test_a_claim_that_cannot_be_looked_at_is_taken_for_live(
     private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process without a free descriptor must not call a living rank dead, nor remove its meeting."""
-    base = places.choose_base("0")
+    base = private_directories.choose_base("0")
     place = join(placements(2)[0], base)
     real = os.open
 
@@ -235,7 +237,7 @@ def test_a_claim_that_cannot_be_looked_at_is_taken_for_live(
 
 
 def test_a_rank_that_died_here_can_be_told_from_a_living_one(private_base: pathlib.Path) -> None:
-    base = places.choose_base("0")
+    base = private_directories.choose_base("0")
     first, second = placements(2)
     place = join(first, base)
     pid = forked(lambda: join(second, base) and None)
@@ -249,28 +251,28 @@ def test_a_link_in_place_of_the_base_is_not_followed(private_base: pathlib.Path,
     trap = tmp_path / "trap"
     trap.mkdir(mode=0o700)
     os.symlink(trap, private_base / "horovod")
-    assert not places.choose_base("0").startswith(str(private_base))
+    assert not private_directories.choose_base("0").startswith(str(private_base))
     with pytest.raises(MeetingError, match="is a link"):
-        places.open_private(str(private_base / "horovod"), make=True)
+        private_directories.open_private(str(private_base / "horovod"), make=True)
 
 
 def test_a_base_that_others_can_enter_is_refused(private_base: pathlib.Path) -> None:
     os.mkdir(private_base / "horovod", 0o755)
     with pytest.raises(MeetingError, match="has mode 0755; it must be 0700"):
-        places.open_private(str(private_base / "horovod"), make=True)
+        private_directories.open_private(str(private_base / "horovod"), make=True)
 
 
 def test_a_base_of_another_user_is_refused(private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fd = os.open(private_base, os.O_RDONLY)
     owner = os.stat(private_base).st_uid
-    monkeypatch.setattr(places.os, "geteuid", lambda: owner + 1)
+    monkeypatch.setattr(private_directories.os, "geteuid", lambda: owner + 1)
     with pytest.raises(MeetingError, match=rf"belongs to (user \w+ \()?uid {owner}"):
-        places.check_private(fd, str(private_base))
+        private_directories.check_private(fd, str(private_base))
     os.close(fd)
 
 
 def test_a_tampered_secret_is_refused(private_base: pathlib.Path) -> None:
-    base = places.choose_base("0")
+    base = private_directories.choose_base("0")
     first, second = placements(2)
     place = join(first, base)
     os.chmod(os.path.join(place.path, "secret"), 0o644)
@@ -281,14 +283,16 @@ def test_a_tampered_secret_is_refused(private_base: pathlib.Path) -> None:
 
 
 def test_without_any_place_each_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "candidate_bases", lambda env=None: [("/nonexistent", "a"), ("/proc", "b")])
+    monkeypatch.setattr(
+        private_directories, "candidate_bases", lambda env=None: [("/nonexistent", "a"), ("/proc", "b")]
+    )
     with pytest.raises(MeetingError, match="/nonexistent/a: .*; /proc/b: "):
-        places.choose_base("0")
+        private_directories.choose_base("0")
 
 
 @as_root
 def test_a_place_without_room_is_passed_over_and_left_clean(two_places: list[pathlib.Path]) -> None:
-    assert places.choose_base("job") == str(two_places[1] / "base")
+    assert private_directories.choose_base("job") == str(two_places[1] / "base")
     assert os.listdir(two_places[0]) == []
 
 
@@ -296,26 +300,26 @@ def test_a_place_without_room_is_passed_over_and_left_clean(two_places: list[pat
 def test_when_every_place_is_full_no_rank_is_blamed(
     two_places: list[pathlib.Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "candidate_bases", lambda env=None: [(str(two_places[0]), "base")])
+    monkeypatch.setattr(private_directories, "candidate_bases", lambda env=None: [(str(two_places[0]), "base")])
     with pytest.raises(ResourceError, match=r"base: \d+ bytes are free, 65536 are needed.*Set XDG_RUNTIME_DIR"):
-        places.choose_base("job")
+        private_directories.choose_base("job")
 
 
 @as_root
 def test_a_job_meets_where_it_already_meets(two_places: list[pathlib.Path]) -> None:
     """What one rank finds full another one may find free."""
-    base = places.choose_base("job")
+    base = private_directories.choose_base("job")
     os.mkdir(os.path.join(base, "job"), 0o700)
     subprocess.run(["mount", "-o", "remount,size=1m", str(two_places[0])], check=True)
-    assert places.choose_base("job") == base
-    assert places.choose_base("another") == str(two_places[0] / "base")
+    assert private_directories.choose_base("job") == base
+    assert private_directories.choose_base("another") == str(two_places[0] / "base")
 
 
 @as_root
 def test_when_all_names_are_squatted_the_job_takes_one_of_its_own(
     private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(places, "candidate_bases", lambda env=None: [(str(private_base), "horovod")])
+    monkeypatch.setattr(private_directories, "candidate_bases", lambda env=None: [(str(private_base), "horovod")])
     squatted = private_base / "horovod"
     squatted.mkdir(mode=0o700)
     os.chown(squatted, NOBODY, NOBODY)
@@ -332,7 +336,7 @@ def test_without_a_temporary_directory_the_other_places_count(
         raise FileNotFoundError("No usable temporary directory found")
 
     monkeypatch.setattr(tempfile, "gettempdir", none)
-    assert places.choose_base("job").startswith(str(private_base))
+    assert private_directories.choose_base("job").startswith(str(private_base))
 
 
 def test_a_directory_that_another_rank_is_making_is_waited_for(tmp_path: pathlib.Path) -> None:
@@ -340,7 +344,7 @@ def test_a_directory_that_another_rank_is_making_is_waited_for(tmp_path: pathlib
     path.mkdir(0o000)
     maker = threading.Timer(0.05, path.chmod, [0o700])
     maker.start()
-    os.close(places.open_private(str(path), make=True))
+    os.close(private_directories.open_private(str(path), make=True))
     maker.join()
 
 

@@ -25,7 +25,7 @@ MAY = {
     "runner/doctor/checks.py": "where an MPI library and NCCL may lie, the system's variables",
     "_core/life/introducing.py": "where an MPI library may lie, the system's variables",
     "_net/introduction.py": "the network interfaces that an MPI was given, its own variables",
-    "_net/meeting/places.py": "XDG_RUNTIME_DIR, the system's",
+    "_net/meeting/private_directories.py": "XDG_RUNTIME_DIR, the system's",
     "_net/mpi/library.py": "FI_PROVIDER_PATH, libfabric's",
     "_net/mpi/session.py": "where an MPI library may lie, the system's variables",
     "keras/installed.py": "TF_USE_LEGACY_KERAS, TensorFlow's",

@@ -32,7 +32,7 @@ from horovod._net.clusters.placement import Placement
 from horovod._net.failures import MeetingError
 from horovod._net.meeting.board import Attempt
 from horovod._net.meeting.lasting_claim import claimed_twice
-from horovod._net.meeting.places import open_private
+from horovod._net.meeting.private_directories import open_private
 from horovod._net.secret import SECRET_BYTES, new_secret
 
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
