@@ -12,10 +12,10 @@
 #include "backend/mpi/job.h"
 #include "base/limits.h"
 #include "base/log.h"
-#include "engine/dump_call.h"
 #include "engine/engine.h"
-#include "engine/outcomes.h"
-#include "negotiation/tree.h"
+#include "engine/entry/outcomes.h"
+#include "engine/record/dump_call.h"
+#include "negotiation/values/tree.h"
 
 namespace {
 

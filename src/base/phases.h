@@ -1,6 +1,6 @@
 // Phases: what a device, and the host for it, does for a batch, one thing after another. Backends note where each one
-// begins; a trace shows when that was, once it has been (engine/timeline.h). There are phases only while a trace is
-// written: a moment that knows its time costs its stream a microsecond more than one that does not (docs/gpu.md).
+// begins; a trace shows when that was, once it has been (engine/record/timeline.h). There are phases only while a trace
+// is written: a moment that knows its time costs its stream a microsecond more than one that does not (docs/gpu.md).
 #pragma once
 
 #include <memory>

@@ -5,8 +5,8 @@
 #include <cstdio>
 
 #include "collective/kernels/kernels.h"
-#include "negotiation/op_text.h"
-#include "negotiation/pair.h"
+#include "negotiation/values/op_text.h"
+#include "negotiation/values/pair.h"
 
 namespace hvd::engine {
 namespace {

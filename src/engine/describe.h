@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "engine/connections.h"
-#include "engine/counters.h"
-#include "engine/process_sets.h"
-#include "engine/submissions.h"
-#include "negotiation/parameters.h"
+#include "engine/links/connections.h"
+#include "engine/links/process_sets.h"
+#include "engine/record/counters.h"
+#include "engine/submit/submissions.h"
+#include "negotiation/values/parameters.h"
 
 namespace hvd::engine {
 

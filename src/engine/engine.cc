@@ -10,10 +10,10 @@
 #include "backend/mpi/mpi_backend.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "engine/config.h"
 #include "engine/describe.h"
-#include "engine/outcomes.h"
-#include "engine/range.h"
+#include "engine/entry/outcomes.h"
+#include "engine/links/config.h"
+#include "engine/record/profiler_range.h"
 
 namespace hvd::engine {
 namespace {
@@ -107,11 +107,11 @@ Engine::Engine(const hvd_config& c, Ways ways)
       intake_({.submissions = &submissions_, .sets = &sets_, .waker = waker_.get(), .driver = &driver_,
                .timeline = &timeline_, .backends = &backends_},
               c.rank),
-      short_way_({.express = express_.get(), .spread = spread_.get(), .submissions = &submissions_,
-                  .timeline = &timeline_, .executor = &executor_, .connections = connections_.get(),
-                  .verdict = &verdict_, .arrivals = &arrivals_, .driver = &driver_, .counters = &counters_,
-                  .backends = &backends_},
-                 AddEverybody(c.size, &sets_)),
+      express_path_({.express = express_.get(), .spread = spread_.get(), .submissions = &submissions_,
+                     .timeline = &timeline_, .executor = &executor_, .connections = connections_.get(),
+                     .verdict = &verdict_, .arrivals = &arrivals_, .driver = &driver_, .counters = &counters_,
+                     .backends = &backends_},
+                    AddEverybody(c.size, &sets_)),
       background_(&driver_) {
   // clang-format on
   auto by_mpi = std::make_unique<backend::mpi::MpiBackend>();
@@ -139,9 +139,9 @@ Engine::~Engine() {
 }
 
 Status Engine::Run(const hvd_op* ops, int n, double timeout_s, std::shared_ptr<Completion>* out) {
-  const Range range([&] { return RangeName(ops, n); });
+  const ProfilerRange range([&] { return RangeName(ops, n); });
   std::string counted;
-  if (n == 1 && short_way_.Run(*ops, &counted, out)) return Status();
+  if (n == 1 && express_path_.Run(*ops, &counted, out)) return Status();
   if (Status refused = intake_.Submit(ops, n, HVD_SUBMIT_WILL_WAIT, out, counted); !refused.ok()) {
     Poll();  // the role may have been put down with something left to read
     return refused;

@@ -8,7 +8,7 @@
 //   Orders, Progress              one round of work: the log obeyed, everything moved
 //   Driver, Waiter, Background    how a thread takes the role, waits for a result, looks after the rest
 //   Spread                        ranks that share cores, evenly on all of them
-//   Intake, ShortWay              the ways in
+//   Intake, ExpressPath           the ways in
 //
 // One thread at a time holds the *driver role* and moves everything forward. Nobody polls, so an idle job costs
 // nothing. Callbacks run after the role is released.
@@ -21,11 +21,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/background.h"
-#include "engine/handle_table.h"
-#include "engine/intake.h"
-#include "engine/short_way.h"
-#include "engine/waiter.h"
+#include "engine/drive/background.h"
+#include "engine/drive/waiter.h"
+#include "engine/entry/express_path.h"
+#include "engine/entry/handle_table.h"
+#include "engine/entry/intake.h"
 
 namespace hvd::backend {
 class GpuBackends;
@@ -145,7 +145,7 @@ class Engine {
   Driver driver_;
   Waiter waiter_;
   Intake intake_;
-  ShortWay short_way_;
+  ExpressPath express_path_;
   Background background_;
 };
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "negotiation/set_change.h"
-#include "negotiation/signature.h"
+#include "negotiation/state/set_change.h"
+#include "negotiation/values/signature.h"
 
 namespace hvd::negotiation {
 

@@ -6,16 +6,16 @@
 #include <cstdint>
 #include <vector>
 
-#include "negotiation/abort_state.h"
-#include "negotiation/actions.h"
-#include "negotiation/departures.h"
-#include "negotiation/joins.h"
-#include "negotiation/marks.h"
+#include "negotiation/frames/outbox.h"
 #include "negotiation/order_log.h"
-#include "negotiation/outbox.h"
-#include "negotiation/ready_queue.h"
-#include "negotiation/set_table.h"
 #include "negotiation/stall/clash.h"
+#include "negotiation/state/abort_state.h"
+#include "negotiation/state/departures.h"
+#include "negotiation/state/joins.h"
+#include "negotiation/state/marks.h"
+#include "negotiation/state/ready_queue.h"
+#include "negotiation/state/set_table.h"
+#include "negotiation/values/actions.h"
 
 namespace hvd::negotiation {
 

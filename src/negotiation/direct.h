@@ -8,11 +8,11 @@
 
 #include "base/bytes.h"
 #include "base/status.h"
-#include "negotiation/actions.h"
-#include "negotiation/marks.h"
-#include "negotiation/outbox.h"
-#include "negotiation/set_table.h"
+#include "negotiation/frames/outbox.h"
 #include "negotiation/stall/protocol.h"
+#include "negotiation/state/marks.h"
+#include "negotiation/state/set_table.h"
+#include "negotiation/values/actions.h"
 
 namespace hvd::negotiation {
 

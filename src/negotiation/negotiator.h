@@ -5,7 +5,7 @@
 //   results, abort       what the engine is to do; whether the job is over
 //   ready, marks         what is agreed (root); what is contributed and not answered
 //   joins, departures    membership: ranks that joined, left, or were lost
-//   wishes               this rank's own
+//   own_requests         what this rank itself asks for
 //   stall                which ranks old operations wait for
 //   log                  obeying the order log
 //   coordinator          writing it (root)
@@ -17,22 +17,22 @@
 #include <functional>
 #include <span>
 
-#include "negotiation/abort_state.h"
 #include "negotiation/coordinator.h"
-#include "negotiation/departures.h"
 #include "negotiation/direct.h"
-#include "negotiation/inbox.h"
-#include "negotiation/joins.h"
-#include "negotiation/marks.h"
+#include "negotiation/frames/inbox.h"
+#include "negotiation/frames/outbox.h"
+#include "negotiation/frames/versions.h"
 #include "negotiation/node.h"
 #include "negotiation/order_log.h"
-#include "negotiation/outbox.h"
-#include "negotiation/ready_queue.h"
-#include "negotiation/set_table.h"
 #include "negotiation/stall/protocol.h"
+#include "negotiation/state/abort_state.h"
+#include "negotiation/state/departures.h"
+#include "negotiation/state/joins.h"
+#include "negotiation/state/marks.h"
+#include "negotiation/state/own_requests.h"
+#include "negotiation/state/ready_queue.h"
+#include "negotiation/state/set_table.h"
 #include "negotiation/uplink.h"
-#include "negotiation/versions.h"
-#include "negotiation/wishes.h"
 
 namespace hvd::negotiation {
 
@@ -57,7 +57,7 @@ struct Node::Negotiator {
   Marks marks;
   Joins joins;
   Departures departures;
-  Wishes wishes;
+  OwnRequests own_requests;
   StallProtocol stall;
   OrderLog log;
   Coordinator coordinator;

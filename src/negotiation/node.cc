@@ -13,15 +13,15 @@ Node::~Node() = default;
 Node::Node(Node&&) noexcept = default;
 Node& Node::operator=(Node&&) noexcept = default;
 
-// ---- own wishes
+// ---- own requests
 
 void Node::Submit(std::span<const Request> group, double now) {
-  n_->wishes.Submit(group, now);
+  n_->own_requests.Submit(group, now);
   n_->Finish(now);
 }
 
 void Node::Refuse(std::span<const Request> group, const std::string& reason, double now) {
-  n_->wishes.Refuse(group, reason, now);
+  n_->own_requests.Refuse(group, reason, now);
   n_->Finish(now);
 }
 
@@ -34,7 +34,7 @@ void Node::Refuse(OpType type, int process_set, const std::string& name, const s
 }
 
 void Node::Join(uint64_t ticket, double now) {
-  n_->wishes.Join(ticket, now);
+  n_->own_requests.Join(ticket, now);
   n_->Finish(now);
 }
 
@@ -44,7 +44,7 @@ void Node::AddSet(std::vector<int> ranks, uint64_t ticket, double now) {
   std::sort(ranks.begin(), ranks.end());
   r.shape.assign(ranks.begin(), ranks.end());
   r.ticket = ticket;
-  n_->wishes.ChangeSets(std::move(r), now);
+  n_->own_requests.ChangeSets(std::move(r), now);
   n_->Finish(now);
 }
 
@@ -53,7 +53,7 @@ void Node::RemoveSet(int id, uint64_t ticket, double now) {
   r.type = kRemoveSetType;
   r.root = id;
   r.ticket = ticket;
-  n_->wishes.ChangeSets(std::move(r), now);
+  n_->own_requests.ChangeSets(std::move(r), now);
   n_->Finish(now);
 }
 

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "negotiation/actions.h"
-#include "negotiation/request.h"
+#include "negotiation/values/actions.h"
+#include "negotiation/values/request.h"
 
 namespace hvd::negotiation {
 
@@ -48,8 +48,8 @@ class Node {
   Node(Node&&) noexcept;
   Node& operator=(Node&&) noexcept;
 
-  // ---- this rank's own wishes. Answers come as actions. The caller makes sure that a name is not in flight twice in a
-  // set, and that this rank is a member of the set.
+  // ---- this rank's own requests. Answers come as actions. The caller makes sure that a name is not in flight twice in
+  // a set, and that this rank is a member of the set.
   void Submit(std::span<const Request> group, double now);  // atomic: several requests carry the same group_hash
   // A refusal local to this rank: counts as its mark, so that the other members fail with the reason instead of
   // waiting. No action comes back. A later submission of the same name waits until the refusal is used up. For a group:

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "negotiation/pair.h"
+#include "negotiation/values/pair.h"
 
 namespace hvd::negotiation {
 namespace {
@@ -207,7 +207,7 @@ Status OrderLog::Fail(ByteReader* r, double now) {
   const bool unfinished = r->U8() != 0;
   const Status why = ReadStatus(r);
   if (!r->ok()) return {};
-  at_.wishes->SetChangeOver(key.name);
+  at_.own_requests->SetChangeOver(key.name);
   at_.stall->Settled(key);
   uint64_t void_before = 0;
   if (unfinished) {
@@ -223,7 +223,7 @@ Status OrderLog::Fail(ByteReader* r, double now) {
     }
     for (const Request& own : at_.marks->DropGroups(key.set, groups, version)) at_.results->Fail(own, why);
   }
-  at_.wishes->Retry(now);  // only now: what waited for this failure belongs to the next group of that name
+  at_.own_requests->Retry(now);  // only now: what waited for this failure belongs to the next group of that name
   return {};
 }
 
@@ -233,7 +233,7 @@ Status OrderLog::SetWasAdded(ByteReader* r) {
   RankSet ranks = ReadRanks(r, at_.place->size);
   if (!r->ok()) return {};
   if (id != at_.sets->next_id() || ranks.empty()) return Wrong("it adds a process set that cannot be");
-  at_.wishes->SetChangeOver(key.name);
+  at_.own_requests->SetChangeOver(key.name);
   at_.results->Add(SetAdded{at_.marks->UseTally(key), id, ranks.ToVector()});
   at_.sets->Add(std::move(ranks));
   return {};
@@ -244,7 +244,7 @@ Status OrderLog::SetWasRemoved(ByteReader* r) {
   const auto id = static_cast<int>(r->Varint32(INT32_MAX));
   if (!r->ok()) return {};
   if (id == 0 || !at_.sets->Find(id)) return Wrong("it removes a process set that is not there");
-  at_.wishes->SetChangeOver(key.name);
+  at_.own_requests->SetChangeOver(key.name);
   const uint64_t ticket = at_.marks->UseTally(key);
   at_.versions->Next();
   EndSet(id, {Code::kInvalidArgument, "process set " + std::to_string(id) + " was removed while it was waiting"});
@@ -256,7 +256,7 @@ Status OrderLog::SetWasRemoved(ByteReader* r) {
 // Every operation of the set, own or passing through, is over.
 void OrderLog::EndSet(int id, const Status& why) {
   for (const Request& own : at_.marks->DropSet(id, at_.versions->now())) at_.results->FailBecause(own, why);
-  at_.wishes->DropSet(id, why);
+  at_.own_requests->DropSet(id, why);
   at_.ready->DropSet(id);
 }
 

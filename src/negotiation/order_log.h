@@ -7,16 +7,16 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "negotiation/abort_state.h"
-#include "negotiation/actions.h"
-#include "negotiation/departures.h"
-#include "negotiation/joins.h"
-#include "negotiation/marks.h"
-#include "negotiation/ready_queue.h"
-#include "negotiation/set_table.h"
+#include "negotiation/frames/versions.h"
 #include "negotiation/stall/protocol.h"
-#include "negotiation/versions.h"
-#include "negotiation/wishes.h"
+#include "negotiation/state/abort_state.h"
+#include "negotiation/state/departures.h"
+#include "negotiation/state/joins.h"
+#include "negotiation/state/marks.h"
+#include "negotiation/state/own_requests.h"
+#include "negotiation/state/ready_queue.h"
+#include "negotiation/state/set_table.h"
+#include "negotiation/values/actions.h"
 
 namespace hvd::negotiation {
 
@@ -34,7 +34,7 @@ class OrderLog {
     Marks* marks;
     Joins* joins;
     Departures* departures;
-    Wishes* wishes;
+    OwnRequests* own_requests;
     StallProtocol* stall;
   };
   explicit OrderLog(const Around& around) : at_(around) {}

@@ -6,15 +6,15 @@
 
 #include "base/bytes.h"
 #include "base/status.h"
-#include "negotiation/abort_state.h"
 #include "negotiation/coordinator.h"
-#include "negotiation/departures.h"
-#include "negotiation/joins.h"
-#include "negotiation/marks.h"
-#include "negotiation/set_table.h"
+#include "negotiation/frames/versions.h"
+#include "negotiation/frames/wire.h"
 #include "negotiation/stall/protocol.h"
-#include "negotiation/versions.h"
-#include "negotiation/wire.h"
+#include "negotiation/state/abort_state.h"
+#include "negotiation/state/departures.h"
+#include "negotiation/state/joins.h"
+#include "negotiation/state/marks.h"
+#include "negotiation/state/set_table.h"
 
 namespace hvd::negotiation {
 

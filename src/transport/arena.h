@@ -39,7 +39,7 @@ struct ArenaWords {
   alignas(64) std::atomic<uint64_t> progress{0};  // (batch << 24) | step
   std::atomic<uint64_t> failed{0};                // first abandoned batch; same cache line as progress
   alignas(64) std::atomic<uint32_t> bell{0};
-  std::atomic<int32_t> core{0};  // that this rank last waited on, if ranks share cores (engine/spread.h)
+  std::atomic<int32_t> core{0};  // that this rank last waited on, if ranks share cores (engine/wake/spread.h)
   alignas(64) std::atomic<uint64_t> express{0};
   std::atomic<uint32_t> express_sleepers{0};          // on the express word; too many when one was killed there
   alignas(64) std::atomic<uint32_t> shared_cores{0};  // 1: some rank of this host sees ranks that share cores

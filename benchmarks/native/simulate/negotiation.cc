@@ -13,7 +13,7 @@
 #include <variant>
 
 #include "negotiation/node.h"
-#include "negotiation/tree.h"
+#include "negotiation/values/tree.h"
 
 namespace hvd::simulate {
 namespace {
@@ -26,7 +26,7 @@ using negotiation::Request;
 
 constexpr int kWarmSteps = 3, kSteps = 9;
 constexpr int kAllReal = 4096;
-constexpr int kSenderAt = 2;  // in a frame (negotiation/wire.h)
+constexpr int kSenderAt = 2;  // in a frame (negotiation/frames/wire.h)
 
 double CpuSeconds() {
   timespec t;

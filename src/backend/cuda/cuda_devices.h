@@ -8,7 +8,7 @@
 
 #include "backend/cuda/clock.h"
 #include "backend/cuda/memory.h"
-#include "backend/cuda/packing.h"
+#include "backend/cuda/packing/packing.h"
 #include "backend/devices.h"
 
 namespace hvd::backend::cuda {

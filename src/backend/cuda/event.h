@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "backend/cuda/context.h"
+#include "backend/cuda/driver/context.h"
 #include "base/device.h"
 
 namespace hvd::backend::cuda {

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "backend/cuda/context.h"
-#include "backend/cuda/packing.h"
+#include "backend/cuda/driver/context.h"
+#include "backend/cuda/packing/packing.h"
 #include "backend/nccl/queues.h"
 #include "collective/batch.h"
 

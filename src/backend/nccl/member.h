@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "backend/cuda/context.h"
+#include "backend/cuda/driver/context.h"
 #include "backend/nccl/library.h"
 #include "base/dtype.h"
 #include "base/task.h"

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "engine/express/small_collective.h"
-#include "negotiation/tree.h"
+#include "negotiation/values/tree.h"
 
 namespace hvd::engine {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "collective/batch.h"
-#include "engine/submissions.h"
-#include "negotiation/payload.h"
+#include "engine/submit/submissions.h"
+#include "negotiation/values/payload.h"
 
 namespace hvd::engine {
 

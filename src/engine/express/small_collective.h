@@ -1,6 +1,6 @@
 // A small collective without messages of its own: what a rank brings, and what it makes of what all brought, be it to a
-// meeting (express.h) or with the negotiation's marks (negotiation/payload.h). Every element is combined in rank order
-// by the kernels of the long way, so the bits are the same.
+// meeting (express.h) or with the negotiation's marks (negotiation/values/payload.h). Every element is combined in rank
+// order by the kernels of the long way, so the bits are the same.
 //
 // Cost: B bytes per rank; each rank stores B and loads what it needs of the others: n B (allreduce, allgather), B
 // (broadcast, alltoall, reducescatter).

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "negotiation/op_text.h"
+#include "negotiation/values/op_text.h"
 
 namespace hvd::negotiation {
 namespace {

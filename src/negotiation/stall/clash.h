@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "negotiation/rank_set.h"
 #include "negotiation/stall/stalled.h"
+#include "negotiation/values/rank_set.h"
 
 namespace hvd::negotiation {
 

@@ -16,7 +16,7 @@ class ParentWatch {
     asked_at_ = -1;
   }
 
-  // What to do now, while an own wish waits since `own_since`.
+  // What to do now, while an own request waits since `own_since`.
   struct Look {
     bool ask = false;     // for a sign of life
     bool silent = false;  // there has been no answer: tell the user

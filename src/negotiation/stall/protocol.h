@@ -9,17 +9,17 @@
 
 #include "base/bytes.h"
 #include "base/status.h"
-#include "negotiation/abort_state.h"
-#include "negotiation/actions.h"
-#include "negotiation/departures.h"
-#include "negotiation/joins.h"
-#include "negotiation/marks.h"
-#include "negotiation/outbox.h"
-#include "negotiation/set_table.h"
+#include "negotiation/frames/outbox.h"
 #include "negotiation/stall/clash.h"
 #include "negotiation/stall/inspector.h"
 #include "negotiation/stall/parent_watch.h"
 #include "negotiation/stall/query.h"
+#include "negotiation/state/abort_state.h"
+#include "negotiation/state/departures.h"
+#include "negotiation/state/joins.h"
+#include "negotiation/state/marks.h"
+#include "negotiation/state/set_table.h"
+#include "negotiation/values/actions.h"
 
 namespace hvd::negotiation {
 

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "negotiation/rank_set.h"
 #include "negotiation/stall/records.h"
 #include "negotiation/stall/stalled.h"
+#include "negotiation/values/rank_set.h"
 
 namespace hvd::negotiation {
 

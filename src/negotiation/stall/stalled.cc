@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstdio>
 
-#include "negotiation/op_text.h"
-#include "negotiation/pair.h"
+#include "negotiation/values/op_text.h"
+#include "negotiation/values/pair.h"
 
 namespace hvd::negotiation {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "negotiation/rank_set.h"
-#include "negotiation/request.h"
+#include "negotiation/values/rank_set.h"
+#include "negotiation/values/request.h"
 
 namespace hvd::negotiation {
 

@@ -4,14 +4,14 @@
 #include <optional>
 #include <vector>
 
-#include "negotiation/marks.h"
-#include "negotiation/set_table.h"
 #include "negotiation/stall/stalled.h"
+#include "negotiation/state/marks.h"
+#include "negotiation/state/set_table.h"
 
 namespace hvd::negotiation {
 
 std::vector<StalledTally> Incomplete(const Marks& marks);
-// The own wish that the log has not answered for the longest time.
+// The own request that the log has not answered for the longest time.
 std::optional<StalledTally> OldestOwn(const Marks& marks);
 StallState StateOf(NameView key, const Marks& marks, const SetTable& sets, const Place& place);
 

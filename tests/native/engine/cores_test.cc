@@ -1,5 +1,5 @@
 // Which ranks have a core of their own.
-#include "engine/cores.h"
+#include "engine/wake/cores.h"
 
 #include <unistd.h>
 

@@ -2,7 +2,7 @@
 // told, when an operation is done, what its owner then gets, and how it ends when it does not end well.
 #include <algorithm>
 
-#include "engine/outcomes.h"
+#include "engine/entry/outcomes.h"
 #include "native/engine/fake_device.h"
 #include "native/engine/world.h"
 
@@ -137,7 +137,7 @@ TEST(device_results_are_copied_and_not_taken) {
   });
 }
 
-// Also where the name was agreed on before, and where one rank goes the short way.
+// Also where the name was agreed on before, and where one rank takes the express path.
 TEST(device_and_host_do_not_meet) {
   DeviceEngines job(3);
   const std::string who =

@@ -4,8 +4,8 @@
 
 #include <csignal>
 
-#include "engine/dump_call.h"
-#include "engine/finished.h"
+#include "engine/record/dump_call.h"
+#include "engine/record/finished.h"
 #include "native/engine/world.h"
 
 namespace hvd::test::engine_dump {

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "backend/host_backend.h"
-#include "engine/executor.h"
+#include "engine/run/executor.h"
 #include "native/collective/log_items.h"
 
 namespace hvd::test {

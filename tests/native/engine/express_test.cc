@@ -1,4 +1,4 @@
-// The short way of small collectives: it happens on all ranks or on none, whatever they do and when.
+// The express path of small collectives: it happens on all ranks or on none, whatever they do and when.
 #include "engine/express/express.h"
 
 #include <sched.h>
@@ -212,7 +212,7 @@ TEST(express_does_not_overtake_a_refusal) {
 }
 
 // Every collective, with rows and splits that differ, results in the caller's memory, in the core's, or in memory of
-// the wrong size; some too large for the short way on some ranks only.
+// the wrong size; some too large for the express path on some ranks only.
 TEST(express_every_collective_gives_what_the_long_way_gives) {
   for (const int n : {2, 3}) {
     EngineWorld::Options options;

@@ -15,7 +15,7 @@
 #include "backend/introduction.h"
 #include "base/polled.h"
 #include "collective/kernels/kernels.h"
-#include "engine/clock.h"
+#include "engine/wake/clock.h"
 #include "native/harness/harness.h"
 
 namespace hvd::test {

@@ -106,7 +106,7 @@ TEST(out_of_memory_for_the_stand_in_of_a_joined_rank) {
   });
 }
 
-// Long and short way.
+// The long way and the express path.
 TEST(out_of_memory_for_a_result_names_rank_and_tensor) {
   for (const int rows : {2000000, 10000}) {
     EngineWorld::Options options;

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "base/log.h"
-#include "engine/send_copies.h"
+#include "engine/entry/send_copies.h"
 #include "native/engine/world.h"
 
 namespace hvd::test::engine_send_recv {

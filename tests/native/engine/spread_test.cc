@@ -1,5 +1,5 @@
 // Spread: ranks that share cores go over to an emptier one, and only when it is worth it.
-#include "engine/spread.h"
+#include "engine/wake/spread.h"
 
 #include <sched.h>
 

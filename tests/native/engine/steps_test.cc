@@ -1,5 +1,5 @@
 // Steps: where one ends, what it holds, and who waits for it.
-#include "engine/steps.h"
+#include "engine/record/steps.h"
 
 #include <string>
 #include <thread>

@@ -1,6 +1,6 @@
 // Timelines of devices: what is shown, when, and that the file is whole at every moment. tests/integration/gpu reads
 // them with a reader of JSON.
-#include "engine/timeline.h"
+#include "engine/record/timeline.h"
 
 #include <unistd.h>
 

@@ -1,9 +1,9 @@
 // Watch: a process that is gone is dead at once, unless it has said its last before: then its goodbye comes.
-#include "engine/watch.h"
+#include "engine/links/watch.h"
 
 #include <sys/eventfd.h>
 
-#include "engine/clock.h"
+#include "engine/wake/clock.h"
 #include "native/harness/harness.h"
 
 namespace hvd::test::engine_watch {

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "negotiation/frames/wire.h"
 #include "negotiation/node.h"
-#include "negotiation/wire.h"
 
 namespace hvd::negotiation {
 namespace {

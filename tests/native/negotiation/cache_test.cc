@@ -1,5 +1,5 @@
 // What the negotiation remembers of names: when it is full, when names change, come back or go with their process set.
-#include "negotiation/cache.h"
+#include "negotiation/state/cache.h"
 
 #include "native/negotiation/cluster.h"
 

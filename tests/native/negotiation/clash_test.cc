@@ -1,7 +1,7 @@
 // Operations under one name of the user's that wait for one another: they fail at the stall limit, everywhere and not
 // before, and what comes after them is as if nothing had been.
 #include "native/negotiation/cluster.h"
-#include "negotiation/signature.h"
+#include "negotiation/values/signature.h"
 
 namespace hvd::test::negotiation_clash {
 

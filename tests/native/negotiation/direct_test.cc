@@ -5,7 +5,7 @@
 #include <set>
 
 #include "native/negotiation/cluster.h"
-#include "negotiation/wire.h"
+#include "negotiation/frames/wire.h"
 
 namespace hvd::test::negotiation_direct {
 

@@ -1,12 +1,12 @@
 // The parts of a negotiator, each alone: no node, no tree of nodes.
 #include "native/negotiation/cluster.h"
-#include "negotiation/departures.h"
-#include "negotiation/joins.h"
-#include "negotiation/marks.h"
-#include "negotiation/ready_queue.h"
+#include "negotiation/frames/versions.h"
 #include "negotiation/stall/inspector.h"
 #include "negotiation/stall/parent_watch.h"
-#include "negotiation/versions.h"
+#include "negotiation/state/departures.h"
+#include "negotiation/state/joins.h"
+#include "negotiation/state/marks.h"
+#include "negotiation/state/ready_queue.h"
 
 namespace hvd::test::negotiation_node_parts {
 

@@ -1,9 +1,9 @@
 // Sends: two members of a process set agree, and nobody else is asked.
-#include "negotiation/pair.h"
+#include "negotiation/values/pair.h"
 
 #include "native/negotiation/cluster.h"
-#include "negotiation/op_text.h"
 #include "negotiation/stall/stalled.h"
+#include "negotiation/values/op_text.h"
 
 namespace hvd::test::negotiation_pair {
 

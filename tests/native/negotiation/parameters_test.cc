@@ -1,5 +1,5 @@
 // Parameters that change while the job runs: every rank sees the change between the same two batches.
-#include "negotiation/parameters.h"
+#include "negotiation/values/parameters.h"
 
 #include <cmath>
 #include <limits>

@@ -5,11 +5,11 @@
 
 #include "base/bytes.h"
 #include "native/negotiation/cluster.h"
-#include "negotiation/fusion.h"
-#include "negotiation/rank_set.h"
-#include "negotiation/signature.h"
-#include "negotiation/tree.h"
-#include "negotiation/wire.h"
+#include "negotiation/frames/wire.h"
+#include "negotiation/state/fusion.h"
+#include "negotiation/values/rank_set.h"
+#include "negotiation/values/signature.h"
+#include "negotiation/values/tree.h"
 
 namespace hvd::test::negotiation_parts {
 

@@ -1,5 +1,5 @@
 // Payloads: what ranks bring to a small operation travels with their marks, and comes to all with the answer.
-#include "negotiation/payload.h"
+#include "negotiation/values/payload.h"
 
 #include "native/negotiation/cluster.h"
 

@@ -9,7 +9,7 @@
 #include "native/negotiation/cluster.h"
 #include "native/negotiation/random_trees.h"
 #include "native/negotiation/told.h"
-#include "negotiation/rank_set.h"
+#include "negotiation/values/rank_set.h"
 
 namespace hvd::test::negotiation_random {
 

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "negotiation/tree.h"
+#include "negotiation/values/tree.h"
 
 namespace hvd::test {
 

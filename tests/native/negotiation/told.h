@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "negotiation/actions.h"
+#include "negotiation/values/actions.h"
 
 namespace hvd::test {
 

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "backend/cuda/packing_kernels.h"
+#include "backend/cuda/packing/packing_kernels.h"
 #include "base/dtype.h"
 #include "base/half.h"
 

@@ -1,5 +1,5 @@
 // The text of the packing kernels for AMD's GPUs, compiled as C++ and run a thread after another, against plain C++.
-#include "backend/cuda/packing_kernels.h"
+#include "backend/cuda/packing/packing_kernels.h"
 
 #include <string>
 
@@ -28,7 +28,7 @@ struct OwnFloat16 {
 #define __device__
 #define __global__ static
 #define __launch_bounds__(threads)
-#include "backend/cuda/packing_hip.inc"
+#include "backend/cuda/packing/packing_hip.inc"
 #undef HVD_KERNELS
 
 using backend::cuda::kPackChunk;

@@ -1,5 +1,5 @@
 // Many tensors in one launch, against plain C++.
-#include "backend/cuda/packing.h"
+#include "backend/cuda/packing/packing.h"
 
 #include "native/backend/cuda/gpu.h"
 #include "native/backend/cuda/packing_cases.h"

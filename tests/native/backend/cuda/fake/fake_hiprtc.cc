@@ -12,7 +12,7 @@ namespace fake {
 namespace {
 
 constexpr const char* kPacking =
-#include "backend/cuda/packing_hip.inc"
+#include "backend/cuda/packing/packing_hip.inc"
     ;
 constexpr int kSuccess = 0, kInvalidInput = 3, kCompilation = 6;
 
