@@ -28,6 +28,12 @@ CPP = {
     "frameworks": {"border"},
     "lane": set(),
 }
+# The folders inside them, lowest first: a file may include those of its own folder and of the ones before it.
+CPP_WITHIN = {
+    "negotiation": ("values", "frames", "state", "stall", ""),
+    "engine": ("wake", "links", "record", "submit", "express", "run", "drive", "entry", ""),
+    "backend/cuda": ("driver", "packing", ""),
+}
 # One exception, upward by a value type only: a batch is described before anything executes it.
 CPP_VALUE_HEADERS = {"collective/batch.h"}
 
@@ -168,6 +174,24 @@ def cpp_offences() -> list[str]:
     return found
 
 
+def within_offence(name: str, included: str) -> str:
+    """Which rule of CPP_WITHIN the file `name` breaks by this include; "" if none."""
+    for around, order in CPP_WITHIN.items():
+        if name.startswith(around + "/") and included.startswith(around + "/"):
+            own, other = (str(Path(path).parent.relative_to(around)).lstrip(".") for path in (name, included))
+            if order.index(other) > order.index(own):
+                return f"{around}/{own} must not include {included}"
+    return ""
+
+
+def cpp_offences_within() -> list[str]:
+    found = []
+    for name, line, included in includes():
+        if offence := within_offence(name, included):
+            found.append(f"src/{name}:{line}: {offence}")
+    return found
+
+
 def namespaces_of(folders: Sequence[str]) -> set[str]:
     """The namespaces that a file below src/ may declare things in: its folder's, or that of a folder around it."""
     if folders[0] == "base":
@@ -266,7 +290,7 @@ def circles() -> list[str]:
 
 
 def main() -> int:
-    offences = cpp_offences() + namespace_offences() + python_offences() + circles()
+    offences = cpp_offences() + cpp_offences_within() + namespace_offences() + python_offences() + circles()
     print("\n".join(offences) or "layers: every arrow points down, no circle, every file in its namespace")
     return 1 if offences else 0
 

@@ -1,5 +1,5 @@
 """Checks that a file fits in the head: at most 500 lines a file; in Python 25 methods a class, 60 lines a function and
-6 parameters.
+6 parameters. And that a folder of the C++ core does: at most 25 files.
 
 Exit code 1 with one line per offence.
 """
@@ -7,11 +7,14 @@ Exit code 1 with one line per offence.
 from __future__ import annotations
 
 import ast
+import collections
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE_LINES, METHODS, FUNCTION_LINES, PARAMETERS = 500, 25, 60, 6
+FOLDER_FILES = 25
 # Signatures that users' scripts fix (docs/migration.md): they may be as long as they are there.
 PUBLIC = (
     "python/horovod/_core/operations/reductions.py",
@@ -62,8 +65,14 @@ def function_offences(path: Path, name: str) -> list[str]:
     return found
 
 
+def folder_offences(files: Iterable[str]) -> list[str]:
+    """`files`: paths below the checkout."""
+    counts = collections.Counter(str(Path(name).parent) for name in files)
+    return [f"{name} has {n} files; the limit is {FOLDER_FILES}" for name, n in counts.items() if n > FOLDER_FILES]
+
+
 def main() -> int:
-    found = []
+    found = folder_offences(str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("*") if path.is_file())
     for folder, pattern in (
         ("src", "*.[hc]*"),
         ("include", "*.h"),

@@ -1,14 +1,16 @@
 // Engine: one rank's runtime, put together from its parts; entered through api/. Each part owns its data and knows only
-// parts that stand above it:
+// parts that stand above it. Nor does a folder know those below it:
 //
-//   Connections, Waker, Watch     this rank's ways to the others, what wakes it, who of them lives
-//   Role, Submissions, Arrivals   who may work, what threads have asked for, how they are told that it is done
-//   Node, Executor, Verdict       what all ranks agree on (negotiation/), running it, and failing for good
-//   SelfSends, Feed               submissions in: what this rank sends itself; everything, to the negotiation (Pairs)
-//   Orders, Progress              one round of work: the log obeyed, everything moved
-//   Driver, Waiter, Background    how a thread takes the role, waits for a result, looks after the rest
-//   Spread                        ranks that share cores, evenly on all of them
-//   Intake, ExpressPath           the ways in
+//   wake/     Waker, Spread                what threads sleep on and what wakes them; which cores they run on
+//   links/    Connections, Watch           this rank's ways to the others, who of them lives; ProcessSets
+//   record/   Timeline, Counters, Steps    what has happened, for those who ask
+//   submit/   Role, Submissions, Arrivals  who may work, what threads have asked for, how they learn that it is done;
+//             Pairs, SelfSends             what goes between two ranks, what this rank sends itself
+//   express/  Express, Exchange            small operations without the negotiation
+//   run/      Executor, Verdict            running what all ranks agree on (negotiation/), and failing for good
+//   drive/    Feed, Orders, Progress       one round of work: submissions in, the log obeyed, everything moved
+//             Driver, Waiter, Background   how a thread takes the role, waits for a result, looks after the rest
+//   entry/    Intake, ExpressPath          the ways in
 //
 // One thread at a time holds the *driver role* and moves everything forward. Nobody polls, so an idle job costs
 // nothing. Callbacks run after the role is released.

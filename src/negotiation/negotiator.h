@@ -1,4 +1,5 @@
-// Negotiator: a node, made of parts. Each owns its data, and knows only parts that stand before it here:
+// Negotiator: a node, made of parts. Each owns its data, and knows only parts that stand before it here. What they
+// exchange is in values/ and frames/, what they know in state/:
 //
 //   place, sets          where this rank is in the tree; the process sets
 //   versions, out        which contributions are void; the frames that wait to leave

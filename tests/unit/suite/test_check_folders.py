@@ -1,0 +1,51 @@
+"""The checks of the C++ core's folders find a folder that is too full and an include that points up."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+def _tool(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).resolve().parents[3] / "tools" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+check_layers, check_sizes = _tool("check_layers"), _tool("check_sizes")
+
+
+def test_a_folder_that_is_too_full_is_found() -> None:
+    full = [f"src/engine/run/{i}.cc" for i in range(25)]
+    assert check_sizes.folder_offences([*full, "src/engine/engine.cc"]) == []
+    assert check_sizes.folder_offences([*full, "src/engine/run/one.h"]) == [
+        "src/engine/run has 26 files; the limit is 25"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "included", "allowed"),
+    [
+        ("engine/run/executor.h", "engine/submit/submissions.h", True),
+        ("engine/run/executor.h", "engine/run/batch_run.h", True),
+        ("engine/engine.cc", "engine/entry/intake.h", True),
+        ("engine/submit/submissions.h", "engine/run/executor.h", False),
+        ("engine/entry/intake.h", "engine/engine.h", False),
+        ("negotiation/frames/wire.h", "negotiation/state/marks.h", False),
+        ("backend/cuda/driver/context.cc", "backend/cuda/stream.h", False),
+        ("engine/wake/waker.h", "negotiation/node.h", True),  # of another layer: another rule
+    ],
+)
+def test_an_include_that_points_up_is_found(name: str, included: str, allowed: bool) -> None:
+    assert (check_layers.within_offence(name, included) == "") == allowed
+
+
+def test_every_folder_has_its_place() -> None:
+    for around, order in check_layers.CPP_WITHIN.items():
+        folders = {path.name for path in (check_layers.ROOT / "src" / around).iterdir() if path.is_dir()}
+        assert folders | {""} == set(order), around
