@@ -251,18 +251,19 @@ def imports() -> dict[str, tuple[Path, list[tuple[int, str]]]]:
     return found
 
 
+def may_import(module: str, name: str) -> bool:
+    layer, target = layer_of(module), layer_of(name)
+    below = (layer, *PYTHON[layer])
+    return target == "horovod" or any(target == allowed or target.startswith(allowed + ".") for allowed in below)
+
+
 def python_offences() -> list[str]:
-    found = []
-    for module, (path, names) in imports().items():
-        layer = layer_of(module)
-        for line, name in names:
-            target = layer_of(name)
-            if target in ("horovod", layer) or target in PYTHON[layer] or target.startswith(layer + "."):
-                continue
-            if any(target.startswith(allowed + ".") for allowed in PYTHON[layer]):
-                continue
-            found.append(f"{path.relative_to(ROOT)}:{line}: {layer} must not import {name}")
-    return found
+    return [
+        f"{path.relative_to(ROOT)}:{line}: {layer_of(module)} must not import {name}"
+        for module, (path, names) in imports().items()
+        for line, name in names
+        if not may_import(module, name)
+    ]
 
 
 def circle(graph: Mapping[str, set[str]]) -> list[str]:

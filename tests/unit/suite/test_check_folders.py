@@ -1,4 +1,4 @@
-"""The checks of the C++ core's folders find a folder that is too full and an include that points up."""
+"""The checks of folders find one that is too full, and an include or an import that points up."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ def test_a_folder_that_is_too_full_is_found() -> None:
     ]
 
 
+def test_the_folders_of_core_and_package_are_counted() -> None:
+    assert {"src/engine/engine.cc", "python/horovod/runner/job.py"} <= set(check_sizes.counted())
+
+
 @pytest.mark.parametrize(
     ("name", "included", "allowed"),
     [
@@ -43,6 +47,26 @@ def test_a_folder_that_is_too_full_is_found() -> None:
 )
 def test_an_include_that_points_up_is_found(name: str, included: str, allowed: bool) -> None:
     assert (check_layers.within_offence(name, included) == "") == allowed
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "allowed"),
+    [
+        ("torch.gradients.hooks", "torch.collectives.ops", True),
+        ("torch.collectives.ops", "torch.gradients.hooks", False),
+        ("torch.collectives.ops", "torch.optimizer.DistributedOptimizer", False),
+        ("torch.optimizer", "torch.gradients.hooks", True),
+        ("tensorflow.collectives.ops", "tensorflow.gradients.tape", False),
+        ("runner.machines.hosts", "runner.readers.named_files", True),
+        ("runner.readers.named_files", "runner.machines.hosts", False),
+        ("runner.processes.process", "runner.job", False),
+        ("_core.life.planes.mpi_plane", "_core.life.context", False),
+        ("_net.handshake.boards.kept_board", "_net.handshake.lobby", True),
+        ("_net.handshake.frames.links", "_net.handshake.pairing", False),
+    ],
+)
+def test_an_import_that_points_up_is_found(module: str, name: str, allowed: bool) -> None:
+    assert check_layers.may_import(f"horovod.{module}", f"horovod.{name}") == allowed
 
 
 def test_every_folder_has_its_place() -> None:
