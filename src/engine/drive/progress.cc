@@ -77,8 +77,7 @@ void Progress::LinkBroken(const Status& why) {
   Decide();  // its last words may say why: they come before the end of the stream
   if (tools_.verdict->failed()) return;
   const int rank = tools_.connections->links().broken_rank();
-  // Without a log nobody says goodbye any more. What a batch under way needs of that rank comes, or not, by its own
-  // way.
+  // Without a log nobody says goodbye any more. If a batch under way needs that rank, its data channel tells.
   if (tools_.watch->has_left(rank) || tools_.node->log_ended()) return;
   if (why.code() == Code::kPeerLost && (!tools_.connections->in_tree(rank) || tools_.node->has_unread(rank)))
     return tools_.node->LinkLost(rank, why.message(), NowS());

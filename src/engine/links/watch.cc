@@ -10,8 +10,8 @@
 namespace hvd::engine {
 namespace {
 
-// For a goodbye in the log to arrive through others. They are there, or their own end is noticed: this is for what
-// nobody has thought of.
+// For a goodbye in the log to arrive through other ranks. Those are alive, or their own end is noticed; the limit is a
+// safeguard.
 constexpr double kGoodbyeS = 10;
 // For the reason of a rank that gave up. Without it the others fail all the same.
 constexpr double kReasonS = 0.1;

@@ -52,8 +52,9 @@ class Watch {
   // Is its process there, as far as can be seen?
   bool Lives(int rank) const;
 
-  // A rank that an exception has ended is the cause of what this rank suffers from. Launchers take the process that
-  // ends first for the culprit: lets it, for so many seconds. When nobody drives any more.
+  // Launchers take the process that ends first for the culprit. If another rank has been ended by an exception, and so
+  // caused what this one suffers from, waits for that process to end, for so many seconds at most. Nobody may be
+  // driving any more.
   void AwaitCulprits(double seconds) const;
   void DetachInChild();
 

@@ -31,7 +31,7 @@ void Verdict::Stop(const Status& why, bool tell_others, bool in_order) noexcept 
   auto unfinished = tools_.submissions->Close(why);
   auto runs = tools_.executor->Cancel();
   Connections& connections = *tools_.connections;
-  if (tell_others) {  // first: the neighbours do not wait for the reason as long as the next step may take
+  if (tell_others) {  // first: the next step may take longer than neighbours wait for the reason
     tools_.node->Abort(why, NowS());
     tools_.node->TakeOutgoing(
         [&](int to, std::span<const std::byte> frame) { (void)connections.links().Send(to, frame); });
@@ -68,7 +68,8 @@ void Verdict::Lost(const Watch::Death& death, double now) {
 }
 
 bool Verdict::OthersKnowWhy(const Status& why) const {
-  // A closed data channel: its owner may only have suffered from another's death. One that falls silent says it all.
+  // A closed data channel: its owner may only have suffered from another's death. One that has fallen silent is the
+  // cause itself.
   const auto has_left = [this](int rank) { return tools_.watch->has_left(rank); };
   if (why.code() == Code::kPeerLost) return tools_.connections->CheckPeers(NowS(), has_left).ok();
   const transport::Neighbours* const neighbours = tools_.connections->neighbours();

@@ -47,13 +47,13 @@ class Setting(NamedTuple):
     """One row of the table.
 
     Args:
-        name: the Python name, with its unit; for an engine field, the name in `hvd_config`.
+        name: the Python name, with its unit. Of a setting with `engine_field` it is also the field of `hvd_config`.
         kind: bool, tristate (None = decide), int, int_or_auto, float, text, choice, cores (comma list of
             integers), ranks (comma list of integers and ranges), names (comma list), or int_pair.
         default: the value if none is given; None = not given.
         help: one or two sentences for --help and docs/settings.md.
         section: heading in --help and docs/settings.md.
-        scope: engine (the ranks read it), launcher (only the launcher does), or both.
+        scope: engine (the ranks read it, in Python or in C++), launcher (only the launcher does), or both.
         env: environment variable, or empty.
         unit: plural noun for messages, e.g. "milliseconds".
         minimum, maximum: inclusive bounds of a number.

@@ -144,7 +144,8 @@ class Settings:
         return copy
 
     def to_environ(self) -> dict[str, str]:
-        """The environment variables from which another process reads the same values of the engine's settings."""
+        """The environment variables from which another process reads the same values of all settings but the launcher's
+        own."""
         environ: dict[str, str] = {}
         for name, item in self._given.items():
             setting = BY_NAME[name]

@@ -1,6 +1,6 @@
 """Why a process is alone, though somebody meant it to be one of several: its variables say so, or have been taken away.
 
-Used by `horovod._core.life.engine_start` where no launcher has given this process a rank; `runner.processes.arrivals`
+Used by `horovod._core.life.engine_start` where no launcher has given this process a rank; `runner.processes.strays`
 counts the marks. A job of one process is what most of these are, so that is only remarked upon.
 """
 

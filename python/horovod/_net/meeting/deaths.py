@@ -3,7 +3,7 @@
 Three signs: a rank that gives up leaves word in the meeting directory; a rank that dies there leaves its claim,
 unlocked; the launcher's keeper writes `ended.<rank>` into the launcher's directory when a rank's process ends, and the
 launcher on the board where there are other hosts. Used by blame and the roll call, which look now and then while ranks
-connect; afterwards every pair of ranks has its own descriptor to watch.
+connect; afterwards the connections tell, and between ranks that have none yet the launcher.
 """
 
 from __future__ import annotations

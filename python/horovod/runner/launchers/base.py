@@ -1,6 +1,6 @@
 """What a launcher is: it runs a checked job to its end and says how it ended.
 
-Used by `choose`, by `supervision` and by every launcher.
+Used by every launcher, by `supervision`, and by those that start a job and report its outcome.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class Outcome(NamedTuple):
     Attributes:
         exits: every rank's end, in order.
         interrupted: the signal that stopped the launcher, or 0.
-        complaint: why the launcher itself gave up (a rank could not be started, or was not up in time), or empty.
+        complaint: why the launcher itself gave up (a rank could not be started or was not up in time, a host or a
+            keeper was lost, the job hung), or empty.
         complaint_code: the exit code that goes with it.
         nobody_met: there were several ranks, and none called hvd.init().
         just_read: the ranks whose last lines of stderr stand above, on the same page.

@@ -23,7 +23,8 @@ class Entry(NamedTuple):
     Attributes:
         name: in messages.
         module, class_name: where it is.
-        asked_by: the setting without which it is not considered, and with which no other is; empty: none.
+        asked_by: the setting that asks for it: if that is on, only this launcher is considered, else this one is not.
+            Empty: there is none.
     """
 
     name: str

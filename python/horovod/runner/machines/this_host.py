@@ -1,6 +1,6 @@
 """Which hosts are this machine, and what tells a rank its place.
 
-Used by `local` and `ssh`.
+Used by launchers, elastic jobs and the doctor.
 """
 
 from __future__ import annotations

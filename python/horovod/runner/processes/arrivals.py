@@ -1,8 +1,8 @@
 """Which ranks have called hvd.init(): each makes a socket `r<rank>` in a sub-directory of the job's directory.
 
-Used by `launchers.local`. The kernel tells when something changes there (inotify); where that is not to be had, the
-caller's tick does. The ranks take their sockets away when all are connected, or when they have given up: either way the
-start is over then, and what follows is theirs to report.
+Used by `launchers.local` and `launchers.following`. The kernel tells when something changes there (inotify); where that
+is not to be had, the caller's tick does. The ranks take their sockets away when all are connected, or when they have
+given up: either way the start is over then, and what follows is theirs to report.
 """
 
 from __future__ import annotations

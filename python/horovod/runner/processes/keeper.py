@@ -4,8 +4,8 @@ Started by `process` as a script of its own (`python -I -S keeper.py CONTROL_FD 
 the standard library only, and of that what takes no time: the ranks wait for it. It has one thread, because the
 parent-death signal that it gives the ranks follows the parent *thread*; it is a child subreaper, so that what a rank
 starts and abandons stays its descendant and can be found. When the launcher is gone, even by SIGKILL, it kills every
-descendant and removes the job's directory. So it does when an agent, which beats, stands still: its launcher has given
-it up. It decides nothing else: when to send which signal is the launcher's business.
+descendant and removes the job's directory. Under an agent it does the same when the agent's beats stop, because the
+launcher has given that host up by then. It decides nothing else: when to send which signal is the launcher's business.
 
 It inherits the descriptor that holds the lock on the job's directory, so that nobody takes the directory for a dead
 job's while the keeper is at work.
@@ -46,7 +46,7 @@ _LEFTOVER_GRACE_S = 0.4  # for helpers of the ranks that clean up when their ran
 _CLEANER_GRACE_S = 2.0  # for those that clean up when everybody else is gone
 KILL_PATIENCE_S = 5.0
 _TICK_S = 1.0
-# What these know nobody else does: the names of a dead rank's semaphores and shared memory. They remove them and go as
+# Only these know the names of a dead rank's semaphores and shared memory. They remove them and go as
 # soon as no process is left that holds a pipe or a connection to them, such as a loader's worker.
 # A keeper of a job that a rank has started cleans up after that job's ranks.
 _CLEANERS = (b"multiprocessing.resource_tracker", b"torch_shm_manager", b"/horovod/runner/processes/keeper.py")

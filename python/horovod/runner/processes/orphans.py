@@ -50,7 +50,8 @@ def end_all(keeper_pid: int, others: Container[int], patience_s: float) -> None:
     """Ends what a dead keeper has left, in the keeper's own order.
 
     Args:
-        keeper_pid: of the keeper, not yet waited for: it leads the session of its ranks, whose number is its own.
+        keeper_pid: of the keeper, which has not been waited for. It leads the session that its ranks belong to, so its
+            pid is the session's number.
         others: children of this process that were there before the keeper. They stay, and so do their children.
         patience_s: it may take so long. This process does nothing else meanwhile.
     """

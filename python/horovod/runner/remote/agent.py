@@ -1,9 +1,10 @@
-"""The launcher's hand on one host: `python -m horovod.runner.remote.agent LINK_TIMEOUT`, started over ssh.
+"""The launcher's hand on one host: `python -m horovod.runner.remote.agent LINK_TIMEOUT`, started over ssh or by a
+program that has a process there.
 
 It gets the job over its standard input, starts the ranks of its host by a keeper (`process`), and says over its
-standard output what they write and how they end. It decides nothing. When its input ends, or nothing is heard from the
-launcher for some seconds, which has not said that it pauses, the launcher is gone and it kills everything; when it is
-killed itself, or stopped for some seconds, the keeper does.
+standard output what they write and how they end. It decides nothing. When its input ends, or the launcher is
+silent for some seconds without having announced a pause, the launcher is gone and the agent kills everything. When the
+agent itself is killed, or stopped for some seconds, the keeper does.
 """
 
 from __future__ import annotations

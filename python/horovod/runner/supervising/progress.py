@@ -54,7 +54,7 @@ class StartProgress:
                 self._told_end = True
                 return f"horovodrun: all {self._size} ranks are up, after {now_s - self._started_s:.1f} s\n"
             return self.clear()
-        # A program that never calls hvd.init() is none of our business, so nothing is said before a first rank is up.
+        # The program may be one that never calls hvd.init(), so nothing is said before a first rank is up.
         quiet_s = _QUIET_TTY_S if self._on_tty else _QUIET_S
         if not self._up or now_s - self._started_s < quiet_s or (self._shown and not self._on_tty):
             return ""

@@ -1,7 +1,8 @@
 """Which rank failed first, and the story of it in words. Pure: from what was seen to a culprit, a text, a code.
 
-Used by `launchers` and `function`. A rank whose peer has died fails too, often within a millisecond: it must not be
-mistaken for the cause. Nor must one that was left alone by a rank which ended early, with code 0.
+Used by `supervision`, `launchers` and what tells users of a job's end. A rank whose peer has died fails too, often
+within a millisecond: it must not be mistaken for the cause. Nor must one that was left alone by a rank which ended
+early, with code 0.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Follows the ranks of a job from their start to their end: output, signals, the first failure, the clean-up.
 
-Used by `launchers`. One loop over descriptors, which sleeps when nothing happens; the decisions are in `report`,
-`stopping` and `progress`.
+Used by `launchers`. One loop over descriptors, which sleeps when nothing happens. It decides that a rank or a host is
+lost; `stopping` says when the others get which signal, `progress` what is shown, `report` whose fault it was.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The crew of a job on several hosts: one link for each, one loop for all, and the judge of the board.
 
-Used by `launchers.ssh` and `launchers.elastic_over_hosts`. `gathering` waits until all agents have answered, then they
-get the job and check it, then all go: so nothing runs anywhere before every host can take part.
+Used by `launchers.ssh`, `launchers.elastic_over_hosts` and `gathering`, which waits until all agents have answered,
+then they get the job and check it, then all go: so nothing runs anywhere before every host can take part.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The words that start an agent on a host. Pure.
 
-Used by `by_process`, `launchers.jsrun` and `doctor`. What is secret is never among them: they can be read by
-everybody on both hosts.
+Used by `by_process`, `calling_agent`, `launchers.jsrun` and `doctor`. What is secret is never among them: they can be
+read by everybody on both hosts.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def shell(
     environ: Mapping[str, str], port: Optional[int], identity: Optional[str], patience_s: float, link_timeout_s: float
 ) -> Shell:
     """What runs commands on other hosts: Open MPI's settings, as platforms of containers have them, else ssh. Options
-    that they give ssh add to ours, which ssh reads first; a port or a key that the user gives wins over theirs. A dead
-    connection ends when both sides have believed the silence: until then ssh waits for a cut link, as they do.
+    that they give ssh add to ours, which ssh reads first; a port or a key that the user gives wins over theirs. ssh
+    gives a silent connection up only after the launcher and the agent have done so.
 
     Raises:
         InvalidArgumentError: a quotation in one of the settings does not end.

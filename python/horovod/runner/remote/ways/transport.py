@@ -12,7 +12,7 @@ from horovod.runner.loop import Loop
 
 
 class Ending(NamedTuple):
-    """What is known of a connection that has ended, or that no agent answers on.
+    """What is known of a connection that has ended, or on which no agent has answered.
 
     Attributes:
         why: no agent has answered, without the host's name and a stop.
@@ -38,7 +38,7 @@ class Connection(Protocol):
         """How it has ended, or what it waits for.
 
         Args:
-            patience_s: the streams have ended, so the rest of it may take so long to end, too; None: it is not ended.
+            patience_s: the streams have ended, and this may wait so long for the rest; None: the streams are open.
         """
 
     def ended(self) -> bool:
@@ -52,8 +52,8 @@ class Transport(Protocol):
     """See the head of the file.
 
     Attributes:
-        private: nobody else can read what goes that way. Otherwise agents have the ranks' secret from the program that
-            started them, and no other key is sent.
+        private: nobody else can read what goes that way, so the secrets of the job may be sent. Otherwise none is sent:
+            the program that starts an agent gives it the secret of the ranks.
     """
 
     private: bool = True

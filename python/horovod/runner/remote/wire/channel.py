@@ -30,12 +30,13 @@ class Channel:
 
     Args:
         loop: that watches both descriptors.
-        read_fd, write_fd: of the connection; the channel closes them.
+        fds: of the connection, to read from and to write to; the channel closes them.
         limits: of the frames that come; see `frames`.
         on_frame: gets kind and body of each.
         on_end: is called once, with the reason in words, when nothing more can come or go. Empty: the other side has
             closed.
-        vigil: watches over the other side. One that has not begun expects an agent, whose first frame follows its mark.
+        vigil: watches over the other side. A vigil that has not begun is the launcher's: an agent is expected, which
+            sends a mark before its first frame.
 
     Attributes:
         vigil: as given.

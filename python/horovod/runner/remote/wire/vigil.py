@@ -1,7 +1,8 @@
 """When the other side of a link counts as lost, judged by when it was last heard. Pure.
 
-Used by `channel`. The promise: a cut that is at least half a second shorter than the time that the user has set
-(--link-timeout) is survived, and a host that is silent for longer is lost within that time and a second and a half.
+Used by `channel` and by those that make one. The promise: a cut that is at least half a second shorter than the time
+that the user has set (--link-timeout) is survived. A host that is silent for longer is lost within that time and a
+second and a half; where datagrams do not pass, within twice that time and two seconds.
 
 Datagrams (`pulses`) show at once that a link is back: what delays them is the quarter of a second between two of them,
 and up to a second in which the kernel looks for the other host's hardware address. Where there are none, the stream is
@@ -16,8 +17,8 @@ LOOK_S: Final = 0.125  # between two checks
 _RETURN_S: Final = (
     0.9  # for datagrams to come again: under half a second after the limit, a check, and time to report it
 )
-_STREAM_RETURN_S: Final = 2.0  # beats of a second, on both sides of the cut
-_TOGETHER_S: Final = 2.0  # datagrams that ended so long before the stream have not ended with the link
+_STREAM_RETURN_S: Final = 2.0  # a beat is sent every second: one may be due before the cut, and one after it
+_TOGETHER_S: Final = 2.0  # if datagrams stopped earlier than this before the stream, something blocks them alone
 _STOOD_STILL_S: Final = 2.0  # between two checks
 _KEEPER_S: Final = 0.6
 _SURELY_S: Final = 0.5  # a silence that is so much shorter than the time is survived
