@@ -16,23 +16,20 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from net_boards import PATIENCE_S, SECRET, logged, refuses, until
 from net_ranks import connect_all, in_threads, unique_key
 
 from horovod._net.clusters.placement import Placement
 from horovod._net.failures import ConnectError
-from horovod._net.handshake.boards import kept_board
 from horovod._net.handshake.boards.board_call import call
 from horovod._net.handshake.boards.board_link import BoardLink
-from horovod._net.handshake.boards.kept_board import NUMBER, KeptBoard, credentials_of
+from horovod._net.handshake.boards.kept_board import KeptBoard, credentials_of
 from horovod._net.handshake.door import Door
 from horovod._net.handshake.frames import messages
 from horovod._net.handshake.frames.links import Link
 from horovod._net.handshake.frames.watch import Source, Watch
 from horovod._net.handshake.roll_call import listen
 from horovod._net.meeting import long_list
-
-SECRET = bytes(range(32))
-PATIENCE_S = 20.0
 
 
 class Job:
@@ -73,19 +70,6 @@ def jobs() -> Iterator[Any]:
     yield make
     for job in made:
         job.close()
-
-
-def until(board: BoardLink, key: str) -> str:
-    deadline = time.monotonic() + PATIENCE_S
-    while (value := board.get(key)) is None:
-        assert time.monotonic() < deadline, board.keys()
-        board.wait(0.1)
-    return value
-
-
-def refuses(port: int) -> bool:
-    with socket.socket() as sock:
-        return sock.connect_ex(("127.0.0.1", port)) != 0
 
 
 def test_the_first_post_of_a_key_wins_for_all(jobs: Any) -> None:
@@ -256,90 +240,6 @@ def test_the_death_of_the_keeper_is_told(jobs: Any) -> None:
         until(board, "nothing")
 
 
-class OpenBoard:
-    """A board to which anybody comes that holds the secret."""
-
-    def __init__(self) -> None:
-        listener = listen("127.0.0.1")
-        self.port = listener.getsockname()[1]
-        self.keeper = KeptBoard(credentials_of(SECRET, "open", 1, 1), listener, None, "the test's keeper")
-        self.keeper.start()
-
-    def come(self, secret: bytes = SECRET) -> BoardLink:
-        return call(credentials_of(secret, "open", 0, 1), "127.0.0.1", self.port, time.monotonic() + PATIENCE_S)
-
-
-@pytest.fixture
-def open_board() -> Iterator[OpenBoard]:
-    made = OpenBoard()
-    yield made
-    made.keeper.stop()
-
-
-def test_an_open_board_numbers_all_that_come_and_tells_who_goes(open_board: OpenBoard) -> None:
-    for number in range(3):
-        passing = open_board.come()
-        assert passing.get(NUMBER) == str(number)
-        passing.close()
-    stays = open_board.come()
-    assert stays.get(NUMBER) == "3"
-    assert [until(stays, f"ended.{number}") for number in range(3)] == ["ended"] * 3
-    assert not refuses(open_board.port)
-    stays.close()
-
-
-def test_an_open_board_is_closed_to_strangers(open_board: OpenBoard, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(ConnectError, match="does not hold this job's secret"):
-        open_board.come(bytes(32))
-    board = open_board.come()
-    assert board.keys() == [NUMBER]
-    deadline = time.monotonic() + PATIENCE_S
-    while "the test's keeper, connecting: a process at 127.0.0.1 left after the proof of the secret" not in caplog.text:
-        assert time.monotonic() < deadline, caplog.text
-        time.sleep(0.01)
-    board.close()
-
-
-def test_the_last_news_are_heard_before_the_end(open_board: OpenBoard) -> None:
-    hears, posts = open_board.come(), open_board.come()
-    assert hears.news() == [(NUMBER, "0")] and hears.news() == []
-    for number in range(100):
-        posts.post(f"entry.{number}", "x")
-    until(posts, "entry.99")
-    open_board.keeper.stop()
-    with pytest.raises(ConnectError):
-        while True:  # until the kernel has heard that nobody reads there
-            hears.post("too", "late")
-            time.sleep(0.01)
-    heard = []
-    with pytest.raises(ConnectError, match="has ended"):
-        while True:
-            heard += hears.news()
-            hears.wait(0.01)
-    assert heard == [(f"entry.{number}", "x") for number in range(100)]
-    hears.close()
-    posts.close()
-
-
-def test_a_keeper_that_stops_tells_what_it_has_kept_back(
-    open_board: OpenBoard, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kept_board, "_QUIET_S_PER_RANK", 60.0)
-    monkeypatch.setattr(kept_board, "_LONGEST_QUIET_S", 60.0)
-    hears, posts = open_board.come(), open_board.come()
-    posts.post("at", "once")
-    until(hears, "at")
-    posts.post("kept", "back")
-    deadline = time.monotonic() + PATIENCE_S
-    while open_board.keeper._news != ["kept=back"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-    open_board.keeper.stop()
-    assert hears.news()[-1] == ("kept", "back")
-    hears.close()
-    posts.close()
-
-
 def test_where_nobody_listens_who_is_not_patient_does_not_wait() -> None:
     with listen("127.0.0.1") as listener:
         port = listener.getsockname()[1]
@@ -451,7 +351,7 @@ def test_who_leaves_at_the_proof_is_told_of_and_ends_nothing(jobs: Any, caplog: 
     with pytest.raises(ConnectError, match="does not hold this job's secret"):
         job.come(1, secret=bytes(32))
     assert until(there, "doubt.1") == "127.0.0.1"
-    assert "a process at 127.0.0.1 says that it is rank 1 of this job, and left after the proof" in caplog.text
+    logged(caplog, "a process at 127.0.0.1 says that it is rank 1 of this job, and left after the proof")
     job.come(1).post("still", "well")
     assert until(there, "still") == "well"
 

@@ -80,7 +80,7 @@ class BoardLink:
         """The entries that have come since the last call, in their order; on a board that never has to `forget`.
 
         Raises:
-            ConnectError: as `post`, once all that had come have been given.
+            ConnectError: as `post`, but not before all that have come were given; other methods raise it earlier.
         """
         try:
             self._take()

@@ -37,6 +37,7 @@ _OTHER_DESCRIPTORS: Final = 320
 # What stands is sent to all at once, and so rarely that sending to so many takes a small part of this thread's time.
 _QUIET_S_PER_RANK: Final = 0.0001
 _LONGEST_QUIET_S: Final = 0.25
+_PARTING_S: Final = 1.0  # for those that an open board has told its last news to hang up
 _POSTS: Final = frozenset({messages.FORMS[messages.Post].kind})
 
 # An entry of this board: a process said that it was this rank, and did not prove it; from where.
@@ -110,8 +111,8 @@ class KeptBoard:
         try:
             while self._turn() and (self._ranks or len(self._come) < self._most):
                 pass
-            self._quiet_until_s = 0.0
-            self._tell_news()
+            if self._is_open:
+                self._part()
         except Exception:  # nobody waits for this thread: the ranks then see that their board is gone
             log.exception("the board of this job can no longer be kept")
         self.close()
@@ -125,6 +126,22 @@ class KeptBoard:
                 self._hear_rank(source)
         self._tell_news()
         return True
+
+    def _part(self) -> None:
+        """Lets all hear the last news before their connections are closed: what they post to a closed one makes the
+        kernel forget what is on its way to them."""
+        self._quiet_until_s = 0.0
+        self._tell_news()
+        self._lobby.leave()
+        self._watch.remove(self._stopped)
+        for link in self._ranks:
+            with contextlib.suppress(OSError):  # it has gone
+                link.sock.shutdown(socket.SHUT_WR)
+        deadline = time.monotonic() + _PARTING_S
+        while self._ranks and time.monotonic() < deadline:
+            for source in self._lobby.serve(deadline):
+                if isinstance(source, Link) and source in self._ranks:
+                    self._hear_rank(source)
 
     # ---- connections
 
