@@ -83,11 +83,11 @@ def test_ranks_that_have_ended_are_not_waited_for() -> None:
 class Watched:
     """Two ranks that use nothing, and a watch."""
 
-    def __init__(self) -> None:
-        self.watch = HangWatch(LIMIT_S, 0.0)
+    def __init__(self, after_init: bool = False) -> None:
+        self.watch = HangWatch(LIMIT_S, 0.0, after_init)
         self.now_s = 0.0
 
-    def minutes(self, count: int, written: bytes = b"") -> str:
+    def minutes(self, count: int, written: bytes = b"", nobody_met: bool = False) -> str:
         """What the last look says; rank 0 writes the same before each."""
         why = ""
         for _ in range(count):
@@ -95,7 +95,8 @@ class Watched:
             if written:
                 self.watch.heard(0, "stderr", written)
             assert self.watch.due(self.now_s)
-            why = self.watch.why_to_end({0: Vitals(1.0, 0), 1: Vitals(1.0, 0)}, {0, 1}, self.now_s)
+            vitals = {0: Vitals(1.0, 0), 1: Vitals(1.0, 0)}
+            why = self.watch.why_to_end(vitals, {0, 1}, self.now_s, nobody_met)
         return why
 
 
@@ -105,6 +106,14 @@ def test_the_message_names_the_flag() -> None:
     why = watched.minutes(1)
     assert why.startswith("all ranks have stood still for 1800 s")
     assert "--hang-shutdown-time-seconds" in why
+
+
+def test_idle_programs_that_never_call_init_go_on_unless_a_limit_is_given() -> None:
+    """Such as the workers of a data service."""
+    by_default, given = Watched(after_init=True), Watched()
+    assert not by_default.minutes(40, nobody_met=True)
+    assert by_default.minutes(1)
+    assert given.minutes(40, nobody_met=True)
 
 
 def test_the_stall_report_is_no_sign_of_life() -> None:

@@ -44,7 +44,7 @@ def watch_interval_s(limit_s: float) -> float:
 def hang_watch(job: Job, now_s: float) -> Optional[HangWatch]:
     """The watch of a job; None: it may stand still for ever."""
     limit_s = limit_of(job)
-    return HangWatch(limit_s, now_s) if limit_s else None
+    return HangWatch(limit_s, now_s, "hang_shutdown_s" not in job.settings.given()) if limit_s else None
 
 
 class HangWatch:
@@ -53,10 +53,12 @@ class HangWatch:
     Args:
         limit_s: how long all ranks may stand still.
         now_s: the time.
+        after_init: it is no limit for programs that never call hvd.init(), such as servers, which may be idle.
     """
 
-    def __init__(self, limit_s: float, now_s: float) -> None:
+    def __init__(self, limit_s: float, now_s: float, after_init: bool = False) -> None:
         self._limit_s = limit_s
+        self._after_init = after_init
         self._every_s = watch_interval_s(limit_s)
         self._standstill = Standstill(limit_s, self._every_s)
         self._due_s = now_s + self._every_s
@@ -79,13 +81,16 @@ class HangWatch:
         if rank not in self._loud and any(line.strip() and not _OF_A_STALL.search(line) for line in lines):
             self._loud.add(rank)
 
-    def why_to_end(self, vitals: Mapping[int, Optional[Vitals]], left: Set[int], now_s: float) -> str:
+    def why_to_end(
+        self, vitals: Mapping[int, Optional[Vitals]], left: Set[int], now_s: float, nobody_met: bool = False
+    ) -> str:
         """Why the job must end; empty: it goes on.
 
         Args:
             vitals: of the ranks, as far as they are known.
             left: ranks that have not ended.
             now_s: the time.
+            nobody_met: no rank has called hvd.init().
         """
         self._due_s = now_s + self._every_s
         self._standstill.see(vitals, now_s)
@@ -96,7 +101,8 @@ class HangWatch:
         for rank in self._loud:
             self._standstill.lives(rank, now_s)
         self._loud.clear()
-        return _why(self._limit_s) if self._standstill.lasts_too_long(left, now_s) else ""
+        may_last = self._after_init and nobody_met
+        return _why(self._limit_s) if not may_last and self._standstill.lasts_too_long(left, now_s) else ""
 
 
 def _why(limit_s: float) -> str:

@@ -325,7 +325,7 @@ class Supervision:
             self._escalation = self._escalation or on_signal(signal.SIGTERM, 1, now_s)
         if self._watch is None or not self._watch.due(now_s):
             return
-        why = self._watch.why_to_end(self._crew.vitals(), self._left, now_s)
+        why = self._watch.why_to_end(self._crew.vitals(), self._left, now_s, self._arrivals.nobody())
         if why and self._escalation is None:
             self._watch, self._stands_still = None, True
             self._give_up(why, 1)
