@@ -263,8 +263,9 @@ _ENGINE: Final = (
             yaml="stall_check.shutdown_time_seconds", engine_field=True),
     Setting("hang_shutdown_s", "float", 1800.0,
             "horovodrun ends a job when all of its ranks have stood still for this long: no processor time, no input"
-            " or output, no line written; 0 = never. The default does not apply to a job of one rank, nor to programs of"
-            " which none has called hvd.init(), nor with stall_shutdown_s, --no-stall-check or --stdin-rank.", "Stall check", "launcher",
+            " or output, no line written; 0 = never. The default does not apply to a job of one rank, nor to programs"
+            " of which none has called hvd.init(), nor with stall_shutdown_s, --no-stall-check or --stdin-rank.",
+            "Stall check", "launcher",
             env="HOROVOD_HANG_SHUTDOWN_TIME_SECONDS", unit="seconds", minimum=0,
             flags=_value("--hang-shutdown-time-seconds", metavar="SECONDS"),
             yaml="stall_check.hang_shutdown_time_seconds"),
