@@ -28,6 +28,7 @@ class _Half:
     shape: tuple[int, ...]
     array: Any  # of a send what is sent, of a recv where it goes
     ticket: Any  # its own; of a send that has returned nobody's
+    refusal: str = ""  # of a send: why its recv fails
 
     @property
     def text(self) -> str:
@@ -48,7 +49,10 @@ class FakePairs:
         pair = (op.process_set, *((rank, op.root_rank) if sends else (op.root_rank, rank)))
         subject = f"send from rank {pair[1]} to rank {pair[2]}"
         if sends and pair in self._failed:
-            return MISMATCH, f"this send was not begun, because an earlier one has failed: {self._failed.pop(pair)}"
+            why = f"this send was not begun, because an earlier one has failed: {self._failed.pop(pair)}"
+            self._sends.setdefault(pair, deque()).append(_Half(op.dtype, (), None, None, why))
+            self._settle(pair, subject)
+            return MISMATCH, why
         shape = tuple(op.shape[i] for i in range(op.ndim))
         array = array_at(op.input if sends else op.output, op.dtype, shape)
         to_itself = pair[1] == pair[2]
@@ -76,6 +80,9 @@ class FakePairs:
         while sends and recvs:
             sent, received = sends.popleft(), recvs.popleft()
             status, message = OK, ""
+            if sent.refusal:
+                received.ticket.finish_one(MISMATCH, sent.refusal)
+                continue
             if (sent.dtype, sent.shape) != (received.dtype, received.shape):
                 status = MISMATCH
                 message = f"{subject}: rank {pair[1]} sent {sent.text}, rank {pair[2]} receives {received.text}."
@@ -84,5 +91,5 @@ class FakePairs:
             received.ticket.finish_one(status, message)
             if sent.ticket is not None:
                 sent.ticket.finish_one(status, message)
-            elif status != OK:
+            elif status != OK and pair[1] != pair[2]:
                 self._failed[pair] = message
