@@ -135,6 +135,7 @@ Status Engine::Start(const hvd_config& c) {
   return background_.Start(c.thread_affinity);
 }
 
+// NOLINTNEXTLINE(bugprone-exception-escape): without memory, and then the process ends.
 Engine::~Engine() {
   if (background_.running()) Shutdown(0);
 }

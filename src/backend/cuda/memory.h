@@ -70,6 +70,7 @@ class Scratch {
  public:
   // `stream`: the only one that uses it. Both outlive it.
   Scratch(DeviceMemory& memory, const Stream& stream) : memory_(memory), stream_(stream) {}
+  // NOLINTNEXTLINE(bugprone-exception-escape): without memory, and then the process ends.
   ~Scratch() { (void)Release(); }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
