@@ -53,8 +53,8 @@ PART    = mkdir -p $(TIMES); begun=$$(date +%s); { $(2); } && echo "$(1) $$(($$(
 # tests that dies is not replaced, and ends the whole with exit code 3 (tests/conftest.py): xdist, which shares out files,
 # would wait for ever. A test that waits in C does not hear its timeout: after a quarter of an hour the stacks of its
 # threads are printed, and its process ends.
-# $(1): the tests' marks; $(2): processes more than processors; $(3): name of the record.
 NO_HANG = -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
+# $(1): the tests' marks; $(2): processes more than processors; $(3): name of the record.
 PYTEST = rm -f $(TIMES)/$(3).xml $(TIMES)/$(3).again.xml; \
   python -m pytest -q -n $(shell expr $(JOBS) + $(2)) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(NO_HANG) -m "$(1)" --junit-xml $(TIMES)/$(3).xml \
   || { [ $$? -eq 1 ] || exit 1; echo "FAILED ONCE: the tests named above. Once more:"; \

@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import socket
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Optional
@@ -14,6 +15,7 @@ import pytest
 
 from horovod.runner.display import output
 from horovod.runner.display.output import OutputFile, RankStream
+from horovod.runner.hangs.hang_watch import HangWatch
 from horovod.runner.job import Job, effective_settings, make_job
 from horovod.runner.launchers.base import Surroundings
 from horovod.runner.processes.arrivals import DirectoryArrivals
@@ -180,6 +182,29 @@ def test_whether_the_ranks_have_met(met: bool, tmp_path: Path) -> None:
     if met:
         (tmp_path / "meeting").mkdir()
     assert watched.run().nobody_met is not met
+
+
+class IdleProcesses(ScriptedProcesses):
+    """Two ranks that use nothing, and end well when their time has come."""
+
+    def vitals(self) -> dict[int, Optional[Vitals]]:
+        return {0: Vitals(1.0, 0), 1: Vitals(1.0, 0)}
+
+
+@pytest.mark.parametrize("met", [False, True])
+def test_only_ranks_that_have_met_stand_still_by_default(
+    met: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervising, "hang_watch", lambda job, now_s: HangWatch(0.3, now_s, after_init=True))
+    processes = IdleProcesses()
+    watched = supervision(2, processes, {}, tmp_path)
+    if met:
+        (tmp_path / "meeting").mkdir()
+    ending = threading.Timer(1.5, lambda: [processes._add(Exited(rank, 0, 0.0)) for rank in range(2)])
+    ending.start()
+    outcome = watched.run()
+    ending.cancel()
+    assert ("stood still" in outcome.closing_words, outcome.exit_code) == (met, int(met)), outcome.closing_words
 
 
 class ElasticProcesses(ScriptedProcesses):
