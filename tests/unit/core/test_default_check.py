@@ -246,6 +246,37 @@ def test_other_shapes_fail_on_all_ranks() -> None:
     run_ranks(2, work)
 
 
+def test_gradients_that_fail_before_the_claims_are_summed_wait_for_them() -> None:
+    def work(rank: int) -> None:
+        program = Program(rank)
+        time.sleep(0.3 * rank)  # more than one look
+        program.check.begin(lambda: [Form("p", f"float32 [{rank}]")])
+        with pytest.raises(MismatchError, match="'p' is float32 .1. on rank 1 and float32 .0. on rank 0"):
+            program.check.confirm(lambda timeout_s: True)
+
+    run_ranks(2, work)
+
+
+def test_claims_that_no_other_rank_makes_hold_gradients_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(default_check, "_GRACE_S", 0.4)
+
+    def work(rank: int) -> list[float]:
+        program = Program(rank)
+        if rank:
+            program.collectives.barrier()
+            return []
+        program.check.begin(lambda: [Form("p", "f")])
+        begun = [time.monotonic()]
+        for _ in range(2):
+            program.check.confirm(lambda timeout_s: True)
+            begun.append(time.monotonic())
+        program.collectives.barrier()
+        return [after - before for before, after in zip(begun, begun[1:])]
+
+    (first, second), _ = run_ranks(2, work)
+    assert second < 0.3 < first
+
+
 @pytest.mark.parametrize("settings", [{"check_parameters": 0}, {"check_parameters": 2}, {"elastic": True}])
 def test_it_is_off(settings: dict[str, Any], told: list[str]) -> None:
     def work(rank: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import logging
 import os
@@ -390,6 +391,7 @@ def test_an_agent_whose_program_fails_ends_its_ranks_itself(
     monkeypatch.setattr(calling_agent, "ProcessConnection", Noted)
     monkeypatch.setattr(calling_agent, "Loop", Failing)
     is_served(launcher)  # what the first one needs stays
+    gc.collect()  # nor does a socket of an earlier test go meanwhile
     before = len(os.listdir("/proc/self/fd"))
     thread, fleet = threading.Thread(target=program), fleet_of(launcher)
     thread.start()

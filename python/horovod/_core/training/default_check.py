@@ -45,6 +45,9 @@ _VALUES_AFTER: Final = 2  # steps: public programs broadcast after the first one
 # How long a step that will fail may go on: its gradients may bring an error of their own, which says more.
 _HOLD_S: Final = 5.0
 _SLICE_S: Final = 0.1
+# How long the ranks' claims may end after gradients that were submitted after them: a gradient fails as soon as its ranks
+# are known to disagree, a sum is still to be exchanged then.
+_GRACE_S: Final = 1.0
 _NUMBERS: Final = 1024  # maximum number of names, if a program goes on making optimizers
 
 _bytes: Final = Collectives(byte_adapter.adapter)
@@ -166,6 +169,7 @@ class DefaultCheck:
         self._steps = 0
         self._name = ""
         self._forms: Optional[Exchange] = None
+        self._grace_s = 0.0  # what is left of it for this session
         self._values: Optional[Exchange] = None
         self._value_names: list[str] = []
         # A thread of the program may look at gradients, and so wait, while the main thread steps.
@@ -186,6 +190,7 @@ class DefaultCheck:
     def _begin(self, forms: Callable[[], Iterable[Form]], process_set: ProcessSet) -> None:
         self._session = session.current
         self._finding, self._steps, self._forms, self._values = "", 0, None, None
+        self._grace_s = _GRACE_S
         self.is_over = not wanted(process_set)
         if self.is_over:
             return
@@ -227,7 +232,9 @@ class DefaultCheck:
             raise MismatchError(self._finding)
         while exchange.claims is None and not exchange.ends_within(_SLICE_S):
             if exchange.claims is None and ended(0.0):
-                return
+                self._grace_s -= _SLICE_S
+                if self._grace_s <= 0.0:  # the other ranks reduce these gradients without an optimizer
+                    return
         if exchange.claims is None or exchange.agrees:
             self._forms = None
             return
