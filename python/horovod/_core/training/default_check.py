@@ -45,8 +45,8 @@ _VALUES_AFTER: Final = 2  # steps: public programs broadcast after the first one
 # How long a step that will fail may go on: its gradients may bring an error of their own, which says more.
 _HOLD_S: Final = 5.0
 _SLICE_S: Final = 0.1
-# How much later than gradients submitted after them the ranks' claims may end: a gradient fails as soon as its ranks are
-# known to disagree, a sum is still to be exchanged then.
+# How much later than gradients submitted after them the ranks' claims may end: a gradient fails as soon as its ranks
+# are known to disagree, a sum is still to be exchanged then.
 _GRACE_S: Final = 1.0
 _NUMBERS: Final = 1024  # maximum number of names, if a program goes on making optimizers
 
