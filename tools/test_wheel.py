@@ -197,7 +197,10 @@ def use(wheel: Path, source: Path, place: Path) -> None:
     print(run(python, "-c", SCRIPT, cwd=ROOT, path=path), end="")  # the checkout does not hide what is installed
     shutil.rmtree(source / "python")  # the tests would prefer it
     # The fastest kernels too, which depend on how the core was built.
-    print(run(python, "-m", "pytest", "-q", "tests/unit/runner/test_availability.py", cwd=source, path=path), end="")
+    print(
+        run(python, "-m", "pytest", "-q", "tests/unit/runner/doctor/test_availability.py", cwd=source, path=path),
+        end="",
+    )
     (site_packages,) = (place / "wheel/lib").glob("python*/site-packages")
     # From here on it finds what this environment has; its own packages come first.
     (site_packages / "frameworks.pth").write_text(sysconfig.get_path("purelib"))

@@ -18,7 +18,7 @@ from horovod.runner.options import flags
 TESTS = Path(__file__).resolve().parents[2]
 _OPTIONS = "integration/test_option_effects.py"
 _TUNING = "integration/test_autotune.py"
-_TUNER = "unit/core/test_tuning.py"
+_TUNER = "unit/core/training/test_tuning.py"
 _MPI = "unit/runner/test_mpi_lines.py"
 _MANNERS = "integration/runner/test_launch_manners.py"
 _SSH = "integration/runner/test_launch_ssh_options.py"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "dumps"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "dumps"))
 from dump_examples import WAITING, allreduce, at, dump
 
 from horovod._dumps import files, places, values

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "dumps"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "dumps"))
 from dump_examples import WAITING, allreduce, at, dump
 
 from horovod._dumps.values import to_json
