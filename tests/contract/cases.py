@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from fake_arithmetic import numpy_dtype, reduced, rows_of
+from fakes.arithmetic import numpy_dtype, reduced, rows_of
 
 from horovod._core.operations.reduce_ops import ReduceOp, is_power_of_two
 from horovod._core.tensors import dtypes

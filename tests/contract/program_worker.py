@@ -3,7 +3,7 @@
     PYTHONPATH=python:tests \
         python -m horovod.runner -np 3 python tests/contract/program_worker.py torch.3.7/12 torch.3.7/13:0,4
 
-A word names a program, or behind a colon some steps of it (`programs.Program`). Reports every program when it begins
+A word names a program, or behind a colon some steps of it (`random_programs.programs.Program`). Reports every program when it begins
 and ends, and what was wrong. A program that takes too long prints the stacks and ends the rank.
 """
 
@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 from jobs.report import report
-from program_draw import parsed
-from program_ways import Outcome, Way, way_of
-from programs import AddSet, Blocking, Call, Join, Objects, Program, RemoveSet, Step, Together
+from random_programs.draw import parsed
+from random_programs.programs import AddSet, Blocking, Call, Join, Objects, Program, RemoveSet, Step, Together
+from random_programs.ways import Outcome, Way, way_of
 from targets import Env
 
 

@@ -17,7 +17,7 @@ import pytest
 from case_runner import run_cases
 from cases import all_cases, eight_bit_cases
 from contract_job import run_job
-from fake_ranks import adopt, run_ranks
+from fakes.ranks import adopt, run_ranks
 from jobs.gpus import gpus, rocm
 from semantics import SEMANTICS
 from semantics_join import JOIN

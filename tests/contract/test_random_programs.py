@@ -1,5 +1,5 @@
 """Random programs through the public interface: PyTorch, TensorFlow and NumPy on 2 to 4 ranks, every operation, type,
-process set, group and handle; the results are compared with NumPy (`programs`).
+process set, group and handle; the results are compared with NumPy (`random_programs.programs`).
 
 CI runs 50, `make matrices` 1,000 (see `matrices`). What fails is named with the shortest program that still fails.
 """
@@ -14,11 +14,23 @@ from typing import Any, Callable, Optional
 import matrices
 import numpy as np
 import pytest
-from fake_arithmetic import truncated_quotient
+from fakes.arithmetic import truncated_quotient
 from jobs import horovodrun, run
 from jobs.needs import needs
-from program_draw import FRAMEWORKS, parsed, program
-from programs import AddSet, Blocking, Call, Join, Objects, Part, Program, RemoveSet, Step, Together, calls_of
+from random_programs.draw import FRAMEWORKS, parsed, program
+from random_programs.programs import (
+    AddSet,
+    Blocking,
+    Call,
+    Join,
+    Objects,
+    Part,
+    Program,
+    RemoveSet,
+    Step,
+    Together,
+    calls_of,
+)
 
 from horovod._core.operations.reduce_ops import ReduceOp
 from horovod._core.tensors import dtypes

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_engine import FakeEngine, FakeJob
-from fake_ranks import session_of
+from fakes.engine import FakeEngine, FakeJob
+from fakes.ranks import session_of
 
 import horovod.numpy as hvd
 from horovod._core import public

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
-from fake_engine import FakeEngine, FakeJob
+from fakes.engine import FakeEngine, FakeJob
 
 from horovod._core.life.dumps import call_sites, dump_service, dump_writer
 from horovod._core.life.session import Session

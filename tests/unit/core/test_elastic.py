@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fake_engine import FakeJob
-from fake_ranks import session_of
+from fakes.engine import FakeJob
+from fakes.ranks import session_of
 
 from horovod._core.errors import (
     HorovodInternalError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 
-from fake_engine import FakeEngine
+from fakes.engine import FakeEngine
 
 from horovod._core.life import engine_port
 from horovod._native import abi

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_engine import FakeJob
-from fake_ranks import run_ranks, session_of
+from fakes.engine import FakeJob
+from fakes.ranks import run_ranks, session_of
 
 from horovod._core.errors import MismatchError, ShutdownError
 from horovod._core.life import context, handles, session, waiting

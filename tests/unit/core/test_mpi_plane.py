@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 import pytest
-from fake_ranks import run_ranks
+from fakes.ranks import run_ranks
 
 from horovod._core.life import session
 from horovod._core.life.planes import mpi_plane

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_ranks import run_ranks
+from fakes.ranks import run_ranks
 
 import horovod.numpy as hvd
 

@@ -7,7 +7,7 @@ import pickle
 from typing import Any
 
 import pytest
-from fake_ranks import run_ranks
+from fakes.ranks import run_ranks
 
 from horovod._core.errors import HorovodInternalError
 from horovod._core.life import session

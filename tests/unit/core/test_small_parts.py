@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_ranks import run_ranks
+from fakes.ranks import run_ranks
 
 from horovod._core.compat import legacy
 from horovod._core.errors import HorovodVersionMismatchError, InvalidArgumentError, MismatchError, UnsupportedError

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from fake_engine import FakeJob
-from fake_ranks import session_of
+from fakes.engine import FakeJob
+from fakes.ranks import session_of
 
 import horovod
 import horovod.common.basics

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "native/backend/cuda/fake/fake_cuda.h"
-#include "native/backend/cuda/fake/fake_nccl.h"
+#include "native/backend/cuda/fake/cuda/fake_cuda.h"
+#include "native/backend/cuda/fake/nccl/fake_nccl.h"
 #include "native/harness/harness.h"
 
 namespace hvd::test {

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from fake_ranks import adopt, run_ranks
+from fakes.ranks import adopt, run_ranks
 
 from horovod._core.errors import MismatchError
 from horovod._core.life import session

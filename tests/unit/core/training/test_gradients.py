@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 import numpy as np
 import pytest
-from fake_ranks import run_ranks
+from fakes.ranks import run_ranks
 
 from horovod._core.errors import InvalidArgumentError, MismatchError, UnsupportedError
 from horovod._core.life.process_sets import ProcessSet

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_ranks import run_ranks
+from fakes.ranks import run_ranks
 
 from horovod._core.errors import MismatchError
 from horovod._core.life.process_sets import global_process_set

@@ -8,7 +8,7 @@ import weakref
 from typing import Any, Optional
 
 import pytest
-from fake_ranks import adopt, run_ranks
+from fakes.ranks import adopt, run_ranks
 
 from horovod._core.errors import MismatchError
 from horovod._core.life import session

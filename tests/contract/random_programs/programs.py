@@ -1,8 +1,8 @@
 """Random programs as data: the steps that every rank of a job makes, with the values that it sends and must receive.
 
 A program is equal on all ranks; each rank takes the part that is its own. Expected values are computed with NumPy from
-the seeds of the inputs, by the arithmetic that `fake_arithmetic` describes. Pure: no rank, no engine, no framework.
-`program_draw` makes programs, `program_worker` runs them.
+the seeds of the inputs, by the arithmetic that `fakes.arithmetic` describes. Pure: no rank, no engine, no framework.
+`draw` makes programs, `program_worker` runs them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Optional, Union
 import ml_dtypes
 import numpy as np
 from cases import Case
-from fake_arithmetic import identity, numpy_dtype, reduced, rows_of
+from fakes.arithmetic import identity, numpy_dtype, reduced, rows_of
 
 from horovod._core.operations.reduce_ops import ReduceOp
 from horovod._core.tensors import dtypes

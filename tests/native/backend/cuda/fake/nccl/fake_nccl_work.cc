@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "native/backend/cuda/fake/errands.h"
-#include "native/backend/cuda/fake/fake_nccl_comm.h"
+#include "native/backend/cuda/fake/nccl/fake_nccl_comm.h"
 #include "native/backend/cuda/fake/raw_memory.h"
 
 namespace fake {

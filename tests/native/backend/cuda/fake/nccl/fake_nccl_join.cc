@@ -3,7 +3,7 @@
 #include <cstring>
 #include <thread>
 
-#include "native/backend/cuda/fake/fake_nccl_comm.h"
+#include "native/backend/cuda/fake/nccl/fake_nccl_comm.h"
 
 namespace fake {
 namespace {

@@ -1,4 +1,4 @@
-#include "native/backend/cuda/fake/fake_nccl_arithmetic.h"
+#include "native/backend/cuda/fake/nccl/fake_nccl_arithmetic.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "native/backend/cuda/fake/fake_nccl_comm.h"
+#include "native/backend/cuda/fake/nccl/fake_nccl_comm.h"
 
 namespace fake {
 

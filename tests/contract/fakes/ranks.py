@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
-from fake_engine import FakeEngine, FakeJob
+from fakes.engine import FakeEngine, FakeJob
 
 from horovod._core.life import process_sets, session
 

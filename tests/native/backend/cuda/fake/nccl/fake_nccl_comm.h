@@ -10,9 +10,9 @@
 #include <tuple>
 #include <vector>
 
-#include "native/backend/cuda/fake/fake_nccl_arithmetic.h"
-#include "native/backend/cuda/fake/fake_nccl_control.h"
-#include "native/backend/cuda/fake/fake_nccl_meeting.h"
+#include "native/backend/cuda/fake/nccl/fake_nccl_arithmetic.h"
+#include "native/backend/cuda/fake/nccl/fake_nccl_control.h"
+#include "native/backend/cuda/fake/nccl/fake_nccl_meeting.h"
 
 namespace fake {
 

@@ -1,5 +1,5 @@
 // Groups, and NCCL's functions that move data.
-#include "native/backend/cuda/fake/fake_nccl_group.h"
+#include "native/backend/cuda/fake/nccl/fake_nccl_group.h"
 
 #include <cstring>
 #include <map>

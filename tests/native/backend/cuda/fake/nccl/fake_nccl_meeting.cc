@@ -1,4 +1,4 @@
-#include "native/backend/cuda/fake/fake_nccl_meeting.h"
+#include "native/backend/cuda/fake/nccl/fake_nccl_meeting.h"
 
 #include <fcntl.h>
 #include <linux/futex.h>

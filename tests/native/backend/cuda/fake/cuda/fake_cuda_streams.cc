@@ -1,4 +1,4 @@
-#include "native/backend/cuda/fake/fake_cuda_streams.h"
+#include "native/backend/cuda/fake/cuda/fake_cuda_streams.h"
 
 #include <algorithm>
 #include <atomic>
@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "native/backend/cuda/fake/fake_cuda.h"
-#include "native/backend/cuda/fake/fake_cuda_control.h"
+#include "native/backend/cuda/fake/cuda/fake_cuda.h"
+#include "native/backend/cuda/fake/cuda/fake_cuda_control.h"
 
 namespace fake {
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Protocol
 
 import numpy as np
-from programs import Array, Call, Together
+from random_programs.programs import Array, Call, Together
 from targets import TARGETS, Target
 
 
@@ -58,7 +58,7 @@ def way_of(framework: str) -> Way:
     """The way of a framework, which this imports."""
     if framework != "tensorflow":
         return WithHandles(TARGETS[framework]())
-    from program_ways_tensorflow import InTensorFlow
+    from random_programs.ways_tensorflow import InTensorFlow
 
     return InTensorFlow()
 

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from fake_arithmetic import array_at
+from fakes.arithmetic import array_at
 
 from horovod._core.life.engine_port import OK, SEND
 from horovod._core.tensors import dtypes

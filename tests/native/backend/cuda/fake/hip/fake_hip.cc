@@ -2,15 +2,15 @@
 // at first; there are no contexts; the attributes' numbers, the errors' words and the version are HIP's; modules are
 // code objects; a thread's last failure is kept until somebody asks for it. Functions that are to fail
 // (fake_cuda_fail_next, FAKE_CUDA_FAIL) are named as HIP names them.
-#include "native/backend/cuda/fake/fake_hip.h"
+#include "native/backend/cuda/fake/hip/fake_hip.h"
 
 #include <array>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 
-#include "native/backend/cuda/fake/fake_cuda_control.h"
-#include "native/backend/cuda/fake/fake_cuda_memory.h"
+#include "native/backend/cuda/fake/cuda/fake_cuda_control.h"
+#include "native/backend/cuda/fake/cuda/fake_cuda_memory.h"
 
 namespace fake {
 namespace {

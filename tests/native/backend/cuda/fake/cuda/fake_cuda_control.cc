@@ -1,8 +1,8 @@
-#include "native/backend/cuda/fake/fake_cuda_control.h"
+#include "native/backend/cuda/fake/cuda/fake_cuda_control.h"
 
 #include <atomic>
 
-#include "native/backend/cuda/fake/fake_cuda.h"
+#include "native/backend/cuda/fake/cuda/fake_cuda.h"
 
 namespace fake {
 

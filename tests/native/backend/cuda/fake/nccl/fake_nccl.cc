@@ -1,6 +1,6 @@
 // An NCCL for tests, which works with the fake CUDA driver beside it. Its members are threads or processes of one host.
 // Here: NCCL's functions about communicators.
-#include "native/backend/cuda/fake/fake_nccl.h"
+#include "native/backend/cuda/fake/nccl/fake_nccl.h"
 
 #include <climits>
 #include <cstring>
@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "native/backend/cuda/fake/errands.h"
-#include "native/backend/cuda/fake/fake_nccl_comm.h"
-#include "native/backend/cuda/fake/fake_nccl_group.h"
+#include "native/backend/cuda/fake/nccl/fake_nccl_comm.h"
+#include "native/backend/cuda/fake/nccl/fake_nccl_group.h"
 
 namespace fake {
 namespace {

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 import numpy as np
-from fake_arithmetic import array_at, execute, mismatch
-from fake_pairs import FakePairs
-from fake_ports import FakeDumps, FakeTuning
+from fakes.arithmetic import array_at, execute, mismatch
+from fakes.pairs import FakePairs
+from fakes.ports import FakeDumps, FakeTuning
 
 from horovod._core.errors import HorovodError, InvalidArgumentError, error_from_status
 from horovod._core.life.engine_port import (

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "native/backend/cuda/fake/fake_cuda_memory.h"
+#include "native/backend/cuda/fake/cuda/fake_cuda_memory.h"
 
 namespace fake {
 

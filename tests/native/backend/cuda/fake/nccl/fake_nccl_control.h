@@ -4,7 +4,7 @@
 #include <string>
 
 #include "native/backend/cuda/fake/control.h"
-#include "native/backend/cuda/fake/fake_cuda.h"
+#include "native/backend/cuda/fake/cuda/fake_cuda.h"
 
 // Begins every function of NCCL that can fail.
 #define ENTER()                                                \

@@ -1,10 +1,10 @@
-#include "native/backend/cuda/fake/fake_nccl_control.h"
+#include "native/backend/cuda/fake/nccl/fake_nccl_control.h"
 
 #include <dlfcn.h>
 
 #include <atomic>
 
-#include "native/backend/cuda/fake/fake_nccl.h"
+#include "native/backend/cuda/fake/nccl/fake_nccl.h"
 
 namespace fake {
 namespace {

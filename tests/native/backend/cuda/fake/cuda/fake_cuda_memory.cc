@@ -1,4 +1,4 @@
-#include "native/backend/cuda/fake/fake_cuda_memory.h"
+#include "native/backend/cuda/fake/cuda/fake_cuda_memory.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -9,9 +9,9 @@
 #include <set>
 #include <utility>
 
-#include "native/backend/cuda/fake/fake_cuda.h"
-#include "native/backend/cuda/fake/fake_cuda_control.h"
-#include "native/backend/cuda/fake/fake_cuda_streams.h"
+#include "native/backend/cuda/fake/cuda/fake_cuda.h"
+#include "native/backend/cuda/fake/cuda/fake_cuda_control.h"
+#include "native/backend/cuda/fake/cuda/fake_cuda_streams.h"
 #include "native/backend/cuda/fake/raw_memory.h"
 
 namespace fake {

@@ -1,4 +1,4 @@
-"""How the calls of a random program are made in TensorFlow, see `program_ways`.
+"""How the calls of a random program are made in TensorFlow, see `ways`.
 
 Calls that wait are eager. Those that are under way at once are in one `tf.function`, one graph of TensorFlow 1, or one
 function compiled with XLA.
@@ -11,8 +11,8 @@ from typing import Any, Callable
 
 import numpy as np
 import tensorflow as tf
-from program_ways import Outcome, arguments, called
-from programs import Call, Together
+from random_programs.programs import Call, Together
+from random_programs.ways import Outcome, arguments, called
 from tensorflow_worker import for_tensorflow, from_tensorflow, tensorflow_target
 
 import horovod.tensorflow as hvd

@@ -1,6 +1,6 @@
 """The arithmetic and the checks of the fake engine, in NumPy: what the ranks' contributions to one operation become.
 
-Used by `fake_engine`, and by the contract cases for the expected values, which are computed from the ranks' seeds
+Used by `engine`, and by the contract cases for the expected values, which are computed from the ranks' seeds
 alone.
 """
 

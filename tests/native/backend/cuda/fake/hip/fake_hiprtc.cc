@@ -4,7 +4,7 @@
 #include <string>
 
 #include "native/backend/cuda/fake/control.h"
-#include "native/backend/cuda/fake/fake_hip.h"
+#include "native/backend/cuda/fake/hip/fake_hip.h"
 
 #define HVD_KERNELS(...) #__VA_ARGS__
 

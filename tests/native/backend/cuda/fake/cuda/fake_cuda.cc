@@ -1,6 +1,6 @@
 // A CUDA driver for tests, which needs no GPU. The memory of its devices is memory of the host; its streams are threads
 // that do late what was put on them, and what is under way holds poison. Here: devices and contexts.
-#include "native/backend/cuda/fake/fake_cuda.h"
+#include "native/backend/cuda/fake/cuda/fake_cuda.h"
 
 #include <array>
 #include <cstdio>
@@ -8,7 +8,7 @@
 #include <cstring>
 #include <string>
 
-#include "native/backend/cuda/fake/fake_cuda_control.h"
+#include "native/backend/cuda/fake/cuda/fake_cuda_control.h"
 
 namespace fake {
 namespace {

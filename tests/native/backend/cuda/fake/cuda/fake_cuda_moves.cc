@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "base/half.h"
-#include "native/backend/cuda/fake/fake_cuda.h"
-#include "native/backend/cuda/fake/fake_cuda_control.h"
-#include "native/backend/cuda/fake/fake_cuda_memory.h"
-#include "native/backend/cuda/fake/fake_cuda_streams.h"
+#include "native/backend/cuda/fake/cuda/fake_cuda.h"
+#include "native/backend/cuda/fake/cuda/fake_cuda_control.h"
+#include "native/backend/cuda/fake/cuda/fake_cuda_memory.h"
+#include "native/backend/cuda/fake/cuda/fake_cuda_streams.h"
 #include "native/backend/cuda/fake/raw_memory.h"
 
 namespace fake {

@@ -12,7 +12,19 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from cases import reduce_ops_of
-from programs import AddSet, Blocking, Call, Join, Objects, Part, Program, RemoveSet, Step, Together, sets_of
+from random_programs.programs import (
+    AddSet,
+    Blocking,
+    Call,
+    Join,
+    Objects,
+    Part,
+    Program,
+    RemoveSet,
+    Step,
+    Together,
+    sets_of,
+)
 
 from horovod._core.operations.reduce_ops import ReduceOp
 from horovod._core.tensors import dtypes
