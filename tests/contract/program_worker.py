@@ -3,8 +3,8 @@
     PYTHONPATH=python:tests \
         python -m horovod.runner -np 3 python tests/contract/program_worker.py torch.3.7/12 torch.3.7/13:0,4
 
-A word names a program, or behind a colon some steps of it (`random_programs.programs.Program`). Reports every program when it begins
-and ends, and what was wrong. A program that takes too long prints the stacks and ends the rank.
+A word names a program, or behind a colon some steps of it (`random_programs.programs.Program`). Reports every program
+when it begins and ends, and what was wrong. A program that takes too long prints the stacks and ends the rank.
 """
 
 from __future__ import annotations
