@@ -90,12 +90,21 @@ def test_the_doorbell_of_a_peer_rings_here(private_base: pathlib.Path) -> None:
     close([zero, one])
 
 
-def test_the_end_of_a_peers_process_is_seen(private_base: pathlib.Path) -> None:
+@pytest.mark.parametrize("by", ["pidfd", "pipe"])
+def test_the_end_of_a_peers_process_is_seen(
+    private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """By its pidfd or, where none can be had, its pipe, which a child that it has forked does not keep open."""
+    if by == "pipe":
+        monkeypatch.setattr(Link, "peer_pidfd", lambda self: None)
     first, second = placements(2)
     go, told = os.pipe()
+    stay, end = os.pipe()
 
     def child() -> None:
         bootstrap(second, epoch=0, region_bytes=REGION_BYTES, timeout_s=20)
+        os.close(end)
+        forked(lambda: os.read(stay, 1) and None)
         os.close(told)
         os.read(go, 1)
 
@@ -104,36 +113,14 @@ def test_the_end_of_a_peers_process_is_seen(private_base: pathlib.Path) -> None:
     result = bootstrap(first, epoch=0, region_bytes=REGION_BYTES, timeout_s=20)
     liveness = result.peers[0].liveness_fd
     assert result.peers[0].pid == pid
+    assert by in os.readlink(f"/proc/self/fd/{liveness}")
     assert select.select([liveness], [], [], 0)[0] == []
     os.kill(pid, signal.SIGKILL)
     assert select.select([liveness], [], [], 10)[0] == [liveness]
     os.waitpid(pid, 0)
-    os.close(told)
+    for fd in (told, stay, end):
+        os.close(fd)
     result.close()
-
-
-def test_without_a_pidfd_the_socket_tells_of_the_end(
-    private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Link, "peer_pidfd", lambda self: None)
-    zero, one = connected(placements(2))
-    watched = zero.peers[0].liveness_fd
-    assert select.select([watched], [], [], 0)[0] == []
-    one.close()
-    assert select.select([watched], [], [], 10)[0] == [watched]
-    zero.close()
-
-
-def test_one_side_without_pidfd_is_enough_to_keep_both_sockets(
-    private_base: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, seen = Link.peer_pidfd, []
-    monkeypatch.setattr(Link, "peer_pidfd", lambda self: real(self) if seen or seen.append(1) else None)
-    results = connected(placements(2))
-    fds = [result.peers[0].liveness_fd for result in results]
-    assert select.select(fds, [], [], 0)[0] == []
-    assert all("socket:" in os.readlink(f"/proc/self/fd/{fd}") for fd in fds)
-    close(results)
 
 
 def test_tcp_sockets_join_the_right_ranks_and_share_keys(private_base: pathlib.Path) -> None:

@@ -24,9 +24,7 @@ any_message = st.one_of(
     st.builds(messages.Hello, words, longs, st.integers(1, 3), ranks, ranks, ranks, words),
     st.builds(messages.Challenge, words, words),
     st.builds(messages.Proof, words),
-    st.builds(
-        messages.Offer, st.booleans(), st.booleans(), st.booleans(), longs, longs, st.binary(min_size=36, max_size=36)
-    ),
+    st.builds(messages.Offer, st.booleans(), st.booleans(), longs, longs, st.binary(min_size=36, max_size=36)),
     st.builds(messages.Seen, words),
     st.builds(messages.Address, st.integers(0, 65535), texts),
     st.builds(messages.Ready),

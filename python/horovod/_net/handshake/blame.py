@@ -53,7 +53,6 @@ class Blame:
         """
         if isinstance(message, messages.Ready):
             pair.ready = True
-            pair.started = pair.needs_socket  # nothing more is said where the engine listens
         elif isinstance(message, messages.Started):
             pair.started = True
         elif isinstance(message, messages.Failed):

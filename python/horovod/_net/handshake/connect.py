@@ -78,9 +78,7 @@ class Mesh:
         self._door = Door(credentials, self._visits, self._report, self._watch, clock)
         self._dialler = Dialler(meeting, credentials, self.pairs, self._visits, self._blame, clock)
         self._members = Members(self.pairs, _consent(rank, world), own, self._door, self._blame, self._watch)
-        self._introductions = Introductions(
-            rank, world.leader(rank), self.pairs, self._members, own.region_bytes, self._dialler.reach
-        )
+        self._introductions = Introductions(rank, world.leader(rank), self.pairs, self._members, own.region_bytes)
         self._reception = Reception(rank, self.pairs, self._visits, self._members, self._dialler)
 
     def run(self, timeout_s: float) -> None:
@@ -172,7 +170,7 @@ class Mesh:
     def _on_member(self, pair: Pair, message: AnyMessage) -> None:
         if isinstance(message, messages.Address):
             self._dialler.open_tcp(pair, message)
-        elif isinstance(message, (messages.Introduction, messages.Taken, messages.Mingle)):
+        elif isinstance(message, (messages.Introduction, messages.Taken)):
             self._introductions.hear(pair, message)
         else:
             self._members.hear(pair, message)

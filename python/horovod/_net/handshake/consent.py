@@ -21,10 +21,6 @@ class Consent(Protocol):
         """Whether the messages of these ranks mean that all ranks are connected."""
         ...
 
-    def awaited(self) -> frozenset[int]:
-        """The ranks whose messages may be missing."""
-        ...
-
 
 class OfEverybody:
     """Every rank tells every other one.
@@ -41,9 +37,6 @@ class OfEverybody:
 
     def complete(self, heard: Collection[int]) -> bool:
         return self._others.issubset(heard)
-
-    def awaited(self) -> frozenset[int]:
-        return self._others
 
 
 class AlongTree:
@@ -70,6 +63,3 @@ class AlongTree:
         if not self._up:
             return self._children.issubset(heard)
         return not self._children.issuperset(heard)
-
-    def awaited(self) -> frozenset[int]:
-        return self._up | self._children

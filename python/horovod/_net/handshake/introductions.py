@@ -6,7 +6,6 @@ themselves, and a host of n ranks is connected by n - 1 handshakes instead of n 
     each rank connects with the leader, as any two ranks do (`pairing`)
     once all have, the leader sends each what it has of the others:   Introduction + descriptors  ->
                                                                                               <-  Taken
-    or, where it cannot see the end of one of them by a pidfd:        Mingle  ->   they connect with one another
 
 What a rank is given is what the leader itself has checked and maps: the same memory, by the same kernel. Used by
 connect; it moves no connection.
@@ -15,11 +14,11 @@ connect; it moves no connection.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final, NamedTuple, Union
 
 from horovod._net.failures import ProtocolError
-from horovod._net.handshake.frames.messages import DESCRIPTORS_EACH, MOST_INTRODUCED, Introduction, Mingle, Taken
+from horovod._net.handshake.frames.messages import DESCRIPTORS_EACH, MOST_INTRODUCED, Introduction, Taken
 from horovod._net.handshake.members import Members
 from horovod._net.handshake.pairing import Pair
 
@@ -63,31 +62,20 @@ class Introductions:
         pairs: this rank and every other one that it is to know, by rank.
         members: those of them that are connected.
         region_bytes: of everybody's memory.
-        reach: connects with a lower rank.
     """
 
-    def __init__(
-        self,
-        rank: int,
-        leader: int,
-        pairs: dict[int, Pair],
-        members: Members,
-        region_bytes: int,
-        reach: Callable[[int], None],
-    ) -> None:
-        self._rank = rank
+    def __init__(self, rank: int, leader: int, pairs: dict[int, Pair], members: Members, region_bytes: int) -> None:
         self._leader = leader
         self._pairs = pairs
         self._members = members
         self._region_bytes = region_bytes
-        self._reach = reach
         here = [pair for pair in pairs.values() if pair.same_host]
         self._introduced = here if rank == leader and len(here) > 1 else []
         self._begun = False
         self._to_send: list[tuple[Pair, list[Pair]]] = []  # whom, and to whom the others are made known
         self._under_way: dict[int, int] = {}  # rank -> descriptors sent to it, and not known to be taken
 
-    def hear(self, pair: Pair, message: Union[Introduction, Taken, Mingle]) -> None:
+    def hear(self, pair: Pair, message: Union[Introduction, Taken]) -> None:
         """Takes what is said of it.
 
         Raises:
@@ -100,8 +88,6 @@ class Introductions:
             self._send_more()
         elif pair.rank != self._leader or not pair.same_host:
             raise ProtocolError("It introduces ranks, and is not the leader of this host.")
-        elif isinstance(message, Mingle):
-            self._mingle()
         else:
             self._take(pair, message)
 
@@ -115,13 +101,6 @@ class Introductions:
             pair.introduce(pid, descriptors, self._region_bytes)
         self._members.send(leader, Taken())
 
-    def _mingle(self) -> None:
-        for pair in self._pairs.values():
-            if pair.by_leader:
-                pair.by_leader = False
-                if pair.rank < self._rank:
-                    self._reach(pair.rank)
-
     def over(self) -> bool:
         """True when this rank has no introduction to make any more; makes those that are due."""
         if self._introduced and not self._begun and all(pair.complete for pair in self._introduced):
@@ -130,10 +109,6 @@ class Introductions:
         return not self._introduced or self._begun and not self._to_send and not self._under_way
 
     def _begin(self) -> None:
-        if any(pair.needs_socket for pair in self._introduced):
-            for pair in self._introduced:
-                self._members.send(pair, Mingle())
-            return
         for pair in self._introduced:
             others = [other for other in self._introduced if other is not pair]
             parts = [others[i : i + MOST_INTRODUCED] for i in range(0, len(others), MOST_INTRODUCED)]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
-from horovod._net.connections import Peer
+from horovod._net.connections import ABSENT, Peer
 from horovod._net.failures import ConnectError
-from horovod._net.handshake import memory
+from horovod._net.handshake import life, memory
 from horovod._net.handshake.blame import Blame
 from horovod._net.handshake.consent import Consent
 from horovod._net.handshake.door import Door
@@ -60,12 +60,14 @@ class Members:
         self._watch.add(link)
         pair.meet = link
         pair.pid = link.peer_process()[0] if link.is_unix else 0
-        pair.pidfd = link.peer_pidfd() if pair.same_host else None
         link.reader.allowed = messages.AFTER_AUTHENTICATION
+        own = []
         if pair.same_host:
+            pidfd = link.peer_pidfd()
+            pair.life_fd = ABSENT if pidfd is None else pidfd
             link.most_descriptors = messages.DESCRIPTORS_EACH * messages.MOST_INTRODUCED
-        own = [self._own.memory_fd, self._own.doorbell_fd] if pair.same_host else []
-        link.send(self._own.offer(pair.same_host, pair.pidfd is not None), own)
+            own = [self._own.memory_fd, self._own.doorbell_fd, life.reading_end()]
+        link.send(self._own.offer(pair.same_host), own)
 
     def hear(self, pair: Pair, message: AnyMessage) -> None:
         """Takes what a member says, but for its address, which is the dialler's business.
@@ -83,7 +85,7 @@ class Members:
             self._blame.hear(pair, message)
 
     def _take_offer(self, pair: Pair, offer: messages.Offer) -> None:
-        descriptors = self.take_descriptors(pair, 2 if offer.shares_memory else 0)
+        descriptors = self.take_descriptors(pair, messages.DESCRIPTORS_EACH if offer.shares_memory else 0)
         nonce = pair.take_offer(offer, descriptors, self._own)
         if nonce:
             self.send(pair, messages.Seen(nonce))
@@ -134,15 +136,11 @@ class Members:
 
     def take_peers(self) -> list[Peer]:
         """When all have finished: the descriptors, ascending by rank; the caller owns them."""
-        for link, pair in list(self._members.items()):
-            if pair.needs_socket:
-                self._forget(link)
         return [self._pairs[rank].finish() for rank in sorted(self._pairs)]
 
     def started(self) -> bool:
         """True when the engines of all ranks run, as this one's does; tells others when the time has come."""
-        silent = {rank for rank in self._consent.awaited() if self._pairs[rank].meet is None}
-        heard = silent.union(rank for rank, pair in self._pairs.items() if pair.started)
+        heard = {rank for rank, pair in self._pairs.items() if pair.started}
         return self._all_know(heard, self._told_started, messages.Started())
 
     def _all_know(self, heard: set[int], told: set[int], news: AnyMessage) -> bool:

@@ -2,7 +2,7 @@
 
 ::
 
-    same host:   Offer + memfd + doorbell  <->  Offer ...;  each maps the other's memory and answers Seen(nonce)
+    same host:   Offer + memfd + doorbell + pipe  <->  Offer ...;  each maps the other's memory and answers Seen(nonce)
     otherwise:   Offer  <->  Offer;  the lower rank sends its Address, the higher one opens a control and a data
                  connection
     introduced:  the leader of their host has given this rank the descriptors of the other one: nothing is said
@@ -45,10 +45,10 @@ class OwnSide(NamedTuple):
     host: HostIdentity
     by_mpi: bool = False
 
-    def offer(self, same_host: bool, has_pidfd: bool) -> Offer:
+    def offer(self, same_host: bool) -> Offer:
         """The Offer for a peer."""
         boot_id = self.host.boot_id.encode("ascii", "replace")
-        return Offer(same_host, has_pidfd, self.by_mpi, self.region_bytes, self.host.ipc_namespace, boot_id)
+        return Offer(same_host, self.by_mpi, self.region_bytes, self.host.ipc_namespace, boot_id)
 
 
 @dataclass
@@ -68,6 +68,7 @@ class Pair:
         started: the peer has said that engines run.
         roles: of the TCP connections that the two need.
         links: those of them that are authenticated.
+        life_fd: readable once the peer's process is gone: a pidfd, or the pipe that it has offered.
         address: where the peer listens for them.
         host: what the launcher calls the peer's host, if that is another one.
     """
@@ -88,7 +89,7 @@ class Pair:
     pid: int = 0
     memory_fd: int = ABSENT
     doorbell_fd: int = ABSENT
-    pidfd: Optional[int] = None
+    life_fd: int = ABSENT
     address: tuple[str, int] = ("", 0)
     host: str = ""
 
@@ -108,13 +109,6 @@ class Pair:
         """True when this rank would learn of the peer's end, or need not any more."""
         return self.meet is not None or self.introduced or self.ready
 
-    @property
-    def needs_socket(self) -> bool:
-        """True when their Unix connection must outlive this: one of the two has no pidfd of the other."""
-        if self.introduced:
-            return False
-        return self.same_host and (self.pidfd is None or self.offer is None or not self.offer.has_pidfd)
-
     def name(self) -> str:
         """The peer, for messages."""
         where = self.host or (f"pid {self.pid}" if self.pid else "")
@@ -122,10 +116,10 @@ class Pair:
 
     def process_ended(self, patience_s: float) -> bool:
         """True when the peer's process is known to be gone; waits that long for it to finish dying."""
-        if self.pidfd is None:
+        if self.life_fd == ABSENT:
             return False
         poll = select.poll()
-        poll.register(self.pidfd, select.POLLIN)
+        poll.register(self.life_fd, select.POLLIN)
         return bool(poll.poll(patience_s * 1000))
 
     def take_offer(self, offer: Offer, descriptors: list[int], own: OwnSide) -> bytes:
@@ -138,7 +132,11 @@ class Pair:
             ConnectError: settings differ, or the memory cannot be shared.
         """
         if descriptors:
-            self.memory_fd, self.doorbell_fd = descriptors
+            self.memory_fd, self.doorbell_fd, pipe = descriptors
+            if self.life_fd == ABSENT:
+                self.life_fd = pipe
+            else:
+                os.close(pipe)
         if self.offer is not None:
             raise ConnectError(f"{self.name()} made two offers.", [self.rank])
         if offer.shares_memory != self.same_host:
@@ -169,7 +167,7 @@ class Pair:
         return memory.read_nonce(self.memory_fd, self.rank)
 
     def introduce(self, pid: int, descriptors: list[int], region_bytes: int) -> None:
-        """Keeps what the leader of the host has brought: memory, doorbell and pidfd. Owns them from now on.
+        """Keeps what the leader of the host has brought: memory, doorbell and sign of life. Owns them from now on.
 
         Raises:
             ConnectError: it was not expected, or the memory is not what it should be.
@@ -178,24 +176,19 @@ class Pair:
             for fd in descriptors:
                 os.close(fd)
             raise ConnectError(f"{self.name()} was introduced to this rank at the wrong time.", [self.rank])
-        self.memory_fd, self.doorbell_fd, self.pidfd = descriptors
+        self.memory_fd, self.doorbell_fd, self.life_fd = descriptors
         self.pid = pid
         memory.check_region(self.memory_fd, region_bytes, self.rank)
         self.introduced = True
 
     def descriptors(self) -> list[int]:
-        """Memory, doorbell and pidfd of a peer that shares memory, to introduce it; they stay the pair's."""
-        return [self.memory_fd, self.doorbell_fd, ABSENT if self.pidfd is None else self.pidfd]
+        """Memory, doorbell and sign of life of a peer that shares memory, to introduce it; they stay the pair's."""
+        return [self.memory_fd, self.doorbell_fd, self.life_fd]
 
     def finish(self) -> Peer:
-        """Hands over the descriptors that the engine needs. The Unix connection stays, to say whether engines start,
-        unless the engine watches it: then its end says so."""
-        peer = Peer(self.rank, self.same_host, self.memory_fd, self.doorbell_fd, pid=self.pid)
-        self.memory_fd = self.doorbell_fd = ABSENT
-        if self.meet is not None and self.needs_socket:
-            peer.liveness_fd, self.meet = self.meet.detach(), None
-        elif self.same_host and self.pidfd is not None:
-            peer.liveness_fd, self.pidfd = self.pidfd, None
+        """Hands over the descriptors that the engine needs. Their connection stays: it says when engines run."""
+        peer = Peer(self.rank, self.same_host, self.memory_fd, self.doorbell_fd, self.life_fd, pid=self.pid)
+        self.memory_fd = self.doorbell_fd = self.life_fd = ABSENT
         if not self.same_host:
             peer.control_fd = self.links.pop(ROLE_CONTROL).detach()
             if ROLE_DATA in self.links:
@@ -208,9 +201,9 @@ class Pair:
         for link in (self.meet, *self.links.values()):
             if link is not None:
                 link.close()
-        for fd in (self.memory_fd, self.doorbell_fd, self.pidfd):
-            if fd is not None and fd != ABSENT:
+        for fd in (self.memory_fd, self.doorbell_fd, self.life_fd):
+            if fd != ABSENT:
                 os.close(fd)
-        self.meet, self.pidfd = None, None
+        self.meet = None
         self.links.clear()
-        self.memory_fd = self.doorbell_fd = ABSENT
+        self.memory_fd = self.doorbell_fd = self.life_fd = ABSENT

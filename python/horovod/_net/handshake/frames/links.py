@@ -15,11 +15,10 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from horovod._net.failures import ProtocolError
-from horovod._net.handshake.frames.messages import AnyMessage, Codes, FrameReader, frame
+from horovod._net.handshake.frames.messages import DESCRIPTORS_EACH, AnyMessage, Codes, FrameReader, frame
 from horovod._net.identity import peer_credentials
 
 _READ_BYTES = 16384
-_DESCRIPTORS = 2  # of one message: memory and doorbell
 # As plain numbers: arithmetic on enumerations was a twentieth of connecting 64 ranks.
 _CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC)
 _TRUNCATED = int(socket.MSG_CTRUNC)
@@ -55,7 +54,7 @@ class Link:
         self.sock = sock
         self.is_unix = sock.family == socket.AF_UNIX
         self.reader = FrameReader()
-        self.most_descriptors = _DESCRIPTORS
+        self.most_descriptors = DESCRIPTORS_EACH
         self.exact = False  # reads nothing beyond a message: what follows is somebody else's
         self._outgoing: deque[tuple[bytes, Sequence[int]]] = deque()
         self._received: deque[int] = deque()

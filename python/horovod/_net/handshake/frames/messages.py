@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple, Optional, Protocol, Union
 from horovod._net.failures import ProtocolError
 
 MAGIC = b"HVDN"
-VERSION = 2
+VERSION = 3
 NONCE_BYTES = 32
 PROOF_BYTES = 32
 JOB_BYTES = 32
@@ -27,7 +27,7 @@ MAX_TEXT_BYTES = 4096
 MAX_PIECE_BYTES = 1 << 14
 MAX_RANKS = 1 << 24
 
-# Of an Introduction: memory, doorbell and pidfd of each rank; the kernel passes 253 descriptors with one message.
+# Of an Offer or Introduction: memory, doorbell and sign of life of each rank; the kernel passes 253 with one message.
 DESCRIPTORS_EACH = 3
 MOST_INTRODUCED = 80
 
@@ -76,14 +76,11 @@ class Proof(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """How the sender can be reached. With `shares_memory` its memfd and doorbell travel with the frame.
-
-    Without `has_pidfd` the sender watches the connection itself to notice the receiver's end, so the receiver must
-    keep it open. With `by_mpi` the sender wants MPI to move tensors.
+    """How the sender can be reached. With `shares_memory` its memfd, its doorbell and a pipe that ends with its process
+    travel with the frame. With `by_mpi` the sender wants MPI to move tensors.
     """
 
     shares_memory: bool
-    has_pidfd: bool
     by_mpi: bool
     region_bytes: int
     ipc_namespace: int
@@ -128,7 +125,7 @@ class Post(NamedTuple):
 
 class Introduction(NamedTuple):
     """From the leader of a host: ranks there that the receiver shares memory with, as `<rank> <pid>` a line. Memory,
-    doorbell and pidfd of each travel with the frame.
+    doorbell and pidfd, or pipe, of each travel with the frame.
     """
 
     text: str
@@ -136,10 +133,6 @@ class Introduction(NamedTuple):
 
 class Taken(NamedTuple):
     """The sender has the descriptors of the last Introduction."""
-
-
-class Mingle(NamedTuple):
-    """From the leader of a host instead: the receiver connects with the other ranks there itself."""
 
 
 class Posts(NamedTuple):
@@ -172,7 +165,6 @@ AnyMessage = Union[
     Post,
     Introduction,
     Taken,
-    Mingle,
     Posts,
     Piece,
 ]
@@ -193,7 +185,7 @@ FORMS: dict[type[AnyMessage], Form] = {
     Hello: Form(2, struct.Struct(f">{JOB_BYTES}sQBIII{NONCE_BYTES}s")),
     Challenge: Form(3, struct.Struct(f">{NONCE_BYTES}s{PROOF_BYTES}s")),
     Proof: Form(4, struct.Struct(f">{PROOF_BYTES}s")),
-    Offer: Form(5, struct.Struct(">???QQ36s")),
+    Offer: Form(5, struct.Struct(">??QQ36s")),
     Seen: Form(6, struct.Struct(f">{NONCE_BYTES}s")),
     Address: Form(7, struct.Struct(">H"), text=MAX_TEXT_BYTES),
     Ready: Form(8, struct.Struct(">")),
@@ -202,9 +194,8 @@ FORMS: dict[type[AnyMessage], Form] = {
     Post: Form(11, struct.Struct(">"), text=MAX_TEXT_BYTES),
     Introduction: Form(12, struct.Struct(">"), text=MAX_TEXT_BYTES),
     Taken: Form(13, struct.Struct(">")),
-    Mingle: Form(14, struct.Struct(">")),
-    Posts: Form(15, struct.Struct(">"), text=MAX_TEXT_BYTES),
-    Piece: Form(16, struct.Struct(">"), data=MAX_PIECE_BYTES),
+    Posts: Form(14, struct.Struct(">"), text=MAX_TEXT_BYTES),
+    Piece: Form(15, struct.Struct(">"), data=MAX_PIECE_BYTES),
 }
 TYPE_OF_KIND: dict[int, type[AnyMessage]] = {form.kind: kind for kind, form in FORMS.items()}
 
