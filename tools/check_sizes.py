@@ -1,5 +1,5 @@
 """Checks that a file fits in the head: at most 500 lines a file; in Python 25 methods a class, 60 lines a function and
-6 parameters. And that a folder of the core or of the package does: at most 25 files.
+6 parameters. And that a folder of the core, the package or the tests does: at most 25 files.
 
 Exit code 1 with one line per offence.
 """
@@ -73,8 +73,8 @@ def folder_offences(files: Iterable[str]) -> list[str]:
 
 def counted() -> list[str]:
     """The files whose folders are counted, below the checkout: what others build, or Python writes, is not."""
-    files = [*(ROOT / "src").rglob("*"), *(ROOT / "python").rglob("*.py")]
-    return [str(path.relative_to(ROOT)) for path in files if path.is_file()]
+    files = [*(ROOT / "src").rglob("*"), *(ROOT / "python").rglob("*.py"), *(ROOT / "tests").rglob("*")]
+    return [str(path.relative_to(ROOT)) for path in files if path.is_file() and path.suffix != ".pyc"]
 
 
 def main() -> int:

@@ -15,7 +15,7 @@ from typing import Callable, Optional
 
 from .conftest import Hosts
 from .mistakes import blocked_port, instead, no_python, other_version, wrong_key
-from .mpi_rank import FIREWALL_RULES
+from .mpi.mpi_rank import FIREWALL_RULES
 from .ways import SRUN, SRUN_PMI2, Order, Way, write_secret
 
 _PORT = 24123

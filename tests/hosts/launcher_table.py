@@ -22,12 +22,12 @@ from launchers.slurm import Cluster
 
 from .conftest import ROOT, Ended, Hosts
 from .launcher_mistakes import IMPOSSIBLE, MISTAKES, Mistake
-from .mpis import BY_ID as MPIS
+from .mpi.mpis import BY_ID as MPIS
+from .mpi.test_mpi_over_hosts import remove_files_of_mpi
 from .network import Network, why_absent
-from .test_mpi_over_hosts import remove_files_of_mpi
 from .ways import SRUN_PMI2, WAYS, Order, Way, nodes, write_secret
 
-RANK = Path(__file__).with_name("mpi_rank.py")
+RANK = Path(__file__).parent / "mpi" / "mpi_rank.py"
 COUNTS: tuple[tuple[int, ...], ...] = ((2,), (2, 2), (2, 1, 1))
 _SHOWN = 330
 _LOOK_S = 0.05

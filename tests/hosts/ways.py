@@ -16,7 +16,7 @@ from typing import Any, Callable, Optional
 from launchers import slurm
 
 from .conftest import ROOT, Ended, Hosts
-from .mpis import BY_ID as MPIS
+from .mpi.mpis import BY_ID as MPIS
 from .network import Running
 
 Words = list[str]

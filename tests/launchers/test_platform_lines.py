@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from hosts.mpis import MPI4PY, site_packages
+from hosts.mpi.mpis import MPI4PY, site_packages
 from jobs import ROOT, Ended, Place
 
 from .conftest import present

@@ -13,8 +13,8 @@ from typing import Callable
 
 import pytest
 
-from .conftest import Hosts
-from .network import Running
+from ..conftest import Hosts
+from ..network import Running
 
 HEAD = """import os, signal, sys, time
 import numpy as np

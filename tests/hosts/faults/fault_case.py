@@ -19,9 +19,9 @@ from typing import Any
 
 from jobs.report import VARIABLE, events_in
 
-from .conftest import ROOT, Hosts
+from ..conftest import ROOT, Hosts
+from ..network import Network
 from .fault_kinds import DEADLINE_S, START_S, VICTIM, fault_of
-from .network import Network
 
 RANKS = Path(__file__).with_name("fault_ranks.py")
 PATIENCE_S = 90.0

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from jobs.report import VARIABLE, events_in
 
-from .conftest import ROOT, Ended, Hosts
+from ..conftest import ROOT, Ended, Hosts
 from .mpis import MPIS, Mpi
 from .test_mpi_over_hosts import present, remove_files_of_mpi
 

@@ -1,17 +1,17 @@
-"""Every kind of fault in every phase of a job on several hosts, as a table: `python -m hosts.fault_table [WORD...]`.
+"""Every kind of fault in every phase of a job on several hosts, as a table.
 
-With words: the cases whose name has one of them. Ends with 1 when a promise was not kept. Takes root, see `network`;
-PYTHONPATH must hold python and tests.
+`python -m hosts.faults.fault_table [WORD...]`. With words: the cases whose name has one of them. Ends with 1 when a
+promise was not kept. Takes root, see `network`; PYTHONPATH must hold python and tests.
 """
 
 from __future__ import annotations
 
 import sys
 
-from .conftest import Hosts
+from ..conftest import Hosts
+from ..network import Network, why_absent
 from .fault_case import FaultCase, Story, broken
 from .fault_kinds import FAULTS, PHASES, cases
-from .network import Network, why_absent
 
 
 def main() -> int:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from .conftest import Hosts
-from .network import Running
+from ..conftest import Hosts
+from ..network import Running
 
 RANKS = Path(__file__).with_name("cut_ranks.py")
 TIMEOUTS = (5.0, 3.0, 8.0)  # the default, and two others

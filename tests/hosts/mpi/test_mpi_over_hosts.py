@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import ROOT, Ended, Hosts
+from ..conftest import ROOT, Ended, Hosts
 from .mpis import BY_ID, MPI4PY, MPIS, Mpi, site_packages
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]

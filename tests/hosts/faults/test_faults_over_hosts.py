@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from .conftest import Hosts, python
-from .network import Running
+from ..conftest import Hosts, python
+from ..network import Running
 
 pytestmark = pytest.mark.slow
 

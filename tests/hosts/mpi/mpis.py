@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-from .conftest import ROOT
+from ..conftest import ROOT
 
 ENVS = ROOT / "build" / "launchers"
 MPI4PY = ENVS / "mpi4py"

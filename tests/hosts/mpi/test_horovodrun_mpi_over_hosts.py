@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Ended, Hosts
-from .mistakes import blocked_port
+from ..conftest import Ended, Hosts
+from ..mistakes import blocked_port
 from .mpis import BY_ID, MPIS, Mpi
 from .test_mpi_over_hosts import remove_files_of_mpi
 

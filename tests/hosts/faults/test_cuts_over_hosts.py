@@ -19,7 +19,7 @@ from typing import Callable
 import matrices
 import pytest
 
-from .conftest import Hosts
+from ..conftest import Hosts
 from .cuts import CutJob, all_cuts, some_cuts, try_cut, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.matrix]

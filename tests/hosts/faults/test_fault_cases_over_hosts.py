@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Hosts
+from ..conftest import Hosts
 from .fault_case import FaultCase, broken
 from .fault_kinds import cases
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from launchers.platform_lines import GRADIENT, SAGEMAKER_SDK_3, SAGEMAKER_TOOLKIT, exported, with_two_hyphens, words_of
 
-from .conftest import ROOT, Ended, Hosts
+from ..conftest import ROOT, Ended, Hosts
+from ..network import Network, why_absent
 from .mpis import BY_ID, MPI4PY, site_packages
-from .network import Network, why_absent
 from .test_mpi_over_hosts import remove_files_of_mpi
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]

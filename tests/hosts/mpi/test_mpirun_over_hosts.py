@@ -16,7 +16,7 @@ from horovod.runner.machines.hosts import Host
 from horovod.runner.mpi import lines
 from horovod.runner.mpi.kinds import implementation
 
-from .conftest import Hosts
+from ..conftest import Hosts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
