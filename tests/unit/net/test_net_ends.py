@@ -15,7 +15,7 @@ from horovod._net.clusters.placement import Placement
 from horovod._net.failures import ConnectError
 from horovod._net.handshake import members, visits
 from horovod._net.handshake.blame import Blame
-from horovod._net.handshake.consent import OfEverybody
+from horovod._net.handshake.consent import Consent
 from horovod._net.handshake.dialler import Dialler
 from horovod._net.handshake.door import Door
 from horovod._net.handshake.frames import auth
@@ -40,7 +40,7 @@ class Parts:
         self.visits = visits.Visits(self.watch, report, self.blame)
         door = Door(credentials, self.visits, report, self.watch, time.monotonic)
         self.dialler = Dialler(place, credentials, self.pairs, self.visits, self.blame, time.monotonic)
-        self.members = members.Members(self.pairs, OfEverybody(set(others)), own, door, self.blame, self.watch)
+        self.members = members.Members(self.pairs, Consent(None, others, others), own, door, self.blame, self.watch)
 
     def close(self) -> None:
         self.visits.close()

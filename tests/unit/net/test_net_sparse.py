@@ -25,7 +25,7 @@ from horovod._net.bootstrap import Ways, bootstrap
 from horovod._net.connections import Connections
 from horovod._net.failures import ConnectError
 from horovod._net.handshake import strangers
-from horovod._net.handshake.consent import AlongTree, Consent, OfEverybody
+from horovod._net.handshake.consent import Consent
 from horovod._net.handshake.door import Door
 from horovod._net.handshake.frames.links import Link
 from horovod._net.handshake.on_demand import OnDemand
@@ -55,15 +55,17 @@ class TestConsent:
             ranks = [along(parents, rank, choose) for rank in range(size)]
             assert told_in_any_order(ranks, choose) == [True] * size
 
-    def test_everybody_tells_everybody(self) -> None:
-        ranks: list[Consent] = [OfEverybody({0, 1, 2, 3} - {rank}) for rank in range(4)]
+    def test_who_knows_tells_also_those_it_is_connected_with_outside_the_tree(self) -> None:
+        others = [{0, 1, 2, 3} - {rank} for rank in range(4)]
+        ranks = [Consent(0 if rank else None, () if rank else others[0], others[rank]) for rank in range(4)]
         assert told_in_any_order(ranks, random.Random(1)) == [True] * 4
+        assert ranks[1].due({0}) == others[1] and ranks[1].complete({2})
 
 
 def along(parents: Sequence[int], rank: int, choose: random.Random) -> Consent:
     children = [child for child, parent in enumerate(parents) if parent == rank]
     parent = parents[rank] if rank else None
-    return AlongTree(parent, children, {*children, *([] if parent is None else [parent])})
+    return Consent(parent, children, {*children, *([] if parent is None else [parent])})
 
 
 def told_in_any_order(ranks: Sequence[Consent], choose: random.Random) -> list[bool]:

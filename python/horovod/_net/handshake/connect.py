@@ -27,7 +27,7 @@ from horovod._net.clusters.placement import Placement
 from horovod._net.connections import Peer
 from horovod._net.failures import AuthenticationError, ConnectError, ProtocolError
 from horovod._net.handshake.blame import Blame
-from horovod._net.handshake.consent import AlongTree, Consent, OfEverybody
+from horovod._net.handshake.consent import Consent
 from horovod._net.handshake.dialler import Dialler
 from horovod._net.handshake.door import Door
 from horovod._net.handshake.frames import auth, messages
@@ -77,7 +77,9 @@ class Mesh:
         self._visits = Visits(self._watch, self._report, self._blame)
         self._door = Door(credentials, self._visits, self._report, self._watch, clock)
         self._dialler = Dialler(meeting, credentials, self.pairs, self._visits, self._blame, clock)
-        self._members = Members(self.pairs, _consent(rank, world), own, self._door, self._blame, self._watch)
+        children = [each for each in self.pairs if world.above(each) == rank]
+        consent = Consent(world.above(rank), children, [r for r, pair in self.pairs.items() if not pair.by_leader])
+        self._members = Members(self.pairs, consent, own, self._door, self._blame, self._watch)
         self._introductions = Introductions(rank, world.leader(rank), self.pairs, self._members, own.region_bytes)
         self._reception = Reception(rank, self.pairs, self._visits, self._members, self._dialler)
 
@@ -200,11 +202,3 @@ def _pair(own_rank: int, rank: int, world: World) -> Pair:
     if world.parents is not None:
         pair.roles = (ROLE_CONTROL,)  # data connections are opened when they are needed
     return pair
-
-
-def _consent(rank: int, world: World) -> Consent:
-    neighbours = world.neighbours(rank)
-    if world.parents is None and not world.introduces:
-        return OfEverybody(neighbours)
-    children = [each for each in neighbours if world.above(each) == rank]
-    return AlongTree(world.above(rank), children, neighbours)

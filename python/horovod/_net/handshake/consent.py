@@ -1,45 +1,16 @@
 """How all ranks learn that all of them are connected, from the messages of the ranks they are connected with. Pure.
 
-With everybody connected to everybody, each tells all others. Along a tree, a rank tells its parent once its children
-have told it; the root then knows, and the news come down. Used by members.
+A rank tells its parent in a tree once its children have told it; the root then knows, and the news come down. Used by
+members.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Optional, Protocol
+from typing import Optional
 
 
-class Consent(Protocol):
-    """What one connected rank has to send and to receive."""
-
-    def due(self, heard: Collection[int]) -> frozenset[int]:
-        """Whom this rank tells, those included that it has told before, once these have told it."""
-        ...
-
-    def complete(self, heard: Collection[int]) -> bool:
-        """Whether the messages of these ranks mean that all ranks are connected."""
-        ...
-
-
-class OfEverybody:
-    """Every rank tells every other one.
-
-    Args:
-        others: all ranks but this one.
-    """
-
-    def __init__(self, others: Iterable[int]) -> None:
-        self._others = frozenset(others)
-
-    def due(self, heard: Collection[int]) -> frozenset[int]:
-        return self._others
-
-    def complete(self, heard: Collection[int]) -> bool:
-        return self._others.issubset(heard)
-
-
-class AlongTree:
+class Consent:
     """Up to the root, and down again to every rank that a rank is connected with: one that is not a child speaks only
     when it knows of all.
 
@@ -55,11 +26,13 @@ class AlongTree:
         self._connected = frozenset(connected)
 
     def due(self, heard: Collection[int]) -> frozenset[int]:
+        """Whom this rank tells, those included that it has told before, once these have told it."""
         if self.complete(heard):
             return self._connected
         return self._up if self._children.issubset(heard) else frozenset()
 
     def complete(self, heard: Collection[int]) -> bool:
+        """Whether the messages of these ranks mean that all ranks are connected."""
         if not self._up:
             return self._children.issubset(heard)
         return not self._children.issuperset(heard)

@@ -146,8 +146,7 @@ class Members:
     def _all_know(self, heard: set[int], told: set[int], news: AnyMessage) -> bool:
         for rank in sorted(self._consent.due(heard) - told):
             told.add(rank)
-            if self._pairs[rank].meet is not None:
-                self.send(self._pairs[rank], news)
+            self.send(self._pairs[rank], news)
         return self._consent.complete(heard) and not any(link.wants_to_write for link in self._members)
 
     def close(self) -> None:

@@ -6,8 +6,8 @@
     otherwise:   Offer  <->  Offer;  the lower rank sends its Address, the higher one opens a control and a data
                  connection
     introduced:  the leader of their host has given this rank the descriptors of the other one: nothing is said
-    all:         Ready  <->  Ready;  once a rank is connected to everybody, or along a tree (`consent`)
-                 Started  <->  Started;  once its engine runs, likewise
+    all:         Ready  <->  Ready;  along a tree, once ranks are connected (`consent`)
+                 Started  <->  Started;  once engines run, likewise
 
 Used by members, which moves the messages. It checks and keeps; it owns no loop.
 """

@@ -11,7 +11,6 @@ import ipaddress
 import re
 import socket
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Optional
@@ -99,11 +98,6 @@ class World:
     def leader(self, rank: int) -> int:
         """The lowest rank of this one's host."""
         return self.host_of_rank.index(self.host_of_rank[rank])
-
-    @property
-    def introduces(self) -> bool:
-        """On some host a leader introduces its ranks to one another: more than two share memory there."""
-        return self.share and any(count > 2 for count in Counter(self.host_of_rank).values())
 
     def above(self, rank: int) -> Optional[int]:
         """The rank that this one notifies when it is connected; None for rank 0. Both are connected."""
