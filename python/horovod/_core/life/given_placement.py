@@ -55,6 +55,23 @@ def hand_over(placement: Optional[Placement]) -> None:
     _given = placement
 
 
+def hand_over_on_one_host(rank: int, size: int, launcher: str, job: str) -> None:
+    """As `hand_over`, for a job whose ranks are all on this host: `host_key` is the same for each of them.
+
+    Args:
+        rank, size: of this process.
+        launcher: as messages call what has started it.
+        job: `job_key` after the launcher's name.
+    """
+    hand_over(Placement(rank, size, rank, size, 0, 1, launcher, f"{launcher} {job}"))
+
+
+def host_key() -> str:
+    """A text that is equal for processes of one host that can share memory."""
+    here = identity.host_identity()
+    return f"{here.boot_id}/{here.ipc_namespace}"
+
+
 def is_given() -> bool:
     """A program has handed a placement over."""
     return _given is not None

@@ -1,0 +1,212 @@
+"""What a process group moves: broadcast, all_gather, gather, scatter, all_to_all, barrier, send and recv. Part of
+`group`.
+
+Gather and scatter are an all_to_all in which all but the root's parts are empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Optional
+
+import torch
+
+import horovod.torch as hvd
+from horovod._core.errors import InvalidArgumentError, UnsupportedError
+from horovod.torch.distributed.calls import GroupCalls
+from horovod.torch.distributed.operands import cut, flat, form_of, in_place, joined, real, split_sizes
+from horovod.torch.distributed.works import CallWork
+
+__all__ = ["Movements"]
+
+# Up to here a send is copied, so that two ranks may both send first.
+_EAGER_BYTES = 64 * 1024
+
+
+class Movements(GroupCalls):
+    """See the module; the methods are those of torch.distributed.ProcessGroup."""
+
+    def broadcast(self, tensors: Sequence[torch.Tensor], opts: Any) -> CallWork:
+        """Copies the root's tensor into the others'. Collective."""
+        (tensor,), root = tensors, opts.rootRank
+        (given,), finish = in_place([tensor])
+
+        def submit(name: str) -> int:
+            return hvd.broadcast_async_(given, self._global(root), name=name, process_set=self._set)
+
+        return self._start("broadcast", (root, form_of(given)), submit, tensors, finish, opts.timeout)
+
+    def allgather(
+        self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> CallWork:
+        """Fills each rank's list with the tensors of all, which may have different sizes. Collective."""
+        (targets,), (given,) = outputs, inputs
+        return self._gather_all("all_gather", targets, flat(given), self._forms(targets), outputs, opts)
+
+    def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> CallWork:
+        """Fills each rank's tensor with those of all, one after the other. Collective."""
+        return self._gather_all("all_gather_single", [output], flat(given), form_of(output), output, opts)
+
+    def all_gather_single_coalesced(
+        self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> CallWork:
+        """As `all_gather_single`, for several tensors at once. Collective."""
+        sent = [flat(given) for given in inputs]
+
+        def submit(name: str) -> int:
+            return hvd.grouped_allgather_async(sent, name=name, process_set=self._set)
+
+        def finish(gathered: Sequence[torch.Tensor]) -> None:
+            for output, one in zip(outputs, gathered):
+                cut("all_gather_single", one, [output])
+
+        call = self._forms(outputs)
+        timeout = getattr(opts, "timeout", None)
+        return self._start("all_gather_single_coalesced", call, submit, outputs, finish, timeout)
+
+    def allgather_coalesced(
+        self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
+    ) -> CallWork:
+        """As `allgather`, for several tensors at once; a list of outputs for each. Collective."""
+        sent = [flat(given) for given in inputs]
+
+        def submit(name: str) -> int:
+            return hvd.grouped_allgather_async(sent, name=name, process_set=self._set)
+
+        def finish(gathered: Sequence[torch.Tensor]) -> None:
+            for targets, one in zip(outputs, gathered):
+                cut("all_gather", one, targets)
+
+        call = tuple(self._forms(targets) for targets in outputs)
+        return self._start("all_gather_coalesced", call, submit, outputs, finish, getattr(opts, "timeout", None))
+
+    # Their names in other versions of torch.
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def gather(self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any) -> CallWork:
+        """Fills the root's list with the tensors of all. Collective."""
+        (given,), root = inputs, opts.rootRank
+        sent = flat(given)
+        targets = outputs[0] if root == self.rank() else []
+        sizes = [sent.numel() if rank == root else 0 for rank in range(self.size())]
+        return self._exchange("gather", targets, sent, sizes, (root, form_of(sent)), outputs, opts)
+
+    def scatter(self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], opts: Any) -> CallWork:
+        """Gives each rank its entry of the root's list. Collective."""
+        (output,), root = outputs, opts.rootRank
+        if root == self.rank():
+            sent = joined(inputs[0])
+            sizes = [real(one).numel() for one in inputs[0]]
+        else:
+            sent, sizes = flat(output)[:0], [0] * self.size()
+        return self._exchange("scatter", [output], sent, sizes, (root, output.dtype), outputs, opts)
+
+    def alltoall(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None) -> CallWork:
+        """Sends the n-th tensor to the n-th rank, and fills the n-th of the outputs with that rank's. Collective."""
+        sizes = [real(one).numel() for one in inputs]
+        return self._exchange("all_to_all", outputs, joined(inputs), sizes, inputs[0].dtype, outputs, opts)
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        given: torch.Tensor,
+        output_split_sizes: Sequence[int] = (),
+        input_split_sizes: Sequence[int] = (),
+        opts: Any = None,
+    ) -> CallWork:
+        """Sends a part of the rows to each rank, and fills the output with those of all. Collective."""
+        rows = given.shape[0] if given.dim() else 1
+        width = real(given).numel() // rows if rows else 0
+        splits = split_sizes("all_to_all_single", rows, input_split_sizes, self.size())
+        sizes = [split * width for split in splits]
+        call = (given.dtype, tuple(given.shape[1:]))
+        return self._exchange("all_to_all_single", [output], flat(given), sizes, call, output, opts)
+
+    alltoall_base = all_to_all_single
+
+    def barrier(self, opts: Any = None) -> CallWork:
+        """Ends when all ranks have called it. Collective."""
+        token = torch.zeros(1, dtype=torch.uint8)
+
+        def submit(name: str) -> int:
+            return hvd.allreduce_async_(token, name=name, op=hvd.Max, process_set=self._set)
+
+        return self._start("barrier", (), submit, [], None, getattr(opts, "timeout", None))
+
+    # ---- between two ranks
+
+    def send(self, tensors: Sequence[torch.Tensor], to_rank: int, tag: int = 0) -> CallWork:
+        """Sends a tensor to another rank, which calls `recv`. The n-th send to it meets its n-th recv from here."""
+        (tensor,) = tensors
+        _require_no_tag(tag)
+        sent = flat(tensor)
+        is_eager = sent.numel() * sent.element_size() <= _EAGER_BYTES
+        if is_eager and sent.data_ptr() == tensor.data_ptr():
+            sent = sent.clone()
+        handle = hvd.send_async(sent, to_rank, process_set=self._set)
+        return CallWork(handle, f"send to rank {to_rank}", tensors, None, self._timeout_s, is_eager)
+
+    def recv(self, tensors: Sequence[torch.Tensor], from_rank: int, tag: int = 0) -> CallWork:
+        """Receives what another rank sends, into a tensor."""
+        (tensor,) = tensors
+        _require_no_tag(tag)
+        (given,), copy_back = in_place([tensor])
+        handle = hvd.recv_async(given.view(-1), from_rank, process_set=self._set)
+        return CallWork(handle, f"recv from rank {from_rank}", tensors, copy_back, self._timeout_s)
+
+    def recv_anysource(self, tensors: Sequence[torch.Tensor], tag: int = 0) -> CallWork:
+        """Not there: raises UnsupportedError."""
+        raise UnsupportedError(
+            "The backend 'horovod' receives from a rank that the call names. Received: recv without src. Give src=RANK."
+        )
+
+    def _gather_all(
+        self,
+        what: str,
+        targets: Sequence[torch.Tensor],
+        sent: torch.Tensor,
+        call: Any,
+        result: Any,
+        opts: Any,
+    ) -> CallWork:
+        def submit(name: str) -> int:
+            return hvd.allgather_async(sent, name=name, process_set=self._set)
+
+        def finish(gathered: torch.Tensor) -> None:
+            cut(what, gathered, targets)
+
+        return self._start(what, call, submit, result, finish, getattr(opts, "timeout", None))
+
+    def _exchange(
+        self,
+        what: str,
+        targets: Sequence[torch.Tensor],
+        sent: torch.Tensor,
+        sizes: Sequence[int],
+        call: Any,
+        result: Any,
+        opts: Any,
+    ) -> CallWork:
+        """An all_to_all of elements.
+
+        Args:
+            sizes: how many of `sent` go to each rank.
+        """
+
+        def submit(name: str) -> int:
+            return hvd.alltoall_async(sent, splits=list(sizes), name=name, process_set=self._set)
+
+        def finish(received: tuple[torch.Tensor, Optional[torch.Tensor]]) -> None:
+            if targets:
+                cut(what, received[0], targets)
+
+        return self._start(what, call, submit, result, finish, getattr(opts, "timeout", None))
+
+
+def _require_no_tag(tag: int) -> None:
+    if tag:
+        raise InvalidArgumentError(
+            f"The backend 'horovod' knows no tags: the n-th send to a rank meets its n-th recv. Received: tag={tag}. "
+            "Leave it out, and receive in the order in which the other rank sends."
+        )

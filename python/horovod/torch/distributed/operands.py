@@ -1,0 +1,113 @@
+"""What the core is given for the tensors of a call, and how results come back into them.
+
+The core takes contiguous tensors of real numbers; a process group takes any. Used by `reductions` and `movements`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, Callable, Optional
+
+import torch
+import torch.distributed as dist
+
+from horovod._core.errors import InvalidArgumentError, UnsupportedError
+from horovod._core.operations import reduce_ops
+from horovod.torch.adapter import adapter
+
+__all__ = ["cut", "flat", "form_of", "in_place", "joined", "reduce_op", "split_sizes"]
+
+_OPS = (
+    (dist.ReduceOp.SUM, reduce_ops.Sum),
+    (dist.ReduceOp.AVG, reduce_ops.Average),
+    (dist.ReduceOp.MIN, reduce_ops.Min),
+    (dist.ReduceOp.MAX, reduce_ops.Max),
+    (dist.ReduceOp.PRODUCT, reduce_ops.Product),
+)
+
+
+def reduce_op(op: Any) -> int:
+    """The core's operation for one of torch.distributed.
+
+    Raises:
+        UnsupportedError: there is none.
+    """
+    for theirs, ours in _OPS:
+        if op == theirs:
+            return ours
+    raise UnsupportedError(
+        f"The backend 'horovod' combines by SUM, AVG, MIN, MAX and PRODUCT. Received: {op}. For BAND, BOR and BXOR "
+        "gather the tensors with all_gather and combine them; for PREMUL_SUM multiply them before the call."
+    )
+
+
+def real(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a view of its memory as real numbers, with a dimension more."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def flat(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor's elements in one dimension; a copy where they do not lie one after the other."""
+    return adapter.contiguous(real(tensor)).reshape(-1)
+
+
+def form_of(tensor: torch.Tensor) -> Hashable:
+    """What tells tensors apart that one name cannot have in turns without cost."""
+    return tensor.dtype, tuple(tensor.shape)
+
+
+def in_place(tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], Optional[Callable[[Any], None]]]:
+    """Tensors that the core may write to instead, and what copies them back; None: they are the same memory."""
+    views = [real(tensor.detach()) for tensor in tensors]
+    given = [view if adapter.is_contiguous(view) else adapter.contiguous(view) for view in views]
+    copied = [(view, one) for view, one in zip(views, given) if view is not one]
+    if not copied and not any(tensor.is_conj() for tensor in tensors):
+        return given, None
+
+    def finish(_: Any) -> None:
+        for tensor, one in zip(tensors, given):
+            target = tensor.detach()
+            target.copy_(torch.view_as_complex(one) if tensor.is_complex() else one)
+
+    return given, finish
+
+
+def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The elements of all tensors, one after the other, in one dimension."""
+    parts = [flat(tensor) for tensor in tensors]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def cut(what: str, received: torch.Tensor, outputs: Sequence[torch.Tensor]) -> None:
+    """Copies elements in one dimension into tensors, one after the other.
+
+    Raises:
+        InvalidArgumentError: they are more or fewer than the tensors hold.
+    """
+    targets = [real(output.detach()) for output in outputs]
+    sizes = [target.numel() for target in targets]
+    if received.numel() != sum(sizes):
+        raise InvalidArgumentError(
+            f"{what}: {received.numel()} elements have come, the tensors for them hold {sum(sizes)} ({sizes}). All "
+            "ranks must pass tensors of the sizes that the others expect."
+        )
+    for target, part in zip(targets, torch.split(received, sizes)):
+        target.copy_(part.view(target.shape))
+
+
+def split_sizes(what: str, rows: int, splits: Sequence[int], size: int) -> list[int]:
+    """Rows for each rank: those given, or equal parts.
+
+    Raises:
+        InvalidArgumentError: they do not fit.
+    """
+    if not splits:
+        if rows % size:
+            raise InvalidArgumentError(f"{what}: {rows} rows cannot be split equally among {size} ranks; give splits.")
+        return [rows // size] * size
+    if len(splits) != size or sum(splits) != rows:
+        raise InvalidArgumentError(
+            f"{what}: splits must have one entry for each of the {size} ranks and add up to the {rows} rows. Received: "
+            f"{list(splits)}."
+        )
+    return list(splits)

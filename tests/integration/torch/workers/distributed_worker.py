@@ -1,0 +1,330 @@
+"""Cases of the backend of torch.distributed. Where the same can be had from gloo, the results must be the same."""
+
+import contextlib
+import datetime
+import tempfile
+
+import torch
+import torch.distributed as dist
+from cases import expect_raises
+from jobs.case_runner import run_cases
+from torch.nn.parallel import DistributedDataParallel
+
+import horovod.torch as hvd
+import horovod.torch.distributed
+from horovod._core.errors import CollectiveTimeoutError, InvalidArgumentError, MismatchError, UnsupportedError
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.uint8, torch.complex64]
+
+
+@contextlib.contextmanager
+def gloo():
+    group = dist.new_group(backend="gloo")
+    try:
+        yield group
+    finally:
+        dist.destroy_process_group(group)
+
+
+def own(*shape, dtype=torch.float32):
+    """This rank's tensor."""
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    return (torch.rand(*shape, generator=generator) * 8).to(dtype)
+
+
+def both_ways(call, *tensors):
+    """What a call leaves in copies of the tensors, done by this backend and by gloo."""
+    results = []
+    with gloo() as other:
+        for group in (None, other):
+            given = [tensor.clone(memory_format=torch.preserve_format) for tensor in tensors]
+            for async_op in (False, True):
+                work = call(*given, group=group, async_op=async_op)
+                if async_op:
+                    work.wait()
+                    assert group is not None or (work.is_completed() and work.exception() is None)
+            results.append(given)
+    return results
+
+
+def expect_equal(call, *tensors):
+    ours, theirs = both_ways(call, *tensors)
+    for one, other in zip(ours, theirs):
+        assert torch.equal(one, other), (call, one, other)
+
+
+def case_reductions_as_gloo():
+    for dtype in DTYPES:
+        expect_equal(dist.all_reduce, own(5, 3, dtype=dtype))
+        at_root, everywhere = own(4, dtype=dtype), own(4, dtype=dtype)
+        dist.reduce(at_root, 1)
+        dist.all_reduce(everywhere)
+        assert torch.equal(at_root, everywhere if dist.get_rank() == 1 else own(4, dtype=dtype))
+    for op in (dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT):
+        expect_equal(lambda t, op=op, **to: dist.all_reduce(t, op, **to), own(7))
+        expect_equal(lambda out, t, op=op, **to: dist.reduce_scatter_tensor(out, t, op, **to), torch.zeros(3), own(6))
+    for odd in (torch.zeros(0), own(4, 6).t(), own(6)[::2]):
+        expect_equal(dist.all_reduce, odd)
+    expect_equal(lambda out, t, **to: dist.reduce_scatter_tensor(out, t, **to), torch.zeros(2, 3), own(4, 3))
+    uneven = [torch.ones(2), torch.ones(3)]
+    out = torch.zeros(2 + dist.get_rank())
+    dist.reduce_scatter(out, uneven)
+    assert out.tolist() == [2.0] * (2 + dist.get_rank())
+    mean = own(4)
+    dist.all_reduce(mean, dist.ReduceOp.AVG)
+    assert torch.equal(mean, hvd.allreduce(own(4)))
+
+
+def case_movements_as_gloo():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for dtype in [*DTYPES, torch.bool]:
+        for tensor in (own(5, 3, dtype=dtype), own(6, dtype=dtype)[::2]):
+            expect_equal(lambda t, **to: dist.broadcast(t, 1, **to), tensor)
+        expect_equal(
+            lambda a, b, t, **to: dist.all_gather([a, b], t, **to),
+            *(torch.zeros(2, 3, dtype=dtype) for _ in range(2)),
+            own(2, 3, dtype=dtype),
+        )
+    expect_equal(lambda out, t, **to: dist.all_gather_single(out, t, **to), torch.zeros(4, 3), own(2, 3))
+    expect_equal(lambda out, t, **to: dist.all_to_all_single(out, t, **to), torch.zeros(4, 3), own(4, 3))
+    expect_equal(
+        lambda out, t, **to: dist.scatter(out, [t, t + 1] if rank == 0 else None, 0, **to), torch.zeros(3), own(3)
+    )
+    gathered = [torch.zeros(3) for _ in range(size)]
+    dist.gather(own(3), gathered if rank == 1 else None, 1)
+    assert rank == 0 or torch.equal(gathered[rank], own(3))
+    uneven = [torch.zeros(1), torch.zeros(4)]
+    dist.all_gather(uneven, torch.full((1 + 3 * rank,), float(rank)))
+    assert uneven[0].tolist() == [0.0] and uneven[1].tolist() == [1.0] * 4
+    # Rank r sends r + 1 rows to rank 0 and one to rank 1.
+    received = torch.zeros(3 if rank == 0 else 2)
+    dist.all_to_all_single(received, own(rank + 2), [1, 2] if rank == 0 else [1, 1], [rank + 1, 1])
+    lists = [torch.zeros(2), torch.zeros(1)] if rank == 0 else [torch.zeros(3), torch.zeros(2)]
+    sent = (
+        [torch.full((2,), 1.0), torch.full((3,), 2.0)] if rank == 0 else [torch.full((1,), 3.0), torch.full((2,), 4.0)]
+    )
+    dist.all_to_all(lists, sent)
+    assert [one.tolist() for one in lists] == ([[1.0] * 2, [3.0]] if rank == 0 else [[2.0] * 3, [4.0] * 2])
+    dist.barrier()
+    dist.barrier(async_op=True).wait()
+
+
+def case_objects():
+    gathered = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, {"rank": dist.get_rank()})
+    assert [entry["rank"] for entry in gathered] == list(range(dist.get_world_size()))
+    sent = [{"from": dist.get_rank()}]
+    dist.broadcast_object_list(sent, 1)
+    assert sent == [{"from": 1}]
+
+
+def case_coalesced():
+    with dist._coalescing_manager():
+        tensors = [own(3), own(4, 2)]
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    outputs = [torch.zeros(4), torch.zeros(6)]
+    with dist._coalescing_manager(async_ops=True) as works:
+        for output, given in zip(outputs, (own(2), own(3))):
+            dist.all_gather_single(output, given)
+    works.wait()
+    parts = [torch.zeros(1), torch.zeros(2)]
+    with dist._coalescing_manager():
+        for part, given in zip(parts, (torch.ones(2), torch.ones(4))):
+            dist.reduce_scatter_single(part, given)
+    with gloo() as group:
+        for tensor, given in zip(tensors, (own(3), own(4, 2))):
+            dist.all_reduce(given, group=group)
+            assert torch.equal(tensor, given)
+    assert torch.equal(outputs[0][2 * dist.get_rank() :][:2], own(2)) and parts[1].tolist() == [2.0, 2.0]
+
+
+def case_send_and_recv():
+    other = 1 - dist.get_rank()
+    received = torch.zeros(4)
+    dist.send(own(4), other)  # small: both may send first
+    dist.recv(received, other)
+    assert received.any() and not torch.equal(received, own(4))
+    large, into = torch.full((1 << 18,), float(dist.get_rank())), torch.zeros(1 << 18)
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, large, other), dist.P2POp(dist.irecv, into, other)]):
+        work.wait()
+    assert into[-1] == other
+    strided = torch.zeros(4, 2).t()
+    work = dist.isend(own(4, 2).t().to(torch.complex64), other)
+    taken = torch.zeros(2, 4, dtype=torch.complex64)
+    dist.recv(taken, other)
+    work.wait()
+    dist.send(strided + 1, other)
+    dist.recv(strided, other)
+    assert strided.tolist() == [[1.0] * 4] * 2
+    expect_raises(InvalidArgumentError, lambda: dist.send(own(1), other, tag=3), "tag=3", "in the order")
+    expect_raises(UnsupportedError, lambda: dist.recv(own(1)), "src=RANK")
+
+
+def trained(make, wrap, loss=lambda model, x: model(x).square().mean()):
+    """The parameters of a model after some steps."""
+    torch.manual_seed(0)
+    model = wrap(make())
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    for step in range(4):
+        torch.manual_seed(100 * step + dist.get_rank())
+        optimizer.zero_grad()
+        loss(model, torch.randn(8, 16)).backward()
+        optimizer.step()
+    return [parameter.detach() for parameter in model.parameters()]
+
+
+def small():
+    return torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4))
+
+
+def case_ddp_as_gloo():
+    with gloo() as other:
+        one, two = (
+            trained(
+                small,
+                lambda model, group=group: DistributedDataParallel(model, process_group=group, bucket_cap_mb=0.001),
+            )
+            for group in (None, other)
+        )
+    assert all(map(torch.equal, one, two))
+
+
+def case_ddp_with_hooks_and_uneven_inputs():
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    model = DistributedDataParallel(torch.nn.Linear(4, 1))
+    with model.join():
+        for _ in range(3 + dist.get_rank()):
+            model(torch.randn(2, 4)).sum().backward()
+    model = DistributedDataParallel(torch.nn.Linear(64, 64), gradient_as_bucket_view=True)
+    model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    with model.no_sync():
+        model(torch.randn(2, 64)).sum().backward()
+    model(torch.randn(2, 64)).sum().backward()
+    total = model.module.weight.grad.clone()
+    dist.broadcast(total, 0)
+    assert torch.equal(total, model.module.weight.grad)
+
+
+def case_fsdp2_as_gloo():
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import fully_shard
+
+    def shard(model, group):
+        mesh = DeviceMesh.from_group(dist.group.WORLD if group is None else group, "cpu")
+        for layer in (model[0], model[2]):
+            fully_shard(layer, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+
+    with gloo() as other:
+        one, two = (
+            [p.full_tensor() for p in trained(small, lambda model, group=group: shard(model, group))]
+            for group in (None, other)
+        )
+    assert all(map(torch.equal, one, two))
+
+
+def case_tensors_over_a_mesh():
+    import torch.distributed._functional_collectives as functional
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    sharded = distribute_tensor(torch.arange(8.0).reshape(4, 2), mesh, [Shard(0)])
+    assert sharded.redistribute(mesh, [Replicate()]).to_local().sum() == 28
+    assert functional.all_reduce(torch.ones(3), "sum", mesh.get_group()).tolist() == [2.0] * 3
+
+    @torch.compile(backend="aot_eager")
+    def compiled(tensor):
+        return functional.all_reduce(tensor * 2, "sum", dist.group.WORLD) + 1
+
+    assert compiled(torch.ones(3)).tolist() == [5.0] * 3
+
+
+def case_checkpoints_and_sharded_optimizers():
+    import torch.distributed.checkpoint as checkpoint
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    model = torch.nn.Linear(8, 8)
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.1)
+    model(torch.ones(2, 8)).sum().backward()
+    optimizer.step()
+    folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else ""]
+    dist.broadcast_object_list(folder, 0)
+    state = {"weight": model.weight.detach()}
+    checkpoint.save(state, checkpoint_id=folder[0])
+    read = {"weight": torch.zeros(8, 8)}
+    checkpoint.load(read, checkpoint_id=folder[0])
+    assert torch.equal(read["weight"], model.weight)
+
+
+def case_what_ranks_disagree_about_fails_and_the_group_goes_on():
+    def disagree():
+        dist.all_reduce(torch.ones(3 + dist.get_rank()))
+
+    expect_raises(MismatchError, disagree, "rank 1 sent float32 [4]", "rank 0 sent float32 [3]")
+    work = dist.all_reduce(torch.ones(3 + dist.get_rank()), async_op=True)
+    expect_raises(MismatchError, work.wait, "float32 [4]")
+    assert isinstance(work.exception(), MismatchError)
+    expect_raises(
+        UnsupportedError, lambda: dist.all_reduce(torch.ones(1, dtype=torch.int32), dist.ReduceOp.BXOR), "SUM, AVG"
+    )
+    tensor = torch.ones(2)
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [2.0, 2.0]
+
+
+def case_a_call_that_other_ranks_do_not_make_times_out():
+    token = torch.ones(1)
+    if dist.get_rank() == 0:
+        work = dist.all_reduce(token, async_op=True)
+        expect_raises(CollectiveTimeoutError, lambda: work.wait(datetime.timedelta(seconds=0.2)), "within 0.2 s")
+        hvd.barrier()
+        work.wait()
+    else:
+        hvd.barrier()
+        dist.all_reduce(token)
+    assert token.tolist() == [2.0]
+
+
+def case_more_calls_under_way_than_names():
+    tensors = [torch.full((2,), float(step)) for step in range(50)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    futures = [work.get_future() for work in works]
+    for step, (tensor, future) in enumerate(zip(tensors, futures)):
+        assert future.wait() and tensor.tolist() == [2.0 * step] * 2
+
+
+def case_groups():
+    same = dist.new_group([0, 1])
+    token = torch.ones(1)
+    dist.all_reduce(token, group=same)
+    assert token.item() == 2.0 and dist.get_backend(same) == "horovod"
+    refused = None
+    if dist.get_rank() == 0:
+        expect_raises(UnsupportedError, lambda: dist.new_group([0]), "hvd.add_process_set([0]) on all ranks")
+    else:
+        refused = dist.new_group([0])
+    hvd.add_process_set([1])
+    lone = dist.new_group([1])
+    if dist.get_rank() == 1:
+        dist.all_reduce(token, group=lone)
+        assert token.item() == 2.0
+    assert refused is None or refused == dist.GroupMember.NON_GROUP_MEMBER
+
+
+def case_a_second_life():
+    dist.destroy_process_group()
+    assert hvd.is_initialized()  # by the runner of the cases, not by the group
+    join_group()
+    dist.barrier()
+
+
+def join_group():
+    if not dist.is_initialized():
+        torch.set_num_threads(1)
+        horovod.torch.distributed.init_process_group()
+
+
+run_cases(globals(), hvd, join_group, process_sets="dynamic")
