@@ -14,12 +14,13 @@ from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.launchers.destinations import make_timeline_directory
 from horovod.runner.launchers.elastic_streams import WorkerStreams, preliminary, worker_environ
 from horovod.runner.launchers.local import environ_of
-from horovod.runner.launchers.pipes import Pipes
 from horovod.runner.machines.limits import Limits
 from horovod.runner.processes.command import executable
 from horovod.runner.processes.crew import Event, Joined
+from horovod.runner.processes.pipes import Pipes
 from horovod.runner.processes.process import RankProcesses
 from horovod.runner.processes.runtime_directory import JobDirectory
+from horovod.runner.processes.shipment import Shipment
 from horovod.runner.processes.strays import strays_in
 from horovod.runner.processes.streams import Source, Stream
 
@@ -42,20 +43,20 @@ class CrewHere(RankProcesses):
         make_timeline_directory(job)
         self._directory = directory.path
         self._worker_streams = WorkerStreams(job, surroundings)
-        self._pipes = Pipes(job, surroundings)
+        self._shipment = surroundings.shipment
+        pipes = Pipes[Stream](self._shipment, Shipment.expect, job.settings.stdin_rank)
         environ = {**environ_of(job, directory), "HOROVOD_JOB_ID": os.urandom(16).hex()}
         with contextlib.ExitStack() as undo:
             self._poller = select.epoll()
             undo.callback(self._poller.close)
             self._roster = RosterKeeper(directory.path)
             undo.callback(self._roster.close)
-            undo.callback(self._pipes.close)
+            undo.callback(pipes.close)
             for slot in job.slots:
-                self._pipes.add(slot, self._worker_streams.of(slot), worker_environ(slot))
-            self._pipes.started()  # whatever becomes of it, the keeper's ends are no longer this process's
-            super().__init__((program, *words), environ, self._pipes.specs, job.cwd, directory, open_files)
+                pipes.add(slot.rank, self._worker_streams.of(slot), worker_environ(slot))
+            super().__init__((program, *words), environ, pipes.specs(), job.cwd, directory, open_files)
             undo.pop_all()
-        self.streams: Mapping[Source, Stream] = dict(self._pipes.streams)
+        self.streams: Mapping[Source, Stream] = dict(pipes.streams.items())
         for fd in (super().fileno(), self._roster.fileno()):
             self._poller.register(fd, select.EPOLLIN)
 
@@ -82,12 +83,9 @@ class CrewHere(RankProcesses):
 
     def begin(self, worker: int, host: str) -> Joined:
         """See `ElasticCrew`."""
-        slot, before = preliminary(host, worker), dict(self._pipes.streams)
-        self.add(self._pipes.add(slot, self._worker_streams.of(slot), worker_environ(slot)))
-        self._pipes.started()
-        # A descriptor may have been another worker's before.
-        new = {fd: stream for fd, stream in self._pipes.streams.items() if before.get(fd) is not stream}
-        return Joined(worker, new)
+        slot, pipes = preliminary(host, worker), Pipes[Stream](self._shipment, Shipment.expect)
+        self.add(pipes.add(worker, self._worker_streams.of(slot), worker_environ(slot)))
+        return Joined(worker, dict(pipes.streams.items()))
 
     def tell(self, worker: int, message: Mapping[str, Any]) -> None:
         """See `ElasticCrew`."""

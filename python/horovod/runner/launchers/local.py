@@ -20,7 +20,6 @@ from horovod.runner.job import Job
 from horovod.runner.launchers import local_checks
 from horovod.runner.launchers.base import Launcher, Outcome, Station, Surroundings
 from horovod.runner.launchers.destinations import make_timeline_directory, output_directory, rank_streams
-from horovod.runner.launchers.pipes import Pipes
 from horovod.runner.machines import limits
 from horovod.runner.machines.cores import threads_per_rank
 from horovod.runner.machines.limits import Limits, allowed_descriptors
@@ -28,8 +27,11 @@ from horovod.runner.machines.this_host import is_local, rank_environ, with_one_n
 from horovod.runner.processes import runtime_directory
 from horovod.runner.processes.arrivals import DirectoryArrivals
 from horovod.runner.processes.command import executable
+from horovod.runner.processes.pipes import Pipes
 from horovod.runner.processes.process import RankProcesses
 from horovod.runner.processes.runtime_directory import JobDirectory
+from horovod.runner.processes.shipment import Shipment
+from horovod.runner.processes.streams import Source, Stream
 from horovod.runner.supervising.supervision import Supervision
 
 _log = logging.getLogger("horovod.runner")
@@ -74,16 +76,16 @@ class LocalLauncher(Launcher):
                 environ = environ_of(job, directory)
                 hang = _hang_desk(job, directory.path)
                 undo.callback(lambda: hang.close(set()) if hang else None)
-                ranks = Pipes(job, surroundings)
+                ranks = Pipes[Stream](surroundings.shipment, Shipment.expect, job.settings.stdin_rank)
                 undo.callback(ranks.close)
                 for slot, streams in zip(job.slots, rank_streams(job, base, surroundings)):
-                    ranks.add(slot, streams, rank_environ(slot))
-                ranks.started()  # whatever becomes of it, the keeper's ends are no longer this process's
-                processes = RankProcesses(command, environ, ranks.specs, job.cwd, directory, open_files)
+                    ranks.add(slot.rank, streams, rank_environ(slot))
+                processes = RankProcesses(command, environ, ranks.specs(), job.cwd, directory, open_files)
                 undo.callback(processes.close)
                 arrivals = DirectoryArrivals(directory.path)
                 undo.callback(arrivals.close)
-                supervision = Supervision(job, processes, ranks.streams, arrivals, surroundings, hang)
+                streams_by_end = dict[Source, Stream](ranks.streams.items())
+                supervision = Supervision(job, processes, streams_by_end, arrivals, surroundings, hang)
                 undo.pop_all()  # from here on they are its own
             return supervision.run()
         finally:

@@ -20,6 +20,7 @@ from horovod.runner.machines.host_variables import joined
 from horovod.runner.machines.limits import allowed_descriptors
 from horovod.runner.processes import runtime_directory
 from horovod.runner.processes.command import executable
+from horovod.runner.processes.pipes import Pipes
 from horovod.runner.processes.process import RankProcesses, RankSpec
 from horovod.runner.processes.shipment import Shipment
 from horovod.runner.processes.strays import strays_in
@@ -46,7 +47,6 @@ class Workplace:
     """
 
     def __init__(self, job: Mapping[str, Any], function: Optional[bytes]) -> None:
-        self.pipes: dict[int, tuple[int, int]] = {}
         self._strays = 0
         self._dump_signal = job["dump_signal"]
         self._ranks = job["ranks"]
@@ -69,6 +69,8 @@ class Workplace:
             self._shipment = Shipment(function) if function is not None else None
             if self._shipment is not None:
                 undo.callback(self._shipment.close)
+            self._made = Pipes[tuple[int, int]](self._shipment, lambda _, rank: (rank, 2))
+            self.pipes = self._made.streams
             self._undo = undo.pop_all()
 
     def sharing(self) -> dict[str, Any]:
@@ -106,17 +108,7 @@ class Workplace:
 
     def spec(self, rank: int, variables: Mapping[str, str]) -> RankSpec:
         """Makes the pipes of a rank. Raises OSError when there are no more descriptors."""
-        stdout_fd, stderr_fd = self._pipe(rank, 0), self._pipe(rank, 1)
-        if self._shipment is None:
-            return RankSpec(rank, variables, stdout_fd, stderr_fd)
-        result_fd = self._pipe(rank, 2)
-        variables = {**variables, **self._shipment.variables(result_fd)}
-        return RankSpec(rank, variables, stdout_fd, stderr_fd, self._shipment.function_fd, result_fd)
-
-    def _pipe(self, rank: int, stream: int) -> int:
-        read_fd, write_fd = os.pipe()
-        self.pipes[read_fd] = (rank, stream)
-        return write_fd
+        return self._made.add(rank, ((rank, 0), (rank, 1)), variables)
 
 
 def _check_folder(path: str) -> None:
