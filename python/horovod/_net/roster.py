@@ -12,7 +12,7 @@ Messages are lines of JSON with fixed keys::
     {"news": kind, "at": seconds}               hosts have changed: leave the epoch at the next commit
 
 The directory is this user's alone, and the kernel says whose process is at the other end. On another host an agent of
-the launcher keeps the socket, and passes on what is said (`horovod.runner.remote.host_side.roster_post`).
+the launcher keeps the socket, and passes on what is said.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 from collections.abc import Mapping
 from typing import Any, Optional
 
@@ -14,6 +13,7 @@ from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.launchers.destinations import make_timeline_directory
 from horovod.runner.launchers.elastic_streams import WorkerStreams, preliminary, worker_environ
 from horovod.runner.launchers.local import environ_of
+from horovod.runner.loop import Loop
 from horovod.runner.machines.limits import Limits
 from horovod.runner.processes.command import executable
 from horovod.runner.processes.crew import Event, Joined
@@ -42,14 +42,15 @@ class CrewHere(RankProcesses):
         program, words = executable(job.command, job.environ.get("PATH"), job.cwd)
         make_timeline_directory(job)
         self._directory = directory.path
+        self._found: list[Event] = []
         self._worker_streams = WorkerStreams(job, surroundings)
         self._shipment = surroundings.shipment
         pipes = Pipes[Stream](self._shipment, Shipment.expect, job.settings.stdin_rank)
         environ = {**environ_of(job, directory), "HOROVOD_JOB_ID": os.urandom(16).hex()}
         with contextlib.ExitStack() as undo:
-            self._poller = select.epoll()
-            undo.callback(self._poller.close)
-            self._roster = RosterKeeper(directory.path)
+            self._loop = Loop()
+            undo.callback(self._loop.close)
+            self._roster = RosterKeeper(self._loop, directory.lock_fd, self._found.append)
             undo.callback(self._roster.close)
             undo.callback(pipes.close)
             for slot in job.slots:
@@ -57,20 +58,23 @@ class CrewHere(RankProcesses):
             super().__init__((program, *words), environ, pipes.specs(), job.cwd, directory, open_files)
             undo.pop_all()
         self.streams: Mapping[Source, Stream] = dict(pipes.streams.items())
-        for fd in (super().fileno(), self._roster.fileno()):
-            self._poller.register(fd, select.EPOLLIN)
+        self._loop.watch(super().fileno(), self._hear_keeper)
 
     def fileno(self) -> int:
-        return self._poller.fileno()
+        return self._loop.fileno()
 
     def next_s(self) -> Optional[float]:
-        return self._roster.next_s()
+        return self._roster.socket.again_s
 
     def events(self) -> list[Event]:
-        ready = [fd for fd, _ in self._poller.poll(0)]
-        # What a worker has said before it ended comes before its end.
-        found: list[Event] = list(self._roster.serve())
-        return found + (super().events() if super().fileno() in ready else [])
+        self._roster.socket.look_again()
+        self._loop.turn(0)
+        found, self._found[:] = list(self._found), []
+        return found
+
+    def _hear_keeper(self) -> None:
+        self._roster.hear_all()
+        self._found += super().events()
 
     def assemble(self, surroundings: Surroundings) -> Optional[Outcome]:
         """See `ElasticCrew`; they are started already."""
@@ -110,4 +114,4 @@ class CrewHere(RankProcesses):
     def close(self) -> None:
         super().close()
         self._roster.close()
-        self._poller.close()
+        self._loop.close()

@@ -23,15 +23,15 @@ from horovod._core.errors import HorovodError
 from horovod._net.failures import ProtocolError
 from horovod._net.identity import host_identity
 from horovod.runner.display import standard_streams
+from horovod.runner.elastic.roster_keeper import Heard, RosterKeeper
 from horovod.runner.loop import Loop
 from horovod.runner.machines import addresses
 from horovod.runner.processes import orphans, vitals
-from horovod.runner.processes.crew import Done, Event, Exited, Refused, Started
+from horovod.runner.processes.crew import Asks, Done, Event, Exited, Refused, Started
 from horovod.runner.processes.process import RankProcesses
 from horovod.runner.remote.host_side.board import Board
 from horovod.runner.remote.host_side.dump_post import DumpPost
 from horovod.runner.remote.host_side.outflow import Outflow
-from horovod.runner.remote.host_side.roster_post import RosterPost
 from horovod.runner.remote.host_side.workplace import Workplace
 from horovod.runner.remote.wire import frames, messages, vigil
 from horovod.runner.remote.wire.channel import Channel
@@ -57,7 +57,7 @@ class Agent:
         self._job: Optional[dict[str, Any]] = None
         self._work: Optional[Workplace] = None
         self._board: Optional[Board] = None
-        self._roster: Optional[RosterPost] = None  # of an elastic job
+        self._roster: Optional[RosterKeeper] = None  # of an elastic job
         self._processes: Optional[RankProcesses] = None
         self._rank_of_first: dict[int, int] = {}  # of the process that was started
         self._lineage_of_visitor: dict[int, list[int]] = {}  # of processes that have come to the board
@@ -145,9 +145,9 @@ class Agent:
             self._processes.beat(self._channel.vigil.keepers_s)
         _tell_strays(self._work, self._say)
         if self._board is not None:
-            self._board.look_again()
+            self._board.socket.look_again()
         if self._roster is not None:
-            self._roster.pass_on()
+            self._roster.socket.look_again()
         self._hold()
 
     def _hold(self) -> None:
@@ -190,7 +190,7 @@ class Agent:
             self._board = Board(self._loop, self._work.directory.lock_fd, count, self._forward, self._seen)
             self._outflow = Outflow(self._loop, self._channel.send, self._work.pipes)
             if job["elastic"]:
-                self._roster = RosterPost(self._loop, self._work.directory.path, self._say)
+                self._roster = RosterKeeper(self._loop, self._work.directory.lock_fd, self._hear_worker)
             if job["dumps"]:
                 ranks = {member["rank"] for member in job["ranks"]}
                 self._dumps = DumpPost(self._loop, self._channel, self._work.collecting(), ranks)
@@ -231,7 +231,13 @@ class Agent:
 
     def _on_roster(self, rank: int, words: dict[str, Any]) -> None:
         if self._roster is not None:
-            self._roster.deliver(rank, words)
+            self._roster.say(rank, words)
+
+    def _hear_worker(self, heard: Heard) -> None:
+        if isinstance(heard, Asks):
+            self._say("asks", rank=heard.rank, epoch=heard.version[0], commits=heard.version[1], why=heard.why)
+        else:
+            self._say("bereft", rank=heard.rank)
 
     def _on_signal(self, number: int, ranks: list[int]) -> None:
         if self._processes is not None:
@@ -256,7 +262,7 @@ class Agent:
 
     def _on_events(self) -> None:
         if self._roster is not None:
-            self._roster.pass_on()  # what a rank has said before it ended comes before its end
+            self._roster.hear_all()
         _tell_strays(self._work, self._say)
         if self._processes is not None:
             for event in self._processes.events():

@@ -8,7 +8,6 @@ import resource
 import select
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pytest
 from horovod._net.failures import ConnectError, ProtocolError
 from horovod._net.roster import SOCKET_NAME, Dismissal, Lines, News, Roster, Seat, heard, packed, words
 from horovod.runner.elastic.roster_keeper import RosterKeeper
+from horovod.runner.loop import Loop
 from horovod.runner.processes.crew import Asks, Bereft
 
 
@@ -24,7 +24,11 @@ class Kept:
     """A roster that is served when a test says so."""
 
     def __init__(self, directory: Path) -> None:
-        self.keeper = RosterKeeper(directory)
+        self.loop = Loop()
+        self.found: list[Asks | Bereft] = []
+        folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        self.keeper = RosterKeeper(self.loop, folder, self.found.append)
+        os.close(folder)
 
     def hear(self, count: int = 1) -> list[Asks | Bereft]:
         """Serves until so many messages have come."""
@@ -34,12 +38,18 @@ class Kept:
         return found
 
     def turn(self, patience_s: float) -> list[Asks | Bereft]:
-        ready, _, _ = select.select([self.keeper], [], [], patience_s)
+        ready, _, _ = select.select([self.loop], [], [], patience_s)
         assert ready, "nothing has come"
-        return self.keeper.serve()
+        return self.served()
+
+    def served(self) -> list[Asks | Bereft]:
+        self.loop.turn(0)
+        found, self.found[:] = list(self.found), []
+        return found
 
     def close(self) -> None:
         self.keeper.close()
+        self.loop.close()
 
 
 @pytest.fixture
@@ -157,18 +167,28 @@ def test_without_descriptors_a_worker_waits_and_the_others_are_heard(
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
     try:
         assert kept.turn(10.0) == []
-        assert kept.keeper.next_s() is not None
-        assert select.select([kept.keeper], [], [], 0.3)[0] == [], "who waits to be let in keeps waking the loop"
+        assert kept.keeper.socket.again_s is not None
+        assert select.select([kept.loop], [], [], 0.3)[0] == [], "who waits to be let in keeps waking the loop"
         there.say_lost()
         assert kept.hear() == [Bereft(0)], "who is there goes on"
-        time.sleep(1)
-        assert kept.keeper.serve() == [], "there is no room yet"
+        kept.keeper.socket.look_again()
+        assert kept.served() == [], "there is no room yet"
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert len([record for record in caplog.records if "Too many open files" in record.message]) == 1
-    time.sleep(1)
-    assert kept.keeper.serve() + kept.keeper.serve() == [Asks(1, (-1, 0))]
+    kept.keeper.socket.look_again()
+    assert kept.served() + kept.served() == [Asks(1, (-1, 0))]
     kept.keeper.say(1, words(Dismissal("done")))
+
+
+def test_what_a_worker_has_said_is_heard_at_once_when_its_end_is_known(kept: Kept, tmp_path: Path) -> None:
+    roster = Roster(str(tmp_path), 4)
+    asking(roster, (1, 2))
+    kept.hear()
+    roster.say_lost()
+    kept.keeper.hear_all()
+    assert kept.found == [Bereft(4)]
+    roster.close()
 
 
 def test_a_worker_without_a_launcher_is_told(tmp_path: Path) -> None:

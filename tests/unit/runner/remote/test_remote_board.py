@@ -36,7 +36,7 @@ class Place:
                 board.Board(self.loop, fd, ranks, self.post, lambda pid, come: self.visits.append((pid, come)))
             )
             os.close(fd)
-            self.paths.append(path / board.SOCKET)
+            self.paths.append(path / board.SOCKET_NAME)
 
     def post(self, text: str) -> None:
         if self.judge.post(text):
@@ -262,7 +262,7 @@ def test_without_a_descriptor_nobody_is_let_in_and_the_loop_sleeps(
         slept_s = time.monotonic() - began_s
         there.post("a=1")
         assert there.heard() == ["a=1"], "who is there goes on"
-        place.boards[0].look_again()
+        place.boards[0].socket.look_again()
         place.turn()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -270,7 +270,7 @@ def test_without_a_descriptor_nobody_is_let_in_and_the_loop_sleeps(
     assert len([record for record in caplog.records if "Too many open files" in record.message]) == 1
     place.turn()
     assert place.visits == [(os.getpid(), True)], "not before the next look"
-    place.boards[0].look_again()
+    place.boards[0].socket.look_again()
     assert [client.heard() for client in waits] == [["a=1", "Ready"]] * 2
 
 

@@ -9,19 +9,17 @@ clients that came before.
 from __future__ import annotations
 
 import logging
-import os
 import socket
 from collections import deque
 from typing import Callable, Final
 
 from horovod._net.failures import ProtocolError
+from horovod._net.handshake.boards.board_link import SOCKET_NAME
 from horovod._net.handshake.frames.messages import ON_A_BOARD, FrameReader, Post, Ready, frame
-from horovod._net.identity import peer_credentials
 from horovod._net.meeting.entries import Standing, key_of, size_of
+from horovod.runner.job_socket import JobSocket
 from horovod.runner.loop import Loop
-from horovod.runner.machines.limits import NO_ROOM
 
-SOCKET: Final = "board"
 MAX_BEHIND_BYTES: Final = 1 << 20  # of new entries, for a client that does not read them
 _READ_BYTES: Final = 1 << 16
 _WRITE_BYTES: Final = 1 << 16
@@ -40,6 +38,9 @@ class Board:
         ranks: on this host; they bound the number of clients.
         forward: takes an entry to the judge.
         seen: called with each process that comes (pid, True) or goes (pid, False).
+
+    Attributes:
+        socket: where clients come.
     """
 
     def __init__(
@@ -56,18 +57,7 @@ class Board:
         self.seen = seen
         self.standing = Standing()
         self._clients: set[_Client] = set()
-        self._resting = self._told_full = False
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        try:
-            # By the directory's descriptor: a path may be longer than an address of a socket can be.
-            place = f"/proc/self/fd/{directory_fd}/{SOCKET}"
-            self._socket.bind(place)
-            os.chmod(place, 0o600)
-            self._socket.listen(1024)
-        except OSError:
-            self._socket.close()
-            raise
-        loop.watch(self._socket.fileno(), self._accept)
+        self.socket = JobSocket(loop, directory_fd, SOCKET_NAME, "The job's board", self._admit)
 
     def stand(self, text: str) -> None:
         """The judge says that this entry stands."""
@@ -88,40 +78,17 @@ class Board:
         """This client has closed itself."""
         self._clients.discard(client)
 
-    def look_again(self) -> None:
-        """Once a second: lets clients in again, if there was no room for another one."""
-        if self._resting:
-            self._resting = False
-            self._loop.watch(self._socket.fileno(), self._accept)
-
     def close(self) -> None:
-        """Ends all connections; the socket's name goes with the directory."""
-        self._loop.watch(self._socket.fileno(), None)
-        self._socket.close()
+        """Ends all connections."""
+        self.socket.close()
         for client in list(self._clients):
             client.close()
 
-    def _rest(self, error: OSError) -> None:
-        # A client that waits in the socket's queue would wake the loop all the time.
-        self._resting = True
-        self._loop.watch(self._socket.fileno(), None)
-        if not self._told_full:
-            self._told_full = True
-            _log.warning("The job's board cannot accept connections: %s. It retries every second.", error.strerror)
-
-    def _accept(self) -> None:
-        try:
-            connection, _ = self._socket.accept()
-        except OSError as error:
-            if error.errno in NO_ROOM:
-                self._rest(error)
-            return  # else it has left already
-        pid, uid = peer_credentials(connection)
-        if uid != os.getuid() or len(self._clients) >= self._most_clients:
+    def _admit(self, connection: socket.socket, pid: int) -> None:
+        if len(self._clients) >= self._most_clients:
             connection.close()
-            return
-        connection.setblocking(False)
-        self._clients.add(_Client(self, self._loop, connection, pid))
+        else:
+            self._clients.add(_Client(self, self._loop, connection, pid))
 
 
 class _Client:
