@@ -190,7 +190,8 @@ class Agent:
             self._board = Board(self._loop, self._work.directory.lock_fd, count, self._forward, self._seen)
             self._outflow = Outflow(self._loop, self._channel.send, self._work.pipes)
             if job["elastic"]:
-                self._roster = RosterKeeper(self._loop, self._work.directory.lock_fd, self._hear_worker)
+                pass_on = functools.partial(_pass_on, self._say)
+                self._roster = RosterKeeper(self._loop, self._work.directory.lock_fd, pass_on)
             if job["dumps"]:
                 ranks = {member["rank"] for member in job["ranks"]}
                 self._dumps = DumpPost(self._loop, self._channel, self._work.collecting(), ranks)
@@ -232,12 +233,6 @@ class Agent:
     def _on_roster(self, rank: int, words: dict[str, Any]) -> None:
         if self._roster is not None:
             self._roster.say(rank, words)
-
-    def _hear_worker(self, heard: Heard) -> None:
-        if isinstance(heard, Asks):
-            self._say("asks", rank=heard.rank, epoch=heard.version[0], commits=heard.version[1], why=heard.why)
-        else:
-            self._say("bereft", rank=heard.rank)
 
     def _on_signal(self, number: int, ranks: list[int]) -> None:
         if self._processes is not None:
@@ -306,6 +301,14 @@ class Agent:
             if ancestor in self._rank_of_first:
                 self._say("up" if come else "over", rank=self._rank_of_first[ancestor])
                 return
+
+
+def _pass_on(say: Callable[..., None], heard: Heard) -> None:
+    """What a worker of an elastic job says."""
+    if isinstance(heard, Asks):
+        say("asks", rank=heard.rank, epoch=heard.version[0], commits=heard.version[1], why=heard.why)
+    else:
+        say("bereft", rank=heard.rank)
 
 
 def _tell_vitals(processes: RankProcesses, say: Callable[..., None]) -> None:
