@@ -13,6 +13,7 @@
 #   matrices  every matrix of the tests whole, of which CI runs a twentieth; HVD_TEST_SEED repeats one
 #   test-tensorflows  the contract suite and Keras on the oldest TensorFlow that is supported and the first with Keras 3;
 #             by itself, because their environments take 3 GB
+#   test-spark  horovod.spark.run in real sessions of Spark 4 and 3.5; needs Java 17, and fetches 0.8 GB for each
 #   chaos     elastic jobs that lose ranks and regain them until FAULTS have happened; SEED repeats them
 #   fuzz      every parser of bytes, FUZZ_SECONDS of a processor each
 #   check     linters, types, architecture checks
@@ -66,7 +67,7 @@ unexport PYTEST_ADDOPTS
 # well (HVD_TEST_PLATFORM=hip build/release/hvd_tests $(ROCM_TESTS) without).
 ROCM_TESTS = cuda_ gpu_ staged_ phases_ -contract -fake -jax
 
-.PHONY: count times fakes demo test test-fast test-gpu test-all test-slow test-long matrices test-tensorflows check checks bench bench-full bench-page docs build dev clean tidy chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
+.PHONY: count times fakes demo test test-fast test-gpu test-all test-slow test-long matrices test-tensorflows test-spark check checks bench bench-full bench-page docs build dev clean tidy chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
@@ -197,6 +198,10 @@ tidy: $(VENV)/.tools
 # The contract and Keras on older versions of TensorFlow, each in an environment of its own.
 test-tensorflows: build
 	python tools/suites.py tensorflow-2.13 tensorflow-2.16
+
+# In environments of their own; Java must be there.
+test-spark: build
+	python tools/suites.py spark-4 spark-3.5
 
 # The core under the address and undefined-behaviour sanitizers, and under the thread sanitizer; no suppressions. The
 # tests wait more than they compute, so the next compilation goes on beside them.

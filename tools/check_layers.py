@@ -151,6 +151,7 @@ PYTHON = {
     "horovod.runner.loop": BELOW_RUNNER,
     "horovod.runner.remote.wire": BELOW_RUNNER | {"horovod.runner.loop"},
     "horovod.runner": BELOW_RUNNER,
+    "horovod.spark": {"horovod._core", "horovod._later", "horovod._net", "horovod.runner"},
     "horovod": {"horovod._later", "horovod.common", "horovod.runner"},
 }
 

@@ -23,6 +23,7 @@ PUBLIC = (
     "python/horovod/numpy/",
     "python/horovod/runner/function.py",
     "python/horovod/runner/helpers.py",
+    "python/horovod/spark/running.py",
     "python/horovod/tensorflow/",
     "python/horovod/keras/",
     "python/horovod/_keras/",

@@ -40,11 +40,15 @@ _TENSORFLOW = {
     ),
     "Keras": ("tests/integration/keras/test_keras_fit.py", "tests/integration/keras/test_keras_elastic.py"),
 }
+# Real sessions: they need Java 17, and 0.8 GB for each environment.
+_SPARK = {"sessions": ("--durations=0", "tests/spark/sessions.py")}
 # TensorFlow: the oldest that is supported, whose Keras is 2.13, and the first with Keras 3; the newest is in the
 # development environment. Each environment takes about 1.5 GB.
 SUITES = {
     "tensorflow-2.13": Suite("tensorflow-cpu==2.13.1", _TENSORFLOW),
     "tensorflow-2.16": Suite("tensorflow-cpu==2.16.2", _TENSORFLOW),
+    "spark-4": Suite("pyspark>=4,<5 numpy", _SPARK),
+    "spark-3.5": Suite("pyspark>=3.5,<3.6 numpy", _SPARK),
 }
 
 

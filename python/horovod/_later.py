@@ -6,8 +6,9 @@ package that can be found is not one that can be used. Imports nothing.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Optional
 
+_NO_ESTIMATORS: Final = "there are no estimators and no stores yet"
 # Module -> (what cannot be done, remedy).
 MISSING: Final[dict[str, tuple[str, str]]] = {
     "horovod.jax": (
@@ -16,10 +17,17 @@ MISSING: Final[dict[str, tuple[str, str]]] = {
     ),
     "horovod.mxnet": ("there are no operations for MXNet", "reduce NumPy arrays with horovod.numpy"),
     "horovod.ray": ("jobs cannot be started on a Ray cluster", "start the same job with horovodrun"),
-    "horovod.spark": (
-        "jobs cannot be started on a Spark cluster",
-        "start the same job with horovodrun; for a data service: horovodrun -np 4 python -m "
-        "horovod.tensorflow.data.compute_worker CONFIGFILE",
+    **{
+        f"horovod.spark.{name}": (_NO_ESTIMATORS, "train in a function that horovod.spark.run calls on every rank")
+        for name in ("common", "data_loaders", "keras", "lightning", "torch")
+    },
+    "horovod.spark.conf": (
+        "there are no elastic jobs on Spark",
+        "start a job with horovod.spark.run, and set Spark's spark.excludeOnFailure.* by hand where they are wanted",
+    ),
+    "horovod.spark.tensorflow": (
+        "the data service's job cannot be started on a Spark cluster",
+        "horovodrun -np 4 python -m horovod.tensorflow.data.compute_worker CONFIGFILE",
     ),
 }
 
@@ -28,3 +36,18 @@ def missing(module: str) -> ModuleNotFoundError:
     """The error for the import of one of them."""
     fact, remedy = MISSING[module]
     return ModuleNotFoundError(f"{module} is not in this version: {fact}. Remedy: {remedy}.", name=module)
+
+
+class LaterModules:
+    """For `sys.meta_path`: refuses those that have no package of their own to say so."""
+
+    @staticmethod
+    def find_spec(name: str, path: Optional[object] = None, target: object = None) -> None:
+        """Nothing is found here.
+
+        Raises:
+            ModuleNotFoundError: the module is not in this version.
+        """
+        del path, target
+        if name in MISSING:
+            raise missing(name)

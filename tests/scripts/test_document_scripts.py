@@ -378,5 +378,7 @@ def test_ranks_of_an_mpirun_without_its_library_are_refused_with_a_remedy(tmp_pa
 def test_spark_is_refused_with_a_remedy(tmp_path: Path) -> None:
     command = 'python -c "import horovod.spark.tensorflow.compute_worker as worker; print(worker.__file__)"'
     code, said = refused(command, tmp_path)
-    assert code == 1 and said.splitlines()[-1].startswith("ModuleNotFoundError: horovod.spark is not in this version")
-    assert "Remedy: start the same job with horovodrun" in said
+    assert code == 1 and said.splitlines()[-1].startswith(
+        "ModuleNotFoundError: horovod.spark.tensorflow is not in this"
+    )
+    assert "Remedy: horovodrun -np 4 python -m horovod.tensorflow.data.compute_worker CONFIGFILE" in said

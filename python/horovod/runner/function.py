@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, Final, Optional, Union
 
 from horovod._core.errors import InvalidArgumentError
 from horovod.runner import commits, launcher_log, run_task
+from horovod.runner.answers import Answers
 from horovod.runner.display import standard_streams
 from horovod.runner.function_call import checked
 from horovod.runner.interruption import taken_signals
@@ -25,7 +25,6 @@ from horovod.runner.launchers.choose import choose
 from horovod.runner.options.job_options import values_of
 from horovod.runner.processes.shipment import Shipment
 from horovod.runner.restarts import run_with_restarts
-from horovod.runner.supervising.report import Exit, culprit
 
 # Parameters of `run` that are no settings of the job.
 OF_THE_CALL: Final = ("func", "args", "kwargs", "executable")
@@ -130,59 +129,13 @@ def _call(effective: Effective, payload: bytes, executable: Optional[str]) -> li
         return outcome
 
     standard_streams.fill()
-    return _results(job, run_with_restarts(job, run_once, _tell), answers)
+    outcome = run_with_restarts(job, run_once, _tell)
+    return Answers("horovod.run", answers).results(job, outcome)
 
 
 def _tell(text: str) -> None:
     with contextlib.suppress(OSError):  # nobody reads it, which is no reason to give the job up
         sys.stderr.write(f"horovod.run: {text}\n")
-
-
-def _results(job: Job, outcome: Outcome, answers: Mapping[int, memoryview]) -> list[Any]:
-    if outcome.interrupted:
-        raise KeyboardInterrupt
-    if outcome.exit_code:
-        raise RuntimeError(_failure(outcome, answers))
-    wanted = list(range(job.size))
-    if outcome.results is not None:
-        wanted = list(outcome.results[: job.settings.min_num_proc])
-    missing = [rank for rank in wanted if rank not in answers]
-    if missing:
-        raise RuntimeError(
-            f"horovod.run: rank {missing[0]} ended with code 0 before the function returned (os._exit?)."
-        )
-    return [_unpickled(answers[rank], rank)[1] for rank in wanted]
-
-
-def _failure(outcome: Outcome, answers: Mapping[int, memoryview]) -> str:
-    found = culprit(outcome.exits)
-    text = f"horovod.run: {outcome.message}"
-    if found is None:  # mpirun does not tell how each rank has ended
-        found = culprit(list(_failed(answers)))
-    elif outcome.complaint:
-        return text
-    if found is not None and found.rank in answers:
-        succeeded, traceback_text = _unpickled(answers[found.rank], found.rank)
-        if not succeeded:
-            head = text.partition(" Last lines of ")[0]
-            return f"{head} The exception of rank {found.rank}:\n{traceback_text}"
-    return text
-
-
-def _failed(answers: Mapping[int, memoryview]) -> Iterator[Exit]:
-    """The ranks on which the function has raised, as if each had ended with its traceback."""
-    for rank in sorted(answers):
-        succeeded, text = _unpickled(answers[rank], rank)
-        if not succeeded:
-            yield Exit(rank, "", 0, 1 << 8, 0.0, tail=tuple(text.encode(errors="replace").splitlines()[-1:]))
-
-
-def _unpickled(answer: memoryview, rank: int) -> tuple[bool, Any]:
-    try:
-        succeeded, value = pickle.loads(answer)
-    except Exception as error:  # whatever the classes of the user's objects raise
-        raise RuntimeError(f"horovod.run: the result of rank {rank} cannot be unpickled here: {error!r}.") from error
-    return bool(succeeded), value
 
 
 def _python_path(inherited: str) -> str:

@@ -1,6 +1,6 @@
 """The call that `horovod.run` ships to the ranks: what is wrong with it is reported before anything starts.
 
-Used by `function`.
+Used by `function`, and by `horovod.spark`.
 """
 
 from __future__ import annotations
@@ -26,46 +26,53 @@ class Call(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
-    def payload(self) -> bytes:
+    def payload(self, caller: str = "horovod.run") -> bytes:
         """What the ranks read: this process's import path, and the call by cloudpickle.
+
+        Args:
+            caller: what the user has called, for messages.
 
         Raises:
             InvalidArgumentError: something cannot be pickled; it is named.
         """
         path = pickle.dumps(list(sys.path))
-        return len(path).to_bytes(8, "little") + path + _pickled(self)
+        return len(path).to_bytes(8, "little") + path + _pickled(self, caller)
 
 
-def checked(func: object, args: object, kwargs: object) -> Call:
+def checked(func: object, args: object, kwargs: object, caller: str = "horovod.run") -> Call:
     """The call that a user has asked for.
+
+    Args:
+        func, args, kwargs: of it.
+        caller: what the user has called, for messages.
 
     Raises:
         InvalidArgumentError: it cannot be one.
     """
     if not callable(func):
-        raise InvalidArgumentError(f"horovod.run: func is {_a(func)}, which cannot be called. {_instead_of(func)}")
+        raise InvalidArgumentError(f"{caller}: func is {_a(func)}, which cannot be called. {_instead_of(func, caller)}")
     name = _name(func)
     if inspect.iscoroutinefunction(func) or inspect.isgeneratorfunction(func):
         kind = "a coroutine" if inspect.iscoroutinefunction(func) else "a generator"
         raise InvalidArgumentError(
-            f"horovod.run: calling {name} runs nothing, it makes {kind}. Pass a function that runs it and returns its "
+            f"{caller}: calling {name} runs nothing, it makes {kind}. Pass a function that runs it and returns its "
             "result."
         )
     if isinstance(args, (str, bytes, Mapping)) or not isinstance(args, Iterable):
         raise InvalidArgumentError(
-            f"horovod.run: args is {_a(args)}, not a tuple of the function's arguments. For one argument write "
+            f"{caller}: args is {_a(args)}, not a tuple of the function's arguments. For one argument write "
             "args=(value,)."
         )
     if not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
         raise InvalidArgumentError(
-            f"horovod.run: kwargs is {_a(kwargs)}, not a dictionary of the function's named arguments. Write "
+            f"{caller}: kwargs is {_a(kwargs)}, not a dictionary of the function's named arguments. Write "
             "kwargs={'name': value}."
         )
     call = Call(func, tuple(args), dict(kwargs))
     if problem := _misfit(call):
         raise InvalidArgumentError(
-            f"horovod.run: {name} cannot be called with the args and kwargs given: {problem}. Give the function's "
-            "arguments like this: horovod.run(train, args=(x,), kwargs={'name': y})."
+            f"{caller}: {name} cannot be called with the args and kwargs given: {problem}. Give the function's "
+            f"arguments like this: {caller}(train, args=(x,), kwargs={{'name': y}})."
         )
     return call
 
@@ -83,7 +90,7 @@ def _misfit(call: Call) -> str:
     return ""
 
 
-def _pickled(call: Call) -> bytes:
+def _pickled(call: Call, caller: str) -> bytes:
     cloudpickle = _cloudpickle()
     try:
         return bytes(cloudpickle.dumps(tuple(call)))
@@ -91,7 +98,7 @@ def _pickled(call: Call) -> bytes:
         found = _unpicklable(call)
         what = f"{found} cannot be pickled" if found else f"{_name(call.func)} and its arguments cannot be pickled"
         raise InvalidArgumentError(
-            f"horovod.run: {what}: {error}. The ranks are other processes: make such an object inside the function, or "
+            f"{caller}: {what}: {error}. The ranks are other processes: make such an object inside the function, or "
             "pass what it is made from."
         ) from error
 
@@ -171,7 +178,7 @@ def _name(func: Callable[..., Any]) -> str:
     return f"{name.rpartition('<locals>.')[2]}()" if name else _a(func)
 
 
-def _instead_of(func: object) -> str:
+def _instead_of(func: object, caller: str) -> str:
     if isinstance(func, str):
         return f"A script is run by a command: horovodrun -np 2 python {func}"
-    return "Pass the function, not what it returns: horovod.run(train, args=(x,)) instead of horovod.run(train(x))."
+    return f"Pass the function, not what it returns: {caller}(train, args=(x,)) instead of {caller}(train(x))."

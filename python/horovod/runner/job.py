@@ -191,7 +191,7 @@ def _refuse_missing_ranks(flag: str, named: Sequence[int], size: int) -> None:
 
 
 def _rank_environ(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
-    inherited = {name: value for name, value in environ.items() if not _stays_behind(name)}
+    inherited = {name: value for name, value in environ.items() if not stays_behind(name)}
     inherited.update(settings.to_environ())
     # Wrappers read this. A job that neither mpirun nor jsrun starts is called Gloo's.
     by_mpi = settings.use_mpi or settings.use_jsrun
@@ -211,6 +211,7 @@ def _rank_environ(settings: Settings, environ: Mapping[str, str]) -> dict[str, s
     return inherited
 
 
-def _stays_behind(name: str) -> bool:
-    # Exported bash functions, and what a surrounding job has told its rank about itself.
+def stays_behind(name: str) -> bool:
+    """The variable is no business of another job's ranks: an exported function of bash, or what a surrounding job has
+    told its rank about itself."""
     return name.startswith(("_HOROVOD_", "BASH_FUNC_")) or name in (*IDENTITY_VARIABLES, *_OF_OTHERS)

@@ -1,5 +1,31 @@
-"""Not in this version; says so, and what to do instead."""
+"""Horovod on a Spark cluster: `run` calls a function on ranks that live in the cluster's executors.
 
-from horovod._later import missing
+Importing this imports nothing of pyspark: `run` does, and so do the tasks.
+"""
 
-raise missing(__name__)
+from __future__ import annotations
+
+import sys
+
+from horovod._core.errors import UnsupportedError
+from horovod._later import LaterModules
+from horovod.spark.horovod_runner import HorovodRunner
+from horovod.spark.running import run
+
+__all__ = ["HorovodRunner", "run", "run_elastic"]
+
+sys.meta_path.append(LaterModules)
+
+
+def run_elastic(*args: object, **kwargs: object) -> None:
+    """Not in this version.
+
+    Raises:
+        UnsupportedError: always; says what to use.
+    """
+    del args, kwargs
+    raise UnsupportedError(
+        "horovod.spark.run_elastic is not in this version: ranks on Spark cannot come and go. Remedy: call "
+        "horovod.spark.run, and load a checkpoint when it is started again; or start an elastic job with horovodrun "
+        "--host-discovery-script."
+    )

@@ -204,6 +204,7 @@ def an_agent_that_is_ready(horovodrun: Horovodrun, *before: str) -> subprocess.P
     ranks = [{"rank": 0, "env": {"HOROVOD_SIZE": "1"}}]
     link = {"address": "127.0.0.1", "key": "0" * 64}
     rest = {"interfaces": [], "affinity": [], "dump_signal": 0, "elastic": False, "link": link, "vitals_every": 0}
+    rest["at_home"] = False
     job = messages.encode("job", command=["true"], cwd="/", env={}, ranks=ranks, function=False, dumps=False, **rest)
     agent = subprocess.Popen(words, **pipes)
     agent.stdin.write(frames.frame(frames.CONTROL, job))

@@ -41,6 +41,10 @@ MAY = {
     "runner/run_task.py": "what the launcher has told this rank",
     "runner/processes/runtime_directory.py": "XDG_RUNTIME_DIR, the system's",
     "runner/doctor/availability.py": "PATH; and gives it to the process that tries the core",
+    "spark/driving.py": "gives it to the table",
+    "spark/running.py": "HOROVOD_SPARK_START_TIMEOUT, of the driver",
+    "spark/task.py": "the GPUs that the launcher has named to this rank",
+    "spark/tasks.py": "what the ranks of an executor have of it",
     "tensorflow/data/compute_worker.py": "HOROVOD_HOSTNAME and the address, which the launcher has set",
 }
 

@@ -63,7 +63,7 @@ class Agents:
         self._shipment = shipment
         self._variables = variables
         self._elastic = elastic
-        self._common = travelling(job.environ)
+        self._common = dict(job.environ) if transport.at_home else travelling(job.environ)
         if transport.private:
             self._common["_HOROVOD_SECRET_KEY"] = new_secret().hex()
         self._common["HOROVOD_JOB_ID"] = secrets.token_hex(8)
@@ -100,6 +100,7 @@ class Agents:
             link=link.invite_pulses(self._address_of_pulses(link, address)),
             command=list(job.command),
             cwd=job.cwd,
+            at_home=self.transport.at_home,
             env={**self._common, "_HOROVOD_ADDRESS": address},
             ranks=[{"rank": slot.rank, "env": dict(self._variables(slot))} for slot in slots],
             interfaces=list(job.settings.network_interfaces or ()),
@@ -140,7 +141,9 @@ def addresses_of(links: Sequence[Link]) -> dict[Link, str]:
     """By which address other hosts reach each; all have been greeted."""
     found = {}
     for link in links:
-        if not is_local(link.way.host):
+        if link.peer:
+            found[link] = link.peer
+        elif not is_local(link.way.host):
             own = addresses.of_server(link.hello["ssh"])
             found[link] = own or addresses.of_name(link.way.host) or link.hello["own"]
     others = [(link, found[link]) for link in links if link in found]

@@ -13,11 +13,11 @@ from typing import Callable, Optional
 from horovod._core.errors import InvalidArgumentError
 from horovod.runner.hangs.hang import hang_desk, wanted
 from horovod.runner.job import Job
-from horovod.runner.launchers.agents import Agents, by_host
+from horovod.runner.launchers.agents import Agents, Variables, by_host
 from horovod.runner.launchers.base import Launcher, Outcome, Station, Surroundings
 from horovod.runner.launchers.destinations import output_directory, rank_streams
 from horovod.runner.machines.limits import allowed_descriptors
-from horovod.runner.machines.this_host import is_local, with_one_name_here
+from horovod.runner.machines.this_host import is_local, rank_environ, with_one_name_here
 from horovod.runner.processes.streams import Source, Stream
 from horovod.runner.remote.launcher_side.fleet import BoardArrivals, Fleet
 from horovod.runner.remote.launcher_side.hosts_dumps import HostsDumps
@@ -31,10 +31,12 @@ class SshLauncher(Launcher):
 
     Args:
         transport: makes what reaches the hosts of a job.
+        variables: that tell a rank its place.
     """
 
-    def __init__(self, transport: Callable[[Job], Transport] = HereOrSsh) -> None:
+    def __init__(self, transport: Callable[[Job], Transport] = HereOrSsh, variables: Variables = rank_environ) -> None:
         self._transport = transport
+        self._variables = variables
 
     def why_not(self, job: Job) -> str:
         if all(is_local(name) for name in {slot.hostname for slot in job.slots}):
@@ -56,7 +58,7 @@ class SshLauncher(Launcher):
     def run(self, job: Job, surroundings: Surroundings) -> Outcome:
         job = job._replace(slots=with_one_name_here(job.slots))
         base = output_directory(job)
-        agents = Agents(job, surroundings.shipment, self._transport(job))
+        agents = Agents(job, surroundings.shipment, self._transport(job), self._variables)
         # Three descriptors for each host, and two for each rank whose output goes to files.
         hosts = len({slot.hostname for slot in job.slots})
         with allowed_descriptors(max(hosts, job.size // 4 if base else 0)):

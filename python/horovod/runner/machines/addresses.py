@@ -53,6 +53,15 @@ def of_name(hostname: str) -> str:
         return ""
 
 
+def of_peer(connection: socket.socket) -> str:
+    """Of the other end of a connection; empty where that is this machine, by its loopback, or has gone."""
+    try:
+        address = _plain(str(connection.getpeername()[0]))
+    except OSError:
+        return ""
+    return "" if not address or ipaddress.ip_address(address).is_loopback else address
+
+
 def _plain(text: str) -> str:
     """An address as ranks can use it: without brackets, and IPv4 where it is an IPv4 address inside of IPv6."""
     try:

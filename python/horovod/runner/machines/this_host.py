@@ -5,11 +5,13 @@ Used by launchers, elastic jobs and the doctor.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import socket
 from typing import Final
 
+from horovod._net.identity import host_identity
 from horovod.runner.machines.hosts import Host, Slot, assign
 
 _LOOPBACK: Final = frozenset({"localhost", "localhost.localdomain", "127.0.0.1", "::1"})
@@ -33,6 +35,16 @@ def is_local(hostname: str) -> bool:
         except OSError:
             continue
     return False
+
+
+def facts() -> str:
+    """What no other host of a job says of itself: a machine that goes by two names says it twice, and so do processes
+    that can share memory."""
+    spaces = [host_identity().boot_id, socket.gethostname()]
+    for space in ("ipc", "net", "mnt"):
+        with contextlib.suppress(OSError):
+            spaces.append(os.readlink(f"/proc/self/ns/{space}"))
+    return " ".join(spaces)
 
 
 def with_one_name_here(slots: tuple[Slot, ...]) -> tuple[Slot, ...]:

@@ -21,11 +21,10 @@ from typing import Any, Callable, Final, Optional
 import horovod
 from horovod._core.errors import HorovodError
 from horovod._net.failures import ProtocolError
-from horovod._net.identity import host_identity
 from horovod.runner.display import standard_streams
 from horovod.runner.elastic.roster_keeper import Heard, RosterKeeper
 from horovod.runner.loop import Loop
-from horovod.runner.machines import addresses
+from horovod.runner.machines import addresses, this_host
 from horovod.runner.processes import orphans, vitals
 from horovod.runner.processes.crew import Asks, Done, Event, Exited, Refused, Started
 from horovod.runner.processes.process import RankProcesses
@@ -135,7 +134,7 @@ class Agent:
             name=name,
             ssh=os.environ.get("SSH_CONNECTION", "")[:1000],
             own=addresses.of_name(name),
-            machine=_machine(name),
+            machine=this_host.facts(),
         )
         self._channel.send(frames.frame(frames.HELLO, body))
 
@@ -322,15 +321,6 @@ def _tell_strays(work: Optional[Workplace], say: Callable[..., None]) -> None:
     """Processes that came without their variables: when all have ended, the launcher says why none was a rank."""
     if work is not None and (count := work.new_strays()):
         say("strays", count=count)
-
-
-def _machine(name: str) -> str:
-    """What no other host of the job says of itself: a machine that goes by two names says it twice."""
-    spaces = [host_identity().boot_id, name]
-    for space in ("ipc", "net", "mnt"):
-        with contextlib.suppress(OSError):
-            spaces.append(os.readlink(f"/proc/self/ns/{space}"))
-    return " ".join(spaces)
 
 
 def _private_streams() -> tuple[int, int]:

@@ -75,6 +75,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "job": {
         "command": ["a", "b"],
         "cwd": "/",
+        "at_home": False,
         "env": {"A": "1"},
         "ranks": [{"rank": 1, "env": {}}],
         "interfaces": [],

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
+from types import SimpleNamespace
 
 import pytest
 
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
 from horovod.runner.job import effective_settings, make_job
+from horovod.runner.launchers import agents
 from horovod.runner.launchers.choose import choose
 from horovod.runner.machines import addresses, host_variables, this_host
 from horovod.runner.machines.hosts import Host, assign
@@ -137,6 +139,36 @@ def test_own_addresses() -> None:
     assert not addresses.is_own("")
     assert addresses.towards("127.0.0.1") == "127.0.0.1"
     assert addresses.of_name("no-such-host.invalid") == ""
+
+
+@pytest.mark.parametrize(
+    ("seen", "address"),
+    [
+        ("10.0.0.7", "10.0.0.7"),
+        ("::ffff:10.0.0.7", "10.0.0.7"),
+        ("fe80::1%eth0", "fe80::1%eth0"),
+        ("127.0.0.1", ""),
+        ("::ffff:127.0.0.1", ""),
+        ("", ""),
+    ],
+)
+def test_the_address_of_a_peer_is_one_for_other_hosts(seen: str, address: str) -> None:
+    assert addresses.of_peer(SimpleNamespace(getpeername=lambda: (seen, 4711))) == address  # type: ignore[arg-type]
+
+
+class SeenFrom:
+    """As much of a link as `addresses_of` asks."""
+
+    hello: dict[str, str] = {"ssh": "", "own": ""}
+    way = SimpleNamespace(host="localhost")
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+
+
+@pytest.mark.parametrize(("peer", "address"), [("10.0.0.7", "10.0.0.7"), ("", addresses.of_name("localhost"))])
+def test_an_agent_that_has_called_is_reached_where_it_was_seen(peer: str, address: str) -> None:
+    assert list(agents.addresses_of([SeenFrom(peer)]).values()) == [address]  # type: ignore[list-item]
 
 
 def why(code: int | None, said: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Optional
 
@@ -50,8 +51,9 @@ class Workplace:
         self._strays = 0
         self._dump_signal = job["dump_signal"]
         self._ranks = job["ranks"]
-        self._cwd = job["cwd"]
-        self._environ = joined(os.environ, job["env"])
+        at_home = job["at_home"]
+        self._cwd = os.getcwd() if at_home else job["cwd"]
+        self._environ = {**os.environ, **job["env"]} if at_home else joined(os.environ, job["env"])
         if without_proc := limits.why_without_proc():
             raise InvalidArgumentError(without_proc)
         _check_folder(self._cwd)
@@ -59,7 +61,9 @@ class Workplace:
         core_sharing.refuse_missing_cores(job["affinity"], len(self._ranks))
         if job["elastic"] or any(member["rank"] == 0 for member in self._ranks):  # rank 0 may come here later
             make_timeline_folder(self._environ.get("HOROVOD_TIMELINE", ""), self._cwd)
-        program, words = executable(job["command"], self._environ.get("PATH"), self._cwd)
+        first, *others = job["command"]
+        named = first or (sys.executable if at_home else "")
+        program, words = executable([named, *others], self._environ.get("PATH"), self._cwd)
         self._command = (program, *words)
         with contextlib.ExitStack() as undo:
             room = _PIPES_AND_CLIENTS * len(self._ranks) * (GROWTH if job["elastic"] else 1)

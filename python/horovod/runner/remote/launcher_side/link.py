@@ -119,6 +119,11 @@ class Link:
         return news
 
     @property
+    def peer(self) -> str:
+        """The address by which its host is seen here; empty: unknown, or the same machine."""
+        return self._connection.peer
+
+    @property
     def failed(self) -> bool:
         """It is gone, or has refused the job."""
         return bool(self.why)

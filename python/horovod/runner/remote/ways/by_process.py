@@ -37,12 +37,15 @@ class ProcessConnection(Connection):
         words: the command.
         environ: its variables.
         facts: what is known of it already.
+        cwd: its folder.
 
     Raises:
         OSError: it cannot be started.
     """
 
-    def __init__(self, loop: Loop, words: Sequence[str], environ: Mapping[str, str], facts: Facts) -> None:
+    def __init__(
+        self, loop: Loop, words: Sequence[str], environ: Mapping[str, str], facts: Facts, cwd: str = "/"
+    ) -> None:
         self._loop = loop
         self._facts = facts
         self._said = b""
@@ -53,7 +56,7 @@ class ProcessConnection(Connection):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=dict(environ),
-            cwd="/",
+            cwd=cwd,
             start_new_session=True,
         )
         assert self._process.stdin and self._process.stdout and self._process.stderr
@@ -156,6 +159,13 @@ def own_environ() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(_python_path())}
 
 
+def python_path(named: Sequence[str]) -> list[str]:
+    """These folders, and this package's at last unless Python finds it by itself."""
+    home = str(Path(__file__).resolve().parents[4])
+    installed = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
+    return [*named] if home in installed or home in named else [*named, home]
+
+
 def patience_s(settings: Settings) -> float:
     """What a host has for each step of its start."""
     return max(_LEAST_PATIENCE_S, float(settings.start_timeout_s))
@@ -163,7 +173,6 @@ def patience_s(settings: Settings) -> float:
 
 def _python_path() -> list[str]:
     """Where packages are found here besides the interpreter's own places, this one at last."""
-    named = [os.path.abspath(place) for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
-    home = str(Path(__file__).resolve().parents[4])
-    installed = {os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
-    return named if home in installed or home in named else [*named, home]
+    return python_path(
+        [os.path.abspath(place) for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+    )

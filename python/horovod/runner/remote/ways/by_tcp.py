@@ -27,6 +27,7 @@ from horovod._net.handshake.roll_call import listen
 from horovod._net.handshake.strangers import log
 from horovod._net.handshake.visits import Visit
 from horovod.runner.loop import Loop
+from horovod.runner.machines.addresses import of_peer
 from horovod.runner.remote.ways.calling_agent import HOST
 from horovod.runner.remote.ways.relay import Relay
 from horovod.runner.remote.ways.transport import Connection, Ending, Transport
@@ -55,6 +56,7 @@ class Call(Connection):
         self._ring = ring
         self._how = ""
         self._over = threading.Event()
+        self.peer = ""
         # Not one socket: what is unread when it is closed would make an error of its end.
         (read_fd, out_fd), (in_fd, write_fd) = os.pipe(), os.pipe()
         self.fds = (read_fd, write_fd)
@@ -79,6 +81,7 @@ class Call(Connection):
 
     def join(self, loop: Loop, link: Link) -> None:
         """The agent has come. Of the thread, as what follows."""
+        self.peer = of_peer(link.sock)
         self.relay = Relay(loop, link, self._inner, lambda how: self._note(link, how))
 
     def cut(self) -> None:
@@ -104,6 +107,7 @@ class CallingAgents(Transport):
         address: of this host, in numbers, where agents call.
         link_timeout_s: see `vigil`; the same as that of the agents.
         hosts: how many of them there can be: so many agents may call in one moment.
+        at_home: see `Transport`.
 
     Attributes:
         port: where they call.
@@ -114,15 +118,19 @@ class CallingAgents(Transport):
 
     private = False  # all of it carries codes, but can be read
 
-    def __init__(self, credentials: auth.Credentials, address: str, link_timeout_s: float, hosts: int) -> None:
+    def __init__(
+        self, credentials: auth.Credentials, address: str, link_timeout_s: float, hosts: int, at_home: bool = False
+    ) -> None:
         tcp_options.believe_silence_of(link_timeout_s)
         resources.make_room_for(_OF_HOST * hosts + _OTHER_DESCRIPTORS)
         listener = listen(address)
         self.port = int(listener.getsockname()[1])
+        self.at_home = at_home
         self._calls: list[Call] = []  # of the thread, as the links are
         self._new: collections.deque[Call] = collections.deque()
         self._unnamed: set[Link] = set()
         self._come: dict[str, Link] = {}
+        self._words: dict[str, str] = {}
         self._lobby = Lobby(credentials, "the launcher", listener, self._take, most=hosts + _STRANGERS)
         self._loop = Loop()
         self._loop.watch(self._lobby.watch.fileno(), self._on_strangers)
@@ -145,6 +153,10 @@ class CallingAgents(Transport):
         self._new.append(call)
         self._ring()
         return call
+
+    def words(self) -> dict[str, str]:
+        """The hosts that have called so far, with what the program of each has said of it (`serve`)."""
+        return dict(self._words)
 
     def close(self) -> None:
         """Nobody listens any more, and agents that have come lose their launcher."""
@@ -203,7 +215,9 @@ class CallingAgents(Transport):
         """An agent says of which host it is, and then nothing until it is wanted."""
         try:
             for message in link.receive():
-                host = message.text.removeprefix(HOST) if isinstance(message, Post) else ""
+                text = message.text.removeprefix(HOST) if isinstance(message, Post) else ""
+                host, _, words = text.partition("\n")
+                self._words = {**self._words, host: words}
                 self._unnamed.discard(link)
                 self._forget(self._come.get(host))  # it comes again: its connection had broken
                 self._come[host] = link

@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from typing import Final, Optional
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Optional
 
 from horovod._net.clusters.launchers import SECRET_VARIABLE
 from horovod._net.failures import AuthenticationError, ConnectError, ProtocolError
@@ -31,6 +32,20 @@ _ENDING_S: Final = 10.0  # for an agent that has lost its launcher to end its ra
 _LAST_S: Final = 5.0  # for the launcher to hear that the agent has ended
 
 
+class Home(NamedTuple):
+    """How the process that runs an agent lives, where its ranks are to live so; see `Transport.at_home`.
+
+    Attributes:
+        cwd: its folder.
+        environ: its variables, and where Python finds packages there.
+        words: what the launcher's program is to know of this host (`CallingAgents.words`).
+    """
+
+    cwd: str
+    environ: Mapping[str, str]
+    words: str = ""
+
+
 def credentials_of(secret: bytes, job: str, side: int) -> auth.Credentials:
     """Of the launcher, or of an agent.
 
@@ -47,6 +62,7 @@ def serve(
     launcher: tuple[str, int],
     patience_s: float,
     link_timeout_s: float,
+    home: Optional[Home] = None,
 ) -> Optional[str]:
     """Calls the launcher, waits until it wants this host, and runs the agent until its part of the job is over.
 
@@ -56,6 +72,7 @@ def serve(
         launcher: address, in numbers, and port where it listens.
         patience_s: for it to answer.
         link_timeout_s: see `vigil`.
+        home: of this process; None: its ranks live as the launcher does.
 
     Returns:
         The last line of what the agent has written to stderr, empty where there was none: its part of the job is over.
@@ -75,11 +92,12 @@ def serve(
         raise ConnectError(f"{where}: the process that listens there does not hold this job's secret.") from error
     loop = Loop()
     try:
-        if not _is_wanted(loop, link, host):
+        cwd, inherited, words = home or Home("/", own_environ())
+        if not _is_wanted(loop, link, f"{host}\n{words}" if words else host):
             return None
-        environ = {**own_environ(), SECRET_VARIABLE: credentials.ranks_secret().hex()}
+        environ = {**inherited, SECRET_VARIABLE: credentials.ranks_secret().hex()}
         facts = Facts(host, sys.executable, None, None, "", patience_s)
-        agent = ProcessConnection(loop, own_agent(sys.executable, link_timeout_s), environ, facts)
+        agent = ProcessConnection(loop, own_agent(sys.executable, link_timeout_s), environ, facts, cwd)
         try:
             _carry(loop, link, agent.fds)
             return agent.ending(_ENDING_S).words

@@ -30,9 +30,11 @@ class Connection(Protocol):
 
     Attributes:
         fds: of two streams, from the agent and to it. The one that opened the connection closes them.
+        peer: the address by which the agent's host is seen here; empty where the way does not know it.
     """
 
     fds: tuple[int, int]
+    peer: str = ""
 
     def ending(self, patience_s: Optional[float]) -> Ending:
         """How it has ended, or what it waits for.
@@ -54,9 +56,12 @@ class Transport(Protocol):
     Attributes:
         private: nobody else can read what goes that way, so the secrets of the job may be sent. Otherwise none is sent:
             the program that starts an agent gives it the secret of the ranks.
+        at_home: the ranks live as the program that started their agent does: in its folder, with its Python where the
+            command names none, and with its variables. Otherwise they live as the launcher does.
     """
 
     private: bool = True
+    at_home: bool = False
 
     def why_not(self, hosts: Iterable[str]) -> str:
         """Why these hosts cannot be reached, as far as this machine can tell; empty when they can."""

@@ -104,9 +104,10 @@ FROM_AGENT: Final[Shapes] = {
     "bereft": {"rank": _rank},
 }
 FROM_LAUNCHER: Final[Shapes] = {
-    "job": {"command": _list_of(_text(1 << 24)), "cwd": _short, "env": _variables, "ranks": _list_of(_member),
-            "interfaces": _list_of(_short), "function": _flag, "affinity": _list_of(_number(0, 1 << 20)),
-            "dumps": _flag, "dump_signal": _number(0, 64), "elastic": _flag, "link": _link, "vitals_every": _seconds},
+    "job": {"command": _list_of(_text(1 << 24)), "cwd": _short, "at_home": _flag, "env": _variables,
+            "ranks": _list_of(_member), "interfaces": _list_of(_short), "function": _flag,
+            "affinity": _list_of(_number(0, 1 << 20)), "dumps": _flag, "dump_signal": _number(0, 64),
+            "elastic": _flag, "link": _link, "vitals_every": _seconds},
     "go": {},
     "further": {"rank": _rank, "env": _variables},
     "roster": {"rank": _rank, "words": _words_of_a_roster},
