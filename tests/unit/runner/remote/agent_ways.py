@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,6 +123,9 @@ def by_tcp(place: Path) -> Iterator[Reached]:
     transport = launchers_side()
     agent = Agent("node1", transport.port)
     try:
+        # An agent that finds nobody there calls again and again, until its time is over.
+        while "node1" not in transport.words():
+            time.sleep(0.01)
         yield Reached(transport, "node1", lambda: "node2")
     finally:
         transport.close()
