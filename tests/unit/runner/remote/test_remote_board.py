@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from horovod._net.handshake.frames.messages import ON_A_BOARD, FrameReader, Post, Ready, frame
+from horovod._net.handshake.frames.messages import ON_A_BOARD, FrameReader, Post, Posts, Ready, frame
 from horovod._net.meeting.entries import Judge, Standing, key_of
 from horovod.runner.loop import Loop
 from horovod.runner.remote.host_side import board
@@ -86,7 +86,10 @@ class Client:
                 return [*found, "end"]
             self._reader.feed(data)
             while (message := self._reader.next()) is not None:
-                found.append(message.text if isinstance(message, Post) else type(message).__name__)
+                if isinstance(message, Posts):
+                    found += message.entries()
+                else:
+                    found.append(message.text if isinstance(message, Post) else type(message).__name__)
 
 
 @pytest.fixture
@@ -272,6 +275,16 @@ def test_without_a_descriptor_nobody_is_let_in_and_the_loop_sleeps(
     assert place.visits == [(os.getpid(), True)], "not before the next look"
     place.boards[0].socket.look_again()
     assert [client.heard() for client in waits] == [["a=1", "Ready"]] * 2
+
+
+def test_while_the_board_is_held_news_go_out_and_nothing_is_heard(place: Place) -> None:
+    client, other = place.ready(0), place.ready(1)
+    place.boards[0].hold(True)
+    client.post("a=1")
+    other.post("b=2")
+    assert client.heard() == ["b=2"]
+    place.boards[0].hold(False)
+    assert client.heard() == ["a=1"]
 
 
 def test_visits_are_told(place: Place) -> None:

@@ -21,9 +21,9 @@ from collections.abc import Sequence
 from typing import Final, Optional
 
 from horovod._net import resources
-from horovod._net.failures import ProtocolError
 from horovod._net.handshake import proofs
 from horovod._net.handshake.boards import forked
+from horovod._net.handshake.boards.readers import Readers
 from horovod._net.handshake.frames import auth, messages
 from horovod._net.handshake.frames.codes import FrameCodes
 from horovod._net.handshake.frames.links import Link, LinkClosedError
@@ -31,14 +31,13 @@ from horovod._net.handshake.frames.messages import ROLE_BOARD
 from horovod._net.handshake.lobby import Lobby
 from horovod._net.handshake.visits import Visit
 from horovod._net.meeting.deaths import ENDED_PREFIX
-from horovod._net.meeting.entries import Standing, key_of, reader_of
+from horovod._net.meeting.entries import reader_of
 
 _OTHER_DESCRIPTORS: Final = 320
 # What stands is sent to all at once, and so rarely that sending to so many takes a small part of this thread's time.
 _QUIET_S_PER_RANK: Final = 0.0001
 _LONGEST_QUIET_S: Final = 0.25
 _PARTING_S: Final = 1.0  # for those that an open board has told its last news to hang up
-_POSTS: Final = frozenset({messages.FORMS[messages.Post].kind})
 
 # An entry of this board: a process said that it was this rank, and did not prove it; from where.
 DOUBT_PREFIX: Final = "doubt."
@@ -76,14 +75,14 @@ class KeptBoard:
         self._names = names or ()
         self._most = float("inf") if names is None else len(names)
         self._numbers = itertools.count()
-        self._standing = Standing()
         self._news: list[str] = []  # stands, and has not been sent yet
         self._quiet_until_s = 0.0
-        self._ranks: dict[Link, int] = {}
         self._come: set[int] = set()
         who = keeper or f"rank {credentials.rank}"
         self._lobby = Lobby(credentials, who, listener, self._take_visit, self._doubt)
         self._watch = self._lobby.watch
+        self._readers = Readers(self._watch, self._stand, self._lost)
+        self._ranks = self._readers.number_of
         self._stopped, self._stop = socket.socketpair()
         self._watch.add(self._stopped)
         self._thread = threading.Thread(target=self._serve, name="horovod-board", daemon=True)
@@ -123,7 +122,7 @@ class KeptBoard:
             if source is self._stopped:
                 return False
             if isinstance(source, Link) and source in self._ranks:
-                self._hear_rank(source)
+                self._readers.hear(source)
         self._tell_news()
         return True
 
@@ -141,7 +140,7 @@ class KeptBoard:
         while self._ranks and time.monotonic() < deadline:
             for source in self._lobby.serve(deadline):
                 if isinstance(source, Link) and source in self._ranks:
-                    self._hear_rank(source)
+                    self._readers.hear(source)
 
     # ---- connections
 
@@ -149,7 +148,7 @@ class KeptBoard:
         key = proofs.take(visit, message, self._is_expected)
         if key is not None:
             self._welcome(visit, key)
-            self._hear_rank(visit.link)
+            self._readers.hear(visit.link)
         return key is not None
 
     def _is_expected(self, hello: messages.Hello) -> bool:
@@ -174,45 +173,22 @@ class KeptBoard:
     def _welcome(self, visit: Visit, key: bytes) -> None:
         link = self._lobby.visits.hand_over(visit)
         link.protect(FrameCodes(key, connector=False))
-        link.reader.allowed = _POSTS
         rank = next(self._numbers) if self._is_open else visit.rank
-        self._ranks[link] = rank
         self._come.add(rank)
-        self._watch.add(link)
-        if self._is_open:
-            self._send(link, messages.Post(f"{NUMBER}={rank}"))
-        heard = (text for text in self._standing if reader_of(text) in (None, rank))
-        self._send(link, *messages.together(heard), messages.Ready())
+        self._readers.add(link, rank, *([messages.Post(f"{NUMBER}={rank}")] if self._is_open else []))
         if len(self._come) == self._most:
             self._lobby.leave()
 
     # ---- connected ranks
 
-    def _hear_rank(self, link: Link) -> None:
-        try:
-            link.flush()
-            for message in link.receive():
-                self._take(message)
-            self._watch.update(link)
-        except LinkClosedError:
-            self._lost(link)
-        except ProtocolError as error:
-            log.warning("rank %d was cut off from the job's board: %s", self._ranks[link], error)
-            self._lost(link)
-
-    def _take(self, message: messages.AnyMessage) -> None:
-        if not isinstance(message, messages.Post) or key_of(message.text) is None:
-            raise ProtocolError("Its post does not have the form key=value.")
-        self._stand(message.text)
-
     def _stand(self, text: str) -> None:
-        if not self._standing.add(text):
+        if not self._readers.standing.add(text):
             return
         reader = reader_of(text)
         if reader is None:
             self._news.append(text)
         for link in [link for link, rank in self._ranks.items() if rank == reader]:
-            self._send(link, messages.Post(text))
+            self._readers.send(link, messages.Post(text))
 
     def _tell_news(self) -> None:
         if not self._news or time.monotonic() < self._quiet_until_s:
@@ -220,19 +196,10 @@ class KeptBoard:
         told = list(messages.together(self._news))
         self._news.clear()
         for link in list(self._ranks):
-            self._send(link, *told)
+            self._readers.send(link, *told)
         self._quiet_until_s = time.monotonic() + min(_QUIET_S_PER_RANK * len(self._ranks), _LONGEST_QUIET_S)
 
-    def _send(self, link: Link, *every: messages.AnyMessage) -> None:
-        try:
-            for message in every:
-                link.send(message)
-            self._watch.update(link)
-        except LinkClosedError:
-            return  # its end is about to be heard
-
-    def _lost(self, link: Link) -> None:
-        rank = self._ranks.pop(link)
-        self._watch.remove(link)
-        link.close()
+    def _lost(self, rank: int, why: str) -> None:
+        if why:
+            log.warning("rank %d was cut off from the job's board: %s", rank, why)
         self._stand(f"{ENDED_PREFIX}{rank if self._is_open else self._names[rank]}=ended")

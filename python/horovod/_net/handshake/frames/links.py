@@ -47,6 +47,7 @@ class Link:
     Attributes:
         is_unix: True for a Unix socket, which knows its peer's process.
         most_descriptors: that one message may bring.
+        queued_bytes: that have not left.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -58,6 +59,7 @@ class Link:
         self.exact = False  # reads nothing beyond a message: what follows is somebody else's
         self._outgoing: deque[tuple[bytes, Sequence[int]]] = deque()
         self._received: deque[int] = deque()
+        self.queued_bytes = 0
 
     def fileno(self) -> int:
         """For the selector."""
@@ -80,6 +82,7 @@ class Link:
         if self.reader.codes is not None:
             data += self.reader.codes.of_next_sent(data)
         self._outgoing.append((data, descriptors))
+        self.queued_bytes += len(data)
         self.flush()
 
     def flush(self) -> None:
@@ -97,6 +100,7 @@ class Link:
                 return
             except OSError as error:
                 raise broken(error) from error
+            self.queued_bytes -= sent
             if sent == len(data):
                 self._outgoing.popleft()
             else:

@@ -1,28 +1,26 @@
 """The board of a job on one host: a Unix socket in the job's directory, for the ranks and nobody else.
 
 Used by `agent`. A client that connects gets every entry that stands, a Ready, then each new entry. A client that posts
-is answered, sooner or later, by the entry that stands under that key: the launcher decides which. Nothing here blocks:
-an entry is kept once, however many clients still have to read it. An entry that is forgotten meanwhile is still sent to
-clients that came before.
+is answered, sooner or later, by the entry that stands under that key: the launcher decides which. Nothing here blocks.
+An entry that is forgotten meanwhile is still sent to clients that came before.
 """
 
 from __future__ import annotations
 
 import logging
 import socket
-from collections import deque
 from typing import Callable, Final
 
-from horovod._net.failures import ProtocolError
 from horovod._net.handshake.boards.board_link import SOCKET_NAME
-from horovod._net.handshake.frames.messages import ON_A_BOARD, FrameReader, Post, Ready, frame
-from horovod._net.meeting.entries import Standing, key_of, size_of
+from horovod._net.handshake.boards.readers import Readers
+from horovod._net.handshake.frames.links import Link
+from horovod._net.handshake.frames.messages import Post
+from horovod._net.handshake.frames.watch import Watch
+from horovod._net.meeting.entries import key_of
 from horovod.runner.job_socket import JobSocket
 from horovod.runner.loop import Loop
 
-MAX_BEHIND_BYTES: Final = 1 << 20  # of new entries, for a client that does not read them
-_READ_BYTES: Final = 1 << 16
-_WRITE_BYTES: Final = 1 << 16
+MOST_UNREAD_BYTES: Final = 1 << 20  # of new entries, for a client that does not read them
 _CLIENTS_PER_RANK: Final = 8
 _OTHER_CLIENTS: Final = 64
 
@@ -53,17 +51,18 @@ class Board:
     ) -> None:
         self._loop = loop
         self._most_clients = ranks * _CLIENTS_PER_RANK + _OTHER_CLIENTS
-        self.forward = forward
-        self.seen = seen
-        self.standing = Standing()
-        self._clients: set[_Client] = set()
+        self._forward = forward
+        self._seen = seen
+        self._watch = Watch()
+        self._readers = Readers(self._watch, self._post, self._lost, MOST_UNREAD_BYTES)
         self.socket = JobSocket(loop, directory_fd, SOCKET_NAME, "The job's board", self._admit)
+        self.hold(False)
 
     def stand(self, text: str) -> None:
         """The judge says that this entry stands."""
-        if self.standing.add(text):
-            for client in list(self._clients):
-                client.tell(text)
+        if self._readers.standing.add(text):
+            for client in list(self._readers.number_of):
+                self._readers.send(client, Post(text))
 
     def expect(self, ranks: int) -> None:
         """So many more ranks come to this host."""
@@ -71,118 +70,33 @@ class Board:
 
     def hold(self, held: bool) -> None:
         """While held, no client is listened to: the way to the judge is full."""
-        for client in list(self._clients):
-            client.hold(held)
-
-    def gone(self, client: _Client) -> None:
-        """This client has closed itself."""
-        self._clients.discard(client)
+        self._loop.watch(self._watch.fileno(), None if held else self._serve)
 
     def close(self) -> None:
         """Ends all connections."""
         self.socket.close()
-        for client in list(self._clients):
-            client.close()
+        self.hold(True)
+        for client in list(self._readers.number_of):
+            self._readers.drop(client)
+        self._watch.close()
 
     def _admit(self, connection: socket.socket, pid: int) -> None:
-        if len(self._clients) >= self._most_clients:
+        if len(self._readers.number_of) >= self._most_clients:
             connection.close()
         else:
-            self._clients.add(_Client(self, self._loop, connection, pid))
+            self._seen(pid, True)
+            self._readers.add(Link(connection), pid)
 
+    def _serve(self) -> None:
+        for client in self._watch.wait(0):
+            if isinstance(client, Link) and client in self._readers.number_of:
+                self._readers.hear(client)
 
-class _Client:
-    """One connection: what it still has to read, and what it has sent so far."""
+    def _post(self, text: str) -> None:
+        if self._readers.standing.takes(key_of(text) or ""):  # else it has heard, or will hear, what stands there
+            self._forward(text)
 
-    def __init__(self, board: Board, loop: Loop, connection: socket.socket, pid: int) -> None:
-        self._board = board
-        self._loop = loop
-        self._connection = connection
-        self._pid = pid
-        self._reader = FrameReader(ON_A_BOARD)
-        self._pending = bytearray()  # on its way to the client
-        self._stood = deque(board.standing)  # before it came: does not count as unread; a Ready follows
-        self._news: deque[str] = deque()
-        self._behind_bytes = 0  # of the news
-        self._held = False
-        self._told_ready = False
-        board.seen(pid, True)
-        self._watch()
-
-    def tell(self, text: str) -> None:
-        """An entry stands now."""
-        self._news.append(text)
-        self._behind_bytes += size_of(text)
-        if self._behind_bytes > MAX_BEHIND_BYTES:
-            _log.warning("A process (pid %d) does not read the job's board, and was cut off from it.", self._pid)
-            self.close()
-        self._watch()
-
-    def hold(self, held: bool) -> None:
-        """See `Board.hold`."""
-        self._held = held
-        self._watch()
-
-    def close(self) -> None:
-        """Ends the connection."""
-        if self._connection.fileno() >= 0:
-            self._loop.watch(self._connection.fileno(), None)
-            self._connection.close()
-            self._board.gone(self)
-            self._board.seen(self._pid, False)
-
-    def _watch(self) -> None:
-        if self._connection.fileno() >= 0:
-            more = self._pending or self._news or not self._told_ready
-            read, write = None if self._held else self._read, self._write if more else None
-            self._loop.watch(self._connection.fileno(), read, write)
-
-    def _read(self) -> None:
-        try:
-            data = self._connection.recv(_READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self.close()
-            return
-        try:
-            self._reader.feed(data)
-            while (message := self._reader.next()) is not None:
-                self._take(message.text if isinstance(message, Post) else "")
-        except ProtocolError as error:
-            _log.warning("A process (pid %d) was cut off from the job's board: %s", self._pid, error)
-            self.close()
-
-    def _take(self, text: str) -> None:
-        key = key_of(text)
-        if key is None:
-            raise ProtocolError("Its post does not have the form key=value.")
-        if self._board.standing.takes(key):  # else it has heard, or will hear, what stands there
-            self._board.forward(text)
-
-    def _write(self) -> None:
-        self._fill()
-        try:
-            del self._pending[: self._connection.send(self._pending)]
-        except BlockingIOError:
-            return
-        except OSError:
-            self.close()
-            return
-        self._watch()
-
-    def _fill(self) -> None:
-        while len(self._pending) < _WRITE_BYTES:
-            if self._stood:
-                self._pending += frame(Post(self._stood.popleft()))
-            elif not self._told_ready:
-                self._pending += frame(Ready())
-                self._told_ready = True
-            elif self._news:
-                text = self._news.popleft()
-                self._behind_bytes -= size_of(text)
-                self._pending += frame(Post(text))
-            else:
-                return
+    def _lost(self, pid: int, why: str) -> None:
+        if why:
+            _log.warning("A process (pid %d) was cut off from the job's board: %s", pid, why)
+        self._seen(pid, False)
