@@ -191,9 +191,12 @@ Kernel KernelOf(ReduceOp op, Scaling scaling) {
       return KernelOf<Machine, D, MaxOp>(scaling);
     case ReduceOp::kProduct:
       return KernelOf<Machine, Wrapping, ProductOp>(scaling);
-    default:
-      return KernelOf<Machine, Wrapping, SumOp>(scaling);
+    case ReduceOp::kAverage:
+    case ReduceOp::kSum:
+    case ReduceOp::kAdasum:
+      break;  // no default: a new operation does not compile without its case
   }
+  return KernelOf<Machine, Wrapping, SumOp>(scaling);
 }
 
 // Sums and products of signed integers are computed unsigned: the same bits, and wrapping is defined.

@@ -180,7 +180,7 @@ Status CheckParameters(const TallyView& t, const std::string& subject) {
 
 // A joined rank contributes the neutral element; a factor would multiply that, too, and so change the result.
 bool FactorReachesStandIns(const Request& r) {
-  if (r.op == ReduceOp::kProduct) return r.prescale != 1.0;
+  if (RowOf(r.op).neutral == ReduceRow::kOne) return r.prescale != 1.0;
   return RowOf(r.op).orders && !(r.prescale > 0);
 }
 

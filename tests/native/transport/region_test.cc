@@ -30,10 +30,9 @@ std::shared_ptr<Region> MapAgain(int fd, size_t bytes) {
   return *region;
 }
 
-// Memory of the file, and what this process holds without one. Allocates nothing: the address sanitizer would keep it.
+// What this process holds without a file, and memory of the file, in this order: what moves from the file to the
+// process between the two must not count twice. Allocates nothing: the address sanitizer would keep it.
 size_t BytesHeld(int fd) {
-  struct stat info = {};
-  fstat(fd, &info);
   char text[8192] = {};
   const int status = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
   EXPECT(status >= 0 && read(status, text, sizeof(text) - 1) > 0);
@@ -41,6 +40,8 @@ size_t BytesHeld(int fd) {
   const char* const found = std::strstr(text, "RssAnon:");
   EXPECT(found != nullptr);
   const size_t anonymous_kb = found != nullptr ? std::strtoull(found + std::strlen("RssAnon:"), nullptr, 10) : 0;
+  struct stat info = {};
+  fstat(fd, &info);
   return static_cast<size_t>(info.st_blocks) * 512 + (anonymous_kb << 10);
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from horovod._core import public
 from horovod._core.compat.basics import basics
 from horovod._core.compat.legacy import get_average_backwards_compatibility_fun
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
@@ -17,6 +18,12 @@ def test_public_numbers() -> None:
     assert [int(op) for op in (Average, Sum, Adasum, Min, Max, Product)] == [0, 1, 2, 3, 4, 5]
     assert {1: "x"}[Sum] == "x"
     assert str(Sum) == "Sum"
+
+
+def test_every_operation_is_a_public_name() -> None:
+    for op in reduce_ops.ReduceOp:
+        assert op.name in public.__all__
+        assert getattr(public, op.name) is getattr(basics, op.name) is op
 
 
 @pytest.mark.parametrize(("op", "expected"), [(None, Average), (1, Sum), (Max, Max)])

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from horovod.runner.allocations.base import Allocation, Scheduler, Sources
 
 # A variable that each sets, and its plug-in. Flux comes first, because it is started inside of the others.
-_MARKS: Final = {"FLUX_ENCLOSING_ID": "flux", "SLURM_JOB_ID": "slurm", "LSB_JOBID": "lsf", "PBS_JOBID": "pbs"}
+MARKS: Final = {"FLUX_ENCLOSING_ID": "flux", "SLURM_JOB_ID": "slurm", "LSB_JOBID": "lsf", "PBS_JOBID": "pbs"}
 
 
 def allocation(environ: Mapping[str, str], sources: Optional[Sources] = None) -> Optional[Allocation]:
@@ -26,7 +26,7 @@ def allocation(environ: Mapping[str, str], sources: Optional[Sources] = None) ->
     Raises:
         InvalidArgumentError: what the scheduler says cannot be parsed.
     """
-    for mark, name in _MARKS.items():
+    for mark, name in MARKS.items():
         if mark in environ:
             plug_in = importlib.import_module(f"horovod.runner.allocations.{name}")
             scheduler: Scheduler = plug_in.SCHEDULER
