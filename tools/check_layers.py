@@ -137,9 +137,9 @@ PYTHON = {
     "horovod.tensorflow.data": {"horovod._core", "horovod._net"},
     "horovod.tensorflow.keras": {"horovod._core", "horovod.tensorflow", "horovod.keras"},
     # The backends of Keras, each imported only when Keras runs on it.
-    "horovod.keras": {"horovod._core", "horovod.tensorflow", "horovod.torch", "horovod.numpy"},
+    "horovod.keras": {"horovod._core", "horovod.tensorflow", "horovod.torch", "horovod.numpy", "horovod.jax"},
     "horovod._keras": {"horovod._core", "horovod.keras"},
-    "horovod.jax": {"horovod._core", "horovod._later"},
+    "horovod.jax": {"horovod._core", "horovod.numpy"},
     "horovod.data": set(),
     "horovod.common": {"horovod._core", "horovod.runner", "horovod.data"},
     "horovod.runner.readers": BELOW_RUNNER,

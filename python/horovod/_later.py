@@ -11,10 +11,6 @@ from typing import Final, Optional
 _NO_ESTIMATORS: Final = "there are no estimators and no stores yet"
 # Module -> (what cannot be done, remedy).
 MISSING: Final[dict[str, tuple[str, str]]] = {
-    "horovod.jax": (
-        "JAX has no operations of its own yet",
-        "train with Keras on the JAX backend (horovod.keras), or reduce NumPy arrays with horovod.numpy",
-    ),
     "horovod.mxnet": ("there are no operations for MXNet", "reduce NumPy arrays with horovod.numpy"),
     "horovod.ray": ("jobs cannot be started on a Ray cluster", "start the same job with horovodrun"),
     **{

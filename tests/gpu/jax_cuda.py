@@ -9,11 +9,8 @@ Ends with 0 and a line if all is right. Started by tools/test_gpu.py, and on the
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
-from pathlib import Path
-from types import ModuleType
 from typing import Any, Callable
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # ranks may share a GPU
@@ -27,20 +24,7 @@ from horovod._core.gpu import devices  # noqa: E402
 from horovod._core.life.engine_port import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER  # noqa: E402
 from horovod._core.operations.described_call import DescribedOperation, TensorForm, failure_told_by  # noqa: E402
 from horovod._core.tensors import dtypes  # noqa: E402
-
-_PACKAGE = Path(str(hvd.__file__)).parent.parent
-
-
-def _jax_call() -> ModuleType:
-    """The module, without the package of Keras around it."""
-    spec = importlib.util.spec_from_file_location("jax_call", _PACKAGE / "keras" / "backends" / "jax_call.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-jax_call = _jax_call()
+from horovod.jax import operators  # noqa: E402
 
 
 def form(name: str, tensor: Any, result: Any) -> TensorForm:
@@ -54,7 +38,7 @@ def allreduce(name: str, *tensors: Any, factors: tuple[float, float] = (1.0, 1.0
         DescribedOperation(ALLREDUCE, [form(f"{name}.{n}", tensor, tensor)], 0, int(hvd.Sum), factors)
         for n, tensor in enumerate(tensors)
     ]
-    results: list[Any] = jax_call.call(calls, tensors)
+    results: list[Any] = operators.call(calls, tensors)
     return results
 
 
@@ -83,7 +67,7 @@ def collectives() -> None:
         def run(op_type: int, shape: Any, own: Any = own, dtype: str = dtype, **options: Any) -> Any:
             result = jax.ShapeDtypeStruct(shape, own.dtype)
             one = DescribedOperation(op_type, [form(f"x.{dtype}", own, result)], **options)
-            return jax.jit(lambda x: jax_call.call([one], [x], [result]))(own)[0]
+            return jax.jit(lambda x: operators.call([one], [x], [result]))(own)[0]
 
         part = slice(rank * 400, (rank + 1) * 400)
         same(run(BROADCAST, own.shape, root=size - 1), all_ranks[-1])
@@ -92,7 +76,7 @@ def collectives() -> None:
         same(run(REDUCESCATTER, (400, 3), reduce_op=int(hvd.Sum)), sum(all_ranks)[part])
     flags = jnp.array([False, rank == 0, True])
     one = DescribedOperation(ALLREDUCE, [form("flags", flags, flags)], 0, int(hvd.Max))
-    same(jax.jit(lambda x: jax_call.call([one], [x]))(flags)[0], [0, 1, 1])
+    same(jax.jit(lambda x: operators.call([one], [x]))(flags)[0], [0, 1, 1])
 
 
 def order() -> None:
@@ -189,7 +173,7 @@ def main(platform: str = "cuda") -> int:
     (device,) = jax.devices()
     name = device.platform if device.platform == "cpu" else device.client.platform_version
     assert platform in name, f"JAX computes on {name}"
-    assert jax_call.usable(), f"the core does not reach {device}"
+    assert operators.usable(), f"the core does not reach {device}"
     for part in PARTS:
         part()
     print(f"rank {hvd.rank()} of {hvd.size()}: {len(PARTS)} parts are right on {device.device_kind}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from typing_extensions import assert_type
 
+import horovod.jax
 import horovod.keras
 import horovod.numpy
 import horovod.tensorflow
@@ -13,6 +14,7 @@ import horovod.torch
 import horovod.torch.mpi_ops
 from horovod._core.life.process_sets import ProcessSet
 
+assert_type(horovod.jax.rank(), int)
 assert_type(horovod.keras.rank(), int)
 assert_type(horovod.numpy.rank(), int)
 assert_type(horovod.tensorflow.rank(), int)

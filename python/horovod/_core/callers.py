@@ -7,8 +7,8 @@ from typing import Final
 
 __all__ = ["users_level"]
 
-# TensorFlow's AutoGraph and torch's compiler stand between a user's line and a function of ours.
-_NOT_THE_USERS: Final = frozenset({"horovod", "tensorflow", "keras", "tf_keras", "torch"})
+# AutoGraph, torch's compiler and JAX's transformations stand between a user's line and a function of ours.
+_NOT_THE_USERS: Final = frozenset({"horovod", "tensorflow", "keras", "tf_keras", "torch", "jax"})
 
 
 def users_level() -> int:

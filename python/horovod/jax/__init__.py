@@ -1,5 +1,56 @@
-"""Not in this version; says so, and what to do instead."""
+"""Horovod for JAX: `import horovod.jax as hvd`.
 
-from horovod._later import missing
+Pure functions on pytrees, outside of compiled functions and inside: `jit`, `grad`, `vmap`, `scan`, `cond`, `remat`.
+Keras on JAX (`horovod.keras`) reduces its gradients through the same custom call.
+"""
 
-raise missing(__name__)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+import horovod.jax.installed as _installed  # noqa: F401 - first: what follows needs the framework
+from horovod._core import public as _public
+from horovod._core.absent import public_module as _public_module
+from horovod._core.public import *  # noqa: F403
+from horovod.jax.compression import Compression
+from horovod.jax.functions import (
+    allgather_object,
+    broadcast_object,
+    broadcast_optimizer_state,
+    broadcast_parameters,
+    metric_average,
+)
+from horovod.jax.gradients import grad, value_and_grad
+from horovod.jax.ops import (
+    allgather,
+    allreduce,
+    alltoall,
+    barrier,
+    broadcast,
+    grouped_allreduce,
+    join,
+    reducescatter,
+)
+
+__all__ = [
+    "Compression",
+    "allgather",
+    "allgather_object",
+    "allreduce",
+    "alltoall",
+    "barrier",
+    "broadcast",
+    "broadcast_object",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+    "grad",
+    "grouped_allreduce",
+    "join",
+    "metric_average",
+    "reducescatter",
+    "value_and_grad",
+]
+__all__ += _public.__all__
+
+if not _TYPE_CHECKING:  # a checker would take every name for one of the module's
+    __getattr__, __dir__ = _public_module(__name__, __all__)

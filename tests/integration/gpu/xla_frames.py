@@ -1,5 +1,5 @@
 """What XLA does with the core's handlers, without XLA: call frames of its FFI, made by ctypes as JAX 0.5 to 0.11 make
-them, over arrays on the (fake) GPU or of NumPy. A token goes first, as `horovod.keras.backends.jax_call` has it.
+them, over arrays on the (fake) GPU or of NumPy. A token goes first, as `horovod.jax.operators` has it.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def test_extensions() -> None:
     path = util.get_extension_full_path("/somewhere/__init__.py", "mpi_lib")
     assert path == "/somewhere/mpi_lib" + util.get_ext_suffix()
     # A package that only says that it is missing is no support.
-    assert not any(util.extension_available(name) for name in ("mxnet", "jax", "ray", "nothing"))
+    assert not any(util.extension_available(name) for name in ("mxnet", "ray", "nothing"))
     assert util.extension_available("numpy")
 
 
@@ -120,7 +120,7 @@ def test_modules_as_attributes() -> None:
         horovod.nothing_of_the_kind  # noqa: B018
 
 
-@pytest.mark.parametrize("module", ["jax", "mxnet", "ray", "ray.elastic"])
+@pytest.mark.parametrize("module", ["mxnet", "ray", "ray.elastic"])
 def test_what_comes_later_says_so(module: str) -> None:
     top = "horovod." + module.partition(".")[0]
     with pytest.raises(ModuleNotFoundError, match=f"{top} is not in this version: .* Remedy: ") as caught:
@@ -142,4 +142,4 @@ def test_check_build_knows_what_comes_later() -> None:
         [sys.executable, "-m", "horovod.runner", "--check-build", "--verbose"],
         capture_output=True, text=True, check=True, env=os.environ,
     ).stdout  # fmt: skip
-    assert "[ ] JAX: " in said and "[X] NumPy" in said
+    assert "[ ] MXNet: " in said and "[X] NumPy" in said

@@ -20,7 +20,7 @@ _SPEC.loader.exec_module(public_surface)
 
 
 @pytest.mark.slow
-@needs("torch", "tensorflow")
+@needs("torch", "tensorflow", "jax")
 def test_nothing_is_gone() -> None:
     """In a process of its own, which imports every framework."""
     ended = subprocess.run([sys.executable, TOOL, "--compare", LISTED], capture_output=True, text=True, timeout=100)

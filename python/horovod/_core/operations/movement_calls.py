@@ -52,7 +52,7 @@ class MovementCalls(TensorOperations):
         root_rank, name, process_set = arguments
         tensor = tensor if in_place else self._taken(tensor)
         with Call(BROADCAST, process_set, name) as call:
-            root = _root(call.what, root_rank, process_set)
+            root = checked_root(call.what, root_rank, process_set)
             checks.require_movable(call.what, self._adapter, [tensor])
             if in_place:
                 checks.require_writable(call.what, self._adapter, [tensor])
@@ -153,7 +153,8 @@ class MovementCalls(TensorOperations):
         return submit(handles.Pending(current, 0, OP_NAMES[op_type], None, None, finisher), members, waits)
 
 
-def _root(what: str, root_rank: Any, process_set: Any) -> int:
+def checked_root(what: str, root_rank: Any, process_set: Any) -> int:
+    """The root of a broadcast. Raises InvalidArgumentError unless it is a member."""
     try:
         root = operator.index(root_rank)
     except TypeError:

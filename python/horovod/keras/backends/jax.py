@@ -1,8 +1,8 @@
 """Reducing gradients when Keras runs on JAX: all of them in one call of the compiled step.
 
-On the CPU and on one GPU of NVIDIA's the core handles that call (`jax_call`). On other devices, on several at once, and
-with a compressor of the user's own it is an ordered host call, which copies the gradients into NumPy arrays and reduces
-those.
+On the CPU and on one GPU of NVIDIA's the core handles that call (`horovod.jax.operators`). On other devices, on several
+at once, and with a compressor of the user's own it is an ordered host call, which copies the gradients into NumPy
+arrays and reduces those.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from horovod._core.operations.collectives import Collectives
 from horovod._core.operations.described_call import DescribedOperation, TensorForm, failure_told_by
 from horovod._core.tensors.compression import NoneCompressor, kind_of
 from horovod._core.training.groups import assign_groups
-from horovod.keras.backends import jax_call
+from horovod.jax import operators
 from horovod.keras.compression import Compression
 from horovod.keras.reducer import ListReducer, Reducer, ReductionSettings, groups_of, names_of
 from horovod.numpy import adapter
@@ -66,7 +66,7 @@ class JaxReducer(Reducer):
     def _core_can(self, gradients: Sequence[Any]) -> bool:
         known = kind_of(self.settings.options.compression) in (NoneCompressor, Compression.fp16, Compression.bf16)
         # A dtype that the core does not know is refused on the host, by its name.
-        return known and jax_call.usable() and all(adapter.adapter.dtype(g) >= 0 for g in gradients)
+        return known and operators.usable() and all(adapter.adapter.dtype(g) >= 0 for g in gradients)
 
     def _in_the_core(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         """The groups, each a submission, in one call."""
@@ -87,7 +87,7 @@ class JaxReducer(Reducer):
                 )
             )
         results: list[Any] = [None] * len(pairs)
-        for index, reduced in zip(order, jax_call.call(submissions, [pairs[index][0] for index in order])):
+        for index, reduced in zip(order, operators.call(submissions, [pairs[index][0] for index in order])):
             results[index] = options.compression.decompress(reduced, pairs[index][1])
         return results
 

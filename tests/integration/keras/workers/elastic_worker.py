@@ -152,10 +152,10 @@ def case_jax_failure_in_a_step_is_retried():
 
 
 def case_jax_failure_in_a_host_call_is_retried():
-    from horovod.keras.backends import jax_call
+    from horovod.jax import operators
 
     calls = []
-    usable, jax_call.usable = jax_call.usable, lambda: False
+    usable, operators.usable = operators.usable, lambda: False
     reduce = reducer.ListReducer.__call__
 
     def fail_once(self, tensors):
@@ -169,7 +169,7 @@ def case_jax_failure_in_a_host_call_is_retried():
         model, undisturbed, starts, resets = train_with([])
     finally:
         reducer.ListReducer.__call__ = reduce
-        jax_call.usable = usable
+        operators.usable = usable
     assert calls and starts == [(0, 0), (1, 0)] and resets == [hvd.size()]
     assert_same_everywhere(model.variables + model.optimizer.variables)
     assert_close(model, undisturbed)

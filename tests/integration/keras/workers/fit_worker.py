@@ -284,7 +284,7 @@ def case_jax_steps_call_the_core():
 
 
 def case_jax_host_call_elsewhere():
-    from horovod.keras.backends import jax_call
+    from horovod.jax import operators
 
     class Halves:
         """A compressor of the user's own, which needs NumPy's arrays."""
@@ -297,15 +297,15 @@ def case_jax_host_call_elsewhere():
 
     whole = compiled(sgd())
     fit(whole, share=False)
-    usable = jax_call.usable
+    usable = operators.usable
     for options, core in (({}, False), ({"compression": Halves()}, True)):
-        jax_call.usable = lambda core=core: core and usable()
+        operators.usable = lambda core=core: core and usable()
         try:
             model = compiled(hvd.DistributedOptimizer(sgd(), **options))
             with count_host_calls() as calls:
                 fit(model)
         finally:
-            jax_call.usable = usable
+            operators.usable = usable
         assert calls
         assert_same_everywhere(model.variables)
         assert_close(model, whole, atol=1e-5 if not core else 0.01)

@@ -23,7 +23,7 @@ from horovod._core.life.planes import gpu_plane
 from horovod._core.operations.described_call import DescribedOperation, TensorForm, describe, failure_told_by
 from horovod._core.operations.reduce_ops import Average, Max, Sum
 from horovod._core.tensors import dtypes
-from horovod.keras.backends import jax_call
+from horovod.jax import operators
 from horovod.keras.backends.jax import failure_behind
 
 REDUCIBLE = [name for name in dtypes.NAMES if name != "bool"]
@@ -36,7 +36,7 @@ def form(name, tensor, result=None):
 
 def allreduce(name, *tensors, op=Sum, factors=(1.0, 1.0)):
     members = [form(f"{name}{index}", tensor) for index, tensor in enumerate(tensors)]
-    return jax_call.call([DescribedOperation(ALLREDUCE, members, 0, int(op), factors)], tensors)
+    return operators.call([DescribedOperation(ALLREDUCE, members, 0, int(op), factors)], tensors)
 
 
 def expect_failure(kind, function, *words):
@@ -76,7 +76,7 @@ def case_several_submissions_are_under_way_together():
     tensor = jnp.ones(3)
     calls = [DescribedOperation(ALLREDUCE, [form(name, tensor)], 0, int(Sum)) for name in order]
     values = [tensor * (1 + names.index(name)) for name in order]
-    results = jax.jit(lambda *t: jax_call.call(calls, t))(*values)
+    results = jax.jit(lambda *t: operators.call(calls, t))(*values)
     for name, result in zip(order, results):
         np.testing.assert_array_equal(result, np.full(3, hvd.size() * (1 + names.index(name))))
 
@@ -89,7 +89,7 @@ def case_other_operations():
     def run(op_type, shape, **options):
         result = jax.ShapeDtypeStruct(shape, own.dtype)
         one = DescribedOperation(op_type, [form("other", own, result)], **options)
-        return jax.jit(lambda t: jax_call.call([one], [t], [result]))(own)[0]
+        return jax.jit(lambda t: operators.call([one], [t], [result]))(own)[0]
 
     np.testing.assert_array_equal(run(BROADCAST, own.shape, root=size - 1), everything[-size:])
     np.testing.assert_array_equal(run(ALLGATHER, (size * size, 2)), everything)
@@ -102,7 +102,7 @@ def case_an_allgather_of_unequal_rows_is_refused():
     own = jnp.ones((1 + hvd.rank(), 2))
     result = jax.ShapeDtypeStruct((hvd.size(), 2), own.dtype)
     one = DescribedOperation(ALLGATHER, [form("unequal", own, result)])
-    expect_failure(InvalidArgumentError, lambda: jax.jit(lambda t: jax_call.call([one], [t], [result]))(own), "rows")
+    expect_failure(InvalidArgumentError, lambda: jax.jit(lambda t: operators.call([one], [t], [result]))(own), "rows")
 
 
 def case_calls_of_a_function_keep_their_order():
@@ -157,7 +157,7 @@ def case_only_what_can_is_done_in_place():
     own = jnp.arange(size * 1000, dtype="float32") + hvd.rank()
     expected = np.concatenate([np.array(own[hvd.rank() * 1000 :][:1000]) - hvd.rank() + r for r in range(size)])
     one = DescribedOperation(ALLTOALL, [form("each", own)])
-    received = jax.jit(lambda x: jax_call.call([one], [x])[0], donate_argnums=0)(own)
+    received = jax.jit(lambda x: operators.call([one], [x])[0], donate_argnums=0)(own)
     np.testing.assert_array_equal(received, expected)
 
 
@@ -171,15 +171,15 @@ def case_usable_on_one_device_that_the_core_reaches():
         used.append((current, device))
         return len(used) == 1
 
-    assert jax_call.usable()
+    assert operators.usable()
     with mock.patch.object(gpu_plane, "use_in_every_life", use), mock.patch.object(jax, "devices") as devices:
         devices.return_value = [gpu("PJRT C API\nrocm 60300")]
-        assert not jax_call.usable() and not used
+        assert not operators.usable() and not used
         devices.return_value = [gpu("PJRT C API\ncuda 13000")]
-        assert jax_call.usable() and not jax_call.usable()
+        assert operators.usable() and not operators.usable()
         assert used == [(session.require(), 3)] * 2
         with mock.patch.object(jax, "device_count", lambda: 2):
-            assert not jax_call.usable()
+            assert not operators.usable()
 
 
 def case_a_call_without_use_is_left_out():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any, Final, Optional
+from typing import Any, Callable, Final, Optional
 
 import jax
 import numpy as np
@@ -24,7 +24,7 @@ try:
 except ImportError:  # before jax 0.7
     from jax.core import get_opaque_trace_state
 
-__all__ = ["call", "usable"]
+__all__ = ["call", "call_after", "in_order", "reached", "tracing", "usable"]
 
 _TARGET: Final = "hvd_collective"
 _IN_PLACE: Final = (ALLREDUCE, BROADCAST)  # may have their results where their tensors lie
@@ -40,6 +40,12 @@ class _Last(threading.local):
 
 _last: Final = _Last()
 _registered = False
+_eager: Final = get_opaque_trace_state(convention="horovod")  # modules are not imported by traced functions
+
+
+def tracing() -> bool:
+    """True while JAX traces a function on this thread: what is called now runs later, and perhaps many times."""
+    return bool(get_opaque_trace_state(convention="horovod") != _eager)
 
 
 def usable() -> bool:
@@ -57,6 +63,18 @@ def usable() -> bool:
     return device.platform == "cpu" or _uses(device)
 
 
+def reached() -> bool:
+    """True if the core handles the calls of functions compiled for the device that JAX uses if not told otherwise: a
+    CPU, or this process's only GPU, which the core then has in use. Unlike `usable` it leaves to the program which of
+    several CPU devices, and of several processes, an array is on. Not collective.
+
+    Raises:
+        As `usable`.
+    """
+    devices = jax.local_devices()
+    return devices[0].platform == "cpu" or (len(devices) == 1 and _uses(devices[0]))
+
+
 def _uses(device: Any) -> bool:
     """True if the core uses JAX's device, which is not a CPU."""
     if "cuda" not in device.client.platform_version:  # `platform` is "gpu" for AMD's as well
@@ -69,17 +87,53 @@ def _uses(device: Any) -> bool:
 def call(
     operations: Sequence[DescribedOperation], tensors: Sequence[Any], results: Optional[Sequence[Any]] = None
 ) -> list[Any]:
-    """Runs collectives as one custom call, where that is `usable`. Collective, when the traced function runs. XLA
-    leaves a call out whose results have no use, on all ranks alike.
+    """Runs collectives as one custom call, after those that this traced function has called before. Collective, when
+    the traced function runs. XLA leaves a call out whose results have no use, on all ranks alike.
+
+    Args and errors: as of `call_after`.
+
+    Returns:
+        An array per tensor.
+    """
+    return in_order(lambda token, *given: call_after(token, operations, given, results), tensors)
+
+
+def in_order(run: Callable[..., Sequence[Any]], tensors: Sequence[Any]) -> list[Any]:
+    """Calls `run(token, *tensors)` with the token that the last call of the same trace handed on.
 
     Args:
+        run: gives the next token and the results.
+        tensors: what it works on.
+
+    Returns:
+        The results.
+    """
+    trace = get_opaque_trace_state(convention="horovod")
+    token, *arrays = run(_last.token if _last.trace == trace else np.zeros((), np.float32), *tensors)
+    if isinstance(token, jax.core.Tracer):
+        _last.trace, _last.token = trace, token
+    else:
+        jax.block_until_ready(token)
+    return list(arrays)
+
+
+def call_after(
+    token: Any,
+    operations: Sequence[DescribedOperation],
+    tensors: Sequence[Any],
+    results: Optional[Sequence[Any]] = None,
+) -> Sequence[Any]:
+    """One custom call, where that is `usable` or `reached`.
+
+    Args:
+        token: what the call before it handed on; float32 0 if there is none.
         operations: describe the tensors in their order.
         tensors: JAX arrays, of any dtype that the core knows.
         results: shapes and dtypes (`jax.ShapeDtypeStruct`); None: those of the tensors, in whose memory allreduces and
             broadcasts are then done where XLA has no other use for it.
 
     Returns:
-        An array per tensor.
+        The next token, then an array per tensor.
 
     Raises:
         JaxRuntimeError: a collective failed (see `described_call.failure_told_by`); where the results are waited for.
@@ -92,16 +146,10 @@ def call(
         kinds = [operation.op_type for operation in operations for _ in operation.tensors]
         aliases.update({index: index for index, kind in enumerate(kinds, 1) if kind in _IN_PLACE})
     forms = [_form(tensor) for tensor in tensors] if results is None else results
-    trace = get_opaque_trace_state(convention="horovod")
-    token = _last.token if _last.trace == trace else np.zeros((), np.float32)
     # Not has_side_effect=True: JAX would start the whole function by its slow path, and there is none without a use.
     foreign = jax.ffi.ffi_call(_TARGET, [jax.ShapeDtypeStruct((), np.float32), *forms], input_output_aliases=aliases)
-    token, *arrays = foreign(token, *tensors, description=describe(operations))
-    if isinstance(token, jax.core.Tracer):
-        _last.trace, _last.token = trace, token
-    else:
-        token.block_until_ready()
-    return list(arrays)
+    called: Sequence[Any] = foreign(token, *tensors, description=describe(operations))
+    return called
 
 
 def _form(tensor: Any) -> Any:

@@ -1,0 +1,71 @@
+"""Pytrees as lists of arrays with names, and back: what all operations do first and last."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from horovod._core.errors import InvalidArgumentError, UnsupportedError
+
+__all__ = ["Leaves", "flatten"]
+
+_TAKEN: Final = (jax.Array, np.ndarray, np.generic, bool, int, float)
+
+
+class Leaves(NamedTuple):
+    """The leaves of a tree.
+
+    Args:
+        arrays: of JAX.
+        names: "NAME['dense']['kernel']", as a program would write the leaf; "NAME" where the tree is an array.
+        structure: of the tree.
+    """
+
+    arrays: list[Any]
+    names: tuple[str, ...]
+    structure: Any
+
+    def tree(self, arrays: list[Any]) -> Any:
+        """The tree with other leaves."""
+        return jax.tree_util.tree_unflatten(self.structure, arrays)
+
+
+def flatten(what: str, tree: Any, name: str) -> Leaves:
+    """The leaves of a tree of arrays and numbers; None is no leaf.
+
+    Args:
+        what: begins the messages.
+        tree: of arrays of JAX or NumPy, and numbers.
+        name: begins the names.
+
+    Raises:
+        InvalidArgumentError: a leaf is something else.
+        UnsupportedError: parts of an array are on devices of other processes.
+    """
+    paths, structure = jax.tree_util.tree_flatten_with_path(tree)
+    names = tuple(name + jax.tree_util.keystr(path) for path, _ in paths)
+    return Leaves([_array(f"{what} '{own}'", leaf) for own, (_, leaf) in zip(names, paths)], names, structure)
+
+
+def _array(what: str, leaf: Any) -> Any:
+    if not isinstance(leaf, _TAKEN):
+        raise InvalidArgumentError(
+            f"{what} is no array but a {type(leaf).__name__}. Give trees of arrays and numbers; hvd.broadcast_object "
+            "and hvd.allgather_object take everything that can be pickled."
+        )
+    if not isinstance(leaf, jax.Array):
+        return jnp.asarray(leaf)
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
+        raise InvalidArgumentError(
+            f"{what} has dtype {leaf.dtype}, which has no bytes to send. Give jax.random.key_data(key), and make a key "
+            "of the result by jax.random.wrap_key_data."
+        )
+    if not isinstance(leaf, jax.core.Tracer) and not leaf.is_fully_addressable:
+        raise UnsupportedError(
+            f"{what} is spread over devices of other processes, of which this one sees a part. Combine such arrays in "
+            "a compiled function by jax.lax.psum, or give this process's part (array.addressable_data(0))."
+        )
+    return leaf
