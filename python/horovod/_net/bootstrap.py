@@ -54,7 +54,7 @@ class Ways(NamedTuple):
             rank 0 has it so; a rank of theirs goes on listening (`Connections.reach`).
         tree: of the negotiation: the parent of each rank, -1 for rank 0, by the numbers of their hosts (hvd_tree).
             None: all are connected with all.
-        board: of a job on several hosts whose ranks have been introduced to one another; None: its launcher keeps one.
+        board: of a job on several hosts whose ranks have exchanged facts; None: its launcher keeps one.
         by_mpi: MPI is to move tensors once the ranks are connected; ranks that differ in this do not connect.
     """
 

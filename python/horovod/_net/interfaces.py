@@ -1,6 +1,6 @@
 """The addresses of this host's network interfaces, by the interfaces' names; and which of them other hosts are to use.
 
-Used by bootstrap and introduction, and by other code that listens for other hosts. It opens nothing but a datagram
+Used by bootstrap and fact_exchange, and by other code that listens for other hosts. It opens nothing but a datagram
 socket to ask the kernel, and /proc.
 """
 

@@ -1,5 +1,5 @@
 """The ranks of a job on several hosts meet at an address, where rank 0 keeps their board, by a secret that the user has
-given to all of them. See docs/design/0016. Used by introduction.
+given to all of them. See docs/design/0016. Used by fact_exchange.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from horovod._net.meeting.deaths import ENDED_PREFIX
 _TOKEN_BYTES: Final = 16
 # What stands on the board. The facts of all come back from rank 0 as one list: R entries for one reader and a few for
 # all, instead of R for each of R.
-_TOKEN: Final = "introduction.token"
-_HERE: Final = "introduction.here."
-_LIST: Final = "introduction.list"
-_FACTS: Final = "only.{}.introduction.facts."  # the first number is of the rank that keeps the board
+_TOKEN: Final = "facts.token"
+_HERE: Final = "facts.here."
+_LIST: Final = "facts.list"
+_FACTS: Final = "only.{}.facts."  # the first number is of the rank that keeps the board
 _LOOK_S: Final = 1.0
 
 

@@ -13,7 +13,7 @@ from fakes.ranks import session_of
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import given_placement, membership, session
-from horovod._net import introduction
+from horovod._net import fact_exchange
 from horovod._net.clusters.placement import MeetingPoint, Placement
 from horovod._net.meeting import lasting_claim
 
@@ -70,7 +70,7 @@ def test_a_process_keeps_nothing_of_its_former_jobs() -> None:
 
 
 class Board:
-    """Of a job that this process has been introduced to."""
+    """Of a job whose facts this process knows."""
 
     left = False
 
@@ -82,14 +82,14 @@ def test_the_board_of_the_job_before_is_left_when_another_place_is_handed_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     board: Any = Board()
-    known = introduction._Known(os.getpid(), introduction.Introduced(HERE, board))
-    monkeypatch.setitem(introduction._known, (HERE.job_key, ()), known)
+    known = fact_exchange._Known(os.getpid(), fact_exchange.KnownJob(HERE, board))
+    monkeypatch.setitem(fact_exchange._known, (HERE.job_key, ()), known)
     given_placement.hand_over(None)  # nothing was given
     for same in (HERE, HERE, dataclasses.replace(HERE, interfaces=("lo",))):
         given_placement.hand_over(same)
     assert not board.left
     given_placement.hand_over(dataclasses.replace(HERE, job_key="the next"))
-    assert board.left and not introduction._known
+    assert board.left and not fact_exchange._known
 
 
 def test_who_has_a_rank_gets_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:

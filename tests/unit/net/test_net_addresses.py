@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from net_ranks import forked, in_threads, unique_key
 
-from horovod._net import introduction, meeting_at_address
+from horovod._net import fact_exchange, meeting_at_address
 from horovod._net.clusters import users_secret
 from horovod._net.clusters.addresses import MeetingPoint, meeting_point
 from horovod._net.clusters.launchers import detect_placement
@@ -281,20 +281,20 @@ def test_means_that_do_not_fit_are_refused(
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     placement = Placement(0, 2, 0, 1, 0, 2, launcher, unique_key(), "here")
-    means = introduction.Means(Wanted(), secret, address)
+    means = fact_exchange.Means(Wanted(), secret, address)
     with pytest.raises(PlacementError, match=message):
-        introduction.introduce(placement, placement, means, 1.0)
+        fact_exchange.exchange_facts(placement, placement, means, 1.0)
 
 
-def introduced(job: Job, folder: pathlib.Path, rank: int, version: str = "1.0") -> introduction.Introduced:
+def known(job: Job, folder: pathlib.Path, rank: int, version: str = "1.0") -> fact_exchange.KnownJob:
     address = f"{job.point.host}:{job.point.port}"
-    means = introduction.Means(Wanted(), written(folder / f"secret{rank}", SECRET.hex()), address, version)
-    return introduction.introduce(job.ranks[rank], job.ranks[rank], means, 10.0)
+    means = fact_exchange.Means(Wanted(), written(folder / f"secret{rank}", SECRET.hex()), address, version)
+    return fact_exchange.exchange_facts(job.ranks[rank], job.ranks[rank], means, 10.0)
 
 
 def test_ranks_of_another_version_are_refused_by_name(private_base: pathlib.Path, tmp_path: pathlib.Path) -> None:
     job = Job(2)
-    for each in in_threads([lambda r=r: introduced(job, tmp_path, r, version=("1.0", "0.9")[r]) for r in range(2)]):
+    for each in in_threads([lambda r=r: known(job, tmp_path, r, version=("1.0", "0.9")[r]) for r in range(2)]):
         assert isinstance(each, MeetingError)
         assert "Rank 1 on host1 has Horovod 0.9, rank 0 on host0 has 1.0; install the same" in str(each)
 
@@ -304,7 +304,7 @@ def test_ranks_of_one_directory_find_that_they_share_a_host(private_base: pathli
     keep, over = os.pipe()
 
     def child(rank: int) -> None:
-        place = introduced(job, tmp_path, rank).placement  # a process remembers it, so this one must not make it
+        place = known(job, tmp_path, rank).placement  # a process remembers it, so this one must not make it
         if rank == 0:
             os.close(over)
             os.read(keep, 1)  # its board goes last

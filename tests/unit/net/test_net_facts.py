@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from horovod._net import introduction
+from horovod._net import fact_exchange
 from horovod._net.failures import MeetingError
 from horovod._net.interfaces import networks_of_this_host
 from horovod._net.meeting.facts import Facts, addresses_of, hosts_of, names_of, unpacked
@@ -106,4 +106,4 @@ def test_the_network_of_this_machine_has_no_loopback_and_begins_with_its_way_out
     ],
 )
 def test_what_the_user_has_named_for_mpi_is_good_for_us(environ: dict[str, str], names: tuple[str, ...]) -> None:
-    assert introduction.interfaces_of_mpi(environ) == names
+    assert fact_exchange.interfaces_of_mpi(environ) == names

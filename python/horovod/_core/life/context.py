@@ -27,9 +27,9 @@ from horovod._core.life import (
     communicators,
     connecting,
     engine_start,
+    fact_exchange,
     given_placement,
     handles,
-    introducing,
     membership,
     process_sets,
     session,
@@ -256,7 +256,7 @@ def stop_timeline() -> None:
 
 def mpi_enabled() -> bool:
     """True if the ranks of this job have met through MPI, or MPI moves their tensors. Never raises."""
-    return session.place() is not None and introducing.in_use()
+    return session.place() is not None and fact_exchange.in_use()
 
 
 def gloo_enabled() -> bool:
@@ -272,8 +272,8 @@ def mpi_threads_supported() -> bool:
         NotInitializedError: `init` has not been called.
     """
     session.require()
-    if introducing.in_use():
-        return introducing.thread_multiple()
+    if fact_exchange.in_use():
+        return fact_exchange.thread_multiple()
     raise InvalidArgumentError("mpi_threads_supported needs MPI, which is not in use in this job; see mpi_enabled().")
 
 
@@ -285,7 +285,7 @@ def gloo_built() -> bool:
 def mpi_built() -> bool:
     """True if there is an MPI library on this machine, through which ranks on several hosts can meet and which can move
     tensors."""
-    return introducing.installed(settings.of_this_process())
+    return fact_exchange.installed(settings.of_this_process())
 
 
 def nccl_built() -> int:
@@ -428,7 +428,7 @@ def _at_exit() -> None:
     # A forked child has no session: `disown_after_fork` took it away.
     failed = bool(last_words.now())
     shutdown()
-    introducing.end(failed)
+    fact_exchange.end(failed)
 
 
 def _after_fork() -> None:

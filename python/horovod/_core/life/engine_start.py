@@ -20,7 +20,7 @@ from horovod._core.errors import (
     ResourceError,
     error_from_status,
 )
-from horovod._core.life import connecting, given_placement, introducing, logs, membership, session
+from horovod._core.life import connecting, fact_exchange, given_placement, logs, membership, session
 from horovod._core.life.engine_port import OP_NAMES
 from horovod._core.life.seal import Seal
 from horovod._core.settings import Settings, say_notices
@@ -74,7 +74,7 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
         # HOROVOD_START_TIMEOUT and HOROVOD_GLOO_TIMEOUT_SECONDS both promise time to connect: the longer is kept.
         timeout_s = max(settings.start_timeout_s, settings.standstill_s)
         tcp_options.believe_silence_of(settings.link_timeout_s)
-        place, board = introducing.introduced(settings, placement, place, timeout_s)
+        place, board = fact_exchange.exchanged(settings, placement, place, timeout_s)
         if board is not None and ranks is None:
             refuse_other_job(place, settings.expected_size, settings.expected_hosts)
         fields = settings.engine_fields(place.local_rank, place.local_size)

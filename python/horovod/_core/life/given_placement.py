@@ -12,7 +12,7 @@ import os
 from typing import Optional
 
 from horovod._core.errors import InvalidArgumentError
-from horovod._core.life import introducing, membership, session
+from horovod._core.life import fact_exchange, membership, session
 from horovod._net import identity
 from horovod._net.clusters.launchers import detect_placement
 from horovod._net.clusters.placement import Placement
@@ -50,7 +50,7 @@ def hand_over(placement: Optional[Placement]) -> None:
         placement = dataclasses.replace(placement, hostname=placement.hostname or identity.hostname())
     if placement == _given:
         return
-    introducing.leave_other_jobs(placement.job_key if placement is not None else "")
+    fact_exchange.leave_other_jobs(placement.job_key if placement is not None else "")
     lasting_claim.release()
     _given = placement
 

@@ -2,7 +2,7 @@
 
 Rank 0 keeps a board at an address that all ranks work out alike: one that the user names, else `MASTER_ADDR`, else the
 first host in a list of the launcher: one small plug-in each. The port is named too, or follows from the name of the
-job, so that two jobs on a host rarely want the same one. Used by introduction; see docs/design/0016.
+job, so that two jobs on a host rarely want the same one. Used by fact_exchange; see docs/design/0016.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The secret that a user gives the ranks of a job on several hosts, where their launcher gives none: a file.
 
 Every host must be able to read it, and nobody but this user (or root, who may read everything). It proves who belongs
-to this user's jobs; each job then has a secret of its own. Used by introduction.
+to this user's jobs; each job then has a secret of its own. Used by fact_exchange.
 """
 
 from __future__ import annotations

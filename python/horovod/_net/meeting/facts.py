@@ -1,7 +1,7 @@
-"""What each rank tells the others about itself when they are introduced, and what follows from all of it. Pure.
+"""What each rank tells the others about itself, and what follows from all of it. Pure.
 
 Which ranks share a host, what each host is called, and at which address each is reached by the others, follow from the
-same facts by the same rules on every rank: nobody need be asked. Used by introduction.
+same facts by the same rules on every rank: nobody need be asked. Used by fact_exchange.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 All our calls are made by one thread of our own, which sleeps otherwise: so waiting for ranks that do not come has a
 deadline, and Ctrl-C works. This also works with MPI libraries limited to one thread. Where the program has initialised
 the library for one thread only, the calls are made by the thread that did. Once the core moves tensors by MPI, nobody
-calls it here until the process ends. Used by introduction and `_core.life`, which ends it.
+calls it here until the process ends. Used by fact_exchange and `_core.life`, which ends it.
 """
 
 from __future__ import annotations

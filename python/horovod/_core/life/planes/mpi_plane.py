@@ -2,7 +2,7 @@
 
 A rank whose library is missing never calls MPI_Init, and the others would wait for it there. So they agree before, and
 once more when MPI runs, by what connects them anyway: two allgathers of the engine. That all have the same setting they
-know since they have shaken hands. See docs/design/0014, decision 3. Used by `engine_start` and `introducing`.
+know since they have shaken hands. See docs/design/0014, decision 3. Used by `engine_start` and `fact_exchange`.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _find(settings: Settings, members: Members, engine: Any) -> str:
 
 def _start(members: Members, timeout_s: float) -> str:
     """Initialises MPI, and makes the job's communicator. Blocks until all ranks have come, or gives up."""
-    from horovod._net.introduction import check_world
+    from horovod._net.fact_exchange import check_world
 
     session = _session()
     check_world(members.world, session, timeout_s)

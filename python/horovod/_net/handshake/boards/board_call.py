@@ -1,4 +1,4 @@
-"""The connection of a rank to the board that another rank keeps (`kept_board`). Used by introduction and
+"""The connection of a rank to the board that another rank keeps (`kept_board`). Used by fact_exchange and
 meeting_at_address."""
 
 from __future__ import annotations

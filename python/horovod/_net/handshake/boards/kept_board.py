@@ -2,7 +2,7 @@
 
 Every rank, this one too, opens a connection and proves the job's secret; from then on each frame carries its code. The
 connections stay as long as the processes live, so that the job may initialise again: the end of one tells that its rank
-has ended. Once all ranks have come nobody listens any more. What a board is: `meeting.board`. Used by introduction and
+has ended. Once all ranks have come nobody listens any more. What a board is: `meeting.board`. Used by fact_exchange and
 meeting_at_address; ranks come by `board_call`.
 
 A board can also be open: any number of processes that hold the secret come and go, and the keeper numbers them. Used by

@@ -43,7 +43,7 @@ _INTERFACES_OF_MPI: Final = ("OMPI_MCA_btl_tcp_if_include", "UCX_NET_DEVICES", "
 _HOSTS_OF_LAUNCHERS: Final = ("SLURM_STEP_NODELIST", "LSB_MCPU_HOSTS")
 
 
-class Introduced(NamedTuple):
+class KnownJob(NamedTuple):
     """This rank in a job whose ranks know of one another.
 
     Attributes:
@@ -56,7 +56,7 @@ class Introduced(NamedTuple):
 
 
 class Means(NamedTuple):
-    """What ranks can be introduced by, and what they are compared by.
+    """What ranks can exchange facts by, and what they are compared by.
 
     Attributes:
         mpi: how MPI is to be used; its family is filled in here.
@@ -73,15 +73,15 @@ class Means(NamedTuple):
 
 class _Known(NamedTuple):
     pid: int
-    introduced: Introduced
+    job: KnownJob
 
 
-# What this process knows already, by job and the launcher's ranks: a job that initialises again needs no second
-# introduction.
+# What this process knows already, by job and the launcher's ranks: a job that initialises again need not exchange them
+# again.
 _known: dict[tuple[str, tuple[int, ...]], _Known] = {}
 
 
-def introduce(world: Placement, placement: Placement, means: Means, timeout_s: float) -> Introduced:
+def exchange_facts(world: Placement, placement: Placement, means: Means, timeout_s: float) -> KnownJob:
     """Makes the ranks of a job known to one another. Collective over those of `placement`.
 
     Args:
@@ -99,9 +99,9 @@ def introduce(world: Placement, placement: Placement, means: Means, timeout_s: f
     name = (world.job_key, placement.launcher_ranks)
     known = _known.get(name)
     if known is not None and known.pid == os.getpid():
-        if known.introduced.board is not None:
-            known.introduced.board.forget()
-        return known.introduced
+        if known.job.board is not None:
+            known.job.board.forget()
+        return known.job
     point = world.meeting_point
     if point is None:
         point = addresses.meeting_point(world.launcher, os.environ, means.address)
@@ -110,18 +110,18 @@ def introduce(world: Placement, placement: Placement, means: Means, timeout_s: f
     lasting_claim.take(placement, 0)
     deadline = time.monotonic() + timeout_s
     if point is not None and (world.meeting_point or means.secret_file):
-        introduced = _by_address(placement, point, means, deadline)
+        job = _by_address(placement, point, means, deadline)
     else:
-        introduced = _by_mpi(world, placement, means, deadline)
+        job = _by_mpi(world, placement, means, deadline)
     leave_other_jobs(world.job_key)
-    _known[name] = _Known(os.getpid(), introduced)
-    return introduced
+    _known[name] = _Known(os.getpid(), job)
+    return job
 
 
 def leave_other_jobs(job_key: str) -> None:
     """A process that lives on after its job, and takes part in another one, need not hear of the first any more."""
     for name in [name for name in _known if name[0] != job_key]:
-        board = _known.pop(name).introduced.board
+        board = _known.pop(name).job.board
         if board is not None:
             board.close()
 
@@ -141,7 +141,7 @@ def _refuse_unfit(world: Placement, placement: Placement, means: Means, point: O
         raise PlacementError(several_hosts(placement))
 
 
-def _by_address(placement: Placement, point: MeetingPoint, means: Means, deadline: float) -> Introduced:
+def _by_address(placement: Placement, point: MeetingPoint, means: Means, deadline: float) -> KnownJob:
     secret = placement.secret if placement.meeting_point else None
     secret = secret or users_secret.read(means.secret_file or "")
     own = _facts_of_this_rank(placement, means.version)
@@ -155,10 +155,10 @@ def _by_address(placement: Placement, point: MeetingPoint, means: Means, deadlin
         told.board.close()
         raise
     log.info("rank %d met the others on %s, port %d, by %s", placement.rank, point.host, point.port, point.told_by)
-    return Introduced(met, told.board)
+    return KnownJob(met, told.board)
 
 
-def _by_mpi(world: Placement, placement: Placement, means: Means, deadline: float) -> Introduced:
+def _by_mpi(world: Placement, placement: Placement, means: Means, deadline: float) -> KnownJob:
     timeout_s = max(0.0, deadline - time.monotonic())
     mpi = session.of_this_process(means.mpi._replace(family=mpi_family(world.launcher) or ""))
     own = _facts_of_this_rank(placement, means.version)
@@ -173,9 +173,9 @@ def _by_mpi(world: Placement, placement: Placement, means: Means, deadline: floa
         )
     except StartTimeoutError as error:
         raise StartTimeoutError(f"{error} {_who_is_missing(world, os.environ)}") from None
-    introduced = _join(placement, _all_facts(told), said, deadline)
+    job = _join(placement, _all_facts(told), said, deadline)
     log.info("rank %d met the others through %s", placement.rank, mpi.library.described())
-    return introduced
+    return job
 
 
 def _who_is_missing(world: Placement, environ: Mapping[str, str]) -> str:
@@ -191,8 +191,8 @@ def _who_is_missing(world: Placement, environ: Mapping[str, str]) -> str:
 
 
 def a_rank_has_ended() -> bool:
-    """One of those that this process has been introduced to has ended, well or not."""
-    boards = [known.introduced.board for known in _known.values() if known.pid == os.getpid()]
+    """One of the ranks that this process knows has ended, well or not."""
+    boards = [known.job.board for known in _known.values() if known.pid == os.getpid()]
     try:
         keys = [key for board in boards if board is not None for key in (*board.keys(),)]
         return any(key.startswith(ENDED_PREFIX) for key in keys)
@@ -259,7 +259,7 @@ def _all_facts(told: list[bytes]) -> list[Facts]:
 def _facts_of_this_rank(placement: Placement, version: str) -> Facts:
     host = identity.host_identity()
     # Ranks that meet in one directory see the same one, and the directory's parent is there before and after the job.
-    base = private_directories.choose_base("introduction")
+    base = private_directories.choose_base("facts")
     parent = os.stat(os.path.dirname(base))
     with contextlib.suppress(OSError):  # another job meets in it
         os.rmdir(base)
@@ -284,16 +284,16 @@ def _require_addresses(every: list[Facts]) -> list[str]:
     return reached
 
 
-def _join(placement: Placement, every: list[Facts], said: bytes, deadline: float) -> Introduced:
+def _join(placement: Placement, every: list[Facts], said: bytes, deadline: float) -> KnownJob:
     secret, rest = said[:SECRET_BYTES], said[SECRET_BYTES:]
     token, port = rest[:_TOKEN_BYTES].hex(), int.from_bytes(rest[_TOKEN_BYTES:], "big")
     met = _met(placement, every, secret, token)
     if not port:
-        return Introduced(met, None)
+        return KnownJob(met, None)
     reached = _require_addresses(every)
     board = call(credentials_of(secret, token, met.rank, met.size), reached[0], port, deadline)
     forked.closed.add(board)
-    return Introduced(dataclasses.replace(met, address=reached[met.rank], interfaces=()), board)
+    return KnownJob(dataclasses.replace(met, address=reached[met.rank], interfaces=()), board)
 
 
 def _met(placement: Placement, every: list[Facts], secret: bytes, token: str) -> Placement:

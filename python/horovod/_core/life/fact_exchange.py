@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from horovod._net.mpi import session as mpi
 
 
-def introduced(
+def exchanged(
     settings: Settings, world: Placement, place: Placement, timeout_s: float
 ) -> tuple[Placement, Optional[BoardLink]]:
     """Has the ranks of a job learn of one another, if their launcher has made no place to meet.
@@ -33,21 +33,21 @@ def introduced(
         This rank's place, as far as it is known then, and the job's board, if it needs one.
 
     Raises:
-        NetError: as `introduction.introduce`.
+        NetError: as `exchange_facts`.
     """
     if not place.lacks_a_place_to_meet:
         return place, None
     from horovod._core.life.planes import mpi_plane
-    from horovod._net.introduction import Means, introduce
+    from horovod._net.fact_exchange import Means, exchange_facts
 
     version = str(getattr(sys.modules["horovod"], "__version__", ""))
     means = Means(mpi_plane.wanted(settings), settings.secret_file, settings.meeting_address, version)
-    return introduce(world, place, means, timeout_s)
+    return exchange_facts(world, place, means, timeout_s)
 
 
 def leave_other_jobs(job_key: str) -> None:
-    """Of all jobs that this process has been introduced to, only the one of this name goes on."""
-    module = sys.modules.get("horovod._net.introduction")
+    """Of all jobs that this process knows of, only the one of this name goes on."""
+    module = sys.modules.get("horovod._net.fact_exchange")
     if module is not None:
         module.leave_other_jobs(job_key)
 
@@ -81,7 +81,7 @@ def end(failed: bool) -> None:
     session = _session()
     if session is not None and not failed:
         from horovod._core.life.planes import mpi_plane
-        from horovod._net.introduction import a_rank_has_ended
+        from horovod._net.fact_exchange import a_rank_has_ended
 
         if not mpi_plane.left():
             session.finalize(lambda: mpi_plane.a_member_has_ended() or a_rank_has_ended())
