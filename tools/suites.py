@@ -41,7 +41,10 @@ _TENSORFLOW = {
     "Keras": ("tests/integration/keras/test_keras_fit.py", "tests/integration/keras/test_keras_elastic.py"),
 }
 # Real sessions: they need Java 17, and 0.8 GB for each environment.
-_SPARK = {"sessions": ("--durations=0", "tests/spark/sessions.py")}
+_SPARK = {
+    "sessions": ("tests/spark/sessions.py",),
+    "a cluster of two workers": ("--timeout=240", "tests/spark/cluster.py"),
+}
 # TensorFlow: the oldest that is supported, whose Keras is 2.13, and the first with Keras 3; the newest is in the
 # development environment. Each environment takes about 1.5 GB.
 SUITES = {
