@@ -16,7 +16,7 @@ from pages import PAGES, PROGRAMS, Block, Page
 BLOCKS = [block for page in PAGES for block in page.blocks("python")]
 # What `hvd` is on pages whose blocks do not import it under that name; on all others it is horovod.torch.
 _MODULES = {"docs/tensorflow-data-service.md": "horovod.tensorflow", "docs/scripts.md": "horovod.keras"}
-_HEAVY = ("torch", "tensorflow", "keras", "tf_keras", "jax")
+_HEAVY = ("torch", "tensorflow", "keras", "tf_keras", "jax", "optax")
 _LOOK_UP = """
 import importlib, sys
 for path in sys.argv[1:]:

@@ -31,12 +31,16 @@ from horovod.jax.ops import (
     join,
     reducescatter,
 )
+from horovod.jax.optimizer import DistributedGradientTransformation, DistributedOptimizer, allreduce_gradients
 
 __all__ = [
     "Compression",
+    "DistributedGradientTransformation",
+    "DistributedOptimizer",
     "allgather",
     "allgather_object",
     "allreduce",
+    "allreduce_gradients",
     "alltoall",
     "barrier",
     "broadcast",

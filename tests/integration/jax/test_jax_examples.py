@@ -26,6 +26,13 @@ def test_digits_on_two_ranks_and_alone() -> None:
     assert abs(together["loss"] - alone["loss"]) < 1e-3
 
 
+@pytest.mark.slow
+@needs("jax", "sklearn", "optax")
+def test_digits_with_optax_on_two_ranks() -> None:
+    result = trained(2, "digits_optax.py", "--epochs", "3")
+    assert result["equal"] and result["accuracy"] > 0.85
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_example_is_short(path: Any) -> None:
     assert len(path.read_text().splitlines()) <= 125
