@@ -60,7 +60,6 @@ _WEIGHTS = {"blocking": 5, "together": 4, "again": 4, "objects": 1, "add": 2, "r
 _WEIGHTS_OF = {"tensorflow": {**_WEIGHTS, "blocking": 10, "together": 1}}
 
 _KINDS = ("allreduce", "allreduce", "allreduce", "allgather", "broadcast", "alltoall", "reducescatter")
-_GROUPED = ("allreduce", "allgather", "reducescatter")
 _ROWS = (0, 1, 1, 2, 3, 4, 5, 8, 17, 64, 300)
 _MANY = (4096, 20000, 70001)
 _TAILS: tuple[tuple[int, ...], ...] = ((), (), (), (1,), (3,), (2, 3), (4, 1, 2), (0,), (2, 0))

@@ -24,7 +24,6 @@ _MANNERS = "integration/runner/test_launch_manners.py"
 _SSH = "integration/runner/test_launch_ssh_options.py"
 _HANGS = "integration/runner/test_launch_hangs.py"
 _OUTPUT = "integration/runner/test_launch_output.py"
-_COMMANDS = "integration/runner/test_launch_commands.py"
 _CONTRACT = "contract/test_contract.py::test_variant"
 _TORCH = "integration/torch/test_torch_optimizer.py"
 _GPUS = "unit/gpu/test_gpu_plane.py"
@@ -89,7 +88,7 @@ EFFECTS = {
     "dump_signal": f"{_HANGS}::test_the_signal_asks_all_ranks",
     "dump_directory": f"{_HANGS}::test_under_another_launcher_rank_0_compares",
     "dump_call_sites": f"{_HANGS}::test_a_rank_that_skips_an_operation",
-    "check_parameters": f"{_TORCH}::test_parameters_are_compared_after_the_first_steps",
+    "check_parameters": f"{_TORCH}::test_optimizer",
     "collective_timeout_s": f"{_OPTIONS}::test_gloo_timeout_fails_a_collective_without_progress",
     "thread_affinity": f"{_OPTIONS}::test_thread_affinity_keeps_the_background_thread_on_its_core",
     "dynamic_process_sets": "unit/core/test_context.py",
