@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from horovod._dumps.places import dump_file
+from horovod._dumps.paths import dump_file
 from horovod._dumps.values import Dump, from_json
 
 _DRAFT: Final = ".dump-"

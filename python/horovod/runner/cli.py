@@ -16,7 +16,7 @@ from typing import Final, Optional
 
 import horovod
 from horovod._core.errors import HorovodError, InvalidArgumentError, UnsupportedError
-from horovod._dumps.places import signal_number
+from horovod._dumps.paths import signal_number
 from horovod.runner import commits, launcher_log
 from horovod.runner.display import standard_streams
 from horovod.runner.interruption import taken_signals

@@ -18,7 +18,7 @@ from fakes.engine import FakeEngine, FakeJob
 from horovod._core.life.dumps import call_sites, dump_service, dump_writer
 from horovod._core.life.session import Session
 from horovod._core.settings import Settings
-from horovod._dumps import files, places
+from horovod._dumps import files, paths
 from horovod._native import abi
 
 STALL = 1 << 32
@@ -97,10 +97,10 @@ def heard(fd: int) -> bytes:
 
 @pytest.mark.parametrize("ask", ["stall", "signal", "request"])
 def test_the_launcher_is_told_of_a_dump(core: Core, tmp_path: Path, ask: str) -> None:
-    news = places.open_own_pipe(tmp_path / places.NEWS)
+    news = paths.open_own_pipe(tmp_path / paths.NEWS)
     dump_service.begin(session_of(core, tmp_path))
     if ask == "request":
-        asking = once_it_is_heard(lambda: places.ask(tmp_path, 1))
+        asking = once_it_is_heard(lambda: paths.ask(tmp_path, 1))
     else:
         asking = once_it_is_heard(lambda: core.call(STALL if ask == "stall" else 1))
     assert heard(news) == b"1\n"
@@ -118,7 +118,7 @@ def test_the_end_takes_the_thread_along(core: Core, tmp_path: Path) -> None:
     assert "horovod-dumps" in [thread.name for thread in threading.enumerate()]
     dump_service.end()
     assert "horovod-dumps" not in [thread.name for thread in threading.enumerate()]
-    assert not places.ask(tmp_path, 1)
+    assert not paths.ask(tmp_path, 1)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_nobody_to_ask_it(core: Core, given: dict[str, Any]) -> None:
 
 
 def test_a_stall_asks_for_nothing_when_that_is_switched_off(core: Core, tmp_path: Path) -> None:
-    news = places.open_own_pipe(tmp_path / places.NEWS)
+    news = paths.open_own_pipe(tmp_path / paths.NEWS)
     dump_service.begin(session_of(core, tmp_path, dump_on_stall=False))
     core.call(STALL)
     time.sleep(0.05)
@@ -170,9 +170,9 @@ def test_without_any_place_a_signal_prints_it(core: Core, capfd: Any) -> None:
 
 
 def test_a_dump_that_cannot_be_written_ends_nothing(core: Core, tmp_path: Path, caplog: Any) -> None:
-    news = places.open_own_pipe(tmp_path / places.NEWS)
+    news = paths.open_own_pipe(tmp_path / paths.NEWS)
     dump_service.begin(session_of(core, tmp_path))
-    dump_file = places.dump_file(tmp_path, 1)
+    dump_file = paths.dump_file(tmp_path, 1)
     dump_file.mkdir()  # nothing can take its place
     core.call(1)
     deadline_s = time.monotonic() + PATIENCE_S

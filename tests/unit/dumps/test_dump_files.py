@@ -16,7 +16,7 @@ from dump_examples import WAITING, allreduce, at, dump
 from hypothesis import given, settings
 from hypothesis.strategies import randoms
 
-from horovod._dumps import files, places, readable
+from horovod._dumps import files, paths, readable
 from horovod._dumps.compare import compare
 from horovod._dumps.shortened import shortened
 from horovod._dumps.stacks import from_faulthandler, owner, users_frame
@@ -103,27 +103,27 @@ def test_text_for_people() -> None:
 def test_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        places.make_directory(tmp_path / "new")
-        path = places.dump_file(tmp_path / "new", 1)
+        paths.make_directory(tmp_path / "new")
+        path = paths.dump_file(tmp_path / "new", 1)
         files.write(path, "old")
         files.write(path, to_json(dump(1, ())))
-        os.close(places.open_stacks_file(places.stacks_file(tmp_path, 1, 7)))
-        os.close(places.open_own_pipe(places.ask_pipe(tmp_path, 1)))
+        os.close(paths.open_stacks_file(paths.stacks_file(tmp_path, 1, 7)))
+        os.close(paths.open_own_pipe(paths.ask_pipe(tmp_path, 1)))
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
-    for each in (path, places.stacks_file(tmp_path, 1, 7), places.ask_pipe(tmp_path, 1)):
+    for each in (path, paths.stacks_file(tmp_path, 1, 7), paths.ask_pipe(tmp_path, 1)):
         assert stat.S_IMODE(each.stat().st_mode) == 0o600
     assert [each.name for each in (tmp_path / "new").iterdir()] == [path.name]  # no draft is left
-    assert places.find_stacks_file(tmp_path, 1) == (places.stacks_file(tmp_path, 1, 7), 7)
-    assert places.find_stacks_file(tmp_path, 11) is None
+    assert paths.find_stacks_file(tmp_path, 1) == (paths.stacks_file(tmp_path, 1, 7), 7)
+    assert paths.find_stacks_file(tmp_path, 11) is None
 
 
 def test_dumps_of_all_ranks(tmp_path: Path) -> None:
-    files.write(places.dump_file(tmp_path, 0), to_json(dump(0, ())))
-    files.write(places.dump_file(tmp_path, 1), "broken")
-    files.write(places.dump_file(tmp_path, 2), to_json(dump(2, ())))
-    os.utime(places.dump_file(tmp_path, 2), (1, 1))
+    files.write(paths.dump_file(tmp_path, 0), to_json(dump(0, ())))
+    files.write(paths.dump_file(tmp_path, 1), "broken")
+    files.write(paths.dump_file(tmp_path, 2), to_json(dump(2, ())))
+    os.utime(paths.dump_file(tmp_path, 2), (1, 1))
     dumps, absent = files.read_dumps(tmp_path, range(4), since_s=100.0)
     assert list(dumps) == [0]
     assert absent[1].startswith("it cannot be read: ")
@@ -131,23 +131,23 @@ def test_dumps_of_all_ranks(tmp_path: Path) -> None:
 
 
 def test_pipes(tmp_path: Path) -> None:
-    assert not places.ask(tmp_path, 1)
-    fd = places.open_own_pipe(places.ask_pipe(tmp_path, 1))
-    assert places.ask(tmp_path, 1)
+    assert not paths.ask(tmp_path, 1)
+    fd = paths.open_own_pipe(paths.ask_pipe(tmp_path, 1))
+    assert paths.ask(tmp_path, 1)
     assert os.read(fd, 9) == b"?"
     for _ in range(100_000):  # a full pipe holds nobody up
-        if not places.ask(tmp_path, 1):
+        if not paths.ask(tmp_path, 1):
             break
     os.close(fd)
-    assert not places.ask(tmp_path, 1)  # the rank is gone
-    assert not places.tell(tmp_path, 1)  # no launcher listens
+    assert not paths.ask(tmp_path, 1)  # the rank is gone
+    assert not paths.tell(tmp_path, 1)  # no launcher listens
 
 
 def test_whose_code() -> None:
     assert owner(os.__file__) == OTHER
     assert owner("/usr/lib/python3/site-packages/torch/optim.py") == OTHER
     assert owner("<frozen runpy>") == OTHER
-    assert owner(places.__file__) == HOROVOD
+    assert owner(paths.__file__) == HOROVOD
     assert owner("/job/train.py") == owner("train.py") == USER
     assert users_frame(at(57, "validate", WAITING)) == at(57, "validate")[1]
 

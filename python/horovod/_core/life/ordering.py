@@ -1,6 +1,6 @@
 """What is left to do when an operation on a GPU is done, which means that it is on its way (docs/design/0022).
 
-Used by `handles`, which skips it where the engine has done it already, and by `placing`, which makes it.
+Used by `handles`, which skips it where the engine has done it already, and by `tensor_locations`, which makes it.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from typing import Any, Final, Optional
 from horovod._core.life import handles, session, waiting
 from horovod._core.life.engine_port import IN_PROGRESS, OK
 from horovod._core.life.ordering import Ordering
-from horovod._core.operations.placing import Placed
 from horovod._core.operations.submission import Call
+from horovod._core.operations.tensor_locations import Located
 from horovod._core.tensors import dtypes
 from horovod._core.tensors.adapter import Adapter
 from horovod._native import abi
@@ -136,17 +136,19 @@ class LaneCalls:
     def __len__(self) -> int:
         return len(self._table)
 
-    def remember(self, key: Hashable, call: Call, placed: Placed, members: Sequence[abi.HvdOp], rows: int = -1) -> None:
+    def remember(
+        self, key: Hashable, call: Call, located: Located, members: Sequence[abi.HvdOp], rows: int = -1
+    ) -> None:
         """Keeps a call that has been submitted for tensors of the same form, where the lane can repeat it. rows: of the
         result of a single one, if it is of another shape."""
         terms = self._adapter.lane_terms
-        if self.lane is None or terms is None or placed.copied:
+        if self.lane is None or terms is None or located.copied:
             return
-        if placed.on_gpu and rows >= 0:  # the core allocates the result there
+        if located.on_gpu and rows >= 0:  # the core allocates the result there
             return
         entry = LaneCall(call, members)
         if rows >= 0 and len(members) == 1:
-            (tensor,) = placed.tensors
+            (tensor,) = located.tensors
             shape = (rows, *self._adapter.shape(tensor)[1:])
             size = dtypes.elements(shape) * dtypes.ITEM_BYTES[self._adapter.dtype(tensor)]
             if 0 < size <= _MOST_PLACED_BYTES:

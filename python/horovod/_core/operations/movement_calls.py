@@ -33,13 +33,13 @@ class MovementCalls(TensorOperations):
         tensors = list(map(self._taken, tensors))
         with Call(ALLGATHER, process_set, name, None if single else len(tensors)) as call:
             self._require_rows(call.what, tensors)
-            placed = self._place(tensors)
-        members = self._described(call, placed.tensors)
-        finisher = self._finisher(tensors, single, placed.on_gpu)
-        pending = placed.submit(call, members, (tensors, placed.tensors), None, finisher, waits)
+            located = self._locate(tensors)
+        members = self._described(call, located.tensors)
+        finisher = self._finisher(tensors, single, located.on_gpu)
+        pending = located.submit(call, members, (tensors, located.tensors), None, finisher, waits)
         if single:
             rows = self._adapter.shape(tensors[0])[0] * len(process_set.ranks)
-            self.lane_calls.remember(("allgather", name, process_set), call, placed, members, rows)
+            self.lane_calls.remember(("allgather", name, process_set), call, located, members, rows)
         return pending
 
     def _start_broadcast(
@@ -56,11 +56,11 @@ class MovementCalls(TensorOperations):
             checks.require_movable(call.what, self._adapter, [tensor])
             if in_place:
                 checks.require_writable(call.what, self._adapter, [tensor])
-            placed = self._place([tensor])
+            located = self._locate([tensor])
         adapter = self._adapter
-        (host,) = placed.tensors
-        output = host if in_place or placed.copied else adapter.empty_like(tensor)
-        members = self._described(call, placed.tensors, root)
+        (host,) = located.tensors
+        output = host if in_place or located.copied else adapter.empty_like(tensor)
+        members = self._described(call, located.tensors, root)
         members[0].output = adapter.address(output)
 
         def finisher(owner: object, handle: int) -> Any:
@@ -69,9 +69,9 @@ class MovementCalls(TensorOperations):
             adapter.copy_into(tensor, host)
             return tensor
 
-        pending = placed.submit(call, members, (tensor, output), output, finisher if placed.copied else None, waits)
+        pending = located.submit(call, members, (tensor, output), output, finisher if located.copied else None, waits)
         if isinstance(root_rank, int):
-            self.lane_calls.remember(known, call, placed, members)
+            self.lane_calls.remember(known, call, located, members)
         return pending
 
     def _start_alltoall(
@@ -81,17 +81,17 @@ class MovementCalls(TensorOperations):
         with Call(ALLTOALL, process_set, name) as call:
             self._require_rows(call.what, [tensor])
             rows = self._splits(call.what, splits, self._adapter.shape(tensor)[0], len(process_set.ranks))
-            placed = self._place([tensor])
-        members = self._described(call, placed.tensors)
+            located = self._locate([tensor])
+        members = self._described(call, located.tensors)
         if rows is not None:
             # Kept by the struct, like the shape.
             members[0].splits = (ctypes.c_int32 * len(rows))(*rows)
             members[0].n_splits = len(rows)
-        finisher = self._alltoall_finisher(tensor, process_set, splits is not None or not waits, placed.on_gpu)
-        pending = placed.submit(call, members, (tensor, placed.tensors), None, finisher, waits)
+        finisher = self._alltoall_finisher(tensor, process_set, splits is not None or not waits, located.on_gpu)
+        pending = located.submit(call, members, (tensor, located.tensors), None, finisher, waits)
         if splits is None:  # given ones are checked, and may be a tensor
             key = ("alltoall", name, process_set)
-            self.lane_calls.remember(key, call, placed, members, self._adapter.shape(tensor)[0])
+            self.lane_calls.remember(key, call, located, members, self._adapter.shape(tensor)[0])
         return pending
 
     def _alltoall_finisher(self, tensor: Any, process_set: Any, wants_splits: bool, on_gpu: bool) -> handles.Finisher:

@@ -14,8 +14,8 @@ from horovod._core.life import handles, session
 from horovod._core.life.engine_port import OP_NAMES, RECV, SEND
 from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod._core.operations import checks
-from horovod._core.operations.placing import Placed
 from horovod._core.operations.submission import Call, op_struct
+from horovod._core.operations.tensor_locations import Located
 from horovod._core.operations.tensor_operations import TensorOperations
 
 # (partner, name, process_set)
@@ -105,11 +105,11 @@ class PointToPoint(TensorOperations):
         host = adapter.to_host(tensor) if copied else tensor
         op = op_struct(op_type, call.number, name or "", adapter.dtype(host), adapter.shape(host), rank)
         op.input = op.output = adapter.address(host)
-        placed = Placed([host], copied)
+        located = Located([host], copied)
         finisher = self._copying_back(op_type, tensor, host) if copied else None
-        pending = placed.submit(call, [op], (tensor, host), tensor, finisher, waits)
+        pending = located.submit(call, [op], (tensor, host), tensor, finisher, waits)
         if isinstance(partner, int):
-            self.lane_calls.remember(key, call, placed, [op])
+            self.lane_calls.remember(key, call, located, [op])
         return pending
 
     def _copying_back(self, op_type: int, tensor: Any, host: Any) -> handles.Finisher:

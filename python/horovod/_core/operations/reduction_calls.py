@@ -85,8 +85,8 @@ class ReductionCalls(TensorOperations):
                 checks.require_writable(call.what, self._adapter, tensors)
                 if not single:
                     checks.require_distinct(call.what, self._adapter, tensors)
-            placed = self._place(tensors)
-        given = placed.tensors
+            located = self._locate(tensors)
+        given = located.tensors
         # A copy in the host's memory is ours, to be overwritten; what lay there already is the caller's.
         outputs = [
             one if in_place or one is not tensor else self._adapter.empty_like(tensor)
@@ -97,10 +97,10 @@ class ReductionCalls(TensorOperations):
             member.output = member.input if output is one else self._adapter.address(output)
         results = tensors if in_place else outputs
         result = results[0] if single else results
-        finisher = self._staging_finisher(tensors, outputs, in_place, single) if placed.copied else None
-        pending = placed.submit(call, members, (tensors, given, outputs), result, finisher, waits)
+        finisher = self._staging_finisher(tensors, outputs, in_place, single) if located.copied else None
+        pending = located.submit(call, members, (tensors, given, outputs), result, finisher, waits)
         if arguments.is_plain:
-            self.lane_calls.remember(known, call, placed, members)
+            self.lane_calls.remember(known, call, located, members)
         return pending
 
     def _start_reducescatter(
@@ -116,14 +116,14 @@ class ReductionCalls(TensorOperations):
             reduce_ops.check_linear(call.what, op)
             self._require_reducible(call.what, tensors, op, factors)
             checks.require_rows(call.what, (len(self._adapter.shape(tensor)) for tensor in tensors))
-            placed = self._place(tensors)
-        members = self._op_structs(call, placed.tensors, op, factors)
-        finisher = self._finisher(tensors, single, placed.on_gpu)
-        pending = placed.submit(call, members, (tensors, placed.tensors), None, finisher, waits)
+            located = self._locate(tensors)
+        members = self._op_structs(call, located.tensors, op, factors)
+        finisher = self._finisher(tensors, single, located.on_gpu)
+        pending = located.submit(call, members, (tensors, located.tensors), None, finisher, waits)
         if single and asked.is_plain:
             rows = self._adapter.shape(tensors[0])[0]
             own = checks.own_rows(rows, asked.process_set.ranks, call.session.rank)
-            self.lane_calls.remember(("reducescatter", key), call, placed, members, own)
+            self.lane_calls.remember(("reducescatter", key), call, located, members, own)
         return pending
 
     def _op_structs(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Callable, Final
 
 from horovod._core.life import handles, session
-from horovod._core.operations import placing
+from horovod._core.operations import tensor_locations
 from horovod._core.operations.lane_calls import LaneCalls
 from horovod._core.operations.submission import Call, op_struct
 from horovod._core.tensors.adapter import Adapter
@@ -53,9 +53,9 @@ class TensorOperations:
         make tensors of more than their tensors."""
         return value
 
-    def _place(self, tensors: list[Any]) -> placing.Placed:
-        """See `placing.place`."""
-        return placing.place(self._adapter, tensors)
+    def _locate(self, tensors: list[Any]) -> tensor_locations.Located:
+        """See `tensor_locations.locate`."""
+        return tensor_locations.locate(self._adapter, tensors)
 
     def _described(self, call: Call, tensors: Sequence[Any], root: int = 0) -> list[abi.HvdOp]:
         """The tensors as the inputs of a call."""
@@ -70,7 +70,7 @@ class TensorOperations:
         """Core-allocated results, one per tensor, on the devices of `likes`. on_gpu: where the core has them."""
         adapter, gpu = self._adapter, self._adapter.gpu
         if gpu is not None and on_gpu:
-            return placing.device_results(gpu, likes, handle, owner)
+            return tensor_locations.device_results(gpu, likes, handle, owner)
         return [
             adapter.from_host(adapter.wrap(owner.engine.take_result(handle, index), like), like)
             for index, like in enumerate(likes)

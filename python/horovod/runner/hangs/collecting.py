@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Optional, Protocol
 
-from horovod._dumps import places
+from horovod._dumps import paths
 
 if TYPE_CHECKING:
     from horovod._dumps.values import Dump
@@ -91,7 +91,7 @@ class Collecting:
         self._asked = self._signalled = False
         self.fd = -1
         with contextlib.suppress(OSError):
-            self.fd = places.open_own_pipe(directory / places.NEWS)
+            self.fd = paths.open_own_pipe(directory / paths.NEWS)
 
     def ask(self, now_s: float) -> None:
         if self._begun_s is None:  # else they have been asked, or will be in a moment
@@ -134,12 +134,12 @@ class Collecting:
     def _ask(self, ranks: set[int]) -> None:
         self._asked = True
         for rank in ranks:
-            places.ask(self._directory, rank)
+            paths.ask(self._directory, rank)
 
     def _signal(self, ranks: set[int]) -> None:
         """To those alone that have said that they take it: anybody else would die of it."""
         for rank in ranks:
-            found = places.find_stacks_file(self._directory, rank)
+            found = paths.find_stacks_file(self._directory, rank)
             if found and self._number and _state(found[1]) not in ("", "T", "t"):
                 with contextlib.suppress(OSError):
                     os.kill(found[1], self._number)
@@ -162,9 +162,9 @@ class Collecting:
         from horovod._dumps.stacks import from_faulthandler
         from horovod._dumps.values import Dump, Thread
 
-        found = places.find_stacks_file(self._directory, rank)
+        found = paths.find_stacks_file(self._directory, rank)
         if found is None:
-            left = places.has_left(self._directory, rank)
+            left = paths.has_left(self._directory, rank)
             absent[rank] = SHUT_DOWN if left else "no hvd.init() yet, dumps are off, or it handles the signal itself"
             return
         path, pid = found

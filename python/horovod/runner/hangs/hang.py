@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Optional
 
-from horovod._dumps import places
+from horovod._dumps import paths
 from horovod.runner.hangs.collecting import ENDED, SHUT_DOWN, Collected, Source
 from horovod.runner.hangs.hang_file import HangFile
 from horovod.runner.job import Job
@@ -23,7 +23,7 @@ _ANOTHER_S: Final = 5.0  # a stall is reported at most so long after its warning
 def wanted(job: Job) -> bool:
     """Dumps are to be collected: there are several ranks, and something makes them dump."""
     settings = job.settings
-    return job.size > 1 and bool(settings.dump_on_stall or places.signal_number(settings.dump_signal))
+    return job.size > 1 and bool(settings.dump_on_stall or paths.signal_number(settings.dump_signal))
 
 
 def hang_desk(job: Job, source: Source, private: Optional[Path] = None) -> HangDesk:

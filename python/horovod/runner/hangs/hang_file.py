@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Optional
 
-from horovod._dumps import places
+from horovod._dumps import paths
 from horovod.runner.machines.limits import allowed_descriptors
 from horovod.runner.processes import runtime_directory
 from horovod.runner.processes.process import RankProcesses
@@ -50,7 +50,7 @@ class HangFile:
         why = "--dump-directory keeps them"
         if self._keep_in:
             try:
-                places.make_directory(self._keep_in)
+                paths.make_directory(self._keep_in)
                 files.remove_old_drafts(self._keep_in)
                 return f"all stacks: {_written(self._keep_in / _FILE, lines, dumps)}"
             except OSError as error:

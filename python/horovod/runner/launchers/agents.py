@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Callable, Final, Optional
 
-from horovod._dumps.places import signal_number
+from horovod._dumps.paths import signal_number
 from horovod._net.secret import new_secret
 from horovod.runner.hangs.hang import wanted
 from horovod.runner.hangs.hang_watch import limit_of, watch_interval_s

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from horovod._dumps.places import signal_number
+from horovod._dumps.paths import signal_number
 from horovod.runner.hangs.collecting import Collecting
 from horovod.runner.hangs.hang import HangDesk, hang_desk, hosts_of, wanted
 from horovod.runner.job import Job

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Optional
 
-from horovod._dumps import places
+from horovod._dumps import paths
 from horovod.runner.machines.limits import Limits, reason_of
 from horovod.runner.processes import keeper, orphans
 from horovod.runner.processes.crew import Done, Event, Exited, Refused, Started
@@ -205,7 +205,7 @@ class RankProcesses:
 
     def vitals(self) -> Mapping[int, Optional[Vitals]]:
         """What the ranks have used by now."""
-        found = {rank: places.find_stacks_file(self._directory, rank) for rank in self._pids}
+        found = {rank: paths.find_stacks_file(self._directory, rank) for rank in self._pids}
         return read_vitals(self._pids, {rank: each[1] for rank, each in found.items() if each})
 
     def finish(self) -> None:

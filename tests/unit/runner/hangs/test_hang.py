@@ -13,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "dumps"))
 from dump_examples import WAITING, allreduce, at, dump
 
-from horovod._dumps import files, places, values
+from horovod._dumps import files, paths, values
 from horovod.runner.hangs.collecting import Collecting
 from horovod.runner.hangs.hang import HangDesk
 from horovod.runner.hangs.hang_file import HangFile
@@ -33,8 +33,8 @@ def desk_at(place: Path, keep_in: Path) -> HangDesk:
 
 
 def tell(place: Path, one: values.Dump) -> None:
-    files.write(places.dump_file(place, one.rank), values.to_json(one))
-    assert places.tell(place, one.rank)
+    files.write(paths.dump_file(place, one.rank), values.to_json(one))
+    assert paths.tell(place, one.rank)
 
 
 def waiting(rank: int, seconds: float = 61.0) -> values.Dump:
@@ -77,7 +77,7 @@ def test_what_has_not_changed_is_told_once_unless_asked_for(desk: HangDesk, tmp_
 
 
 def test_who_has_not_dumped_is_asked_and_then_given_up(desk: HangDesk, tmp_path: Path) -> None:
-    asked = places.open_own_pipe(places.ask_pipe(tmp_path, 1))
+    asked = paths.open_own_pipe(paths.ask_pipe(tmp_path, 1))
     tell(tmp_path, waiting(0))
     desk.read(10.0)
     with pytest.raises(BlockingIOError):
@@ -96,7 +96,7 @@ def test_who_has_not_dumped_is_asked_and_then_given_up(desk: HangDesk, tmp_path:
 
 
 def test_stacks_stand_in_for_a_dump(desk: HangDesk, tmp_path: Path) -> None:
-    fd = places.open_stacks_file(places.stacks_file(tmp_path, 1, os.getpid()))
+    fd = paths.open_stacks_file(paths.stacks_file(tmp_path, 1, os.getpid()))
     os.write(fd, b'Current thread 0x1 (most recent call first):\n  File "/job/train.py", line 57 in load\n')
     os.close(fd)
     tell(tmp_path, waiting(0))
@@ -126,7 +126,7 @@ def test_the_end_spoils_no_earlier_report(desk: HangDesk, tmp_path: Path) -> Non
 
 
 def test_nor_does_a_rank_that_has_shut_down_and_takes_its_time_to_end(desk: HangDesk, tmp_path: Path) -> None:
-    listening = places.open_own_pipe(places.ask_pipe(tmp_path, 1))
+    listening = paths.open_own_pipe(paths.ask_pipe(tmp_path, 1))
     tell(tmp_path, waiting(0))
     tell(tmp_path, dump(1, at(57, "validate"), process_sets=TWO))
     desk.read(10.0)
@@ -140,7 +140,7 @@ def test_nor_does_a_rank_that_has_shut_down_and_takes_its_time_to_end(desk: Hang
 
 
 def test_a_rank_that_has_shut_down_is_told_as_such(desk: HangDesk, tmp_path: Path) -> None:
-    os.close(places.open_own_pipe(places.ask_pipe(tmp_path, 1)))
+    os.close(paths.open_own_pipe(paths.ask_pipe(tmp_path, 1)))
     tell(tmp_path, waiting(0))
     desk.read(10.0)
     assert "it gave no dump (it has shut Horovod down)" in desk.report(BOTH, 13.0)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Optional
 
 from horovod._core.life.session import Session
-from horovod._dumps import places
+from horovod._dumps import paths
 
 if TYPE_CHECKING:
     from horovod._dumps.values import Dump
@@ -87,7 +87,7 @@ class DumpService:
         self._named = Path(self._started_in, named) if named else None
         self._meeting = Path(session.meeting_directory) if session.meeting_directory else None
         self._ask_fd = -1
-        self._number = places.signal_number(session.settings.dump_signal)
+        self._number = paths.signal_number(session.settings.dump_signal)
         self._stacks_fd = -1
         self._stacks_path = Path()
         self._told = False
@@ -95,7 +95,7 @@ class DumpService:
         try:
             if self._meeting is not None:
                 with contextlib.suppress(OSError):
-                    self._ask_fd = places.open_own_pipe(places.ask_pipe(self._meeting, session.rank))
+                    self._ask_fd = paths.open_own_pipe(paths.ask_pipe(self._meeting, session.rank))
             self._take_signal()
         except BaseException:
             self._close()
@@ -124,9 +124,9 @@ class DumpService:
         place = self._collector() or self._named
         if place is not None:
             with contextlib.suppress(OSError):
-                places.make_directory(place)
-                self._stacks_path = places.stacks_file(place, self._session.rank, os.getpid())
-                self._stacks_fd = places.open_stacks_file(self._stacks_path)
+                paths.make_directory(place)
+                self._stacks_path = paths.stacks_file(place, self._session.rank, os.getpid())
+                self._stacks_fd = paths.open_stacks_file(self._stacks_path)
                 # Its handler comes first and calls the core's.
                 faulthandler.register(self._number, file=self._stacks_fd, all_threads=True, chain=True)
 
@@ -169,8 +169,8 @@ class DumpService:
         place = self._collector()
         dump = dump_writer.take(self._session, reason, self._started_in)
         if place is not None:
-            files.write(places.dump_file(place, dump.rank), values.to_json(dump))
-            places.tell(place, dump.rank)
+            files.write(paths.dump_file(place, dump.rank), values.to_json(dump))
+            paths.tell(place, dump.rank)
         elif self._named is not None:
             self._keep(dump, self._named)
         elif reason == "signal":
@@ -183,9 +183,9 @@ class DumpService:
         from horovod._dumps import files, readable, values
         from horovod._dumps.compare import compare
 
-        places.make_directory(place)
+        paths.make_directory(place)
         files.remove_old_drafts(place)
-        path = places.dump_file(place, dump.rank)
+        path = paths.dump_file(place, dump.rank)
         since_s = time.time()
         files.write(path, values.to_json(dump))
         files.write(path.with_suffix(".txt"), readable.one_rank(dump))
@@ -203,7 +203,7 @@ class DumpService:
     def _collector(self) -> Optional[Path]:
         """Where the launcher waits for dumps."""
         meeting = self._meeting
-        return meeting if meeting is not None and (meeting / places.NEWS).exists() else None
+        return meeting if meeting is not None and (meeting / paths.NEWS).exists() else None
 
     def _close(self) -> None:
         if self._stacks_fd >= 0:

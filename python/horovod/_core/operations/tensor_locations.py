@@ -15,14 +15,14 @@ from horovod._core.operations.submission import Call, submit
 from horovod._core.tensors.adapter import Adapter, GpuTensors
 from horovod._native import abi
 
-__all__ = ["Placed", "device_results", "place"]
+__all__ = ["Located", "device_results", "locate"]
 
 _ELSEWHERE = -1
 # The warning is given once for each reason, in a process.
 _told: set[str] = set()
 
 
-class Placed(NamedTuple):
+class Located(NamedTuple):
     """The tensors of a call as the engine gets them.
 
     Attributes:
@@ -60,7 +60,7 @@ class Placed(NamedTuple):
         return submit(handles.Pending(call.session, 0, call.what, keep, result, finisher), members, waits)
 
 
-def place(adapter: Adapter, tensors: list[Any]) -> Placed:
+def locate(adapter: Adapter, tensors: list[Any]) -> Located:
     """The tensors as the engine can have them; copied if they lie on devices that it cannot use, or on several.
 
     Raises:
@@ -72,9 +72,9 @@ def place(adapter: Adapter, tensors: list[Any]) -> Placed:
         if len(devices) == 1:
             (device,) = devices
             if device != _ELSEWHERE and not _why_not(device):
-                return Placed(tensors, False, gpu, device)
+                return Located(tensors, False, gpu, device)
     hosts = [tensor if adapter.device(tensor) == "cpu" else _staged(adapter, tensor) for tensor in tensors]
-    return Placed(hosts, any(host is not tensor for host, tensor in zip(hosts, tensors)))
+    return Located(hosts, any(host is not tensor for host, tensor in zip(hosts, tensors)))
 
 
 def _why_not(device: int) -> str:
