@@ -287,6 +287,26 @@ def test_while_the_board_is_held_news_go_out_and_nothing_is_heard(place: Place) 
     assert client.heard() == ["a=1"]
 
 
+def test_a_client_that_posts_without_end_is_heard_in_turns(place: Place) -> None:
+    """So what is on its way to the judge stays bounded, and the agent can beat."""
+    heard: list[str] = []
+
+    class Busy(Judge):
+        def post(self, text: str) -> bool:
+            heard.append(text)
+            place.boards[0].hold(True)
+            return False
+
+    place.judge = Busy(1)
+    client = place.ready()
+    client.post(*(f"key{number}={'v' * 4000}" for number in range(20)))
+    place.turn()
+    assert 0 < len(heard) < 6
+    place.boards[0].hold(False)
+    place.turn()
+    assert 6 < len(heard) < 12
+
+
 def test_visits_are_told(place: Place) -> None:
     client = place.client()
     place.turn()

@@ -48,6 +48,7 @@ class Readers:
     def add(self, link: Link, number: int, *first: messages.AnyMessage) -> None:
         """One more reader, who hears these messages first."""
         link.reader.allowed = _POSTS
+        link.in_turns = True
         self.number_of[link] = number
         self._watch.add(link)
         heard = (text for text in self.standing if reader_of(text) in (None, number))

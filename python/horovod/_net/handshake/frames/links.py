@@ -57,6 +57,7 @@ class Link:
         self.reader = FrameReader()
         self.most_descriptors = DESCRIPTORS_EACH
         self.exact = False  # reads nothing beyond a message: what follows is somebody else's
+        self.in_turns = False  # reads once, however much has come: others get their turn
         self._outgoing: deque[tuple[bytes, Sequence[int]]] = deque()
         self._received: deque[int] = deque()
         self.queued_bytes = 0
@@ -132,7 +133,7 @@ class Link:
             self.reader.feed(data)
             while (message := self.reader.next()) is not None:
                 yield message
-            if len(data) < _READ_BYTES and not ancillary and not self.exact:
+            if self.in_turns or len(data) < _READ_BYTES and not ancillary and not self.exact:
                 return
 
     def _keep_descriptors(self, ancillary: list[tuple[int, int, bytes]]) -> None:
