@@ -5,8 +5,10 @@ The hosts are sets of namespaces (tests/hosts/network.py), which takes root. See
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -20,7 +22,7 @@ from hosts.network import Network, Running, why_absent
 ROOT = Path(__file__).resolve().parents[2]
 _CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _DRIVER = """
-import json, sys, threading, time
+import json, sys, time
 from pyspark.sql import SparkSession
 import horovod.spark
 
@@ -60,7 +62,15 @@ timed(lambda: horovod.spark.run(placed, num_proc=4, verbose=0))
 timed(lambda: horovod.spark.run(placed, num_proc=4, verbose=0))
 timed(lambda: horovod.spark.run(fails, num_proc=4, verbose=0))
 timed(lambda: horovod.spark.run(placed, num_proc=5, verbose=0))
-spark.stop()
+
+def stands():
+    import horovod.numpy as hvd
+
+    hvd.init()
+    print("up", flush=True)
+    time.sleep(100)
+
+horovod.spark.run(stands, num_proc=4, verbose=0)
 """
 
 
@@ -88,7 +98,7 @@ def started(network: Network, host: int, place: Path, *words: str) -> Running:
         return network[host].start([str(_CLASS), *words], environ, stdout=log, stderr=log)
 
 
-def test_four_ranks_on_two_workers(network: Network, tmp_path: Path) -> None:
+def test_four_ranks_on_two_workers_and_a_driver_that_is_killed(network: Network, tmp_path: Path) -> None:
     at = network[1].address
     deploy = "org.apache.spark.deploy"
     daemons = [started(network, 1, tmp_path, f"{deploy}.master.Master", "--host", at, "--port", "7077")]
@@ -96,24 +106,26 @@ def test_four_ranks_on_two_workers(network: Network, tmp_path: Path) -> None:
         words = ("--host", network[host].address, "-c", "2", "-m", "1g", f"spark://{at}:7077")
         daemons.append(started(network, host, tmp_path, f"{deploy}.worker.Worker", *words))
     environ = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": at}
+    driver = network[1].start([sys.executable, "-c", _DRIVER, at], environ)
     try:
-        ended = network[1].start([sys.executable, "-c", _DRIVER, at], environ).end(160.0)
-        lines = [json.loads(line) for line in ended.stdout.splitlines()]
+        lines = [json.loads(line) for line in itertools.islice(iter(driver.entered.stdout.readline, b""), 4)]
         print("\n".join(map(str, lines)))
-        assert ended.returncode == 0 and len(lines) == 4, ended.stderr.decode()[-3000:]
         names = [result[0] for result in lines[0][1]]
         expected: list[Any] = [[names[rank], rank, rank % 2, 2, 2, 10.0] for rank in range(4)]
         assert lines[0][1] == expected and {*names[:2]} != {*names[2:]} and {*names} == {"host2", "host3"}
         assert lines[1][1][0][1:] == expected[0][1:]
         assert "rank 3 (host" in lines[2][1] and "the data end here" in lines[2][1]
         assert "5 processes need 5 task slots" in lines[3][1] and "has 4" in lines[3][1]
+        assert [driver.entered.stdout.readline().partition(b":")[2] for _ in range(4)] == [b"up\n"] * 4
+        driver.signal(signal.SIGKILL)
+        driver.end()
         deadline_s = time.monotonic() + 10
         while (left := of_ours(network)) and time.monotonic() < deadline_s:
             time.sleep(0.2)
         assert left == []
     finally:
-        for daemon in daemons:
-            daemon.kill()
+        for each in (driver, *daemons):
+            each.kill()
 
 
 def of_ours(network: Network) -> list[str]:

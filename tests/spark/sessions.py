@@ -152,10 +152,23 @@ def of_functions() -> tuple[Callable[..., Any], ...]:
             raise ValueError("the data end here")
         hvd.allreduce(numpy.ones(3))
 
-    return placed, stands, fails
+    def hangs() -> None:
+        import time
+
+        import numpy
+
+        import horovod.numpy as hvd
+
+        hvd.init()
+        hvd.allreduce(numpy.ones(3), name="first")
+        if hvd.rank() == 1:
+            time.sleep(50)
+        hvd.allreduce(numpy.ones(3), name="second")
+
+    return placed, stands, fails, hangs
 
 
-placed, stands, fails = of_functions()
+placed, stands, fails, hangs = of_functions()
 
 
 def test_results_by_rank_lines_here_and_the_executors_variables(context: SparkContext) -> None:
@@ -182,6 +195,16 @@ def test_own_time_beyond_an_empty_barrier_job(context: SparkContext) -> None:
 def test_the_rank_that_fails_is_named(context: SparkContext) -> None:
     with pytest.raises(RuntimeError, match=r"rank 1 \(\S+, pid \d+\) exited with code 1[\s\S]*the data end here"):
         horovod.spark.run(fails, num_proc=2)
+
+
+def test_a_hang_is_reported_here_and_the_timeline_is_written(context: SparkContext, tmp_path: Path) -> None:
+    lines, timeline = Lines(), tmp_path / "timeline.json"
+    env = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "2", "HOROVOD_HANG_SHUTDOWN_TIME_SECONDS": "5"}
+    env |= {"HOROVOD_TIMELINE": str(timeline), "HOROVOD_DUMP_DIR": str(tmp_path / "dumps")}
+    with pytest.raises(RuntimeError, match="all ranks have stood still for 5 s"):
+        horovod.spark.run(hangs, num_proc=2, stdout=lines, stderr=lines, env=env)
+    assert "rank 1 has not called allreduce 'second'" in lines.text and "in hangs()" in lines.text
+    assert "ALLREDUCE" in timeline.read_text() and list((tmp_path / "dumps").iterdir())
 
 
 def test_too_few_slots_are_told_at_once(context: SparkContext) -> None:

@@ -21,7 +21,7 @@ from horovod.runner import launcher_log
 from horovod.runner.answers import Answers
 from horovod.runner.display import standard_streams
 from horovod.runner.interruption import taken_signals
-from horovod.runner.job import Effective, Job, effective_settings, make_job
+from horovod.runner.job import Effective, Job, effective_settings, make_job, working_directory
 from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.launchers.ssh import SshLauncher
 from horovod.runner.machines import addresses
@@ -151,7 +151,7 @@ class _Run:
 
     def _job(self, hosts: Sequence[TasksOfHost]) -> Job:
         values = {"num_proc": self._ranks, "hosts": placement.in_words(hosts)}
-        job = make_job(_settings(self._wishes, values), self._wishes.command, self._wishes.env, "")
+        job = make_job(_settings(self._wishes, values), self._wishes.command, self._wishes.env, working_directory())
         for text in job.remarks:
             _tell(self._wishes.stderr, f"warning: {text}")
         launcher_log.job_begins(job)

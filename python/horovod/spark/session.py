@@ -6,6 +6,7 @@ The only file that asks pyspark anything on the driver.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import re
 import secrets
 import time
@@ -68,18 +69,15 @@ def active(caller: str) -> Session:
         UnsupportedError: it is one of Spark Connect.
     """
     pyspark = require("pyspark", "Spark for Python", caller)
+    if importlib.import_module("pyspark.sql.utils").is_remote():  # there may be a context, too: a server's, in tests
+        raise UnsupportedError(
+            f"{caller}: the active session is one of Spark Connect, whose jobs cannot be started by this version. "
+            "Remedy: run the program where the session is a classic one (spark-submit, or "
+            "SparkSession.builder.master(...) instead of .remote(...))."
+        )
     context = pyspark.SparkContext._active_spark_context
     if context is not None:
         return ClassicSession(context)
-    with contextlib.suppress(ImportError):  # Connect's own packages may be missing
-        from pyspark.sql.connect.session import SparkSession
-
-        if SparkSession.getActiveSession() is not None:
-            raise UnsupportedError(
-                f"{caller}: the active session is one of Spark Connect, whose jobs cannot be started by this version. "
-                "Remedy: run the program where the session is a classic one (spark-submit, or "
-                "SparkSession.builder.master(...) instead of .remote(...))."
-            )
     raise RuntimeError(
         f"{caller}: there is no active SparkContext in this process. Make a session first: "
         "SparkSession.builder.getOrCreate()."
