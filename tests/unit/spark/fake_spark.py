@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
+from horovod._net.failures import ConnectError
 from horovod.spark.tasks import Task
 
 PATIENCE_S = 30.0
@@ -35,14 +36,22 @@ class FakeJob:
         stages = [FakeStage(number, messages, together) for number in range(tasks)]
         self.cancelled = False
         self._why = why
-        self.threads = [threading.Thread(target=task.work, args=(stage,), daemon=True) for stage in stages]
-        for thread in () if why else self.threads:
+        self._task = task
+        self._threads = [threading.Thread(target=self._work, args=(stage,), daemon=True) for stage in stages]
+        for thread in self._threads if not why else ():
             thread.start()
 
+    def _work(self, stage: FakeStage) -> None:
+        try:
+            self._task.work(stage)
+        except ConnectError as error:
+            self._why = str(error)
+
     def ended(self, patience_s: float = 0.0) -> bool:
-        for thread in () if self._why else self.threads:
-            thread.join(patience_s)
-        return bool(self._why) or not any(thread.is_alive() for thread in self.threads)
+        if not self._why:
+            for thread in self._threads:
+                thread.join(patience_s)
+        return bool(self._why) or not any(thread.is_alive() for thread in self._threads)
 
     def why(self) -> str:
         return self._why

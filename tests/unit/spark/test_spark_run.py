@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -113,6 +114,15 @@ def test_tasks_that_do_not_come_are_counted(spark: FakeSession, monkeypatch: pyt
         horovod.spark.run(placed, ("",), start_timeout=0.5)
     release.set()
     assert come.is_set() and spark.jobs[0].cancelled
+
+
+def test_a_task_without_the_secret_gets_nothing(spark: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = spark.start
+    monkeypatch.setattr(spark, "start", lambda n, task, text: start(n, replace(task, secret=bytes(32)), text))
+    with pytest.raises(
+        RuntimeError, match="the job before a rank started: The launcher cannot be reached at 127.0.0.1"
+    ):
+        horovod.spark.run(placed, ("",))
 
 
 @pytest.mark.parametrize(
