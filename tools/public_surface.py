@@ -22,7 +22,7 @@ PACKAGES = {
     "horovod": "common common.basics common.elastic common.exceptions common.process_sets common.util data "
     "data.data_loader_base _keras _keras.callbacks _keras.elastic",
     "horovod.numpy": "elastic",
-    "horovod.jax": "",
+    "horovod.jax": "elastic",
     "horovod.torch": "compression elastic elastic.sampler elastic.state functions mpi_ops optimizer sync_batch_norm",
     "horovod.tensorflow": "compression elastic functions gradient_aggregation gradient_aggregation_eager mpi_ops "
     "sync_batch_norm util data.compute_service data.compute_worker keras keras.callbacks keras.elastic",

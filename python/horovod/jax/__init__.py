@@ -12,6 +12,7 @@ import horovod.jax.installed as _installed  # noqa: F401 - first: what follows n
 from horovod._core import public as _public
 from horovod._core.absent import public_module as _public_module
 from horovod._core.public import *  # noqa: F403
+from horovod.jax import elastic
 from horovod.jax.compression import Compression
 from horovod.jax.functions import (
     allgather_object,
@@ -47,6 +48,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "elastic",
     "grad",
     "grouped_allreduce",
     "join",

@@ -50,6 +50,14 @@ def train(
             )
             for step, warm in (("function", ""), ("eager", "tensorflow"), ("jit", "tensorflow"))
         ),
+        pytest.param(
+            "jax_digits.py",
+            (),
+            dict(FRAMEWORKS["keras on jax"].environ),
+            "keras on jax",
+            marks=needs("keras", "jax"),
+            id="jax",
+        ),
         *(
             pytest.param(
                 "keras_fit.py",

@@ -18,10 +18,11 @@ from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import session
 from horovod._core.life.engine_port import ALLREDUCE
 from horovod._core.operations.collectives import Collectives
-from horovod._core.operations.described_call import DescribedOperation, TensorForm, failure_told_by
+from horovod._core.operations.described_call import DescribedOperation, TensorForm
 from horovod._core.tensors.compression import NoneCompressor, kind_of
 from horovod._core.training.groups import assign_groups
 from horovod.jax import operators
+from horovod.jax.failures import failure_in
 from horovod.keras.compression import Compression
 from horovod.keras.reducer import ListReducer, Reducer, ReductionSettings, groups_of, names_of
 from horovod.numpy import adapter
@@ -116,7 +117,7 @@ def failure_behind(error: Exception) -> Optional[Exception]:
     """The failure of a collective inside a step, if JAX raised `error` because of it; returned once."""
     if _failures:
         return _failures.pop()
-    return failure_told_by(error) if isinstance(error, jax.errors.JaxRuntimeError) else None
+    return failure_in(error)
 
 
 def forget_failure() -> None:

@@ -51,6 +51,8 @@ def disturbed(state: State) -> None:
 
 
 def rate(state: Any) -> float:
+    if not hasattr(state, "model"):
+        return 1.0  # the script's own affair
     if hasattr(state.model, "jax_state_sync"):
         state.model.jax_state_sync()  # in a step of JAX the variables are elsewhere
     groups = getattr(state.optimizer, "param_groups", None)

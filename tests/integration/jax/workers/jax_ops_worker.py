@@ -10,6 +10,7 @@ from jobs.case_runner import expect_raises, run_cases
 
 import horovod.jax as hvd
 from horovod._core.errors import InvalidArgumentError, MismatchError, NotInitializedError, UnsupportedError
+from horovod._core.life import session
 from horovod._core.operations.described_call import failure_told_by
 from horovod.jax import operators
 
@@ -302,6 +303,30 @@ def case_a_second_life_with_functions_of_the_first():
     assert type(failure_told_by(error)) is NotInitializedError
     hvd.init()
     same(function(own(2)), sum(everyones(2)))
+
+
+def case_elastic_training_goes_on_after_a_failure_in_a_step():
+    starts, resets = [], []
+    step = jax.jit(lambda w: w - 0.1 * hvd.allreduce(w * (1 + hvd.rank()), name="elastic"), donate_argnums=0)
+    state = hvd.elastic.JaxState(w={"kernel": jnp.full(3, 1.0 + hvd.rank())}, number=0)
+    state.register_reset_callbacks([lambda: resets.append(hvd.size())])
+
+    @hvd.elastic.run
+    def train(state):
+        starts.append(state.number)
+        while state.number < 6:
+            if (state.number, len(starts), hvd.rank()) == (3, 1, hvd.size() - 1):
+                session.require().engine.abort(4, "a failure made by the test")
+            state.w = {"kernel": step(state.w["kernel"])}
+            state.number += 1
+            if state.number % 2 == 0:
+                state.commit()
+        return state.w
+
+    mean = 1 + (hvd.size() - 1) / 2
+    same(train(state), {"kernel": np.full(3, (1 - 0.1 * mean) ** 6)})
+    assert starts == [0, 2] and resets == [hvd.size()]
+    state._refuse_more_than_is_written()  # a durable commit has all of it
 
 
 if __name__ == "__main__":
