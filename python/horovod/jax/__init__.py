@@ -30,7 +30,9 @@ from horovod.jax.ops import (
     broadcast,
     grouped_allreduce,
     join,
+    recv,
     reducescatter,
+    send,
 )
 from horovod.jax.optimizer import DistributedGradientTransformation, DistributedOptimizer, allreduce_gradients
 
@@ -53,7 +55,9 @@ __all__ = [
     "grouped_allreduce",
     "join",
     "metric_average",
+    "recv",
     "reducescatter",
+    "send",
     "value_and_grad",
 ]
 __all__ += _public.__all__

@@ -32,8 +32,10 @@ __all__ = [
     "broadcast",
     "grouped_allreduce",
     "join",
+    "recv",
     "reduce_tree",
     "reducescatter",
+    "send",
 ]
 
 
@@ -241,6 +243,49 @@ def join() -> int:
     """
     _require_outside("join")
     return collectives.join()
+
+
+def send(tree: Any, to_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set) -> None:
+    """Sends a tree to another member, which calls `recv`; leaf by leaf, in the tree's order. Not collective; not in
+    compiled functions. `horovod.numpy.send` has the details.
+
+    Args:
+        tree: arrays and numbers.
+        to_rank: who receives it: a rank of the process set, from 0.
+        name: for messages.
+        process_set: both ranks are members.
+
+    Raises:
+        UnsupportedError: JAX is tracing a function.
+        MismatchError: the receiver asks for another dtype or shape.
+        HorovodInternalError: a rank died, or the engine is shutting down.
+    """
+    _require_outside("send")
+    leaves = flatten("send", tree, "sent" if name is None else name)
+    for array, own in zip(leaves.arrays, leaves.names):
+        collectives.send(np.array(array, order="C"), to_rank, own, process_set)
+
+
+def recv(like: Any, from_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set) -> Any:
+    """Receives what another member sends with `send`. Not collective; not in compiled functions.
+
+    Args:
+        like: a tree of arrays, or of `jax.ShapeDtypeStruct`, with the dtypes and shapes of what is sent.
+        from_rank: who sends it: a rank of the process set, from 0.
+        name, process_set: as of `send`.
+
+    Returns:
+        A tree of what was sent.
+
+    Raises:
+        As `send`.
+    """
+    _require_outside("recv")
+    paths, structure = jax.tree_util.tree_flatten_with_path(like)
+    names = [("received" if name is None else name) + jax.tree_util.keystr(path) for path, _ in paths]
+    rooms = [np.empty(jnp.shape(leaf), jnp.result_type(leaf)) for _, leaf in paths]
+    received = [collectives.recv(room, from_rank, own, process_set) for room, own in zip(rooms, names)]
+    return jax.tree_util.tree_unflatten(structure, [jax.device_put(array) for array in received])
 
 
 def _require_outside(what: str) -> None:

@@ -285,6 +285,15 @@ def case_gradients_of_a_loss():
     assert "'grads['w']'" in str(error)
 
 
+def case_send_and_recv():
+    rank, size = hvd.rank(), hvd.size()
+    hvd.send({"x": own(3), "n": rank}, (rank + 1) % size)
+    like = {"x": jax.ShapeDtypeStruct((3,), jnp.float32), "n": 0}
+    before = (rank - 1) % size
+    same(hvd.recv(like, before), {"x": everyones(3)[before], "n": before})
+    expect_raises(UnsupportedError, lambda: jax.jit(lambda t: hvd.recv(t, before))(own(1)), "hvd.recv()", "outside")
+
+
 def case_joined_ranks_stand_aside():
     for _ in range(1 + hvd.rank()):
         result = hvd.allreduce(own(2), hvd.Sum)
