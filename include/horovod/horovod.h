@@ -24,7 +24,7 @@ extern "C" {
 #define HVD_API __attribute__((visibility("default")))
 
 /* Increased with every incompatible change of this file; the Python side refuses a library whose number differs. */
-#define HVD_ABI_VERSION 3
+#define HVD_ABI_VERSION 4
 
 /* ---- status codes */
 
@@ -403,10 +403,11 @@ HVD_API hvd_status hvd_release(hvd_handle handle);
 
 /* ---- process sets */
 
-/* Registers the set of these global ranks. Collective over *all* ranks of the job. Completes when all have asked for
- * the same ranks; hvd_result_value gives the id. Errors on the handle: HVD_MISMATCH (ranks differ),
+/* Registers the set of these global ranks. Collective over *all* ranks of the job; with by_members != 0 over the ranks
+ * of the set, of which the caller must be one, and the others learn of it in passing. Completes when all of them have
+ * asked for the same ranks; hvd_result_value gives the id. Errors on the handle: HVD_MISMATCH (ranks differ),
  * HVD_INVALID_ARGUMENT (exists, not a rank, empty). */
-HVD_API hvd_status hvd_process_set_add(const int32_t* ranks, int32_t n, hvd_handle* out);
+HVD_API hvd_status hvd_process_set_add(const int32_t* ranks, int32_t n, int32_t by_members, hvd_handle* out);
 /* Removes a set. Collective over all ranks. Set 0 cannot be removed. */
 HVD_API hvd_status hvd_process_set_remove(int32_t id, hvd_handle* out);
 /* Members in ascending order. *n in: capacity, out: number of members. HVD_INVALID_ARGUMENT: unknown id. */

@@ -416,11 +416,12 @@ hvd_status hvd_release(hvd_handle handle) {
   return WithEngine([&](Engine& engine) { return Release(engine, handle); });
 }
 
-hvd_status hvd_process_set_add(const int32_t* ranks, int32_t n, hvd_handle* out) {
+hvd_status hvd_process_set_add(const int32_t* ranks, int32_t n, int32_t by_members, hvd_handle* out) {
   *out = 0;
   return WithEngine([&](Engine& engine) {
-    return HandleFor(engine, out,
-                     [&](auto* completion) { return engine.AddSet(std::vector<int>(ranks, ranks + n), completion); });
+    return HandleFor(engine, out, [&](auto* completion) {
+      return engine.AddSet(std::vector<int>(ranks, ranks + n), completion, by_members != 0);
+    });
   });
 }
 

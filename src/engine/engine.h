@@ -67,8 +67,8 @@ class Engine {
   Status Refuse(OpType type, int process_set, const std::string& name, const std::string& reason) {
     return intake_.Refuse(type, process_set, name, reason);
   }
-  Status AddSet(std::vector<int> ranks, std::shared_ptr<Completion>* out) {
-    return intake_.AddSet(std::move(ranks), out);
+  Status AddSet(std::vector<int> ranks, std::shared_ptr<Completion>* out, bool by_members = false) {
+    return intake_.AddSet(std::move(ranks), by_members, out);
   }
   Status RemoveSet(int id, std::shared_ptr<Completion>* out) { return intake_.RemoveSet(id, out); }
   // Rank 0, for all: see hvd_set_parameters.

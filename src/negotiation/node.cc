@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "negotiation/negotiator.h"
+#include "negotiation/values/new_set.h"
 
 namespace hvd::negotiation {
 
@@ -38,12 +39,13 @@ void Node::Join(uint64_t ticket, double now) {
   n_->Finish(now);
 }
 
-void Node::AddSet(std::vector<int> ranks, uint64_t ticket, double now) {
+void Node::AddSet(std::vector<int> ranks, uint64_t ticket, double now, bool by_members) {
   Request r;
   r.type = kAddSetType;
   std::sort(ranks.begin(), ranks.end());
   r.shape.assign(ranks.begin(), ranks.end());
   r.ticket = ticket;
+  if (by_members) r.name = NameOfNewSet(ranks);
   n_->own_requests.ChangeSets(std::move(r), now);
   n_->Finish(now);
 }

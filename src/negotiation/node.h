@@ -57,7 +57,8 @@ class Node {
   void Refuse(std::span<const Request> group, const std::string& reason, double now);
   void Refuse(OpType type, int process_set, const std::string& name, const std::string& reason, double now);
   void Join(uint64_t ticket, double now);
-  void AddSet(std::vector<int> ranks, uint64_t ticket, double now);
+  // by_members: its members alone ask for it, and this rank is one.
+  void AddSet(std::vector<int> ranks, uint64_t ticket, double now, bool by_members = false);
   void RemoveSet(int id, uint64_t ticket, double now);
   // Then serve frames until the own RankLeft. why: the exception that ends this rank, "" = it ends well.
   void Goodbye(double now, const std::string& why = {});

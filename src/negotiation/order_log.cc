@@ -110,7 +110,7 @@ Status OrderLog::Define(ByteReader* r) {
   if (!at_.sets->FindUsable(request->process_set)) {
     return Wrong("it defines an id for a process set that is not there");
   }
-  if (!at_.sets->Joins(request->key())) return Wrong("it defines an id for a send that cannot be");
+  if (!at_.sets->Fits(request->key())) return Wrong("it defines an id for a send that cannot be");
   if (const int32_t before = cache.IdOf(request->key()); before >= 0 && before != static_cast<int32_t>(id)) {
     return Wrong("it defines a second id for '" + request->name + "'");
   }

@@ -127,7 +127,7 @@ bool Uplink::IsVoid(const WireTally& tally, int source) const {
 }
 
 Status Uplink::Check(const WireTally& tally, int source) const {
-  if (!at_.sets->Joins(tally.key)) return Wrong("it names '" + tally.key.name + "', which cannot be");
+  if (!at_.sets->Fits(tally.key)) return Wrong("it names '" + tally.key.name + "', which cannot be");
   const RankSet may = at_.place->below[source].And(at_.sets->MembersOf(tally.key));
   const Cache& cache = at_.marks->cache();
   for (const Part& p : tally.parts) {

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Callable
 
 import numpy as np
 from targets import Env
 
 from horovod._core.errors import MismatchError
+from horovod._core.life.process_sets import ids_and_ranks, of_members, with_id
 
 
 def add_and_remove(env: Env) -> None:
@@ -100,6 +102,30 @@ def sets_one_after_another(env: Env) -> None:
     env.check_true(f"ids {ids} rise", sorted(set(ids)) == ids)
 
 
+def sets_that_their_members_ask_for_alone(env: Env) -> None:
+    """As the groups of torch.distributed do."""
+    if env.size < 3:
+        return
+    pairs = [[0, env.size - 1], [1, env.size - 1], [0, 1]]
+    for ranks in pairs:
+        if env.rank in ranks:
+            total = env.hvd.allreduce(env.tensor([env.rank]), op=env.hvd.Sum, process_set=of_members(ranks))
+            env.check(f"sum of {ranks}", total, np.array([sum(ranks)], np.float32))
+    env.hvd.barrier()
+    if env.rank in pairs[0]:
+        env.check_true("the set is there", of_members(pairs[0]) is of_members(pairs[0]))
+    text = env.raises("it exists", ValueError, lambda: env.hvd.add_process_set(pairs[0]))
+    env.check_true(f"it exists: {text!r}", "already" in text)
+    if env.rank == 0:
+        env.raises("not a member", ValueError, lambda: of_members([1]))
+    for ranks in pairs:
+        while ranks not in ids_and_ranks().values():  # others than the members hear of it in passing
+            time.sleep(0.01)
+        (number,) = [number for number, members in ids_and_ranks().items() if members == ranks]
+        env.hvd.remove_process_set(with_id(number))  # collective over all ranks
+    env.still_usable("sets of members")
+
+
 def overlapping_sets_from_threads(env: Env) -> None:
     if env.size < 3:
         return
@@ -139,6 +165,7 @@ DYNAMIC: tuple[Callable[[Env], None], ...] = (
     add_and_remove,
     registration_errors,
     sets_one_after_another,
+    sets_that_their_members_ask_for_alone,
     overlapping_sets_from_threads,
 )
 

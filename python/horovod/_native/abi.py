@@ -10,7 +10,7 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 from typing import Any, Final
 
-ABI_VERSION: Final = 3
+ABI_VERSION: Final = 4
 
 # hvd_status
 OK: Final = 0
@@ -242,7 +242,7 @@ FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "hvd_copy_result": (c_int32, (c_int64, c_int32, c_void_p, c_int64, c_void_p)),
     "hvd_result_value": (c_int32, (c_int64, POINTER(c_int64))),
     "hvd_release": (c_int32, (c_int64,)),
-    "hvd_process_set_add": (c_int32, (POINTER(c_int32), c_int32, c_void_p)),
+    "hvd_process_set_add": (c_int32, (POINTER(c_int32), c_int32, c_int32, c_void_p)),
     "hvd_process_set_remove": (c_int32, (c_int32, c_void_p)),
     "hvd_process_set_ranks": (c_int32, (c_int32, POINTER(c_int32), POINTER(c_int32))),
     "hvd_process_set_list": (c_int32, (POINTER(c_int32), POINTER(c_int32))),

@@ -132,11 +132,11 @@ class Engine(HotPath, Generic[ErrorT, ResultT]):
 
     # ---- process sets
 
-    def process_set_add(self, ranks: Sequence[int]) -> int:
+    def process_set_add(self, ranks: Sequence[int], by_members: bool = False) -> int:
         """hvd_process_set_add: a handle. Collective."""
         handle = ctypes.c_int64()
         array = (ctypes.c_int32 * max(len(ranks), 1))(*ranks)
-        self._check(self._library.hvd_process_set_add(array, len(ranks), ctypes.byref(handle)))
+        self._check(self._library.hvd_process_set_add(array, len(ranks), by_members, ctypes.byref(handle)))
         return handle.value
 
     def process_set_remove(self, process_set: int) -> int:

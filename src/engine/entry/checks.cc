@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "engine/submit/submissions.h"
+#include "negotiation/values/new_set.h"
 #include "negotiation/values/pair.h"
 #include "negotiation/values/signature.h"
 
@@ -97,8 +98,9 @@ Status InvalidOperation(const hvd_op& op, const Status& why) {
 
 Status CheckName(const hvd_op& op) {
   if (op.name == nullptr) return Status();
-  if (negotiation::PairOf(op.name) && !IsPointToPoint(static_cast<OpType>(op.type)))
-    return InvalidOperation(op, "this name is that of what one rank sends to another; use another one.");
+  if (negotiation::NamesNewSet(op.name) ||
+      (negotiation::PairOf(op.name) && !IsPointToPoint(static_cast<OpType>(op.type))))
+    return InvalidOperation(op, "this name is one of the core's own; use another one.");
   if (strnlen(op.name, kMostNameBytes + 1) <= kMostNameBytes) return Status();
   return InvalidOperation(op,
                           "the name is longer than " + std::to_string(kMostNameBytes) + " bytes; use a shorter one.");

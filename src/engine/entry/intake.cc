@@ -259,11 +259,24 @@ Status Intake::Add(Wish wish, Out out) {
   return Status();
 }
 
-Status Intake::AddSet(std::vector<int> ranks, Out out) {
+Status Intake::AddSet(std::vector<int> ranks, bool by_members, Out out) {
   std::sort(ranks.begin(), ranks.end());
-  HVD_TRY(Add(submission::AddSet{std::move(ranks)}, out));
+  if (by_members) HVD_TRY(CheckMembers(ranks));
+  HVD_TRY(Add(submission::AddSet{std::move(ranks), by_members}, out));
   tools_.driver->Kick();
   return Status();
+}
+
+Status Intake::CheckMembers(const std::vector<int>& ranks) {
+  const int size = static_cast<int>(tools_.sets->Ranks(0).size());
+  const bool exist = !ranks.empty() && ranks.front() >= 0 && ranks.back() < size;
+  if (!exist || std::adjacent_find(ranks.begin(), ranks.end()) != ranks.end()) {
+    return Status(Code::kInvalidArgument, "add_process_set: the members must be different ranks from 0 to " +
+                                              std::to_string(size - 1) + ".");
+  }
+  if (std::binary_search(ranks.begin(), ranks.end(), rank_)) return Status();
+  return Status(Code::kInvalidArgument, "add_process_set: rank " + std::to_string(rank_) +
+                                            " is none of the members, who ask for the process set alone.");
 }
 
 Status Intake::RemoveSet(int id, Out out) {

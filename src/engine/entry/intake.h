@@ -34,7 +34,8 @@ class Intake {
   Status Submit(const hvd_op* ops, int n, uint32_t flags, Out out, const std::string& counted = "");
   // The other members must not wait for what this rank refused.
   Status Refuse(OpType type, int process_set, const std::string& name, const std::string& reason);
-  Status AddSet(std::vector<int> ranks, Out out);
+  // by_members: the ranks of the set alone ask for it. kInvalidArgument: this rank is none of them.
+  Status AddSet(std::vector<int> ranks, bool by_members, Out out);
   Status RemoveSet(int id, Out out);
   // kInvalidArgument: this is not rank 0, or they cannot be.
   Status ChangeParameters(const negotiation::Parameters& to);
@@ -53,6 +54,8 @@ class Intake {
   Status Member(const hvd_op& op, std::shared_ptr<ProcessSets::Set>* set) const;
   // Of tensors on devices: when each is there. *made stays empty if there is none.
   Status Mark(const hvd_op* ops, int n, std::vector<std::shared_ptr<DeviceEvent>>* made) const;
+  // Of a set that these ask for alone, ascending.
+  Status CheckMembers(const std::vector<int>& ranks);
   // Type, set, name, group.
   std::vector<negotiation::Request> NameAll(const hvd_op* ops, int n, const std::string& counted = "");
   Status Refuse(std::vector<negotiation::Request> what, const std::string& reason);

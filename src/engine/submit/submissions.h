@@ -68,6 +68,7 @@ struct Join {
 };
 struct AddSet {
   std::vector<int> ranks;
+  bool by_members = false;  // these ask alone
   uint64_t ticket = 0;
 };
 struct RemoveSet {

@@ -41,9 +41,11 @@ void OwnRequests::Join(uint64_t ticket, double now) {
 }
 
 void OwnRequests::ChangeSets(Request request, double now) {
-  // The n-th change of every rank belongs together. No tensor name begins like that.
-  request.name = kSetChangePrefix + std::to_string(set_changes_);
-  if (Allowed(request.process_set)) ++set_changes_;
+  if (request.name.empty()) {
+    // The n-th change of every rank belongs together. No tensor name begins like that.
+    request.name = kSetChangePrefix + std::to_string(set_changes_);
+    if (Allowed(request.process_set)) ++set_changes_;
+  }
   request.transient = true;
   OwnGroup own;
   own.group.push_back(std::move(request));

@@ -37,7 +37,7 @@ class OwnRequests {
   }
   void Refuse(std::span<const Request> group, const std::string& reason, double now);
   void Join(uint64_t ticket, double now);
-  // A request of kAddSetType or kRemoveSetType, without its name: changes are counted.
+  // A request of kAddSetType or kRemoveSetType. One that all ranks make has no name yet: these are counted.
   void ChangeSets(Request request, double now);
 
   // ---- what the log says

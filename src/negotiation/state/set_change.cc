@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "negotiation/values/new_set.h"
 #include "negotiation/values/op_text.h"
 
 namespace hvd::negotiation {
@@ -28,8 +29,9 @@ Status CheckAddSet(const Request& q, const SetTable& sets, int job_size, RankSet
   for (const int64_t r : q.shape) ranks.push_back(static_cast<int>(r));
   RankSet set = RankSet::FromUnsorted(ranks);
   if (set.count() != static_cast<int>(ranks.size())) return Invalid(q, "a rank is named twice. " + received);
+  if (NamesNewSet(q.name) && MembersOfNewSet(q.name) != set) return Invalid(q, "its name says otherwise. " + received);
   if (const int id = sets.IdOf(set); id >= 0) {
-    return Invalid(q, "process set " + std::to_string(id) + " has these ranks already: " + ShapeText(q.shape) + ".");
+    return Invalid(q, "process set " + std::to_string(id) + " has these ranks already: " + ShapeText(q.shape) + "; use that one.");
   }
   *out = std::move(set);
   return {};

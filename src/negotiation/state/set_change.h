@@ -8,7 +8,7 @@
 
 namespace hvd::negotiation {
 
-// A request of kAddSetType that all ranks sent. *ranks: the members of the new set.
+// A request of kAddSetType that all ranks sent, or the members of the new set. *ranks: the members of the new set.
 Status CheckAddSet(const Request& request, const SetTable& sets, int job_size, RankSet* ranks);
 Status CheckRemoveSet(const Request& request, const SetTable& sets);
 

@@ -1,5 +1,6 @@
 #include "negotiation/state/set_table.h"
 
+#include "negotiation/values/new_set.h"
 #include "negotiation/values/pair.h"
 
 namespace hvd::negotiation {
@@ -16,14 +17,21 @@ void SetTable::Add(RankSet ranks) {
 }
 
 RankSet SetTable::MembersOf(NameView key) const {
-  const std::optional<Pair> pair = PairOf(key.name);
-  return pair ? at(key.set).ranks.And(pair->ranks()) : at(key.set).ranks;
+  const RankSet& all = at(key.set).ranks;
+  if (const std::optional<Pair> pair = PairOf(key.name)) return all.And(pair->ranks());
+  return NamesNewSet(key.name) ? all.And(MembersOfNewSet(key.name)) : all;
 }
 
-bool SetTable::Joins(NameView key) const { return !PairOf(key.name) || MembersOf(key).count() == 2; }
+bool SetTable::Fits(NameView key) const {
+  if (NamesNewSet(key.name)) {
+    const RankSet named = MembersOfNewSet(key.name);
+    return key.set == 0 && !named.empty() && MembersOf(key) == named;
+  }
+  return !PairOf(key.name) || MembersOf(key).count() == 2;
+}
 
 SourceMask SetTable::NeedOf(NameView key) const {
-  return PairOf(key.name) ? SourcesOf(MembersOf(key)) : at(key.set).need;
+  return PairOf(key.name) || NamesNewSet(key.name) ? SourcesOf(MembersOf(key)) : at(key.set).need;
 }
 
 SourceMask SetTable::SourcesOf(const RankSet& ranks) const {

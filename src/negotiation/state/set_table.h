@@ -36,10 +36,10 @@ class SetTable {
   const ProcessSet& at(int id) const { return *sets_[id]; }
   void Add(RankSet ranks);  // its id is next_id()
   void Remove(int id) { sets_[id].reset(); }
-  // The ranks that must contribute to the operation of this name: the members, or the two of a send.
+  // The ranks that must contribute to the operation of this name: the members, the two of a send, or those of a new set.
   RankSet MembersOf(NameView key) const;
-  // False: it is the name of a send between ranks that are not two members.
-  bool Joins(NameView key) const;
+  // False: it names ranks, of a send or of a new set, that are no such members.
+  bool Fits(NameView key) const;
   // The sources that must mark it; of a send also those whose ranks have joined.
   SourceMask NeedOf(NameView key) const;
   int next_id() const { return static_cast<int>(sets_.size()); }

@@ -231,10 +231,11 @@ class FakeJob:
                 del arrived[failed.rank]
                 other.ticket.finish_one(status, message)
 
-    def wish(self, kind: str, rank: int, what: Any, ticket: Ticket) -> None:
-        wishes = self.wishes[kind]
+    def wish(self, kind: str, rank: int, what: Any, ticket: Ticket, members: Sequence[int] = ()) -> None:
+        """members: of a new set which they alone ask for."""
+        wishes = self.wishes.setdefault(f"{kind} {members}" if members else kind, {})
         wishes[rank] = (what, ticket)
-        if len(wishes) < self.size:
+        if len(wishes) < (len(members) or self.size):
             return
         asked = {rank: wish[0] for rank, wish in wishes.items()}
         tickets = [wish[1] for wish in wishes.values()]
@@ -243,7 +244,7 @@ class FakeJob:
         if len({repr(one) for one in asked.values()}) != 1:
             status, message = MISMATCH, f"process_set_{kind}: the ranks asked for different sets: {asked}."
         elif kind == "add":
-            status, message, value = self._add(asked[0])
+            status, message, value = self._add(next(iter(asked.values())))
         elif asked[0] not in self.sets or asked[0] == 0:
             status, message = INVALID_ARGUMENT, f"process set {asked[0]} cannot be removed."
         else:
@@ -420,18 +421,20 @@ class FakeEngine:
 
     # ---- process sets
 
-    def process_set_add(self, ranks: Any) -> int:
-        return self._wish("add", sorted(ranks))
+    def process_set_add(self, ranks: Any, by_members: bool = False) -> int:
+        if by_members and self._rank not in ranks:
+            raise InvalidArgumentError(f"add_process_set: rank {self._rank} is none of the members {ranks}.")
+        return self._wish("add", sorted(ranks), sorted(ranks) if by_members else ())
 
     def process_set_remove(self, process_set: int) -> int:
         return self._wish("remove", process_set)
 
-    def _wish(self, kind: str, what: Any) -> int:
+    def _wish(self, kind: str, what: Any, members: Sequence[int] = ()) -> int:
         number = ctypes.c_int64(0)
         ticket = Ticket(remaining=1)
         with self.job.condition:
             self._tickets.file(ticket, ctypes.addressof(number))
-            self.job.wish(kind, self._rank, what, ticket)
+            self.job.wish(kind, self._rank, what, ticket, members)
         return number.value
 
     def process_set_ranks(self, process_set: int) -> list[int]:

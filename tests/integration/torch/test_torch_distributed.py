@@ -6,14 +6,23 @@ from pathlib import Path
 
 import pytest
 from jobs import python, run
-from jobs.cases import CaseJob
+from jobs.cases import CaseJob, cases_of
 
-JOB = CaseJob(Path(__file__).parent / "workers" / "distributed_worker.py", warm="torch with optimizers")
+WORKER = Path(__file__).parent / "workers" / "distributed_worker.py"
+OF_FOUR = [case for case in cases_of(WORKER) if case.startswith("case_on_four_ranks")]
+OF_TWO = [case for case in cases_of(WORKER) if case not in OF_FOUR]
+JOB = CaseJob(WORKER, cases=OF_TWO, warm="torch with optimizers")
+JOB_OF_FOUR = CaseJob(WORKER, ranks=4, cases=OF_FOUR, warm="torch with optimizers")
 
 
-@pytest.mark.parametrize("case", JOB.cases)
+@pytest.mark.parametrize("case", OF_TWO)
 def test_torch_takes_it(case: str) -> None:
     JOB.check(case)
+
+
+@pytest.mark.parametrize("case", OF_FOUR)
+def test_on_four_ranks(case: str) -> None:
+    JOB_OF_FOUR.check(case)
 
 
 # Starts two ranks of torch.distributed, as torch.multiprocessing.spawn does: no launcher says who they are.

@@ -70,7 +70,11 @@ void OwnStep(Node* node, uint8_t what, uint8_t which, double now) {
       node->Join(9, now);
       break;
     case 5:
-      node->AddSet({0, 1, which % 8}, 9, now);
+      if (which % 3 == 0) {
+        node->AddSet({0, 1, 2 + which % 6}, 9, now, true);  // the own rank is 0 or 1
+      } else {
+        node->AddSet({0, 1, which % 8}, 9, now);
+      }
       break;
     case 6:
       node->RemoveSet(which % 3, 9, now);

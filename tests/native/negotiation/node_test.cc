@@ -257,7 +257,7 @@ TEST(negotiation_set_errors) {
   EXPECT_EQ(add({{7}, {7}, {7}}), "add_process_set: 7 is not a rank; ranks are 0 to 2. Received: [7].");
   EXPECT_EQ(add({{1, 1}, {1, 1}, {1, 1}}), "add_process_set: a rank is named twice. Received: [1, 1].");
   EXPECT_EQ(add({{2, 1, 0}, {0, 1, 2}, {0, 1, 2}}),
-            "add_process_set: process set 0 has these ranks already: [0, 1, 2].");
+            "add_process_set: process set 0 has these ranks already: [0, 1, 2]; use that one.");
   c.Forget();
   for (int r = 0; r < 3; ++r) c.nodes[r].RemoveSet(r == 0 ? 0 : 0, 9, c.now);
   c.Run();

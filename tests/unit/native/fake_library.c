@@ -183,8 +183,8 @@ hvd_status hvd_result_value(hvd_handle handle, int64_t* value) {
   return HVD_OK;
 }
 
-hvd_status hvd_process_set_add(const int32_t* ranks, int32_t n, hvd_handle* out) {
-  *out = n ? ranks[n - 1] : 0;
+hvd_status hvd_process_set_add(const int32_t* ranks, int32_t n, int32_t by_members, hvd_handle* out) {
+  *out = n ? ranks[n - 1] + 100 * by_members : 0;
   return n ? HVD_OK : fail(HVD_INVALID_ARGUMENT, "empty");
 }
 hvd_status hvd_process_set_remove(int32_t id, hvd_handle* out) {

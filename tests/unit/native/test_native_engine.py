@@ -225,7 +225,8 @@ def test_connections_that_come_later(engine: Engine[Any, Any], fake: ctypes.CDLL
 def test_the_remaining_calls(engine: Engine[Any, Any]) -> None:
     assert engine.region_bytes(3, 5) == 3000000000005
     assert engine.received_splits(4, 2, 3) == [42, 43, 44]
-    assert engine.process_set_add([3, 9]) == 9 and engine.process_set_remove(4) == 5
+    assert engine.process_set_add([3, 9]) == 9 and engine.process_set_add([3, 9], by_members=True) == 109
+    assert engine.process_set_remove(4) == 5
     assert engine.process_set_list() == [0] and engine.initialized()
     engine.abort(7, "why")
     engine.shutdown(5.5)

@@ -149,7 +149,7 @@ class EnginePort(Protocol):
         """hvd_result_value."""
         ...
 
-    def process_set_add(self, ranks: Sequence[int]) -> int:
+    def process_set_add(self, ranks: Sequence[int], by_members: bool = False) -> int:
         """hvd_process_set_add: a handle."""
         ...
 

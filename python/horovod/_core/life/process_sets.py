@@ -13,7 +13,7 @@ from typing import Any, Final, Optional, Union
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import communicators, session, waiting
 
-__all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_process_set"]
+__all__ = ["ProcessSet", "add_process_set", "global_process_set", "of_members", "remove_process_set"]
 
 
 class ProcessSet:
@@ -130,6 +130,29 @@ def add_process_set(process_set: Union[ProcessSet, Sequence[int]]) -> ProcessSet
     return process_set
 
 
+def of_members(ranks: Sequence[int]) -> ProcessSet:
+    """The registered set of these ranks; registers it if there is none. Collective over these ranks alone; this rank
+    must be one of them.
+
+    Args:
+        ranks: global ranks, ascending.
+
+    Raises:
+        InvalidArgumentError: they are no such ranks.
+    """
+    current, members = session.require(), ProcessSet(ranks)
+    if members.ranks == global_process_set.ranks:
+        return global_process_set
+    for process_set in _registered:
+        if process_set.ranks == members.ranks:
+            return process_set
+    handle = current.engine.process_set_add(members.ranks or (), by_members=True)
+    members.process_set_id = waiting.finish(current.engine, handle, value=True)
+    _registered.append(members)
+    session.renew_stamp()
+    return members
+
+
 def remove_process_set(process_set: ProcessSet) -> bool:
     """Forgets a process set while the job runs.
 
@@ -145,13 +168,15 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     current = _require_dynamic("remove_process_set")
     if process_set.process_set_id is None or process_set.process_set_id == 0:
         return False
-    handle = current.engine.process_set_remove(process_set.process_set_id)
+    number = process_set.process_set_id
+    handle = current.engine.process_set_remove(number)
     # Calls of the lane on the set are stale from here on.
     session.renew_stamp()
     waiting.finish(current.engine, handle)
-    process_set.process_set_id = None
-    if process_set in _registered:
-        _registered.remove(process_set)
+    for one in (process_set, *_registered):  # several objects may stand for one set
+        if one.process_set_id == number:
+            one.process_set_id = None
+    _registered[:] = [one for one in _registered if one.process_set_id is not None]
     return True
 
 
@@ -182,9 +207,7 @@ def _register_ranks(process_set: ProcessSet) -> None:
         raise InvalidArgumentError(
             f"A process set needs one or more ranks from 0 to {current.size - 1}. Received: {ranks or 'none'}."
         )
-    for other in current.engine.process_set_list():
-        if current.engine.process_set_ranks(other) == ranks:
-            raise InvalidArgumentError(f"A process set of {listed(ranks)} exists already (id {other}); use that one.")
+    # Whether it exists already is not asked here: a rank may not have heard yet of a set that its members registered.
     process_set.process_set_id = waiting.finish(current.engine, current.engine.process_set_add(ranks), value=True)
     _registered.append(process_set)
     session.renew_stamp()

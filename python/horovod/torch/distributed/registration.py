@@ -48,7 +48,7 @@ def make_group(options: Any, backend_options: Any = None) -> HorovodGroup:
 
     Raises:
         InvalidArgumentError: this process is another rank of the job than torch.distributed says.
-        UnsupportedError: a group of ranks that are no process set.
+        UnsupportedError: a group of ranks in another order than ascending.
     """
     if backend_options is not None:
         raise InvalidArgumentError(
@@ -75,15 +75,7 @@ def _set_of(ranks: list[int]) -> ProcessSet:
         raise UnsupportedError(
             f"The backend 'horovod' numbers the ranks of a group in ascending order. Received: {ranks}. Sort them."
         )
-    if ranks == global_process_set.ranks:
-        return global_process_set
-    try:
-        return process_sets.with_ranks(ranks)
-    except InvalidArgumentError:
-        raise UnsupportedError(
-            f"The group of the ranks {ranks} is no process set, and torch.distributed makes it known to these ranks "
-            f"alone. Call hvd.add_process_set({ranks}) on all ranks of the job, members or not, before new_group."
-        ) from None
+    return process_sets.of_members(ranks)
 
 
 def _begin(store: Any, rank: int, size: int) -> None:

@@ -1,7 +1,7 @@
 """`CallWork`: what a call of a process group returns, for `wait` and for futures.
 
-Whoever waits drives the engine, as with `hvd.synchronize`. Only where a future is asked for (DDP does, and waits for it
-in C++) one thread of the process looks for the end, too.
+A caller that waits drives the engine, as in `hvd.synchronize`. Only where a future is asked for (DDP does, and waits
+for it in C++) one thread of the process looks for the end, too.
 """
 
 from __future__ import annotations

@@ -301,17 +301,54 @@ def case_groups():
     token = torch.ones(1)
     dist.all_reduce(token, group=same)
     assert token.item() == 2.0 and dist.get_backend(same) == "horovod"
-    refused = None
-    if dist.get_rank() == 0:
-        expect_raises(UnsupportedError, lambda: dist.new_group([0]), "hvd.add_process_set([0]) on all ranks")
-    else:
-        refused = dist.new_group([0])
-    hvd.add_process_set([1])
-    lone = dist.new_group([1])
-    if dist.get_rank() == 1:
-        dist.all_reduce(token, group=lone)
-        assert token.item() == 2.0
-    assert refused is None or refused == dist.GroupMember.NON_GROUP_MEMBER
+    for rank in range(dist.get_world_size()):
+        lone = dist.new_group([rank])
+        if dist.get_rank() == rank:
+            dist.all_reduce(token, group=lone)
+            assert token.item() == 2.0
+        else:
+            assert lone == dist.GroupMember.NON_GROUP_MEMBER
+
+
+def case_on_four_ranks_meshes_of_two_dimensions():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    rank = dist.get_rank()
+    total = torch.tensor([float(rank)])
+    dist.all_reduce(total, group=mesh["shard"].get_group())
+    assert total.item() == (1.0 if rank < 2 else 5.0)
+    dist.broadcast(total, group=mesh["replicate"].get_group(), src=rank % 2)
+    assert total.item() == 1.0
+
+    def shard(model):
+        for layer in (model[0], model[2]):
+            fully_shard(layer, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+
+    one = [parameter.full_tensor() for parameter in trained(small, shard)]
+    gathered = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, one)
+    assert all(all(map(torch.equal, one, other)) for other in gathered)
+
+
+def case_on_four_ranks_new_groups():
+    sent = torch.tensor([float(dist.get_rank())])
+    for ranks in ([1, 3], [0, 2], [0, 1, 3]):
+        group = dist.new_group(ranks)
+        if dist.get_rank() in ranks:
+            parts = [torch.zeros(1) for _ in ranks]
+            dist.all_gather(parts, sent, group=group)
+            assert [part.item() for part in parts] == ranks
+            dist.broadcast(total := sent.clone(), ranks[1], group=group)
+            assert total.item() == ranks[1]
+    # Members that make theirs alone, and not all ranks.
+    if dist.get_rank() in (1, 2):
+        group = dist.new_group([1, 2], use_local_synchronization=True)
+        dist.all_reduce(sent, group=group)
+        assert sent.item() == 3.0
+    dist.barrier()
 
 
 def case_a_second_life():
