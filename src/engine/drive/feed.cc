@@ -61,7 +61,9 @@ void Feed::Pass(submission::Refusal& refusal, double now) { tools_.node->Refuse(
 
 void Feed::Pass(submission::Join& join, double now) { tools_.node->Join(join.ticket, now); }
 
-void Feed::Pass(submission::AddSet& set, double now) { tools_.node->AddSet(std::move(set.ranks), set.ticket, now, set.by_members); }
+void Feed::Pass(submission::AddSet& set, double now) {
+  tools_.node->AddSet(std::move(set.ranks), set.ticket, now, set.by_members);
+}
 
 void Feed::Pass(submission::RemoveSet& set, double now) { tools_.node->RemoveSet(set.process_set, set.ticket, now); }
 

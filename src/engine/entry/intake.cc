@@ -271,8 +271,8 @@ Status Intake::CheckMembers(const std::vector<int>& ranks) {
   const int size = static_cast<int>(tools_.sets->Ranks(0).size());
   const bool exist = !ranks.empty() && ranks.front() >= 0 && ranks.back() < size;
   if (!exist || std::adjacent_find(ranks.begin(), ranks.end()) != ranks.end()) {
-    return Status(Code::kInvalidArgument, "add_process_set: the members must be different ranks from 0 to " +
-                                              std::to_string(size - 1) + ".");
+    return Status(Code::kInvalidArgument,
+                  "add_process_set: the members must be different ranks from 0 to " + std::to_string(size - 1) + ".");
   }
   if (std::binary_search(ranks.begin(), ranks.end(), rank_)) return Status();
   return Status(Code::kInvalidArgument, "add_process_set: rank " + std::to_string(rank_) +

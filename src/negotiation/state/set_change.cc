@@ -31,7 +31,8 @@ Status CheckAddSet(const Request& q, const SetTable& sets, int job_size, RankSet
   if (set.count() != static_cast<int>(ranks.size())) return Invalid(q, "a rank is named twice. " + received);
   if (NamesNewSet(q.name) && MembersOfNewSet(q.name) != set) return Invalid(q, "its name says otherwise. " + received);
   if (const int id = sets.IdOf(set); id >= 0) {
-    return Invalid(q, "process set " + std::to_string(id) + " has these ranks already: " + ShapeText(q.shape) + "; use that one.");
+    return Invalid(
+        q, "process set " + std::to_string(id) + " has these ranks already: " + ShapeText(q.shape) + "; use that one.");
   }
   *out = std::move(set);
   return {};

@@ -36,7 +36,8 @@ class SetTable {
   const ProcessSet& at(int id) const { return *sets_[id]; }
   void Add(RankSet ranks);  // its id is next_id()
   void Remove(int id) { sets_[id].reset(); }
-  // The ranks that must contribute to the operation of this name: the members, the two of a send, or those of a new set.
+  // The ranks that must contribute to the operation of this name: the members, the two of a send, or those of a new
+  // set.
   RankSet MembersOf(NameView key) const;
   // False: it names ranks, of a send or of a new set, that are no such members.
   bool Fits(NameView key) const;

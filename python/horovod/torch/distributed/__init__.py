@@ -13,9 +13,8 @@ from typing import Any
 import torch.distributed as _dist
 
 from horovod.torch.distributed import registration as _registration
-from horovod.torch.distributed.group import HorovodGroup
 
-__all__ = ["HorovodGroup", "init_process_group"]
+__all__ = ["init_process_group"]
 
 _registration.register()
 
