@@ -23,7 +23,8 @@ PACKAGES = {
     "data.data_loader_base _keras _keras.callbacks _keras.elastic",
     "horovod.numpy": "elastic",
     "horovod.jax": "elastic",
-    "horovod.torch": "compression distributed elastic elastic.sampler elastic.state functions mpi_ops optimizer sync_batch_norm",
+    "horovod.torch": "compression distributed elastic elastic.sampler elastic.state functions mpi_ops optimizer "
+    "sync_batch_norm",
     "horovod.tensorflow": "compression elastic functions gradient_aggregation gradient_aggregation_eager mpi_ops "
     "sync_batch_norm util data.compute_service data.compute_worker keras keras.callbacks keras.elastic",
     "horovod.keras": "callbacks elastic",
