@@ -21,13 +21,17 @@ board.connect(os.environ["HOROVOD_RENDEZVOUS_DIR"] + "/board")
 stream = board.makefile("rb")
 def post(text):
     board.sendall(struct.pack(">4sBBHI", b"HVDN", VERSION, 11, 0, len(text)) + text.encode())
+waiting = []
 def hear():
+    if waiting:
+        return waiting.pop(0)
     magic, version, kind, zero, size = struct.unpack(">4sBBHI", stream.read(12))
     assert (magic, version, zero) == (b"HVDN", VERSION, 0)
     if kind == 8:  # Ready
         return hear()
-    assert kind == 11
-    return stream.read(size).decode()
+    assert kind in (11, 14)  # Post, Posts
+    waiting.extend(stream.read(size).decode().split("\0"))
+    return waiting.pop(0)
 """
 
 

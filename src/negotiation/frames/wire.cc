@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "negotiation/values/new_set.h"
 #include "negotiation/values/op_text.h"
 #include "negotiation/values/pair.h"
 
@@ -12,7 +13,10 @@ namespace {
 enum RequestFlags : uint8_t { kTransient = 1, kFactors = 2, kGrouped = 4, kOnDevice = 8 };
 enum VariantKind : uint8_t { kRequest = 0, kCached = 1, kRefusal = 2 };  // of a kTally record
 
-bool Fit(OpType type, const std::string& name) { return (type == OpType::kSend) == PairOf(name).has_value(); }
+bool Fit(OpType type, const std::string& name) {
+  if (NamesNewSet(name) && type != kAddSetType) return false;
+  return (type == OpType::kSend) == PairOf(name).has_value();
+}
 
 Status Refused(uint32_t sender, const std::string& what) {
   return {Code::kInternal, "control frame from rank " + std::to_string(sender) + " refused: " + what};

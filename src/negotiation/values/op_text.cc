@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "base/text.h"
+#include "negotiation/values/new_set.h"
 #include "negotiation/values/pair.h"
 
 namespace hvd::negotiation {
@@ -24,6 +25,7 @@ std::string InSet(int process_set) {
 
 std::string Subject(OpType type, const std::string& name, int process_set) {
   std::string out = OpText(type);
+  if (NamesNewSet(name)) return out + " of " + MembersOfNewSet(name).Text();
   if (IsControl(type)) return out;
   const std::string pair = IsPointToPoint(type) ? PairText(name) : "";
   if (!pair.empty()) return pair + InSet(process_set);

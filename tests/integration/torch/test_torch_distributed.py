@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from jobs import python, run
+from jobs import horovodrun, python, run
 from jobs.cases import CaseJob, cases_of
 
 WORKER = Path(__file__).parent / "workers" / "distributed_worker.py"
@@ -80,3 +80,30 @@ except ValueError as error:
 """
     done = run(python("-c", program))
     assert "was given rank 1 of 2; Horovod knows this process as rank 0 of 1" in str(done)
+
+
+_LOSES_A_RANK_IN_DDP = """
+import os, signal, time
+import torch, horovod.torch as hvd, horovod.torch.distributed
+from jobs.report import report
+
+horovod.torch.distributed.init_process_group()
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+for step in range(3):
+    model(torch.ones(2, 4)).sum().backward()
+if hvd.rank():
+    os.kill(os.getpid(), signal.SIGKILL)
+begun = time.monotonic()
+try:
+    model(torch.ones(2, 4)).sum().backward()
+except Exception as error:
+    report("lost", text=str(error), seconds=time.monotonic() - begun)
+    raise
+"""
+
+
+def test_ddp_learns_which_rank_is_lost() -> None:
+    """Its C++ waits for futures."""
+    done = run(horovodrun(2, "-c", _LOSES_A_RANK_IN_DDP))
+    (lost,) = [event for event in done.events if event["event"] == "lost"]
+    assert "rank 1" in lost["text"] and "died" in lost["text"] and lost["seconds"] < 5

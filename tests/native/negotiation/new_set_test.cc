@@ -14,7 +14,7 @@ TEST(negotiation_new_set_names_its_members) {
   EXPECT_EQ(MembersOfNewSet(NameOfNewSet({0, 2, 3, 17})).Text(), "ranks 0, 2-3, 17");
   EXPECT(NamesNewSet(NameOfNewSet({5})));
   const std::string prefix = NameOfNewSet({});
-  for (const char* wrong : {"", ",", "1,", ",1", "2,1", "1,1", "-1", "1, 2", "x", "99999999999"})
+  for (const char* wrong : {"", ",", "1,", ",1", "2,1", "1,1", "-1", "1, 2", "x", "99999999999", "-0", "01", "0,02"})
     EXPECT(MembersOfNewSet(prefix + wrong).empty());
   for (const char* other : {"", "allreduce.a", "send 0->1", "members.1"}) EXPECT(!NamesNewSet(other));
 }

@@ -31,6 +31,7 @@ __all__ = [
     "finish",
     "finish_all",
     "finish_all_briefly",
+    "leave",
     "open_handles",
     "poll",
     "synchronize",
@@ -115,6 +116,13 @@ def add(pending: Pending) -> int:
 def drop(number: int) -> None:
     """Forgets an operation that is done, whose result nobody has asked for."""
     _table.pop(number, None)
+
+
+def leave(number: int) -> None:
+    """Forgets an operation that may be under way; its tensors live until it has ended. Nobody asks for its result."""
+    pending = _table.pop(number, None)
+    if pending is not None and pending.handle != _DONE and pending.session is session.current:
+        abandon(pending)
 
 
 def done(result: Any) -> Pending:

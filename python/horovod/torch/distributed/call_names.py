@@ -2,25 +2,29 @@
 
 All ranks make the same calls in the same order, so counting would do. But the core repeats an operation fastest whose
 name comes again with the same tensor, and a training step makes the same calls again and again. So a name says which
-calls came before: the last few of them choose a number, and in a loop each call finds the number that it had the last
-time. The call itself has no part in it. Where ranks disagree about one, it has the same name on all of them, and they
-learn of it instead of waiting for one another.
+calls came last before: in a loop each call finds the names that it had in earlier rounds. The call itself has no part
+in its name. Where ranks disagree about one, it has the same name on all of them, and they learn of it instead of
+waiting for one another.
 
-Used by `group`. Pure.
+Used by `calls`. Pure.
 """
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Hashable
 from typing import Final
 
-__all__ = ["CallNames"]
+__all__ = ["TURNS", "CallNames"]
 
 _LOOKS_BACK: Final = 4  # calls
-# Calls under one number take turns with so many names, so that as many may be under way.
-_TURNS: Final = 16
+# As many calls in a row have different names, and may be under way at once.
+TURNS: Final = 64
 # Programs whose tensors have ever new shapes must not fill the memory.
-_MOST: Final = 4096
+_MOST_KINDS: Final = 4096
+_LAST: Final = struct.Struct(f"<{_LOOKS_BACK}I")
+_NONE: Final = (0,) * _LOOKS_BACK
 
 
 class CallNames:
@@ -28,29 +32,33 @@ class CallNames:
 
     Args:
         prefix: which no other group of the job has.
+
+    Attributes:
+        count: of calls.
     """
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
+        self.count = 0
+        self._last = _NONE
         self._kinds: dict[Hashable, int] = {}
-        self._last: tuple[int, ...] = ()
-        self._found: dict[tuple[int, ...], list[int]] = {}  # calls before -> number, uses
 
     def next(self, call: Hashable) -> str:
         """The name of the next call.
 
         Args:
-            call: what is asked for, with dtype and shape; the same on all ranks.
+            call: what is asked for, with dtype and shape; the same on all ranks, and so is its repr.
         """
-        entry = self._found.get(self._last)
-        if entry is None:
-            if len(self._found) >= _MOST:
-                self._found.clear()
-            entry = self._found[self._last] = [len(self._found), 0]
-        number, uses = entry
-        entry[1] = (uses + 1) % _TURNS
-        if len(self._kinds) >= _MOST:
-            self._kinds.clear()
-        kind = self._kinds.setdefault(call, len(self._kinds))
-        self._last = (*self._last[1 - _LOOKS_BACK :], kind)
-        return f"{self._prefix}.{number}.{uses}"
+        name = f"{self._prefix}.{zlib.crc32(_LAST.pack(*self._last)):08x}.{self.count % TURNS}"
+        self.count += 1
+        kind = self._kinds.get(call)
+        if kind is None:
+            if len(self._kinds) >= _MOST_KINDS:
+                self._kinds.clear()
+            kind = self._kinds[call] = zlib.crc32(repr(call).encode())
+        self._last = (*self._last[1:], kind)
+        return name
+
+    def forget(self) -> None:
+        """The ranks have disagreed about the last call: it counts, but has no part in the next names."""
+        self._last = _NONE

@@ -10,37 +10,59 @@ from typing import Any, Callable, Final, Optional
 
 import torch.distributed as dist
 
-from horovod._core.errors import HorovodInternalError, NotInitializedError
-from horovod._core.life import handles
+from horovod._core.errors import CollectiveTimeoutError, HorovodInternalError, MismatchError, NotInitializedError
+from horovod._core.life import handles, session
 from horovod._core.life.process_sets import ProcessSet
-from horovod.torch.distributed.call_names import CallNames
-from horovod.torch.distributed.works import CallWork, FailedWork, seconds_of
+from horovod.torch.distributed.call_names import TURNS, CallNames
+from horovod.torch.distributed.works import CallWork, EndedWork, seconds_of
 
 __all__ = ["GroupCalls"]
 
 Submit = Callable[[str], int]
 Finish = Optional[Callable[[Any], None]]
 
+_MOST_NOTED: Final = 1 << 14
+
 # Its methods are typed as overloads, which no Python method matches.
 _ProcessGroup: Any = dist.ProcessGroup
+
+
+class _Groups:
+    """Numbers the groups of each process set in a session; its members make them in one order."""
+
+    def __init__(self) -> None:
+        self._session: object = None
+        self._counts: dict[Optional[int], int] = {}
+
+    def next_of(self, process_set: ProcessSet) -> int:
+        """The number of another group of this set."""
+        if self._session is not session.current:
+            self._session = session.current
+            self._counts.clear()
+        number = self._counts[process_set.process_set_id] = self._counts.get(process_set.process_set_id, -1) + 1
+        return number
+
+
+_groups: Final = _Groups()
 
 
 class GroupCalls(_ProcessGroup):  # type: ignore[misc]
     """A group of ranks with a name for each of its calls.
 
     Args:
-        name: torch's for the group.
         process_set: the ranks.
         rank: of this process in the group.
         timeout_s: how long `Work.wait` waits.
     """
 
-    def __init__(self, name: str, process_set: ProcessSet, rank: int, timeout_s: float) -> None:
+    def __init__(self, process_set: ProcessSet, rank: int, timeout_s: float) -> None:
         self._ranks: Final = list(process_set.ranks or ())
         super().__init__(rank, len(self._ranks))
         self._set: Final = process_set
         self._timeout_s = timeout_s
-        self._names = CallNames(f"torch.{name}")
+        # torch's own name for a group may differ on its ranks (`use_local_synchronization`).
+        self._names = CallNames(f"torch.{_groups.next_of(process_set)}")
+        self._broken: Optional[MismatchError] = None
         self._under_way: dict[str, int] = {}
         self._lock = threading.Lock()
 
@@ -65,26 +87,65 @@ class GroupCalls(_ProcessGroup):  # type: ignore[misc]
         """
         seconds = seconds_of(timeout, self._timeout_s)
         with self._lock:
+            if self._broken is not None:
+                return EndedWork(what, result, self._why_broken(self._broken))
             name = self._names.next((what, call))
-            self._wait_for_turn(name, seconds)
             try:
+                self._wait_for_turn(name, seconds)
                 handle = submit(name)
             except NotInitializedError:
                 raise
             except HorovodInternalError as error:
-                return FailedWork(what, result, error)
-            self._under_way[name] = handle
-        return CallWork(handle, f"{what} '{name}'", result, finish, seconds)
+                return EndedWork(what, result, error)
+            self._note(name, handle)
+            number = self._names.count
+
+        def on_mismatch(error: MismatchError) -> None:
+            self._disagree(number, error)
+
+        return CallWork(handle, f"{what} '{name}'", result, finish, seconds, on_mismatch)
+
+    def _disagree(self, number: int, error: MismatchError) -> None:
+        """The ranks disagree about a call. All of them know before the next one, or there is no saying which of the
+        later calls of one rank belong to which of another's."""
+        with self._lock:
+            if self._names.count == number:
+                self._names.forget()
+            elif self._broken is None:
+                self._broken = error
 
     def _wait_for_turn(self, name: str, timeout_s: float) -> None:
-        """Lets an earlier operation of that name end, well or not: so many are under way that their names are used
-        up."""
+        """Waits until an earlier operation of that name has ended, well or not. There is one only while many calls are
+        under way.
+
+        Raises:
+            CollectiveTimeoutError: it does not end.
+        """
         pending = handles.open_handles.get(self._under_way.get(name, 0))
-        if pending is not None:
-            handles.end_within([pending], timeout_s)
+        if pending is not None and not handles.end_within([pending], timeout_s):
+            raise CollectiveTimeoutError(
+                f"The process group has had {TURNS} calls under way, or more, for {timeout_s:g} s. Other ranks have "
+                "not made the first of them; the stall report names them."
+            )
+
+    def _why_broken(self, error: MismatchError) -> MismatchError:
+        return MismatchError(
+            f"The ranks disagreed about a call of this process group while later ones were under way: {error} Destroy "
+            "the group, and make it again."
+        )
+
+    def _note(self, name: str, handle: int) -> None:
+        self._under_way[name] = handle
+        if len(self._under_way) > _MOST_NOTED:  # of programs that make other calls all the time
+            open_handles = handles.open_handles
+            self._under_way = {one: its for one, its in self._under_way.items() if its in open_handles}
 
     def _global(self, group_rank: int) -> int:
         return self._ranks[group_rank]
 
     def _forms(self, tensors: Sequence[Any]) -> Hashable:
         return tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors)
+
+    def _sizes(self, tensors: Sequence[Any]) -> Hashable:
+        """Where ranks may give one tensor other shapes."""
+        return tuple((tensor.dtype, tensor.numel()) for tensor in tensors)

@@ -39,7 +39,7 @@ class HorovodGroup(Reductions, Movements):
         timeout_s: float,
         on_shutdown: Optional[Callable[[], None]] = None,
     ) -> None:
-        super().__init__(name, process_set, rank, timeout_s)
+        super().__init__(process_set, rank, timeout_s)
         self._name = name
         self._description = ""
         self._on_shutdown = on_shutdown

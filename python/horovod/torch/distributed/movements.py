@@ -7,20 +7,20 @@ Gather and scatter are an all_to_all in which all but the root's parts are empty
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Any
 
 import torch
 
 import horovod.torch as hvd
-from horovod._core.errors import InvalidArgumentError, UnsupportedError
+from horovod._core.errors import HorovodInternalError, InvalidArgumentError, UnsupportedError
 from horovod.torch.distributed.calls import GroupCalls
-from horovod.torch.distributed.operands import cut, flat, form_of, in_place, joined, real, split_sizes
-from horovod.torch.distributed.works import CallWork
+from horovod.torch.distributed.operands import cut, flat, form_of, in_place, joined, real, require_sizes, split_sizes
+from horovod.torch.distributed.works import CallWork, EndedWork
 
 __all__ = ["Movements"]
 
-# Up to here a send is copied, so that two ranks may both send first.
-_EAGER_BYTES = 64 * 1024
+# Up to here hvd.send copies, and returns at once, so that two ranks may both send first.
+_COPIED_BYTES = 64 * 1024
 
 
 class Movements(GroupCalls):
@@ -41,11 +41,13 @@ class Movements(GroupCalls):
     ) -> CallWork:
         """Fills each rank's list with the tensors of all, which may have different sizes. Collective."""
         (targets,), (given,) = outputs, inputs
-        return self._gather_all("all_gather", targets, flat(given), self._forms(targets), outputs, opts)
+        own, form = real(targets[self.rank()]).numel(), self._sizes(targets)
+        return self._gather_all("all_gather", targets, flat(given), own, form, outputs, opts)
 
     def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> CallWork:
         """Fills each rank's tensor with those of all, one after the other. Collective."""
-        return self._gather_all("all_gather_single", [output], flat(given), form_of(output), output, opts)
+        own, form = real(output).numel() // self.size(), (output.dtype, output.numel())
+        return self._gather_all("all_gather_single", [output], flat(given), own, form, [output], opts)
 
     def all_gather_single_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
@@ -60,7 +62,7 @@ class Movements(GroupCalls):
             for output, one in zip(outputs, gathered):
                 cut("all_gather_single", one, [output])
 
-        call = self._forms(outputs)
+        call = self._sizes(outputs)
         timeout = getattr(opts, "timeout", None)
         return self._start("all_gather_single_coalesced", call, submit, outputs, finish, timeout)
 
@@ -77,7 +79,7 @@ class Movements(GroupCalls):
             for targets, one in zip(outputs, gathered):
                 cut("all_gather", one, targets)
 
-        call = tuple(self._forms(targets) for targets in outputs)
+        call = tuple(self._sizes(targets) for targets in outputs)
         return self._start("all_gather_coalesced", call, submit, outputs, finish, getattr(opts, "timeout", None))
 
     # Their names in other versions of torch.
@@ -90,7 +92,8 @@ class Movements(GroupCalls):
         sent = flat(given)
         targets = outputs[0] if root == self.rank() else []
         sizes = [sent.numel() if rank == root else 0 for rank in range(self.size())]
-        return self._exchange("gather", targets, sent, sizes, (root, form_of(sent)), outputs, opts)
+        expected = [real(target).numel() for target in targets] or [0] * self.size()
+        return self._exchange("gather", targets, sent, sizes, expected, (root, sent.dtype), outputs, opts)
 
     def scatter(self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], opts: Any) -> CallWork:
         """Gives each rank its entry of the root's list. Collective."""
@@ -100,12 +103,13 @@ class Movements(GroupCalls):
             sizes = [real(one).numel() for one in inputs[0]]
         else:
             sent, sizes = flat(output)[:0], [0] * self.size()
-        return self._exchange("scatter", [output], sent, sizes, (root, output.dtype), outputs, opts)
+        expected = [real(output).numel() if rank == root else 0 for rank in range(self.size())]
+        return self._exchange("scatter", [output], sent, sizes, expected, (root, output.dtype), outputs, opts)
 
     def alltoall(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None) -> CallWork:
         """Sends the n-th tensor to the n-th rank, and fills the n-th of the outputs with that rank's. Collective."""
-        sizes = [real(one).numel() for one in inputs]
-        return self._exchange("all_to_all", outputs, joined(inputs), sizes, inputs[0].dtype, outputs, opts)
+        sizes, expected = ([real(one).numel() for one in tensors] for tensors in (inputs, outputs))
+        return self._exchange("all_to_all", outputs, joined(inputs), sizes, expected, inputs[0].dtype, outputs, opts)
 
     def all_to_all_single(
         self,
@@ -116,12 +120,10 @@ class Movements(GroupCalls):
         opts: Any = None,
     ) -> CallWork:
         """Sends a part of the rows to each rank, and fills the output with those of all. Collective."""
-        rows = given.shape[0] if given.dim() else 1
-        width = real(given).numel() // rows if rows else 0
-        splits = split_sizes("all_to_all_single", rows, input_split_sizes, self.size())
-        sizes = [split * width for split in splits]
-        call = (given.dtype, tuple(given.shape[1:]))
-        return self._exchange("all_to_all_single", [output], flat(given), sizes, call, output, opts)
+        sizes = self._elements(given, input_split_sizes)
+        expected = self._elements(output, output_split_sizes)
+        sent = flat(given)
+        return self._exchange("all_to_all_single", [output], sent, sizes, expected, sent.dtype, [output], opts)
 
     alltoall_base = all_to_all_single
 
@@ -140,12 +142,14 @@ class Movements(GroupCalls):
         """Sends a tensor to another rank, which calls `recv`. The n-th send to it meets its n-th recv from here."""
         (tensor,) = tensors
         _require_no_tag(tag)
-        sent = flat(tensor)
-        is_eager = sent.numel() * sent.element_size() <= _EAGER_BYTES
-        if is_eager and sent.data_ptr() == tensor.data_ptr():
-            sent = sent.clone()
-        handle = hvd.send_async(sent, to_rank, process_set=self._set)
-        return CallWork(handle, f"send to rank {to_rank}", tensors, None, self._timeout_s, is_eager)
+        sent, what = flat(tensor), f"send to rank {to_rank}"
+        if sent.numel() * sent.element_size() > _COPIED_BYTES:
+            return CallWork(hvd.send_async(sent, to_rank, process_set=self._set), what, tensors, None, self._timeout_s)
+        try:
+            hvd.send(sent, to_rank, process_set=self._set)
+        except HorovodInternalError as error:
+            return EndedWork(what, tensors, error)
+        return EndedWork(what, tensors)
 
     def recv(self, tensors: Sequence[torch.Tensor], from_rank: int, tag: int = 0) -> CallWork:
         """Receives what another rank sends, into a tensor."""
@@ -161,19 +165,29 @@ class Movements(GroupCalls):
             "The backend 'horovod' receives from a rank that the call names. Received: recv without src. Give src=RANK."
         )
 
+    def _elements(self, tensor: torch.Tensor, splits: Sequence[int]) -> list[int]:
+        """Of each rank's rows."""
+        rows = tensor.shape[0] if tensor.dim() else 1
+        width = real(tensor).numel() // rows if rows else 0
+        return [split * width for split in split_sizes("all_to_all_single", rows, splits, self.size())]
+
     def _gather_all(
         self,
         what: str,
         targets: Sequence[torch.Tensor],
         sent: torch.Tensor,
+        own: int,
         call: Any,
         result: Any,
         opts: Any,
     ) -> CallWork:
+        """own: the elements that all ranks expect of this one."""
+
         def submit(name: str) -> int:
             return hvd.allgather_async(sent, name=name, process_set=self._set)
 
         def finish(gathered: torch.Tensor) -> None:
+            require_sizes(what, [sent.numel()], [own])
             cut(what, gathered, targets)
 
         return self._start(what, call, submit, result, finish, getattr(opts, "timeout", None))
@@ -184,6 +198,7 @@ class Movements(GroupCalls):
         targets: Sequence[torch.Tensor],
         sent: torch.Tensor,
         sizes: Sequence[int],
+        expected: Sequence[int],
         call: Any,
         result: Any,
         opts: Any,
@@ -192,12 +207,14 @@ class Movements(GroupCalls):
 
         Args:
             sizes: how many of `sent` go to each rank.
+            expected: how many come from each.
         """
 
         def submit(name: str) -> int:
             return hvd.alltoall_async(sent, splits=list(sizes), name=name, process_set=self._set)
 
-        def finish(received: tuple[torch.Tensor, Optional[torch.Tensor]]) -> None:
+        def finish(received: tuple[torch.Tensor, torch.Tensor]) -> None:
+            require_sizes(what, received[1].tolist(), expected)
             if targets:
                 cut(what, received[0], targets)
 

@@ -15,7 +15,7 @@ from horovod._core.errors import InvalidArgumentError, UnsupportedError
 from horovod._core.operations import reduce_ops
 from horovod.torch.adapter import adapter
 
-__all__ = ["cut", "flat", "form_of", "in_place", "joined", "reduce_op", "split_sizes"]
+__all__ = ["cut", "flat", "form_of", "in_place", "joined", "real", "reduce_op", "require_sizes", "split_sizes"]
 
 _OPS = (
     (dist.ReduceOp.SUM, reduce_ops.Sum),
@@ -26,14 +26,16 @@ _OPS = (
 )
 
 
-def reduce_op(op: Any) -> int:
+def reduce_op(op: Any, tensors: Sequence[torch.Tensor]) -> int:
     """The core's operation for one of torch.distributed.
 
     Raises:
-        UnsupportedError: there is none.
+        UnsupportedError: there is none, or none for complex numbers, whose parts are combined apart.
     """
     for theirs, ours in _OPS:
         if op == theirs:
+            if ours not in (reduce_ops.Sum, reduce_ops.Average) and any(tensor.is_complex() for tensor in tensors):
+                raise UnsupportedError(f"Complex tensors are combined by SUM and AVG alone. Received: {op}.")
             return ours
     raise UnsupportedError(
         f"The backend 'horovod' combines by SUM, AVG, MIN, MAX and PRODUCT. Received: {op}. For BAND, BOR and BXOR "
@@ -84,15 +86,31 @@ def cut(what: str, received: torch.Tensor, outputs: Sequence[torch.Tensor]) -> N
     Raises:
         InvalidArgumentError: they are more or fewer than the tensors hold.
     """
-    targets = [real(output.detach()) for output in outputs]
-    sizes = [target.numel() for target in targets]
+    sizes = [real(output).numel() for output in outputs]
+    if any(real(output).dtype != received.dtype for output in outputs):
+        raise InvalidArgumentError(f"{what}: {received.dtype} has come; the tensors for it have another dtype.")
     if received.numel() != sum(sizes):
         raise InvalidArgumentError(
             f"{what}: {received.numel()} elements have come, the tensors for them hold {sum(sizes)} ({sizes}). All "
             "ranks must pass tensors of the sizes that the others expect."
         )
-    for target, part in zip(targets, torch.split(received, sizes)):
-        target.copy_(part.view(target.shape))
+    for output, part in zip(outputs, torch.split(received, sizes)):
+        target = output.detach()
+        numbers = part.view(*target.shape, 2) if target.is_complex() else part.view(target.shape)
+        target.copy_(torch.view_as_complex(numbers) if target.is_complex() else numbers)
+
+
+def require_sizes(what: str, come: Sequence[int], expected: Sequence[int]) -> None:
+    """Refuses parts of other sizes than the tensors for them, which may hold as much in all.
+
+    Raises:
+        InvalidArgumentError: they differ.
+    """
+    if list(come) != list(expected):
+        raise InvalidArgumentError(
+            f"{what}: parts of {list(come)} elements, where the tensors for them hold {list(expected)}. All ranks must "
+            "pass tensors of the sizes that the others expect."
+        )
 
 
 def split_sizes(what: str, rows: int, splits: Sequence[int], size: int) -> list[int]:

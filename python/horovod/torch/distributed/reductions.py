@@ -22,7 +22,7 @@ class Reductions(GroupCalls):
     def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None) -> CallWork:
         """Combines the ranks' tensors in place. Collective."""
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        op = reduce_op(_op_of(opts))
+        op = reduce_op(_op_of(opts), tensors)
         given, finish = in_place(tensors)
         if len(given) == 1:
             (one,) = given
@@ -43,7 +43,7 @@ class Reductions(GroupCalls):
     def reduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> CallWork:
         """Combines the ranks' tensors; only the root's is changed. Collective."""
         (tensor,) = tensors
-        op, is_root = reduce_op(opts.reduceOp), opts.rootRank == self.rank()
+        op, is_root = reduce_op(opts.reduceOp, tensors), opts.rootRank == self.rank()
         sent = flat(tensor)
 
         def submit(name: str) -> int:
@@ -64,7 +64,7 @@ class Reductions(GroupCalls):
         sizes = [flat(part).numel() for part in parts]
         if len(set(sizes)) == 1:
             return self._scatter([output], [joined(parts)], opts, outputs)
-        sent, op = joined(parts), reduce_op(_op_of(opts))
+        sent, op = joined(parts), reduce_op(_op_of(opts), parts)
         begin, own = sum(sizes[: self.rank()]), sizes[self.rank()]
 
         def submit(name: str) -> int:
@@ -77,7 +77,7 @@ class Reductions(GroupCalls):
 
     def reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> CallWork:
         """Combines the ranks' tensors and leaves each rank an equal part of them. Collective."""
-        return self._scatter([output], [flat(given)], opts, output)
+        return self._scatter([output], [flat(given)], opts, [output])
 
     def reduce_scatter_single_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
@@ -93,7 +93,7 @@ class Reductions(GroupCalls):
         self, outputs: Sequence[torch.Tensor], sent: Sequence[torch.Tensor], opts: Any, result: Any
     ) -> CallWork:
         """Equal parts of tensors of one dimension."""
-        op, rows, own = reduce_op(_op_of(opts)), [self._rows(elements) for elements in sent], self.rank()
+        op, rows, own = reduce_op(_op_of(opts), outputs), [self._rows(elements) for elements in sent], self.rank()
         scatters = op in (hvd.Sum, hvd.Average)  # the core combines by others for all ranks alone
 
         def submit(name: str) -> int:

@@ -10,15 +10,16 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
 
 import torch.distributed
 from torch.distributed.rendezvous import register_rendezvous_handler
 
 import horovod.torch as hvd
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
-from horovod._core.life import given_placement, process_sets
+from horovod._core.life import given_placement, process_sets, session
 from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod.torch.distributed.group import HorovodGroup
 
@@ -30,6 +31,9 @@ __all__ = ["BACKEND", "INIT_METHOD", "make_group", "register"]
 
 BACKEND: Final = "horovod"
 INIT_METHOD: Final = "horovod://"  # the ranks that hvd.init() knows
+_LAUNCHER: Final = "torch.distributed"  # of processes that no other one has started
+
+_begun: Any = None  # the session that was begun for a group
 
 
 def register() -> None:
@@ -58,16 +62,17 @@ def make_group(options: Any, backend_options: Any = None) -> HorovodGroup:
     ranks = list(options.global_ranks_in_group)
     if ranks:
         return HorovodGroup(options.group_id, _set_of(ranks), rank, timeout_s)
-    begun = not hvd.is_initialized()
-    if begun:
-        _begin(options.store, rank, size)
+    if not hvd.is_initialized():
+        _place(options.store, rank, size)
+        _begin()
     if (rank, size) != (hvd.rank(), hvd.size()):
         own = f"rank {hvd.rank()} of {hvd.size()}"
+        _end()
         raise InvalidArgumentError(
             f"init_process_group was given rank {rank} of {size}; Horovod knows this process as {own}. Both must come "
             "from the same launcher: leave rank and world_size out, or give hvd.rank() and hvd.size()."
         )
-    return HorovodGroup(options.group_id, global_process_set, rank, timeout_s, hvd.shutdown if begun else None)
+    return HorovodGroup(options.group_id, global_process_set, rank, timeout_s, _end)
 
 
 def _set_of(ranks: list[int]) -> ProcessSet:
@@ -78,12 +83,25 @@ def _set_of(ranks: list[int]) -> ProcessSet:
     return process_sets.of_members(ranks)
 
 
-def _begin(store: Any, rank: int, size: int) -> None:
-    """Calls `hvd.init()`; of processes that no launcher has started, on one host, the store says that they belong
-    together."""
-    if given_placement.of_this_process().size == 1 < size:
-        _hand_over(store, rank, size)
+def _begin() -> None:
+    global _begun
     hvd.init(process_sets="dynamic")
+    _begun = session.current
+
+
+def _end() -> None:
+    """The default group is destroyed: ends the session if it was begun for it."""
+    global _begun
+    begun, _begun = _begun, None
+    if begun is not None and begun is session.current:
+        hvd.shutdown()
+
+
+def _place(store: Any, rank: int, size: int) -> None:
+    """Of processes of one host that no launcher has started, the store says that they belong together."""
+    known = given_placement.of_this_process()
+    if size > 1 and (known.size == 1 or known.launcher == _LAUNCHER):
+        _hand_over(store, rank, size)
 
 
 def _hand_over(store: Any, rank: int, size: int) -> None:
@@ -97,29 +115,40 @@ def _hand_over(store: Any, rank: int, size: int) -> None:
             "started them. Start them by horovodrun, torchrun, mpirun or srun, which tell each host how to reach the "
             "others."
         )
-    given_placement.hand_over_on_one_host(rank, size, "torch.distributed", store.get("horovod/job").decode())
+    given_placement.hand_over_on_one_host(rank, size, _LAUNCHER, store.get("horovod/job").decode())
 
 
 def _meet(url: str, timeout: Any = None, **_: Any) -> Iterator[tuple[Any, int, int]]:
     """Handles init_method="horovod://": rank and size are those of the job, and a store is made for them."""
     if not hvd.is_initialized():
-        hvd.init(process_sets="dynamic")
+        _begin()
     rank, size = hvd.rank(), hvd.size()
-    yield _store(rank, size), rank, size
+    _refuse_others(parse_qs(urlsplit(url).query), rank, size)
+    yield _store(rank, size, timeout), rank, size
 
 
-def _store(rank: int, size: int) -> Any:
+def _refuse_others(given: Mapping[str, Sequence[str]], rank: int, size: int) -> None:
+    """What init_process_group was given, which torch adds to the URL."""
+    for name, own in (("rank", rank), ("world_size", size)):
+        if name in given and int(given[name][0]) not in (own, -1):
+            raise InvalidArgumentError(
+                f"init_process_group was given {name}={given[name][0]}; Horovod knows this process as rank {rank} of "
+                f"{size}. Leave {name} out."
+            )
+
+
+def _store(rank: int, size: int, timeout: Any) -> Any:
     """A store that all ranks share: a file in a private directory of one host, else torch's own way by MASTER_ADDR."""
     if hvd.local_size() == size:
         folder = _private_directory() if rank == 0 else ""
         return dist.FileStore(os.path.join(hvd.broadcast_object(folder, root_rank=0), "store"), size)
-    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
-    if not address or not port:
+    if not os.environ.get("MASTER_ADDR") or not os.environ.get("MASTER_PORT"):
         raise InvalidArgumentError(
             "Ranks on several hosts need a store for torch.distributed. Set MASTER_ADDR and MASTER_PORT to an address "
             "and a free port of rank 0's host, or give init_process_group(store=...)."
         )
-    return dist.TCPStore(address, int(port), size, rank == 0)
+    # torch's own way, which knows that torchrun keeps a store there already.
+    return next(dist.rendezvous("env://", rank, size, timeout=timeout))[0]
 
 
 def _private_directory() -> str:
@@ -127,5 +156,10 @@ def _private_directory() -> str:
     launchers = given_placement.of_this_process().meeting_directory
     made = tempfile.mkdtemp(prefix="store-" if launchers else "horovod-store-", dir=launchers)
     if not launchers:
-        atexit.register(shutil.rmtree, made, ignore_errors=True)
+        atexit.register(_remove, made, os.getpid())
     return made
+
+
+def _remove(folder: str, owner: int) -> None:
+    if os.getpid() == owner:  # and not a child that has been forked
+        shutil.rmtree(folder, ignore_errors=True)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import datetime
 import threading
+import time
 from typing import Any, Callable, Final, Optional
 
 import torch
 import torch.distributed as dist
 
-from horovod._core.errors import CollectiveTimeoutError
+from horovod._core.errors import CollectiveTimeoutError, MismatchError
 from horovod._core.life import handles
 
-__all__ = ["CallWork", "FailedWork", "seconds_of"]
+__all__ = ["CallWork", "EndedWork", "seconds_of"]
 
 # How long the thread waits for the oldest call before it looks at the others.
 _LOOK_S: Final = 0.002
@@ -36,8 +37,8 @@ class CallWork(dist.Work):
         what: the call, for messages.
         result: what `result` and the future give.
         finish: takes what the operation returned and puts it where the caller wants it; None: it is there.
-        timeout_s: how long `wait` waits unless it says something else.
-        is_eager: the caller's tensors are in use no more; `wait` waits for nothing, and raises what has failed already.
+        timeout_s: how long `wait` waits unless it says something else, and the future in any case.
+        on_mismatch: called when the ranks turn out to disagree about the call.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class CallWork(dist.Work):
         result: Any,
         finish: Optional[Callable[[Any], None]],
         timeout_s: float,
-        is_eager: bool = False,
+        on_mismatch: Optional[Callable[[MismatchError], None]] = None,
     ) -> None:
         super().__init__()
         self._handle = handle
@@ -55,17 +56,19 @@ class CallWork(dist.Work):
         self._result = result
         self._finish = finish
         self._timeout_s = timeout_s
-        self._is_eager = is_eager
+        self._on_mismatch = on_mismatch
         self._lock = threading.Lock()
         self._is_over = False
         self._error: Optional[Exception] = None
+        self._ended: Optional[torch.futures.Future[Any]] = None  # with this work when it is over
         self._future: Optional[torch.futures.Future[Any]] = None
+        self._deadline = 0.0  # of the future
 
     def wait(self, timeout: Optional[datetime.timedelta] = None) -> bool:
         """Waits for the end.
 
         Args:
-            timeout: None, 0 or less: the group's.
+            timeout: None, 0 or less: the call's own, or the group's.
 
         Returns:
             True.
@@ -76,21 +79,15 @@ class CallWork(dist.Work):
             HorovodInternalError: a rank died, or the engine is shutting down.
         """
         seconds = seconds_of(timeout, self._timeout_s)
-        if self._is_eager:
-            self.ends_within(0.0)
-        elif not self._is_over and not self.ends_within(seconds):
-            raise CollectiveTimeoutError(
-                f"{self._what} has not ended within {seconds:g} s, the time limit of this call or of its process "
-                "group. Other ranks have not made it, or wait for something else; the stall report names them. Give "
-                "init_process_group or new_group a longer timeout if that is too short."
-            )
+        if not self._is_over and not self.ends_within(seconds):
+            raise self._late(seconds)
         if self._error is not None:
             raise self._error
         return True
 
     def is_completed(self) -> bool:
         """True if `wait` would not wait."""
-        return self._is_over or self.ends_within(0.0) or self._is_eager
+        return self._is_over or self.ends_within(0.0)
 
     def is_success(self) -> bool:
         """True if it has ended, and well."""
@@ -109,14 +106,17 @@ class CallWork(dist.Work):
         self.wait()
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """Completed with `result` when the call has ended, or with its error."""
+        """Completed with `result` when the call has ended; with its error, or one when its time is over."""
         with self._lock:
             if self._future is None:
-                self._future = torch.futures.Future()
+                self._ended = torch.futures.Future()
+                # C++ takes an exception that a future is given for its value, and what `then` raises for an error.
+                self._future = self._ended.then(lambda ended: ended.value()._outcome())
                 if not self._is_over:
+                    self._deadline = time.monotonic() + self._timeout_s
                     _watcher.add(self)
                     return self._future
-                self._complete(self._future)
+                self._ended.set_result(self)
             return self._future
 
     def ends_within(self, timeout_s: float) -> bool:
@@ -124,39 +124,60 @@ class CallWork(dist.Work):
         pending = handles.open_handles.get(self._handle)
         if pending is not None and not handles.end_within([pending], timeout_s):
             return False
-        with self._lock:  # which is held for as long as the result is being copied
-            if not self._is_over:
-                try:
-                    returned = handles.synchronize(self._handle)
-                    if self._finish is not None:
-                        self._finish(returned)
-                except Exception as error:
-                    self._error = error
-                self._finish = None
-                self._is_over = True
-                future = self._future
-            else:
-                future = None
-        if future is not None:
-            self._complete(future)
+        self._end(self._taken)
         return True
 
-    def _complete(self, future: torch.futures.Future[Any]) -> None:
-        if self._error is None:
-            future.set_result(self._result)
-        else:
-            future.set_exception(self._error)
+    def end_if_late(self) -> None:
+        """Ends it, with an error, if the time of its future is over."""
+        if time.monotonic() > self._deadline:
+            self._end(lambda: self._late(self._timeout_s))
+
+    def _end(self, outcome: Callable[[], Optional[Exception]]) -> None:
+        with self._lock:  # which is held for as long as the result is being copied
+            if self._is_over:
+                return
+            self._error = outcome()
+            self._finish = None
+            self._is_over = True
+            ended = self._ended
+        if ended is not None:
+            ended.set_result(self)
+
+    def _taken(self) -> Optional[Exception]:
+        try:
+            returned = handles.synchronize(self._handle)
+            if self._finish is not None:
+                self._finish(returned)
+        except Exception as error:
+            if isinstance(error, MismatchError) and self._on_mismatch is not None:
+                self._on_mismatch(error)
+            return error
+        return None
+
+    def _outcome(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def _late(self, seconds: float) -> CollectiveTimeoutError:
+        return CollectiveTimeoutError(
+            f"{self._what} has not ended within {seconds:g} s, the time limit of this call or of its process group. "
+            "Other ranks have not made it, or wait for something else; the stall report names them. Give "
+            "init_process_group or new_group a longer timeout if that is too short."
+        )
 
     def __del__(self) -> None:
-        # Nobody waits for it any more. The core keeps its tensors until it has ended.
-        if not self._is_over:
-            handles.drop(self._handle)
+        handles.leave(self._handle)  # does nothing if it has been taken
 
 
-class FailedWork(CallWork):
-    """A call that could not be submitted, because the job has failed: `wait` says why."""
+class EndedWork(CallWork):
+    """A call that is over when it returns.
 
-    def __init__(self, what: str, result: Any, error: Exception) -> None:
+    Args:
+        error: why it could not be made; None: it has ended well.
+    """
+
+    def __init__(self, what: str, result: Any, error: Optional[Exception] = None) -> None:
         super().__init__(0, what, result, None, 0.0)
         self._error = error
         self._is_over = True
@@ -186,6 +207,8 @@ class _Watcher:
                 works = list(self._works)
             # The oldest ends first as a rule; where one of another group does, its future is a little late.
             works[0].ends_within(_LOOK_S)
+            for work in works:
+                work.end_if_late()
             done = {id(work) for work in works if work.is_completed()}
             if done:
                 with self._changed:

@@ -263,6 +263,9 @@ def case_what_ranks_disagree_about_fails_and_the_group_goes_on():
     def disagree():
         dist.all_reduce(torch.ones(3 + dist.get_rank()))
 
+    for _ in range(20):  # one rank's next call is one that it knows, the other's is not
+        dist.all_reduce(torch.ones(3))
+
     expect_raises(MismatchError, disagree, "rank 1 sent float32 [4]", "rank 0 sent float32 [3]")
     work = dist.all_reduce(torch.ones(3 + dist.get_rank()), async_op=True)
     expect_raises(MismatchError, work.wait, "float32 [4]")
@@ -270,9 +273,28 @@ def case_what_ranks_disagree_about_fails_and_the_group_goes_on():
     expect_raises(
         UnsupportedError, lambda: dist.all_reduce(torch.ones(1, dtype=torch.int32), dist.ReduceOp.BXOR), "SUM, AVG"
     )
-    tensor = torch.ones(2)
-    dist.all_reduce(tensor)
-    assert tensor.tolist() == [2.0, 2.0]
+    for _ in range(20):
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor)
+        assert tensor.tolist() == [2.0] * 3
+
+
+def case_parts_of_other_sizes_than_expected_are_refused():
+    sent = torch.ones(3)
+    # Each rank sends 1 row to rank 0 and 2 to rank 1; what they expect is as much in all.
+    received, expected = (torch.zeros(4), [1, 3]) if dist.get_rank() else (torch.zeros(2), [2, 0])
+    expect_raises(
+        InvalidArgumentError,
+        lambda: dist.all_to_all_single(received, sent, expected, [1, 2]),
+        "all_to_all_single: parts of",
+    )
+    expect_raises(
+        InvalidArgumentError,
+        lambda: dist.all_gather_single(torch.zeros(4), torch.ones(1 + 2 * dist.get_rank())),
+        "all_gather_single: parts of",
+    )
+    dist.all_reduce(sent)
+    assert sent.tolist() == [2.0] * 3
 
 
 def case_a_call_that_other_ranks_do_not_make_times_out():
@@ -289,7 +311,7 @@ def case_a_call_that_other_ranks_do_not_make_times_out():
 
 
 def case_more_calls_under_way_than_names():
-    tensors = [torch.full((2,), float(step)) for step in range(50)]
+    tensors = [torch.full((2,), float(step)) for step in range(150)]
     works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
     futures = [work.get_future() for work in works]
     for step, (tensor, future) in enumerate(zip(tensors, futures)):
