@@ -30,7 +30,7 @@ def hear():
     if kind == 8:  # Ready
         return hear()
     assert kind in (11, 14)  # Post, Posts
-    waiting.extend(stream.read(size).decode().split("\0"))
+    waiting.extend(stream.read(size).decode().split("\\0"))
     return waiting.pop(0)
 """
 

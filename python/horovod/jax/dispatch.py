@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from horovod._core.errors import UnsupportedError
+from horovod._core.life.engine_port import ALLREDUCE
 from horovod.jax import operators
 from horovod.jax.operation import ELEMENTWISE, Operation
 
@@ -52,6 +53,11 @@ def _batched(operation: Operation) -> Any:
     def batch(size: int, batched: Any, token: Any, *arrays: Any) -> Any:
         if batched[0]:
             token = token[0]
+        if operation.op_type == ALLREDUCE and operation.op.row.directions:
+            raise UnsupportedError(
+                f"{operation.what} with op=hvd.{operation.op} cannot go through jax.vmap: each array is combined by "
+                "its direction, and a batch would count as one. Call it once for each, or use op=hvd.Average."
+            )
         if operation.op_type in ELEMENTWISE:
             return run_after(operation, token, arrays), (False, *batched[1:])
         # They work on the first dimension, so that the batch goes last.

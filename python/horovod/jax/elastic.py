@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any, cast
 
@@ -53,6 +54,14 @@ class JaxState(state.ObjectState):
         with translated():
             jax.block_until_ready(self._attributes())
             super().save()
+
+    def restore(self) -> None:
+        """Takes the values of the last commit, when steps that are still being computed have failed: their collectives
+        must not be those of the next life."""
+        for leaf in jax.tree_util.tree_leaves(self._attributes()):
+            with contextlib.suppress(Exception):  # a failed step's, or one whose memory a function has taken over
+                jax.block_until_ready(leaf)
+        super().restore()
 
     def _to_write(self) -> dict[str, Snapshot]:
         return super()._to_write()  # `save` keeps nothing besides the attributes

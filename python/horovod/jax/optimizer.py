@@ -129,13 +129,15 @@ def _every(passes: int, tx: Any) -> Any:
 
     def update(updates: Any, state: PassesState, params: Any = None, **more: Any) -> tuple[Any, PassesState]:
         def step(sums: Any, inner: Any) -> Any:
-            changes, inner = tx.update(sums, inner, params, **more)
-            return changes, jax.tree_util.tree_map(jnp.zeros_like, sums), inner
+            changes, new = tx.update(sums, inner, params, **more)
+            new = jax.tree_util.tree_map(lambda one, before: jnp.asarray(one, jnp.asarray(before).dtype), new, inner)
+            return changes, jax.tree_util.tree_map(jnp.zeros_like, sums), new
 
         def wait(sums: Any, inner: Any) -> Any:
             return jax.tree_util.tree_map(lambda form: jnp.zeros(form.shape, form.dtype), changes), sums, inner
 
-        sums = jax.tree_util.tree_map(lambda sum_, one: sum_ + one, state.sums, updates)
+        # In the types of the parameters, as the state is: gradients may have others.
+        sums = jax.tree_util.tree_map(lambda sum_, one: (sum_ + one).astype(sum_.dtype), state.sums, updates)
         changes, _, _ = jax.eval_shape(step, sums, state.inner)
         is_last = state.passes + 1 >= passes  # on all ranks alike
         changes, sums, inner = jax.lax.cond(is_last, step, wait, sums, state.inner)

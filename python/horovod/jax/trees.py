@@ -57,7 +57,7 @@ def _array(what: str, leaf: Any) -> Any:
             "and hvd.allgather_object take everything that can be pickled."
         )
     if not isinstance(leaf, jax.Array):
-        return jnp.asarray(leaf)
+        return _of_numpy(what, leaf)
     if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
         raise InvalidArgumentError(
             f"{what} has dtype {leaf.dtype}, which has no bytes to send. Give jax.random.key_data(key), and make a key "
@@ -69,3 +69,20 @@ def _array(what: str, leaf: Any) -> Any:
             "a compiled function by jax.lax.psum, or give this process's part (array.addressable_data(0))."
         )
     return leaf
+
+
+def _of_numpy(what: str, leaf: Any) -> Any:
+    """A number or an array of NumPy's, as JAX holds it."""
+    try:
+        array = jnp.asarray(leaf)
+    except (TypeError, OverflowError, ValueError) as error:
+        raise InvalidArgumentError(f"{what} cannot be an array of JAX: {error}") from None
+    given = np.asarray(leaf)
+    if given.dtype.kind in "iu" and given.size and array.dtype.itemsize < given.dtype.itemsize:
+        bounds = np.iinfo(array.dtype)
+        if given.min() < bounds.min or given.max() > bounds.max:
+            raise InvalidArgumentError(
+                f"{what} has {given.dtype} numbers that {array.dtype} cannot hold, which JAX makes of them. Set "
+                "jax_enable_x64, or send them with hvd.broadcast_object or hvd.allgather_object."
+            )
+    return array

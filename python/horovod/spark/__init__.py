@@ -8,13 +8,20 @@ from __future__ import annotations
 import sys
 
 from horovod._core.errors import UnsupportedError
-from horovod._later import LaterModules
+from horovod._later import MISSING, LaterModules, missing
 from horovod.spark.horovod_runner import HorovodRunner
 from horovod.spark.running import run
 
 __all__ = ["HorovodRunner", "run", "run_elastic"]
 
 sys.meta_path.append(LaterModules)
+
+
+def __getattr__(name: str) -> object:
+    """For `from horovod.spark import conf`, of which Python would say only that the name cannot be imported."""
+    if f"{__name__}.{name}" in MISSING:
+        raise missing(f"{__name__}.{name}")
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
 
 
 def run_elastic(*args: object, **kwargs: object) -> None:

@@ -14,6 +14,7 @@ import select
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
 from typing import Any, Callable, Final, NamedTuple, Optional, TextIO
 
 from horovod._net.secret import new_secret
@@ -167,8 +168,10 @@ def addresses_of_driver(conf: Mapping[str, str]) -> tuple[str, str]:
     host = conf.get("spark.driver.host", "localhost").strip("[]")
     seen_at = addresses.of_name(host)
     bound = addresses.of_name(conf.get("spark.driver.bindAddress", "").strip("[]"))
+    if seen_at and bound and ip_address(bound).is_unspecified:
+        bound = addresses.towards(seen_at)  # at one address, also where Spark listens at all
     for address in (seen_at, bound):
-        if seen_at and address and addresses.is_own(address):
+        if seen_at and address and not ip_address(address).is_unspecified and addresses.is_own(address):
             return seen_at, address
     raise RuntimeError(
         f"{CALLER}: the executors are to reach the driver at {host} (spark.driver.host), which is "

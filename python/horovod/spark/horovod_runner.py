@@ -23,7 +23,7 @@ class HorovodRunner:
     """Runs a function on ranks, and returns what rank 0 has returned.
 
     Args:
-        np: number of ranks, each in a task of Spark; 0: as many as the cluster has slots. Negative: that many processes
+        np: number of ranks, each in a task of Spark; 0: spark.default.parallelism. Negative: that many processes
             on the driver, where -1 is a call in this process.
         driver_log_verbosity: "all" shows the ranks' output here; "log_callback_only" only that of a rank that fails.
 

@@ -18,6 +18,7 @@ from horovod.runner import run_task
 from horovod.runner.function_call import checked
 from horovod.spark import session
 from horovod.spark.driving import CALLER, START_TIMEOUT, Wishes, run_in
+from horovod.spark.tasks import is_sparks
 
 _START_TIMEOUT_S: Final = 600.0
 
@@ -109,7 +110,7 @@ def _checked_env(env: object) -> dict[str, str]:
             raise InvalidArgumentError(
                 f"{CALLER}: names and values of env must be texts. Received: {name!r}: {value!r}. Write str(...)."
             )
-    return dict(env)
+    return {name: value for name, value in env.items() if not is_sparks(name)}  # of dict(os.environ)
 
 
 def _patience_s(start_timeout: Optional[float], environ: Mapping[str, str]) -> float:

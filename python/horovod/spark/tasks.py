@@ -23,7 +23,9 @@ from horovod.spark.placement import Facts, hosts_of
 from horovod.spark.task import get_available_devices
 
 # What Spark tells its own processes, secrets among it, and a rank has no business with.
-_OF_SPARK: Final = ("PYTHON_WORKER_", "PYTHON_DAEMON_", "PYTHON_UDF_", "PYTHON_UNIX_DOMAIN_", "_SPARK_")
+_OF_SPARK: Final = (
+    *("PYTHON_WORKER_", "PYTHON_DAEMON_", "PYTHON_UDF_", "PYTHON_UNIX_DOMAIN_", "PYSPARK_GATEWAY_", "_SPARK_"),
+)
 
 
 class Stage(Protocol):
@@ -75,6 +77,11 @@ class Task:
         serve(credentials, name, self.launcher, self.patience_s, self.link_timeout_s, home)
 
 
+def is_sparks(name: str) -> bool:
+    """The variable is one that Spark gives its own processes."""
+    return name.startswith(_OF_SPARK)
+
+
 def environ_of_ranks(environ: Mapping[str, str], path: Sequence[str]) -> dict[str, str]:
     """The variables of an agent and of its ranks, without those that are nobody else's business.
 
@@ -82,7 +89,7 @@ def environ_of_ranks(environ: Mapping[str, str], path: Sequence[str]) -> dict[st
         environ: of this process.
         path: where it finds modules, those of --py-files too.
     """
-    kept = {name: value for name, value in environ.items() if not (stays_behind(name) or name.startswith(_OF_SPARK))}
+    kept = {name: value for name, value in environ.items() if not (stays_behind(name) or is_sparks(name))}
     return {**kept, "PYTHONPATH": os.pathsep.join(python_path(_added(path)))}
 
 

@@ -135,6 +135,8 @@ def test_what_comes_later_of_spark_says_so(module: str) -> None:
     with pytest.raises(ModuleNotFoundError, match=f"{part} is not in this version: .* Remedy: ") as caught:
         __import__(f"horovod.spark.{module}")
     assert caught.value.name == part
+    with pytest.raises(ModuleNotFoundError, match=f"{part} is not in this version: "):
+        exec(f"from horovod.spark import {module.partition('.')[0]}")
 
 
 def test_check_build_knows_what_comes_later() -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._net.failures import ProtocolError
+from horovod.runner.machines import addresses
+from horovod.runner.machines.host_variables import added
 from horovod.spark.driving import addresses_of_driver
 from horovod.spark.placement import Facts, TasksOfHost, come, gpus_by_rank, hosts_of, in_words
 from horovod.spark.session import reason_in
@@ -92,11 +94,23 @@ def test_dynamic_allocation_is_refused_with_the_settings_to_change() -> None:
         refuse_dynamic_allocation("run", "yarn", on)
 
 
+def test_a_given_import_path_comes_before_the_executors() -> None:
+    own = {"PYTHONPATH": "/spark", "A": "own", "B": "own"}
+    assert added(own, {"A": "given"}) == {"PYTHONPATH": "/spark", "A": "given", "B": "own"}
+    assert added(own, {"PYTHONPATH": "/mine"})["PYTHONPATH"] == "/mine:/spark"
+    assert added({}, {"A": "given"}) == {"A": "given"}
+
+
 def test_the_driver_listens_where_the_executors_reach_it() -> None:
     assert addresses_of_driver({"spark.driver.host": "127.0.0.1"}) == ("127.0.0.1", "127.0.0.1")
     assert addresses_of_driver({"spark.driver.host": "[::1]"})[0] == "::1"
     translated = {"spark.driver.host": "192.0.2.7", "spark.driver.bindAddress": "127.0.0.1"}
     assert addresses_of_driver(translated) == ("192.0.2.7", "127.0.0.1")
+    everywhere = {"spark.driver.host": "192.0.2.7", "spark.driver.bindAddress": "0.0.0.0"}
+    assert addresses_of_driver(everywhere)[1] == addresses.towards("192.0.2.7")
+    assert addresses_of_driver({**everywhere, "spark.driver.host": "127.0.0.1"})[1] == "127.0.0.1"
+    with pytest.raises(RuntimeError, match=r"no address of this machine"):
+        addresses_of_driver({"spark.driver.host": "0.0.0.0"})
     with pytest.raises(RuntimeError, match=r"at 192.0.2.7 \(spark.driver.host\), .* Set spark.driver.host to one"):
         addresses_of_driver({"spark.driver.host": "192.0.2.7"})
 

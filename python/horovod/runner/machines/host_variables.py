@@ -6,6 +6,7 @@ variables, but keeps that host's own of these.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Final
 
@@ -30,6 +31,13 @@ def belongs_to_a_host(name: str) -> bool:
 def travelling(environ: Mapping[str, str]) -> dict[str, str]:
     """What goes along to other hosts."""
     return {name: value for name, value in environ.items() if not belongs_to_a_host(name)}
+
+
+def added(own: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """What a rank gets that lives as a process of its host does: that one's variables and what was given; it imports
+    from both paths."""
+    paths = [path for path in (given.get("PYTHONPATH"), own.get("PYTHONPATH")) if path]
+    return {**own, **given, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})}
 
 
 def joined(own: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:

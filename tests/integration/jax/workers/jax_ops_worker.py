@@ -145,6 +145,13 @@ def case_leaves_that_are_no_arrays():
     expect_raises(UnsupportedError, lambda: jax.jit(hvd.allreduce)(jnp.ones(2, bool)), "bool has no average")
 
 
+def case_numbers_that_do_not_fit_are_refused():
+    for number in (np.int64(2**40), np.array([1, -(2**40)]), 2**40):
+        expect_raises(InvalidArgumentError, lambda n=number: hvd.broadcast({"seed": n}), "['seed']")
+    expect_raises(InvalidArgumentError, lambda: hvd.allreduce(np.array(["a"])), "cannot be an array of JAX")
+    same(hvd.broadcast(np.int64(7)), 7)
+
+
 def case_arrays_of_other_processes_are_refused():
     with mock.patch.object(type(own(1)), "is_fully_addressable", False):
         expect_raises(UnsupportedError, lambda: hvd.allreduce(own(1)), "jax.lax.psum")
@@ -192,6 +199,8 @@ def case_vmap():
     same(jax.jit(jax.vmap(squares))(own(2, 3)), 2 * hvd.size() * sum(everyones(2, 3)))
     per_row = jax.grad(lambda t: (jax.vmap(hvd.allgather)(t) ** 2).sum())
     same(jax.jit(per_row)(own(2, 3)), 2 * own(2, 3))
+    batch = jax.jit(jax.vmap(lambda t: hvd.allreduce(t, hvd.Adasum)))
+    expect_raises(UnsupportedError, lambda: batch(own(2, 3)), "Adasum", "jax.vmap")
 
 
 def case_scan_cond_remat_and_donation():

@@ -117,5 +117,16 @@ def case_state_is_broadcast():
     assert state.passes == 1 and float(state.sums["w"][0]) == 0.0
 
 
+def case_passes_of_gradients_in_another_type_than_the_parameters():
+    tx = hvd.DistributedOptimizer(optax.adamw(1e-2), backward_passes_per_step=2)
+    params = {"w": jnp.ones(4, jnp.bfloat16)}
+    state = tx.init(params)
+    update = jax.jit(tx.update)
+    for _ in range(4):
+        before = jax.tree.map(lambda leaf: leaf.dtype, state)
+        _, state = update({"w": jnp.ones(4, jnp.float32)}, state, params)
+        assert jax.tree.map(lambda leaf: leaf.dtype, state) == before
+
+
 if __name__ == "__main__":
     run_cases(globals(), hvd)

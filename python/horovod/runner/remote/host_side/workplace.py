@@ -17,7 +17,7 @@ from horovod.runner.hangs.collecting import Collecting
 from horovod.runner.launchers.destinations import make_timeline_folder
 from horovod.runner.machines import core_sharing, limits
 from horovod.runner.machines.cores import threads_per_rank, usable_cores
-from horovod.runner.machines.host_variables import joined
+from horovod.runner.machines.host_variables import added, joined
 from horovod.runner.machines.limits import allowed_descriptors
 from horovod.runner.processes import runtime_directory
 from horovod.runner.processes.command import executable
@@ -53,7 +53,7 @@ class Workplace:
         self._ranks = job["ranks"]
         at_home = job["at_home"]
         self._cwd = os.getcwd() if at_home else job["cwd"]
-        self._environ = {**os.environ, **job["env"]} if at_home else joined(os.environ, job["env"])
+        self._environ = added(os.environ, job["env"]) if at_home else joined(os.environ, job["env"])
         if without_proc := limits.why_without_proc():
             raise InvalidArgumentError(without_proc)
         _check_folder(self._cwd)
