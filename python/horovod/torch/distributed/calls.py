@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Any, Callable, Final, Optional
 
 import torch.distributed as dist
@@ -142,10 +142,3 @@ class GroupCalls(_ProcessGroup):  # type: ignore[misc]
 
     def _global(self, group_rank: int) -> int:
         return self._ranks[group_rank]
-
-    def _forms(self, tensors: Sequence[Any]) -> Hashable:
-        return tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors)
-
-    def _sizes(self, tensors: Sequence[Any]) -> Hashable:
-        """Where ranks may give one tensor other shapes."""
-        return tuple((tensor.dtype, tensor.numel()) for tensor in tensors)

@@ -14,7 +14,17 @@ import torch
 import horovod.torch as hvd
 from horovod._core.errors import HorovodInternalError, InvalidArgumentError, UnsupportedError
 from horovod.torch.distributed.calls import GroupCalls
-from horovod.torch.distributed.operands import cut, flat, form_of, in_place, joined, real, require_sizes, split_sizes
+from horovod.torch.distributed.operands import (
+    cut,
+    flat,
+    forms_of,
+    in_place,
+    joined,
+    real,
+    require_sizes,
+    sizes_of,
+    split_sizes,
+)
 from horovod.torch.distributed.works import CallWork, EndedWork
 
 __all__ = ["Movements"]
@@ -34,53 +44,29 @@ class Movements(GroupCalls):
         def submit(name: str) -> int:
             return hvd.broadcast_async_(given, self._global(root), name=name, process_set=self._set)
 
-        return self._start("broadcast", (root, form_of(given)), submit, tensors, finish, opts.timeout)
+        return self._start("broadcast", (root, forms_of([given])), submit, tensors, finish, opts.timeout)
 
     def allgather(
         self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> CallWork:
         """Fills each rank's list with the tensors of all, which may have different sizes. Collective."""
-        (targets,), (given,) = outputs, inputs
-        own, form = real(targets[self.rank()]).numel(), self._sizes(targets)
-        return self._gather_all("all_gather", targets, flat(given), own, form, outputs, opts)
+        return self._gather_all("all_gather", outputs, inputs, outputs, opts)
 
     def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> CallWork:
         """Fills each rank's tensor with those of all, one after the other. Collective."""
-        own, form = real(output).numel() // self.size(), (output.dtype, output.numel())
-        return self._gather_all("all_gather_single", [output], flat(given), own, form, [output], opts)
+        return self._gather_all("all_gather_single", [[output]], [given], [output], opts)
 
     def all_gather_single_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> CallWork:
         """As `all_gather_single`, for several tensors at once. Collective."""
-        sent = [flat(given) for given in inputs]
-
-        def submit(name: str) -> int:
-            return hvd.grouped_allgather_async(sent, name=name, process_set=self._set)
-
-        def finish(gathered: Sequence[torch.Tensor]) -> None:
-            for output, one in zip(outputs, gathered):
-                cut("all_gather_single", one, [output])
-
-        call = self._sizes(outputs)
-        timeout = getattr(opts, "timeout", None)
-        return self._start("all_gather_single_coalesced", call, submit, outputs, finish, timeout)
+        return self._gather_all("all_gather_single", [[output] for output in outputs], inputs, outputs, opts)
 
     def allgather_coalesced(
         self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> CallWork:
         """As `allgather`, for several tensors at once; a list of outputs for each. Collective."""
-        sent = [flat(given) for given in inputs]
-
-        def submit(name: str) -> int:
-            return hvd.grouped_allgather_async(sent, name=name, process_set=self._set)
-
-        def finish(gathered: Sequence[torch.Tensor]) -> None:
-            for targets, one in zip(outputs, gathered):
-                cut("all_gather", one, targets)
-
-        call = tuple(self._sizes(targets) for targets in outputs)
-        return self._start("all_gather_coalesced", call, submit, outputs, finish, getattr(opts, "timeout", None))
+        return self._gather_all("all_gather", outputs, inputs, outputs, opts)
 
     # Their names in other versions of torch.
     _allgather_base = all_gather_single
@@ -174,23 +160,31 @@ class Movements(GroupCalls):
     def _gather_all(
         self,
         what: str,
-        targets: Sequence[torch.Tensor],
-        sent: torch.Tensor,
-        own: int,
-        call: Any,
+        outputs: Sequence[Sequence[torch.Tensor]],
+        inputs: Sequence[torch.Tensor],
         result: Any,
         opts: Any,
     ) -> CallWork:
-        """own: the elements that all ranks expect of this one."""
+        """Args: outputs: for each input a tensor for each rank's, or one for all of them."""
+        sent = [flat(given) for given in inputs]
+        expected = [self._own_part(targets) for targets in outputs]
 
         def submit(name: str) -> int:
-            return hvd.allgather_async(sent, name=name, process_set=self._set)
+            if len(sent) == 1:
+                return hvd.allgather_async(sent[0], name=name, process_set=self._set)
+            return hvd.grouped_allgather_async(sent, name=name, process_set=self._set)
 
-        def finish(gathered: torch.Tensor) -> None:
-            require_sizes(what, [sent.numel()], [own])
-            cut(what, gathered, targets)
+        def finish(gathered: Any) -> None:
+            require_sizes(what, [one.numel() for one in sent], expected)
+            for targets, one in zip(outputs, [gathered] if len(sent) == 1 else gathered):
+                cut(what, one, targets)
 
+        call = tuple(sizes_of(targets) for targets in outputs)
         return self._start(what, call, submit, result, finish, getattr(opts, "timeout", None))
+
+    def _own_part(self, targets: Sequence[torch.Tensor]) -> int:
+        """The elements that all ranks expect of this one."""
+        return real(targets[0]).numel() // self.size() if len(targets) == 1 else real(targets[self.rank()]).numel()
 
     def _exchange(
         self,

@@ -15,7 +15,18 @@ from horovod._core.errors import InvalidArgumentError, UnsupportedError
 from horovod._core.operations import reduce_ops
 from horovod.torch.adapter import adapter
 
-__all__ = ["cut", "flat", "form_of", "in_place", "joined", "real", "reduce_op", "require_sizes", "split_sizes"]
+__all__ = [
+    "cut",
+    "flat",
+    "forms_of",
+    "in_place",
+    "joined",
+    "real",
+    "reduce_op",
+    "require_sizes",
+    "sizes_of",
+    "split_sizes",
+]
 
 _OPS = (
     (dist.ReduceOp.SUM, reduce_ops.Sum),
@@ -53,17 +64,22 @@ def flat(tensor: torch.Tensor) -> torch.Tensor:
     return adapter.contiguous(real(tensor)).reshape(-1)
 
 
-def form_of(tensor: torch.Tensor) -> Hashable:
-    """What tells tensors apart that one name cannot have in turns without cost."""
-    return tensor.dtype, tuple(tensor.shape)
+def forms_of(tensors: Sequence[torch.Tensor]) -> Hashable:
+    """Dtypes and shapes, for `CallNames`."""
+    return tuple((tensor.dtype, tuple(tensor.shape)) for tensor in tensors)
+
+
+def sizes_of(tensors: Sequence[torch.Tensor]) -> Hashable:
+    """As `forms_of`, where ranks may give a tensor other shapes."""
+    return tuple((tensor.dtype, tensor.numel()) for tensor in tensors)
 
 
 def in_place(tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], Optional[Callable[[Any], None]]]:
     """Tensors that the core may write to instead, and what copies them back; None: they are the same memory."""
     views = [real(tensor.detach()) for tensor in tensors]
     given = [view if adapter.is_contiguous(view) else adapter.contiguous(view) for view in views]
-    copied = [(view, one) for view, one in zip(views, given) if view is not one]
-    if not copied and not any(tensor.is_conj() for tensor in tensors):
+    is_same = all(view is one for view, one in zip(views, given))
+    if is_same and not any(tensor.is_conj() for tensor in tensors):
         return given, None
 
     def finish(_: Any) -> None:

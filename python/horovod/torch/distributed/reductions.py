@@ -10,7 +10,7 @@ import torch
 import horovod.torch as hvd
 from horovod._core.errors import InvalidArgumentError
 from horovod.torch.distributed.calls import GroupCalls
-from horovod.torch.distributed.operands import cut, flat, form_of, in_place, joined, reduce_op
+from horovod.torch.distributed.operands import cut, flat, forms_of, in_place, joined, reduce_op
 from horovod.torch.distributed.works import CallWork
 
 __all__ = ["Reductions"]
@@ -34,7 +34,7 @@ class Reductions(GroupCalls):
             def submit(name: str) -> int:
                 return hvd.grouped_allreduce_async_(given, name=name, op=op, process_set=self._set)
 
-        return self._start("all_reduce", (op, self._forms(given)), submit, tensors, finish, _timeout_of(opts, timeout))
+        return self._start("all_reduce", (op, forms_of(given)), submit, tensors, finish, _timeout_of(opts, timeout))
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> CallWork:
         """As `allreduce`, for several tensors at once. Collective."""
@@ -53,7 +53,7 @@ class Reductions(GroupCalls):
             if is_root:
                 cut("reduce", reduced, [tensor])
 
-        call = (op, opts.rootRank, form_of(sent))
+        call = (op, opts.rootRank, forms_of([sent]))
         return self._start("reduce", call, submit, tensors, finish, opts.timeout)
 
     def reduce_scatter(
@@ -73,7 +73,7 @@ class Reductions(GroupCalls):
         def finish(reduced: torch.Tensor) -> None:
             cut("reduce_scatter", reduced[begin : begin + own], [output])
 
-        return self._start("reduce_scatter", (op, form_of(sent)), submit, outputs, finish, _timeout_of(opts))
+        return self._start("reduce_scatter", (op, forms_of([sent])), submit, outputs, finish, _timeout_of(opts))
 
     def reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> CallWork:
         """Combines the ranks' tensors and leaves each rank an equal part of them. Collective."""
@@ -108,7 +108,7 @@ class Reductions(GroupCalls):
             for output, block in zip(outputs, [reduced] if len(rows) == 1 else reduced):
                 cut("reduce_scatter", (block if scatters else block[own]).reshape(-1), [output])
 
-        return self._start("reduce_scatter", (op, self._forms(rows)), submit, result, finish, _timeout_of(opts))
+        return self._start("reduce_scatter", (op, forms_of(rows)), submit, result, finish, _timeout_of(opts))
 
     def _rows(self, elements: torch.Tensor) -> torch.Tensor:
         """A row for each rank."""

@@ -293,6 +293,13 @@ def case_parts_of_other_sizes_than_expected_are_refused():
         lambda: dist.all_gather_single(torch.zeros(4), torch.ones(1 + 2 * dist.get_rank())),
         "all_gather_single: parts of",
     )
+
+    def coalesced():
+        with dist._coalescing_manager():
+            for _ in range(2):
+                dist.all_gather_single(torch.zeros(4), torch.ones(1 + 2 * dist.get_rank()))
+
+    expect_raises(InvalidArgumentError, coalesced, "all_gather_single: parts of")
     dist.all_reduce(sent)
     assert sent.tolist() == [2.0] * 3
 
