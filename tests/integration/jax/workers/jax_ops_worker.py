@@ -323,6 +323,18 @@ def case_a_second_life_with_functions_of_the_first():
     same(function(own(2)), sum(everyones(2)))
 
 
+def case_a_state_is_restored_when_unfinished_steps_have_ended():
+    """Their collectives must not be those of the next life."""
+    state = hvd.elastic.JaxState(params=jnp.ones(2))
+    state.save()
+    unfinished = state.params = own(2) + 1
+    waited_for = []
+    with mock.patch.object(jax, "block_until_ready", waited_for.append):
+        state.restore()
+    assert any(each is unfinished for each in waited_for)
+    same(state.params, np.ones(2))
+
+
 def case_elastic_training_goes_on_after_a_failure_in_a_step():
     starts, resets = [], []
     step = jax.jit(lambda w: w - 0.1 * hvd.allreduce(w * (1 + hvd.rank()), name="elastic"), donate_argnums=0)
