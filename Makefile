@@ -13,6 +13,7 @@
 #   matrices  every matrix of the tests whole, of which CI runs a twentieth; HVD_TEST_SEED repeats one
 #   test-tensorflows  the contract suite and Keras on the oldest TensorFlow that is supported and the first with Keras 3;
 #             by itself, because their environments take 3 GB
+#   test-lightning  Lightning, Accelerate and Hugging Face's Trainer on two ranks; fetches 1.5 GB
 #   test-spark  horovod.spark.run in real sessions of Spark 4 and 3.5; needs Java 17, and fetches 0.8 GB for each
 #   chaos     elastic jobs that lose ranks and regain them until FAULTS have happened; SEED repeats them
 #   fuzz      every parser of bytes, FUZZ_SECONDS of a processor each
@@ -67,7 +68,7 @@ unexport PYTEST_ADDOPTS
 # well (HVD_TEST_PLATFORM=hip build/release/hvd_tests $(ROCM_TESTS) without).
 ROCM_TESTS = cuda_ gpu_ staged_ phases_ -contract -fake -jax
 
-.PHONY: count times fakes demo test test-fast test-gpu test-all test-slow test-long matrices test-tensorflows test-spark check checks bench bench-full bench-page docs build dev clean tidy chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
+.PHONY: count times fakes demo test test-fast test-gpu test-all test-slow test-long matrices test-tensorflows test-lightning test-spark check checks bench bench-full bench-page docs build dev clean tidy chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
@@ -198,6 +199,10 @@ tidy: $(VENV)/.tools
 # The contract and Keras on older versions of TensorFlow, each in an environment of its own.
 test-tensorflows: build
 	python tools/suites.py tensorflow-2.13 tensorflow-2.16
+
+# What builds on PyTorch, in an environment of its own.
+test-lightning: build
+	python tools/suites.py lightning
 
 # In environments of their own; Java must be there.
 test-spark: build

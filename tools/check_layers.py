@@ -138,6 +138,7 @@ PYTHON = {
     "horovod.tensorflow.keras": {"horovod._core", "horovod.tensorflow", "horovod.keras"},
     # The backends of Keras, each imported only when Keras runs on it.
     "horovod.keras": {"horovod._core", "horovod.tensorflow", "horovod.torch", "horovod.numpy", "horovod.jax"},
+    "horovod.lightning": {"horovod._core", "horovod.torch"},
     "horovod._keras": {"horovod._core", "horovod.keras"},
     "horovod.jax": {"horovod._core", "horovod.numpy"},
     "horovod.data": set(),

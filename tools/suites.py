@@ -40,6 +40,7 @@ _TENSORFLOW = {
     ),
     "Keras": ("tests/integration/keras/test_keras_fit.py", "tests/integration/keras/test_keras_elastic.py"),
 }
+_TRAINERS = {"Lightning": ("--timeout=300", "tests/trainers/lightning_training.py")}
 # Real sessions: they need Java 17, and 0.8 GB for each environment.
 _SPARK = {
     "sessions": ("tests/spark/sessions.py",),
@@ -50,6 +51,8 @@ _SPARK = {
 SUITES = {
     "tensorflow-2.13": Suite("tensorflow-cpu==2.13.1", _TENSORFLOW),
     "tensorflow-2.16": Suite("tensorflow-cpu==2.16.2", _TENSORFLOW),
+    # What builds on PyTorch; 1.5 GB. torch as in the development environment, exactly: a range fetches a CUDA build.
+    "lightning": Suite("torch==2.13.0 lightning pytorch_lightning transformers accelerate scikit-learn", _TRAINERS),
     "spark-4": Suite("pyspark>=4,<5 numpy", _SPARK),
     "spark-3.5": Suite("pyspark>=3.5,<3.6 numpy", _SPARK),
 }
