@@ -29,6 +29,7 @@ MAY = {
     "_net/mpi/library.py": "FI_PROVIDER_PATH, libfabric's",
     "_net/mpi/session.py": "where an MPI library may lie, the system's variables",
     "keras/installed.py": "TF_USE_LEGACY_KERAS, TensorFlow's",
+    "lightning/environment.py": "MASTER_ADDR and MASTER_PORT, torch.distributed's",
     "torch/distributed/registration.py": "MASTER_ADDR and MASTER_PORT, torch.distributed's",
     "runner/cli.py": "gives it to the table, and to the ranks",
     "runner/doctor/command.py": "gives it to the table, and to the probes",
