@@ -14,6 +14,7 @@
 #   test-tensorflows  the contract suite and Keras on the oldest TensorFlow that is supported and the first with Keras 3;
 #             by itself, because their environments take 3 GB
 #   test-lightning  Lightning, Accelerate and Hugging Face's Trainer on two ranks; fetches 1.5 GB
+#   test-ray    horovod.ray on a real Ray cluster of two nodes; fetches 0.3 GB
 #   test-spark  horovod.spark.run in real sessions of Spark 4 and 3.5; needs Java 17, and fetches 0.8 GB for each
 #   chaos     elastic jobs that lose ranks and regain them until FAULTS have happened; SEED repeats them
 #   fuzz      every parser of bytes, FUZZ_SECONDS of a processor each
@@ -68,7 +69,7 @@ unexport PYTEST_ADDOPTS
 # well (HVD_TEST_PLATFORM=hip build/release/hvd_tests $(ROCM_TESTS) without).
 ROCM_TESTS = cuda_ gpu_ staged_ phases_ -contract -fake -jax
 
-.PHONY: count times fakes demo test test-fast test-gpu test-all test-slow test-long matrices test-tensorflows test-lightning test-spark check checks bench bench-full bench-page docs build dev clean tidy chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
+.PHONY: count times fakes demo test test-fast test-gpu test-all test-slow test-long matrices test-tensorflows test-lightning test-spark test-ray check checks bench bench-full bench-page docs build dev clean tidy chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
@@ -207,6 +208,9 @@ test-lightning: build
 # In environments of their own; Java must be there.
 test-spark: build
 	python tools/suites.py spark-4 spark-3.5
+
+test-ray: build
+	python tools/suites.py ray
 
 # The core under the address and undefined-behaviour sanitizers, and under the thread sanitizer; no suppressions. The
 # tests wait more than they compute, so the next compilation goes on beside them.

@@ -153,6 +153,7 @@ PYTHON = {
     "horovod.runner.remote.wire": BELOW_RUNNER | {"horovod.runner.loop"},
     "horovod.runner": BELOW_RUNNER,
     "horovod.spark": {"horovod._core", "horovod._later", "horovod._net", "horovod.runner"},
+    "horovod.ray": {"horovod._core", "horovod._later", "horovod._net", "horovod.runner"},
     "horovod": {"horovod._later", "horovod.common", "horovod.runner"},
 }
 

@@ -25,6 +25,7 @@ PUBLIC = (
     "python/horovod/runner/function.py",
     "python/horovod/runner/helpers.py",
     "python/horovod/spark/running.py",
+    "python/horovod/ray/runner.py",
     "python/horovod/tensorflow/",
     "python/horovod/keras/",
     "python/horovod/_keras/",

@@ -29,6 +29,7 @@ PACKAGES = {
     "sync_batch_norm util data.compute_service data.compute_worker keras keras.callbacks keras.elastic",
     "horovod.keras": "callbacks elastic",
     "horovod.spark": "task",
+    "horovod.ray": "ray_logger runner",
     "horovod.runner": "launch run_task common.util.codec common.util.config_parser common.util.env "
     "common.util.host_hash common.util.hosts common.util.safe_shell_exec common.util.secret common.util.timeout "
     "common.util.tiny_shell_exec util.lsf util.network util.streams util.threads",

@@ -46,6 +46,10 @@ _SPARK = {
     "sessions": ("tests/spark/sessions.py",),
     "a cluster of two workers": ("--timeout=240", "tests/spark/cluster.py"),
 }
+# A real cluster of two nodes on this machine; 0.6 GB.
+_RAY = {
+    "a cluster of two nodes": ("--timeout=120", "tests/ray_clusters/cluster.py"),
+}
 # TensorFlow: the oldest that is supported, whose Keras is 2.13, and the first with Keras 3; the newest is in the
 # development environment. Each environment takes about 1.5 GB.
 SUITES = {
@@ -54,6 +58,7 @@ SUITES = {
     # What builds on PyTorch; 1.5 GB. torch as in the development environment, exactly: a range fetches a CUDA build.
     "lightning": Suite("torch==2.13.0 lightning pytorch_lightning transformers accelerate scikit-learn", _TRAINERS),
     "spark-4": Suite("pyspark>=4,<5 numpy", _SPARK),
+    "ray": Suite("ray[client,tune]>=2.60,<3 torch scikit-learn markdown-it-py", _RAY),
     "spark-3.5": Suite("pyspark>=3.5,<3.6 numpy", _SPARK),
 }
 

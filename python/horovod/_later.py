@@ -12,7 +12,14 @@ _NO_ESTIMATORS: Final = "there are no estimators and no stores yet"
 # Module -> (what cannot be done, remedy).
 MISSING: Final[dict[str, tuple[str, str]]] = {
     "horovod.mxnet": ("there are no operations for MXNet", "reduce NumPy arrays with horovod.numpy"),
-    "horovod.ray": ("jobs cannot be started on a Ray cluster", "start the same job with horovodrun"),
+    **{
+        f"horovod.ray.{name}": (
+            "workers on Ray cannot come and go",
+            "start a job of fixed size with horovod.ray.RayExecutor(num_workers=...), or an elastic one with "
+            "horovodrun --host-discovery-script",
+        )
+        for name in ("elastic", "elastic_v2")
+    },
     **{
         f"horovod.spark.{name}": (_NO_ESTIMATORS, "train in a function that horovod.spark.run calls on every rank")
         for name in ("common", "data_loaders", "keras", "lightning", "torch")

@@ -1,5 +1,25 @@
-"""Not in this version; says so, and what to do instead."""
+"""Horovod on a Ray cluster: the ranks of a job are actors.
 
-from horovod._later import missing
+Importing this imports nothing of Ray: `RayExecutor.start` does, and so do the actors. Design 0035.
+"""
 
-raise missing(__name__)
+from __future__ import annotations
+
+import sys
+
+from horovod._later import MISSING, LaterModules, missing
+from horovod.ray import ray_logger
+from horovod.ray.runner import RayExecutor
+
+__all__ = ["RayExecutor", "ray_logger"]
+
+if LaterModules not in sys.meta_path:
+    sys.meta_path.append(LaterModules)
+
+
+def __getattr__(name: str) -> object:
+    """For names of what comes later, of which Python would say only that they cannot be imported."""
+    module = f"{__name__}.{'elastic' if name == 'ElasticRayExecutor' else name}"
+    if module in MISSING:
+        raise missing(module)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

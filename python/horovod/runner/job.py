@@ -192,23 +192,27 @@ def _refuse_missing_ranks(flag: str, named: Sequence[int], size: int) -> None:
 
 def _rank_environ(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
     inherited = {name: value for name, value in environ.items() if not stays_behind(name)}
-    inherited.update(settings.to_environ())
+    # A rank that dies of SIGSEGV tells its Python stacks.
+    return {"PYTHONFAULTHANDLER": "1", **inherited, RESTART_VARIABLE: "0", **variables_of(settings)}
+
+
+def variables_of(settings: Settings) -> dict[str, str]:
+    """What the settings of a job set in the environment of its ranks."""
+    found = settings.to_environ()
     # Wrappers read this. A job that neither mpirun nor jsrun starts is called Gloo's.
     by_mpi = settings.use_mpi or settings.use_jsrun
-    inherited["HOROVOD_CONTROLLER"] = "mpi" if by_mpi else "gloo"
+    found["HOROVOD_CONTROLLER"] = "mpi" if by_mpi else "gloo"
     if not by_mpi and settings.cpu_operations is None:
-        inherited["HOROVOD_CPU_OPERATIONS"] = "gloo"
-    inherited[RESTART_VARIABLE] = "0"
-    inherited["PYTHONUNBUFFERED"] = "1"
-    inherited.setdefault("PYTHONFAULTHANDLER", "1")  # a rank that dies of SIGSEGV tells its Python stacks
-    inherited[NOTICED_VARIABLE] = "1"
+        found["HOROVOD_CPU_OPERATIONS"] = "gloo"
+    found["PYTHONUNBUFFERED"] = "1"
+    found[NOTICED_VARIABLE] = "1"
     if settings.network_interfaces:
         joined = ",".join(settings.network_interfaces)
-        inherited["NCCL_SOCKET_IFNAME"] = joined
-        inherited["HOROVOD_GLOO_IFACE"] = joined
+        found["NCCL_SOCKET_IFNAME"] = joined
+        found["HOROVOD_GLOO_IFACE"] = joined
     if settings.tcp:
-        inherited["NCCL_IB_DISABLE"] = "1"
-    return inherited
+        found["NCCL_IB_DISABLE"] = "1"
+    return found
 
 
 def stays_behind(name: str) -> bool:

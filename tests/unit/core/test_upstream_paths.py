@@ -120,7 +120,7 @@ def test_modules_as_attributes() -> None:
         horovod.nothing_of_the_kind  # noqa: B018
 
 
-@pytest.mark.parametrize("module", ["mxnet", "ray", "ray.elastic"])
+@pytest.mark.parametrize("module", ["mxnet"])
 def test_what_comes_later_says_so(module: str) -> None:
     top = "horovod." + module.partition(".")[0]
     with pytest.raises(ModuleNotFoundError, match=f"{top} is not in this version: .* Remedy: ") as caught:
@@ -137,6 +137,14 @@ def test_what_comes_later_of_spark_says_so(module: str) -> None:
     assert caught.value.name == part
     with pytest.raises(ModuleNotFoundError, match=f"{part} is not in this version: "):
         exec(f"from horovod.spark import {module.partition('.')[0]}")
+
+
+@pytest.mark.parametrize("module", ["elastic", "elastic_v2"])
+def test_what_comes_later_of_ray_says_so(module: str) -> None:
+    with pytest.raises(ModuleNotFoundError, match=f"horovod.ray.{module} is not in this version: .* Remedy: "):
+        __import__(f"horovod.ray.{module}")
+    with pytest.raises(ModuleNotFoundError, match="horovod.ray.elastic is not in this version: "):
+        exec("from horovod.ray import ElasticRayExecutor")
 
 
 def test_check_build_knows_what_comes_later() -> None:

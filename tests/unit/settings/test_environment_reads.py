@@ -42,6 +42,8 @@ MAY = {
     "runner/run_task.py": "what the launcher has told this rank",
     "runner/processes/runtime_directory.py": "XDG_RUNTIME_DIR, the system's",
     "runner/doctor/availability.py": "PATH; and gives it to the process that tries the core",
+    "ray/runner.py": "gives it to the table",
+    "ray/worker.py": "sets what its rank is told",
     "spark/driving.py": "gives it to the table",
     "spark/running.py": "HOROVOD_SPARK_START_TIMEOUT, of the driver",
     "spark/task.py": "the GPUs that the launcher has named to this rank",

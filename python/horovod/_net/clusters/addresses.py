@@ -20,8 +20,7 @@ from horovod._net.failures import PlacementError
 ADDRESS_VARIABLE: Final = "HOROVOD_MEETING_ADDRESS"
 _MASTER: Final = "MASTER_ADDR"
 # Above what services use and below what kernels give out by themselves, and without torchrun's own 29500.
-_FIRST_PORT: Final = 20000
-_PORTS: Final = 9000
+MEETING_PORTS: Final = range(20000, 29000)
 _NAMED: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]{1,253}))(?::([0-9]{1,5}))?")
 
 Environment = Mapping[str, str]
@@ -46,7 +45,7 @@ def meeting_point(launcher: str, env: Environment, named: Optional[str]) -> Opti
         PlacementError: what the user has named is neither.
     """
     job = _job(launcher, env)
-    derived = _FIRST_PORT + int.from_bytes(hashlib.sha256(job.encode()).digest()[:4], "big") % _PORTS
+    derived = MEETING_PORTS[int.from_bytes(hashlib.sha256(job.encode()).digest()[:4], "big") % len(MEETING_PORTS)]
     if named:
         host, port = _named(named)
         return MeetingPoint(host, port or derived, f"{ADDRESS_VARIABLE}={named}", job)

@@ -1,0 +1,81 @@
+"""Functions of users, as ranks call them; they travel to the actors by value or by this module's name."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+
+def placed(word: str = "") -> tuple[Any, ...]:
+    """What a rank sees: numbers, a sum over all ranks, its variables."""
+    import numpy
+
+    import horovod.numpy as hvd
+    from horovod.ray import ray_logger
+
+    hvd.init()
+    total = float(hvd.allreduce(numpy.array([hvd.rank() + 1.0]), op=hvd.Sum)[0])
+    ray_logger.log({"rank": hvd.rank(), "total": total})
+    numbers = hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), hvd.cross_size()
+    own = [os.environ.get(name) for name in ("HOROVOD_RANK", "HOROVOD_HOSTNAME", "OURS", "CUDA_VISIBLE_DEVICES")]
+    return numbers, total, own, word, socket.gethostname(), os.getpid()
+
+
+def fails_on_rank_1() -> None:
+    """The others stand in a collective meanwhile."""
+    import horovod.numpy as hvd
+
+    hvd.init()
+    if hvd.rank() == 1:
+        raise ValueError("the data end here")
+    hvd.barrier()
+
+
+def dies_on_rank_1() -> None:
+    """As `fails_on_rank_1`, but its process is gone."""
+    import horovod.numpy as hvd
+
+    hvd.init()
+    if hvd.rank() == 1:
+        os.kill(os.getpid(), 9)
+    hvd.barrier()
+
+
+def stands() -> None:
+    """Until somebody ends it."""
+    import time
+
+    import horovod.numpy as hvd
+
+    hvd.init()
+    hvd.barrier()
+    time.sleep(60)
+    hvd.barrier()
+
+
+class Counter:
+    """A stateful class, which has called `hvd.init()` itself."""
+
+    def __init__(self, start: int, step: int = 1) -> None:
+        import horovod.numpy as hvd
+
+        hvd.init()
+        self.value = start + hvd.rank()
+        self.step = step
+
+    def count(self) -> int:
+        self.value += self.step
+        return self.value
+
+
+class Refuses:
+    """Cannot be made on rank 1."""
+
+    def __init__(self) -> None:
+        import horovod.numpy as hvd
+
+        hvd.init()
+        if hvd.rank() == 1:
+            raise ValueError("cannot be made")
+        hvd.barrier()
