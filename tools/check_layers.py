@@ -141,6 +141,7 @@ PYTHON = {
     "horovod.lightning": {"horovod._core", "horovod.torch"},
     "horovod._keras": {"horovod._core", "horovod.keras"},
     "horovod.jax": {"horovod._core", "horovod.numpy"},
+    "horovod.mxnet": {"horovod._core", "horovod._native"},
     "horovod.data": set(),
     "horovod.common": {"horovod._core", "horovod.runner", "horovod.data"},
     "horovod.runner.readers": BELOW_RUNNER,

@@ -22,6 +22,7 @@ PUBLIC = (
     "python/horovod/torch/",
     "python/horovod/numpy/",
     "python/horovod/jax/",
+    "python/horovod/mxnet/",
     "python/horovod/runner/function.py",
     "python/horovod/runner/helpers.py",
     "python/horovod/spark/running.py",

@@ -50,6 +50,7 @@ _SPARK = {
 _RAY = {
     "a cluster of two nodes": ("--timeout=120", "tests/ray_clusters/cluster.py"),
 }
+_MXNET = {"contract, training and example": ("--timeout=300", "tests/mxnet19/sessions.py")}
 # TensorFlow: the oldest that is supported, whose Keras is 2.13, and the first with Keras 3; the newest is in the
 # development environment. Each environment takes about 1.5 GB.
 SUITES = {
@@ -57,6 +58,7 @@ SUITES = {
     "tensorflow-2.16": Suite("tensorflow-cpu==2.16.2", _TENSORFLOW),
     # What builds on PyTorch; 1.5 GB. torch as in the development environment, exactly: a range fetches a CUDA build.
     "lightning": Suite("torch==2.13.0 lightning pytorch_lightning transformers accelerate scikit-learn", _TRAINERS),
+    "mxnet-1.9": Suite("mxnet==1.9.1 numpy==1.23.5 scikit-learn", _MXNET),
     "spark-4": Suite("pyspark>=4,<5 numpy", _SPARK),
     "ray": Suite("ray[client,tune]>=2.60,<3 torch scikit-learn markdown-it-py", _RAY),
     "spark-3.5": Suite("pyspark>=3.5,<3.6 numpy", _SPARK),

@@ -451,6 +451,29 @@ HVD_API void* hvd_jax_collective(void* call_frame);
  * are on their way; the computation's stream goes on behind them. */
 HVD_API void* hvd_jax_collective_on_cuda(void* call_frame);
 
+/* What is called of MXNet, which is found at run time. */
+typedef struct hvd_mxnet_functions {
+  uint32_t struct_bytes; /* sizeof(hvd_mxnet_functions), checked */
+  void* copy_array;      /* MXShallowCopyNDArray */
+  void* free_array;      /* MXNDArrayFree */
+  void* array_data;      /* MXNDArrayGetData */
+  void* make_error;      /* of the C++ library that MXNet uses: std::runtime_error's constructor from a text */
+  void* drop_error;      /* and its destructor */
+} hvd_mxnet_functions;
+/* A submission as an operation of MXNet's engine: the parameter for MXEnginePushAsyncND, with hvd_mxnet_run as function
+ * and hvd_mxnet_drop as deleter. Input and output of the ops, which are copied, are handles of MXNet's arrays, which
+ * are kept; their addresses are asked for when the engine runs the operation. Each has a name. HVD_IN_PROGRESS: an
+ * operation of one of these names has not ended within timeout_s. HVD_RESOURCE: no memory; without a text. */
+HVD_API hvd_status hvd_mxnet_prepare(const hvd_op* ops, int32_t n, const hvd_mxnet_functions* mxnet, double timeout_s,
+                                     void** request);
+/* Called by MXNet's engine when the arrays are ready: submits. Non-blocking. Collective. on_complete: three words, a
+ * function and its arguments, which the engine has called when the operation has ended, with an error that holds the
+ * message of a failure. */
+HVD_API void hvd_mxnet_run(void* run_context, void* on_complete, void* request);
+/* Frees a request that has ended, or that the engine leaves out because an operation before it has failed: then the
+ * other members learn that. */
+HVD_API void hvd_mxnet_drop(void* request);
+
 #ifdef __cplusplus
 }
 #endif

@@ -11,7 +11,6 @@ from typing import Final, Optional
 _NO_ESTIMATORS: Final = "there are no estimators and no stores yet"
 # Module -> (what cannot be done, remedy).
 MISSING: Final[dict[str, tuple[str, str]]] = {
-    "horovod.mxnet": ("there are no operations for MXNet", "reduce NumPy arrays with horovod.numpy"),
     **{
         f"horovod.ray.{name}": (
             "workers on Ray cannot come and go",

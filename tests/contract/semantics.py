@@ -421,12 +421,13 @@ def many_names(env: Env) -> None:
 def deprecated_average(env: Env) -> None:
     import warnings
 
+    two = env.tensor([2])  # before: a framework may warn of its own
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        env.check(
-            "average=False", env.hvd.allreduce(env.tensor([2]), average=False), np.array([2 * env.size], np.float32)
-        )
-        env.check("average=True", env.hvd.allreduce(env.tensor([2]), average=True), np.array([2], np.float32))
+        total = env.hvd.allreduce(two, average=False)
+        mean = env.hvd.allreduce(two, average=True)
+    env.check("average=False", total, np.array([2 * env.size], np.float32))
+    env.check("average=True", mean, np.array([2], np.float32))
     if env.engine == "real":  # the filters are one per process, and the fake's ranks share one
         env.check("warnings", {one.category for one in caught}, {DeprecationWarning})
         env.check("the line that they point at", {one.filename for one in caught}, {__file__})

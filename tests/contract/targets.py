@@ -5,6 +5,7 @@ One `Target` per framework; the cases and semantics are the same for all. Also `
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ class Target:
         gappy: a tensor whose elements have gaps between them.
         unfit: one whose memory does not hold its values.
         faults: what the libraries below have seen that is wrong.
+        lacking: the dtypes that its tensors cannot have.
+        leaves_out: facts that need a tensor or a function that it does not have.
     """
 
     name: str
@@ -42,6 +45,8 @@ class Target:
     gappy: Callable[[], Any]
     unfit: Callable[[], Any]
     faults: Callable[[], str] = lambda: ""
+    lacking: frozenset[int] = frozenset()
+    leaves_out: frozenset[str] = frozenset()
 
 
 def numpy_target() -> Target:
@@ -129,7 +134,82 @@ def gpu_target() -> Target:
     )
 
 
-TARGETS: dict[str, Callable[[], Target]] = {"gpu": gpu_target, "numpy": numpy_target, "torch": torch_target}
+def mxnet_target(by_engine: bool = False) -> Target:
+    """MXNet.
+
+    Args:
+        by_engine: reductions and broadcasts are MXNet's operations, whose results are waited for; else all is as with
+            the other frameworks, which only the adapter sees.
+    """
+    import types
+
+    import ml_dtypes
+    import mxnet as mx
+
+    import horovod.mxnet as hvd
+    from horovod._core.tensors import dtypes
+    from horovod.mxnet import ops
+    from horovod.mxnet.adapter import adapter
+    from horovod.mxnet.failures import wait_for
+
+    mx.util.set_np_shape(True)  # scalars, and arrays without elements
+    bfloat16 = np.dtype(ml_dtypes.bfloat16)
+
+    def tensor(array: Array) -> Any:
+        if array.dtype != bfloat16:
+            return mx.nd.array(array, dtype=array.dtype)
+        return adapter.cast(mx.nd.array(array.astype(np.float32)), dtypes.BFLOAT16)
+
+    def array(tensor: Any) -> Array:
+        if adapter.dtype(tensor) != dtypes.BFLOAT16:
+            return np.asarray(tensor.asnumpy())
+        return np.asarray(tensor.astype(np.float32).asnumpy().astype(bfloat16))
+
+    def waited_for(operation: Callable[..., Any], blocking: Callable[..., Any]) -> Callable[..., Any]:
+        def call(tensors: Any, *arguments: Any, **more: Any) -> Any:
+            if "compression" in more:
+                return blocking(tensors, *arguments, **more)
+            results = operation(tensors, *arguments, **more)
+            wait_for(results if isinstance(results, (list, tuple)) else [results])
+            return results
+
+        return call
+
+    leaves_out = frozenset({"unsupported_dtype", "refusal_of_a_group", "rows_beyond_32_bits"})
+    operations = {name: getattr(ops.blocking, name) for name in _operations_of("horovod.numpy")}
+    if by_engine:
+        leaves_out |= {"deprecated_average"}  # points at the line of `call` above
+        operations |= {name: waited_for(getattr(hvd, name), operations[name]) for name in ops.__all__}
+    return Target(
+        "mxnet",
+        types.SimpleNamespace(**{**vars(hvd), **operations}),
+        ops.blocking,
+        tensor,
+        array,
+        lambda: None,
+        lambda: None,
+        lambda: mx.nd.sparse.zeros("row_sparse", (2, 2)),
+        lacking=frozenset(range(len(dtypes.NAMES)))
+        - {adapter.dtype(mx.nd.zeros(1, dtype=d)) for d in _MXNETS}
+        - {dtypes.BFLOAT16},
+        leaves_out=leaves_out,
+    )
+
+
+_MXNETS = ("float32", "float64", "float16", "uint8", "int32", "int8", "int64", "bool")
+
+
+def _operations_of(module: str) -> list[str]:
+    return list(importlib.import_module(module).ops.__all__)
+
+
+TARGETS: dict[str, Callable[[], Target]] = {
+    "gpu": gpu_target,
+    "mxnet": mxnet_target,
+    "mxnet by its engine": lambda: mxnet_target(by_engine=True),
+    "numpy": numpy_target,
+    "torch": torch_target,
+}
 
 
 @dataclass

@@ -120,7 +120,7 @@ def test_blocks_name_their_language(page: Page) -> None:
         ("make demo JOBS=1", ""),
         ("make tea", "no verb tea"),
         ("pip install .[torch]", ""),
-        ("pip install .[mxnet]", "no extra mxnet"),
+        ("pip install .[caffe]", "no extra caffe"),
         ("python -m pytest tests/none", "tests/none does not exist"),
         ("python -m horovod.none", "does not exist"),
         ("python benchmarks/compare.py --only x --none", "has no option --none"),

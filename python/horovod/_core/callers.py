@@ -8,7 +8,7 @@ from typing import Final
 __all__ = ["users_level"]
 
 # AutoGraph, torch's compiler and JAX's transformations stand between a user's line and a function of ours.
-_NOT_THE_USERS: Final = frozenset({"horovod", "tensorflow", "keras", "tf_keras", "torch", "jax"})
+_NOT_THE_USERS: Final = frozenset({"horovod", "tensorflow", "keras", "tf_keras", "torch", "jax", "mxnet"})
 
 
 def users_level() -> int:

@@ -169,6 +169,15 @@ class HvdResult(ctypes.Structure):
 
 HvdLogFn = ctypes.CFUNCTYPE(None, c_int32, c_char_p)
 
+
+class HvdMxnetFunctions(ctypes.Structure):
+    """hvd_mxnet_functions"""
+
+    _fields_ = [
+        ("struct_bytes", c_uint32), ("copy_array", c_void_p), ("free_array", c_void_p), ("array_data", c_void_p),
+        ("make_error", c_void_p), ("drop_error", c_void_p),
+    ]
+
 # Enum of the header -> its constants.
 ENUMS: Final[dict[str, dict[str, int]]] = {
     "hvd_status": {
@@ -200,6 +209,7 @@ ENUMS: Final[dict[str, dict[str, int]]] = {
 STRUCTURES: Final[dict[str, type[ctypes.Structure]]] = {
     "hvd_op": HvdOp, "hvd_peer": HvdPeer, "hvd_config": HvdConfig, "hvd_mpi": HvdMpi, "hvd_gpu": HvdGpu,
     "hvd_topology": HvdTopology, "hvd_parameters": HvdParameters, "hvd_steps": HvdSteps, "hvd_result": HvdResult,
+    "hvd_mxnet_functions": HvdMxnetFunctions,
 }
 
 # Name -> (result, arguments).
@@ -255,4 +265,7 @@ FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "hvd_register_tensorflow_xla": (c_char_p, ()),
     "hvd_jax_collective": (c_void_p, (c_void_p,)),
     "hvd_jax_collective_on_cuda": (c_void_p, (c_void_p,)),
+    "hvd_mxnet_prepare": (c_int32, (c_void_p, c_int32, POINTER(HvdMxnetFunctions), c_double, POINTER(c_void_p))),
+    "hvd_mxnet_run": (None, (c_void_p, c_void_p, c_void_p)),
+    "hvd_mxnet_drop": (None, (c_void_p,)),
 }

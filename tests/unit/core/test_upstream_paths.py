@@ -120,15 +120,6 @@ def test_modules_as_attributes() -> None:
         horovod.nothing_of_the_kind  # noqa: B018
 
 
-@pytest.mark.parametrize("module", ["mxnet"])
-def test_what_comes_later_says_so(module: str) -> None:
-    top = "horovod." + module.partition(".")[0]
-    with pytest.raises(ModuleNotFoundError, match=f"{top} is not in this version: .* Remedy: ") as caught:
-        __import__(f"horovod.{module}")
-    assert caught.value.name == top
-    assert top not in sys.modules
-
-
 @pytest.mark.parametrize("module", ["keras", "torch", "lightning", "common.store", "conf", "tensorflow.compute_worker"])
 def test_what_comes_later_of_spark_says_so(module: str) -> None:
     part = "horovod.spark." + module.partition(".")[0]

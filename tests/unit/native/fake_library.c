@@ -105,6 +105,15 @@ void* hvd_jax_collective(void* call_frame) {
   return 0;
 }
 void* hvd_jax_collective_on_cuda(void* call_frame) { return hvd_jax_collective(call_frame); }
+hvd_status hvd_mxnet_prepare(const hvd_op* ops, int32_t n, const hvd_mxnet_functions* mxnet, double timeout_s,
+                             void** request) {
+  (void)ops, (void)n, (void)mxnet, (void)timeout_s, (void)request;
+  return HVD_OK;
+}
+void hvd_mxnet_run(void* run_context, void* on_complete, void* request) {
+  (void)run_context, (void)on_complete, (void)request;
+}
+void hvd_mxnet_drop(void* request) { (void)request; }
 
 hvd_status hvd_describe(char* buffer, size_t n, size_t* needed) {
   *needed = strlen(text) + 1;

@@ -81,7 +81,7 @@ def test_frames_of_torchs_compiler_go_with_those_that_they_call() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        "ModuleNotFoundError: horovod.mxnet is not in this version: ...",
+        "ModuleNotFoundError: horovod.ray is not in this version: ...",
         "ImportError: horovod.torch.mpi_ops.x does not exist here.",
         "AttributeError: module 'horovod' has no attribute 'init'",
         "KeyboardInterrupt",

@@ -28,6 +28,7 @@ from horovod._core.tensors.adapter import ResultBlock
 from horovod._native import library
 from horovod._native.config import make_config, tree
 from horovod._native.engine import Engine
+from horovod._native.mxnet import MxnetEngine
 from horovod._net import failures
 from horovod._net.bootstrap import Ways, bootstrap
 from horovod._net.clusters import lone
@@ -199,6 +200,23 @@ def jax_handlers() -> dict[str, Any]:
     """
     core = library.load()
     return {"cpu": core.hvd_jax_collective, "CUDA": core.hvd_jax_collective_on_cuda}
+
+
+def mxnet_engine(mxnet: Any) -> MxnetEngine:
+    """What gives MXNet's engine operations of the core.
+
+    Args:
+        mxnet: its library, as ctypes has loaded it.
+
+    Raises:
+        ImportError: the core is missing or unusable, or MXNet's library lacks a function.
+    """
+    try:
+        return MxnetEngine(library.load(), mxnet)
+    except AttributeError as error:
+        raise ImportError(
+            f"MXNet's engine cannot run Horovod's operations: {error}. Remedy: pip install mxnet==1.9.1."
+        ) from error
 
 
 def _error(status: int, message: str) -> HorovodError:

@@ -174,13 +174,13 @@ class Call:
         try:
             self.names = _names(op_type, name, n)
         except InvalidArgumentError as error:
-            refuse(self.session, op_type, _meant_set(self.session, process_set), _names(op_type, None, n), error)
+            refuse(self.session, op_type, meant_set(self.session, process_set), _names(op_type, None, n), error)
         try:
             self.number = member_set(self.session, process_set)
         except InvalidArgumentError as error:
             if isinstance(process_set, ProcessSet):
                 raise  # no member waits for this rank, or none can have registered the set
-            refuse(self.session, op_type, _meant_set(self.session, process_set), self.names, error)
+            refuse(self.session, op_type, meant_set(self.session, process_set), self.names, error)
         self.what = called(op_type, f"{name[0]}' and {len(name) - 1} more" if isinstance(name, tuple) else name)
 
     def __enter__(self) -> Call:
@@ -200,7 +200,7 @@ def _names(op_type: int, name: Union[None, str, tuple[str, ...]], n: Optional[in
     return [base] if n is None else member_names(base, n)
 
 
-def _meant_set(current: session.Session, process_set: Any) -> int:
+def meant_set(current: session.Session, process_set: Any) -> int:
     """The number of the set that a call was probably meant for: the one given, by its object or its number, if this
     rank is in it; else the global one."""
     number = process_set.process_set_id if isinstance(process_set, ProcessSet) else process_set
