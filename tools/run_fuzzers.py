@@ -79,6 +79,7 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
     from horovod.runner.remote.ways import diagnosis
     from horovod.runner.remote.wire import frames, pulses
     from horovod.runner.remote.wire import messages as control
+    from horovod.spark import placement
 
     def handshake(data: bytes) -> None:
         reader = messages.FrameReader()
@@ -186,6 +187,11 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
             (),
         ),
         "words of ssh": (lambda d: diagnosis.Facts("a", "/p", None, 255, text(d), 3.0).why(), [said], ()),
+        "a task of Spark": (
+            lambda d: placement.Facts.said("0.1", text(d)),
+            [placement.Facts(3, "m", "m/7", "node", ["0", "GPU-1"]).text().encode()],
+            (NetError,),
+        ),
         "host list": (lambda d: hosts.parse_hosts(text(d)), [b"a:2,b:4", b"[::1]:2"], (HorovodError,)),
         "host file": (lambda d: hosts.parse_hostfile(text(d)), [b"a slots=2\n# c\n\nb slots=4\n"], (HorovodError,)),
         "YAML": (

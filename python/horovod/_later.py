@@ -23,10 +23,6 @@ MISSING: Final[dict[str, tuple[str, str]]] = {
         f"horovod.spark.{name}": (_NO_ESTIMATORS, "train in a function that horovod.spark.run calls on every rank")
         for name in ("common", "data_loaders", "keras", "lightning", "torch")
     },
-    "horovod.spark.conf": (
-        "there are no elastic jobs on Spark",
-        "start a job with horovod.spark.run, and set Spark's spark.excludeOnFailure.* by hand where they are wanted",
-    ),
     "horovod.spark.tensorflow": (
         "the data service's job cannot be started on a Spark cluster",
         "horovodrun -np 4 python -m horovod.tensorflow.data.compute_worker CONFIGFILE",

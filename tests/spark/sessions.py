@@ -1,4 +1,4 @@
-"""`horovod.spark.run` in real sessions: `make test-spark`. Two executors of this machine, each a JVM of its own.
+"""`horovod.spark.run` and `run_elastic` in real sessions: `make test-spark`. Two executors of this machine, a JVM each.
 
 By the name of the file, no other run of the tests collects it: pyspark and Java are not in the environment of the rest.
 """
@@ -60,6 +60,11 @@ def of_ours() -> list[str]:
     return [words for words in found if "java" not in words and "pyspark.daemon" not in words]
 
 
+def executors() -> list[int]:
+    """Those of this session: others may run on this machine."""
+    return [pid for pid, words, environ in processes() if MARK in environ and "CoarseGrainedExecutor" in words]
+
+
 def processes() -> Iterator[tuple[int, str, str]]:
     """Number, words and variables of each process that may be looked at."""
     for place in Path("/proc").glob("[0-9]*"):
@@ -96,9 +101,15 @@ class Lines:
 class Run(threading.Thread):
     """A call of `run` in a thread of its own."""
 
-    def __init__(self, fn: Callable[..., Any], before: Optional[Callable[[], None]] = None, **given: Any) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        before: Optional[Callable[[], None]] = None,
+        run: Callable[..., Any] = horovod.spark.run,
+        **given: Any,
+    ) -> None:
         super().__init__(daemon=True)
-        self._fn, self._before, self._given = fn, before, given
+        self._fn, self._before, self._run, self._given = fn, before, run, given
         self.lines = Lines()
         self.found: Any = None
         self.start()
@@ -107,12 +118,12 @@ class Run(threading.Thread):
         try:
             if self._before:
                 self._before()
-            self.found = horovod.spark.run(self._fn, stdout=self.lines, stderr=self.lines, **self._given)
+            self.found = self._run(self._fn, stdout=self.lines, stderr=self.lines, **self._given)
         except RuntimeError as error:
             self.found = error
 
-    def ended(self) -> Any:
-        self.join(50)
+    def ended(self, patience_s: float = 50.0) -> Any:
+        self.join(patience_s)
         assert not self.is_alive(), self.lines.text
         return self.found
 
@@ -165,10 +176,33 @@ def of_functions() -> tuple[Callable[..., Any], ...]:
             time.sleep(50)
         hvd.allreduce(numpy.ones(3), name="second")
 
-    return placed, stands, fails, hangs
+    def trains(sizes: tuple[int, ...]) -> tuple[int, int]:
+        """Until the job has had these numbers of ranks, in this order."""
+        import numpy
+
+        import horovod.numpy as hvd
+
+        hvd.init()
+        state = hvd.elastic.ObjectState(seen=[], step=0)
+
+        @hvd.elastic.run
+        def steps(state: Any) -> tuple[int, int]:
+            while tuple(state.seen) != sizes:
+                total = hvd.allreduce(numpy.ones(1), op=hvd.Sum, name="of a step")
+                assert total[0] == hvd.size()
+                state.step += 1
+                if not state.seen or state.seen[-1] != hvd.size():
+                    state.seen = [*state.seen, hvd.size()]
+                    print(f"ranks {state.seen}", flush=True)
+                state.commit()
+            return hvd.rank(), hvd.size()
+
+        return steps(state)
+
+    return placed, stands, fails, hangs, trains
 
 
-placed, stands, fails, hangs = of_functions()
+placed, stands, fails, hangs, trains = of_functions()
 
 
 def test_results_by_rank_lines_here_and_the_executors_variables(context: SparkContext) -> None:
@@ -257,8 +291,35 @@ def test_modules_of_py_files(context: SparkContext, tmp_path: Path) -> None:
 def test_an_executor_that_is_killed(context: SparkContext) -> None:
     run = Run(stands, num_proc=2)
     run.lines.wait_for("up: rank 1")
-    executors = [pid for pid, words, environ in processes() if "CoarseGrainedExecutorBackend" in words]
-    os.kill(executors[0], signal.SIGKILL)
+    os.kill(executors()[0], signal.SIGKILL)
     assert isinstance(run.ended(), RuntimeError) and "was lost" in str(run.found), run.found
     print(run.found)
     assert len(horovod.spark.run(placed, num_proc=2)) == 2  # Spark has started another one
+
+
+def test_an_elastic_job_grows_into_a_slot_that_comes(context: SparkContext) -> None:
+    holds = Run(stands, lambda: context.setJobGroup("holds", "a slot"), num_proc=1)
+    holds.lines.wait_for("up: rank 0")
+    run = Run(trains, run=horovod.spark.run_elastic, args=((1, 2),), num_proc=1, max_num_proc=2)
+    run.lines.wait_for("ranks [1]")
+    context.cancelJobGroup("holds")
+    assert isinstance(holds.ended(), RuntimeError)
+    assert run.ended() == [(0, 2), (1, 2)], run.lines.text
+    print(run.lines.text)
+
+
+def test_an_elastic_job_survives_the_loss_of_an_executor(context: SparkContext) -> None:
+    start_s = time.monotonic()
+    run = Run(trains, run=horovod.spark.run_elastic, args=((2, 1, 2),), num_proc=2, min_num_proc=1)
+    run.lines.wait_for("ranks [2]")
+    os.kill(executors()[-1], signal.SIGKILL)
+    assert run.ended(150.0) == [(0, 2), (1, 2)], run.lines.text
+    print(f"{time.monotonic() - start_s:.1f} s\n{run.lines.text}")
+
+
+def test_an_elastic_job_that_the_user_cancels(context: SparkContext) -> None:
+    given = {"run": horovod.spark.run_elastic, "args": ((2, 3),), "num_proc": 2}
+    run = Run(trains, lambda: context.setJobGroup("ours", "a test"), **given)
+    run.lines.wait_for("ranks [2]")
+    context.cancelJobGroup("ours")
+    assert "Spark says: " in str(run.ended()) and "ancelled" in str(run.found), run.found

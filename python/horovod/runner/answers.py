@@ -20,13 +20,16 @@ class Answers(NamedTuple):
     Attributes:
         caller: what the user has called, for messages: "horovod.run".
         by_rank: as `run_task` gives it, pickled.
+        whole: of an elastic job, those of all ranks of its last epoch count that have run to their ends.
     """
 
     caller: str
     by_rank: Mapping[int, memoryview]
+    whole: bool = False
 
     def results(self, job: Job, outcome: Outcome) -> list[Any]:
-        """What the function has returned, by rank; of an elastic job, on the first ranks of its last epoch.
+        """What the function has returned, by rank; of an elastic job, on the first ranks of its last epoch, or on
+        all of them.
 
         Raises:
             RuntimeError: the job has failed; the message names the rank and has its traceback.
@@ -39,6 +42,7 @@ class Answers(NamedTuple):
         wanted = list(range(job.size))
         if outcome.results is not None:
             wanted = list(outcome.results[: job.settings.min_num_proc])
+            wanted += [rank for rank in outcome.results[len(wanted) :] if self.whole and rank in self.by_rank]
         missing = [rank for rank in wanted if rank not in self.by_rank]
         if missing:
             raise RuntimeError(

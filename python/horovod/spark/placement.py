@@ -1,20 +1,21 @@
-"""Where the ranks of a job on Spark are: from what the tasks say of their machines to hosts with tasks. Pure.
+"""Where the ranks of a job on Spark are: from what the tasks say of themselves to hosts with tasks. Pure.
 
-Used by `tasks`, all of which come to the same result, and by `running`. Tasks of one machine, and of the same
-namespaces of it, are one host whose ranks share memory; containers of one machine are hosts of their own.
+Used by `driving` and `executors`. Tasks of one machine, and of the same namespaces and container of it, are one host
+whose ranks share memory; containers of one machine are hosts of their own.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from horovod._net.failures import ProtocolError
 from horovod.runner.machines.hosts import Host
 
 _NOT_OF_A_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+|^[.-]+")
+_MOST_TASKS: Final = 1 << 24
 
 
 class Facts(NamedTuple):
@@ -23,23 +24,37 @@ class Facts(NamedTuple):
     Attributes:
         partition: its number.
         machine: equal for tasks that can share memory, and for no others.
+        executor: equal, besides, for those of one executor, which come and go together.
         hostname: of the machine.
         gpus: the addresses of the GPUs that Spark has given it.
     """
 
     partition: int
     machine: str
+    executor: str
     hostname: str
     gpus: Sequence[str] = ()
 
     def text(self) -> str:
-        """As it travels among the tasks."""
-        return json.dumps(self)
+        """As it goes to the driver."""
+        return json.dumps(self, separators=(",", ":"))
 
     @staticmethod
-    def of(text: str) -> Facts:
-        """From `text`."""
-        return Facts(*json.loads(text))
+    def said(caller: str, text: str) -> Facts:
+        """From `text`.
+
+        Raises:
+            ProtocolError: it is nothing of the kind.
+        """
+        try:
+            partition, *words, gpus = json.loads(text)
+            if type(partition) is int and 0 <= partition < _MOST_TASKS and isinstance(gpus, list):
+                machine, executor, hostname = words
+                if all(isinstance(each, str) for each in (*words, *gpus)):
+                    return Facts(partition, machine, executor, hostname, gpus)
+        except (ValueError, TypeError, RecursionError):
+            pass
+        raise ProtocolError(f"Task {caller} of Spark says nothing of itself that can be understood.")
 
 
 class TasksOfHost(NamedTuple):
@@ -47,52 +62,36 @@ class TasksOfHost(NamedTuple):
 
     Attributes:
         name: that no other one has.
-        partitions: of its tasks, ascending: so many ranks are there. The first one runs the agent.
+        callers: the names by which its tasks call, in the order of their numbers: so many ranks are there. The first
+            one runs the agent.
         gpus: of each of them.
     """
 
     name: str
-    partitions: Sequence[int]
+    callers: Sequence[str]
     gpus: Sequence[Sequence[str]]
 
-    def call_of(self, partition: int) -> tuple[str, str]:
-        """The name by which one of its tasks calls the launcher, and what it says there. Only the first task uses the
-        name of the host, under which the launcher looks for an agent, and says anything."""
-        if partition != self.partitions[0]:
-            return f"{self.name}#{partition}", ""
-        return self.name, json.dumps((self.partitions, self.gpus), separators=(",", ":"))
 
-    @staticmethod
-    def said(name: str, words: str) -> TasksOfHost:
-        """From `call_of` its first task.
+def hosts_of(tasks: Mapping[str, Facts]) -> list[TasksOfHost]:
+    """The hosts of a job, in the order of their first tasks: so the host of task 0 has rank 0.
 
-        Raises:
-            ProtocolError: it is nothing of the kind.
-        """
-        try:
-            partitions, gpus = json.loads(words)
-            checked = [int(each) for each in partitions], [[str(gpu) for gpu in each] for each in gpus]
-        except (ValueError, TypeError) as error:
-            raise ProtocolError(f"The agent of {name} says nothing of its tasks.") from error
-        return TasksOfHost(name, *checked)
-
-
-def hosts_of(tasks: Iterable[Facts]) -> list[TasksOfHost]:
-    """The hosts of a job, in the order of their first tasks: so the host of task 0 has rank 0."""
-    by_machine: dict[str, list[Facts]] = {}
-    for task in sorted(tasks):
-        by_machine.setdefault(task.machine, []).append(task)
+    Args:
+        tasks: by the names by which they call.
+    """
+    by_machine: dict[str, dict[str, Facts]] = {}
+    for caller, task in sorted(tasks.items(), key=lambda each: each[1].partition):
+        by_machine.setdefault(task.machine, {})[caller] = task
     names: set[str] = set()
     found = []
     for group in by_machine.values():
-        name = _new_name(group[0].hostname, names)
+        name = new_name(next(iter(group.values())).hostname, names)
         names.add(name)
-        found.append(TasksOfHost(name, [task.partition for task in group], [task.gpus for task in group]))
+        found.append(TasksOfHost(name, list(group), [task.gpus for task in group.values()]))
     return found
 
 
-def _new_name(hostname: str, taken: set[str]) -> str:
-    """Containers may all have the same name."""
+def new_name(hostname: str, taken: Container[str]) -> str:
+    """Of a host, as the job has it: containers may all have the same name."""
     plain = _NOT_OF_A_NAME.sub("", hostname) or "host"
     name, number = plain, 1
     while name in taken:
@@ -101,22 +100,21 @@ def _new_name(hostname: str, taken: set[str]) -> str:
     return name
 
 
-def come(words: Mapping[str, str], tasks: int) -> list[TasksOfHost]:
-    """All hosts of the job, in its order; empty while some have not called yet.
+def said(words: Mapping[str, str]) -> dict[str, Facts]:
+    """What all tasks that have called say of themselves.
 
     Args:
-        words: by name, of the tasks that have called.
-        tasks: of the job.
+        words: of each, by the name by which it calls.
+
+    Raises:
+        ProtocolError: one says nonsense.
     """
-    if len(words) < tasks:
-        return []
-    hosts = [TasksOfHost.said(name, text) for name, text in words.items() if text]
-    return sorted(hosts, key=lambda host: host.partitions[0])
+    return {caller: Facts.said(caller, text) for caller, text in words.items()}
 
 
 def in_words(hosts: Iterable[TasksOfHost]) -> str:
     """In the form of -H."""
-    return ",".join(Host(host.name, len(host.partitions)).to_string() for host in hosts)
+    return ",".join(Host(host.name, len(host.callers)).to_string() for host in hosts)
 
 
 def gpus_by_rank(hosts: Iterable[TasksOfHost]) -> list[Sequence[str]]:

@@ -1,7 +1,7 @@
-"""`horovod.spark.run`: calls a function on ranks that live in the executors of a Spark application.
+"""`horovod.spark.run` and `run_elastic`: call a function on ranks that live in the executors of a Spark application.
 
-One barrier stage has a task for each rank. The first task of each machine runs the agent of that machine, which calls
-the driver (`runner/remote/ways/by_tcp.py`); from there on the job is one of the launcher over hosts. Design 0033.
+A stage has a task for each rank. Each calls the driver (`runner/remote/ways/by_tcp.py`), and one of each machine runs
+its agent; from there on the job is one of the launcher over hosts, or of that of elastic jobs. Design 0033.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable, Final, Optional, TextIO, Union
+from typing import Any, Callable, Final, NamedTuple, Optional, TextIO, Union
 
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
 from horovod._core.settings import BY_NAME
 from horovod.runner import run_task
 from horovod.runner.function_call import checked
 from horovod.spark import session
-from horovod.spark.driving import CALLER, START_TIMEOUT, Wishes, run_in
+from horovod.spark.driving import START_TIMEOUT, Wishes, run_in
+from horovod.spark.slots import Asked, Numbers, elastic_numbers
 from horovod.spark.tasks import is_sparks
 
 _START_TIMEOUT_S: Final = 600.0
@@ -67,53 +69,139 @@ def run(
         RuntimeError: there is no session, Spark has ended the job, or a rank failed; the message names it and has its
             traceback.
     """
+    caller = "horovod.spark.run"
     if use_mpi or extra_mpi_args:
         raise UnsupportedError(
-            f"{CALLER}: {'use_mpi' if use_mpi else 'extra_mpi_args'} is not supported: on Spark the ranks are started "
+            f"{caller}: {'use_mpi' if use_mpi else 'extra_mpi_args'} is not supported: on Spark the ranks are started "
             "by Horovod's own launcher. Leave it out."
         )
     del use_gloo
-    payload = checked(fn, args, kwargs, CALLER).payload(CALLER)
-    given = {"network_interfaces": nics, "prefix_output_with_timestamp": prefix_output_with_timestamp or None}
-    wishes = Wishes(
+    values = {"network_interfaces": nics, "prefix_output_with_timestamp": prefix_output_with_timestamp or None}
+    where = _Streams(stdout, stderr, int(verbose))
+    wishes = _wishes(caller, checked(fn, args, kwargs, caller).payload(caller), start_timeout, values, env, where)
+    ranks = _parsed(caller, {"num_proc": num_proc}).get("num_proc")
+    spark = session.active(caller)
+    fixed = Numbers.fixed(spark.default_tasks if ranks in (None, "auto") else ranks)
+    return run_in(spark, fixed, wishes._replace(command=(executable or "", *wishes.command[1:])))
+
+
+def run_elastic(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] = {},  # noqa: B006 - as above
+    num_proc: Optional[int] = None,
+    min_num_proc: Optional[int] = None,
+    max_num_proc: Optional[int] = None,
+    start_timeout: Optional[float] = None,
+    elastic_timeout: Optional[float] = None,
+    reset_limit: Optional[int] = None,
+    env: Optional[Mapping[str, str]] = None,
+    stdout: Optional[Any] = None,
+    stderr: Optional[Any] = None,
+    verbose: int = 1,
+    nics: Optional[Union[str, Sequence[str]]] = None,
+    prefix_output_with_timestamp: bool = False,
+    min_np: Optional[int] = None,
+    max_np: Optional[int] = None,
+) -> list[Any]:
+    """Calls `fn(*args, **kwargs)` on ranks that come and go with the executors: an elastic job (docs/elastic.md), whose
+    function keeps its state with `hvd.elastic.run`.
+
+    Args:
+        fn, args, kwargs, env, stdout, stderr, verbose, nics, prefix_output_with_timestamp: as of `run`.
+        num_proc: number of ranks to begin with; default: `spark.default.parallelism`, within the other two.
+        min_num_proc: least number to go on with; default: what `spark.dynamicAllocation.minExecutors` has room for,
+            where dynamic allocation is on, else `num_proc`.
+        max_num_proc: most ranks; default: what `spark.dynamicAllocation.maxExecutors` has room for, else `num_proc`.
+        start_timeout: seconds that Spark has to start `num_proc` tasks; default: HOROVOD_SPARK_START_TIMEOUT, else 600.
+        elastic_timeout: seconds to wait for enough ranks after some were lost; default: HOROVOD_ELASTIC_TIMEOUT, else
+            600.
+        reset_limit: most resets; default: any number.
+        min_np, max_np: deprecated names.
+
+    Returns:
+        The return values of the ranks of the last epoch, by rank.
+
+    Raises:
+        InvalidArgumentError: (also ValueError) as of `run`, or the numbers contradict one another.
+        RuntimeError: there is no session, Spark has ended the job, too few ranks were left, or a rank failed by an
+            error of its own; the message names it and has its traceback.
+    """
+    caller = "horovod.spark.run_elastic"
+    numbers = {"num_proc": num_proc, "min_num_proc": min_num_proc, "max_num_proc": max_num_proc}
+    for old, new, value in (("min_np", "min_num_proc", min_np), ("max_np", "max_num_proc", max_np)):
+        if value is not None:
+            warnings.warn(f"{caller}: {old} is deprecated; use {new}.", DeprecationWarning, stacklevel=2)
+            numbers[new] = value if numbers[new] is None else numbers[new]
+    values = {
+        "network_interfaces": nics,
+        "prefix_output_with_timestamp": prefix_output_with_timestamp or None,
+        "elastic_timeout_s": elastic_timeout,
+        "reset_limit": reset_limit,
+    }
+    where = _Streams(stdout, stderr, int(verbose))
+    wishes = _wishes(caller, checked(fn, args, kwargs, caller).payload(caller), start_timeout, values, env, where)
+    parsed = _parsed(caller, numbers)
+    first = parsed.get("num_proc")
+    asked = Asked(None if first == "auto" else first, parsed.get("min_num_proc"), parsed.get("max_num_proc"))
+    spark = session.active(caller)
+    return run_in(spark, elastic_numbers(caller, asked, spark.conf, spark.default_tasks), wishes)
+
+
+class _Streams(NamedTuple):
+    """What is said, and where."""
+
+    stdout: Optional[Any]
+    stderr: Optional[Any]
+    verbose: int
+
+
+def _wishes(
+    caller: str,
+    payload: bytes,
+    start_timeout: Optional[float],
+    values: Mapping[str, Any],
+    env: object,
+    where: _Streams,
+) -> Wishes:
+    return Wishes(
+        caller=caller,
         payload=payload,
-        patience_s=_patience_s(start_timeout, os.environ),
-        values={"verbose": int(verbose) > 1, **_parsed(given)},
-        env=_checked_env(env),
-        command=(executable or "", "-m", run_task.__name__),
-        stdout=_stream(stdout, sys.stdout),
-        stderr=_stream(stderr, sys.stderr),
-        is_announced=int(verbose) > 0,
+        patience_s=_patience_s(caller, start_timeout, os.environ),
+        values={"verbose": where.verbose > 1, **_parsed(caller, values)},
+        env=_checked_env(caller, env),
+        command=("", "-m", run_task.__name__),
+        stdout=_stream(caller, where.stdout, sys.stdout),
+        stderr=_stream(caller, where.stderr, sys.stderr),
+        is_announced=where.verbose > 0,
     )
-    ranks = _parsed({"num_proc": num_proc}).get("num_proc")
-    return run_in(session.active(CALLER), None if ranks == "auto" else ranks, wishes)
 
 
-def _parsed(given: Mapping[str, Any]) -> dict[str, Any]:
-    shown = {"network_interfaces": "nics"}
+def _parsed(caller: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    shown = {"network_interfaces": "nics", "elastic_timeout_s": "elastic_timeout"}
     return {
-        name: BY_NAME[name].parse(value, f"{CALLER}: {shown.get(name, name)}", coarse=True)
+        name: BY_NAME[name].parse(value, f"{caller}: {shown.get(name, name)}", coarse=True)
         for name, value in given.items()
         if value is not None
     }
 
 
-def _checked_env(env: object) -> dict[str, str]:
+def _checked_env(caller: str, env: object) -> dict[str, str]:
     if env is None:
         return {}
     if not isinstance(env, Mapping):
         raise InvalidArgumentError(
-            f"{CALLER}: env must be a dictionary of variables, as {{'NAME': 'value'}}. Received: {env!r}."
+            f"{caller}: env must be a dictionary of variables, as {{'NAME': 'value'}}. Received: {env!r}."
         )
     for name, value in env.items():
         if not isinstance(name, str) or not isinstance(value, str):
             raise InvalidArgumentError(
-                f"{CALLER}: names and values of env must be texts. Received: {name!r}: {value!r}. Write str(...)."
+                f"{caller}: names and values of env must be texts. Received: {name!r}: {value!r}. Write str(...)."
             )
     return {name: value for name, value in env.items() if not is_sparks(name)}  # of dict(os.environ)
 
 
-def _patience_s(start_timeout: Optional[float], environ: Mapping[str, str]) -> float:
+def _patience_s(caller: str, start_timeout: Optional[float], environ: Mapping[str, str]) -> float:
     given: Any = start_timeout
     called = "start_timeout"
     if given is None:
@@ -123,7 +211,7 @@ def _patience_s(start_timeout: Optional[float], environ: Mapping[str, str]) -> f
     except (TypeError, ValueError):
         seconds = -1.0
     if not 0 < seconds < float("inf"):
-        raise InvalidArgumentError(f"{CALLER}: {called} must be a number of seconds above 0. Received: {given!r}.")
+        raise InvalidArgumentError(f"{caller}: {called} must be a number of seconds above 0. Received: {given!r}.")
     return seconds
 
 
@@ -138,11 +226,11 @@ class _Writing(io.TextIOBase):
         return len(text)
 
 
-def _stream(given: Any, default: TextIO) -> Any:
+def _stream(caller: str, given: Any, default: TextIO) -> Any:
     if given is None:
         return default
     if not callable(getattr(given, "write", None)):
         raise InvalidArgumentError(
-            f"{CALLER}: stdout and stderr must be objects that can write, such as an open file. Received: {given!r}."
+            f"{caller}: stdout and stderr must be objects that can write, such as an open file. Received: {given!r}."
         )
     return given if hasattr(given, "flush") else _Writing(given)

@@ -1,4 +1,4 @@
-"""What `run` needs of Spark: a classic session, its slots, and a job of one barrier stage in it.
+"""What `run` needs of Spark: a classic session, its slots, and a job of one stage in it.
 
 The only file that asks pyspark anything on the driver.
 """
@@ -15,7 +15,7 @@ from typing import Any, Final, Optional, Protocol
 
 from horovod._core.errors import UnsupportedError
 from horovod._core.frameworks import require
-from horovod.spark.slots import SlotWatch, refuse_dynamic_allocation
+from horovod.spark.slots import Numbers, SlotWatch, allocates_dynamically, refuse_dynamic_allocation
 from horovod.spark.tasks import Task
 
 _LOOK_S: Final = 0.25
@@ -50,11 +50,15 @@ class Session(Protocol):
     conf: Mapping[str, str]
     default_tasks: int
 
-    def await_slots(self, caller: str, wanted: int, patience_s: float) -> None:
-        """Waits until so many tasks can run at once; raises as `SlotWatch` does."""
+    def await_slots(self, caller: str, numbers: Numbers, patience_s: float) -> None:
+        """Waits until the tasks to begin with can run at once; raises as `SlotWatch` does. An elastic job's own tasks
+        make dynamic allocation start executors, so there it does not wait."""
 
-    def start(self, tasks: int, task: Task, description: str) -> SparkJob:
-        """Begins to run so many of them."""
+    def executors(self) -> list[str]:
+        """The hosts of the executors that run, as far as they are known."""
+
+    def start(self, numbers: Numbers, task: Task, description: str) -> SparkJob:
+        """Begins to run as many of them as there can be: all at once, or those of an elastic job one by one."""
 
 
 def active(caller: str) -> Session:
@@ -92,10 +96,13 @@ class ClassicSession:
         self.conf: Mapping[str, str] = dict(context.getConf().getAll())
         self.default_tasks = int(context.defaultParallelism)
 
-    def await_slots(self, caller: str, wanted: int, patience_s: float) -> None:
+    def await_slots(self, caller: str, numbers: Numbers, patience_s: float) -> None:
         """See `Session`."""
-        refuse_dynamic_allocation(caller, self._context.master, self.conf)
-        watch = SlotWatch(caller, wanted, self._context.master, self.conf, time.monotonic(), patience_s)
+        if not numbers.elastic:
+            refuse_dynamic_allocation(caller, self._context.master, self.conf)
+        elif allocates_dynamically(self.conf):
+            return
+        watch = SlotWatch(caller, numbers.first, self._context.master, self.conf, time.monotonic(), patience_s)
         while not watch.enough(self._slots(), time.monotonic()):
             time.sleep(_LOOK_S)
 
@@ -103,9 +110,13 @@ class ClassicSession:
         scala = self._context._jsc.sc()
         return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
 
-    def start(self, tasks: int, task: Task, description: str) -> SparkJob:
+    def executors(self) -> list[str]:
         """See `Session`."""
-        return ClassicJob(self._context, tasks, task, description)
+        return [str(each.host()) for each in self._context._jsc.sc().statusTracker().getExecutorInfos()]
+
+    def start(self, numbers: Numbers, task: Task, description: str) -> SparkJob:
+        """See `Session`."""
+        return ClassicJob(self._context, numbers, task, description)
 
 
 class ClassicJob:
@@ -115,11 +126,11 @@ class ClassicJob:
     means this job, too. Where there is none, it gets one of its own.
     """
 
-    def __init__(self, context: Any, tasks: int, task: Task, description: str) -> None:
+    def __init__(self, context: Any, numbers: Numbers, task: Task, description: str) -> None:
         from pyspark import InheritableThread
 
         self._context = context
-        self._tasks = tasks
+        self._numbers = numbers
         self._task = task
         self._name = f"horovod-{secrets.token_hex(6)}"
         self._description = description
@@ -135,8 +146,9 @@ class ClassicJob:
             context.setJobGroup(self._name, self._description, interruptOnCancel=True)
         context.addJobTag(self._name)
         try:
-            ranks = context.range(self._tasks, numSlices=self._tasks).barrier()
-            ranks.mapPartitions(self._task.of_partition).collect()
+            tasks = context.range(self._numbers.most, numSlices=self._numbers.most)
+            stage = tasks if self._numbers.elastic else tasks.barrier()
+            stage.mapPartitions(self._task.of_partition).collect()
         except Exception as error:  # whatever py4j makes of what goes wrong in Java
             self._why = reason_in(str(error))
 

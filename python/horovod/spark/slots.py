@@ -1,19 +1,93 @@
-"""Whether a Spark application has room for all ranks of a job at once. Pure.
+"""How many ranks a job on Spark has, and whether the application has room for them at once. Pure.
 
-A barrier stage starts all its tasks together; where it cannot, Spark itself waits ten minutes before it says so.
+A barrier stage starts all its tasks together; where it cannot, Spark itself waits ten minutes before it says so. An
+elastic job begins with the tasks that can run, and Spark starts the others as soon as there is room.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final, Optional
+from typing import Any, Final, NamedTuple, Optional
 
 from horovod._core.errors import InvalidArgumentError
 
 _CLUSTER_HERE: Final = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]")
 _SETTLED_S: Final = 15.0  # an application whose slots are not more after that time will not have more
 _ON: Final = ("true", "1")
+
+
+class Numbers(NamedTuple):
+    """Of ranks.
+
+    Attributes:
+        first: to begin with.
+        most: so many tasks are given to Spark.
+        least: to go on with.
+        elastic: they may change.
+    """
+
+    first: int
+    most: int
+    least: int
+    elastic: bool = False
+
+    @staticmethod
+    def fixed(ranks: int) -> Numbers:
+        """Of a job whose ranks stay."""
+        return Numbers(ranks, ranks, ranks)
+
+    def settings(self) -> dict[str, Any]:
+        """By their names."""
+        bounds = {"min_num_proc": self.least, "max_num_proc": self.most} if self.elastic else {}
+        return {"num_proc": self.first, **bounds}
+
+
+class Asked(NamedTuple):
+    """Numbers of ranks as the user of an elastic job has given them; None: not."""
+
+    first: Optional[int] = None
+    least: Optional[int] = None
+    most: Optional[int] = None
+
+
+def elastic_numbers(caller: str, asked: Asked, conf: Mapping[str, str], default_tasks: int) -> Numbers:
+    """Of an elastic job. What the user has not given follows from dynamic allocation, where that is on and has bounds.
+
+    Args:
+        caller: for messages.
+        asked: by the user.
+        conf: of the application.
+        default_tasks: `spark.default.parallelism`, or what stands for it.
+
+    Raises:
+        InvalidArgumentError: they contradict one another.
+    """
+    lower = upper = None
+    if allocates_dynamically(conf):
+        per_executor = max(1, _number(conf, "spark.executor.cores", 1) // max(1, _number(conf, "spark.task.cpus", 1)))
+        if "spark.dynamicAllocation.minExecutors" in conf:
+            lower = max(1, _number(conf, "spark.dynamicAllocation.minExecutors", 0) * per_executor)
+        if "spark.dynamicAllocation.maxExecutors" in conf:
+            upper = max(1, _number(conf, "spark.dynamicAllocation.maxExecutors", 1) * per_executor)
+    least, most = (own if own is not None else ours for own, ours in ((asked.least, lower), (asked.most, upper)))
+    first = asked.first
+    if first is None:
+        first = max(least or 1, min(default_tasks, default_tasks if most is None else most))
+    least = min(first, lower or first) if asked.least is None else asked.least
+    most = first if most is None else most
+    if not least <= first <= most:
+        whence = "" if asked.most is not None or upper is None else ", from spark.dynamicAllocation.maxExecutors"
+        raise InvalidArgumentError(
+            f"{caller}: num_proc is {first}, which must be from min_num_proc ({least}) to max_num_proc "
+            f"({most}{whence}). Change one of them."
+        )
+    return Numbers(first, most, least, elastic=True)
+
+
+def allocates_dynamically(conf: Mapping[str, str]) -> bool:
+    """Executors come and go with the load."""
+    return conf.get("spark.dynamicAllocation.enabled", "").lower() in _ON
 
 
 def is_in_the_driver(master: str) -> bool:
@@ -41,11 +115,11 @@ def refuse_dynamic_allocation(caller: str, master: str, conf: Mapping[str, str])
     Raises:
         InvalidArgumentError: executors come and go with the load.
     """
-    if conf.get("spark.dynamicAllocation.enabled", "").lower() in _ON and not is_in_the_driver(master):
+    if allocates_dynamically(conf) and not is_in_the_driver(master):
         raise InvalidArgumentError(
             f"{caller}: spark.dynamicAllocation.enabled is true, and Spark starts no barrier stage, which begins on "
             "all executors at once, while their number may change. Start the session with "
-            "spark.dynamicAllocation.enabled=false and spark.executor.instances=N."
+            "spark.dynamicAllocation.enabled=false and spark.executor.instances=N, or call horovod.spark.run_elastic."
         )
 
 

@@ -2,50 +2,55 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Mapping
 
 from horovod._net.failures import ConnectError
+from horovod.spark.slots import Numbers
 from horovod.spark.tasks import Task
 
-PATIENCE_S = 30.0
+MOST_FAILURES = 4
 
 
-class FakeStage:
-    """The context of one task of a barrier stage."""
+class FakeContext:
+    """Of one task."""
 
-    def __init__(self, partition: int, messages: list[str], together: threading.Barrier) -> None:
+    def __init__(self, partition: int, attempt: int) -> None:
         self._partition = partition
-        self._messages = messages
-        self._together = together
+        self._attempt = attempt
 
     def partitionId(self) -> int:  # noqa: N802
         return self._partition
 
-    def allGather(self, message: str) -> list[str]:  # noqa: N802
-        self._messages[self._partition] = message
-        self._together.wait(PATIENCE_S)
-        return list(self._messages)
+    def taskAttemptId(self) -> int:  # noqa: N802
+        return self._attempt
 
 
 class FakeJob:
-    """See the head of the file."""
+    """See the head of the file. A task that fails is started again, as by Spark; but not one that cannot connect."""
 
-    def __init__(self, tasks: int, task: Task, why: str) -> None:
-        together, messages = threading.Barrier(tasks), [""] * tasks
-        stages = [FakeStage(number, messages, together) for number in range(tasks)]
+    def __init__(self, numbers: Numbers, task: Task, why: str) -> None:
         self.cancelled = False
+        self.failures: list[str] = []
         self._why = why
         self._task = task
-        self._threads = [threading.Thread(target=self._work, args=(stage,), daemon=True) for stage in stages]
+        self._attempts = itertools.count()
+        self._threads = [
+            threading.Thread(target=self._work, args=(number,), daemon=True) for number in range(numbers.most)
+        ]
         for thread in self._threads if not why else ():
             thread.start()
 
-    def _work(self, stage: FakeStage) -> None:
-        try:
-            self._task.work(stage)
-        except ConnectError as error:
-            self._why = str(error)
+    def _work(self, partition: int) -> None:
+        for _ in range(MOST_FAILURES):
+            try:
+                self._task.work(FakeContext(partition, next(self._attempts)))
+                return
+            except ConnectError as error:
+                self._why = str(error)
+                return
+            except RuntimeError as error:
+                self.failures.append(str(error))
 
     def ended(self, patience_s: float = 0.0) -> bool:
         if not self._why:
@@ -68,15 +73,19 @@ class FakeSession:
     """
 
     def __init__(self, why: str = "") -> None:
-        self.conf: Mapping[str, str] = {"spark.driver.host": "127.0.0.1"}
+        self.conf: dict[str, str] = {"spark.driver.host": "127.0.0.1"}
         self.default_tasks = 2
         self.jobs: list[FakeJob] = []
+        self.hosts = ["localhost"]
         self._why = why
 
-    def await_slots(self, caller: str, wanted: int, patience_s: float) -> None:
-        del caller, wanted, patience_s
+    def await_slots(self, caller: str, numbers: Numbers, patience_s: float) -> None:
+        del caller, numbers, patience_s
 
-    def start(self, tasks: int, task: Task, description: str) -> FakeJob:
-        assert task.secret.hex() not in repr(task) and str(tasks) in description
-        self.jobs.append(FakeJob(tasks, task, self._why))
+    def executors(self) -> list[str]:
+        return self.hosts
+
+    def start(self, numbers: Numbers, task: Task, description: str) -> FakeJob:
+        assert task.secret.hex() not in repr(task) and str(numbers.first) in description
+        self.jobs.append(FakeJob(numbers, task, self._why))
         return self.jobs[-1]

@@ -11,38 +11,45 @@ from horovod._core.errors import InvalidArgumentError
 from horovod._net.failures import ProtocolError
 from horovod.runner.machines import addresses
 from horovod.runner.machines.host_variables import added
-from horovod.spark.driving import addresses_of_driver
-from horovod.spark.placement import Facts, TasksOfHost, come, gpus_by_rank, hosts_of, in_words
+from horovod.spark.driver_address import addresses_of_driver
+from horovod.spark.placement import Facts, gpus_by_rank, hosts_of, in_words, said
 from horovod.spark.session import reason_in
 from horovod.spark.slots import SlotWatch, declared, refuse_dynamic_allocation
-from horovod.spark.tasks import environ_of_ranks
+from horovod.spark.tasks import environ_of_ranks, where_this_is
 
 
 def test_the_host_of_task_0_comes_first_and_the_ranks_of_a_host_are_consecutive() -> None:
-    facts = [Facts(2, "m1", "a", ["5"]), Facts(0, "m2", "b", ["6"]), Facts(3, "m2", "b"), Facts(1, "m1", "a")]
-    hosts = hosts_of(Facts.of(each.text()) for each in facts)
-    assert [(host.name, list(host.partitions)) for host in hosts] == [("b", [0, 3]), ("a", [1, 2])]
+    facts = [
+        Facts(2, "m1", "e1", "a", ["5"]),
+        Facts(0, "m2", "e2", "b", ["6"]),
+        Facts(3, "m2", "e3", "b"),
+        Facts(1, "m1", "e1", "a"),
+    ]
+    hosts = hosts_of(said({f"{each.partition}.7": each.text() for each in facts}))
+    assert [(host.name, host.callers) for host in hosts] == [("b", ["0.7", "3.7"]), ("a", ["1.7", "2.7"])]
     assert in_words(hosts) == "b:2,a:2" and [list(each) for each in gpus_by_rank(hosts)] == [["6"], [], [], ["5"]]
 
 
 def test_machines_that_share_a_name_are_two_hosts() -> None:
-    facts = [Facts(0, "m1", "node"), Facts(1, "m2", "node"), Facts(2, "m3", "node"), Facts(3, "m4", "-?")]
+    names = ["node", "node", "node", "-?"]
+    facts = {str(number): Facts(number, f"m{number}", "e", name) for number, name in enumerate(names)}
     assert [host.name for host in hosts_of(facts)] == ["node", "node-2", "node-3", "host"]
 
 
-def test_the_job_is_placed_when_every_task_has_called() -> None:
-    hosts = hosts_of([Facts(0, "m2", "b"), Facts(1, "m1", "a"), Facts(2, "m1", "a", ["1"])])
-    calls = dict(host.call_of(partition) for host in reversed(hosts) for partition in host.partitions)
-    assert list(calls) == ["a", "a#2", "b"]
-    assert come(calls, 3) == [TasksOfHost("b", [0], [[]]), TasksOfHost("a", [1, 2], [[], ["1"]])]
-    del calls["a#2"]
-    assert come(calls, 3) == []
+NONSENSE = ["", "[]", "[[1]]", '[0,"m","e","h"]', '[0,"m","e","h",[1]]', '[0,"m","e",[],[]]', '["0","m","e","h",[]]']
+NONSENSE += ['[-1,"m","e","h",[]]', '[1e999,"m","e","h",[]]', '[0,"m","e","h","x","y",[]]', "{}", "[" * 4000]
 
 
-@pytest.mark.parametrize("words", ["", "[]", "[[1]]", "[1,2]", '[["x"],[[]]]', "{}"])
-def test_an_agent_that_says_nonsense(words: str) -> None:
-    with pytest.raises(ProtocolError, match="node says nothing of its tasks"):
-        TasksOfHost.said("node", words)
+@pytest.mark.parametrize("words", NONSENSE)
+def test_a_task_that_says_nonsense(words: str) -> None:
+    with pytest.raises(ProtocolError, match="Task 3.7 of Spark says nothing of itself that can be understood"):
+        Facts.said("3.7", words)
+
+
+def test_a_container_is_a_machine_of_its_own_and_an_executor_is_known_by_its_process() -> None:
+    plain, container = where_this_is({}), where_this_is({"CONTAINER_ID": "container_1_01"})
+    assert plain[0] != container[0] and plain == where_this_is({"OTHER": "1"})
+    assert plain[1] == f"{plain[0]}/{os.getppid()}"
 
 
 @pytest.mark.parametrize(
@@ -101,18 +108,29 @@ def test_a_given_import_path_comes_before_the_executors() -> None:
     assert added({}, {"A": "given"}) == {"A": "given"}
 
 
+def addresses_for(conf: dict[str, str], *executors: str) -> tuple[str, str]:
+    return addresses_of_driver("horovod.spark.run", conf, executors)
+
+
 def test_the_driver_listens_where_the_executors_reach_it() -> None:
-    assert addresses_of_driver({"spark.driver.host": "127.0.0.1"}) == ("127.0.0.1", "127.0.0.1")
-    assert addresses_of_driver({"spark.driver.host": "[::1]"})[0] == "::1"
+    assert addresses_for({"spark.driver.host": "127.0.0.1"}) == ("127.0.0.1", "127.0.0.1")
+    assert addresses_for({"spark.driver.host": "[::1]"})[0] == "::1"
     translated = {"spark.driver.host": "192.0.2.7", "spark.driver.bindAddress": "127.0.0.1"}
-    assert addresses_of_driver(translated) == ("192.0.2.7", "127.0.0.1")
+    assert addresses_for(translated) == ("192.0.2.7", "127.0.0.1")
     everywhere = {"spark.driver.host": "192.0.2.7", "spark.driver.bindAddress": "0.0.0.0"}
-    assert addresses_of_driver(everywhere)[1] == addresses.towards("192.0.2.7")
-    assert addresses_of_driver({**everywhere, "spark.driver.host": "127.0.0.1"})[1] == "127.0.0.1"
+    assert addresses_for(everywhere)[1] == addresses.towards("192.0.2.7")
+    assert addresses_for({**everywhere, "spark.driver.host": "127.0.0.1"})[1] == "127.0.0.1"
     with pytest.raises(RuntimeError, match=r"no address of this machine"):
-        addresses_of_driver({"spark.driver.host": "0.0.0.0"})
+        addresses_for({"spark.driver.host": "0.0.0.0"})
     with pytest.raises(RuntimeError, match=r"at 192.0.2.7 \(spark.driver.host\), .* Set spark.driver.host to one"):
-        addresses_of_driver({"spark.driver.host": "192.0.2.7"})
+        addresses_for({"spark.driver.host": "192.0.2.7"})
+
+
+def test_a_driver_that_only_its_own_machine_reaches_is_told_at_once() -> None:
+    here = {"spark.driver.host": "localhost"}
+    assert addresses_for(here, "localhost", "127.0.0.1")[0] in ("127.0.0.1", "::1")
+    with pytest.raises(RuntimeError, match=r"on 192.0.2.7, 192.0.2.8 are to .* Set spark.driver.host to an address"):
+        addresses_for(here, "192.0.2.8", "192.0.2.7", "localhost")
 
 
 IN_PYTHON = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.

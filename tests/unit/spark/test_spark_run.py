@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import threading
@@ -83,6 +84,12 @@ def test_the_rank_that_fails_is_named_with_its_traceback_and_the_job_is_cancelle
     assert spark.jobs[0].cancelled
 
 
+def test_containers_of_one_machine_are_hosts_whose_ranks_use_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = itertools.count()
+    monkeypatch.setattr(tasks, "where_this_is", lambda environ: (f"m{next(numbers)}", "e"))
+    assert [each[:3] for each in horovod.spark.run(placed, ("apart",))] == [(0, 2, 1), (1, 2, 1)]
+
+
 def test_two_runs_at_once() -> None:
     found: dict[int, Any] = {}
     runs = [
@@ -105,7 +112,7 @@ def test_what_spark_says_of_a_job_that_does_not_start(monkeypatch: pytest.Monkey
 def test_tasks_that_do_not_come_are_counted(spark: FakeSession, monkeypatch: pytest.MonkeyPatch) -> None:
     come, release = threading.Event(), threading.Event()
 
-    def work(task: tasks.Task, stage: Any) -> None:
+    def work(task: tasks.Task, context: Any) -> None:
         come.set()
         release.wait(20)
 
@@ -164,11 +171,6 @@ def test_without_pyspark_and_without_a_session(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "pyspark.sql.utils", SimpleNamespace(is_remote=lambda: False))
     with pytest.raises(RuntimeError, match="there is no active SparkContext .*SparkSession.builder.getOrCreate"):
         horovod.spark.run(placed, ("",))
-
-
-def test_elastic_jobs_come_later() -> None:
-    with pytest.raises(UnsupportedError, match="run_elastic is not in this version: .* Remedy: "):
-        horovod.spark.run_elastic(placed)
 
 
 def test_the_runner_of_notebooks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,17 +26,18 @@ def wanted(job: Job) -> bool:
     return job.size > 1 and bool(settings.dump_on_stall or paths.signal_number(settings.dump_signal))
 
 
-def hang_desk(job: Job, source: Source, private: Optional[Path] = None) -> HangDesk:
+def hang_desk(job: Job, source: Source, private: Optional[Path] = None, caller: str = "horovodrun") -> HangDesk:
     """The desk of a job.
 
     Args:
         job: what runs.
         source: of the dumps.
         private: see `HangFile`.
+        caller: see `Surroundings`.
     """
     keep_in = job.settings.dump_directory or job.settings.output_filename
     file = HangFile(Path(job.cwd, keep_in) if keep_in else None, private, Path(job.cwd))
-    return HangDesk(source, file, hosts_of(job))
+    return HangDesk(source, file, hosts_of(job), caller)
 
 
 def hosts_of(job: Job) -> dict[int, str]:
@@ -51,12 +52,14 @@ class HangDesk:
         source: of the dumps; closed with the desk.
         file: where they go; closed with the desk.
         hosts: of each rank.
+        caller: see `Surroundings`.
     """
 
-    def __init__(self, source: Source, file: HangFile, hosts: Mapping[int, str]) -> None:
+    def __init__(self, source: Source, file: HangFile, hosts: Mapping[int, str], caller: str = "horovodrun") -> None:
         self._source = source
         self._file = file
         self._hosts = hosts
+        self._caller = caller
         self._wanted = False
         self._told = ""
         self._told_s = 0.0
@@ -94,7 +97,7 @@ class HangDesk:
         collected = self._source.close(left)
         text = "" if collected is None else self._tell(collected)
         kept = self._file.close(failed)
-        return f"{text}horovodrun: {kept}\n" if kept else text
+        return f"{text}{self._caller}: {kept}\n" if kept else text
 
     def _tell(self, collected: Collected) -> str:
         from horovod._dumps.compare import (
@@ -121,5 +124,6 @@ class HangDesk:
             return ""
         self._told_s = time.monotonic()
         return "".join(
-            f"horovodrun: {line}\n" for line in [f"Where the ranks are ({where}):", *(f"  {line}" for line in lines)]
+            f"{self._caller}: {line}\n"
+            for line in [f"Where the ranks are ({where}):", *(f"  {line}" for line in lines)]
         )

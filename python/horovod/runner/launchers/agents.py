@@ -80,7 +80,7 @@ class Agents:
     def assemble(self, fleet: Fleet, surroundings: Surroundings) -> Optional[Outcome]:
         """Until every host can start its ranks; None, or how the job has ended before it began."""
         gathering = Gathering(fleet, self.patience_s, surroundings)
-        outcome = gathering.until(State.GREETED) or _twins(fleet)
+        outcome = gathering.until(State.GREETED) or self._twins(fleet)
         if outcome is not None:
             return outcome
         reached = addresses_of(fleet.links)
@@ -91,6 +91,21 @@ class Agents:
             for link in fleet.links:
                 tell_of_host(link)
         return outcome
+
+    def twin(self, link: Link, others: Sequence[Link]) -> str:
+        """The name by which the job has this host already; empty: it is another one."""
+        if self.transport.at_home:
+            return ""
+        machine = link.hello["machine"]
+        return next((other.way.host for other in others if other.hello and other.hello["machine"] == machine), "")
+
+    def _twins(self, fleet: Fleet) -> Optional[Outcome]:
+        """Two names of one machine would make two hosts of it, whose ranks share no memory."""
+        for number, link in enumerate(fleet.links):
+            if twin := self.twin(link, fleet.links[:number]):
+                text = f"{twin} and {link.way.host} are the same machine; give it one name, with all slots."
+                return Outcome((), 0, text)
+        return None
 
     def tell(self, link: Link, slots: Sequence[Slot], address: str) -> None:
         """Tells an agent its part of the job: these ranks, and the address of its host."""
@@ -153,18 +168,3 @@ def addresses_of(links: Sequence[Link]) -> dict[Link, str]:
             own = client if addresses.is_own(client) else addresses.towards(others[0][1]) if others else ""
             found[link] = own or addresses.of_name(link.way.host)
     return found
-
-
-def same_machine(link: Link, others: Sequence[Link]) -> str:
-    """The name by which the job has this host already; empty: it is another one."""
-    machine = link.hello["machine"]
-    return next((other.way.host for other in others if other.hello and other.hello["machine"] == machine), "")
-
-
-def _twins(fleet: Fleet) -> Optional[Outcome]:
-    """Two names of one machine would make two hosts of it, whose ranks share no memory."""
-    for number, link in enumerate(fleet.links):
-        if twin := same_machine(link, fleet.links[:number]):
-            text = f"{twin} and {link.way.host} are the same machine; give it one name, with all slots."
-            return Outcome((), 0, text)
-    return None

@@ -88,6 +88,7 @@ class Surroundings(NamedTuple):
         signal_fd: readable when a signal has come, or -1.
         take_signals: the signals that have come since it was called last.
         dump_signal: which of them asks for the ranks' dumps; 0: none.
+        caller: what the user has called, which the launcher's own lines begin with.
         shipment: the function that the ranks are to call, and where their results go; None when they run a program.
     """
 
@@ -97,6 +98,7 @@ class Surroundings(NamedTuple):
     take_signals: Callable[[], list[int]] = list
     shipment: Optional[Shipment] = None
     dump_signal: int = 0
+    caller: str = "horovodrun"
 
 
 class Station(NamedTuple):

@@ -25,10 +25,12 @@ from horovod.runner.elastic.journal import Journal
 from horovod.runner.elastic.state import Limits, State
 from horovod.runner.job import Job
 from horovod.runner.launchers import local_checks, ssh
+from horovod.runner.launchers.agents import Variables
 from horovod.runner.launchers.base import Launcher, Outcome, Station, Surroundings
 from horovod.runner.launchers.elastic_here import CrewHere
 from horovod.runner.launchers.elastic_hosts import Discovery, Names, source_of
 from horovod.runner.launchers.elastic_over_hosts import CrewOverHosts
+from horovod.runner.launchers.elastic_streams import worker_environ
 from horovod.runner.machines.hosts import Host
 from horovod.runner.machines.limits import allowed_descriptors, why_without_proc
 from horovod.runner.machines.this_host import is_local
@@ -48,13 +50,18 @@ class ElasticLauncher(Launcher):
     Args:
         source: makes what names the hosts of a job.
         transport: makes what reaches them.
+        variables: that tell a worker on another host its number.
     """
 
     def __init__(
-        self, source: Callable[[Job], HostSource] = source_of, transport: Callable[[Job], Transport] = HereOrSsh
+        self,
+        source: Callable[[Job], HostSource] = source_of,
+        transport: Callable[[Job], Transport] = HereOrSsh,
+        variables: Variables = worker_environ,
     ) -> None:
         self._source = source
         self._transport = transport
+        self._variables = variables
 
     def why_not(self, job: Job) -> str:
         if without_proc := why_without_proc():
@@ -79,7 +86,8 @@ class ElasticLauncher(Launcher):
         return [Station(job.slots[0].hostname, tuple(range(job.size)), way, True)]
 
     def run(self, job: Job, surroundings: Surroundings) -> Outcome:
-        names, transport = Names(), self._transport(job)
+        transport = self._transport(job)
+        names = Names(merge=not transport.at_home)
         journal = Journal(job.settings.elastic_log and os.path.join(job.cwd, job.settings.elastic_log))
         with contextlib.ExitStack() as undo:
             undo.callback(journal.close)
@@ -90,7 +98,7 @@ class ElasticLauncher(Launcher):
                 found = discovery.hosts()
                 if isinstance(found, Outcome):
                     return found
-                way = transport if self._over_hosts(job) else None
+                way = _Way(transport, self._variables) if self._over_hosts(job) else None
                 outcome, unusable = _run(job, found, Around(names.of, source, journal), surroundings, way)
                 if not source.changes or outcome.interrupted or not unusable:
                     return outcome
@@ -103,6 +111,13 @@ class ElasticLauncher(Launcher):
         usual = (self._source, self._transport) == (source_of, HereOrSsh)
         fixed = usual and not job.settings.host_discovery_script
         return not (fixed and all(is_local(host.hostname) for host in job.hosts))
+
+
+class _Way(NamedTuple):
+    """To other hosts."""
+
+    transport: Transport
+    variables: Variables
 
 
 class _Begun(NamedTuple):
@@ -139,17 +154,17 @@ def _run(
     hosts: tuple[Host, ...],
     around: Around,
     surroundings: Surroundings,
-    transport: Optional[Transport],
+    way: Optional[_Way],
 ) -> tuple[Outcome, Mapping[str, str]]:
-    """Runs the job on these hosts, or this machine where there is no transport: how it has ended, and those hosts that
+    """Runs the job on these hosts, or this machine where there is no way: how it has ended, and those hosts that
     could not be used, so that it has not begun."""
     begun = _begun(job, hosts)
     job = _with_first(job, begun)
     with contextlib.ExitStack() as undo:
         crew: ElasticCrew
-        open_files = undo.enter_context(allowed_descriptors(GROWTH * (len(hosts) if transport else job.size)))
-        if transport is not None:
-            crew = CrewOverHosts(job, surroundings, transport)
+        open_files = undo.enter_context(allowed_descriptors(GROWTH * (len(hosts) if way else job.size)))
+        if way is not None:
+            crew = CrewOverHosts(job, surroundings, way.transport, way.variables)
         else:
             directory = runtime_directory.create(job.size)
             undo.callback(directory.remove)

@@ -28,9 +28,14 @@ _log: Final = logging.getLogger("horovod.runner")
 
 class Names:
     """Hosts by the names that the job has for them: different names of this machine are one host, with the slots of all
-    of them, under the name by which it was called first."""
+    of them, under the name by which it was called first.
 
-    def __init__(self) -> None:
+    Args:
+        merge: False: hosts with different names are different ones.
+    """
+
+    def __init__(self, merge: bool = True) -> None:
+        self._merge = merge
         self._here: Optional[str] = None
 
     def of(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
@@ -38,7 +43,7 @@ class Names:
         slots: dict[str, int] = {}
         for host in hosts:
             name = host.hostname
-            if is_local(name):
+            if self._merge and is_local(name):
                 name = self._here = self._here or name
             slots[name] = slots.get(name, 0) + host.slots
         return tuple(Host(name, count) for name, count in slots.items())

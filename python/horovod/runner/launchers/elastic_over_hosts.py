@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Optional
 
 from horovod.runner.job import Job
-from horovod.runner.launchers.agents import Agents, addresses_of, same_machine, tell_of_host
+from horovod.runner.launchers.agents import Agents, Variables, addresses_of, tell_of_host
 from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.launchers.elastic_streams import WorkerStreams, preliminary, worker_environ
 from horovod.runner.machines.hosts import Slot
@@ -53,6 +53,7 @@ class CrewOverHosts(Fleet):
         job: with the first workers as its ranks.
         surroundings: where output goes.
         transport: reaches the hosts.
+        variables: that tell a worker its number.
 
     Attributes:
         agents: of the job.
@@ -62,8 +63,10 @@ class CrewOverHosts(Fleet):
         OSError: a process cannot be started.
     """
 
-    def __init__(self, job: Job, surroundings: Surroundings, transport: Transport) -> None:
-        self.agents = Agents(job, surroundings.shipment, transport, worker_environ, elastic=True)
+    def __init__(
+        self, job: Job, surroundings: Surroundings, transport: Transport, variables: Variables = worker_environ
+    ) -> None:
+        self.agents = Agents(job, surroundings.shipment, transport, variables, elastic=True)
         self._shipment = surroundings.shipment
         self._worker_streams = WorkerStreams(job, surroundings)
         self._coming: dict[Link, _Arrival] = {}
@@ -177,7 +180,7 @@ class CrewOverHosts(Fleet):
         """Does the next step of an agent's start, when it is ready for it."""
         if link.state is State.GREETED and not arrival.told:
             others = [other for other in self.links if other.state is State.RUNNING and other not in self._going]
-            if twin := same_machine(link, others):
+            if twin := self.agents.twin(link, others):
                 link.give_up(f"it is the same machine as {twin}; give it one name, with all slots")
                 return
             self.agents.tell(link, arrival.slots, addresses_of([*others, link])[link])

@@ -16,6 +16,7 @@ from horovod.runner.job import Job
 from horovod.runner.launchers.agents import Agents, Variables, by_host
 from horovod.runner.launchers.base import Launcher, Outcome, Station, Surroundings
 from horovod.runner.launchers.destinations import output_directory, rank_streams
+from horovod.runner.machines.hosts import Slot
 from horovod.runner.machines.limits import allowed_descriptors
 from horovod.runner.machines.this_host import is_local, rank_environ, with_one_name_here
 from horovod.runner.processes.streams import Source, Stream
@@ -53,16 +54,22 @@ class SshLauncher(Launcher):
         return texts
 
     def stations(self, job: Job) -> list[Station]:
-        return stations(job._replace(slots=with_one_name_here(job.slots)), self._transport(job))
+        transport = self._transport(job)
+        return stations(job._replace(slots=_named(job, transport)), transport)
 
     def run(self, job: Job, surroundings: Surroundings) -> Outcome:
-        job = job._replace(slots=with_one_name_here(job.slots))
+        transport = self._transport(job)
+        job = job._replace(slots=_named(job, transport))
         base = output_directory(job)
-        agents = Agents(job, surroundings.shipment, self._transport(job), self._variables)
+        agents = Agents(job, surroundings.shipment, transport, self._variables)
         # Three descriptors for each host, and two for each rank whose output goes to files.
         hosts = len({slot.hostname for slot in job.slots})
         with allowed_descriptors(max(hosts, job.size // 4 if base else 0)):
             return _run(job, agents, base, surroundings)
+
+
+def _named(job: Job, transport: Transport) -> tuple[Slot, ...]:
+    return job.slots if transport.at_home else with_one_name_here(job.slots)
 
 
 def stations(job: Job, transport: Transport) -> list[Station]:
@@ -81,7 +88,7 @@ def _run(job: Job, agents: Agents, base: Optional[Path], surroundings: Surroundi
         if trouble is not None:
             return trouble
         streams = _streams(job, base, surroundings)
-        hang = hang_desk(job, HostsDumps(fleet.links)) if wanted(job) else None
+        hang = hang_desk(job, HostsDumps(fleet.links), caller=surroundings.caller) if wanted(job) else None
         fleet.go()
         supervision = Supervision(job, fleet, streams, BoardArrivals(fleet), surroundings, hang)
         undo.pop_all()  # from here on it is its own

@@ -20,13 +20,17 @@ class StartProgress:
         timeout_s: time that the others have once a first rank is up; None: they are waited for elsewhere.
         on_tty: the line is renewed in place; otherwise it is written once.
         started_s: when the ranks were started.
+        caller: what the lines begin with.
     """
 
-    def __init__(self, size: int, timeout_s: Optional[float], on_tty: bool, started_s: float) -> None:
+    def __init__(
+        self, size: int, timeout_s: Optional[float], on_tty: bool, started_s: float, caller: str = "horovodrun"
+    ) -> None:
         self._size = size
         self._timeout_s = timeout_s
         self._on_tty = on_tty
         self._started_s = started_s
+        self._caller = caller
         self._first_up_s: Optional[float] = None
         self._up: frozenset[int] = frozenset()
         self._over = False
@@ -52,13 +56,13 @@ class StartProgress:
         if self.done:
             if self._shown and not self._on_tty and not self._told_end and len(self._up) == self._size:
                 self._told_end = True
-                return f"horovodrun: all {self._size} ranks are up, after {now_s - self._started_s:.1f} s\n"
+                return f"{self._caller}: all {self._size} ranks are up, after {now_s - self._started_s:.1f} s\n"
             return self.clear()
         # The program may be one that never calls hvd.init(), so nothing is said before a first rank is up.
         quiet_s = _QUIET_TTY_S if self._on_tty else _QUIET_S
         if not self._up or now_s - self._started_s < quiet_s or (self._shown and not self._on_tty):
             return ""
-        line = f"horovodrun: {len(self._up)}/{self._size} ranks up; waiting for {_names(self.missing())}"
+        line = f"{self._caller}: {len(self._up)}/{self._size} ranks up; waiting for {_names(self.missing())}"
         if line == self._shown:
             return ""
         self._shown = line

@@ -83,6 +83,7 @@ class Supervision:
         self._crew = crew
         self._streams = dict(streams)
         self._surroundings = surroundings
+        self._caller = surroundings.caller
         self._hang = hang
         self._watch = hang_watch(job, time.monotonic())
         self._stands_still = False  # and ends once the dumps are there
@@ -110,7 +111,7 @@ class Supervision:
         on_tty = self._outlets["stderr"].on_tty
         # In an elastic job the crew waits for ranks, and replaces those that hang.
         patience_s = None if job.settings.elastic else job.settings.start_timeout_s
-        self._progress = StartProgress(job.size, patience_s, on_tty, self._started_s)
+        self._progress = StartProgress(job.size, patience_s, on_tty, self._started_s, self._caller)
 
     def run(self) -> Outcome:
         """Returns when every process of the job is gone."""
@@ -231,7 +232,7 @@ class Supervision:
         """Says it once for each subject."""
         if subject not in self._warned:
             self._warned.add(subject)
-            outlet.put(_bytes(f"horovodrun: warning: {text}\n"))
+            outlet.put(_bytes(f"{self._caller}: warning: {text}\n"))
 
     def _on_event(self, event: Event) -> None:
         if isinstance(event, Started):
@@ -253,7 +254,7 @@ class Supervision:
         elif isinstance(event, HostLost):
             self._left.difference_update(event.ranks)
             if event.silent and not self._complaint[0]:  # at once: the end may take its time
-                self._say(f"horovodrun: {event.why.rstrip('.')}; the job ends.\n")
+                self._say(f"{self._caller}: {event.why.rstrip('.')}; the job ends.\n")
             self._after_silence = event.silent and self._escalation is None
             end = after_silence if event.silent else after_failure
             self._give_up(event.why, 1, end(time.monotonic()))
@@ -278,7 +279,7 @@ class Supervision:
             self._more = False
             self._escalation = self._escalation or after_end(self._job.settings.start_timeout_s, time.monotonic())
         elif isinstance(event, Said):
-            self._say(f"horovodrun: {event.text}\n")
+            self._say(f"{self._caller}: {event.text}\n")
         elif isinstance(event, GivenUp):
             self._give_up(event.why, 1, after_failure(time.monotonic()))
 
@@ -292,7 +293,7 @@ class Supervision:
             if self._hang:
                 self._hang.ask(time.monotonic())
             else:
-                self._say("horovodrun: dumps are collected only where horovodrun starts several ranks itself.\n")
+                self._say(f"{self._caller}: dumps are collected only where horovodrun starts several ranks itself.\n")
         if signal.SIGTSTP in numbers:
             self._stand_still()
         numbers = [number for number in numbers if number not in (signal.SIGTSTP, self._surroundings.dump_signal)]

@@ -26,6 +26,9 @@ from horovod.runner.launchers.elastic_hosts import Discovery, Names, source_of
 from horovod.runner.machines.hosts import Host
 from horovod.runner.options import flags
 from horovod.runner.remote.ways.by_process import HereOrSsh
+from horovod.spark import executors
+from horovod.spark.executors import ExecutorSource
+from horovod.spark.placement import Facts
 
 PATIENCE_S = 20.0
 FOUND = (Host("a", 2), Host("b", 1))
@@ -93,8 +96,14 @@ def _others(tmp_path: Path) -> HostSource:
     return Executors(FOUND)
 
 
+def _spark(tmp_path: Path) -> HostSource:
+    del tmp_path
+    tasks = {str(number): Facts(number, "m", name, name) for number, name in enumerate("aba")}
+    return ExecutorSource(executors.Executors(), lambda: tasks)
+
+
 KINDS: dict[str, Callable[[Path], HostSource]] = {
-    "list": _listed, "file": _file, "allocation": _allocation, "script": _script, "others": _others,
+    "list": _listed, "file": _file, "allocation": _allocation, "script": _script, "others": _others, "spark": _spark,
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import logging
 import os
 import resource
 import select
+import signal
 import socket
 import threading
 import time
@@ -427,3 +428,57 @@ def test_both_sides_believe_a_silence_of_the_link_timeout(monkeypatch: pytest.Mo
     fleet.close()
     made.close()
     agent.ended()
+
+
+def test_a_forked_child_holds_neither_the_door_nor_a_call_open(launcher: CallingAgents) -> None:
+    agent = Agent("node1", launcher.port)
+    until_named(launcher)
+    child = os.fork()
+    if child == 0:
+        time.sleep(PATIENCE_S)  # with what it has of its parent
+        os._exit(0)
+    try:
+        port = launcher.port
+        launcher.close()
+        assert agent.ended().unwanted
+        with pytest.raises(ConnectionRefusedError):
+            stranger(port)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_nobody_listens_when_all_have_called(launcher: CallingAgents) -> None:
+    agent = Agent("node1", launcher.port)
+    until_named(launcher)
+    launcher.expect_no_more()
+    deadline_s = time.monotonic() + PATIENCE_S
+    with pytest.raises(ConnectionRefusedError):
+        while time.monotonic() < deadline_s:
+            with contextlib.suppress(ConnectionResetError):  # it was in the queue
+                stranger(launcher.port).close()
+    fleet = fleet_of(launcher)
+    assert until(fleet, lambda link: link.state is not State.CALLED).state is State.GREETED
+    fleet.close()
+    assert agent.ended().words is not None
+
+
+def test_who_has_gone_is_not_among_those_that_have_called(launcher: CallingAgents) -> None:
+    agent = Agent("node1", launcher.port)
+    until_named(launcher)
+    fleet = fleet_of(launcher)
+    assert until(fleet, lambda link: link.state is not State.CALLED).state is State.GREETED
+    assert "node1" in launcher.words()
+    fleet.close()
+    assert agent.ended().words is not None
+    deadline_s = time.monotonic() + PATIENCE_S
+    while launcher.words():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+def until_named(launcher: CallingAgents, host: str = "node1") -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while host not in launcher.words():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)

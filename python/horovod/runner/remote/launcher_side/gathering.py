@@ -102,6 +102,6 @@ class Gathering:
         count = len(self._fleet.links)
         with contextlib.suppress(OSError):
             self._surroundings.stderr.write(
-                f"horovodrun: {count - len(waiting)}/{count} hosts answer; waiting for {names}\n"
+                f"{self._surroundings.caller}: {count - len(waiting)}/{count} hosts answer; waiting for {names}\n"
             )
             self._surroundings.stderr.flush()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import errno
+import functools
 import os
 import socket
 import threading
@@ -18,6 +19,7 @@ from typing import Callable, Final, Optional
 from horovod._net import resources
 from horovod._net.failures import ProtocolError
 from horovod._net.handshake import proofs
+from horovod._net.handshake.boards import forked
 from horovod._net.handshake.frames import auth, tcp_options
 from horovod._net.handshake.frames.codes import FrameCodes
 from horovod._net.handshake.frames.links import Link, LinkClosedError
@@ -51,6 +53,7 @@ class Call(Connection):
     def __init__(self, host: str, port: int, ring: Callable[[], None]) -> None:
         self.host = host
         self.relay: Optional[Relay] = None
+        self.link: Optional[Link] = None
         self.unwanted = False
         self._port = port
         self._ring = ring
@@ -79,10 +82,18 @@ class Call(Connection):
             self._ring()
             self._over.wait(_CUT_S)
 
-    def join(self, loop: Loop, link: Link) -> None:
-        """The agent has come. Of the thread, as what follows."""
-        self.peer = of_peer(link.sock)
-        self.relay = Relay(loop, link, self._inner, lambda how: self._note(link, how))
+    def join(self, loop: Loop, link: Link, peer: str, over: Callable[[], None]) -> None:
+        """The agent has come: from this address, and `over` is called at its end. Of the thread, as what follows."""
+        self.peer = peer
+        self.link = link
+
+        def note(how: str) -> None:
+            link.close()
+            over()
+            self._how = how
+            self._over.set()
+
+        self.relay = Relay(loop, link, self._inner, note)
 
     def cut(self) -> None:
         """Ends it at once."""
@@ -91,11 +102,6 @@ class Call(Connection):
         elif not self._over.is_set():
             for fd in self._inner:
                 os.close(fd)
-        self._over.set()
-
-    def _note(self, link: Link, how: str) -> None:
-        link.close()
-        self._how = how
         self._over.set()
 
 
@@ -108,6 +114,7 @@ class CallingAgents(Transport):
         link_timeout_s: see `vigil`; the same as that of the agents.
         hosts: how many of them there can be: so many agents may call in one moment.
         at_home: see `Transport`.
+        near: the address of hosts that call by this machine's loopback; empty: they are called as the job names them.
 
     Attributes:
         port: where they call.
@@ -119,13 +126,22 @@ class CallingAgents(Transport):
     private = False  # all of it carries codes, but can be read
 
     def __init__(
-        self, credentials: auth.Credentials, address: str, link_timeout_s: float, hosts: int, at_home: bool = False
+        self,
+        credentials: auth.Credentials,
+        address: str,
+        link_timeout_s: float,
+        hosts: int,
+        at_home: bool = False,
+        near: str = "",
     ) -> None:
         tcp_options.believe_silence_of(link_timeout_s)
         resources.make_room_for(_OF_HOST * hosts + _OTHER_DESCRIPTORS)
         listener = listen(address)
         self.port = int(listener.getsockname()[1])
         self.at_home = at_home
+        self._near = near
+        self._pid = os.getpid()
+        self._expects = True
         self._calls: list[Call] = []  # of the thread, as the links are
         self._new: collections.deque[Call] = collections.deque()
         self._unnamed: set[Link] = set()
@@ -140,6 +156,7 @@ class CallingAgents(Transport):
         self._loop.watch(self._rung.fileno(), self._on_bell)
         self._loop.tick(self._on_strangers)
         self._thread = threading.Thread(target=self._serve, name="horovod-agents", daemon=True)
+        forked.closed.add(self)
         self._thread.start()
 
     def described(self, host: str) -> str:
@@ -155,14 +172,26 @@ class CallingAgents(Transport):
         return call
 
     def words(self) -> dict[str, str]:
-        """The hosts that have called so far, with what the program of each has said of it (`serve`)."""
+        """The hosts that have called and are connected, with what the program of each has said of it (`serve`)."""
         return dict(self._words)
 
-    def close(self) -> None:
-        """Nobody listens any more, and agents that have come lose their launcher."""
-        self._open = False
+    def expect_no_more(self) -> None:
+        """All have called, so nobody listens any more. Soon, and not at once."""
+        self._expects = False
         self._ring()
-        self._thread.join()
+
+    def close(self) -> None:
+        """Nobody listens any more, and agents that have come lose their launcher. In a forked child, which has no such
+        thread: its copies would keep the connections open, and the loop is shared with the parent."""
+        self._open = False
+        if os.getpid() == self._pid:
+            self._ring()
+            self._thread.join()
+            return
+        self._lobby.close()
+        links = (*self._unnamed, *self._come.values(), *(call.link for call in self._calls if call.link))
+        for sock in (*(link.sock for link in links), self._bell, self._rung):
+            sock.close()
 
     def _ring(self) -> None:
         with contextlib.suppress(OSError):  # it is closed
@@ -187,6 +216,8 @@ class CallingAgents(Transport):
 
     def _on_bell(self) -> None:
         self._rung.recv(4096)
+        if not self._expects:
+            self._lobby.leave()
         while self._new:
             self._calls.append(self._new.popleft())
         for call in self._calls:
@@ -217,10 +248,10 @@ class CallingAgents(Transport):
             for message in link.receive():
                 text = message.text.removeprefix(HOST) if isinstance(message, Post) else ""
                 host, _, words = text.partition("\n")
-                self._words = {**self._words, host: words}
                 self._unnamed.discard(link)
                 self._forget(self._come.get(host))  # it comes again: its connection had broken
                 self._come[host] = link
+                self._words = {**self._words, host: words}
                 link.reader.allowed = frozenset()
         except (LinkClosedError, ProtocolError):
             self._forget(link)
@@ -229,7 +260,9 @@ class CallingAgents(Transport):
     def _forget(self, link: Optional[Link]) -> None:
         if link is not None:
             self._unnamed.discard(link)
-            self._come = {host: other for host, other in self._come.items() if other is not link}
+            for host in [host for host, other in self._come.items() if other is link]:
+                del self._come[host]
+                self._gone(host)
             self._loop.watch(link.fileno(), None)
             link.close()
 
@@ -245,4 +278,9 @@ class CallingAgents(Transport):
                 self._forget(link)
             else:
                 del self._come[call.host]
-                call.join(self._loop, link)
+                peer = of_peer(link.sock) or self._near
+                call.join(self._loop, link, peer, functools.partial(self._gone, call.host))
+
+    def _gone(self, host: str) -> None:
+        """It is not connected any more."""
+        self._words = {name: words for name, words in self._words.items() if name != host}

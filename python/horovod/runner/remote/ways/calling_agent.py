@@ -108,6 +108,20 @@ def serve(
         loop.close()
 
 
+def listens(credentials: auth.Credentials, launcher: tuple[str, int], deadline_s: float) -> bool:
+    """The launcher of this job still does.
+
+    Args:
+        credentials, launcher: as for `serve`.
+        deadline_s: for its answer; one that comes too late does not count.
+    """
+    try:
+        calling.call(credentials, ROLE_AGENT, *launcher, deadline_s).close()
+    except (LinkClosedError, AuthenticationError, ProtocolError):
+        return False
+    return True
+
+
 def _carry(loop: Loop, link: Link, fds: tuple[int, int]) -> None:
     """The streams of the agent, until they have ended."""
     relay = Relay(loop, link, fds, lambda _: None)

@@ -57,7 +57,8 @@ class Transport(Protocol):
         private: nobody else can read what goes that way, so the secrets of the job may be sent. Otherwise none is sent:
             the program that starts an agent gives it the secret of the ranks.
         at_home: the ranks live as the program that started their agent does: in its folder, with its Python where the
-            command names none, and with its variables. Otherwise they live as the launcher does.
+            command names none, and with its variables. Otherwise they live as the launcher does. That program also
+            knows which of its processes are one host, whatever machine they are on.
     """
 
     private: bool = True
