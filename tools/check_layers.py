@@ -70,6 +70,7 @@ TENSORFLOW_COMMON = {
 }
 PYTHON = {
     "horovod._later": set(),
+    "horovod._torch_backend": set(),
     "horovod._dumps": set(),
     "horovod._native": set(),
     "horovod._net.failures": set(),
@@ -129,7 +130,7 @@ PYTHON = {
     "horovod.torch.gradients": TORCH_COMMON | {"horovod.torch.collectives"},
     "horovod.torch.optimizers": TORCH_COMMON | {"horovod.torch.collectives", "horovod.torch.gradients"},
     "horovod.torch.broadcasts": TORCH_COMMON | {"horovod.torch.collectives", "horovod.torch.gradients"},
-    "horovod.torch": {"horovod._core"},
+    "horovod.torch": {"horovod._core", "horovod._torch_backend"},
     **{name: TENSORFLOW_COMMON for name in TENSORFLOW_COMMON if name.startswith("horovod.tensorflow.")},
     "horovod.tensorflow.collectives": TENSORFLOW_COMMON,
     "horovod.tensorflow.gradients": TENSORFLOW_COMMON | {"horovod.tensorflow.collectives"},

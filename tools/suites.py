@@ -40,7 +40,10 @@ _TENSORFLOW = {
     ),
     "Keras": ("tests/integration/keras/test_keras_fit.py", "tests/integration/keras/test_keras_elastic.py"),
 }
-_TRAINERS = {"Lightning": ("--timeout=300", "tests/trainers/lightning_training.py")}
+_TRAINERS = {
+    "Lightning": ("--timeout=300", "tests/trainers/lightning_training.py"),
+    "Accelerate and Trainer": ("--timeout=300", "tests/trainers/huggingface_training.py"),
+}
 # Real sessions: they need Java 17, and 0.8 GB for each environment.
 _SPARK = {
     "sessions": ("tests/spark/sessions.py",),

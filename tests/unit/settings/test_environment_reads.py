@@ -30,7 +30,7 @@ MAY = {
     "_net/mpi/session.py": "where an MPI library may lie, the system's variables",
     "keras/installed.py": "TF_USE_LEGACY_KERAS, TensorFlow's",
     "lightning/environment.py": "MASTER_ADDR and MASTER_PORT, torch.distributed's",
-    "torch/distributed/registration.py": "MASTER_ADDR and MASTER_PORT, torch.distributed's",
+    "torch/distributed/registration.py": "variables of torch.distributed, and those of libraries on it",
     "runner/cli.py": "gives it to the table, and to the ranks",
     "runner/doctor/command.py": "gives it to the table, and to the probes",
     "runner/function.py": "gives it to the table, and to the ranks",

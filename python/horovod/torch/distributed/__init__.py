@@ -12,18 +12,20 @@ from typing import Any
 
 import torch.distributed as _dist
 
+from horovod import _torch_backend
 from horovod.torch.distributed import registration as _registration
 
 __all__ = ["init_process_group"]
 
-_registration.register()
+_torch_backend.register()
 
 
-def init_process_group(backend: str = _registration.BACKEND, **options: Any) -> None:
+def init_process_group(backend: str = _torch_backend.NAME, **options: Any) -> None:
     """As torch.distributed.init_process_group, with this backend, for the ranks that `hvd.init()` knows. Collective.
 
     Calls `hvd.init()` unless the program has; however the ranks were started, no address and no number is needed on one
-    host. On several hosts torch.distributed wants a store: MASTER_ADDR and MASTER_PORT, or `store`.
+    host. On several hosts torch.distributed wants a store: MASTER_ADDR and MASTER_PORT, or `store`. Sets RANK,
+    WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE, and ACCELERATE_USE_CPU, for libraries that know ranks by these.
 
     Args:
         backend: "horovod".
@@ -35,3 +37,5 @@ def init_process_group(backend: str = _registration.BACKEND, **options: Any) -> 
     if not {"init_method", "store"} & options.keys():
         options["init_method"] = _registration.INIT_METHOD
     _dist.init_process_group(backend, **options)
+    if backend == _torch_backend.NAME:
+        _registration.tell_libraries()

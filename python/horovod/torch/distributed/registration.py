@@ -1,4 +1,4 @@
-"""The backend's name in torch.distributed, and how a group is made: `make_group` is what torch calls.
+"""How a group of the backend "horovod" is made: `make_group` and `meet` are what torch calls, by `_torch_backend`.
 
 The ranks of the default group are those of `hvd.init()`, which is called for it if need be.
 """
@@ -11,11 +11,10 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Optional
 from urllib.parse import parse_qs, urlsplit
 
 import torch.distributed
-from torch.distributed.rendezvous import register_rendezvous_handler
 
 import horovod.torch as hvd
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
@@ -23,24 +22,15 @@ from horovod._core.life import given_placement, process_sets, session
 from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod.torch.distributed.group import HorovodGroup
 
-# Not all of them are typed.
-dist: Any = torch.distributed
-_add_init_method: Any = register_rendezvous_handler
+dist: Any = torch.distributed  # not all of it is typed
 
-__all__ = ["BACKEND", "INIT_METHOD", "make_group", "register"]
+__all__ = ["INIT_METHOD", "make_group", "meet", "tell_libraries"]
 
-BACKEND: Final = "horovod"
 INIT_METHOD: Final = "horovod://"  # the ranks that hvd.init() knows
 _LAUNCHER: Final = "torch.distributed"  # of processes that no other one has started
 
 _begun: Any = None  # the session that was begun for a group
-
-
-def register() -> None:
-    """Makes the backend and the way to meet known to torch.distributed."""
-    if BACKEND not in dist.Backend.backend_list:
-        dist.Backend.register_backend(BACKEND, make_group, extended_api=True, devices=["cpu"])
-        _add_init_method(BACKEND, _meet)
+_variables_before: Final[dict[str, Optional[str]]] = {}  # those that `tell_libraries` has set, as they were
 
 
 def make_group(options: Any, backend_options: Any = None) -> HorovodGroup:
@@ -92,9 +82,23 @@ def _begin() -> None:
 def _end() -> None:
     """The default group is destroyed: ends the session if it was begun for it."""
     global _begun
+    for name, value in _variables_before.items():
+        os.environ.pop(name, None) if value is None else os.environ.update({name: value})
+    _variables_before.clear()
     begun, _begun = _begun, None
     if begun is not None and begun is session.current:
         hvd.shutdown()
+
+
+def tell_libraries() -> None:
+    """Sets the variables by which libraries on torch.distributed, such as Accelerate, know that there are ranks. They
+    would train on each rank alone otherwise. Until the group is destroyed, because they could stand for a launcher's.
+    """
+    told = {"RANK": hvd.rank(), "WORLD_SIZE": hvd.size(), "LOCAL_RANK": hvd.local_rank()}
+    told["LOCAL_WORLD_SIZE"] = hvd.local_size()
+    for name, value in {**told, "ACCELERATE_USE_CPU": "true"}.items():
+        _variables_before.setdefault(name, os.environ.get(name))
+        os.environ[name] = str(value)
 
 
 def _place(store: Any, rank: int, size: int) -> None:
@@ -118,7 +122,7 @@ def _hand_over(store: Any, rank: int, size: int) -> None:
     given_placement.hand_over_on_one_host(rank, size, _LAUNCHER, store.get("horovod/job").decode())
 
 
-def _meet(url: str, timeout: Any = None, **_: Any) -> Iterator[tuple[Any, int, int]]:
+def meet(url: str, timeout: Any = None, **_: Any) -> Iterator[tuple[Any, int, int]]:
     """Handles init_method="horovod://": rank and size are those of the job, and a store is made for them."""
     if not hvd.is_initialized():
         _begin()
