@@ -43,13 +43,17 @@ class CallNames:
         self._last = _NONE
         self._kinds: dict[Hashable, int] = {}
 
+    def coming(self) -> str:
+        """The name that the next call will have."""
+        return f"{self._prefix}.{zlib.crc32(_LAST.pack(*self._last)):08x}.{self.count % TURNS}"
+
     def next(self, call: Hashable) -> str:
         """The name of the next call.
 
         Args:
             call: what is asked for, with dtype and shape; the same on all ranks, and so is its repr.
         """
-        name = f"{self._prefix}.{zlib.crc32(_LAST.pack(*self._last)):08x}.{self.count % TURNS}"
+        name = self.coming()
         self.count += 1
         kind = self._kinds.get(call)
         if kind is None:

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Any, Callable, Final, Optional
 
 import torch.distributed as dist
@@ -13,6 +14,7 @@ import torch.distributed as dist
 from horovod._core.errors import CollectiveTimeoutError, HorovodInternalError, MismatchError, NotInitializedError
 from horovod._core.life import handles, session
 from horovod._core.life.process_sets import ProcessSet
+from horovod._core.operations.submission import Call
 from horovod.torch.distributed.call_names import TURNS, CallNames
 from horovod.torch.distributed.works import CallWork, EndedWork, seconds_of
 
@@ -86,19 +88,28 @@ class GroupCalls(_ProcessGroup):  # type: ignore[misc]
             timeout: of the call; None, 0 or less: the group's.
         """
         seconds = seconds_of(timeout, self._timeout_s)
-        with self._lock:
-            if self._broken is not None:
-                return EndedWork(what, result, self._why_broken(self._broken))
-            name = self._names.next((what, call))
-            try:
-                self._wait_for_turn(name, seconds)
-                handle = submit(name)
-            except NotInitializedError:
-                raise
-            except HorovodInternalError as error:
-                return EndedWork(what, result, error)
-            self._note(name, handle)
-            number = self._names.count
+        while True:
+            with self._lock:
+                if self._broken is not None:
+                    return EndedWork(what, result, self._why_broken(self._broken))
+                earlier = self._earlier()
+                if earlier is None:
+                    name = self._names.next((what, call))
+                    try:
+                        handle = submit(name)
+                    except NotInitializedError:
+                        raise
+                    except HorovodInternalError as error:
+                        return EndedWork(what, result, error)
+                    except Exception:  # which the other ranks have heard of
+                        self._names.forget()
+                        raise
+                    self._note(name, handle)
+                    number = self._names.count
+                    break
+            # Without the lock, which other threads need to end calls.
+            if not handles.end_within([earlier], seconds):
+                return EndedWork(what, result, self._too_many(seconds))
 
         def on_mismatch(error: MismatchError) -> None:
             self._disagree(number, error)
@@ -114,19 +125,34 @@ class GroupCalls(_ProcessGroup):  # type: ignore[misc]
             elif self._broken is None:
                 self._broken = error
 
-    def _wait_for_turn(self, name: str, timeout_s: float) -> None:
-        """Waits until an earlier operation of that name has ended, well or not. There is one only while many calls are
-        under way.
+    def _earlier(self) -> Optional[handles.Pending]:
+        """An operation under way that has the name of the next call. There is one only while many calls are."""
+        pending = handles.open_handles.get(self._under_way.get(self._names.coming(), 0))
+        return None if pending is None or handles.end_within([pending], 0.0) else pending
 
-        Raises:
-            CollectiveTimeoutError: it does not end.
+    @contextlib.contextmanager
+    def _refusing(self, what: str, op_type: int, n: int = 1) -> Iterator[None]:
+        """Around what may fail on this rank alone before the call is submitted: the other ranks then get the reason.
+
+        Args:
+            what: as for `_start`.
+            op_type: the operation that the call becomes.
+            n: number of its tensors.
         """
-        pending = handles.open_handles.get(self._under_way.get(name, 0))
-        if pending is not None and not handles.end_within([pending], timeout_s):
-            raise CollectiveTimeoutError(
-                f"The process group has had {TURNS} calls under way, or more, for {timeout_s:g} s. Other ranks have "
-                "not made the first of them; the stall report names them."
-            )
+        try:
+            yield
+        except Exception as error:
+            with self._lock:
+                name = self._names.next((what, "refused"))
+                self._names.forget()
+            with Call(op_type, self._set, name, n if n > 1 else None):
+                raise error
+
+    def _too_many(self, seconds: float) -> CollectiveTimeoutError:
+        return CollectiveTimeoutError(
+            f"The process group has had {TURNS} calls under way, or more, for {seconds:g} s. Other ranks have not made "
+            "the first of them; the stall report names them."
+        )
 
     def _why_broken(self, error: MismatchError) -> MismatchError:
         return MismatchError(

@@ -82,9 +82,20 @@ class HorovodGroup(Reductions, Movements):
     def _device_types(self) -> Sequence[torch.device]:
         return [torch.device("cpu")]
 
+    def _get_backend(self, device: torch.device) -> HorovodGroup:
+        """What moves tensors of a device: the group itself, which has no backends of its own."""
+        if torch.device(device).type != "cpu":
+            raise UnsupportedError(
+                f"A process group of the backend 'horovod' moves tensors in main memory. Received: {device}. Make a "
+                "group of the backend 'nccl' for those."
+            )
+        return self
+
     def set_timeout(self, timeout: Any) -> None:
         """How long `Work.wait` waits from now on."""
         self._timeout_s = timeout.total_seconds()
+
+    _set_default_timeout = set_timeout  # torch's name of it in a backend
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         """Not there: raises UnsupportedError."""

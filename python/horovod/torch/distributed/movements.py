@@ -13,6 +13,7 @@ import torch
 
 import horovod.torch as hvd
 from horovod._core.errors import HorovodInternalError, InvalidArgumentError, UnsupportedError
+from horovod._core.life.engine_port import ALLTOALL
 from horovod.torch.distributed.calls import GroupCalls
 from horovod.torch.distributed.operands import (
     cut,
@@ -85,7 +86,8 @@ class Movements(GroupCalls):
         """Gives each rank its entry of the root's list. Collective."""
         (output,), root = outputs, opts.rootRank
         if root == self.rank():
-            sent = joined(inputs[0])
+            with self._refusing("scatter", ALLTOALL):
+                sent = joined(inputs[0])
             sizes = [real(one).numel() for one in inputs[0]]
         else:
             sent, sizes = flat(output)[:0], [0] * self.size()
@@ -95,7 +97,9 @@ class Movements(GroupCalls):
     def alltoall(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None) -> CallWork:
         """Sends the n-th tensor to the n-th rank, and fills the n-th of the outputs with that rank's. Collective."""
         sizes, expected = ([real(one).numel() for one in tensors] for tensors in (inputs, outputs))
-        return self._exchange("all_to_all", outputs, joined(inputs), sizes, expected, inputs[0].dtype, outputs, opts)
+        with self._refusing("all_to_all", ALLTOALL):
+            sent = joined(inputs)
+        return self._exchange("all_to_all", outputs, sent, sizes, expected, inputs[0].dtype, outputs, opts)
 
     def all_to_all_single(
         self,
@@ -106,8 +110,9 @@ class Movements(GroupCalls):
         opts: Any = None,
     ) -> CallWork:
         """Sends a part of the rows to each rank, and fills the output with those of all. Collective."""
-        sizes = self._elements(given, input_split_sizes)
-        expected = self._elements(output, output_split_sizes)
+        with self._refusing("all_to_all_single", ALLTOALL):
+            sizes = self._elements(given, input_split_sizes)
+            expected = self._elements(output, output_split_sizes)
         sent = flat(given)
         return self._exchange("all_to_all_single", [output], sent, sizes, expected, sent.dtype, [output], opts)
 

@@ -84,8 +84,7 @@ def in_place(tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], Optio
 
     def finish(_: Any) -> None:
         for tensor, one in zip(tensors, given):
-            target = tensor.detach()
-            target.copy_(torch.view_as_complex(one) if tensor.is_complex() else one)
+            _fill(tensor, one)
 
     return given, finish
 
@@ -111,9 +110,12 @@ def cut(what: str, received: torch.Tensor, outputs: Sequence[torch.Tensor]) -> N
             "ranks must pass tensors of the sizes that the others expect."
         )
     for output, part in zip(outputs, torch.split(received, sizes)):
-        target = output.detach()
-        numbers = part.view(*target.shape, 2) if target.is_complex() else part.view(target.shape)
-        target.copy_(torch.view_as_complex(numbers) if target.is_complex() else numbers)
+        _fill(output, part.view(*output.shape, 2) if output.is_complex() else part.view(output.shape))
+
+
+def _fill(tensor: torch.Tensor, numbers: torch.Tensor) -> None:
+    """Copies real numbers into a tensor, in whatever thread and mode: `detach` also leaves inference mode."""
+    tensor.detach().copy_(torch.view_as_complex(numbers) if tensor.is_complex() else numbers)
 
 
 def require_sizes(what: str, come: Sequence[int], expected: Sequence[int]) -> None:

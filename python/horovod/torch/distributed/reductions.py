@@ -9,6 +9,7 @@ import torch
 
 import horovod.torch as hvd
 from horovod._core.errors import InvalidArgumentError
+from horovod._core.life.engine_port import ALLREDUCE, REDUCESCATTER
 from horovod.torch.distributed.calls import GroupCalls
 from horovod.torch.distributed.operands import cut, flat, forms_of, in_place, joined, reduce_op
 from horovod.torch.distributed.works import CallWork
@@ -22,8 +23,9 @@ class Reductions(GroupCalls):
     def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None) -> CallWork:
         """Combines the ranks' tensors in place. Collective."""
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        op = reduce_op(_op_of(opts), tensors)
-        given, finish = in_place(tensors)
+        with self._refusing("all_reduce", ALLREDUCE, len(tensors)):
+            op = reduce_op(_op_of(opts), tensors)
+            given, finish = in_place(tensors)
         if len(given) == 1:
             (one,) = given
 
@@ -42,9 +44,9 @@ class Reductions(GroupCalls):
 
     def reduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> CallWork:
         """Combines the ranks' tensors; only the root's is changed. Collective."""
-        (tensor,) = tensors
-        op, is_root = reduce_op(opts.reduceOp, tensors), opts.rootRank == self.rank()
-        sent = flat(tensor)
+        (tensor,), is_root = tensors, opts.rootRank == self.rank()
+        with self._refusing("reduce", ALLREDUCE):
+            op, sent = reduce_op(opts.reduceOp, tensors), flat(tensor)
 
         def submit(name: str) -> int:
             return hvd.allreduce_async(sent, name=name, op=op, process_set=self._set)
@@ -64,7 +66,8 @@ class Reductions(GroupCalls):
         sizes = [flat(part).numel() for part in parts]
         if len(set(sizes)) == 1:
             return self._scatter([output], [joined(parts)], opts, outputs)
-        sent, op = joined(parts), reduce_op(_op_of(opts), parts)
+        with self._refusing("reduce_scatter", ALLREDUCE):
+            sent, op = joined(parts), reduce_op(_op_of(opts), parts)
         begin, own = sum(sizes[: self.rank()]), sizes[self.rank()]
 
         def submit(name: str) -> int:
@@ -93,7 +96,9 @@ class Reductions(GroupCalls):
         self, outputs: Sequence[torch.Tensor], sent: Sequence[torch.Tensor], opts: Any, result: Any
     ) -> CallWork:
         """Equal parts of tensors of one dimension."""
-        op, rows, own = reduce_op(_op_of(opts), outputs), [self._rows(elements) for elements in sent], self.rank()
+        with self._refusing("reduce_scatter", REDUCESCATTER, len(sent)):
+            op, rows = reduce_op(_op_of(opts), outputs), [self._rows(elements) for elements in sent]
+        own = self.rank()
         scatters = op in (hvd.Sum, hvd.Average)  # the core combines by others for all ranks alone
 
         def submit(name: str) -> int:

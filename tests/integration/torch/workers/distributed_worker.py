@@ -3,6 +3,8 @@
 import contextlib
 import datetime
 import tempfile
+import threading
+import time
 
 import torch
 import torch.distributed as dist
@@ -13,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 import horovod.torch as hvd
 import horovod.torch.distributed
 from horovod._core.errors import CollectiveTimeoutError, InvalidArgumentError, MismatchError, UnsupportedError
+from horovod.torch.distributed.call_names import TURNS
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.uint8, torch.complex64]
 
@@ -277,6 +280,79 @@ def case_what_ranks_disagree_about_fails_and_the_group_goes_on():
         tensor = torch.ones(3)
         dist.all_reduce(tensor)
         assert tensor.tolist() == [2.0] * 3
+
+
+def case_what_one_rank_cannot_do_the_others_learn():
+    """They would wait otherwise."""
+    first = dist.get_rank() == 0
+
+    def scatter():
+        # Rank 0 has an element too many.
+        dist.reduce_scatter_single(torch.zeros(2), torch.ones(5 if first else 4))
+
+    def exchange():
+        dist.all_to_all_single(torch.zeros(4), torch.ones(4), [2, 2], [4, 4] if first else [2, 2])
+
+    def combine():
+        dist.all_reduce(torch.ones(4, dtype=torch.int32), dist.ReduceOp.BXOR if first else dist.ReduceOp.SUM)
+
+    kinds = (InvalidArgumentError, InvalidArgumentError, UnsupportedError)
+    for call, kind, words in zip((scatter, exchange, combine), kinds, ("5 elements", "[4, 4]", "BXOR")):
+        begun = time.monotonic()
+        expect_raises(kind if first else MismatchError, call, words)
+        assert time.monotonic() - begun < 10
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor)
+        assert tensor.tolist() == [2.0] * 3
+
+
+def case_a_full_group_lets_other_threads_end_calls():
+    """Rank 0 has as many calls under way as there may be; the other rank comes later."""
+    tensors = [torch.ones(1) for _ in range(2 * TURNS)]
+    if dist.get_rank():
+        time.sleep(0.3)
+    futures = [dist.all_reduce(tensor, async_op=True).get_future() for tensor in tensors]
+    for future, tensor in zip(futures, tensors):
+        future.wait()
+        assert tensor.item() == 2.0
+    # A call that must wait for its turn leaves the lock to them.
+    group = dist.group.WORLD
+    if dist.get_rank() == 0:
+        works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors[:TURNS]]
+        caller = threading.Thread(target=lambda: works.append(dist.all_reduce(torch.ones(1), async_op=True)))
+        caller.start()
+        caller.join(0.2)
+        assert caller.is_alive() and group._lock.acquire(timeout=5)
+        group._lock.release()
+        dist.send(torch.ones(1), 1)
+        caller.join()
+    else:
+        dist.recv(torch.ones(1), 0)
+        works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors[: TURNS + 1]]
+    for work in works:
+        work.wait()
+
+
+def case_inference_tensors():
+    with torch.inference_mode():
+        for tensor in (torch.ones(3, 2), torch.ones(2, 3).t(), torch.ones(2, 3, dtype=torch.complex64).t()):
+            dist.all_reduce(tensor, async_op=True).get_future().wait()
+            assert tensor.sum().item() == 12.0
+        parts = [torch.zeros(2) for _ in range(2)]
+        future = dist.all_gather(parts, torch.full((2,), float(dist.get_rank())), async_op=True).get_future()
+    future.wait()  # also outside of the mode
+    assert [part.tolist() for part in parts] == [[0.0, 0.0], [1.0, 1.0]]
+
+
+def case_torch_asks_for_a_backend():
+    group = dist.group.WORLD
+    assert group._get_backend(torch.device("cpu")) is group
+    expect_raises(UnsupportedError, lambda: group._get_backend(torch.device("cuda")), "main memory", "nccl")
+    before = group._timeout_s
+    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=before), group)
+    group._set_default_timeout(datetime.timedelta(seconds=1.5))
+    assert group._timeout_s == 1.5
+    group.set_timeout(datetime.timedelta(seconds=before))
 
 
 def case_parts_of_other_sizes_than_expected_are_refused():
