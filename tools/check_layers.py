@@ -156,6 +156,9 @@ PYTHON = {
     "horovod.runner": BELOW_RUNNER,
     "horovod.spark": {"horovod._core", "horovod._later", "horovod._net", "horovod.runner"},
     "horovod.ray": {"horovod._core", "horovod._later", "horovod._net", "horovod.runner"},
+    "horovod.spark.common": {"horovod._core", "horovod.data", "horovod.spark"},
+    "horovod.spark.torch": {"horovod._core", "horovod.spark.common", "horovod.torch"},
+    "horovod.spark.keras": {"horovod._core", "horovod.spark.common", "horovod.keras"},
     "horovod": {"horovod._later", "horovod.common", "horovod.runner"},
 }
 

@@ -45,8 +45,11 @@ _TRAINERS = {
     "Accelerate and Trainer": ("--timeout=300", "tests/trainers/huggingface_training.py"),
 }
 # Real sessions: they need Java 17, and 0.8 GB for each environment.
+# What estimators need. torch exactly: see below.
+_TORCH = "torch==2.13.0 pandas pyarrow fsspec scikit-learn"
 _SPARK = {
     "sessions": ("tests/spark/sessions.py",),
+    "an estimator of PyTorch": ("--timeout=400", "tests/spark/torch_on_parquet.py", "tests/spark/estimator_torch.py"),
     "a cluster of two workers": ("--timeout=240", "tests/spark/cluster.py"),
 }
 # A real cluster of two nodes on this machine; 0.6 GB.
@@ -62,9 +65,9 @@ SUITES = {
     # What builds on PyTorch; 1.5 GB. torch as in the development environment, exactly: a range fetches a CUDA build.
     "lightning": Suite("torch==2.13.0 lightning pytorch_lightning transformers accelerate scikit-learn", _TRAINERS),
     "mxnet-1.9": Suite("mxnet==1.9.1 numpy==1.23.5 scikit-learn", _MXNET),
-    "spark-4": Suite("pyspark>=4,<5 numpy", _SPARK),
+    "spark-4": Suite(f"pyspark>=4,<5 numpy {_TORCH}", _SPARK),
     "ray": Suite("ray[client,tune]>=2.60,<3 torch scikit-learn markdown-it-py", _RAY),
-    "spark-3.5": Suite("pyspark>=3.5,<3.6 numpy", _SPARK),
+    "spark-3.5": Suite(f"pyspark>=3.5,<3.6 numpy {_TORCH}", _SPARK),
 }
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Final, Optional
 
-_NO_ESTIMATORS: Final = "there are no estimators and no stores yet"
 # Module -> (what cannot be done, remedy).
 MISSING: Final[dict[str, tuple[str, str]]] = {
     **{
@@ -19,10 +18,18 @@ MISSING: Final[dict[str, tuple[str, str]]] = {
         )
         for name in ("elastic", "elastic_v2")
     },
-    **{
-        f"horovod.spark.{name}": (_NO_ESTIMATORS, "train in a function that horovod.spark.run calls on every rank")
-        for name in ("common", "data_loaders", "keras", "lightning", "torch")
-    },
+    "horovod.spark.data_loaders": (
+        "estimators read Parquet without petastorm",
+        "leave the loaders out, or derive a class from horovod.spark.common.datamodule.DataModule",
+    ),
+    "horovod.spark.keras": (
+        "there is no estimator for Keras",
+        "use horovod.spark.torch.TorchEstimator, or train in a function that horovod.spark.run calls on every rank",
+    ),
+    "horovod.spark.lightning": (
+        "there is no estimator for Lightning",
+        "use horovod.spark.torch.TorchEstimator, or train in a function that horovod.spark.run calls on every rank",
+    ),
     "horovod.spark.tensorflow": (
         "the data service's job cannot be started on a Spark cluster",
         "horovodrun -np 4 python -m horovod.tensorflow.data.compute_worker CONFIGFILE",

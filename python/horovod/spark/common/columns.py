@@ -1,0 +1,234 @@
+"""Columns: from Arrow to arrays that frameworks take, and from what Spark sends to what is stored.
+
+Used by what writes a data set (in Spark's tasks), by what reads it (on ranks) and by models (in tasks again). A stored
+column is a number, a text, a list of a fixed size (of lists), or a sparse vector. Needs NumPy and pyarrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, Union
+
+import numpy as np
+
+from horovod._core.errors import InvalidArgumentError
+from horovod._core.frameworks import require
+
+_SPARSE_TYPE: Final = 0  # in the field `type` of Spark's vectors
+_VECTOR_FIELDS: Final = ("type", "size", "indices", "values")
+_STORED_SPARSE_FIELDS: Final = ("size", "indices", "values")
+
+
+class SparseRows:
+    """Rows of a sparse vector column. Made dense only for the rows of a batch.
+
+    Args:
+        size: of each vector.
+        counts: of entries, by row.
+        indices, values: of the entries of all rows, one row after the other.
+    """
+
+    def __init__(self, size: int, counts: np.ndarray[Any, Any], indices: Any, values: Any) -> None:
+        self._size = size
+        self._counts = counts
+        self._indices = indices
+        self._values = values
+        self._ends = np.cumsum(counts)
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def __getitem__(self, rows: Any) -> np.ndarray[Any, Any]:
+        """These rows, dense."""
+        chosen = np.arange(len(self))[rows]
+        counts = self._counts[chosen]
+        to = np.repeat(np.arange(len(chosen)), counts)
+        of = np.repeat(self._ends[chosen] - np.cumsum(counts), counts) + np.arange(len(to))
+        dense = np.zeros((len(chosen), self._size), self._values.dtype)
+        dense[to, self._indices[of]] = self._values[of]
+        return dense
+
+    def arrow(self) -> Any:
+        """As it is stored."""
+        pa = arrow()
+        offsets = np.concatenate([[0], self._ends]).astype(np.int32)
+        size = pa.array(np.full(len(self), self._size, np.int32))
+        indices = pa.ListArray.from_arrays(offsets, pa.array(self._indices.astype(np.int32)))
+        values = pa.ListArray.from_arrays(offsets, pa.array(self._values))
+        return pa.StructArray.from_arrays([size, indices, values], list(_STORED_SPARSE_FIELDS))
+
+    @staticmethod
+    def joined(parts: Sequence[SparseRows]) -> SparseRows:
+        """One after the other."""
+        counts, indices, values = zip(*((part._counts, part._indices, part._values) for part in parts))
+        return SparseRows(parts[0]._size, np.concatenate(counts), np.concatenate(indices), np.concatenate(values))
+
+
+Column = Union["np.ndarray[Any, Any]", SparseRows]
+Columns = Mapping[str, Column]
+
+
+class Unequal(NamedTuple):
+    """Why a column cannot be stored: two shapes of its rows, or nulls."""
+
+    fact: str
+
+
+def arrow() -> Any:
+    """The module pyarrow, with those below it that are used."""
+    require("pyarrow", "Apache Arrow", "horovod.spark")
+    import pyarrow
+    import pyarrow.dataset
+    import pyarrow.parquet
+
+    return pyarrow
+
+
+def joined(parts: Sequence[Columns]) -> Columns:
+    """Rows one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    found: dict[str, Column] = {}
+    for name, first in parts[0].items():
+        columns: Any = [part[name] for part in parts]
+        found[name] = SparseRows.joined(columns) if isinstance(first, SparseRows) else np.concatenate(columns)
+    return found
+
+
+def decoded(table: Any) -> Columns:
+    """The columns of a table or record batch of Arrow's."""
+    return {name: _decoded(column, name) for name, column in zip(table.schema.names, table.columns)}
+
+
+def _decoded(column: Any, name: str) -> Column:
+    pa = arrow()
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+        if isinstance(column, pa.ChunkedArray):  # of some versions, where there is one chunk or none
+            column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
+    if pa.types.is_struct(column.type):
+        vectors = _vectors(column)
+        if isinstance(vectors, Unequal):
+            raise _unfit(name, vectors)
+        return vectors if column.type.num_fields == len(_STORED_SPARSE_FIELDS) else vectors[:]
+    flat = uniform(column)
+    if isinstance(flat, Unequal):
+        raise _unfit(name, flat)
+    values, shape = flat
+    found: np.ndarray[Any, Any] = values.to_numpy(zero_copy_only=False)
+    return found.reshape(len(column), *shape) if shape else found
+
+
+def _unfit(name: str, why: Unequal) -> InvalidArgumentError:
+    return InvalidArgumentError(f"Column {name!r}: {why.fact}. All rows must have the same shape, without nulls.")
+
+
+def uniform(column: Any) -> Union[Unequal, tuple[Any, tuple[int, ...]]]:
+    """The values of an array of lists (of lists), flat, and the shape of each row."""
+    pa = arrow()
+    if column.null_count:
+        return Unequal(f"{column.null_count} rows have no value")
+    kind = column.type
+    if pa.types.is_fixed_size_list(kind):
+        length = kind.list_size
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        lengths = np.unique(column.value_lengths().to_numpy(zero_copy_only=False))
+        if len(lengths) > 1:
+            return Unequal(f"its rows are not uniform: one has {lengths[0]} values, another {lengths[-1]}")
+        length = int(lengths[0]) if len(lengths) else 0
+    else:
+        return column, ()
+    inner = uniform(column.flatten())
+    return inner if isinstance(inner, Unequal) else (inner[0], (length, *inner[1]))
+
+
+def _vectors(column: Any) -> Union[Unequal, SparseRows]:
+    """The rows of Spark's vectors without their wrapper, or of sparse vectors as they are stored."""
+    names = [column.type.field(number).name for number in range(column.type.num_fields)]
+    if names not in (list(_VECTOR_FIELDS), list(_STORED_SPARSE_FIELDS)):
+        raise InvalidArgumentError(
+            f"A column is a structure of {', '.join(names)}, which is no vector. Select its fields as columns."
+        )
+    if column.null_count:
+        return Unequal(f"{column.null_count} rows have no value")
+    parts = dict(zip(names, column.flatten()))
+    counts = parts["values"].value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
+    values = parts["values"].flatten().to_numpy(zero_copy_only=False)
+    indices = parts["indices"].flatten().to_numpy(zero_copy_only=False).astype(np.int64)
+    sizes = parts["size"].to_numpy(zero_copy_only=False)
+    if "type" in parts:
+        sparse = parts["type"].to_numpy(zero_copy_only=False) == _SPARSE_TYPE
+        sizes = np.where(sparse, np.nan_to_num(sizes), counts)
+        everywhere = np.arange(len(values)) - np.repeat(np.cumsum(counts) - counts, counts)
+        everywhere[np.repeat(sparse, counts)] = indices
+        indices = everywhere
+    found = np.unique(sizes).astype(np.int64)
+    if len(found) > 1:
+        return Unequal(f"its vectors are not uniform: one has {found[0]} values, another {found[-1]}")
+    return SparseRows(int(found[0]) if len(found) else 0, counts, indices, values)
+
+
+def stored(column: Any, sparse: bool) -> Union[Unequal, tuple[Any, tuple[int, ...]]]:
+    """A column of Spark's as it is written, and the shape of each row.
+
+    Args:
+        column: an array of Arrow's.
+        sparse: vectors are written as sparse ones.
+    """
+    pa = arrow()
+    if pa.types.is_struct(column.type):
+        vectors = _vectors(column)
+        if isinstance(vectors, Unequal):
+            return vectors
+        dense_shape = (vectors._size,)
+        return (vectors.arrow() if sparse else fixed(vectors[:])), dense_shape
+    flat = uniform(column)
+    if isinstance(flat, Unequal):
+        return flat
+    values, shape = flat
+    for length in reversed(shape):
+        values = pa.FixedSizeListArray.from_arrays(values, length)
+    return values, shape
+
+
+def fixed(values: np.ndarray[Any, Any]) -> Any:
+    """An array of Arrow's whose rows are those of `values`: numbers, or lists of a fixed size."""
+    pa = arrow()
+    found = pa.array(values.reshape(-1))
+    for length in reversed(values.shape[1:]):
+        found = pa.FixedSizeListArray.from_arrays(found, length)
+    return found
+
+
+def as_frame(columns: Columns) -> Any:
+    """For `transformation_fn`: a frame of pandas; cells of a column with a shape are arrays."""
+    pandas = require("pandas", "pandas", "transformation_fn")
+    dense = {name: column[:] for name, column in columns.items()}
+    return pandas.DataFrame({name: column if column.ndim == 1 else list(column) for name, column in dense.items()})
+
+
+def of_frame(frame: Any, names: Sequence[str], rows: int) -> Columns:
+    """From what `transformation_fn` returns.
+
+    Raises:
+        InvalidArgumentError: columns are missing, or it has another number of rows.
+    """
+    missing = [name for name in names if name not in getattr(frame, "columns", ())]
+    if missing:
+        raise InvalidArgumentError(
+            f"transformation_fn returned no column {', '.join(map(repr, missing))}; it must return a frame with "
+            f"{', '.join(map(repr, names))}."
+        )
+    if len(frame) != rows:
+        raise InvalidArgumentError(
+            f"transformation_fn returned {len(frame)} rows for {rows}; ranks would get out of step. Filter the "
+            "DataFrame before fit."
+        )
+    return {name: _stacked(frame[name]) for name in names}
+
+
+def _stacked(series: Any) -> np.ndarray[Any, Any]:
+    values: np.ndarray[Any, Any] = series.to_numpy()
+    if values.dtype == object and len(values) and not isinstance(values[0], (str, bytes)):
+        return np.stack([np.asarray(value) for value in values])
+    return values

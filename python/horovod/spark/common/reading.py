@@ -1,0 +1,263 @@
+"""Reads the rows of one rank from a data set, in batches: the same number on all ranks, read ahead, in bounded memory.
+
+`row_plan` says which rows; here they are read, decoded, transformed and shuffled. Batches are arrays by column.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final, Optional
+
+import numpy as np
+
+from horovod._core.errors import InvalidArgumentError
+from horovod.data import AsyncDataLoaderMixin, BaseDataLoader
+from horovod.spark.common import row_plan
+from horovod.spark.common.columns import Columns, arrow, as_frame, decoded, joined, of_frame
+from horovod.spark.common.datasets import Dataset
+from horovod.spark.common.row_plan import Piece, Turn
+
+WINDOW_BYTES: Final = 64 << 20
+_AHEAD_BATCHES: Final = 8
+_POOLS: Final = ("thread", "process", "dummy")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a data set is read.
+
+    Attributes:
+        store: see there.
+        columns: that are wanted.
+        batch_size: rows of a batch.
+        steps: batches of an epoch; None: all rows.
+        shuffle: in another order in every epoch.
+        seed: of that order, equal on all ranks.
+        window_rows: how many rows are shuffled as one; None: as many as are `WINDOW_BYTES`.
+        transformation_fn: from a frame of pandas to one with as many rows; None: nothing.
+        is_cached: all rows of the rank stay in memory.
+        workers: how many read at once.
+        pool: "thread", "process" or "dummy": where they do; the last is the caller.
+        start_method: of processes; None: "spawn".
+    """
+
+    store: Any
+    columns: Sequence[str]
+    batch_size: int
+    steps: Optional[int] = None
+    shuffle: bool = True
+    seed: int = 0
+    window_rows: Optional[int] = None
+    transformation_fn: Optional[Callable[[Any], Any]] = None
+    is_cached: bool = False
+    workers: int = 2
+    pool: str = "thread"
+    start_method: Optional[str] = None
+
+    def __post_init__(self) -> None:
+        if self.pool not in _POOLS:
+            raise InvalidArgumentError(f"reader_pool_type must be one of {', '.join(_POOLS)}. Received: {self.pool!r}.")
+
+
+class Batches(BaseDataLoader):
+    """The batches of a rank. Iterating goes through one epoch, the next time through the next one.
+
+    Args:
+        data: to read from.
+        reading: how.
+        rank, size: of the rank.
+        what: the rows are, for messages.
+
+    Raises:
+        InvalidArgumentError: there are fewer rows than ranks.
+    """
+
+    def __init__(self, data: Dataset, reading: Reading, rank: int, size: int, what: str = "rows to train with") -> None:
+        super().__init__()
+        self._data = data
+        self._reading = reading
+        self._rank, self._size = rank, size
+        self._of_pass = row_plan.steps_of(data.rows, size, reading.batch_size, what)
+        self._steps = self._of_pass if reading.steps is None else reading.steps
+        self._cache: Optional[Columns] = None
+        self._pool = _pool(reading)
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return self._steps
+
+    def close(self) -> None:
+        """Ends what reads ahead."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _iterate(self) -> Iterator[Columns]:
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        for turn in row_plan.turns(epoch, self._steps, self._of_pass):
+            yield from self._of_turn(turn)
+
+    def _of_turn(self, turn: Turn) -> Iterator[Columns]:
+        rows = row_plan.rows_of(self._data.rows, self._rank, self._size)
+        sizes = row_plan.batch_sizes(rows, self._of_pass)
+        source = self._cached(turn) if self._reading.is_cached else self._streamed(turn)
+        cut = _Cut(source)
+        cut.skip(sum(sizes[: turn.first]))
+        for size in sizes[turn.first : turn.last]:
+            yield cut.take(size)
+
+    def _pieces(self, number: int, shuffle: bool) -> list[Piece]:
+        groups = row_plan.in_order_of(self._data.groups, self._reading.seed, number, shuffle)
+        return row_plan.share_of(groups, self._rank, self._size)
+
+    def _cached(self, turn: Turn) -> Iterator[_Ordered]:
+        if self._cache is None:
+            self._cache = joined(list(self._read(self._pieces(0, False))))
+        yield self._ordered(self._cache, turn.number, 0)
+
+    def _streamed(self, turn: Turn) -> Iterator[_Ordered]:
+        pieces = self._pieces(turn.number, self._reading.shuffle)
+        windows = list(row_plan.windows(pieces, self._reading.window_rows, WINDOW_BYTES))
+        parts = self._read(pieces)
+        for number, window in enumerate(windows):
+            yield self._ordered(joined([next(parts) for _ in window]), turn.number, number)
+
+    def _ordered(self, columns: Columns, number: int, window: int) -> _Ordered:
+        rows = len(next(iter(columns.values())))
+        if not self._reading.shuffle:
+            return _Ordered(columns, None, rows)
+        rng = np.random.default_rng([self._reading.seed & 0xFFFFFFFF, number, window, self._rank])
+        return _Ordered(columns, rng.permutation(rows), rows)
+
+    def _read(self, pieces: Iterable[Piece]) -> Iterator[Columns]:
+        """The rows of each piece, in order; as many as there are workers are read ahead."""
+        reading = self._reading
+        read = functools.partial(
+            _rows_of_piece, reading.store, tuple(reading.columns), _portable(reading.transformation_fn, self._pool)
+        )
+        if self._pool is None:
+            yield from map(read, pieces)
+            return
+        under_way: deque[Future[Columns]] = deque()
+        try:
+            for piece in pieces:
+                under_way.append(self._pool.submit(read, piece))
+                if len(under_way) > reading.workers:
+                    yield under_way.popleft().result()
+            while under_way:
+                yield under_way.popleft().result()
+        finally:
+            for future in under_way:
+                future.cancel()
+
+
+class BatchesAhead(AsyncDataLoaderMixin, Batches):
+    """`Batches` that a thread makes ahead."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(_AHEAD_BATCHES, False, *args, **kwargs)
+
+    def close(self) -> None:
+        """Ends what reads ahead."""
+        self.close_async_loader()
+        super().close()
+
+
+def batches(data: Dataset, reading: Reading, rank: int, size: int, what: str = "rows to train with") -> Batches:
+    """The batches of a rank, made ahead unless the pool is "dummy"."""
+    return (Batches if reading.pool == "dummy" else BatchesAhead)(data, reading, rank, size, what)
+
+
+@dataclass
+class _Ordered:
+    """Rows in memory.
+
+    Attributes:
+        columns: of them.
+        order: in which they are handed out; None: as they are.
+        rows: how many.
+    """
+
+    columns: Columns
+    order: Optional[np.ndarray[Any, Any]]
+    rows: int
+
+    def part(self, start: int, stop: int) -> Columns:
+        rows = slice(start, stop) if self.order is None else self.order[start:stop]
+        return {name: column[rows] for name, column in self.columns.items()}
+
+
+class _Cut:
+    """Cuts what comes in parts into batches."""
+
+    def __init__(self, source: Iterator[_Ordered]) -> None:
+        self._source = source
+        self._here: Optional[_Ordered] = None
+        self._at = 0
+
+    def skip(self, rows: int) -> None:
+        for _ in self._runs(rows):
+            pass
+
+    def take(self, rows: int) -> Columns:
+        return joined([here.part(start, stop) for here, start, stop in self._runs(rows)])
+
+    def _runs(self, rows: int) -> Iterator[tuple[_Ordered, int, int]]:
+        while rows:
+            if self._here is None or self._at == self._here.rows:
+                self._here, self._at = next(self._source), 0
+            start, self._at = self._at, min(self._here.rows, self._at + rows)
+            rows -= self._at - start
+            yield self._here, start, self._at
+
+
+def _rows_of_piece(
+    store: Any, columns: Sequence[str], transformation: Optional[Callable[[Any], Any]], piece: Piece
+) -> Columns:
+    """Read, decoded and transformed."""
+    format_ = arrow().dataset.ParquetFileFormat()
+    fragment = format_.make_fragment(piece.group.file, store.arrow_fs(), row_groups=[piece.group.number])
+    table = fragment.to_table(columns=list(columns), use_threads=False)
+    found = decoded(table.slice(piece.start, piece.rows))
+    if transformation is None:
+        return found
+    return of_frame(transformation(as_frame(found)), columns, piece.rows)
+
+
+class _ByValue:
+    """A function that travels to another process by cloudpickle: it may be of a notebook."""
+
+    def __init__(self, fn: Callable[[Any], Any]) -> None:
+        self._fn = fn
+
+    def __call__(self, frame: Any) -> Any:
+        return self._fn(frame)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        import cloudpickle  # type: ignore[import-untyped]
+
+        return _by_value, (cloudpickle.dumps(self._fn),)
+
+
+def _by_value(data: bytes) -> _ByValue:
+    import cloudpickle
+
+    return _ByValue(cloudpickle.loads(data))
+
+
+def _portable(fn: Optional[Callable[[Any], Any]], pool: Optional[Executor]) -> Optional[Callable[[Any], Any]]:
+    return _ByValue(fn) if fn is not None and isinstance(pool, ProcessPoolExecutor) else fn
+
+
+def _pool(reading: Reading) -> Optional[Executor]:
+    if reading.pool == "dummy":
+        return None
+    if reading.pool == "thread":
+        return ThreadPoolExecutor(max(1, reading.workers), "horovod reader")
+    import multiprocessing
+
+    context = multiprocessing.get_context(reading.start_method or "spawn")  # a rank has threads, and must not fork
+    return ProcessPoolExecutor(max(1, reading.workers), context)
