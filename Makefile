@@ -13,6 +13,7 @@
 #   matrices  every matrix of the tests whole, of which CI runs a twentieth; HVD_TEST_SEED repeats one
 #   test-tensorflows  the contract suite and Keras on the oldest TensorFlow that is supported and the first with Keras 3;
 #             by itself, because their environments take 3 GB
+#   test-jaxs   horovod.jax on the oldest JAX, and with flax, equinox and orbax; their environments take 1.3 GB
 #   test-mxnet  horovod.mxnet with MXNet 1.9.1 and NumPy 1.23.5, whose environment takes 0.5 GB
 #   test-lightning  Lightning, Accelerate and Hugging Face's Trainer on two ranks; fetches 1.5 GB
 #   test-ray    horovod.ray on a real Ray cluster of two nodes; fetches 0.3 GB
@@ -70,7 +71,7 @@ unexport PYTEST_ADDOPTS
 # well (HVD_TEST_PLATFORM=hip build/release/hvd_tests $(ROCM_TESTS) without).
 ROCM_TESTS = cuda_ gpu_ staged_ phases_ -contract -fake -jax
 
-.PHONY: count times fakes demo test test-fast test-gpu test-all test-slow test-long matrices test-tensorflows test-mxnet test-lightning test-spark test-ray check checks bench bench-full bench-page docs build dev clean tidy chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
+.PHONY: count times fakes demo test test-fast test-gpu test-all test-slow test-long matrices test-tensorflows test-jaxs test-mxnet test-lightning test-spark test-ray check checks bench bench-full bench-page docs build dev clean tidy chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
@@ -205,6 +206,9 @@ test-tensorflows: build
 # What builds on PyTorch, in an environment of its own.
 test-lightning: build
 	python tools/suites.py lightning
+
+test-jaxs: build
+	python tools/suites.py jax-0.5 jax-libraries
 
 # In an environment of its own: the last MXNet needs Python 3.11 or older.
 test-mxnet: build

@@ -56,6 +56,7 @@ _SPARK = {
 _RAY = {
     "a cluster of two nodes": ("--timeout=120", "tests/ray_clusters/cluster.py"),
 }
+_JAX = ("test_jax_ops.py", "test_jax_optax.py", "test_jax_contract.py")
 _MXNET = {"contract, training and example": ("--timeout=300", "tests/mxnet19/sessions.py")}
 # TensorFlow: the oldest that is supported, whose Keras is 2.13, and the first with Keras 3; the newest is in the
 # development environment. Each environment takes about 1.5 GB.
@@ -64,6 +65,15 @@ SUITES = {
     "tensorflow-2.16": Suite("tensorflow-cpu==2.16.2", _TENSORFLOW),
     # What builds on PyTorch; 1.5 GB. torch as in the development environment, exactly: a range fetches a CUDA build.
     "lightning": Suite("torch==2.13.0 lightning pytorch_lightning transformers accelerate scikit-learn", _TRAINERS),
+    # The oldest JAX that is supported; the newest is in the development environment. And what builds on it; 0.8 GB.
+    "jax-0.5": Suite(
+        "jax==0.5.3 optax==0.2.4 keras scikit-learn",
+        {"operations": ("--timeout=240", *(f"tests/integration/jax/{name}" for name in _JAX))},
+    ),
+    "jax-libraries": Suite(
+        "jax==0.10.2 flax equinox optax orbax-checkpoint",
+        {"flax, equinox, orbax": ("--timeout=240", "tests/jax_libraries/sessions.py")},
+    ),
     "mxnet-1.9": Suite("mxnet==1.9.1 numpy==1.23.5 scikit-learn", _MXNET),
     "spark-4": Suite(f"pyspark>=4,<5 numpy {_TORCH}", _SPARK),
     "ray": Suite("ray[client,tune]>=2.60,<3 torch scikit-learn markdown-it-py", _RAY),

@@ -13,6 +13,7 @@ from horovod._core import public as _public
 from horovod._core.absent import public_module as _public_module
 from horovod._core.public import *  # noqa: F403
 from horovod.jax import elastic
+from horovod.jax.batch_statistics import batch_moments, batch_stats_mean
 from horovod.jax.compression import Compression
 from horovod.jax.functions import (
     allgather_object,
@@ -46,6 +47,8 @@ __all__ = [
     "allreduce_gradients",
     "alltoall",
     "barrier",
+    "batch_moments",
+    "batch_stats_mean",
     "broadcast",
     "broadcast_object",
     "broadcast_optimizer_state",

@@ -30,15 +30,33 @@ _TARGET: Final = "hvd_collective"
 _IN_PLACE: Final = (ALLREDUCE, BROADCAST)  # may have their results where their tensors lie
 
 
-class _Last(threading.local):
-    """The token that the last call made by this thread handed on, and the trace it belongs to. One trace is held so,
-    until the next call."""
-
-    trace: Any = None
-    token: Any = None
+# How many functions inside one another keep their order; traces are held so, until the next calls.
+_MOST_TRACES: Final = 8
 
 
-_last: Final = _Last()
+class _Tokens(threading.local):
+    """The tokens that the last calls made by this thread handed on, with the traces they belong to: of a function, then
+    of one inside of it."""
+
+    def __init__(self) -> None:
+        self.of_traces: list[tuple[Any, Any]] = []
+
+    def last_of(self, trace: Any) -> Any:
+        """The token of this trace, whose inner functions have been traced by now; float32 0 if there is none."""
+        for index, (known, token) in enumerate(self.of_traces):
+            if known == trace:
+                del self.of_traces[index + 1 :]
+                return token
+        return np.zeros((), np.float32)
+
+    def keep(self, trace: Any, token: Any) -> None:
+        """The trace's last call has handed on this token."""
+        if self.of_traces and self.of_traces[-1][0] == trace:
+            self.of_traces.pop()
+        self.of_traces = [*self.of_traces[1 - _MOST_TRACES :], (trace, token)]
+
+
+_tokens: Final = _Tokens()
 _registered = False
 _eager: Final = get_opaque_trace_state(convention="horovod")  # modules are not imported by traced functions
 
@@ -109,9 +127,9 @@ def in_order(run: Callable[..., Sequence[Any]], tensors: Sequence[Any]) -> list[
         The results.
     """
     trace = get_opaque_trace_state(convention="horovod")
-    token, *arrays = run(_last.token if _last.trace == trace else np.zeros((), np.float32), *tensors)
+    token, *arrays = run(_tokens.last_of(trace), *tensors)
     if isinstance(token, jax.core.Tracer):
-        _last.trace, _last.token = trace, token
+        _tokens.keep(trace, token)
     else:
         jax.block_until_ready(token)
     return list(arrays)

@@ -20,6 +20,7 @@ from horovod._core.life.process_sets import ProcessSet, global_process_set
 from horovod._core.operations.reduce_ops import Average
 from horovod._core.tensors.compression import Compressor
 from horovod._core.training.reduction_options import ReductionOptions
+from horovod.jax import operators
 from horovod.jax.compression import Compression
 from horovod.jax.gradients import GRADIENTS
 from horovod.jax.ops import reduce_tree
@@ -138,9 +139,15 @@ def _every(passes: int, tx: Any) -> Any:
 
         # In the types of the parameters, as the state is: gradients may have others.
         sums = jax.tree_util.tree_map(lambda sum_, one: (sum_ + one).astype(sum_.dtype), state.sums, updates)
-        changes, _, _ = jax.eval_shape(step, sums, state.inner)
         is_last = state.passes + 1 >= passes  # on all ranks alike
-        changes, sums, inner = jax.lax.cond(is_last, step, wait, sums, state.inner)
+        if operators.tracing():
+            changes, _, _ = jax.eval_shape(step, sums, state.inner)
+            changes, sums, inner = jax.lax.cond(is_last, step, wait, sums, state.inner)
+        elif is_last:  # outside, where JAX would compile the condition each time
+            changes, sums, inner = step(sums, state.inner)
+        else:
+            changes, _, _ = jax.eval_shape(step, sums, state.inner)
+            changes, sums, inner = wait(sums, state.inner)
         return changes, PassesState(jnp.where(is_last, 0, state.passes + 1), sums, inner)
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -359,5 +359,46 @@ def case_elastic_training_goes_on_after_a_failure_in_a_step():
     state._refuse_more_than_is_written()  # a durable commit has all of it
 
 
+def case_moments_of_the_whole_batch():
+    """With gradients, and parts of different lengths."""
+    parts = [3 + np.random.default_rng(rank).standard_normal((rank + 2, 3)).astype("float32") for rank in (0, 1)]
+    whole = jnp.concatenate(parts)
+
+    def loss_of(x, moments):
+        mean, variance = moments(x)
+        return jnp.sum(((x - mean) / jnp.sqrt(variance + 1e-3)) ** 3)
+
+    for function in ways(lambda x: hvd.batch_moments(x, 0)):
+        same(function(parts[hvd.rank()]), (whole.mean(0), whole.var(0)))
+    mine = jax.jit(jax.grad(lambda x: loss_of(x, hvd.batch_moments)))(parts[hvd.rank()])
+    alone = jax.grad(lambda x: loss_of(x, lambda a: (a.mean(0), a.var(0))))(whole)
+    start = 2 * hvd.rank()
+    np.testing.assert_allclose(mine, alone[start : start + hvd.rank() + 2], rtol=2e-2, atol=2e-2)
+
+
+def case_means_of_running_statistics():
+    stats = {"mean": jnp.full(2, hvd.rank(), jnp.bfloat16), "count": jnp.int32(7 + hvd.rank())}
+    found = hvd.batch_stats_mean(stats)
+    same(found, {"mean": [0.5, 0.5], "count": 7 + hvd.rank()} | {"mean": np.full(2, 0.5)})
+    assert found["mean"].dtype == jnp.bfloat16
+
+
+def case_calls_around_inner_functions_keep_their_order():
+    """Each takes the token of the one before it, also where a function inside has been traced between them."""
+
+    def step(x):
+        first = hvd.allreduce(x, name="around")
+        inside = jax.jit(lambda y: hvd.allreduce(y, name="in jit"))(x)
+        inside = jax.lax.scan(lambda c, _: (hvd.allreduce(c, name="in scan"), None), inside, None, length=2)[0]
+        inside = jax.lax.cond(inside.sum() > 0, lambda y: hvd.allreduce(y, name="in cond"), lambda y: y, inside)
+        return first, inside, hvd.allreduce(jnp.concatenate([x, x]), name="around")  # of another shape
+
+    calls = [one for one in jax.make_jaxpr(step)(own(3)).jaxpr.eqns if "custom_vjp" in one.primitive.name]
+    assert len(calls) == 2 and calls[1].invars[0] is calls[0].outvars[0]
+    for _ in range(3):
+        first, _, last = jax.jit(step)(own(3))
+        same((first, last), (np.mean(everyones(3), 0), np.tile(np.mean(everyones(3), 0), 2)))
+
+
 if __name__ == "__main__":
     run_cases(globals(), hvd, process_sets="dynamic")

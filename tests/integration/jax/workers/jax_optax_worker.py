@@ -128,5 +128,23 @@ def case_passes_of_gradients_in_another_type_than_the_parameters():
         assert jax.tree.map(lambda leaf: leaf.dtype, state) == before
 
 
+def case_passes_outside_of_compiled_functions_compile_nothing_new():
+    tx = hvd.DistributedOptimizer(optax.sgd(1.0), backward_passes_per_step=2)
+    params = start()
+    state = tx.init(params)
+    grads = {"w": jnp.full(4, float(hvd.rank())), "b": jnp.ones(())}
+    for _ in range(2):
+        updates, state = tx.update(grads, state, params)
+    close(updates, {"w": np.full(4, -2 * (hvd.size() - 1) / 2), "b": -2.0})
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
+    )
+    for number in range(4):
+        updates, state = tx.update(grads, state, params)
+        close(updates, {"w": np.full(4, -(hvd.size() - 1.0) * (number % 2)), "b": -2.0 * (number % 2)})
+    assert not compiled, compiled
+
+
 if __name__ == "__main__":
     run_cases(globals(), hvd)
