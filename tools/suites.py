@@ -55,6 +55,7 @@ _SPARK = {
 # A real cluster of two nodes on this machine; 0.6 GB.
 _RAY = {
     "a cluster of two nodes": ("--timeout=120", "tests/ray_clusters/cluster.py"),
+    "Ray Train": ("--timeout=300", "tests/ray_clusters/train.py"),
 }
 _JAX = ("test_jax_ops.py", "test_jax_optax.py", "test_jax_contract.py")
 _MXNET = {"contract, training and example": ("--timeout=300", "tests/mxnet19/sessions.py")}
@@ -76,7 +77,7 @@ SUITES = {
     ),
     "mxnet-1.9": Suite("mxnet==1.9.1 numpy==1.23.5 scikit-learn", _MXNET),
     "spark-4": Suite(f"pyspark>=4,<5 numpy {_TORCH}", _SPARK),
-    "ray": Suite("ray[client,tune]>=2.60,<3 torch scikit-learn markdown-it-py", _RAY),
+    "ray": Suite("ray[client,train,tune]>=2.60,<3 torch keras scikit-learn markdown-it-py", _RAY),
     "spark-3.5": Suite(f"pyspark>=3.5,<3.6 numpy {_TORCH}", _SPARK),
 }
 

@@ -18,6 +18,11 @@ from typing import Any, Callable
 
 import pytest
 
+# Nobody else of this machine may use the cluster. Ray reads these when it is imported.
+os.environ["RAY_AUTH_MODE"] = "token"
+os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = "200"  # of a busy machine
 sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "docs"))
 import programs
 import ray
@@ -26,9 +31,8 @@ from ray.cluster_utils import Cluster
 
 from horovod.ray import RayExecutor
 
-# Actors find the package and the functions; nobody else of this machine may use the cluster.
+# Actors find the package and the functions.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "python"), str(Path(__file__).parent)])
-os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"}
 
 CLIENT_PORT = 23977
 SETTINGS = RayExecutor.create_settings(placement_group_timeout_s=60)
@@ -122,6 +126,15 @@ def test_an_object_in_each_worker(start: Start) -> None:
     with pytest.raises(ZeroDivisionError):
         executor.execute_single(lambda counter: counter.value // 0)
     assert executor.execute(lambda counter: counter.value) == [25, 21]
+
+
+def test_the_secret_is_nowhere_to_be_read(cluster: Cluster, start: Start) -> None:
+    found = start(num_workers=2).run(programs.secret_in_sight)
+    secrets_seen = {secret for secret, _ in found}
+    assert len(secrets_seen) == 1 and [places for _, places in found] == [[], []]
+    logs = [path for path in Path(cluster.head_node.get_session_dir_path()).rglob("*") if path.is_file()]
+    assert len(logs) > 10
+    assert [path for path in logs if programs.has_secret(path.read_bytes(), *secrets_seen)] == []
 
 
 def test_callbacks_get_what_rank_0_logs(start: Start) -> None:
@@ -281,14 +294,14 @@ def test_the_example(cluster: Cluster, tmp_path: Path) -> None:
     nothing_is_left()
 
 
-def run_program(cluster: Cluster, place: Path, text: str) -> str:
+def run_program(cluster: Cluster, place: Path, text: str, *words: str) -> str:
     """A program that finds the cluster as a user's does; what it writes."""
     program = place / "program.py"
     program.write_text(text)
     environ = {**os.environ, "RAY_ADDRESS": cluster.address, "HOME": str(place)}
-    command = [sys.executable, str(program)]
+    command = [sys.executable, str(program), *words]
     done = subprocess.run(
-        command, env=environ, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100
+        command, env=environ, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280
     )
     assert done.returncode == 0, done.stdout
     return done.stdout

@@ -11,6 +11,7 @@ from horovod._core.frameworks import require
 from horovod.ray.arguments import Wanted
 
 _OLDEST: Final = (2, 9)
+_OLDEST_TRAIN: Final = (2, 43)
 _TESTED: Final = "2.60"
 _SHOWN: Final = 8  # nodes in one message
 
@@ -36,16 +37,34 @@ def ray_of(caller: str) -> Any:
     return ray
 
 
-def refuse_old(version: str, caller: str) -> None:
+def require_train(caller: str) -> None:
+    """Refuses to go on without a Ray whose Train is of the second generation.
+
+    Args:
+        caller: for messages.
+
+    Raises:
+        ModuleNotFoundError: Ray is not installed.
+        UnsupportedError: it is too old.
+    """
+    refuse_old(str(require("ray", "Ray", caller).__version__), caller, _OLDEST_TRAIN)
+
+
+def refuse_old(version: str, caller: str, oldest: tuple[int, int] = _OLDEST) -> None:
     """Refuses versions of Ray that lack what is needed.
+
+    Args:
+        version: of Ray.
+        caller: for messages.
+        oldest: that has it.
 
     Raises:
         UnsupportedError: it is one.
     """
     found = re.match(r"(\d+)\.(\d+)", version)
-    if found and (int(found[1]), int(found[2])) < _OLDEST:
+    if found and (int(found[1]), int(found[2])) < oldest:
         raise UnsupportedError(
-            f"{caller}: Ray {version} is too old; {'.'.join(map(str, _OLDEST))} is the first that has what is needed, "
+            f"{caller}: Ray {version} is too old; {'.'.join(map(str, oldest))} is the first that has what is needed, "
             f"and {_TESTED} is tested. Remedy: pip install -U ray"
         )
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional
 
 from horovod._core.errors import InvalidArgumentError
-from horovod._core.settings import BY_NAME, notices, unknown_variables
 from horovod.ray import arguments, cluster
 from horovod.ray.arguments import EXECUTOR, MiniSettings
 from horovod.ray.calling_back import listening
 from horovod.ray.crew import Call, Crew, Plan, Workers
 from horovod.ray.crew_there import CrewThere
-from horovod.runner.job import effective_settings, variables_of
+from horovod.ray.environment import told
 
 __all__ = ["MiniSettings", "RayExecutor"]
 
@@ -189,18 +186,11 @@ class RayExecutor:
             crew.shutdown()
 
     def _plan(self, extra: Mapping[str, str]) -> Plan:
-        called = f"{EXECUTOR}.create_settings: nics"
-        nics = self._settings.nics
-        parsed = () if nics is None else BY_NAME["network_interfaces"].parse(nics, called, coarse=True)
-        given = {"start_timeout_s": float(self._settings.timeout_s), "network_interfaces": tuple(parsed) or None}
-        environ = {**os.environ, **extra}
-        settings = effective_settings(given, "argument", environ).settings
-        for text in (*unknown_variables(environ), *notices(settings)):
-            sys.stderr.write(f"{EXECUTOR}: warning: {text}\n")
-        # HOROVOD_* of the driver's environment goes along, and nothing else of it.
-        variables = {**variables_of(settings), **extra}
-        announced = self._settings.verbose > 0
-        return Plan(self._wanted, float(self._settings.placement_group_timeout_s), tuple(parsed), variables, announced)
+        settings = self._settings
+        caller = f"{EXECUTOR}.create_settings"
+        nics, environ = told(caller, settings.timeout_s, settings.nics, extra)
+        patience_s = float(settings.placement_group_timeout_s)
+        return Plan(self._wanted, patience_s, nics, environ, settings.verbose > 0)
 
     def _started(self, method: str) -> Workers:
         if self._crew is None:

@@ -75,6 +75,17 @@ def test_ray_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         RayExecutor(SETTINGS, num_workers=1).start()
 
 
+def test_ray_train_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    import horovod.ray
+
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ModuleNotFoundError, match=r"horovod.ray.HorovodConfig needs Ray, .*pip install ray"):
+        horovod.ray.HorovodConfig  # noqa: B018
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(__version__="2.42.1"))
+    with pytest.raises(NotImplementedError, match="Ray 2.42.1 is too old; 2.43 is the first"):
+        horovod.ray.HorovodConfig  # noqa: B018
+
+
 @pytest.mark.parametrize("version, message", [("2.3.0", "is too old"), ("2.60.0", "not connected with a Ray cluster")])
 def test_ray_cannot_be_used(monkeypatch: pytest.MonkeyPatch, version: str, message: str) -> None:
     fake = SimpleNamespace(__version__=version, is_initialized=lambda: False)
