@@ -67,8 +67,9 @@ PyMethodDef methods[] = {
     {"submit_in_place", AsMethod(SubmitInPlace), METH_FASTCALL,
      "submit_in_place(key, tensor): submits the key's operation in place. The number of the flight; None: no entry "
      "fits."},
-    {"start_in_place", AsMethod(StartInPlace), METH_FASTCALL,
-     "start_in_place(entry, tensor): the same of an entry that is in no table. The flight; None: it does not fit."},
+    {"start_each", AsMethod(StartEach), METH_FASTCALL,
+     "start_each(entries, tensors, started): the same of entries that are in no table, a tensor each. Appends the "
+     "flights to the list `started`, up to the first that does not fit."},
     {"start_alike", AsMethod(StartAlike), METH_FASTCALL,
      "start_alike(key, tensors, in_place, single, waits): submits a group, or a single tensor, whose results are of "
      "the "

@@ -51,10 +51,18 @@ PyObject* SubmitInPlace(PyObject* self, PyObject* const* arguments, Py_ssize_t n
   return flight ? File(lane.flights(), flight.get()) : Turn::Declined(Py_None);
 }
 
-PyObject* StartInPlace(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
-  if (!WantArguments(2, n)) return nullptr;
-  Ref flight = Start(AsLane(self), Ref::Share(arguments[0]), arguments[1]);
-  return flight ? flight.Release() : Turn::Declined(Py_None);
+PyObject* StartEach(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
+  if (!WantArguments(3, n)) return nullptr;
+  PyObject *entries = arguments[0], *tensors = arguments[1], *started = arguments[2];
+  if (!PyList_Check(entries) || !PyList_Check(tensors) || !PyList_Check(started)) return Turn::Declined(Py_None);
+  // Asked each time: Python code that runs meanwhile may change the lists.
+  for (Py_ssize_t i = 0; i < PyList_Size(entries) && i < PyList_Size(tensors); ++i) {
+    const Ref tensor = Ref::Share(PyList_GetItem(tensors, i));
+    const Ref flight = Start(AsLane(self), Ref::Share(PyList_GetItem(entries, i)), tensor.get());
+    if (!flight) return Turn::Declined(Py_None);
+    if (PyList_Append(started, flight.get()) < 0) return nullptr;
+  }
+  Py_RETURN_NONE;
 }
 
 PyObject* StartAlike(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {

@@ -127,6 +127,13 @@ def setting() -> Setting:
     return Setting()
 
 
+def start(setting: Setting, calls: list[Any], tensors: list[Any]) -> list[Any]:
+    """The flights of `start_each`."""
+    started: list[Any] = []
+    assert setting.lane.start_each(calls, tensors, started) is None
+    return started
+
+
 def arrays(n: int) -> list[Any]:
     return [np.zeros(3, np.float32) for _ in range(n)]
 
@@ -176,17 +183,40 @@ def test_a_tensor_that_does_not_fit_is_left_to_python(setting: Setting) -> None:
     setting.calls["key"] = call = Call(setting.engine)
     for tensor in (np.zeros(4, np.float32), np.zeros(3), None):
         assert setting.lane.submit_in_place("key", tensor) is None
-        assert setting.lane.start_in_place(call, tensor) is None
+        assert start(setting, [call], [tensor]) == []
     assert setting.lane.submit_in_place("unknown", *arrays(1)) is None
-    assert setting.lane.start_in_place("no entry", *arrays(1)) is None
+    assert start(setting, ["no entry"], arrays(1)) == []
     assert not setting.engine.submitted and not call.busy
 
 
-def test_an_entry_of_no_table(setting: Setting) -> None:
-    (array,) = arrays(1)
-    flight = setting.lane.start_in_place(Call(setting.engine), array)
-    assert type(flight) is Flight and flight.keep is array and not setting.filed
-    assert setting.flights.finish_all([flight]) is True and flight.handle == 0
+def test_entries_of_no_table(setting: Setting) -> None:
+    tensors = arrays(3)
+    flights = start(setting, [Call(setting.engine) for _ in tensors], tensors)
+    assert [type(flight) for flight in flights] == [Flight] * 3 and not setting.filed
+    assert all(flight.keep is tensor for flight, tensor in zip(flights, tensors))
+    assert [[pair[0] for pair in one] for one in setting.engine.submitted] == [[each.ctypes.data] for each in tensors]
+    assert setting.flights.finish_all(flights) is True and all(flight.handle == 0 for flight in flights)
+
+
+def test_they_start_up_to_the_first_that_does_not_fit(setting: Setting) -> None:
+    calls = [Call(setting.engine) for _ in range(3)]
+    assert len(start(setting, calls, [*arrays(1), np.zeros(4, np.float32), *arrays(1)])) == 1
+    assert len(start(setting, calls, arrays(2))) == 2  # fewer tensors than entries
+    assert start(setting, [], arrays(1)) == []
+    for lists in ((tuple(calls), arrays(3), []), (calls, None, []), (calls, arrays(3), ())):
+        assert setting.lane.start_each(*lists) is None
+    assert len(setting.engine.submitted) == 3
+
+
+def test_those_before_a_refused_one_are_not_lost(setting: Setting) -> None:
+    calls = [Call(setting.engine) for _ in range(3)]
+    started: list[Any] = []
+    refusing = Engine()
+    refusing.status = 1
+    calls[1].arm(ctypes.addressof(calls[1].ops), 1, ctypes.addressof(calls[1].handle), refusing.door)
+    with pytest.raises(Refused):
+        setting.lane.start_each(calls, arrays(3), started)
+    assert len(started) == 1 and started[0].handle and not any(call.busy for call in calls)
 
 
 def test_a_refusal_is_raised(setting: Setting) -> None:
@@ -220,7 +250,7 @@ def test_the_tensor_lives_as_long_as_the_flight(setting: Setting) -> None:
 
 def test_dropped_flights_and_circles(setting: Setting) -> None:
     call = Call(setting.engine)
-    flight = setting.lane.start_in_place(call, *arrays(1))
+    (flight,) = start(setting, [call], arrays(1))
     flight.result = [flight]  # a circle: the collector must find it, and say so before it takes it apart
     del flight
     gc.collect()
@@ -228,7 +258,7 @@ def test_dropped_flights_and_circles(setting: Setting) -> None:
     setting.kept[0].handle = 0
     setting.kept[0].result = None
     setting.kept.clear()
-    ended = setting.lane.start_in_place(call, *arrays(1))
+    (ended,) = start(setting, [call], arrays(1))
     ended.handle = 0
     ended.result = [ended]
     seen = weakref.WeakSet([Marker.hang_on(ended)])
@@ -302,7 +332,7 @@ def test_a_group_that_is_refused(setting: Setting) -> None:
 
 
 def test_many_are_waited_for_at_once(setting: Setting) -> None:
-    started = [setting.lane.start_in_place(Call(setting.engine), array) for array in arrays(3)]
+    started = start(setting, [Call(setting.engine) for _ in range(3)], arrays(3))
     setting.engine.status = IN_PROGRESS
     assert setting.flights.finish_all(started) is False and all(flight.handle for flight in started)
     setting.engine.status = OK

@@ -85,7 +85,6 @@ class GradientReducer:
         groups: Union[None, int, Iterable[Iterable[Hashable]]] = None,
     ) -> None:
         self._collectives = collectives
-        self._lane_again = collectives.lane_again  # one frame less
         self.names = GradientNames(dict(parameters))
         self._name_of = self.names.by_key
         self._source = source
@@ -158,27 +157,25 @@ class GradientReducer:
             left = self.left[key] - 1
             self.left[key] = left
             if left == 0 and not (
-                key in self._again and not self._round and self._submit_again(key, self._source.read(key))
+                key in self._again and not self._round and self._start_again([key], [self._source.read(key)], [])
             ):
                 self._complete(key)
 
-    def ready_again(self, key: Hashable, tensor: Any) -> bool:
-        """`ready` for a gradient that has been read already, if it is the last pass and like the one before.
+    def ready_again(self, keys: list[Hashable], tensors: list[Any], started: list[Any]) -> None:
+        """`ready` for gradients that have been read already, up to the first for which this is not the last pass, or
+        which is not like the one before.
 
         Args:
-            tensor: as `GradientSource.read` gives it.
-
-        Returns:
-            False: nothing has been done; call `ready`.
+            tensors: as `GradientSource.read` gives them, one for each key.
+            started: gets an entry for each that is submitted, also when this raises.
         """
         with self._lock:
+            if self._settled or self._round:
+                return
             # What has been submitted is left for no more passes.
-            if key not in self._again or self.left[key] != 1 or self._settled or self._round:
-                return False
-            if not self._submit_again(key, tensor):
-                return False
-            self.left[key] = 0
-            return True
+            others = [place for place, key in enumerate(keys) if key not in self._again or self.left[key] != 1]
+            first = keys[: others[0]] if others else keys
+            self._start_again(first, tensors, started)
 
     def synchronize(self, once: bool = False) -> None:
         """Submits what is missing (zeros for parameters without a gradient), waits for everything and writes the
@@ -340,15 +337,19 @@ class GradientReducer:
         self._round = 0
         return self._flights.take() if self._flights else self._flights
 
-    def _submit_again(self, key: Hashable, tensor: Any) -> bool:
-        """By the lane; False if the gradient has changed its form."""
-        pending = self._lane_again(self._again[key], tensor)
-        if pending is None:
-            del self._again[key]
-            return False
-        self._submitted.add(key)
-        self._flights.plain[key] = pending
-        return True
+    def _start_again(self, keys: list[Hashable], tensors: list[Any], started: list[Any]) -> bool:
+        """By the lane, up to the first gradient that has changed its form; False if there is one."""
+        try:
+            self._collectives.lane_each([self._again[key] for key in keys], tensors, started)
+        finally:
+            done = keys[: len(started)]
+            self._submitted.update(done)
+            self._flights.plain.update(zip(done, started))
+            self.left.update(dict.fromkeys(done, 0))
+        if len(done) == len(keys):
+            return True
+        del self._again[keys[len(done)]]
+        return False
 
     def _complete(self, key: Hashable) -> None:
         group = self._group_of.get(key)

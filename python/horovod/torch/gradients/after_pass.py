@@ -7,6 +7,7 @@ gradient in this pass that another rank computes in its next pass, after a colle
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
 import weakref
@@ -15,7 +16,7 @@ from typing import Any, Callable, Final
 import torch
 
 from horovod._core.callers import users_level
-from horovod._core.errors import HorovodInternalError
+from horovod._core.errors import HorovodError, HorovodInternalError
 from horovod._core.life import handles, waiting
 from horovod.torch.gradients.pending import PendingGradient
 
@@ -159,5 +160,6 @@ class EndOfPass:
         access = None if self._has_ended else self._reference()
         if access is not None:
             access.deferred.clear()  # what has not been submitted counts as left out
-            if access.ends_pass():
-                AfterPass(access).stand_in()
+            with contextlib.suppress(HorovodError):  # such as when the engine is gone; the next submission meets it too
+                if access.ends_pass():
+                    AfterPass(access).stand_in()

@@ -30,6 +30,7 @@ from horovod.torch.collectives.operators import collectives
 from horovod.torch.collectives.sparse import sparse_allreduce_async
 from horovod.torch.gradients.after_pass import AfterPass, EndOfPass, call_after_pass, pass_number
 from horovod.torch.gradients.default_check import AccessCheck
+from horovod.torch.gradients.gathered import GatheredGradients, is_small, send_again, submit_gathered
 from horovod.torch.gradients.handover import Handover
 from horovod.torch.gradients.hooks import Ledger, is_elsewhere, put_hook, take_back_hooks
 from horovod.torch.gradients.layout import dense_view, in_order_of, part_gradients
@@ -70,7 +71,6 @@ class GradientAccess:
         self.reducers: list[GradientReducer] = []
         self.batches: list[list[int]] = []
         self.reducer_of: dict[int, GradientReducer] = {}
-        self._ready_again: dict[int, Callable[[Any, Any], bool]] = {}
         self._homes: dict[int, GradientHome] = {}
         self._frozen: list[int] = []
         self._expected_sparse_dims: Optional[int] = None
@@ -84,7 +84,8 @@ class GradientAccess:
         self.settled_early = False  # `settle` has ended the step, and nothing has used it since
         self._pass = -2  # autograd's number of the last one
         self._in_a_later_pass = False  # of a step, or in one without a number
-        self.deferred: list[int] = []  # accumulated in this pass, and submitted at its end
+        self.deferred: list[int] = []  # accumulated in this pass, and submitted at its end: hooks of the program follow
+        self.gathered = GatheredGradients()
         terms = (options.op, options.gradient_predivide_factor, kind_of(options.compression), sparse_as_dense)
         self.ledger = Ledger(self, (*terms, options.process_set.process_set_id))
         self.hooks: dict[int, Any] = {}
@@ -146,9 +147,11 @@ class GradientAccess:
 
     def put_hook(self, number: int) -> None:
         """Has a parameter hand its gradient to this optimizer, and to no other."""
-        hook: Any = functools.partial(_on_gradient, weakref.ref(self), number, self._homes.get(number))
+        parameter = self.parameters[number]
+        small_bytes = parameter.nbytes if is_small(parameter) else 0
+        hook: Any = functools.partial(_on_gradient, weakref.ref(self), number, self._homes.get(number), small_bytes)
         hook.kept = self.handover.kept
-        self.hooks[number] = put_hook(self.parameters[number], self.ledger, hook)
+        self.hooks[number] = put_hook(parameter, self.ledger, hook)
 
     def rename(self) -> None:
         """After a change of the names' scope. Nothing may be pending."""
@@ -161,7 +164,6 @@ class GradientAccess:
         self.reducers.append(reducer)
         self.batches.append(numbers)
         self.reducer_of.update(dict.fromkeys(numbers, reducer))
-        self._ready_again.update(dict.fromkeys(numbers, reducer.ready_again))
 
     def _make_reducer(self, numbers: list[int], groups: Any) -> GradientReducer:
         names = self.names
@@ -187,7 +189,7 @@ class GradientAccess:
                 reducer.leave_out(reduced)
         if self.ledger.has_lost:
             take_back_hooks(self)
-        self.deferred.clear()
+        self.forget_unsent()
         self.pass_count.end_step(self)
         part_gradients(self.parameters[number] for number in self.missing())
         if self.check is not None:
@@ -210,6 +212,7 @@ class GradientAccess:
 
     def ends_pass(self) -> bool:
         """Called when autograd has ended a backward pass. True if gradients are under way."""
+        submit_gathered(self)
         while self.deferred:
             self.ready(self.deferred.pop())
         if self._frozen:
@@ -228,10 +231,10 @@ class GradientAccess:
         self._pass = pass_number()
         self.pass_count.begin()
         self.ledger.is_fresh = False
-        self.deferred.clear()  # of a pass that has failed
         if self._pass >= 0:
             call_after_pass(EndOfPass(reference))
         self._in_a_later_pass = bool(self.under_way.stand_ins) or self._pass < 0
+        self.gathered.wants = not (self._in_a_later_pass or any(each.step_has_begun for each in self.reducers))
 
     def defers(self, number: int, parameter: Any) -> bool:
         """True if hooks of the program come next, and may change a gradient, which is submitted at the end of the pass
@@ -240,6 +243,11 @@ class GradientAccess:
             return False
         self.deferred.append(number)
         return True
+
+    def forget_unsent(self) -> None:
+        """What has been accumulated and not been submitted counts as left out."""
+        self.deferred.clear()
+        self.gathered.take()
 
     def missing(self) -> list[Any]:
         """The numbers of the parameters that this rank has left out of a step that has begun."""
@@ -256,7 +264,7 @@ class GradientAccess:
         has_begun = self.step_has_begun
         if has_begun and self.check is not None:
             self.check.confirm(submit=True)
-        self.deferred.clear()
+        self.forget_unsent()
         if has_begun:
             self.pass_count.reset()
         with self.lock:
@@ -312,20 +320,6 @@ class GradientAccess:
         reducer.ready(number)
         if self._pass < 0 and number in self.under_way.sent:
             self.under_way.stand_in(number, AfterPass(self))  # nothing is called when a compiled pass ends
-
-    def send_again(self, number: int, parameter: torch.Tensor) -> bool:
-        """The short way for a gradient without a home that is contiguous, as its parameter, and like the one before.
-        False: nothing has been done."""
-        grad: Any = parameter.grad
-        if grad is None or grad.layout is not torch.strided:
-            return False
-        if not grad.is_contiguous() or not parameter.is_contiguous():
-            return False
-        own = grad.data
-        if not self._ready_again[number](number, own):
-            return False
-        self.under_way.sent[number] = grad, own.data_ptr(), own, False
-        return True
 
     def _read(self, number: int) -> torch.Tensor:
         parameter = self.parameters[number]
@@ -413,12 +407,12 @@ def _zero_gradient(parameter: torch.Tensor, sparse_dims: Optional[int]) -> torch
 
 
 def _on_gradient(
-    reference: weakref.ref[GradientAccess], number: int, home: Optional[GradientHome], parameter: Any
+    reference: weakref.ref[GradientAccess], number: int, home: Optional[GradientHome], small_bytes: int, parameter: Any
 ) -> None:
     """Autograd calls this, with the last argument, when it has accumulated a gradient."""
     # A compiled backward pass must not trace into the engine.
     if is_compiling():
-        _on_gradient_outside_graphs(reference, number, home, parameter)
+        _on_gradient_outside_graphs(reference, number, home, small_bytes, parameter)
         return
     access = reference()
     if access is None:
@@ -432,10 +426,14 @@ def _on_gradient(
         access.begin_pass(reference)
     if len(parameter._post_accumulate_grad_hooks) > 1 and access.defers(number, parameter):
         return
+    if small_bytes and access.gathered.wants:
+        if access.gathered.add(number, small_bytes):
+            submit_gathered(access)
+        return
     # No variable may hold the gradient: `take_in` counts who does.
     if home is not None and parameter.grad is not home.view and parameter.grad is not None:
         home.take_in(parameter)
-    if home is not None or access._in_a_later_pass or not access.send_again(number, parameter):
+    if home is not None or access._in_a_later_pass or not send_again(access, [number]):
         access.ready(number)
 
 

@@ -1,0 +1,90 @@
+"""`GatheredGradients`: the small gradients of a backward pass, which are submitted together.
+
+A small gradient is reduced in less time than it takes to interrupt the pass for it: to call the engine, and to give its
+thread a core that the ranks compute on. So the hooks only note them, and they are submitted when they are many, or at
+the end of the pass, where this thread waits for them anyway. When a rank submits does not matter to the other ranks.
+Used by `reducer`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+
+__all__ = ["GatheredGradients", "is_small", "send_again", "submit_gathered"]
+
+_SMALL_BYTES: Final = 64 << 10
+# More than these are submitted before the pass ends, to be reduced beside it.
+_MOST_BYTES: Final = 1 << 20
+
+
+def is_small(parameter: torch.Tensor) -> bool:
+    """True if a parameter's gradient is worth no call of its own."""
+    return parameter.is_cpu and parameter.layout is torch.strided and parameter.nbytes < _SMALL_BYTES
+
+
+class GatheredGradients:
+    """See the module.
+
+    Attributes:
+        wants: True while small gradients may be noted here: not after an earlier pass has submitted gradients of the
+            same step, for which a second submission waits.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+        self._bytes = 0
+        self.wants = False
+
+    def add(self, number: int, nbytes: int) -> bool:
+        """Notes a gradient that has been accumulated. True: it is time to submit what is noted."""
+        self._numbers.append(number)
+        self._bytes += nbytes
+        return self._bytes > _MOST_BYTES
+
+    def take(self) -> list[int]:
+        """The numbers of the parameters whose gradients are noted; they are no more."""
+        numbers, self._numbers = self._numbers, []
+        self._bytes = 0
+        return numbers
+
+
+def submit_gathered(access: Any) -> None:
+    """Submits the small gradients of a pass that have not been submitted.
+
+    Args:
+        access: see `horovod.torch.gradients.reducer.GradientAccess`; also below.
+    """
+    numbers = access.gathered.take()
+    for number in numbers[send_again(access, numbers) if numbers else 0 :]:
+        if not send_again(access, [number]):
+            access.ready(number)
+
+
+def send_again(access: Any, numbers: list[int]) -> int:
+    """The short way for gradients without homes that are contiguous, as their parameters, and like those before.
+
+    Returns:
+        How many have been submitted: up to the first of another kind.
+    """
+    parameters, reducers = access.parameters, access.reducer_of
+    reducer = reducers[numbers[0]]
+    own: list[torch.Tensor] = []
+    sent: list[tuple[torch.Tensor, int, torch.Tensor, bool]] = []
+    for number in numbers:
+        parameter = parameters[number]
+        grad = parameter.grad
+        if grad is None or grad.layout is not torch.strided or reducers[number] is not reducer:
+            break
+        if not grad.is_contiguous() or not parameter.is_contiguous():
+            break
+        tensor = grad.data
+        own.append(tensor)
+        sent.append((grad, tensor.data_ptr(), tensor, False))
+    started: list[Any] = []
+    try:
+        reducer.ready_again(numbers[: len(own)], own, started)
+    finally:
+        access.under_way.sent.update(zip(numbers[: len(started)], sent))
+    return len(started)
