@@ -149,6 +149,50 @@ def case_a_failed_pass_and_what_it_has_computed():
         equal_on_all_ranks(ours)
 
 
+class Look(torch.autograd.Function):
+    """Passes gradients on, and calls a function meanwhile."""
+
+    @staticmethod
+    def forward(ctx, x, look):
+        ctx.look = look
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.look()
+        return gradient, None
+
+
+def case_small_gradients_of_a_pass_travel_together():
+    """At its end, or when they are many; a large one does not wait for them, nor does one of a later pass."""
+    small = [torch.nn.Linear(64, 64, bias=False) for _ in range(3)]  # 16 KB each
+    large = torch.nn.Linear(64, 64 << 2, bias=False)
+    many = [torch.nn.Linear(64, 64 * 3, bias=False) for _ in range(24)]  # 48 KB each, 1.1 MB
+    model = torch.nn.ModuleList([*small, large, *many])
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model.named_parameters())
+    under_way = []
+
+    def submitted():
+        under_way.append(len(optimizer._access.under_way.sent))
+
+    def most_submitted(layers, passes=1):
+        """At any time in the last pass of a step."""
+        optimizer.zero_grad()
+        for _ in range(passes):
+            under_way.clear()
+            x = torch.ones(2, 64, requires_grad=True)
+            sum(layer(Look.apply(x, submitted)).sum() for layer in layers).backward()
+        optimizer.step()
+        return max(under_way)
+
+    for _ in range(3):  # the first step takes another way to the engine than the others
+        assert most_submitted(small) == 0
+        assert most_submitted([*small, large]) == 1
+        assert most_submitted(many) >= 20
+        assert most_submitted(small, passes=2) >= 1
+    equal_on_all_ranks(model)
+
+
 def check_clipped(change):
     """Ranks that clip, one of them late, end where one process does.
 
