@@ -2,7 +2,7 @@
 #
 #   demo      trains a small CNN on real data with 1 and 2 ranks and checks what it claims
 #   test      build, C++ tests, checks, Python tests that finish in a few minutes
-#   test-all  what `test` leaves out: clang-tidy, the C++ tests under the sanitizers, the wheel, test-slow,
+#   test-all  what `test` leaves out: clang-tidy of what has changed, the C++ tests under the sanitizers, the wheel, test-slow,
 #             and every fuzz target for some seconds
 #   times     where the time of the tests and of CI's parts has gone since the last `make clean`, and what failed once;
 #             fails where it exceeds tests/budgets.toml
@@ -19,6 +19,7 @@
 #   test-ray    horovod.ray on a real Ray cluster of two nodes; fetches 0.3 GB
 #   test-spark  horovod.spark.run in real sessions of Spark 4 and 3.5; needs Java 17, and fetches 0.8 GB for each
 #   chaos     elastic jobs that lose ranks and regain them until FAULTS have happened; SEED repeats them
+#   tidy      clang-tidy, over all of the C++ sources
 #   fuzz      every parser of bytes, FUZZ_SECONDS of a processor each
 #   check     linters, types, architecture checks
 #   bench     benchmarks against the peers that can be installed, as much as fits into five minutes
@@ -71,7 +72,7 @@ unexport PYTEST_ADDOPTS
 # well (HVD_TEST_PLATFORM=hip build/release/hvd_tests $(ROCM_TESTS) without).
 ROCM_TESTS = cuda_ gpu_ staged_ phases_ -contract -fake -jax
 
-.PHONY: count times fakes demo test test-fast test-gpu test-all test-slow test-long matrices test-tensorflows test-jaxs test-mxnet test-lightning test-spark test-ray check checks bench bench-full bench-page docs build dev clean tidy chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
+.PHONY: count times fakes demo test test-fast test-gpu test-all test-slow test-long matrices test-tensorflows test-jaxs test-mxnet test-lightning test-spark test-ray check checks bench bench-full bench-page docs build dev clean tidy tidy-some chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
@@ -166,7 +167,7 @@ test-fast: fakes frameworks
 # The slow tests and the rest share the processors: while tests wait, the rest computes. All at once (-j6), because what
 # has the lowest priority must not keep a place from the sanitizers, which take longest.
 test-all:
-	$(MAKE) --no-print-directory -j6 test-slow native-sanitizers fuzz-some tidy wheel-test
+	$(MAKE) --no-print-directory -j6 test-slow native-sanitizers fuzz-some tidy-some wheel-test
 
 test-slow: fakes frameworks launchers
 	$(call PART,test-slow,$(call PYTEST,slow and not exhaustive,1,slow))
@@ -195,9 +196,14 @@ chaos: dev build
 
 # Files are read several at once, as they are compiled; `make tidy UNITY=OFF` reads each alone, in three times the time.
 UNITY ?= ON
+TIDY   = cmake -S . -B build/tidy -G Ninja -DHVD_UNITY=$(UNITY) -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DPython3_EXECUTABLE=$(BIN)/python >/dev/null; \
+  python tools/tidy_sources.py build/tidy $(1) | $(ASIDE) xargs -P $(JOBS) -n 2 clang-tidy -p build/tidy --quiet --checks=-bugprone-suspicious-include --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-deprecated-declarations
 tidy: $(VENV)/.tools
-	cmake -S . -B build/tidy -G Ninja -DHVD_UNITY=$(UNITY) -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DPython3_EXECUTABLE=$(BIN)/python >/dev/null
-	$(call PART,tidy,sed -n 's/.*"file": "\(.*\)".*/\1/p' build/tidy/compile_commands.json | grep -v -e neon -e /shim/ | $(ASIDE) xargs -P $(JOBS) -n 2 clang-tidy -p build/tidy --quiet --checks=-bugprone-suspicious-include --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-deprecated-declarations)
+	$(call TIDY)
+
+# What has changed of late, and a third of the rest, another one every day.
+tidy-some: $(VENV)/.tools
+	$(call PART,tidy,$(call TIDY,--some))
 
 # The contract and Keras on older versions of TensorFlow, each in an environment of its own.
 test-tensorflows: build
