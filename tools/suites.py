@@ -46,9 +46,10 @@ _TRAINERS = {
 }
 # Real sessions: they need Java 17, and 0.8 GB for each environment.
 # What estimators need. torch exactly: see below.
-_TORCH = "torch==2.13.0 pandas pyarrow fsspec scikit-learn"
+_ESTIMATORS = "torch==2.13.0 tensorflow-cpu keras>=3 pandas pyarrow fsspec scikit-learn"
 _SPARK = {
     "sessions": ("tests/spark/sessions.py",),
+    "Keras without a session": ("--timeout=300", "tests/spark/keras_on_parquet.py"),
     "an estimator of PyTorch": ("--timeout=400", "tests/spark/torch_on_parquet.py", "tests/spark/estimator_torch.py"),
     "a cluster of two workers": ("--timeout=240", "tests/spark/cluster.py"),
 }
@@ -76,9 +77,9 @@ SUITES = {
         {"flax, equinox, orbax": ("--timeout=240", "tests/jax_libraries/sessions.py")},
     ),
     "mxnet-1.9": Suite("mxnet==1.9.1 numpy==1.23.5 scikit-learn", _MXNET),
-    "spark-4": Suite(f"pyspark>=4,<5 numpy {_TORCH}", _SPARK),
+    "spark-4": Suite(f"pyspark>=4,<5 numpy {_ESTIMATORS}", _SPARK),
     "ray": Suite("ray[client,train,tune]>=2.60,<3 torch keras scikit-learn markdown-it-py", _RAY),
-    "spark-3.5": Suite(f"pyspark>=3.5,<3.6 numpy {_TORCH}", _SPARK),
+    "spark-3.5": Suite(f"pyspark>=3.5,<3.6 numpy {_ESTIMATORS}", _SPARK),
 }
 
 

@@ -1,0 +1,21 @@
+"""Keras models as stages of Spark ML: `from horovod.spark.keras import KerasEstimator, KerasModel`.
+
+They are imported when they are asked for: ranks need neither them nor pyspark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from horovod.spark.keras.estimator import KerasEstimator, KerasModel
+
+__all__ = ["KerasEstimator", "KerasModel"]
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        from horovod.spark.keras import estimator
+
+        return getattr(estimator, name)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
