@@ -29,7 +29,7 @@ class SparseRows:
     """
 
     def __init__(self, size: int, counts: np.ndarray[Any, Any], indices: Any, values: Any) -> None:
-        self._size = size
+        self.size = size
         self._counts = counts
         self._indices = indices
         self._values = values
@@ -38,30 +38,34 @@ class SparseRows:
     def __len__(self) -> int:
         return len(self._counts)
 
-    def __getitem__(self, rows: Any) -> np.ndarray[Any, Any]:
+    def __getitem__(self, rows: slice) -> np.ndarray[Any, Any]:
         """These rows, dense."""
-        chosen = np.arange(len(self))[rows]
-        counts = self._counts[chosen]
-        to = np.repeat(np.arange(len(chosen)), counts)
-        of = np.repeat(self._ends[chosen] - np.cumsum(counts), counts) + np.arange(len(to))
-        dense = np.zeros((len(chosen), self._size), self._values.dtype)
+        return self.take(np.arange(len(self))[rows])
+
+    def take(self, rows: np.ndarray[Any, Any], axis: int = 0) -> np.ndarray[Any, Any]:
+        """These rows, dense, by NumPy's name."""
+        del axis
+        counts = self._counts[rows]
+        to = np.repeat(np.arange(len(rows)), counts)
+        of = np.repeat(self._ends[rows] - np.cumsum(counts), counts) + np.arange(len(to))
+        dense = np.zeros((len(rows), self.size), self._values.dtype)
         dense[to, self._indices[of]] = self._values[of]
         return dense
+
+    @staticmethod
+    def of(dense: np.ndarray[Any, Any]) -> SparseRows:
+        """Of rows that are dense: all their values are entries."""
+        rows, size = dense.shape
+        return SparseRows(size, np.full(rows, size), np.tile(np.arange(size), rows), dense.reshape(-1))
 
     def arrow(self) -> Any:
         """As it is stored."""
         pa = arrow()
         offsets = np.concatenate([[0], self._ends]).astype(np.int32)
-        size = pa.array(np.full(len(self), self._size, np.int32))
+        size = pa.array(np.full(len(self), self.size, np.int32))
         indices = pa.ListArray.from_arrays(offsets, pa.array(self._indices.astype(np.int32)))
         values = pa.ListArray.from_arrays(offsets, pa.array(self._values))
         return pa.StructArray.from_arrays([size, indices, values], list(_STORED_SPARSE_FIELDS))
-
-    @staticmethod
-    def joined(parts: Sequence[SparseRows]) -> SparseRows:
-        """One after the other."""
-        counts, indices, values = zip(*((part._counts, part._indices, part._values) for part in parts))
-        return SparseRows(parts[0]._size, np.concatenate(counts), np.concatenate(indices), np.concatenate(values))
 
 
 Column = Union["np.ndarray[Any, Any]", SparseRows]
@@ -84,15 +88,11 @@ def arrow() -> Any:
     return pyarrow
 
 
-def joined(parts: Sequence[Columns]) -> Columns:
-    """Rows one after the other."""
+def joined(parts: Sequence[Mapping[str, Any]]) -> Columns:
+    """Rows of arrays, one after the other."""
     if len(parts) == 1:
         return parts[0]
-    found: dict[str, Column] = {}
-    for name, first in parts[0].items():
-        columns: Any = [part[name] for part in parts]
-        found[name] = SparseRows.joined(columns) if isinstance(first, SparseRows) else np.concatenate(columns)
-    return found
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def decoded(table: Any) -> Columns:
@@ -110,6 +110,8 @@ def _decoded(column: Any, name: str) -> Column:
         vectors = _vectors(column)
         if isinstance(vectors, Unequal):
             raise _unfit(name, vectors)
+        if isinstance(vectors, np.ndarray):
+            return vectors
         return vectors if column.type.num_fields == len(_STORED_SPARSE_FIELDS) else vectors[:]
     flat = uniform(column)
     if isinstance(flat, Unequal):
@@ -142,8 +144,9 @@ def uniform(column: Any) -> Union[Unequal, tuple[Any, tuple[int, ...]]]:
     return inner if isinstance(inner, Unequal) else (inner[0], (length, *inner[1]))
 
 
-def _vectors(column: Any) -> Union[Unequal, SparseRows]:
-    """The rows of Spark's vectors without their wrapper, or of sparse vectors as they are stored."""
+def _vectors(column: Any) -> Union[Unequal, Column]:
+    """The rows of Spark's vectors without their wrapper, or of sparse vectors as they are stored. An array where all
+    are dense."""
     names = [column.type.field(number).name for number in range(column.type.num_fields)]
     if names not in (list(_VECTOR_FIELDS), list(_STORED_SPARSE_FIELDS)):
         raise InvalidArgumentError(
@@ -154,10 +157,14 @@ def _vectors(column: Any) -> Union[Unequal, SparseRows]:
     parts = dict(zip(names, column.flatten()))
     counts = parts["values"].value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
     values = parts["values"].flatten().to_numpy(zero_copy_only=False)
+    types = parts["type"].to_numpy(zero_copy_only=False) if "type" in parts else np.zeros(len(counts))
+    if len(counts) and (types != _SPARSE_TYPE).all() and (counts == counts[0]).all():
+        dense: np.ndarray[Any, Any] = values.reshape(len(counts), -1)
+        return dense
     indices = parts["indices"].flatten().to_numpy(zero_copy_only=False).astype(np.int64)
     sizes = parts["size"].to_numpy(zero_copy_only=False)
     if "type" in parts:
-        sparse = parts["type"].to_numpy(zero_copy_only=False) == _SPARSE_TYPE
+        sparse = types == _SPARSE_TYPE
         sizes = np.where(sparse, np.nan_to_num(sizes), counts)
         everywhere = np.arange(len(values)) - np.repeat(np.cumsum(counts) - counts, counts)
         everywhere[np.repeat(sparse, counts)] = indices
@@ -180,8 +187,9 @@ def stored(column: Any, sparse: bool) -> Union[Unequal, tuple[Any, tuple[int, ..
         vectors = _vectors(column)
         if isinstance(vectors, Unequal):
             return vectors
-        dense_shape = (vectors._size,)
-        return (vectors.arrow() if sparse else fixed(vectors[:])), dense_shape
+        if isinstance(vectors, np.ndarray):
+            return (SparseRows.of(vectors).arrow() if sparse else fixed(vectors)), vectors.shape[1:]
+        return (vectors.arrow() if sparse else fixed(vectors[:])), (vectors.size,)
     flat = uniform(column)
     if isinstance(flat, Unequal):
         return flat

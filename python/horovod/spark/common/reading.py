@@ -83,7 +83,7 @@ class Batches(BaseDataLoader):
         self._rank, self._size = rank, size
         self._of_pass = row_plan.steps_of(data.rows, size, reading.batch_size, what)
         self._steps = self._of_pass if reading.steps is None else reading.steps
-        self._cache: Optional[Columns] = None
+        self._cache: Optional[Sequence[Columns]] = None
         self._pool = _pool(reading)
         self.epoch = 0
 
@@ -113,24 +113,23 @@ class Batches(BaseDataLoader):
         groups = row_plan.in_order_of(self._data.groups, self._reading.seed, number, shuffle)
         return row_plan.share_of(groups, self._rank, self._size)
 
-    def _cached(self, turn: Turn) -> Iterator[_Ordered]:
+    def _cached(self, turn: Turn) -> Iterator[_Window]:
         if self._cache is None:
-            self._cache = joined(list(self._read(self._pieces(0, False))))
-        yield self._ordered(self._cache, turn.number, 0)
+            self._cache = list(self._read(self._pieces(0, False)))
+        yield self._window(self._cache, turn.number, 0)
 
-    def _streamed(self, turn: Turn) -> Iterator[_Ordered]:
+    def _streamed(self, turn: Turn) -> Iterator[_Window]:
         pieces = self._pieces(turn.number, self._reading.shuffle)
         windows = list(row_plan.windows(pieces, self._reading.window_rows, WINDOW_BYTES))
         parts = self._read(pieces)
         for number, window in enumerate(windows):
-            yield self._ordered(joined([next(parts) for _ in window]), turn.number, number)
+            yield self._window([next(parts) for _ in window], turn.number, number)
 
-    def _ordered(self, columns: Columns, number: int, window: int) -> _Ordered:
-        rows = len(next(iter(columns.values())))
-        if not self._reading.shuffle:
-            return _Ordered(columns, None, rows)
-        rng = np.random.default_rng([self._reading.seed & 0xFFFFFFFF, number, window, self._rank])
-        return _Ordered(columns, rng.permutation(rows), rows)
+    def _window(self, parts: Sequence[Columns], number: int, window: int) -> _Window:
+        rng = None
+        if self._reading.shuffle:
+            rng = np.random.default_rng([self._reading.seed & 0xFFFFFFFF, number, window, self._rank])
+        return _Window(parts, rng)
 
     def _read(self, pieces: Iterable[Piece]) -> Iterator[Columns]:
         """The rows of each piece, in order; as many as there are workers are read ahead."""
@@ -171,47 +170,74 @@ def batches(data: Dataset, reading: Reading, rank: int, size: int, what: str = "
     return (Batches if reading.pool == "dummy" else BatchesAhead)(data, reading, rank, size, what)
 
 
-@dataclass
-class _Ordered:
-    """Rows in memory.
+class _Window:
+    """Rows in memory, handed out in their order, or in one that is drawn.
 
-    Attributes:
-        columns: of them.
-        order: in which they are handed out; None: as they are.
-        rows: how many.
+    They stay in the parts in which they were read: what is copied is a batch.
+
+    Args:
+        parts: of them.
+        rng: what draws; None: their order.
     """
 
-    columns: Columns
-    order: Optional[np.ndarray[Any, Any]]
-    rows: int
+    def __init__(self, parts: Sequence[Columns], rng: Optional[np.random.Generator]) -> None:
+        counts = [len(next(iter(part.values()))) for part in parts]
+        self._parts = parts
+        self._from = np.repeat(np.arange(len(parts)), counts)  # for each row that is handed out, its part
+        self._orders = None if rng is None else [rng.permutation(count) for count in counts]
+        if rng is not None:
+            rng.shuffle(self._from)
+        self._done = np.zeros(len(parts), dtype=int)  # rows of each part that are handed out
+        self._at = 0
 
-    def part(self, start: int, stop: int) -> Columns:
-        rows = slice(start, stop) if self.order is None else self.order[start:stop]
-        return {name: column[rows] for name, column in self.columns.items()}
+    @property
+    def left(self) -> int:
+        """How many have not been handed out."""
+        return len(self._from) - self._at
+
+    def skip(self, rows: int) -> np.ndarray[Any, Any]:
+        """Hands rows out to nobody; returns how many of each part."""
+        counts = np.bincount(self._from[self._at : self._at + rows], minlength=len(self._parts))
+        self._at += rows
+        self._done += counts
+        return counts
+
+    def take(self, rows: int) -> list[Columns]:
+        """Hands rows out, from one part after the other."""
+        first = self._done.copy()
+        counts = self.skip(rows)
+        return [self._of_part(int(part), first[part], self._done[part]) for part in counts.nonzero()[0]]
+
+    def _of_part(self, number: int, start: int, stop: int) -> Columns:
+        part = self._parts[number]
+        if self._orders is None:
+            return {name: column[start:stop] for name, column in part.items()}
+        rows = self._orders[number][start:stop]
+        return {name: column.take(rows, axis=0) for name, column in part.items()}  # faster than an index
 
 
 class _Cut:
-    """Cuts what comes in parts into batches."""
+    """Cuts what comes in windows into batches."""
 
-    def __init__(self, source: Iterator[_Ordered]) -> None:
+    def __init__(self, source: Iterator[_Window]) -> None:
         self._source = source
-        self._here: Optional[_Ordered] = None
-        self._at = 0
+        self._here: Optional[_Window] = None
 
     def skip(self, rows: int) -> None:
-        for _ in self._runs(rows):
-            pass
+        for window, some in self._runs(rows):
+            window.skip(some)
 
     def take(self, rows: int) -> Columns:
-        return joined([here.part(start, stop) for here, start, stop in self._runs(rows)])
+        return joined([part for window, some in self._runs(rows) for part in window.take(some)])
 
-    def _runs(self, rows: int) -> Iterator[tuple[_Ordered, int, int]]:
+    def _runs(self, rows: int) -> Iterator[tuple[_Window, int]]:
         while rows:
-            if self._here is None or self._at == self._here.rows:
-                self._here, self._at = next(self._source), 0
-            start, self._at = self._at, min(self._here.rows, self._at + rows)
-            rows -= self._at - start
-            yield self._here, start, self._at
+            if self._here is None or not self._here.left:
+                self._here = None  # before the next one is read
+                self._here = next(self._source)
+            some = min(rows, self._here.left)
+            rows -= some
+            yield self._here, some
 
 
 def _rows_of_piece(
