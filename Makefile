@@ -17,7 +17,7 @@
 #   test-mxnet  horovod.mxnet with MXNet 1.9.1 and NumPy 1.23.5, whose environment takes 0.5 GB
 #   test-lightning  Lightning, Accelerate and Hugging Face's Trainer on two ranks; fetches 1.5 GB
 #   test-ray    horovod.ray on a real Ray cluster of two nodes; fetches 0.3 GB
-#   test-spark  horovod.spark.run in real sessions of Spark 4 and 3.5; needs Java 17, and fetches 0.8 GB for each
+#   test-spark  horovod.spark in real sessions of Spark 4 and 3.5; needs Java 17, and fetches 2 GB for each
 #   chaos     elastic jobs that lose ranks and regain them until FAULTS have happened; SEED repeats them
 #   tidy      clang-tidy, over all of the C++ sources
 #   fuzz      every parser of bytes, FUZZ_SECONDS of a processor each

@@ -154,6 +154,7 @@ PYTHON = {
     "horovod.runner.loop": BELOW_RUNNER,
     "horovod.runner.remote.wire": BELOW_RUNNER | {"horovod.runner.loop"},
     "horovod.runner": BELOW_RUNNER,
+    "horovod.spark.tensorflow": {"horovod._core", "horovod.spark", "horovod.tensorflow"},
     "horovod.spark": {"horovod._core", "horovod._later", "horovod._net", "horovod.runner"},
     "horovod.ray": {"horovod._core", "horovod._later", "horovod._net", "horovod.runner"},
     "horovod.spark.common": {"horovod._core", "horovod.data", "horovod.spark"},

@@ -28,7 +28,7 @@ PACKAGES = {
     "horovod.tensorflow": "compression elastic functions gradient_aggregation gradient_aggregation_eager mpi_ops "
     "sync_batch_norm util data.compute_service data.compute_worker keras keras.callbacks keras.elastic",
     "horovod.keras": "callbacks elastic",
-    "horovod.spark": "conf task",
+    "horovod.spark": "conf task tensorflow.compute_worker",
     "horovod.ray": "ray_logger runner",
     "horovod.runner": "launch run_task common.util.codec common.util.config_parser common.util.env "
     "common.util.host_hash common.util.hosts common.util.safe_shell_exec common.util.secret common.util.timeout "

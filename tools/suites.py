@@ -52,6 +52,7 @@ _SPARK = {
     "Keras without a session": ("--timeout=300", "tests/spark/keras_on_parquet.py"),
     "an estimator of PyTorch": ("--timeout=400", "tests/spark/torch_on_parquet.py", "tests/spark/estimator_torch.py"),
     "a cluster of two workers": ("--timeout=240", "tests/spark/cluster.py"),
+    "a data service by spark-submit": ("--timeout=900", "tests/spark/compute_job.py"),
 }
 # A real cluster of two nodes on this machine; 0.6 GB.
 _RAY = {

@@ -26,10 +26,6 @@ MISSING: Final[dict[str, tuple[str, str]]] = {
         "there is no estimator for Lightning",
         "use horovod.spark.torch.TorchEstimator, or train in a function that horovod.spark.run calls on every rank",
     ),
-    "horovod.spark.tensorflow": (
-        "the data service's job cannot be started on a Spark cluster",
-        "horovodrun -np 4 python -m horovod.tensorflow.data.compute_worker CONFIGFILE",
-    ),
 }
 
 

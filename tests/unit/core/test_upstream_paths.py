@@ -120,7 +120,7 @@ def test_modules_as_attributes() -> None:
         horovod.nothing_of_the_kind  # noqa: B018
 
 
-@pytest.mark.parametrize("module", ["lightning", "data_loaders", "tensorflow.compute_worker"])
+@pytest.mark.parametrize("module", ["lightning", "data_loaders"])
 def test_what_comes_later_of_spark_says_so(module: str) -> None:
     part = "horovod.spark." + module.partition(".")[0]
     with pytest.raises(ModuleNotFoundError, match=f"{part} is not in this version: .* Remedy: ") as caught:

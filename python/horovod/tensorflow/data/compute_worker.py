@@ -74,12 +74,12 @@ def _service(dispatchers: int, per_dispatcher: int, side: str, timeout: int) -> 
         service.close()
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of the command line."""
-    made = argparse.ArgumentParser(
-        prog="python -m horovod.tensorflow.data.compute_worker",
-        description="Runs one rank of a tf.data service; start it with horovodrun.",
-    )
+def parser(
+    prog: str = "python -m horovod.tensorflow.data.compute_worker",
+    description: str = "Runs one rank of a tf.data service; start it with horovodrun.",
+) -> argparse.ArgumentParser:
+    """The parser of the command line; the words are those of its help."""
+    made = argparse.ArgumentParser(prog=prog, description=description)
     made.add_argument("configfile", help="File to write for the training job, where all hosts can read it.")
     made.add_argument(
         "--dispatchers", type=int, default=1, help="Number of dispatchers: 1, or one per training rank. Default: 1."

@@ -1,0 +1,1 @@
+../../tensorflow2/tensorflow2_mnist_data_service_train_fn_training_side_dispatcher.py

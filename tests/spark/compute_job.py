@@ -1,0 +1,117 @@
+"""The data service on Spark, by the lines of a published page ("Compute job on Spark cluster").
+
+Their typography is undone, which a web page has put in the place of quotation marks, dashes and a line break. By the
+name of the file, no other run of the tests collects it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = Path("/tmp/compute.json")  # as published
+COMPUTE = """
+worker_py=$(python -c "import horovod.spark.tensorflow.compute_worker as worker; print(worker.__file__)")
+spark-submit --master "local[4]" "$worker_py" /tmp/compute.json
+"""
+TRAINING = """
+cd examples/spark/tensorflow2 spark-submit –master “local[2]” –py-files tensorflow2_mnist_data_service_train_fn_compute_side_dispatcher.py,tensorflow2_mnist_data_service_train_fn_training_side_dispatcher.py tensorflow2_mnist_data_service.py /tmp/compute.json
+"""  # noqa: E501, RUF001
+MARK = f"HVD_SPARK_COMPUTE_JOB={os.getpid()}"
+
+
+def undone(line: str) -> str:
+    """As it was before it became a web page."""
+    for shown, written in (
+        ("–", "--"),
+        ("“", '"'),
+        ("”", '"'),
+        ("tensorflow2 spark-submit", "tensorflow2\nspark-submit"),
+    ):  # noqa: RUF001
+        line = line.replace(shown, written)
+    return line
+
+
+def started(lines: str, log: Path) -> subprocess.Popen[bytes]:
+    name, _, value = MARK.partition("=")
+    environ = {
+        **os.environ,
+        name: value,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PYTHONPATH": str(ROOT / "python"),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "HOROVOD_START_TIMEOUT": "300",  # six processes import TensorFlow, on two cores
+    }
+    with log.open("wb") as file:
+        return subprocess.Popen(
+            ["bash", "-ec", lines], cwd=ROOT, env=environ, stdout=file, stderr=file, process_group=0
+        )
+
+
+def left() -> list[str]:
+    """What lives of both jobs."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            if MARK.encode() in (place / "environ").read_bytes():
+                found.append((place / "cmdline").read_bytes().replace(b"\0", b" ").decode("latin1"))
+        except OSError:
+            continue
+    return [words for words in found if words]
+
+
+@pytest.fixture
+def jobs() -> Iterator[list[subprocess.Popen[bytes]]]:
+    if CONFIG.exists():
+        pytest.fail(f"{CONFIG} exists: another compute job runs on this machine, or was killed.")
+    made: list[subprocess.Popen[bytes]] = []
+    yield made
+    for job in made:
+        if job.poll() is None:
+            os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+    deadline_s = time.monotonic() + 20
+    while left() and time.monotonic() < deadline_s:
+        time.sleep(0.2)
+    assert left() == [] and not CONFIG.exists()
+
+
+@pytest.mark.parametrize("side", ["", " --dispatcher-side training"], ids=["compute side", "training side"])
+def test_both_jobs_by_spark_submit(jobs: list[subprocess.Popen[bytes]], tmp_path: Path, side: str) -> None:
+    start_s = time.monotonic()
+    logs = tmp_path / "compute.log", tmp_path / "training.log"
+    jobs.append(started(COMPUTE.rstrip() + side, logs[0]))
+    jobs.append(started(undone(TRAINING), logs[1]))
+    codes = [job.wait(850) for job in reversed(jobs)]
+    said = logs[1].read_text()
+    assert codes == [0, 0], said[-6000:] + logs[0].read_text()[-6000:]
+    (line,) = [line for line in said.splitlines() if line.startswith("test accuracy ")]
+    assert float(line.split()[2]) > 0.9 and line.endswith("equal on all ranks: True")
+    print(f"{line}; {time.monotonic() - start_s:.0f} s for both jobs")
+
+
+def test_ranks_that_are_no_multiple_of_the_dispatchers(jobs: list[subprocess.Popen[bytes]], tmp_path: Path) -> None:
+    log = tmp_path / "compute.log"
+    jobs.append(started(COMPUTE.rstrip() + " --dispatchers 3", log))
+    assert jobs[0].wait(500) == 1
+    assert "compute_worker: A compute job of 4 ranks cannot give each of 3 dispatchers the same" in log.read_text()
+
+
+def test_a_compute_job_ends_by_sigterm(jobs: list[subprocess.Popen[bytes]], tmp_path: Path) -> None:
+    log = tmp_path / "compute.log"
+    jobs.append(started(COMPUTE, log))
+    deadline_s = time.monotonic() + 500
+    while not CONFIG.exists():
+        assert time.monotonic() < deadline_s and jobs[0].poll() is None, log.read_text()[-6000:]
+        time.sleep(0.2)
+    os.killpg(jobs[0].pid, signal.SIGTERM)
+    assert jobs[0].wait(60) != 0
