@@ -108,7 +108,7 @@ def settings() -> Iterator[str]:
 def parts(entry: str) -> tuple[str, list[str]]:
     """The name of an entry, and its parameters."""
     name, _, rest = entry.partition("(")
-    return name, rest.rpartition(")")[0].split(", ") if rest else []
+    return name, [word for word in rest.rpartition(")")[0].split(", ") if word]
 
 
 def gone(before: Iterable[str], now: Iterable[str]) -> list[str]:

@@ -60,6 +60,8 @@ def main():
 
     pl.seed_everything(1)
     hvd.init()
+    if torch.cuda.is_available():
+        torch.cuda.set_device(hvd.local_rank())
     trainer = pl.Trainer(
         strategy="horovod",
         devices=1,  # each rank has one

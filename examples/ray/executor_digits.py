@@ -21,6 +21,8 @@ class Trainer:
         import horovod.torch as hvd
 
         hvd.init()
+        if torch.cuda.is_available():
+            torch.cuda.set_device(hvd.local_rank())
         torch.manual_seed(1)
         digits = load_digits()
         self.images = torch.tensor(digits.data, dtype=torch.float32)[hvd.rank() :: hvd.size()] / 16

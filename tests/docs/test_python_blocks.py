@@ -17,7 +17,8 @@ BLOCKS = [block for page in PAGES for block in page.blocks("python")]
 # What `hvd` is on pages whose blocks do not import it under that name; on all others it is horovod.torch.
 _MODULES = {"docs/tensorflow-data-service.md": "horovod.tensorflow", "docs/scripts.md": "horovod.keras"}
 _HEAVY = ("torch", "tensorflow", "keras", "tf_keras", "jax", "optax", "mxnet")
-_APART = ("mxnet",)  # an environment of its own has it
+_APART = ("mxnet", "pyspark")  # environments of their own have them
+_ESTIMATORS = re.compile(r"\bhorovod\.spark\.(?:torch|keras)\b")  # which look pyspark up when they are asked for
 _LOOK_UP = """
 import importlib, sys
 for path in sys.argv[1:]:
@@ -86,7 +87,8 @@ USED = used_names()
 def missing_frameworks(text: str) -> list[str]:
     """What a program imports, by itself or through Horovod, and is not installed."""
     asked = set(re.findall(r"^(?:import|from) (?:horovod\.)?(\w+)", text, re.MULTILINE))
-    return [name for name in _HEAVY if name in asked and not importlib.util.find_spec(name)]
+    asked |= {"pyspark"} if _ESTIMATORS.search(text) else set()
+    return [name for name in ("pyspark", *_HEAVY) if name in asked and not importlib.util.find_spec(name)]
 
 
 def heavy(text: str) -> bool:

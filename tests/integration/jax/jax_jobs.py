@@ -10,7 +10,7 @@ from jobs.warm.frameworks import FRAMEWORKS
 WORKERS = Path(__file__).parent / "workers"
 WARM = "keras on jax"  # the server of Keras' tests serves
 ENVIRON = FRAMEWORKS[WARM].environ
-TIMEOUT_S = 100  # of a job with all its cases; 8 s on a machine that does nothing else
+TIMEOUT_S = 300  # of a job with all its cases, which JAX compiles; 20 s on a machine that does nothing else
 
 
 def job(script: str) -> CaseJob:

@@ -57,8 +57,8 @@ def submit_gathered(access: Any) -> None:
         access: see `horovod.torch.gradients.reducer.GradientAccess`; also below.
     """
     numbers = access.gathered.take()
-    for number in numbers[send_again(access, numbers) if numbers else 0 :]:
-        if not send_again(access, [number]):
+    for number in numbers[access.send_again(numbers) if numbers else 0 :]:
+        if not access.send_again([number]):
             access.ready(number)
 
 

@@ -244,6 +244,10 @@ class GradientAccess:
         self.deferred.append(number)
         return True
 
+    def send_again(self, numbers: list[int]) -> int:
+        """See `gathered.send_again`."""
+        return send_again(self, numbers)
+
     def forget_unsent(self) -> None:
         """What has been accumulated and not been submitted counts as left out."""
         self.deferred.clear()
@@ -433,7 +437,7 @@ def _on_gradient(
     # No variable may hold the gradient: `take_in` counts who does.
     if home is not None and parameter.grad is not home.view and parameter.grad is not None:
         home.take_in(parameter)
-    if home is not None or access._in_a_later_pass or not send_again(access, [number]):
+    if home is not None or access._in_a_later_pass or not access.send_again([number]):
         access.ready(number)
 
 

@@ -64,8 +64,8 @@ class _DeltaAccess(GradientAccess):
         super().ends_pass()
         return False  # gradients stay here
 
-    def send_again(self, number: int, parameter: torch.Tensor) -> bool:
-        return False  # as above
+    def send_again(self, numbers: list[int]) -> int:
+        return 0  # as above
 
     def ready(self, number: int) -> None:
         count = self._counts.get(number, 0) + 1
