@@ -177,8 +177,8 @@ class Crew:
             where = self._all([self._workers[0].meeting.remote(self._plan.nics)], self._plan.patience_s)[0]
         job = f"{placing.LAUNCHER} {secrets.token_hex(8)}"
         places = placing.places(self._facts, job, new_secret(), where, self._plan.environ, self._plan.nics)
-        told = [worker.place.remote(place) for worker, place in zip(self._workers, places)]
-        self._all(told, self._plan.patience_s)
+        placed = [worker.place.remote(place) for worker, place in zip(self._workers, places)]
+        self._all(placed, self._plan.patience_s)
         if self._plan.is_announced:
             sys.stderr.write(f"{EXECUTOR}: {placing.in_words(self._facts)}\n")
 

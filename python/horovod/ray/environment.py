@@ -11,8 +11,8 @@ from horovod._core.settings import BY_NAME, notices, unknown_variables
 from horovod.runner.job import effective_settings, variables_of
 
 
-class Told(NamedTuple):
-    """What all ranks of a job are told.
+class RankEnvironment(NamedTuple):
+    """What all ranks of a job get from this process.
 
     Attributes:
         nics: network interfaces for traffic between nodes.
@@ -23,8 +23,8 @@ class Told(NamedTuple):
     environ: Mapping[str, str]
 
 
-def told(caller: str, timeout_s: float, nics: Any, extra: Mapping[str, str]) -> Told:
-    """From the environment of this process. What has no effect there is said.
+def rank_environment(caller: str, timeout_s: float, nics: Any, extra: Mapping[str, str]) -> RankEnvironment:
+    """Reads the environment of this process, and warns of settings that have no effect.
 
     Args:
         caller: for messages.
@@ -41,4 +41,4 @@ def told(caller: str, timeout_s: float, nics: Any, extra: Mapping[str, str]) -> 
     settings = effective_settings(given, "argument", environ).settings
     for text in (*unknown_variables(environ), *notices(settings)):
         sys.stderr.write(f"{caller}: warning: {text}\n")
-    return Told(tuple(parsed), {**variables_of(settings), **extra})
+    return RankEnvironment(tuple(parsed), {**variables_of(settings), **extra})

@@ -1,4 +1,4 @@
-"""Which worker is which rank, and what each is told: from what workers say of themselves to placements. Pure.
+"""Which worker is which rank, and what each gets: from what workers say of themselves to placements. Pure.
 
 Workers of one machine, and of the same namespaces of it, are one host whose ranks share memory, whatever nodes of Ray
 they belong to; containers of one machine are hosts of their own.
@@ -43,7 +43,7 @@ class Facts(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What a worker is told.
+    """What a worker gets.
 
     Attributes:
         placement: for `given_placement`.
@@ -79,7 +79,7 @@ def places(
     environ: Mapping[str, str],
     nics: Sequence[str] = (),
 ) -> list[Place]:
-    """What each rank is told.
+    """What each rank gets.
 
     Args:
         ranks: in their order.

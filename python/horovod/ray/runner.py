@@ -12,7 +12,7 @@ from horovod.ray.arguments import EXECUTOR, MiniSettings
 from horovod.ray.calling_back import listening
 from horovod.ray.crew import Call, Crew, Plan, Workers
 from horovod.ray.crew_there import CrewThere
-from horovod.ray.environment import told
+from horovod.ray.environment import rank_environment
 
 __all__ = ["MiniSettings", "RayExecutor"]
 
@@ -188,7 +188,7 @@ class RayExecutor:
     def _plan(self, extra: Mapping[str, str]) -> Plan:
         settings = self._settings
         caller = f"{EXECUTOR}.create_settings"
-        nics, environ = told(caller, settings.timeout_s, settings.nics, extra)
+        nics, environ = rank_environment(caller, settings.timeout_s, settings.nics, extra)
         patience_s = float(settings.placement_group_timeout_s)
         return Plan(self._wanted, patience_s, nics, environ, settings.verbose > 0)
 

@@ -16,7 +16,7 @@ from ray.train.backend import Backend, BackendConfig
 from horovod._net.secret import new_secret
 from horovod.ray import here, placing
 from horovod.ray.arguments import MiniSettings
-from horovod.ray.environment import told
+from horovod.ray.environment import rank_environment
 
 _NAME: Final = "HorovodConfig"
 
@@ -41,7 +41,7 @@ class HorovodConfig(BackendConfig):  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         MiniSettings(self.timeout_s)
-        self.nics, self._environ = told(_NAME, self.timeout_s, self.nics, {})
+        self.nics, self._environ = rank_environment(_NAME, self.timeout_s, self.nics, {})
 
     @property
     def backend_cls(self) -> type[Backend]:

@@ -94,9 +94,9 @@ def tell_libraries() -> None:
     """Sets the variables by which libraries on torch.distributed, such as Accelerate, know that there are ranks. They
     would train on each rank alone otherwise. Until the group is destroyed, because they could stand for a launcher's.
     """
-    told = {"RANK": hvd.rank(), "WORLD_SIZE": hvd.size(), "LOCAL_RANK": hvd.local_rank()}
-    told["LOCAL_WORLD_SIZE"] = hvd.local_size()
-    for name, value in {**told, "ACCELERATE_USE_CPU": "true"}.items():
+    variables = {"RANK": hvd.rank(), "WORLD_SIZE": hvd.size(), "LOCAL_RANK": hvd.local_rank()}
+    variables["LOCAL_WORLD_SIZE"] = hvd.local_size()
+    for name, value in {**variables, "ACCELERATE_USE_CPU": "true"}.items():
         _variables_before.setdefault(name, os.environ.get(name))
         os.environ[name] = str(value)
 

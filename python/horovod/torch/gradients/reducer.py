@@ -247,7 +247,7 @@ class GradientAccess:
     send_again = send_again  # a method, which Adasum's access replaces
 
     def forget_unsent(self) -> None:
-        """What has been accumulated and not been submitted counts as left out."""
+        """Forgets the gradients that were accumulated and not submitted; they count as left out."""
         self.deferred.clear()
         self.gathered.take()
 
