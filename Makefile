@@ -2,8 +2,8 @@
 #
 #   demo      trains a small CNN on real data with 1 and 2 ranks and checks what it claims
 #   test      build, C++ tests, checks, Python tests that finish in a few minutes
-#   test-all  what `test` leaves out: clang-tidy of what has changed, the C++ tests under the sanitizers, the wheel, test-slow,
-#             and every fuzz target for some seconds
+#   test-all  what `test` leaves out: the C++ tests under the sanitizers, the wheel, every fuzz target for some seconds,
+#             and of clang-tidy and test-slow what has changed of late and a third of the rest
 #   times     where the time of the tests and of CI's parts has gone since the last `make clean`, and what failed once;
 #             fails where it exceeds tests/budgets.toml
 #   test-fast of `test` the Python tests alone
@@ -60,9 +60,9 @@ PART    = mkdir -p $(TIMES); begun=$$(date +%s); { $(2); } && echo "$(1) $$(($$(
 # would wait for ever. A test that waits in C does not hear its timeout: after a quarter of an hour the stacks of its
 # threads are printed, and its process ends.
 NO_HANG = -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
-# $(1): the tests' marks; $(2): processes more than processors; $(3): name of the record.
+# $(1): the tests' marks; $(2): processes more than processors; $(3): name of the record; $(4): more options.
 PYTEST = rm -f $(TIMES)/$(3).xml $(TIMES)/$(3).again.xml; \
-  python -m pytest -q -n $(shell expr $(JOBS) + $(2)) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(NO_HANG) -m "$(1)" --junit-xml $(TIMES)/$(3).xml \
+  python -m pytest -q -n $(shell expr $(JOBS) + $(2)) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(NO_HANG) $(4) -m "$(1)" --junit-xml $(TIMES)/$(3).xml \
   || { [ $$? -eq 1 ] || exit 1; echo "FAILED ONCE: the tests named above. Once more:"; \
   python -m pytest -v -m "$(1)" --last-failed --last-failed-no-failures none --junit-xml $(TIMES)/$(3).again.xml; }
 export PATH := $(BIN):$(PATH)
@@ -72,7 +72,7 @@ unexport PYTEST_ADDOPTS
 # well (HVD_TEST_PLATFORM=hip build/release/hvd_tests $(ROCM_TESTS) without).
 ROCM_TESTS = cuda_ gpu_ staged_ phases_ -contract -fake -jax
 
-.PHONY: count times fakes demo test test-fast test-gpu test-all test-slow test-long matrices test-tensorflows test-jaxs test-mxnet test-lightning test-spark test-ray check checks bench bench-full bench-page docs build dev clean tidy tidy-some chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
+.PHONY: count times fakes demo test test-fast test-gpu test-all test-slow test-slow-some test-long matrices test-tensorflows test-jaxs test-mxnet test-lightning test-spark test-ray check checks bench bench-full bench-page docs build dev clean tidy tidy-some chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
@@ -167,10 +167,14 @@ test-fast: fakes frameworks
 # The slow tests and the rest share the processors: while tests wait, the rest computes. All at once (-j6), because what
 # has the lowest priority must not keep a place from the sanitizers, which take longest.
 test-all:
-	$(MAKE) --no-print-directory -j6 test-slow native-sanitizers fuzz-some tidy-some wheel-test
+	$(MAKE) --no-print-directory -j6 test-slow-some native-sanitizers fuzz-some tidy-some wheel-test
 
 test-slow: fakes frameworks launchers
 	$(call PART,test-slow,$(call PYTEST,slow and not exhaustive,1,slow))
+
+# What the last commits have changed, and a third of the rest, another one in every run of CI.
+test-slow-some: fakes frameworks launchers
+	$(call PART,test-slow,$(call PYTEST,slow and not exhaustive,1,slow,--some))
 
 # On a machine with a GPU; with the interpreter and the frameworks that are there (PYTHON=python3), and without tools that
 # must be fetched.
@@ -197,11 +201,11 @@ chaos: dev build
 # Files are read several at once, as they are compiled; `make tidy UNITY=OFF` reads each alone, in three times the time.
 UNITY ?= ON
 TIDY   = cmake -S . -B build/tidy -G Ninja -DHVD_UNITY=$(UNITY) -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DPython3_EXECUTABLE=$(BIN)/python >/dev/null; \
-  python tools/tidy_sources.py build/tidy $(1) | $(ASIDE) xargs -P $(JOBS) -n 2 clang-tidy -p build/tidy --quiet --checks=-bugprone-suspicious-include --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-deprecated-declarations
+  PYTHONPATH=tests python tools/tidy_sources.py build/tidy $(1) | $(ASIDE) xargs -P $(JOBS) -n 2 clang-tidy -p build/tidy --quiet --checks=-bugprone-suspicious-include --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-deprecated-declarations
 tidy: $(VENV)/.tools
 	$(call TIDY)
 
-# What has changed of late, and a third of the rest, another one every day.
+# What the last commits have changed, and a third of the rest, another one in every run of CI.
 tidy-some: $(VENV)/.tools
 	$(call PART,tidy,$(call TIDY,--some))
 

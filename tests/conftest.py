@@ -15,6 +15,7 @@ from typing import Optional, Union
 
 import matrices
 import pytest
+import shares
 
 VARIABLE = "HVD_TEST_REQUIRE"
 BY_NATURE = "Not here: "
@@ -72,9 +73,18 @@ def pytest_configure(config: pytest.Config) -> None:
             signal.signal(number, lambda *_: None)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--some", action="store_true", help="of the files of tests only CI's share (tests/shares.py)")
+
+
+@pytest.hookimpl(trylast=True)  # when markers have deselected what they deselect
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Files that take long begin early, so that no process is left alone with one in the end."""
     items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
+    if config.getoption("some"):
+        files = shares.some_files([item.path for item in items])
+        config.hook.pytest_deselected(items=[item for item in items if item.path not in files])
+        items[:] = [item for item in items if item.path in files]
 
 
 @pytest.hookimpl(optionalhook=True)
