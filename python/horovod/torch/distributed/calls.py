@@ -66,6 +66,7 @@ class GroupCalls(_ProcessGroup):  # type: ignore[misc]
         self._names = CallNames(f"torch.{_groups.next_of(process_set)}")
         self._broken: Optional[MismatchError] = None
         self._under_way: dict[str, int] = {}
+        self._kept: dict[int, CallWork] = {}  # by their numbers
         self._lock = threading.Lock()
 
     def _start(
@@ -88,6 +89,7 @@ class GroupCalls(_ProcessGroup):  # type: ignore[misc]
             timeout: of the call; None, 0 or less: the group's.
         """
         seconds = seconds_of(timeout, self._timeout_s)
+        self.end_kept(0, 0.0)
         while True:
             with self._lock:
                 if self._broken is not None:
@@ -111,12 +113,27 @@ class GroupCalls(_ProcessGroup):  # type: ignore[misc]
             if not handles.end_within([earlier], seconds):
                 return EndedWork(what, result, self._too_many(seconds))
 
-        def on_mismatch(error: MismatchError) -> None:
-            self._disagree(number, error)
+        return CallWork(handle, f"{what} '{name}'", result, finish, seconds, self, number)
 
-        return CallWork(handle, f"{what} '{name}'", result, finish, seconds, on_mismatch)
+    def keep(self, work: CallWork) -> None:
+        """The program has dropped a call that is under way."""
+        self._kept[work.number] = work
 
-    def _disagree(self, number: int, error: MismatchError) -> None:
+    def end_kept(self, before: int, timeout_s: float) -> None:
+        """Takes the results of calls that the program has dropped.
+
+        Args:
+            before: calls up to this number have been made on all ranks, and are waited for.
+            timeout_s: for each of them.
+        """
+        if not self._kept:
+            return
+        for number in sorted(self._kept):  # a list: others may be dropped meanwhile
+            work = self._kept.get(number)
+            if work is not None and work.ends_within(timeout_s if number < before else 0.0):
+                self._kept.pop(number, None)
+
+    def disagree(self, number: int, error: MismatchError) -> None:
         """The ranks disagree about a call. All of them know before the next one, or there is no saying which of the
         later calls of one rank belong to which of another's."""
         with self._lock:
@@ -165,6 +182,10 @@ class GroupCalls(_ProcessGroup):  # type: ignore[misc]
         if len(self._under_way) > _MOST_NOTED:  # of programs that make other calls all the time
             open_handles = handles.open_handles
             self._under_way = {one: its for one, its in self._under_way.items() if its in open_handles}
+
+    def _leave_kept(self) -> None:
+        while self._kept:
+            self._kept.popitem()[1].leave()
 
     def _global(self, group_rank: int) -> int:
         return self._ranks[group_rank]

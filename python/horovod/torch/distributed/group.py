@@ -106,6 +106,7 @@ class HorovodGroup(Reductions, Movements):
 
     def shutdown(self) -> None:
         """Called by destroy_process_group."""
+        self._leave_kept()
         done, self._on_shutdown = self._on_shutdown, None
         if done is not None:
             done()

@@ -11,7 +11,7 @@ import horovod.torch as hvd
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life.engine_port import ALLREDUCE, REDUCESCATTER
 from horovod.torch.distributed.calls import GroupCalls
-from horovod.torch.distributed.operands import cut, flat, forms_of, in_place, joined, reduce_op
+from horovod.torch.distributed.operands import cut, flat, forms_of, in_place, joined, real, reduce_op
 from horovod.torch.distributed.works import CallWork
 
 __all__ = ["Reductions"]
@@ -63,7 +63,7 @@ class Reductions(GroupCalls):
     ) -> CallWork:
         """Combines the ranks' lists and leaves each rank its own entry. Collective."""
         (output,), (parts,) = outputs, inputs
-        sizes = [flat(part).numel() for part in parts]
+        sizes = [real(part).numel() for part in parts]
         if len(set(sizes)) == 1:
             return self._scatter([output], [joined(parts)], opts, outputs)
         with self._refusing("reduce_scatter", ALLREDUCE):

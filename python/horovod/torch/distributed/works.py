@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import threading
 import time
-from typing import Any, Callable, Final, Optional
+from typing import Any, Callable, Final, Optional, Protocol
 
 import torch
 import torch.distributed as dist
@@ -29,8 +29,16 @@ def seconds_of(timeout: Optional[datetime.timedelta], default_s: float) -> float
     return seconds if seconds > 0 else default_s
 
 
+class Owner(Protocol):
+    """Whose calls are numbered: see `calls`."""
+
+    def disagree(self, number: int, error: MismatchError) -> None: ...
+    def keep(self, work: CallWork) -> None: ...
+    def end_kept(self, before: int, timeout_s: float) -> None: ...
+
+
 class CallWork(dist.Work):
-    """One call under way.
+    """One call under way. Programs may drop it: its result then comes before that of a later call of its group.
 
     Args:
         handle: of `horovod.torch`.
@@ -38,7 +46,8 @@ class CallWork(dist.Work):
         result: what `result` and the future give.
         finish: takes what the operation returned and puts it where the caller wants it; None: it is there.
         timeout_s: how long `wait` waits unless it says something else, and the future in any case.
-        on_mismatch: called when the ranks turn out to disagree about the call.
+        owner: the group, for a call in the order that all its ranks have.
+        number: of the call in that order.
     """
 
     def __init__(
@@ -48,7 +57,8 @@ class CallWork(dist.Work):
         result: Any,
         finish: Optional[Callable[[Any], None]],
         timeout_s: float,
-        on_mismatch: Optional[Callable[[MismatchError], None]] = None,
+        owner: Optional[Owner] = None,
+        number: int = 0,
     ) -> None:
         super().__init__()
         self._handle = handle
@@ -56,7 +66,8 @@ class CallWork(dist.Work):
         self._result = result
         self._finish = finish
         self._timeout_s = timeout_s
-        self._on_mismatch = on_mismatch
+        self._owner = owner
+        self.number = number
         self._lock = threading.Lock()
         self._is_over = False
         self._error: Optional[Exception] = None
@@ -81,6 +92,8 @@ class CallWork(dist.Work):
         seconds = seconds_of(timeout, self._timeout_s)
         if not self._is_over and not self.ends_within(seconds):
             raise self._late(seconds)
+        if self._owner is not None:
+            self._owner.end_kept(self.number, seconds)
         if self._error is not None:
             raise self._error
         return True
@@ -149,8 +162,8 @@ class CallWork(dist.Work):
             if self._finish is not None:
                 self._finish(returned)
         except Exception as error:
-            if isinstance(error, MismatchError) and self._on_mismatch is not None:
-                self._on_mismatch(error)
+            if isinstance(error, MismatchError) and self._owner is not None:
+                self._owner.disagree(self.number, error)
             return error
         return None
 
@@ -166,8 +179,15 @@ class CallWork(dist.Work):
             "init_process_group or new_group a longer timeout if that is too short."
         )
 
-    def __del__(self) -> None:
+    def leave(self) -> None:
+        """Nobody will ask for its result."""
         handles.leave(self._handle)  # does nothing if it has been taken
+
+    def __del__(self) -> None:
+        if self._owner is None or self._is_over:
+            self.leave()
+        else:
+            self._owner.keep(self)
 
 
 class EndedWork(CallWork):
@@ -184,7 +204,8 @@ class EndedWork(CallWork):
 
 
 class _Watcher:
-    """The thread that completes futures, from the first one on."""
+    """The thread that completes futures, from the first one on. Another one takes its place while callbacks of a future
+    ask for futures."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -194,13 +215,15 @@ class _Watcher:
     def add(self, work: CallWork) -> None:
         with self._changed:
             self._works.append(work)
-            if self._thread is None or not self._thread.is_alive():  # a forked child has none
+            thread = self._thread
+            # A forked child has none. And what a callback of a future adds, it may wait for: in this very thread.
+            if thread is None or not thread.is_alive() or thread is threading.current_thread():
                 self._thread = threading.Thread(target=self._run, name="horovod futures", daemon=True)
                 self._thread.start()
             self._changed.notify()
 
     def _run(self) -> None:
-        while True:
+        while self._thread is threading.current_thread():
             with self._changed:
                 while not self._works:
                     self._changed.wait()

@@ -210,6 +210,20 @@ def case_ddp_with_hooks_and_uneven_inputs():
     assert torch.equal(total, model.module.weight.grad)
 
 
+def case_ddp_with_a_hook_whose_callbacks_wait_for_futures():
+    from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+
+    def wrap(model):
+        wrapped = DistributedDataParallel(model)
+        wrapped.register_comm_hook(PowerSGDState(None, start_powerSGD_iter=2), powerSGD_hook)
+        return wrapped
+
+    for parameter in trained(small, wrap):
+        other = parameter.clone()
+        dist.broadcast(other, 0)
+        assert torch.equal(parameter, other)
+
+
 def case_fsdp2_as_gloo():
     from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import fully_shard
@@ -331,6 +345,19 @@ def case_a_full_group_lets_other_threads_end_calls():
         works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors[: TURNS + 1]]
     for work in works:
         work.wait()
+
+
+def case_calls_whose_work_is_dropped_have_their_results_before_later_ones():
+    if dist.get_rank():
+        time.sleep(0.3)
+    tensors = [torch.ones(4, 3).t() for _ in range(2 * TURNS + 1)]
+    gathered = torch.zeros(2 << 18)
+    dist.all_gather_single(gathered, torch.ones(1 << 18), async_op=True)
+    for tensor in tensors:
+        dist.all_reduce(tensor, async_op=True)
+    dist.barrier()
+    assert gathered.sum() == 2 << 18 and all(tensor.sum() == 24.0 for tensor in tensors)
+    assert not dist.group.WORLD._kept
 
 
 def case_inference_tensors():
