@@ -22,7 +22,7 @@ import numpy as np  # noqa: E402
 import horovod.numpy as hvd  # noqa: E402
 from horovod._core.gpu import devices  # noqa: E402
 from horovod._core.life.engine_port import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER  # noqa: E402
-from horovod._core.operations.described_call import DescribedOperation, TensorForm, failure_told_by  # noqa: E402
+from horovod._core.operations.described_call import DescribedOperation, TensorForm, failure_named_in  # noqa: E402
 from horovod._core.tensors import dtypes  # noqa: E402
 from horovod.jax import operators  # noqa: E402
 
@@ -136,7 +136,7 @@ def failures() -> None:
         try:
             jax.block_until_ready(jax.jit(lambda x: allreduce("differs", x))(jnp.ones(2 + hvd.rank())))
         except jax.errors.JaxRuntimeError as error:
-            assert type(failure_told_by(error)).__name__ == "MismatchError", error
+            assert type(failure_named_in(error)).__name__ == "MismatchError", error
         else:
             raise AssertionError("tensors of different shapes were reduced")
     same(jax.jit(lambda x: allreduce("differs", x)[0])(jnp.ones(5)), np.full(5, hvd.size()))

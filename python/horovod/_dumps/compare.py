@@ -49,7 +49,7 @@ class _Story(NamedTuple):
     state: _State
     certain: bool = True  # that it was not called
 
-    def told(self, ranks: Sequence[int], hosts: Mapping[int, str]) -> str:
+    def text(self, ranks: Sequence[int], hosts: Mapping[int, str]) -> str:
         many = len(ranks) > 1
         who = ranks_text(ranks) + _hosts_text([hosts[rank] for rank in ranks if rank in hosts])
         if not self.not_called:
@@ -61,7 +61,7 @@ class _Story(NamedTuple):
 def compare(
     dumps: Mapping[int, Dump], absent: Mapping[int, str], hosts: Optional[Mapping[int, str]] = None
 ) -> list[str]:
-    """One line for each rank, or ranks of the same story, that others wait for; then for those that told nothing. When
+    """One line for each rank, or ranks of the same story, that others wait for; then for those that sent nothing. When
     nobody waits for anybody: where each rank is.
 
     Args:
@@ -80,7 +80,7 @@ def compare(
     if not behind:
         for rank in sorted(dumps):
             stories.setdefault(_Story("", _state(dumps[rank])), []).append(rank)
-    lines = [printable(story.told(ranks, shown)) for story, ranks in stories.items()]
+    lines = [printable(story.text(ranks, shown)) for story, ranks in stories.items()]
     if len(lines) > _MOST_LINES:
         return [*lines[:_MOST_LINES], f"... and {len(lines) - _MOST_LINES} more lines"]
     return lines
@@ -199,7 +199,7 @@ def _silent(why: str) -> _State:
 def _state(dump: Dump) -> _State:
     frames = dump.main_thread
     if not frames:
-        return _State("has", "have", "not told the place")
+        return _State("has", "have", "not reported its place")
     here = users_frame(frames) or frames[-1]
     deeper = frames[frames.index(here) + 1 :]
     place = _place(dump, here)

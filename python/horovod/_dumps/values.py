@@ -143,39 +143,39 @@ def from_json(text: str) -> Dump:
         ValueError: it is none, or of another version of this package.
     """
     try:
-        told = json.loads(text)
-        if told["version"] != VERSION:
-            raise ValueError(f"It is of version {str(told['version'])[:20]}, not {VERSION}.")
-        told["pending"] = operations(told["pending"])
-        told["finished"] = operations(told["finished"])
-        told["process_sets"] = members(told["process_sets"])
-        told["threads"] = tuple(_thread(one) for one in _of(list, told["threads"]))
+        data = json.loads(text)
+        if data["version"] != VERSION:
+            raise ValueError(f"It is of version {str(data['version'])[:20]}, not {VERSION}.")
+        data["pending"] = operations(data["pending"])
+        data["finished"] = operations(data["finished"])
+        data["process_sets"] = members(data["process_sets"])
+        data["threads"] = tuple(_thread(one) for one in _of(list, data["threads"]))
         for kind, names in _KINDS.items():
             for name in names:
-                _of(kind, told[name])
-        return Dump(**{entry.name: told[entry.name] for entry in dataclasses.fields(Dump)})
+                _of(kind, data[name])
+        return Dump(**{entry.name: data[entry.name] for entry in dataclasses.fields(Dump)})
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"It is not a dump: {type(error).__name__}: {error}.") from None
 
 
-def operations(told: Any) -> tuple[Operation, ...]:
+def operations(data: Any) -> tuple[Operation, ...]:
     """From JSON; what this class does not know is left out.
 
     Raises:
         KeyError, TypeError, AttributeError, ValueError: there are no operations in it.
     """
-    return tuple(_operation(one) for one in _of(list, told))
+    return tuple(_operation(one) for one in _of(list, data))
 
 
-def members(told: Any) -> dict[int, tuple[int, ...]]:
+def members(data: Any) -> dict[int, tuple[int, ...]]:
     """The process sets, from JSON; it raises as `operations` does."""
     return {
-        int(number): tuple(_of(int, rank) for rank in _of(list, ranks)) for number, ranks in _of(dict, told).items()
+        int(number): tuple(_of(int, rank) for rank in _of(list, ranks)) for number, ranks in _of(dict, data).items()
     }
 
 
-def _operation(told: Any) -> Operation:
-    values = {name: told[name] for name in _OPERATION if name in told}
+def _operation(data: Any) -> Operation:
+    values = {name: data[name] for name in _OPERATION if name in data}
     for name, value in values.items():
         _of(_OPERATION[name], value)
     seconds = float(values.get("seconds", 0))
@@ -183,15 +183,15 @@ def _operation(told: Any) -> Operation:
         raise ValueError("It is not a dump: an operation waits for ever.")
     shape = tuple(_of(int, length) for length in values.get("shape", ()))
     ranks = tuple(_of(int, rank) for rank in values.get("members", ()))
-    taken = {"process_set": told["process_set"], "seconds": seconds, "shape": shape, "members": ranks}
+    taken = {"process_set": data["process_set"], "seconds": seconds, "shape": shape, "members": ranks}
     return Operation(**{**values, **taken})
 
 
-def _thread(told: Any) -> Thread:
+def _thread(data: Any) -> Thread:
     frames = tuple(
-        Frame(*(_of(kind, frame[name]) for name, kind in _FRAME.items())) for frame in _of(list, told["frames"])
+        Frame(*(_of(kind, frame[name]) for name, kind in _FRAME.items())) for frame in _of(list, data["frames"])
     )
-    return Thread(_of(str, told["name"]), _of(bool, told["main"]), frames)
+    return Thread(_of(str, data["name"]), _of(bool, data["main"]), frames)
 
 
 def _of(kind: Any, value: Any) -> Any:

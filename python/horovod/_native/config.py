@@ -1,4 +1,4 @@
-"""hvd_config filled in: what the engine is told when it starts. Used by `horovod._core.life.engine_start`."""
+"""hvd_config filled in: what the engine is given when it starts. Used by `horovod._core.life.engine_start`."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ class Gpu:
         """
         size = ctypes.sizeof(abi.HvdGpu)
         path, why_not = os.fsencode(nccl) or None, why_not_nccl.encode(errors="replace") or None
-        told = abi.HvdGpu(size, device, os.fsencode(cuda), path, why_not, max_ctas, streams)
-        self._check(self._library.hvd_use_gpu(ctypes.byref(told)))
+        filled = abi.HvdGpu(size, device, os.fsencode(cuda), path, why_not, max_ctas, streams)
+        self._check(self._library.hvd_use_gpu(ctypes.byref(filled)))
 
     def order(self, handle: int, stream: int) -> None:
         """What is put on the stream from now on begins after the operations of this done handle. The host does not
@@ -45,9 +45,9 @@ class Gpu:
 
     def describe_result(self, handle: int, index: int) -> tuple[int, tuple[int, ...]]:
         """Bytes and shape of a result of a done operation, which is taken later."""
-        told = abi.HvdResult()
-        self._check(self._library.hvd_describe_result(handle, index, ctypes.byref(told)))
-        return told.bytes, tuple(told.shape[: told.ndim])
+        filled = abi.HvdResult()
+        self._check(self._library.hvd_describe_result(handle, index, ctypes.byref(filled)))
+        return filled.bytes, tuple(filled.shape[: filled.ndim])
 
     def copy_result(self, handle: int, index: int, address: int, nbytes: int, stream: int) -> None:
         """Copies a result that the core has allocated on the device to exactly `nbytes` at `address`, on the stream,

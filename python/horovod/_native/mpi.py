@@ -31,5 +31,5 @@ class Mpi:
 
     def _tell(self, style: int, library: str, communicator: int, why_not: str) -> None:
         size = ctypes.sizeof(abi.HvdMpi)
-        told = abi.HvdMpi(size, style, os.fsencode(library), communicator, why_not.encode())
-        self._check(self._library.hvd_use_mpi(ctypes.byref(told)))
+        filled = abi.HvdMpi(size, style, os.fsencode(library), communicator, why_not.encode())
+        self._check(self._library.hvd_use_mpi(ctypes.byref(filled)))

@@ -161,10 +161,10 @@ def _meeting(
     """Where the ranks meet; not joined yet."""
     name = directory.directory_name(placement, number)
     attempt: Optional[Attempt] = None
-    told = placement.meeting_directory
-    if told is not None and (not placement.one_host or os.path.exists(os.path.join(told, SOCKET_NAME))):
+    given = placement.meeting_directory
+    if given is not None and (not placement.one_host or os.path.exists(os.path.join(given, SOCKET_NAME))):
         # Also where all ranks are on one host that is not the launcher's: a rank that comes to the board is up.
-        board = on_this_host(told, deadline)
+        board = on_this_host(given, deadline)
         undo.callback(board.close)
     if board is not None and not placement.one_host:
         attempt = Attempt(board, directory.jobs_name(placement), number)

@@ -145,17 +145,17 @@ def _by_address(placement: Placement, point: MeetingPoint, means: Means, deadlin
     secret = placement.secret if placement.meeting_point else None
     secret = secret or users_secret.read(means.secret_file or "")
     own = _facts_of_this_rank(placement, means.version)
-    told = meeting_at_address.gather(point, placement, secret, own.packed(), deadline)
+    gathered = meeting_at_address.gather(point, placement, secret, own.packed(), deadline)
     try:
-        every = _all_facts(told.by_rank)
-        met = _met(placement, every, users_secret.of_job(secret, point.job, told.token), told.token)
+        every = _all_facts(gathered.by_rank)
+        met = _met(placement, every, users_secret.of_job(secret, point.job, gathered.token), gathered.token)
         if not met.one_host:
             met = dataclasses.replace(met, address=_require_addresses(every)[met.rank], interfaces=())
     except BaseException:
-        told.board.close()
+        gathered.board.close()
         raise
-    log.info("rank %d met the others on %s, port %d, by %s", placement.rank, point.host, point.port, point.told_by)
-    return KnownJob(met, told.board)
+    log.info("rank %d met the others on %s, port %d, by %s", placement.rank, point.host, point.port, point.source)
+    return KnownJob(met, gathered.board)
 
 
 def _by_mpi(world: Placement, placement: Placement, means: Means, deadline: float) -> KnownJob:
@@ -164,7 +164,7 @@ def _by_mpi(world: Placement, placement: Placement, means: Means, deadline: floa
     own = _facts_of_this_rank(placement, means.version)
     try:
         check_world(world, mpi, timeout_s)
-        told, said = mpi.gather(
+        by_rank, said = mpi.gather(
             placement.launcher_ranks or None,
             placement.rank,
             own.packed(),
@@ -173,7 +173,7 @@ def _by_mpi(world: Placement, placement: Placement, means: Means, deadline: floa
         )
     except StartTimeoutError as error:
         raise StartTimeoutError(f"{error} {_who_is_missing(world, os.environ)}") from None
-    job = _join(placement, _all_facts(told), said, deadline)
+    job = _join(placement, _all_facts(by_rank), said, deadline)
     log.info("rank %d met the others through %s", placement.rank, mpi.library.described())
     return job
 
@@ -181,10 +181,10 @@ def _by_mpi(world: Placement, placement: Placement, means: Means, deadline: floa
 def _who_is_missing(world: Placement, environ: Mapping[str, str]) -> str:
     """What a rank can tell of the others that MPI waits for: it has heard of none of them."""
     elsewhere = world.size - world.local_size
-    told = next((f" ({name}={environ[name]})" for name in _HOSTS_OF_LAUNCHERS if environ.get(name)), "")
+    hosts = next((f" ({name}={environ[name]})" for name in _HOSTS_OF_LAUNCHERS if environ.get(name)), "")
     return (
         f"This is rank {world.rank} of {world.size} on {world.hostname}, where {world.local_size} of them "
-        f"{'are' if world.local_size > 1 else 'is'}; of the {elsewhere} on other hosts{told} some have not come, or "
+        f"{'are' if world.local_size > 1 else 'is'}; of the {elsewhere} on other hosts{hosts} some have not come, or "
         "cannot be reached from here. Has the launcher started them there, and does a firewall between the hosts "
         "let the connections of the launcher (ssh) and of MPI through?"
     )
@@ -208,7 +208,7 @@ def interfaces_of_mpi(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 class _Answer:
-    """Rank 0's answer to what all ranks have told: the secret of the job, a name for it, and where its board is.
+    """Rank 0's answer to what all ranks have sent: the secret of the job, a name for it, and where its board is.
 
     Args:
         placement: of rank 0.
@@ -217,8 +217,8 @@ class _Answer:
     def __init__(self, placement: Placement) -> None:
         self._placement = placement
 
-    def __call__(self, told: list[bytes]) -> bytes:
-        every = _all_facts(told)
+    def __call__(self, by_rank: list[bytes]) -> bytes:
+        every = _all_facts(by_rank)
         secret, token = new_secret(), os.urandom(_TOKEN_BYTES)
         port = 0
         if len(set(facts.hosts_of(every))) > 1:
@@ -250,8 +250,8 @@ def check_world(world: Placement, mpi: session.Session, timeout_s: float) -> Non
     )
 
 
-def _all_facts(told: list[bytes]) -> list[Facts]:
-    every = [facts.unpacked(rank, each) for rank, each in enumerate(told)]
+def _all_facts(by_rank: list[bytes]) -> list[Facts]:
+    every = [facts.unpacked(rank, each) for rank, each in enumerate(by_rank)]
     facts.refuse_other_versions(every)
     return every
 

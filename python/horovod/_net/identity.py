@@ -129,7 +129,7 @@ def launching_process(variables: Iterable[tuple[str, str]]) -> str:
     an ancestor of another user (slurmstepd) cannot be read and counts as the launcher.
 
     Args:
-        variables: the variables and values by which the launcher told this process its rank.
+        variables: the variables and values by which the launcher gave this process its rank.
 
     Returns:
         "pid:start time".

@@ -45,19 +45,19 @@ def ipv6_of(interface: str) -> str:
     return ""
 
 
-def address_for_other_hosts(interfaces: Sequence[str], told: str) -> str:
+def address_for_other_hosts(interfaces: Sequence[str], given: str) -> str:
     """The address of this host at which its ranks listen for those of other hosts.
 
     Args:
         interfaces: that the user has named, for all hosts; the first that has an address here counts.
-        told: the address by which the launcher reaches this host; empty when it does not say.
+        given: the address by which the launcher reaches this host; empty when it does not say.
 
     Raises:
         PlacementError: none of the interfaces has an address here, or there is neither.
     """
     if not interfaces:
-        if told:
-            return told
+        if given:
+            return given
         raise PlacementError(
             "The address at which other hosts reach this one is not known. Name the network interface: "
             "HOROVOD_GLOO_IFACE, or horovodrun --network-interfaces."

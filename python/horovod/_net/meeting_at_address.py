@@ -33,11 +33,11 @@ _FACTS: Final = "only.{}.facts."  # the first number is of the rank that keeps t
 _LOOK_S: Final = 1.0
 
 
-class Told(NamedTuple):
-    """What the ranks have told one another.
+class Gathered(NamedTuple):
+    """What the ranks have sent to one another.
 
     Attributes:
-        by_rank: what each has told.
+        by_rank: what each has sent.
         token: of this job and no other one; rank 0 has drawn it.
         board: of the job. Its owner closes it.
     """
@@ -47,8 +47,8 @@ class Told(NamedTuple):
     board: BoardLink
 
 
-def gather(point: MeetingPoint, placement: Placement, secret: bytes, own: bytes, deadline: float) -> Told:
-    """Tells all ranks what each has told. Collective over those of `placement`.
+def gather(point: MeetingPoint, placement: Placement, secret: bytes, own: bytes, deadline: float) -> Gathered:
+    """Gives all ranks what each has sent. Collective over those of `placement`.
 
     Args:
         point: where they meet.
@@ -82,7 +82,7 @@ def gather(point: MeetingPoint, placement: Placement, secret: bytes, own: bytes,
             long_list.post(board, _LIST, [board.get(key) or "" for key in every])
             board.post(_TOKEN, os.urandom(_TOKEN_BYTES).hex())
         _await([_TOKEN], board, placement, deadline)  # the last that is posted
-        return _told(board, placement.size)
+        return _gathered(board, placement.size)
     except BaseException:
         if board is not None:
             board.close()
@@ -113,7 +113,7 @@ def _address_of(point: MeetingPoint, placement: Placement) -> str:
         found = socket.getaddrinfo(point.host, point.port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise ConnectError(
-            f"The ranks are to meet on {point.host} ({point.told_by}), whose name has no address on "
+            f"The ranks are to meet on {point.host} ({point.source}), whose name has no address on "
             f"{placement.hostname} ({error.strerror}); check its spelling, /etc/hosts and DNS.",
             [0],
         ) from error
@@ -129,7 +129,7 @@ def _keep(point: MeetingPoint, address: str, job: str, placement: Placement, sec
         listener = listen(address, point.port)
     except NetError as error:
         raise PlacementError(
-            f"Rank 0 on {placement.hostname} cannot keep the board of this job, by {point.told_by}: {error} The "
+            f"Rank 0 on {placement.hostname} cannot keep the board of this job, by {point.source}: {error} The "
             f"address must be one of this host, and the port free.{_another(point)}"
         ) from error
     names: Sequence[int] = [placement.launcher_rank(rank) for rank in range(placement.size)]
@@ -140,7 +140,7 @@ def _keep(point: MeetingPoint, address: str, job: str, placement: Placement, sec
 
 def _remedy(point: MeetingPoint) -> str:
     return (
-        f"That address is by {point.told_by}. Has rank 0 called hvd.init(), and does a firewall let the port "
+        f"That address is by {point.source}. Has rank 0 called hvd.init(), and does a firewall let the port "
         f"through?{_another(point)}"
     )
 
@@ -149,11 +149,11 @@ def _another(point: MeetingPoint) -> str:
     return f" {ADDRESS_VARIABLE}=HOST:PORT, equal for all ranks, names another one." if point.settable else ""
 
 
-def _told(board: BoardLink, size: int) -> Told:
+def _gathered(board: BoardLink, size: int) -> Gathered:
     by_rank = long_list.take(board, _LIST)
     if len(by_rank) != size:
         raise ConnectError(f"Rank 0 lists {len(by_rank)} ranks instead of {size}.", [0])
-    return Told([each.encode() for each in by_rank], board.get(_TOKEN) or "", board)
+    return Gathered([each.encode() for each in by_rank], board.get(_TOKEN) or "", board)
 
 
 def _await(keys: Sequence[str], board: BoardLink, placement: Placement, deadline: float) -> None:

@@ -111,10 +111,10 @@ def heard(message: dict[str, Any]) -> Union[Seat, Dismissal, News]:
     """
     try:
         if "place" in message:
-            told = message["place"]
-            numbers = {name: int(told[name]) for name in Seat._fields if name not in ("workers", "sync", "address")}
-            workers = tuple(map(int, told["workers"]))
-            return Seat(**numbers, workers=workers, sync=bool(told["sync"]), address=str(told["address"]))
+            seat = message["place"]
+            numbers = {name: int(seat[name]) for name in Seat._fields if name not in ("workers", "sync", "address")}
+            workers = tuple(map(int, seat["workers"]))
+            return Seat(**numbers, workers=workers, sync=bool(seat["sync"]), address=str(seat["address"]))
         if "leave" in message:
             return Dismissal(str(message["leave"]))
         return News(int(message["news"]), float(message["at"]))

@@ -10,7 +10,7 @@ from typing import Final, Optional
 import jax
 
 from horovod._core.errors import HorovodError
-from horovod._core.operations.described_call import failure_told_by
+from horovod._core.operations.described_call import failure_named_in
 
 __all__ = ["failure_in", "translated"]
 
@@ -24,7 +24,7 @@ def failure_in(error: BaseException) -> Optional[HorovodError]:
         return None
     if not isinstance(error, jax.errors.JaxRuntimeError) and not _FROM_XLA.match(str(error)):
         return None
-    return failure_told_by(error)
+    return failure_named_in(error)
 
 
 @contextlib.contextmanager

@@ -154,7 +154,7 @@ def call_after(
         The next token, then an array per tensor.
 
     Raises:
-        JaxRuntimeError: a collective failed (see `described_call.failure_told_by`); where the results are waited for.
+        JaxRuntimeError: a collective failed (see `described_call.failure_named_in`); where the results are waited for.
         ImportError: the core cannot be used.
     """
     _register()

@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 from mxnet.base import MXNetError
 
-from horovod._core.operations.described_call import failure_told_by
+from horovod._core.operations.described_call import failure_named_in
 
 __all__ = ["translated", "wait_for"]
 
@@ -19,7 +19,7 @@ def translated() -> Iterator[None]:
     try:
         yield
     except MXNetError as error:
-        failure = failure_told_by(error)
+        failure = failure_named_in(error)
         if failure is None:
             raise
         raise failure from error

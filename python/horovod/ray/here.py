@@ -72,7 +72,7 @@ def leave(error: BaseException) -> None:
     current = session.current
     if current is None:
         return
-    if why := last_words.told(error):
+    if why := last_words.one_line(error):
         with contextlib.suppress(HorovodError):
             current.engine.last_words(why)
     context.shutdown()

@@ -217,5 +217,5 @@ def variables_of(settings: Settings) -> dict[str, str]:
 
 def stays_behind(name: str) -> bool:
     """The variable is no business of another job's ranks: an exported function of bash, or what a surrounding job has
-    told its rank about itself."""
+    given to its rank."""
     return name.startswith(("_HOROVOD_", "BASH_FUNC_")) or name in (*IDENTITY_VARIABLES, *_OF_OTHERS)

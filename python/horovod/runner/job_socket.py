@@ -41,7 +41,7 @@ class JobSocket:
         self._who = who
         self._admit = admit
         self.again_s: Optional[float] = None
-        self._told_full = False
+        self._reported_full = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             # By the directory's descriptor: a path may be longer than an address of a socket can be.
@@ -84,6 +84,6 @@ class JobSocket:
         # Processes that wait in the socket's queue would wake the loop all the time.
         self.again_s = time.monotonic() + TICK_S
         self._loop.watch(self._socket.fileno(), None)
-        if not self._told_full:
-            self._told_full = True
+        if not self._reported_full:
+            self._reported_full = True
             _log.warning("%s cannot accept connections: %s. It retries every second.", self._who, reason_of(number))

@@ -35,8 +35,8 @@ def main() -> int:
 
 def _desk() -> Union[Desk, FileDesk]:
     """Where the function comes from: descriptors, or the directory that ranks of mpirun get."""
-    told = os.environ[VARIABLE]
-    if os.sep not in told:
+    value = os.environ[VARIABLE]
+    if os.sep not in value:
         return Desk(os.environ)
     from horovod.runner.mpi.parcels import FileDesk  # few jobs need it
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from horovod._core.errors import HorovodInternalError, InvalidArgumentError
 from horovod._core.life import context
-from horovod._core.operations.described_call import failure_told_by
+from horovod._core.operations.described_call import failure_named_in
 from horovod._core.operations.objects import broadcast_object
 from horovod._core.training.elastic import state
 from horovod._core.training.elastic.loop import F, reset_engine, run_fn
@@ -33,14 +33,14 @@ def run(func: F) -> F:
 
     @wraps(func)
     def translated(*args: Any, **kwargs: Any) -> Any:
-        with _failures_told():
+        with _translated_failures():
             return func(*args, **kwargs)
 
-    return run_fn(cast("F", translated), reset_engine, _failures_told)
+    return run_fn(cast("F", translated), reset_engine, _translated_failures)
 
 
 @contextlib.contextmanager
-def _failures_told() -> Iterator[None]:
+def _translated_failures() -> Iterator[None]:
     """Turns TensorFlow's errors of our collectives into Horovod's."""
     try:
         yield
@@ -49,7 +49,7 @@ def _failures_told() -> Iterator[None]:
             raise
         raise HorovodInternalError(str(cause)) from cause
     except tf.errors.InternalError as cause:  # from XLA, whatever has failed
-        failure = failure_told_by(cause)
+        failure = failure_named_in(cause)
         if failure is None:
             raise
         raise failure from cause

@@ -74,9 +74,9 @@ def _agreed(variables: Any, process_set: ProcessSet) -> list[Any]:
     counts = agree("broadcast_variables", len(listed), refusal, process_set)
     if len(set(counts)) > 1:
         ranks = process_set.ranks or range(len(counts))
-        told = ", ".join(f"rank {rank} has {count}" for rank, count in zip(ranks, counts))
+        numbers = ", ".join(f"rank {rank} has {count}" for rank, count in zip(ranks, counts))
         raise MismatchError(
-            f"broadcast_variables: the ranks have different numbers of variables: {told}. Make them on all ranks "
+            f"broadcast_variables: the ranks have different numbers of variables: {numbers}. Make them on all ranks "
             "first, with model.build(input_shape) and optimizer.build(model.trainable_variables), or by a first step."
         )
     return listed

@@ -12,11 +12,11 @@ from horovod._core.life.ending import last_words
 
 
 def test_one_line_of_bounded_length() -> None:
-    assert last_words.told(ValueError("bad batch")) == "ValueError: bad batch"
-    assert last_words.told(ValueError("two\n lines")) == "ValueError: two lines"
-    assert last_words.told(KeyboardInterrupt()) == "KeyboardInterrupt"
-    assert len(last_words.told(ValueError("x" * 5000))) == 1000
-    assert "InvalidArgumentError: wrong" in last_words.told(InvalidArgumentError("wrong"))
+    assert last_words.one_line(ValueError("bad batch")) == "ValueError: bad batch"
+    assert last_words.one_line(ValueError("two\n lines")) == "ValueError: two lines"
+    assert last_words.one_line(KeyboardInterrupt()) == "KeyboardInterrupt"
+    assert len(last_words.one_line(ValueError("x" * 5000))) == 1000
+    assert "InvalidArgumentError: wrong" in last_words.one_line(InvalidArgumentError("wrong"))
 
 
 def test_an_exception_whose_text_fails() -> None:
@@ -24,22 +24,22 @@ def test_an_exception_whose_text_fails() -> None:
         def __str__(self) -> str:
             raise RuntimeError("no text")
 
-    assert "Nasty" in last_words.told(Nasty())
+    assert "Nasty" in last_words.one_line(Nasty())
 
 
 @pytest.mark.parametrize("consequence", [MismatchError("m"), PeerLostError("rank 2 died")])
 def test_what_another_rank_has_caused_is_no_reason(consequence: Exception) -> None:
-    assert last_words.told(consequence) == ""
+    assert last_words.one_line(consequence) == ""
     wrapped = RuntimeError("training failed")
     wrapped.__cause__ = consequence
-    assert last_words.told(wrapped) == ""
+    assert last_words.one_line(wrapped) == ""
     while_handling = KeyError("k")
     while_handling.__context__ = wrapped
-    assert last_words.told(while_handling) == ""
+    assert last_words.one_line(while_handling) == ""
 
 
 def test_exits_are_no_exceptions() -> None:
-    assert last_words.told(None) == last_words.told(SystemExit(1)) == ""
+    assert last_words.one_line(None) == last_words.one_line(SystemExit(1)) == ""
 
 
 def test_a_shutdown_in_a_finally_says_why() -> None:

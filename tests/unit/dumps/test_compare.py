@@ -102,7 +102,7 @@ def test_many_operations_and_many_ranks_stay_short() -> None:
 
 def test_a_rank_without_a_stack() -> None:
     dumps = {0: dump(0, at(60, "step", WAITING), allreduce("a")), 1: dump(1, ())}
-    assert compare(dumps, {})[0].endswith("it has not told the place")
+    assert compare(dumps, {})[0].endswith("it has not reported its place")
 
 
 def test_numbers_of_ranks() -> None:

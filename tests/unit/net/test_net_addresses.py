@@ -29,7 +29,7 @@ TORCHRUN = {"TORCHELASTIC_RUN_ID": "one", "MASTER_ADDR": "node1", "MASTER_PORT":
 
 
 @pytest.mark.parametrize(
-    ("launcher", "env", "named", "host", "told_by"),
+    ("launcher", "env", "named", "host", "source"),
     [
         ("torchrun", TORCHRUN, None, "node1", "MASTER_ADDR=node1"),
         ("torchrun", TORCHRUN, "node9:700", "node9", "HOROVOD_MEETING_ADDRESS=node9:700"),
@@ -46,11 +46,11 @@ TORCHRUN = {"TORCHELASTIC_RUN_ID": "one", "MASTER_ADDR": "node1", "MASTER_PORT":
     ],
 )
 def test_each_launcher_has_an_address(
-    launcher: str, env: dict[str, str], named: Optional[str], host: str, told_by: str
+    launcher: str, env: dict[str, str], named: Optional[str], host: str, source: str
 ) -> None:
     point = meeting_point(launcher, env, named)
     assert point is not None
-    assert (point.host, point.told_by) == (host, told_by)
+    assert (point.host, point.source) == (host, source)
     assert point.port == 700 if named else 20000 <= point.port < 29000
 
 
@@ -164,14 +164,14 @@ class Job:
             Placement(rank, size, 0, 1, rank, size, "torchrun", key, f"host{rank}", **fields) for rank in range(size)
         ]
 
-    def come(self, rank: int, secret: bytes = SECRET, patience_s: float = 10.0) -> meeting_at_address.Told:
+    def come(self, rank: int, secret: bytes = SECRET, patience_s: float = 10.0) -> meeting_at_address.Gathered:
         own = Facts(f"host{rank}", f"place{rank}", ("10.0.0.1/8",)).packed()
         return meeting_at_address.gather(self.point, self.ranks[rank], secret, own, time.monotonic() + patience_s)
 
     def all_come(self, *calls: Callable[[], Any]) -> list[Any]:
         results = in_threads(calls or [lambda r=r: self.come(r) for r in range(len(self.ranks))])
         for each in results:
-            if isinstance(each, meeting_at_address.Told):
+            if isinstance(each, meeting_at_address.Gathered):
                 each.board.close()
         return results
 
@@ -190,7 +190,7 @@ def test_the_keeper_may_come_last() -> None:
         time.sleep(0.5)
         return job.come(0)
 
-    assert all(isinstance(each, meeting_at_address.Told) for each in job.all_come(lambda: job.come(1), late))
+    assert all(isinstance(each, meeting_at_address.Gathered) for each in job.all_come(lambda: job.come(1), late))
 
 
 def test_who_lacks_the_secret_is_told_at_once() -> None:
@@ -207,7 +207,7 @@ def test_a_meeting_that_failed_can_be_tried_again() -> None:
     job = Job(2)
     with pytest.raises(StartTimeoutError, match="Rank 1 of 2 did not come to the meeting"):
         job.come(0, patience_s=0.2)
-    assert all(isinstance(each, meeting_at_address.Told) for each in job.all_come())
+    assert all(isinstance(each, meeting_at_address.Gathered) for each in job.all_come())
 
 
 def test_a_rank_that_ends_before_all_have_met_is_named() -> None:

@@ -80,18 +80,18 @@ def sets_of(sub: Any) -> tuple[list[list[int]], Optional[list[int]]]:
     return grouped(_exchange(_of_init, (color, count)), color)
 
 
-def grouped(told: Sequence[Sequence[int]], color: int) -> tuple[list[list[int]], Optional[list[int]]]:
-    """As `sets_of`, from what each rank has told: (least rank, number of ranks) of its communicator.
+def grouped(by_rank: Sequence[Sequence[int]], color: int) -> tuple[list[list[int]], Optional[list[int]]]:
+    """As `sets_of`, from what each rank has sent: (least rank, number of ranks) of its communicator.
 
     Raises:
         InvalidArgumentError: they do not fit together; on all ranks.
     """
     groups: dict[int, list[int]] = {}
-    for rank, (least, _) in enumerate(told):
+    for rank, (least, _) in enumerate(by_rank):
         if least != _NOBODY:
             groups.setdefault(least, []).append(rank)
     for least, ranks in groups.items():
-        counts = {told[rank][1] for rank in ranks}
+        counts = {by_rank[rank][1] for rank in ranks}
         if counts != {len(ranks)}:
             raise InvalidArgumentError(
                 f"The communicators given for a process set do not fit together: the one that begins with rank {least} "

@@ -407,9 +407,9 @@ def _begin_with(sets: Sequence[ProcessSet]) -> None:
 
 def _job_epoch() -> int:
     """The launcher's count of changes of the job; 0 for a job that does not change."""
-    told = membership.epoch()
-    if told is not None:
-        return told
+    epoch = membership.epoch()
+    if epoch is not None:
+        return epoch
     if given_placement.is_given():
         return 0
     text = os.environ.get(_EPOCH_VARIABLE, "") or "0"

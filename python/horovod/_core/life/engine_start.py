@@ -79,7 +79,7 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
         if board is not None and ranks is None:
             refuse_other_job(place, settings.expected_size, settings.expected_hosts)
         fields = settings.engine_fields(place.local_rank, place.local_size)
-        # Where a profiler that starts programs says how it is to be told of NVTX ranges.
+        # Where a profiler that starts programs says how it receives NVTX ranges.
         fields["nvtx_library"] = "" if settings.disable_nvtx_ranges else os.environ.get("NVTX_INJECTION64_PATH", "")
         connections = bootstrap(
             place,

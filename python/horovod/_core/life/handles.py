@@ -292,7 +292,7 @@ def abandon(*pendings: Pending) -> None:
     """Keeps the tensors of an operation alive that nobody waits for any more (Ctrl-C in a blocking call), until it is
     done."""
     _abandoned.extend(pendings)
-    forget_finished()  # and passes on what is not: a submission whose caller was going to drive has told nobody yet
+    forget_finished()  # and passes on what is not: a submission whose caller was going to drive has not been sent yet
 
 
 def forget_finished() -> None:

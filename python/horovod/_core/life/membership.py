@@ -139,18 +139,18 @@ def forget() -> None:
 def _join() -> Optional[_Member]:
     global _member
     # Taken out of the environment, so that no process that this one starts takes itself for the worker.
-    told = os.environ.pop(WORKER_VARIABLE, None)
-    if _member is None and told is not None:
+    worker = os.environ.pop(WORKER_VARIABLE, None)
+    if _member is None and worker is not None:
         directory = os.environ.get(_DIRECTORY_VARIABLE, "")
-        if not told.isdecimal() or not directory:
+        if not worker.isdecimal() or not directory:
             raise InvalidArgumentError(
                 f"{WORKER_VARIABLE} and {_DIRECTORY_VARIABLE} are set by horovodrun for its elastic jobs, to a number "
-                f"and a directory. Received: {told!r} and {directory!r}."
+                f"and a directory. Received: {worker!r} and {directory!r}."
             )
         from horovod._net.roster import Roster  # other jobs do without
 
         try:
-            _member = _Member(int(told), Roster(directory, int(told)))
+            _member = _Member(int(worker), Roster(directory, int(worker)))
         except NetError as error:
             raise HorovodInternalError(str(error)) from None
     return _member

@@ -14,10 +14,10 @@ from typing import Any, Final, Optional
 from horovod._core import errors
 from horovod._core.operations.submission import full_name
 
-__all__ = ["DescribedOperation", "TensorForm", "describe", "failure_told_by"]
+__all__ = ["DescribedOperation", "TensorForm", "describe", "failure_named_in"]
 
 # How the core tells a failure: the name of the error here, and its text (src/frameworks/wording.h).
-_TOLD: Final = re.compile(r"\bHorovod (\w+Error): (.*)", re.DOTALL)
+_FAILURE: Final = re.compile(r"\bHorovod (\w+Error): (.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ def describe(operations: Sequence[DescribedOperation]) -> str:
     return "\n".join(" ".join(map(str, line)) for line in lines)
 
 
-def failure_told_by(error: BaseException) -> Optional[errors.HorovodError]:
-    """The failure of a described call, told in the text of XLA's error, which has no other room for it; None if the
-    text tells something else."""
-    told = _TOLD.search(str(error))
-    if told is None:
+def failure_named_in(error: BaseException) -> Optional[errors.HorovodError]:
+    """The failure of a described call, named in the text of XLA's error, which has no other room for it; None if the
+    text names none."""
+    found = _FAILURE.search(str(error))
+    if found is None:
         return None
-    failure: errors.HorovodError = getattr(errors, told[1], errors.HorovodInternalError)(told[2])
+    failure: errors.HorovodError = getattr(errors, found[1], errors.HorovodInternalError)(found[2])
     return failure

@@ -78,7 +78,7 @@ Product: Final = ReduceOp.Product
 
 
 def resolve(op: Optional[int], average: Optional[bool]) -> ReduceOp:
-    """The operation meant by `op` and the deprecated boolean `average`, of which the user is told.
+    """The operation meant by `op` and the deprecated boolean `average`, of which the user is warned.
 
     Raises:
         InvalidArgumentError: both are given, or `op` is none of the six.
@@ -97,7 +97,7 @@ def resolve(op: Optional[int], average: Optional[bool]) -> ReduceOp:
 
 
 def meant(op: Optional[int], average: Optional[bool] = None) -> ReduceOp:
-    """As `resolve`, of arguments of which the user has been told, or that have no `average`.
+    """As `resolve`, of arguments of which the user has been warned, or that have no `average`.
 
     Raises:
         InvalidArgumentError: `op` is none of the six.

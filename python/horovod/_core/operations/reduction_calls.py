@@ -40,7 +40,7 @@ class ReduceArguments(NamedTuple):
     @property
     def is_plain(self) -> bool:
         """True if these are values. A tensor or array would be a key by identity, or none at all; and of `average` the
-        user is told every time."""
+        user is warned every time."""
         if self.average is not None or not (self.op is None or isinstance(self.op, int)):
             return False
         return type(self.prescale) in (int, float) and type(self.postscale) in (int, float)

@@ -19,7 +19,7 @@ __all__ = ["Located", "device_results", "locate"]
 
 _ELSEWHERE = -1
 # The warning is given once for each reason, in a process.
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 class Located(NamedTuple):
@@ -89,8 +89,8 @@ def _staged(adapter: Adapter, tensor: Any) -> Any:
     device = _ELSEWHERE if gpu is None else gpu.device(tensor)
     if device != _ELSEWHERE:
         why = _why_not(device) or "the tensors of this call lie on several devices"
-    if why not in _told:
-        _told.add(why)
+    if why not in _warned:
+        _warned.add(why)
         warnings.warn(
             f"Tensors on {adapter.device(tensor)} are copied to host memory and back for every collective: {why}. "
             "Results are correct; expect the speed of the bus.",

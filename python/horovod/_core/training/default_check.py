@@ -36,7 +36,7 @@ from horovod._core.training.default_findings import (
     packed_forms,
     packed_measures,
 )
-from horovod._core.training.digest_sum import Claim, agree, claim, read_claims, read_told, with_claim, with_told
+from horovod._core.training.digest_sum import Claim, agree, claim, read_claims, read_texts, with_claim, with_text
 from horovod._core.training.ordinals import Ordinals
 
 __all__ = ["DefaultCheck", "Exchange", "equal_by", "is_unasked", "warn_of", "wanted"]
@@ -92,28 +92,28 @@ class Exchange:
 
     Args:
         name: of the sums, equal on all ranks.
-        told: what this rank says.
+        text: what this rank says.
         count: of parameters.
 
     Attributes:
         claims: what the ranks say in short, once known.
-        told: what the ranks say, once known and if they say different things.
+        texts: what the ranks say, once known and if they say different things.
         has_failed: nothing will be known, for example because the engine is gone.
 
     Raises:
         HorovodError: nothing can be submitted.
     """
 
-    def __init__(self, name: str, told: bytes, count: int) -> None:
+    def __init__(self, name: str, text: bytes, count: int) -> None:
         self.claims: Optional[dict[int, Claim]] = None
-        self.told: dict[int, bytes] = {}
+        self.texts: dict[int, bytes] = {}
         self.has_failed = False
         self._name = name
-        self._own = told
+        self._own = text
         self._sum = bytearray()
         self._pending: Optional[handles.Pending] = None
         current = session.require()
-        self._submit(with_claim(current.rank, current.size, claim(told, count)), "claims")
+        self._submit(with_claim(current.rank, current.size, claim(text, count)), "claims")
 
     @property
     def agrees(self) -> bool:
@@ -138,11 +138,11 @@ class Exchange:
 
     def _go_on(self) -> None:
         if self.claims is not None:
-            self.told = read_told(self._sum, self.claims)
+            self.texts = read_texts(self._sum, self.claims)
             return
         self.claims = read_claims(self._sum)
         if not agree(self.claims):
-            self._submit(with_told(session.require().rank, self.claims, self._own), "told")
+            self._submit(with_text(session.require().rank, self.claims, self._own), "texts")
 
     def _submit(self, summand: bytearray, which: str) -> None:
         self._sum = summand
@@ -251,13 +251,13 @@ class DefaultCheck:
         if ended(0.0):
             if not is_known:
                 return  # the others wait for another optimizer's gradients; looked at again at the next wait
-            if exchange.told and not have_common_names(exchange.told):
+            if exchange.texts and not have_common_names(exchange.texts):
                 # The ranks began with different optimizers, whose gradients have met nevertheless.
                 self._forms = None
                 self.is_over = True
                 return
         self._finding = (
-            f"{forms_story(claims, exchange.told)} All ranks must make the same model and give "
+            f"{forms_story(claims, exchange.texts)} All ranks must make the same model and give "
             f"{self._reducer} parameters of the same names and shapes."
         )
         raise MismatchError(self._finding)
@@ -289,12 +289,12 @@ class DefaultCheck:
             return
         self.is_over = True
         if exchange.differs and not exchange.has_failed and session.require().rank == 0:
-            story = measures_story(self._value_names, exchange.told)
+            story = measures_story(self._value_names, exchange.texts)
             if story:
                 warn_of(story, self._remedy)
 
-    def _exchange(self, what: str, told: bytes, count: int) -> Optional[Exchange]:
+    def _exchange(self, what: str, text: bytes, count: int) -> Optional[Exchange]:
         try:
-            return Exchange(f"{self._name}.{what}", told, count)
+            return Exchange(f"{self._name}.{what}", text, count)
         except HorovodError:  # gradients will tell what is wrong
             return None

@@ -61,41 +61,41 @@ def packed_forms(forms: Iterable[Form]) -> bytes:
     return "\n".join(sorted(f"{entry.name}\0{entry.form}" for entry in forms)).encode("utf-8", "surrogatepass")
 
 
-def forms_in(told: bytes) -> list[Form]:
+def forms_in(text: bytes) -> list[Form]:
     """What `packed_forms` has packed, by the order of the names."""
-    lines = told.decode("utf-8", "surrogatepass").split("\n")
+    lines = text.decode("utf-8", "surrogatepass").split("\n")
     return [Form(name, form) for name, _, form in (line.partition("\0") for line in lines)]
 
 
-def _unpacked_forms(told: bytes) -> dict[str, str]:
-    return dict(forms_in(told))
+def _unpacked_forms(text: bytes) -> dict[str, str]:
+    return dict(forms_in(text))
 
 
-def forms_story(claims: Mapping[int, Claim], told: Mapping[int, bytes]) -> str:
+def forms_story(claims: Mapping[int, Claim], texts: Mapping[int, bytes]) -> str:
     """How the ranks' parameters differ in number, name or shape, in words.
 
     Args:
         claims: of the ranks.
-        told: what they say at length; of some only, or of none, if they were too slow.
+        texts: what they say at length; of some only, or of none, if they were too slow.
     """
     first = min(claims)
     others = [rank for rank, entry in claims.items() if entry != claims[first]]
     counts = _counts(claims)
     head = counts or f"The parameters of {listed(others)} have other names or shapes than rank {first}'s"
-    other = next((rank for rank in others if rank in told), None)
-    if first not in told or other is None:
+    other = next((rank for rank in others if rank in texts), None)
+    if first not in texts or other is None:
         return f"{head}."
-    differences = _differences(first, _unpacked_forms(told[first]), other, _unpacked_forms(told[other]))
+    differences = _differences(first, _unpacked_forms(texts[first]), other, _unpacked_forms(texts[other]))
     return f"{head}: {_cut(differences)}."
 
 
-def have_common_names(told: Mapping[int, bytes]) -> bool:
+def have_common_names(texts: Mapping[int, bytes]) -> bool:
     """False if a rank speaks of none of the parameters of the first rank: it speaks of another optimizer.
 
     Args:
-        told: the names and shapes of each rank; of some only if others were too slow.
+        texts: the names and shapes of each rank; of some only if others were too slow.
     """
-    names = [set(_unpacked_forms(each)) for _, each in sorted(told.items())]
+    names = [set(_unpacked_forms(each)) for _, each in sorted(texts.items())]
     return all(not names[0].isdisjoint(each) for each in names)
 
 
@@ -140,15 +140,15 @@ def packed_measures(measures: Sequence[Measure]) -> bytes:
     return b"".join(_MEASURE.pack(*entry[1:]) for entry in measures)
 
 
-def measures_story(names: Sequence[str], told: Mapping[int, bytes]) -> str:
+def measures_story(names: Sequence[str], texts: Mapping[int, bytes]) -> str:
     """Which parameters differ on which ranks by more than rounding, in words; empty if none does.
 
     Args:
         names: of the parameters, in the order of `packed_measures`.
-        told: what the ranks say.
+        texts: what the ranks say.
     """
     tables = {rank: [Measure(name, *row) for name, row in zip(names, _MEASURE.iter_unpack(each))]
-              for rank, each in sorted(told.items())}  # fmt: skip
+              for rank, each in sorted(texts.items())}  # fmt: skip
     if not tables:
         return ""
     first = tables[min(tables)]

@@ -1,4 +1,4 @@
-"""What every rank says, told to all ranks by sums of bytes.
+"""What every rank says, exchanged by sums of bytes.
 
 Each rank has a place of its own in the tensor that is summed, and zeros in the others' places, so that the sum holds
 what all say. A rank that has joined adds zeros and says nothing. First comes a claim of a few bytes: a digest, which
@@ -13,7 +13,7 @@ import struct
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-__all__ = ["Claim", "agree", "claim", "read_claims", "read_told", "with_claim", "with_told"]
+__all__ = ["Claim", "agree", "claim", "read_claims", "read_texts", "with_claim", "with_text"]
 
 _DIGEST_BYTES: Final = 16
 _CLAIM: Final = struct.Struct(f"<{_DIGEST_BYTES}sII")
@@ -33,9 +33,9 @@ class Claim(NamedTuple):
     nbytes: int
 
 
-def claim(told: bytes, count: int) -> Claim:
-    """The claim of a rank that says `told`, of so many parameters."""
-    return Claim(hashlib.blake2b(told, digest_size=_DIGEST_BYTES).digest(), count, len(told))
+def claim(text: bytes, count: int) -> Claim:
+    """The claim of a rank that says `text`, of so many parameters."""
+    return Claim(hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest(), count, len(text))
 
 
 def with_claim(rank: int, size: int, own: Claim) -> bytearray:
@@ -56,18 +56,18 @@ def agree(claims: Mapping[int, Claim]) -> bool:
     return len(set(claims.values())) <= 1
 
 
-def with_told(rank: int, claims: Mapping[int, Claim], told: bytes) -> bytearray:
+def with_text(rank: int, claims: Mapping[int, Claim], text: bytes) -> bytearray:
     """What a rank adds to the second sum. Its length follows from the claims, and is the same on all ranks."""
-    return bytearray().join(told if each == rank else bytes(entry.nbytes) for each, entry in sorted(claims.items()))
+    return bytearray().join(text if each == rank else bytes(entry.nbytes) for each, entry in sorted(claims.items()))
 
 
-def read_told(total: bytearray, claims: Mapping[int, Claim]) -> dict[int, bytes]:
+def read_texts(total: bytearray, claims: Mapping[int, Claim]) -> dict[int, bytes]:
     """What each rank says, from the second sum. A rank that has joined since says nothing."""
     found = {}
     start = 0
     for rank, entry in sorted(claims.items()):
-        told = bytes(total[start : start + entry.nbytes])
+        text = bytes(total[start : start + entry.nbytes])
         start += entry.nbytes
-        if claim(told, entry.parameters) == entry:
-            found[rank] = told
+        if claim(text, entry.parameters) == entry:
+            found[rank] = text
     return found

@@ -104,8 +104,8 @@ def compare(tables: Mapping[int, Mapping[str, bytes]]) -> str:
         tables: of each rank, what `digests` gives.
     """
     names = list(dict.fromkeys(name for table in tables.values() for name in table))
-    told = (_story(name, {rank: table.get(name) for rank, table in tables.items()}) for name in names)
-    stories = [story for story in told if story]
+    every = (_story(name, {rank: table.get(name) for rank, table in tables.items()}) for name in names)
+    stories = [story for story in every if story]
     if not stories:
         return ""
     shown = "; ".join(stories[:_SHOWN]) + (f"; and {len(stories) - _SHOWN} more" if len(stories) > _SHOWN else "")

@@ -99,7 +99,7 @@ class _Track:
         own = self._variables
         return len(own) == len(variables) and all(ref() is each() for ref, each in zip(own, variables))
 
-    def told(self, reduced: Reduced) -> list[Measure]:
+    def measures(self, reduced: Reduced) -> list[Measure]:
         """Their values, if the last of two changes or more has just been; else nothing. A variable that stayed as it
         was has no gradient and may differ."""
         if self.is_settled or not reduced.variables:
@@ -196,10 +196,10 @@ class ReductionCheck:
         if track is None:
             track = _Track(reduced.variables)
             self._tracks.append(track)
-        measures = track.told(reduced)
-        told = _packed(reduced.forms, measures)
+        measures = track.measures(reduced)
+        text = _packed(reduced.forms, measures)
         try:
-            exchange = Exchange(f"{self._name}.{self._reductions}", told, len(reduced.forms))
+            exchange = Exchange(f"{self._name}.{self._reductions}", text, len(reduced.forms))
         except HorovodError:  # gradients will tell what is wrong
             self._end()
             return None
@@ -245,15 +245,15 @@ def _judge(entry: _Open) -> None:
     if exchange.agrees:
         entry.track.is_settled |= bool(entry.names)
         return
-    told = {rank: _unpacked(each) for rank, each in exchange.told.items()}
-    if not told:  # not yet, and of so many parameters there is no doubt
+    texts = {rank: _unpacked(each) for rank, each in exchange.texts.items()}
+    if not texts:  # not yet, and of so many parameters there is no doubt
         _require_equal(exchange.claims, {})
         return
-    forms = {rank: each[0] for rank, each in told.items()}
+    forms = {rank: each[0] for rank, each in texts.items()}
     _require_equal({rank: claim(each, exchange.claims[rank].parameters) for rank, each in forms.items()}, forms)
-    if all(measures for _, measures in told.values()):
+    if all(measures for _, measures in texts.values()):
         entry.track.is_settled = True
-        story = measures_story(entry.names, {rank: measures for rank, (_, measures) in told.items()})
+        story = measures_story(entry.names, {rank: measures for rank, (_, measures) in texts.items()})
         if story and session.require().rank == 0:
             warn_of(story, entry.remedy)
 
@@ -274,6 +274,6 @@ def _packed(forms: Sequence[Form], measures: Sequence[Measure]) -> bytes:
     return _LENGTH.pack(len(packed)) + packed + packed_measures(measures)
 
 
-def _unpacked(told: bytes) -> tuple[bytes, bytes]:
-    end = _LENGTH.size + _LENGTH.unpack_from(told)[0]
-    return told[_LENGTH.size : end], told[end:]
+def _unpacked(text: bytes) -> tuple[bytes, bytes]:
+    end = _LENGTH.size + _LENGTH.unpack_from(text)[0]
+    return text[_LENGTH.size : end], text[end:]

@@ -23,14 +23,14 @@ class MeetingPoint(NamedTuple):
     Attributes:
         host: of rank 0, a name or an address.
         port: there.
-        told_by: the source of the address, for messages.
+        source: the source of the address, for messages.
         job: its name, equal on all hosts.
         settable: the user can name another one by HOROVOD_MEETING_ADDRESS.
     """
 
     host: str
     port: int
-    told_by: str
+    source: str
     job: str
     settable: bool = True
 

@@ -70,14 +70,14 @@ class Blame:
     # ---- errors
 
     def root_cause(self, symptom: str, rank: int) -> ConnectError:
-        """The error for a rank that is gone; or for why, if another rank has already told."""
+        """The error for a rank that is gone; or for why, if another rank has already reported it."""
         try:
             for pair in self._pairs.values():
                 if pair.meet is not None:
                     self.hear_last_words(pair, pair.meet)
-        except ConnectError as told:
-            return told
-        return self._deaths.told() or ConnectError(symptom, [rank])
+        except ConnectError as reported:
+            return reported
+        return self._deaths.reported() or ConnectError(symptom, [rank])
 
     def no_answer(self, rank: int, how: str) -> ConnectError:
         """The error for a rank to whose host nothing gets through, or from there."""
@@ -99,7 +99,7 @@ class Blame:
             raise self.root_cause(f"{fact} while the job was connecting: {how}.", rank)
 
     def look_for_the_dead(self, now_s: float) -> None:
-        """From time to time: whether a rank has ended that no connection of ours could tell of.
+        """From time to time: whether a rank has ended that no connection of ours could report.
 
         Raises:
             ConnectError: one has.
@@ -107,7 +107,7 @@ class Blame:
         if now_s >= self.next_look_s:
             self.next_look_s = now_s + _LOOK_S
             self._deaths.check(self._unmet())
-            self._raise_what_was_told()
+            self._raise_what_was_reported()
         if now_s >= self._next_look_elsewhere_s and self._placement.one_host:
             # Not only when the time is over: by then that rank may have given up and gone.
             self._next_look_elsewhere_s = now_s + _LOOK_ELSEWHERE_S
@@ -118,19 +118,19 @@ class Blame:
         found = (meets_elsewhere(rank, self._meeting, self._placement) for rank in absent)
         self._elsewhere = next(filter(None, found), self._elsewhere)
 
-    def _raise_what_was_told(self) -> None:
-        told = self._deaths.told()  # perhaps by a rank that this one is not to be connected with
-        if told is not None:
-            raise told
+    def _raise_what_was_reported(self) -> None:
+        reported = self._deaths.reported()  # perhaps by a rank that this one is not to be connected with
+        if reported is not None:
+            raise reported
 
     def too_late(self, timeout_s: float) -> ConnectError:
         """The error when the start timeout has passed: names the ranks that are missing, or have not finished."""
         own, size = self._placement.rank, self._placement.size
         missing = self._unmet()
         absent = [r for r in missing if not self._pairs[r].by_leader or not self._meeting.claim_is_live(r)]
-        told = self._deaths.told() if any(self._pairs[rank].by_leader for rank in missing) else None
-        if told is not None:
-            return told  # by a rank that has left since, and may look as if it had never come
+        reported = self._deaths.reported() if any(self._pairs[rank].by_leader for rank in missing) else None
+        if reported is not None:
+            return reported  # by a rank that has left since, and may look as if it had never come
         missing = absent or missing  # a rank that also waits for an introduction is not to blame
         names = f"Rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {size}"
         if absent:

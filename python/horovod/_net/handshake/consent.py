@@ -1,7 +1,7 @@
 """How all ranks learn that all of them are connected, from the messages of the ranks they are connected with. Pure.
 
-A rank tells its parent in a tree once its children have told it; the root then knows, and the news come down. Used by
-members.
+A rank informs its parent in a tree once its children have informed it; the root then knows, and sends the news
+down. Used by `members`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Consent:
         self._connected = frozenset(connected)
 
     def due(self, heard: Collection[int]) -> frozenset[int]:
-        """Whom this rank tells, those included that it has told before, once these have told it."""
+        """The ranks to inform once these have informed this rank, those included that were informed before."""
         if self.complete(heard):
             return self._connected
         return self._up if self._children.issubset(heard) else frozenset()

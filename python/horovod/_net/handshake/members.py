@@ -46,8 +46,8 @@ class Members:
         self._blame = blame
         self._watch = watch
         self._members: dict[Link, Pair] = {}
-        self._told_ready: set[int] = set()
-        self._told_started: set[int] = set()
+        self._informed_ready: set[int] = set()
+        self._informed_started: set[int] = set()
         self._clean = False
 
     def of(self, link: Link) -> Optional[Pair]:
@@ -132,7 +132,7 @@ class Members:
             memory.clear_nonce(self._own.memory_fd)
         self._clean = True
         heard = {rank for rank, pair in self._pairs.items() if pair.ready}
-        return self._all_know(heard, self._told_ready, messages.Ready())
+        return self._all_know(heard, self._informed_ready, messages.Ready())
 
     def take_peers(self) -> list[Peer]:
         """When all have finished: the descriptors, ascending by rank; the caller owns them."""
@@ -141,11 +141,11 @@ class Members:
     def started(self) -> bool:
         """True when the engines of all ranks run, as this one's does; tells others when the time has come."""
         heard = {rank for rank, pair in self._pairs.items() if pair.started}
-        return self._all_know(heard, self._told_started, messages.Started())
+        return self._all_know(heard, self._informed_started, messages.Started())
 
-    def _all_know(self, heard: set[int], told: set[int], news: AnyMessage) -> bool:
-        for rank in sorted(self._consent.due(heard) - told):
-            told.add(rank)
+    def _all_know(self, heard: set[int], informed: set[int], news: AnyMessage) -> bool:
+        for rank in sorted(self._consent.due(heard) - informed):
+            informed.add(rank)
             self.send(self._pairs[rank], news)
         return self._consent.complete(heard) and not any(link.wants_to_write for link in self._members)
 

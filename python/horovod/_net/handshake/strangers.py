@@ -54,15 +54,15 @@ class Report:
     def __init__(self, who: str, apart: bool = False) -> None:
         self._who = who
         self._apart = apart
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._untold = 0
 
     def tell(self, text: str) -> None:
         """Logs it, once, unless enough has been logged."""
-        if text in self._told:
+        if text in self._logged:
             return
-        if len(self._told) < _SHOWN:
-            self._told.add(text)
+        if len(self._logged) < _SHOWN:
+            self._logged.add(text)
             self._log("%s, connecting: %s.", text)
         else:
             self._untold += 1

@@ -88,8 +88,8 @@ class Attempt:
 
     def ended(self, number: int) -> Optional[str]:
         """How an attempt has ended; None while it goes on."""
-        told = self.board.get(self._outcome(number))
-        return _FORGOTTEN if told is None and number < self._first else told
+        outcome = self.board.get(self._outcome(number))
+        return _FORGOTTEN if outcome is None and number < self._first else outcome
 
     def settle(self, text: str) -> str:
         """Says how this attempt has ended, unless that stands already; returns what stands, equal on all ranks.
@@ -118,7 +118,7 @@ class Attempt:
             raise AttemptOverError(f"Attempt {self.number} has ended.")
 
     def card(self, rank: int) -> Optional[str]:
-        """What a rank has told, if it has."""
+        """What a rank has left there, if it has."""
         return self.board.get(self._card(rank))
 
     def first_to_end(self, launcher_ranks: Iterable[int]) -> Optional[tuple[int, str]]:

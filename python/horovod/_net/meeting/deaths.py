@@ -52,9 +52,9 @@ class Deaths:
             ConnectError: a rank has given up first: then it has failed for all of them.
         """
         if self._meeting.settle(MET) != MET:
-            raise self.told() or ConnectError("Another rank gave up connecting.")
+            raise self.reported() or ConnectError("Another rank gave up connecting.")
 
-    def told(self) -> Optional[ConnectError]:
+    def reported(self) -> Optional[ConnectError]:
         """The error that the first rank to give up has left word of, if one has."""
         head, _, reason = self._meeting.outcome().partition("\n")
         author, _, culprit = head.partition(" ")
@@ -71,9 +71,9 @@ class Deaths:
         Raises:
             ConnectError: names the rank, and how it ended where that is known.
         """
-        told = self.told() if awaited else None
-        if told is not None:
-            raise told
+        reported = self.reported() if awaited else None
+        if reported is not None:
+            raise reported
         directory = self._placement.meeting_directory
         ended = {} if directory is None or not awaited else _ended(directory)
         names = {self._placement.launcher_rank(rank): rank for rank in awaited}

@@ -21,12 +21,12 @@ _LONGEST_NAP_S: Final = 0.01
 _GIVEN: Final = b"+"
 _FAILED: Final = b"-"
 
-# Rank 0's answer to what all have told, in the order of the ranks.
+# Rank 0's answer to what all have sent, in the order of the ranks.
 Answer = Callable[[list[bytes]], bytes]
 
 
 def gather(library: Library, ranks: Optional[Sequence[int]], rank: int, own: bytes, answer: Answer) -> Any:
-    """Tells all ranks what each has told, and rank 0's answer. Collective over `ranks`.
+    """Gives all ranks what each has sent, and rank 0's answer. Collective over `ranks`.
 
     Args:
         library: initialised.
@@ -36,25 +36,25 @@ def gather(library: Library, ranks: Optional[Sequence[int]], rank: int, own: byt
         answer: asked on rank 0.
 
     Returns:
-        What each has told, by rank; and the answer.
+        What each has sent, by rank; and the answer.
 
     Raises:
         MeetingError: MPI fails, a block is too long, or rank 0 has no answer: then its reason.
     """
     communicator = library.communicator(ranks)
     size = library.world().size if ranks is None else len(ranks)
-    told = _all_blocks(library, communicator, size, own)
+    by_rank = _all_blocks(library, communicator, size, own)
     said = b""
     if rank == 0:
         try:
-            said = _GIVEN + answer(told)
+            said = _GIVEN + answer(by_rank)
         except NetError as error:  # the others are to hear of it
             said = _FAILED + str(error).encode()[: BLOCK_BYTES - _LENGTH_BYTES - 1]
     said = _from_root(library, communicator, said)
     library.free(communicator)
     if not said.startswith(_GIVEN):
         raise MeetingError(f"Rank 0 could not prepare the meeting: {said[1:].decode('utf-8', 'replace')}")
-    return told, said[1:]
+    return by_rank, said[1:]
 
 
 def packed(data: bytes) -> bytes:

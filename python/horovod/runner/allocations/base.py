@@ -40,13 +40,13 @@ class Allocation(NamedTuple):
         scheduler: its name.
         job: its name for the job.
         hosts: in the scheduler's order, each once.
-        told_by: the source of the list, for messages.
+        source: the source of the list, for messages.
     """
 
     scheduler: str
     job: str
     hosts: tuple[Host, ...]
-    told_by: str
+    source: str
 
     @property
     def slots(self) -> int:
@@ -57,7 +57,7 @@ class Allocation(NamedTuple):
         """The allocation in a message."""
         listed = ", ".join(host.to_string() for host in self.hosts[:8])
         more = f", ... {len(self.hosts)} hosts" if len(self.hosts) > 8 else ""
-        return f"{self.scheduler}'s allocation {self.job} ({listed}{more}; from {self.told_by})"
+        return f"{self.scheduler}'s allocation {self.job} ({listed}{more}; from {self.source})"
 
 
 class Scheduler(NamedTuple):

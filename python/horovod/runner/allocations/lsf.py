@@ -28,18 +28,18 @@ def read(environ: Environment, sources: Sources) -> Allocation:
     Raises:
         InvalidArgumentError: what the variables say is not a list of hosts, or the file cannot be read.
     """
-    told_by = next(name for name in (_FILE, _PAIRS, _NAMES) if environ.get(name, "").strip())
-    if told_by == _FILE:
+    source = next(name for name in (_FILE, _PAIRS, _NAMES) if environ.get(name, "").strip())
+    if source == _FILE:
         path = environ[_FILE].strip()
-        told_by = f"the file of {_FILE}"
+        source = f"the file of {_FILE}"
         hosts = counted(sources.file(path).split(), path)
-    elif told_by == _PAIRS:
+    elif source == _PAIRS:
         hosts = _from_pairs(environ[_PAIRS])
     else:
         hosts = counted(environ[_NAMES].split(), _NAMES)
     if "CSM_ALLOCATION_ID" in environ and len(hosts) > 1:
         hosts = hosts[1:]
-    return Allocation("LSF", environ["LSB_JOBID"], hosts, told_by)
+    return Allocation("LSF", environ["LSB_JOBID"], hosts, source)
 
 
 def _from_pairs(text: str) -> tuple[Host, ...]:

@@ -75,8 +75,8 @@ def ssh(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
         answer = child([shell.words[0], "-V"], _VERSION_S, environ)
         found.append(Finding("client", WORKS, answer.err.strip().partition("\n")[0]))
         agent = environ.get("SSH_AUTH_SOCK", "")
-        told = "none (SSH_AUTH_SOCK is not set)" if not agent else agent if os.path.exists(agent) else f"{agent}: gone"
-        found.append(Finding("agent", FACT if agent else ABSENT, told))
+        fact = "none (SSH_AUTH_SOCK is not set)" if not agent else agent if os.path.exists(agent) else f"{agent}: gone"
+        found.append(Finding("agent", FACT if agent else ABSENT, fact))
     else:
         found.append(Finding("replaced by", FACT, f"{shell.words[0]} ({ssh_command.RSH_AGENT})"))
     relaxed = host_keys.warnings(environ, (ssh_command.RSH_AGENT, ssh_command.RSH_ARGS))

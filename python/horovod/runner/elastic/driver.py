@@ -57,7 +57,7 @@ from horovod.runner.processes.crew import (
     Said,
     Survived,
 )
-from horovod.runner.processes.strays import told_of_strays
+from horovod.runner.processes.strays import sentence_on_strays
 from horovod.runner.processes.vitals import Vitals
 
 _AGAIN_S: Final = 600.0  # after that the same is worth saying again
@@ -106,7 +106,7 @@ class Driver:
         self._unusable: dict[str, str] = {}  # hosts, with what was said of them
         self._found: Optional[tuple[Host, ...]] = None  # as the source has named them last
         self._due_s = machine.next_s(state, time.monotonic())
-        self._told: list[Event] = []
+        self._unseen: list[Event] = []
         self._poller.register(crew.fileno(), select.EPOLLIN)
         around.source.wake(self._poller)
 
@@ -128,8 +128,8 @@ class Driver:
         if not self.state.over:
             self._look(self._around.source)
         self._step(Passed())
-        told, self._told = self._told, []
-        return told
+        unseen, self._unseen = self._unseen, []
+        return unseen
 
     def taken(self) -> None:
         self._crew.taken()
@@ -184,7 +184,7 @@ class Driver:
         elif isinstance(event, Exited):
             self._on_exit(event)
         elif isinstance(event, HostLost):
-            self._told += [Survived(rank) for rank in event.ranks]
+            self._unseen += [Survived(rank) for rank in event.ranks]
             news = not set(event.ranks) & set(self.state.members) and self._unusable.get(event.host) != event.why
             self._step(HostGone(event.host, event.why.rstrip("."), random.random(), event.silent))
             if news:  # no epoch ends by it, whose line would tell
@@ -192,10 +192,10 @@ class Driver:
                 held = self.state.blacklist.of(event.host)
                 self._say(stories.unusable(event.why, held, time.monotonic()))
         elif isinstance(event, Refused) and event.rank >= self._first:
-            self._told.append(Survived(event.rank))
+            self._unseen.append(Survived(event.rank))
             self._step(Ended(event.rank, FAULT, f"could not be started: {reason_of(event.error)}", random.random()))
         else:
-            self._told.append(event)
+            self._unseen.append(event)
 
     def _on_question(self, event: Asks) -> None:
         self._asked.add(event.rank)
@@ -212,7 +212,7 @@ class Driver:
         self._step(Ended(event.rank, fate, how, random.random()))
         dismissed = worker is not None and worker.phase == LEAVING
         ends_the_job = (fate == WELL and not early) or (fate == ERROR and self.state.over)
-        self._told.append(Survived(event.rank) if dismissed or not (over or ends_the_job) else event)
+        self._unseen.append(Survived(event.rank) if dismissed or not (over or ends_the_job) else event)
 
     def _fate(self, event: Exited) -> str:
         if event.status == 0:
@@ -253,14 +253,14 @@ class Driver:
                 self._around.journal.held(entry, now_s)
                 if entry.early:
                     self._say(stories.ended_early(entry, now_s))
-                    self._say_once("strays", told_of_strays(self._crew.strays()).strip())
+                    self._say_once("strays", sentence_on_strays(self._crew.strays()).strip())
 
     # ---- what is done
 
     def _do(self, decision: Decision) -> None:
         crew = self._crew
         if isinstance(decision, Start):
-            self._told.append(crew.begin(decision.worker, decision.host))
+            self._unseen.append(crew.begin(decision.worker, decision.host))
         elif isinstance(decision, Place):
             self._place(decision)
         elif isinstance(decision, Dismiss):
@@ -274,15 +274,15 @@ class Driver:
         elif isinstance(decision, Kill):
             self._killed[decision.worker] = decision.why
             if decision.worker not in self._asked:
-                self._say_once("strays", told_of_strays(crew.strays()).strip())
+                self._say_once("strays", sentence_on_strays(crew.strays()).strip())
             crew.signal([decision.worker], signal.SIGKILL)
         elif isinstance(decision, Release):
             crew.release(decision.host)
         elif isinstance(decision, Fail):
             begun = self.state.epoch >= 0
-            self._told.append(GivenUp(decision.why if begun else decision.why + told_of_strays(crew.strays())))
+            self._unseen.append(GivenUp(decision.why if begun else decision.why + sentence_on_strays(crew.strays())))
         elif isinstance(decision, Finish):
-            self._told.append(Finished())
+            self._unseen.append(Finished())
 
     def _place(self, decision: Place) -> None:
         workers = tuple(seat.worker for seat in decision.seats)
@@ -293,7 +293,7 @@ class Driver:
             place = Seat(**numbers, epoch=decision.epoch, workers=workers, sync=decision.sync, address=address)
             self._crew.tell(seat.worker, words(place))
             self._crew.renumber(seat.worker, seat.slot.rank)
-        self._told.append(Renumbered({worker: rank for rank, worker in enumerate(workers)}))
+        self._unseen.append(Renumbered({worker: rank for rank, worker in enumerate(workers)}))
         if decision.epoch:
             self._say(stories.status(decision, self.state, time.monotonic()))
 
@@ -306,7 +306,7 @@ class Driver:
             self._say(text)
 
     def _say(self, text: str) -> None:
-        self._told.append(Said(text))
+        self._unseen.append(Said(text))
 
 
 class FirstAsked:

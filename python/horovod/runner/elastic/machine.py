@@ -124,9 +124,9 @@ def _ended(state: State, event: Ended, now_s: float) -> State:
     state = state._replace(workers=left)
     if worker.phase == LEAVING:
         return state
-    told = f"{called(state, worker.number)} {event.how}"
+    failure = f"{called(state, worker.number)} {event.how}"
     if event.fate == WELL and is_newcomer(state, worker.number):  # it has done nothing of the job, well or badly
-        blacklist = state.blacklist.after_early_end(worker.host, told, now_s, event.chance)
+        blacklist = state.blacklist.after_early_end(worker.host, failure, now_s, event.chance)
         return state._replace(blacklist=blacklist)
     if event.fate == WELL:
         return state._replace(done=(*state.done, worker.number))
@@ -134,8 +134,8 @@ def _ended(state: State, event: Ended, now_s: float) -> State:
     if event.fate == ERROR and (state.epoch < 0 or worker.number in state.members):
         return state._replace(over=True)
     if _is_missed(state, worker.number):
-        state = state._replace(lost=state.lost or told)
-    return _record_failure(state, worker.host, told, now_s, event.chance)
+        state = state._replace(lost=state.lost or failure)
+    return _record_failure(state, worker.host, failure, now_s, event.chance)
 
 
 def _host_gone(state: State, event: HostGone, now_s: float) -> State:
@@ -156,12 +156,12 @@ def _is_missed(state: State, number: int) -> bool:
     return not is_newcomer(state, number) and (state.epoch >= 0 or state.finishing)
 
 
-def _record_failure(state: State, host: str, told: str, now_s: float, chance: float, silent: bool = False) -> State:
+def _record_failure(state: State, host: str, failure: str, now_s: float, chance: float, silent: bool = False) -> State:
     """Blacklists the host of a failure, unless it is the last one."""
     others = [each.hostname for each in state.hosts if each.hostname != host]
     alone = all(state.blacklist.drains(name, now_s) for name in others)
-    blacklist = state.blacklist.after_failure(host, told, alone, now_s, chance, silent)
-    return state._replace(blacklist=blacklist, news=(*state.news, told))
+    blacklist = state.blacklist.after_failure(host, failure, alone, now_s, chance, silent)
+    return state._replace(blacklist=blacklist, news=(*state.news, failure))
 
 
 def _settled(state: State, now_s: float) -> Outcome:

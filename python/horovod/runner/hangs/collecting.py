@@ -100,8 +100,8 @@ class Collecting:
 
     def read(self, now_s: float) -> None:
         with contextlib.suppress(OSError):
-            told = os.read(self.fd, 1 << 16)
-            self._came |= {int(word) for word in told.split() if word.isdigit()}
+            data = os.read(self.fd, 1 << 16)
+            self._came |= {int(word) for word in data.split() if word.isdigit()}
             if self._begun_s is None:
                 self._begun_s = now_s
 

@@ -61,8 +61,8 @@ class HangDesk:
         self._hosts = hosts
         self._caller = caller
         self._wanted = False
-        self._told = ""
-        self._told_s = 0.0
+        self._reported = ""
+        self._reported_s = 0.0
 
     @property
     def fd(self) -> int:
@@ -110,19 +110,19 @@ class HangDesk:
         wanted = self._wanted or any(dump.reason == "signal" for dump in dumps.values())
         self._wanted = False
         waited_s = max((one.seconds for dump in dumps.values() for one in dump.pending), default=0.0)
-        if time.monotonic() - self._told_s > waited_s + _ANOTHER_S:
-            self._told = ""  # a new stall has begun
+        if time.monotonic() - self._reported_s > waited_s + _ANOTHER_S:
+            self._reported = ""  # a new stall has begun
         leaving = not {ENDED, SHUT_DOWN}.isdisjoint(absent.values())
-        if self._told and not wanted and (leaving or not anybody_behind(dumps)):
+        if self._reported and not wanted and (leaving or not anybody_behind(dumps)):
             return ""  # the stall is over, or has ended the job: the earlier report says more
         lines = compare(dumps, absent, self._hosts)
         same = without_times(lines)
         # A stall is reported again and again; what has not changed need not be read again.
-        repeated, self._told = same == self._told and not wanted, same
+        repeated, self._reported = same == self._reported and not wanted, same
         where = self._file.write(lines, dumps)
         if repeated:
             return ""
-        self._told_s = time.monotonic()
+        self._reported_s = time.monotonic()
         return "".join(
             f"{self._caller}: {line}\n"
             for line in [f"Where the ranks are ({where}):", *(f"  {line}" for line in lines)]

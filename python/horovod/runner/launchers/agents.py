@@ -1,4 +1,4 @@
-"""The agents of a job on several hosts: what each is told.
+"""The agents of a job on several hosts: what each is sent.
 
 Used by `ssh` and `elastic_over_hosts`, whose transport calls them.
 """

@@ -12,7 +12,7 @@ from typing import Callable, NamedTuple, Optional, TextIO
 
 from horovod.runner.job import Job
 from horovod.runner.processes.shipment import Shipment
-from horovod.runner.processes.strays import told_of_strays
+from horovod.runner.processes.strays import sentence_on_strays
 from horovod.runner.supervising.report import Exit, culprit, story
 
 
@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
 
     @property
     def exit_code(self) -> int:
-        """The launcher's: 128 + signal when it was told to stop, else the culprit's, else 0."""
+        """The launcher's: 128 + signal when it was asked to stop, else the culprit's, else 0."""
         if self.interrupted:
             return 128 + self.interrupted
         if self.complaint:
@@ -63,7 +63,7 @@ class Outcome(NamedTuple):
         if self.nobody_met:
             remedy = " Call it in the program if they are to train together."
             copies = f"no rank called hvd.init(): {len(self.exits)} independent copies ran."
-            return copies + (told_of_strays(self.strays) or remedy)
+            return copies + (sentence_on_strays(self.strays) or remedy)
         return ""
 
     @property

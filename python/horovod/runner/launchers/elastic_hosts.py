@@ -77,7 +77,7 @@ class Discovery:
         self._job = job
         self._surroundings = surroundings
         self._seen = False
-        self._told = False
+        self._warned = False
         self._unusable: dict[str, float] = {}  # until when
         self._deadline_s = time.monotonic() + job.settings.elastic_timeout_s
 
@@ -127,8 +127,8 @@ class Discovery:
         return tuple(host for host in hosts if self._unusable.get(host.hostname, 0.0) <= now_s)
 
     def _tell(self, needed: int, slots: int) -> None:
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             _log.warning(
                 "%d slots are needed, but %s names %d that can be used; waiting for more.",
                 needed, self._source.name, slots,

@@ -33,15 +33,15 @@ class _Arrival:
     """An agent that was called and does not run yet.
 
     Attributes:
-        slots: workers that it has not been told of.
-        told: it has been told the job.
+        slots: workers that have not been sent to it.
+        has_job: the job has been sent to it.
         unwanted: workers that have got a signal, which reaches nobody there yet.
         until_s: it may take so long for its next step.
     """
 
     def __init__(self, slot: Slot, until_s: float) -> None:
         self.slots = [slot]
-        self.told = False
+        self.has_job = False
         self.unwanted: set[int] = set()
         self.until_s = until_s
 
@@ -178,13 +178,13 @@ class CrewOverHosts(Fleet):
 
     def _lead(self, link: Link, arrival: _Arrival) -> None:
         """Does the next step of an agent's start, when it is ready for it."""
-        if link.state is State.GREETED and not arrival.told:
+        if link.state is State.GREETED and not arrival.has_job:
             others = [other for other in self.links if other.state is State.RUNNING and other not in self._going]
             if twin := self.agents.twin(link, others):
                 link.give_up(f"it is the same machine as {twin}; give it one name, with all slots")
                 return
             self.agents.tell(link, arrival.slots, addresses_of([*others, link])[link])
-            arrival.told, arrival.slots = True, []
+            arrival.has_job, arrival.slots = True, []
             arrival.until_s = time.monotonic() + self.agents.patience_s
         elif link.state is State.READY:
             del self._coming[link]
@@ -208,7 +208,7 @@ class CrewOverHosts(Fleet):
     def _part_with(self, link: Link) -> None:
         """Nothing more is heard of it."""
         self._coming.pop(link, None)
-        self._told_lost.add(link)
+        self._reported_lost.add(link)
         self._going[link] = 0.0
         link.give_up("it is no longer needed")
         link.hang_up()
@@ -225,7 +225,7 @@ class CrewOverHosts(Fleet):
                 link.hang_up()
                 if link.is_cleared(until_s):
                     del self._going[link]
-                    self._told_lost.discard(link)
+                    self._reported_lost.discard(link)
                     self.links.remove(link)
 
     def _streams_of(self, slot: Slot) -> dict[Source, Stream]:

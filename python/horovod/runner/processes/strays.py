@@ -20,7 +20,7 @@ def strays_in(directory: Path) -> int:
     return 0
 
 
-def told_of_strays(count: int) -> str:
+def sentence_on_strays(count: int) -> str:
     """A sentence about them, behind another one; empty if there are none."""
     if not count:
         return ""

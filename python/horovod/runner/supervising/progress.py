@@ -35,7 +35,7 @@ class StartProgress:
         self._up: frozenset[int] = frozenset()
         self._over = False
         self._shown = ""
-        self._told_end = False
+        self._said_end = False
 
     @property
     def done(self) -> bool:
@@ -54,8 +54,8 @@ class StartProgress:
         if self._up and self._first_up_s is None:
             self._first_up_s = now_s
         if self.done:
-            if self._shown and not self._on_tty and not self._told_end and len(self._up) == self._size:
-                self._told_end = True
+            if self._shown and not self._on_tty and not self._said_end and len(self._up) == self._size:
+                self._said_end = True
                 return f"{self._caller}: all {self._size} ranks are up, after {now_s - self._started_s:.1f} s\n"
             return self.clear()
         # The program may be one that never calls hvd.init(), so nothing is said before a first rank is up.

@@ -54,7 +54,7 @@ class Exit(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """It ended badly, and not because we told it to."""
+        """It ended badly, and not because we ended it."""
         return self.code != 0 and not self.stopped_by_us
 
 

@@ -44,7 +44,7 @@ from horovod.runner.processes.crew import (
     Started,
     Survived,
 )
-from horovod.runner.processes.strays import told_of_strays
+from horovod.runner.processes.strays import sentence_on_strays
 from horovod.runner.processes.streams import Source, Stream
 from horovod.runner.supervising.progress import StartProgress
 from horovod.runner.supervising.report import Exit
@@ -347,7 +347,7 @@ class Supervision:
         if self._progress.done:
             self._arrivals.close()
         elif self._progress.overdue(now_s):
-            self._give_up(self._progress.complaint() + told_of_strays(self._arrivals.strays()), 1)
+            self._give_up(self._progress.complaint() + sentence_on_strays(self._arrivals.strays()), 1)
             self._escalation = on_signal(signal.SIGTERM, 1, now_s)
 
     def _close(self) -> None:

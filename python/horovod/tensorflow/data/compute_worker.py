@@ -59,10 +59,10 @@ def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: int) 
 def _service(dispatchers: int, per_dispatcher: int, side: str, timeout: int) -> Iterator[ComputeService]:
     one_host = context.local_size() == context.size()
     # The launcher knows by which address other hosts reach this one, whatever its name means to itself.
-    told = "" if one_host else os.environ.get("_HOROVOD_ADDRESS", "")
+    address = "" if one_host else os.environ.get("_HOROVOD_ADDRESS", "")
     at = addresses.address_to_listen_on(
         one_host,
-        told or os.environ.get("HOROVOD_HOSTNAME", ""),
+        address or os.environ.get("HOROVOD_HOSTNAME", ""),
         session.require().settings.gloo_iface or (),
         addresses.resolve,
         addresses.address_of_interface,

@@ -27,13 +27,13 @@ class Alarm:
     def __init__(self) -> None:
         self._rung = threading.Lock()
         with tf.device("CPU:0"):
-            self._told: Any = tf.lookup.experimental.MutableHashTable(tf.int64, tf.string, default_value="")
+            self._failures: Any = tf.lookup.experimental.MutableHashTable(tf.int64, tf.string, default_value="")
 
     def ring(self, message: str) -> None:
         """Fails all guarded iterators, also future ones; the first message counts. Any thread may call it."""
         if self._rung.acquire(blocking=False):
             with tf.device("CPU:0"):
-                self._told.insert(tf.constant(_KEY, tf.int64), message)
+                self._failures.insert(tf.constant(_KEY, tf.int64), message)
 
     def guard(self, remote: Any) -> Any:
         """The same elements in the same order; `tf.errors.InvalidArgumentError` with the message once it rings."""
@@ -45,7 +45,7 @@ class Alarm:
             return False, optional.from_value(element if is_tuple else element[0])
 
         def look(_: Any) -> Any:
-            message = self._told.lookup(tf.constant(_KEY, tf.int64))
+            message = self._failures.lookup(tf.constant(_KEY, tf.int64))
             with tf.control_dependencies([tf.debugging.Assert(tf.equal(message, ""), [message])]):
                 return tf.constant(False), optional.empty(spec)
 

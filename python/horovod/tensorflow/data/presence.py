@@ -92,7 +92,7 @@ class Presence:
         self._do("join", role, rank, where())
 
     def close(self, reason: str = "it is done") -> None:
-        """Leaves in order; `reason` is told to others if they still need this process. May be called twice."""
+        """Leaves in order; `reason` is sent to others if they still need this process. May be called twice."""
         while len(json.dumps(reason)) > _MOST_REASON_BYTES:
             reason = reason[: len(reason) * 3 // 4]
         with contextlib.suppress(HorovodError):

@@ -1,4 +1,4 @@
-"""What every rank of the compute job does: runs a worker, and some ranks a dispatcher, until told to end.
+"""What every rank of the compute job does: runs a worker, and some ranks a dispatcher, until asked to end.
 
 Re-exported by `compute_service` as `compute_worker_fn`; the command around it is `compute_worker`.
 """

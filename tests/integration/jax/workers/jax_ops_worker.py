@@ -11,7 +11,7 @@ from jobs.case_runner import expect_raises, run_cases
 import horovod.jax as hvd
 from horovod._core.errors import InvalidArgumentError, MismatchError, NotInitializedError, UnsupportedError
 from horovod._core.life import session
-from horovod._core.operations.described_call import failure_told_by
+from horovod._core.operations.described_call import failure_named_in
 from horovod.jax import operators
 
 
@@ -131,7 +131,7 @@ def case_a_mismatch_names_the_leaf():
     expect_raises(MismatchError, lambda: hvd.allreduce(tree, name="grads"), *words)
     compiled = jax.jit(lambda t: hvd.allreduce(t, name="grads"))
     error = expect_raises(jax.errors.JaxRuntimeError, lambda: jax.block_until_ready(compiled(tree)), *words)
-    assert type(failure_told_by(error)) is MismatchError
+    assert type(failure_named_in(error)) is MismatchError
     expect_raises(MismatchError, lambda: hvd.broadcast_parameters(tree), "params['dense']['kernel']", "on rank 1")
     other = {"dense": {"kernel" if hvd.rank() else "core": jnp.ones(2)}}
     expect_raises(MismatchError, lambda: hvd.broadcast_parameters(other), "params['dense']['core']", "missing on rank")
@@ -318,7 +318,7 @@ def case_a_second_life_with_functions_of_the_first():
     # A ValueError where JAX runs the function at once.
     kinds = (jax.errors.JaxRuntimeError, ValueError)
     error = expect_raises(kinds, lambda: jax.block_until_ready(function(own_of_the_first)))
-    assert type(failure_told_by(error)) is NotInitializedError
+    assert type(failure_named_in(error)) is NotInitializedError
     hvd.init()
     same(function(own(2)), sum(everyones(2)))
 

@@ -20,7 +20,7 @@ from horovod._core.errors import (
 from horovod._core.life import context, session
 from horovod._core.life.engine_port import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER
 from horovod._core.life.planes import gpu_plane
-from horovod._core.operations.described_call import DescribedOperation, TensorForm, describe, failure_told_by
+from horovod._core.operations.described_call import DescribedOperation, TensorForm, describe, failure_named_in
 from horovod._core.operations.reduce_ops import Average, Max, Sum
 from horovod._core.tensors import dtypes
 from horovod.jax import operators
@@ -44,7 +44,7 @@ def expect_failure(kind, function, *words):
     error = expect_raises(
         jax.errors.JaxRuntimeError, lambda: jax.block_until_ready(function()), f"Horovod {kind.__name__}: ", *words
     )
-    told = failure_told_by(error)
+    told = failure_named_in(error)
     assert type(told) is kind, repr(told)
     assert str(error).endswith(str(told))
 

@@ -27,7 +27,7 @@ from horovod._core.training.default_findings import (
     packed_forms,
     packed_measures,
 )
-from horovod._core.training.digest_sum import agree, claim, read_claims, read_told, with_claim, with_told
+from horovod._core.training.digest_sum import agree, claim, read_claims, read_texts, with_claim, with_text
 
 
 def summed(summands: Sequence[bytearray]) -> bytearray:
@@ -37,8 +37,8 @@ def summed(summands: Sequence[bytearray]) -> bytearray:
 def exchanged(told: dict[int, bytes], size: int, joined: Sequence[int] = ()) -> tuple[Any, Any]:
     counts = {rank: text.count(b"\n") + 1 for rank, text in told.items()}
     claims = read_claims(summed([with_claim(rank, size, claim(text, counts[rank])) for rank, text in told.items()]))
-    late = [with_told(rank, claims, text) for rank, text in told.items() if rank not in joined]
-    return claims, read_told(summed(late), claims)
+    late = [with_text(rank, claims, text) for rank, text in told.items() if rank not in joined]
+    return claims, read_texts(summed(late), claims)
 
 
 # ---- sums

@@ -72,7 +72,7 @@ class TuningThread:
         self._tuner = Tuner(space, effort)
         self._sampler = Sampler(self._await_steps, parameters.in_force, settings.autotune_steps_per_sample)
         self._file = _opened(settings.autotune_log) if settings.autotune_log else None
-        self._told = False
+        self._reported = False
         self._thread = threading.Thread(target=self._tune, name="horovod-autotune", daemon=True)
 
     def start(self) -> None:
@@ -83,7 +83,7 @@ class TuningThread:
         """After the engine's end, which has woken the thread."""
         if threading.current_thread() is not self._thread:
             self._thread.join(_END_S)
-        if not self._told:
+        if not self._reported:
             self._tell_what_is_known()
         if self._file is not None and not self._thread.is_alive():
             self._file.close()
@@ -101,7 +101,7 @@ class TuningThread:
             return _log.debug("Autotune ends: %s", error)
         if tuner.score is not None:
             self._write(tuner.trying, tuner.score)
-        self._told = True
+        self._reported = True
         kept, so_many = log.variables(tuner.trying, self._names), f"after {tuner.samples} samples"
         if tuner.trying == tuner.start:
             return _say(f"{so_many} it stays at {kept}, where the job started: nothing is faster here")

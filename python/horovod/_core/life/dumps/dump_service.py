@@ -90,7 +90,7 @@ class DumpService:
         self._number = paths.signal_number(session.settings.dump_signal)
         self._stacks_fd = -1
         self._stacks_path = Path()
-        self._told = False
+        self._announced = False
         self._end_fd, self._ending_fd = os.pipe()
         try:
             if self._meeting is not None:
@@ -189,8 +189,8 @@ class DumpService:
         since_s = time.time()
         files.write(path, values.to_json(dump))
         files.write(path.with_suffix(".txt"), readable.one_rank(dump))
-        if not self._told or dump.reason == "signal":
-            self._told = True
+        if not self._announced or dump.reason == "signal":
+            self._announced = True
             sys.stderr.write(f"[rank {dump.rank}] Its dump ({dump.reason}): {path.with_suffix('.txt')}\n")
         if dump.rank == 0 and dump.reason == "stall":
             time.sleep(_OTHERS_S)

@@ -30,9 +30,9 @@ def take(session: Session, reason: str, directory: str) -> values.Dump:
         reason: what asked for it.
         directory: where the process was started.
     """
-    told = json.loads(session.engine.dumps.text())
+    data = json.loads(session.engine.dumps.text())
     pending = values.operations(
-        [{**one, "call_site": call_sites.of(one["process_set"], one["name"])} for one in told["pending"]]
+        [{**one, "call_site": call_sites.of(one["process_set"], one["name"])} for one in data["pending"]]
     )
     return values.Dump(
         rank=session.rank,
@@ -43,9 +43,9 @@ def take(session: Session, reason: str, directory: str) -> values.Dump:
         time=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         reason=reason,
         pending=pending,
-        untold=int(told["untold"]),
-        finished=values.operations(told["finished"]),
-        process_sets=values.members(told["process_sets"]),
+        untold=int(data["untold"]),
+        finished=values.operations(data["finished"]),
+        process_sets=values.members(data["process_sets"]),
         threads=_threads(),
     )
 

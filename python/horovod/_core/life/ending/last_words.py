@@ -35,7 +35,7 @@ def watch() -> None:
         global _uncaught
         # A forked child is not a rank, and an interactive interpreter goes on after an error.
         if session.current is not None and not hasattr(sys, "ps1"):
-            _uncaught = told(error)
+            _uncaught = one_line(error)
             if _chain_has(error, _LOSSES):
                 membership.say_lost()
         before(kind, error, trace)
@@ -45,7 +45,7 @@ def watch() -> None:
 
 def now() -> str:
     """Why this rank ends, or "": an exception that nobody caught, or one on its way through a `finally`."""
-    return _uncaught or told(_passing())
+    return _uncaught or one_line(_passing())
 
 
 def _passing() -> Optional[BaseException]:
@@ -63,7 +63,7 @@ def _passing() -> Optional[BaseException]:
     return error if trace is not None else None
 
 
-def told(error: Optional[BaseException]) -> str:
+def one_line(error: Optional[BaseException]) -> str:
     """ "ValueError: bad batch", on one line and not too long; "" for what another rank has caused, and for exits."""
     if error is None or isinstance(error, (SystemExit, GeneratorExit)) or _came_from_another_rank(error):
         return ""

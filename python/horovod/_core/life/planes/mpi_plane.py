@@ -145,8 +145,8 @@ def _reason(step: Callable[[], str]) -> str:
 
 def _first(engine: Any, rank: int, own: str) -> str:
     """The reason of the lowest rank that has one, with its rank; empty: none has. Collective."""
-    told = _allgather(engine, own.encode()[:_REASON_BYTES].ljust(_REASON_BYTES, b"\0"))
-    for number, text in enumerate(told):
+    reasons = _allgather(engine, own.encode()[:_REASON_BYTES].ljust(_REASON_BYTES, b"\0"))
+    for number, text in enumerate(reasons):
         if text.strip(b"\0"):
             return f"Rank {number}: {text.rstrip(chr(0).encode()).decode('utf-8', 'replace')}."
     return ""

@@ -94,7 +94,7 @@ class DurableCommits:
         self._count = 0
         self._written_s = time.monotonic()
         self._writer: Optional[threading.Thread] = None
-        self._told = ""
+        self._reported = ""
 
     def begin(self) -> Optional[Any]:
         """Makes the place this job's, as its rank 0, and returns the newest commit that is whole; None if there is
@@ -204,9 +204,9 @@ class DurableCommits:
             else:
                 self._tell_failure(error)
         else:
-            if self._told:
+            if self._reported:
                 _log.warning("durable commits are written to %s again.", self._place.where)
-            self._told = ""
+            self._reported = ""
             self._remove_old()
         finally:
             for snapshot in content.values():
@@ -228,14 +228,14 @@ class DurableCommits:
         """Reports a failure that repeats only once."""
         what = f"{type(error).__name__}: {error}"
         same = f"{type(error).__name__} {error.errno}" if isinstance(error, OSError) else what
-        if same != self._told:
+        if same != self._reported:
             _log.warning(
                 "a durable commit cannot be written to %s: %s. Training goes on. Every further commit that is due is "
                 "tried; the same failure is not repeated here.",
                 self._place.where,
                 what,
             )
-        self._told = same
+        self._reported = same
 
     def _tell_whose(self, name: str, writer: Any) -> None:
         owner = owner_of(writer)

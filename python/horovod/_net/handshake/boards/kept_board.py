@@ -37,7 +37,7 @@ _OTHER_DESCRIPTORS: Final = 320
 # What stands is sent to all at once, and so rarely that sending to so many takes a small part of this thread's time.
 _QUIET_S_PER_RANK: Final = 0.0001
 _LONGEST_QUIET_S: Final = 0.25
-_PARTING_S: Final = 1.0  # for those that an open board has told its last news to hang up
+_PARTING_S: Final = 1.0  # for the readers of an open board to hang up after its last news
 
 # An entry of this board: a process said that it was this rank, and did not prove it; from where.
 DOUBT_PREFIX: Final = "doubt."
@@ -193,10 +193,10 @@ class KeptBoard:
     def _tell_news(self) -> None:
         if not self._news or time.monotonic() < self._quiet_until_s:
             return
-        told = list(messages.together(self._news))
+        news = list(messages.together(self._news))
         self._news.clear()
         for link in list(self._ranks):
-            self._readers.send(link, *told)
+            self._readers.send(link, *news)
         self._quiet_until_s = time.monotonic() + min(_QUIET_S_PER_RANK * len(self._ranks), _LONGEST_QUIET_S)
 
     def _lost(self, rank: int, why: str) -> None:

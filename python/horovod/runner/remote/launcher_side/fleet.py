@@ -41,8 +41,8 @@ class Fleet:
     def __init__(self, ways: Sequence[Way]) -> None:
         self._loop = Loop()
         self._judge = Judge(sum(len(way.slots) for way in ways))
-        self._told_lost: set[Link] = set()
-        self._told_full = False
+        self._reported_lost: set[Link] = set()
+        self._reported_full = False
         self._finishing = False
         self._finished_s: Optional[float] = None
         self._done = False
@@ -92,8 +92,8 @@ class Fleet:
                 if isinstance(event, Exited):
                     self._post(f"ended.{event.rank}={event.how}")
                 found.append(event)
-            if link.state is State.LOST and link not in self._told_lost:
-                self._told_lost.add(link)
+            if link.state is State.LOST and link not in self._reported_lost:
+                self._reported_lost.add(link)
                 found += self._lost(link)
         if self._finishing and not self._done and all(link.state in (State.DONE, State.LOST) for link in self.links):
             self._done = True
@@ -160,8 +160,8 @@ class Fleet:
             for link in self.links:
                 if link.state is State.RUNNING:  # others get all of it, in order, when they are
                     link.stand(text)
-        elif self._judge.full and not self._told_full:
-            self._told_full = True
+        elif self._judge.full and not self._reported_full:
+            self._reported_full = True
             _log.warning("The board of the job is full; ranks that post more get no answer.")
 
     def _look(self) -> None:

@@ -37,7 +37,7 @@ class Gathering:
         self._surroundings = surroundings
         self._signals: list[int] = []
         self._called_s = time.monotonic()
-        self._told = False
+        self._warned = False
 
     def until(self, state: State) -> Optional[Outcome]:
         """Waits until all agents are as far as this; None, or how the job has ended instead."""
@@ -95,9 +95,9 @@ class Gathering:
 
     def _say(self, waiting: list[str]) -> None:
         """One line, once, when it takes long."""
-        if self._told or not waiting or time.monotonic() - self._called_s < _QUIET_S:
+        if self._warned or not waiting or time.monotonic() - self._called_s < _QUIET_S:
             return
-        self._told = True
+        self._warned = True
         names = ", ".join(waiting[:8]) + (", ..." if len(waiting) > 8 else "")
         count = len(self._fleet.links)
         with contextlib.suppress(OSError):

@@ -247,8 +247,8 @@ class Link:
         elif name == "silent":
             self.dumps.silent(rank, fields["why"])
         elif name == "vitals":
-            told = {row[0]: Vitals(*row[1:]) if row[1:] else None for row in fields["ranks"]}
-            self._vitals.update((each, told[each]) for each in self.ranks if each in told)
+            reported = {row[0]: Vitals(*row[1:]) if row[1:] else None for row in fields["ranks"]}
+            self._vitals.update((each, reported[each]) for each in self.ranks if each in reported)
         elif name == "collected":
             self.dumps.collected(fields["round"])
         elif fields["lost"]:
@@ -268,8 +268,8 @@ class Link:
             self.absent = ending.may_come
             self._lose(ending.why)
         else:
-            told = f" ({ending.words})" if ending.words else ""
-            self._lose(f"{reason or 'the connection to it has ended'}{told}")
+            how = f" ({ending.words})" if ending.words else ""
+            self._lose(f"{reason or 'the connection to it has ended'}{how}")
 
     def _lose(self, why: str) -> None:
         if not self.why:

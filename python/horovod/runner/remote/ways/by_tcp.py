@@ -70,8 +70,8 @@ class Call(Connection):
             self._over.wait(patience_s)
         if self.relay is None:
             return Ending(f"its agent has not called this machine on port {self._port} in time (--start-timeout)", True)
-        told = f": {self._how}" if self._how else ""
-        return Ending(f"its agent has called, but has not introduced itself{told}", False, self._how)
+        why = f": {self._how}" if self._how else ""
+        return Ending(f"its agent has called, but has not introduced itself{why}", False, self._how)
 
     def ended(self) -> bool:
         return self._over.is_set()
