@@ -172,7 +172,7 @@ test-all:
 test-slow: fakes frameworks launchers
 	$(call PART,test-slow,$(call PYTEST,slow and not exhaustive,1,slow))
 
-# What the last commits have changed, and a third of the rest, another one in every run of CI.
+# CI's share (tests/shares.py): what the last commits have changed, and a third of the rest.
 test-slow-some: fakes frameworks launchers
 	$(call PART,test-slow,$(call PYTEST,slow and not exhaustive,1,slow,--some))
 
@@ -205,7 +205,7 @@ TIDY   = cmake -S . -B build/tidy -G Ninja -DHVD_UNITY=$(UNITY) -DCMAKE_EXPORT_C
 tidy: $(VENV)/.tools
 	$(call TIDY)
 
-# What the last commits have changed, and a third of the rest, another one in every run of CI.
+# CI's share (tests/shares.py): what the last commits have changed, and a third of the rest.
 tidy-some: $(VENV)/.tools
 	$(call PART,tidy,$(call TIDY,--some))
 

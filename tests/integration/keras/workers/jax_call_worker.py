@@ -44,9 +44,9 @@ def expect_failure(kind, function, *words):
     error = expect_raises(
         jax.errors.JaxRuntimeError, lambda: jax.block_until_ready(function()), f"Horovod {kind.__name__}: ", *words
     )
-    told = failure_named_in(error)
-    assert type(told) is kind, repr(told)
-    assert str(error).endswith(str(told))
+    failure = failure_named_in(error)
+    assert type(failure) is kind, repr(failure)
+    assert str(error).endswith(str(failure))
 
 
 def case_every_dtype_in_one_call():
