@@ -3,7 +3,7 @@
 #   demo      trains a small CNN on real data with 1 and 2 ranks and checks what it claims
 #   test      build, C++ tests, checks, Python tests that finish in a few minutes
 #   test-all  what `test` leaves out: the C++ tests under the sanitizers, the wheel, every fuzz target for some seconds,
-#             and of clang-tidy and test-slow what has changed of late and a third of the rest
+#             and of clang-tidy and test-slow what has changed of late and a quarter of the rest
 #   times     where the time of the tests and of CI's parts has gone since the last `make clean`, and what failed once;
 #             fails where it exceeds tests/budgets.toml
 #   test-fast of `test` the Python tests alone
@@ -172,7 +172,7 @@ test-all:
 test-slow: fakes frameworks launchers
 	$(call PART,test-slow,$(call PYTEST,slow and not exhaustive,1,slow))
 
-# CI's share (tests/shares.py): what the last commits have changed, and a third of the rest.
+# CI's share (tests/shares.py): what the last commits have changed, and a quarter of the rest.
 test-slow-some: fakes frameworks launchers
 	$(call PART,test-slow,$(call PYTEST,slow and not exhaustive,1,slow,--some))
 
@@ -205,7 +205,7 @@ TIDY   = cmake -S . -B build/tidy -G Ninja -DHVD_UNITY=$(UNITY) -DCMAKE_EXPORT_C
 tidy: $(VENV)/.tools
 	$(call TIDY)
 
-# CI's share (tests/shares.py): what the last commits have changed, and a third of the rest.
+# CI's share (tests/shares.py): what the last commits have changed, and a quarter of the rest.
 tidy-some: $(VENV)/.tools
 	$(call PART,tidy,$(call TIDY,--some))
 

@@ -1,6 +1,6 @@
-"""What CI takes of something that is too long for every run: what changed of late, and a third of the rest.
+"""What CI takes of something that is too long for every run: what changed of late, and a quarter of the rest.
 
-The seed of the matrices (tests/matrices.py) says which third.
+The seed of the matrices (tests/matrices.py) says which quarter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMITS = 20
-SHARE = 3
+SHARE = 4
 
 
 def changed_paths(root: Path) -> set[Path]:
@@ -32,7 +32,7 @@ def chosen(items: Iterable[Item], changed: Callable[[Item], bool], seed: int) ->
     Args:
         items: all, in an order that is the same in every run.
         changed: whether an item has changed of late.
-        seed: of the run; three numbers in a row choose everything.
+        seed: of the run; four numbers in a row choose everything.
     """
     return [item for number, item in enumerate(items) if number % SHARE == seed % SHARE or changed(item)]
 
