@@ -33,8 +33,9 @@ def test_a_changed_script_chooses_the_tests_that_name_it(tmp_path: Path, monkeyp
         file.write_text("def test(): pass\n")
     files[1].write_text('JOB = WORKERS / "some_worker.py"\n')
     files[3].write_text('JOB = "tests/workers/some_worker.py"\n')
-    files[4].write_text('JOB = "other_some_worker.py"\n')
-    changed = {files[5], tmp_path / "workers" / "some_worker.py"}
+    files[4].write_text('JOB = "other_some_worker.py"\nSAME_NAME = "spawn.py"\n')
+    module = shares.ROOT / "python" / "horovod" / "spawn.py"  # no script
+    changed = {files[5], tmp_path / "workers" / "some_worker.py", module}
     monkeypatch.setattr(shares, "changed_paths", lambda _: changed)
     monkeypatch.setenv("HVD_TEST_SEED", "6")
     assert shares.some_files([*files, files[2]]) == [files[number] for number in (1, 2, 3, 5)]
