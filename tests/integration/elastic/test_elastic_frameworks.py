@@ -115,9 +115,9 @@ def test_all_ranks_are_lost_and_the_job_goes_on(script: str, environ: dict[str, 
     options = f"--max-restarts 1 --elastic-commit-dir {tmp_path} --elastic-commit-interval 0"
     ended, result = train(variables, EXAMPLES / script, options=options, warm=warm)
     assert len(ended.of("killed")) == SIZE, str(ended)
-    # Commits are 4 batches apart; which of the seven or eight was the last to be written is the disk's affair.
+    # Commits are 4 batches apart; which was the last to be written is the disk's affair.
     taken = [event["done"] for event in ended.of("taken") if event["rank"] == 0]
-    assert len(taken) == 2 and taken[0] == [0, 0] and [0, 4] <= taken[1] <= [0, 32], str(ended)
+    assert len(taken) == 2 and taken[0] == [0, 0] and taken[1] >= [0, 4], str(ended)
     assert result["equal"] and result["size"] == SIZE and result["accuracy"] > 0.85, result
     assert {path.suffix for path in tmp_path.iterdir()} == {".hvd"}
 

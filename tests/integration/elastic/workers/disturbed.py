@@ -2,8 +2,9 @@
 
 Rank 0 is killed some milliseconds after its commit number TEST_KILL_AT, in the middle of whatever it does then. The
 others make ALONE commits without it, then wait until they are as many again, so that the rest of the training has grown
-back. With TEST_KILL_ALL all ranks are killed there, in the job's first life. Every rank tells of each epoch that it
-takes part in, and how far the durable commit is that it begins with. Without TEST_KILL_AT nothing happens.
+back. With TEST_KILL_ALL all ranks are killed there, once a commit is on the disk, in the job's first life. Every rank
+reports each epoch that it takes part in, and how far the durable commit is that it begins with. Without TEST_KILL_AT
+nothing happens.
 """
 
 import os
@@ -23,6 +24,7 @@ from horovod._core.training.elastic.state import State
 
 KILL_AT = int(os.environ.get("TEST_KILL_AT", "0"))
 KILL_ALL = "TEST_KILL_ALL" in os.environ
+DURABLE = Path(os.environ.get("HOROVOD_ELASTIC_COMMIT_DIR", ""))
 FIRST_LIFE = os.environ.get("HOROVOD_RESTART_COUNT", "0") == "0"
 KILL_AFTER_S = 0.005
 SIZE = int(os.environ["TEST_SIZE"])
@@ -34,6 +36,9 @@ commits: Counter = Counter()  # by epoch
 
 
 def kill() -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while KILL_ALL and not list(DURABLE.glob("commit-*.hvd")) and time.monotonic() < deadline:
+        time.sleep(0.001)
     report("killed", rank=context.rank(), commits=commits[0])
     os.kill(os.getpid(), signal.SIGKILL)
 
