@@ -125,7 +125,7 @@ def test_an_object_in_each_worker(start: Start) -> None:
     assert executor.execute(programs.Counter.count) == [25, 21]
     with pytest.raises(ZeroDivisionError):
         executor.execute_single(lambda counter: counter.value // 0)
-    assert executor.execute(lambda counter: counter.value) == [25, 21]
+    assert executor.execute(programs.Counter.summed) == [46.0, 46.0]  # the failure of rank 0 alone ends nothing
 
 
 def test_the_secret_is_nowhere_to_be_read(cluster: Cluster, start: Start) -> None:
@@ -168,6 +168,11 @@ def test_a_reference_that_fails_frees_the_others(start: Start) -> None:
     with pytest.raises(RuntimeError, match="rank 1 ended with ValueError: the data end here"):
         ray.get(executor.run_remote(programs.fails_on_rank_1)[0], timeout=20)
     assert [each[1] for each in executor.run(programs.placed)] == [3.0, 3.0]
+
+
+def test_a_result_that_cannot_be_read(start: Start) -> None:
+    with pytest.raises(RuntimeError, match=r"rank 0 \(pid .*\) has returned an unreadable result: "):
+        start(num_workers=1).run(programs.Unreadable)
 
 
 def test_a_worker_that_is_killed(start: Start) -> None:

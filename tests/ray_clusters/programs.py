@@ -86,6 +86,24 @@ class Counter:
         self.value += self.step
         return self.value
 
+    def summed(self) -> float:
+        import numpy
+
+        import horovod.numpy as hvd
+
+        return float(hvd.allreduce(numpy.array([float(self.value)]), op=hvd.Sum)[0])
+
+
+def _refuses() -> None:
+    raise ValueError("cannot be read")
+
+
+class Unreadable:
+    """Can be pickled, and not unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _refuses, ()
+
 
 class Refuses:
     """Cannot be made on rank 1."""

@@ -106,7 +106,7 @@ class Crew:
         """Has every worker call a function; what it returns, by rank. The first failure ends all workers.
 
         Raises:
-            RuntimeError: a worker has died.
+            RuntimeError: a worker has died, or its result is unreadable.
         """
         queue, meanwhile = (None, None) if calling is None else (calling.queue, calling.drain)
         return self.run_to_queue(call, queue, meanwhile)
@@ -129,9 +129,9 @@ class Crew:
         """What a function returns that only rank 0 calls.
 
         Raises:
-            RuntimeError: the worker has died.
+            RuntimeError: the worker has died, or its result is unreadable.
         """
-        return self._all([self._workers[0].run.remote(*call[:3], None, call.is_for_object)])[0]
+        return self._all([self._workers[0].run.remote(*call[:3], None, call.is_for_object, True)])[0]
 
     def shutdown(self) -> None:
         """Ends all workers, and gives back what was reserved for them."""
@@ -205,7 +205,7 @@ class Crew:
 
     def _in_words(self, failure: Failure) -> Exception:
         """The exception of a function is the user's own, as Ray raises it: with rank, node and traceback. Of an actor
-        that has died, Ray knows no rank."""
+        that has died, Ray knows no rank. Every other error is of a result that cannot be fetched or unpickled here."""
         is_users = isinstance(failure.error, self._ray.exceptions.RayTaskError)
         if is_users:
             return failure.error
@@ -213,6 +213,8 @@ class Crew:
         if failure.rank < len(self._facts):
             facts = self._facts[failure.rank]
             who = f"rank {failure.rank} (pid {facts.pid}, {facts.words()})"
-        error = RuntimeError(f"{EXECUTOR}: {who} has died: {death(failure.error)}")
+        has_died = isinstance(failure.error, self._ray.exceptions.RayActorError)
+        what = "has died" if has_died else "has returned an unreadable result"
+        error = RuntimeError(f"{EXECUTOR}: {who} {what}: {death(failure.error)}")
         error.__cause__ = failure.error
         return error

@@ -48,19 +48,22 @@ class Worker:
         kwargs: Mapping[str, Any],
         queue: Optional[Any],
         is_for_object: bool,
+        is_alone: bool = False,
     ) -> Any:
-        """Calls a function.
+        """Calls a function. If it fails, this rank leaves the job, so that the others fail instead of waiting.
 
         Args:
             fn, args, kwargs: the call.
             queue: for `ray_logger`; None: there are no callbacks.
             is_for_object: the worker's object is its first argument.
+            is_alone: no other rank calls the function, so a failure does not end the job.
         """
         ray_logger.configure(queue if self._rank == 0 else ray_logger.Nowhere())
         try:
             return fn(self._executable, *args, **kwargs) if is_for_object else fn(*args, **kwargs)
         except BaseException as error:
-            here.leave(error)
+            if not is_alone:
+                here.leave(error)
             raise
         finally:
             ray_logger.configure(None)

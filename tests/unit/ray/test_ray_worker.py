@@ -60,6 +60,17 @@ def test_values_that_nobody_takes_are_warned_of_once() -> None:
     assert len(caught) == 1
 
 
+@pytest.mark.parametrize("is_alone, leaves", [(False, 1), (True, 0)])
+def test_a_rank_whose_function_fails_leaves_unless_it_is_alone(
+    monkeypatch: pytest.MonkeyPatch, is_alone: bool, leaves: int
+) -> None:
+    left: list[BaseException] = []
+    monkeypatch.setattr("horovod.ray.here.leave", left.append)
+    with pytest.raises(ZeroDivisionError):
+        Worker().run(lambda: 1 // 0, (), {}, None, False, is_alone)
+    assert len(left) == leaves
+
+
 def test_a_queue_is_given_back_after_a_failure() -> None:
     queue = Queue()
     with pytest.raises(ZeroDivisionError):
