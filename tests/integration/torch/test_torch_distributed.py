@@ -8,16 +8,24 @@ import pytest
 from jobs import horovodrun, python, run
 from jobs.cases import CaseJob, cases_of
 
-WORKER = Path(__file__).parent / "workers" / "distributed_worker.py"
+WORKERS = Path(__file__).parent / "workers"
+WORKER = WORKERS / "distributed_worker.py"
+PARALLELISM = WORKERS / "parallelism_worker.py"
 OF_FOUR = [case for case in cases_of(WORKER) if case.startswith("case_on_four_ranks")]
 OF_TWO = [case for case in cases_of(WORKER) if case not in OF_FOUR]
 JOB = CaseJob(WORKER, cases=OF_TWO, warm="torch with optimizers")
+JOB_OF_PARALLELISM = CaseJob(PARALLELISM, warm="torch with optimizers")
 JOB_OF_FOUR = CaseJob(WORKER, ranks=4, cases=OF_FOUR, warm="torch with optimizers")
 
 
 @pytest.mark.parametrize("case", OF_TWO)
 def test_torch_takes_it(case: str) -> None:
     JOB.check(case)
+
+
+@pytest.mark.parametrize("case", cases_of(PARALLELISM))
+def test_training_in_parallel(case: str) -> None:
+    JOB_OF_PARALLELISM.check(case)
 
 
 @pytest.mark.parametrize("case", OF_FOUR)

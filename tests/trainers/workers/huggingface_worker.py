@@ -79,11 +79,16 @@ def arguments(folder, **options):
     return TrainingArguments(folder, per_device_train_batch_size=BATCH, learning_rate=1e-2, **quiet, **options)
 
 
-def case_trainer_trains_saves_and_resumes():
-    begin()
+def small_model():
+    """Another one on each rank."""
     size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     torch.manual_seed(hvd.rank())
-    model = BertForSequenceClassification(BertConfig(vocab_size=64, max_position_embeddings=32, **size))
+    return BertForSequenceClassification(BertConfig(vocab_size=64, max_position_embeddings=32, **size))
+
+
+def case_trainer_trains_saves_and_resumes():
+    begin()
+    model = small_model()
     folder = hvd.broadcast_object(tempfile.mkdtemp() if hvd.rank() == 0 else None)
     given = arguments(folder, max_steps=8, save_steps=4)
     assert given.world_size == hvd.size() and given.device.type == "cpu"
@@ -103,6 +108,18 @@ def case_trainer_trains_saves_and_resumes():
     hvd.barrier()
     if hvd.rank() == 0:
         __import__("shutil").rmtree(folder)
+
+
+def case_trainer_evaluates_before_it_trains():
+    """By `evaluate()` before `train()` Accelerate would leave DDP out (docs/pytorch.md)."""
+    begin()
+    model = small_model()
+    with tempfile.TemporaryDirectory() as folder:
+        given = arguments(folder, max_steps=2, save_strategy="no", eval_strategy="no", eval_on_start=True)
+        trainer = Trainer(model=model, args=given, train_dataset=Rows(), eval_dataset=Rows())
+        trainer.train()
+    assert [entry["step"] for entry in trainer.state.log_history if "eval_loss" in entry] == [0]
+    expect_equal_on_all_ranks(model)
 
 
 def case_variables_are_as_before_when_the_group_is_destroyed():

@@ -1,6 +1,5 @@
 """Cases of the backend of torch.distributed. Where the same can be had from gloo, the results must be the same."""
 
-import contextlib
 import datetime
 import tempfile
 import threading
@@ -8,25 +7,16 @@ import time
 
 import torch
 import torch.distributed as dist
+from beside_gloo import gloo, join_group, small, trained
 from cases import expect_raises
 from jobs.case_runner import run_cases
 from torch.nn.parallel import DistributedDataParallel
 
 import horovod.torch as hvd
-import horovod.torch.distributed
 from horovod._core.errors import CollectiveTimeoutError, InvalidArgumentError, MismatchError, UnsupportedError
 from horovod.torch.distributed.call_names import TURNS
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.uint8, torch.complex64]
-
-
-@contextlib.contextmanager
-def gloo():
-    group = dist.new_group(backend="gloo")
-    try:
-        yield group
-    finally:
-        dist.destroy_process_group(group)
 
 
 def own(*shape, dtype=torch.float32):
@@ -164,35 +154,6 @@ def case_send_and_recv():
     expect_raises(UnsupportedError, lambda: dist.recv(own(1)), "src=RANK")
 
 
-def trained(make, wrap, loss=lambda model, x: model(x).square().mean()):
-    """The parameters of a model after some steps."""
-    torch.manual_seed(0)
-    model = wrap(make())
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
-    for step in range(4):
-        torch.manual_seed(100 * step + dist.get_rank())
-        optimizer.zero_grad()
-        loss(model, torch.randn(8, 16)).backward()
-        optimizer.step()
-    return [parameter.detach() for parameter in model.parameters()]
-
-
-def small():
-    return torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4))
-
-
-def case_ddp_as_gloo():
-    with gloo() as other:
-        one, two = (
-            trained(
-                small,
-                lambda model, group=group: DistributedDataParallel(model, process_group=group, bucket_cap_mb=0.001),
-            )
-            for group in (None, other)
-        )
-    assert all(map(torch.equal, one, two))
-
-
 def case_ddp_with_hooks_and_uneven_inputs():
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
@@ -224,24 +185,6 @@ def case_ddp_with_a_hook_whose_callbacks_wait_for_futures():
         assert torch.equal(parameter, other)
 
 
-def case_fsdp2_as_gloo():
-    from torch.distributed.device_mesh import DeviceMesh
-    from torch.distributed.fsdp import fully_shard
-
-    def shard(model, group):
-        mesh = DeviceMesh.from_group(dist.group.WORLD if group is None else group, "cpu")
-        for layer in (model[0], model[2]):
-            fully_shard(layer, mesh=mesh)
-        return fully_shard(model, mesh=mesh)
-
-    with gloo() as other:
-        one, two = (
-            [p.full_tensor() for p in trained(small, lambda model, group=group: shard(model, group))]
-            for group in (None, other)
-        )
-    assert all(map(torch.equal, one, two))
-
-
 def case_tensors_over_a_mesh():
     import torch.distributed._functional_collectives as functional
     from torch.distributed.device_mesh import init_device_mesh
@@ -267,12 +210,14 @@ def case_checkpoints_and_sharded_optimizers():
     optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.1)
     model(torch.ones(2, 8)).sum().backward()
     optimizer.step()
-    folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else ""]
-    dist.broadcast_object_list(folder, 0)
-    state = {"weight": model.weight.detach()}
-    checkpoint.save(state, checkpoint_id=folder[0])
-    read = {"weight": torch.zeros(8, 8)}
-    checkpoint.load(read, checkpoint_id=folder[0])
+    with tempfile.TemporaryDirectory() as own_folder:
+        folder = [own_folder]
+        dist.broadcast_object_list(folder, 0)
+        state = {"weight": model.weight.detach()}
+        checkpoint.save(state, checkpoint_id=folder[0])
+        read = {"weight": torch.zeros(8, 8)}
+        checkpoint.load(read, checkpoint_id=folder[0])
+        dist.barrier()
     assert torch.equal(read["weight"], model.weight)
 
 
@@ -475,6 +420,9 @@ def case_on_four_ranks_new_groups():
             assert [part.item() for part in parts] == ranks
             dist.broadcast(total := sent.clone(), ranks[1], group=group)
             assert total.item() == ranks[1]
+    parts = [torch.zeros(rank + 1) for rank in range(4)]
+    dist.all_gather(parts, torch.full((dist.get_rank() + 1,), float(dist.get_rank())))
+    assert [part.tolist() for part in parts] == [[float(rank)] * (rank + 1) for rank in range(4)]
     # Members that make theirs alone, and not all ranks.
     if dist.get_rank() in (1, 2):
         group = dist.new_group([1, 2], use_local_synchronization=True)
@@ -488,12 +436,6 @@ def case_a_second_life():
     assert hvd.is_initialized()  # by the runner of the cases, not by the group
     join_group()
     dist.barrier()
-
-
-def join_group():
-    if not dist.is_initialized():
-        torch.set_num_threads(1)
-        horovod.torch.distributed.init_process_group()
 
 
 run_cases(globals(), hvd, join_group, process_sets="dynamic")
