@@ -49,6 +49,7 @@ _TRAINERS = {
 _ESTIMATORS = "torch==2.13.0 tensorflow-cpu keras>=3 pandas pyarrow fsspec scikit-learn"
 _SPARK = {
     "sessions": ("tests/spark/sessions.py",),
+    "rows without a session": ("--timeout=120", "tests/spark/rows_read.py"),
     "Keras without a session": ("--timeout=300", "tests/spark/keras_on_parquet.py"),
     "an estimator of PyTorch": ("--timeout=400", "tests/spark/torch_on_parquet.py", "tests/spark/estimator_torch.py"),
     "a cluster of two workers": ("--timeout=240", "tests/spark/cluster.py"),

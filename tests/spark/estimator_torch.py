@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +16,7 @@ import cloudpickle
 import pytest
 import torch
 from pyspark import SparkContext
+from pyspark import cloudpickle as cloudpickle_of_spark
 from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.functions import vector_to_array
 from pyspark.ml.linalg import Vectors, VectorUDT
@@ -29,6 +31,8 @@ from horovod.spark.common.store import FilesystemStore, Store
 from horovod.spark.common.util import prepare_data
 from horovod.spark.torch import TorchEstimator, TorchModel
 
+for each in (cloudpickle, cloudpickle_of_spark):  # the executors do not have this module
+    each.register_pickle_by_value(sys.modules[__name__])
 ROWS = 1500  # to train with; 297 are left to test with
 
 
@@ -159,7 +163,6 @@ class Dying(FilesystemStore):
 
 
 def test_a_task_that_is_killed_while_it_writes(digits: tuple[DataFrame, DataFrame], tmp_path: Path) -> None:
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
     store = Dying(str(tmp_path))
     with prepare_data(2, store, digits[1], ["digit"], ["pixels", "id"], partitions_per_process=1) as index:
         path = store.get_train_data_path(index)
@@ -181,6 +184,30 @@ def test_rows_that_do_not_fit_are_refused(digits: tuple[DataFrame, DataFrame], t
     with pytest.raises(ValueError, match="no rows to train with"), empty:
         raise AssertionError("it was prepared")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_labels_of_decimals_and_truths(digits: tuple[DataFrame, DataFrame], tmp_path: Path) -> None:
+    """A model's outputs for them are doubles; for whole numbers they are cut, which is said."""
+    store, frame = Store.create(str(tmp_path)), digits[1].limit(40)
+    for label, of in (("cast(id / 4 as decimal(10, 2))", "double"), ("id > 1600", "double"), ("id", "int")):
+        rows = frame.withColumn("label", functions.expr(label))
+        with prepare_data(1, store, rows, ["label"], ["pixels", "id"], partitions_per_process=1) as index:
+            data = opened(store, store.get_train_data_path(index))
+        read = {
+            key: value
+            for batch in batches(data, Reading(store, ["id", "label"], 40), 0, 1)
+            for key, value in batch.items()
+        }
+        if of == "double":
+            assert read["label"] == pytest.approx(read["id"] / 4 if "decimal" in label else read["id"] > 1600)
+        model = TorchModel(model=torch.nn.Linear(64, 1), feature_columns=["pixels"], label_columns=["label"])
+        kinds = {name: list(kind) for name, kind in data.columns.items()}
+        model.set(model.getParam("_metadata"), {"columns": kinds, "outputs": [[1]]})
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found = model.transform(rows)
+        assert dict(found.dtypes)["label__output"] == of and len(found.collect()) == 40
+        assert any("are cut" in str(each.message) for each in said) == (of == "int")
 
 
 def test_two_fits_at_once_on_one_store(digits: tuple[DataFrame, DataFrame], tmp_path: Path) -> None:

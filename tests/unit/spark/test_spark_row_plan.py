@@ -87,5 +87,11 @@ def test_windows_keep_their_bound(counts: list[int], most_rows: int | None, most
         assert within or len(window) == 1
 
 
+def test_windows_of_many_small_pieces() -> None:
+    """A file of others may have very many row groups: a bound is kept without adding all up for each."""
+    found = list(windows(share_of(groups_of([10] * 50_000), 0, 1), None, 1 << 20))
+    assert len(found) == 4 and sum(map(len, found)) == 50_000
+
+
 def weight(piece: Piece) -> int:
     return piece.size

@@ -6,8 +6,9 @@ column is a number, a text, a list of a fixed size (of lists), or a sparse vecto
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, Union
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Optional, Union
 
 import numpy as np
 
@@ -53,6 +54,14 @@ class SparseRows:
         return dense
 
     @staticmethod
+    def joined(parts: Sequence[SparseRows]) -> SparseRows:
+        """The rows of all of them, which have one size."""
+        counts, indices, values = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("_counts", "_indices", "_values")
+        )
+        return SparseRows(parts[0].size, counts, indices, values)
+
+    @staticmethod
     def of(dense: np.ndarray[Any, Any]) -> SparseRows:
         """Of rows that are dense: all their values are entries."""
         rows, size = dense.shape
@@ -93,6 +102,70 @@ def joined(parts: Sequence[Mapping[str, Any]]) -> Columns:
     if len(parts) == 1:
         return parts[0]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def gathered(
+    parts: Iterator[Columns], number: int, rows: int, room: Optional[dict[str, np.ndarray[Any, Any]]] = None
+) -> Columns:
+    """The rows of `number` parts, each column in one piece of memory. Of the parts, one at a time is kept.
+
+    Args:
+        rows: of all parts.
+        room: arrays of an earlier call, which nobody needs any more, to be used again; those of this one afterwards.
+
+    Raises:
+        InvalidArgumentError: the rows of a column differ in shape.
+    """
+    first = next(parts)
+    if number == 1:
+        return first
+    room = {} if room is None else room
+    columns = {name: _Gathered(name, rows, room) for name in first}
+    for part in itertools.chain([first], itertools.islice(parts, number - 1)):
+        for name, column in part.items():
+            columns[name].add(column)
+    return {name: column.whole() for name, column in columns.items()}
+
+
+class _Gathered:
+    """A column of several parts."""
+
+    def __init__(self, name: str, rows: int, room: dict[str, np.ndarray[Any, Any]]) -> None:
+        self._name = name
+        self._rows = rows
+        self._room = room
+        self._at = 0
+        self._dense: Optional[np.ndarray[Any, Any]] = None
+        self._sparse: list[SparseRows] = []
+
+    def add(self, column: Column) -> None:
+        """The rows of the next part."""
+        if isinstance(column, SparseRows):
+            self._require_same((self._sparse or [column])[0].size, column.size)
+            self._sparse.append(column)
+            return
+        if self._dense is None:
+            self._dense = self._array(column)
+        self._require_same(self._dense.shape[1:], column.shape[1:])
+        if column.dtype != self._dense.dtype:  # of transformation_fn
+            self._dense = self._dense.astype(np.result_type(self._dense, column))
+        self._dense[self._at : self._at + len(column)] = column
+        self._at += len(column)
+
+    def _array(self, like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        room = self._room.get(self._name)
+        fits = room is not None and len(room) >= self._rows and room.dtype == like.dtype
+        if room is None or not fits or room.shape[1:] != like.shape[1:]:
+            room = self._room[self._name] = np.empty((self._rows, *like.shape[1:]), like.dtype)
+        return room[: self._rows]
+
+    def _require_same(self, one: object, other: object) -> None:
+        if one != other:
+            raise _unfit(self._name, Unequal(f"its rows are not uniform: one has shape {one}, another {other}"))
+
+    def whole(self) -> Column:
+        """All rows."""
+        return SparseRows.joined(self._sparse) if self._dense is None else self._dense
 
 
 def decoded(table: Any) -> Columns:

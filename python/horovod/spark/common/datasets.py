@@ -91,7 +91,15 @@ def _of_files(store: Any, path: str) -> Dataset:
 def groups_of(path: str, footer: Any) -> list[RowGroup]:
     """The row groups of a file."""
     parts = [footer.row_group(number) for number in range(footer.num_row_groups)]
-    return [RowGroup(path, number, part.num_rows, part.total_byte_size) for number, part in enumerate(parts)]
+    return [RowGroup(path, number, part.num_rows, _size_of(part)) for number, part in enumerate(parts)]
+
+
+def _size_of(part: Any) -> int:
+    """In memory. In a file that others have written, a dictionary or run lengths may make it many times smaller."""
+    columns = [part.column(number) for number in range(part.num_columns)]
+    return sum(
+        max(each.total_uncompressed_size, each.num_values * _WIDTHS.get(each.physical_type, 0)) for each in columns
+    )
 
 
 def _kind(of: Any) -> ColumnKind:
@@ -107,6 +115,7 @@ def _kind(of: Any) -> ColumnKind:
     return ColumnKind("array<" * len(shape) + name + ">" * len(shape), shape)
 
 
+_WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _SPARKS: Final = {
     "bool": "boolean",
     "int8": "tinyint",

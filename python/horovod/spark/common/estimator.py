@@ -6,8 +6,10 @@ A framework's estimator says what the ranks do (`_task`), and makes a model of w
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple, Optional
 
@@ -19,7 +21,7 @@ from horovod.spark.common.datasets import Dataset
 from horovod.spark.common.on_rank import Run
 from horovod.spark.common.parameter_table import Row, any_value, names, require_one_of
 from horovod.spark.common.params import TableParams
-from horovod.spark.common.prediction import Prediction, predicted
+from horovod.spark.common.prediction import WHOLE_NUMBERS, Prediction, predicted
 from horovod.spark.common.util import columns_of, prepare_data, require_known, require_shared
 
 from pyspark.ml import Estimator, Model  # isort: skip - `params` says first what is missing
@@ -41,12 +43,12 @@ class Rows(NamedTuple):
     Attributes:
         number: of it in the store; None: that without one.
         data: what there is to train with.
-        is_validated: there is something to validate with.
+        validation: what there is to validate with, or None.
     """
 
     number: Optional[int]
     data: Dataset
-    is_validated: bool
+    validation: Optional[Dataset]
 
 
 class HorovodEstimator(TableParams, Estimator):
@@ -79,9 +81,10 @@ class HorovodEstimator(TableParams, Estimator):
         backend, store = self._backend(), self._value("store")
         self._require_exclusive()
         require_shared(store)
-        data = datasets.opened(store, store.get_train_data_path(dataset_idx))
-        columns_of(list(data.columns), self._value("label_cols"), self._features(data.columns), None, self._weights())
-        return self._fitted(backend, Rows(dataset_idx, data, self._value("validation") is not None))
+        rows = self._opened(dataset_idx)
+        there = rows.data.columns
+        columns_of(list(there), self._value("label_cols"), self._features(there), None, self._weights())
+        return self._fitted(backend, rows)
 
     def _fit(self, dataset: Any) -> Any:
         backend, store = self._backend(), self._value("store")
@@ -102,8 +105,13 @@ class HorovodEstimator(TableParams, Estimator):
             self._value("verbose") - 1,
         )
         with context as index:
-            data = datasets.opened(store, store.get_train_data_path(index))
-            return self._fitted(backend, Rows(index, data, validation is not None))
+            return self._fitted(backend, self._opened(index))
+
+    def _opened(self, number: Optional[int]) -> Rows:
+        store = self._value("store")
+        data = datasets.opened(store, store.get_train_data_path(number))
+        is_validated = bool(self._value("validation"))
+        return Rows(number, data, datasets.opened(store, store.get_val_data_path(number)) if is_validated else None)
 
     def _fitted(self, backend: Backend, rows: Rows) -> Any:
         self._require_model()
@@ -178,7 +186,9 @@ class HorovodEstimator(TableParams, Estimator):
             "train_dir": store.get_train_data_path(rows.number),
             "val_dir": store.get_val_data_path(rows.number),
             "num_train_epochs": self._value("epochs"),
-            "has_val": rows.is_validated,
+            "has_val": rows.validation is not None,
+            "train_rows": rows.data,
+            "val_rows": rows.validation,
             "train_batch_size": self._value("batch_size"),
             "val_batch_size": self._value("val_batch_size") or self._value("batch_size"),
             "shuffle": self._value("shuffle") and buffer != 0,
@@ -241,6 +251,14 @@ class HorovodModel(TableParams, Model):
         features = self._value("feature_columns") or ()
         require_known(features, dataset.columns)
         types = [metadata.get("columns", {}).get(label, ["double"])[0] for label in labels]
+        whole = [label for label, of in zip(labels, types) if of in WHOLE_NUMBERS]
+        shapes = metadata.get("outputs") or [[]] * len(labels)
+        if any(math.prod(shape) == 1 for label, shape in zip(labels, shapes) if label in whole):
+            warnings.warn(
+                f"transform: {', '.join(whole)} are whole numbers, and so are the columns of outputs: shares and other "
+                "fractions are cut. Cast the label to float or double before fit to have them.",
+                stacklevel=2,
+            )
         prediction = Prediction(self._predictor(), tuple(features), tuple(outputs), tuple(types))
         return predicted(dataset, prediction, metadata.get("outputs"))
 

@@ -16,8 +16,8 @@ from horovod._core.errors import InvalidArgumentError
 from horovod.spark.common.columns import arrow, decoded, fixed
 
 _MOST_ROWS: Final = 4096  # that a model gets at once
+WHOLE_NUMBERS: Final = ("tinyint", "smallint", "int", "bigint")
 _OF_SPARK: Final = {
-    "boolean": "bool",
     "tinyint": "int8",
     "smallint": "int16",
     "int": "int32",
@@ -119,10 +119,14 @@ def predicted(frame: Any, prediction: Prediction, shapes: Optional[Shapes]) -> A
 
 
 def kind_of(label: str, shape: Sequence[int]) -> str:
-    """The type of an output's column: the label's, but a vector where the model has several values for a number."""
-    if label.startswith("array<") or label == "vector":
+    """The type of an output's column: the label's, but a vector where the model has several values for a number, and
+    double where the label is not a number: a model's output for a truth is a share."""
+    if label == "vector":
         return label
-    return "vector" if np.prod(shape, dtype=int) > 1 else label
+    element = label.rpartition("<")[2].rstrip(">")
+    if label.startswith("array<"):
+        return label if element in _OF_SPARK else "array<" * label.count("<") + "double" + ">" * label.count("<")
+    return "vector" if np.prod(shape, dtype=int) > 1 else label if label in _OF_SPARK else "double"
 
 
 def _column(array: np.ndarray[Any, Any], kind: str) -> Any:
@@ -134,7 +138,7 @@ def _column(array: np.ndarray[Any, Any], kind: str) -> Any:
     inner, depth = kind, 0
     while inner.startswith("array<"):
         inner, depth = inner[len("array<") : -1], depth + 1
-    values = array.astype(_OF_SPARK.get(inner, "float64"))
+    values = array.astype(_OF_SPARK[inner])
     if not depth:
         return pa.array(values.reshape(len(array)))
     values = flat.astype(values.dtype) if depth == 1 else values

@@ -17,12 +17,13 @@ import numpy as np
 from horovod._core.errors import InvalidArgumentError
 from horovod.data import AsyncDataLoaderMixin, BaseDataLoader
 from horovod.spark.common import row_plan
-from horovod.spark.common.columns import Columns, arrow, as_frame, decoded, joined, of_frame
+from horovod.spark.common.columns import Columns, arrow, as_frame, decoded, gathered, joined, of_frame
 from horovod.spark.common.datasets import Dataset
 from horovod.spark.common.row_plan import Piece, Turn
 
 WINDOW_BYTES: Final = 64 << 20
 _AHEAD_BATCHES: Final = 8
+_DRAWN_BYTES: Final = 1 << 20
 _POOLS: Final = ("thread", "process", "dummy")
 
 
@@ -83,7 +84,7 @@ class Batches(BaseDataLoader):
         self._rank, self._size = rank, size
         self._of_pass = row_plan.steps_of(data.rows, size, reading.batch_size, what)
         self._steps = self._of_pass if reading.steps is None else reading.steps
-        self._cache: Optional[Sequence[Columns]] = None
+        self._cache: Optional[Columns] = None
         self._pool = _pool(reading)
         self.epoch = 0
 
@@ -103,9 +104,8 @@ class Batches(BaseDataLoader):
     def _of_turn(self, turn: Turn) -> Iterator[Columns]:
         rows = row_plan.rows_of(self._data.rows, self._rank, self._size)
         sizes = row_plan.batch_sizes(rows, self._of_pass)
-        source = self._cached(turn) if self._reading.is_cached else self._streamed(turn)
-        cut = _Cut(source)
-        cut.skip(sum(sizes[: turn.first]))
+        before = sum(sizes[: turn.first])
+        cut = _Cut(self._cached(turn, before) if self._reading.is_cached else self._streamed(turn, before))
         for size in sizes[turn.first : turn.last]:
             yield cut.take(size)
 
@@ -113,23 +113,33 @@ class Batches(BaseDataLoader):
         groups = row_plan.in_order_of(self._data.groups, self._reading.seed, number, shuffle)
         return row_plan.share_of(groups, self._rank, self._size)
 
-    def _cached(self, turn: Turn) -> Iterator[_Window]:
+    def _cached(self, turn: Turn, before: int) -> Iterator[_Window]:
+        """The rows of a pass, without the first `before`."""
         if self._cache is None:
-            self._cache = list(self._read(self._pieces(0, False)))
-        yield self._window(self._cache, turn.number, 0)
+            pieces = self._pieces(0, False)
+            self._cache = gathered(self._read(pieces), len(pieces), _rows_in(pieces))
+        yield self._window(self._cache, turn.number, 0, before)
 
-    def _streamed(self, turn: Turn) -> Iterator[_Window]:
+    def _streamed(self, turn: Turn, before: int) -> Iterator[_Window]:
+        """The same; windows that are before them are not read."""
         pieces = self._pieces(turn.number, self._reading.shuffle)
-        windows = list(row_plan.windows(pieces, self._reading.window_rows, WINDOW_BYTES))
-        parts = self._read(pieces)
-        for number, window in enumerate(windows):
-            yield self._window([next(parts) for _ in window], turn.number, number)
+        windows = [[piece] for piece in pieces]  # rows that stay in their order need not be in memory together
+        if self._reading.shuffle:
+            windows = list(row_plan.windows(pieces, self._reading.window_rows, WINDOW_BYTES))
+        first = 0
+        while before >= (rows := _rows_in(windows[first])):
+            before, first = before - rows, first + 1
+        parts = self._read(piece for window in windows[first:] for piece in window)
+        room: dict[str, np.ndarray[Any, Any]] = {}  # new memory costs more than the copy; batches are copies, too
+        for number, window in enumerate(windows[first:], first):
+            yield self._window(gathered(parts, len(window), _rows_in(window), room), turn.number, number, before)
+            before = 0
 
-    def _window(self, parts: Sequence[Columns], number: int, window: int) -> _Window:
+    def _window(self, columns: Columns, number: int, window: int, before: int) -> _Window:
         rng = None
         if self._reading.shuffle:
             rng = np.random.default_rng([self._reading.seed & 0xFFFFFFFF, number, window, self._rank])
-        return _Window(parts, rng)
+        return _Window(columns, rng, before)
 
     def _read(self, pieces: Iterable[Piece]) -> Iterator[Columns]:
         """The rows of each piece, in order; as many as there are workers are read ahead."""
@@ -173,47 +183,44 @@ def batches(data: Dataset, reading: Reading, rank: int, size: int, what: str = "
 class _Window:
     """Rows in memory, handed out in their order, or in one that is drawn.
 
-    They stay in the parts in which they were read: what is copied is a batch.
-
     Args:
-        parts: of them.
+        columns: their values.
         rng: what draws; None: their order.
+        before: how many of the first are not handed out.
     """
 
-    def __init__(self, parts: Sequence[Columns], rng: Optional[np.random.Generator]) -> None:
-        counts = [len(next(iter(part.values()))) for part in parts]
-        self._parts = parts
-        self._from = np.repeat(np.arange(len(parts)), counts)  # for each row that is handed out, its part
-        self._orders = None if rng is None else [rng.permutation(count) for count in counts]
-        if rng is not None:
-            rng.shuffle(self._from)
-        self._done = np.zeros(len(parts), dtype=int)  # rows of each part that are handed out
-        self._at = 0
+    def __init__(self, columns: Columns, rng: Optional[np.random.Generator], before: int) -> None:
+        self._columns = columns
+        self._rows = len(next(iter(columns.values())))
+        self._order = None if rng is None else rng.permutation(self._rows)
+        self._at = before
+        self._drawn: Columns = {}  # rows from `_first` up to, and not with, `_last`, in the order that is drawn
+        self._first = self._last = before
 
     @property
     def left(self) -> int:
         """How many have not been handed out."""
-        return len(self._from) - self._at
+        return self._rows - self._at
 
-    def skip(self, rows: int) -> np.ndarray[Any, Any]:
-        """Hands rows out to nobody; returns how many of each part."""
-        counts = np.bincount(self._from[self._at : self._at + rows], minlength=len(self._parts))
-        self._at += rows
-        self._done += counts
-        return counts
+    def take(self, rows: int) -> Columns:
+        """Hands rows out."""
+        start, self._at = self._at, self._at + rows
+        if self._order is None:
+            return {name: column[start : self._at] for name, column in self._columns.items()}
+        if self._at > self._last:
+            self._draw(self._order, start, rows)
+        return {name: column[start - self._first : self._at - self._first] for name, column in self._drawn.items()}
 
-    def take(self, rows: int) -> list[Columns]:
-        """Hands rows out, from one part after the other."""
-        first = self._done.copy()
-        counts = self.skip(rows)
-        return [self._of_part(int(part), first[part], self._done[part]) for part in counts.nonzero()[0]]
+    def _draw(self, order: np.ndarray[Any, Any], start: int, rows: int) -> None:
+        """Those of a few batches together: a copy for each batch would cost another thread's wake-up, too."""
+        row_bytes = sum(column[:1].nbytes for column in self._columns.values())
+        chosen = order[start : start + max(rows, _DRAWN_BYTES // max(1, row_bytes))]
+        self._drawn = {name: column.take(chosen, axis=0) for name, column in self._columns.items()}
+        self._first, self._last = start, start + len(chosen)
 
-    def _of_part(self, number: int, start: int, stop: int) -> Columns:
-        part = self._parts[number]
-        if self._orders is None:
-            return {name: column[start:stop] for name, column in part.items()}
-        rows = self._orders[number][start:stop]
-        return {name: column.take(rows, axis=0) for name, column in part.items()}  # faster than an index
+
+def _rows_in(pieces: Iterable[Piece]) -> int:
+    return sum(piece.rows for piece in pieces)
 
 
 class _Cut:
@@ -223,12 +230,8 @@ class _Cut:
         self._source = source
         self._here: Optional[_Window] = None
 
-    def skip(self, rows: int) -> None:
-        for window, some in self._runs(rows):
-            window.skip(some)
-
     def take(self, rows: int) -> Columns:
-        return joined([part for window, some in self._runs(rows) for part in window.take(some)])
+        return joined([window.take(some) for window, some in self._runs(rows)])
 
     def _runs(self, rows: int) -> Iterator[tuple[_Window, int]]:
         while rows:

@@ -111,16 +111,14 @@ def windows(pieces: Iterable[Piece], most_rows: Optional[int], most_bytes: int) 
         most_bytes: the same, in memory.
     """
     window: list[Piece] = []
+    held, most = 0, most_bytes if most_rows is None else most_rows
     for piece in pieces:
-        grown = [*window, piece]
-        if most_rows is None:
-            over = sum(each.size for each in grown) > most_bytes
-        else:
-            over = sum(each.rows for each in grown) > most_rows
-        if over and window:
+        more = piece.size if most_rows is None else piece.rows
+        if window and held + more > most:
             yield window
-            grown = [piece]
-        window = grown
+            window, held = [], 0
+        window.append(piece)
+        held += more
     if window:
         yield window
 

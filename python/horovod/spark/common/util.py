@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import secrets
 import sys
 import threading
@@ -175,10 +176,11 @@ def _write(store: Any, df: Any, wanted: Wanted, idx: int) -> None:
     try:
         rows = frame.mapInArrow(writing.of_partition, REPORT).collect()
         reports = [json.loads(row[0]) for row in rows]
-        _finish(store, paths, {name: kinds[name] for name in wanted.columns}, reports)
+        _finish(store, paths, {name: _without_decimals(kinds[name]) for name in wanted.columns}, reports)
     except BaseException:
         for path in paths:
-            store.remove(path)
+            with contextlib.suppress(Exception):  # what went wrong first is what counts
+                store.remove(path)
         raise
 
 
@@ -203,6 +205,10 @@ def _finish(store: Any, paths: Sequence[str], kinds: dict[str, str], reports: Se
         datasets.finish(store, path, data)
 
 
+def _without_decimals(kind: str) -> str:
+    return re.sub(r"decimal\(\d+,\d+\)", "double", kind)
+
+
 def _readable(name: str, kind: str) -> Any:
     """The column, as tasks can write it.
 
@@ -216,8 +222,8 @@ def _readable(name: str, kind: str) -> Any:
         element = element[len("array<") : -1]
     column = functions.col(f"`{name}`")
     if element.startswith("decimal"):
-        return column.cast(kind.replace(element, "double"))
-    if element not in (*_NUMBERS, *_OTHERS):
+        return column.cast(_without_decimals(kind)).alias(name)
+    if element not in (*_NUMBERS, *_OTHERS) or (element == "vector" and element != kind):
         raise UnsupportedError(
             f"Column {name!r} is of type {kind}, which a fit cannot take. Turn it into numbers, an array of them, a "
             "vector, a text or binary, or leave it out of feature_cols."

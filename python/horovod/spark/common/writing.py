@@ -50,9 +50,11 @@ class Writing:
         files = [_File(self.store, path) for path in self.paths]
         shapes: dict[str, Sequence[int]] = {}
         for number, batch in enumerate(batches):
+            if self.marks and (nulls := batch.column(self.marks).null_count):
+                return {"unfit": [self.marks, f"{nulls} rows have no value"]}
             table = {}
             for name in self.columns if batch.num_rows else ():
-                found = stored(batch.column(batch.schema.get_field_index(name)), self.sparse)
+                found = stored(batch.column(name), self.sparse)
                 if not isinstance(found, Unequal) and shapes.setdefault(name, found[1]) != found[1]:
                     found = Unequal(unequal(shapes[name], found[1]))
                 if isinstance(found, Unequal):
@@ -71,8 +73,7 @@ class Writing:
             yield whole
             return
         if self.marks:
-            column = batch.column(batch.schema.get_field_index(self.marks))
-            marked = column.to_numpy(zero_copy_only=False).astype(float) > 0
+            marked = batch.column(self.marks).to_numpy(zero_copy_only=False).astype(float) > 0
         else:
             marked = np.random.default_rng([_partition(), number]).random(batch.num_rows) < self.share
         for rows in (~marked, marked):
