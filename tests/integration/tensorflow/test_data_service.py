@@ -141,6 +141,28 @@ def test_only_the_own_file_is_removed(tmp_path: pathlib.Path) -> None:
     assert not os.path.exists(path)
 
 
+def test_the_file_of_a_job_that_was_killed_is_removed_once_it_does_not_answer(tmp_path: pathlib.Path) -> None:
+    path = str(tmp_path / "compute.json")
+    config_module.remove_ended(path)
+    with service() as made:
+        made.config.write(path)
+        ending = threading.Thread(target=config_module.remove_ended, args=(path,))
+        ending.start()
+        ending.join(0.5)
+        assert ending.is_alive() and os.path.exists(path)
+    ending.join(20)
+    assert not ending.is_alive() and not os.path.exists(path)
+
+
+def test_the_file_of_a_job_that_lives_stays(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_module, "_ENDING_S", 0.0)
+    path = str(tmp_path / "compute.json")
+    with service() as made:
+        made.config.write(path)
+        config_module.remove_ended(path)
+        assert TfDataServiceConfig.read(path) == made.config
+
+
 # ---- pure parts
 
 

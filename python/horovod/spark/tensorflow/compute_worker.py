@@ -26,7 +26,8 @@ def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: int) 
     Args:
         dispatchers: their number; the ranks must be a multiple of it.
         dispatcher_side: "compute" or "training": which job runs them.
-        configfile: written by rank 0, removed at the end: a path that the executors and the training job share.
+        configfile: written by rank 0, removed at the end: a path that the executors and the training job share, and
+            this process if the file is to go when the executors are killed.
         timeout: seconds that every step of the two jobs' meeting may take.
 
     Raises:
@@ -36,10 +37,15 @@ def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: int) 
     from horovod.spark.running import run
     from horovod.spark.session import active
     from horovod.tensorflow.data import checks, compute_worker
+    from horovod.tensorflow.data.config import remove_ended
 
     ranks = active(_CALLER).default_tasks
     checks.workers_per_dispatcher(ranks, dispatchers)
-    run(compute_worker.main, (dispatchers, dispatcher_side, configfile, timeout), num_proc=ranks)
+    try:
+        run(compute_worker.main, (dispatchers, dispatcher_side, configfile, timeout), num_proc=ranks)
+    except BaseException:
+        remove_ended(configfile)  # a rank that ends with its executor is killed, and could not
+        raise
 
 
 def run_command(words: Optional[Sequence[str]] = None) -> int:

@@ -32,6 +32,7 @@ SIDES: Final = ("compute", "training")
 _DEFAULT_WAIT_S: Final = 60.0
 _LOOK_S: Final = 0.1
 _NEW_S: Final = 10.0
+_ENDING_S: Final = 10.0
 _MAX_FILE_BYTES: Final = 1 << 20
 
 log = logging.getLogger("horovod")
@@ -187,6 +188,19 @@ def remove_own(filename: str, config: TfDataServiceConfig) -> None:
     with contextlib.suppress(OSError, InvalidArgumentError):
         if TfDataServiceConfig.read(filename).key == config.key:
             os.unlink(filename)
+
+
+def remove_ended(filename: str) -> None:
+    """Removes the file of a compute job that does not answer any more, or stops to within a few seconds: that of one
+    whose rank 0 was killed before it could."""
+    deadline = time.monotonic() + _ENDING_S
+    with contextlib.suppress(OSError, InvalidArgumentError):  # there is none, or it is not this user's
+        config = TfDataServiceConfig.read(filename)
+        while config.compute_client(verbose=0).answers():
+            if time.monotonic() >= deadline:
+                return
+            time.sleep(_LOOK_S)
+        remove_own(filename, config)
 
 
 def _are_addresses(value: Any) -> bool:
