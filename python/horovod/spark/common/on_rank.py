@@ -56,14 +56,21 @@ class Run(NamedTuple):
 
     def checkpoint(self) -> Optional[bytes]:
         """What `keep` has written; None if there is nothing."""
+        if not self.store.saving_runs():
+            return None
         path = self.store.get_checkpoint_path(self.id)
-        return self.store.read(path) if self.store.saving_runs() and self.store.exists(path) else None
+        for each in (path, self._history_path()):
+            self.store.settle(each)
+        return self.store.read(path) if self.store.exists(path) else None
 
     def keep(self, checkpoint: bytes, history: Any) -> None:
         """Writes a checkpoint, and the history beside it for people."""
         if self.store.saving_runs():
-            self.store.write_text(f"{self.store.get_logs_path(self.id)}/history.json", json.dumps(history))
+            self.store.write_text(self._history_path(), json.dumps(history))
             self.store.write(self.store.get_checkpoint_path(self.id), checkpoint)
+
+    def _history_path(self) -> str:
+        return f"{self.store.get_logs_path(self.id)}/history.json"
 
 
 def _shaped(batch: Mapping[str, Any], names: Sequence[str], shapes: Optional[Sequence[Sequence[int]]]) -> list[Any]:

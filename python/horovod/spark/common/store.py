@@ -10,7 +10,6 @@ import contextlib
 import copy
 import os
 import re
-import secrets
 import tempfile
 import time
 import warnings
@@ -20,6 +19,7 @@ from typing import Any, Callable, Final, Optional
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.frameworks import require
+from horovod.spark.common import whole_files
 from horovod.spark.common.store_layout import StoreLayout
 
 __all__ = ["AbstractFilesystemStore", "DBFSLocalStore", "FilesystemStore", "HDFSStore", "LocalStore", "Store"]
@@ -118,12 +118,12 @@ class AbstractFilesystemStore(StoreLayout, Store):
     @property
     def in_one_process(self) -> bool:
         """Nobody but this process sees it (memory://)."""
-        return "memory" in _protocols(self.fs)
+        return "memory" in whole_files.protocols(self.fs)
 
     @property
     def is_local(self) -> bool:
         """It is a folder of this machine, or one that is mounted on it."""
-        return "file" in _protocols(self.fs)
+        return "file" in whole_files.protocols(self.fs)
 
     def path_in_fs(self, path: str) -> str:
         """A path or URL as the file system wants it."""
@@ -157,20 +157,12 @@ class AbstractFilesystemStore(StoreLayout, Store):
         """Writes a file as a whole: nobody reads half of it, nor does a killed writer leave half of it."""
         fs, target = self.fs, self.path_in_fs(path)
         fs.makedirs(target.rpartition("/")[0], exist_ok=True)
-        if not _replaces_by_moving(fs):
-            fs.pipe_file(target, data)  # an object appears when it is complete
-            return
-        aside = f"{target}.{secrets.token_hex(6)}.part"
-        try:
-            with fs.open(aside, "wb") as file:
-                file.write(data)
-            if not self.is_local and fs.exists(target):  # as HDFS asks for
-                fs.rm_file(target)
-            fs.mv(aside, target)
-        except BaseException:
-            with contextlib.suppress(Exception):  # what went wrong first is what counts
-                fs.rm_file(aside)
-            raise
+        whole_files.write(fs, target, data)
+
+    def settle(self, path: str) -> None:
+        """Before a file is read by its next writer: puts it back if a killed one had moved it aside, and removes what
+        such have left beside it."""
+        whole_files.settle(self.fs, self.path_in_fs(path))
 
     def remove(self, path: str) -> None:
         """Removes a file or a folder, if it is there."""
@@ -315,12 +307,3 @@ class DBFSLocalStore(AbstractFilesystemStore):
         while not self.exists(path) and time.monotonic() < deadline_s:
             time.sleep(float(os.environ.get(*map(str, _LOOK_S))))
         return super().read(path)
-
-
-def _protocols(fs: Any) -> tuple[str, ...]:
-    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
-
-
-def _replaces_by_moving(fs: Any) -> bool:
-    """It has files that appear while they are written, and moves them by a change of name."""
-    return bool({"file", "local", "hdfs", "webhdfs", "sftp", "smb", "memory"}.intersection(_protocols(fs)))
