@@ -20,6 +20,8 @@ DeviceFacts FactsOf(const cuda::CudaDevices& devices, const std::string& why_not
   DeviceFacts facts;
   facts.device = devices.context()->uuid();
   facts.place = devices.context()->place();
+  facts.ordinal = devices.context()->device();
+  facts.visible = devices.context()->visible();
   facts.is_rccl = &MakerFor(devices) == &nccl::kRccl ? 1 : 0;
   facts.SetWhyNot(why_not);
   return facts;

@@ -17,10 +17,37 @@ std::string VersionText(int version) {
 
 const char* LibraryOf(const DeviceFacts& facts) { return facts.is_rccl != 0 ? "RCCL" : "NCCL"; }
 
-// Why NCCL cannot move what these members have: the first that cannot, or is unlike another one.
-std::string WhyNot(const std::vector<int>& members, const std::vector<DeviceFacts>& facts, const Group& group) {
+// "ranks 0, 1 and 5"
+std::string RanksOf(const std::vector<int>& members, const Group& group) {
+  std::string text = "ranks ";
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (i > 0) text += i + 1 < members.size() ? ", " : " and ";
+    text += std::to_string(group.ranks[members[i]]);
+  }
+  return text;
+}
+
+// Of members that use one GPU: which one, and a remedy, which depends on whether their host has enough of them.
+std::string OneGpu(const std::vector<int>& sharing, const std::vector<DeviceFacts>& facts, const Group& group) {
+  const DeviceFacts& f = facts[sharing[0]];
+  const std::string shown = f.visible == 1 ? "the only one" : "one of the " + std::to_string(f.visible);
+  const std::string use = RanksOf(sharing, group) + " use one GPU (number " + std::to_string(f.ordinal) + ", " + shown +
+                          " that the driver shows to rank " + std::to_string(group.ranks[sharing[0]]) + "), which " +
+                          LibraryOf(f) + " refuses; ";
+  if (f.visible >= std::count(group.host_of.begin(), group.host_of.end(), group.host_of[sharing[0]])) {
+    return use +
+           "give each rank its own GPU before its first tensor there, by torch.cuda.set_device(hvd.local_rank()), "
+           "tf.config.set_visible_devices(gpus[hvd.local_rank()], \"GPU\") or "
+           "jax.config.update(\"jax_cuda_visible_devices\", str(hvd.local_rank()))";
+  }
+  return use + "start no more ranks on a host than it has GPUs, and let CUDA_VISIBLE_DEVICES" +
+         (f.is_rccl != 0 ? ", HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES" : "") + " hide none of them";
+}
+
+// Why the libraries of these members do not work together: the first that has none, or another one.
+std::string WhyNotOneLibrary(const std::vector<int>& members, const std::vector<DeviceFacts>& facts,
+                             const Group& group) {
   const auto rank = [&](int m) { return "rank " + std::to_string(group.ranks[m]); };
-  std::map<std::pair<int, std::array<std::byte, 16>>, int> member_with, member_at;
   const int first = members[0];
   for (const int m : members) {
     const DeviceFacts& f = facts[m];
@@ -33,18 +60,28 @@ std::string WhyNot(const std::vector<int>& members, const std::vector<DeviceFact
       return rank(first) + " has " + LibraryOf(f) + " " + VersionText(facts[first].nccl_version) + " and " + rank(m) +
              " has " + VersionText(f.nccl_version) + "; install one version everywhere";
     }
+  }
+  return "";
+}
+
+// Why NCCL cannot move what these members have.
+std::string WhyNot(const std::vector<int>& members, const std::vector<DeviceFacts>& facts, const Group& group) {
+  if (std::string why = WhyNotOneLibrary(members, facts, group); !why.empty()) return why;
+  using Gpu = std::pair<int, std::array<std::byte, 16>>;
+  std::map<Gpu, std::vector<int>> with, at;
+  for (const int m : members) {
+    const DeviceFacts& f = facts[m];
     // What AMD's GPUs say may be said by one of another host, too: some have but their place there.
-    const int where = f.is_rccl != 0 ? FirstOnHostOf(group, m) : 0;
-    const auto [found, added] = member_with.emplace(std::pair(where, f.device), m);
-    if (!added) {
-      return rank(found->second) + " and " + rank(m) + " use one GPU, which " + LibraryOf(f) +
-             " refuses; pin each rank to its own GPU, for example with torch.cuda.set_device(hvd.local_rank())";
-    }
-    const auto [beside, is_first] = member_at.emplace(std::pair(FirstOnHostOf(group, m), f.place), m);
-    if (!is_first) {
-      return rank(beside->second) + " and " + rank(m) + " use parts of one GPU (MIG), which " + LibraryOf(f) +
-             " treats as the same GPU and refuses";
-    }
+    with[{f.is_rccl != 0 ? FirstOnHostOf(group, m) : 0, f.device}].push_back(m);
+    at[{FirstOnHostOf(group, m), f.place}].push_back(m);
+  }
+  for (const auto& [_, sharing] : with) {
+    if (sharing.size() > 1) return OneGpu(sharing, facts, group);
+  }
+  for (const auto& [_, sharing] : at) {
+    if (sharing.size() == 1) continue;
+    return RanksOf(sharing, group) + " use parts of one GPU (MIG), which " + LibraryOf(facts[sharing[0]]) +
+           " treats as the same GPU and refuses";
   }
   return "";
 }

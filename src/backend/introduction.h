@@ -22,6 +22,8 @@ struct DeviceFacts {
   int32_t max_ctas = 0;                   // of a communicator; 0: NCCL chooses
   int32_t no_device_yet = 0;              // 1: that is why it has none
   int32_t is_rccl = 0;                    // 1: its GPU is AMD's, and what is said of NCCL is said of RCCL
+  int32_t ordinal = 0;                    // of its GPU among those that the driver shows it, from 0
+  int32_t visible = 0;                    // how many the driver shows it
   char why_not[224] = {};                 // why it has none; cut off where it is longer
   std::array<std::byte, 16> device = {};  // the GPU's own number, which no two have, of AMD's no two of one host
   std::array<std::byte, 16> place = {};   // the GPU's on its host, by which NCCL tells GPUs apart

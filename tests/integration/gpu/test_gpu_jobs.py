@@ -52,8 +52,17 @@ WAYS = {
         {"HVD_TEST_ON_RANK_1": "NCCL_COMM_BLOCKING=1"},
         "rank 1: NCCL_COMM_BLOCKING=1 is set, which has NCCL's calls wait for other ranks; unset it",
     ),
-    "one GPU": ({"HVD_TEST_GPU": "0"}, "rank 0 and rank 1 use one GPU"),
-    "parts of one GPU": ({"FAKE_CUDA_MIG": "1"}, "rank 0 and rank 1 use parts of one GPU (MIG)"),
+    "one of several GPUs": (
+        {"HVD_TEST_GPU": "1"},
+        "ranks 0 and 1 use one GPU (number 1, one of the 8 that the driver shows to rank 0), which NCCL refuses; "
+        "give each rank its own GPU",
+    ),
+    "the only GPU": (
+        {"HVD_TEST_GPU": "0", "FAKE_CUDA_DEVICES": "1"},
+        "ranks 0 and 1 use one GPU (number 0, the only one that the driver shows to rank 0), which NCCL refuses; "
+        "start no more ranks on a host than it has GPUs",
+    ),
+    "parts of one GPU": ({"FAKE_CUDA_MIG": "1"}, "ranks 0 and 1 use parts of one GPU (MIG)"),
     "streams": ({"HOROVOD_NUM_NCCL_STREAMS": "4", "HVD_TEST_ON_RANK_1": "HOROVOD_NUM_NCCL_STREAMS=2"}, None),
     "the host": ({"HOROVOD_GPU_OPERATIONS": "GLOO"}, "HOROVOD_GPU_OPERATIONS=GLOO asks for copies through the host"),
 }

@@ -26,7 +26,7 @@ WAYS = {
         {"HVD_TEST_ON_RANK_1": "FAKE_NCCL_VERSION=22003"},
         "rank 0 has RCCL 2.22.3 and rank 1 has 2.20.3",
     ),
-    "one GPU": ("", {"HVD_TEST_GPU": "0"}, "rank 0 and rank 1 use one GPU, which RCCL refuses"),
+    "one GPU": ("", {"HVD_TEST_GPU": "0"}, "ranks 0 and 1 use one GPU (number 0, "),
     "no compiler": ("libhiprtc.so.6", {}, "HIP's runtime compiler, libhiprtc.so, is missing beside HIP's library"),
     "a compiler that fails on one rank": (
         "",

@@ -22,6 +22,7 @@ DeviceFacts Has(int version, int device) {
   DeviceFacts facts;
   facts.nccl_version = version;
   facts.device[0] = facts.place[0] = static_cast<std::byte>(device);
+  facts.visible = 4;
   return facts;
 }
 
@@ -43,15 +44,29 @@ TEST(one_member_without_nccl_is_enough_and_is_named) {
 
 TEST(members_on_one_gpu_and_of_different_versions_are_named) {
   EXPECT(Conclude({Has(22809, 1), Has(22809, 2), Has(22809, 1)}, {0, 1, 5})
-             .why_not_nccl.find("rank 0 and rank 5 use one GPU") == 0);
+             .why_not_nccl.find("ranks 0 and 5 use one GPU") == 0);
   EXPECT(Conclude({Has(22809, 1), Has(21805, 2)}, {4, 5})
              .why_not_nccl.find("rank 4 has NCCL 2.28.9 and rank 5 has 2.18.5") == 0);
+}
+
+TEST(members_on_one_gpu_are_all_named_with_it_and_a_remedy_that_their_host_allows) {
+  std::vector<DeviceFacts> facts(4, Has(22809, 1));
+  facts[0].ordinal = 2;
+  const auto why = [&] { return Conclude(facts, {8, 9, 10, 11}).why_not_nccl; };
+  EXPECT(why().find("ranks 8, 9, 10 and 11 use one GPU (number 2, one of the 4 that the driver shows to rank 8), which "
+                    "NCCL refuses; give each rank its own GPU") == 0);
+  facts[0].visible = 2;  // two of them could have one
+  EXPECT(why().find("one of the 2 ") != std::string::npos);
+  EXPECT(why().find("refuses; start no more ranks on a host than it has GPUs") != std::string::npos);
+  facts[0].visible = 1;
+  EXPECT(why().find("(number 2, the only one that the driver shows to rank 8), which NCCL refuses; start no more") !=
+         std::string::npos);
 }
 
 TEST(members_on_parts_of_one_gpu_are_named) {
   DeviceFacts part = Has(22809, 2);
   part.place[0] = std::byte{1};
-  EXPECT(Conclude({Has(22809, 1), part}, {0, 1}).why_not_nccl.find("rank 0 and rank 1 use parts of one GPU") == 0);
+  EXPECT(Conclude({Has(22809, 1), part}, {0, 1}).why_not_nccl.find("ranks 0 and 1 use parts of one GPU") == 0);
   EXPECT_EQ(Conclude({Has(22809, 1), part}, {0, 1}, {0, 1}).why_not_nccl, "");  // on two hosts
 }
 
@@ -68,10 +83,10 @@ TEST(members_with_rccl_are_told_apart_from_those_with_nccl) {
 // GPUs of AMD's without a number of their own have their place on the bus only, which those of another host have, too.
 TEST(members_with_rccl_use_one_gpu_only_on_one_host) {
   std::vector<DeviceFacts> facts = {Has(22203, 1), Has(22203, 1)};
-  EXPECT(Conclude(facts, {0, 1}, {0, 1}).why_not_nccl.find("rank 0 and rank 1 use one GPU") == 0);
+  EXPECT(Conclude(facts, {0, 1}, {0, 1}).why_not_nccl.find("ranks 0 and 1 use one GPU") == 0);
   for (DeviceFacts& f : facts) f.is_rccl = 1;
   EXPECT_EQ(Conclude(facts, {0, 1}, {0, 1}).why_not_nccl, "");
-  EXPECT(Conclude(facts, {0, 1}, {1, 1}).why_not_nccl.find("rank 0 and rank 1 use one GPU, which RCCL refuses") == 0);
+  EXPECT(Conclude(facts, {0, 1}, {1, 1}).why_not_nccl.find("ranks 0 and 1 use one GPU (number 0, ") == 0);
 }
 
 TEST(a_member_without_a_gpu_yet_decides_nothing_for_good) {
@@ -133,7 +148,7 @@ TEST(why_there_are_no_two_levels_is_said) {
   std::vector<DeviceFacts> four = {Has(22809, 1), Has(22809, 2), Has(21805, 3), Has(22809, 3)};
   EXPECT(Conclude(four, {0, 1, 2, 3}, {0, 0, 1, 1}).why_not_inside.find("rank 2 has NCCL 2.18.5 and rank 3") == 0);
   four[2] = Has(22809, 3);
-  EXPECT(Conclude(four, {0, 1, 2, 3}, {0, 0, 1, 1}).why_not_inside.find("rank 2 and rank 3 use one GPU") == 0);
+  EXPECT(Conclude(four, {0, 1, 2, 3}, {0, 0, 1, 1}).why_not_inside.find("ranks 2 and 3 use one GPU") == 0);
 }
 
 TEST(a_long_reason_is_cut_off) {

@@ -19,10 +19,9 @@ Result<std::shared_ptr<const Context>> Context::Open(std::shared_ptr<const Drive
 }
 
 Status Context::Retain() {
-  int count = 0;
-  HVD_TRY(driver_->Call((*driver_)->device_get_count, &count));
-  if (device_ < 0 || device_ >= count) {
-    return Status(Code::kBackendUnavailable, "the driver shows " + std::to_string(count) + ", counted from 0 (" +
+  HVD_TRY(driver_->Call((*driver_)->device_get_count, &visible_));
+  if (device_ < 0 || device_ >= visible_) {
+    return Status(Code::kBackendUnavailable, "the driver shows " + std::to_string(visible_) + ", counted from 0 (" +
                                                  driver_->platform().hides + ").");
   }
   HVD_TRY(driver_->Call((*driver_)->device_get, &number_, device_));

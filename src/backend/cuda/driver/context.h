@@ -34,6 +34,7 @@ class Context {
 
   const Driver& driver() const { return *driver_; }
   int device() const { return device_; }
+  int visible() const { return visible_; }  // GPUs that the driver shows to this process
   const Standing& standing() const { return standing_; }
   // The GPU's own number, or that of a part of it (MIG): equal in all processes that use it.
   const std::array<std::byte, 16>& uuid() const { return uuid_; }
@@ -54,6 +55,7 @@ class Context {
 
   const std::shared_ptr<const Driver> driver_;
   const int device_;
+  int visible_ = 0;
   DeviceNumber number_ = 0;
   Standing standing_;
   std::array<std::byte, 16> uuid_ = {}, place_ = {};
