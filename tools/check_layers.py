@@ -66,7 +66,7 @@ LIFE_BASE = {f"horovod._core.life.{name}" for name in ("engine_port", "membershi
 TORCH_COMMON = {"horovod._core", *(f"horovod.torch.{name}" for name in ("adapter", "gpu", "graphs", "versions"))}
 TENSORFLOW_COMMON = {
     "horovod._core",
-    *(f"horovod.tensorflow.{name}" for name in ("adapter", "as_written", "compression")),
+    *(f"horovod.tensorflow.{name}" for name in ("adapter", "as_written", "compression", "gpu")),
 }
 PYTHON = {
     "horovod._later": set(),

@@ -442,6 +442,11 @@ HVD_API const char* hvd_register_tensorflow(void);
 /* Adds the custom calls with which functions compiled by that TensorFlow's XLA run collectives on the CPU, and on the
  * GPU of hvd_use_gpu. Likewise. */
 HVD_API const char* hvd_register_tensorflow_xla(void);
+/* Answers the CUstream of the device that a kernel runs on, given its TF_OpKernelContext; NULL: it has none. */
+typedef void (*hvd_tensorflow_stream_fn)(void* context, void** stream);
+/* Adds kernels that take tensors where they lie on the GPU of hvd_use_gpu, ordered by these streams. They precede those
+ * of hvd_register_tensorflow, which goes first and whose tensors TensorFlow copies to the host's memory. Likewise. */
+HVD_API const char* hvd_register_tensorflow_gpu(hvd_tensorflow_stream_fn stream_of);
 /* The handler of the XLA FFI with which functions compiled by JAX run collectives on the CPU; given to
  * jax.ffi.register_ffi_target. Collective; blocks XLA's thread. call_frame: an XLA_FFI_CallFrame, checked: a token and
  * the tensors, of any hvd_dtype, and one text attribute `description`. The answer: NULL, or an XLA_FFI_Error with the

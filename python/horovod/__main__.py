@@ -1,6 +1,7 @@
 """`python -m horovod`: the version, this machine, and what can be used on it.
 
-`python -m horovod doctor [--json]` says more, as `horovodrun doctor` does. Exit code 1 when the core library cannot be
+`python -m horovod doctor [--json]` says more, as `horovodrun doctor` does. `python -m horovod build-tensorflow-gpu`
+compiles what TensorFlow needs for NCCL outside XLA. Exit code 1 when the core library cannot be
 used, 2 for other arguments, of which there are none. `horovodrun --check-build` answers like upstream's; both ask
 `horovod.runner.doctor.availability`.
 """
@@ -43,9 +44,12 @@ def main(words: Sequence[str] = ()) -> int:
     """Prints the report; or says that the words after the program's name were meant for another one."""
     if words[:1] == ["doctor"]:
         return _doctor(words[1:])
+    if list(words) == ["build-tensorflow-gpu"]:
+        return _build_tensorflow_gpu()
     if words:
         sys.stderr.write(
-            f"python -m horovod shows what can be used on this machine; its only argument is doctor. Received: "
+            f"python -m horovod shows what can be used on this machine; its arguments are doctor and "
+            f"build-tensorflow-gpu. Received: "
             f"{words[0]}. Jobs are started by horovodrun, or by python -m horovod.runner, which is the same.\n"
         )
         return 2
@@ -62,6 +66,18 @@ def _doctor(words: Sequence[str]) -> int:
     except ValueError as error:  # a word that it does not know
         sys.stderr.write(f"error: {error}\n")
         return 2
+
+
+def _build_tensorflow_gpu() -> int:
+    try:
+        from horovod.tensorflow.gpu import helper
+
+        path = helper.build()
+    except (ImportError, OSError, RuntimeError) as error:
+        sys.stderr.write(f"error: TensorFlow's tensors on GPUs go through the host's memory outside XLA: {error}\n")
+        return 1
+    sys.stdout.write(f"{path}\nOn every host of a job: either all ranks have it, or none.\n")
+    return 0
 
 
 if __name__ == "__main__":

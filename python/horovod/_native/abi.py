@@ -170,6 +170,9 @@ class HvdResult(ctypes.Structure):
 HvdLogFn = ctypes.CFUNCTYPE(None, c_int32, c_char_p)
 
 
+HvdTensorflowStreamFn = ctypes.CFUNCTYPE(None, c_void_p, POINTER(c_void_p))
+
+
 class HvdMxnetFunctions(ctypes.Structure):
     """hvd_mxnet_functions"""
 
@@ -263,6 +266,7 @@ FUNCTIONS: Final[dict[str, tuple[Any, tuple[Any, ...]]]] = {
     "hvd_log_sink": (None, (HvdLogFn,)),
     "hvd_register_tensorflow": (c_char_p, ()),
     "hvd_register_tensorflow_xla": (c_char_p, ()),
+    "hvd_register_tensorflow_gpu": (c_char_p, (HvdTensorflowStreamFn,)),
     "hvd_jax_collective": (c_void_p, (c_void_p,)),
     "hvd_jax_collective_on_cuda": (c_void_p, (c_void_p,)),
     "hvd_mxnet_prepare": (c_int32, (c_void_p, c_int32, POINTER(HvdMxnetFunctions), c_double, POINTER(c_void_p))),

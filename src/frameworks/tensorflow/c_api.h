@@ -82,6 +82,8 @@ enum Type : int { kInt32 = 3, kInt64 = 9 };
     (const char* op, const char* device, void* (*create)(TF_OpKernelConstruction*),                                 \
      void (*compute)(void*, TF_OpKernelContext*, TF_AsyncOpKernelDoneCallback*), void (*destroy)(void*)))           \
   X(void, TF_KernelBuilder_HostMemory, (TF_KernelBuilder*, const char* argument))                                   \
+  X(void, TF_KernelBuilder_TypeConstraint, (TF_KernelBuilder*, const char* attribute, int type, TF_Status*))        \
+  X(void, TF_KernelBuilder_Priority, (TF_KernelBuilder*, int32_t priority))                                         \
   X(void, TF_RegisterKernelBuilder, (const char* kernel_name, TF_KernelBuilder*, TF_Status*))                       \
   X(TF_StringView, TF_OpKernelConstruction_GetName, (TF_OpKernelConstruction*))                                     \
   X(void, TF_OpKernelConstruction_Failure, (TF_OpKernelConstruction*, TF_Status*))                                  \

@@ -1,5 +1,6 @@
 #include "frameworks/tensorflow/call.h"
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -132,7 +133,26 @@ bool Call::TakeTensors() {
     }
     op.input = inputs_[i] ? tf.TF_TensorData(inputs_[i].get()) : op.output;
   }
+  if (attributes_.stream_of != nullptr) return FindPlace();
   return attributes_.type != HVD_ALLTOALL || TakeSplits();
+}
+
+// After the outputs have their memory, which may hold back what TensorFlow has freed there: the stream orders both.
+bool Call::FindPlace() {
+  int32_t place = 0;
+  (void)hvd_gpu_place(&place);
+  void* stream = nullptr;
+  attributes_.stream_of(context_, &stream);
+  if (stream == nullptr) {
+    Fail(HVD_UNSUPPORTED,
+         (attributes_.name + " is placed on a device that has no CUDA stream; place it on a CPU").c_str());
+    return false;
+  }
+  for (hvd_op& op : ops_) {
+    op.place = std::max(place, 1);  // with no GPU in use, the core refuses the tensors and tells the other ranks
+    op.stream = stream;
+  }
+  return true;
 }
 
 // The second input: rows for each member; empty = equal parts.

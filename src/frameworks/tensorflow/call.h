@@ -23,7 +23,8 @@ struct Attributes {
   int reduce_op = 0;
   int root_rank = 0;
   double prescale = 1.0, postscale = 1.0;
-  bool blocking = false;  // the calling thread waits for this, and drives the engine
+  bool blocking = false;                         // the calling thread waits for this, and drives the engine
+  hvd_tensorflow_stream_fn stream_of = nullptr;  // the tensors lie on the GPU; null: in the host's memory
 };
 
 // Nothing that is thrown inside leaves it: a call fails with a status, and is done.
@@ -40,6 +41,7 @@ class Call {
   void Submit(bool may_wait) noexcept;
   bool TakeTensors();  // false: an error stands in status_
   bool TakeSplits();
+  bool FindPlace();
   void Wait(hvd_status begun) noexcept;
   void Finish(hvd_status code, const char* message) noexcept;
   void SetResults();

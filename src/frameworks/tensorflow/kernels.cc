@@ -10,6 +10,7 @@
 #include "border/border.h"
 #include "frameworks/tensorflow/c_api.h"
 #include "frameworks/tensorflow/call.h"
+#include "frameworks/tensorflow/dtypes.h"
 #include "frameworks/tensorflow/failure.h"
 #include "horovod/horovod.h"
 
@@ -70,6 +71,14 @@ void ReadCollective(Reader* node, Attributes* a) {
     a->prescale = node->Number("prescale_factor");
     a->postscale = node->Number("postscale_factor");
   }
+}
+
+hvd_tensorflow_stream_fn stream_of_context = nullptr;  // set before the kernels that use it are registered
+
+template <hvd_op_type kType>
+void ReadOnGpu(Reader* node, Attributes* a) {
+  ReadCollective<kType>(node, a);
+  a->stream_of = stream_of_context;
 }
 
 void ReadJoin(Reader* node, Attributes* a) {
@@ -212,6 +221,27 @@ std::string RegisterKernels() {
     for (const Question& q : questions) {
       TF_KernelBuilder* builder = tf.TF_NewKernelBuilder(q.op, device, q.create, q.compute, Destroy);
       if (std::string error = Register(q.op, device, builder, {"value"}); !error.empty()) return error;
+    }
+  }
+  return "";
+}
+
+std::string RegisterGpuKernels(hvd_tensorflow_stream_fn stream_of) {
+  if (tf.TF_NewAsyncKernelBuilder == nullptr) return "hvd_register_tensorflow has not gone first";
+  stream_of_context = stream_of;
+  // What gradients and weights are made of. The rest, 32-bit integers first of all, TensorFlow has in the host's
+  // memory, and lists of several types go there.
+  constexpr hvd_dtype kKinds[] = {HVD_FLOAT16, HVD_BFLOAT16, HVD_FLOAT32, HVD_FLOAT64, HVD_INT64};
+  const std::pair<const char*, CreateFn> operators[] = {{"HorovodAllreduce", Create<ReadOnGpu<HVD_ALLREDUCE>>},
+                                                        {"HorovodBroadcast", Create<ReadOnGpu<HVD_BROADCAST>>}};
+  for (const auto& [op, create] : operators) {
+    for (const hvd_dtype kind : kKinds) {
+      TF_KernelBuilder* builder = tf.TF_NewAsyncKernelBuilder(op, "GPU", create, RunCollective, Destroy);
+      const StatusPtr status = NewStatus();
+      tf.TF_KernelBuilder_TypeConstraint(builder, "T", TensorflowType(kind), status.get());
+      if (!Ok(status)) return std::string(op) + ": " + tf.TF_Message(status.get());
+      tf.TF_KernelBuilder_Priority(builder, 1);
+      if (std::string error = Register(op, "GPU", builder, {}); !error.empty()) return error;
     }
   }
   return "";

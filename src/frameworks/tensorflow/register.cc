@@ -13,7 +13,8 @@ namespace hvd::frameworks::tensorflow {
 namespace {
 
 // The answer to the first call and to all later ones, so it is never freed; a second try would find half registered.
-const char* AnswerOf(std::string (*enrol)()) {
+template <class Enrol>
+const char* AnswerOf(Enrol enrol) {
   const char* answer = nullptr;
   border::Guarded([&] { answer = (new std::string(enrol()))->c_str(); },
                   [&](hvd_status, const char* why) {
@@ -42,5 +43,11 @@ extern "C" const char* hvd_register_tensorflow(void) {
 extern "C" const char* hvd_register_tensorflow_xla(void) {
   using namespace hvd::frameworks::tensorflow;
   static const char* const kProblem = AnswerOf(RegisterXlaTarget);
+  return kProblem;
+}
+
+extern "C" const char* hvd_register_tensorflow_gpu(hvd_tensorflow_stream_fn stream_of) {
+  using namespace hvd::frameworks::tensorflow;
+  static const char* const kProblem = AnswerOf([stream_of] { return RegisterGpuKernels(stream_of); });
   return kProblem;
 }

@@ -100,6 +100,7 @@ hvd_status hvd_get_topology(hvd_topology* out) {
 }
 const char* hvd_register_tensorflow(void) { return ""; }
 const char* hvd_register_tensorflow_xla(void) { return ""; }
+const char* hvd_register_tensorflow_gpu(hvd_tensorflow_stream_fn stream_of) { return (void)stream_of, ""; }
 void* hvd_jax_collective(void* call_frame) {
   (void)call_frame;
   return 0;

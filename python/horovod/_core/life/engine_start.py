@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import functools
 import logging
@@ -25,7 +26,7 @@ from horovod._core.life.engine_port import OP_NAMES
 from horovod._core.life.seal import Seal
 from horovod._core.settings import Settings, say_notices
 from horovod._core.tensors.adapter import ResultBlock
-from horovod._native import library
+from horovod._native import abi, library
 from horovod._native.config import make_config, tree
 from horovod._native.engine import Engine
 from horovod._native.mxnet import MxnetEngine
@@ -189,6 +190,16 @@ def tensorflow_problem() -> str:
 def tensorflow_xla_problem() -> str:
     """Why functions that TensorFlow compiles with XLA cannot hold collectives; empty if they can."""
     text: bytes = library.load().hvd_register_tensorflow_xla()
+    return text.decode()
+
+
+def tensorflow_gpu_problem(stream_of: Any) -> str:
+    """Why TensorFlow's operators cannot take tensors on the GPU as they lie; empty if they can from now on.
+
+    Args:
+        stream_of: the address of an hvd_tensorflow_stream_fn, which stays loaded.
+    """
+    text: bytes = library.load().hvd_register_tensorflow_gpu(ctypes.cast(stream_of, abi.HvdTensorflowStreamFn))
     return text.decode()
 
 

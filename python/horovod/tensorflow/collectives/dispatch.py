@@ -11,6 +11,7 @@ from typing import Any, Callable, Final
 import tensorflow as tf
 
 from horovod.tensorflow.collectives import library, xla
+from horovod.tensorflow.gpu import device_memory
 
 __all__ = ["GRADIENTS", "launch"]
 
@@ -31,6 +32,7 @@ def launch(operator: str, tensors: Sequence[Any], attributes: dict[str, Any], no
     if xla.compiling():
         return _in_xla(operator, tensors, attributes, node)
     functions = library.loaded()
+    device_memory.make_ready()
     if operator == "HorovodAlltoall":
         result = functions.horovod_alltoall(tensor=tensors[0], splits=tensors[1], name=node, **attributes)
         return [result.output, result.received_splits]

@@ -107,6 +107,23 @@ TEST(tensorflow_calls_without_memory_fail_and_are_done) {
   }
 }
 
+TEST(tensorflow_calls_on_a_device_without_a_stream_fail_and_are_done) {
+  if (!kLibstdcxx) return Skip("needs libstdc++");
+  const FakeTensorflow fake;
+  static const int32_t host = 0;
+  const hvd_config config = PlainConfig(0, 1, &host);
+  EXPECT_EQ(hvd_init(&config), HVD_OK);
+  Attributes attributes;
+  attributes.name = "allreduce.placed";
+  attributes.reduce_op = HVD_SUM;
+  attributes.stream_of = [](void*, void**) {};
+  Execution placed(attributes);
+  EXPECT(!placed.Run(1'000'000));
+  EXPECT_EQ(placed.context.failures, 1);
+  EXPECT(std::string(placed.context.failure.text).find("has no CUDA stream") != std::string::npos);
+  EXPECT_EQ(hvd_shutdown(10), HVD_OK);
+}
+
 TEST(tensorflow_failures_are_told_without_memory) {
   const FakeTensorflow fake;
   const std::string text(1000, 'x');

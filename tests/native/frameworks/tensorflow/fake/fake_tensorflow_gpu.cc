@@ -3,7 +3,8 @@
 // cannot be read or written by the host: whoever takes them for the host's dies. What is behind them is mapped a second
 // time, for copies and for the one kernel that there is, Neg, which makes tensors that lie on the device.
 //
-// It works at once, so it tells nothing about the order of streams.
+// It works at once, so it tells nothing about the order of streams; over the fake CUDA driver it does (over_cuda.h).
+#include <dlfcn.h>
 #include <sys/mman.h>
 
 #include <atomic>
@@ -11,6 +12,7 @@
 #include <cstring>
 
 #include "frameworks/tensorflow/c_api.h"
+#include "native/frameworks/tensorflow/fake/over_cuda.h"
 #include "native/frameworks/tensorflow/fake/stream_executor.h"
 
 namespace {
@@ -149,6 +151,7 @@ void MakeExecutor(const Platform*, ExecutorParams* params, Status*) {
     hvd::frameworks::tensorflow::tf.TF_DeleteStatus(status);
     return 1;
   };
+  if (OverCuda()) PutOverCuda(&e);
 }
 
 void MakeDevice(const Platform*, DeviceParams* params, Status*) {
@@ -183,6 +186,13 @@ void Negate(void*, TF_OpKernelContext* context) {
   const TensorPtr output(tf.TF_AllocateOutput(context, 0, tf.TF_TensorType(in), extents, rank, bytes, status.get()));
   if (!Ok(status)) return tf.TF_OpKernelContext_Failure(context, status.get());
   if (bytes == 0) return;
+  if (OverCuda()) {
+    using StreamFn = Stream* (*)(TF_OpKernelContext*, TF_Status*);
+    const auto stream_of = reinterpret_cast<StreamFn>(
+        dlsym(dlopen("libtensorflow_framework.so.2", RTLD_NOLOAD | RTLD_LAZY), "TF_GetStream"));
+    return NegateOverCuda(stream_of(context, status.get()), tf.TF_TensorData(in), tf.TF_TensorData(output.get()),
+                          bytes);
+  }
   const auto* from = reinterpret_cast<const float*>(Gpu().Inside(tf.TF_TensorData(in)));
   auto* to = reinterpret_cast<float*>(Gpu().Inside(tf.TF_TensorData(output.get())));
   for (size_t i = 0; i < bytes / sizeof(float); ++i) to[i] = -from[i];

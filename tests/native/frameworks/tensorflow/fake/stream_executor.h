@@ -12,7 +12,7 @@ struct Stream;
 struct Event;
 struct Timer;
 
-enum EventStatus : int { kEventComplete = 3 };
+enum EventStatus : int { kEventError = 1, kEventPending = 2, kEventComplete = 3 };
 
 struct TimerFunctions {
   size_t struct_size;

@@ -1,0 +1,65 @@
+"""Whether TensorFlow's operators outside XLA take tensors where they lie on the GPU.
+
+They do once the helper has been built (`helper`): then allreduces and broadcasts go as PyTorch's tensors go, ordered by
+TensorFlow's compute stream. Otherwise TensorFlow copies the tensors to the host's memory and back. Asked by `dispatch`
+before an operator is made.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Optional
+
+import tensorflow as tf
+
+from horovod._core.life import engine_start, session
+from horovod._core.life.session import Session
+from horovod.tensorflow.gpu import helper
+
+__all__ = ["make_ready", "take"]
+
+log = logging.getLogger("horovod")
+
+_asked_in: Optional[Session] = None
+
+
+def make_ready() -> None:
+    """Before the first operator of each life: decides for a process that computes on one CUDA device. Not collective,
+    so all ranks must have the helper, or none; the core says which rank differs."""
+    global _asked_in
+    current = session.current
+    if current is None or _asked_in is current:
+        return
+    _asked_in = current
+    if not tf.test.is_built_with_cuda() or current.settings.gpu_operations == "gloo":
+        return
+    visible = tf.config.get_visible_devices("GPU")
+    if len(visible) != 1:
+        return  # none; or several, of which the core uses one
+    why_not = take(int(visible[0].name.rpartition(":")[2]))
+    if why_not and current.rank == 0:
+        log.warning(
+            "TensorFlow copies tensors on GPUs to the host's memory and back for every collective outside XLA: %s. "
+            "Results are correct; expect the speed of the PCIe bus.",
+            why_not,
+        )
+
+
+def take(device: int) -> str:
+    """From now on operators of this process take tensors on this device as they lie; why not, or empty.
+
+    Args:
+        device: as CUDA counts in this process, from 0.
+    """
+    from horovod._core.life.planes import gpu_plane  # few programs have a GPU
+
+    try:
+        path = helper.found()
+    except PermissionError as error:
+        return str(error)
+    if path is None:
+        return f"the helper for TensorFlow {tf.__version__} has not been built; run {helper.COMMAND} on all hosts"
+    current = session.require()
+    if not gpu_plane.use_in_every_life(current, device):
+        return gpu_plane.why_not(current, device)
+    return engine_start.tensorflow_gpu_problem(helper.function(path))
