@@ -79,7 +79,10 @@ SUITES = {
         {"flax, equinox, orbax": ("--timeout=240", "tests/jax_libraries/sessions.py")},
     ),
     "mxnet-1.9": Suite("mxnet==1.9.1 numpy==1.23.5 scikit-learn", _MXNET),
-    "spark-4": Suite(f"pyspark>=4,<5 numpy {_ESTIMATORS}", _SPARK),
+    "spark-4": Suite(
+        f"pyspark[connect]>=4,<5 numpy {_ESTIMATORS}",
+        {**_SPARK, "Spark Connect": ("--timeout=240", "tests/spark/connect.py")},
+    ),
     "ray": Suite("ray[client,train,tune]>=2.60,<3 torch keras scikit-learn markdown-it-py", _RAY),
     "spark-3.5": Suite(f"pyspark>=3.5,<3.6 numpy {_ESTIMATORS}", _SPARK),
 }

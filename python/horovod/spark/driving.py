@@ -36,8 +36,9 @@ from horovod.spark import placement
 from horovod.spark.driver_address import addresses_of_driver, is_loopback
 from horovod.spark.executors import Executors, ExecutorSource
 from horovod.spark.placement import Facts
-from horovod.spark.session import Session, SparkJob
+from horovod.spark.session import Session
 from horovod.spark.slots import Numbers
+from horovod.spark.spark_job import SparkJob
 from horovod.spark.task import VARIABLE
 from horovod.spark.tasks import Task
 

@@ -13,8 +13,8 @@ from horovod.runner.machines import addresses
 from horovod.runner.machines.host_variables import added
 from horovod.spark.driver_address import addresses_of_driver
 from horovod.spark.placement import Facts, gpus_by_rank, hosts_of, in_words, said
-from horovod.spark.session import reason_in
 from horovod.spark.slots import SlotWatch, declared, refuse_dynamic_allocation
+from horovod.spark.spark_job import reason_in
 from horovod.spark.tasks import environ_of_ranks, where_this_is
 
 

@@ -163,10 +163,14 @@ def test_without_pyspark_and_without_a_session(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(ModuleNotFoundError, match="horovod.spark.run needs Spark for Python, .* pip install pyspark"):
         horovod.spark.run(placed, ("",))
     nothing = SimpleNamespace(SparkContext=SimpleNamespace(_active_spark_context=None))
-    modules = {"pyspark": nothing, "pyspark.sql": nothing, "pyspark.sql.utils": SimpleNamespace(is_remote=lambda: True)}
+    old = SimpleNamespace(SparkSession=SimpleNamespace(active=lambda: SimpleNamespace(conf=object())))
+    modules = {"pyspark": nothing, "pyspark.sql": old, "pyspark.sql.utils": SimpleNamespace(is_remote=lambda: True)}
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
-    with pytest.raises(UnsupportedError, match="is one of Spark Connect, .* Remedy: run the program where .* classic"):
+    with pytest.raises(UnsupportedError, match="is one of Spark Connect before Spark 4, .* Remedy: use Spark 4"):
+        horovod.spark.run(placed, ("",))
+    old.SparkSession = SimpleNamespace()
+    with pytest.raises(RuntimeError, match="there is no active session .*SparkSession.builder.getOrCreate"):
         horovod.spark.run(placed, ("",))
     monkeypatch.setitem(sys.modules, "pyspark.sql.utils", SimpleNamespace(is_remote=lambda: False))
     with pytest.raises(RuntimeError, match="there is no active SparkContext .*SparkSession.builder.getOrCreate"):

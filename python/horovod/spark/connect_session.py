@@ -1,0 +1,120 @@
+"""A session of Spark Connect: this process is a client, and the application's driver is a server elsewhere.
+
+What a classic driver knows of its application, a client asks the server for: settings, and by a query how many tasks
+run at once. The tasks call the client, by the address that it has on its way to the server. Needs Spark 4.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from horovod._core.errors import UnsupportedError
+from horovod.runner.machines import addresses
+from horovod.spark.slots import Numbers, SlotWatch, allocates_dynamically, declared, refuse_dynamic_allocation
+from horovod.spark.spark_job import ThreadedJob
+from horovod.spark.tasks import Task
+
+_LOOK_S: Final = 1.0
+_MOST_TASKS: Final = 1 << 20
+# Where one of these is set, the server's default says nothing of the executors.
+_DEFAULTS: Final = ("spark.default.parallelism", "spark.sql.leafNodeDefaultParallelism")
+
+
+def active(caller: str) -> ConnectSession:
+    """The session of this process, which is one of Spark Connect.
+
+    Args:
+        caller: for messages.
+
+    Raises:
+        RuntimeError: there is none.
+        UnsupportedError: its version is older than 4.
+    """
+    from pyspark.sql import SparkSession
+
+    try:
+        session = SparkSession.active()
+    except Exception as error:
+        raise RuntimeError(
+            f"{caller}: there is no active session in this process. Make one first: SparkSession.builder.getOrCreate()."
+        ) from error
+    if not hasattr(type(session.conf), "getAll"):
+        raise UnsupportedError(
+            f"{caller}: the active session is one of Spark Connect before Spark 4, whose settings cannot be read. "
+            "Remedy: use Spark 4, or run the program where the session is a classic one (spark-submit, or "
+            "SparkSession.builder.master(...) instead of .remote(...))."
+        )
+    return ConnectSession(session)
+
+
+class ConnectSession:
+    """A `session.Session` of Spark Connect."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self.conf: Mapping[str, str] = _seen_from_here(session.conf.getAll, str(session.client.host))
+        self._master = self.conf.get("spark.master", "")
+
+    @property
+    def default_tasks(self) -> int:
+        """See `session.Session`."""
+        rows = self._session.range(_MOST_TASKS)  # in as many partitions
+        return int(rows.selectExpr("spark_partition_id() AS number").selectExpr("max(number)").collect()[0][0]) + 1
+
+    def await_slots(self, caller: str, numbers: Numbers, patience_s: float) -> None:
+        """See `session.Session`."""
+        if not numbers.elastic:
+            refuse_dynamic_allocation(caller, self._master, self.conf)
+        elif allocates_dynamically(self.conf):
+            return
+        watch = SlotWatch(caller, numbers.first, self._master, self.conf, time.monotonic(), patience_s)
+        while not watch.enough(self._slots(numbers.first), time.monotonic()):
+            time.sleep(_LOOK_S)
+
+    def _slots(self, wanted: int) -> int:
+        """How many there are; as many as are wanted, where nothing says it: then Spark waits for them."""
+        if any(name in self.conf for name in _DEFAULTS):
+            most = declared(self._master, self.conf)
+            return wanted if most is None else most
+        return self.default_tasks // max(1, int(self.conf.get("spark.task.cpus", 1)))
+
+    def executors(self) -> list[str]:
+        """See `session.Session`. A client does not know them."""
+        return []
+
+    def start(self, numbers: Numbers, task: Task, description: str) -> ConnectJob:
+        """See `session.Session`."""
+        del description
+        return ConnectJob(self._session, numbers, task)
+
+
+class ConnectJob(ThreadedJob):
+    """A job of Spark Connect. It has the tags of the caller's thread, too: who interrupts those means this job."""
+
+    def __init__(self, session: Any, numbers: Numbers, task: Task) -> None:
+        self._session = session
+        self._numbers = numbers
+        self._task = task
+        self._tags = list(session.getTags())
+        super().__init__()
+
+    def _work(self) -> None:
+        for tag in (self._name, *self._tags):
+            self._session.addTag(tag)  # of this thread
+        tasks = self._session.range(0, self._numbers.most, 1, self._numbers.most)
+        is_whole = not self._numbers.elastic
+        tasks.mapInArrow(self._task.of_partition, "nothing long", barrier=is_whole).collect()
+
+    def _interrupt(self) -> None:
+        self._session.interruptTag(self._name)
+
+
+def _seen_from_here(conf: Mapping[str, str], server: str) -> dict[str, str]:
+    """The settings, in which the driver is this process: executors reach it as the server does."""
+    at = addresses.of_name(server)
+    if not at or addresses.is_own(at):
+        return dict(conf)
+    mine = {"spark.driver.host": addresses.towards(at), "spark.driver.bindAddress": ""}
+    return {**conf, **mine}
