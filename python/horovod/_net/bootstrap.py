@@ -186,7 +186,7 @@ def _connect(place: directory.Meeting, result: Connections, wishes: _Wishes) -> 
     try:
         world = _find_the_others(place, placement, wishes)
         if place.attempt is not None:
-            result.placement = placement.placed(world.host_of_rank)
+            result.placement = placement.met(world.host_of_rank)
         result.host_of_rank = world.host_of_rank if world.share else list(range(placement.size))
         world.parents = wishes.tree(result.host_of_rank) if world.few and wishes.tree is not None else None
         credentials = auth.Credentials(

@@ -299,7 +299,7 @@ def _join(placement: Placement, every: list[Facts], said: bytes, deadline: float
 def _met(placement: Placement, every: list[Facts], secret: bytes, token: str) -> Placement:
     """This rank's place, now that it is known which ranks share a host."""
     return dataclasses.replace(
-        placement.placed(facts.hosts_of(every)),
+        placement.met(facts.hosts_of(every)),
         job_key=f"{placement.launcher}/{token}",
         hostname=facts.names_of(every)[placement.rank],
         secret=secret,

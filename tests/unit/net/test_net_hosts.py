@@ -75,6 +75,16 @@ def test_ranks_share_memory_on_a_host_and_sockets_across(hosts: MakeHosts, count
     assert job.left_behind() == []
 
 
+@pytest.mark.parametrize("keeps, expected", [(True, [1, 0, 1, 0]), (False, [0, 1, 0, 1])])
+def test_local_ranks_of_an_elastic_job_stay(hosts: MakeHosts, keeps: bool, expected: list[int]) -> None:
+    """By which processes have chosen their GPUs; as its launcher numbers the survivors after rank 0 was lost."""
+    jobs = hosts((2, 2)).placements
+    kept = [dataclasses.replace(each, local_rank=1 - each.local_rank, keeps_local_rank=keeps) for each in jobs]
+    results = connected(kept)
+    assert [each.placement.local_rank for each in results] == expected
+    close(results)
+
+
 def test_both_ends_of_a_connection_between_hosts_are_one(hosts: MakeHosts) -> None:
     results = connected(hosts((2, 2)).placements)
     for result in results:

@@ -89,6 +89,7 @@ def placed(placement: Placement) -> Placement:
         # One for the whole life of the job, on however many hosts it is.
         job_key=f"elastic/{os.environ.get(_JOB_VARIABLE, '')}",
         launcher_ranks=seat.workers,
+        keeps_local_rank=True,
     )
 
 

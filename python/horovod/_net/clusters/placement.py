@@ -55,6 +55,8 @@ class Placement:
             was restricted to are on which host is known once they have shown up.
         starter: the process that has started the ranks ("pid:start time"), where `job_key` has it; else empty.
         meeting_point: where ranks on several hosts meet by `secret`, if the program that started them says so.
+        keeps_local_rank: of an elastic job: the process may have chosen its GPU by it, so it does not follow from the
+            order of ranks.
     """
 
     rank: int
@@ -74,6 +76,7 @@ class Placement:
     unplaced: bool = False
     starter: str = ""
     meeting_point: Optional[MeetingPoint] = None
+    keeps_local_rank: bool = False
 
     def __post_init__(self) -> None:
         for what in ("", "local_", "cross_"):
@@ -109,6 +112,11 @@ class Placement:
             cross_size=len(hosts),
             unplaced=False,
         )
+
+    def met(self, host_of_rank: Sequence[int]) -> Placement:
+        """The same once the ranks have found out who shares a host."""
+        as_known = host_of_rank.count(host_of_rank[self.rank]) == self.local_size
+        return self if self.keeps_local_rank and as_known else self.placed(host_of_rank)
 
     def launcher_rank(self, rank: int) -> int:
         """What the launcher calls this rank."""
