@@ -128,7 +128,7 @@ typedef struct hvd_peer {
   int32_t rank;
   int32_t memory_fd;   /* the peer's shared region (same host), or -1 */
   int32_t doorbell_fd; /* the peer's eventfd (same host), or -1 */
-  int32_t liveness_fd; /* becomes readable when the peer's process is gone (pidfd, or a socket), or -1 */
+  int32_t liveness_fd; /* becomes readable when the peer's process is gone (a pidfd or a pipe), or -1 */
   int32_t control_fd;  /* connected stream socket for control frames (other host, see hvd_tree), or -1 */
   int32_t data_fd;     /* connected stream socket for data (other host), or -1: not yet, see wish_fd */
   int64_t pid;         /* for messages */

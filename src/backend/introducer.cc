@@ -47,10 +47,10 @@ Task GpuIntroducer::Introduce(Group& group, const Batch& batch) {
     co_return Status();
   }
   const DeviceFacts own = Own(group, batch);
-  std::vector<std::byte> told;
-  HVD_CO_TRY(co_await TellAll(*host_, group, batch.seq, std::as_bytes(std::span(&own, 1)), &told));
+  std::vector<std::byte> received;
+  HVD_CO_TRY(co_await TellAll(*host_, group, batch.seq, std::as_bytes(std::span(&own, 1)), &received));
   std::vector<DeviceFacts> facts(group.size());
-  std::memcpy(facts.data(), told.data(), facts.size() * sizeof(DeviceFacts));
+  std::memcpy(facts.data(), received.data(), facts.size() * sizeof(DeviceFacts));
   auto way = std::make_shared<DeviceWay>(Conclude(facts, group));
   // Once, however often they are introduced again.
   const bool news = group.device_way == nullptr || group.device_way->why_not_nccl != way->why_not_nccl;

@@ -38,7 +38,7 @@ class [[nodiscard]] Status {
     static const std::string* const kEmpty = new std::string;
     return failure_ ? failure_->message : *kEmpty;
   }
-  // The same failure, told with one more sentence of context in front.
+  // The same failure, with one more sentence of context in front.
   Status Because(const std::string& context) const { return ok() ? *this : Status(code(), context + ": " + message()); }
 
  private:

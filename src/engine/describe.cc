@@ -11,7 +11,7 @@
 namespace hvd::engine {
 namespace {
 
-constexpr size_t kMostTold = 1000;  // operations that wait, the oldest first
+constexpr size_t kMostListed = 1000;  // operations that wait, the oldest first
 
 std::string Quoted(const std::string& text) {
   std::string out = "\"";
@@ -155,12 +155,12 @@ std::string DescribeRank(const Facts& rank) {
 
 std::string DescribeWork(const Work& work) {
   std::string waiting, finished;
-  const size_t told = std::min(work.waiting.size(), kMostTold);
-  for (size_t i = 0; i < told; ++i) waiting += (i ? "," : "") + Describe(work.waiting[i], work.now);
+  const size_t listed = std::min(work.waiting.size(), kMostListed);
+  for (size_t i = 0; i < listed; ++i) waiting += (i ? "," : "") + Describe(work.waiting[i], work.now);
   for (const Finished::One& one : work.finished) finished += (finished.empty() ? "" : ",") + Describe(one);
   Members all;
   all.Add("pending", '[' + waiting + ']');
-  all.Add("untold", static_cast<int64_t>(work.waiting.size() - told));
+  all.Add("untold", static_cast<int64_t>(work.waiting.size() - listed));
   all.Add("finished", '[' + finished + ']');
   all.Add("process_sets", Describe(*work.sets));
   return all.Json();

@@ -191,11 +191,11 @@ void Engine::SetLastWords(const std::string& why) { last_words_ = Shortened(why,
 
 // Sends that have returned are still to be received.
 void Engine::AwaitSends(double deadline) {
-  bool told = false;
+  bool reported = false;
   for (const auto& sent : submissions_.CopiesForOthers()) {
     double now = NowS();
     while (!sent->done() && !verdict_.failed() && now < deadline) {
-      if (!Wait(*sent, std::min(kSendsS, deadline - now)) && !std::exchange(told, true))
+      if (!Wait(*sent, std::min(kSendsS, deadline - now)) && !std::exchange(reported, true))
         Log(LogLevel::kWarning, "shutdown waits for other ranks to receive what this one has sent; hvd_dump lists it.");
       now = NowS();
     }

@@ -133,8 +133,8 @@ hvd_status DescribedCall::Start(size_t first, size_t n, hvd_handle* handle) cons
 hvd_status DescribedCall::CheckResults(hvd_handle handle, size_t first, size_t n, std::string* why) const {
   for (size_t i = 0; i < n; ++i) {
     hvd_result result = {};
-    if (const hvd_status told = hvd_describe_result(handle, static_cast<int32_t>(i), &result); told != HVD_OK)
-      return told;
+    if (const hvd_status status = hvd_describe_result(handle, static_cast<int32_t>(i), &result); status != HVD_OK)
+      return status;
     const int64_t promised = result_bytes_[first + i];
     if (result.bytes == promised) continue;
     *why = "'" + names_[first + i] + "' in a function compiled with XLA: the ranks' first dimensions differ (" +

@@ -108,7 +108,7 @@ void Node::TakeOutgoing(const std::function<void(int, std::span<const std::byte>
     for (const int child : n_->departures.Listeners()) send(child, frame);
     out.ClearDown();
   }
-  n_->departures.ListenersTold();
+  n_->departures.ListenersInformed();
 }
 
 // ---- decisions, results, time

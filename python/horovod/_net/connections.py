@@ -26,7 +26,7 @@ class Peer:
         same_host: True: memory_fd and doorbell_fd are there. False: control_fd and data_fd are, or come later.
         memory_fd: the peer's sealed memfd.
         doorbell_fd: the peer's eventfd.
-        liveness_fd: readable once the peer's process is gone: a pidfd, or the Unix socket to it.
+        liveness_fd: readable once the peer's process is gone: a pidfd, or a pipe that it alone writes to.
         control_fd, data_fd: connected, authenticated, non-blocking stream sockets. Of ranks that are connected later
             (`Connections.reach`) neither, or the control connection alone.
         pid: of the peer as seen from here, 0 when it is in another pid namespace; for messages.

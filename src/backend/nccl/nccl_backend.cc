@@ -43,16 +43,16 @@ bool NcclBackend::Prepares(const Batch& batch) const {
 Task NcclBackend::Prepare(const Group& group, Batch& batch) {
   const std::vector<int64_t> mine = RowsOf(group, batch);
   const auto bytes = std::as_bytes(std::span(mine));
-  std::vector<std::byte> told;
+  std::vector<std::byte> received;
   if (batch.type == OpType::kAllgather) {
-    HVD_CO_TRY(co_await TellAll(*host_, group, batch.seq, bytes, &told));
+    HVD_CO_TRY(co_await TellAll(*host_, group, batch.seq, bytes, &received));
   } else {
-    HVD_CO_TRY(co_await TellEach(*host_, group, batch.seq, bytes, &told));
+    HVD_CO_TRY(co_await TellEach(*host_, group, batch.seq, bytes, &received));
   }
   // From each member, for each tensor.
   const size_t n = batch.tensors.size();
   std::vector<int64_t> theirs(n * group.size());
-  std::memcpy(theirs.data(), told.data(), theirs.size() * sizeof(int64_t));
+  std::memcpy(theirs.data(), received.data(), theirs.size() * sizeof(int64_t));
   for (size_t i = 0; i < n; ++i) {
     for (int m = 0; m < group.size(); ++m) batch.tensors[i].received_rows.push_back(theirs[m * n + i]);
   }

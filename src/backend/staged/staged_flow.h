@@ -40,7 +40,7 @@ class StagedFlow final : public collective::Flow {
     size_t at;
     std::shared_ptr<DeviceEvent> when;
   };
-  // What has been put on a stream so far, and for which tensors that one has been told to wait.
+  // What has been put on a stream so far, and for which tensors that one waits.
   struct Sent {
     size_t bytes = 0, held = 0;
   };

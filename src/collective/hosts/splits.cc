@@ -15,7 +15,7 @@ constexpr int64_t kMostForwarded = 64 << 20;
 }  // namespace
 
 Splits::Splits(const Batch& batch, const Roles& roles, int members)
-    : batch_(batch), roles_(roles), n_(members), told_(roles.owners) {}
+    : batch_(batch), roles_(roles), n_(members), sent_(roles.owners) {}
 
 size_t Splits::bytes(int local, int member) const {
   size_t sum = 0;
@@ -65,18 +65,18 @@ Task Splits::Agree(Between& between, Inside& inside) {
                                    reinterpret_cast<std::byte*>(local_.data())));
   facts_ = OwnFacts();
   const size_t most = OffsetOf(0, roles_.hosts());  // the first owner has the most wards
-  for (auto& told : told_) told.resize(most);
+  for (auto& each : sent_) each.resize(most);
   if (roles_.owner()) {
     StartTelling(between);
     HVD_CO_TRY(co_await between.Finish());
   }
   if (roles_.locals() == roles_.owners) co_return Status();
   std::vector<int64_t> all(most * roles_.locals()), own(most);
-  if (roles_.owner()) own = told_[roles_.me];
+  if (roles_.owner()) own = sent_[roles_.me];
   HVD_CO_TRY(co_await inside.Blobs(reinterpret_cast<const std::byte*>(own.data()), most * sizeof(int64_t),
                                    reinterpret_cast<std::byte*>(all.data())));
   for (int o = 0; o < roles_.owners; ++o)
-    told_[o].assign(all.begin() + static_cast<int64_t>(o * most), all.begin() + static_cast<int64_t>((o + 1) * most));
+    sent_[o].assign(all.begin() + static_cast<int64_t>(o * most), all.begin() + static_cast<int64_t>((o + 1) * most));
   co_return Status();
 }
 
@@ -114,7 +114,7 @@ void Splits::StartTelling(Between& between) {
   channels::PlanRun::Work work;
   work.unit_bytes = sizeof(int64_t);
   work.input.Add(reinterpret_cast<const std::byte*>(telling_.data()), telling_.size() * sizeof(int64_t));
-  work.output.Add(reinterpret_cast<std::byte*>(told_[roles_.me].data()),
+  work.output.Add(reinterpret_cast<std::byte*>(sent_[roles_.me].data()),
                   OffsetOf(roles_.me, roles_.hosts()) * sizeof(int64_t));
   work.plan = channels::PairwiseExchange(
       channels::ShapeOf(roles_.hosts(), roles_.host, telling_.size(), sizeof(int64_t)), sends, receives);
@@ -124,11 +124,11 @@ void Splits::StartTelling(Between& between) {
 
 bool Splits::PaysToForward() const {
   int64_t total = facts_[0], most = facts_[1], pairs = 0;
-  const int told = roles_.me % roles_.owners;
+  const int owner = roles_.me % roles_.owners;
   for (int h = 0; h < roles_.hosts(); ++h) {
     pairs += static_cast<int64_t>(roles_.locals_of(h)) * (n_ - roles_.locals_of(h));
     if (h == roles_.host) continue;
-    const int64_t* facts = told_[told].data() + OffsetOf(told, h);
+    const int64_t* facts = sent_[owner].data() + OffsetOf(owner, h);
     total += facts[0];
     most = std::max(most, facts[1]);
   }

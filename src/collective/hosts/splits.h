@@ -34,7 +34,7 @@ class Splits {
   size_t bytes(int local, int member) const;
   // From member `i` of another host to ward `w` of an owner of this one.
   int64_t arriving_rows(int owner, int host, int i, int w, size_t tensor) const {
-    return told_[owner][OffsetOf(owner, host) + kFacts + (i * wards(roles_.host, owner) + w) * tensors() + tensor];
+    return sent_[owner][OffsetOf(owner, host) + kFacts + (i * wards(roles_.host, owner) + w) * tensors() + tensor];
   }
   size_t arriving_bytes(int owner, int host, int i, int w) const;
   // To this member, by member.
@@ -59,7 +59,7 @@ class Splits {
   const Roles& roles_;
   const int n_;
   std::vector<int64_t> local_;              // [local][tensor][member]
-  std::vector<std::vector<int64_t>> told_;  // by owner of this host: per other host its facts, then [i][ward][tensor]
+  std::vector<std::vector<int64_t>> sent_;  // by owner of this host: per other host its facts, then [i][ward][tensor]
   std::vector<int64_t> facts_;
   std::vector<int64_t> telling_;
 };

@@ -11,7 +11,7 @@ namespace hvd::engine {
 Status InvalidOperation(const hvd_op& op, const std::string& what);
 // The same for a failure that has its own code and text.
 Status InvalidOperation(const hvd_op& op, const Status& why);
-// Not told to the others, who would get the name with it; it is too long on them too.
+// Not sent to the others, which would get the name with it; it is too long on them too.
 Status CheckName(const hvd_op& op);
 // Of a send or recv.
 Status CheckPartner(const hvd_op& op, const collective::Group& group);

@@ -52,7 +52,7 @@ class Connections {
   }
   int doorbell() const { return doorbell_; }   // this rank's own
   int parent() const { return tree_[rank_]; }  // in the tree of the negotiation; -1: none
-  // Whether the death of this rank is told the job by this connection's end; that of others comes through the tree.
+  // Whether the job learns of this rank's death by this connection's end; that of others comes through the tree.
   bool in_tree(int rank) const { return tree_[rank] == rank_ || tree_[rank_] == rank; }
   // Ranks of this host share cores: who waits gives its core away, and does not spin. The same for all of them.
   bool crowded() const { return sees_crowd_ || (neighbours() != nullptr && neighbours()->cores_are_shared()); }

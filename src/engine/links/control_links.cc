@@ -60,8 +60,8 @@ Status ControlLinks::Break(Link* link, Status why) {
 Status ControlLinks::ReceiveFrom(Link& link, const Deliver& deliver, bool* moved) {
   if (link.stream->has_unsent()) HVD_TRY(link.stream->Flush());
   if (link.ring != nullptr && !link.ring->readable()) {
-    // The common case, and all of it: two loads. A ring whose peer died is told by its liveness descriptor; what this
-    // rank could not send is told here.
+    // The common case, and all of it: two loads. The liveness descriptor reports a ring whose peer died; what this
+    // rank could not send is reported here.
     return link.stream->failed();
   }
   for (;;) {

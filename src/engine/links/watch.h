@@ -1,7 +1,7 @@
 // Watch: what this rank knows of the lives of the others: which processes are gone, who said goodbye, who is suspected.
 //
 // A process that is gone is dead, and that is believed at once, unless it ended in order: then it has said so where its
-// neighbours see it, before its end, and its goodbye is in the log. One that gave up before has told why, which is
+// neighbours see it, before its end, and its goodbye is in the log. One that gave up before has said why, which is
 // given a moment to arrive. The sleeper on the descriptors (any thread) notices that a process is gone; the rest is for
 // the holder of the driver role.
 #pragma once

@@ -2,7 +2,7 @@
 // launch of each batch and the operations that a thread waits for. Ranges of a thread nest, with those of the program
 // and of its framework. Without a profiler a range is one load.
 //
-// A profiler names a library in NVTX_INJECTION64_PATH, and is told of ranges through functions that it puts into tables
+// A profiler names a library in NVTX_INJECTION64_PATH, and receives ranges through functions that it puts into tables
 // of ours: the published binary interface of NVTX, version 3. Its headers do the same in each library that uses them,
 // so nothing needs to be installed, and no other library to be found.
 #pragma once

@@ -8,7 +8,7 @@
 // that needs both tracks. Else it queues on the host's track, is introduced and prepared there if need be, and then
 // goes over or runs where it is. So the devices' track has the log's order on every rank, whatever a rank knew when.
 //
-// A batch that fails here is the last: the neighbours are told at once that this rank has given up, and nothing that
+// A batch that fails here is the last: the neighbours learn at once that this rank has given up, and nothing that
 // comes behind it runs. What this rank did for a later batch (its progress word, its bytes in a channel) would be taken
 // for its part in the failed one by members that are still in it.
 #pragma once

@@ -38,7 +38,7 @@ void Verdict::Stop(const Status& why, bool tell_others, bool in_order) noexcept 
   }
   connections.FlushRings();
   connections.SetLastWord(transport::LastWord::kReason);
-  // Before the owners of the tensors are told that they may store into them: nobody else does any more.
+  // Before the owners of the tensors learn that they may store into them: nobody else does any more.
   CutOffSharedTensors();
   if (!in_order) tools_.backends->Abort();
   for (auto& run : runs) {

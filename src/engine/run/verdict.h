@@ -1,5 +1,5 @@
 // Verdict: has this rank failed, and of what. The first failure counts, and is for good: everything pending and future
-// fails with it, and the other ranks are told. Used by the holder of the driver role only, but for failed().
+// fails with it, and the other ranks are informed. Used by the holder of the driver role only, but for failed().
 #pragma once
 
 #include <atomic>

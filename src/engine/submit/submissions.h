@@ -53,7 +53,7 @@ struct Waiting {
   double since = 0;
 };
 
-// What a thread asks of the engine: one of these. A ticket is that of a completion (AddWish), told how it ended.
+// What a thread asks of the engine: one of these. A ticket is that of a completion (AddWish), which gets the outcome.
 namespace submission {
 struct Tensors {
   std::vector<negotiation::Request> group;

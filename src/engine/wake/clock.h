@@ -9,7 +9,7 @@ namespace hvd::engine {
 
 inline double NowS() { return MonotonicS(); }
 
-// The time of what is told to the negotiation.
+// The time of the negotiation's events.
 class Stamp {
  public:
   // exact: the negotiation counts milliseconds.

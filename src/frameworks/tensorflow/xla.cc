@@ -26,10 +26,10 @@ using frameworks::DescribedCall;
 using frameworks::Where;
 
 void Tell(hvd_status failure, const char* why, CallStatus* status) noexcept {
-  bool told = false;
+  bool is_set = false;
   (void)border::Succeeds(
-      [&] { told = status->message.Set(frameworks::InXlasWords(frameworks::FailureFor(failure), why), allocate); });
-  if (!told) (void)status->message.Set(border::kNoMemory, allocate);  // too short to need any
+      [&] { is_set = status->message.Set(frameworks::InXlasWords(frameworks::FailureFor(failure), why), allocate); });
+  if (!is_set) (void)status->message.Set(border::kNoMemory, allocate);  // too short to need any
 }
 
 bool Parse(const char* opaque, size_t opaque_bytes, DescribedCall* call, CallStatus* status) {

@@ -28,7 +28,7 @@ bool Exclude(const Sides& sides) {
   return true;
 }
 
-std::string Told(const std::string& name, const Sides& sides) {
+std::string Described(const std::string& name, const Sides& sides) {
   std::string text = "'" + name + "': ";
   for (const auto& [what, side] : sides) {
     if (&side != &sides.begin()->second) text += ", ";
@@ -56,7 +56,7 @@ std::vector<Clash> FindClashes(const std::vector<StalledTally>& tallies, const s
   std::vector<Clash> clashes;
   for (const auto& [key, sides] : by_name) {
     if (!Exclude(sides)) continue;
-    Clash& clash = clashes.emplace_back(Clash{{Code::kMismatch, Told(key.second, sides)}, {}});
+    Clash& clash = clashes.emplace_back(Clash{{Code::kMismatch, Described(key.second, sides)}, {}});
     for (const auto& [what, side] : sides) {
       for (const StalledTally* t : side.tallies) clash.tallies.push_back(*t);
     }

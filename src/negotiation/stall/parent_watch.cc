@@ -7,7 +7,7 @@ namespace hvd::negotiation {
 ParentWatch::Look ParentWatch::At(double own_since, double now) {
   Look look;
   const double patience_s = 2 * rules_.patience_s(), over_at = rules_.over_at(own_since);
-  double ask_at = std::max({heard_at_, told_at_, own_since}) + rules_.warning_s;
+  double ask_at = std::max({heard_at_, reported_at_, own_since}) + rules_.warning_s;
   // The end of the shutdown time is judged on time: a rank that has not asked yet asks early enough for an answer.
   const double last_ask_at = asked_at_ < 0 ? over_at - patience_s : over_at;
   if (last_ask_at > heard_at_) ask_at = std::min(ask_at, last_ask_at);
@@ -21,7 +21,7 @@ ParentWatch::Look ParentWatch::At(double own_since, double now) {
     look.again_at = asked_at_ + patience_s;
     return look;
   }
-  told_at_ = now;
+  reported_at_ = now;
   look.silent = true;
   look.over = now >= over_at;
   if (!look.over) look.again_at = std::min(now + rules_.warning_s, over_at);

@@ -27,9 +27,9 @@ class ParentWatch {
 
  private:
   StallRules rules_;
-  double heard_at_ = 0;   // the last frame from the parent
-  double asked_at_ = -1;  // it was asked for a sign of life since; < 0: no
-  double told_at_ = 0;    // its silence was reported last
+  double heard_at_ = 0;     // the last frame from the parent
+  double asked_at_ = -1;    // it was asked for a sign of life since; < 0: no
+  double reported_at_ = 0;  // its silence was reported last
 };
 
 }  // namespace hvd::negotiation

@@ -7,7 +7,7 @@
 namespace hvd::negotiation {
 namespace {
 
-constexpr size_t kMaxNames = 6;  // told per rank
+constexpr size_t kMaxNames = 6;  // listed per rank
 constexpr size_t kMaxLines = 32;
 
 std::string Hosts(const RankSet& ranks, const std::vector<std::string>& host_of_rank) {
@@ -82,9 +82,9 @@ StallReport WriteStallReport(const StallQuery& query, const StallRules& rules,
   Lines lines;
   for (auto& [who, tallies] : waited_for) lines[{who.first, tallies}].Add(who.second);
   report.text = Headline(n, n == pairs, rules.warning_s);
-  size_t told = 0;
+  size_t listed = 0;
   for (const auto& [what, ranks] : lines) {
-    if (told++ == kMaxLines) {
+    if (listed++ == kMaxLines) {
       report.text += "\n  ... and " + std::to_string(lines.size() - kMaxLines) + " more lines";
       break;
     }

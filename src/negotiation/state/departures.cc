@@ -47,7 +47,7 @@ bool Departures::NextLeaver(Leaver* leaver) {
 void Departures::Obey(const Leaver& leaver) {
   left_.Add(leaver.rank);
   cut_ |= EndsLog(leaver.rank);
-  if (place_.SourceOfNeighbour(leaver.rank) > 0) told_last_.push_back(leaver.rank);
+  if (place_.SourceOfNeighbour(leaver.rank) > 0) informed_last_.push_back(leaver.rank);
   if (leaver.rank == place_.rank) return SelfHasLeft(leaver.exception);
   results_->Add(RankLeft{leaver.rank, leaver.exception});
   if (cut_ && goodbye_ && !own_left_) SelfHasLeft({});  // nobody is left to confirm it
@@ -56,16 +56,16 @@ void Departures::Obey(const Leaver& leaver) {
 std::vector<int> Departures::Listeners() const {
   std::vector<int> listeners;
   for (const int child : place_.children) {
-    const bool leaves = std::find(told_last_.begin(), told_last_.end(), child) != told_last_.end();
+    const bool leaves = std::find(informed_last_.begin(), informed_last_.end(), child) != informed_last_.end();
     if (!leaves && !gone_.Contains(child)) listeners.push_back(child);
   }
-  listeners.insert(listeners.end(), told_last_.begin(), told_last_.end());
+  listeners.insert(listeners.end(), informed_last_.begin(), informed_last_.end());
   return listeners;
 }
 
-void Departures::ListenersTold() {
-  for (const int child : told_last_) gone_.Add(child);
-  told_last_.clear();
+void Departures::ListenersInformed() {
+  for (const int child : informed_last_) gone_.Add(child);
+  informed_last_.clear();
 }
 
 void Departures::Lost(int rank, const std::string& reason, double now, double grace_s) {

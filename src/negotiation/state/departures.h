@@ -41,7 +41,7 @@ class Departures {
   // Children to send the log to, in this order: the leaving rank is notified last. It may be gone the moment it knows,
   // and the others must not take that for a death.
   std::vector<int> Listeners() const;
-  void ListenersTold();
+  void ListenersInformed();
 
   // ---- deaths: `rank` is given time for the goodbye that may be on its way, then the job aborts
   void Lost(int rank, const std::string& reason, double now) { Lost(rank, reason, now, lost_grace_s_); }
@@ -66,11 +66,11 @@ class Departures {
   AbortState* abort_;
   RankSet left_;
   bool goodbye_ = false, own_left_ = false;
-  bool cut_ = false;            // the root or an inner rank has left: the log has ended
-  std::vector<int> told_last_;  // children that leave: still to be sent the log that says so
-  RankSet gone_;                // children that were
-  std::vector<Death> lost_;     // no goodbye yet
-  std::deque<Leaver> leavers_;  // root: not in the log yet
+  bool cut_ = false;                // the root or an inner rank has left: the log has ended
+  std::vector<int> informed_last_;  // children that leave: still to be sent the log that says so
+  RankSet gone_;                    // children that were
+  std::vector<Death> lost_;         // no goodbye yet
+  std::deque<Leaver> leavers_;      // root: not in the log yet
 };
 
 }  // namespace hvd::negotiation

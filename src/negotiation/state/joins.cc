@@ -17,8 +17,8 @@ void Joins::SourceJoined(int source, double now) {
   sets_->SourceJoined(source);
   marks_->RecheckGlobalSet(now);
   const SourceMask& need = sets_->at(0).need;
-  if (all_told_ || std::any_of(need.begin(), need.end(), [](uint64_t word) { return word != 0; })) return;
-  all_told_ = true;
+  if (all_reported_ || std::any_of(need.begin(), need.end(), [](uint64_t word) { return word != 0; })) return;
+  all_reported_ = true;
   if (!place_.root()) out_->Up(UpRecord::kAllJoined);
 }
 
@@ -46,7 +46,7 @@ Status Joins::AllFromChild(int source, double now) {
 }
 
 uint64_t Joins::End() {
-  all_told_ = false;
+  all_reported_ = false;
   ranks_ = {};
   sets_->ResetJoined();
   return Fail();

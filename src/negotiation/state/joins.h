@@ -20,7 +20,7 @@ class Joins {
   bool own() const { return own_; }
   const RankSet& ranks() const { return ranks_; }
   // At the root: all ranks of the job have joined, and the log does not say so yet.
-  bool complete() const { return all_told_ && own_; }
+  bool complete() const { return all_reported_ && own_; }
   int last_rank() const { return last_rank_; }
 
   void JoinSelf(uint64_t ticket, double now);
@@ -44,7 +44,7 @@ class Joins {
   int last_rank_ = -1;
   bool own_ = false;
   uint64_t ticket_ = 0;
-  bool all_told_ = false;  // every source has joined, and the parent knows
+  bool all_reported_ = false;  // every source has joined, and the parent knows
 };
 
 }  // namespace hvd::negotiation

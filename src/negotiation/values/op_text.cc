@@ -9,7 +9,7 @@
 namespace hvd::negotiation {
 namespace {
 
-constexpr size_t kMostNameTold = 200;  // bytes of a name in a message
+constexpr size_t kMostNameShown = 200;  // bytes of a name in a message
 
 }  // namespace
 
@@ -29,9 +29,9 @@ std::string Subject(OpType type, const std::string& name, int process_set) {
   if (IsControl(type)) return out;
   const std::string pair = IsPointToPoint(type) ? PairText(name) : "";
   if (!pair.empty()) return pair + InSet(process_set);
-  std::string_view told = name;
-  if (told.starts_with(out) && told.substr(out.size()).starts_with('.')) told.remove_prefix(out.size() + 1);
-  return out + " '" + Shortened(told, kMostNameTold) + "'" + InSet(process_set);
+  std::string_view shown = name;
+  if (shown.starts_with(out) && shown.substr(out.size()).starts_with('.')) shown.remove_prefix(out.size() + 1);
+  return out + " '" + Shortened(shown, kMostNameShown) + "'" + InSet(process_set);
 }
 
 std::string UserName(OpType type, const std::string& name, int32_t group_size) {

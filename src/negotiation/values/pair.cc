@@ -7,7 +7,7 @@
 namespace hvd::negotiation {
 namespace {
 
-constexpr size_t kMostLabelTold = 200;  // bytes of a label in a message
+constexpr size_t kMostLabelShown = 200;  // bytes of a label in a message
 
 // What is left to read of a name.
 class Rest {
@@ -83,7 +83,7 @@ std::string PairText(std::string_view name) {
   std::string text = NameOf(parts->type);
   if (parts->number != 0) text += " #" + std::to_string(parts->number);
   text += " from rank " + std::to_string(parts->pair.from) + " to rank " + std::to_string(parts->pair.to);
-  if (!parts->label.empty()) text += " ('" + Shortened(parts->label, kMostLabelTold) + "')";
+  if (!parts->label.empty()) text += " ('" + Shortened(parts->label, kMostLabelShown) + "')";
   return text;
 }
 

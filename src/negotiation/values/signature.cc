@@ -21,7 +21,7 @@ uint64_t Mix(uint64_t hash, uint64_t word) {
   return hash ^ (hash >> 29);
 }
 
-constexpr size_t kMaxTold = 8;  // values named in one message
+constexpr size_t kMaxListed = 8;  // values named in one message
 
 using Describe = std::function<std::string(const Request&)>;
 
@@ -31,18 +31,18 @@ std::string WhoSentWhat(const std::vector<Variant>& variants, const Describe& de
   for (const Variant& v : variants) {
     if (v.request) by_value[describe(*v.request)].AddAll(v.ranks);
   }
-  std::vector<std::pair<std::string, RankSet>> told(by_value.begin(), by_value.end());
-  std::sort(told.begin(), told.end(), [](const auto& a, const auto& b) {
+  std::vector<std::pair<std::string, RankSet>> values(by_value.begin(), by_value.end());
+  std::sort(values.begin(), values.end(), [](const auto& a, const auto& b) {
     const int x = a.second.count(), y = b.second.count();
     return x != y ? x < y : a.second.spans() > b.second.spans();
   });
   std::string out;
-  for (size_t i = 0; i < told.size(); ++i) {
+  for (size_t i = 0; i < values.size(); ++i) {
     if (i > 0) out += ", ";
-    if (i == kMaxTold && told.size() > kMaxTold + 1) {
-      return out + "and " + std::to_string(told.size() - i) + " more values from other ranks";
+    if (i == kMaxListed && values.size() > kMaxListed + 1) {
+      return out + "and " + std::to_string(values.size() - i) + " more values from other ranks";
     }
-    out += told[i].second.Text() + " sent " + told[i].first;
+    out += values[i].second.Text() + " sent " + values[i].first;
   }
   return out;
 }
@@ -90,17 +90,17 @@ bool Differs(const TallyView& t, bool (*same)(const Request&, const Request&)) {
 }
 
 Status CheckRefusals(const TallyView& t) {
-  std::string told;
+  std::string reasons;
   size_t n = 0;
   for (const Variant& v : t.variants) {
     if (v.request) continue;
-    if (++n > kMaxTold) continue;
-    if (n > 1) told += "; ";
-    told += v.ranks.Text() + " refused it: " + v.refusal;
+    if (++n > kMaxListed) continue;
+    if (n > 1) reasons += "; ";
+    reasons += v.ranks.Text() + " refused it: " + v.refusal;
   }
   if (n == 0) return {};
-  if (n > kMaxTold) told += "; and " + std::to_string(n - kMaxTold) + " more reasons from other ranks";
-  return {Code::kMismatch, Subject(t.type, t.name, t.process_set) + ": " + told};
+  if (n > kMaxListed) reasons += "; and " + std::to_string(n - kMaxListed) + " more reasons from other ranks";
+  return {Code::kMismatch, Subject(t.type, t.name, t.process_set) + ": " + reasons};
 }
 
 Status CheckSetChange(const TallyView& t, const Request& r) {

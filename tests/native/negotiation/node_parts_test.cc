@@ -137,7 +137,7 @@ TEST(negotiation_part_departures_tell_the_leaver_last) {
   EXPECT(!b.departures.NextLeaver(&leaver));
   b.departures.Obey(leaver);
   EXPECT(b.departures.Listeners() == (std::vector<int>{2, 3, 1}));
-  b.departures.ListenersTold();
+  b.departures.ListenersInformed();
   EXPECT(b.departures.Listeners() == (std::vector<int>{2, 3}));
 }
 

@@ -30,7 +30,7 @@ struct Compiler {
   Imported<const char*(int)> get_error_string{symbols, "hiprtcGetErrorString"};
 };
 
-// The folder of the file in which HIP's functions lie, with its slash; empty: it cannot be told.
+// The folder of the file in which HIP's functions lie, with its slash; empty: it is not known.
 std::string FolderOf(const Driver& hip) {
   Dl_info info = {};
   if (dladdr(hip->binder.Find(hip->init.name()), &info) == 0 || info.dli_fname == nullptr) return "";

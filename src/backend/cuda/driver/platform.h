@@ -24,9 +24,9 @@ struct Platform {
   // the stream on which it was allocated.
   bool pools_order_streams;
 
-  // Which one an open library is, told by its functions.
+  // Which one an open library is, by its functions.
   static const Platform& Of(void* library);
-  // Which one a library would be that cannot be opened, told by its name.
+  // Which one a library that cannot be opened would be, by its name.
   static const Platform& Named(const std::string& path);
 
   std::string VersionText(int number) const;
