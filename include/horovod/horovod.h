@@ -462,6 +462,8 @@ typedef struct hvd_mxnet_functions {
   void* copy_array;      /* MXShallowCopyNDArray */
   void* free_array;      /* MXNDArrayFree */
   void* array_data;      /* MXNDArrayGetData */
+  void* usual_copy;      /* mxnet::NDArray::Reorder2Default; NULL: MXNet without oneDNN, whose arrays have one layout */
+  void* usual_place;     /* mxnet::NDArray::Chunk::Reorder2Default; likewise */
   void* make_error;      /* of the C++ library that MXNet uses: std::runtime_error's constructor from a text */
   void* drop_error;      /* and its destructor */
 } hvd_mxnet_functions;

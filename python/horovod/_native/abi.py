@@ -178,7 +178,7 @@ class HvdMxnetFunctions(ctypes.Structure):
 
     _fields_ = [
         ("struct_bytes", c_uint32), ("copy_array", c_void_p), ("free_array", c_void_p), ("array_data", c_void_p),
-        ("make_error", c_void_p), ("drop_error", c_void_p),
+        ("usual_copy", c_void_p), ("usual_place", c_void_p), ("make_error", c_void_p), ("drop_error", c_void_p),
     ]
 
 # Enum of the header -> its constants.

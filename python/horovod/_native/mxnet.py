@@ -13,6 +13,8 @@ __all__ = ["MxnetEngine"]
 # Of GNU's C++ library, with which MXNet is compiled: the constructor of std::runtime_error from a text, its destructor.
 _MAKE_ERROR: Final = "_ZNSt13runtime_errorC1EPKc"
 _DROP_ERROR: Final = "_ZNSt13runtime_errorD1Ev"
+# Of MXNet with oneDNN: mxnet::NDArray::Reorder2Default() const, mxnet::NDArray::Chunk::Reorder2Default().
+_USUAL: Final = ("_ZNK5mxnet7NDArray15Reorder2DefaultEv", "_ZN5mxnet7NDArray5Chunk15Reorder2DefaultEv")
 
 
 class _Context(ctypes.Structure):
@@ -41,8 +43,10 @@ class MxnetEngine:
         self._prepare = library.hvd_mxnet_prepare
         self._push = mxnet.MXEnginePushAsyncND
         self._run, self._drop = _address(library.hvd_mxnet_run), _address(library.hvd_mxnet_drop)
-        names = ("MXShallowCopyNDArray", "MXNDArrayFree", "MXNDArrayGetData", _MAKE_ERROR, _DROP_ERROR)
-        addresses = [_address(getattr(mxnet, name)) for name in names]
+        copy, free, data = mxnet.MXShallowCopyNDArray, mxnet.MXNDArrayFree, mxnet.MXNDArrayGetData
+        usual = [getattr(mxnet, name, None) for name in _USUAL]
+        errors = [getattr(mxnet, name) for name in (_MAKE_ERROR, _DROP_ERROR)]
+        addresses = map(_address, (copy, free, data, *usual, *errors))
         self._functions = abi.HvdMxnetFunctions(ctypes.sizeof(abi.HvdMxnetFunctions), *addresses)
 
     def push(self, members: Sequence[abi.HvdOp], priority: int, timeout_s: float) -> tuple[int, int]:

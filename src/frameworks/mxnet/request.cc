@@ -1,6 +1,7 @@
 // Collectives as operations of MXNet's engine, which orders them behind what makes their arrays and before what reads
 // them. The engine calls hvd_mxnet_run on a thread of its own, which submits and returns; the core's completion tells
-// the engine. Declared here by hand, because there is one last MXNet: what it passes to an asynchronous function.
+// the engine. Declared here by hand, because there is one last MXNet: what it passes to an asynchronous function, and
+// how its arrays begin. See docs/design/0037.
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -32,6 +33,14 @@ struct OnComplete {
 using CopyArray = int (*)(void* array, void** copy);
 using FreeArray = int (*)(void* array);
 using ArrayData = int (*)(void* array, void** address);
+// An mxnet::NDArray, which takes 224 bytes, as a function returns it: constructed in memory of the caller's, because it
+// cannot be copied as bytes.
+struct ReturnedArray {
+  ReturnedArray(const ReturnedArray&) = delete;
+  alignas(std::max_align_t) std::byte bytes[512];
+};
+using UsualCopy = ReturnedArray (*)(const void* array);
+using UsualPlace = void (*)(void* memory);
 using MakeError = void (*)(void* error, const char* text);
 using DropError = void (*)(void* error);
 constexpr size_t kErrorBytes = 64;  // more than a std::runtime_error takes
@@ -82,6 +91,23 @@ class Array {
   Array& operator=(Array&&) = delete;
   ~Array() {
     if (handle_ != nullptr) (void)free_(handle_);
+  }
+
+  // Convolutions leave results, and weights, in layouts of oneDNN's. MXNDArrayGetData has the engine undo that, and
+  // waits: an operation of the engine would wait for itself. So the next two come first.
+
+  // For an array that is read: others may read it at the same moment, so its memory stays as it is.
+  void TakeUsualCopy(const hvd_mxnet_functions& mxnet) {
+    if (handle_ == nullptr || mxnet.usual_copy == nullptr) return;
+    // Freed by MXNet: in all C++ libraries of Linux, memory for objects is malloc's.
+    void* copy = new ReturnedArray(reinterpret_cast<UsualCopy>(mxnet.usual_copy)(handle_));
+    (void)free_(std::exchange(handle_, copy));
+  }
+
+  // For an array that is written, and that nobody else uses. An array's first word is where its memory is described.
+  void MakeUsual(const hvd_mxnet_functions& mxnet) const {
+    if (handle_ == nullptr || mxnet.usual_place == nullptr) return;
+    reinterpret_cast<UsualPlace>(mxnet.usual_place)(*static_cast<void**>(handle_));
   }
 
   // Where the elements are; only an operation that the engine runs may ask. False: there is no memory.
@@ -141,6 +167,12 @@ class Request {
 
  private:
   bool FindArrays() noexcept {
+    // An input that is an output, too, has the usual layout by then.
+    const auto make_usual = [&] {
+      for (const Array& output : outputs_) output.MakeUsual(mxnet_);
+      for (Array& input : inputs_) input.TakeUsualCopy(mxnet_);
+    };
+    if (!border::Succeeds(make_usual)) return false;
     for (size_t i = 0; i < ops_.size(); ++i) {
       void* input = nullptr;
       if (!inputs_[i].Find(mxnet_, &input) || !outputs_[i].Find(mxnet_, &ops_[i].output)) return false;
