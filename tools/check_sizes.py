@@ -26,6 +26,7 @@ PUBLIC = (
     "python/horovod/runner/function.py",
     "python/horovod/runner/helpers.py",
     "python/horovod/spark/running.py",
+    "python/horovod/ray/elastic",
     "python/horovod/ray/runner.py",
     "python/horovod/spark/common/datamodule.py",
     "python/horovod/spark/common/store.py",

@@ -59,6 +59,7 @@ _SPARK = {
 # A real cluster of two nodes on this machine; 0.6 GB.
 _RAY = {
     "a cluster of two nodes": ("--timeout=120", "tests/ray_clusters/cluster.py"),
+    "elastic jobs on Ray": ("--timeout=120", "tests/ray_clusters/elastic.py"),
     "Ray Train": ("--timeout=300", "tests/ray_clusters/train.py"),
 }
 _JAX = ("test_jax_ops.py", "test_jax_optax.py", "test_jax_contract.py")

@@ -10,14 +10,6 @@ from typing import Final, Optional
 
 # Module -> (what cannot be done, remedy).
 MISSING: Final[dict[str, tuple[str, str]]] = {
-    **{
-        f"horovod.ray.{name}": (
-            "workers on Ray cannot come and go",
-            "start a job of fixed size with horovod.ray.RayExecutor(num_workers=...), or an elastic one with "
-            "horovodrun --host-discovery-script",
-        )
-        for name in ("elastic", "elastic_v2")
-    },
     "horovod.spark.data_loaders": (
         "estimators read Parquet without petastorm",
         "leave the loaders out, or derive a class from horovod.spark.common.datamodule.DataModule",

@@ -36,7 +36,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "python"), str(Path(__fil
 
 CLIENT_PORT = 23977
 SETTINGS = RayExecutor.create_settings(placement_group_timeout_s=60)
-_OURS = ("ray::Worker", "ray::Crew", "ray::_QueueActor", "ray::rank")
+_OURS = ("ray::Worker", "ray::Elastic", "ray::worker", "ray::Crew", "ray::_QueueActor", "ray::rank")
 Start = Callable[..., RayExecutor]
 
 
@@ -292,9 +292,10 @@ def test_a_block_of_the_documentation(cluster: Cluster, block: Block, tmp_path: 
     nothing_is_left()
 
 
-def test_the_example(cluster: Cluster, tmp_path: Path) -> None:
-    output = run_program(cluster, tmp_path, (ROOT / "examples" / "ray" / "executor_digits.py").read_text())
-    found = re.search(r"^accuracy (\S+) on 2 workers", output, re.MULTILINE)
+@pytest.mark.parametrize("name, ranks", [("executor_digits", 2), ("elastic_digits", 4)])
+def test_the_example(cluster: Cluster, tmp_path: Path, name: str, ranks: int) -> None:
+    output = run_program(cluster, tmp_path, (ROOT / "examples" / "ray" / f"{name}.py").read_text())
+    found = re.search(rf"^accuracy (\S+) on {ranks} workers", output, re.MULTILINE)
     assert found is not None and float(found[1]) > 0.9, output
     nothing_is_left()
 

@@ -21,7 +21,7 @@ import contextlib
 import json
 import os
 import socket
-from typing import Any, Final, NamedTuple, Union
+from typing import Any, Final, NamedTuple, Protocol, Union
 
 from horovod._net import identity
 from horovod._net.failures import ConnectError, ProtocolError
@@ -66,6 +66,19 @@ class News(NamedTuple):
 
     kind: int
     at_s: float
+
+
+class WorkersRoster(Protocol):
+    """What a worker needs of a roster, however it reaches the driver of its job. See `Roster`."""
+
+    def ask(self, version: tuple[int, int], why: str = "") -> Union[Seat, Dismissal]:
+        """Asks for the next place, and waits for it."""
+
+    def say_lost(self) -> None:
+        """This worker ends because another one was lost."""
+
+    def news(self) -> list[News]:
+        """What has come since the last call."""
 
 
 class Lines:

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Optional
 
-from horovod._core.errors import InvalidArgumentError, UnsupportedError
+from horovod._core.errors import InvalidArgumentError
+from horovod.runner.elastic.blacklist import check_cooldown
 
 EXECUTOR: Final = "RayExecutor"
 _OF_ELASTIC: Final = ("max_workers", "reset_limit", "cooldown_range")
@@ -24,6 +25,7 @@ class MiniSettings:
         nics: network interfaces for traffic between nodes.
         verbose: 0 says nothing, 1 where the workers are.
         elastic: the workers may come and go.
+        discovery: with `override_discovery=False`: says which nodes an elastic job may use.
     """
 
     timeout_s: float = 30
@@ -31,6 +33,7 @@ class MiniSettings:
     nics: Any = None
     verbose: int = 1
     elastic: bool = False
+    discovery: Any = None
 
     def __post_init__(self) -> None:
         for name in ("timeout_s", "placement_group_timeout_s"):
@@ -66,6 +69,26 @@ class Wanted(NamedTuple):
     def bundle(self) -> dict[str, float]:
         """What each reservation holds."""
         return {name: amount * self.per_bundle for name, amount in self.resources.items()}
+
+
+class Changing(NamedTuple):
+    """How an elastic job may change.
+
+    Attributes:
+        least: ranks to begin with, and to go on with.
+        most: None: as many as there is room for.
+        resets: epochs after the first; None: any number.
+        cooldown: bounds, in seconds, of the time for which a node is given up after a failure; None: for good.
+        patience_s: to wait for enough ranks.
+        discovery: of the user's, which says what nodes may be used; None: all.
+    """
+
+    least: int
+    most: Optional[int]
+    resets: Optional[int]
+    cooldown: Optional[tuple[int, int]]
+    patience_s: float
+    discovery: Optional[Any] = None
 
 
 def wanted(
@@ -122,15 +145,23 @@ def resources_of(cpus_per_worker: float, use_gpu: bool, gpus_per_worker: Optiona
     return found
 
 
-def refuse_elastic(min_workers: Optional[int], num_workers: Optional[int], **others: object) -> None:
-    """Refuses arguments of elastic jobs, which are not in this version.
+def changing(
+    min_workers: Optional[int],
+    num_workers: Optional[int],
+    num_hosts: Optional[int],
+    elastic_timeout: float,
+    discovery: Optional[Any],
+    **others: Any,
+) -> Optional[Changing]:
+    """How the job may change; None: it does not.
 
     Args:
-        min_workers, num_workers, others: the arguments of that name; None: not given.
+        min_workers, num_workers, num_hosts, elastic_timeout: the arguments of that name; None: not given.
+        discovery: that counts instead of all nodes.
+        others: max_workers, reset_limit and cooldown_range.
 
     Raises:
         InvalidArgumentError: they contradict one another.
-        UnsupportedError: they ask for an elastic job.
     """
     if min_workers is None:
         for name in _OF_ELASTIC:
@@ -139,18 +170,58 @@ def refuse_elastic(min_workers: Optional[int], num_workers: Optional[int], **oth
                     f"{EXECUTOR}: {name} is for elastic jobs, which have min_workers. Received: "
                     f"{name}={others[name]!r} without min_workers. Leave it out."
                 )
-        return
-    _count("min_workers", min_workers)
-    if num_workers is not None:
+        return None
+    least = _count("min_workers", min_workers)
+    for name, value in (("num_workers", num_workers), ("num_hosts", num_hosts)):
+        if value is not None:
+            raise InvalidArgumentError(
+                f"{EXECUTOR}: min_workers and {name} exclude each other. Received: min_workers={min_workers!r} and "
+                f"{name}={value!r}. Give {name} for a job of fixed size."
+            )
+    most, resets = others.get("max_workers"), others.get("reset_limit")
+    if most is not None and _count("max_workers", most) < least:
         raise InvalidArgumentError(
-            f"{EXECUTOR}: min_workers and num_workers exclude each other. Received: min_workers={min_workers!r} and "
-            f"num_workers={num_workers!r}. Give num_workers for a job of fixed size."
+            f"{EXECUTOR}: max_workers must be at least min_workers. Received: min_workers={least} and "
+            f"max_workers={most!r}."
         )
-    raise UnsupportedError(
-        f"{EXECUTOR}: min_workers asks for an elastic job, and those are not in this version: workers on Ray cannot "
-        "come and go. Remedy: give num_workers, and load a checkpoint when the job is started again; or start an "
-        "elastic job with horovodrun --host-discovery-script."
-    )
+    if resets is not None:
+        _count("reset_limit", resets, least=0)
+    if not _is_number(elastic_timeout) or not 0 <= elastic_timeout < math.inf:
+        raise InvalidArgumentError(
+            f"{EXECUTOR}: elastic_timeout must be a number of seconds, 0 or more. Received: {elastic_timeout!r}."
+        )
+    return Changing(least, most, resets, _cooldown(others.get("cooldown_range")), float(elastic_timeout), discovery)
+
+
+def _cooldown(given: Any) -> Optional[tuple[int, int]]:
+    if given is None:
+        return None
+    name = f"{EXECUTOR}: cooldown_range"
+    try:
+        least, most = (_count("each number of cooldown_range", each) for each in given)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"{name} must be two numbers of seconds, as (10, 100). Received: {given!r}."
+        ) from error
+    if least > most:
+        raise InvalidArgumentError(f"{name} must not begin with the greater number. Received: {given!r}.")
+    check_cooldown((least, most), name)
+    return least, most
+
+
+def discovery_of(settings: MiniSettings) -> Any:
+    """What says which nodes may be used.
+
+    Raises:
+        InvalidArgumentError: there is nothing of that kind.
+    """
+    found = settings.discovery
+    if not callable(getattr(found, "find_available_hosts_and_slots", None)):
+        raise InvalidArgumentError(
+            f"{EXECUTOR}: override_discovery=False needs settings.discovery, an object with "
+            f"find_available_hosts_and_slots(), such as horovod.ray.elastic.RayHostDiscovery(). Received: {found!r}."
+        )
+    return found
 
 
 def variables(given: object) -> dict[str, str]:
@@ -173,7 +244,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-        raise InvalidArgumentError(f"{EXECUTOR}: {name} must be an integer, 1 or more. Received: {value!r}.")
+def _count(name: str, value: Any, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+        raise InvalidArgumentError(f"{EXECUTOR}: {name} must be an integer, {least} or more. Received: {value!r}.")
     return int(value)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Optional, Protocol
 
 from horovod._net.secret import new_secret
 from horovod.ray import cluster, placing
-from horovod.ray.arguments import EXECUTOR, Wanted
+from horovod.ray.arguments import EXECUTOR, Changing, Wanted
 from horovod.ray.calling_back import CallingBack
 from horovod.ray.gathering import Failure, death, gather
 from horovod.ray.placing import Facts
@@ -30,6 +30,8 @@ class Plan(NamedTuple):
         nics: network interfaces for traffic between nodes.
         environ: variables of all workers.
         is_announced: where they are is said.
+        changing: of an elastic job.
+        answer_s: for its ranks to leave an epoch and to come into one.
     """
 
     wanted: Wanted
@@ -37,6 +39,8 @@ class Plan(NamedTuple):
     nics: Sequence[str]
     environ: Mapping[str, str]
     is_announced: bool
+    changing: Optional[Changing] = None
+    answer_s: float = 30.0
 
 
 class Call(NamedTuple):

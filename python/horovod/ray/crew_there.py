@@ -8,28 +8,29 @@ from typing import Any, Final, Optional
 
 from horovod.ray.arguments import EXECUTOR
 from horovod.ray.calling_back import CallingBack
-from horovod.ray.crew import Call, Crew, Plan
+from horovod.ray.crew import Call, Plan
 from horovod.ray.gathering import LAP_S
 
 _END_S: Final = 10.0  # for the actor to end its workers
 
 
 class CrewThere:
-    """A crew (`crew.Workers`). If this process goes, Ray ends the actor, and with it the workers.
+    """A crew (`crew.Workers`), of fixed size or not. If this process goes, Ray ends the actor, and with it the workers.
 
     Args:
+        kind: what the actor is.
         plan: of the job.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, kind: type, plan: Plan) -> None:
         import ray
 
         self._ray = ray
         # It is asked for the end while it waits.
-        self._actor = ray.remote(num_cpus=0, max_restarts=0, max_concurrency=2)(Crew).remote(plan)
+        self._actor = ray.remote(num_cpus=0, max_restarts=0, max_concurrency=2)(kind).remote(plan)
 
     def start(self, cls: Optional[type], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """See `Crew`."""
+        """See `Workers`."""
         try:
             self._got(self._actor.start.remote(cls, args, kwargs))
         except BaseException:
@@ -37,7 +38,7 @@ class CrewThere:
             raise
 
     def run(self, call: Call, calling: Optional[CallingBack] = None) -> list[Any]:
-        """See `Crew`."""
+        """See `Workers`."""
         reference = self._actor.run_to_queue.remote(call, None if calling is None else calling.queue)
         while calling is not None and not self._ray.wait([reference], timeout=LAP_S)[0]:
             calling.drain()
@@ -45,16 +46,16 @@ class CrewThere:
         return found
 
     def begin(self, call: Call) -> list[Any]:
-        """See `Crew`."""
+        """See `Workers`."""
         found: list[Any] = self._got(self._actor.begin.remote(call))
         return found
 
     def run_on_first(self, call: Call) -> Any:
-        """See `Crew`."""
+        """See `Workers`."""
         return self._got(self._actor.run_on_first.remote(call))
 
     def shutdown(self) -> None:
-        """See `Crew`."""
+        """See `Workers`."""
         with contextlib.suppress(Exception):  # Ray itself may be gone, or the actor
             self._ray.get(self._actor.shutdown.remote(), timeout=_END_S)
         with contextlib.suppress(Exception):

@@ -9,7 +9,7 @@ import contextlib
 import os
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from horovod._core.errors import HorovodError
@@ -19,7 +19,7 @@ from horovod._net import interfaces
 from horovod._net.clusters.addresses import MEETING_PORTS
 from horovod._net.failures import NetError
 from horovod._net.handshake.roll_call import listen
-from horovod.ray.placing import Facts, Place
+from horovod.ray.placing import VISIBLE, Facts, Place
 from horovod.runner.machines import this_host
 
 _TRIES: Final = 20
@@ -55,11 +55,21 @@ def meeting(nics: Sequence[str]) -> tuple[str, int]:
     return address, last
 
 
-def take(place: Place) -> None:
-    """Makes this process a rank, from the next `hvd.init()` on."""
-    os.environ.update(place.environ)
+def take(place: Place, is_first: bool = True) -> None:
+    """Makes this process a rank, from the next `hvd.init()` on.
+
+    Args:
+        place: of it.
+        is_first: it has had none before, so it has chosen no GPU yet of those that it can see.
+    """
+    set_variables({name: value for name, value in place.environ.items() if is_first or name != VISIBLE})
     given_placement.hand_over(place.placement)
     _show_in_lines(place.title)
+
+
+def set_variables(environ: Mapping[str, str]) -> None:
+    """Sets variables of this process."""
+    os.environ.update(environ)
 
 
 def end() -> None:

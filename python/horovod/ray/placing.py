@@ -6,18 +6,17 @@ they belong to; containers of one machine are hosts of their own.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Optional
 
 from horovod._net.clusters.placement import MeetingPoint, Placement
-from horovod.runner.machines.hosts import Slot
+from horovod.runner.elastic.assignment import seats
 from horovod.runner.machines.this_host import rank_environ
 
 LAUNCHER: Final = "Ray"
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
-_SHORT: Final = 8  # digits of a node's number that people compare
+SHORT: Final = 8  # digits of a node's number that people compare
 
 
 class Facts(NamedTuple):
@@ -29,6 +28,7 @@ class Facts(NamedTuple):
         address: of that node.
         pid: of its process.
         gpus: the GPUs that Ray has given it.
+        home: of an elastic job: the local rank that it had first; None: it has had none.
     """
 
     machine: str
@@ -36,10 +36,11 @@ class Facts(NamedTuple):
     address: str
     pid: int
     gpus: Sequence[str] = ()
+    home: Optional[int] = None
 
     def words(self) -> str:
         """Its node, as messages name it."""
-        return f"node {self.node[:_SHORT]} at {self.address}"
+        return f"node {self.node[:SHORT]} at {self.address}"
 
 
 class Place(NamedTuple):
@@ -89,28 +90,29 @@ def places(
         environ: variables of all of them.
         nics: network interfaces for traffic between hosts.
     """
-    machines = [each.machine for each in ranks]
-    hosts = [machines.index(machine) for machine in machines]
+    machines = {rank: each.machine for rank, each in enumerate(ranks)}
+    homes = {rank: each.home for rank, each in enumerate(ranks) if each.home is not None}
+    slots = [each.slot for each in seats(range(len(ranks)), machines, homes)]
+    by_local_rank = sorted(zip(slots, ranks), key=lambda each: each[0].local_rank)
     point = MeetingPoint(*where, "Ray, whose nodes reach one another there", job, settable=False) if where else None
-    first = Placement(
-        0, len(ranks), 0, 1, 0, 1, LAUNCHER, job, secret=secret, interfaces=tuple(nics), meeting_point=point
-    )
     found = []
-    for rank, each in enumerate(ranks):
-        placement = dataclasses.replace(first, rank=rank).placed(hosts)
-        own = {**rank_environ(_slot(placement, each.node)), **_visible(rank, ranks)}
-        found.append(Place(placement, {**environ, **own}, f"rank {rank}, {each.words()}"))
+    for slot, each in zip(slots, ranks):
+        numbers = {name: value for name, value in slot._asdict().items() if name != "hostname"}
+        placement = Placement(
+            **numbers,
+            launcher=LAUNCHER,
+            job_key=job,
+            secret=secret,
+            interfaces=tuple(nics),
+            meeting_point=point,
+            keeps_local_rank=True,
+        )
+        # The GPUs of all workers of the machine, so that they reach one another's, in the order of local ranks.
+        gpus = [gpu for other, facts in by_local_rank if other.hostname == slot.hostname for gpu in facts.gpus]
+        visible = {VISIBLE: ",".join(dict.fromkeys(gpus))} if gpus else {}
+        own = {**rank_environ(slot._replace(hostname=each.node)), **visible}
+        found.append(Place(placement, {**environ, **own}, f"rank {slot.rank}, {each.words()}"))
     return found
-
-
-def _slot(place: Placement, node: str) -> Slot:
-    return Slot(node, place.rank, place.local_rank, place.cross_rank, place.size, place.local_size, place.cross_size)
-
-
-def _visible(rank: int, ranks: Sequence[Facts]) -> dict[str, str]:
-    """The GPUs of all workers of this one's machine, so that they reach one another's, in the order of local ranks."""
-    there = [gpu for each in ranks if each.machine == ranks[rank].machine for gpu in each.gpus]
-    return {VISIBLE: ",".join(dict.fromkeys(there))} if there else {}
 
 
 def in_words(ranks: Sequence[Facts]) -> str:

@@ -10,6 +10,7 @@ from horovod._core.errors import InvalidArgumentError
 from horovod.ray import arguments, cluster
 from horovod.ray.arguments import EXECUTOR, MiniSettings
 from horovod.ray.calling_back import listening
+from horovod.ray.changing.job import ElasticWorkers
 from horovod.ray.crew import Call, Crew, Plan, Workers
 from horovod.ray.crew_there import CrewThere
 from horovod.ray.environment import rank_environment
@@ -29,12 +30,17 @@ class RayExecutor:
         use_gpu: each rank gets GPUs.
         gpus_per_worker: how many; 1 if it is not given.
         use_current_placement_group: False: `num_workers` get a placement group of their own in any case.
-        min_workers, max_workers, reset_limit, cooldown_range: of elastic jobs, which are not in this version.
-        elastic_timeout, override_discovery: the same; without an effect.
+        min_workers: instead of `num_workers`: each call is an elastic job, whose ranks come and go with the nodes, but
+            never fewer.
+        max_workers: ranks at most; as many as there is room for if it is not given.
+        reset_limit: changes at most; any number if it is not given.
+        cooldown_range: least and greatest number of seconds for which a node is given up after a failure; for good if
+            it is not given.
+        elastic_timeout: seconds to wait for enough ranks.
+        override_discovery: all nodes of the cluster count; False: those that `settings.discovery` finds.
 
     Raises:
         InvalidArgumentError: (also ValueError) they contradict one another.
-        UnsupportedError: (also NotImplementedError) they ask for an elastic job.
     """
 
     @classmethod
@@ -84,16 +90,19 @@ class RayExecutor:
         elastic_timeout: int = 600,
         override_discovery: bool = True,
     ) -> None:
-        del elastic_timeout, override_discovery
         if not isinstance(settings, MiniSettings):
             raise InvalidArgumentError(
                 f"{EXECUTOR}: settings must be what {EXECUTOR}.create_settings(...) returns. Received: {settings!r}."
             )
         resources = arguments.resources_of(cpus_per_worker, use_gpu, gpus_per_worker)
         of_elastic = {"max_workers": max_workers, "reset_limit": reset_limit, "cooldown_range": cooldown_range}
-        arguments.refuse_elastic(min_workers, num_workers, **of_elastic)
+        discovery = None if override_discovery or min_workers is None else arguments.discovery_of(settings)
+        self._changing = arguments.changing(
+            min_workers, num_workers, num_hosts, elastic_timeout, discovery, **of_elastic
+        )
         takes_current = bool(use_current_placement_group)
-        self._wanted = arguments.wanted(num_workers, num_hosts, num_workers_per_host, resources, takes_current)
+        number = num_workers if self._changing is None else self._changing.least
+        self._wanted = arguments.wanted(number, num_hosts, num_workers_per_host, resources, takes_current)
         self._settings = settings
         self._crew: Optional[Workers] = None
 
@@ -104,7 +113,8 @@ class RayExecutor:
         executable_kwargs: Optional[Mapping[str, Any]] = None,
         extra_env_vars: Optional[Mapping[str, str]] = None,
     ) -> None:
-        """Starts the ranks. What this has made is gone when it raises.
+        """Starts the ranks; those of an elastic job start and end with each call. What this has made is gone when it
+        raises.
 
         Args:
             executable_cls: of which each rank makes an object, for `execute`; it may call `hvd.init()`.
@@ -123,7 +133,8 @@ class RayExecutor:
         extra = arguments.variables(extra_env_vars)
         ray = cluster.ray_of(f"{EXECUTOR}.start")
         plan = self._plan(extra)
-        crew: Workers = CrewThere(plan) if ray.util.client.ray.is_connected() else Crew(plan)
+        kind = Crew if self._changing is None else ElasticWorkers
+        crew: Workers = CrewThere(kind, plan) if ray.util.client.ray.is_connected() else kind(plan)
         crew.start(executable_cls, executable_args or (), executable_kwargs or {})
         self._crew = crew
 
@@ -161,6 +172,7 @@ class RayExecutor:
 
         Raises:
             RuntimeError: the executor is not started.
+            UnsupportedError: (also NotImplementedError) the job is elastic.
         """
         references: list[Any] = self._started("run_remote").begin(Call(fn, args or (), kwargs or {}))
         return references
@@ -176,6 +188,7 @@ class RayExecutor:
 
         Raises:
             RuntimeError: the executor is not started, or the rank has died.
+            UnsupportedError: (also NotImplementedError) the job is elastic.
         """
         return self._started("execute_single").run_on_first(Call(fn, is_for_object=True))
 
@@ -190,7 +203,8 @@ class RayExecutor:
         caller = f"{EXECUTOR}.create_settings"
         nics, environ = rank_environment(caller, settings.timeout_s, settings.nics, extra)
         patience_s = float(settings.placement_group_timeout_s)
-        return Plan(self._wanted, patience_s, nics, environ, settings.verbose > 0)
+        is_announced, answer_s = settings.verbose > 0, float(settings.timeout_s)
+        return Plan(self._wanted, patience_s, nics, environ, is_announced, self._changing, answer_s)
 
     def _started(self, method: str) -> Workers:
         if self._crew is None:

@@ -130,14 +130,6 @@ def test_what_comes_later_of_spark_says_so(module: str) -> None:
         exec(f"from horovod.spark import {module.partition('.')[0]}")
 
 
-@pytest.mark.parametrize("module", ["elastic", "elastic_v2"])
-def test_what_comes_later_of_ray_says_so(module: str) -> None:
-    with pytest.raises(ModuleNotFoundError, match=f"horovod.ray.{module} is not in this version: .* Remedy: "):
-        __import__(f"horovod.ray.{module}")
-    with pytest.raises(ModuleNotFoundError, match="horovod.ray.elastic is not in this version: "):
-        exec("from horovod.ray import ElasticRayExecutor")
-
-
 def test_check_build_knows_what_comes_later() -> None:
     said = subprocess.run(
         [sys.executable, "-m", "horovod.runner", "--check-build", "--verbose"],

@@ -85,11 +85,6 @@ def test_other_settings_are_refused() -> None:
             RayExecutor.create_settings(**{name: 0})
 
 
-def test_elastic_jobs_say_that_they_come_later() -> None:
-    with pytest.raises(NotImplementedError, match="min_workers asks for an elastic job, and those are not in this ver"):
-        RayExecutor(SETTINGS, min_workers=1, max_workers=2)
-
-
 def test_what_is_reserved() -> None:
     few = RayExecutor(SETTINGS, num_workers=3, cpus_per_worker=2)._wanted
     assert few == Wanted(3, 1, {"CPU": 2.0}, "PACK", True) and few.workers == 3 and few.bundle() == {"CPU": 2.0}

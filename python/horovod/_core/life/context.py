@@ -354,7 +354,7 @@ def _start(chosen: settings.Settings, dynamic: bool) -> session.Session:
     is lost meanwhile."""
     why = ""
     while True:
-        if not given_placement.is_given():
+        if membership.is_enrolled() or not given_placement.is_given():
             membership.take_place(why)
         if membership.is_member() and _ranks_in_force is not None:
             raise InvalidArgumentError("hvd.init(comm=...) names ranks, which change in an elastic job; leave it out.")

@@ -43,7 +43,8 @@ def hand_over(placement: Optional[Placement]) -> None:
             f"This process is rank {session.current.rank} of a job already; a placement is handed over before "
             "hvd.init(), or after hvd.shutdown()."
         )
-    if membership.is_member() or membership.WORKER_VARIABLE in os.environ:  # which `init` takes out
+    is_worker = membership.is_member() or membership.WORKER_VARIABLE in os.environ  # which `init` takes out
+    if is_worker and not membership.is_enrolled():
         raise InvalidArgumentError("This process is a worker of an elastic job, whose launcher places it.")
     if placement is not None:
         _refuse_unfit(placement)

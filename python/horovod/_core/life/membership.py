@@ -17,7 +17,7 @@ from horovod._net.clusters.placement import Placement
 from horovod._net.failures import NetError
 
 if TYPE_CHECKING:
-    from horovod._net.roster import News, Roster, Seat
+    from horovod._net.roster import News, Seat, WorkersRoster
 
 WORKER_VARIABLE: Final = "_HOROVOD_WORKER"
 _DIRECTORY_VARIABLE: Final = "HOROVOD_RENDEZVOUS_DIR"
@@ -32,14 +32,27 @@ class _Member:
     """A worker and its launcher."""
 
     worker: int
-    roster: Roster
+    roster: WorkersRoster
     seat: Optional[Seat] = None
     # In which epoch the state was made equal on all ranks the last time, and the commits since: of two ranks, the
     # greater has the newer state.
     version: tuple[int, int] = _NO_STATE
+    enrolled: bool = False  # by a program, which hands over the placement of each epoch too
 
 
 _member: Optional[_Member] = None
+
+
+def enroll(worker: int, roster: WorkersRoster) -> None:
+    """Makes this process a worker of an elastic job by a program, not by the variables of a launcher.
+
+    Args:
+        worker: its number.
+        roster: reaches the job's driver. With each place that it answers, it hands over the placement of that epoch
+            (`given_placement`).
+    """
+    global _member
+    _member = _Member(worker, roster, enrolled=True)
 
 
 def take_place(why: str = "") -> None:
@@ -67,6 +80,11 @@ def take_place(why: str = "") -> None:
     member.seat = answer
 
 
+def is_enrolled() -> bool:
+    """A program has made this process a worker (`enroll`)."""
+    return _member is not None and _member.enrolled
+
+
 def is_member() -> bool:
     """This process is a worker of an elastic job."""
     return _member is not None
@@ -74,7 +92,7 @@ def is_member() -> bool:
 
 def placed(placement: Placement) -> Placement:
     """A placement with the numbers of the present epoch."""
-    if _member is None or _member.seat is None:
+    if _member is None or _member.seat is None or _member.enrolled:
         return placement
     seat = _member.seat
     return dataclasses.replace(

@@ -36,7 +36,7 @@ def watch() -> None:
         # A forked child is not a rank, and an interactive interpreter goes on after an error.
         if session.current is not None and not hasattr(sys, "ps1"):
             _uncaught = one_line(error)
-            if _chain_has(error, _LOSSES):
+            if is_loss_of_another_rank(error):
                 membership.say_lost()
         before(kind, error, trace)
 
@@ -69,6 +69,11 @@ def one_line(error: Optional[BaseException]) -> str:
         return ""
     text = " ".join("".join(traceback.format_exception_only(type(error), error)).split())
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + "..."
+
+
+def is_loss_of_another_rank(error: BaseException) -> bool:
+    """The error is the loss of another rank, or follows from it."""
+    return _chain_has(error, _LOSSES)
 
 
 def _came_from_another_rank(error: BaseException) -> bool:
