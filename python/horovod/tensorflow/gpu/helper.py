@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import platform
 import shutil
 import stat
 import subprocess
@@ -85,8 +86,8 @@ def function(path: Path) -> ctypes.c_void_p:
 
 def _path() -> Path:
     """Where the helper for this TensorFlow is kept: another build of the same version has other flags, or another
-    commit."""
-    facts = (tf.version.GIT_VERSION, tf.version.COMPILER_VERSION, *tf.sysconfig.get_compile_flags())
+    commit. A home may be shared by machines of two kinds."""
+    facts = (platform.machine(), tf.version.GIT_VERSION, tf.version.COMPILER_VERSION, *tf.sysconfig.get_compile_flags())
     digest = hashlib.sha256("\n".join((*facts, _SOURCE.read_text(encoding="utf-8"))).encode()).hexdigest()
     return Path.home() / ".cache" / "horovod" / f"tensorflow-{tf.__version__}-{digest[:16]}.so"
 
