@@ -8,7 +8,8 @@ before an operator is made.
 from __future__ import annotations
 
 import logging
-from typing import Optional
+import threading
+from typing import Final, Optional
 
 import tensorflow as tf
 
@@ -21,6 +22,7 @@ __all__ = ["make_ready", "take"]
 log = logging.getLogger("horovod")
 
 _asked_in: Optional[Session] = None
+_one_thread: Final = threading.Lock()
 
 
 def make_ready() -> None:
@@ -30,14 +32,21 @@ def make_ready() -> None:
     current = session.current
     if current is None or _asked_in is current:
         return
-    _asked_in = current
+    with _one_thread:
+        if _asked_in is current:
+            return
+        _decide(current)
+        _asked_in = current
+
+
+def _decide(current: Session) -> None:
     if not tf.test.is_built_with_cuda() or current.settings.gpu_operations == "gloo":
         return
     visible = tf.config.get_visible_devices("GPU")
     if len(visible) != 1:
         return  # none; or several, of which the core uses one
     why_not = take(int(visible[0].name.rpartition(":")[2]))
-    if why_not and current.rank == 0:
+    if why_not and current.local_rank == 0:  # each host has a helper of its own, or none
         log.warning(
             "TensorFlow copies tensors on GPUs to the host's memory and back for every collective outside XLA: %s. "
             "Results are correct; expect the speed of the PCIe bus.",
@@ -53,13 +62,14 @@ def take(device: int) -> str:
     """
     from horovod._core.life.planes import gpu_plane  # few programs have a GPU
 
+    current = session.require()
     try:
         path = helper.found()
-    except PermissionError as error:
+        if path is None:
+            return f"the helper for TensorFlow {tf.__version__} has not been built; run {helper.COMMAND} on all hosts"
+        function = helper.function(path)
+        if not gpu_plane.use_in_every_life(current, device):
+            return gpu_plane.why_not(current, device)
+    except (OSError, RuntimeError) as error:  # RuntimeError: this user has no home, or settings leave no way
         return str(error)
-    if path is None:
-        return f"the helper for TensorFlow {tf.__version__} has not been built; run {helper.COMMAND} on all hosts"
-    current = session.require()
-    if not gpu_plane.use_in_every_life(current, device):
-        return gpu_plane.why_not(current, device)
-    return engine_start.tensorflow_gpu_problem(helper.function(path))
+    return engine_start.tensorflow_gpu_problem(function)
