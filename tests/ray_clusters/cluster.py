@@ -171,7 +171,7 @@ def test_a_reference_that_fails_frees_the_others(start: Start) -> None:
 
 
 def test_a_result_that_cannot_be_read(start: Start) -> None:
-    with pytest.raises(RuntimeError, match=r"rank 0 \(pid .*\) has returned an unreadable result: "):
+    with pytest.raises(RuntimeError, match=r"rank 0 \(pid .*\) has returned a result that cannot be unpickled here: "):
         start(num_workers=1).run(programs.Unreadable)
 
 

@@ -209,7 +209,7 @@ class Crew:
 
     def _in_words(self, failure: Failure) -> Exception:
         """The exception of a function is the user's own, as Ray raises it: with rank, node and traceback. Of an actor
-        that has died, Ray knows no rank. Every other error is of a result that cannot be fetched or unpickled here."""
+        that has died, Ray knows no rank."""
         is_users = isinstance(failure.error, self._ray.exceptions.RayTaskError)
         if is_users:
             return failure.error
@@ -217,8 +217,9 @@ class Crew:
         if failure.rank < len(self._facts):
             facts = self._facts[failure.rank]
             who = f"rank {failure.rank} (pid {facts.pid}, {facts.words()})"
-        has_died = isinstance(failure.error, self._ray.exceptions.RayActorError)
-        what = "has died" if has_died else "has returned an unreadable result"
+        ray_error, unpickling = self._ray.exceptions.RayError, self._ray.exceptions.RaySystemError
+        has_died = isinstance(failure.error, ray_error) and not isinstance(failure.error, unpickling)
+        what = "has died" if has_died else "has returned a result that cannot be unpickled here"
         error = RuntimeError(f"{EXECUTOR}: {who} {what}: {death(failure.error)}")
         error.__cause__ = failure.error
         return error
