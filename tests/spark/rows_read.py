@@ -93,9 +93,27 @@ def test_a_rank_reads_what_the_driver_has_seen(store: Any) -> None:
     """Neither files that have come since, nor those of a list that is not to be seen yet."""
     seen = datasets.opened(store, store.get_train_data_path())
     pq.write_table(pa.table({"id": np.arange(5)}), f"{store.get_train_data_path()}/late.parquet")
-    given = {"schema_fields": ["id"], "store": store, "has_val": False, "train_rows": seen}
+    sets = {store.get_train_data_path(): seen}
+    given = {"schema_fields": ["id"], "store": store, "has_val": False, "data_sets": sets}
     with ParquetDataModule(store.get_train_data_path(), "", **given) as module:
         assert sorted(row for batch in module.train_data() for row in batch["id"]) == list(range(ROWS))
+
+
+def test_a_data_module_may_read_elsewhere(store: Any, tmp_path: Path) -> None:
+    seen = {store.get_train_data_path(): datasets.opened(store, store.get_train_data_path())}
+    pq.write_table(pa.table({"id": np.arange(5)}), tmp_path / "own.parquet")
+    given = {"schema_fields": ["id"], "store": store, "has_val": False, "data_sets": seen}
+    with ParquetDataModule(str(tmp_path / "own.parquet"), "", **given) as module:
+        assert sum(len(batch["id"]) for batch in module.train_data()) == 5
+
+
+@pytest.mark.parametrize("size", [1, 20])  # ranks: with all row groups each, and with one
+def test_rows_that_stay_in_memory_cannot_be_changed(store: Any, size: int) -> None:
+    data = datasets.opened(store, store.get_train_data_path())
+    made = batches(data, Reading(store, ["id", "x"], 50, shuffle=False, is_cached=True), 0, size)
+    for batch in made:
+        assert not any(column.flags.writeable for column in batch.values())
+    made.close()
 
 
 def test_marks_without_a_value_are_refused(tmp_path: Path) -> None:

@@ -74,10 +74,16 @@ class ThreadedJob:
         """See `SparkJob`. Again and again, as Spark may not know the job yet."""
         self._cancelled = True
         deadline_s = time.monotonic() + _CANCEL_S
+        asking: Optional[threading.Thread] = None
         while self._thread.is_alive() and time.monotonic() < deadline_s:
-            with contextlib.suppress(Exception):  # whatever pyspark says of a driver in Java that is gone
-                self._interrupt()
+            if asking is None or not asking.is_alive():  # a server that is gone keeps the call for minutes
+                asking = threading.Thread(target=self._ask_to_end, name=self._name, daemon=True)
+                asking.start()
             self._thread.join(_LOOK_S)
+
+    def _ask_to_end(self) -> None:
+        with contextlib.suppress(Exception):  # whatever pyspark says of a driver in Java that is gone
+            self._interrupt()
 
 
 def reason_in(text: str) -> str:

@@ -161,6 +161,8 @@ def test_the_file_of_a_job_that_lives_stays(tmp_path: pathlib.Path, monkeypatch:
         made.config.write(path)
         config_module.remove_ended(path)
         assert TfDataServiceConfig.read(path) == made.config
+    config_module.remove_ended(path, config_module.key_in(path))  # of an earlier job, which does not answer from here
+    assert os.path.exists(path)
 
 
 # ---- pure parts

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 
 import pytest
 
@@ -14,7 +16,7 @@ from horovod.runner.machines.host_variables import added
 from horovod.spark.driver_address import addresses_of_driver
 from horovod.spark.placement import Facts, gpus_by_rank, hosts_of, in_words, said
 from horovod.spark.slots import SlotWatch, declared, refuse_dynamic_allocation
-from horovod.spark.spark_job import reason_in
+from horovod.spark.spark_job import ThreadedJob, reason_in
 from horovod.spark.tasks import environ_of_ranks, where_this_is
 
 
@@ -167,3 +169,22 @@ def test_what_ranks_have_of_their_executor() -> None:
     assert set(found) == {"PATH", "HOROVOD_FUSION_THRESHOLD", "PYTHONPATH"}
     places = found["PYTHONPATH"].split(os.pathsep)
     assert "/data/files.zip" in places and os.path.dirname(os.__file__) not in places and "" not in places
+
+
+def test_a_server_that_does_not_answer_does_not_keep_who_cancels() -> None:
+    class Job(ThreadedJob):
+        is_asked, may_answer = threading.Event(), threading.Event()
+
+        def _work(self) -> None:
+            assert self.is_asked.wait(10)
+            raise ConnectionError("the server is gone")
+
+        def _interrupt(self) -> None:
+            self.is_asked.set()
+            self.may_answer.wait(10)
+
+    job = Job()
+    start_s = time.monotonic()
+    job.cancel()
+    assert job.ended() and job.why() == "" and time.monotonic() - start_s < 5
+    job.may_answer.set()

@@ -84,6 +84,29 @@ def test_a_move_that_fails_brings_the_old_file_back(tmp_path: Path, monkeypatch:
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"checkpoint": b"old"}
 
 
+def test_a_move_that_is_refused_without_an_error_brings_it_back_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "checkpoint"
+    target.write_bytes(b"old")
+    moved = LikeHdfs.mv
+    monkeypatch.setattr(LikeHdfs, "mv", lambda *given: None if given[1].endswith(".part") else moved(*given))
+    with pytest.raises(OSError, match="is not there after"):
+        whole_files.write(LikeHdfs(), str(target), b"new")
+    assert target.read_bytes() == b"old"
+
+
+def test_files_whose_age_is_unknown_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def modified(*_: Any) -> Any:
+        raise NotImplementedError
+
+    monkeypatch.setattr(Moving, "modified", modified)
+    part = tmp_path / "checkpoint.0123456789ab.part"
+    part.write_bytes(b"")
+    whole_files.settle(Moving(), str(tmp_path / "checkpoint"))
+    assert part.exists()
+
+
 def test_only_what_nobody_writes_any_more_is_removed(tmp_path: Path) -> None:
     stale, living = tmp_path / "checkpoint.0123456789ab.part", tmp_path / "checkpoint.cdef01234567.part"
     others = tmp_path / "checkpoint.best.part", tmp_path / "weights.0123456789ab.part"

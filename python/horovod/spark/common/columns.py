@@ -107,7 +107,7 @@ def joined(parts: Sequence[Mapping[str, Any]]) -> Columns:
 def gathered(
     parts: Iterator[Columns], number: int, rows: int, room: Optional[dict[str, np.ndarray[Any, Any]]] = None
 ) -> Columns:
-    """The rows of `number` parts, each column in one piece of memory. Of the parts, one at a time is kept.
+    """The rows of `number` parts, each column in one piece of memory.
 
     Args:
         rows: of all parts.

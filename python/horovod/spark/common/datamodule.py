@@ -35,8 +35,8 @@ class DataModule:
         steps_per_epoch_train, steps_per_epoch_val: batches of an epoch; None: all rows.
         verbose: says more.
         **kwargs: `store`, `random_seed`, `shuffle_buffer_size`, `train_reader_num_workers`,
-            `val_reader_num_workers`, `reader_pool_type`, `mp_start_method` of the estimator; `train_rows` and
-            `val_rows`, the data sets as the driver sees them, so that all ranks see the same.
+            `val_reader_num_workers`, `reader_pool_type`, `mp_start_method` of the estimator; `data_sets`,
+            by path, as the driver sees them, so that all ranks see the same.
     """
 
     short_name: str = ""
@@ -113,13 +113,13 @@ class ParquetDataModule(DataModule):
         """See `DataModule`."""
         workers = self.kwargs.get("train_reader_num_workers", 2)
         reading = self._reading(self.train_batch_size, self.steps_per_epoch_train, self.shuffle, workers)
-        return self._batches("train", reading, "rows to train with")
+        return self._batches(self.train_dir, reading, "rows to train with")
 
     def val_data(self) -> Batches:
         """See `DataModule`. In the same order in every epoch."""
         workers = self.kwargs.get("val_reader_num_workers", 2)
         reading = self._reading(self.val_batch_size, self.steps_per_epoch_val, False, workers)
-        return self._batches("val", reading, "rows to validate with")
+        return self._batches(self.val_dir, reading, "rows to validate with")
 
     def _reading(self, batch_size: int, steps: Optional[int], shuffle: bool, workers: int) -> Reading:
         return Reading(
@@ -137,8 +137,8 @@ class ParquetDataModule(DataModule):
             start_method=self.kwargs.get("mp_start_method"),
         )
 
-    def _batches(self, name: str, reading: Reading, what: str) -> Batches:
-        data = self.kwargs.get(f"{name}_rows") or datasets.opened(reading.store, getattr(self, f"{name}_dir"))
+    def _batches(self, path: str, reading: Reading, what: str) -> Batches:
+        data = self.kwargs.get("data_sets", {}).get(path) or datasets.opened(reading.store, path)
         made = batches(data, reading, self.cur_shard, self.shard_count, what)
         if self.verbose and self.cur_shard == 0:
             line = f"horovod.spark: {data.rows} {what} in {len(data.groups)} row groups, {len(made)} steps an epoch."

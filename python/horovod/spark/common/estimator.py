@@ -43,12 +43,14 @@ class Rows(NamedTuple):
     Attributes:
         number: of it in the store; None: that without one.
         data: what there is to train with.
-        validation: what there is to validate with, or None.
+        is_validated: there is something to validate with.
+        seen: the data sets by their paths in the store, as the driver sees them.
     """
 
     number: Optional[int]
     data: Dataset
-    validation: Optional[Dataset]
+    is_validated: bool
+    seen: Mapping[str, Dataset]
 
 
 class HorovodEstimator(TableParams, Estimator):
@@ -109,9 +111,12 @@ class HorovodEstimator(TableParams, Estimator):
 
     def _opened(self, number: Optional[int]) -> Rows:
         store = self._value("store")
-        data = datasets.opened(store, store.get_train_data_path(number))
+        paths = [store.get_train_data_path(number)]
         is_validated = bool(self._value("validation"))
-        return Rows(number, data, datasets.opened(store, store.get_val_data_path(number)) if is_validated else None)
+        if is_validated and issubclass(self._module_class(), ParquetDataModule):  # others validate with what they like
+            paths.append(store.get_val_data_path(number))
+        seen = {path: datasets.opened(store, path) for path in paths}
+        return Rows(number, seen[paths[0]], is_validated, seen)
 
     def _fitted(self, backend: Backend, rows: Rows) -> Any:
         self._require_model()
@@ -186,9 +191,8 @@ class HorovodEstimator(TableParams, Estimator):
             "train_dir": store.get_train_data_path(rows.number),
             "val_dir": store.get_val_data_path(rows.number),
             "num_train_epochs": self._value("epochs"),
-            "has_val": rows.validation is not None,
-            "train_rows": rows.data,
-            "val_rows": rows.validation,
+            "has_val": rows.is_validated,
+            "data_sets": rows.seen,
             "train_batch_size": self._value("batch_size"),
             "val_batch_size": self._value("val_batch_size") or self._value("batch_size"),
             "shuffle": self._value("shuffle") and buffer != 0,
@@ -203,7 +207,10 @@ class HorovodEstimator(TableParams, Estimator):
         same = ("store", "random_seed", "inmemory_cache_all", "reader_pool_type", "mp_start_method")
         further = ("train_reader_num_workers", "val_reader_num_workers", "continuous_cols", "categorical_cols")
         given |= {name: self._value(name) for name in (*same, *further) if name in self._rows}
-        return self._value("data_module") or ParquetDataModule, given
+        return self._module_class(), given
+
+    def _module_class(self) -> Any:
+        return self._value("data_module") or ParquetDataModule
 
     def _per_label(self, name: str, value: Any) -> list[Any]:
         """A value for each label, where one is enough for all."""
@@ -251,12 +258,14 @@ class HorovodModel(TableParams, Model):
         features = self._value("feature_columns") or ()
         require_known(features, dataset.columns)
         types = [metadata.get("columns", {}).get(label, ["double"])[0] for label in labels]
-        whole = [label for label, of in zip(labels, types) if of in WHOLE_NUMBERS]
         shapes = metadata.get("outputs") or [[]] * len(labels)
-        if any(math.prod(shape) == 1 for label, shape in zip(labels, shapes) if label in whole):
+        numbers = [
+            label for label, of, shape in zip(labels, types, shapes) if math.prod(shape) == 1 and of in WHOLE_NUMBERS
+        ]
+        if numbers:
             warnings.warn(
-                f"transform: {', '.join(whole)} are whole numbers, and so are the columns of outputs: shares and other "
-                "fractions are cut. Cast the label to float or double before fit to have them.",
+                f"transform: labels of whole numbers ({', '.join(numbers)}) have outputs of whole numbers: fractions "
+                "are cut. Cast the labels to float or double before fit to keep them.",
                 stacklevel=2,
             )
         prediction = Prediction(self._predictor(), tuple(features), tuple(outputs), tuple(types))

@@ -118,6 +118,9 @@ class Batches(BaseDataLoader):
         if self._cache is None:
             pieces = self._pieces(0, False)
             self._cache = gathered(self._read(pieces), len(pieces), _rows_in(pieces))
+            for column in self._cache.values():  # batches are views of it, and it is read again in the next epoch
+                if isinstance(column, np.ndarray):
+                    column.flags.writeable = False
         yield self._window(self._cache, turn.number, 0, before)
 
     def _streamed(self, turn: Turn, before: int) -> Iterator[_Window]:

@@ -57,6 +57,9 @@ class Store:
             return DBFSLocalStore(path, *args, **kwargs)
         return FilesystemStore(path, *args, **kwargs)
 
+    def settle(self, path: str) -> None:
+        """Before a file is read by its next writer: undoes what a killed one has left. Nothing by default."""
+
 
 class AbstractFilesystemStore(StoreLayout, Store):
     """A folder of a file system.

@@ -54,6 +54,8 @@ def _move_onto(fs: Any, part: str, target: str) -> None:
     fs.mv(target, old)
     try:
         fs.mv(part, target)
+        if not fs.exists(target):
+            raise OSError(f"{target} is not there after {part} was moved to it")  # WebHDFS refuses without an error
     except BaseException:
         fs.mv(old, target)
         raise
@@ -62,7 +64,7 @@ def _move_onto(fs: Any, part: str, target: str) -> None:
 
 
 def settle(fs: Any, target: str) -> None:
-    """Undoes what killed writers of a file have left; those that still write are not disturbed.
+    """Undoes what killed writers of a file have left. For the one process that writes the file from now on.
 
     Args:
         fs, target: as for `write`; nothing needs to be there.
@@ -87,8 +89,8 @@ def settle(fs: Any, target: str) -> None:
 
 
 def _age_s(fs: Any, path: str) -> float:
-    """Seconds since it was written; 0 if it is not there any more."""
+    """Seconds since it was written; 0 if it is not there any more, or the file system does not say."""
     try:
         return time.time() - float(fs.modified(path).timestamp())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotImplementedError, AttributeError):  # the last: HDFS has no time for it
         return 0.0

@@ -37,14 +37,15 @@ def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: int) 
     from horovod.spark.running import run
     from horovod.spark.session import active
     from horovod.tensorflow.data import checks, compute_worker
-    from horovod.tensorflow.data.config import remove_ended
+    from horovod.tensorflow.data.config import key_in, remove_ended
 
     ranks = active(_CALLER).default_tasks
     checks.workers_per_dispatcher(ranks, dispatchers)
+    earlier = key_in(configfile)
     try:
         run(compute_worker.main, (dispatchers, dispatcher_side, configfile, timeout), num_proc=ranks)
     except BaseException:
-        remove_ended(configfile)  # a rank that ends with its executor is killed, and could not
+        remove_ended(configfile, earlier)  # a rank that ends with its executor is killed, and could not
         raise
 
 

@@ -6,6 +6,7 @@ Used by `config.compute_client`, `attendance` and `worker`. What follows once th
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -71,10 +72,10 @@ class ComputeClient:
         finally:
             presence.hang_up()
 
-    def answers(self) -> bool:
-        """Whether the compute job that wrote the config is there."""
+    def answers(self, patience_s: float = math.inf) -> bool:
+        """Whether the compute job that wrote the config is there, and answers within this time and the timeout."""
         try:
-            self._connect(time.monotonic() + self._timeout).close()
+            self._connect(time.monotonic() + min(self._timeout, patience_s)).close()
         except PeerLostError:
             return False
         return True

@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Optional
 
 from horovod._core import settings
 from horovod._core.errors import CollectiveTimeoutError, InvalidArgumentError
@@ -190,13 +190,27 @@ def remove_own(filename: str, config: TfDataServiceConfig) -> None:
             os.unlink(filename)
 
 
-def remove_ended(filename: str) -> None:
+def key_in(filename: str) -> Optional[str]:
+    """The key of the compute job that has written the file; None: there is none that can be read."""
+    with contextlib.suppress(OSError, InvalidArgumentError):
+        return TfDataServiceConfig.read(filename).key
+    return None
+
+
+def remove_ended(filename: str, earlier: Optional[str] = None) -> None:
     """Removes the file of a compute job that does not answer any more, or stops to within a few seconds: that of one
-    whose rank 0 was killed before it could."""
+    whose rank 0 was killed before it could.
+
+    Args:
+        filename: of the file.
+        earlier: a key; the file of the compute job that has it stays.
+    """
     deadline = time.monotonic() + _ENDING_S
     with contextlib.suppress(OSError, InvalidArgumentError):  # there is none, or it is not this user's
         config = TfDataServiceConfig.read(filename)
-        while config.compute_client(verbose=0).answers():
+        if config.key == earlier:
+            return
+        while config.compute_client(verbose=0).answers(max(_LOOK_S, deadline - time.monotonic())):
             if time.monotonic() >= deadline:
                 return
             time.sleep(_LOOK_S)
