@@ -268,6 +268,9 @@ def test_a_list_of_ranks_makes_a_job_of_its_own() -> None:
     assert part.job_key != whole.job_key and part.job_key != whole.restricted_to([2, 0]).job_key
     assert whole.restricted_to([2, 0]).rank == 0
     assert whole.restricted_to([0, 1, 2, 3]) is whole
+    of_two_hosts = Placement(2, 4, 1, 2, 0, 2, "test", "key", keeps_local_rank=True)
+    met = of_two_hosts.restricted_to([0, 2]).met([0, 0])  # not in the places that it has among all
+    assert (met.local_rank, met.local_size, met.cross_size, met.unplaced) == (1, 2, 1, False)
 
 
 @pytest.mark.parametrize("ranks", [[], [0, 2, 2], [0, 4], [-1, 2], [0, 1]])

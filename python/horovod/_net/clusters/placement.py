@@ -151,6 +151,7 @@ class Placement:
             job_key=f"{self.job_key}/{digest}",
             launcher_ranks=tuple(self.launcher_rank(each) for each in listed),
             unplaced=True,
+            keeps_local_rank=False,
         )
         return restricted.placed([0] * size) if self.one_host or size == 1 else restricted
 
