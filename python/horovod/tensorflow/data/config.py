@@ -190,14 +190,14 @@ def remove_own(filename: str, config: TfDataServiceConfig) -> None:
             os.unlink(filename)
 
 
-def key_in(filename: str) -> Optional[str]:
+def key_in(filename: str) -> Optional[bytes]:
     """The key of the compute job that has written the file; None: there is none that can be read."""
     with contextlib.suppress(OSError, InvalidArgumentError):
         return TfDataServiceConfig.read(filename).key
     return None
 
 
-def remove_ended(filename: str, earlier: Optional[str] = None) -> None:
+def remove_ended(filename: str, earlier: Optional[bytes] = None) -> None:
     """Removes the file of a compute job that does not answer any more, or stops to within a few seconds: that of one
     whose rank 0 was killed before it could.
 
