@@ -186,9 +186,9 @@ def changing(
         )
     if resets is not None:
         _count("reset_limit", resets, least=0)
-    if not _is_number(elastic_timeout) or not 0 <= elastic_timeout < math.inf:
+    if not _is_number(elastic_timeout) or not 0 < elastic_timeout < math.inf:
         raise InvalidArgumentError(
-            f"{EXECUTOR}: elastic_timeout must be a number of seconds, 0 or more. Received: {elastic_timeout!r}."
+            f"{EXECUTOR}: elastic_timeout must be a number of seconds above 0. Received: {elastic_timeout!r}."
         )
     return Changing(least, most, resets, _cooldown(others.get("cooldown_range")), float(elastic_timeout), discovery)
 

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Optional
 
+from horovod.ray import cluster
+
 
 class CallingBack:
     """A queue on the cluster, and whom to call for what comes there.
@@ -15,9 +17,10 @@ class CallingBack:
     """
 
     def __init__(self, callbacks: Sequence[Callable[[Any], object]]) -> None:
+        import ray
         from ray.util.queue import Queue
 
-        self.queue = Queue(actor_options={"num_cpus": 0})
+        self.queue = Queue(actor_options={"num_cpus": 0, **cluster.beside_this_process(ray)})
         self._callbacks = callbacks
 
     def drain(self) -> None:

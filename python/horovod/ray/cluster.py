@@ -37,6 +37,15 @@ def ray_of(caller: str) -> Any:
     return ray
 
 
+def beside_this_process(ray: Any) -> dict[str, Any]:
+    """Options of an actor that is to be lost with this process only: its node. A client of the cluster has none."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    if ray.util.client.ray.is_connected():
+        return {}
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)}
+
+
 def require_train(caller: str) -> None:
     """Refuses to go on without a Ray whose Train is of the second generation.
 

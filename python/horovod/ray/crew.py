@@ -16,7 +16,7 @@ from horovod._net.secret import new_secret
 from horovod.ray import cluster, placing
 from horovod.ray.arguments import EXECUTOR, Changing, Wanted
 from horovod.ray.calling_back import CallingBack
-from horovod.ray.gathering import Failure, death, gather
+from horovod.ray.gathering import Failure, death, gather, is_death
 from horovod.ray.placing import Facts
 from horovod.ray.worker import Worker
 
@@ -217,8 +217,7 @@ class Crew:
         if failure.rank < len(self._facts):
             facts = self._facts[failure.rank]
             who = f"rank {failure.rank} (pid {facts.pid}, {facts.words()})"
-        ray_error, unpickling = self._ray.exceptions.RayError, self._ray.exceptions.RaySystemError
-        has_died = isinstance(failure.error, ray_error) and not isinstance(failure.error, unpickling)
+        has_died = is_death(self._ray, failure.error)
         what = "has died" if has_died else "has returned a result that cannot be unpickled here"
         error = RuntimeError(f"{EXECUTOR}: {who} {what}: {death(failure.error)}")
         error.__cause__ = failure.error

@@ -68,4 +68,4 @@ class CrewThere:
             return self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
             cause = error.cause
-            raise (cause if str(cause).startswith(f"{EXECUTOR}: ") else error) from None
+            raise (cause if str(cause).startswith(EXECUTOR) else error) from None

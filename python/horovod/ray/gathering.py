@@ -81,6 +81,11 @@ def is_reason(error: Exception) -> bool:
     return not isinstance(error, HorovodInternalError)
 
 
+def is_death(ray: Any, error: Exception) -> bool:
+    """An error that is not of the function is of the actor; else of a result that cannot be unpickled here."""
+    return isinstance(error, ray.exceptions.RayError) and not isinstance(error, ray.exceptions.RaySystemError)
+
+
 def death(error: Exception) -> str:
     """Why an actor has died, from what Ray says."""
     text = _LENGTHS.sub("", str(error)).strip()

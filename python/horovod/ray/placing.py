@@ -105,7 +105,7 @@ def places(
             secret=secret,
             interfaces=tuple(nics),
             meeting_point=point,
-            keeps_local_rank=True,
+            keeps_local_rank=bool(homes),
         )
         # The GPUs of all workers of the machine, so that they reach one another's, in the order of local ranks.
         gpus = [gpu for other, facts in by_local_rank if other.hostname == slot.hostname for gpu in facts.gpus]

@@ -16,6 +16,10 @@ class RayError(Exception):
     """Of Ray's own."""
 
 
+class RaySystemError(RayError):
+    """Of what cannot be unpickled."""
+
+
 class RayTaskError(RayError):
     """Of a function."""
 
@@ -72,7 +76,7 @@ class FakeCluster:
         cpus: of each node.
     """
 
-    exceptions = SimpleNamespace(RayTaskError=RayTaskError, RayError=RayError)
+    exceptions = SimpleNamespace(RayTaskError=RayTaskError, RayError=RayError, RaySystemError=RaySystemError)
     util = SimpleNamespace(get_current_placement_group=lambda: None)
     __version__ = "2.60.0"
 

@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, Optional
 
 import pytest
-from fake_cluster import Actor, FakeCluster, RayError, RayTaskError
+from fake_cluster import Actor, FakeCluster, RayError, RaySystemError, RayTaskError
 
 from horovod._net.roster import News, Seat, words
 from horovod.ray import RayExecutor, arguments, placing
@@ -88,7 +88,7 @@ def seat(epoch: int, rank: int, *workers: int) -> dict[str, Any]:
         ({"min_workers": 2, "num_hosts": 2}, "min_workers and num_hosts exclude each other"),
         ({"min_workers": 2, "max_workers": 1}, "max_workers must be at least min_workers"),
         ({"min_workers": 2, "reset_limit": -1}, "reset_limit must be an integer, 0 or more"),
-        ({"min_workers": 2, "elastic_timeout": -1}, "elastic_timeout must be a number of seconds, 0 or more"),
+        ({"min_workers": 2, "elastic_timeout": 0}, "elastic_timeout must be a number of seconds above 0"),
         ({"min_workers": 2, "cooldown_range": 5}, "cooldown_range must be two numbers of seconds"),
         ({"min_workers": 2, "cooldown_range": (9, 5)}, "cooldown_range must not begin with the greater"),
         ({"min_workers": 2, "cooldown_range": (9, 5000)}, "cooldown_range must be two numbers of seconds from 1 to"),
@@ -188,18 +188,48 @@ def test_ranks_of_several_machines_meet_at_rank_0(asked: list[Any]) -> None:
 
 def test_how_workers_end(asked: list[Any]) -> None:
     cluster = FakeCluster(5)
-    crew = begun(cluster, *[FIRST] * 4)
+    crew = begun(cluster, *[FIRST] * 5)
     error = RayTaskError("x")
     cluster.actors[0].answer("run", Returned(7))
     cluster.actors[1].answer("run", Lost("PeerLostError: rank 2 is gone"))
     cluster.actors[2].answer("run", error)
     cluster.actors[3].answer("run", RayError("The actor died.\nIts process was killed."))
+    cluster.actors[4].answer("run", RaySystemError("No module named 'theirs'"))
     found = crew.events()
     statuses = {each.rank: (each.status, each.how) for each in found if isinstance(each, Exited)}
-    assert {rank: status for rank, (status, _) in statuses.items()} == {0: 0, 1: 256, 2: 256, 3: 9}
+    assert {rank: status for rank, (status, _) in statuses.items()} == {0: 0, 1: 256, 2: 256, 3: 9, 4: 256}
     assert statuses[3][1].endswith("has died: Its process was killed") and Bereft(1) in found
     assert all(actor.is_killed for actor in cluster.actors) and crew.awaited() == []
-    assert crew._assignment.values == {0: 7} and crew._assignment.errors == {2: error}
+    assert crew._assignment.values == {0: 7} and crew._assignment.errors[2] is error
+    assert "worker 4 has returned a result that cannot be unpickled here: No" in str(crew._assignment.errors[4])
+
+
+def test_a_worker_that_ray_does_not_start_is_given_up(asked: list[Any]) -> None:
+    cluster = FakeCluster(2)
+    crew = made(cluster)
+    crew.begin(0, FIRST)
+    assert crew.events() == []
+    crew._hired[0].due_s = 0.0
+    (late,) = crew.events()
+    assert (
+        isinstance(late, Exited) and "has not been started by Ray within 60 s (placement_group_timeout_s)" in late.how
+    )
+    assert cluster.actors[0].is_killed and crew.awaited() == []
+
+
+def test_workers_know_that_their_job_is_elastic(asked: list[Any]) -> None:
+    cluster = FakeCluster(2)
+    begun(cluster, FIRST, FIRST)
+    one, other = (actor.words("run")[0] for actor in cluster.actors)
+    assert one == other and one["HOROVOD_ELASTIC"] == "1" and len(one["HOROVOD_JOB_ID"]) == 32
+
+
+def test_a_worker_whose_function_cannot_be_sent_is_ended(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster(2)
+    monkeypatch.setattr(Actor, "run", property(lambda _: None), raising=False)
+    with pytest.raises(AttributeError):
+        made(cluster).begin(0, FIRST)
+    assert cluster.actors[0].is_killed
 
 
 def test_a_node_that_has_died_takes_its_workers(asked: list[Any]) -> None:

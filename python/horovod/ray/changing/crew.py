@@ -14,15 +14,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, Final, Optional
 
+from horovod._core.settings import BY_NAME
 from horovod._net.roster import Seat, heard
 from horovod._net.secret import new_secret
 from horovod.ray import placing
+from horovod.ray.arguments import EXECUTOR
 from horovod.ray.changing.nodes import Mine
 from horovod.ray.changing.ray_does_it import RayDoesIt
 from horovod.ray.changing.roster import Question, Word
 from horovod.ray.changing.worker import ElasticWorker, Lost, Made, Returned
 from horovod.ray.crew import Call, Plan
-from horovod.ray.gathering import LAP_S, death
+from horovod.ray.gathering import LAP_S, death, is_death
 from horovod.ray.placing import Facts, Place
 from horovod.runner.processes.crew import Asks, Bereft, Event, Exited, HostLost, Joined
 from horovod.runner.processes.streams import Source, Stream
@@ -31,6 +33,7 @@ _HEARS: Final = "hears"  # groups of calls, each with a thread that keeps their 
 _IS_ASKED: Final = "is_asked"
 _QUESTION_S: Final = 20.0  # that one call of an actor waits for its worker's next question
 _SETTLED_S: Final = 2.0  # until Ray's count of what is free has an actor that runs
+_OF_ELASTIC_JOBS: Final = BY_NAME["elastic"].env or ""
 _ERROR: Final = 1 << 8  # wait statuses
 _KILLED: Final = int(signal.SIGKILL)
 
@@ -46,6 +49,7 @@ class _Hired:
     run: Any
     facts_to_come: Any
     question_to_come: Any
+    due_s: float  # until when its actor must have answered
     facts: Optional[Facts] = None
     question: Optional[Question] = None
     runs_s: float = 0.0  # since when
@@ -87,6 +91,7 @@ class ElasticCrew(RayDoesIt):
         self._ray = ray
         self._plan = plan
         self._assignment = assignment
+        self._environ = {**plan.environ, _OF_ELASTIC_JOBS: "1", "HOROVOD_JOB_ID": os.urandom(16).hex()}
         self._number_of = number_of
         self._job = f"{placing.LAUNCHER} {os.urandom(8).hex()}"
         self._secret = new_secret()
@@ -159,6 +164,9 @@ class ElasticCrew(RayDoesIt):
             if each.question is not None and each.facts is not None:
                 found.append(Asks(each.number, each.question.version, each.question.why))
                 each.question = None
+        now_s = time.monotonic()
+        late = [each for each in self._hired.values() if each.facts is None and now_s >= each.due_s]
+        found += [self._not_started(each) for each in late if each.run not in ready]
         gone = [each for each in self._hired.values() if each.run in ready]
         dead_nodes = self._dead_nodes(gone)
         for each in gone:
@@ -194,10 +202,15 @@ class ElasticCrew(RayDoesIt):
         node, assignment, plan = self._number_of(host), self._assignment, self._plan
         strategy = NodeAffinitySchedulingStrategy(node, soft=False)
         actor = self._actor.options(scheduling_strategy=strategy).remote(worker, plan.nics)
-        facts = actor.facts.options(concurrency_group=_HEARS).remote()
-        question = actor.question.options(concurrency_group=_IS_ASKED).remote(_QUESTION_S)
-        run = actor.run.remote(plan.environ, assignment.made, assignment.call, assignment.queue)
-        self._hired[worker] = _Hired(worker, host, node, actor, run, facts, question)
+        try:
+            facts = actor.facts.options(concurrency_group=_HEARS).remote()
+            question = actor.question.options(concurrency_group=_IS_ASKED).remote(_QUESTION_S)
+            run = actor.run.remote(self._environ, assignment.made, assignment.call, assignment.queue)
+        except BaseException:  # the function cannot be pickled
+            self._ray.kill(actor, no_restart=True)
+            raise
+        due_s = time.monotonic() + plan.patience_s
+        self._hired[worker] = _Hired(worker, host, node, actor, run, facts, question, due_s)
         return Joined(worker, {})
 
     def tell(self, worker: int, message: Mapping[str, Any]) -> None:
@@ -254,7 +267,11 @@ class ElasticCrew(RayDoesIt):
         except self._ray.exceptions.RayTaskError as error:
             self._assignment.errors[number] = error
             return [Exited(number, _ERROR, at_s, f"raised {_in_a_line(error)}")]
-        except Exception as error:  # Ray's, of the actor; or of a result that cannot be read here
+        except Exception as error:
+            if not is_death(self._ray, error):
+                how = f"has returned a result that cannot be unpickled here: {death(error).rstrip('.')}"
+                self._assignment.errors[number] = RuntimeError(f"{EXECUTOR}: worker {number} {how}.")
+                return [Exited(number, _ERROR, at_s, how)]
             if hired.node in dead_nodes:
                 return [self._node_lost(hired)]
             return [Exited(number, _KILLED, at_s, f"on {hired.host} has died: {death(error).rstrip('.')}")]
@@ -264,6 +281,15 @@ class ElasticCrew(RayDoesIt):
             return [Bereft(number), Exited(number, _ERROR, at_s, f"has ended with {result.why}")]
         self._assignment.values[number] = result.value if isinstance(result, Returned) else None
         return [Exited(number, 0, at_s, "has ended with code 0")]
+
+    def _not_started(self, hired: _Hired) -> Exited:
+        del self._hired[hired.number]
+        self._kill(hired)
+        how = (
+            f"on {hired.host} has not been started by Ray within {self._plan.patience_s:g} s "
+            "(placement_group_timeout_s): other programs may hold what the worker needs"
+        )
+        return Exited(hired.number, _KILLED, time.monotonic(), how)
 
     def _node_lost(self, hired: _Hired) -> HostLost:
         others = [each for each in self._hired.values() if each.node == hired.node]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Optional
@@ -23,6 +24,7 @@ from horovod.runner.elastic.journal import Journal
 from horovod.runner.elastic.state import Limits
 from horovod.runner.processes.crew import Event, Exited, Finished, GivenUp, Renumbered, Said
 
+_END_S: Final = 8.0  # for a call to end its workers
 # What horovodrun calls them, and what they are called here.
 _NAMES: Final = {
     "--elastic-timeout": "elastic_timeout",
@@ -31,7 +33,7 @@ _NAMES: Final = {
     "--min-np": "min_workers",
     "of -np": "of min_workers",
     " Start the job again, as --max-restarts does by itself: it begins from the newest durable commit "
-    "(--elastic-commit-dir) or from your own checkpoint.": " Call it again from your own checkpoint.",
+    "(--elastic-commit-dir) or from your own checkpoint.": " Call start() and run again, from your own checkpoint.",
 }
 
 
@@ -56,6 +58,8 @@ class ElasticWorkers:
         self._ray = cluster.ray_of(f"{EXECUTOR}.start")
         self._made = Made()
         self._is_over = False
+        self._no_call = threading.Event()
+        self._no_call.set()
 
     def start(self, cls: Optional[type], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Notes of which class each worker is to make an object; the workers begin with each call.
@@ -85,14 +89,14 @@ class ElasticWorkers:
     ) -> list[Any]:
         """The same, with a queue for what rank 0 logs; `meanwhile` is called several times a second."""
         changing = self._changing
-        limits = Limits(
-            changing.least, changing.least, changing.most, changing.resets, changing.patience_s, self._plan.answer_s
-        )
+        start_s = self._plan.patience_s + self._plan.answer_s  # Ray starts the actor, and that comes to hvd.init()
+        limits = Limits(changing.least, changing.least, changing.most, changing.resets, changing.patience_s, start_s)
         state, _ = machine.begin(limits, (), Blacklist(cooldown=changing.cooldown), time.monotonic())
         assignment = Assignment(self._made, call, queue)
         source = NodeSource(self._ray, self._plan.wanted.resources, changing, lambda: crew.mine())
         crew = ElasticCrew(self._ray, self._plan, assignment, source.numbers.__getitem__)
         driver = Driver(state, crew, Around(tuple, source, Journal(None)))
+        self._no_call.clear()
         try:
             while not self._is_over:
                 for event in driver.events():
@@ -105,6 +109,7 @@ class ElasticWorkers:
             raise RuntimeError(f"{EXECUTOR}: shutdown() has ended the ranks.")
         finally:
             driver.close()
+            self._no_call.set()
 
     def begin(self, call: Call) -> list[Any]:
         """Raises UnsupportedError."""
@@ -115,8 +120,9 @@ class ElasticWorkers:
         raise self._unsupported("execute_single")
 
     def shutdown(self) -> None:
-        """Ends a call that is under way; without one, no worker is there."""
+        """Ends a call that is under way, of another thread; without one, no worker is there."""
         self._is_over = True
+        self._no_call.wait(_END_S)
 
     def _wait(self, driver: Driver, crew: ElasticCrew) -> None:
         """Until a worker has something to say, or time alone changes something."""

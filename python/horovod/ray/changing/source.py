@@ -15,12 +15,13 @@ from horovod.runner.elastic.host_source import HostSource
 from horovod.runner.machines.hosts import Host
 
 _LOOK_S: Final = 1.0
+_ASK_AGAIN_S: Final = 30.0  # a cluster has one such request: another program may have replaced this one
 
 
 def living_nodes(ray: Any) -> list[Node]:
     """The nodes that live, with what is free on each where Ray says it: no public function of Ray does."""
     free = None
-    with contextlib.suppress(ImportError, AttributeError):
+    with contextlib.suppress(Exception):  # a later version lacks it, or this process is a client of the cluster
         from ray._private.state import available_resources_per_node
 
         free = available_resources_per_node()
@@ -51,6 +52,7 @@ class NodeSource(HostSource):
         self._mine = mine
         self._next_s = time.monotonic()
         self._asks = False
+        self._again_s = 0.0
         self._written: list[str] = []
         self.numbers: dict[str, str] = {}
 
@@ -87,15 +89,16 @@ class NodeSource(HostSource):
         self._ask(False)
 
     def _ask(self, wanted: bool) -> None:
-        if wanted == self._asks:
+        is_news, self._asks = wanted != self._asks, wanted
+        if not is_news and not (wanted and time.monotonic() >= self._again_s):
             return
-        self._asks = wanted
+        self._again_s = time.monotonic() + _ASK_AGAIN_S
         least = self._changing.least
         with contextlib.suppress(Exception):  # Ray itself may be gone
             from ray.autoscaler.sdk import request_resources
 
             request_resources(bundles=[dict(self._needs)] * least if wanted else [])
-        if wanted:
+        if wanted and is_news:
             self._written.append(
                 f"the cluster has no room for {least} workers (min_workers). Its autoscaler, if there is one, was "
                 "asked for more nodes."
