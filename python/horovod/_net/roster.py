@@ -78,7 +78,7 @@ class WorkersRoster(Protocol):
         """This worker ends because another one was lost."""
 
     def news(self) -> list[News]:
-        """What has come since the last call."""
+        """The news that has arrived since the last call."""
 
 
 class Lines:
@@ -188,7 +188,7 @@ class Roster:
             self._send({"lost": self._worker})
 
     def news(self) -> list[News]:
-        """What has come since the last call. Does not wait. Raises ConnectError as `ask`."""
+        """The news that has arrived since the last call. Does not wait. Raises ConnectError as `ask`."""
         received, self._early = [*self._early, *self._receive(block=False)], []
         return [each for each in received if isinstance(each, News)]
 

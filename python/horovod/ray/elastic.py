@@ -120,7 +120,7 @@ class ElasticRayExecutor:
             max_workers=settings.max_num_proc,
             reset_limit=settings.reset_limit,
             cooldown_range=settings.cooldown_range,
-            elastic_timeout=int(settings.elastic_timeout),
+            elastic_timeout=settings.elastic_timeout,
             override_discovery=override_discovery,
         )
 

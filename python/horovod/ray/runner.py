@@ -87,7 +87,7 @@ class RayExecutor:
         max_workers: Optional[int] = None,
         reset_limit: Optional[int] = None,
         cooldown_range: Optional[tuple[int, int]] = None,
-        elastic_timeout: int = 600,
+        elastic_timeout: float = 600,
         override_discovery: bool = True,
     ) -> None:
         if not isinstance(settings, MiniSettings):

@@ -40,7 +40,7 @@ class StagedFlow final : public collective::Flow {
     size_t at;
     std::shared_ptr<DeviceEvent> when;
   };
-  // What has been put on a stream so far, and for which tensors that one waits.
+  // What has been put on a stream so far, and which tensors the stream waits for.
   struct Sent {
     size_t bytes = 0, held = 0;
   };

@@ -76,7 +76,7 @@ class ActorRoster:
             return answer
 
     def news(self) -> list[News]:
-        """What has come since the last call."""
+        """The news that has arrived since the last call."""
         found = []
         while not self._words.empty():
             said = heard(self._words.get().message)
