@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import copy
 import functools
-from typing import Any, cast
+from typing import Any, Callable, cast
 
 import jax
+import jax.numpy as jnp
 
 from horovod._core.life import context
 from horovod._core.operations.objects import broadcast_object
@@ -14,6 +17,7 @@ from horovod._core.training.elastic import state
 from horovod._core.training.elastic.loop import F, reset_engine, run_fn
 from horovod._core.training.elastic.snapshot import Snapshot
 from horovod.jax.failures import translated
+from horovod.jax.optimizer import PassesState
 
 __all__ = ["JaxState", "run"]
 
@@ -26,9 +30,12 @@ def run(func: F) -> F:
     """
 
     @functools.wraps(func)
-    def with_horovods_failures(*args: Any, **kwargs: Any) -> Any:
+    def with_horovods_failures(held: Any, /, *args: Any, **kwargs: Any) -> Any:
         with translated():
-            return jax.block_until_ready(func(*args, **kwargs))
+            result = func(held, *args, **kwargs)
+            # The last steps may be under way, and fail yet: nobody could run them again then.
+            _await([result, held._attributes() if isinstance(held, JaxState) else None])
+            return result
 
     return run_fn(cast("F", with_horovods_failures), reset_engine, translated)
 
@@ -52,16 +59,20 @@ class JaxState(state.ObjectState):
             HorovodInternalError: a collective that they come from has failed.
         """
         with translated():
-            jax.block_until_ready(self._attributes())
+            _await(self._attributes())
             super().save()
 
     def restore(self) -> None:
         """Takes the values of the last commit, when steps that are still being computed have failed: their collectives
         must not be those of the next life."""
-        for leaf in jax.tree_util.tree_leaves(self._attributes()):
-            with contextlib.suppress(Exception):  # a failed step's, or one whose memory a function has taken over
-                jax.block_until_ready(leaf)
+        _await(self._attributes(), Exception)  # those of a failed step fail
         super().restore()
+
+    def sync(self) -> None:
+        """Gives all ranks the values of rank 0. Distributed optimizers begin a whole step again: what rank 0 has added
+        up is of its passes alone."""
+        self._set_attributes(_mapped(_without_passes, self._attributes(), PassesState))
+        super().sync()
 
     def _to_write(self) -> dict[str, Snapshot]:
         return super()._to_write()  # `save` keeps nothing besides the attributes
@@ -69,3 +80,39 @@ class JaxState(state.ObjectState):
     def reset(self) -> None:
         """Makes JAX compile functions again: they may contain numbers of ranks and process sets."""
         jax.clear_caches()
+
+
+def _await(value: Any, *ignored: type[Exception]) -> None:
+    """Waits until the arrays in a value have been computed."""
+
+    def wait(leaf: Any) -> Any:
+        with contextlib.suppress(*ignored):
+            # What a function has taken over (donation) cannot be waited for.
+            if not (isinstance(leaf, jax.Array) and leaf.is_deleted()):
+                jax.block_until_ready(leaf)
+        return leaf
+
+    _mapped(wait, value)
+
+
+def _without_passes(leaf: Any) -> Any:
+    if not isinstance(leaf, PassesState):
+        return leaf
+    passes, sums = jax.tree_util.tree_map(jnp.zeros_like, (leaf.passes, leaf.sums))
+    return leaf._replace(passes=passes, sums=sums)
+
+
+def _mapped(function: Callable[[Any], Any], value: Any, *whole: type) -> Any:
+    """The value with `function` of the leaves of its trees, where values of these types are leaves too. Dictionaries
+    may have keys that JAX cannot sort."""
+    unsorted = (dict, collections.defaultdict)
+
+    def of(leaf: Any) -> Any:
+        if type(leaf) not in unsorted:
+            return function(leaf)
+        mapped = copy.copy(leaf)
+        for key, item in leaf.items():
+            mapped[key] = _mapped(function, item, *whole)
+        return mapped
+
+    return jax.tree_util.tree_map(of, value, is_leaf=lambda one: type(one) in unsorted or isinstance(one, whole))

@@ -14,7 +14,7 @@ from horovod._core.operations.objects import allgather_object, broadcast_object
 from horovod._core.operations.reduce_ops import Average
 from horovod.jax import operators
 from horovod.jax.ops import allreduce, broadcast
-from horovod.jax.trees import flatten
+from horovod.jax.trees import flatten, key_data
 
 __all__ = [
     "allgather_object",
@@ -32,7 +32,7 @@ def broadcast_parameters(params: Any, root_rank: int = 0, process_set: ProcessSe
     Collective; not in compiled functions.
 
     Args:
-        params: a tree of arrays.
+        params: a tree of arrays and random keys.
         root_rank: global rank that has the values.
         process_set: the ranks that take part.
 
@@ -67,7 +67,7 @@ def _require_alike(function: str, name: str, tree: Any, process_set: ProcessSet)
     forms: dict[str, str] = {}
     refusal = None
     try:
-        leaves = flatten(function, tree, name)
+        leaves = flatten(function, key_data(tree), name)
         forms = {own: f"{one.dtype} {list(one.shape)}" for own, one in zip(leaves.names, leaves.arrays)}
     except HorovodError as error:
         refusal = error

@@ -58,7 +58,18 @@ class _Tokens(threading.local):
 
 _tokens: Final = _Tokens()
 _registered = False
-_eager: Final = get_opaque_trace_state(convention="horovod")  # modules are not imported by traced functions
+
+
+def _outside() -> Any:
+    """The state outside of functions, which a new thread is in: a traced function may import this module."""
+    states: list[Any] = []
+    thread = threading.Thread(target=lambda: states.append(get_opaque_trace_state(convention="horovod")))
+    thread.start()
+    thread.join()
+    return states[0]
+
+
+_eager: Final = _outside()
 
 
 def tracing() -> bool:

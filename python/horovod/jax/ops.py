@@ -22,7 +22,7 @@ from horovod._core.tensors.compression import Compressor, compressed
 from horovod.jax import autograd, operators
 from horovod.jax.compression import Compression
 from horovod.jax.operation import Operation, collectives
-from horovod.jax.trees import Leaves, flatten
+from horovod.jax.trees import Leaves, flatten, key_data, with_keys
 
 __all__ = [
     "allgather",
@@ -172,7 +172,7 @@ def broadcast(
     Collective. In a compiled function it happens only if the result is used.
 
     Args:
-        tree: arrays and numbers; structure, shapes and dtypes equal on all members.
+        tree: arrays, numbers and random keys; structure, shapes and dtypes equal on all members.
         root_rank: a global rank, also for a process set.
         name, process_set: as of `allreduce`.
 
@@ -182,8 +182,9 @@ def broadcast(
     Raises:
         As `allreduce`.
     """
-    leaves = _leaves(BROADCAST, tree, name)
-    return leaves.tree(autograd.run(Operation(BROADCAST, leaves.names, process_set, root=root_rank), leaves.arrays))
+    leaves = _leaves(BROADCAST, key_data(tree), name)
+    operation = Operation(BROADCAST, leaves.names, process_set, root=root_rank)
+    return with_keys(leaves.tree(autograd.run(operation, leaves.arrays)), tree)
 
 
 def alltoall(

@@ -10,7 +10,7 @@ import numpy as np
 
 from horovod._core.errors import InvalidArgumentError, UnsupportedError
 
-__all__ = ["Leaves", "flatten"]
+__all__ = ["Leaves", "flatten", "key_data", "with_keys"]
 
 _TAKEN: Final = (jax.Array, np.ndarray, np.generic, bool, int, float)
 
@@ -50,6 +50,24 @@ def flatten(what: str, tree: Any, name: str) -> Leaves:
     return Leaves([_array(f"{what} '{own}'", leaf) for own, (_, leaf) in zip(names, paths)], names, structure)
 
 
+def key_data(tree: Any) -> Any:
+    """The tree with numbers instead of random keys (`jax.random.key`): what can be sent of them."""
+    return jax.tree_util.tree_map(lambda leaf: jax.random.key_data(leaf) if _is_key(leaf) else leaf, tree)
+
+
+def with_keys(tree: Any, like: Any) -> Any:
+    """A tree of `key_data` with random keys where the other tree has some."""
+
+    def key(leaf: Any, other: Any) -> Any:
+        return jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(other)) if _is_key(other) else leaf
+
+    return jax.tree_util.tree_map(key, tree, like)
+
+
+def _is_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
 def _array(what: str, leaf: Any) -> Any:
     if not isinstance(leaf, _TAKEN):
         raise InvalidArgumentError(
@@ -58,10 +76,10 @@ def _array(what: str, leaf: Any) -> Any:
         )
     if not isinstance(leaf, jax.Array):
         return _of_numpy(what, leaf)
-    if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
+    if _is_key(leaf):
         raise InvalidArgumentError(
-            f"{what} has dtype {leaf.dtype}, which has no bytes to send. Give jax.random.key_data(key), and make a key "
-            "of the result by jax.random.wrap_key_data."
+            f"{what} has dtype {leaf.dtype}, which has no bytes to send. Only broadcasts take keys; give others "
+            "jax.random.key_data(key), and make keys of the result by jax.random.wrap_key_data."
         )
     if not isinstance(leaf, jax.core.Tracer) and not leaf.is_fully_addressable:
         raise UnsupportedError(

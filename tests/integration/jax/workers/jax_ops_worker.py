@@ -1,5 +1,6 @@
 """Cases of the operations on pytrees: values, names, and what JAX makes of functions that hold them."""
 
+import importlib.util
 from types import SimpleNamespace
 from unittest import mock
 
@@ -10,7 +11,6 @@ from jobs.case_runner import expect_raises, run_cases
 
 import horovod.jax as hvd
 from horovod._core.errors import InvalidArgumentError, MismatchError, NotInitializedError, UnsupportedError
-from horovod._core.life import session
 from horovod._core.operations.described_call import failure_named_in
 from horovod.jax import operators
 
@@ -139,7 +139,7 @@ def case_a_mismatch_names_the_leaf():
 
 def case_leaves_that_are_no_arrays():
     expect_raises(InvalidArgumentError, lambda: hvd.allreduce({"act": "relu"}), "eager['act']", "is no array but a str")
-    expect_raises(InvalidArgumentError, lambda: hvd.broadcast([jax.random.key(0)]), "key_data")
+    expect_raises(InvalidArgumentError, lambda: hvd.allgather([jax.random.key(0)]), "eager[0]", "key_data")
     expect_raises(InvalidArgumentError, lambda: hvd.allreduce(jnp.ones(2, complex)), "complex64")
     expect_raises(InvalidArgumentError, lambda: jax.jit(hvd.allreduce)(jnp.ones(2, complex)), "complex64")
     expect_raises(UnsupportedError, lambda: jax.jit(hvd.allreduce)(jnp.ones(2, bool)), "bool has no average")
@@ -279,6 +279,37 @@ def case_parameters_objects_and_metrics():
     assert hvd.allgather_object(hvd.rank()) == list(range(hvd.size()))
 
 
+def case_random_keys_are_broadcast():
+    def of(seed):
+        return {"key": jax.random.key(seed, impl="rbg"), "n": seed, "several": jax.random.split(jax.random.key(seed))}
+
+    for function in (*ways(hvd.broadcast), hvd.broadcast_parameters):
+        found, root = function(of(hvd.rank())), of(0)
+        assert jax.tree_util.tree_structure(found) == jax.tree_util.tree_structure(root)
+        for one, two in zip(jax.tree_util.tree_leaves(found), jax.tree_util.tree_leaves(root)):
+            assert jnp.asarray(one).dtype == jnp.asarray(two).dtype and jnp.all(one == two)
+    batch = jax.random.split(jax.random.key(hvd.rank()), 3)
+    assert (jax.vmap(hvd.broadcast)(batch) == jax.random.split(jax.random.key(0), 3)).all()
+    other = jax.random.key(0, impl="rbg" if hvd.rank() else "threefry2x32")
+    expect_raises(MismatchError, lambda: hvd.broadcast_parameters({"key": other}), "params['key']", "uint32 [4]")
+
+
+def case_an_import_inside_of_a_traced_function():
+    """The module knows which functions are traced, also when one of them has imported it."""
+    found = []
+
+    def imports(t):
+        spec = importlib.util.find_spec("horovod.jax.operators")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        found.append((module, module.tracing()))
+        return t
+
+    jax.jit(imports)(own(1))
+    ((module, inside),) = found
+    assert inside and not module.tracing()
+
+
 def case_gradients_of_a_loss():
     def loss(params, x):
         return (params["w"] * x).sum(), x
@@ -300,7 +331,10 @@ def case_send_and_recv():
     like = {"x": jax.ShapeDtypeStruct((3,), jnp.float32), "n": 0}
     before = (rank - 1) % size
     same(hvd.recv(like, before), {"x": everyones(3)[before], "n": before})
-    expect_raises(UnsupportedError, lambda: jax.jit(lambda t: hvd.recv(t, before))(own(1)), "hvd.recv()", "outside")
+    for call in (hvd.send, hvd.recv):
+        compiled = jax.jit(lambda t, call=call: call(t, before))
+        words = f"hvd.{call.__name__}() in a function", "outside"
+        expect_raises(UnsupportedError, lambda f=compiled: f(own(1)), *words)
 
 
 def case_joined_ranks_stand_aside():
@@ -321,42 +355,6 @@ def case_a_second_life_with_functions_of_the_first():
     assert type(failure_named_in(error)) is NotInitializedError
     hvd.init()
     same(function(own(2)), sum(everyones(2)))
-
-
-def case_a_state_is_restored_when_unfinished_steps_have_ended():
-    """Their collectives must not be those of the next life."""
-    state = hvd.elastic.JaxState(params=jnp.ones(2))
-    state.save()
-    unfinished = state.params = own(2) + 1
-    waited_for = []
-    with mock.patch.object(jax, "block_until_ready", waited_for.append):
-        state.restore()
-    assert any(each is unfinished for each in waited_for)
-    same(state.params, np.ones(2))
-
-
-def case_elastic_training_goes_on_after_a_failure_in_a_step():
-    starts, resets = [], []
-    step = jax.jit(lambda w: w - 0.1 * hvd.allreduce(w * (1 + hvd.rank()), name="elastic"), donate_argnums=0)
-    state = hvd.elastic.JaxState(w={"kernel": jnp.full(3, 1.0 + hvd.rank())}, number=0)
-    state.register_reset_callbacks([lambda: resets.append(hvd.size())])
-
-    @hvd.elastic.run
-    def train(state):
-        starts.append(state.number)
-        while state.number < 6:
-            if (state.number, len(starts), hvd.rank()) == (3, 1, hvd.size() - 1):
-                session.require().engine.abort(4, "a failure made by the test")
-            state.w = {"kernel": step(state.w["kernel"])}
-            state.number += 1
-            if state.number % 2 == 0:
-                state.commit()
-        return state.w
-
-    mean = 1 + (hvd.size() - 1) / 2
-    same(train(state), {"kernel": np.full(3, (1 - 0.1 * mean) ** 6)})
-    assert starts == [0, 2] and resets == [hvd.size()]
-    state._refuse_more_than_is_written()  # a durable commit has all of it
 
 
 def case_moments_of_the_whole_batch():
