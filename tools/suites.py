@@ -60,9 +60,9 @@ _SPARK = {
 _RAY = {
     "a cluster of two nodes": ("--timeout=120", "tests/ray_clusters/cluster.py"),
     "elastic jobs on Ray": ("--timeout=120", "tests/ray_clusters/elastic.py"),
-    "Ray Train": ("--timeout=300", "tests/ray_clusters/train.py"),
+    "Ray Train": ("--timeout=300", "tests/ray_clusters/train.py", "tests/ray_clusters/train_jax.py"),
 }
-_JAX = ("test_jax_ops.py", "test_jax_optax.py", "test_jax_contract.py")
+_JAX = ("test_jax_ops.py", "test_jax_optax.py", "test_jax_elastic.py", "test_jax_contract.py")
 _MXNET = {"contract, training and example": ("--timeout=300", "tests/mxnet19/sessions.py")}
 # TensorFlow: the oldest that is supported, whose Keras is 2.13, and the first with Keras 3; the newest is in the
 # development environment. Each environment takes about 1.5 GB.
@@ -77,7 +77,7 @@ SUITES = {
         {"operations": ("--timeout=240", *(f"tests/integration/jax/{name}" for name in _JAX))},
     ),
     "jax-libraries": Suite(
-        "jax==0.10.2 flax equinox optax orbax-checkpoint",
+        "jax==0.10.2 flax equinox optax orbax-checkpoint scikit-learn",
         {"flax, equinox, orbax": ("--timeout=240", "tests/jax_libraries/sessions.py")},
     ),
     "mxnet-1.9": Suite("mxnet==1.9.1 numpy==1.23.5 scikit-learn", _MXNET),
@@ -85,7 +85,7 @@ SUITES = {
         f"pyspark[connect]>=4,<5 numpy {_ESTIMATORS}",
         {**_SPARK, "Spark Connect": ("--timeout=240", "tests/spark/connect.py")},
     ),
-    "ray": Suite("ray[client,train,tune]>=2.60,<3 torch keras scikit-learn markdown-it-py", _RAY),
+    "ray": Suite("ray[client,train,tune]>=2.60,<3 torch jax optax keras scikit-learn markdown-it-py", _RAY),
     "spark-3.5": Suite(f"pyspark>=3.5,<3.6 numpy {_ESTIMATORS}", _SPARK),
 }
 

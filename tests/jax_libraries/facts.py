@@ -1,9 +1,12 @@
-"""One rank: trains with each library, and reports what failed."""
+"""One rank: trains with each library, and reports what failed. With the word `distributed` it is a process of
+`jax.distributed` too, and tries what is different there."""
 
 from __future__ import annotations
 
 import faulthandler
 import os
+import shutil
+import socket
 import sys
 import tempfile
 import traceback
@@ -138,6 +141,36 @@ def orbax_on_rank_0() -> None:
         assert one.dtype == two.dtype and (np.asarray(one) == np.asarray(two)).all()
 
 
+def orbax_on_all_ranks() -> None:
+    """With jax.distributed orbax waits for all processes: all ranks call it, with arrays that all have, in one place.
+    Here it is rank 0's directory."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("ranks",))
+    everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    params = hvd.broadcast_parameters({"kernel": jnp.arange(6.0).reshape(2, 3) + hvd.rank(), "bias": jnp.ones(3)})
+    of_all = jax.tree.map(lambda leaf: jax.make_array_from_process_local_data(everywhere, np.asarray(leaf)), params)
+    own = tempfile.mkdtemp() if hvd.rank() == 0 else None
+    folder = hvd.broadcast_object(own)
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(os.path.join(folder, "step"), of_all)
+        checkpointer.wait_until_finished()
+        found = checkpointer.restore(os.path.join(folder, "step"), of_all)
+    found = jax.tree.map(lambda leaf: leaf.addressable_data(0), found)
+    for one, two in zip(jax.tree.leaves(found), jax.tree.leaves(params)):
+        assert one.dtype == two.dtype and (np.asarray(one) == np.asarray(two)).all()
+    everywhere_equal(jax.jit(hvd.allreduce)(found))
+    hvd.barrier()
+    if own:
+        shutil.rmtree(own)
+
+
+def begin_jax_distributed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    address = hvd.broadcast_object(f"127.0.0.1:{port}")
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")  # listens where the host's name leads to
+    jax.distributed.initialize(address, hvd.size(), hvd.rank(), coordinator_bind_address=address)
+
+
 FACTS = (flax_nnx, flax_linen_with_statistics_of_all_ranks, flax_linen_batch_stats, equinox, orbax_on_rank_0)
 
 
@@ -145,7 +178,10 @@ def main() -> int:
     faulthandler.dump_traceback_later(160, exit=True)
     hvd.init()
     failures, run = [], 0
-    for fact in FACTS:
+    distributed = sys.argv[1:] == ["distributed"]
+    if distributed:
+        begin_jax_distributed()
+    for fact in (orbax_on_all_ranks,) if distributed else FACTS:
         try:
             fact()
         except Exception:
@@ -153,6 +189,8 @@ def main() -> int:
             break  # the ranks are no longer at the same place
         run += 1
     report("libraries", rank=hvd.rank(), failures=failures, run=run, jax=jax.__version__)
+    if distributed and not failures:
+        jax.distributed.shutdown()
     hvd.shutdown()
     return 1 if failures else 0
 
