@@ -6,7 +6,9 @@ pytest. Exit code 1 if one fails. The environments lie under build/environments.
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,6 +19,7 @@ from environments import provide
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / "build" / "environments"
+_VARIABLE = re.compile(r"[A-Z_]+=")
 TESTING = "pytest pytest-timeout cloudpickle pyyaml packaging ml_dtypes hypothesis"
 
 
@@ -26,7 +29,7 @@ class Suite:
 
     Attributes:
         packages: as pip takes them, besides `TESTING`.
-        runs: title -> words for pytest.
+        runs: title -> words for pytest, before which NAME=value sets a variable.
     """
 
     packages: str
@@ -46,13 +49,21 @@ _TRAINERS = {
 }
 # Real sessions: they need Java 17, and 0.8 GB for each environment.
 # What estimators need. torch exactly: see below.
-_ESTIMATORS = "torch==2.13.0 tensorflow-cpu keras>=3 pandas pyarrow fsspec scikit-learn s3fs moto[server]"
+_ESTIMATORS = "torch==2.13.0 tensorflow-cpu keras>=3 jax==0.10.2 pandas pyarrow fsspec scikit-learn s3fs moto[server]"
 _SPARK = {
     "sessions": ("tests/spark/sessions.py",),
     "rows without a session": ("--timeout=120", "tests/spark/rows_read.py"),
     "S3 without a session": ("--timeout=120", "tests/spark/store_on_s3.py"),
     "Keras without a session": ("--timeout=300", "tests/spark/keras_on_parquet.py"),
     "an estimator of PyTorch": ("--timeout=400", "tests/spark/torch_on_parquet.py", "tests/spark/estimator_torch.py"),
+    "a store on S3": ("--timeout=400", "tests/spark/estimator_on_s3.py"),
+    **{
+        f"an estimator of Keras on {backend}": (
+            *(f"KERAS_BACKEND={backend}", "--timeout=400"),
+            "tests/spark/estimator_keras.py",
+        )
+        for backend in ("tensorflow", "torch", "jax")
+    },
     "a cluster of two workers": ("--timeout=240", "tests/spark/cluster.py"),
     "a data service by spark-submit": ("--timeout=900", "tests/spark/compute_job.py"),
 }
@@ -100,9 +111,10 @@ def passes(name: str) -> bool:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "HVD_TEST_REQUIRE": ""}
     good = True
     for title, words in suite.runs.items():
-        command = [PLACE / name / "bin" / "python", "-m", "pytest", "-q", *words]
+        given = dict(word.split("=", 1) for word in itertools.takewhile(_VARIABLE.match, words))
+        command = [PLACE / name / "bin" / "python", "-m", "pytest", "-q", *words[len(given) :]]
         done = subprocess.run(
-            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command, cwd=ROOT, env={**environment, **given}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         lines = done.stdout.strip().splitlines() or ["no output"]
         print(f"{name}, {title}: {lines[-1]}", flush=True)

@@ -1,4 +1,4 @@
-"""Lets the security tests use the ranks of tests/unit/net, and gives each test its own place to meet."""
+"""Lets the security tests use the ranks and sessions of tests/unit, and gives each test its own place to meet."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "unit" / "net"))
+for folder in ("net", "spark"):
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "unit" / folder))
 
 
 @pytest.fixture

@@ -1,11 +1,10 @@
-"""`horovod.spark.run` on a standalone cluster of Spark: the driver and the master on one host, two workers on others.
+"""Jobs on a standalone cluster of Spark: the driver and the master on one host, two workers on others.
 
 The hosts are sets of namespaces (tests/hosts/network.py), which takes root. See `sessions` for the rest.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import signal
@@ -33,6 +32,7 @@ for name, value in {
 }.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
 
 def placed():
     import socket, numpy
@@ -48,7 +48,7 @@ def timed(work):
         found = work()
     except Exception as error:
         found = f"{type(error).__name__}: {error}"
-    print(json.dumps([round(time.monotonic() - start_s, 1), found]), flush=True)
+    print("=" + json.dumps([round(time.monotonic() - start_s, 1), found]), flush=True)
 
 def fails():
     import horovod.numpy as hvd
@@ -70,6 +70,32 @@ def stands():
     print("up", flush=True)
     time.sleep(100)
 
+def trains(least):
+    # until the job has had so few ranks, and has four
+    import numpy
+    import horovod.numpy as hvd
+
+    hvd.init()
+    state = hvd.elastic.ObjectState(seen=[])
+
+    @hvd.elastic.run
+    def steps(state):
+        while least not in state.seen or hvd.size() < 4:
+            total = hvd.allreduce(numpy.ones(1), op=hvd.Sum, name="of a step")
+            assert total[0] == hvd.size()
+            if not state.seen or state.seen[-1] != hvd.size():
+                state.seen = [*state.seen, hvd.size()]
+                if hvd.rank() == 0:
+                    print("ranks", *state.seen, flush=True)
+            state.commit()
+        return hvd.rank(), hvd.size()
+
+    return steps(state)
+
+timed(lambda: horovod.spark.run(stands, num_proc=4, verbose=0))
+timed(lambda: horovod.spark.run(placed, num_proc=4, verbose=0))
+timed(lambda: horovod.spark.run_elastic(trains, (2,), num_proc=4, min_num_proc=1, verbose=0))
+timed(lambda: horovod.spark.run_elastic(trains, (2,), num_proc=2, max_num_proc=4, verbose=0))
 horovod.spark.run(stands, num_proc=4, verbose=0)
 """
 
@@ -98,7 +124,7 @@ def started(network: Network, host: int, place: Path, *words: str) -> Running:
         return network[host].start([str(_CLASS), *words], environ, stdout=log, stderr=log)
 
 
-def test_four_ranks_on_two_workers_and_a_driver_that_is_killed(network: Network, tmp_path: Path) -> None:
+def test_runs_and_elastic_jobs_on_two_workers_and_a_driver_that_is_killed(network: Network, tmp_path: Path) -> None:
     at = network[1].address
     deploy = "org.apache.spark.deploy"
     daemons = [started(network, 1, tmp_path, f"{deploy}.master.Master", "--host", at, "--port", "7077")]
@@ -106,26 +132,79 @@ def test_four_ranks_on_two_workers_and_a_driver_that_is_killed(network: Network,
         words = ("--host", network[host].address, "-c", "2", "-m", "1g", f"spark://{at}:7077")
         daemons.append(started(network, host, tmp_path, f"{deploy}.worker.Worker", *words))
     environ = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": at}
-    driver = network[1].start([sys.executable, "-c", _DRIVER, at], environ)
+    with (tmp_path / "driver.log").open("wb") as log:
+        driver = Driver(network, [sys.executable, "-c", _DRIVER, at], environ, log)
     try:
-        lines = [json.loads(line) for line in itertools.islice(iter(driver.entered.stdout.readline, b""), 4)]
-        print("\n".join(map(str, lines)))
-        names = [result[0] for result in lines[0][1]]
+        found = driver.result()
+        names = [result[0] for result in found]
         expected: list[Any] = [[names[rank], rank, rank % 2, 2, 2, 10.0] for rank in range(4)]
-        assert lines[0][1] == expected and {*names[:2]} != {*names[2:]} and {*names} == {"host2", "host3"}
-        assert lines[1][1][0][1:] == expected[0][1:]
-        assert "rank 3 (host" in lines[2][1] and "the data end here" in lines[2][1]
-        assert "5 processes need 5 task slots" in lines[3][1] and "has 4" in lines[3][1]
-        assert [driver.entered.stdout.readline().partition(b":")[2] for _ in range(4)] == [b"up\n"] * 4
-        driver.signal(signal.SIGKILL)
-        driver.end()
-        deadline_s = time.monotonic() + 10
-        while (left := of_ours(network)) and time.monotonic() < deadline_s:
-            time.sleep(0.2)
-        assert left == []
+        assert found == expected and {*names[:2]} != {*names[2:]} and {*names} == {"host2", "host3"}
+        assert driver.result()[0][1:] == expected[0][1:]
+        found = driver.result()
+        assert "rank 3 (host" in found and "the data end here" in found
+        found = driver.result()
+        assert "5 processes need 5 task slots" in found and "has 4" in found
+        driver.wait_for(*["up"] * 4)
+        kill_the_executor(network, 2)
+        assert "was lost" in driver.result()
+        assert len(driver.result()) == 4
+        driver.wait_for("ranks 4")
+        kill_the_executor(network, 3)
+        driver.wait_for("ranks 4 2")
+        assert driver.result() == [[rank, 4] for rank in range(4)]
+        driver.wait_for("ranks 2")
+        assert driver.result() == [[rank, 4] for rank in range(4)]
+        driver.wait_for(*["up"] * 4)
+        driver.running.signal(signal.SIGKILL)
+        driver.running.end()
+        assert nothing_is_left(network)
     finally:
-        for each in (driver, *daemons):
+        for each in (driver.running, *daemons):
             each.kill()
+
+
+class Driver:
+    """The program, and what it says: lines of its ranks, and behind = its results."""
+
+    def __init__(self, network: Network, words: list[str], environ: dict[str, str], log: Any) -> None:
+        self.running = network[1].start(words, environ, stderr=log)
+        self._network = network
+        self._log = log.name
+        self._heard = ""
+
+    def _line(self) -> str:
+        line = self.running.entered.stdout.readline().decode()
+        assert line, f"the driver has ended: {self._heard}{Path(self._log).read_text()[-4000:]}"
+        self._heard += line
+        return line
+
+    def result(self) -> Any:
+        """The next one; then nothing of its job is left."""
+        while not (line := self._line()).startswith("="):
+            pass
+        seconds, found = json.loads(line[1:])
+        print(f"{seconds} s: {found}")
+        assert nothing_is_left(self._network)
+        return found
+
+    def wait_for(self, *lines: str) -> None:
+        """Lines of ranks, of which each begins so."""
+        for words in lines:
+            while not (line := self._line()).partition(":")[2].startswith(words):
+                assert not line.startswith("="), self._heard
+
+
+def kill_the_executor(network: Network, host: int) -> None:
+    (pid,) = (pid for pid, words in network[host].processes().items() if "CoarseGrainedExecutor" in words)
+    os.kill(pid, signal.SIGKILL)
+
+
+def nothing_is_left(network: Network) -> bool:
+    deadline_s = time.monotonic() + 10
+    while (left := of_ours(network)) and time.monotonic() < deadline_s:
+        time.sleep(0.2)
+    assert left == []
+    return True
 
 
 def of_ours(network: Network) -> list[str]:

@@ -61,6 +61,19 @@ def test_too_few_slots_are_named() -> None:
     assert time.monotonic() - start_s < 5
 
 
+def test_slots_that_others_hold_are_waited_for_in_bounds(session: Any) -> None:
+    holds = Run(stands, lambda: session.addTag("holds"), num_proc=2)
+    holds.lines.wait_for("up: rank 1")
+    for run in (horovod.spark.run, horovod.spark.run_elastic):
+        start_s = time.monotonic()
+        with pytest.raises(RuntimeError, match=r"task slots has not ended in 3 s\. Other jobs may hold"):
+            run(placed, num_proc=1, start_timeout=3)
+        assert time.monotonic() - start_s < 10
+    session.interruptTag("holds")
+    assert isinstance(holds.ended(), RuntimeError)
+    assert len(horovod.spark.run(placed, num_proc=2)) == 2  # the queries hold no slot
+
+
 def test_two_runs_at_once() -> None:
     runs = [Run(placed, num_proc=1) for _ in range(2)]
     assert [run.ended()[0][:2] for run in runs] == [(0, 1), (0, 1)]
@@ -93,6 +106,16 @@ def test_an_executor_that_is_killed() -> None:
     os.kill(executors()[0], signal.SIGKILL)
     assert isinstance(run.ended(), RuntimeError) and "was lost" in str(run.found), run.found
     assert len(horovod.spark.run(placed, num_proc=2)) == 2  # Spark has started another one
+
+
+def test_an_elastic_job_grows_into_a_slot_that_comes(session: Any) -> None:
+    holds = Run(stands, lambda: session.addTag("a slot"), num_proc=1)
+    holds.lines.wait_for("up: rank 0")
+    run = Run(trains, run=horovod.spark.run_elastic, args=((1, 2),), num_proc=1, max_num_proc=2)
+    run.lines.wait_for("ranks [1]")
+    session.interruptTag("a slot")
+    assert isinstance(holds.ended(), RuntimeError)
+    assert run.ended() == [(0, 2), (1, 2)], run.lines.text
 
 
 def test_an_elastic_job_survives_the_loss_of_an_executor() -> None:

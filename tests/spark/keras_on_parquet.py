@@ -13,7 +13,7 @@ from torch_on_parquet import Alone, Here, store  # noqa: F401 - a fixture
 
 import horovod.keras as hvd
 from horovod.spark.keras import KerasEstimator, KerasModel
-from horovod.spark.keras.model_bytes import progress_of
+from horovod.spark.keras.model_bytes import Progress, progress_of, saved
 
 
 def line(labels: int = 1) -> Any:
@@ -68,6 +68,14 @@ def test_a_run_goes_on_with_the_state_of_its_optimizer(store: Any) -> None:  # n
 
     whole, first, rest = fitted(4, "whole"), fitted(2, "parts"), fitted(4, "parts")
     assert len(first) == 2 and rest[:2] == first and rest == pytest.approx(whole, rel=1e-3)
+
+
+def test_a_checkpoint_that_would_run_code_is_refused(store: Any) -> None:  # noqa: F811
+    a = keras.Input((3,))
+    own = keras.Model(a, keras.layers.Lambda(lambda x: x)(keras.layers.Dense(1)(a)))
+    store.write(store.get_checkpoint_path("bad"), saved(own, Progress({}, 1, ())))
+    with pytest.raises(ValueError, match="[Ll]ambda"):
+        estimator(store, run_id="bad", feature_cols=["a"]).fit_on_parquet()
 
 
 def test_two_ranks_and_the_rate_of_one(store: Any) -> None:  # noqa: F811

@@ -5,7 +5,9 @@ Data that others have written, options of the training, resuming. Needs pyspark'
 
 from __future__ import annotations
 
+import io
 import os
+import pickle
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -138,6 +140,26 @@ def test_a_run_goes_on_from_its_checkpoint(store: Any) -> None:
     alone = estimator(store, epochs=4, run_id="alone", **momentum()).fit_on_parquet()
     assert losses(alone) == pytest.approx(losses(whole.fit_on_parquet()), rel=1e-4)
     assert (Path(store.get_logs_path("parts")) / "history.json").exists()
+
+
+class Runs:
+    """A pickle that makes a folder where it is read."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self._folder),)
+
+
+def test_a_checkpoint_that_would_run_code_is_refused(store: Any, tmp_path: Path) -> None:
+    for number, save in enumerate((torch.save, pickle.dump)):
+        kept = io.BytesIO()
+        save({"model": Runs(tmp_path / "made"), "history": [], "outputs": []}, kept)
+        store.write(store.get_checkpoint_path(f"bad{number}"), kept.getvalue())
+        with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
+            estimator(store, run_id=f"bad{number}").fit_on_parquet()
+    assert not (tmp_path / "made").exists()
 
 
 def momentum() -> dict[str, Any]:

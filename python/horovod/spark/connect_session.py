@@ -57,11 +57,24 @@ class ConnectSession:
         self.conf: Mapping[str, str] = _seen_from_here(session.conf.getAll, str(session.client.host))
         self._master = self.conf.get("spark.master", "")
 
-    @property
-    def default_tasks(self) -> int:
-        """See `session.Session`."""
-        rows = self._session.range(_MOST_TASKS)  # in as many partitions
-        return int(rows.selectExpr("spark_partition_id() AS number").selectExpr("max(number)").collect()[0][0]) + 1
+    def default_tasks(self, caller: str, patience_s: float) -> int:
+        """See `session.Session`.
+
+        Raises:
+            RuntimeError: the query that counts them has failed, or has not ended in time.
+        """
+        query = TaskCount(self._session)
+        try:
+            if query.ended(patience_s):
+                if query.found:
+                    return query.found
+                raise RuntimeError(f"{caller}: Spark has ended the query that counts the task slots: {query.why()}")
+        finally:
+            query.cancel()
+        raise RuntimeError(
+            f"{caller}: the query that counts the application's task slots has not ended in {patience_s:.0f} s. Other "
+            "jobs may hold all slots. End them, or give more time (start_timeout)."
+        )
 
     def await_slots(self, caller: str, numbers: Numbers, patience_s: float) -> None:
         """See `session.Session`."""
@@ -69,16 +82,18 @@ class ConnectSession:
             refuse_dynamic_allocation(caller, self._master, self.conf)
         elif allocates_dynamically(self.conf):
             return
-        watch = SlotWatch(caller, numbers.first, self._master, self.conf, time.monotonic(), patience_s)
-        while not watch.enough(self._slots(numbers.first), time.monotonic()):
+        start_s = time.monotonic()
+        watch = SlotWatch(caller, numbers.first, self._master, self.conf, start_s, patience_s)
+        while not watch.enough(self._slots(caller, numbers.first, start_s + patience_s), time.monotonic()):
             time.sleep(_LOOK_S)
 
-    def _slots(self, wanted: int) -> int:
+    def _slots(self, caller: str, wanted: int, until_s: float) -> int:
         """How many there are; as many as are wanted, where nothing says it: then Spark waits for them."""
         if any(name in self.conf for name in _DEFAULTS):
             most = declared(self._master, self.conf)
             return wanted if most is None else most
-        return self.default_tasks // max(1, int(self.conf.get("spark.task.cpus", 1)))
+        tasks = self.default_tasks(caller, max(0.0, until_s - time.monotonic()))
+        return tasks // max(1, int(self.conf.get("spark.task.cpus", 1)))
 
     def executors(self) -> list[str]:
         """See `session.Session`. A client does not know them."""
@@ -90,25 +105,54 @@ class ConnectSession:
         return ConnectJob(self._session, numbers, task)
 
 
-class ConnectJob(ThreadedJob):
+class _TaggedJob(ThreadedJob):
     """A job of Spark Connect. It has the tags of the caller's thread, too: who interrupts those means this job."""
 
-    def __init__(self, session: Any, numbers: Numbers, task: Task) -> None:
+    def __init__(self, session: Any) -> None:
         self._session = session
-        self._numbers = numbers
-        self._task = task
         self._tags = list(session.getTags())
         super().__init__()
 
     def _work(self) -> None:
         for tag in (self._name, *self._tags):
             self._session.addTag(tag)  # of this thread
-        tasks = self._session.range(0, self._numbers.most, 1, self._numbers.most)
-        is_whole = not self._numbers.elastic
-        tasks.mapInArrow(self._task.of_partition, "nothing long", barrier=is_whole).collect()
+        self._query()
+
+    def _query(self) -> None:
+        """Runs it to its end."""
+        raise NotImplementedError
 
     def _interrupt(self) -> None:
         self._session.interruptTag(self._name)
+
+
+class TaskCount(_TaggedJob):
+    """A query that says into how many tasks Spark divides a range. It waits for a free slot.
+
+    Attributes:
+        found: their number; 0 while it is unknown.
+    """
+
+    found = 0
+
+    def _query(self) -> None:
+        rows = self._session.range(_MOST_TASKS)
+        counted = rows.selectExpr("spark_partition_id() AS number").selectExpr("max(number)").collect()
+        self.found = int(counted[0][0]) + 1
+
+
+class ConnectJob(_TaggedJob):
+    """The ranks' tasks."""
+
+    def __init__(self, session: Any, numbers: Numbers, task: Task) -> None:
+        self._numbers = numbers
+        self._task = task
+        super().__init__(session)
+
+    def _query(self) -> None:
+        tasks = self._session.range(0, self._numbers.most, 1, self._numbers.most)
+        is_whole = not self._numbers.elastic
+        tasks.mapInArrow(self._task.of_partition, "nothing long", barrier=is_whole).collect()
 
 
 def _seen_from_here(conf: Mapping[str, str], server: str) -> dict[str, str]:

@@ -73,11 +73,18 @@ class Wishes(NamedTuple):
     is_announced: bool
 
 
-def run_in(spark: Session, numbers: Numbers, wishes: Wishes) -> list[Any]:
-    """Runs the function in this session, with checked arguments: what it has returned, by rank."""
-    effective = _settings(wishes, {"num_proc": numbers.first})
+def run_in(spark: Session, numbers_of: Callable[[Callable[[], int]], Numbers], wishes: Wishes) -> list[Any]:
+    """Runs the function in this session, with checked arguments: what it has returned, by rank.
+
+    Args:
+        spark: the session.
+        numbers_of: says how many ranks; its argument gives the session's default, for which it may have to wait.
+        wishes: of the user.
+    """
     deadline_s = time.monotonic() + wishes.patience_s
-    spark.await_slots(wishes.caller, numbers, wishes.patience_s)
+    numbers = numbers_of(lambda: spark.default_tasks(wishes.caller, wishes.patience_s))
+    effective = _settings(wishes, {"num_proc": numbers.first})
+    spark.await_slots(wishes.caller, numbers, max(0.0, deadline_s - time.monotonic()))
     if wishes.is_announced:
         many, more = numbers.first > 1, f", at most {numbers.most}" if numbers.most > numbers.first else ""
         tasks = f"{numbers.first} Spark task{'s' * many}"

@@ -81,8 +81,8 @@ def run(
     wishes = _wishes(caller, checked(fn, args, kwargs, caller).payload(caller), start_timeout, values, env, where)
     ranks = _parsed(caller, {"num_proc": num_proc}).get("num_proc")
     spark = session.active(caller)
-    fixed = Numbers.fixed(spark.default_tasks if ranks in (None, "auto") else ranks)
-    return run_in(spark, fixed, wishes._replace(command=(executable or "", *wishes.command[1:])))
+    wishes = wishes._replace(command=(executable or "", *wishes.command[1:]))
+    return run_in(spark, lambda default: Numbers.fixed(default() if ranks in (None, "auto") else ranks), wishes)
 
 
 def run_elastic(
@@ -145,7 +145,20 @@ def run_elastic(
     first = parsed.get("num_proc")
     asked = Asked(None if first == "auto" else first, parsed.get("min_num_proc"), parsed.get("max_num_proc"))
     spark = session.active(caller)
-    return run_in(spark, elastic_numbers(caller, asked, spark.conf, spark.default_tasks), wishes)
+    return run_in(spark, lambda default: elastic_numbers(caller, asked, spark.conf, default), wishes)
+
+
+def default_ranks(caller: str, start_timeout: Optional[float] = None) -> int:
+    """How many ranks `run` starts where it is not given a number.
+
+    Args:
+        caller: for messages.
+        start_timeout: see `run`.
+
+    Raises:
+        RuntimeError: there is no session, or it does not say so in time.
+    """
+    return session.active(caller).default_tasks(caller, _patience_s(caller, start_timeout, os.environ))
 
 
 class _Streams(NamedTuple):

@@ -29,9 +29,8 @@ class Session(Protocol):
 
     conf: Mapping[str, str]
 
-    @property
-    def default_tasks(self) -> int:
-        """`spark.default.parallelism`, or what stands for it."""
+    def default_tasks(self, caller: str, patience_s: float) -> int:
+        """`spark.default.parallelism`, or what stands for it; raises RuntimeError where it is not known in time."""
 
     def await_slots(self, caller: str, numbers: Numbers, patience_s: float) -> None:
         """Waits until the tasks to begin with can run at once; raises as `SlotWatch` does. An elastic job's own tasks
@@ -73,7 +72,11 @@ class ClassicSession:
     def __init__(self, context: Any) -> None:
         self._context = context
         self.conf: Mapping[str, str] = dict(context.getConf().getAll())
-        self.default_tasks = int(context.defaultParallelism)
+
+    def default_tasks(self, caller: str, patience_s: float) -> int:
+        """See `Session`."""
+        del caller, patience_s
+        return int(self._context.defaultParallelism)
 
     def await_slots(self, caller: str, numbers: Numbers, patience_s: float) -> None:
         """See `Session`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, Optional
+from typing import Any, Callable, Final, NamedTuple, Optional
 
 from horovod._core.errors import InvalidArgumentError
 
@@ -51,14 +51,15 @@ class Asked(NamedTuple):
     most: Optional[int] = None
 
 
-def elastic_numbers(caller: str, asked: Asked, conf: Mapping[str, str], default_tasks: int) -> Numbers:
+def elastic_numbers(caller: str, asked: Asked, conf: Mapping[str, str], default_tasks: Callable[[], int]) -> Numbers:
     """Of an elastic job. What the user has not given follows from dynamic allocation, where that is on and has bounds.
 
     Args:
         caller: for messages.
         asked: by the user.
         conf: of the application.
-        default_tasks: `spark.default.parallelism`, or what stands for it.
+        default_tasks: gives `spark.default.parallelism`, or what stands for it; called where the user has given no
+            number to begin with.
 
     Raises:
         InvalidArgumentError: they contradict one another.
@@ -73,7 +74,8 @@ def elastic_numbers(caller: str, asked: Asked, conf: Mapping[str, str], default_
     least, most = (own if own is not None else ours for own, ours in ((asked.least, lower), (asked.most, upper)))
     first = asked.first
     if first is None:
-        first = max(least or 1, min(default_tasks, default_tasks if most is None else most))
+        tasks = default_tasks()
+        first = max(least or 1, min(tasks, tasks if most is None else most))
     least = min(first, lower or first) if asked.least is None else asked.least
     most = first if most is None else most
     if not least <= first <= most:

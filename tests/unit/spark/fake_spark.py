@@ -74,10 +74,13 @@ class FakeSession:
 
     def __init__(self, why: str = "") -> None:
         self.conf: dict[str, str] = {"spark.driver.host": "127.0.0.1"}
-        self.default_tasks = 2
         self.jobs: list[FakeJob] = []
         self.hosts = ["localhost"]
         self._why = why
+
+    def default_tasks(self, caller: str, patience_s: float) -> int:
+        del caller, patience_s
+        return 2
 
     def await_slots(self, caller: str, numbers: Numbers, patience_s: float) -> None:
         del caller, numbers, patience_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, Optional
@@ -30,7 +31,7 @@ class Settings:
 
 
 class Remote:
-    """A session whose application has `slots`, and whose jobs last until a tag of theirs is interrupted."""
+    """A session whose application has `slots`, of which none is free if it is 0, and whose jobs last until a tag of theirs is interrupted."""
 
     def __init__(self, slots: int, host: str = "localhost", **conf: str) -> None:
         self.conf = Settings({name.replace("_", "."): value for name, value in conf.items()})
@@ -60,12 +61,20 @@ class Remote:
 
         def select(query: str) -> Any:
             self.queries.append(query)
-            return SimpleNamespace(selectExpr=select, collect=lambda: [(self._slots - 1,)])
+            return SimpleNamespace(selectExpr=select, collect=self._counted)
 
         return SimpleNamespace(mapInArrow=in_arrow, selectExpr=select)
 
+    def _counted(self) -> list[tuple[int]]:
+        if not self._slots:
+            self._until_interrupted()
+        return [(self._slots - 1,)]
+
     def _run(self, *stage: Any) -> None:
         self.stages.append(stage)
+        self._until_interrupted()
+
+    def _until_interrupted(self) -> None:
         with self._interrupted:
             self._interrupted.wait_for(lambda: bool(self._gone & self.getTags()), 20)
         raise RuntimeError("[OPERATION_CANCELED] Operation has been canceled.")
@@ -78,13 +87,25 @@ def numbers(ranks: int, most: Optional[int] = None) -> Numbers:
 def test_slots_are_counted_by_a_query() -> None:
     remote = Remote(2, spark_master="local[2]")
     session = ConnectSession(remote)
-    assert session.default_tasks == 2 and session.executors() == []
+    assert session.default_tasks("run", 60) == 2 and session.executors() == []
     session.await_slots("run", numbers(2), 60)
     with pytest.raises(InvalidArgumentError, match="run: 3 processes need 3 task slots .* has 2 .*Lower num_proc to 2"):
         session.await_slots("run", numbers(3), 60)
     with pytest.raises(InvalidArgumentError, match="has 1 "):
         ConnectSession(Remote(2, spark_master="local[2]", spark_task_cpus="2")).await_slots("run", numbers(2), 60)
     assert remote.queries == ["spark_partition_id() AS number", "max(number)"] * 3
+
+
+def test_a_query_that_waits_for_other_jobs_ends_in_time() -> None:
+    remote = Remote(0, spark_master="local[2]")
+    session, start_s = ConnectSession(remote), time.monotonic()
+    with pytest.raises(RuntimeError, match=r"run: the query .* task slots has not ended in 0 s\. Other jobs may hold"):
+        session.await_slots("run", numbers(2), 0.2)
+    assert time.monotonic() - start_s < 5 and len(remote.queries) == 2 and remote.getTags() == set()
+    remote.addTag("mine")
+    threading.Timer(0.3, remote.interruptTag, ["mine"]).start()
+    with pytest.raises(RuntimeError, match=r"run: Spark has ended the query that counts .*OPERATION_CANCELED"):
+        session.default_tasks("run", 60)
 
 
 def test_a_default_that_says_nothing_of_slots_is_not_believed() -> None:

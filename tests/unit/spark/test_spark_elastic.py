@@ -77,15 +77,19 @@ def test_numbers_that_follow_from_dynamic_allocation(
     given |= {"spark.executor.cores": "4", "spark.task.cpus": "2"}
     given |= {"spark.dynamicAllocation.enabled": "true"} if settings else {}
     default = numbers[0] if asked.first is None else 2
-    assert elastic_numbers("run_elastic", asked, given, default) == Numbers(*numbers, elastic=True)
+    assert elastic_numbers("run_elastic", asked, given, lambda: default) == Numbers(*numbers, elastic=True)
+
+
+def never() -> int:
+    raise AssertionError("slots were counted, though the user has given a number")
 
 
 def test_numbers_that_contradict_one_another() -> None:
     with pytest.raises(InvalidArgumentError, match=r"num_proc is 2, .* min_num_proc \(3\) to max_num_proc \(2\)"):
-        elastic_numbers("run_elastic", Asked(2, 3), {}, 2)
+        elastic_numbers("run_elastic", Asked(2, 3), {}, never)
     dynamic = {"spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.maxExecutors": "2"}
     with pytest.raises(InvalidArgumentError, match=r"to max_num_proc \(2, from spark.dynamicAllocation.maxExecutors\)"):
-        elastic_numbers("run_elastic", Asked(3), dynamic, 2)
+        elastic_numbers("run_elastic", Asked(3), dynamic, never)
 
 
 def test_the_pairs_are_settings_that_spark_has() -> None:

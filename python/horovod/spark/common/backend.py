@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, Optional
 
-from horovod.spark import session
-from horovod.spark.running import run
+from horovod.spark.running import default_ranks, run
 
 __all__ = ["Backend", "SparkBackend"]
 
@@ -57,4 +56,4 @@ class SparkBackend(Backend):
 
     def num_processes(self) -> int:
         """See `Backend`."""
-        return self._num_proc or session.active("SparkBackend").default_tasks
+        return self._num_proc or default_ranks("SparkBackend", self._kwargs.get("start_timeout"))

@@ -34,12 +34,11 @@ def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: int) 
         InvalidArgumentError: (also ValueError) the ranks are no multiple of `dispatchers`.
         RuntimeError: there is no session, or the job has failed.
     """
-    from horovod.spark.running import run
-    from horovod.spark.session import active
+    from horovod.spark.running import default_ranks, run
     from horovod.tensorflow.data import checks, compute_worker
     from horovod.tensorflow.data.config import key_in, remove_ended
 
-    ranks = active(_CALLER).default_tasks
+    ranks = default_ranks(_CALLER)
     checks.workers_per_dispatcher(ranks, dispatchers)
     earlier = key_in(configfile)
     try:
