@@ -96,7 +96,8 @@ class Dying(FilesystemStore):
         task, place = TaskContext.get(), super().path_in_fs(path)
         if task and task.partitionId() == 1 and task.attemptNumber() == 0:
             self.fs.pipe_file(f"{place}/part-broken.parquet", b"PAR1 and no more")
-            self.fs.open(f"{place}/part-half.parquet", "wb", block_size=5 << 20).write(bytes(11 << 20))
+            half = self.fs.open(f"{place}/part-half.parquet", "wb", block_size=5 << 20)
+            half.write(bytes(11 << 20))
             os.kill(os.getpid(), signal.SIGKILL)
         return place
 

@@ -51,6 +51,18 @@ def test_every_row_once_in_whatever_way(store: Any) -> None:
         assert (seen[0] == seen[1]) == (further == {"shuffle": False})
 
 
+def test_two_iterations_at_once_do_not_disturb_each_other(store: Any) -> None:
+    """Windows of several row groups are gathered in memory that is used again, also by the next epoch."""
+    data = datasets.opened(store, store.get_train_data_path())
+    made = batches(data, Reading(store, ["id", "x"], 10, window_rows=200, pool="dummy"), 0, 1)
+    for _ in range(2):
+        pairs = list(zip(iter(made), iter(made)))
+        for number in (0, 1):
+            epoch = [pair[number] for pair in pairs]
+            assert sorted(row for batch in epoch for row in batch["id"]) == list(range(ROWS))
+            assert all((batch["x"] == 2 * batch["id"][:, None] + [0, 1]).all() for batch in epoch)
+
+
 def test_an_epoch_reads_nothing_that_an_earlier_one_has_read(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     data = datasets.opened(store, store.get_train_data_path())
     read: list[Any] = []

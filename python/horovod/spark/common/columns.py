@@ -176,7 +176,7 @@ def decoded(table: Any) -> Columns:
 def _decoded(column: Any, name: str) -> Column:
     pa = arrow()
     if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()  # which copies one chunk, too
         if isinstance(column, pa.ChunkedArray):  # of some versions, where there is one chunk or none
             column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
     if pa.types.is_struct(column.type):

@@ -23,6 +23,7 @@ from horovod.spark.common.row_plan import Piece, Turn
 
 WINDOW_BYTES: Final = 64 << 20
 _AHEAD_BATCHES: Final = 8
+_AHEAD_PIECES: Final = 2  # of each worker
 _DRAWN_BYTES: Final = 1 << 20
 _POOLS: Final = ("thread", "process", "dummy")
 
@@ -85,6 +86,7 @@ class Batches(BaseDataLoader):
         self._of_pass = row_plan.steps_of(data.rows, size, reading.batch_size, what)
         self._steps = self._of_pass if reading.steps is None else reading.steps
         self._cache: Optional[Columns] = None
+        self._room: dict[str, np.ndarray[Any, Any]] = {}  # new memory costs more than the copy; batches are copies, too
         self._pool = _pool(reading)
         self.epoch = 0
 
@@ -133,10 +135,13 @@ class Batches(BaseDataLoader):
         while before >= (rows := _rows_in(windows[first])):
             before, first = before - rows, first + 1
         parts = self._read(piece for window in windows[first:] for piece in window)
-        room: dict[str, np.ndarray[Any, Any]] = {}  # new memory costs more than the copy; batches are copies, too
-        for number, window in enumerate(windows[first:], first):
-            yield self._window(gathered(parts, len(window), _rows_in(window), room), turn.number, number, before)
-            before = 0
+        room, self._room = self._room, {}  # another iteration that is under way needs its own
+        try:
+            for number, window in enumerate(windows[first:], first):
+                yield self._window(gathered(parts, len(window), _rows_in(window), room), turn.number, number, before)
+                before = 0
+        finally:
+            self._room = room
 
     def _window(self, columns: Columns, number: int, window: int, before: int) -> _Window:
         rng = None
@@ -145,7 +150,7 @@ class Batches(BaseDataLoader):
         return _Window(columns, rng, before)
 
     def _read(self, pieces: Iterable[Piece]) -> Iterator[Columns]:
-        """The rows of each piece, in order; as many as there are workers are read ahead."""
+        """The rows of each piece, in order; two for each worker are read ahead: while a window is handed out, too."""
         reading = self._reading
         read = functools.partial(
             _rows_of_piece, reading.store, tuple(reading.columns), _portable(reading.transformation_fn, self._pool)
@@ -157,7 +162,7 @@ class Batches(BaseDataLoader):
         try:
             for piece in pieces:
                 under_way.append(self._pool.submit(read, piece))
-                if len(under_way) > reading.workers:
+                if len(under_way) > _AHEAD_PIECES * reading.workers:
                     yield under_way.popleft().result()
             while under_way:
                 yield under_way.popleft().result()
