@@ -64,7 +64,7 @@ _SPARK = {
         )
         for backend in ("tensorflow", "torch", "jax")
     },
-    "a cluster of two workers": ("--timeout=240", "tests/spark/cluster.py"),
+    "a cluster of two workers": ("--timeout=400", "tests/spark/cluster.py"),
     "a data service by spark-submit": ("--timeout=900", "tests/spark/compute_job.py"),
 }
 # A real cluster of two nodes on this machine; 0.6 GB.
@@ -94,7 +94,11 @@ SUITES = {
     "mxnet-1.9": Suite("mxnet==1.9.1 numpy==1.23.5 scikit-learn", _MXNET),
     "spark-4": Suite(
         f"pyspark[connect]>=4,<5 numpy {_ESTIMATORS}",
-        {**_SPARK, "Spark Connect": ("--timeout=240", "tests/spark/connect.py")},
+        {
+            **_SPARK,
+            "Spark Connect": ("--timeout=240", "tests/spark/connect.py"),
+            "an estimator on Spark Connect": ("--timeout=400", "tests/spark/estimator_connect.py"),
+        },
     ),
     "ray": Suite("ray[client,train,tune]>=2.60,<3 torch jax optax keras scikit-learn markdown-it-py", _RAY),
     "spark-3.5": Suite(f"pyspark>=3.5,<3.6 numpy {_ESTIMATORS}", _SPARK),
