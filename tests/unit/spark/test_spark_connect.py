@@ -31,7 +31,8 @@ class Settings:
 
 
 class Remote:
-    """A session whose application has `slots`, of which none is free if it is 0, and whose jobs last until a tag of theirs is interrupted."""
+    """A session whose application has `slots`, of which none is free if it is 0. Its jobs last until a tag of theirs is
+    interrupted."""
 
     def __init__(self, slots: int, host: str = "localhost", **conf: str) -> None:
         self.conf = Settings({name.replace("_", "."): value for name, value in conf.items()})
