@@ -27,14 +27,18 @@ std::string RanksOf(const std::vector<int>& members, const Group& group) {
   return text;
 }
 
-// Of members that use one GPU: which one, and a remedy, which depends on whether their host has enough of them.
+// Of members that use one GPU: which one, and a remedy, which depends on where they run and on whether their host has
+// enough of them.
 std::string OneGpu(const std::vector<int>& sharing, const std::vector<DeviceFacts>& facts, const Group& group) {
   const DeviceFacts& f = facts[sharing[0]];
   const std::string shown = f.visible == 1 ? "the only one" : "one of the " + std::to_string(f.visible);
   const std::string use = RanksOf(sharing, group) + " use one GPU (number " + std::to_string(f.ordinal) + ", " + shown +
                           " that the driver shows to rank " + std::to_string(group.ranks[sharing[0]]) + "), which " +
                           LibraryOf(f) + " refuses; ";
-  if (f.visible >= std::count(group.host_of.begin(), group.host_of.end(), group.host_of[sharing[0]])) {
+  const int host = group.host_of[sharing[0]];
+  if (std::any_of(sharing.begin(), sharing.end(), [&](int m) { return group.host_of[m] != host; }))
+    return use + "they run in containers or virtual machines of their own: give each of these a GPU of its own";
+  if (f.visible >= std::count(group.host_of.begin(), group.host_of.end(), host)) {
     return use +
            "give each rank its own GPU before its first tensor there, by torch.cuda.set_device(hvd.local_rank()), "
            "tf.config.set_visible_devices(gpus[hvd.local_rank()], \"GPU\") or "

@@ -21,6 +21,23 @@ constexpr double kSliceS = 1.0;  // of a blocking wait, which has no end of its 
 
 void FreeResult(void*, size_t, void* owner) { hvd_result_free(owner); }
 
+// Of the i-th of n tensors.
+std::string NameOf(const std::string& base, int i, int n) {
+  return n == 1 ? base : base + "_" + std::to_string(i + 1) + "of" + std::to_string(n);
+}
+
+int TensorsOf(hvd_op_type type, TF_OpKernelContext* context) {
+  return type == HVD_ALLTOALL || type == HVD_JOIN ? 1 : tf.TF_NumInputs(context);
+}
+
+// The other members fail with the reason, instead of waiting for this rank. A group fails as a whole with its first
+// tensor.
+void Withdraw(const Attributes& attributes, const std::string& first, const char* why) noexcept {
+  constexpr const char* kOurs = "Horovod: ";  // which their message says, too
+  if (std::strncmp(why, kOurs, std::strlen(kOurs)) == 0) why += std::strlen(kOurs);
+  (void)hvd_refuse(attributes.type, attributes.process_set, first.c_str(), why);
+}
+
 }  // namespace
 
 Call::Call(const Attributes& attributes, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCallback* done)
@@ -36,6 +53,9 @@ void Call::Start(const Attributes& attributes, TF_OpKernelContext* context, TF_A
   border::Guarded([&] { call = new Call(attributes, context, done); },
                   [&](hvd_status code, const char* why) {
                     tf.TF_OpKernelContext_Failure(context, StatusFor(code, why).get());
+                    (void)border::Succeeds([&] {
+                      Withdraw(attributes, NameOf(attributes.name, 0, TensorsOf(attributes.type, context)), why);
+                    });
                     DoneCallback{done}();
                   });
   if (call != nullptr) call->TakeTurn();
@@ -69,14 +89,13 @@ void Call::Refuse(bool out_of_order) {
   End();
 }
 
+int Call::Tensors() const { return TensorsOf(attributes_.type, context_); }
+
 std::vector<std::string> Call::Names() const {
   const int n = Tensors();
   std::vector<std::string> names;
   names.reserve(static_cast<size_t>(n));
-  for (int i = 0; i < n; ++i) {
-    names.push_back(n == 1 ? attributes_.name
-                           : attributes_.name + "_" + std::to_string(i + 1) + "of" + std::to_string(n));
-  }
+  for (int i = 0; i < n; ++i) names.push_back(NameOf(attributes_.name, i, n));
   return names;
 }
 
@@ -173,7 +192,10 @@ bool Call::TakeSplits() {
 void Call::Submit(bool may_wait) noexcept {
   bool taken = false;
   border::Guarded([&] { taken = TakeTensors(); }, [&](hvd_status code, const char* why) { Fail(code, why); });
-  if (!taken) return End();
+  if (!taken) {
+    Withdraw(attributes_, names_[0], tf.TF_Message(status_.get()));
+    return End();
+  }
   const auto n = static_cast<int32_t>(ops_.size());
   const bool waits = attributes_.blocking && may_wait;
   if (waits && CallerGivesOutput()) return Wait(hvd_run(ops_.data(), n, kSliceS, &handle_));
@@ -208,7 +230,9 @@ void Call::Finish(hvd_status code, const char* message) noexcept {
   } else {
     Fail(code, message);
   }
-  if (handle_ != 0) (void)hvd_release(handle_);
+  const hvd_status released = handle_ != 0 ? hvd_release(handle_) : HVD_OK;
+  // Then the stream does not wait for the operation.
+  if (attributes_.stream_of != nullptr && released != HVD_OK && Ok(status_)) Fail(released, hvd_last_error());
   End();
 }
 

@@ -49,9 +49,7 @@ class Call {
   void SetReceivedSplits();
   void Fail(hvd_status code, const char* message) noexcept { status_ = StatusFor(code, message); }
   void End() noexcept;
-  int Tensors() const {
-    return attributes_.type == HVD_ALLTOALL || attributes_.type == HVD_JOIN ? 1 : tf.TF_NumInputs(context_);
-  }
+  int Tensors() const;
   bool CallerGivesOutput() const { return attributes_.type == HVD_ALLREDUCE || attributes_.type == HVD_BROADCAST; }
   std::vector<std::string> Names() const;
   Turns::Names NamesOfTurns() const;

@@ -63,6 +63,12 @@ TEST(members_on_one_gpu_are_all_named_with_it_and_a_remedy_that_their_host_allow
          std::string::npos);
 }
 
+TEST(members_in_containers_that_share_a_gpu_get_another_remedy) {
+  const std::vector<DeviceFacts> facts(2, Has(22809, 1));
+  EXPECT(Conclude(facts, {0, 1}, {0, 1}).why_not_nccl.find("give each of these a GPU of its own") != std::string::npos);
+  EXPECT(Conclude(facts, {0, 1}, {1, 1}).why_not_nccl.find("give each rank its own GPU") != std::string::npos);
+}
+
 TEST(members_on_parts_of_one_gpu_are_named) {
   DeviceFacts part = Has(22809, 2);
   part.place[0] = std::byte{1};

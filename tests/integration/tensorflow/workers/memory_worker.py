@@ -1,5 +1,6 @@
-"""Ranks without memory in each way into the core: TensorFlow raises an error that says so, and what follows works. In
-the end rank 1 alone has none, and does not catch the error. Prints a line for each way that is right."""
+"""Ranks without memory in each way into the core: TensorFlow raises an error that says so, and what follows works. Then
+rank 1 alone has none, of which rank 0 learns, and once more without catching the error. Prints a line for each way that
+is right."""
 
 from __future__ import annotations
 
@@ -38,6 +39,17 @@ for way, call in ways.items():
         raise AssertionError(f"{way}: memory was there")
     assert (call(two).numpy() == expected).all(), way
     print(f"passed: {way}")
+for way in ("eager", "function"):
+    if hvd.rank() == 1:
+        malloc.fake_memory_refuse_once()
+    try:
+        ways[way](two)
+    except tf.errors.OpError as error:
+        assert ("rank 1 refused it: out of memory." if hvd.rank() == 0 else "out of memory") in str(error), error
+    else:
+        raise AssertionError(f"{way}: rank 1 had no memory")
+    assert (ways[way](two).numpy() == 2.0 * hvd.size()).all(), way
+    print(f"passed: {way}, rank 1 alone")
 if hvd.rank() == 1:
     malloc.fake_memory_refuse_once()
 ways["eager"](two)

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "native/api/world.h"
+#include "native/backend/cuda/gpu.h"
 #include "native/frameworks/tensorflow/fake_tensorflow.h"
 #include "native/harness/scarce_memory.h"
 
@@ -121,6 +122,44 @@ TEST(tensorflow_calls_on_a_device_without_a_stream_fail_and_are_done) {
   EXPECT(!placed.Run(1'000'000));
   EXPECT_EQ(placed.context.failures, 1);
   EXPECT(std::string(placed.context.failure.text).find("has no CUDA stream") != std::string::npos);
+  EXPECT_EQ(hvd_shutdown(10), HVD_OK);
+}
+
+TEST(tensorflow_calls_fail_if_their_stream_cannot_wait_for_them) {
+  if (!kLibstdcxx) return Skip("needs libstdc++");
+  NEEDS_FAKES();
+  const FakeTensorflow fake;
+  // In place, as TensorFlow gives memory that nobody else holds.
+  frameworks::tensorflow::tf.TF_ForwardInputOrAllocateOutput = [](TF_OpKernelContext* context, const int*, int, int i,
+                                                                  const int64_t*, int, int* forwarded, TF_Status*) {
+    *forwarded = i;
+    return FakeTensorflow::Handle(context->inputs[i]);
+  };
+  const Gpu gpu;
+  static const int32_t host = 0;
+  const hvd_config config = PlainConfig(0, 1, &host);
+  EXPECT_EQ(hvd_init(&config), HVD_OK);
+  const std::string cuda = PathOfCuda(), nccl = PathOfNccl();
+  const hvd_gpu use = {sizeof(hvd_gpu), 0, cuda.c_str(), nccl.c_str(), nullptr, 0, 0};
+  EXPECT_EQ(hvd_use_gpu(&use), HVD_OK);
+  static void* handle = nullptr;
+  const auto stream = gpu.NewStream();
+  handle = stream->handle();
+  Attributes attributes;
+  attributes.name = "allreduce.on a GPU";
+  attributes.reduce_op = HVD_SUM;
+  attributes.prescale = 2;
+  attributes.stream_of = [](void*, void** found) { *found = handle; };
+  const auto tensor = gpu.Upload(Filled(kElems * sizeof(float), 1));
+  for (const int failures : {0, 1}) {
+    Execution call(attributes);
+    call.context.inputs[0].data = tensor->data;
+    if (failures > 0) gpu.fakes().fake_cuda_fail_next("cuStreamWaitEvent", 400);
+    EXPECT(!call.Run(1'000'000));
+    EXPECT_EQ(call.context.failures, failures);
+    EXPECT(failures == 0 || std::string(call.context.failure.text).find("cuStreamWaitEvent") != std::string::npos);
+    EXPECT_OK(stream->Synchronize());
+  }
   EXPECT_EQ(hvd_shutdown(10), HVD_OK);
 }
 

@@ -48,6 +48,7 @@ class FakeTensorflow {
       std::strncpy(status->text, text, sizeof status->text - 1);
     };
     tf.TF_GetCode = [](const TF_Status* status) { return status->code; };
+    tf.TF_Message = [](const TF_Status* status) { return static_cast<const char*>(status->text); };
     tf.TF_NewTensor = [](int type, const int64_t* dims, int num_dims, void* data, size_t bytes,
                          void (*deallocator)(void*, size_t, void*), void* arg) {
       TF_Tensor tensor = {type, {}, num_dims, data, bytes, deallocator, arg};
@@ -98,10 +99,11 @@ class FakeTensorflow {
   FakeTensorflow(const FakeTensorflow&) = delete;
   FakeTensorflow& operator=(const FakeTensorflow&) = delete;
 
- private:
   static TF_Tensor* Handle(const TF_Tensor& tensor) {
     return static_cast<TF_Tensor*>(std::memcpy(std::malloc(sizeof tensor), &tensor, sizeof tensor));
   }
+
+ private:
   static TF_Tensor* Output(TF_OpKernelContext* context, int i, TF_Tensor like) {
     like.data = std::calloc(1, like.bytes + 1);
     context->outputs[i] = like;
