@@ -24,7 +24,7 @@ _ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(_ROOT / "tests" / "contract"), str(_ROOT / "tests"), str(_ROOT / "benchmarks")]
 # Fewer of both for a look at whether it runs.
 _LARGEST = int(os.environ.get("HVD_PROBE_LARGEST", 100 << 20))
-_ROUNDS = int(os.environ.get("HVD_PROBE_ROUNDS", "15"))
+ROUNDS = int(os.environ.get("HVD_PROBE_ROUNDS", "15"))
 _SIZES = [size for size in (4, 64 << 10, 1 << 20, 16 << 20) if size <= _LARGEST]
 _STAGED_SIZES = [size for size in (64 << 10, 1 << 20, 16 << 20, 100 << 20) if size <= _LARGEST]
 _wrong: list[str] = []
@@ -69,7 +69,7 @@ class _Timed:
         return taken.value / 1e3
 
 
-def _prepare(apart: bool = True) -> tuple[Any, Any, Any, Any]:
+def prepare(apart: bool = True) -> tuple[Any, Any, Any, Any]:
     """Horovod, its operations for arrays on the GPU, these, and the core's driver. `apart`: to the core each rank has
     a GPU of its own.
     """
@@ -87,7 +87,7 @@ def _prepare(apart: bool = True) -> tuple[Any, Any, Any, Any]:
     return hvd, Collectives(gpu_arrays.adapter), gpu_arrays, library
 
 
-def _array(gpu_arrays: Any, elems: int, value: float) -> Any:
+def array_of(gpu_arrays: Any, elems: int, value: float) -> Any:
     import numpy
 
     values = numpy.full(elems, value, numpy.float32)
@@ -107,7 +107,7 @@ def two() -> None:
     """The engine's allreduce beside ncclAllReduce, in turns."""
     import nccl
 
-    hvd, operations, gpu_arrays, library = _prepare()
+    hvd, operations, gpu_arrays, library = prepare()
     told = _Told(hvd, operations, gpu_arrays, job.tell if hvd.rank() == 0 else lambda *_: None)
     identity = hvd.broadcast_object(bytes(nccl.unique_id().bytes) if hvd.rank() == 0 else None, 0)
     communicator = nccl.join(2, nccl.UniqueId.from_buffer_copy(identity), hvd.rank())
@@ -132,7 +132,7 @@ def _beside_nccl(told: _Told, communicator: c_void_p, size: int) -> None:
 
     hvd, operations, gpu = told.hvd, told.operations, told.gpu_arrays.driver()
     raw, stream = nccl.bare("ncclAllReduce"), c_void_p(gpu.stream)
-    array, name_of = _array(told.gpu_arrays, size // 4, 1.0), f"sum{size}"
+    array, name_of = array_of(told.gpu_arrays, size // 4, 1.0), f"sum{size}"
     one = numpy.ones(1, numpy.float32)
     place, elems = c_void_p(array.address), c_size_t(size // 4)
     # What is measured, and what must follow before the stream holds the operation.
@@ -153,7 +153,7 @@ def _beside_nccl(told: _Told, communicator: c_void_p, size: int) -> None:
     }
     returned: dict[str, list[float]] = {name: [] for name in contenders}
     ended: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(_ROUNDS + 2):
+    for turn in range(ROUNDS + 2):
         for name, (call, rest) in contenders.items():
             hvd.barrier()
             begin = time.perf_counter()
@@ -165,7 +165,7 @@ def _beside_nccl(told: _Told, communicator: c_void_p, size: int) -> None:
                 returned[name].append(returned_s)
                 ended[name].append(time.perf_counter() - begin)
     # Every one on the GPU has doubled it, on both ranks.
-    right = _judge(name_of, bool((array.numpy() == 2.0 ** (3 * (_ROUNDS + 2))).all()))
+    right = _judge(name_of, bool((array.numpy() == 2.0 ** (3 * (ROUNDS + 2))).all()))
     for name in contenders:
         times = [spread(taken[name], 1e6) for taken in (returned, ended)]
         told.row(f"{name}, {size_label(size)}", *times, right)
@@ -178,10 +178,10 @@ def alone() -> None:
     """The packing kernel as the engine launches it, and what a call of a rank that is alone takes."""
     from ranks import resnet50
 
-    hvd, operations, gpu_arrays, _ = _prepare()
+    hvd, operations, gpu_arrays, _ = prepare()
     gpu, timed = gpu_arrays.driver(), _Timed(gpu_arrays.driver())
     sizes = [elems for elems in resnet50.gradient_sizes() if 4 * elems <= _LARGEST]
-    gradients = [_array(gpu_arrays, elems, 1.0) for elems in sizes]
+    gradients = [array_of(gpu_arrays, elems, 1.0) for elems in sizes]
     total = 4 * sum(sizes)
     source, target = (gpu.allocate(total) for _ in range(2))
 
@@ -199,16 +199,16 @@ def alone() -> None:
 
     group()  # what a first operation loads is loaded while the GPU has nothing to do
     taken: dict[str, list[float]] = {"copy": [], "group": []}
-    for turn in range(_ROUNDS + 3):
+    for turn in range(ROUNDS + 3):
         for name, work in (("copy", copy), ("group", group)):
             seconds = timed.seconds(work)
             if turn >= 3:
                 taken[name].append(seconds)
-    words = _judge("group", bool((gradients[-1].numpy() == 0.5 ** (_ROUNDS + 4)).all()))
+    words = _judge("group", bool((gradients[-1].numpy() == 0.5 ** (ROUNDS + 4)).all()))
     job.tell("one copy of as many bytes, stream", spread(taken["copy"], 1e6), "", "")
     share = number(middle(taken["copy"]) / middle(taken["group"]))
     job.tell(f"{len(sizes)} gradients multiplied by the engine, stream", spread(taken["group"], 1e6), share, words)
-    small = _array(gpu_arrays, 1, 1.0)
+    small = array_of(gpu_arrays, 1, 1.0)
     calls = []
     for _ in range(200):
         begin = time.perf_counter()
@@ -220,7 +220,7 @@ def alone() -> None:
 
 def staged() -> None:
     """Two ranks on one GPU through the host, beside the same in host memory and a copy of as many bytes."""
-    hvd, operations, gpu_arrays, library = _prepare(apart=False)
+    hvd, operations, gpu_arrays, library = prepare(apart=False)
     told = _Told(hvd, operations, gpu_arrays, job.tell if hvd.rank() == 0 else lambda *_: None)
     pinned = c_void_p()
     gpu_arrays.driver().call("cuMemHostAlloc", ctypes.byref(pinned), c_size_t(_STAGED_SIZES[-1]), c_uint(1))
@@ -234,7 +234,7 @@ def _beside_a_copy(told: _Told, pinned: c_void_p, size: int) -> None:
     import numpy
 
     hvd, operations, gpu = told.hvd, told.operations, told.gpu_arrays.driver()
-    array, there = _array(told.gpu_arrays, size // 4, 1.0), numpy.ones(size // 4, numpy.float32)
+    array, there = array_of(told.gpu_arrays, size // 4, 1.0), numpy.ones(size // 4, numpy.float32)
     source, count, stream = ctypes.c_uint64(array.address), c_size_t(size), c_void_p(gpu.stream)
     contenders: dict[str, Callable[[], object]] = {
         "a copy to pinned memory": lambda: gpu.call("cuMemcpyDtoHAsync_v2", pinned, source, count, stream),
@@ -242,7 +242,7 @@ def _beside_a_copy(told: _Told, pinned: c_void_p, size: int) -> None:
         "hvd.allreduce_": lambda: operations.allreduce_(array, op=hvd.Sum, name=f"sum{size}"),
     }
     taken: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(_ROUNDS + 2):
+    for turn in range(ROUNDS + 2):
         for name, call in contenders.items():
             hvd.barrier()
             begin = time.perf_counter()
@@ -250,7 +250,7 @@ def _beside_a_copy(told: _Told, pinned: c_void_p, size: int) -> None:
             gpu.call("cuStreamSynchronize", stream)
             if turn >= 2:
                 taken[name].append(time.perf_counter() - begin)
-    right = _judge(f"{size} B", bool((array.numpy() == 2.0 ** (_ROUNDS + 2)).all()))
+    right = _judge(f"{size} B", bool((array.numpy() == 2.0 ** (ROUNDS + 2)).all()))
     copy_s = middle(taken["a copy to pinned memory"])
     for name, seconds in taken.items():
         words = right if name == "hvd.allreduce_" else ""

@@ -67,10 +67,19 @@ def use_for_the_core(rank: Optional[int] = None) -> ctypes.CDLL:
     return ctypes.CDLL(made)
 
 
-def _compiled(words: list[str]) -> str:
-    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
-    if compiler is None:
+def compiler() -> str:
+    """The C compiler's path.
+
+    Raises:
+        Missing: there is none.
+    """
+    found = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if found is None:
         raise Missing("a C compiler (cc), for the library between the core and the driver")
+    return found
+
+
+def _compiled(words: list[str]) -> str:
     folder = tempfile.mkdtemp(prefix="horovod-other-gpu-")
     # The linker needs a library of the driver's name, and no more of it.
     name, empty, source = (os.path.join(folder, name) for name in ("libcuda.so.1", "empty.c", "other_gpu.c"))
@@ -78,7 +87,7 @@ def _compiled(words: list[str]) -> str:
         with open(path, "w") as file:
             file.write(text)
     made = os.path.join(folder, "libother_gpu.so")
-    shared = [compiler, "-shared", "-fPIC"]
+    shared = [compiler(), "-shared", "-fPIC"]
     subprocess.run([*shared, "-Wl,-soname,libcuda.so.1", empty, "-o", name], check=True, timeout=60)
     subprocess.run([*shared, *words, source, "-Wl,--no-as-needed", name, "-ldl", "-o", made], check=True, timeout=60)
     os.unlink(name)

@@ -15,11 +15,12 @@ import libraries
 from table import Table
 
 _RANKS = str(Path(__file__).with_name("engine_rank.py"))
+_OWN_TIME = str(Path(__file__).with_name("own_time_rank.py"))
 
 
 def parts() -> list[Callable[[], Table]]:
-    """Jobs of one rank, of two, and of two that the core takes to share the GPU."""
-    return [_alone, _two, _staged]
+    """Jobs of one rank, of two, of two that the core takes to share the GPU, and of two with nothing to wait for."""
+    return [_alone, _two, _staged, _own_time]
 
 
 def _alone() -> Table:
@@ -46,5 +47,15 @@ def _staged() -> Table:
         "Two ranks on one GPU through the host, both at once", ("what", "us", "a copy's time over this", "result")
     )
     rows, made.note = job.rows_of(_RANKS, 60, "staged")
+    made.rows = [tuple(row) for row in rows]
+    return made
+
+
+def _own_time() -> Table:
+    made = Table(
+        "Two NCCL members, the device free: the core's own time through the C interface",
+        ("what", "us", "calls of driver and NCCL"),
+    )
+    rows, made.note = job.rows_of(_OWN_TIME, 60)
     made.rows = [tuple(row) for row in rows]
     return made

@@ -28,7 +28,7 @@ def test_the_probe_of_the_engine(tmp_path: Path) -> None:
         timeout=120,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    alone, two, staged = json.loads((tmp_path / "report" / "gpu.json").read_text())
+    alone, two, staged, own_time = json.loads((tmp_path / "report" / "gpu.json").read_text())
     for table, right in ((alone, 1), (two, 8), (staged, 1)):
         words = [row[-1] for row in table["rows"]]
         assert words.count("right") == right and "WRONG" not in words, table["markdown"]
@@ -36,6 +36,9 @@ def test_the_probe_of_the_engine(tmp_path: Path) -> None:
     # The core waits for the device nowhere.
     assert [table["rows"][-1][-1] for table in (two, staged)] == ["0", "0"], ended.stdout
     assert "Tensors on GPUs are copied" not in two["note"]
+    assert own_time["note"] == "Exit code 0.", own_time["note"]
+    calls = {row[0]: row[2] for row in own_time["rows"]}
+    assert int(calls["blocking, GPU"]) > 5 and calls["blocking, host"] == "0", own_time["markdown"]
 
 
 CONTRACT = ("tests/contract/worker.py", "--target", "gpu")
