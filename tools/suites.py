@@ -67,10 +67,11 @@ _SPARK = {
     "a cluster of two workers": ("--timeout=400", "tests/spark/cluster.py"),
     "a data service by spark-submit": ("--timeout=900", "tests/spark/compute_job.py"),
 }
-# A real cluster of two nodes on this machine; 0.6 GB.
+# A real cluster of two nodes on this machine, and one of three hosts that are namespaces (root); 0.9 GB.
 _RAY = {
     "a cluster of two nodes": ("--timeout=120", "tests/ray_clusters/cluster.py"),
     "elastic jobs on Ray": ("--timeout=120", "tests/ray_clusters/elastic.py"),
+    "nodes on three hosts": ("--timeout=280", "tests/ray_clusters/over_hosts.py"),
     "Ray Train": ("--timeout=300", "tests/ray_clusters/train.py", "tests/ray_clusters/train_jax.py"),
 }
 _JAX = ("test_jax_ops.py", "test_jax_optax.py", "test_jax_elastic.py", "test_jax_contract.py")

@@ -9,6 +9,7 @@ import os
 import re
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -34,7 +35,8 @@ from horovod.ray import RayExecutor
 # Actors find the package and the functions.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "python"), str(Path(__file__).parent)])
 
-CLIENT_PORT = 23977
+with socket.create_server(("127.0.0.1", 0)) as _free:
+    CLIENT_PORT = _free.getsockname()[1]
 SETTINGS = RayExecutor.create_settings(placement_group_timeout_s=60)
 _OURS = ("ray::Worker", "ray::Elastic", "ray::worker", "ray::Crew", "ray::_QueueActor", "ray::rank")
 Start = Callable[..., RayExecutor]
@@ -230,11 +232,14 @@ def test_the_group_of_a_trial_of_tune(cluster: Cluster, tmp_path: Path) -> None:
 _CLIENT = """
 import sys, ray, programs
 from horovod.ray import RayExecutor
+from horovod.ray.cluster import beside_this_process
 ray.init(sys.argv[1])
 executor = RayExecutor(RayExecutor.create_settings(placement_group_timeout_s=int(sys.argv[2])), num_workers=3)
 executor.start(programs.Counter, (5,))
 logged = []
 print([each[1] for each in executor.run(programs.placed, callbacks=[logged.append])], logged)
+where = ray.remote(lambda: ray.get_runtime_context().get_node_id())
+print(ray.get(where.options(num_cpus=0, **beside_this_process(ray)).remote()))
 print(executor.execute(programs.Counter.count), executor.execute_single(programs.Counter.count))
 print([each[1] for each in ray.get(executor.run_remote(programs.placed))])
 def text(function):
@@ -263,8 +268,9 @@ def test_a_client_of_the_cluster(cluster: Cluster) -> None:
     lines = [line for line in done.stdout.splitlines() if not line.startswith("\x1b") and not line.startswith("(")]
     assert done.returncode == 0, done.stdout
     assert lines[0] == "[6.0, 6.0, 6.0] [{'rank': 0, 'total': 6.0}]"
-    assert lines[1:3] == ["[6, 7, 8] 7", "[6.0, 6.0, 6.0]"]
-    texts = {line.partition(" ")[0]: line for line in lines[3:]}
+    assert lines[1] == cluster.head_node.node_id  # where the server of clients is
+    assert lines[2:4] == ["[6, 7, 8] 7", "[6.0, 6.0, 6.0]"]
+    texts = {line.partition(" ")[0]: line for line in lines[4:]}
     assert "True" in texts["failed"] and "the data end here" in texts["failed"] and "repr=rank 1" in texts["failed"]
     assert "RayExecutor: rank 1 (pid" in texts["died"] and "has died: " in texts["died"]
     assert "RayExecutor: Ray has not found room" in texts["room"]
@@ -292,9 +298,11 @@ def test_a_block_of_the_documentation(cluster: Cluster, block: Block, tmp_path: 
     nothing_is_left()
 
 
+@pytest.mark.parametrize("address", ["auto", f"ray://127.0.0.1:{CLIENT_PORT}"], ids=["node", "client"])
 @pytest.mark.parametrize("name, ranks", [("executor_digits", 2), ("elastic_digits", 4)])
-def test_the_example(cluster: Cluster, tmp_path: Path, name: str, ranks: int) -> None:
-    output = run_program(cluster, tmp_path, (ROOT / "examples" / "ray" / f"{name}.py").read_text())
+def test_the_example(cluster: Cluster, tmp_path: Path, name: str, ranks: int, address: str) -> None:
+    program = (ROOT / "examples" / "ray" / f"{name}.py").read_text()
+    output = run_program(cluster, tmp_path, program, "--address", address)
     found = re.search(rf"^accuracy (\S+) on {ranks} workers", output, re.MULTILINE)
     assert found is not None and float(found[1]) > 0.9, output
     nothing_is_left()

@@ -103,6 +103,11 @@ def wanted(
     Raises:
         InvalidArgumentError: none, or in both ways.
     """
+    if num_hosts is None and num_workers_per_host != 1:
+        raise InvalidArgumentError(
+            f"{EXECUTOR}: num_workers_per_host goes with num_hosts. Received: num_workers_per_host="
+            f"{num_workers_per_host!r} without num_hosts. Leave it out, or give num_hosts for a job of fixed size."
+        )
     if num_workers is not None and num_hosts is not None:
         raise InvalidArgumentError(
             f"{EXECUTOR}: num_workers and num_hosts exclude each other. Received: num_workers={num_workers!r} and "

@@ -38,11 +38,10 @@ def ray_of(caller: str) -> Any:
 
 
 def beside_this_process(ray: Any) -> dict[str, Any]:
-    """Options of an actor that is to be lost with this process only: its node. A client of the cluster has none."""
+    """Options of an actor that is to be lost with this process only: its node. That of a client is where its server
+    is, without which it has no cluster."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    if ray.util.client.ray.is_connected():
-        return {}
     return {"scheduling_strategy": NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)}
 
 

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Optional
 
+from horovod.ray import cluster
 from horovod.ray.arguments import EXECUTOR
 from horovod.ray.calling_back import CallingBack
 from horovod.ray.crew import Call, Plan
@@ -27,7 +28,8 @@ class CrewThere:
 
         self._ray = ray
         # It is asked for the end while it waits.
-        self._actor = ray.remote(num_cpus=0, max_restarts=0, max_concurrency=2)(kind).remote(plan)
+        where = cluster.beside_this_process(ray)
+        self._actor = ray.remote(num_cpus=0, max_restarts=0, max_concurrency=2, **where)(kind).remote(plan)
 
     def start(self, cls: Optional[type], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """See `Workers`."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from horovod._core.errors import InvalidArgumentError
+from horovod._core.errors import InvalidArgumentError, UnsupportedError
 from horovod.ray import arguments, cluster
 from horovod.ray.arguments import MiniSettings
 from horovod.ray.changing import nodes
@@ -168,6 +168,9 @@ class TestDiscovery(RayHostDiscovery):
         change_frequency_s: seconds until one is left out, or comes back.
         use_gpu, cpus_per_slot, gpus_per_slot: see `RayHostDiscovery`.
         verbose: says what it names.
+
+    Raises:
+        UnsupportedError: (also NotImplementedError) `_graceful=False` asks it to end nodes.
     """
 
     __test__ = False  # pytest: this is no test
@@ -181,7 +184,13 @@ class TestDiscovery(RayHostDiscovery):
         cpus_per_slot: int = 1,
         gpus_per_slot: int = 1,
         verbose: bool = True,
+        _graceful: bool = True,
     ) -> None:
+        if not _graceful:
+            raise UnsupportedError(
+                "TestDiscovery: _graceful=False asks it to end nodes of the cluster, and it only leaves them out of "
+                "what it names. Leave it out, and end nodes yourself."
+            )
         super().__init__(use_gpu, cpus_per_slot, gpus_per_slot)
         self._bounds = min_hosts, max_hosts
         self._period_s = change_frequency_s

@@ -26,5 +26,7 @@ class TestDiscovery(elastic.TestDiscovery):
         cpus_per_worker: int = 1,
         gpus_per_worker: int = 1,
         verbose: bool = True,
+        _graceful: bool = True,
     ) -> None:
-        super().__init__(min_hosts, max_hosts, change_frequency_s, use_gpu, cpus_per_worker, gpus_per_worker, verbose)
+        gpus = use_gpu, cpus_per_worker, gpus_per_worker
+        super().__init__(min_hosts, max_hosts, change_frequency_s, *gpus, verbose, _graceful)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import time
 from typing import Any
 
 import pytest
 from fake_ray import Answer, FakeRay
 
+import horovod.ray.elastic_v2
 from horovod._core.errors import InvalidArgumentError, PeerLostError, UnsupportedError
 from horovod.ray import RayExecutor, cluster, placing
 from horovod.ray.arguments import Wanted
@@ -18,22 +20,37 @@ from horovod.ray.placing import Facts
 SETTINGS = RayExecutor.create_settings()
 # The contract: name -> parameters with defaults.
 CONTRACT = {
-    "create_settings": "timeout_s=30, ssh_identity_file=None, ssh_str=None, placement_group_timeout_s=100, nics=None",
-    "__init__": "self, settings, num_workers=None, num_hosts=None, num_workers_per_host=1, cpus_per_worker=1, "
-    "use_gpu=False, gpus_per_worker=None, use_current_placement_group=True, min_workers=None, max_workers=None, "
-    "reset_limit=None, cooldown_range=None, elastic_timeout=600, override_discovery=True",
-    "start": "self, executable_cls=None, executable_args=None, executable_kwargs=None, extra_env_vars=None",
-    "run": "self, fn, args=None, kwargs=None, callbacks=None",
-    "run_remote": "self, fn, args=None, kwargs=None",
-    "execute": "self, fn, callbacks=None",
-    "execute_single": "self, fn",
-    "shutdown": "self",
+    "RayExecutor.create_settings": "timeout_s=30, ssh_identity_file=None, ssh_str=None, "
+    "placement_group_timeout_s=100, nics=None",
+    "RayExecutor.__init__": "self, settings, num_workers=None, num_hosts=None, num_workers_per_host=1, "
+    "cpus_per_worker=1, use_gpu=False, gpus_per_worker=None, use_current_placement_group=True, min_workers=None, "
+    "max_workers=None, reset_limit=None, cooldown_range=None, elastic_timeout=600, override_discovery=True",
+    "RayExecutor.start": "self, executable_cls=None, executable_args=None, executable_kwargs=None, extra_env_vars=None",
+    "RayExecutor.run": "self, fn, args=None, kwargs=None, callbacks=None",
+    "RayExecutor.run_remote": "self, fn, args=None, kwargs=None",
+    "RayExecutor.execute": "self, fn, callbacks=None",
+    "RayExecutor.execute_single": "self, fn",
+    "RayExecutor.shutdown": "self",
+    "elastic.ElasticRayExecutor.create_settings": "min_num_proc=1, max_num_proc=None, reset_limit=None, "
+    "elastic_timeout=600, timeout_s=30, ssh_identity_file=None, nics=None, min_np=None, max_np=None, **kwargs",
+    "elastic.ElasticRayExecutor.__init__": "self, settings, use_gpu=False, cpus_per_slot=1, gpus_per_slot=None, "
+    "env_vars=None, override_discovery=True",
+    "elastic.ElasticRayExecutor.start": "self",
+    "elastic.ElasticRayExecutor.run": "self, worker_fn, callbacks=None",
+    "elastic.RayHostDiscovery.__init__": "self, use_gpu=False, cpus_per_slot=1, gpus_per_slot=1",
+    "elastic.TestDiscovery.__init__": "self, min_hosts, max_hosts, change_frequency_s, use_gpu=False, cpus_per_slot=1, "
+    "gpus_per_slot=1, verbose=True, _graceful=True",
+    "elastic_v2.RayHostDiscovery.__init__": "self, use_gpu=False, cpus_per_worker=1, gpus_per_worker=1",
+    "elastic_v2.TestDiscovery.__init__": "self, min_hosts, max_hosts, change_frequency_s, use_gpu=False, "
+    "cpus_per_worker=1, gpus_per_worker=1, verbose=True, _graceful=True",
+    "ray_logger.configure": "queue",
+    "ray_logger.log": "info_dict",
 }
 
 
 @pytest.mark.parametrize("name", CONTRACT)
 def test_names_and_defaults_are_those_of_the_contract(name: str) -> None:
-    parameters = inspect.signature(getattr(RayExecutor, name)).parameters.values()
+    parameters = inspect.signature(operator.attrgetter(name)(horovod.ray)).parameters.values()
     plain = [each.replace(annotation=inspect.Parameter.empty) for each in parameters]
     assert ", ".join(map(str, plain)) == CONTRACT[name]
 
@@ -59,6 +76,7 @@ def test_ssh_is_deprecated(name: str) -> None:
         ({"num_workers": 0}, "num_workers must be an integer, 1 or more. Received: 0"),
         ({"num_workers": True}, "num_workers must be an integer"),
         ({"num_hosts": 2, "num_workers_per_host": 0}, "num_workers_per_host must be an integer"),
+        ({"num_workers": 4, "num_workers_per_host": 2}, "num_workers_per_host goes with num_hosts. .* Leave it out"),
         ({"num_workers": 2, "gpus_per_worker": 1}, "gpus_per_worker is 1, but use_gpu is not set"),
         ({"num_workers": 2, "use_gpu": True, "gpus_per_worker": 0}, "gpus_per_worker must be an integer, 1 or more"),
         ({"num_workers": 2, "cpus_per_worker": -1}, "cpus_per_worker must be a number, 0 or more"),

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import pytest
 from fake_cluster import Actor, FakeCluster, RayError, RaySystemError, RayTaskError
 
 from horovod._net.roster import News, Seat, words
-from horovod.ray import RayExecutor, arguments, placing
+from horovod.ray import RayExecutor, arguments, elastic, elastic_v2, placing
 from horovod.ray.arguments import Changing
-from horovod.ray.changing import nodes
+from horovod.ray.changing import discovery, nodes
 from horovod.ray.changing.crew import Assignment, ElasticCrew
 from horovod.ray.changing.job import in_names_of_ray
 from horovod.ray.changing.nodes import Mine
@@ -93,6 +95,7 @@ def seat(epoch: int, rank: int, *workers: int) -> dict[str, Any]:
         ({"min_workers": 2, "cooldown_range": (9, 5)}, "cooldown_range must not begin with the greater"),
         ({"min_workers": 2, "cooldown_range": (9, 5000)}, "cooldown_range must be two numbers of seconds from 1 to"),
         ({"min_workers": 2, "override_discovery": False}, "override_discovery=False needs settings.discovery"),
+        ({"min_workers": 2, "num_workers_per_host": 2}, "num_workers_per_host goes with num_hosts"),
     ],
 )
 def test_arguments_that_contradict_one_another(arguments: dict[str, Any], message: str) -> None:
@@ -129,8 +132,40 @@ def test_a_discovery_that_fails_changes_nothing(asked: list[Any]) -> None:
     def fails() -> dict[str, int]:
         raise OSError("no network")
 
-    source = NodeSource(FakeCluster(1), NEEDS, changing(1, SimpleNamespace(find_available_hosts_and_slots=fails)), dict)
-    assert source.serve() is None and source.problem == "the discovery does not answer: no network"
+    for of_users, why in ((fails, "no network"), (lambda: None, "'NoneType' object is not iterable")):
+        source = discovering(of_users)
+        assert answered(source) is None and source.problem == f"the discovery does not answer: {why}"
+
+
+def test_a_discovery_that_takes_long_holds_nobody_up(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    may_end = threading.Event()
+    source = discovering(lambda: may_end.wait(20.0) and {FIRST.partition("/")[0]: 1})
+    start_s = time.monotonic()
+    assert source.serve() is None and source.problem == "" and time.monotonic() - start_s < 5
+    assert source.next_s() < time.monotonic() + 0.2
+    monkeypatch.setattr(discovery, "_SILENT_S", 0.0)
+    source._next_s = 0.0
+    silent = "the discovery does not answer: find_available_hosts_and_slots() has not returned for 0 s"
+    assert source.serve() is None and source.problem == silent
+    may_end.set()
+    assert answered(source) == (Host(FIRST, 1),) and source.problem == ""
+
+
+def discovering(find: Callable[[], Any]) -> NodeSource:
+    return NodeSource(FakeCluster(2), NEEDS, changing(1, SimpleNamespace(find_available_hosts_and_slots=find)), dict)
+
+
+def answered(source: NodeSource) -> Any:
+    """What it names once the user's discovery has ended."""
+    deadline_s = time.monotonic() + 10.0
+    while time.monotonic() < deadline_s:
+        source._next_s = 0.0
+        if (found := source.serve()) is not None:
+            return found
+        if source.problem and "has not returned" not in source.problem:
+            return None
+        time.sleep(0.01)
+    raise AssertionError("no answer")
 
 
 def test_a_worker_asks_when_its_node_is_known(asked: list[Any]) -> None:
@@ -241,6 +276,24 @@ def test_a_node_that_has_died_takes_its_workers(asked: list[Any]) -> None:
     (lost,) = crew.events()
     assert isinstance(lost, HostLost) and sorted(lost.ranks) == [1, 2] and lost.host == SECOND
     assert list(crew.mine()) == ["0" * 40]
+
+
+def test_a_node_that_dies_takes_no_result_along(asked: list[Any]) -> None:
+    cluster = FakeCluster(2, 2)
+    crew = begun(cluster, FIRST, SECOND, SECOND)
+    cluster.dead.append("1" * 40)
+    cluster.actors[1].answer("run", RayError("the node has died"))
+    cluster.actors[2].answer("run", Returned(7))
+    ended, lost = crew.events()
+    assert isinstance(ended, Exited) and (ended.rank, ended.status) == (2, 0) and crew._assignment.values == {2: 7}
+    assert isinstance(lost, HostLost) and lost.ranks == (1,)
+
+
+def test_a_discovery_does_not_end_nodes() -> None:
+    for kind in (elastic.TestDiscovery, elastic_v2.TestDiscovery):
+        assert kind(1, 2, 5.0, _graceful=True)._bounds == (1, 2)
+        with pytest.raises(NotImplementedError, match="TestDiscovery: _graceful=False asks it to end nodes"):
+            kind(1, 2, 5.0, _graceful=False)
 
 
 def test_messages_name_arguments() -> None:

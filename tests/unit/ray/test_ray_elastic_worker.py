@@ -76,6 +76,19 @@ def test_a_worker_has_one_place_after_the_other() -> None:
     assert questions[0] is not None and questions[0].meeting == ("10.0.0.1", 20000)
 
 
+def test_only_rank_0_says_that_nobody_takes_what_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_logger, "_has_warned", False)
+    worker = ElasticWorker(7, ())
+    with pytest.warns(UserWarning, match="has no callbacks") as caught:
+        worker.run({}, Made(), Call(two_epochs, [worker]), None)  # as rank 1, then as rank 0
+    assert len(caught) == 1 and ray_logger._queue is None
+    ray_logger.configure(Queue())
+    worker = ElasticWorker(8, ())
+    worker.hear(placed(0, 1, 2, ""))
+    assert worker.run({}, Made(), Call(membership.take_place), None) == Returned(None)
+    assert isinstance(ray_logger._queue, ray_logger.Nowhere)
+
+
 def test_a_question_is_waited_for() -> None:
     worker = ElasticWorker(0, ())
     thread = threading.Thread(target=worker.run, args=({}, Made(), Call(membership.take_place), None))

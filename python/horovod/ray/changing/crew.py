@@ -167,10 +167,11 @@ class ElasticCrew(RayDoesIt):
         now_s = time.monotonic()
         late = [each for each in self._hired.values() if each.facts is None and now_s >= each.due_s]
         found += [self._not_started(each) for each in late if each.run not in ready]
-        gone = [each for each in self._hired.values() if each.run in ready]
-        dead_nodes = self._dead_nodes(gone)
-        for each in gone:
-            found += self._ended(each, dead_nodes)
+        gone = [(each, self._outcome(each)) for each in self._hired.values() if each.run in ready]
+        gone.sort(key=lambda each: isinstance(each[1], Exception))  # a node that dies takes no result along
+        dead_nodes = self._dead_nodes([each for each, _ in gone])
+        for each, outcome in gone:
+            found += self._ended(each, outcome, dead_nodes)
         return found
 
     def signal(self, ranks: Iterable[int], number: int) -> None:
@@ -257,29 +258,33 @@ class ElasticCrew(RayDoesIt):
         except self._ray.exceptions.RayError:
             return None
 
-    def _ended(self, hired: _Hired, dead_nodes: set[str]) -> list[Event]:
+    def _outcome(self, hired: _Hired) -> Any:
+        """What `run` has returned, or the exception that it has ended with."""
+        try:
+            return self._ray.get(hired.run)
+        except Exception as error:
+            return error
+
+    def _ended(self, hired: _Hired, outcome: Any, dead_nodes: set[str]) -> list[Event]:
         """Events of a worker whose function has ended, or whose actor has."""
         if self._hired.pop(hired.number, None) is None:
             return []  # with its node
+        self._kill(hired)
         at_s, number = time.monotonic(), hired.number
-        try:
-            result = self._ray.get(hired.run)
-        except self._ray.exceptions.RayTaskError as error:
-            self._assignment.errors[number] = error
-            return [Exited(number, _ERROR, at_s, f"raised {_in_a_line(error)}")]
-        except Exception as error:
-            if not is_death(self._ray, error):
-                how = f"has returned a result that cannot be unpickled here: {death(error).rstrip('.')}"
+        if isinstance(outcome, self._ray.exceptions.RayTaskError):
+            self._assignment.errors[number] = outcome
+            return [Exited(number, _ERROR, at_s, f"raised {_in_a_line(outcome)}")]
+        if isinstance(outcome, Exception):
+            if not is_death(self._ray, outcome):
+                how = f"has returned a result that cannot be unpickled here: {death(outcome).rstrip('.')}"
                 self._assignment.errors[number] = RuntimeError(f"{EXECUTOR}: worker {number} {how}.")
                 return [Exited(number, _ERROR, at_s, how)]
             if hired.node in dead_nodes:
                 return [self._node_lost(hired)]
-            return [Exited(number, _KILLED, at_s, f"on {hired.host} has died: {death(error).rstrip('.')}")]
-        finally:
-            self._kill(hired)
-        if isinstance(result, Lost):
-            return [Bereft(number), Exited(number, _ERROR, at_s, f"has ended with {result.why}")]
-        self._assignment.values[number] = result.value if isinstance(result, Returned) else None
+            return [Exited(number, _KILLED, at_s, f"on {hired.host} has died: {death(outcome).rstrip('.')}")]
+        if isinstance(outcome, Lost):
+            return [Bereft(number), Exited(number, _ERROR, at_s, f"has ended with {outcome.why}")]
+        self._assignment.values[number] = outcome.value if isinstance(outcome, Returned) else None
         return [Exited(number, 0, at_s, "has ended with code 0")]
 
     def _not_started(self, hired: _Hired) -> Exited:

@@ -10,11 +10,13 @@ from typing import Any, Callable, Final, Optional
 
 from horovod.ray.arguments import Changing
 from horovod.ray.changing import nodes
+from horovod.ray.changing.discovery import Discovery
 from horovod.ray.changing.nodes import Mine, Node
 from horovod.runner.elastic.host_source import HostSource
 from horovod.runner.machines.hosts import Host
 
 _LOOK_S: Final = 1.0
+_GLANCE_S: Final = 0.1  # while a discovery is at work
 _ASK_AGAIN_S: Final = 30.0  # a cluster has one such request: another program may have replaced this one
 
 
@@ -48,7 +50,8 @@ class NodeSource(HostSource):
     ) -> None:
         self._ray = ray
         self._needs = needs
-        self._changing = changing
+        self._least = changing.least
+        self._discovery = None if changing.discovery is None else Discovery(changing.discovery)
         self._mine = mine
         self._next_s = time.monotonic()
         self._asks = False
@@ -67,18 +70,21 @@ class NodeSource(HostSource):
             return None
         self._next_s = time.monotonic() + _LOOK_S
         self.problem = ""
-        discovery = self._changing.discovery
-        allowed: Optional[Mapping[str, int]] = None
+        asked, allowed = self.name, None
         try:
             living = living_nodes(self._ray)
-            if discovery is not None:
-                allowed = discovery.find_available_hosts_and_slots()
+            if self._discovery is not None:
+                asked = "the discovery"
+                allowed = self._discovery.answer()
+                if allowed is None:
+                    self._next_s = time.monotonic() + _GLANCE_S
+                    return None
         except Exception as error:  # of the user's discovery, or Ray's own
-            self.problem = f"{self.name if discovery is None else 'the discovery'} does not answer: {error}"
+            self.problem = f"{asked} does not answer: {error}"
             self.kind = type(error).__name__
             return None
         self.numbers.update((node.name, node.number) for node in living)
-        self._ask(nodes.lacking(living, self._needs, self._changing.least))
+        self._ask(nodes.lacking(living, self._needs, self._least))
         return nodes.hosts(living, self._needs, self._mine(), allowed)
 
     def written(self) -> list[str]:
@@ -93,13 +99,12 @@ class NodeSource(HostSource):
         if not is_news and not (wanted and time.monotonic() >= self._again_s):
             return
         self._again_s = time.monotonic() + _ASK_AGAIN_S
-        least = self._changing.least
         with contextlib.suppress(Exception):  # Ray itself may be gone
             from ray.autoscaler.sdk import request_resources
 
-            request_resources(bundles=[dict(self._needs)] * least if wanted else [])
+            request_resources(bundles=[dict(self._needs)] * self._least if wanted else [])
         if wanted and is_news:
             self._written.append(
-                f"the cluster has no room for {least} workers (min_workers). Its autoscaler, if there is one, was "
-                "asked for more nodes."
+                f"the cluster has no room for {self._least} workers (min_workers). Its autoscaler, if there is one, "
+                "was asked for more nodes."
             )

@@ -74,7 +74,8 @@ class ElasticWorker:
         """
         here.set_variables(environ)
         membership.enroll(self._number, self._roster)
-        ray_logger.configure(None if queue is None else _OfRank0(self._roster, queue))
+        self._roster.queue = queue
+        ray_logger.configure(ray_logger.Nowhere())  # until it has a rank
         try:
             own = () if not call.is_for_object else (None if made.cls is None else made.cls(*made.args, **made.kwargs),)
             value = call.fn(*own, *call.args, **call.kwargs)
@@ -90,21 +91,3 @@ class ElasticWorker:
             if last_words.is_loss_of_another_rank(error):
                 return Lost(" ".join(f"{type(error).__name__}: {error}".split()))
             raise
-
-
-class _OfRank0:
-    """A queue for what rank 0 logs, whichever worker that is.
-
-    Args:
-        roster: knows the rank of this one.
-        queue: takes it.
-    """
-
-    def __init__(self, roster: ActorRoster, queue: Any) -> None:
-        self._roster = roster
-        self._queue = queue
-
-    def put(self, item: Any) -> None:
-        """Passes it on, or drops it."""
-        if self._roster.rank == 0:
-            self._queue.put(item)
