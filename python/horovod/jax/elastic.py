@@ -6,7 +6,8 @@ import collections
 import contextlib
 import copy
 import functools
-from typing import Any, Callable, cast
+from collections.abc import Iterator
+from typing import Any, Callable, Final, cast
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +34,7 @@ def run(func: F) -> F:
     def with_horovods_failures(held: Any, /, *args: Any, **kwargs: Any) -> Any:
         with translated():
             result = func(held, *args, **kwargs)
-            # The last steps may be under way, and fail yet: nobody could run them again then.
+            # The last steps may still be running; wait, so that a failure there is retried, too.
             _await([result, held._attributes() if isinstance(held, JaxState) else None])
             return result
 
@@ -69,9 +70,11 @@ class JaxState(state.ObjectState):
         super().restore()
 
     def sync(self) -> None:
-        """Gives all ranks the values of rank 0. Distributed optimizers begin a whole step again: what rank 0 has added
-        up is of its passes alone."""
-        self._set_attributes(_mapped(_without_passes, self._attributes(), PassesState))
+        """Gives all ranks the values of rank 0. Distributed optimizers with `backward_passes_per_step` start their step
+        over: the sums in rank 0's state are of its passes only."""
+        # Only these are rebuilt, because a tree does not keep that two of its leaves are one object.
+        begun = {name: one for name, one in self._attributes().items() if any(map(_is_passes, _leaves(one)))}
+        self._set_attributes(_mapped(_without_passes, begun))
         super().sync()
 
     def _to_write(self) -> dict[str, Snapshot]:
@@ -84,35 +87,51 @@ class JaxState(state.ObjectState):
 
 def _await(value: Any, *ignored: type[Exception]) -> None:
     """Waits until the arrays in a value have been computed."""
-
-    def wait(leaf: Any) -> Any:
+    for leaf in jax.tree_util.tree_leaves(list(_leaves(value))):
         with contextlib.suppress(*ignored):
             # What a function has taken over (donation) cannot be waited for.
             if not (isinstance(leaf, jax.Array) and leaf.is_deleted()):
                 jax.block_until_ready(leaf)
-        return leaf
 
-    _mapped(wait, value)
+
+def _is_passes(leaf: Any) -> bool:
+    return isinstance(leaf, PassesState)
 
 
 def _without_passes(leaf: Any) -> Any:
-    if not isinstance(leaf, PassesState):
+    if not _is_passes(leaf):
         return leaf
     passes, sums = jax.tree_util.tree_map(jnp.zeros_like, (leaf.passes, leaf.sums))
     return leaf._replace(passes=passes, sums=sums)
 
 
-def _mapped(function: Callable[[Any], Any], value: Any, *whole: type) -> Any:
-    """The value with `function` of the leaves of its trees, where values of these types are leaves too. Dictionaries
-    may have keys that JAX cannot sort."""
-    unsorted = (dict, collections.defaultdict)
+# JAX sorts their keys, which may be of several types.
+_DICTIONARIES: Final = (dict, collections.defaultdict)
+
+
+def _is_leaf(value: Any) -> bool:
+    return type(value) in _DICTIONARIES or _is_passes(value)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """The leaves of the trees in a value; a PassesState is one. Dictionaries may have keys that cannot be sorted."""
+    for leaf in jax.tree_util.tree_leaves(value, is_leaf=_is_leaf):
+        if type(leaf) in _DICTIONARIES:
+            for item in leaf.values():
+                yield from _leaves(item)
+        else:
+            yield leaf
+
+
+def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
+    """The value, with `function` applied to each of its `_leaves`."""
 
     def of(leaf: Any) -> Any:
-        if type(leaf) not in unsorted:
+        if type(leaf) not in _DICTIONARIES:
             return function(leaf)
         mapped = copy.copy(leaf)
         for key, item in leaf.items():
-            mapped[key] = _mapped(function, item, *whole)
+            mapped[key] = _mapped(function, item)
         return mapped
 
-    return jax.tree_util.tree_map(of, value, is_leaf=lambda one: type(one) in unsorted or isinstance(one, whole))
+    return jax.tree_util.tree_map(of, value, is_leaf=_is_leaf)

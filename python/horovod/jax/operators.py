@@ -61,7 +61,8 @@ _registered = False
 
 
 def _outside() -> Any:
-    """The state outside of functions, which a new thread is in: a traced function may import this module."""
+    """The trace state outside of any traced function. It is taken in a new thread, because a traced function may be
+    importing this module."""
     states: list[Any] = []
     thread = threading.Thread(target=lambda: states.append(get_opaque_trace_state(convention="horovod")))
     thread.start()

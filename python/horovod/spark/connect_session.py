@@ -17,6 +17,7 @@ from horovod.spark.spark_job import ThreadedJob
 from horovod.spark.tasks import Task
 
 _LOOK_S: Final = 1.0
+_LEAST_S: Final = 5.0  # of a query that counts, at the end of the user's time too: then the error has the numbers
 _MOST_TASKS: Final = 1 << 20
 # Where one of these is set, the server's default says nothing of the executors.
 _DEFAULTS: Final = ("spark.default.parallelism", "spark.sql.leafNodeDefaultParallelism")
@@ -92,7 +93,7 @@ class ConnectSession:
         if any(name in self.conf for name in _DEFAULTS):
             most = declared(self._master, self.conf)
             return wanted if most is None else most
-        tasks = self.default_tasks(caller, max(0.0, until_s - time.monotonic()))
+        tasks = self.default_tasks(caller, max(_LEAST_S, until_s - time.monotonic()))
         return tasks // max(1, int(self.conf.get("spark.task.cpus", 1)))
 
     def executors(self) -> list[str]:

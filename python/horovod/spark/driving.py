@@ -73,16 +73,17 @@ class Wishes(NamedTuple):
     is_announced: bool
 
 
-def run_in(spark: Session, numbers_of: Callable[[Callable[[], int]], Numbers], wishes: Wishes) -> list[Any]:
+def run_in(spark: Session, choose_numbers: Callable[[Callable[[], int]], Numbers], wishes: Wishes) -> list[Any]:
     """Runs the function in this session, with checked arguments: what it has returned, by rank.
 
     Args:
         spark: the session.
-        numbers_of: says how many ranks; its argument gives the session's default, for which it may have to wait.
+        choose_numbers: returns how many ranks to run. It is called with a function that asks the session for its
+            default, which may take a while.
         wishes: of the user.
     """
     deadline_s = time.monotonic() + wishes.patience_s
-    numbers = numbers_of(lambda: spark.default_tasks(wishes.caller, wishes.patience_s))
+    numbers = choose_numbers(lambda: spark.default_tasks(wishes.caller, wishes.patience_s))
     effective = _settings(wishes, {"num_proc": numbers.first})
     spark.await_slots(wishes.caller, numbers, max(0.0, deadline_s - time.monotonic()))
     if wishes.is_announced:

@@ -1,4 +1,4 @@
-"""A job of Spark that runs a task for each rank, in a thread of the driver, and how it failed. Used by the sessions."""
+"""A job of Spark in a thread of the driver, and how it failed. Used by the sessions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TRACEBACK: Final = "Traceback (most recent call last):\n"
 
 
 class SparkJob(Protocol):
-    """A job of Spark that runs a task for each rank."""
+    """A job of Spark: the ranks' tasks, or a query."""
 
     def ended(self, patience_s: float = 0.0) -> bool:
         """It has ended, or has within this time."""

@@ -12,6 +12,7 @@ import pytest
 
 from horovod._core.errors import InvalidArgumentError
 from horovod.runner.machines import addresses
+from horovod.spark import connect_session
 from horovod.spark.connect_session import ConnectSession
 from horovod.spark.slots import Numbers
 from horovod.spark.tasks import Task
@@ -31,15 +32,16 @@ class Settings:
 
 
 class Remote:
-    """A session whose application has `slots`, of which none is free if it is 0. Its jobs last until a tag of theirs is
-    interrupted."""
+    """A session whose application has `slots`, of which none is free if it is 0; to count them takes `seconds`. Its
+    jobs last until a tag of theirs is interrupted."""
 
-    def __init__(self, slots: int, host: str = "localhost", **conf: str) -> None:
+    def __init__(self, slots: int, host: str = "localhost", seconds: float = 0.0, **conf: str) -> None:
         self.conf = Settings({name.replace("_", "."): value for name, value in conf.items()})
         self.client = SimpleNamespace(host=host)
         self.queries: list[str] = []
         self.stages: list[tuple[Any, ...]] = []
         self._slots = slots
+        self._seconds = seconds
         self._of_thread = threading.local()
         self._interrupted = threading.Condition()
         self._gone: set[str] = set()
@@ -69,6 +71,7 @@ class Remote:
     def _counted(self) -> list[tuple[int]]:
         if not self._slots:
             self._until_interrupted()
+        time.sleep(self._seconds)
         return [(self._slots - 1,)]
 
     def _run(self, *stage: Any) -> None:
@@ -97,7 +100,14 @@ def test_slots_are_counted_by_a_query() -> None:
     assert remote.queries == ["spark_partition_id() AS number", "max(number)"] * 3
 
 
-def test_a_query_that_waits_for_other_jobs_ends_in_time() -> None:
+def test_the_last_query_has_time_enough_for_an_error_with_the_numbers() -> None:
+    remote = Remote(1, spark_master="spark://a", spark_cores_max="8", seconds=0.4)
+    with pytest.raises(InvalidArgumentError, match=r"4 processes need 4 .* has 1 .*and can have 8"):
+        ConnectSession(remote).await_slots("run", numbers(4), 0.6)
+
+
+def test_a_query_that_waits_for_other_jobs_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect_session, "_LEAST_S", 0.2)
     remote = Remote(0, spark_master="local[2]")
     session, start_s = ConnectSession(remote), time.monotonic()
     with pytest.raises(RuntimeError, match=r"run: the query .* task slots has not ended in 0 s\. Other jobs may hold"):

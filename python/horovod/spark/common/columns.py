@@ -176,8 +176,9 @@ def decoded(table: Any) -> Columns:
 def _decoded(column: Any, name: str) -> Column:
     pa = arrow()
     if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()  # which copies one chunk, too
-        if isinstance(column, pa.ChunkedArray):  # of some versions, where there is one chunk or none
+        # combine_chunks() would copy a single chunk, too.
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        if isinstance(column, pa.ChunkedArray):  # of some versions, where there is none
             column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
     if pa.types.is_struct(column.type):
         vectors = _vectors(column)

@@ -23,7 +23,7 @@ from horovod.spark.common.row_plan import Piece, Turn
 
 WINDOW_BYTES: Final = 64 << 20
 _AHEAD_BATCHES: Final = 8
-_AHEAD_PIECES: Final = 2  # of each worker
+_AHEAD_PIECES: Final = 2  # for each worker
 _DRAWN_BYTES: Final = 1 << 20
 _POOLS: Final = ("thread", "process", "dummy")
 
@@ -86,7 +86,7 @@ class Batches(BaseDataLoader):
         self._of_pass = row_plan.steps_of(data.rows, size, reading.batch_size, what)
         self._steps = self._of_pass if reading.steps is None else reading.steps
         self._cache: Optional[Columns] = None
-        self._room: dict[str, np.ndarray[Any, Any]] = {}  # new memory costs more than the copy; batches are copies, too
+        self._room: dict[str, np.ndarray[Any, Any]] = {}  # memory that is used again
         self._pool = _pool(reading)
         self.epoch = 0
 
@@ -135,7 +135,9 @@ class Batches(BaseDataLoader):
         while before >= (rows := _rows_in(windows[first])):
             before, first = before - rows, first + 1
         parts = self._read(piece for window in windows[first:] for piece in window)
-        room, self._room = self._room, {}  # another iteration that is under way needs its own
+        # New memory costs more than the copy; what is handed out of several pieces are copies. Another iteration that is
+        # under way needs its own.
+        room, self._room = self._room, {}
         try:
             for number, window in enumerate(windows[first:], first):
                 yield self._window(gathered(parts, len(window), _rows_in(window), room), turn.number, number, before)
@@ -150,7 +152,8 @@ class Batches(BaseDataLoader):
         return _Window(columns, rng, before)
 
     def _read(self, pieces: Iterable[Piece]) -> Iterator[Columns]:
-        """The rows of each piece, in order; two for each worker are read ahead: while a window is handed out, too."""
+        """The rows of each piece, in order. Two pieces for each worker are read ahead, also while a window is handed
+        out."""
         reading = self._reading
         read = functools.partial(
             _rows_of_piece, reading.store, tuple(reading.columns), _portable(reading.transformation_fn, self._pool)

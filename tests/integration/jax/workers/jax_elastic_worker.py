@@ -101,6 +101,13 @@ def case_passes_of_a_step_are_not_given_to_others():
     same(updates, {"w": -1.5 * mean})
 
 
+def case_what_is_one_object_stays_one():
+    history = [hvd.rank()]
+    state = hvd.elastic.JaxState(log={"seen": history, "again": history, 1: None})
+    state.sync()
+    assert state.log["seen"] is state.log["again"] and state.log["again"] == [0]
+
+
 def case_what_a_state_holds():
     """Random keys, dictionaries whose keys JAX cannot sort, memory that a function has taken over."""
     state = hvd.elastic.JaxState(key=jax.random.key(hvd.rank()), mixed={1: own(2), "a": {2: own(1), "b": None}}, gone=0)
