@@ -3,7 +3,7 @@
     python examples/jax/digits_flax.py                     one process
     horovodrun -np 2 python examples/jax/digits_flax.py    two, same global batch
 
-Needs flax, which brings optax, and scikit-learn.
+Needs flax 0.11 or later, which installs optax, and scikit-learn.
 """
 
 import argparse

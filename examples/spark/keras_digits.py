@@ -2,9 +2,8 @@
 
     spark-submit --master "local-cluster[2,1,1024]" examples/spark/keras_digits.py --store /tmp/digits
 
-Needs pyspark, pyarrow, fsspec, pandas, scikit-learn, Keras 3 and its backend, which KERAS_BACKEND chooses. The session
-may be a classic one or one of Spark Connect (spark-submit's --remote). The store is a folder or URL that all machines
-reach.
+Needs pyspark, pyarrow, fsspec, pandas, scikit-learn, Keras 3 and its backend, which KERAS_BACKEND chooses. The store is
+a folder or URL that all machines reach.
 """
 
 import argparse

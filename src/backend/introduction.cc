@@ -37,7 +37,9 @@ std::string OneGpu(const std::vector<int>& sharing, const std::vector<DeviceFact
                           LibraryOf(f) + " refuses; ";
   const int host = group.host_of[sharing[0]];
   if (std::any_of(sharing.begin(), sharing.end(), [&](int m) { return group.host_of[m] != host; }))
-    return use + "they run in containers or virtual machines of their own: give each of these a GPU of its own";
+    return use +
+           "they count as different hosts (containers, virtual machines or executors): give each of these a GPU of its "
+           "own";
   if (f.visible >= std::count(group.host_of.begin(), group.host_of.end(), host)) {
     return use +
            "give each rank its own GPU before its first tensor there, by torch.cuda.set_device(hvd.local_rank()), "

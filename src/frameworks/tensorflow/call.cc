@@ -21,7 +21,7 @@ constexpr double kSliceS = 1.0;  // of a blocking wait, which has no end of its 
 
 void FreeResult(void*, size_t, void* owner) { hvd_result_free(owner); }
 
-// Of the i-th of n tensors.
+// The name of the i-th of n tensors.
 std::string NameOf(const std::string& base, int i, int n) {
   return n == 1 ? base : base + "_" + std::to_string(i + 1) + "of" + std::to_string(n);
 }
@@ -30,10 +30,10 @@ int TensorsOf(hvd_op_type type, TF_OpKernelContext* context) {
   return type == HVD_ALLTOALL || type == HVD_JOIN ? 1 : tf.TF_NumInputs(context);
 }
 
-// The other members fail with the reason, instead of waiting for this rank. A group fails as a whole with its first
-// tensor.
-void Withdraw(const Attributes& attributes, const std::string& first, const char* why) noexcept {
-  constexpr const char* kOurs = "Horovod: ";  // which their message says, too
+// This rank cannot submit an operation: the other members fail with the reason, instead of waiting for it. A group
+// fails as a whole with its first tensor.
+void TellOthers(const Attributes& attributes, const std::string& first, const char* why) noexcept {
+  constexpr const char* kOurs = "Horovod: ";  // their message begins with it already
   if (std::strncmp(why, kOurs, std::strlen(kOurs)) == 0) why += std::strlen(kOurs);
   (void)hvd_refuse(attributes.type, attributes.process_set, first.c_str(), why);
 }
@@ -54,7 +54,7 @@ void Call::Start(const Attributes& attributes, TF_OpKernelContext* context, TF_A
                   [&](hvd_status code, const char* why) {
                     tf.TF_OpKernelContext_Failure(context, StatusFor(code, why).get());
                     (void)border::Succeeds([&] {
-                      Withdraw(attributes, NameOf(attributes.name, 0, TensorsOf(attributes.type, context)), why);
+                      TellOthers(attributes, NameOf(attributes.name, 0, TensorsOf(attributes.type, context)), why);
                     });
                     DoneCallback{done}();
                   });
@@ -71,6 +71,7 @@ void Call::TakeTurn() noexcept {
       },
       [&](hvd_status code, const char* why) {
         Fail(code, why);
+        TellOthers(attributes_, names_[0], why);
         turns_.clear();
         End();
       });
@@ -193,7 +194,7 @@ void Call::Submit(bool may_wait) noexcept {
   bool taken = false;
   border::Guarded([&] { taken = TakeTensors(); }, [&](hvd_status code, const char* why) { Fail(code, why); });
   if (!taken) {
-    Withdraw(attributes_, names_[0], tf.TF_Message(status_.get()));
+    TellOthers(attributes_, names_[0], tf.TF_Message(status_.get()));
     return End();
   }
   const auto n = static_cast<int32_t>(ops_.size());
@@ -231,7 +232,7 @@ void Call::Finish(hvd_status code, const char* message) noexcept {
     Fail(code, message);
   }
   const hvd_status released = handle_ != 0 ? hvd_release(handle_) : HVD_OK;
-  // Then the stream does not wait for the operation.
+  // If that failed, TensorFlow's stream does not wait for the operation: the result must not be used.
   if (attributes_.stream_of != nullptr && released != HVD_OK && Ok(status_)) Fail(released, hvd_last_error());
   End();
 }

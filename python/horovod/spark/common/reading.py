@@ -135,8 +135,8 @@ class Batches(BaseDataLoader):
         while before >= (rows := _rows_in(windows[first])):
             before, first = before - rows, first + 1
         parts = self._read(piece for window in windows[first:] for piece in window)
-        # New memory costs more than the copy; what is handed out of several pieces are copies. Another iteration that is
-        # under way needs its own.
+        # Windows of several pieces are gathered in memory that is used again, because new memory costs more than the
+        # copy; their batches are copies. Another iteration that is under way needs its own.
         room, self._room = self._room, {}
         try:
             for number, window in enumerate(windows[first:], first):
