@@ -66,9 +66,9 @@ def test_slots_that_others_hold_are_waited_for_in_bounds(session: Any) -> None:
     holds.lines.wait_for("up: rank 1")
     for run in (horovod.spark.run, horovod.spark.run_elastic):
         start_s = time.monotonic()
-        with pytest.raises(RuntimeError, match=r"task slots has not ended in 3 s\. Other jobs may hold"):
-            run(placed, num_proc=1, start_timeout=3)
-        assert time.monotonic() - start_s < 10
+        with pytest.raises(RuntimeError, match=r"task slots has not ended in [5-7] s\. Other jobs may hold"):
+            run(placed, num_proc=1, start_timeout=7)
+        assert time.monotonic() - start_s < 15
     session.interruptTag("holds")
     assert isinstance(holds.ended(), RuntimeError)
     assert len(horovod.spark.run(placed, num_proc=2)) == 2  # the queries hold no slot
