@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Optional
@@ -94,7 +95,7 @@ class Changing(NamedTuple):
 def wanted(
     num_workers: Optional[int],
     num_hosts: Optional[int],
-    num_workers_per_host: int,
+    num_workers_per_host: Optional[int],
     resources: Mapping[str, float],
     takes_current: bool,
 ) -> Wanted:
@@ -103,17 +104,18 @@ def wanted(
     Raises:
         InvalidArgumentError: none, or in both ways.
     """
-    if num_hosts is None and num_workers_per_host != 1:
-        raise InvalidArgumentError(
-            f"{EXECUTOR}: num_workers_per_host goes with num_hosts. Received: num_workers_per_host="
-            f"{num_workers_per_host!r} without num_hosts. Leave it out, or give num_hosts for a job of fixed size."
-        )
     if num_workers is not None and num_hosts is not None:
         raise InvalidArgumentError(
             f"{EXECUTOR}: num_workers and num_hosts exclude each other. Received: num_workers={num_workers!r} and "
             f"num_hosts={num_hosts!r}. Give num_workers, or num_hosts with num_workers_per_host."
         )
     if num_workers is not None:
+        if num_workers_per_host not in (None, 1):
+            warnings.warn(
+                f"{EXECUTOR}: num_workers_per_host has no effect without num_hosts. Received: num_workers_per_host="
+                f"{num_workers_per_host!r}. Leave it out, or give num_hosts for a job of fixed size.",
+                stacklevel=3,
+            )
         return Wanted(_count("num_workers", num_workers), 1, resources, "PACK", takes_current)
     if num_hosts is None:
         raise InvalidArgumentError(

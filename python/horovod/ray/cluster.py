@@ -38,8 +38,8 @@ def ray_of(caller: str) -> Any:
 
 
 def beside_this_process(ray: Any) -> dict[str, Any]:
-    """Options of an actor that is to be lost with this process only: its node. That of a client is where its server
-    is, without which it has no cluster."""
+    """Options of an actor that is to be lost with this process only: its node. For a Ray Client this is the node of its
+    server, without which the client has no cluster."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return {"scheduling_strategy": NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)}

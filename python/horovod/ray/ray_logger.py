@@ -6,7 +6,8 @@ They are called for what rank 0 logs; other ranks may call `log` too, so that a 
 from __future__ import annotations
 
 import warnings
-from typing import Any, Optional, Protocol
+from collections.abc import Callable
+from typing import Any, Final, Optional, Protocol
 
 __all__ = ["configure", "log"]
 
@@ -15,7 +16,36 @@ class _Queue(Protocol):
     def put(self, item: Any) -> object: ...
 
 
-_queue: Optional[_Queue] = None
+class OfRank0:
+    """A queue for what rank 0 logs; drops what others log.
+
+    Args:
+        rank: says which rank this process is at the time; below 0: none yet.
+        queue: None: there are no callbacks.
+    """
+
+    def __init__(self, rank: Callable[[], int], queue: Optional[_Queue]) -> None:
+        self._rank = rank
+        self._queue = queue
+
+    def put(self, item: Any) -> None:
+        """See the class. `log` calls it, so that the warning points at the line of the user."""
+        global _has_warned
+        if self._rank() != 0:
+            return
+        if self._queue is not None:
+            self._queue.put(item)
+        elif not _has_warned:
+            _has_warned = True
+            warnings.warn(
+                "ray_logger.log: this process has no callbacks to call, so the values are dropped. Give callbacks= to "
+                "RayExecutor.run or execute, or call ray_logger.configure(queue).",
+                stacklevel=3,
+            )
+
+
+_nobody: Final = OfRank0(lambda: 0, None)
+_queue: _Queue = _nobody
 _has_warned = False
 
 
@@ -26,7 +56,7 @@ def configure(queue: Optional[_Queue]) -> None:
         queue: an object with `put`; None: nobody takes it.
     """
     global _queue
-    _queue = queue
+    _queue = _nobody if queue is None else queue
 
 
 def log(info_dict: dict[str, Any]) -> None:
@@ -35,20 +65,4 @@ def log(info_dict: dict[str, Any]) -> None:
     Args:
         info_dict: values by name. They travel by Ray's pickle.
     """
-    global _has_warned
-    if _queue is not None:
-        _queue.put(info_dict)
-    elif not _has_warned:
-        _has_warned = True
-        warnings.warn(
-            "ray_logger.log: this process has no callbacks to call, so the values are dropped. Give callbacks= to "
-            "RayExecutor.run or execute, or call ray_logger.configure(queue).",
-            stacklevel=2,
-        )
-
-
-class Nowhere:
-    """A queue that drops everything."""
-
-    def put(self, item: Any) -> None:
-        """Drops it."""
+    _queue.put(info_dict)

@@ -25,7 +25,7 @@ class RayExecutor:
         settings: of `create_settings`.
         num_workers: ranks, on as few nodes as possible; where this process is in a placement group, in that one.
         num_hosts: nodes, each with the same number of ranks, instead of `num_workers`.
-        num_workers_per_host: how many.
+        num_workers_per_host: how many; no effect without `num_hosts`.
         cpus_per_worker: that Ray reserves for each rank.
         use_gpu: each rank gets GPUs.
         gpus_per_worker: how many; 1 if it is not given.
@@ -78,7 +78,7 @@ class RayExecutor:
         settings: MiniSettings,
         num_workers: Optional[int] = None,
         num_hosts: Optional[int] = None,
-        num_workers_per_host: int = 1,
+        num_workers_per_host: Optional[int] = 1,
         cpus_per_worker: int = 1,
         use_gpu: bool = False,
         gpus_per_worker: Optional[int] = None,

@@ -58,7 +58,7 @@ class Worker:
             is_for_object: the worker's object is its first argument.
             is_alone: no other rank calls the function, so a failure does not end the job.
         """
-        ray_logger.configure(queue if self._rank == 0 else ray_logger.Nowhere())
+        ray_logger.configure(ray_logger.OfRank0(lambda: self._rank, queue))
         try:
             return fn(self._executable, *args, **kwargs) if is_for_object else fn(*args, **kwargs)
         except BaseException as error:

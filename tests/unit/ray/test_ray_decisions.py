@@ -76,7 +76,6 @@ def test_ssh_is_deprecated(name: str) -> None:
         ({"num_workers": 0}, "num_workers must be an integer, 1 or more. Received: 0"),
         ({"num_workers": True}, "num_workers must be an integer"),
         ({"num_hosts": 2, "num_workers_per_host": 0}, "num_workers_per_host must be an integer"),
-        ({"num_workers": 4, "num_workers_per_host": 2}, "num_workers_per_host goes with num_hosts. .* Leave it out"),
         ({"num_workers": 2, "gpus_per_worker": 1}, "gpus_per_worker is 1, but use_gpu is not set"),
         ({"num_workers": 2, "use_gpu": True, "gpus_per_worker": 0}, "gpus_per_worker must be an integer, 1 or more"),
         ({"num_workers": 2, "cpus_per_worker": -1}, "cpus_per_worker must be a number, 0 or more"),
@@ -93,6 +92,16 @@ def test_arguments_that_contradict_one_another(arguments: dict[str, Any], messag
     with pytest.raises(ValueError, match=message) as caught:
         RayExecutor(SETTINGS, **arguments)
     assert isinstance(caught.value, InvalidArgumentError)
+
+
+@pytest.mark.parametrize("kind", ["num_workers", "min_workers"])
+def test_an_argument_without_effect_is_warned_of(kind: str, recwarn: pytest.WarningsRecorder) -> None:
+    for harmless in (None, 1):
+        RayExecutor(SETTINGS, num_workers_per_host=harmless, **{kind: 4})  # type: ignore[arg-type]
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match="RayExecutor: num_workers_per_host has no effect without num_hosts") as caught:
+        found = RayExecutor(SETTINGS, num_workers_per_host=2, **{kind: 4})._wanted  # type: ignore[arg-type]
+    assert caught[0].filename == __file__ and found.workers == 4
 
 
 def test_other_settings_are_refused() -> None:

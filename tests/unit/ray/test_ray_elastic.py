@@ -95,7 +95,6 @@ def seat(epoch: int, rank: int, *workers: int) -> dict[str, Any]:
         ({"min_workers": 2, "cooldown_range": (9, 5)}, "cooldown_range must not begin with the greater"),
         ({"min_workers": 2, "cooldown_range": (9, 5000)}, "cooldown_range must be two numbers of seconds from 1 to"),
         ({"min_workers": 2, "override_discovery": False}, "override_discovery=False needs settings.discovery"),
-        ({"min_workers": 2, "num_workers_per_host": 2}, "num_workers_per_host goes with num_hosts"),
     ],
 )
 def test_arguments_that_contradict_one_another(arguments: dict[str, Any], message: str) -> None:
@@ -132,7 +131,11 @@ def test_a_discovery_that_fails_changes_nothing(asked: list[Any]) -> None:
     def fails() -> dict[str, int]:
         raise OSError("no network")
 
-    for of_users, why in ((fails, "no network"), (lambda: None, "'NoneType' object is not iterable")):
+    for of_users, why in (
+        (fails, "no network"),
+        (lambda: None, "'NoneType' object is not iterable"),
+        (lambda: sys.exit(3), "find_available_hosts_and_slots() has raised SystemExit: 3"),
+    ):
         source = discovering(of_users)
         assert answered(source) is None and source.problem == f"the discovery does not answer: {why}"
 
@@ -149,6 +152,42 @@ def test_a_discovery_that_takes_long_holds_nobody_up(asked: list[Any], monkeypat
     assert source.serve() is None and source.problem == silent
     may_end.set()
     assert answered(source) == (Host(FIRST, 1),) and source.problem == ""
+
+
+def test_a_discovery_without_a_thread_is_asked_again(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    source = discovering(lambda: {"10.0.0.1": 1})
+    with monkeypatch.context() as without:
+        without.setattr(threading.Thread, "start", fails)
+        assert source.serve() is None and source.problem == "the discovery does not answer: can't start new thread"
+    assert answered(source) == (Host(FIRST, 1),)
+
+
+def test_a_discovery_that_outlives_its_job_is_waited_for(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[threading.Event] = []
+
+    def find() -> dict[str, int]:
+        calls.append(threading.Event())
+        return {"10.0.0.1": len(calls)} if calls[-1].wait(20.0) else {}
+
+    of_users = SimpleNamespace(find_available_hosts_and_slots=find)
+    before, after = (NodeSource(FakeCluster(2), NEEDS, changing(1, of_users), dict) for _ in range(2))
+    assert before.serve() is None and after.serve() is None and after.problem == ""
+    monkeypatch.setattr(discovery, "_SILENT_S", 0.0)
+    after._next_s = 0.0
+    assert after.serve() is None and "has not returned for 0 s" in after.problem and len(calls) == 1
+    monkeypatch.setattr(discovery, "_SILENT_S", 60.0)
+    calls[0].set()
+    for _ in range(1000):
+        after._next_s = 0.0
+        assert after.serve() is None  # the first answer is of the job before
+        if len(calls) == 2:
+            break
+        time.sleep(0.01)
+    calls[1].set()
+    assert answered(after) == (Host(FIRST, 2),) and len(calls) == 2
 
 
 def discovering(find: Callable[[], Any]) -> NodeSource:
@@ -286,6 +325,19 @@ def test_a_node_that_dies_takes_no_result_along(asked: list[Any]) -> None:
     cluster.actors[2].answer("run", Returned(7))
     ended, lost = crew.events()
     assert isinstance(ended, Exited) and (ended.rank, ended.status) == (2, 0) and crew._assignment.values == {2: 7}
+    assert isinstance(lost, HostLost) and lost.ranks == (1,)
+
+
+def test_a_node_that_dies_takes_no_exception_along(asked: list[Any]) -> None:
+    cluster = FakeCluster(2, 2)
+    crew = begun(cluster, FIRST, SECOND, SECOND)
+    cluster.dead.append("1" * 40)
+    error = RayTaskError("the data end here")
+    cluster.actors[1].answer("run", RayError("the node has died"))
+    cluster.actors[2].answer("run", error)
+    ended, lost = crew.events()
+    assert isinstance(ended, Exited) and (ended.rank, ended.status) == (2, 256)
+    assert crew._assignment.errors == {2: error}
     assert isinstance(lost, HostLost) and lost.ranks == (1,)
 
 

@@ -81,12 +81,19 @@ def test_only_rank_0_says_that_nobody_takes_what_is_logged(monkeypatch: pytest.M
     worker = ElasticWorker(7, ())
     with pytest.warns(UserWarning, match="has no callbacks") as caught:
         worker.run({}, Made(), Call(two_epochs, [worker]), None)  # as rank 1, then as rank 0
-    assert len(caught) == 1 and ray_logger._queue is None
-    ray_logger.configure(Queue())
-    worker = ElasticWorker(8, ())
-    worker.hear(placed(0, 1, 2, ""))
-    assert worker.run({}, Made(), Call(membership.take_place), None) == Returned(None)
-    assert isinstance(ray_logger._queue, ray_logger.Nowhere)
+    assert len(caught) == 1 and caught[0].filename == __file__
+
+
+def test_a_queue_of_the_functions_own_stays() -> None:
+    worker, queue, own = ElasticWorker(7, ()), Queue(), Queue()
+
+    def logs() -> None:
+        ray_logger.log({"epoch": -1})  # without a rank
+        ray_logger.configure(own)
+        two_epochs(worker)
+
+    worker.run({}, Made(), Call(logs), queue)
+    assert own == [{"epoch": 0}, {"epoch": 1}] and queue == []
 
 
 def test_a_question_is_waited_for() -> None:

@@ -168,7 +168,7 @@ class ElasticCrew(RayDoesIt):
         late = [each for each in self._hired.values() if each.facts is None and now_s >= each.due_s]
         found += [self._not_started(each) for each in late if each.run not in ready]
         gone = [(each, self._outcome(each)) for each in self._hired.values() if each.run in ready]
-        gone.sort(key=lambda each: isinstance(each[1], Exception))  # a node that dies takes no result along
+        gone.sort(key=lambda each: self._is_of_actor(each[1]))  # results first: a node's death does not discard them
         dead_nodes = self._dead_nodes([each for each, _ in gone])
         for each, outcome in gone:
             found += self._ended(each, outcome, dead_nodes)
@@ -264,6 +264,10 @@ class ElasticCrew(RayDoesIt):
             return self._ray.get(hired.run)
         except Exception as error:
             return error
+
+    def _is_of_actor(self, outcome: Any) -> bool:
+        """The function has neither returned nor raised."""
+        return isinstance(outcome, Exception) and not isinstance(outcome, self._ray.exceptions.RayTaskError)
 
     def _ended(self, hired: _Hired, outcome: Any, dead_nodes: set[str]) -> list[Event]:
         """Events of a worker whose function has ended, or whose actor has."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Optional, Union
 from horovod._core.errors import InvalidArgumentError
 from horovod._net.failures import NetError
 from horovod._net.roster import Dismissal, News, Seat, heard
-from horovod.ray import here, ray_logger
+from horovod.ray import here
 from horovod.ray.placing import Place
 
 
@@ -49,7 +49,6 @@ class ActorRoster:
     Attributes:
         title: of the rank that this worker is, or was last; empty before the first epoch.
         rank: its number; -1 before the first epoch.
-        queue: for `ray_logger` while this is rank 0; None: there are no callbacks.
     """
 
     def __init__(self, nics: Sequence[str]) -> None:
@@ -58,7 +57,6 @@ class ActorRoster:
         self._words: queue.SimpleQueue[Word] = queue.SimpleQueue()
         self.title = ""
         self.rank = -1
-        self.queue: Optional[Any] = None
 
     def ask(self, version: tuple[int, int], why: str = "") -> Union[Seat, Dismissal]:
         """Waits for the next place, and takes it."""
@@ -75,7 +73,6 @@ class ActorRoster:
             if isinstance(answer, Seat) and word.place is not None:
                 here.take(word.place, is_first=self.rank < 0)
                 self.rank, self.title = answer.rank, word.place.title
-                ray_logger.configure(self.queue if self.rank == 0 else ray_logger.Nowhere())
             return answer
 
     def news(self) -> list[News]:

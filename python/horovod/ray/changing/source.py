@@ -16,7 +16,7 @@ from horovod.runner.elastic.host_source import HostSource
 from horovod.runner.machines.hosts import Host
 
 _LOOK_S: Final = 1.0
-_GLANCE_S: Final = 0.1  # while a discovery is at work
+_GLANCE_S: Final = 0.1  # while a discovery runs
 _ASK_AGAIN_S: Final = 30.0  # a cluster has one such request: another program may have replaced this one
 
 
@@ -75,7 +75,7 @@ class NodeSource(HostSource):
             living = living_nodes(self._ray)
             if self._discovery is not None:
                 asked = "the discovery"
-                allowed = self._discovery.answer()
+                allowed = self._discovery.poll()
                 if allowed is None:
                     self._next_s = time.monotonic() + _GLANCE_S
                     return None

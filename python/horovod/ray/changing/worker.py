@@ -74,8 +74,7 @@ class ElasticWorker:
         """
         here.set_variables(environ)
         membership.enroll(self._number, self._roster)
-        self._roster.queue = queue
-        ray_logger.configure(ray_logger.Nowhere())  # until it has a rank
+        ray_logger.configure(ray_logger.OfRank0(lambda: self._roster.rank, queue))
         try:
             own = () if not call.is_for_object else (None if made.cls is None else made.cls(*made.args, **made.kwargs),)
             value = call.fn(*own, *call.args, **call.kwargs)
