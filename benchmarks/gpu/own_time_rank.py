@@ -73,6 +73,7 @@ def _contenders(core: Any, gpu_arrays: Any) -> tuple[dict[str, Callable[[], None
     }
     ways = {
         "blocking": (1, _blocking),
+        "2 as a group": (2, _blocking),  # which is no small operation of one crossing (design 0005) in host memory
         "asynchronous": (1, _asynchronous),
         f"{_GRADIENTS} as a group": (_GRADIENTS, _blocking),
         f"{_GRADIENTS} asynchronous": (_GRADIENTS, _asynchronous),
