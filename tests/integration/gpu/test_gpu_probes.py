@@ -37,8 +37,8 @@ def test_the_probe_of_the_engine(tmp_path: Path) -> None:
     assert [table["rows"][-1][-1] for table in (two, staged)] == ["0", "0"], ended.stdout
     assert "Tensors on GPUs are copied" not in two["note"]
     assert own_time["note"] == "Exit code 0.", own_time["note"]
-    calls = {row[0]: row[2] for row in own_time["rows"]}
-    assert int(calls["blocking, GPU"]) > 5 and calls["blocking, host"] == "0", own_time["markdown"]
+    calls = {row[0]: float(row[2] or 0) for row in own_time["rows"]}
+    assert calls["blocking, host"] < 3 and calls["blocking, GPU"] > 5, own_time["markdown"]
 
 
 CONTRACT = ("tests/contract/worker.py", "--target", "gpu")
