@@ -37,7 +37,8 @@ def test_a_header_that_has_gone_is_told_and_nothing_is_kept(home: Path) -> None:
     assert helper.found() is None and not list((home / ".cache" / "horovod").iterdir())
 
 
-def test_a_helper_that_others_may_write_is_not_loaded() -> None:
+def test_a_helper_that_others_may_write_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    from horovod._core.life import session
     from horovod.tensorflow.gpu import device_memory, helper
 
     path = helper._path()
@@ -48,17 +49,22 @@ def test_a_helper_that_others_may_write_is_not_loaded() -> None:
         helper.found()
     with pytest.raises(PermissionError, match="chmod 700"):
         helper.build()
+    monkeypatch.setattr(session, "current", SimpleNamespace())
     assert "chmod 700" in device_memory.take(0)
 
 
-def test_rank_0_says_once_a_life_what_to_run(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_rank_of_a_host_says_once_a_life_what_to_run(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     import tensorflow as tf
 
     from horovod._core.life import session
     from horovod.tensorflow.gpu import device_memory
 
-    lives = [SimpleNamespace(rank=rank, settings=SimpleNamespace(gpu_operations=way)) for rank, way in
-             ((0, None), (1, None), (0, "gloo"))]  # fmt: skip
+    lives = [
+        SimpleNamespace(local_rank=rank, settings=SimpleNamespace(gpu_operations=way))
+        for rank, way in ((0, None), (1, None), (0, "gloo"))
+    ]
     monkeypatch.setattr(tf.test, "is_built_with_cuda", lambda: True)
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [SimpleNamespace(name="/physical_device:GPU:3")])
     for life in lives:
