@@ -5,7 +5,7 @@
 #   test-all  what `test` leaves out: the C++ tests under the sanitizers, the wheel, every fuzz target for some seconds,
 #             and of clang-tidy and test-slow what has changed of late and a quarter of the rest
 #   times     where the time of the tests and of CI's parts has gone since the last `make clean`, and what failed once;
-#             fails where it exceeds tests/budgets.toml
+#             fails where CI took too long
 #   test-fast of `test` the Python tests alone
 #   test-slow launchers (torchrun, MPI, Slurm), more ranks, long stress, faults, the long suites of TensorFlow and Keras
 #   test-gpu  what needs a GPU; says so where there is none
@@ -191,7 +191,7 @@ matrices: fakes frameworks
 	HVD_TEST_MATRIX=full python -m pytest -q -m matrix
 
 times:
-	python tools/report_times.py $(TIMES) tests/budgets.toml
+	python tools/report_times.py $(TIMES)
 
 FAULTS ?= 1000
 SEED ?= 1
