@@ -2,8 +2,8 @@
 #
 #   demo      trains a small CNN on real data with 1 and 2 ranks and checks what it claims
 #   test      build, C++ tests, checks, Python tests that finish in a few minutes
-#   test-all  what `test` leaves out: the C++ tests under the sanitizers, the wheel, every fuzz target for some seconds,
-#             and of clang-tidy and test-slow what has changed of late and a quarter of the rest
+#   test-all  what `test` leaves out: the wheel, and what has changed of late of the slow tests, of clang-tidy, of the C++
+#             tests under the sanitizers and of fuzzing, and a share of the rest
 #   times     where the time of the tests and of CI's parts has gone since the last `make clean`, and what failed once;
 #             fails where CI took too long
 #   test-fast of `test` the Python tests alone
@@ -72,7 +72,7 @@ unexport PYTEST_ADDOPTS
 # well (HVD_TEST_PLATFORM=hip build/release/hvd_tests $(ROCM_TESTS) without).
 ROCM_TESTS = cuda_ gpu_ staged_ phases_ -contract -fake -jax
 
-.PHONY: count times fakes demo test test-fast test-gpu test-all test-slow test-slow-some test-long matrices test-tensorflows test-jaxs test-mxnet test-lightning test-spark test-ray check checks bench bench-full bench-page docs build dev clean tidy tidy-some chaos native-test native-test-build native-test-aside native-sanitizers asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
+.PHONY: count times fakes demo test test-fast test-gpu test-all test-slow test-slow-some test-long matrices test-tensorflows test-jaxs test-mxnet test-lightning test-spark test-ray check checks bench bench-full bench-page docs build dev clean tidy tidy-some chaos native-test native-test-build native-test-aside asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
@@ -166,8 +166,8 @@ test-fast: fakes frameworks
 
 # The slow tests and the rest share the processors: while tests wait, the rest computes. All at once (-j6), because what
 # has the lowest priority must not keep a place from the sanitizers, which take longest.
-test-all:
-	$(MAKE) --no-print-directory -j6 test-slow-some native-sanitizers fuzz-some tidy-some wheel-test
+test-all: dev
+	native=$$(python tests/shares.py) && $(MAKE) --no-print-directory -j6 test-slow-some $$native tidy-some wheel-test
 
 test-slow: fakes frameworks launchers
 	$(call PART,test-slow,$(call PYTEST,slow and not exhaustive,1,slow))
@@ -232,10 +232,8 @@ test-ray: build
 	python tools/suites.py ray
 
 # The core under the address and undefined-behaviour sanitizers, and under the thread sanitizer; no suppressions. The
-# tests wait more than they compute, so the next compilation goes on beside them.
-native-sanitizers: asan-test tsan-test
-
-# The fuzz targets are made of the same objects.
+# tests wait more than they compute, so the next compilation goes on beside them. The fuzz targets are made of the objects
+# of the first.
 asan-build: $(VENV)/.tools
 	cmake -S . -B build/asan -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DHVD_TESTS=ON -DHVD_FUZZ=ON -DHVD_SANITIZE=address,undefined >/dev/null
 	$(call PART,asan-build,$(BESIDE) cmake --build build/asan --target hvd_tests fuzzers -j $(JOBS))
@@ -250,8 +248,9 @@ asan-test: asan-build
 	$(call PART,asan-test-hip,HVD_TEST_PLATFORM=hip timeout --foreground 1800 $(BESIDE) build/asan/hvd_tests --once-more --junit=$(TIMES)/asan-hip.xml $(ROCM_TESTS) >build/asan/hvd_tests_hip.log 2>&1 || { cat build/asan/hvd_tests_hip.log; exit 1; })
 	tail -qn1 build/asan/hvd_tests.log build/asan/hvd_tests_hip.log
 
-# Without the tests of what has one thread (CMakeLists.txt). After the other build: one uses all processors.
-tsan-build: asan-build
+# Without the tests of what has one thread (CMakeLists.txt). After the other build where both are wanted: one uses all
+# processors.
+tsan-build: $(VENV)/.tools $(if $(filter asan-test,$(MAKECMDGOALS)),asan-build)
 	cmake -S . -B build/tsan -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DHVD_TESTS=ON -DHVD_SANITIZE=thread >/dev/null
 	$(call PART,tsan-build,$(BESIDE) cmake --build build/tsan --target hvd_tests -j $(JOBS))
 

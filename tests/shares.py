@@ -1,6 +1,7 @@
 """What CI takes of something that is too long for every run: what changed of late, and a quarter of the rest.
 
-The seed of the matrices (tests/matrices.py) says which quarter.
+The seed of the matrices (tests/matrices.py) says which quarter. Run as a script, it prints the targets of the Makefile
+that test C++ once more, under the sanitizers and by fuzzing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ Item = TypeVar("Item")
 ROOT = Path(__file__).resolve().parent.parent
 COMMITS = 10
 SHARE = 4
+_CPP = {".cc", ".h", ".txt", ".cmake"}
 
 
 def changed_paths(root: Path) -> set[Path]:
@@ -53,3 +55,20 @@ def some_files(paths: Iterable[Path]) -> list[Path]:
         return path in changed or any(f'"{name}"' in text or f"/{name}" in text for name in scripts)
 
     return chosen(dict.fromkeys(paths), has_changed, matrices.seed())
+
+
+def native_targets(changed: Iterable[Path], seed: int) -> list[str]:
+    """Targets of the Makefile for one run: all where C++ has changed of late, else those of one sanitizer.
+
+    Args:
+        changed: files.
+        seed: of the run; two numbers in a row choose everything.
+    """
+    address, threads = ["asan-test", "fuzz-some"], ["tsan-test"]
+    if any(path.suffix in _CPP for path in changed):
+        return address + threads
+    return threads if seed % 2 else address
+
+
+if __name__ == "__main__":
+    print(*native_targets(changed_paths(ROOT), matrices.seed()))

@@ -27,6 +27,12 @@ def test_changed_paths_are_files_of_the_repository() -> None:
     assert any(path.exists() for path in changed) and all(shares.ROOT in path.parents for path in changed)
 
 
+def test_two_runs_choose_every_sanitizer_and_one_that_changed_cpp_all() -> None:
+    unchanged = [shares.native_targets([shares.ROOT / "README.md"], seed) for seed in (7, 8)]
+    changed = shares.native_targets([shares.ROOT / "src" / "wire" / "x.cc"], 7)
+    assert sorted(sum(unchanged, [])) == sorted(changed) and all(unchanged)
+
+
 def test_a_changed_script_chooses_the_tests_that_name_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [tmp_path / f"test_{number}.py" for number in range(6)]
     for file in files:
