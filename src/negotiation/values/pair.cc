@@ -64,7 +64,7 @@ std::optional<Parts> Read(std::string_view name) {
 
 std::string PairName(const Pair& pair) { return "send " + std::to_string(pair.from) + "->" + std::to_string(pair.to); }
 
-std::optional<Pair> PairOf(std::string_view name) {
+std::optional<Pair> ReadPair(std::string_view name) {
   const std::optional<Parts> parts = Read(name);
   if (!parts || parts->type != OpType::kSend || parts->number != 0) return std::nullopt;
   return parts->pair;

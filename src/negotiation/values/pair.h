@@ -21,7 +21,11 @@ struct Pair {
 // "send 0->1": what is negotiated. No tensor is called so.
 std::string PairName(const Pair& pair);
 // Nothing: it is no such name.
-std::optional<Pair> PairOf(std::string_view name);
+std::optional<Pair> ReadPair(std::string_view name);
+// The same. Every request is asked several times, and few are sends.
+inline std::optional<Pair> PairOf(std::string_view name) {
+  return name.starts_with("send ") ? ReadPair(name) : std::nullopt;
+}
 
 // "recv 0->1 #3 gradients": what a rank calls its own part, unlike every other of its parts. label: the user's, or "".
 std::string OwnName(OpType type, const Pair& pair, uint64_t number, std::string_view label);
