@@ -57,6 +57,15 @@ class PointToPoint(TensorOperations):
         and yields it."""
         return handles.add(self._start(SEND, self._taken(tensor), (to_rank, name, process_set)))
 
+    def begin_send(self, tensor: Any, to_rank: int, process_set: ProcessSet, at_once: bool) -> int:
+        """Starts `send`, and copies what that copies. Returns a handle, which has ended already where it has copied.
+
+        Args:
+            at_once: where it cannot copy, it does not wait for a slice of time either, and takes longer to begin.
+        """
+        arguments = (to_rank, None, process_set)
+        return handles.add(self._start(SEND, self._taken(tensor), arguments, waits=True, at_once=at_once))
+
     def recv(
         self, tensor: Any, from_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
     ) -> Any:
@@ -89,9 +98,11 @@ class PointToPoint(TensorOperations):
         """Starts `recv`. Returns a handle; `synchronize` yields the tensor given."""
         return handles.add(self._start(RECV, tensor, (from_rank, name, process_set)))
 
-    def _start(self, op_type: int, tensor: Any, arguments: _Arguments, waits: bool = False) -> handles.Pending:
+    def _start(
+        self, op_type: int, tensor: Any, arguments: _Arguments, waits: bool = False, at_once: bool = False
+    ) -> handles.Pending:
         key = (OP_NAMES[op_type], arguments)
-        pending: Optional[handles.Pending] = self._lane_start(key, [tensor], True, True, waits)
+        pending: Optional[handles.Pending] = None if at_once else self._lane_start(key, [tensor], True, True, waits)
         if pending is not None:
             return pending
         partner, name, process_set = arguments
@@ -106,9 +117,10 @@ class PointToPoint(TensorOperations):
         op = op_struct(op_type, call.number, name or "", adapter.dtype(host), adapter.shape(host), rank)
         op.input = op.output = adapter.address(host)
         located = Located([host], copied)
-        finisher = self._copying_back(op_type, tensor, host) if copied else None
+        # One that has a finisher is submitted without a wait.
+        finisher = self._copying_back(op_type, tensor, host) if copied or at_once else None
         pending = located.submit(call, [op], (tensor, host), tensor, finisher, waits)
-        if isinstance(partner, int):
+        if isinstance(partner, int) and not at_once:
             self.lane_calls.remember(key, call, located, [op])
         return pending
 

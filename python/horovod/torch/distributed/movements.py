@@ -7,13 +7,14 @@ Gather and scatter are an all_to_all in which all but the root's parts are empty
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Optional
 
 import torch
 
 import horovod.torch as hvd
 from horovod._core.errors import HorovodInternalError, InvalidArgumentError, UnsupportedError
 from horovod._core.life.engine_port import ALLTOALL
+from horovod.torch.collectives.operators import collectives
 from horovod.torch.distributed.calls import GroupCalls
 from horovod.torch.distributed.operands import (
     cut,
@@ -30,12 +31,14 @@ from horovod.torch.distributed.works import CallWork, EndedWork
 
 __all__ = ["Movements"]
 
-# Up to here hvd.send copies, and returns at once, so that two ranks may both send first.
+# Up to here a send is copied where there is room, and over at once, so that two ranks may both send first.
 _COPIED_BYTES = 64 * 1024
 
 
 class Movements(GroupCalls):
     """See the module; the methods are those of torch.distributed.ProcessGroup."""
+
+    _uncopied: Optional[CallWork] = None
 
     def broadcast(self, tensors: Sequence[torch.Tensor], opts: Any) -> CallWork:
         """Copies the root's tensor into the others'. Collective."""
@@ -136,11 +139,15 @@ class Movements(GroupCalls):
         sent, what = flat(tensor), f"send to rank {to_rank}"
         if sent.numel() * sent.element_size() > _COPIED_BYTES:
             return CallWork(hvd.send_async(sent, to_rank, process_set=self._set), what, tensors, None, self._timeout_s)
+        # The last send for whose copy there was no room; after it has been received there is.
+        is_full = self._uncopied is not None and not self._uncopied.is_completed()
         try:
-            hvd.send(sent, to_rank, process_set=self._set)
+            handle = collectives.begin_send(sent, to_rank, self._set, at_once=is_full)
         except HorovodInternalError as error:
             return EndedWork(what, tensors, error)
-        return EndedWork(what, tensors)
+        work = CallWork(handle, what, tensors, None, self._timeout_s)
+        self._uncopied = None if work.is_completed() else work
+        return work
 
     def recv(self, tensors: Sequence[torch.Tensor], from_rank: int, tag: int = 0) -> CallWork:
         """Receives what another rank sends, into a tensor."""

@@ -154,6 +154,21 @@ def case_send_and_recv():
     expect_raises(UnsupportedError, lambda: dist.recv(own(1)), "src=RANK")
 
 
+def case_more_small_sends_than_are_copied():
+    """Both ranks begin theirs before either receives; 256 of them fill the room for copies."""
+    other = 1 - dist.get_rank()
+    sent = [torch.full((1 << 14,), float(number)) for number in range(300)]
+    works = [dist.isend(tensor, other) for tensor in sent]
+    dist.barrier()
+    assert works[0].is_completed() and not works[-1].is_completed()
+    received = torch.zeros(1 << 14)
+    for tensor in sent:
+        dist.recv(received, other)
+        assert torch.equal(received, tensor)
+    for work in works:
+        work.wait()
+
+
 def case_ddp_with_hooks_and_uneven_inputs():
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
