@@ -67,7 +67,7 @@ _SPARK = {
     "a cluster of two workers": ("--timeout=400", "tests/spark/cluster.py"),
     "a data service by spark-submit": ("--timeout=900", "tests/spark/compute_job.py"),
 }
-# A real cluster of two nodes on this machine, and one of three hosts that are namespaces (root); 0.9 GB.
+# A real cluster of two nodes on this machine, and one of three hosts that are namespaces (root); 1.5 GB.
 _RAY = {
     "a cluster of two nodes": ("--timeout=120", "tests/ray_clusters/cluster.py"),
     "elastic jobs on Ray": ("--timeout=120", "tests/ray_clusters/elastic.py"),
@@ -101,7 +101,9 @@ SUITES = {
             "an estimator on Spark Connect": ("--timeout=400", "tests/spark/estimator_connect.py"),
         },
     ),
-    "ray": Suite("ray[client,train,tune]>=2.60,<3 torch jax optax keras scikit-learn markdown-it-py", _RAY),
+    "ray": Suite(
+        "ray[client,train,tune]>=2.60,<3 torch tensorflow-cpu jax optax keras scikit-learn markdown-it-py", _RAY
+    ),
     "spark-3.5": Suite(f"pyspark>=3.5,<3.6 numpy {_ESTIMATORS}", _SPARK),
 }
 

@@ -1,5 +1,5 @@
 """Train a small Keras network on scikit-learn's handwritten digits by Ray Train: its data, reports and checkpoints, and
-Horovod between the workers. On Keras' PyTorch or JAX.
+Horovod between the workers. On Keras' PyTorch, JAX or TensorFlow.
 
     pip install "ray[train]" keras jax scikit-learn
     KERAS_BACKEND=jax python examples/ray/train_keras_digits.py --workers 2

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Callable
 
@@ -76,6 +78,30 @@ def test_a_new_node_is_let_in_at_a_commit(marks: Path, cluster: Cluster) -> None
     found = trained(marks, once(lambda _: cluster.add_node(num_cpus=2)))
     assert [each["rank"] for each in found] == list(range(6)) and found[0]["sizes"] == [4, 6]
     assert {each["sizes"][-1] for each in found} == {6} and len({each["total"] for each in found}) == 1
+
+
+def test_the_autoscaler_is_asked_for_what_is_missing(marks: Path, cluster: Cluster) -> None:  # noqa: F811
+    """The test is the autoscaler: it reads requests where Ray's own does, and adds a node for what they lack."""
+    import ray
+
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(trained, marks, nothing, min_workers=6, elastic_timeout=60)
+        while not (requests := requested()) and not job.done():
+            time.sleep(0.2)
+        lacking = sum(each["CPU"] for each in requests) - ray.cluster_resources()["CPU"]
+        if lacking > 0:
+            cluster.add_node(num_cpus=int(lacking))
+        found = job.result()
+    assert requests == [{"CPU": 1}] * 6 and [each["size"] for each in found] == [6] * 6
+    assert requested() == []  # nothing of it keeps the new node
+
+
+def requested() -> list[dict[str, float]]:
+    """What the autoscaler is asked for."""
+    from ray._private.ray_constants import AUTOSCALER_RESOURCE_REQUEST_CHANNEL
+    from ray.experimental.internal_kv import _internal_kv_get
+
+    return json.loads(_internal_kv_get(AUTOSCALER_RESOURCE_REQUEST_CHANNEL) or b"[]")
 
 
 def test_the_limit_of_resets(marks: Path) -> None:

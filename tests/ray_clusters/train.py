@@ -24,7 +24,7 @@ def ended(cluster: Cluster, program: str, place: Path, *words: str) -> tuple[dic
     return ast.literal_eval(found[1]), output
 
 
-@pytest.mark.parametrize("backend", ["torch", "jax"])
+@pytest.mark.parametrize("backend", ["torch", "jax", "tensorflow"])
 def test_a_training_of_keras(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
     monkeypatch.setenv("KERAS_BACKEND", backend)
     program = (ROOT / "examples" / "ray" / "train_keras_digits.py").read_text()
