@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from hosts.network import Network, Running, why_absent
 ROOT = Path(__file__).resolve().parents[2]
 _CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _DRIVER = """
-import json, sys, time
+import json, sys, threading, time
 from pyspark.sql import SparkSession
 import horovod.spark
 
@@ -58,11 +59,6 @@ def fails():
         raise ValueError("the data end here")
     hvd.barrier()
 
-timed(lambda: horovod.spark.run(placed, num_proc=4, verbose=0))
-timed(lambda: horovod.spark.run(placed, num_proc=4, verbose=0))
-timed(lambda: horovod.spark.run(fails, num_proc=4, verbose=0))
-timed(lambda: horovod.spark.run(placed, num_proc=5, verbose=0))
-
 def stands():
     import horovod.numpy as hvd
 
@@ -88,12 +84,34 @@ def trains(least):
                 if hvd.rank() == 0:
                     print("ranks", *state.seen, flush=True)
             state.commit()
+            time.sleep(0.05)  # executors that come need the processors, too
         return hvd.rank(), hvd.size()
 
     return steps(state)
 
+class Cancels:
+    # when all ranks are up
+    heard = 0
+
+    def write(self, text):
+        self.heard += text.count("up")
+        if self.heard == 4:
+            threading.Thread(target=spark.sparkContext.cancelJobGroup, args=("ours",)).start()
+
+    def flush(self):
+        pass
+"""
+_RUNS = """
+timed(lambda: horovod.spark.run(placed, num_proc=4, verbose=0))
+timed(lambda: horovod.spark.run(placed, num_proc=4, verbose=0))
+timed(lambda: horovod.spark.run(fails, num_proc=4, verbose=0))
+timed(lambda: horovod.spark.run(placed, num_proc=5, verbose=0))
 timed(lambda: horovod.spark.run(stands, num_proc=4, verbose=0))
 timed(lambda: horovod.spark.run(placed, num_proc=4, verbose=0))
+spark.sparkContext.setJobGroup("ours", "a test")
+timed(lambda: horovod.spark.run(stands, num_proc=4, verbose=0, stdout=Cancels()))
+"""
+_ELASTIC_JOBS = """
 timed(lambda: horovod.spark.run_elastic(trains, (2,), num_proc=4, min_num_proc=1, verbose=0))
 timed(lambda: horovod.spark.run_elastic(trains, (2,), num_proc=2, max_num_proc=4, verbose=0))
 horovod.spark.run(stands, num_proc=4, verbose=0)
@@ -118,23 +136,34 @@ def started(network: Network, host: int, place: Path, *words: str) -> Running:
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(ROOT / "python"),
         "SPARK_WORKER_DIR": str(place / f"work{host}"),
+        "SPARK_LOCAL_DIRS": str(place / f"local{host}"),
         "SPARK_LOCAL_IP": network[host].address,
     }
     with (place / f"host{host}.log").open("ab") as log:
         return network[host].start([str(_CLASS), *words], environ, stdout=log, stderr=log)
 
 
-def test_runs_and_elastic_jobs_on_two_workers_and_a_driver_that_is_killed(network: Network, tmp_path: Path) -> None:
+@contextmanager
+def driving(network: Network, place: Path, jobs: str) -> Iterator[Driver]:
+    """A program with these jobs, on a cluster with a worker of two slots on each of two hosts."""
     at = network[1].address
     deploy = "org.apache.spark.deploy"
-    daemons = [started(network, 1, tmp_path, f"{deploy}.master.Master", "--host", at, "--port", "7077")]
+    running = [started(network, 1, place, f"{deploy}.master.Master", "--host", at, "--port", "7077")]
     for host in (2, 3):
         words = ("--host", network[host].address, "-c", "2", "-m", "1g", f"spark://{at}:7077")
-        daemons.append(started(network, host, tmp_path, f"{deploy}.worker.Worker", *words))
+        running.append(started(network, host, place, f"{deploy}.worker.Worker", *words))
     environ = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": at}
-    with (tmp_path / "driver.log").open("wb") as log:
-        driver = Driver(network, [sys.executable, "-c", _DRIVER, at], environ, log)
+    with (place / "driver.log").open("wb") as log:
+        driver = Driver(network, [sys.executable, "-c", _DRIVER + jobs, at], environ, log)
     try:
+        yield driver
+    finally:
+        for each in (driver.running, *running):
+            each.kill()
+
+
+def test_runs_on_two_workers(network: Network, tmp_path: Path) -> None:
+    with driving(network, tmp_path, _RUNS) as driver:
         found = driver.result()
         names = [result[0] for result in found]
         expected: list[Any] = [[names[rank], rank, rank % 2, 2, 2, 10.0] for rank in range(4)]
@@ -148,6 +177,12 @@ def test_runs_and_elastic_jobs_on_two_workers_and_a_driver_that_is_killed(networ
         kill_the_executor(network, 2)
         assert "was lost" in driver.result()
         assert len(driver.result()) == 4
+        found = driver.result()
+        assert "Spark says: " in found and "ancelled" in found
+
+
+def test_elastic_jobs_on_two_workers_and_a_driver_that_is_killed(network: Network, tmp_path: Path) -> None:
+    with driving(network, tmp_path, _ELASTIC_JOBS) as driver:
         driver.wait_for("ranks 4")
         kill_the_executor(network, 3)
         driver.wait_for("ranks 4 2")
@@ -157,10 +192,7 @@ def test_runs_and_elastic_jobs_on_two_workers_and_a_driver_that_is_killed(networ
         driver.wait_for(*["up"] * 4)
         driver.running.signal(signal.SIGKILL)
         driver.running.end()
-        assert nothing_is_left(network)
-    finally:
-        for each in (driver.running, *daemons):
-            each.kill()
+        assert nothing_is_left(network, driver.pid)
 
 
 class Driver:
@@ -168,6 +200,7 @@ class Driver:
 
     def __init__(self, network: Network, words: list[str], environ: dict[str, str], log: Any) -> None:
         self.running = network[1].start(words, environ, stderr=log)
+        self.pid = self.running.pid
         self._network = network
         self._log = log.name
         self._heard = ""
@@ -184,7 +217,7 @@ class Driver:
             pass
         seconds, found = json.loads(line[1:])
         print(f"{seconds} s: {found}")
-        assert nothing_is_left(self._network)
+        assert nothing_is_left(self._network, self.pid)
         return found
 
     def wait_for(self, *lines: str) -> None:
@@ -199,15 +232,15 @@ def kill_the_executor(network: Network, host: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def nothing_is_left(network: Network) -> bool:
+def nothing_is_left(network: Network, driver: int) -> bool:
     deadline_s = time.monotonic() + 10
-    while (left := of_ours(network)) and time.monotonic() < deadline_s:
+    while (left := of_ours(network, driver)) and time.monotonic() < deadline_s:
         time.sleep(0.2)
     assert left == []
     return True
 
 
-def of_ours(network: Network) -> list[str]:
-    """What lives on the hosts besides Spark's own processes."""
-    found = [words for host in (1, 2, 3) for words in network[host].processes().values()]
+def of_ours(network: Network, driver: int) -> list[str]:
+    """What lives on the hosts besides Spark's own processes and the driver."""
+    found = [words for host in (1, 2, 3) for pid, words in network[host].processes().items() if pid != driver]
     return [words for words in found if "java" not in words and "pyspark.daemon" not in words]

@@ -178,6 +178,8 @@ def of_functions() -> tuple[Callable[..., Any], ...]:
 
     def trains(sizes: tuple[int, ...]) -> tuple[int, int]:
         """Until the job has had these numbers of ranks, in this order."""
+        import time
+
         import numpy
 
         import horovod.numpy as hvd
@@ -195,6 +197,7 @@ def of_functions() -> tuple[Callable[..., Any], ...]:
                     state.seen = [*state.seen, hvd.size()]
                     print(f"ranks {state.seen}", flush=True)
                 state.commit()
+                time.sleep(0.05)  # executors that come need the processors, too
             return hvd.rank(), hvd.size()
 
         return steps(state)
