@@ -64,6 +64,7 @@ _SPARK = {
         )
         for backend in ("tensorflow", "torch", "jax")
     },
+    "examples": ("KERAS_BACKEND=torch", "--timeout=400", "tests/spark/examples.py"),
     "a cluster of two workers": ("--timeout=400", "tests/spark/cluster.py"),
     "a data service by spark-submit": ("--timeout=900", "tests/spark/compute_job.py"),
 }

@@ -22,7 +22,7 @@ from hosts.network import Network, Running, why_absent
 ROOT = Path(__file__).resolve().parents[2]
 _CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _DRIVER = """
-import json, sys, threading, time
+import contextlib, json, sys, threading, time
 from pyspark.sql import SparkSession
 import horovod.spark
 
@@ -89,17 +89,28 @@ def trains(least):
 
     return steps(state)
 
-class Cancels:
-    # when all ranks are up
-    heard = 0
+class When:
+    # calls something when a word has come so often
+    def __init__(self, word, times, call):
+        self.word, self.left, self.call = word, times, call
 
     def write(self, text):
-        self.heard += text.count("up")
-        if self.heard == 4:
-            threading.Thread(target=spark.sparkContext.cancelJobGroup, args=("ours",)).start()
+        self.left -= text.count(self.word)
+        if self.left == 0:
+            threading.Thread(target=self.call).start()
 
     def flush(self):
         pass
+
+def cancel():
+    spark.sparkContext.cancelJobGroup("ours")
+
+def holds():
+    spark.sparkContext.setJobGroup("ours", "two slots")
+    with contextlib.suppress(RuntimeError):
+        horovod.spark.run(stands, num_proc=2, verbose=0, stdout=When("up", 2, held.set))
+
+held = threading.Event()
 """
 _RUNS = """
 timed(lambda: horovod.spark.run(placed, num_proc=4, verbose=0))
@@ -109,11 +120,14 @@ timed(lambda: horovod.spark.run(placed, num_proc=5, verbose=0))
 timed(lambda: horovod.spark.run(stands, num_proc=4, verbose=0))
 timed(lambda: horovod.spark.run(placed, num_proc=4, verbose=0))
 spark.sparkContext.setJobGroup("ours", "a test")
-timed(lambda: horovod.spark.run(stands, num_proc=4, verbose=0, stdout=Cancels()))
+timed(lambda: horovod.spark.run(stands, num_proc=4, verbose=0, stdout=When("up", 4, cancel)))
 """
 _ELASTIC_JOBS = """
 timed(lambda: horovod.spark.run_elastic(trains, (2,), num_proc=4, min_num_proc=1, verbose=0))
-timed(lambda: horovod.spark.run_elastic(trains, (2,), num_proc=2, max_num_proc=4, verbose=0))
+threading.Thread(target=holds).start()
+held.wait()
+growing = When("ranks 2", 1, cancel)
+timed(lambda: horovod.spark.run_elastic(trains, (2,), num_proc=2, max_num_proc=4, verbose=0, stdout=growing))
 horovod.spark.run(stands, num_proc=4, verbose=0)
 """
 
@@ -187,7 +201,6 @@ def test_elastic_jobs_on_two_workers_and_a_driver_that_is_killed(network: Networ
         kill_the_executor(network, 3)
         driver.wait_for("ranks 4 2")
         assert driver.result() == [[rank, 4] for rank in range(4)]
-        driver.wait_for("ranks 2")
         assert driver.result() == [[rank, 4] for rank in range(4)]
         driver.wait_for(*["up"] * 4)
         driver.running.signal(signal.SIGKILL)
