@@ -46,6 +46,7 @@ _TENSORFLOW = {
 _TRAINERS = {
     "Lightning": ("--timeout=300", "tests/trainers/lightning_training.py"),
     "Accelerate and Trainer": ("--timeout=300", "tests/trainers/huggingface_training.py"),
+    "torch.distributed on four ranks": ("--timeout=300", "tests/trainers/distributed_on_four.py"),
 }
 # Real sessions: they need Java 17, and 0.8 GB for each environment.
 # What estimators need. torch exactly: see below.

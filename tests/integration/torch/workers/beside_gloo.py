@@ -35,7 +35,7 @@ def small():
 
 
 def expect_as_gloo(wrap, make=small, whole=lambda parameter: parameter):
-    """A model is trained to the same bits over both.
+    """A model is trained to the same bits over both; on more than two ranks, where they add in another order, nearly.
 
     Args:
         wrap: a model and a group, None for the default one -> the model that is trained.
@@ -47,7 +47,8 @@ def expect_as_gloo(wrap, make=small, whole=lambda parameter: parameter):
             [whole(parameter) for parameter in trained(make, lambda model, group=group: wrap(model, group))]
             for group in (None, other)
         )
-    assert one and all(map(torch.equal, one, two))
+    same = torch.equal if dist.get_world_size() == 2 else torch.testing.assert_close
+    assert one and all(same(each, other) is not False for each, other in zip(one, two))
 
 
 def join_group():
