@@ -25,6 +25,7 @@
 #   bench     benchmarks against the peers that can be installed, as much as fits into five minutes
 #   bench-full  the same at length: every row and every number of ranks, three times, for published tables
 #   bench-page  docs/results, a page with pictures, from what bench or bench-full has measured
+#   site      the documentation as a site, with an API reference, into build/site/html
 #   wheel     wheels for x86_64 and aarch64 that need no compiler where they are installed, into dist/
 #   wheel-test  one of them, made from the source package, in a fresh environment
 #   native-test-aarch64  the C++ tests for aarch64 under qemu-user, which must be there; by hand, takes long
@@ -72,7 +73,7 @@ unexport PYTEST_ADDOPTS
 # well (HVD_TEST_PLATFORM=hip build/release/hvd_tests $(ROCM_TESTS) without).
 ROCM_TESTS = cuda_ gpu_ staged_ phases_ -contract -fake -jax
 
-.PHONY: count times fakes demo test test-fast test-gpu test-all test-slow test-slow-some test-long matrices test-tensorflows test-jaxs test-mxnet test-lightning test-spark test-ray check checks bench bench-full bench-page docs build dev clean tidy tidy-some chaos native-test native-test-build native-test-aside asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz wheel wheel-test frameworks launchers hosts
+.PHONY: count times fakes demo test test-fast test-gpu test-all test-slow test-slow-some test-long matrices test-tensorflows test-jaxs test-mxnet test-lightning test-spark test-ray check checks bench bench-full bench-page docs build dev clean tidy tidy-some chaos native-test native-test-build native-test-aside asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz site wheel wheel-test frameworks launchers hosts
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
@@ -167,7 +168,7 @@ test-fast: fakes frameworks
 # The slow tests and the rest share the processors: while tests wait, the rest computes. All at once (-j6), because what
 # has the lowest priority must not keep a place from the sanitizers, which take longest.
 test-all: dev
-	native=$$(python tests/shares.py) && $(MAKE) --no-print-directory -j6 test-slow-some $$native tidy-some wheel-test
+	native=$$(python tests/shares.py) && $(MAKE) --no-print-directory -j6 test-slow-some $$native tidy-some wheel-test site
 
 test-slow: fakes frameworks launchers
 	$(call PART,test-slow,$(call PYTEST,slow and not exhaustive,1,slow))
@@ -268,6 +269,17 @@ fuzz-some: asan-build frameworks
 
 native-test-aarch64: $(VENV)/.wheels $(VENV)/.tools
 	python tools/test_aarch64.py
+
+# The documentation with search and the API reference, into build/site/html; needs no network once this is installed.
+SITE := build/site-env
+$(SITE)/.ready: requirements-site.txt
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/pip install --quiet --disable-pip-version-check -r requirements-site.txt
+	touch $@
+
+site: $(SITE)/.ready
+	$(call PART,site,mkdir -p build; $(ASIDE) $(SITE)/bin/python tools/build_site.py >build/site.log 2>&1 || { cat build/site.log; exit 1; })
+	tail -1 build/site.log
 
 wheel: $(VENV)/.wheels
 	python tools/build_wheels.py

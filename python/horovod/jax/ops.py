@@ -55,8 +55,8 @@ def allreduce(
     Args:
         tree: arrays and numbers; structure, shapes and dtypes equal on all members. None stays None.
         op: Average, Sum, Adasum, Min, Max or Product.
-        name: identity of the operation, equal on all members; leaves are called NAME['dense']['kernel']. None: all
-            such calls have one name, so that those that may be under way together need names.
+        name: identity of the operation, equal on all members; leaves are called `NAME['dense']['kernel']`. None:
+            all such calls have one name, so that those that may be under way together need names.
         compression: Compression.none, fp16 or bf16.
         prescale_factor: multiplies each array before the reduction.
         postscale_factor: multiplies the result.

@@ -1,0 +1,185 @@
+"""Builds the documentation site: `build_site.py` with Zensical and mkdocstrings installed, from mkdocs.yml and docs/.
+
+Pages are copied to build/site/pages. A link that leaves docs/ leads to a copy of its file in the site. Each public
+module gets a page of its names, made from the docstrings by mkdocstrings; nothing of the package is imported. Exit code
+1 if a page is in no menu, or a public name is on no page.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build/site"
+PAGES, HTML = BUILD / "pages", BUILD / "html"
+LEFT_OUT = {Path("package.md")}  # what a package index shows
+MODULES = (
+    "torch",
+    "torch.elastic",
+    "torch.distributed",
+    "lightning",
+    "tensorflow",
+    "tensorflow.elastic",
+    "tensorflow.keras",
+    "keras",
+    "keras.callbacks",
+    "keras.elastic",
+    "jax",
+    "jax.elastic",
+    "mxnet",
+    "numpy",
+    "spark",
+    "spark.torch",
+    "spark.keras",
+    "spark.common.store",
+    "ray",
+    "ray.elastic",
+    "runner",
+)
+CHANGELOG = Path("CHANGELOG.md")
+_LINK = re.compile(r"(\]\()([^)#:\s]+)((?:#[^)\s]*)?\))")
+_FENCE = re.compile(r"^( *```\w+) .*$", re.MULTILINE)  # says how a test takes the block
+
+
+def staged(text: str, page: Path, source: Path) -> tuple[str, set[Path]]:
+    """A page for the site, and the files outside of docs/ that it links to.
+
+    Args:
+        text: of the page.
+        page: its path in the site.
+        source: the page, below the root of the checkout.
+    """
+    outside: set[Path] = set()
+    up = "../" * len(page.parent.parts)
+
+    def moved(link: re.Match[str]) -> str:
+        path = Path(os.path.normpath(source.parent / link[2]))
+        if path.parts[0] == "docs" and path.suffix:
+            return f"{link[1]}{up}{path.relative_to('docs')}{link[3]}"
+        if path == CHANGELOG:
+            return f"{link[1]}{up}changelog.md{link[3]}"
+        outside.add(path)
+        return f"{link[1]}{up}files/{path}{'' if path.suffix else '/index.html'})"
+
+    return _FENCE.sub(r"\1", _LINK.sub(moved, text)), outside
+
+
+def stage_pages() -> list[Path]:
+    """Copies docs/, the changelog, and what they link to; the pages, as paths in the site."""
+    shutil.copytree(ROOT / "docs", PAGES)
+    sources = {page.relative_to(PAGES): Path("docs") / page.relative_to(PAGES) for page in sorted(PAGES.rglob("*.md"))}
+    sources[Path("changelog.md")] = CHANGELOG
+    for page, source in sources.items():
+        text, outside = staged((ROOT / source).read_text(), page, source)
+        (PAGES / page).write_text(text)
+        for path in outside:
+            copy_outside(path)
+    for page in LEFT_OUT:
+        (PAGES / page).unlink()
+        del sources[page]
+    return list(sources)
+
+
+def copy_outside(path: Path) -> None:
+    """Copies a file; of a folder, a list of its tracked files."""
+    copy = PAGES / "files" / path
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    if (ROOT / path).is_dir():
+        listed = subprocess.run(["git", "ls-files", path], cwd=ROOT, capture_output=True, text=True, check=True)
+        copy.mkdir(parents=True, exist_ok=True)
+        (copy / "index.html").write_text(f"<pre>{listed.stdout}</pre>")
+    else:
+        shutil.copyfile(ROOT / path, copy if path.suffix else copy.with_suffix(".txt"))
+
+
+def public_names(package: Any, module: str) -> list[str]:
+    """Names of a module that a reference page shows, in the order of its `__all__`."""
+    found = package[module]
+    names = [str(name) for name in found.exports or found.members]
+    shown = []
+    for name in names:
+        member = found.members.get(name)
+        if member is not None and not name.startswith("_") and not member.is_module:
+            shown.append(name)
+    return shown
+
+
+def stage_reference(package: Any) -> dict[str, list[str]]:
+    """Writes a page for each module of MODULES; the names on each."""
+    shown = {}
+    (PAGES / "api").mkdir()
+    for module in MODULES:
+        path = f"horovod.{module}"
+        shown[path] = names = public_names(package, module)
+        lines = [f"# {path}", "", f"::: {path}", "    options:", "      show_root_heading: false", "      members:"]
+        (PAGES / "api" / f"{path}.md").write_text("\n".join(lines + [f"        - {name}" for name in names]) + "\n")
+    return shown
+
+
+def in_menu(entries: Iterable[Any]) -> set[Path]:
+    """Pages of a menu of mkdocs.yml."""
+    found: set[Path] = set()
+    for entry in entries:
+        below = list(entry.values())[0] if isinstance(entry, dict) else entry
+        found |= {Path(below)} if isinstance(below, str) else in_menu(below)
+    return found
+
+
+def filled_menu(menu: str, pages: Sequence[Path]) -> list[Any]:
+    """The menu of mkdocs.yml with the two parts that follow from the files.
+
+    Args:
+        menu: what stands below `nav:`.
+        pages: all, as paths in the site.
+    """
+    nav: list[Any] = yaml.safe_load(menu)
+    for title, entries in ((title, entries) for part in nav for title, entries in part.items()):
+        if title == "API":
+            entries += [{f"horovod.{module}": f"api/horovod.{module}.md"} for module in MODULES]
+        elif title == "Inside":
+            entries.append({"Design notes": [str(page) for page in pages if page.parts[0] == "design"]})
+    return nav
+
+
+def missing_names(shown: dict[str, list[str]]) -> list[str]:
+    """Public names that no built page has."""
+    missing = []
+    for module, names in shown.items():
+        html = (HTML / "api" / f"{module}.html").read_text()
+        missing += [f"{module}.{name}" for name in names if f'id="{module}.{name}"' not in html]
+    return missing
+
+
+def main() -> int:
+    shutil.rmtree(BUILD, ignore_errors=True)
+    import griffe  # not in the development environment, where the rest is tested
+
+    pages = stage_pages()
+    loader = griffe.GriffeLoader(search_paths=[str(ROOT / "python")], docstring_parser="google")
+    package = loader.load("horovod")
+    loader.resolve_aliases(implicit=False, external=False)
+    shown = stage_reference(package)
+    head, _, menu = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")
+    nav = filled_menu(menu, pages)
+    (BUILD / "mkdocs.yml").write_text(head + "\n" + yaml.safe_dump({"nav": nav}, sort_keys=False))
+    command = [sys.executable, "-m", "zensical", "build", "--strict", "-f", BUILD / "mkdocs.yml"]
+    built = subprocess.run(command, check=False)
+    if built.returncode:
+        return built.returncode
+    problems = [f"{page} is in no menu of mkdocs.yml" for page in sorted(set(pages) - in_menu(nav))]
+    problems += [f"{name} has no place in the API reference" for name in missing_names(shown)]
+    print("\n".join(problems) or f"{len(pages)} pages and {sum(map(len, shown.values()))} public names: {HTML}")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
